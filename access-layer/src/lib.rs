@@ -1,0 +1,2 @@
+//! DAT object semantics.
+pub mod rnic;

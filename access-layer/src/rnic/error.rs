@@ -1,0 +1,60 @@
+//! Why an RNIC refused.
+
+/// What ran out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resource {
+    /// Memory or a table.
+    Memory,
+    /// Protection domains.
+    ProtectionDomain,
+    /// Memory regions.
+    MemoryRegion,
+    /// Queue pairs.
+    QueuePair,
+    /// Completion queues.
+    CompletionQueue,
+    /// Shared receive queues.
+    SharedReceiveQueue,
+    /// File descriptors.
+    Descriptor,
+    /// Work request slots of one queue.
+    WorkRequest,
+}
+
+/// Why an RNIC refused a call. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RnicError {
+    /// The device, address or host that the configuration names does not exist here.
+    #[error("no device: {0}")]
+    NoDevice(String),
+    /// The configuration cannot be understood.
+    #[error("bad ia_params: {0}")]
+    BadConfig(String),
+    /// A limit was reached.
+    #[error("out of resources: {0:?}")]
+    NoResources(Resource),
+    /// A value is outside what this RNIC can do.
+    #[error("invalid argument: {0}")]
+    InvalidArgument(&'static str),
+    /// The segment list or length is outside the queue pair's limits.
+    #[error("length: {0}")]
+    Length(&'static str),
+    /// The object is not in a state in which this is possible.
+    #[error("invalid state: {0}")]
+    InvalidState(&'static str),
+    /// A port is taken.
+    #[error("address in use")]
+    AddressInUse,
+    /// The address family or address cannot be used.
+    #[error("address unusable: {0}")]
+    BadAddress(&'static str),
+    /// The process may not do it.
+    #[error("not permitted: {0}")]
+    NotPermitted(&'static str),
+    /// This RNIC does not have it.
+    #[error("not supported: {0}")]
+    NotSupported(&'static str),
+    /// The operating system failed in a way that no other variant names.
+    #[error("system error: {0}")]
+    Os(#[from] std::io::Error),
+}

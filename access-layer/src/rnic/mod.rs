@@ -1,0 +1,238 @@
+//! The RNIC-PI: what the access layer asks of an RNIC, in verbs words.
+//!
+//! Calls go down through [`Rnic`], news comes up through [`Upcall`], nothing else crosses. The DAT
+//! objects of this crate are written once against these two traits; a provider crate is an
+//! implementation of [`Rnic`] and a line that exports it.
+//!
+//! # The contract
+//!
+//! * **Ownership.** An object handed out by a `create_*` call lives until it is dropped; dropping is
+//!   destroying. An object keeps alive whatever it needs (a `Qp` its `Pd` and its `Cq`s), so the order
+//!   in which the access layer drops them cannot hurt.
+//! * **Tokens.** The access layer names its own objects to the RNIC by opaque tokens. A token may
+//!   outlive its object: the access layer checks it when it comes back, so a late upcall is harmless.
+//! * **No lock across the border.** The access layer holds none of its locks while it calls a method
+//!   marked *may call up*; the RNIC holds none of its locks while it calls [`Upcall`]. An upcall may
+//!   call down again.
+//! * **Completions rest in the CQ** until [`Rnic::poll_cq`] takes them; [`Upcall::cq_ready`] is a nudge
+//!   without data and comes only after [`Rnic::arm_cq`].
+//! * **Whoever waits, drives.** [`Rnic::progress`] and [`Rnic::wait`] let the calling thread do the
+//!   RNIC's work; the RNIC does without them what nobody else does.
+//! * **Exactly one ending.** Each accepted `connect`, `connect_socket` or `accept` ends in exactly one
+//!   of the failures of [`ConnectionEvent`], or in `Established` followed by exactly one `Disconnected`
+//!   or `Broken`. Every posted work request ends in exactly one completion (unless it was suppressed
+//!   and succeeded), and those of a connection that ends are in their CQs before its ending is told.
+
+mod attr;
+mod cm;
+mod cq;
+mod error;
+mod memory;
+mod qp;
+mod upcall;
+mod waker;
+
+pub use attr::{NamedAttr, RnicAttr, RnicConfig};
+pub use cm::{AcceptParams, ConnectParams, ConnectionEvent, ListenAddress, RequestInfo, SocketFault};
+pub use cq::{Completion, CqToken, Notify, WcOpcode, WcStatus};
+pub use error::{Resource, RnicError};
+pub use memory::{Access, BindMw, MrKeys, RegisterMr};
+pub use qp::{QpAttr, QpToken, RecvWr, RemoteRange, SendOp, SendWr, Sge};
+pub use upcall::{AsyncEvent, ListenToken, SrqToken, Upcall};
+pub use waker::Waker;
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An RDMA network interface controller, in software or in hardware.
+///
+/// Methods take `&self` and are called from any thread at any time.
+pub trait Rnic: Send + Sync + Sized + 'static {
+    /// Protection domain.
+    type Pd: Send + Sync + 'static;
+    /// Completion queue.
+    type Cq: Send + Sync + 'static;
+    /// Shared receive queue. An RNIC without them uses [`std::convert::Infallible`].
+    type Srq: Send + Sync + 'static;
+    /// Reliable connected queue pair.
+    type Qp: Send + Sync + 'static;
+    /// Memory region.
+    type Mr: Send + Sync + 'static;
+    /// Memory window. An RNIC without them uses [`std::convert::Infallible`].
+    type Mw: Send + Sync + 'static;
+    /// A listening service; dropping it stops listening. Requests it already told stay valid.
+    type Listener: Send + Sync + 'static;
+    /// A consumer's socket armed for one connection request (Socket Service Point).
+    type ArmedSocket: Send + Sync + 'static;
+    /// A connection request that waits for `accept` or `reject`. Dropping it refuses the peer the way
+    /// a service that does not exist would.
+    type ConnReq: Send + Sync + 'static;
+
+    /// Opens the interface that `config` names.
+    ///
+    /// Fails fast and without side effect when the device or address does not exist.
+    fn open(config: &RnicConfig, upcall: Arc<dyn Upcall<Self>>) -> Result<Self, RnicError>;
+
+    /// Identity, address and limits; constant while the RNIC is open.
+    fn attr(&self) -> &RnicAttr;
+
+    /// Ends all background work of this RNIC and returns when it has ended: no upcall comes after it.
+    ///
+    /// Called once, when the access layer has dropped every object. The drop of the RNIC follows.
+    fn shutdown(&self);
+
+    /// Creates a protection domain.
+    fn create_pd(&self) -> Result<Self::Pd, RnicError>;
+
+    /// Creates a completion queue for at least `depth` completions.
+    fn create_cq(&self, depth: u32, token: CqToken) -> Result<Self::Cq, RnicError>;
+
+    /// Changes the depth of a completion queue; completions in it stay, in order.
+    fn resize_cq(&self, cq: &Self::Cq, depth: u32) -> Result<(), RnicError>;
+
+    /// Takes up to `out.len()` completions in order and returns how many. Never blocks, never calls up.
+    fn poll_cq(&self, cq: &Self::Cq, out: &mut [Completion]) -> usize;
+
+    /// Lets the calling thread do the work that may fill `cq`, without blocking. *May call up.*
+    ///
+    /// Returns at once when `cq` has completions already. This is what a polling consumer calls
+    /// before it looks.
+    fn progress(&self, cq: &Self::Cq);
+
+    /// Asks for one [`Upcall::cq_ready`] at the next completion that deserves it ([`Notify`]).
+    ///
+    /// With `solicited_only`, only solicited and failed completions deserve it. Returns `true` when
+    /// completions are in the queue already: then the caller looks again instead of sleeping.
+    fn arm_cq(&self, cq: &Self::Cq, solicited_only: bool) -> bool;
+
+    /// Blocks until one of `cqs` may have completions, `waker` was woken or `timeout` has passed
+    /// (`None`: no limit), and meanwhile does the work that fills them in the calling thread. *May call up.*
+    ///
+    /// It may return early for no reason; the caller looks and calls again. A wake-up before the call
+    /// is not lost: it makes the call return at once.
+    fn wait(&self, cqs: &[&Self::Cq], waker: &Waker, timeout: Option<Duration>);
+
+    /// Creates a queue pair in the idle state.
+    fn create_qp(
+        &self,
+        pd: &Self::Pd,
+        send_cq: Option<&Self::Cq>,
+        recv_cq: Option<&Self::Cq>,
+        srq: Option<&Self::Srq>,
+        attr: &QpAttr,
+        token: QpToken,
+    ) -> Result<Self::Qp, RnicError>;
+
+    /// Returns a disconnected queue pair to the idle state; receives posted while idle stay posted.
+    fn reset_qp(&self, qp: &Self::Qp) -> Result<(), RnicError>;
+
+    /// Posts one send-queue work request, on an idle queue writing from the calling thread. *May call up.*
+    ///
+    /// On a disconnected queue pair it completes flushed.
+    fn post_send(&self, qp: &Self::Qp, wr: &SendWr<'_>) -> Result<(), RnicError>;
+
+    /// Posts one receive, in any state; on a disconnected queue pair it completes flushed.
+    fn post_recv(&self, qp: &Self::Qp, wr: &RecvWr<'_>) -> Result<(), RnicError>;
+
+    /// How many receives are posted and not consumed, and how many requests have not completed.
+    fn pending(&self, qp: &Self::Qp) -> (u32, u32);
+
+    /// Registers memory. Neither pins nor touches it.
+    fn register_mr(&self, pd: &Self::Pd, request: &RegisterMr) -> Result<Self::Mr, RnicError>;
+
+    /// The keys of a region. After the drop of `mr` returns no byte of it is read or written any more.
+    fn mr_keys(&self, mr: &Self::Mr) -> MrKeys;
+
+    /// Listens for connection requests. Port 0 lets the RNIC choose; the port is returned.
+    fn listen(
+        &self,
+        address: &ListenAddress,
+        token: ListenToken,
+    ) -> Result<(Self::Listener, u16), RnicError>;
+
+    /// Starts connecting. The outcome comes through [`Upcall::connection`].
+    fn connect(&self, qp: &Self::Qp, params: &ConnectParams<'_>) -> Result<(), RnicError>;
+
+    /// Starts connecting over a stream socket that the consumer has connected
+    /// (DAT 2.0 iWARP extensions 3.1.4). `params.remote` is ignored.
+    ///
+    /// When `Ok` is returned the socket belongs to the queue pair; when the outcome is a failure it is
+    /// the consumer's again before the upcall tells so, with every byte that is not part of the MPA
+    /// reply unread. When `Err` is returned it was never taken.
+    fn connect_socket(
+        &self,
+        _qp: &Self::Qp,
+        _socket: RawFd,
+        _params: &ConnectParams<'_>,
+    ) -> Result<(), SocketFault> {
+        Err(SocketFault::NotSupported)
+    }
+
+    /// The service side of a consumer's socket (DAT 2.0 iWARP extensions 3.1.1): arms the reception of
+    /// an MPA request and then sends `final_message` whole.
+    ///
+    /// When `Ok` is returned the socket belongs to the result; when `Err`, it was never taken. Ends in at
+    /// most one [`Upcall::connection_request`] or one [`Upcall::socket_down`] for `token`, never both.
+    fn arm_socket(
+        &self,
+        _socket: RawFd,
+        _final_message: &[u8],
+        _token: ListenToken,
+    ) -> Result<Self::ArmedSocket, SocketFault> {
+        Err(SocketFault::NotSupported)
+    }
+
+    /// Gives the socket of an armed service back to its consumer, unread bytes included.
+    ///
+    /// `false` when it had left the service already (request told, or down). After the return no upcall
+    /// for its token starts.
+    fn disarm_socket(&self, _armed: Self::ArmedSocket) -> bool {
+        false
+    }
+
+    /// Accepts a request on an idle queue pair. The outcome comes through [`Upcall::connection`].
+    fn accept(
+        &self,
+        request: Self::ConnReq,
+        qp: &Self::Qp,
+        params: &AcceptParams<'_>,
+    ) -> Result<(), RnicError>;
+
+    /// Rejects a request as its consumer's decision. The socket of an SSP goes back to the consumer.
+    fn reject(&self, request: Self::ConnReq, private_data: &[u8]) -> Result<(), RnicError>;
+
+    /// Ends the connection of `qp`, or the attempt to make one. *May call up.*
+    ///
+    /// Abrupt: when it returns, everything posted has completed (flushed where unfinished). Graceful:
+    /// posted requests finish first, receives are flushed, and the call returns at once.
+    /// On a queue pair that is neither connecting nor connected nothing happens.
+    fn disconnect(&self, qp: &Self::Qp, abrupt: bool);
+
+    /// Creates a memory window.
+    fn create_mw(&self, _pd: &Self::Pd) -> Result<Self::Mw, RnicError> {
+        Err(RnicError::NotSupported("memory windows"))
+    }
+
+    /// Binds (or with length 0 unbinds) a memory window as a send-queue work request and returns the key
+    /// that it has once the bind has completed.
+    fn bind_mw(&self, _qp: &Self::Qp, _mw: &Self::Mw, _bind: &BindMw<'_, Self>) -> Result<u32, RnicError> {
+        Err(RnicError::NotSupported("memory windows"))
+    }
+
+    /// Creates a shared receive queue for `depth` receives of up to `max_sge` segments.
+    fn create_srq(
+        &self,
+        _pd: &Self::Pd,
+        _depth: u32,
+        _max_sge: u32,
+        _token: SrqToken,
+    ) -> Result<Self::Srq, RnicError> {
+        Err(RnicError::NotSupported("shared receive queues"))
+    }
+
+    /// Posts one receive to a shared receive queue.
+    fn post_srq_recv(&self, _srq: &Self::Srq, _wr: &RecvWr<'_>) -> Result<(), RnicError> {
+        Err(RnicError::NotSupported("shared receive queues"))
+    }
+}

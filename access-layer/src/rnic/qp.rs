@@ -1,0 +1,111 @@
+//! Queue pairs and work requests.
+
+/// Names an endpoint's queue pair to the access layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct QpToken(pub u64);
+
+/// What a queue pair is created with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QpAttr {
+    /// Receives posted at once.
+    pub recv_wr_max: u32,
+    /// Requests posted at once.
+    pub send_wr_max: u32,
+    /// Segments of one receive.
+    pub recv_sge_max: u32,
+    /// Segments of one request.
+    pub send_sge_max: u32,
+    /// Inbound RDMA Reads (IRD).
+    pub ird: u32,
+    /// Outbound RDMA Reads (ORD).
+    pub ord: u32,
+    /// `true`: the consumer set IRD and ORD itself, so start-up must not lower them silently.
+    pub read_depth_is_consumers: bool,
+}
+
+/// A local segment; the layout is that of `DAT_LMR_TRIPLET`, so a consumer's list is used in place.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sge {
+    /// First byte: an address, or an offset for zero-based regions.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u32,
+    /// Key of the region.
+    pub lkey: u32,
+}
+
+/// A range of the peer's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RemoteRange {
+    /// First byte (the tagged offset).
+    pub addr: u64,
+    /// Bytes.
+    pub len: u32,
+    /// The peer's key (the STag).
+    pub rkey: u32,
+}
+
+/// What a send-queue work request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendOp {
+    /// Send; `solicited` asks for an event at the peer, `invalidate` takes a peer's STag away.
+    Send {
+        /// Solicited event.
+        solicited: bool,
+        /// STag of the peer to invalidate.
+        invalidate: Option<u32>,
+    },
+    /// RDMA Write of the local segments to the peer's range.
+    Write(RemoteRange),
+    /// RDMA Write, then Immediate Data.
+    WriteImmediate(RemoteRange, u32),
+    /// RDMA Read of the peer's range into the local segments.
+    Read(RemoteRange),
+    /// RDMA Read whose local range is named by the rkey of a window or region (`read_to_rmr`).
+    ReadToWindow {
+        /// Local sink.
+        local: RemoteRange,
+        /// Peer's source.
+        remote: RemoteRange,
+    },
+    /// Atomic fetch and add on the peer's eight bytes.
+    FetchAdd(RemoteRange, u64),
+    /// Atomic compare and swap on the peer's eight bytes.
+    CompareSwap {
+        /// Where.
+        remote: RemoteRange,
+        /// Expected value.
+        compare: u64,
+        /// New value.
+        swap: u64,
+    },
+}
+
+/// A send-queue work request. The segment list is read before the call returns.
+#[derive(Debug, Clone, Copy)]
+pub struct SendWr<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// What to do.
+    pub op: SendOp,
+    /// Local segments.
+    pub sgl: &'a [Sge],
+    /// `false`: no completion on success (`DAT_COMPLETION_SUPPRESS_FLAG`).
+    pub completion: bool,
+    /// `false`: the completion wakes nobody (`DAT_COMPLETION_UNSIGNALLED_FLAG`).
+    pub signalled: bool,
+    /// Wait for earlier RDMA Reads of this queue (`DAT_COMPLETION_BARRIER_FENCE_FLAG`).
+    pub fence: bool,
+}
+
+/// A receive work request. The segment list is read before the call returns.
+#[derive(Debug, Clone, Copy)]
+pub struct RecvWr<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// Where the message goes.
+    pub sgl: &'a [Sge],
+    /// `false`: the completion wakes nobody.
+    pub signalled: bool,
+}

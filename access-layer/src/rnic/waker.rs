@@ -1,0 +1,136 @@
+//! Waking a consumer that sleeps in [`Rnic::wait`](super::Rnic::wait).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+const IDLE: u32 = 0;
+const SLEEPING: u32 = 1;
+const WOKEN: u32 = 2;
+
+/// A descriptor to sleep on together with sockets, and a state that saves the write when nobody sleeps.
+///
+/// One sleeper at a time, any number of wakers. A wake-up that comes before the sleep makes the sleep
+/// return at once, so the sequence *look, sleep* cannot lose one.
+#[derive(Debug)]
+pub struct Waker {
+    event: OwnedFd,
+    state: AtomicU32,
+}
+
+impl Waker {
+    /// A waker that nobody has woken.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: eventfd takes no pointers; the result is checked before it is owned.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: eventfd just returned this descriptor and nobody else knows it.
+        let event = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { event, state: AtomicU32::new(IDLE) })
+    }
+
+    /// Wakes the sleeper, or the next one. Costs a system call only when somebody sleeps.
+    pub fn wake(&self) {
+        if self.state.swap(WOKEN, Ordering::AcqRel) == SLEEPING {
+            let one: u64 = 1;
+            // SAFETY: the pointer is to eight bytes of this frame. The result does not matter: at most one
+            // count is outstanding, so the write neither blocks nor fails.
+            unsafe {
+                libc::write(self.event.as_raw_fd(), (&raw const one).cast(), size_of::<u64>());
+            }
+        }
+    }
+
+    /// Announces the sleep. `false`: a wake-up came first (and is consumed), do not sleep.
+    ///
+    /// After `true`, sleep on [`as_fd`](AsFd::as_fd) being readable and then call [`end_sleep`](Self::end_sleep).
+    pub fn begin_sleep(&self) -> bool {
+        match self.state.compare_exchange(IDLE, SLEEPING, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => true,
+            Err(_) => {
+                self.state.store(IDLE, Ordering::Release);
+                false
+            }
+        }
+    }
+
+    /// Ends the sleep. `true`: a wake-up came and is consumed.
+    pub fn end_sleep(&self) -> bool {
+        if self.state.swap(IDLE, Ordering::AcqRel) != WOKEN {
+            return false;
+        }
+        // Exactly one waker saw SLEEPING, and it writes exactly once. Reading blocks for the moment between
+        // its swap and its write, so that no stale count is left to wake later sleepers for nothing.
+        let mut count: u64 = 0;
+        loop {
+            // SAFETY: the pointer is to eight bytes of this frame.
+            let read = unsafe {
+                libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>())
+            };
+            if read >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Sleeps on this waker alone. `true`: woken, `false`: the timeout passed.
+    pub fn sleep(&self, timeout: Option<Duration>) -> bool {
+        if !self.begin_sleep() {
+            return true;
+        }
+        let mut set =
+            libc::pollfd { fd: self.event.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let spec = timeout.map(|t| libc::timespec {
+            tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: libc::c_long::from(t.subsec_nanos()),
+        });
+        let spec_ptr = spec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: one pollfd and a timespec (or null) of this frame; no signal mask. An interruption is
+        // an early return, which the callers' loops expect.
+        unsafe {
+            libc::ppoll(&raw mut set, 1, spec_ptr, std::ptr::null());
+        }
+        self.end_sleep()
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wake_before_the_sleep_is_not_lost() {
+        let waker = Waker::new().unwrap();
+        waker.wake();
+        assert!(waker.sleep(None));
+        assert!(!waker.sleep(Some(Duration::ZERO)));
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_by_another_thread() {
+        let waker = std::sync::Arc::new(Waker::new().unwrap());
+        let other = waker.clone();
+        let thread = std::thread::spawn(move || other.wake());
+        assert!(waker.sleep(None));
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn two_wakes_are_one() {
+        let waker = Waker::new().unwrap();
+        waker.wake();
+        waker.wake();
+        assert!(waker.sleep(None));
+        assert!(!waker.sleep(Some(Duration::ZERO)));
+    }
+}

@@ -1,0 +1,2 @@
+#![no_std]
+//! C types of DAT 2.0.

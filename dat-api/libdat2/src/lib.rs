@@ -1,0 +1,1 @@
+//! The C ABI of DAT 2.0 and the registry.

@@ -1,0 +1,1 @@
+//! Safe Rust API over DAT 2.0.

@@ -1,0 +1,2 @@
+#![forbid(unsafe_code)]
+//! MPA, DDP and RDMAP without I/O.
