@@ -1,2 +1,60 @@
+//! The C types of DAT 2.0 (uDAPL), exactly as a C compiler lays them out on 64-bit Linux.
+//!
+//! This crate is the one place where the binary interface is written down. It has no dependencies and
+//! no exported symbols, so every other crate, those that become shared libraries included, may depend
+//! on it without growing a second registry. Every size and offset is asserted at compile time.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | [`scalar`] | counts, lengths, addresses, the 8-byte context union |
+//! | [`handle`] | handle aliases and handle kinds |
+//! | [`return_code`] | `DAT_RETURN` taken apart into class, type and subtype |
+//! | [`flags`] | every C enum: memory types, states, completion flags |
+//! | [`mask`] | parameter masks of the query and modify calls |
+//! | [`memory`] | triplets and region descriptions |
+//! | [`attr`] | attributes of IA, provider, EP and SRQ |
+//! | [`param`] | results of the query calls |
+//! | [`event`] | `DAT_EVENT`, its union, event numbers |
+//! | [`function`] | one function type for every slot of the provider table |
+//! | [`provider`] | `struct dat_provider` and `DAT_PROVIDER_INFO` |
+//! | [`extension`] | IB extension 209 and iWARP Socket Service Points |
+//!
+//! Types are spelt in CamelCase with the prefix `Dat`; constants keep their C spelling. A C enum is an
+//! integer alias here, never a Rust enum: any value may arrive from C, and a Rust enum with an
+//! undeclared value would be undefined behaviour.
+
 #![no_std]
-//! C types of DAT 2.0.
+
+#[cfg(not(all(target_pointer_width = "64", target_os = "linux")))]
+compile_error!("the DAT 2.0 layouts in this crate are those of 64-bit Linux");
+
+#[macro_use]
+mod layout;
+
+pub mod attr;
+pub mod event;
+pub mod extension;
+pub mod flags;
+pub mod function;
+pub mod handle;
+pub mod mask;
+pub mod memory;
+pub mod param;
+pub mod provider;
+pub mod return_code;
+pub mod scalar;
+
+pub use attr::*;
+pub use event::*;
+pub use extension::ib::*;
+pub use extension::iw::*;
+pub use extension::{DAT_CLOSE_EXTENSION_BASE, DAT_OPEN_EXTENSION_BASE};
+pub use flags::*;
+pub use function::*;
+pub use handle::*;
+pub use mask::*;
+pub use memory::*;
+pub use param::*;
+pub use provider::*;
+pub use return_code::*;
+pub use scalar::*;

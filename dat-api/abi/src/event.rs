@@ -1,0 +1,325 @@
+//! `DAT_EVENT`: numbers, data of each kind, statuses of completions (DAT 2.0 chapter 6).
+
+use crate::*;
+use core::fmt;
+
+/// `DAT_EVENT_NUMBER`.
+pub type DatEventNumber = u32;
+
+constants! { DatEventNumber:
+    /// A data transfer is done; see `dto_completion_event_data`.
+    DAT_DTO_COMPLETION_EVENT = 0x0_0001,
+    /// A bind is done; see `rmr_completion_event_data`.
+    DAT_RMR_BIND_COMPLETION_EVENT = 0x0_1001,
+    /// Somebody wants to connect; see `cr_arrival_event_data`.
+    DAT_CONNECTION_REQUEST_EVENT = 0x0_2001,
+    /// The connection stands; this and the following seven: see `connect_event_data`.
+    DAT_CONNECTION_EVENT_ESTABLISHED = 0x0_4001,
+    /// The peer's consumer said no.
+    DAT_CONNECTION_EVENT_PEER_REJECTED = 0x0_4002,
+    /// Nobody asked the peer's consumer: no listener, backlog, protocol mismatch.
+    DAT_CONNECTION_EVENT_NON_PEER_REJECTED = 0x0_4003,
+    /// An accepted connection did not come about.
+    DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR = 0x0_4004,
+    /// The connection was closed by either side.
+    DAT_CONNECTION_EVENT_DISCONNECTED = 0x0_4005,
+    /// The connection failed.
+    DAT_CONNECTION_EVENT_BROKEN = 0x0_4006,
+    /// The time for connecting ran out.
+    DAT_CONNECTION_EVENT_TIMED_OUT = 0x0_4007,
+    /// There is no way to the peer.
+    DAT_CONNECTION_EVENT_UNREACHABLE = 0x0_4008,
+    /// An EVD lost events; this and the following four: see `asynch_error_event_data`.
+    DAT_ASYNC_ERROR_EVD_OVERFLOW = 0x0_8001,
+    /// The IA is unusable.
+    DAT_ASYNC_ERROR_IA_CATASTROPHIC = 0x0_8002,
+    /// An EP is broken, or has left its shared receive queue.
+    DAT_ASYNC_ERROR_EP_BROKEN = 0x0_8003,
+    /// A timeout inside the provider.
+    DAT_ASYNC_ERROR_TIMED_OUT = 0x0_8004,
+    /// A fault inside the provider.
+    DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR = 0x0_8005,
+    /// A multi-path connection is down to one path.
+    DAT_HA_DOWN_TO_1 = 0x0_8101,
+    /// A multi-path connection has several paths again.
+    DAT_HA_UP_TO_MULTI_PATH = 0x0_8102,
+    /// Posted by the consumer; see `software_event_data`.
+    DAT_SOFTWARE_EVENT = 0x1_0001,
+    /// First number of extension events of no particular family.
+    DAT_EXTENSION_EVENT = 0x2_0000,
+    /// First number of IB extension events.
+    DAT_IB_EXTENSION_RANGE_BASE = 0x4_0000,
+    /// First number of iWARP extension events.
+    DAT_IW_EXTENSION_RANGE_BASE = 0x8_0000,
+}
+
+/// `DAT_DTOS`: the operation that completed.
+pub type DatDtos = u32;
+
+constants! { DatDtos:
+    /// Send.
+    DAT_DTO_SEND = 0,
+    /// RDMA write.
+    DAT_DTO_RDMA_WRITE = 1,
+    /// RDMA read.
+    DAT_DTO_RDMA_READ = 2,
+    /// Receive.
+    DAT_DTO_RECEIVE = 3,
+    /// Receive of a message that invalidated a memory window.
+    DAT_DTO_RECEIVE_WITH_INVALIDATE = 4,
+    /// Bind of a memory window.
+    DAT_DTO_BIND_MW = 5,
+    /// Fast memory registration.
+    DAT_DTO_LMR_FMR = 6,
+    /// Local invalidation.
+    DAT_DTO_LMR_INVALIDATE = 7,
+    /// First number left to extensions.
+    DAT_DTO_EXTENSION_BASE = 8,
+}
+
+/// `DAT_DTO_COMPLETION_STATUS`.
+pub type DatDtoCompletionStatus = u32;
+/// `DAT_RMR_BIND_COMPLETION_STATUS`: the same numbers.
+pub type DatRmrBindCompletionStatus = DatDtoCompletionStatus;
+
+constants! { DatDtoCompletionStatus:
+    /// Done.
+    DAT_DTO_SUCCESS = 0,
+    /// Not done because the connection ended first.
+    DAT_DTO_ERR_FLUSHED = 1,
+    /// The message does not fit the local buffer.
+    DAT_DTO_ERR_LOCAL_LENGTH = 2,
+    /// The local endpoint failed.
+    DAT_DTO_ERR_LOCAL_EP = 3,
+    /// The local memory may not be used so.
+    DAT_DTO_ERR_LOCAL_PROTECTION = 4,
+    /// The peer's answer makes no sense.
+    DAT_DTO_ERR_BAD_RESPONSE = 5,
+    /// The remote memory may not be used so.
+    DAT_DTO_ERR_REMOTE_ACCESS = 6,
+    /// The peer could not do it.
+    DAT_DTO_ERR_REMOTE_RESPONDER = 7,
+    /// The transport failed.
+    DAT_DTO_ERR_TRANSPORT = 8,
+    /// The peer had no receive posted.
+    DAT_DTO_ERR_RECEIVER_NOT_READY = 9,
+    /// Part of a message arrived.
+    DAT_DTO_ERR_PARTIAL_PACKET = 10,
+    /// The bind failed.
+    DAT_RMR_OPERATION_FAILED = 11,
+    /// Memory management failed locally.
+    DAT_DTO_ERR_LOCAL_MM_ERROR = 12,
+    /// Older name of [`DAT_DTO_ERR_FLUSHED`].
+    DAT_DTO_FAILURE = 1,
+    /// Older name of [`DAT_DTO_ERR_LOCAL_LENGTH`].
+    DAT_DTO_LENGTH_ERROR = 2,
+    /// A bind is done.
+    DAT_RMR_BIND_SUCCESS = 0,
+    /// Older name of [`DAT_DTO_ERR_FLUSHED`] for binds.
+    DAT_RMR_BIND_FAILURE = 1,
+}
+
+/// `reason` of an asynchronous error. The numbers start again for each kind of object.
+pub type DatAsyncErrorReason = u32;
+
+constants! { DatAsyncErrorReason:
+    /// IA: unusable.
+    DAT_IA_CATASTROPHIC_ERROR = 0,
+    /// IA: something else.
+    DAT_IA_OTHER_ERROR = 1,
+    /// EP: moved to the error state.
+    DAT_EP_TRANSFER_TO_ERROR = 0,
+    /// EP: something else.
+    DAT_EP_OTHER_ERROR = 1,
+    /// EP: took more receives from its SRQ than the soft watermark allows.
+    DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT = 2,
+    /// EVD: overflowed.
+    DAT_EVD_OVERFLOW_ERROR = 0,
+    /// EVD: something else.
+    DAT_EVD_OTHER_ERROR = 1,
+    /// SRQ: moved to the error state.
+    DAT_SRQ_TRANSFER_TO_ERROR = 0,
+    /// SRQ: something else.
+    DAT_SRQ_OTHER_ERROR = 1,
+    /// SRQ: fewer receives are posted than the low watermark.
+    DAT_SRQ_LOW_WATERMARK_EVENT = 2,
+    /// LMR: any error.
+    DAT_LMR_OTHER_ERROR = 0,
+    /// RMR: any error.
+    DAT_RMR_OTHER_ERROR = 0,
+    /// PZ: any error.
+    DAT_PZ_OTHER_ERROR = 0,
+}
+
+/// `DAT_DTO_COMPLETION_EVENT_DATA`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DatDtoCompletionEventData {
+    /// Endpoint of the operation.
+    pub ep_handle: DatEpHandle,
+    /// Cookie given when posting.
+    pub user_cookie: DatDtoCookie,
+    /// How it ended.
+    pub status: DatDtoCompletionStatus,
+    /// Bytes moved; spelt as in the C header.
+    pub transfered_length: DatSegLength,
+    /// Which operation.
+    pub operation: DatDtos,
+    /// Window invalidated by the peer, for [`DAT_DTO_RECEIVE_WITH_INVALIDATE`].
+    pub rmr_context: DatRmrContext,
+}
+
+/// `DAT_RMR_BIND_COMPLETION_EVENT_DATA`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DatRmrBindCompletionEventData {
+    /// The window.
+    pub rmr_handle: DatRmrHandle,
+    /// Cookie given when binding.
+    pub user_cookie: DatRmrCookie,
+    /// How it ended.
+    pub status: DatRmrBindCompletionStatus,
+}
+
+/// `DAT_SP_HANDLE`: the service point of a connection request, of whatever kind.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union DatSpHandle {
+    /// As a reserved service point.
+    pub rsp_handle: DatRspHandle,
+    /// As a public service point.
+    pub psp_handle: DatPspHandle,
+    /// As a common service point.
+    pub csp_handle: DatCspHandle,
+}
+
+impl DatSpHandle {
+    /// Wraps the handle of a service point of any kind.
+    #[must_use]
+    pub const fn new(handle: DatHandle) -> Self {
+        Self { psp_handle: handle }
+    }
+
+    /// The handle, whatever member it was written through.
+    #[must_use]
+    pub fn as_handle(self) -> DatHandle {
+        // SAFETY: all members are the same pointer type in the same place.
+        unsafe { self.psp_handle }
+    }
+}
+
+impl fmt::Debug for DatSpHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DatSpHandle({:p})", self.as_handle())
+    }
+}
+
+/// `DAT_CR_ARRIVAL_EVENT_DATA`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DatCrArrivalEventData {
+    /// The service point the request came in at.
+    pub sp_handle: DatSpHandle,
+    /// Local address it came in at.
+    pub local_ia_address_ptr: DatIaAddressPtr,
+    /// Service asked for: the value given when the service point was created.
+    pub conn_qual: DatConnQual,
+    /// The request, to be accepted or rejected.
+    pub cr_handle: DatCrHandle,
+    /// Whether private data was cut off.
+    pub truncate_flag: DatBoolean,
+}
+
+/// `DAT_CONNECTION_EVENT_DATA`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DatConnectionEventData {
+    /// The endpoint.
+    pub ep_handle: DatEpHandle,
+    /// Length of the private data in bytes.
+    pub private_data_size: DatCount,
+    /// What the peer's consumer said; owned by the provider.
+    pub private_data: DatPvoid,
+}
+
+/// `DAT_ASYNCH_ERROR_EVENT_DATA`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DatAsynchErrorEventData {
+    /// The object in trouble.
+    pub dat_handle: DatHandle,
+    /// What happened; the kind of object says how to read it.
+    pub reason: DatAsyncErrorReason,
+}
+
+/// `DAT_SOFTWARE_EVENT_DATA`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DatSoftwareEventData {
+    /// The consumer's word.
+    pub pointer: DatPvoid,
+}
+
+/// `DAT_EVENT_DATA`; the event number says which member is meant.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union DatEventData {
+    /// For data transfers.
+    pub dto_completion_event_data: DatDtoCompletionEventData,
+    /// For binds.
+    pub rmr_completion_event_data: DatRmrBindCompletionEventData,
+    /// For connection requests.
+    pub cr_arrival_event_data: DatCrArrivalEventData,
+    /// For connection events.
+    pub connect_event_data: DatConnectionEventData,
+    /// For asynchronous errors.
+    pub asynch_error_event_data: DatAsynchErrorEventData,
+    /// For software events.
+    pub software_event_data: DatSoftwareEventData,
+}
+
+impl fmt::Debug for DatEventData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Which member is initialised is known only together with the event number.
+        f.write_str("DatEventData(..)")
+    }
+}
+
+/// `DAT_EVENT`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DatEvent {
+    /// What happened.
+    pub event_number: DatEventNumber,
+    /// Where it was delivered.
+    pub evd_handle: DatEvdHandle,
+    /// The details.
+    pub event_data: DatEventData,
+    /// Details of extension events.
+    pub event_extension_data: [DatUint64; 8],
+}
+
+assert_layout!(DatDtoCompletionEventData, size 32, ep_handle @ 0, user_cookie @ 8, status @ 16,
+    transfered_length @ 20, operation @ 24, rmr_context @ 28);
+assert_layout!(DatRmrBindCompletionEventData, size 24, rmr_handle @ 0, user_cookie @ 8, status @ 16);
+assert_layout!(DatSpHandle, size 8);
+assert_layout!(DatCrArrivalEventData, size 40, sp_handle @ 0, local_ia_address_ptr @ 8,
+    conn_qual @ 16, cr_handle @ 24, truncate_flag @ 32);
+assert_layout!(DatConnectionEventData, size 24, ep_handle @ 0, private_data_size @ 8, private_data @ 16);
+assert_layout!(DatAsynchErrorEventData, size 16, dat_handle @ 0, reason @ 8);
+assert_layout!(DatSoftwareEventData, size 8, pointer @ 0);
+assert_layout!(DatEventData, size 40);
+assert_layout!(DatEvent, size 120, event_number @ 0, evd_handle @ 8, event_data @ 16,
+    event_extension_data @ 56);
+
+impl_zeroed!(
+    DatDtoCompletionEventData,
+    DatRmrBindCompletionEventData,
+    DatSpHandle,
+    DatCrArrivalEventData,
+    DatConnectionEventData,
+    DatAsynchErrorEventData,
+    DatSoftwareEventData,
+    DatEventData,
+    DatEvent,
+);

@@ -1,0 +1,314 @@
+//! The IB extension, version 209: immediate data, atomics, UD, counters, collectives.
+//!
+//! Immediate data travels in host order at both ends. After an error only the status of a completion is
+//! defined, but its event number is still [`DAT_IB_DTO_EVENT`].
+
+use crate::*;
+use core::ffi::{CStr, c_void};
+use core::fmt;
+
+#[path = "ib_collective.rs"]
+mod collective;
+#[path = "ib_counter.rs"]
+mod counter;
+
+pub use collective::*;
+pub use counter::*;
+
+/// Version of the extension, reported in `extension_version`.
+pub const DAT_IB_EXTENSION_VERSION: DatCount = 209;
+
+constants! { &CStr:
+    /// Named attribute: whether counters are kept ("TRUE" or "FALSE").
+    DAT_IB_ATTR_COUNTERS = c"DAT_COUNTERS",
+    /// Named attribute: whether fetch-and-add works ("TRUE" or "FALSE").
+    DAT_IB_ATTR_FETCH_AND_ADD = c"DAT_IB_FETCH_AND_ADD",
+    /// Named attribute: whether compare-and-swap works ("TRUE" or "FALSE").
+    DAT_IB_ATTR_CMP_AND_SWAP = c"DAT_IB_CMP_AND_SWAP",
+    /// Named attribute: whether writes may carry immediate data ("TRUE" or "FALSE").
+    DAT_IB_ATTR_IMMED_DATA = c"DAT_IB_IMMED_DATA",
+    /// Named attribute: whether unreliable datagrams work ("TRUE" or "FALSE").
+    DAT_IB_ATTR_UD = c"DAT_IB_UD",
+}
+
+// Operations; the remark lists the arguments that follow handle and number.
+constants! { DatExtendedOp:
+    /// u64 add, `DatLmrTriplet*`, cookie, `DatRmrTriplet*`, completion flags.
+    DAT_IB_FETCH_AND_ADD_OP = 0,
+    /// u64 compare, u64 swap, `DatLmrTriplet*`, cookie, `DatRmrTriplet*`, completion flags.
+    DAT_IB_CMP_AND_SWAP_OP = 1,
+    /// Count, `DatLmrTriplet*`, cookie, `DatRmrTriplet*`, u32 immediate, completion flags.
+    DAT_IB_RDMA_WRITE_IMMED_OP = 2,
+    /// Count, `DatLmrTriplet*`, `DatIbAddrHandle*`, cookie, completion flags.
+    DAT_IB_UD_SEND_OP = 3,
+    /// int counter, u64* out, int reset.
+    DAT_IB_QUERY_COUNTERS_OP = 4,
+    /// int counter, int reset.
+    DAT_IB_PRINT_COUNTERS_OP = 5,
+    /// Collective: create member.
+    DAT_IB_COLLECTIVE_CREATE_MEMBER_OP = 6,
+    /// Collective: free member.
+    DAT_IB_COLLECTIVE_FREE_MEMBER_OP = 7,
+    /// Collective: create group.
+    DAT_IB_COLLECTIVE_CREATE_GROUP_OP = 8,
+    /// Collective: free group.
+    DAT_IB_COLLECTIVE_FREE_GROUP_OP = 9,
+    /// Collective: set clock.
+    DAT_IB_COLLECTIVE_SET_CLOCK_OP = 10,
+    /// Collective: read clock.
+    DAT_IB_COLLECTIVE_READ_CLOCK_OP = 11,
+    /// Collective: scatter.
+    DAT_IB_COLLECTIVE_SCATTER_OP = 12,
+    /// Collective: scatterv.
+    DAT_IB_COLLECTIVE_SCATTERV_OP = 13,
+    /// Collective: gather.
+    DAT_IB_COLLECTIVE_GATHER_OP = 14,
+    /// Collective: gatherv.
+    DAT_IB_COLLECTIVE_GATHERV_OP = 15,
+    /// Collective: allgather.
+    DAT_IB_COLLECTIVE_ALLGATHER_OP = 16,
+    /// Collective: allgatherv.
+    DAT_IB_COLLECTIVE_ALLGATHERV_OP = 17,
+    /// Collective: alltoall.
+    DAT_IB_COLLECTIVE_ALLTOALL_OP = 18,
+    /// Collective: alltoallv.
+    DAT_IB_COLLECTIVE_ALLTOALLV_OP = 19,
+    /// Collective: reduce.
+    DAT_IB_COLLECTIVE_REDUCE_OP = 20,
+    /// Collective: allreduce.
+    DAT_IB_COLLECTIVE_ALLREDUCE_OP = 21,
+    /// Collective: reduce scatter.
+    DAT_IB_COLLECTIVE_REDUCE_SCATTER_OP = 22,
+    /// Collective: scan.
+    DAT_IB_COLLECTIVE_SCAN_OP = 23,
+    /// Collective: broadcast.
+    DAT_IB_COLLECTIVE_BROADCAST_OP = 24,
+    /// Collective: barrier.
+    DAT_IB_COLLECTIVE_BARRIER_OP = 25,
+    /// int counter type.
+    DAT_IB_START_COUNTERS_OP = 26,
+    /// int counter type.
+    DAT_IB_STOP_COUNTERS_OP = 27,
+    /// Eight-byte context of a UD connection event.
+    DAT_IB_UD_CM_FREE_OP = 28,
+    /// `DatIbAddrHandle*`.
+    DAT_IB_UD_AH_FREE_OP = 29,
+    /// Name, `DatIaHandle*`, IA mask, `DatIaAttr*`, provider mask, `DatProviderAttr*`; null handle.
+    DAT_IB_OPEN_QUERY_OP = 0x1000,
+    /// Nothing; the handle is the one the open query returned.
+    DAT_IB_CLOSE_QUERY_OP = 0x2000,
+}
+
+constants! { DatEventNumber:
+    /// An extension operation is done; see `dto_completion_event_data` and the extension data.
+    DAT_IB_DTO_EVENT = 0x0004_0000,
+    /// A UD connection request; see `cr_arrival_event_data`.
+    DAT_IB_UD_CONNECTION_REQUEST_EVENT = 0x0004_0001,
+    /// A UD peer can be addressed; see `connect_event_data` and `remote_ah`.
+    DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED = 0x0004_0002,
+    /// A UD peer said no.
+    DAT_IB_UD_CONNECTION_REJECT_EVENT = 0x0004_0003,
+    /// A UD connection failed.
+    DAT_IB_UD_CONNECTION_ERROR_EVENT = 0x0004_0004,
+    /// A collective operation is done.
+    DAT_IB_COLLECTIVE_EVENT = 0x0004_0005,
+}
+
+/// `DAT_IB_EXT_TYPE`: what the extension data of an event describes.
+pub type DatIbExtType = u32;
+
+constants! { DatIbExtType:
+    /// Fetch-and-add.
+    DAT_IB_FETCH_AND_ADD = 0,
+    /// Compare-and-swap.
+    DAT_IB_CMP_AND_SWAP = 1,
+    /// RDMA write with immediate data, at the requester.
+    DAT_IB_RDMA_WRITE_IMMED = 2,
+    /// Immediate data of an RDMA write, at the target.
+    DAT_IB_RDMA_WRITE_IMMED_DATA = 3,
+    /// Immediate data of a send, at the receiver.
+    DAT_IB_RECV_IMMED_DATA = 4,
+    /// UD connection request.
+    DAT_IB_UD_CONNECT_REQUEST = 5,
+    /// Address handle of the peer, on the active side.
+    DAT_IB_UD_REMOTE_AH = 6,
+    /// Address handle of the peer, on the passive side.
+    DAT_IB_UD_PASSIVE_REMOTE_AH = 7,
+    /// UD send.
+    DAT_IB_UD_SEND = 8,
+    /// UD receive.
+    DAT_IB_UD_RECV = 9,
+    /// UD reject.
+    DAT_IB_UD_CONNECT_REJECT = 10,
+    /// UD connection error.
+    DAT_IB_UD_CONNECT_ERROR = 11,
+    /// Collective: create.
+    DAT_IB_COLLECTIVE_CREATE_STATUS = 12,
+    /// Collective: create data.
+    DAT_IB_COLLECTIVE_CREATE_DATA = 13,
+    /// Collective: clock set.
+    DAT_IB_COLLECTIVE_CLOCK_SET_STATUS = 14,
+    /// Collective: scatter.
+    DAT_IB_COLLECTIVE_SCATTER_STATUS = 15,
+    /// Collective: scatterv.
+    DAT_IB_COLLECTIVE_SCATTERV_STATUS = 16,
+    /// Collective: gather.
+    DAT_IB_COLLECTIVE_GATHER_STATUS = 17,
+    /// Collective: gatherv.
+    DAT_IB_COLLECTIVE_GATHERV_STATUS = 18,
+    /// Collective: allgather.
+    DAT_IB_COLLECTIVE_ALLGATHER_STATUS = 19,
+    /// Collective: allgatherv.
+    DAT_IB_COLLECTIVE_ALLGATHERV_STATUS = 20,
+    /// Collective: alltoall.
+    DAT_IB_COLLECTIVE_ALLTOALL_STATUS = 21,
+    /// Collective: alltoallv.
+    DAT_IB_COLLECTIVE_ALLTOALLV_STATUS = 22,
+    /// Collective: reduce.
+    DAT_IB_COLLECTIVE_REDUCE_STATUS = 23,
+    /// Collective: allreduce.
+    DAT_IB_COLLECTIVE_ALLREDUCE_STATUS = 24,
+    /// Collective: reduce scatter.
+    DAT_IB_COLLECTIVE_REDUCE_SCATTER_STATUS = 25,
+    /// Collective: scan.
+    DAT_IB_COLLECTIVE_SCAN_STATUS = 26,
+    /// Collective: broadcast.
+    DAT_IB_COLLECTIVE_BROADCAST_STATUS = 27,
+    /// Collective: barrier.
+    DAT_IB_COLLECTIVE_BARRIER_STATUS = 28,
+}
+
+/// `DAT_IB_STATUS` of an extension event.
+pub type DatIbStatus = u32;
+
+constants! { DatIbStatus:
+    /// Done.
+    DAT_OP_SUCCESS = 0,
+    /// The operation failed.
+    DAT_IB_OP_ERR = 1,
+    /// The collective operation failed.
+    DAT_IB_COLL_COMP_ERR = 2,
+}
+
+constants! { DatReturnType:
+    /// Return type: an IB error.
+    DAT_IB_ERR = DatReturnType(0x1000_0000),
+}
+
+/// Whole return value: an error of the collective operations. It sits in the subtype bits of
+/// [`DAT_IB_ERR`], as the C header has it.
+pub const DAT_IB_COLLECTIVE_ERR: DatReturn = DatReturn(0x1000_0001);
+
+constants! { DatDtos:
+    /// RDMA write with immediate data, at the requester.
+    DAT_IB_DTO_RDMA_WRITE_IMMED = 8,
+    /// RDMA write with immediate data, at the target; took a posted receive.
+    DAT_IB_DTO_RECV_IMMED = 9,
+    /// Fetch-and-add.
+    DAT_IB_DTO_FETCH_ADD = 10,
+    /// Compare-and-swap.
+    DAT_IB_DTO_CMP_SWAP = 11,
+    /// Receive of a send with immediate data.
+    DAT_IB_DTO_RECV_MSG_IMMED = 12,
+    /// UD send.
+    DAT_IB_DTO_SEND_UD = 13,
+    /// UD receive.
+    DAT_IB_DTO_RECV_UD = 14,
+    /// UD receive with immediate data.
+    DAT_IB_DTO_RECV_UD_IMMED = 15,
+    /// Collective operation.
+    DAT_IB_DTO_COLLECTIVES = 16,
+}
+
+constants! { DatHandleType:
+    /// Handle type of extension objects.
+    DAT_IB_HANDLE_TYPE_EXT = 12,
+    /// Handle type of collective groups.
+    DAT_IB_HANDLE_TYPE_COLLECTIVE = 13,
+}
+
+/// EVD flag of extension events. EVDs for DTO, connection requests or connection events carry the
+/// extension events of those streams without it.
+pub const DAT_IB_EVD_EXTENSION_FLAG: DatEvdFlags = DAT_EVD_EXTENSION_BASE;
+/// Memory privilege: the peer may use atomic operations.
+pub const DAT_IB_MEM_PRIV_REMOTE_ATOMIC: DatMemPrivFlags = DAT_MEM_PRIV_EXTENSION_BASE;
+/// Service type: unreliable datagrams.
+pub const DAT_IB_SERVICE_TYPE_UD: DatServiceType = DAT_SERVICE_TYPE_EXTENSION_BASE;
+
+/// `DAT_IB_ADDR_HANDLE`: how a UD peer is addressed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DatIbAddrHandle {
+    /// Address handle of the verbs library.
+    pub ah: *mut c_void,
+    /// Queue pair number.
+    pub qpn: DatUint32,
+    /// Address of the peer's IA.
+    pub ia_addr: DatSockAddr6,
+}
+
+/// `DAT_IB_IMMED_DATA`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DatIbImmedData {
+    /// The four bytes, in host order.
+    pub data: DatUint32,
+}
+
+/// `DAT_IB_COLLECTIVE_EVENT_DATA`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DatIbCollectiveEventData {
+    /// The group.
+    pub handle: DatHandle,
+    /// Context given with the operation.
+    pub context: DatContext,
+}
+
+/// The address or group of an extension event; its type says which member is meant.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union DatIbExtensionPeer {
+    /// For UD connections and receives.
+    pub remote_ah: DatIbAddrHandle,
+    /// For collective operations.
+    pub coll: DatIbCollectiveEventData,
+}
+
+impl fmt::Debug for DatIbExtensionPeer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Which member is initialised is known only together with the type of the event.
+        f.write_str("DatIbExtensionPeer(..)")
+    }
+}
+
+/// `DAT_IB_EXTENSION_EVENT_DATA`: what `event_extension_data` of a [`DatEvent`] holds.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DatIbExtensionEventData {
+    /// What the event describes.
+    pub r#type: DatIbExtType,
+    /// How the operation ended; for transfers the DTO status.
+    pub status: DatIbStatus,
+    /// Immediate data (the C member `val.immed`).
+    pub immed: DatIbImmedData,
+    /// Address or group (an unnamed union in C).
+    pub peer: DatIbExtensionPeer,
+    /// Context of UD connections.
+    pub context: DatContext,
+}
+
+assert_layout!(DatIbAddrHandle, size 40, ah @ 0, qpn @ 8, ia_addr @ 12);
+assert_layout!(DatIbImmedData, size 4, data @ 0);
+assert_layout!(DatIbCollectiveEventData, size 16, handle @ 0, context @ 8);
+assert_layout!(DatIbExtensionPeer, size 40);
+assert_layout!(DatIbExtensionEventData, size 64, r#type @ 0, status @ 4, immed @ 8, peer @ 16,
+    context @ 56);
+
+impl_zeroed!(
+    DatIbAddrHandle,
+    DatIbImmedData,
+    DatIbCollectiveEventData,
+    DatIbExtensionPeer,
+    DatIbExtensionEventData,
+);

@@ -1,0 +1,145 @@
+//! Types of the collective operations of the IB extension. Providers in the field answer all of these
+//! operations with "not implemented"; the types are here so that the interface is complete.
+
+use crate::{DatHandle, DatPvoid};
+use core::ffi::{CStr, c_int, c_uint};
+
+/// `DAT_IB_COLLECTIVE_HANDLE`.
+pub type DatIbCollectiveHandle = DatHandle;
+/// `DAT_IB_COLLECTIVE_RANK`.
+pub type DatIbCollectiveRank = c_uint;
+/// `DAT_IB_COLLECTIVE_ID`.
+pub type DatIbCollectiveId = c_uint;
+/// `DAT_IB_COLLECTIVE_MEMBER`.
+pub type DatIbCollectiveMember = DatPvoid;
+/// `DAT_IB_COLLECTIVE_DATA_TYPE`.
+pub type DatIbCollectiveDataType = u32;
+/// `DAT_IB_COLLECTIVE_REDUCE_DATA_OP`.
+pub type DatIbCollectiveReduceDataOp = u32;
+
+constants! { &CStr:
+    /// Named attribute: whether set clock works.
+    DAT_IB_COLL_SET_CLOCK = c"DAT_COLL_SET_CLOCK",
+    /// Named attribute: whether read clock works.
+    DAT_IB_COLL_READ_CLOCK = c"DAT_COLL_READ_CLOCK",
+    /// Named attribute: whether broadcast works.
+    DAT_IB_COLL_BROADCAST = c"DAT_COLL_BROADCAST",
+    /// Named attribute: whether barrier works.
+    DAT_IB_COLL_BARRIER = c"DAT_COLL_BARRIER",
+    /// Named attribute: whether scatter works.
+    DAT_IB_COLL_SCATTER = c"DAT_COLL_SCATTER",
+    /// Named attribute: whether scatterv works.
+    DAT_IB_COLL_SCATTERV = c"DAT_COLL_SCATTERV",
+    /// Named attribute: whether gather works.
+    DAT_IB_COLL_GATHER = c"DAT_COLL_GATHER",
+    /// Named attribute: whether gatherv works.
+    DAT_IB_COLL_GATHERV = c"DAT_COLL_GATHERV",
+    /// Named attribute: whether allgather works.
+    DAT_IB_COLL_ALLGATHER = c"DAT_COLL_ALLGATHER",
+    /// Named attribute: whether allgatherv works.
+    DAT_IB_COLL_ALLGATHERV = c"DAT_COLL_ALLGATHERV",
+    /// Named attribute: whether alltoall works.
+    DAT_IB_COLL_ALLTOALL = c"DAT_COLL_ALLTOALL",
+    /// Named attribute: whether alltoallv works.
+    DAT_IB_COLL_ALLTOALLV = c"DAT_COLL_ALLTOALLV",
+    /// Named attribute: whether reduce works.
+    DAT_IB_COLL_REDUCE = c"DAT_COLL_REDUCE",
+    /// Named attribute: whether allreduce works.
+    DAT_IB_COLL_ALLREDUCE = c"DAT_COLL_ALLREDUCE",
+    /// Named attribute: whether reduce scatter works.
+    DAT_IB_COLL_REDUCE_SCATTER = c"DAT_COLL_REDUCE_SCATTER",
+    /// Named attribute: whether scan works.
+    DAT_IB_COLL_SCAN = c"DAT_COLL_SCAN",
+}
+
+constants! { DatIbCollectiveDataType:
+    /// Elements: `int8`.
+    DAT_IB_COLLECTIVE_TYPE_INT8 = 0,
+    /// Elements: `uint8`.
+    DAT_IB_COLLECTIVE_TYPE_UINT8 = 1,
+    /// Elements: `int16`.
+    DAT_IB_COLLECTIVE_TYPE_INT16 = 2,
+    /// Elements: `uint16`.
+    DAT_IB_COLLECTIVE_TYPE_UINT16 = 3,
+    /// Elements: `int32`.
+    DAT_IB_COLLECTIVE_TYPE_INT32 = 4,
+    /// Elements: `uint32`.
+    DAT_IB_COLLECTIVE_TYPE_UINT32 = 5,
+    /// Elements: `int64`.
+    DAT_IB_COLLECTIVE_TYPE_INT64 = 6,
+    /// Elements: `uint64`.
+    DAT_IB_COLLECTIVE_TYPE_UINT64 = 7,
+    /// Elements: `float`.
+    DAT_IB_COLLECTIVE_TYPE_FLOAT = 8,
+    /// Elements: `double`.
+    DAT_IB_COLLECTIVE_TYPE_DOUBLE = 9,
+    /// Elements: `long_double`.
+    DAT_IB_COLLECTIVE_TYPE_LONG_DOUBLE = 10,
+    /// Elements: `short_int`.
+    DAT_IB_COLLECTIVE_TYPE_SHORT_INT = 11,
+    /// Elements: `2int`.
+    DAT_IB_COLLECTIVE_TYPE_2INT = 12,
+    /// Elements: `float_int`.
+    DAT_IB_COLLECTIVE_TYPE_FLOAT_INT = 13,
+    /// Elements: `long_int`.
+    DAT_IB_COLLECTIVE_TYPE_LONG_INT = 14,
+    /// Elements: `double_int`.
+    DAT_IB_COLLECTIVE_TYPE_DOUBLE_INT = 15,
+}
+
+constants! { DatIbCollectiveReduceDataOp:
+    /// Reduction: `max`.
+    DAT_IB_COLLECTIVE_REDUCE_OP_MAX = 0,
+    /// Reduction: `min`.
+    DAT_IB_COLLECTIVE_REDUCE_OP_MIN = 1,
+    /// Reduction: `sum`.
+    DAT_IB_COLLECTIVE_REDUCE_OP_SUM = 2,
+    /// Reduction: `prod`.
+    DAT_IB_COLLECTIVE_REDUCE_OP_PROD = 3,
+    /// Reduction: `land`.
+    DAT_IB_COLLECTIVE_REDUCE_OP_LAND = 4,
+    /// Reduction: `band`.
+    DAT_IB_COLLECTIVE_REDUCE_OP_BAND = 5,
+    /// Reduction: `lor`.
+    DAT_IB_COLLECTIVE_REDUCE_OP_LOR = 6,
+    /// Reduction: `bor`.
+    DAT_IB_COLLECTIVE_REDUCE_OP_BOR = 7,
+    /// Reduction: `lxor`.
+    DAT_IB_COLLECTIVE_REDUCE_OP_LXOR = 8,
+    /// Reduction: `bxor`.
+    DAT_IB_COLLECTIVE_REDUCE_OP_BXOR = 9,
+    /// Reduction: `maxloc`.
+    DAT_IB_COLLECTIVE_REDUCE_OP_MAXLOC = 10,
+    /// Reduction: `minloc`.
+    DAT_IB_COLLECTIVE_REDUCE_OP_MINLOC = 11,
+}
+
+/// `DAT_IB_COLLECTIVE_GROUP`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DatIbCollectiveGroup {
+    /// Members on this node.
+    pub local_size: c_int,
+    /// This member's rank on this node.
+    pub local_rank: c_int,
+    /// Ranks on this node.
+    pub local_ranks: *mut c_int,
+    /// Nodes.
+    pub external_size: c_int,
+    /// This node's rank.
+    pub external_rank: c_int,
+    /// Ranks of the nodes.
+    pub external_ranks: *mut c_int,
+    /// Table inside the node.
+    pub intranode_table: *mut c_int,
+    /// Table between nodes.
+    pub internode_table: *mut c_int,
+    /// Whether this is the group of everybody.
+    pub is_comm_world: c_int,
+}
+
+assert_layout!(DatIbCollectiveGroup, size 56, local_size @ 0, local_rank @ 4, local_ranks @ 8,
+    external_size @ 16, external_rank @ 20, external_ranks @ 24, intranode_table @ 32,
+    internode_table @ 40, is_comm_world @ 48);
+
+impl_zeroed!(DatIbCollectiveGroup);

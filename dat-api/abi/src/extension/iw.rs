@@ -1,0 +1,97 @@
+//! The iWARP extension: Socket Service Points (iWARP Transport Specific Extensions for DAT 2.0).
+//!
+//! A connected TCP socket becomes an RDMA connection: passively through a Socket Service Point, actively
+//! through `dat_iw_socket_connect`. The operation numbers are ours: the numbers 0 to 3 of the only header
+//! that ever defined them collide with IB operations, and its macros do not compile, so no binary uses
+//! them. They lie clear of the open and close bits 0x1000 and 0x2000.
+
+use crate::*;
+use core::ffi::{CStr, c_int};
+
+/// Version of the extension, reported in `extension_version` by providers with iWARP extensions only.
+pub const DAT_IW_EXTENSION_VERSION: DatCount = 201;
+
+constants! { &CStr:
+    /// Named attribute: which extension interface there is.
+    DAT_IW_ATTR_EXTENSION_INTERFACE = c"DAT_EXTENSION_INTERFACE",
+    /// Named attribute: its version.
+    DAT_IW_ATTR_EXTENSION_VERSION = c"DAT_EXTENSION_VERSION",
+    /// Value of [`DAT_IW_ATTR_EXTENSION_VERSION`].
+    DAT_IW_ATTR_EXTENSION_VERSION_VALUE = c"2.0.1",
+    /// Named attribute: its presence means that Socket Service Points work.
+    DAT_IW_ATTR_SSP = c"DAT_IW_ATTR_SSP",
+}
+
+/// `DAT_IW_SOCKET`: a socket descriptor.
+pub type DatIwSocket = c_int;
+/// `DAT_IW_SSP_HANDLE`.
+pub type DatIwSspHandle = DatHandle;
+
+constants! { DatExtendedOp:
+    /// Creates a Socket Service Point. Handle: IA. Arguments: int socket, EP, EVD, `void*` last
+    /// streaming-mode message, int its length, `DatIwSspHandle*`.
+    DAT_IW_SSP_CREATE_OP = 0x400,
+    /// Frees a Socket Service Point. Handle: SSP. No arguments.
+    DAT_IW_SSP_FREE_OP = 0x401,
+    /// Queries a Socket Service Point. Handle: SSP. Arguments: mask, `DatIwSspParam*`.
+    DAT_IW_SSP_QUERY_OP = 0x402,
+    /// Connects an endpoint over a socket. Handle: EP. Arguments: int socket, u32 timeout in
+    /// microseconds, int private data size, `const void*` private data.
+    DAT_IW_SOCKET_CONNECT_OP = 0x403,
+}
+
+/// Handle type of Socket Service Points.
+pub const DAT_IW_HANDLE_TYPE_SSP: DatHandleType = DAT_HANDLE_TYPE_EXTENSION_BASE;
+
+/// The socket of a Socket Service Point was lost before a connection request came of it. Delivered on
+/// its EVD with `cr_arrival_event_data`: `sp_handle` names the service point, `cr_handle` is null.
+pub const DAT_CONNECTION_EVENT_SOCKET_DOWN: DatEventNumber = 0x8_0001;
+
+/// `DAT_IW_SSP_STATE`.
+pub type DatIwSspState = u32;
+
+constants! { DatIwSspState:
+    /// The socket is attached and a connection request may come.
+    DAT_IW_SSP_STATE_OPERATIONAL = 0,
+    /// A connection request came, or the socket was lost.
+    DAT_IW_SSP_STATE_NON_OPERATIONAL = 1,
+}
+
+/// `DAT_IW_SSP_PARAM_MASK`.
+pub type DatIwSspParamMask = u32;
+
+constants! { DatIwSspParamMask:
+    /// `ia_handle`.
+    DAT_IW_SSP_FIELD_IA_HANDLE = 0x01,
+    /// `socket_id`.
+    DAT_IW_SSP_FIELD_SOCKET_ID = 0x02,
+    /// `evd_handle`.
+    DAT_IW_SSP_FIELD_EVD_HANDLE = 0x04,
+    /// `ep_handle`.
+    DAT_IW_SSP_FIELD_EP_HANDLE = 0x08,
+    /// `ssp_state`.
+    DAT_IW_SSP_FIELD_SSP_STATE = 0x10,
+    /// Every member.
+    DAT_IW_SSP_FIELD_ALL = 0x1F,
+}
+
+/// `DAT_IW_SSP_PARAM`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DatIwSspParam {
+    /// Owner.
+    pub ia_handle: DatIaHandle,
+    /// The socket.
+    pub socket_id: DatIwSocket,
+    /// Where the connection request goes.
+    pub evd_handle: DatEvdHandle,
+    /// The endpoint reserved for it.
+    pub ep_handle: DatEpHandle,
+    /// State.
+    pub ssp_state: DatIwSspState,
+}
+
+assert_layout!(DatIwSspParam, size 40, ia_handle @ 0, socket_id @ 8, evd_handle @ 16, ep_handle @ 24,
+    ssp_state @ 32);
+
+impl_zeroed!(DatIwSspParam);

@@ -1,0 +1,40 @@
+//! Macros that state facts about C types: values, sizes, offsets, the all-zero value.
+
+/// Declares constants of one type under their C names.
+macro_rules! constants {
+    ($ty:ty: $($(#[$meta:meta])* $name:ident = $value:expr),+ $(,)?) => {
+        $($(#[$meta])* pub const $name: $ty = $value;)+
+    };
+}
+
+/// Asserts the size of a `repr(C)` type and the offsets of its members when the crate is compiled.
+macro_rules! assert_layout {
+    ($ty:ty, size $size:literal $(, $field:ident @ $offset:literal)* $(,)?) => {
+        const _: () = {
+            assert!(core::mem::size_of::<$ty>() == $size);
+            $(assert!(core::mem::offset_of!($ty, $field) == $offset);)*
+        };
+    };
+}
+
+/// Gives a type made of integers, raw pointers, optional function pointers and unions of those its
+/// all-zero value, which is what C consumers pass after `memset`.
+macro_rules! impl_zeroed {
+    ($($ty:ty),+ $(,)?) => {$(
+        impl $ty {
+            /// The value with every byte zero, as after `memset` in C.
+            #[must_use]
+            pub const fn zeroed() -> Self {
+                // SAFETY: every member is an integer, a raw pointer, an optional function pointer or
+                // an array, structure or union of those; all of them are valid when all bytes are zero.
+                unsafe { core::mem::zeroed() }
+            }
+        }
+
+        impl Default for $ty {
+            fn default() -> Self {
+                Self::zeroed()
+            }
+        }
+    )+};
+}

@@ -1,0 +1,234 @@
+//! `struct dat_provider`: the table a provider hands to the registry, and its registration key.
+
+use crate::*;
+use core::ffi::{c_char, c_void};
+
+/// `DAT_PROVIDER_INFO`: the key under which a provider is registered.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DatProviderInfo {
+    /// Name of the IA.
+    pub ia_name: DatName,
+    /// Version of the interface.
+    pub dapl_version_major: DatUint32,
+    /// Version of the interface.
+    pub dapl_version_minor: DatUint32,
+    /// Whether calls on one object may overlap.
+    pub is_thread_safe: DatBoolean,
+}
+
+/// Function a provider library exports as [`DAT_PROVIDER_INIT_NAME`]: called after loading, once for each
+/// name in the registry, with the `ia_params` field of that entry.
+pub type DatProviderInitFunc =
+    unsafe extern "C" fn(info: *const DatProviderInfo, instance_data: *const c_char);
+/// Function a provider library exports as [`DAT_PROVIDER_FINI_NAME`]: called before unloading.
+pub type DatProviderFiniFunc = unsafe extern "C" fn(info: *const DatProviderInfo);
+/// Function a provider library may export as [`DAPL_EXTENSIONS_NAME`]: extension operations that need no
+/// open IA.
+pub type DaplExtensionsFunc = DatHandleExtendedopFunc;
+
+/// Name of the init function.
+pub const DAT_PROVIDER_INIT_NAME: &core::ffi::CStr = c"dat_provider_init";
+/// Name of the fini function.
+pub const DAT_PROVIDER_FINI_NAME: &core::ffi::CStr = c"dat_provider_fini";
+/// Name of the extension function.
+pub const DAPL_EXTENSIONS_NAME: &core::ffi::CStr = c"dapl_extensions";
+
+/// `DAT_PROVIDER` (`struct dat_provider`): one function for every call.
+///
+/// A well-made provider fills every slot; the slots are optional here because a registry must not jump
+/// to null when one does not.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DatProvider {
+    /// Name of the IA; equal to the name in the registry.
+    pub device_name: *const c_char,
+    /// The provider's own.
+    pub extension: *mut c_void,
+    /// See [`DatIaOpenFunc`].
+    pub ia_open: Option<DatIaOpenFunc>,
+    /// See [`DatIaQueryFunc`].
+    pub ia_query: Option<DatIaQueryFunc>,
+    /// See [`DatIaCloseFunc`].
+    pub ia_close: Option<DatIaCloseFunc>,
+    /// See [`DatSetConsumerContextFunc`].
+    pub set_consumer_context: Option<DatSetConsumerContextFunc>,
+    /// See [`DatGetConsumerContextFunc`].
+    pub get_consumer_context: Option<DatGetConsumerContextFunc>,
+    /// See [`DatGetHandleTypeFunc`].
+    pub get_handle_type: Option<DatGetHandleTypeFunc>,
+    /// See [`DatCnoCreateFunc`].
+    pub cno_create: Option<DatCnoCreateFunc>,
+    /// See [`DatCnoModifyAgentFunc`].
+    pub cno_modify_agent: Option<DatCnoModifyAgentFunc>,
+    /// See [`DatCnoQueryFunc`].
+    pub cno_query: Option<DatCnoQueryFunc>,
+    /// See [`DatCnoFreeFunc`].
+    pub cno_free: Option<DatCnoFreeFunc>,
+    /// See [`DatCnoWaitFunc`].
+    pub cno_wait: Option<DatCnoWaitFunc>,
+    /// See [`DatCrQueryFunc`].
+    pub cr_query: Option<DatCrQueryFunc>,
+    /// See [`DatCrAcceptFunc`].
+    pub cr_accept: Option<DatCrAcceptFunc>,
+    /// See [`DatCrRejectFunc`].
+    pub cr_reject: Option<DatCrRejectFunc>,
+    /// See [`DatCrHandoffFunc`].
+    pub cr_handoff: Option<DatCrHandoffFunc>,
+    /// See [`DatEvdCreateFunc`].
+    pub evd_create: Option<DatEvdCreateFunc>,
+    /// See [`DatEvdQueryFunc`].
+    pub evd_query: Option<DatEvdQueryFunc>,
+    /// See [`DatEvdModifyCnoFunc`].
+    pub evd_modify_cno: Option<DatEvdModifyCnoFunc>,
+    /// See [`DatEvdEnableFunc`].
+    pub evd_enable: Option<DatEvdEnableFunc>,
+    /// See [`DatEvdDisableFunc`].
+    pub evd_disable: Option<DatEvdDisableFunc>,
+    /// See [`DatEvdWaitFunc`].
+    pub evd_wait: Option<DatEvdWaitFunc>,
+    /// See [`DatEvdResizeFunc`].
+    pub evd_resize: Option<DatEvdResizeFunc>,
+    /// See [`DatEvdPostSeFunc`].
+    pub evd_post_se: Option<DatEvdPostSeFunc>,
+    /// See [`DatEvdDequeueFunc`].
+    pub evd_dequeue: Option<DatEvdDequeueFunc>,
+    /// See [`DatEvdFreeFunc`].
+    pub evd_free: Option<DatEvdFreeFunc>,
+    /// See [`DatEpCreateFunc`].
+    pub ep_create: Option<DatEpCreateFunc>,
+    /// See [`DatEpQueryFunc`].
+    pub ep_query: Option<DatEpQueryFunc>,
+    /// See [`DatEpModifyFunc`].
+    pub ep_modify: Option<DatEpModifyFunc>,
+    /// See [`DatEpConnectFunc`].
+    pub ep_connect: Option<DatEpConnectFunc>,
+    /// See [`DatEpDupConnectFunc`].
+    pub ep_dup_connect: Option<DatEpDupConnectFunc>,
+    /// See [`DatEpDisconnectFunc`].
+    pub ep_disconnect: Option<DatEpDisconnectFunc>,
+    /// See [`DatEpPostSendFunc`].
+    pub ep_post_send: Option<DatEpPostSendFunc>,
+    /// See [`DatEpPostRecvFunc`].
+    pub ep_post_recv: Option<DatEpPostRecvFunc>,
+    /// See [`DatEpPostRdmaReadFunc`].
+    pub ep_post_rdma_read: Option<DatEpPostRdmaReadFunc>,
+    /// See [`DatEpPostRdmaWriteFunc`].
+    pub ep_post_rdma_write: Option<DatEpPostRdmaWriteFunc>,
+    /// See [`DatEpGetStatusFunc`].
+    pub ep_get_status: Option<DatEpGetStatusFunc>,
+    /// See [`DatEpFreeFunc`].
+    pub ep_free: Option<DatEpFreeFunc>,
+    /// See [`DatLmrCreateFunc`].
+    pub lmr_create: Option<DatLmrCreateFunc>,
+    /// See [`DatLmrQueryFunc`].
+    pub lmr_query: Option<DatLmrQueryFunc>,
+    /// See [`DatLmrFreeFunc`].
+    pub lmr_free: Option<DatLmrFreeFunc>,
+    /// See [`DatRmrCreateFunc`].
+    pub rmr_create: Option<DatRmrCreateFunc>,
+    /// See [`DatRmrQueryFunc`].
+    pub rmr_query: Option<DatRmrQueryFunc>,
+    /// See [`DatRmrBindFunc`].
+    pub rmr_bind: Option<DatRmrBindFunc>,
+    /// See [`DatRmrFreeFunc`].
+    pub rmr_free: Option<DatRmrFreeFunc>,
+    /// See [`DatPspCreateFunc`].
+    pub psp_create: Option<DatPspCreateFunc>,
+    /// See [`DatPspQueryFunc`].
+    pub psp_query: Option<DatPspQueryFunc>,
+    /// See [`DatPspFreeFunc`].
+    pub psp_free: Option<DatPspFreeFunc>,
+    /// See [`DatRspCreateFunc`].
+    pub rsp_create: Option<DatRspCreateFunc>,
+    /// See [`DatRspQueryFunc`].
+    pub rsp_query: Option<DatRspQueryFunc>,
+    /// See [`DatRspFreeFunc`].
+    pub rsp_free: Option<DatRspFreeFunc>,
+    /// See [`DatPzCreateFunc`].
+    pub pz_create: Option<DatPzCreateFunc>,
+    /// See [`DatPzQueryFunc`].
+    pub pz_query: Option<DatPzQueryFunc>,
+    /// See [`DatPzFreeFunc`].
+    pub pz_free: Option<DatPzFreeFunc>,
+    /// See [`DatPspCreateAnyFunc`].
+    pub psp_create_any: Option<DatPspCreateAnyFunc>,
+    /// See [`DatEpResetFunc`].
+    pub ep_reset: Option<DatEpResetFunc>,
+    /// See [`DatEvdSetUnwaitableFunc`].
+    pub evd_set_unwaitable: Option<DatEvdSetUnwaitableFunc>,
+    /// See [`DatEvdClearUnwaitableFunc`].
+    pub evd_clear_unwaitable: Option<DatEvdClearUnwaitableFunc>,
+    /// See [`DatLmrSyncRdmaReadFunc`].
+    pub lmr_sync_rdma_read: Option<DatLmrSyncRdmaReadFunc>,
+    /// See [`DatLmrSyncRdmaWriteFunc`].
+    pub lmr_sync_rdma_write: Option<DatLmrSyncRdmaWriteFunc>,
+    /// See [`DatEpCreateWithSrqFunc`].
+    pub ep_create_with_srq: Option<DatEpCreateWithSrqFunc>,
+    /// See [`DatEpRecvQueryFunc`].
+    pub ep_recv_query: Option<DatEpRecvQueryFunc>,
+    /// See [`DatEpSetWatermarkFunc`].
+    pub ep_set_watermark: Option<DatEpSetWatermarkFunc>,
+    /// See [`DatSrqCreateFunc`].
+    pub srq_create: Option<DatSrqCreateFunc>,
+    /// See [`DatSrqFreeFunc`].
+    pub srq_free: Option<DatSrqFreeFunc>,
+    /// See [`DatSrqPostRecvFunc`].
+    pub srq_post_recv: Option<DatSrqPostRecvFunc>,
+    /// See [`DatSrqQueryFunc`].
+    pub srq_query: Option<DatSrqQueryFunc>,
+    /// See [`DatSrqResizeFunc`].
+    pub srq_resize: Option<DatSrqResizeFunc>,
+    /// See [`DatSrqSetLwFunc`].
+    pub srq_set_lw: Option<DatSrqSetLwFunc>,
+    /// See [`DatCspCreateFunc`].
+    pub csp_create: Option<DatCspCreateFunc>,
+    /// See [`DatCspQueryFunc`].
+    pub csp_query: Option<DatCspQueryFunc>,
+    /// See [`DatCspFreeFunc`].
+    pub csp_free: Option<DatCspFreeFunc>,
+    /// See [`DatEpCommonConnectFunc`].
+    pub ep_common_connect: Option<DatEpCommonConnectFunc>,
+    /// See [`DatRmrCreateForEpFunc`].
+    pub rmr_create_for_ep: Option<DatRmrCreateForEpFunc>,
+    /// See [`DatEpPostSendWithInvalidateFunc`].
+    pub ep_post_send_with_invalidate: Option<DatEpPostSendWithInvalidateFunc>,
+    /// See [`DatEpPostRdmaReadToRmrFunc`].
+    pub ep_post_rdma_read_to_rmr: Option<DatEpPostRdmaReadToRmrFunc>,
+    /// See [`DatCnoFdCreateFunc`].
+    pub cno_fd_create: Option<DatCnoFdCreateFunc>,
+    /// See [`DatCnoTriggerFunc`].
+    pub cno_trigger: Option<DatCnoTriggerFunc>,
+    /// See [`DatIaHaRelatedFunc`].
+    pub ia_ha_related: Option<DatIaHaRelatedFunc>,
+    /// See [`DatHandleExtendedopFunc`].
+    pub handle_extendedop: Option<DatHandleExtendedopFunc>,
+}
+
+// SAFETY: the table is immutable plain data once a provider has published it; its two raw pointers are
+// the provider's, which keeps what they point at valid and shareable for as long as it is registered.
+unsafe impl Sync for DatProvider {}
+
+assert_layout!(DatProviderInfo, size 268, ia_name @ 0, dapl_version_major @ 256,
+    dapl_version_minor @ 260, is_thread_safe @ 264);
+assert_layout!(DatProvider, size 648, device_name @ 0, extension @ 8,
+    ia_open @ 16, ia_query @ 24, ia_close @ 32, set_consumer_context @ 40,
+    get_consumer_context @ 48, get_handle_type @ 56, cno_create @ 64, cno_modify_agent @ 72,
+    cno_query @ 80, cno_free @ 88, cno_wait @ 96, cr_query @ 104, cr_accept @ 112, cr_reject @ 120,
+    cr_handoff @ 128, evd_create @ 136, evd_query @ 144, evd_modify_cno @ 152, evd_enable @ 160,
+    evd_disable @ 168, evd_wait @ 176, evd_resize @ 184, evd_post_se @ 192, evd_dequeue @ 200,
+    evd_free @ 208, ep_create @ 216, ep_query @ 224, ep_modify @ 232, ep_connect @ 240,
+    ep_dup_connect @ 248, ep_disconnect @ 256, ep_post_send @ 264, ep_post_recv @ 272,
+    ep_post_rdma_read @ 280, ep_post_rdma_write @ 288, ep_get_status @ 296, ep_free @ 304,
+    lmr_create @ 312, lmr_query @ 320, lmr_free @ 328, rmr_create @ 336, rmr_query @ 344,
+    rmr_bind @ 352, rmr_free @ 360, psp_create @ 368, psp_query @ 376, psp_free @ 384,
+    rsp_create @ 392, rsp_query @ 400, rsp_free @ 408, pz_create @ 416, pz_query @ 424,
+    pz_free @ 432, psp_create_any @ 440, ep_reset @ 448, evd_set_unwaitable @ 456,
+    evd_clear_unwaitable @ 464, lmr_sync_rdma_read @ 472, lmr_sync_rdma_write @ 480,
+    ep_create_with_srq @ 488, ep_recv_query @ 496, ep_set_watermark @ 504, srq_create @ 512,
+    srq_free @ 520, srq_post_recv @ 528, srq_query @ 536, srq_resize @ 544, srq_set_lw @ 552,
+    csp_create @ 560, csp_query @ 568, csp_free @ 576, ep_common_connect @ 584,
+    rmr_create_for_ep @ 592, ep_post_send_with_invalidate @ 600, ep_post_rdma_read_to_rmr @ 608,
+    cno_fd_create @ 616, cno_trigger @ 624, ia_ha_related @ 632, handle_extendedop @ 640);
+
+impl_zeroed!(DatProviderInfo, DatProvider);
