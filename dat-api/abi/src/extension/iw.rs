@@ -13,11 +13,11 @@ pub const DAT_IW_EXTENSION_VERSION: DatCount = 201;
 
 constants! { &CStr:
     /// Named attribute: which extension interface there is.
-    DAT_IW_ATTR_EXTENSION_INTERFACE = c"DAT_EXTENSION_INTERFACE",
+    DAT_EXTENSION_ATTR = c"DAT_EXTENSION_INTERFACE",
     /// Named attribute: its version.
-    DAT_IW_ATTR_EXTENSION_VERSION = c"DAT_EXTENSION_VERSION",
-    /// Value of [`DAT_IW_ATTR_EXTENSION_VERSION`].
-    DAT_IW_ATTR_EXTENSION_VERSION_VALUE = c"2.0.1",
+    DAT_EXTENSION_ATTR_VERSION = c"DAT_EXTENSION_VERSION",
+    /// Value of [`DAT_EXTENSION_ATTR_VERSION`].
+    DAT_EXTENSION_ATTR_VERSION_VALUE = c"2.0.1",
     /// Named attribute: its presence means that Socket Service Points work.
     DAT_IW_ATTR_SSP = c"DAT_IW_ATTR_SSP",
 }
