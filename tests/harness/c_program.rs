@@ -1,0 +1,66 @@
+//! Compiling the C programs of `tests/c` against the staged headers and library.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use tempfile::TempDir;
+
+use crate::{Program, Stage};
+
+const COMPILE_TIME: Duration = Duration::from_secs(60);
+
+/// A compiled C program. The file goes away with this value.
+#[derive(Debug)]
+pub struct CProgram {
+    _dir: TempDir,
+    file: PathBuf,
+}
+
+impl CProgram {
+    /// Compiles `tests/c/<name>.c` with all warnings as errors and links it with `-ldat2`.
+    ///
+    /// # Errors
+    /// When there is no compiler, or it refuses the program; the message holds what it said.
+    pub fn compile(stage: &Stage, name: &str) -> Result<Self> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("c")
+            .join(format!("{name}.c"));
+        Self::compile_file(stage, &source, name)
+    }
+
+    /// The same for a source file anywhere.
+    ///
+    /// # Errors
+    /// As for [`CProgram::compile`].
+    pub fn compile_file(stage: &Stage, source: &Path, name: &str) -> Result<Self> {
+        let dir = TempDir::with_prefix("dat-c-")?;
+        let file = dir.path().join(name);
+        compiler()
+            .args_line("-std=gnu11 -O1 -g -Wall -Wextra -Werror -pthread")
+            .arg("-I")
+            .arg(stage.include())
+            .arg("-o")
+            .arg(&file)
+            .arg(source)
+            .arg("-L")
+            .arg(stage.lib())
+            .arg("-ldat2")
+            .named("cc")
+            .spawn()?
+            .finish(COMPILE_TIME)?
+            .success()?;
+        Ok(Self { _dir: dir, file })
+    }
+
+    /// The executable.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+}
+
+fn compiler() -> Program {
+    Program::new(env::var_os("CC").unwrap_or_else(|| "cc".into()))
+}

@@ -1,0 +1,25 @@
+//! What every suite needs: the staged artefacts, a registry file of its own, a network of its own,
+//! and child processes that cannot outlive the test.
+//!
+//! - [`Stage`] finds `target/stage`.
+//! - [`Registry`] writes a `dat.conf` into a scratch directory.
+//! - [`NetSpace`] gives the calling thread, and the children it starts, a loopback of their own.
+//! - [`Program`] starts a child, [`Running`] watches it and ends it on drop.
+//! - [`CProgram`] compiles a C file of `tests/c` against the staged headers.
+//! - [`StackEnv`] is all of them for the common case: our libraries, one IA on `lo`.
+
+mod c_program;
+mod net_space;
+mod program;
+mod registry;
+mod running;
+mod stack_env;
+mod stage;
+
+pub use c_program::CProgram;
+pub use net_space::NetSpace;
+pub use program::Program;
+pub use registry::{IA_NAME, Registry};
+pub use running::{Finished, Running};
+pub use stack_env::StackEnv;
+pub use stage::Stage;

@@ -1,0 +1,95 @@
+//! A network of the test's own, so that the fixed ports of the tools cannot collide.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::fcntl::{Flock, FlockArg};
+use nix::sched::{CloneFlags, unshare};
+
+/// How often the table of listeners is read again.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// The network in which the calling thread and the children it starts live.
+///
+/// Namespaces belong to threads, and a child inherits that of the thread which starts it. So each
+/// test, being a thread, can have its own.
+#[derive(Debug)]
+pub enum NetSpace {
+    /// A fresh namespace with nothing but `lo`.
+    Own,
+    /// The host's network, because namespaces are not permitted. One test at a time holds the lock.
+    Host(Flock<File>),
+}
+
+impl NetSpace {
+    /// Moves the calling thread into a namespace of its own, or waits for the host's to be free.
+    ///
+    /// # Errors
+    /// When `lo` cannot be brought up, or the lock file cannot be made.
+    pub fn enter() -> Result<Self> {
+        if unshare(CloneFlags::CLONE_NEWNET).is_ok() {
+            bring_up_loopback().context("bringing up lo")?;
+            return Ok(Self::Own);
+        }
+        let path = std::env::temp_dir().join("dat-rs-stack-tests.lock");
+        let file = File::create(&path).with_context(|| format!("making {}", path.display()))?;
+        match Flock::lock(file, FlockArg::LockExclusive) {
+            Ok(lock) => Ok(Self::Host(lock)),
+            Err((_, e)) => bail!("locking {}: {e}", path.display()),
+        }
+    }
+
+    /// Waits until somebody listens on TCP port `port` in this network.
+    ///
+    /// # Errors
+    /// At the deadline.
+    pub fn wait_for_listener(&self, port: u16, deadline: Duration) -> Result<()> {
+        let end = Instant::now() + deadline;
+        while !is_listening(port)? {
+            if Instant::now() > end {
+                bail!("nobody listens on TCP port {port} after {deadline:?}");
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+}
+
+fn is_listening(port: u16) -> Result<bool> {
+    // Columns: slot, local address:port in hex, remote, state; state 0A is LISTEN.
+    let listens = |table: &str| {
+        table.lines().skip(1).any(|line| {
+            let mut columns = line.split_whitespace().skip(1);
+            let local = columns.next().unwrap_or_default();
+            let state = columns.nth(1).unwrap_or_default();
+            state == "0A" && local.ends_with(&format!(":{port:04X}"))
+        })
+    };
+    let ipv4 = fs::read_to_string("/proc/thread-self/net/tcp").context("reading listeners")?;
+    // A kernel without IPv6 has no such table, and then no listener in it.
+    let ipv6 = fs::read_to_string("/proc/thread-self/net/tcp6").unwrap_or_default();
+    Ok(listens(&ipv4) || listens(&ipv6))
+}
+
+fn bring_up_loopback() -> io::Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    // SAFETY: an all-zero ifreq is a valid value of this C structure.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = from.cast_signed();
+    }
+    let flags = libc::IFF_UP | libc::IFF_RUNNING;
+    request.ifr_ifru.ifru_flags = i16::try_from(flags).map_err(io::Error::other)?;
+    // SAFETY: SIOCSIFFLAGS reads one ifreq, which `request` is, and the descriptor is open.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    if done < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! Starting a child process.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::Running;
+
+/// A program about to be started: in its own process group, its output kept, nothing to read.
+pub struct Program {
+    command: Command,
+    name: String,
+    passed: Vec<(OwnedFd, RawFd)>,
+    echo: bool,
+}
+
+impl Program {
+    /// The program at `path`, or found on `PATH`.
+    #[must_use]
+    pub fn new(path: impl AsRef<OsStr>) -> Self {
+        let path = path.as_ref();
+        let name = Path::new(path)
+            .file_name()
+            .unwrap_or(path)
+            .to_string_lossy()
+            .into_owned();
+        Self {
+            command: Command::new(path),
+            name,
+            passed: Vec::new(),
+            echo: false,
+        }
+    }
+
+    /// Appends blank-separated arguments.
+    #[must_use]
+    pub fn args_line(mut self, line: &str) -> Self {
+        self.command.args(line.split_whitespace());
+        self
+    }
+
+    /// Appends one argument as it is.
+    #[must_use]
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.command.arg(arg);
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(key, value);
+        self
+    }
+
+    /// Removes an environment variable.
+    #[must_use]
+    pub fn env_remove(mut self, key: &str) -> Self {
+        self.command.env_remove(key);
+        self
+    }
+
+    /// Sets the working directory.
+    #[must_use]
+    pub fn current_dir(mut self, dir: &Path) -> Self {
+        self.command.current_dir(dir);
+        self
+    }
+
+    /// The name used in messages, for example `dtest client`.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
+    }
+
+    /// Repeats each line of output on our own standard output, indented.
+    #[must_use]
+    pub fn echo(mut self) -> Self {
+        self.echo = true;
+        self
+    }
+
+    /// Gives `fd` to the child as descriptor `number`. Our own copy closes when the program starts.
+    #[must_use]
+    pub fn pass_fd(mut self, fd: OwnedFd, number: RawFd) -> Self {
+        self.passed.push((fd, number));
+        self
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When the program does not exist or cannot be executed.
+    pub fn spawn(mut self) -> Result<Running> {
+        let (reader, writer) = io::pipe().context("making a pipe")?;
+        let duplicate = writer.try_clone().context("duplicating a pipe")?;
+        self.command
+            .stdin(Stdio::null())
+            .stdout(writer)
+            .stderr(duplicate)
+            .process_group(0);
+        self.prepare_child();
+        let child = self
+            .command
+            .spawn()
+            .with_context(|| format!("starting {:?}", self.command))?;
+        Ok(Running::watch(self.name, child, reader, self.echo))
+    }
+
+    fn prepare_child(&mut self) {
+        let moves: Vec<(RawFd, RawFd)> = self
+            .passed
+            .iter()
+            .map(|(fd, number)| (fd.as_raw_fd(), *number))
+            .collect();
+        // SAFETY: between fork and exec the closure makes only the async-signal-safe calls prctl and
+        // dup2, and allocates nothing; `moves` was built before the fork. The descriptors stay open
+        // because `self.passed` lives until after `spawn`.
+        unsafe {
+            self.command.pre_exec(move || {
+                // A test that is killed must not leave its children behind.
+                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                for &(fd, number) in &moves {
+                    if libc::dup2(fd, number) < 0 {
+                        return Err(io::Error::last_os_error());
+                    }
+                }
+                Ok(())
+            });
+        }
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program")
+            .field("command", &self.command)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,52 @@
+//! A `dat.conf` of the test's own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+/// The interface adapter of every suite.
+pub const IA_NAME: &str = "iwarp-lo";
+
+/// A registry file in a scratch directory that goes away with this value.
+#[derive(Debug)]
+pub struct Registry {
+    dir: TempDir,
+    file: PathBuf,
+}
+
+impl Registry {
+    /// A registry with [`IA_NAME`] on the loopback interface, served by `library`.
+    ///
+    /// # Errors
+    /// When the scratch directory cannot be written.
+    pub fn loopback(library: &str) -> Result<Self> {
+        Self::with_text(&format!(
+            "{IA_NAME} u2.0 nonthreadsafe default {library} dat-rs.1.0 \"lo 0\" \"\"\n"
+        ))
+    }
+
+    /// A registry file with exactly this text.
+    ///
+    /// # Errors
+    /// When the scratch directory cannot be written.
+    pub fn with_text(text: &str) -> Result<Self> {
+        let dir = TempDir::with_prefix("dat-conf-").context("making a scratch directory")?;
+        let file = dir.path().join("dat.conf");
+        fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+        Ok(Self { dir, file })
+    }
+
+    /// What `DAT_OVERRIDE` should be set to.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// The scratch directory, for captures and compiled programs.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+}

@@ -1,0 +1,267 @@
+//! A child process under watch.
+
+use std::io::{self, PipeReader, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+/// How long the pipe may stay open after the child has gone, for output still on its way.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// Lines shown of a child's output when something went wrong.
+const TAIL_LINES: usize = 30;
+
+/// A started child. Dropping it kills its whole process group and reaps it.
+#[derive(Debug)]
+pub struct Running {
+    name: String,
+    child: Child,
+    reaped: bool,
+    shared: Arc<Shared>,
+}
+
+/// How a child ended and everything it wrote.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    /// Name given to the program.
+    pub name: String,
+    /// Exit status. Some tools of others exit with 0 after a failure, so look at `text` as well.
+    pub status: ExitStatus,
+    /// Standard output and standard error, in the order written.
+    pub text: String,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    text: String,
+    closed: bool,
+    exited: bool,
+}
+
+impl Running {
+    pub(crate) fn watch(name: String, child: Child, reader: PipeReader, echo: bool) -> Self {
+        let shared = Arc::new(Shared::default());
+        let output = Arc::clone(&shared);
+        thread::spawn(move || read_output(reader, &output, echo));
+        let exit = Arc::clone(&shared);
+        let pid = pid_of(&child);
+        thread::spawn(move || {
+            // Looking without reaping: until `wait` collects it, the process id cannot be reused,
+            // so the kill of the group below can hit nobody else.
+            let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+            while waitid(Id::Pid(pid), flags) == Err(nix::Error::EINTR) {}
+            exit.update(|state| state.exited = true);
+        });
+        Self {
+            name,
+            child,
+            reaped: false,
+            shared,
+        }
+    }
+
+    /// Waits until `text` appears in the output.
+    ///
+    /// # Errors
+    /// When the child ends first, or at the deadline; the message holds the end of its output.
+    pub fn wait_for(&self, text: &str, deadline: Duration) -> Result<()> {
+        let state = self.shared.wait(deadline, |state| {
+            state.text.contains(text) || (state.exited && state.closed)
+        });
+        if state.text.contains(text) {
+            return Ok(());
+        }
+        let what = if state.exited { "ended" } else { "is silent" };
+        bail!(
+            "{}: {what} before printing {text:?}\n{}",
+            self.name,
+            tail(&state.text)
+        )
+    }
+
+    /// Waits for the end, kills what is left of the process group, and returns all output.
+    ///
+    /// # Errors
+    /// At the deadline; the message holds the end of the output.
+    pub fn finish(mut self, deadline: Duration) -> Result<Finished> {
+        let exited = self.shared.wait(deadline, |state| state.exited).exited;
+        let status = self.end()?;
+        let text = self.shared.wait(DRAIN, |state| state.closed).text.clone();
+        if !exited {
+            bail!(
+                "{}: still running after {deadline:?}\n{}",
+                self.name,
+                tail(&text)
+            );
+        }
+        Ok(Finished {
+            name: self.name.clone(),
+            status,
+            text,
+        })
+    }
+
+    /// Sends a signal to the child alone.
+    ///
+    /// # Errors
+    /// When the child cannot be signalled.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        nix::sys::signal::kill(self.pid(), signal)
+            .map_err(|e| anyhow!("{}: sending {signal}: {e}", self.name))
+    }
+
+    /// Everything written so far.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.shared.lock().text.clone()
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        pid_of(&self.child)
+    }
+
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        if !self.reaped {
+            // ESRCH only says that nobody is left.
+            let _ = killpg(self.pid(), Signal::SIGKILL);
+            self.reaped = true;
+        }
+        self.child.wait()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A child that cannot be waited for is gone already.
+        let _ = self.end();
+    }
+}
+
+impl Finished {
+    /// Passes when the child exited with status 0.
+    ///
+    /// # Errors
+    /// Otherwise, with the end of the output.
+    pub fn success(self) -> Result<Self> {
+        if self.status.success() {
+            return Ok(self);
+        }
+        let how = match self.status.signal() {
+            Some(signal) => format!("killed by signal {signal}"),
+            None => format!("{}", self.status),
+        };
+        bail!("{}: {how}\n{}", self.name, tail(&self.text))
+    }
+
+    /// Passes when the output holds `text`.
+    ///
+    /// # Errors
+    /// Otherwise, with the end of the output.
+    pub fn says(self, text: &str) -> Result<Self> {
+        if self.text.contains(text) {
+            return Ok(self);
+        }
+        bail!(
+            "{}: never printed {text:?}\n{}",
+            self.name,
+            tail(&self.text)
+        )
+    }
+
+    /// Passes when no line of the output holds `text`, upper and lower case alike.
+    ///
+    /// # Errors
+    /// Otherwise, with the end of the output.
+    pub fn never_says(self, text: &str) -> Result<Self> {
+        let wanted = text.to_lowercase();
+        match self
+            .text
+            .lines()
+            .find(|line| line.to_lowercase().contains(&wanted))
+        {
+            None => Ok(self),
+            Some(line) => bail!("{}: printed {line:?}\n{}", self.name, tail(&self.text)),
+        }
+    }
+
+    /// The last lines of the output.
+    #[must_use]
+    pub fn tail(&self) -> String {
+        tail(&self.text)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn update(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, deadline: Duration, done: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let end = Instant::now() + deadline;
+        let mut state = self.lock();
+        while !done(&state) {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state
+    }
+}
+
+fn read_output(mut reader: PipeReader, shared: &Shared, echo: bool) {
+    let mut buffer = [0; 4096];
+    let mut line_starts = true;
+    while let Ok(len @ 1..) = reader.read(&mut buffer) {
+        let text = String::from_utf8_lossy(&buffer[..len]);
+        if echo {
+            print_indented(&text, &mut line_starts);
+        }
+        shared.update(|state| state.text.push_str(&text));
+    }
+    shared.update(|state| state.closed = true);
+}
+
+fn print_indented(text: &str, line_starts: &mut bool) {
+    for piece in text.split_inclusive('\n') {
+        let indent = if *line_starts { "    | " } else { "" };
+        print!("{indent}{piece}");
+        *line_starts = piece.ends_with('\n');
+    }
+}
+
+fn pid_of(child: &Child) -> Pid {
+    // Process ids of Linux stay below 2^22.
+    Pid::from_raw(child.id().cast_signed())
+}
+
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let first = lines.len().saturating_sub(TAIL_LINES);
+    lines[first..]
+        .iter()
+        .map(|line| format!("    | {line}\n"))
+        .collect()
+}

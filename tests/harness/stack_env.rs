@@ -1,0 +1,58 @@
+//! The common case: our libraries, one interface adapter, a network of its own.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::{NetSpace, Program, Registry, Stage};
+
+/// Stage, registry file and network for one test.
+#[derive(Debug)]
+pub struct StackEnv {
+    /// The staged artefacts.
+    pub stage: Stage,
+    /// The registry file with [`crate::IA_NAME`].
+    pub registry: Registry,
+    /// The network of this thread.
+    pub net: NetSpace,
+}
+
+impl StackEnv {
+    /// Finds the stage, writes a registry for `lo`, and enters a network of its own.
+    ///
+    /// # Errors
+    /// When nothing is staged or the network cannot be had.
+    pub fn new() -> Result<Self> {
+        Self::at(Stage::find()?)
+    }
+
+    /// The same with a stage already found.
+    ///
+    /// # Errors
+    /// When the network cannot be had.
+    pub fn at(stage: Stage) -> Result<Self> {
+        let registry = Registry::loopback("libdapl-iwarp.so.2")?;
+        let net = NetSpace::enter()?;
+        Ok(Self {
+            stage,
+            registry,
+            net,
+        })
+    }
+
+    /// A program that sees our `libdat2.so.2`, our provider and our registry file.
+    #[must_use]
+    pub fn program(&self, path: impl AsRef<OsStr>) -> Program {
+        self.program_with(path, self.registry.file())
+    }
+
+    /// The same with another registry file.
+    #[must_use]
+    pub fn program_with(&self, path: impl AsRef<OsStr>, registry: &Path) -> Program {
+        Program::new(path)
+            .env("LD_LIBRARY_PATH", self.stage.lib())
+            .env("DAT_OVERRIDE", registry)
+            .env_remove("LD_PRELOAD")
+    }
+}

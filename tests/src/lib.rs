@@ -1,1 +1,0 @@
-//! Harness for the stack suites.
