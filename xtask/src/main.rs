@@ -1,1 +1,82 @@
-fn main() {}
+//! The one command of the house.
+//!
+//! - `stage` builds everything in release form and lays it out under `target/stage`.
+//! - `test` runs every check and suite and says of each how it ended.
+//! - `demo` shows the stack at work, in under three minutes after the build.
+//! - `bench` prints latency and bandwidth beside raw TCP.
+//! - `tidy` runs the house's own style checks alone.
+
+mod bench;
+mod demo;
+mod exports;
+mod install;
+mod job;
+mod report;
+mod stage;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "cargo xtask",
+    about = "Build, show, test and measure the stack"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Build in release form and lay out target/stage.
+    Stage,
+    /// Run every check and suite; nonzero exit if one fails.
+    Test(test::Options),
+    /// Show the stack at work.
+    Demo,
+    /// Print latency and bandwidth beside raw TCP.
+    Bench(bench::Options),
+    /// Run the style checks alone.
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<ExitCode> {
+    let workspace = Workspace::find()?;
+    match task {
+        Task::Stage => stage::run(&workspace).map(|staged| {
+            println!("{staged}");
+            ExitCode::SUCCESS
+        }),
+        Task::Test(options) => test::run(&workspace, &options),
+        Task::Demo => demo::run(&workspace),
+        Task::Bench(options) => bench::run(&workspace, &options),
+        Task::Tidy => {
+            let faults = tidy::check(&workspace)?;
+            faults.iter().for_each(|fault| println!("{fault}"));
+            println!("tidy: {} faults", faults.len());
+            Ok(if faults.is_empty() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            })
+        }
+    }
+}

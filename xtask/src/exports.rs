@@ -1,0 +1,173 @@
+//! What the staged libraries export: exactly what they should, under the right version.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The version node of every symbol of `libdat2.so.2`. Programs linked against OFA's library ask
+/// the loader for it and do not start without.
+pub(crate) const VERSION_NODE: &str = "DAT_2.0";
+
+/// What a provider library may export: its two entry points, and the word by which consumers
+/// of OFA's providers recognise the extension interface.
+const PROVIDER_EXPORTS: [&str; 3] = ["dapl_extensions", "dat_provider_fini", "dat_provider_init"];
+
+/// A defined dynamic symbol.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Export {
+    name: String,
+    version: Option<String>,
+}
+
+/// Compares `library` with the list in `list`, one name per line. Returns how many it exports.
+pub(crate) fn check_registry(library: &Path, list: &Path) -> Result<usize> {
+    let text = fs::read_to_string(list).with_context(|| format!("reading {}", list.display()))?;
+    let wanted = names_in(&text)
+        .map(|name| Export {
+            name: name.into(),
+            version: Some(VERSION_NODE.into()),
+        })
+        .collect();
+    compare(library, &wanted, &exports_of(library)?)
+}
+
+/// Checks that a provider exports its entry points and nothing else. Returns how many.
+pub(crate) fn check_provider(library: &Path) -> Result<usize> {
+    let wanted = PROVIDER_EXPORTS
+        .map(|name| Export {
+            name: name.into(),
+            version: None,
+        })
+        .into();
+    compare(library, &wanted, &exports_of(library)?)
+}
+
+/// Checks the name that the loader knows a library by.
+pub(crate) fn check_soname(library: &Path, wanted: &str) -> Result<()> {
+    let text = output_of(Command::new("readelf").arg("-d").arg(library))?;
+    let line = text
+        .lines()
+        .find(|line| line.contains("(SONAME)"))
+        .unwrap_or("none at all");
+    ensure!(
+        line.contains(&format!("[{wanted}]")),
+        "{}: soname should be {wanted}, is {}",
+        library.display(),
+        line.trim()
+    );
+    Ok(())
+}
+
+/// The names in an export list: one a line, blank lines and `#` comments left out.
+pub(crate) fn names_in(list: &str) -> impl Iterator<Item = &str> {
+    list.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+fn compare(library: &Path, wanted: &BTreeSet<Export>, found: &BTreeSet<Export>) -> Result<usize> {
+    let shown = |set: BTreeSet<&Export>| set.into_iter().map(Export::shown).collect::<Vec<_>>();
+    let missing = shown(wanted.difference(found).collect());
+    let extra = shown(found.difference(wanted).collect());
+    if missing.is_empty() && extra.is_empty() {
+        return Ok(found.len());
+    }
+    bail!(
+        "{}: not exported: [{}]; exported against the list: [{}]",
+        library.display(),
+        missing.join(" "),
+        extra.join(" ")
+    )
+}
+
+fn exports_of(library: &Path) -> Result<BTreeSet<Export>> {
+    let mut nm = Command::new("nm");
+    nm.args(["-D", "--defined-only", "--with-symbol-versions"])
+        .arg(library);
+    Ok(parse_nm(&output_of(&mut nm)?))
+}
+
+/// Reads lines such as `0000000000001234 T dat_ep_free@@DAT_2.0`.
+fn parse_nm(text: &str) -> BTreeSet<Export> {
+    let columns = text
+        .lines()
+        .map(|line| line.split_whitespace().rev().collect::<Vec<_>>());
+    columns
+        .filter_map(|columns| match columns[..] {
+            // The version node itself is listed as an absolute symbol.
+            [_, "A", ..] | [] | [_] => None,
+            [symbol, ..] => Some(Export::parse(symbol)),
+        })
+        .collect()
+}
+
+fn output_of(command: &mut Command) -> Result<String> {
+    let output = command
+        .output()
+        .with_context(|| format!("running {:?} (package binutils)", command.get_program()))?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?}: {}", complaint.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+impl Export {
+    fn parse(symbol: &str) -> Self {
+        match symbol.split_once("@@").or_else(|| symbol.split_once('@')) {
+            Some((name, version)) => Self {
+                name: name.into(),
+                version: Some(version.into()),
+            },
+            None => Self {
+                name: symbol.into(),
+                version: None,
+            },
+        }
+    }
+
+    fn shown(&self) -> String {
+        match &self.version {
+            Some(version) => format!("{}@@{version}", self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NM: &str = "0000000000000000 A DAT_2.0\n\
+                      0000000000001000 T dat_ep_free@@DAT_2.0\n\
+                      0000000000002000 T stray\n";
+
+    #[test]
+    fn nm_output_is_read_without_the_version_node() {
+        let found: Vec<String> = parse_nm(NM).iter().map(Export::shown).collect();
+        assert_eq!(found, ["dat_ep_free@@DAT_2.0", "stray"]);
+    }
+
+    #[test]
+    fn missing_and_extra_names_are_both_told() {
+        let wanted = BTreeSet::from([Export::parse("dat_ep_free@@DAT_2.0"), Export::parse("b")]);
+        let error = compare(Path::new("x.so"), &wanted, &parse_nm(NM))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("not exported: [b]"), "{error}");
+        assert!(error.contains("against the list: [stray]"), "{error}");
+    }
+
+    #[test]
+    fn a_wrong_version_is_a_difference() {
+        let wanted = BTreeSet::from([Export::parse("dat_ep_free"), Export::parse("stray")]);
+        assert!(compare(Path::new("x.so"), &wanted, &parse_nm(NM)).is_err());
+    }
+
+    #[test]
+    fn export_lists_may_hold_comments() {
+        let names: Vec<&str> = names_in("# calls\n\ndat_a\n  dat_b \n").collect();
+        assert_eq!(names, ["dat_a", "dat_b"]);
+    }
+}

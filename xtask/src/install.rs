@@ -1,0 +1,161 @@
+//! Programs of others that the steps need, and how to get them.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::job::Job;
+use crate::report::Outcome;
+use crate::workspace::Workspace;
+
+/// A program and the Debian package that holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Need {
+    program: &'static str,
+    package: &'static str,
+}
+
+/// The C compiler.
+pub(crate) const CC: Need = Need {
+    program: "cc",
+    package: "gcc",
+};
+/// Symbol tables.
+pub(crate) const NM: Need = Need {
+    program: "nm",
+    package: "binutils",
+};
+/// Compiler flags of a library.
+pub(crate) const PKG_CONFIG: Need = Need {
+    program: "pkg-config",
+    package: "pkg-config",
+};
+/// OFA's transaction and performance tester, as Debian ships it.
+pub(crate) const DAPLTEST: Need = Need {
+    program: "dapltest",
+    package: "dapl2-utils",
+};
+/// OFA's smaller tests, in the same package.
+pub(crate) const DTEST: Need = Need {
+    program: "dtest",
+    package: "dapl2-utils",
+};
+/// The independent decoder of our frames.
+pub(crate) const TSHARK: Need = Need {
+    program: "tshark",
+    package: "tshark",
+};
+/// The capturing half of it.
+pub(crate) const DUMPCAP: Need = Need {
+    program: "dumpcap",
+    package: "wireshark-common",
+};
+/// Memory errors in C programs that use the library.
+pub(crate) const VALGRIND: Need = Need {
+    program: "valgrind",
+    package: "valgrind",
+};
+
+/// Everything that some step needs.
+pub(crate) const ALL: [Need; 8] = [
+    CC, NM, PKG_CONFIG, DAPLTEST, DTEST, TSHARK, DUMPCAP, VALGRIND,
+];
+
+/// Which of `needs` are not on this machine.
+pub(crate) fn missing(needs: &[Need]) -> Vec<Need> {
+    needs
+        .iter()
+        .copied()
+        .filter(|need| find(need.program).is_none())
+        .collect()
+}
+
+/// Installs what is missing, if we may; otherwise says what to type.
+pub(crate) fn provide(workspace: &Workspace, needs: &[Need]) -> Result<Outcome> {
+    let absent = missing(needs);
+    if absent.is_empty() {
+        return Ok(Outcome::passed(0, "nothing to install"));
+    }
+    let packages = packages_of(&absent);
+    if !nix::unistd::geteuid().is_root() || find("apt-get").is_none() {
+        return Ok(Outcome::NotRun(advice(&absent)));
+    }
+    apt_get(workspace, "update --quiet").run()?;
+    apt_get(
+        workspace,
+        &format!("install --yes --no-install-recommends {packages}"),
+    )
+    .check()?;
+    let absent = missing(needs);
+    anyhow::ensure!(
+        absent.is_empty(),
+        "still missing after apt-get: {}",
+        packages_of(&absent)
+    );
+    Ok(Outcome::passed(0, format!("installed {packages}")))
+}
+
+/// One sentence for somebody who lacks `needs`.
+pub(crate) fn advice(needs: &[Need]) -> String {
+    let programs: Vec<&str> = needs.iter().map(|need| need.program).collect();
+    format!(
+        "{} missing; as root: apt-get install {}",
+        programs.join(", "),
+        packages_of(needs)
+    )
+}
+
+fn apt_get(workspace: &Workspace, args: &str) -> Job {
+    Job::new(workspace, "apt-get", "apt-get")
+        .args(args)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .minutes(5)
+}
+
+fn packages_of(needs: &[Need]) -> String {
+    let mut packages: Vec<&str> = needs.iter().map(|need| need.package).collect();
+    packages.dedup();
+    packages.join(" ")
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    // Debian keeps some of them where only root looks.
+    let system = ["/usr/sbin", "/sbin"].map(|dir| Path::new(dir).to_owned());
+    env::split_paths(&path)
+        .chain(system)
+        .map(|dir| dir.join(program))
+        .find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_package_provides_is_missing() {
+        let odd = Need {
+            program: "no-such-program-anywhere",
+            package: "none",
+        };
+        assert_eq!(
+            missing(&[
+                Need {
+                    program: "sh",
+                    package: "dash"
+                },
+                odd
+            ]),
+            [odd]
+        );
+    }
+
+    #[test]
+    fn a_package_of_two_programs_is_named_once() {
+        assert_eq!(
+            packages_of(&[DAPLTEST, DTEST, TSHARK]),
+            "dapl2-utils tshark"
+        );
+    }
+}

@@ -1,0 +1,99 @@
+//! One external command of a step: bounded in time, its output kept in a log.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use stack_tests::{Finished, Program};
+
+use crate::workspace::{Workspace, cargo};
+
+/// Lines of a failed command's log that are shown at once.
+const TAIL_LINES: usize = 40;
+
+/// A command with a name, a deadline and a log file.
+#[derive(Debug)]
+pub(crate) struct Job {
+    program: Program,
+    deadline: Duration,
+    log: PathBuf,
+}
+
+impl Job {
+    /// A program run in the workspace root.
+    pub(crate) fn new(workspace: &Workspace, name: &str, program: &str) -> Self {
+        Self::with_program(
+            workspace,
+            name,
+            Program::new(program).current_dir(workspace.root()),
+        )
+    }
+
+    /// A program that has its surroundings already.
+    pub(crate) fn with_program(workspace: &Workspace, name: &str, program: Program) -> Self {
+        Self {
+            program: program.named(name),
+            deadline: Duration::from_secs(120),
+            log: workspace
+                .log_dir()
+                .join(format!("{}.log", name.replace(' ', "-"))),
+        }
+    }
+
+    /// A cargo command.
+    pub(crate) fn cargo(workspace: &Workspace, name: &str, args: &str) -> Self {
+        Self::new(workspace, name, &cargo()).args(args)
+    }
+
+    /// Appends blank-separated arguments.
+    pub(crate) fn args(mut self, line: &str) -> Self {
+        self.program = self.program.args_line(line);
+        self
+    }
+
+    /// Sets an environment variable.
+    pub(crate) fn env(mut self, key: &str, value: impl AsRef<std::ffi::OsStr>) -> Self {
+        self.program = self.program.env(key, value);
+        self
+    }
+
+    /// Ends the command after this many minutes.
+    pub(crate) fn minutes(mut self, minutes: u64) -> Self {
+        self.deadline = Duration::from_secs(60 * minutes);
+        self
+    }
+
+    /// Repeats the output as it comes.
+    pub(crate) fn echo(mut self) -> Self {
+        self.program = self.program.echo();
+        self
+    }
+
+    /// Runs it, writes the log, and returns what it printed, whatever its exit status.
+    pub(crate) fn run(self) -> Result<Finished> {
+        let dir = self.log.parent().context("a log lies in a directory")?;
+        fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+        let finished = self.program.spawn()?.finish(self.deadline)?;
+        fs::write(&self.log, &finished.text)
+            .with_context(|| format!("writing {}", self.log.display()))?;
+        Ok(finished)
+    }
+
+    /// Runs it and fails unless it exits with status 0; the error shows the end of its output.
+    pub(crate) fn check(self) -> Result<Finished> {
+        let log = self.log.clone();
+        let finished = self.run()?;
+        if finished.status.success() {
+            return Ok(finished);
+        }
+        let lines: Vec<&str> = finished.text.lines().collect();
+        let tail = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n");
+        bail!(
+            "{}: {}; all of it in {}\n{tail}",
+            finished.name,
+            finished.status,
+            log.display()
+        )
+    }
+}

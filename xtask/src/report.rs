@@ -1,0 +1,148 @@
+//! One line per step, with its result, a detail and its duration; a summary at the end.
+
+use std::fmt::Display;
+use std::io::{IsTerminal, Write, stdout};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+/// How a step ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It held.
+    Passed {
+        /// Single tests or checks that passed within it.
+        count: usize,
+        /// What else there is to say, possibly nothing.
+        detail: String,
+    },
+    /// It could not run here, and why. Counted and shown, never passed over.
+    NotRun(String),
+}
+
+impl Outcome {
+    /// Passed, with a number of single checks.
+    pub(crate) fn passed(count: usize, detail: impl Display) -> Self {
+        Self::Passed {
+            count,
+            detail: detail.to_string(),
+        }
+    }
+}
+
+/// The results so far.
+#[derive(Debug)]
+pub(crate) struct Report {
+    title: &'static str,
+    started: Instant,
+    passed: usize,
+    checks: usize,
+    failed: Vec<String>,
+    not_run: Vec<String>,
+}
+
+impl Report {
+    /// An empty report whose summary begins with `title`.
+    pub(crate) fn new(title: &'static str) -> Self {
+        Self {
+            title,
+            started: Instant::now(),
+            passed: 0,
+            checks: 0,
+            failed: Vec::new(),
+            not_run: Vec::new(),
+        }
+    }
+
+    /// Runs one step and prints its line. True if it passed.
+    pub(crate) fn step(&mut self, name: &str, run: impl FnOnce() -> Result<Outcome>) -> bool {
+        show_running(name);
+        let started = Instant::now();
+        let result = run();
+        let duration = started.elapsed();
+        match result {
+            Ok(Outcome::Passed { count, detail }) => {
+                self.passed += 1;
+                self.checks += count;
+                print_line("ok", name, &with_count(count, &detail), duration);
+                true
+            }
+            Ok(Outcome::NotRun(why)) => {
+                print_line("----", name, &format!("not run: {why}"), duration);
+                self.not_run.push(name.into());
+                false
+            }
+            Err(error) => {
+                print_line("FAIL", name, "", duration);
+                println!("{}", indented(&format!("{error:#}")));
+                self.failed.push(name.into());
+                false
+            }
+        }
+    }
+
+    /// Prints the summary. Failure if a step failed.
+    pub(crate) fn finish(self) -> ExitCode {
+        println!();
+        if !self.failed.is_empty() {
+            println!("{}: failed: {}", self.title, self.failed.join(", "));
+        }
+        if !self.not_run.is_empty() {
+            println!(
+                "{}: not run on this machine: {}",
+                self.title,
+                self.not_run.join(", ")
+            );
+        }
+        println!(
+            "{}: {} steps passed ({} checks), {} failed, {} not run, {}",
+            self.title,
+            self.passed,
+            self.checks,
+            self.failed.len(),
+            self.not_run.len(),
+            seconds(self.started.elapsed()),
+        );
+        if self.failed.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn show_running(name: &str) {
+    if stdout().is_terminal() {
+        print!("  ...  {name}");
+        // A terminal that cannot be flushed only misses the progress mark.
+        let _ = stdout().flush();
+    }
+}
+
+fn print_line(result: &str, name: &str, detail: &str, duration: Duration) {
+    let back = if stdout().is_terminal() { "\r" } else { "" };
+    println!(
+        "{back}  {result:<4} {name:<22} {:>8}  {detail}",
+        seconds(duration)
+    );
+}
+
+fn with_count(count: usize, detail: &str) -> String {
+    match (count, detail) {
+        (0, _) => detail.into(),
+        (_, "") => format!("{count} passed"),
+        _ => format!("{count} passed, {detail}"),
+    }
+}
+
+fn indented(text: &str) -> String {
+    text.lines()
+        .map(|line| format!("       {line}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}

@@ -1,0 +1,137 @@
+//! The release build, and where cargo put what it made.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::workspace::{Workspace, array, cargo};
+
+/// The files of a release build that are staged.
+#[derive(Debug)]
+pub(super) struct Built {
+    /// `liblibdat2.a`, not yet linked.
+    pub(super) registry_archive: PathBuf,
+    /// The software provider as cargo names it.
+    pub(super) provider_library: PathBuf,
+    /// Tools and examples, by name.
+    pub(super) programs: BTreeMap<String, PathBuf>,
+}
+
+/// Builds the libraries, the tools and the examples.
+pub(super) fn release(workspace: &Workspace) -> Result<Built> {
+    let libraries = ["-p", "libdat2", "-p", "provider-iwarp-soft", "--lib"];
+    let mut artifacts = build(workspace, &libraries.map(String::from))?;
+    let packages: Vec<String> = workspace
+        .packages()
+        .iter()
+        .filter(|package| package.name != env!("CARGO_PKG_NAME"))
+        .filter(|package| !(package.bins.is_empty() && package.examples.is_empty()))
+        .flat_map(|package| ["-p".into(), package.name.clone()])
+        .collect();
+    if !packages.is_empty() {
+        let mut args = packages;
+        args.extend(["--bins".into(), "--examples".into()]);
+        artifacts.extend(build(workspace, &args)?);
+    }
+    Ok(Built {
+        registry_archive: library(&artifacts, "libdat2", "a")?,
+        provider_library: library(&artifacts, "provider_iwarp_soft", "so")?,
+        programs: artifacts.iter().filter_map(Artifact::program).collect(),
+    })
+}
+
+/// One target that cargo built or found fresh.
+#[derive(Debug)]
+struct Artifact {
+    target: String,
+    files: Vec<PathBuf>,
+    executable: Option<PathBuf>,
+}
+
+fn build(workspace: &Workspace, args: &[String]) -> Result<Vec<Artifact>> {
+    let output = Command::new(cargo())
+        .args([
+            "build",
+            "--release",
+            "--message-format",
+            "json-render-diagnostics",
+        ])
+        .args(args)
+        .current_dir(workspace.root())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("running cargo build")?;
+    ensure!(
+        output.status.success(),
+        "cargo build --release {} failed",
+        args.join(" ")
+    );
+    let messages = String::from_utf8_lossy(&output.stdout);
+    Ok(messages
+        .lines()
+        .filter_map(Artifact::from_message)
+        .collect())
+}
+
+fn library(artifacts: &[Artifact], target: &str, extension: &str) -> Result<PathBuf> {
+    artifacts
+        .iter()
+        .filter(|artifact| artifact.target == target)
+        .flat_map(|artifact| &artifact.files)
+        .find(|file| file.extension().is_some_and(|e| e == extension))
+        .cloned()
+        .with_context(|| format!("cargo made no .{extension} of {target}; see its crate-type"))
+}
+
+impl Artifact {
+    fn from_message(line: &str) -> Option<Self> {
+        let message: Value = serde_json::from_str(line).ok()?;
+        if message["reason"] != "compiler-artifact" {
+            return None;
+        }
+        Some(Self {
+            target: message["target"]["name"].as_str()?.into(),
+            files: array(&message["filenames"])
+                .filter_map(Value::as_str)
+                .map(Into::into)
+                .collect(),
+            executable: message["executable"].as_str().map(Into::into),
+        })
+    }
+
+    fn program(&self) -> Option<(String, PathBuf)> {
+        let file: &Path = self.executable.as_deref()?;
+        Some((self.target.clone(), file.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_and_programs_are_found_in_cargo_messages() {
+        let lines = [
+            r#"{"reason":"compiler-artifact","target":{"name":"libdat2"},
+                "filenames":["/t/liblibdat2.a","/t/liblibdat2.rlib"],"executable":null}"#,
+            r#"{"reason":"compiler-artifact","target":{"name":"datinfo"},
+                "filenames":["/t/datinfo"],"executable":"/t/datinfo"}"#,
+            r#"{"reason":"build-finished","success":true}"#,
+            "warning: not a message",
+        ];
+        let found: Vec<Artifact> = lines
+            .iter()
+            .filter_map(|l| Artifact::from_message(l))
+            .collect();
+        assert_eq!(found.len(), 2);
+        assert_eq!(
+            library(&found, "libdat2", "a").unwrap(),
+            Path::new("/t/liblibdat2.a")
+        );
+        assert!(library(&found, "libdat2", "so").is_err());
+        assert_eq!(found[1].program().unwrap().0, "datinfo");
+    }
+}

@@ -1,0 +1,85 @@
+//! Building everything in release form and laying it out under `target/stage`.
+//!
+//! - `build.rs` asks cargo and learns what it made.
+//! - `link.rs` makes `libdat2.so.2.0.0` out of the static library.
+//! - `layout.rs` puts files into place, each by renaming a finished copy over the old one, so that a
+//!   running program keeps the library it has mapped.
+
+mod build;
+mod layout;
+mod link;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::exports;
+use crate::workspace::Workspace;
+
+/// What lies in the stage.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    root: PathBuf,
+    registry_exports: usize,
+    provider_exports: usize,
+    programs: Vec<String>,
+    headers: usize,
+    renewed: usize,
+}
+
+/// Builds, links, lays out and checks.
+pub(crate) fn run(workspace: &Workspace) -> Result<Staged> {
+    let built = build::release(workspace)?;
+    let libdat2 = workspace.root().join("dat-api/libdat2");
+    let linked = link::registry_library(workspace, &built.registry_archive, &libdat2)
+        .context("linking libdat2.so.2.0.0")?;
+
+    let mut stage = layout::Layout::open(workspace.stage_dir())?;
+    let registry = stage.file(&linked, "lib/libdat2.so.2.0.0")?;
+    stage.link("libdat2.so.2.0.0", "lib/libdat2.so.2")?;
+    stage.link("libdat2.so.2", "lib/libdat2.so")?;
+    let provider = stage.file(&built.provider_library, "lib/libdapl-iwarp.so.2")?;
+    let headers = stage.directory(&libdat2.join("include/dat2"), "include/dat2", "h")?;
+    stage.text(layout::PKG_CONFIG, "lib/pkgconfig/dat2.pc")?;
+    stage.text(layout::DAT_CONF, "etc/dat.conf")?;
+    let mut programs = Vec::new();
+    for (name, file) in &built.programs {
+        stage.file(file, &format!("bin/{name}"))?;
+        programs.push(name.clone());
+    }
+    let staged = Staged {
+        registry_exports: exports::check_registry(&registry, &libdat2.join("exports.txt"))?,
+        provider_exports: exports::check_provider(&provider)?,
+        programs,
+        headers,
+        renewed: stage.renewed(),
+        root: workspace.stage_dir(),
+    };
+    exports::check_soname(&registry, "libdat2.so.2")?;
+    exports::check_soname(&provider, "libdapl-iwarp.so.2")?;
+    Ok(staged)
+}
+
+impl Staged {
+    /// How many single facts were checked: one per exported symbol, and two sonames.
+    pub(crate) fn checks(&self) -> usize {
+        self.registry_exports + self.provider_exports + 2
+    }
+}
+
+impl fmt::Display for Staged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {} symbols @@{}, {} of the provider, {} headers, bin/{{{}}}, {} files renewed",
+            self.root.display(),
+            self.registry_exports,
+            exports::VERSION_NODE,
+            self.provider_exports,
+            self.headers,
+            self.programs.join(","),
+            self.renewed,
+        )
+    }
+}

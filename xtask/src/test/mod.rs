@@ -1,0 +1,91 @@
+//! Every check and suite, one line each.
+//!
+//! A step passes, fails, or says that it could not run here; none is passed over in silence. The
+//! steps themselves are in `steps.rs`, how libtest's results are counted in `count.rs`.
+
+mod count;
+mod steps;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+use crate::install;
+use crate::report::{Outcome, Report};
+use crate::stage;
+use crate::workspace::Workspace;
+
+use self::steps::{STEPS, Step};
+
+/// Which steps to run, and how long.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Run the tools of others with as many iterations as their own regression lists ask for.
+    #[arg(long)]
+    full: bool,
+    /// Only steps whose name holds this word, and what they need.
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+}
+
+/// Runs the chosen steps in order and prints a summary.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
+    let chosen: Vec<&Step> = STEPS.iter().filter(|step| options.wants(step)).collect();
+    let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
+    ensure!(
+        !chosen.is_empty(),
+        "no such step; there are: {}",
+        names.join(", ")
+    );
+
+    let mut report = Report::new("test");
+    let needs: Vec<_> = chosen.iter().flat_map(|step| step.needs).copied().collect();
+    report.step("packages", || install::provide(workspace, &needs));
+    let mut staged = Staging::NotTried;
+    for step in chosen {
+        if step.staged && staged == Staging::NotTried {
+            staged = stage_all(workspace, &mut report);
+        }
+        report.step(step.name, || match (install::missing(step.needs), staged) {
+            (absent, _) if !absent.is_empty() => Ok(Outcome::NotRun(install::advice(&absent))),
+            (_, Staging::Failed) if step.staged => {
+                Ok(Outcome::NotRun("there is no stage, see above".into()))
+            }
+            _ => (step.run)(workspace, options),
+        });
+    }
+    Ok(report.finish())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Staging {
+    NotTried,
+    Done,
+    Failed,
+}
+
+fn stage_all(workspace: &Workspace, report: &mut Report) -> Staging {
+    let run = || {
+        let staged = stage::run(workspace)?;
+        Ok(Outcome::passed(staged.checks(), staged))
+    };
+    if report.step("stage and exports", run) {
+        Staging::Done
+    } else {
+        Staging::Failed
+    }
+}
+
+impl Options {
+    fn wants(&self, step: &Step) -> bool {
+        self.only
+            .as_ref()
+            .is_none_or(|word| step.name.contains(word))
+    }
+
+    /// Whether the long lists were asked for.
+    pub(crate) fn full(&self) -> bool {
+        self.full
+    }
+}

@@ -1,0 +1,104 @@
+//! The house's own style checks: what rustfmt and clippy do not look at.
+//!
+//! - `text.rs`: line width, marks of unfinished work, paths of somebody's machine.
+//! - `rust.rs`: length of files and functions.
+//! - `modules.rs`: `.rs` files that no target reaches.
+//!
+//! Reasons of unsafe blocks are clippy's business (`undocumented_unsafe_blocks`); here it is only
+//! checked that each package takes over the workspace's lints.
+
+mod modules;
+mod rust;
+mod text;
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::workspace::Workspace;
+
+/// Directories that hold nothing of ours.
+const FOREIGN: [&str; 2] = ["target", ".git"];
+
+/// One place that is not in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    file: PathBuf,
+    line: usize,
+    what: String,
+}
+
+/// Checks every file of the workspace.
+pub(crate) fn check(workspace: &Workspace) -> Result<Vec<Fault>> {
+    let mut files = Vec::new();
+    collect(workspace.root(), &mut files)?;
+    files.sort();
+    let mut faults = Vec::new();
+    for file in &files {
+        check_file(workspace.root(), file, &mut faults)?;
+    }
+    let sources = files.iter().filter(|file| extension(file) == "rs");
+    faults.extend(modules::unreached(workspace, sources)?);
+    Ok(faults)
+}
+
+fn check_file(root: &Path, file: &Path, faults: &mut Vec<Fault>) -> Result<()> {
+    let kind = extension(file);
+    if !["rs", "c", "h", "toml", "md"].contains(&kind) {
+        return Ok(());
+    }
+    let source = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+    let shown = file.strip_prefix(root).unwrap_or(file);
+    let mut report = |line: usize, what: String| {
+        faults.push(Fault {
+            file: shown.into(),
+            line,
+            what,
+        });
+    };
+    text::check(kind, &source, &mut report);
+    match kind {
+        "rs" => rust::check(&source, &mut report),
+        "toml" if file.ends_with("Cargo.toml") => check_manifest(&source, &mut report),
+        _ => (),
+    }
+    Ok(())
+}
+
+fn check_manifest(source: &str, report: &mut impl FnMut(usize, String)) {
+    let is_package = source.lines().any(|line| line == "[package]");
+    let inherits = source.contains("[lints]\nworkspace = true");
+    if is_package && !inherits {
+        report(1, "does not take over the workspace's lints".into());
+    }
+}
+
+fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))? {
+        let entry = entry?;
+        let path = entry.path();
+        let foreign = FOREIGN.iter().any(|name| path.ends_with(name));
+        if entry.file_type()?.is_dir() {
+            if !foreign {
+                collect(&path, files)?;
+            }
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn extension(file: &Path) -> &str {
+    file.extension()
+        .and_then(|e| e.to_str())
+        .unwrap_or_default()
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file.display(), self.line, self.what)
+    }
+}

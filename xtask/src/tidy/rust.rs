@@ -1,0 +1,107 @@
+//! Length of files and functions.
+
+use proc_macro2::LineColumn;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{Arm, Block, Expr, ImplItemFn, ItemFn, Stmt, TraitItemFn};
+
+/// Lines of a file.
+const FILE_MAX: usize = 800;
+
+/// Lines of a function's body.
+const FUNCTION_MAX: usize = 70;
+
+/// Lines of a `match` arm that only passes its case on.
+const DISPATCH_ARM_MAX: usize = 3;
+
+/// Reports a file or functions that are too long.
+pub(super) fn check(source: &str, report: &mut impl FnMut(usize, String)) {
+    let lines = source.lines().count();
+    if lines > FILE_MAX {
+        report(1, format!("{lines} lines, at most {FILE_MAX}"));
+    }
+    match syn::parse_file(source) {
+        Ok(file) => Functions { report }.visit_file(&file),
+        Err(e) => report(e.span().start().line, format!("not Rust: {e}")),
+    }
+}
+
+struct Functions<'a, R: FnMut(usize, String)> {
+    report: &'a mut R,
+}
+
+impl<R: FnMut(usize, String)> Functions<'_, R> {
+    fn look_at(&mut self, name: &str, body: &Block) {
+        let lines = height(body.span().start(), body.span().end());
+        if lines > FUNCTION_MAX && !is_dispatch(body) {
+            let what = format!("fn {name}: {lines} lines, at most {FUNCTION_MAX}");
+            (self.report)(body.span().start().line, what);
+        }
+    }
+}
+
+impl<'ast, R: FnMut(usize, String)> Visit<'ast> for Functions<'_, R> {
+    fn visit_item_fn(&mut self, function: &'ast ItemFn) {
+        self.look_at(&function.sig.ident.to_string(), &function.block);
+        visit::visit_item_fn(self, function);
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &'ast ImplItemFn) {
+        self.look_at(&function.sig.ident.to_string(), &function.block);
+        visit::visit_impl_item_fn(self, function);
+    }
+
+    fn visit_trait_item_fn(&mut self, function: &'ast TraitItemFn) {
+        if let Some(body) = &function.default {
+            self.look_at(&function.sig.ident.to_string(), body);
+        }
+        visit::visit_trait_item_fn(self, function);
+    }
+}
+
+/// Whether a body is one `match` whose arms only pass their case on: a table, however long.
+fn is_dispatch(body: &Block) -> bool {
+    let [Stmt::Expr(Expr::Match(dispatch), _)] = body.stmts.as_slice() else {
+        return false;
+    };
+    let is_short = |arm: &Arm| height(arm.span().start(), arm.span().end()) <= DISPATCH_ARM_MAX;
+    dispatch.arms.iter().all(is_short)
+}
+
+fn height(start: LineColumn, end: LineColumn) -> usize {
+    end.line - start.line + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(source: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        check(source, &mut |line, what| {
+            found.push(format!("{line}: {what}"))
+        });
+        found
+    }
+
+    #[test]
+    fn a_long_function_is_named_wherever_it_stands() {
+        let body = "    let _ = 1;\n".repeat(70);
+        let source = format!("struct S;\nimpl S {{\n    fn long() {{\n{body}    }}\n}}\n");
+        assert_eq!(faults(&source), ["3: fn long: 72 lines, at most 70"]);
+    }
+
+    #[test]
+    fn a_table_of_short_arms_may_be_long() {
+        let arms: String = (0..80)
+            .map(|n| format!("        {n} => call({n}),\n"))
+            .collect();
+        let source = format!("fn table(n: u8) {{\n    match n {{\n{arms}    }}\n}}\n");
+        assert_eq!(faults(&source), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_long_file_is_told() {
+        assert_eq!(faults(&"\n".repeat(801)), ["1: 801 lines, at most 800"]);
+    }
+}

@@ -1,0 +1,122 @@
+//! Where the workspace is and what it holds.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+/// The workspace, as `cargo metadata` describes it.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    root: PathBuf,
+    target: PathBuf,
+    packages: Vec<Package>,
+}
+
+/// A package of the workspace and the programs it builds.
+#[derive(Debug)]
+pub(crate) struct Package {
+    /// Name as in `cargo build -p`.
+    pub(crate) name: String,
+    /// Names of its `[[bin]]` targets.
+    pub(crate) bins: Vec<String>,
+    /// Names of its examples.
+    pub(crate) examples: Vec<String>,
+    roots: Vec<PathBuf>,
+}
+
+impl Workspace {
+    /// Asks cargo.
+    pub(crate) fn find() -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("..")
+            .canonicalize()?;
+        let output = Command::new(cargo())
+            .args(["metadata", "--no-deps", "--format-version", "1", "--quiet"])
+            .current_dir(&root)
+            .output()
+            .context("running cargo metadata")?;
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success(),
+            "cargo metadata: {}",
+            complaint.trim()
+        );
+        let metadata: Value = serde_json::from_slice(&output.stdout)?;
+        let target = metadata["target_directory"]
+            .as_str()
+            .context("no target directory")?
+            .into();
+        let packages = array(&metadata["packages"])
+            .map(Package::from_metadata)
+            .collect();
+        Ok(Self {
+            root,
+            target,
+            packages,
+        })
+    }
+
+    /// The directory of the workspace's `Cargo.toml`.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Cargo's target directory.
+    pub(crate) fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// Where `stage` lays things out.
+    pub(crate) fn stage_dir(&self) -> PathBuf {
+        self.target.join("stage")
+    }
+
+    /// Where the output of each step is kept.
+    pub(crate) fn log_dir(&self) -> PathBuf {
+        self.target.join("xtask-logs")
+    }
+
+    /// The members of the workspace.
+    pub(crate) fn packages(&self) -> &[Package] {
+        &self.packages
+    }
+
+    /// The root source files of all targets: libraries, programs, examples, tests, build scripts.
+    pub(crate) fn target_roots(&self) -> impl Iterator<Item = &Path> {
+        self.packages
+            .iter()
+            .flat_map(|package| &package.roots)
+            .map(PathBuf::as_path)
+    }
+}
+
+impl Package {
+    fn from_metadata(package: &Value) -> Self {
+        let targets_of = |kind: &str| {
+            array(&package["targets"])
+                .filter(|target| array(&target["kind"]).any(|k| k == kind))
+                .filter_map(|target| target["name"].as_str().map(String::from))
+                .collect()
+        };
+        Self {
+            name: package["name"].as_str().unwrap_or_default().into(),
+            bins: targets_of("bin"),
+            examples: targets_of("example"),
+            roots: array(&package["targets"])
+                .filter_map(|target| target["src_path"].as_str().map(PathBuf::from))
+                .collect(),
+        }
+    }
+}
+
+/// The cargo that runs us, so that a toolchain override stays in force.
+pub(crate) fn cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
+}
+
+/// The elements of a JSON array, none if it is something else.
+pub(crate) fn array(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
