@@ -1,0 +1,140 @@
+//! How a stream ends: faults that the engine found, Terminate messages, the end of the transport.
+
+use crate::{
+    Ends, MpaError, Msn, ProtectionFault, ProtocolError, TerminateCode, TransmitFpdu,
+    TransmitPayload,
+    wire::{
+        ddp::{Tagged, UNTAGGED_LEN, Untagged, qn},
+        fpdu::LENGTH_LEN,
+        rdmap::{Opcode, READ_REQUEST_LEN, ReadRequest},
+        terminate::{self, LEN_MAX, Offender},
+    },
+};
+
+use super::{Connection, requests::Pending};
+
+impl Connection {
+    /// MPA found a fault in the inbound stream (CRC, length). Segments that come after it mean
+    /// nothing.
+    pub fn handle_llp_error(&mut self, error: MpaError) -> ProtocolError {
+        self.state.on_violation();
+        ProtocolError::without_segment(TerminateCode::Mpa(error))
+    }
+
+    /// The fault is ours: a local buffer of a work request or of a receive cannot be accessed.
+    pub fn fail_local(&mut self) -> ProtocolError {
+        self.state.on_violation();
+        ProtocolError::without_segment(TerminateCode::RdmapCatastrophic)
+    }
+
+    /// The memory that `ulpdu` was to be placed in went away between
+    /// [`Self::handle_ulpdu`] and the copy.
+    pub fn refuse_placement(&mut self, ulpdu: &[u8], fault: ProtectionFault) -> ProtocolError {
+        self.state.on_violation();
+        ProtocolError::in_segment(TerminateCode::tagged(fault), ulpdu)
+    }
+
+    /// The memory that the FPDU just polled was to be fetched from went away. Do not transmit it:
+    /// its bytes are replaced by the Terminate message, which says how far the read came
+    /// (RFC 5040 section 4.8).
+    pub fn refuse_response(
+        &mut self,
+        fpdu: &TransmitFpdu,
+        fault: ProtectionFault,
+    ) -> ProtocolError {
+        self.state.on_violation();
+        let code = TerminateCode::remote(fault);
+        let TransmitPayload::ReadResponse { stag, to, len } = fpdu.payload else {
+            return ProtocolError::without_segment(code);
+        };
+        // The pending queue holds the newest requests of the peer, one MSN each; the read in
+        // question is its front, or has just left it with its last segment.
+        let newer = self.pending.entries.len() as u32;
+        let (left, back) = match (fpdu.ends, self.pending.entries.front()) {
+            (None, Some(Pending::Read { request, done })) => (request.len - done + len, newer),
+            _ => (len, newer + 1),
+        };
+        let sink = fpdu.header()[LENGTH_LEN..].first_chunk().map(Tagged::parse);
+        let request = ReadRequest {
+            sink_stag: sink.map(|sink| sink.stag).unwrap_or_default(),
+            sink_to: sink.map(|sink| sink.to).unwrap_or_default(),
+            len: left,
+            source_stag: stag,
+            source_to: to,
+        };
+        let msn = Msn(self.rx.next_request().0.wrapping_sub(back));
+        ProtocolError::in_segment(code, &quoted_read(&request, msn))
+    }
+
+    /// The one Terminate message of this stream; `None` when none may be sent (any more). Nothing
+    /// may be transmitted after it: shut the sending side of the transport down, then read and
+    /// discard until the peer closes, so that the message is not overtaken by a reset.
+    pub fn terminate(&mut self, error: &ProtocolError) -> Option<TransmitFpdu> {
+        if error.code == TerminateCode::Mpa(MpaError::Closed) || !self.state.on_terminate() {
+            return None;
+        }
+        Some(TransmitFpdu::terminate(error))
+    }
+
+    /// The transport has ended, in good order or not.
+    pub fn on_llp_closed(&mut self) {
+        self.state.on_closed();
+    }
+
+    /// After the stream has ended: the receive that was taken for a message that did not arrive
+    /// completely. It completes in error, before the receives that are flushed untouched.
+    pub fn take_partial_receive(&mut self) -> Option<u64> {
+        if self.state.has_ended() {
+            self.rx.take_partial()
+        } else {
+            None
+        }
+    }
+}
+
+impl TransmitFpdu {
+    /// A Terminate message outside of a [`Connection`]: how an initiator turns down an accepting
+    /// Reply ([`crate::mpa::Refusal`]).
+    #[must_use]
+    pub fn terminate(error: &ProtocolError) -> Self {
+        let mut message = [0; LEN_MAX];
+        let len = terminate::emit(error.code, error.offender.as_ref(), &mut message);
+        let header = Untagged {
+            last: true,
+            rdmap: Opcode::Terminate.control(),
+            rsvd_ulp: 0,
+            qn: qn::TERMINATE,
+            msn: Msn::FIRST,
+            mo: 0,
+        };
+        let at = LENGTH_LEN + UNTAGGED_LEN;
+        let mut fpdu = Self::new(at + len, TransmitPayload::None, Some(Ends::Stream));
+        header.emit(fpdu.part(LENGTH_LEN));
+        *fpdu.part(at) = message;
+        fpdu
+    }
+}
+
+/// A Read Request as its requester would send it for what is left of it.
+fn quoted_read(request: &ReadRequest, msn: Msn) -> [u8; UNTAGGED_LEN + READ_REQUEST_LEN] {
+    let mut segment = [0; UNTAGGED_LEN + READ_REQUEST_LEN];
+    let header = Untagged {
+        last: true,
+        rdmap: Opcode::ReadRequest.control(),
+        rsvd_ulp: 0,
+        qn: qn::REQUEST,
+        msn,
+        mo: 0,
+    };
+    if let Some((ddp, rest)) = segment.split_first_chunk_mut() {
+        header.emit(ddp);
+        if let Some(rdmap) = rest.first_chunk_mut() {
+            request.emit(rdmap);
+        }
+    }
+    segment
+}
+
+// The longest Terminate message fits behind the DDP header of an FPDU.
+const _: () = assert!(LENGTH_LEN + UNTAGGED_LEN + LEN_MAX == crate::HEADER_MAX);
+const _: () = assert!(size_of::<Offender>() <= 64);

@@ -1,0 +1,527 @@
+//! From segments to placements: every check of DDP and RDMAP, before any byte is placed.
+//!
+//! The order of checks: length, DDP version, RDMAP version, opcode (known, and at home in this
+//! header and queue), then queue, MSN, MO and buffer, or STag, stream, right, wrap and bounds.
+
+use crate::{
+    Access, Delivery, Inbound, MemoryTable, MpaError, Msn, Placement, ProtocolError, ReceiveBuffer,
+    ReceiveQueue, RemoteOperation, Stag, TaggedError, Target, TerminateCode, UntaggedError,
+    wire::{
+        ddp::{self, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, qn},
+        mpa::RtrKind,
+        rdmap::{
+            ATOMIC_REQUEST_LEN, ATOMIC_RESPONSE_LEN, AtomicRequest, AtomicResponse, Control,
+            IMMEDIATE_LEN, Opcode, READ_REQUEST_LEN, ReadRequest,
+        },
+        terminate::{self, Context},
+    },
+};
+
+use super::{
+    Connection, Role, Sequences,
+    requests::{Outstanding, Pending},
+};
+
+const BAD_LENGTH: TerminateCode = TerminateCode::Mpa(MpaError::Length);
+const UNEXPECTED_OPCODE: TerminateCode =
+    TerminateCode::RemoteOperation(RemoteOperation::UnexpectedOpcode);
+const CATASTROPHIC: TerminateCode =
+    TerminateCode::RemoteOperation(RemoteOperation::CatastrophicStream);
+
+/// The receiving half of a connection.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    /// The next message of each queue.
+    msn: Sequences,
+    /// The Send of which some segments arrived.
+    message: Option<Message>,
+    /// A valid FPDU has arrived.
+    received_fpdu: bool,
+}
+
+/// A Send in the middle of its segments.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    buffer: ReceiveBuffer,
+    opcode: Opcode,
+    received: u32,
+}
+
+impl Receiver {
+    pub(super) const fn new() -> Self {
+        Self {
+            msn: Sequences::FIRST,
+            message: None,
+            received_fpdu: false,
+        }
+    }
+
+    /// The MSN that the peer's next read or atomic must have.
+    pub(super) const fn next_request(&self) -> Msn {
+        self.msn.request
+    }
+
+    pub(super) fn take_partial(&mut self) -> Option<u64> {
+        self.message.take().map(|message| message.buffer.token)
+    }
+}
+
+impl Connection {
+    /// Judges one DDP segment, whose length and CRC the caller has checked. Only headers are
+    /// looked at; the payload is named in the answer by its range in `ulpdu`.
+    ///
+    /// On `Err` nothing of the segment may be placed and the stream has ended: go on with
+    /// [`Self::terminate`].
+    pub fn handle_ulpdu<M: MemoryTable, Q: ReceiveQueue>(
+        &mut self,
+        ulpdu: &[u8],
+        memory: &M,
+        receives: &mut Q,
+    ) -> Result<Inbound, ProtocolError> {
+        if !self.state.accepts_input() {
+            return Ok(Inbound::Dropped);
+        }
+        match self.handle_segment(ulpdu, memory, receives) {
+            Ok(inbound) => {
+                self.rx.received_fpdu = true;
+                self.state.on_fpdu();
+                Ok(inbound)
+            }
+            Err(code) => {
+                self.state.on_violation();
+                Err(ProtocolError::in_segment(code, ulpdu))
+            }
+        }
+    }
+
+    fn handle_segment<M: MemoryTable, Q: ReceiveQueue>(
+        &mut self,
+        ulpdu: &[u8],
+        memory: &M,
+        receives: &mut Q,
+    ) -> Result<Inbound, TerminateCode> {
+        if ulpdu.len() > usize::from(u16::MAX) {
+            return Err(BAD_LENGTH);
+        }
+        let control = ddp::Control(*ulpdu.first().ok_or(BAD_LENGTH)?);
+        if control.is_tagged() {
+            let (header, payload) = ulpdu.split_first_chunk().ok_or(BAD_LENGTH)?;
+            if !control.is_version_known() {
+                return Err(TerminateCode::Tagged(TaggedError::Version));
+            }
+            let header = Tagged::parse(header);
+            match opcode_of(header.rdmap)? {
+                Opcode::Write => self.handle_write(&header, payload, memory),
+                Opcode::ReadResponse => self.handle_read_response(&header, payload, memory),
+                _ => Err(UNEXPECTED_OPCODE),
+            }
+        } else {
+            let (header, payload) = ulpdu.split_first_chunk().ok_or(BAD_LENGTH)?;
+            if !control.is_version_known() {
+                return Err(TerminateCode::Untagged(UntaggedError::Version));
+            }
+            self.handle_untagged(&Untagged::parse(header), payload, memory, receives)
+        }
+    }
+
+    fn handle_write<M: MemoryTable>(
+        &mut self,
+        header: &Tagged,
+        payload: &[u8],
+        memory: &M,
+    ) -> Result<Inbound, TerminateCode> {
+        if payload.is_empty() && header.last && self.is_ready_to_receive(RtrKind::Write) {
+            return Ok(Inbound::ReadyToReceive);
+        }
+        if !payload.is_empty() {
+            memory
+                .check(
+                    Access::RemoteWrite,
+                    header.stag,
+                    header.to,
+                    payload.len() as u32,
+                )
+                .map_err(TerminateCode::tagged)?;
+        }
+        Ok(place_tagged(
+            header,
+            payload,
+            header.last.then_some(Delivery::Write),
+        ))
+    }
+
+    /// RFC 5040 section 5.2.1: a response goes to the sink of the oldest read, byte after byte,
+    /// and ends with its last byte.
+    fn handle_read_response<M: MemoryTable>(
+        &mut self,
+        header: &Tagged,
+        payload: &[u8],
+        memory: &M,
+    ) -> Result<Inbound, TerminateCode> {
+        let Some(Outstanding::Read {
+            work,
+            sink_stag,
+            sink_to,
+            len,
+            received,
+        }) = self.outstanding.entries.front_mut()
+        else {
+            return Err(UNEXPECTED_OPCODE);
+        };
+        let bounds = TerminateCode::Tagged(TaggedError::Bounds);
+        let left = *len - *received;
+        let segment = payload.len() as u32;
+        if segment > 0 {
+            if header.stag != *sink_stag {
+                return Err(TerminateCode::Tagged(TaggedError::InvalidStag));
+            }
+            if header.to != sink_to.wrapping_add(u64::from(*received)) || segment > left {
+                return Err(bounds);
+            }
+            memory
+                .check(Access::ReadSink, header.stag, header.to, segment)
+                .map_err(TerminateCode::tagged)?;
+        }
+        if header.last && segment != left {
+            return Err(bounds);
+        }
+        *received += segment;
+        let work = *work;
+        if !header.last {
+            return Ok(place_tagged(header, payload, None));
+        }
+        self.outstanding.entries.pop_front();
+        let delivered = work.map(|(sequence, token)| {
+            self.send_queue.on_answered(sequence);
+            Delivery::Read { token }
+        });
+        Ok(place_tagged(header, payload, delivered))
+    }
+
+    fn handle_untagged<M: MemoryTable, Q: ReceiveQueue>(
+        &mut self,
+        header: &Untagged,
+        payload: &[u8],
+        memory: &M,
+        receives: &mut Q,
+    ) -> Result<Inbound, TerminateCode> {
+        let opcode = opcode_of(header.rdmap)?;
+        let home = opcode.queue().ok_or(UNEXPECTED_OPCODE)?;
+        if !self.config.rfc7306 && opcode as u8 > Opcode::Terminate as u8 {
+            return Err(UNEXPECTED_OPCODE);
+        }
+        let last_queue = if self.config.rfc7306 {
+            qn::ATOMIC_RESPONSE
+        } else {
+            qn::TERMINATE
+        };
+        if header.qn > last_queue {
+            return Err(TerminateCode::Untagged(UntaggedError::InvalidQn));
+        }
+        if header.qn != home {
+            return Err(UNEXPECTED_OPCODE);
+        }
+        match opcode {
+            Opcode::ReadRequest => self.handle_read_request(header, payload, memory),
+            Opcode::Terminate => Ok(self.handle_terminate(payload)),
+            Opcode::ImmediateData | Opcode::ImmediateDataSolicited => {
+                self.handle_immediate(header, opcode, payload, receives)
+            }
+            Opcode::AtomicRequest => self.handle_atomic_request(header, payload, memory),
+            Opcode::AtomicResponse => self.handle_atomic_response(header, payload),
+            _ => self.handle_send(header, opcode, payload, memory, receives),
+        }
+    }
+
+    fn handle_send<M: MemoryTable, Q: ReceiveQueue>(
+        &mut self,
+        header: &Untagged,
+        opcode: Opcode,
+        payload: &[u8],
+        memory: &M,
+        receives: &mut Q,
+    ) -> Result<Inbound, TerminateCode> {
+        check_msn(header, self.rx.msn.send)?;
+        let message = match self.rx.message {
+            Some(message) => message,
+            None => {
+                check_mo(header, 0)?;
+                let is_empty = payload.is_empty() && header.last && opcode == Opcode::Send;
+                if is_empty && self.is_ready_to_receive(RtrKind::Send) {
+                    self.rx.msn.send = header.msn.next();
+                    return Ok(Inbound::ReadyToReceive);
+                }
+                Message {
+                    buffer: take_receive(receives)?,
+                    opcode,
+                    received: 0,
+                }
+            }
+        };
+        // Taken now, so that the receive is not lost when the message is refused below.
+        self.rx.message = Some(message);
+        if opcode != message.opcode {
+            return Err(UNEXPECTED_OPCODE);
+        }
+        check_mo(header, message.received)?;
+        let segment = payload.len() as u32;
+        if segment > message.buffer.len - message.received {
+            return Err(TerminateCode::Untagged(UntaggedError::TooLong));
+        }
+        let received = message.received + segment;
+        let delivered = if header.last {
+            let invalidate = opcode.is_invalidate().then_some(Stag(header.rsvd_ulp));
+            if let Some(stag) = invalidate {
+                memory
+                    .check_invalidate(stag)
+                    .map_err(TerminateCode::invalidate)?;
+            }
+            self.rx.message = None;
+            self.rx.msn.send = header.msn.next();
+            let solicited = opcode.is_solicited();
+            let token = message.buffer.token;
+            Some(Delivery::Receive {
+                token,
+                len: received,
+                solicited,
+                invalidate,
+                immediate: None,
+            })
+        } else {
+            self.rx.message = Some(Message {
+                received,
+                ..message
+            });
+            None
+        };
+        let target = Target::Untagged {
+            receive: message.buffer.token,
+            offset: message.received,
+        };
+        let payload = UNTAGGED_LEN..UNTAGGED_LEN + payload.len();
+        Ok(Inbound::Place(Placement {
+            target,
+            payload,
+            delivered,
+        }))
+    }
+
+    /// RFC 7306 section 6: exactly eight bytes that consume a receive.
+    fn handle_immediate<Q: ReceiveQueue>(
+        &mut self,
+        header: &Untagged,
+        opcode: Opcode,
+        payload: &[u8],
+        receives: &mut Q,
+    ) -> Result<Inbound, TerminateCode> {
+        let data = exact::<IMMEDIATE_LEN>(header, payload)?;
+        check_msn(header, self.rx.msn.send)?;
+        if self.rx.message.is_some() {
+            return Err(UNEXPECTED_OPCODE);
+        }
+        check_mo(header, 0)?;
+        let token = take_receive(receives)?.token;
+        self.rx.msn.send = header.msn.next();
+        let delivered = Some(Delivery::Receive {
+            token,
+            len: 0,
+            solicited: opcode.is_solicited(),
+            invalidate: None,
+            immediate: Some(*data),
+        });
+        let target = Target::Untagged {
+            receive: token,
+            offset: 0,
+        };
+        Ok(Inbound::Place(Placement {
+            target,
+            payload: UNTAGGED_LEN..UNTAGGED_LEN,
+            delivered,
+        }))
+    }
+
+    fn handle_read_request<M: MemoryTable>(
+        &mut self,
+        header: &Untagged,
+        payload: &[u8],
+        memory: &M,
+    ) -> Result<Inbound, TerminateCode> {
+        let request = ReadRequest::parse(exact::<READ_REQUEST_LEN>(header, payload)?);
+        check_msn(header, self.rx.msn.request)?;
+        check_mo(header, 0)?;
+        // RFC 5040 section 5.2: source STag and TO of an empty read are not validated.
+        if request.len > 0 {
+            memory
+                .check(
+                    Access::RemoteRead,
+                    request.source_stag,
+                    request.source_to,
+                    request.len,
+                )
+                .map_err(TerminateCode::remote)?;
+        }
+        let is_rtr = request.len == 0 && self.is_ready_to_receive(RtrKind::Read);
+        self.check_ird(is_rtr)?;
+        self.rx.msn.request = header.msn.next();
+        self.pending
+            .entries
+            .push_back(Pending::Read { request, done: 0 });
+        Ok(if is_rtr {
+            Inbound::ReadyToReceive
+        } else {
+            Inbound::ReadRequest
+        })
+    }
+
+    fn handle_atomic_request<M: MemoryTable>(
+        &mut self,
+        header: &Untagged,
+        payload: &[u8],
+        memory: &M,
+    ) -> Result<Inbound, TerminateCode> {
+        let bytes = exact::<ATOMIC_REQUEST_LEN>(header, payload)?;
+        check_msn(header, self.rx.msn.request)?;
+        check_mo(header, 0)?;
+        let request = AtomicRequest::parse(bytes).ok_or(UNEXPECTED_OPCODE)?;
+        // RFC 7306 section 5.1: a misaligned target is answered with this code.
+        if !request.to.is_multiple_of(8) {
+            return Err(CATASTROPHIC);
+        }
+        memory
+            .check(Access::RemoteAtomic, request.stag, request.to, 8)
+            .map_err(TerminateCode::remote)?;
+        self.check_ird(false)?;
+        self.rx.msn.request = header.msn.next();
+        let request_id = request.request_id;
+        self.pending.entries.push_back(Pending::Atomic {
+            request_id,
+            original: None,
+        });
+        Ok(Inbound::Atomic(request))
+    }
+
+    /// The engine has executed the atomic operation of the last [`Inbound::Atomic`]; `original`
+    /// is what memory held before. False when no operation waits for that.
+    pub fn answer_atomic(&mut self, original: u64) -> bool {
+        self.pending.answer_atomic(original)
+    }
+
+    fn handle_atomic_response(
+        &mut self,
+        header: &Untagged,
+        payload: &[u8],
+    ) -> Result<Inbound, TerminateCode> {
+        let response = AtomicResponse::parse(exact::<ATOMIC_RESPONSE_LEN>(header, payload)?);
+        check_msn(header, self.rx.msn.atomic_response)?;
+        check_mo(header, 0)?;
+        let Some(&Outstanding::Atomic {
+            sequence,
+            token,
+            request_id,
+        }) = self.outstanding.entries.front()
+        else {
+            return Err(UNEXPECTED_OPCODE);
+        };
+        if request_id != response.request_id {
+            return Err(CATASTROPHIC);
+        }
+        self.outstanding.entries.pop_front();
+        self.rx.msn.atomic_response = header.msn.next();
+        self.send_queue.on_answered(sequence);
+        Ok(Inbound::AtomicResponse {
+            token,
+            original: response.original,
+        })
+    }
+
+    /// Neither MSN nor MO is checked: whatever a peer says last is better heard than refused.
+    fn handle_terminate(&mut self, payload: &[u8]) -> Inbound {
+        let context = Context {
+            is_first_fpdu: !self.rx.received_fpdu,
+            sent_fpdu: self.tx.sent_fpdu,
+        };
+        self.state.on_terminate_received();
+        Inbound::Terminated(terminate::parse(payload, context).map(|received| received.code))
+    }
+
+    /// Whether an empty message of this kind is the first FPDU of a peer-to-peer initiator rather
+    /// than a message of its consumer. Write and Read are told by their length alone; a Send only
+    /// if the Reply asked for it, because it could as well be meant for a posted receive.
+    fn is_ready_to_receive(&self, kind: RtrKind) -> bool {
+        self.config.role == Role::Responder
+            && !self.rx.received_fpdu
+            && match (kind, self.config.rtr) {
+                (_, None) => false,
+                (RtrKind::Send, agreed) => agreed == Some(RtrKind::Send),
+                (RtrKind::Write | RtrKind::Read, Some(_)) => true,
+            }
+    }
+
+    fn check_ird(&self, is_rtr: bool) -> Result<(), TerminateCode> {
+        let announced = usize::from(self.config.ird);
+        // A known peer rounds what we announced up to a power of two.
+        let bound = if announced == 0 {
+            0
+        } else {
+            announced.next_power_of_two()
+        };
+        if self.pending.entries.len() < bound.max(usize::from(is_rtr)) {
+            Ok(())
+        } else {
+            Err(CATASTROPHIC)
+        }
+    }
+}
+
+fn opcode_of(rdmap: u8) -> Result<Opcode, TerminateCode> {
+    let control = Control(rdmap);
+    if !control.is_version_known() {
+        return Err(TerminateCode::RemoteOperation(RemoteOperation::Version));
+    }
+    control.opcode().ok_or(UNEXPECTED_OPCODE)
+}
+
+/// The only segment of a message whose length is fixed. Less is a segment that cannot be, more
+/// does not fit the buffer that RDMAP keeps for such messages.
+fn exact<'a, const N: usize>(
+    header: &Untagged,
+    payload: &'a [u8],
+) -> Result<&'a [u8; N], TerminateCode> {
+    if payload.len() > N || !header.last {
+        return Err(TerminateCode::Untagged(UntaggedError::TooLong));
+    }
+    payload.first_chunk().ok_or(BAD_LENGTH)
+}
+
+fn check_msn(header: &Untagged, expected: Msn) -> Result<(), TerminateCode> {
+    if header.msn == expected {
+        Ok(())
+    } else {
+        Err(TerminateCode::Untagged(UntaggedError::MsnRange))
+    }
+}
+
+fn check_mo(header: &Untagged, expected: u32) -> Result<(), TerminateCode> {
+    if header.mo == expected {
+        Ok(())
+    } else {
+        Err(TerminateCode::Untagged(UntaggedError::InvalidMo))
+    }
+}
+
+fn take_receive<Q: ReceiveQueue>(receives: &mut Q) -> Result<ReceiveBuffer, TerminateCode> {
+    receives
+        .next()
+        .ok_or(TerminateCode::Untagged(UntaggedError::NoBuffer))
+}
+
+fn place_tagged(header: &Tagged, payload: &[u8], delivered: Option<Delivery>) -> Inbound {
+    Inbound::Place(Placement {
+        target: Target::Tagged {
+            stag: header.stag,
+            to: header.to,
+        },
+        payload: TAGGED_LEN..TAGGED_LEN + payload.len(),
+        delivered,
+    })
+}

@@ -1,0 +1,220 @@
+//! One stream in full operation: DDP and RDMAP in both directions.
+//!
+//! [`Connection`] is split by direction: `outbound.rs` makes FPDUs, `inbound.rs` judges segments,
+//! `ending.rs` is how streams end, `state.rs` what is allowed when, `send_queue.rs` and
+//! `requests.rs` hold what is on its way.
+
+mod ending;
+mod inbound;
+mod outbound;
+mod requests;
+mod send_queue;
+mod state;
+
+pub use state::StreamState;
+
+use crate::{
+    Completion, Msn, PostError, WorkKind, WorkRequest,
+    mpa::Negotiated,
+    wire::{fpdu, mpa::RtrKind},
+};
+
+use inbound::Receiver;
+use outbound::Transmitter;
+use requests::{OutstandingQueue, PendingQueue};
+use send_queue::SendQueue;
+
+/// Which side of the start-up this was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Sent the Request, speaks first.
+    Initiator,
+    /// Sent the Reply, is silent until the first FPDU arrives.
+    Responder,
+}
+
+/// What a connection is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Our side.
+    pub role: Role,
+    /// The longest ULPDU to transmit ([`fpdu::mulpdu`]); kept within the bounds of RFC 5044.
+    pub mulpdu: usize,
+    /// Reads and atomics of the peer to hold. A peer may exceed it up to the next power of two,
+    /// because siw rounds what we announced.
+    pub ird: u16,
+    /// Reads and atomics to have outstanding.
+    pub ord: u16,
+    /// Peer-to-peer mode: the kind of the initiator's first FPDU.
+    pub rtr: Option<RtrKind>,
+    /// Work requests that may be uncompleted.
+    pub send_queue_len: usize,
+    /// Atomics and Immediate Data (RFC 7306). Not negotiated on the wire; without it a peer that
+    /// sends them gets "unexpected opcode".
+    pub rfc7306: bool,
+}
+
+impl Config {
+    /// From what the start-up frames agreed on.
+    #[must_use]
+    pub const fn new(
+        role: Role,
+        negotiated: &Negotiated,
+        mulpdu: usize,
+        send_queue_len: usize,
+    ) -> Self {
+        Self {
+            role,
+            mulpdu,
+            ird: negotiated.ird,
+            ord: negotiated.ord,
+            rtr: negotiated.rtr,
+            send_queue_len,
+            rfc7306: true,
+        }
+    }
+}
+
+/// One stream.
+///
+/// Methods are of four kinds: commands (`post`, `set_mulpdu`), input (`handle_*`, `on_*`,
+/// `answer_*`), output (`poll_*`), and getters. None of them blocks, and none allocates beyond the
+/// first time a queue reaches a new length.
+///
+/// The loop of an engine:
+///
+/// 1. Out: `poll_transmit` until it gives nothing or the buffer is full; hand the bytes to the
+///    transport; `on_sent` with the number of [`crate::Ends::WorkRequest`] that are completely
+///    with it; `poll_completion` until it gives nothing.
+/// 2. In: [`fpdu::peek`], check the CRC, `handle_ulpdu`, do what [`crate::Inbound`] says, then
+///    `poll_completion` (answers may have completed reads) and 1 again.
+/// 3. On `Err`: `terminate`, transmit what it gives, shut the transport's sending side down,
+///    `poll_flushed` until it gives nothing.
+#[derive(Debug)]
+pub struct Connection {
+    config: Config,
+    state: StreamState,
+    send_queue: SendQueue,
+    outstanding: OutstandingQueue,
+    pending: PendingQueue,
+    tx: Transmitter,
+    rx: Receiver,
+}
+
+impl Connection {
+    /// A stream right after its start-up frames.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let mulpdu = config.mulpdu.clamp(fpdu::MULPDU_MIN, fpdu::MULPDU_MAX);
+        let (state, rtr) = match config.role {
+            Role::Initiator => (StreamState::Operational, config.rtr),
+            Role::Responder => (StreamState::AwaitFirstFpdu, None),
+        };
+        Self {
+            config: Config { mulpdu, ..config },
+            state,
+            send_queue: SendQueue::new(config.send_queue_len),
+            outstanding: OutstandingQueue::default(),
+            pending: PendingQueue::default(),
+            tx: Transmitter::new(rtr),
+            rx: Receiver::new(),
+        }
+    }
+
+    /// Takes a work request. Requests are carried out in the order of this call.
+    pub fn post(&mut self, request: WorkRequest) -> Result<(), PostError> {
+        if self.state.has_ended() {
+            return Err(PostError::Ended);
+        }
+        if request.kind.is_answered() && self.config.ord == 0 {
+            return Err(PostError::NoOutboundReads);
+        }
+        match request.kind {
+            WorkKind::Atomic { .. } | WorkKind::ImmediateData { .. } if !self.config.rfc7306 => {
+                return Err(PostError::Unsupported);
+            }
+            WorkKind::Atomic { to, .. } if to % 8 != 0 => return Err(PostError::Misaligned),
+            _ => {}
+        }
+        if self.send_queue.push(request) {
+            Ok(())
+        } else {
+            Err(PostError::QueueFull)
+        }
+    }
+
+    /// Changes the longest ULPDU for FPDUs to come, for example when the segment size changes.
+    pub fn set_mulpdu(&mut self, mulpdu: usize) {
+        self.config.mulpdu = mulpdu.clamp(fpdu::MULPDU_MIN, fpdu::MULPDU_MAX);
+    }
+
+    /// The transport has taken (or, with zero-copy transmission, has released) the last byte of
+    /// `work_requests` more work requests: as many as FPDUs with [`crate::Ends::WorkRequest`] went.
+    pub fn on_sent(&mut self, work_requests: usize) {
+        self.send_queue.on_sent(work_requests);
+    }
+
+    /// The next work request that was carried out, in the order of submission.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.send_queue.pop_done()
+    }
+
+    /// After the stream has ended and the engine has let go of all payload: the next work request
+    /// that was not carried out. Take what [`Self::poll_completion`] has first.
+    pub fn poll_flushed(&mut self) -> Option<Completion> {
+        if self.state.has_ended() {
+            self.send_queue.pop_flushed()
+        } else {
+            None
+        }
+    }
+
+    /// Where the stream is in its life.
+    #[must_use]
+    pub const fn state(&self) -> StreamState {
+        self.state
+    }
+
+    /// The configuration, `mulpdu` as it is now.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Work requests that have not completed.
+    #[must_use]
+    pub fn uncompleted(&self) -> usize {
+        self.send_queue.len()
+    }
+
+    /// Reads and atomics of ours that the peer has not answered.
+    #[must_use]
+    pub fn outstanding_reads(&self) -> usize {
+        self.outstanding.entries.len()
+    }
+
+    /// Nothing to transmit, nothing to be answered by either side: a good moment to close.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.tx.rtr.is_none()
+            && self.send_queue.current().is_none()
+            && self.outstanding.entries.is_empty()
+            && self.pending.entries.is_empty()
+    }
+}
+
+/// The message sequence numbers of one direction.
+#[derive(Clone, Copy, Debug)]
+struct Sequences {
+    send: Msn,
+    request: Msn,
+    atomic_response: Msn,
+}
+
+impl Sequences {
+    const FIRST: Self = Self {
+        send: Msn::FIRST,
+        request: Msn::FIRST,
+        atomic_response: Msn::FIRST,
+    };
+}

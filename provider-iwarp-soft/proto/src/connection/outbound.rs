@@ -1,0 +1,451 @@
+//! From work requests and pending answers to FPDUs.
+
+use crate::{
+    Ends, Stag, TransmitFpdu, TransmitPayload, WorkKind, WorkRequest,
+    wire::{
+        ddp::{TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, qn},
+        fpdu::{LENGTH_LEN, MULPDU_MIN},
+        mpa::RtrKind,
+        rdmap::{
+            ATOMIC_REQUEST_LEN, ATOMIC_RESPONSE_LEN, AtomicRequest, AtomicResponse, IMMEDIATE_LEN,
+            Opcode, READ_REQUEST_LEN, ReadRequest,
+        },
+    },
+};
+
+use super::{
+    Connection, Sequences,
+    requests::{Outstanding, Pending},
+    send_queue::Sequence,
+};
+
+/// Where the RDMAP header of an untagged message begins in an FPDU.
+const RDMAP_AT: usize = LENGTH_LEN + UNTAGGED_LEN;
+/// The STag of a zero-length Write as first FPDU: never looked at by the rules, but there is
+/// hardware that refuses 0.
+const RTR_STAG: Stag = Stag(1);
+
+/// Who has something to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Local work.
+    Work,
+    /// Answers to the peer.
+    Answer,
+}
+
+impl Source {
+    const fn other(self) -> Self {
+        match self {
+            Self::Work => Self::Answer,
+            Self::Answer => Self::Work,
+        }
+    }
+}
+
+/// The sending half of a connection.
+#[derive(Debug)]
+pub(super) struct Transmitter {
+    /// The first FPDU of a peer-to-peer initiator, until it went.
+    pub(super) rtr: Option<RtrKind>,
+    /// At least one FPDU went.
+    pub(super) sent_fpdu: bool,
+    msn: Sequences,
+    request_id: u32,
+    /// Whose turn it is. While a message is in progress it is its source's turn and nobody
+    /// else's: there are receivers that close when segments of two messages are interleaved.
+    turn: Source,
+    in_progress: bool,
+}
+
+impl Transmitter {
+    pub(super) const fn new(rtr: Option<RtrKind>) -> Self {
+        Self {
+            rtr,
+            sent_fpdu: false,
+            msn: Sequences::FIRST,
+            request_id: 0,
+            turn: Source::Work,
+            in_progress: false,
+        }
+    }
+
+    /// A segment went: the same source goes on until its message ends, then it is the other's
+    /// turn. So a reader cannot starve local work, and local work cannot starve readers.
+    const fn on_segment(&mut self, source: Source, last: bool) {
+        self.sent_fpdu = true;
+        self.in_progress = !last;
+        self.turn = if last { source.other() } else { source };
+    }
+}
+
+impl Connection {
+    /// The next FPDU, or `None` when there is nothing to send now.
+    pub fn poll_transmit(&mut self) -> Option<TransmitFpdu> {
+        self.poll_transmit_limited(usize::MAX)
+    }
+
+    /// The next FPDU, its ULPDU no longer than `ulpdu_max` even if the connection's MULPDU is;
+    /// at least 128 bytes are always allowed.
+    pub fn poll_transmit_limited(&mut self, ulpdu_max: usize) -> Option<TransmitFpdu> {
+        if !self.state.may_transmit() {
+            return None;
+        }
+        if let Some(kind) = self.tx.rtr.take() {
+            self.tx.sent_fpdu = true;
+            return Some(self.ready_to_receive(kind));
+        }
+        let mulpdu = self.config.mulpdu.min(ulpdu_max).max(MULPDU_MIN);
+        let first = self.tx.turn;
+        match self.transmit_from(first, mulpdu) {
+            None if !self.tx.in_progress => self.transmit_from(first.other(), mulpdu),
+            fpdu => fpdu,
+        }
+    }
+
+    /// Whether [`Self::poll_transmit`] would give something.
+    #[must_use]
+    pub fn has_transmit(&self) -> bool {
+        let work_ready = |(request, offset, _): (&WorkRequest, u32, Sequence)| {
+            offset > 0 || !self.is_blocked(request)
+        };
+        self.state.may_transmit()
+            && (self.tx.rtr.is_some()
+                || self.pending.is_ready()
+                || self.send_queue.current().is_some_and(work_ready))
+    }
+
+    fn transmit_from(&mut self, source: Source, mulpdu: usize) -> Option<TransmitFpdu> {
+        match source {
+            Source::Work => self.transmit_work(mulpdu),
+            Source::Answer => self.transmit_answer(mulpdu),
+        }
+    }
+
+    /// RFC 6581 section 9.2: the initiator's first FPDU, of length 0.
+    fn ready_to_receive(&mut self, kind: RtrKind) -> TransmitFpdu {
+        match kind {
+            RtrKind::Send => self.untagged(Opcode::Send, 0, TransmitPayload::None, None),
+            RtrKind::Write => {
+                let header = Tagged {
+                    last: true,
+                    rdmap: Opcode::Write.control(),
+                    stag: RTR_STAG,
+                    to: 0,
+                };
+                tagged(header, TransmitPayload::None, None)
+            }
+            RtrKind::Read => {
+                let request = ReadRequest {
+                    sink_stag: Stag(0),
+                    sink_to: 0,
+                    len: 0,
+                    source_stag: RTR_STAG,
+                    source_to: 0,
+                };
+                self.read_request(request, None)
+            }
+        }
+    }
+
+    /// RFC 5040 section 5.5: nothing overtakes a read that waits for ORD, or a fence.
+    fn is_blocked(&self, request: &WorkRequest) -> bool {
+        let outstanding = self.outstanding.entries.len();
+        request.fence && outstanding > 0
+            || request.kind.is_answered() && outstanding >= usize::from(self.config.ord)
+    }
+
+    fn transmit_work(&mut self, mulpdu: usize) -> Option<TransmitFpdu> {
+        let (request, offset, sequence) = self.send_queue.current()?;
+        if offset == 0 && self.is_blocked(request) {
+            return None;
+        }
+        let WorkRequest {
+            token, kind, len, ..
+        } = *request;
+        match kind {
+            WorkKind::Send {
+                solicited,
+                invalidate,
+            } => {
+                let opcode = Opcode::send(solicited, invalidate.is_some());
+                Some(self.send_segment(opcode, invalidate, token, offset, len, mulpdu))
+            }
+            WorkKind::Write { stag, to } => {
+                Some(self.write_segment(stag, to, token, offset, len, mulpdu))
+            }
+            WorkKind::Read {
+                source_stag,
+                source_to,
+                sink_stag,
+                sink_to,
+            } => {
+                self.work_went();
+                let request = ReadRequest {
+                    sink_stag,
+                    sink_to,
+                    len,
+                    source_stag,
+                    source_to,
+                };
+                Some(self.read_request(request, Some((sequence, token))))
+            }
+            WorkKind::ImmediateData { data, solicited } => {
+                self.work_went();
+                Some(self.immediate_data(data, solicited, token))
+            }
+            WorkKind::Atomic { op, stag, to } => {
+                self.work_went();
+                let request_id = self.tx.request_id;
+                self.tx.request_id = request_id.wrapping_add(1);
+                let request = AtomicRequest {
+                    request_id,
+                    stag,
+                    to,
+                    op,
+                };
+                Some(self.atomic_request(request, sequence, token))
+            }
+        }
+    }
+
+    /// A work request of one segment went.
+    fn work_went(&mut self) {
+        self.send_queue.advance(0, true);
+        self.tx.on_segment(Source::Work, true);
+    }
+
+    fn send_segment(
+        &mut self,
+        opcode: Opcode,
+        invalidate: Option<Stag>,
+        token: u64,
+        offset: u32,
+        len: u32,
+        mulpdu: usize,
+    ) -> TransmitFpdu {
+        let part = Part::cut(offset, len, mulpdu - UNTAGGED_LEN);
+        let header = Untagged {
+            last: part.last,
+            rdmap: opcode.control(),
+            rsvd_ulp: invalidate.map_or(0, |stag| stag.0),
+            qn: qn::SEND,
+            msn: self.tx.msn.send,
+            mo: offset,
+        };
+        if part.last {
+            self.tx.msn.send = header.msn.next();
+        }
+        self.send_queue.advance(part.len, part.last);
+        self.tx.on_segment(Source::Work, part.last);
+        let mut fpdu = TransmitFpdu::new(RDMAP_AT, part.of_work(token), part.ends_work(token));
+        header.emit(fpdu.part(LENGTH_LEN));
+        fpdu
+    }
+
+    fn write_segment(
+        &mut self,
+        stag: Stag,
+        to: u64,
+        token: u64,
+        offset: u32,
+        len: u32,
+        mulpdu: usize,
+    ) -> TransmitFpdu {
+        let part = Part::cut(offset, len, mulpdu - TAGGED_LEN);
+        let header = Tagged {
+            last: part.last,
+            rdmap: Opcode::Write.control(),
+            stag,
+            to: to.wrapping_add(u64::from(offset)),
+        };
+        self.send_queue.advance(part.len, part.last);
+        self.tx.on_segment(Source::Work, part.last);
+        tagged(header, part.of_work(token), part.ends_work(token))
+    }
+
+    fn read_request(
+        &mut self,
+        request: ReadRequest,
+        work: Option<(Sequence, u64)>,
+    ) -> TransmitFpdu {
+        let ends = work.map(|(_, token)| Ends::WorkRequest { token });
+        let mut fpdu = self.untagged(
+            Opcode::ReadRequest,
+            READ_REQUEST_LEN,
+            TransmitPayload::None,
+            ends,
+        );
+        request.emit(fpdu.part(RDMAP_AT));
+        self.outstanding.entries.push_back(Outstanding::Read {
+            work,
+            sink_stag: request.sink_stag,
+            sink_to: request.sink_to,
+            len: request.len,
+            received: 0,
+        });
+        fpdu
+    }
+
+    fn immediate_data(&mut self, data: [u8; 8], solicited: bool, token: u64) -> TransmitFpdu {
+        let opcode = if solicited {
+            Opcode::ImmediateDataSolicited
+        } else {
+            Opcode::ImmediateData
+        };
+        let ends = Some(Ends::WorkRequest { token });
+        let mut fpdu = self.untagged(opcode, IMMEDIATE_LEN, TransmitPayload::None, ends);
+        *fpdu.part(RDMAP_AT) = data;
+        fpdu
+    }
+
+    fn atomic_request(
+        &mut self,
+        request: AtomicRequest,
+        sequence: Sequence,
+        token: u64,
+    ) -> TransmitFpdu {
+        let ends = Some(Ends::WorkRequest { token });
+        let mut fpdu = self.untagged(
+            Opcode::AtomicRequest,
+            ATOMIC_REQUEST_LEN,
+            TransmitPayload::None,
+            ends,
+        );
+        request.emit(fpdu.part::<ATOMIC_REQUEST_LEN>(RDMAP_AT));
+        let request_id = request.request_id;
+        self.outstanding.entries.push_back(Outstanding::Atomic {
+            sequence,
+            token,
+            request_id,
+        });
+        fpdu
+    }
+
+    fn transmit_answer(&mut self, mulpdu: usize) -> Option<TransmitFpdu> {
+        match self.pending.entries.front_mut()? {
+            Pending::Read { request, done } => {
+                let part = Part::cut(*done, request.len, mulpdu - TAGGED_LEN);
+                let at = request.after(*done);
+                *done += part.len;
+                if part.last {
+                    self.pending.entries.pop_front();
+                }
+                self.tx.on_segment(Source::Answer, part.last);
+                Some(read_response(&at, part))
+            }
+            Pending::Atomic {
+                request_id,
+                original,
+            } => {
+                let response = AtomicResponse {
+                    request_id: *request_id,
+                    original: (*original)?,
+                };
+                self.pending.entries.pop_front();
+                self.tx.on_segment(Source::Answer, true);
+                let mut fpdu = self.untagged(
+                    Opcode::AtomicResponse,
+                    ATOMIC_RESPONSE_LEN,
+                    TransmitPayload::None,
+                    Some(Ends::Response),
+                );
+                response.emit(fpdu.part(RDMAP_AT));
+                Some(fpdu)
+            }
+        }
+    }
+
+    /// An untagged message of one segment, whose RDMAP header of `rdmap_len` bytes is to be
+    /// filled in; takes the next MSN of its queue.
+    fn untagged(
+        &mut self,
+        opcode: Opcode,
+        rdmap_len: usize,
+        payload: TransmitPayload,
+        ends: Option<Ends>,
+    ) -> TransmitFpdu {
+        let qn = opcode.queue().unwrap_or(qn::SEND);
+        let next = match qn {
+            qn::REQUEST => &mut self.tx.msn.request,
+            qn::ATOMIC_RESPONSE => &mut self.tx.msn.atomic_response,
+            _ => &mut self.tx.msn.send,
+        };
+        let msn = *next;
+        *next = msn.next();
+        let header = Untagged {
+            last: true,
+            rdmap: opcode.control(),
+            rsvd_ulp: 0,
+            qn,
+            msn,
+            mo: 0,
+        };
+        let mut fpdu = TransmitFpdu::new(RDMAP_AT + rdmap_len, payload, ends);
+        header.emit(fpdu.part(LENGTH_LEN));
+        fpdu
+    }
+}
+
+fn read_response(at: &ReadRequest, part: Part) -> TransmitFpdu {
+    let header = Tagged {
+        last: part.last,
+        rdmap: Opcode::ReadResponse.control(),
+        stag: at.sink_stag,
+        to: at.sink_to,
+    };
+    let payload = if part.len == 0 {
+        TransmitPayload::None
+    } else {
+        TransmitPayload::ReadResponse {
+            stag: at.source_stag,
+            to: at.source_to,
+            len: part.len,
+        }
+    };
+    tagged(header, payload, part.last.then_some(Ends::Response))
+}
+
+fn tagged(header: Tagged, payload: TransmitPayload, ends: Option<Ends>) -> TransmitFpdu {
+    let mut fpdu = TransmitFpdu::new(LENGTH_LEN + TAGGED_LEN, payload, ends);
+    header.emit(fpdu.part(LENGTH_LEN));
+    fpdu
+}
+
+/// The part of a message that one segment carries.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    offset: u32,
+    len: u32,
+    last: bool,
+}
+
+impl Part {
+    /// As much as fits into `room` from `offset` of a message of `total` bytes; an empty message
+    /// is one empty segment (RFC 5041 section 5.2).
+    fn cut(offset: u32, total: u32, room: usize) -> Self {
+        let left = total - offset;
+        let len = u32::try_from(room).map_or(left, |room| left.min(room));
+        Self {
+            offset,
+            len,
+            last: len == left,
+        }
+    }
+
+    const fn of_work(self, token: u64) -> TransmitPayload {
+        if self.len == 0 {
+            TransmitPayload::None
+        } else {
+            TransmitPayload::WorkRequest {
+                token,
+                offset: self.offset,
+                len: self.len,
+            }
+        }
+    }
+
+    fn ends_work(self, token: u64) -> Option<Ends> {
+        self.last.then_some(Ends::WorkRequest { token })
+    }
+}

@@ -1,0 +1,226 @@
+//! Local work requests, from submission to completion.
+//!
+//! ```text
+//!  front                sent               next            back
+//!    | with the transport | being transmitted | not started  |
+//! ```
+//!
+//! Three cursors over one queue keep the two rules of RFC 5040 section 5.5 apart: work is
+//! *transmitted* in the order of submission, and *completes* in that order, whatever the answers
+//! to reads do in between.
+
+use std::collections::VecDeque;
+
+use crate::{Completion, CompletionStatus, WorkKind, WorkRequest};
+
+/// Names a work request while it is in the queue.
+pub(super) type Sequence = u64;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    request: WorkRequest,
+    /// The peer has answered, or nothing is to be answered.
+    answered: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    /// Grows to the highest number of requests ever queued, at most `capacity`.
+    entries: VecDeque<Entry>,
+    capacity: usize,
+    /// Sequence of the front entry.
+    front: Sequence,
+    /// Entries whose last byte is with the transport, from the front.
+    sent: usize,
+    /// Entries that were transmitted completely, from the front.
+    next: usize,
+    /// Payload bytes of entry `next` that were transmitted.
+    offset: u32,
+}
+
+impl SendQueue {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self {
+            entries: VecDeque::new(),
+            capacity,
+            front: 0,
+            sent: 0,
+            next: 0,
+            offset: 0,
+        }
+    }
+
+    /// Takes a request; false when the queue is full.
+    pub(super) fn push(&mut self, request: WorkRequest) -> bool {
+        if self.entries.len() >= self.capacity {
+            return false;
+        }
+        self.entries.push_back(Entry {
+            request,
+            answered: !request.kind.is_answered(),
+        });
+        true
+    }
+
+    /// The request to transmit from, how many of its bytes went already, and its sequence.
+    pub(super) fn current(&self) -> Option<(&WorkRequest, u32, Sequence)> {
+        let entry = self.entries.get(self.next)?;
+        Some((&entry.request, self.offset, self.front + self.next as u64))
+    }
+
+    /// `len` payload bytes of the current request went, the last ones if `last`.
+    pub(super) fn advance(&mut self, len: u32, last: bool) {
+        if last {
+            self.next += 1;
+            self.offset = 0;
+        } else {
+            self.offset += len;
+        }
+    }
+
+    /// The transport has taken the last byte of `count` more requests.
+    pub(super) fn on_sent(&mut self, count: usize) {
+        debug_assert!(
+            self.sent + count <= self.next,
+            "more requests sent than transmitted"
+        );
+        self.sent = (self.sent + count).min(self.next);
+    }
+
+    /// The peer's answer to a request is complete.
+    pub(super) fn on_answered(&mut self, sequence: Sequence) {
+        let index = sequence
+            .checked_sub(self.front)
+            .and_then(|index| usize::try_from(index).ok());
+        if let Some(entry) = index.and_then(|index| self.entries.get_mut(index)) {
+            entry.answered = true;
+        }
+    }
+
+    /// The oldest request, if it is finished.
+    pub(super) fn pop_done(&mut self) -> Option<Completion> {
+        if self.sent == 0 || !self.entries.front()?.answered {
+            return None;
+        }
+        self.sent -= 1;
+        self.next -= 1;
+        self.pop(CompletionStatus::Done)
+    }
+
+    /// The oldest request, whatever became of it; only after the stream has ended.
+    pub(super) fn pop_flushed(&mut self) -> Option<Completion> {
+        self.sent = self.sent.saturating_sub(1);
+        self.next = self.next.saturating_sub(1);
+        self.offset = 0;
+        self.pop(CompletionStatus::Flushed)
+    }
+
+    fn pop(&mut self, status: CompletionStatus) -> Option<Completion> {
+        let WorkRequest {
+            token, kind, len, ..
+        } = self.entries.pop_front()?.request;
+        self.front += 1;
+        let len = match kind {
+            WorkKind::ImmediateData { .. } | WorkKind::Atomic { .. } => 8,
+            WorkKind::Send { .. } | WorkKind::Write { .. } | WorkKind::Read { .. } => len,
+        };
+        Some(Completion { token, len, status })
+    }
+
+    /// Requests that have not completed.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Stag;
+
+    fn send(token: u64) -> WorkRequest {
+        let kind = WorkKind::Send {
+            solicited: false,
+            invalidate: None,
+        };
+        WorkRequest {
+            token,
+            kind,
+            len: 10,
+            fence: false,
+        }
+    }
+
+    fn read(token: u64) -> WorkRequest {
+        let kind = WorkKind::Read {
+            source_stag: Stag(1),
+            source_to: 0,
+            sink_stag: Stag(2),
+            sink_to: 0,
+        };
+        WorkRequest {
+            token,
+            kind,
+            len: 10,
+            fence: false,
+        }
+    }
+
+    fn tokens(queue: &mut SendQueue) -> Vec<u64> {
+        std::iter::from_fn(|| queue.pop_done())
+            .map(|completion| completion.token)
+            .collect()
+    }
+
+    #[test]
+    fn send_behind_a_read_completes_after_it() {
+        let mut queue = SendQueue::new(4);
+        assert!(queue.push(send(1)) && queue.push(read(2)) && queue.push(send(3)));
+        for _ in 0..3 {
+            queue.advance(10, true);
+        }
+        assert_eq!(tokens(&mut queue), [], "nothing is with the transport yet");
+        queue.on_sent(3);
+        assert_eq!(tokens(&mut queue), [1]);
+        queue.on_answered(1);
+        assert_eq!(tokens(&mut queue), [2, 3]);
+        assert_eq!(queue.len(), 0);
+    }
+
+    #[test]
+    fn queue_refuses_beyond_its_capacity_until_something_completes() {
+        let mut queue = SendQueue::new(1);
+        assert!(queue.push(send(1)));
+        assert!(!queue.push(send(2)));
+        queue.advance(10, true);
+        assert!(!queue.push(send(2)), "transmitted is not completed");
+        queue.on_sent(1);
+        assert_eq!(tokens(&mut queue), [1]);
+        assert!(queue.push(send(2)));
+        assert_eq!(
+            queue
+                .current()
+                .map(|(request, offset, _)| (request.token, offset)),
+            Some((2, 0))
+        );
+    }
+
+    #[test]
+    fn flush_empties_the_queue_in_order() {
+        let mut queue = SendQueue::new(4);
+        assert!(queue.push(read(1)) && queue.push(send(2)) && queue.push(send(3)));
+        queue.advance(0, true);
+        queue.advance(4, false);
+        let flushed: Vec<_> = std::iter::from_fn(|| queue.pop_flushed()).collect();
+        assert_eq!(
+            flushed.iter().map(|done| done.token).collect::<Vec<_>>(),
+            [1, 2, 3]
+        );
+        assert!(
+            flushed
+                .iter()
+                .all(|done| done.status == CompletionStatus::Flushed)
+        );
+        assert!(queue.current().is_none());
+    }
+}

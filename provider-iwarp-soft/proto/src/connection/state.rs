@@ -1,0 +1,165 @@
+//! Where a stream is in its life.
+
+/// The state of a stream in full operation.
+///
+/// The `on_*` methods are the only writers. An event that means nothing in a state leaves it
+/// alone: the first error of a stream is the one that counts (RFC 5040 section 7.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StreamState {
+    /// Responder: RFC 5044 section 7.1: it sends nothing before one valid FPDU was received.
+    AwaitFirstFpdu,
+    /// Both directions are open.
+    Operational,
+    /// A fault was found; inbound data is dropped, and one Terminate message may still be sent.
+    TerminateOwed,
+    /// Our Terminate message was made; nothing may follow it.
+    TerminateSent,
+    /// The peer's Terminate message arrived; nothing may be sent, not even one of ours.
+    TerminateReceived,
+    /// The connection below is gone.
+    Closed,
+}
+
+impl StreamState {
+    /// Whether inbound segments mean something.
+    #[must_use]
+    pub const fn accepts_input(self) -> bool {
+        matches!(self, Self::AwaitFirstFpdu | Self::Operational)
+    }
+
+    /// Whether work and answers may be transmitted.
+    #[must_use]
+    pub const fn may_transmit(self) -> bool {
+        matches!(self, Self::Operational)
+    }
+
+    /// Whether the stream has ended, by either side.
+    #[must_use]
+    pub const fn has_ended(self) -> bool {
+        !self.accepts_input()
+    }
+
+    /// A valid FPDU arrived.
+    pub(super) const fn on_fpdu(&mut self) {
+        if matches!(self, Self::AwaitFirstFpdu) {
+            *self = Self::Operational;
+        }
+    }
+
+    /// The stream cannot go on, through the peer's fault or ours.
+    pub(super) const fn on_violation(&mut self) {
+        if self.accepts_input() {
+            *self = Self::TerminateOwed;
+        }
+    }
+
+    /// A Terminate message is about to be made; says whether it may.
+    pub(super) const fn on_terminate(&mut self) -> bool {
+        let owed = matches!(self, Self::TerminateOwed);
+        if owed {
+            *self = Self::TerminateSent;
+        }
+        owed
+    }
+
+    /// The peer's Terminate message arrived.
+    pub(super) const fn on_terminate_received(&mut self) {
+        if self.accepts_input() {
+            *self = Self::TerminateReceived;
+        }
+    }
+
+    /// The connection below is gone.
+    pub(super) const fn on_closed(&mut self) {
+        *self = Self::Closed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::StreamState::{self, *};
+
+    const ALL: [StreamState; 6] = [
+        AwaitFirstFpdu,
+        Operational,
+        TerminateOwed,
+        TerminateSent,
+        TerminateReceived,
+        Closed,
+    ];
+
+    /// One row per event, one column per state in the order of `ALL`.
+    #[test]
+    fn every_event_in_every_state() {
+        type Event = fn(&mut StreamState);
+        let rows: [(&str, Event, [StreamState; 6]); 5] = [
+            (
+                "fpdu",
+                |state| state.on_fpdu(),
+                [
+                    Operational,
+                    Operational,
+                    TerminateOwed,
+                    TerminateSent,
+                    TerminateReceived,
+                    Closed,
+                ],
+            ),
+            (
+                "violation",
+                |state| state.on_violation(),
+                [
+                    TerminateOwed,
+                    TerminateOwed,
+                    TerminateOwed,
+                    TerminateSent,
+                    TerminateReceived,
+                    Closed,
+                ],
+            ),
+            (
+                "terminate",
+                |state| {
+                    let before = *state;
+                    assert_eq!(state.on_terminate(), before == TerminateOwed);
+                },
+                [
+                    AwaitFirstFpdu,
+                    Operational,
+                    TerminateSent,
+                    TerminateSent,
+                    TerminateReceived,
+                    Closed,
+                ],
+            ),
+            (
+                "terminate received",
+                |state| state.on_terminate_received(),
+                [
+                    TerminateReceived,
+                    TerminateReceived,
+                    TerminateOwed,
+                    TerminateSent,
+                    TerminateReceived,
+                    Closed,
+                ],
+            ),
+            ("closed", |state| state.on_closed(), [Closed; 6]),
+        ];
+        for (name, event, after) in rows {
+            for (before, expected) in ALL.into_iter().zip(after) {
+                let mut state = before;
+                event(&mut state);
+                assert_eq!(state, expected, "{name} in {before:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_each_state_permits() {
+        let input = ALL.map(StreamState::accepts_input);
+        assert_eq!(input, [true, true, false, false, false, false]);
+        let transmit = ALL.map(StreamState::may_transmit);
+        assert_eq!(transmit, [false, true, false, false, false, false]);
+    }
+}

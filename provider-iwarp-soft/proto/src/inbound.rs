@@ -1,0 +1,92 @@
+//! What an inbound segment asks of the engine.
+
+use core::ops::Range;
+
+use crate::{Stag, TerminateCode, wire::rdmap::AtomicRequest};
+
+/// The meaning of one inbound DDP segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inbound {
+    /// Payload belongs somewhere; a message may end with it.
+    Place(Placement),
+    /// The peer wants to read. It was checked and queued; [`crate::Connection::poll_transmit`]
+    /// has the answer.
+    ReadRequest,
+    /// The peer wants an atomic operation. It was checked and queued; the engine executes it now,
+    /// before it handles another segment, and reports the original value with
+    /// [`crate::Connection::answer_atomic`].
+    Atomic(AtomicRequest),
+    /// The peer has executed an atomic operation of ours; the engine stores the value where the
+    /// work request wants it.
+    AtomicResponse {
+        /// The work request's token.
+        token: u64,
+        /// What memory held before the operation.
+        original: u64,
+    },
+    /// The first FPDU of a peer-to-peer set-up (RFC 6581 section 9); nothing for the consumer,
+    /// except that the connection is established. A zero-length read wants an answer, so look at
+    /// [`crate::Connection::poll_transmit`].
+    ReadyToReceive,
+    /// The peer has ended the stream; stop sending and close. `None`: its Terminate message could
+    /// not be understood.
+    Terminated(Option<TerminateCode>),
+    /// The stream has already ended; the segment means nothing any more.
+    Dropped,
+}
+
+/// Where payload belongs. Every check has been made: the engine copies, then acts on `delivered`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The place of the first payload byte.
+    pub target: Target,
+    /// The payload, as a range of the ULPDU; may be empty, then `target` means nothing.
+    pub payload: Range<usize>,
+    /// The message that is complete once the payload is placed.
+    pub delivered: Option<Delivery>,
+}
+
+/// A place in local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Registered memory: an RDMA Write, or the answer to a read.
+    Tagged {
+        /// Which registration.
+        stag: Stag,
+        /// First byte.
+        to: u64,
+    },
+    /// A posted receive.
+    Untagged {
+        /// Its token.
+        receive: u64,
+        /// First byte, counted from the start of the receive's memory.
+        offset: u32,
+    },
+}
+
+/// A message that has arrived completely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// A Send or Immediate Data: the receive completes.
+    Receive {
+        /// The receive's token.
+        token: u64,
+        /// Bytes in it. 0 for Immediate Data, whose bytes are in `immediate`.
+        len: u32,
+        /// The peer asked for a solicited event.
+        solicited: bool,
+        /// Invalidate this STag before the consumer sees the completion (RFC 5040 section 5.5).
+        invalidate: Option<Stag>,
+        /// The eight bytes of Immediate Data, as they came.
+        immediate: Option<[u8; 8]>,
+    },
+    /// An RDMA Write message has ended; invisible to the consumer by the standard.
+    Write,
+    /// The answer to a read is complete. Completions in order come from
+    /// [`crate::Connection::poll_completion`].
+    Read {
+        /// The read's token.
+        token: u64,
+    },
+}

@@ -1,0 +1,86 @@
+//! What the protocol asks of the memory and of the receive queue that the engine owns.
+//!
+//! The protocol never touches payload. Before it tells the engine to place or to fetch bytes, it
+//! asks here whether the peer may; every refusal has exactly one Terminate code
+//! ([`crate::TerminateCode`]).
+
+use crate::Stag;
+
+/// What a peer wants to do with a range of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// An RDMA Write segment wants to place bytes.
+    RemoteWrite,
+    /// An RDMA Read Request wants to fetch bytes.
+    RemoteRead,
+    /// A segment of the response to a read of our own wants to place bytes. The protocol has
+    /// already checked that it belongs to the oldest outstanding read and continues it exactly;
+    /// what is left is whether the memory is still registered.
+    ReadSink,
+    /// An atomic operation wants to change eight bytes (RFC 7306 section 5).
+    RemoteAtomic,
+}
+
+/// Why memory must not be accessed, in the order in which an implementation checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum ProtectionFault {
+    /// The index is unknown, the key differs, or the registration is not valid any more.
+    #[error("the STag is not valid")]
+    InvalidStag,
+    /// The STag belongs to another protection domain or endpoint than this stream.
+    #[error("the STag is not associated with this stream")]
+    NotAssociated,
+    /// The STag does not carry the right that is needed.
+    #[error("the STag does not grant this access")]
+    AccessViolation,
+    /// Tagged offset plus length exceeds 2^64.
+    #[error("the tagged offset wraps")]
+    Wrap,
+    /// Part of the range lies outside the registered range.
+    #[error("the range is outside the registration")]
+    Bounds,
+}
+
+/// Why an STag must not be invalidated by the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum InvalidateFault {
+    /// There is no such STag.
+    #[error("the STag to invalidate is not valid")]
+    InvalidStag,
+    /// The STag belongs to another stream.
+    #[error("the STag to invalidate is not associated with this stream")]
+    NotAssociated,
+    /// The registration is of a kind that a peer may not invalidate, for example one that several
+    /// streams share (RFC 5042 section 5).
+    #[error("the STag cannot be invalidated")]
+    NotInvalidatable,
+}
+
+/// The STag table of the engine, seen from one stream.
+pub trait MemoryTable {
+    /// May the peer of this stream access `len` bytes from `to` under `stag`?
+    ///
+    /// Never called with `len` 0: RFC 5041 section 5.2 exempts empty segments from every check of
+    /// STag and TO. An implementation checks in the order in which [`ProtectionFault`] lists them.
+    fn check(&self, access: Access, stag: Stag, to: u64, len: u32) -> Result<(), ProtectionFault>;
+
+    /// May the peer of this stream invalidate `stag`? The invalidation itself is done by the
+    /// engine when it gets the [`crate::Delivery`] that asks for it.
+    fn check_invalidate(&self, stag: Stag) -> Result<(), InvalidateFault>;
+}
+
+/// A posted receive, taken for one inbound message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveBuffer {
+    /// The engine's name for the receive work request.
+    pub token: u64,
+    /// Bytes it can hold in all its segments together.
+    pub len: u32,
+}
+
+/// Where the buffers for Sends and Immediate Data come from; a receive queue or a shared one.
+pub trait ReceiveQueue {
+    /// Takes the next posted receive. Called once per message, at its first segment; `None` ends
+    /// the stream, because iWARP has no "receiver not ready".
+    fn next(&mut self) -> Option<ReceiveBuffer>;
+}

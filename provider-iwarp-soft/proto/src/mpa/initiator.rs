@@ -1,0 +1,240 @@
+//! The side that connects: makes the Request, judges the Reply.
+
+use crate::wire::mpa::{
+    DEPTH_MAX, DEPTH_UNSPECIFIED, ENHANCED_LEN, Enhanced, FrameKind, HEADER_LEN, Header, RtrKind,
+    RtrKinds, StartupFrame,
+};
+
+use super::{Malformed, Negotiated, Progress, StartupError, find_frame};
+
+/// How a Request is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InitiatorConfig {
+    /// Enhanced set-up (revision 2, flag S). Without it IRD and ORD are not told to the peer, and
+    /// the values below hold as they are.
+    pub enhanced: bool,
+    /// Ask for CRC. RFC 5044 section 7.1 wants it on unless both administrators agree.
+    pub crc: bool,
+    /// Whether we can insert markers if the Reply asks for them.
+    pub can_insert_markers: bool,
+    /// Reads and atomics of the peer that we hold at least; up to [`DEPTH_MAX`], or
+    /// [`DEPTH_UNSPECIFIED`] to leave `ird_max` unnegotiated.
+    pub ird: u16,
+    /// How far `ird` may be raised when the Reply announces a higher ORD, before the answer is
+    /// error 6. Equal to `ird` if it may not.
+    pub ird_max: u16,
+    /// Reads and atomics that we want to have outstanding.
+    pub ord: u16,
+    /// Peer-to-peer mode: the first FPDU is one of these kinds. `None` leaves it to the consumer
+    /// to send first.
+    pub peer_to_peer: Option<RtrKinds>,
+    /// The largest PD_Length to send. RFC 5044 allows 512; siw resets the connection above 256.
+    pub pd_length_max: u16,
+}
+
+impl Default for InitiatorConfig {
+    /// What hardware of every known make accepts: revision 2, CRC, peer-to-peer with a
+    /// zero-length Write or Read, short private data.
+    fn default() -> Self {
+        Self {
+            enhanced: true,
+            crc: true,
+            can_insert_markers: false,
+            ird: 16,
+            ird_max: 128,
+            ord: 16,
+            peer_to_peer: Some(RtrKinds::WRITE_READ),
+            pd_length_max: 256,
+        }
+    }
+}
+
+/// An initiator that has made its Request and waits for the Reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Initiator {
+    config: InitiatorConfig,
+}
+
+/// What the Reply says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyOutcome {
+    /// The connection is in full operation; the initiator speaks first.
+    Accepted {
+        /// What was agreed.
+        negotiated: Negotiated,
+        /// IRD and ORD of the peer as it told them (RFC 6581 section 9.1: for the consumer).
+        peer: Option<Enhanced>,
+    },
+    /// The responder's consumer refused. The stream stays where the Reply ends.
+    Rejected {
+        /// IRD and ORD that the peer needs, if it told them.
+        peer: Option<Enhanced>,
+    },
+    /// The responder accepted, but we cannot go on.
+    Refused(Refusal),
+}
+
+/// Why an accepting Reply is of no use to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The responder does not speak the enhanced set-up. Close; a new connection may try without.
+    #[error("the responder does not speak enhanced MPA set-up")]
+    NotEnhanced,
+    /// The responder wants markers and we cannot insert them. Close.
+    #[error("the responder requires markers")]
+    MarkersRequired,
+    /// The responder wants more reads than we can hold. Send the Terminate message for
+    /// [`crate::MpaError::InsufficientIrd`], with CRC as given, then close.
+    #[error("the responder requires an IRD of {needed}")]
+    InsufficientIrd {
+        /// The ORD of the responder.
+        needed: u16,
+        /// CRC was agreed on.
+        crc: bool,
+    },
+    /// No kind of first FPDU is left that both sides know. Send the Terminate message for
+    /// [`crate::MpaError::NoMatchingRtr`], with CRC as given, then close.
+    #[error("no RTR message in common")]
+    NoMatchingRtr {
+        /// CRC was agreed on.
+        crc: bool,
+    },
+}
+
+impl Initiator {
+    /// Makes the Request with the consumer's private data.
+    pub fn request(
+        config: InitiatorConfig,
+        private_data: &[u8],
+    ) -> Result<(Self, StartupFrame), StartupError> {
+        let max = config.private_data_max();
+        let too_long = StartupError::PrivateDataTooLong {
+            len: private_data.len(),
+            max,
+        };
+        if private_data.len() > max {
+            return Err(too_long);
+        }
+        let enhanced = config.enhanced.then_some(Enhanced {
+            peer_to_peer: config.peer_to_peer,
+            ird: config.ird.min(DEPTH_UNSPECIFIED),
+            ord: config.ord.min(DEPTH_UNSPECIFIED),
+        });
+        let header = Header {
+            markers: false,
+            crc: config.crc,
+            reject: false,
+            enhanced: config.enhanced,
+            rev: if config.enhanced { 2 } else { 1 },
+            pd_length: 0,
+        };
+        let frame = StartupFrame::build(FrameKind::Request, header, enhanced, private_data)
+            .ok_or(too_long)?;
+        Ok((Self { config }, frame))
+    }
+
+    /// Judges the bytes at the front of the stream.
+    #[must_use]
+    pub fn handle_input(&self, front: &[u8]) -> Progress<ReplyOutcome> {
+        let (consumed, private_data, header) = match find_frame(front, FrameKind::Reply) {
+            Progress::Frame {
+                consumed,
+                private_data,
+                value,
+            } => (consumed, private_data, value),
+            Progress::NeedMore(len) => return Progress::NeedMore(len),
+            Progress::NotMpa => return Progress::NotMpa,
+            Progress::Malformed(why) => return Progress::Malformed(why),
+        };
+        let rev_max = if self.config.enhanced { 2 } else { 1 };
+        if !header.reject && !(1..=rev_max).contains(&header.rev) {
+            return Progress::Malformed(Malformed::Revision(header.rev));
+        }
+        let is_enhanced = self.config.enhanced && header.rev >= 2 && header.enhanced;
+        let words = front[HEADER_LEN..consumed]
+            .first_chunk()
+            .map(Enhanced::parse);
+        let peer = if is_enhanced { words } else { None };
+        if is_enhanced && peer.is_none() && !header.reject {
+            return Progress::Malformed(Malformed::NoEnhancedWords(header.pd_length));
+        }
+        let start = private_data.start + if peer.is_some() { ENHANCED_LEN } else { 0 };
+        Progress::Frame {
+            consumed,
+            private_data: start..consumed,
+            value: self.outcome(&header, peer),
+        }
+    }
+
+    fn outcome(&self, header: &Header, peer: Option<Enhanced>) -> ReplyOutcome {
+        if header.reject {
+            return ReplyOutcome::Rejected { peer };
+        }
+        if header.markers && !self.config.can_insert_markers {
+            return ReplyOutcome::Refused(Refusal::MarkersRequired);
+        }
+        let mut negotiated = Negotiated {
+            rev: header.rev,
+            crc: self.config.crc || header.crc,
+            markers_tx: header.markers,
+            ird: self.config.local_ird(),
+            ord: self.config.ord.min(DEPTH_MAX),
+            rtr: None,
+        };
+        match peer {
+            None if self.config.enhanced => ReplyOutcome::Refused(Refusal::NotEnhanced),
+            None => ReplyOutcome::Accepted { negotiated, peer },
+            Some(words) => match self.agree(&mut negotiated, &words) {
+                Ok(()) => ReplyOutcome::Accepted { negotiated, peer },
+                Err(refusal) => ReplyOutcome::Refused(refusal),
+            },
+        }
+    }
+
+    /// RFC 6581 section 9.1: "the initiator sets its ORD to at most the responder's IRD and its
+    /// IRD to at least the responder's ORD", and picks the first FPDU from what the Reply leaves.
+    fn agree(&self, negotiated: &mut Negotiated, peer: &Enhanced) -> Result<(), Refusal> {
+        let crc = negotiated.crc;
+        if peer.ird != DEPTH_UNSPECIFIED {
+            negotiated.ord = negotiated.ord.min(peer.ird);
+        }
+        if peer.ord != DEPTH_UNSPECIFIED && peer.ord > negotiated.ird {
+            if peer.ord > self.config.ird_max {
+                return Err(Refusal::InsufficientIrd {
+                    needed: peer.ord,
+                    crc,
+                });
+            }
+            negotiated.ird = peer.ord;
+        }
+        // Flag A that we did not ask for means nothing; a Reply without it takes us out of
+        // peer-to-peer mode, and the consumer speaks first as in revision 1.
+        if let (Some(offered), Some(left)) = (self.config.peer_to_peer, peer.peer_to_peer) {
+            let common = offered.intersection(left);
+            // The Write needs neither an answer nor read resources.
+            let preference = [RtrKind::Write, RtrKind::Read, RtrKind::Send];
+            let kind = common
+                .first_of(&preference)
+                .ok_or(Refusal::NoMatchingRtr { crc })?;
+            negotiated.rtr = Some(kind);
+        }
+        Ok(())
+    }
+}
+
+impl InitiatorConfig {
+    /// Bytes of private data that the consumer may send.
+    #[must_use]
+    pub fn private_data_max(&self) -> usize {
+        let words = if self.enhanced { ENHANCED_LEN } else { 0 };
+        usize::from(self.pd_length_max).saturating_sub(words)
+    }
+
+    fn local_ird(&self) -> u16 {
+        if self.ird == DEPTH_UNSPECIFIED {
+            self.ird_max.min(DEPTH_MAX)
+        } else {
+            self.ird
+        }
+    }
+}

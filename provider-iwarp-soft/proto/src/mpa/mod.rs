@@ -1,0 +1,118 @@
+//! Start-up of MPA: request, reply, and what both sides agree on (RFC 5044 section 7, RFC 6581).
+//!
+//! Both sides are pure functions over the bytes at the front of the stream. The caller peeks, or
+//! reads exactly as many bytes as [`Progress::NeedMore`] asks for; nothing is consumed unless
+//! [`Progress::Frame`] says so, so a socket that turns out to speak another protocol can be given
+//! back with its bytes intact.
+
+mod initiator;
+mod responder;
+
+pub use initiator::{Initiator, InitiatorConfig, Refusal, ReplyOutcome};
+pub use responder::{AcceptParams, RequestInfo, Responder, ResponderConfig};
+
+use core::ops::Range;
+
+use crate::wire::mpa::{FrameKind, HEADER_LEN, Header, Key, PD_LENGTH_MAX, RtrKind};
+
+/// What both sides agreed on; the base of a [`crate::Config`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Negotiated {
+    /// The revision of the reply.
+    pub rev: u8,
+    /// CRC in both directions.
+    pub crc: bool,
+    /// The peer wants markers in what it receives.
+    pub markers_tx: bool,
+    /// Reads and atomics of the peer that we must be able to hold.
+    pub ird: u16,
+    /// Reads and atomics that we may have outstanding.
+    pub ord: u16,
+    /// In peer-to-peer mode, the kind of the initiator's first FPDU.
+    pub rtr: Option<RtrKind>,
+}
+
+/// What the bytes at the front of the stream are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress<T> {
+    /// Come back when there are this many bytes in all. A stream that ends first is
+    /// [`crate::MpaError::Closed`].
+    NeedMore(usize),
+    /// The bytes are not an MPA start-up frame; nothing of them was consumed.
+    NotMpa,
+    /// An MPA frame that must not be answered: close the connection (RFC 5044 section 7.1,
+    /// error code 4).
+    Malformed(Malformed),
+    /// A whole frame.
+    Frame {
+        /// Its bytes; whatever follows belongs to the next frame.
+        consumed: usize,
+        /// The consumer's private data, as a range of the bytes; without the enhanced words.
+        private_data: Range<usize>,
+        /// What it says.
+        value: T,
+    },
+}
+
+/// Why a start-up frame is invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Both sides are initiators, or both responders.
+    #[error("a start-up frame of the wrong side")]
+    WrongSide,
+    /// PD_Length exceeds 512.
+    #[error("private data of {0} bytes announced")]
+    PrivateDataLength(u16),
+    /// A revision that we do not speak.
+    #[error("MPA revision {0}")]
+    Revision(u8),
+    /// Flag S without room for the enhanced words. A known peer makes such a Request from 252 or
+    /// more bytes of private data; the bytes that follow are then not FPDUs.
+    #[error("enhanced start-up frame with {0} bytes of private data")]
+    NoEnhancedWords(u16),
+}
+
+/// Why a frame could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartupError {
+    /// More private data than the frame holds, or than the configuration allows.
+    #[error("private data of {len} bytes where {max} fit")]
+    PrivateDataTooLong {
+        /// What was given.
+        len: usize,
+        /// What fits.
+        max: usize,
+    },
+    /// The peer wants markers and the configuration says that we cannot insert them; reject.
+    #[error("the peer requires markers")]
+    MarkersRequired,
+}
+
+/// Finds a whole frame of `kind` at the front of the stream; the value is its header.
+fn find_frame(front: &[u8], kind: FrameKind) -> Progress<Header> {
+    match Key::detect(front) {
+        Key::Undecided => return Progress::NeedMore(HEADER_LEN),
+        Key::Neither => return Progress::NotMpa,
+        Key::Complete(found) if found != kind => {
+            return Progress::Malformed(Malformed::WrongSide);
+        }
+        Key::Complete(_) => {}
+    }
+    let Some(bytes) = front.first_chunk::<HEADER_LEN>() else {
+        return Progress::NeedMore(HEADER_LEN);
+    };
+    let header = Header::parse(bytes);
+    let pd_length = usize::from(header.pd_length);
+    if pd_length > PD_LENGTH_MAX {
+        return Progress::Malformed(Malformed::PrivateDataLength(header.pd_length));
+    }
+    let consumed = HEADER_LEN + pd_length;
+    if front.len() < consumed {
+        return Progress::NeedMore(consumed);
+    }
+    Progress::Frame {
+        consumed,
+        private_data: HEADER_LEN..consumed,
+        value: header,
+    }
+}

@@ -1,0 +1,234 @@
+//! The side that listens: judges the Request, makes the Reply.
+
+use crate::wire::mpa::{
+    DEPTH_MAX, DEPTH_UNSPECIFIED, ENHANCED_LEN, Enhanced, FrameKind, HEADER_LEN, Header, RtrKind,
+    RtrKinds, StartupFrame,
+};
+
+use super::{Malformed, Negotiated, Progress, StartupError, find_frame};
+
+/// How Requests are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponderConfig {
+    /// Use CRC even if the Request does not ask for it.
+    pub crc: bool,
+    /// Whether we can insert markers if the Request asks for them.
+    pub can_insert_markers: bool,
+    /// The kinds of first FPDU we understand.
+    pub rtr_kinds: RtrKinds,
+    /// The largest PD_Length to send. RFC 5044 allows 512; siw as initiator crashes its kernel
+    /// above 256.
+    pub pd_length_max: u16,
+}
+
+impl Default for ResponderConfig {
+    fn default() -> Self {
+        Self {
+            crc: true,
+            can_insert_markers: false,
+            rtr_kinds: RtrKinds {
+                send: true,
+                write: true,
+                read: true,
+            },
+            pd_length_max: 256,
+        }
+    }
+}
+
+/// The answering side; knows nothing about a connection beyond the Request that it is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Responder {
+    config: ResponderConfig,
+}
+
+/// A valid Request; proof that one was received, needed for every Reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestInfo {
+    /// The revision, 1 or 2.
+    pub rev: u8,
+    /// The initiator wants CRC.
+    pub crc: bool,
+    /// The initiator wants markers in what we send.
+    pub markers: bool,
+    /// IRD, ORD and peer-to-peer flags; `None` for an unenhanced Request.
+    pub enhanced: Option<Enhanced>,
+}
+
+/// What the consumer of the responder wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AcceptParams {
+    /// Reads and atomics of the initiator that we hold. Peers round up to powers of two, so
+    /// announce one.
+    pub ird: u16,
+    /// Reads and atomics that we want to have outstanding; lowered to the initiator's IRD.
+    pub ord: u16,
+}
+
+impl Responder {
+    /// A responder with this configuration.
+    #[must_use]
+    pub const fn new(config: ResponderConfig) -> Self {
+        Self { config }
+    }
+
+    /// Judges the bytes at the front of the stream.
+    #[must_use]
+    pub fn handle_input(&self, front: &[u8]) -> Progress<RequestInfo> {
+        let (consumed, private_data, header) = match find_frame(front, FrameKind::Request) {
+            Progress::Frame {
+                consumed,
+                private_data,
+                value,
+            } => (consumed, private_data, value),
+            Progress::NeedMore(len) => return Progress::NeedMore(len),
+            Progress::NotMpa => return Progress::NotMpa,
+            Progress::Malformed(why) => return Progress::Malformed(why),
+        };
+        if !(1..=2).contains(&header.rev) {
+            return Progress::Malformed(Malformed::Revision(header.rev));
+        }
+        // Flag S is a reserved bit of revision 1, and the private data is then raw.
+        let is_enhanced = header.rev >= 2 && header.enhanced;
+        let words = front[HEADER_LEN..consumed]
+            .first_chunk()
+            .map(Enhanced::parse);
+        let enhanced = if is_enhanced { words } else { None };
+        if is_enhanced && enhanced.is_none() {
+            return Progress::Malformed(Malformed::NoEnhancedWords(header.pd_length));
+        }
+        let start = private_data.start + if is_enhanced { ENHANCED_LEN } else { 0 };
+        let info = RequestInfo {
+            rev: header.rev,
+            crc: header.crc,
+            markers: header.markers,
+            enhanced,
+        };
+        Progress::Frame {
+            consumed,
+            private_data: start..consumed,
+            value: info,
+        }
+    }
+
+    /// Bytes of private data that a Reply to `request` may carry.
+    #[must_use]
+    pub fn private_data_max(&self, request: &RequestInfo) -> usize {
+        let words = if request.enhanced.is_some() {
+            ENHANCED_LEN
+        } else {
+            0
+        };
+        usize::from(self.config.pd_length_max).saturating_sub(words)
+    }
+
+    /// Makes the accepting Reply. Nothing else may be sent until the first FPDU of the initiator
+    /// has arrived; [`crate::Connection`] sees to it.
+    pub fn accept(
+        &self,
+        request: &RequestInfo,
+        params: AcceptParams,
+        private_data: &[u8],
+    ) -> Result<(StartupFrame, Negotiated), StartupError> {
+        if request.markers && !self.config.can_insert_markers {
+            return Err(StartupError::MarkersRequired);
+        }
+        let mut negotiated = Negotiated {
+            rev: request.rev,
+            crc: self.config.crc || request.crc,
+            markers_tx: request.markers,
+            ird: params.ird.min(DEPTH_MAX),
+            ord: params.ord.min(DEPTH_MAX),
+            rtr: None,
+        };
+        let words = request
+            .enhanced
+            .map(|peer| self.agree(&mut negotiated, &peer));
+        let frame = self.reply(request, false, negotiated.crc, words, private_data)?;
+        Ok((frame, negotiated))
+    }
+
+    /// Makes the rejecting Reply. `params` tell the initiator what would have been accepted.
+    pub fn reject(
+        &self,
+        request: &RequestInfo,
+        params: AcceptParams,
+        private_data: &[u8],
+    ) -> Result<StartupFrame, StartupError> {
+        let words = request.enhanced.map(|peer| Enhanced {
+            peer_to_peer: peer
+                .peer_to_peer
+                .map(|offered| RtrKinds::only(self.choose(offered))),
+            ird: params.ird.min(DEPTH_MAX),
+            ord: params.ord.min(DEPTH_MAX),
+        });
+        let crc = self.config.crc || request.crc;
+        self.reply(request, true, crc, words, private_data)
+    }
+
+    fn reply(
+        &self,
+        request: &RequestInfo,
+        reject: bool,
+        crc: bool,
+        words: Option<Enhanced>,
+        private_data: &[u8],
+    ) -> Result<StartupFrame, StartupError> {
+        let max = self.private_data_max(request);
+        let too_long = StartupError::PrivateDataTooLong {
+            len: private_data.len(),
+            max,
+        };
+        if private_data.len() > max {
+            return Err(too_long);
+        }
+        let header = Header {
+            markers: false,
+            crc,
+            reject,
+            enhanced: words.is_some(),
+            rev: request.rev,
+            pd_length: 0,
+        };
+        StartupFrame::build(FrameKind::Reply, header, words, private_data).ok_or(too_long)
+    }
+
+    /// RFC 6581 section 9.1: the responder's ORD is at most the initiator's IRD, and it announces
+    /// its own IRD. 0x3FFF is answered by 0x3FFF and leaves the value on our side as it is.
+    fn agree(&self, negotiated: &mut Negotiated, peer: &Enhanced) -> Enhanced {
+        negotiated.rtr = peer.peer_to_peer.map(|offered| self.choose(offered));
+        // Same section: "if the zero-length read is used and the initiator's ORD is 0, the
+        // responder may raise its IRD to 1".
+        if negotiated.rtr == Some(RtrKind::Read) {
+            negotiated.ird = negotiated.ird.max(1);
+        }
+        if peer.ird != DEPTH_UNSPECIFIED {
+            negotiated.ord = negotiated.ord.min(peer.ird);
+        }
+        let told = |peer_value, own| {
+            if peer_value == DEPTH_UNSPECIFIED {
+                DEPTH_UNSPECIFIED
+            } else {
+                own
+            }
+        };
+        Enhanced {
+            peer_to_peer: negotiated.rtr.map(RtrKinds::only),
+            ird: told(peer.ord, negotiated.ird),
+            ord: told(peer.ird, negotiated.ord),
+        }
+    }
+
+    /// The Read where it is offered, because there is hardware that sends nothing else; else the
+    /// Write. With nothing in common the Reply names what we support, and the initiator ends the
+    /// connection with error 7.
+    fn choose(&self, offered: RtrKinds) -> RtrKind {
+        let preference = [RtrKind::Read, RtrKind::Write, RtrKind::Send];
+        let supported = self.config.rtr_kinds;
+        offered
+            .intersection(supported)
+            .first_of(&preference)
+            .or_else(|| supported.first_of(&preference))
+            .unwrap_or(RtrKind::Write)
+    }
+}

@@ -1,0 +1,22 @@
+//! The steering tag: which piece of memory a tagged segment names.
+
+use core::fmt;
+
+/// A steering tag (RFC 5041 section 1.4).
+///
+/// Opaque on the wire. By verbs convention the upper 24 bits are an index chosen by the provider
+/// and the lower 8 bits a key chosen by the consumer; this crate never looks inside.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Stag(pub u32);
+
+impl fmt::Debug for Stag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stag({:#010x})", self.0)
+    }
+}
+
+impl fmt::Display for Stag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#010x}", self.0)
+    }
+}

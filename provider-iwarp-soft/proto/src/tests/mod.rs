@@ -1,0 +1,17 @@
+//! What several tests need.
+
+/// Bytes from the notation of captures: hexadecimal digits in groups, white space ignored.
+pub(crate) fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text
+        .bytes()
+        .filter(|byte| !byte.is_ascii_whitespace())
+        .collect();
+    let pairs = digits.chunks_exact(2);
+    assert!(pairs.remainder().is_empty(), "odd number of digits");
+    pairs
+        .map(|pair| {
+            let pair = str::from_utf8(pair).expect("ASCII");
+            u8::from_str_radix(pair, 16).expect("hexadecimal digits")
+        })
+        .collect()
+}

@@ -1,0 +1,120 @@
+//! What the protocol wants on the wire: frame bytes to copy, and a description of the payload.
+
+use crate::{Stag, wire::fpdu};
+
+/// Room for the longest frame without payload: the ULPDU length, the untagged DDP header and the
+/// atomic request header (2 + 18 + 52).
+pub const HEADER_MAX: usize = 72;
+
+/// One FPDU to transmit.
+///
+/// On the wire: [`header`](Self::header), then the payload, then [`pad`](Self::pad) zero bytes,
+/// then the CRC32C of all of it (least significant byte first), or four zero bytes without CRC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransmitFpdu {
+    header: [u8; HEADER_MAX],
+    header_len: u8,
+    /// Which bytes follow the header.
+    pub payload: TransmitPayload,
+    /// What is finished on our side once the last byte of this FPDU is with the transport.
+    pub ends: Option<Ends>,
+}
+
+/// The payload of one FPDU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransmitPayload {
+    /// Everything is in the header bytes.
+    None,
+    /// A range of the local memory that a work request describes.
+    WorkRequest {
+        /// The work request.
+        token: u64,
+        /// First byte, counted from the start of the request's memory.
+        offset: u32,
+        /// Number of bytes, at least 1.
+        len: u32,
+    },
+    /// A range of registered memory that the peer reads. The range was checked when the request
+    /// arrived; if the registration has gone since, say so with
+    /// [`crate::Connection::refuse_response`] instead of transmitting this FPDU.
+    ReadResponse {
+        /// The STag the peer reads from.
+        stag: Stag,
+        /// First byte.
+        to: u64,
+        /// Number of bytes, at least 1.
+        len: u32,
+    },
+}
+
+/// The last FPDU of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// A local work request. Count these, and report them with
+    /// [`crate::Connection::on_sent`] when the transport has taken the bytes.
+    WorkRequest {
+        /// Its token.
+        token: u64,
+    },
+    /// The answer to a read or atomic of the peer.
+    Response,
+    /// The stream: nothing may follow (RFC 5040 section 7).
+    Stream,
+}
+
+impl TransmitFpdu {
+    /// An FPDU whose header bytes are filled in by `emit` behind the length field.
+    pub(crate) fn new(header_len: usize, payload: TransmitPayload, ends: Option<Ends>) -> Self {
+        debug_assert!(header_len <= HEADER_MAX);
+        let mut fpdu = Self {
+            header: [0; HEADER_MAX],
+            header_len: header_len as u8,
+            payload,
+            ends,
+        };
+        let ulpdu_len = fpdu.ulpdu_len() as u16;
+        *fpdu.part(0) = ulpdu_len.to_be_bytes();
+        fpdu
+    }
+
+    /// `N` header bytes at a place known when the program is compiled.
+    pub(crate) fn part<const N: usize>(&mut self, at: usize) -> &mut [u8; N] {
+        (&mut self.header[at..at + N])
+            .try_into()
+            .expect("the slice was made N bytes long")
+    }
+
+    /// The bytes before the payload: ULPDU length, DDP header, RDMAP header.
+    #[must_use]
+    pub fn header(&self) -> &[u8] {
+        &self.header[..usize::from(self.header_len)]
+    }
+
+    /// Bytes of payload.
+    #[must_use]
+    pub fn payload_len(&self) -> usize {
+        match self.payload {
+            TransmitPayload::None => 0,
+            TransmitPayload::WorkRequest { len, .. }
+            | TransmitPayload::ReadResponse { len, .. } => len as usize,
+        }
+    }
+
+    /// The ULPDU length field.
+    #[must_use]
+    pub fn ulpdu_len(&self) -> usize {
+        usize::from(self.header_len) - fpdu::LENGTH_LEN + self.payload_len()
+    }
+
+    /// Zero bytes between payload and CRC, 0 to 3.
+    #[must_use]
+    pub fn pad(&self) -> usize {
+        fpdu::pad(self.ulpdu_len())
+    }
+
+    /// All bytes of the FPDU, CRC included, markers not.
+    #[must_use]
+    pub fn wire_len(&self) -> usize {
+        fpdu::total_len(self.ulpdu_len())
+    }
+}

@@ -1,0 +1,398 @@
+//! The Terminate message (RFC 5040 section 4.8).
+//!
+//! ```text
+//!  0                   1                   2                   3
+//!  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+//! +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//! | Layer | EType |  Error Code   |M|D|R|        reserved         |
+//! +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//! |  DDP Segment Length  (if D)   |                               |
+//! +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+                               +
+//! |         Terminated DDP Header (14 or 18 octets, if D)         |
+//! +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//! |      Terminated RDMAP Header (28 octets, Read Request, if R)  |
+//! +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//! ```
+//!
+//! The Linux `siw` driver on little-endian hosts swaps the nibbles of byte 0 and counts M, D, R
+//! from the other end of byte 2. Only the layout of the RFC is ever sent; both are understood.
+
+use crate::TerminateCode;
+
+use super::{
+    ddp::{self, TAGGED_LEN, UNTAGGED_LEN},
+    rdmap::{self, Opcode, READ_REQUEST_LEN},
+};
+
+/// Bytes of the fixed part.
+pub const CONTROL_LEN: usize = 4;
+/// Bytes of the segment length that precedes quoted headers.
+const SEGMENT_LEN: usize = 2;
+/// The longest quotation: untagged DDP header and Read Request header.
+const QUOTE_MAX: usize = UNTAGGED_LEN + READ_REQUEST_LEN;
+/// The longest Terminate message.
+pub const LEN_MAX: usize = CONTROL_LEN + SEGMENT_LEN + QUOTE_MAX;
+
+mod bit {
+    pub(super) const LENGTH_VALID: u8 = 0x80;
+    pub(super) const DDP_HEADER: u8 = 0x40;
+    pub(super) const RDMAP_HEADER: u8 = 0x20;
+    pub(super) const ALL: u8 = LENGTH_VALID | DDP_HEADER | RDMAP_HEADER;
+    /// The same three in the layout of siw.
+    pub(super) const ALL_SIW: u8 = 0x07;
+}
+
+/// What a Terminate message quotes of the segment that caused it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Offender {
+    segment_len: u16,
+    quote: [u8; QUOTE_MAX],
+    quote_len: u8,
+}
+
+impl Offender {
+    /// Quotes `ulpdu` as the rules for `code` demand; `None` when they forbid it or when the
+    /// segment is too short to hold a header.
+    #[must_use]
+    pub fn capture(code: TerminateCode, ulpdu: &[u8]) -> Option<Self> {
+        let rdmap_allowed = match code {
+            TerminateCode::Mpa(_)
+            | TerminateCode::RdmapCatastrophic
+            | TerminateCode::Other { .. } => return None,
+            TerminateCode::RemoteProtection(_) => true,
+            TerminateCode::RemoteOperation(_)
+            | TerminateCode::DdpCatastrophic
+            | TerminateCode::Tagged(_)
+            | TerminateCode::Untagged(_) => false,
+        };
+        let [control, rdmap_control] = *ulpdu.first_chunk()?;
+        let is_read_request = rdmap::Control(rdmap_control).opcode() == Some(Opcode::ReadRequest);
+        let len = if ddp::Control(control).is_tagged() {
+            TAGGED_LEN
+        } else if rdmap_allowed && is_read_request {
+            QUOTE_MAX
+        } else {
+            UNTAGGED_LEN
+        };
+        let mut quote = [0; QUOTE_MAX];
+        quote[..len].copy_from_slice(ulpdu.get(..len)?);
+        let segment_len = u16::try_from(ulpdu.len()).unwrap_or(u16::MAX);
+        Some(Self {
+            segment_len,
+            quote,
+            quote_len: len as u8,
+        })
+    }
+
+    /// The quoted headers.
+    #[must_use]
+    pub fn headers(&self) -> &[u8] {
+        &self.quote[..usize::from(self.quote_len)]
+    }
+
+    /// Bytes of the DDP segment that is quoted.
+    #[must_use]
+    pub const fn segment_len(&self) -> u16 {
+        self.segment_len
+    }
+
+    fn has_rdmap_header(&self) -> bool {
+        usize::from(self.quote_len) == QUOTE_MAX
+    }
+}
+
+impl core::fmt::Debug for Offender {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Offender")
+            .field("segment_len", &self.segment_len)
+            .field("headers", &self.headers())
+            .finish()
+    }
+}
+
+/// Writes the message behind its DDP header, in the layout of the RFC; returns its length.
+pub fn emit(
+    code: TerminateCode,
+    offender: Option<&Offender>,
+    message: &mut [u8; LEN_MAX],
+) -> usize {
+    let (layer, etype, number) = code.to_triple();
+    message[0] = layer << 4 | etype & 0x0F;
+    message[1] = number;
+    message[2] = 0;
+    message[3] = 0;
+    let Some(offender) = offender else {
+        return CONTROL_LEN;
+    };
+    message[2] = bit::LENGTH_VALID
+        | bit::DDP_HEADER
+        | if offender.has_rdmap_header() {
+            bit::RDMAP_HEADER
+        } else {
+            0
+        };
+    message[CONTROL_LEN..][..SEGMENT_LEN].copy_from_slice(&offender.segment_len.to_be_bytes());
+    let headers = offender.headers();
+    message[CONTROL_LEN + SEGMENT_LEN..][..headers.len()].copy_from_slice(headers);
+    CONTROL_LEN + SEGMENT_LEN + headers.len()
+}
+
+/// What the receiver of a Terminate knows about the stream; resolves the few byte patterns that
+/// mean different things in the two layouts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// The Terminate is the very first FPDU of the peer.
+    pub is_first_fpdu: bool,
+    /// We have sent at least one FPDU.
+    pub sent_fpdu: bool,
+}
+
+/// Which of the two layouts a Terminate message uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    Rfc,
+    Siw,
+}
+
+/// A received Terminate message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received<'a> {
+    /// Why the peer ended the stream.
+    pub code: TerminateCode,
+    /// The segment length field and the headers behind it, as they came; empty when absent.
+    pub quote: &'a [u8],
+}
+
+/// Reads the message behind its DDP header; `None` when it is too short for its fixed part.
+#[must_use]
+pub fn parse(message: &[u8], context: Context) -> Option<Received<'_>> {
+    let (control, quote) = message.split_first_chunk::<CONTROL_LEN>()?;
+    let [kind, code, bits, _] = *control;
+    let (high, low) = (kind >> 4, kind & 0x0F);
+    let code = match layout(kind, code, bits, context) {
+        Layout::Rfc => TerminateCode::from_triple(high, low, code),
+        Layout::Siw => TerminateCode::from_triple(low, high, code),
+    };
+    Some(Received { code, quote })
+}
+
+/// Tells the layouts apart: by the header bits, which never overlap, else by what is possible.
+fn layout(kind: u8, code: u8, bits: u8, context: Context) -> Layout {
+    if bits & bit::ALL != 0 {
+        return Layout::Rfc;
+    }
+    if bits & bit::ALL_SIW != 0 {
+        return Layout::Siw;
+    }
+    match (kind, code) {
+        // RDMAP remote operation has no such codes, MPA has.
+        (0x02, 0x02..=0x04) => Layout::Siw,
+        // siw gives up on start-up as initiator, before its first FPDU.
+        (0x02, 0x06..=0x07) if context.is_first_fpdu => Layout::Siw,
+        // siw rejects version or opcode of something we sent; MPA 5 and 6 belong to start-up.
+        (0x20, 0x05..=0x06) if context.sent_fpdu => Layout::Siw,
+        // MPA has no type 1, DDP untagged is type 2 of layer 1.
+        (0x21, _) => Layout::Siw,
+        _ => Layout::Rfc,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        MpaError, RemoteOperation, RemoteProtection, TaggedError, UntaggedError, tests::hex,
+    };
+
+    const RUNNING: Context = Context {
+        is_first_fpdu: false,
+        sent_fpdu: true,
+    };
+
+    #[test]
+    fn write_to_a_bad_stag_is_quoted_as_in_golden_frame_a11() {
+        let ulpdu = hex("c140 deadbe00 00000000 00003000 6f6f707321");
+        let code = TerminateCode::Tagged(TaggedError::InvalidStag);
+        assert_emits(code, &ulpdu, "1100c000 0013c140 deadbe00 00000000 00003000");
+    }
+
+    #[test]
+    fn read_out_of_bounds_is_quoted_as_in_golden_frame_b7() {
+        let ulpdu = hex(
+            "4141 00000000 00000001 00000003 00000000 0a0b0c01 00000000 00002000 00001000 \
+             11223344 00000000 00fff000",
+        );
+        let code = TerminateCode::RemoteProtection(RemoteProtection::Bounds);
+        assert_emits(
+            code,
+            &ulpdu,
+            "0101e000 002e4141 00000000 00000001 00000003 00000000 0a0b0c01 00000000 00002000 \
+             00001000 11223344 00000000 00fff000",
+        );
+        // The same segment, an error that does not concern the read: no RDMAP header.
+        let code = TerminateCode::Untagged(UntaggedError::MsnRange);
+        assert_emits(
+            code,
+            &ulpdu,
+            "1203c000 002e4141 00000000 00000001 00000003 00000000",
+        );
+    }
+
+    #[test]
+    fn mpa_errors_quote_nothing_as_in_golden_frame_b8() {
+        assert_emits(TerminateCode::Mpa(MpaError::Crc), &[0x41; 64], "20020000");
+    }
+
+    fn assert_emits(code: TerminateCode, ulpdu: &[u8], expected: &str) {
+        let offender = Offender::capture(code, ulpdu);
+        let mut message = [0xAA; LEN_MAX];
+        let len = emit(code, offender.as_ref(), &mut message);
+        assert_eq!(message[..len], hex(expected));
+        let received = parse(&message[..len], RUNNING).expect("what was emitted parses");
+        assert_eq!(received.code, code);
+        assert_eq!(received.quote, &message[CONTROL_LEN..len]);
+    }
+
+    #[test]
+    fn segments_too_short_for_a_header_are_not_quoted() {
+        let code = TerminateCode::Untagged(UntaggedError::Version);
+        for len in 0..UNTAGGED_LEN {
+            assert_eq!(Offender::capture(code, &vec![0x41; len]), None);
+        }
+    }
+
+    #[test]
+    fn captured_siw_messages_are_understood() {
+        let no_buffer = hex("21020300 00054143 00000000 00000000 00000001 00000000");
+        let received = parse(&no_buffer, RUNNING).expect("long enough");
+        assert_eq!(
+            received.code,
+            TerminateCode::Untagged(UntaggedError::NoBuffer)
+        );
+        let crc = parse(&hex("02020000"), RUNNING).expect("long enough");
+        assert_eq!(crc.code, TerminateCode::Mpa(MpaError::Crc));
+    }
+
+    #[test]
+    fn layouts_are_told_apart() {
+        let first = Context {
+            is_first_fpdu: true,
+            sent_fpdu: true,
+        };
+        let silent = Context {
+            is_first_fpdu: true,
+            sent_fpdu: false,
+        };
+        let catastrophic = RemoteOperation::CatastrophicStream;
+        let rows: &[(&str, Context, TerminateCode)] = &[
+            // Rows of siw with header bits.
+            (
+                "11000300",
+                RUNNING,
+                TerminateCode::Tagged(TaggedError::InvalidStag),
+            ),
+            (
+                "11010300",
+                RUNNING,
+                TerminateCode::Tagged(TaggedError::Bounds),
+            ),
+            ("01000300", RUNNING, TerminateCode::DdpCatastrophic),
+            (
+                "10010700",
+                RUNNING,
+                TerminateCode::RemoteProtection(RemoteProtection::Bounds),
+            ),
+            (
+                "20070300",
+                RUNNING,
+                TerminateCode::RemoteOperation(catastrophic),
+            ),
+            (
+                "21040300",
+                RUNNING,
+                TerminateCode::Untagged(UntaggedError::InvalidMo),
+            ),
+            // Rows of siw without.
+            (
+                "21060000",
+                RUNNING,
+                TerminateCode::Untagged(UntaggedError::Version),
+            ),
+            (
+                "11040000",
+                RUNNING,
+                TerminateCode::Tagged(TaggedError::Version),
+            ),
+            (
+                "20050000",
+                RUNNING,
+                TerminateCode::RemoteOperation(RemoteOperation::Version),
+            ),
+            (
+                "20060000",
+                RUNNING,
+                TerminateCode::RemoteOperation(RemoteOperation::UnexpectedOpcode),
+            ),
+            ("02030000", RUNNING, TerminateCode::Mpa(MpaError::Length)),
+            (
+                "02060000",
+                first,
+                TerminateCode::Mpa(MpaError::InsufficientIrd),
+            ),
+            (
+                "02070000",
+                silent,
+                TerminateCode::Mpa(MpaError::NoMatchingRtr),
+            ),
+            // The RFC.
+            (
+                "02060000",
+                RUNNING,
+                TerminateCode::RemoteOperation(RemoteOperation::UnexpectedOpcode),
+            ),
+            (
+                "20060000",
+                silent,
+                TerminateCode::Mpa(MpaError::InsufficientIrd),
+            ),
+            ("20020000", RUNNING, TerminateCode::Mpa(MpaError::Crc)),
+            (
+                "12010000",
+                RUNNING,
+                TerminateCode::Untagged(UntaggedError::InvalidQn),
+            ),
+            ("10000000", RUNNING, TerminateCode::DdpCatastrophic),
+            (
+                "0109c000",
+                RUNNING,
+                TerminateCode::RemoteProtection(RemoteProtection::NotInvalidatable),
+            ),
+            (
+                "0209c000",
+                RUNNING,
+                TerminateCode::RemoteOperation(RemoteOperation::NotInvalidatable),
+            ),
+            ("00000000", RUNNING, TerminateCode::RdmapCatastrophic),
+            (
+                "f3770000",
+                RUNNING,
+                TerminateCode::Other {
+                    layer: 15,
+                    etype: 3,
+                    code: 0x77,
+                },
+            ),
+        ];
+        for (bytes, context, code) in rows {
+            let received = parse(&hex(bytes), *context).expect("long enough");
+            assert_eq!(received.code, *code, "{bytes} in {context:?}");
+        }
+    }
+
+    #[test]
+    fn short_messages_do_not_parse() {
+        for len in 0..CONTROL_LEN {
+            assert_eq!(parse(&[0x20; CONTROL_LEN][..len], RUNNING), None);
+        }
+    }
+}

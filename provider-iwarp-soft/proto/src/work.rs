@@ -1,0 +1,114 @@
+//! What the consumer asks a connection to do.
+
+use crate::{Stag, wire::rdmap::AtomicOp};
+
+/// One request for [`crate::Connection::post`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkRequest {
+    /// The engine's name for this request. Comes back in every payload range of it and in its
+    /// completion; the protocol attaches no meaning to it.
+    pub token: u64,
+    /// What to do.
+    pub kind: WorkKind,
+    /// Payload bytes of the message; for a read, how many bytes to fetch. Ignored (and reported
+    /// as 8) for atomics and immediate data.
+    pub len: u32,
+    /// Start only after every earlier read and atomic of this stream completed (RFC 5040
+    /// section 5.5, rule 6); holds up everything behind it.
+    pub fence: bool,
+}
+
+/// The operations of RDMAP (RFC 5040 section 5, RFC 7306 sections 5 and 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkKind {
+    /// A message into the peer's next posted receive.
+    Send {
+        /// Raise a solicited event at the peer.
+        solicited: bool,
+        /// An STag of the peer to invalidate on delivery.
+        invalidate: Option<Stag>,
+    },
+    /// Bytes into memory the peer has advertised.
+    Write {
+        /// The peer's STag.
+        stag: Stag,
+        /// Where in it.
+        to: u64,
+    },
+    /// Bytes out of memory the peer has advertised.
+    Read {
+        /// The peer's STag.
+        source_stag: Stag,
+        /// Where in it.
+        source_to: u64,
+        /// Our STag that receives the bytes. It is exposed to the peer, so it should be valid for
+        /// this range and this read only (RFC 5042 section 5).
+        sink_stag: Stag,
+        /// Where in it.
+        sink_to: u64,
+    },
+    /// Eight bytes that consume a receive at the peer (RFC 7306 section 6).
+    ImmediateData {
+        /// The bytes, as they go on the wire.
+        data: [u8; 8],
+        /// Raise a solicited event at the peer.
+        solicited: bool,
+    },
+    /// A 64-bit operation on memory of the peer (RFC 7306 section 5).
+    Atomic {
+        /// Which operation, with its operands.
+        op: AtomicOp,
+        /// The peer's STag.
+        stag: Stag,
+        /// Where in it; a multiple of 8.
+        to: u64,
+    },
+}
+
+impl WorkKind {
+    /// Whether the request is answered by the peer and therefore counts against ORD.
+    #[must_use]
+    pub const fn is_answered(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::Atomic { .. })
+    }
+}
+
+/// Why a work request was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// The send queue holds as many uncompleted requests as it may.
+    #[error("the send queue is full")]
+    QueueFull,
+    /// ORD is 0: this stream may not read (RFC 5040 section 6.2).
+    #[error("the stream was set up without outbound reads")]
+    NoOutboundReads,
+    /// RFC 7306 operations were not enabled for this stream.
+    #[error("atomics and immediate data are not enabled on this stream")]
+    Unsupported,
+    /// The remote address of an atomic is not a multiple of 8 (RFC 7306 section 5.1).
+    #[error("the remote address of an atomic operation is not a multiple of 8")]
+    Misaligned,
+    /// The stream has ended.
+    #[error("the stream has ended")]
+    Ended,
+}
+
+/// A work request that is finished, in the order of submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The request's token.
+    pub token: u64,
+    /// Its length in bytes.
+    pub len: u32,
+    /// Whether it was carried out or flushed.
+    pub status: CompletionStatus,
+}
+
+/// How a work request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompletionStatus {
+    /// A Send or Write was handed to the transport; a Read or Atomic has its answer.
+    Done,
+    /// The stream ended first.
+    Flushed,
+}
