@@ -1,1 +1,144 @@
-//! Safe Rust API over DAT 2.0.
+//! DAT 2.0 for Rust: RDMA connections, registered memory and events over any DAT registry library.
+//!
+//! # A TCP connection becomes an RDMA connection
+//!
+//! Two programs talk over an ordinary TCP connection, agree to use RDMA, and convert that very
+//! connection. The socket moves into the library; if no RDMA connection comes about, it moves back and the
+//! programs go on in streaming mode.
+//!
+//! The passive side gives its last words in streaming mode to a *socket service point*, which sends them
+//! when it is ready for the peer's request:
+//!
+//! ```no_run
+//! use dat_api::{Ep, EpEvds, Evd, EvdFlags, Ia, Pz, Ssp};
+//! use std::net::TcpStream;
+//! use std::time::Duration;
+//!
+//! fn serve(socket: TcpStream) -> Result<Ep, Box<dyn std::error::Error>> {
+//!     let ia = Ia::open("iwarp-lo")?;
+//!     let pz = Pz::create(&ia)?;
+//!     let transfers = Evd::create(&ia, 64, EvdFlags::DTO)?;
+//!     let connections = Evd::create(&ia, 8, EvdFlags::CONNECTION)?;
+//!     let requests = Evd::create(&ia, 8, EvdFlags::CONNECTION_REQUEST)?;
+//!     let evds = EpEvds { recv: &transfers, request: &transfers, connect: &connections };
+//!     let ep = Ep::create(&pz, evds, None)?;
+//!
+//!     let ssp = Ssp::create(socket, &ep, &requests, b"RDMA, please\n")?;
+//!     let request = ssp.wait_request(Some(Duration::from_secs(5)))?;
+//!     let ep = request.accept(None, b"welcome")?;
+//!     ep.wait_established(Some(Duration::from_secs(5)))?;
+//!     Ok(ep)
+//! }
+//! ```
+//!
+//! The active side reads those words and connects the endpoint over the socket:
+//!
+//! ```no_run
+//! use dat_api::{ConnectError, Ep};
+//! use std::net::TcpStream;
+//! use std::time::Duration;
+//!
+//! /// Converts the connection, or gives it back as it was.
+//! fn convert(ep: &Ep, socket: TcpStream) -> Result<(), Option<TcpStream>> {
+//!     match ep.connect_socket(socket, Some(Duration::from_secs(5)), b"hello") {
+//!         Ok(welcome) => {
+//!             println!("the peer accepted and says {welcome:?}");
+//!             Ok(())
+//!         }
+//!         Err(ConnectError { reason, socket, .. }) => {
+//!             println!("going on in streaming mode: {reason}");
+//!             Err(socket.map(TcpStream::from))
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! `examples/convert.rs` is the whole conversation as two programs.
+//!
+//! # Objects
+//!
+//! | Type | DAT object |
+//! |---|---|
+//! | [`Ia`] | interface adapter: the root of all others |
+//! | [`Pz`] | protection zone: which memory an endpoint may touch |
+//! | [`Evd`], [`Cno`] | event dispatcher; one place to wait for many of them |
+//! | [`Ep`] | endpoint: one end of a connection |
+//! | [`Region`], [`Lmr`] | registered memory, the crate's own or somebody else's |
+//! | [`Rmr`] | memory window |
+//! | [`Psp`], [`Rsp`], [`Ssp`] | service points: for many peers, for one endpoint, for one socket |
+//! | [`Cr`] | connection request |
+//! | [`Srq`] | shared receive queue |
+//! | [`Event`] | what a dispatcher tells |
+//!
+//! Every object is a handle that can be cloned where sharing makes sense, and holds the objects it was
+//! made from. Dropping the last handle frees the DAT object, children before parents, whatever the order
+//! in which the program drops them.
+//!
+//! # What is safe and why
+//!
+//! * Memory that a peer may write is never borrowed. A [`Region`] owns it and copies in and out
+//!   atomically. Work keeps its regions alive: an endpoint holds each region that was posted to it.
+//! * Memory of the program's own can be registered with [`Lmr::register`], which is `unsafe` and says what
+//!   the program promises.
+//! * A socket given to [`Ssp`] or [`Ep::connect_socket`] is in one place at any time and comes back as an
+//!   `OwnedFd` exactly when the provider has let go of it.
+//! * The registry library and the providers it loads are trusted, as any C library in the process is.
+//!
+//! # The library behind it
+//!
+//! The crate loads `libdat2.so.2` when it is first used, or the file that the environment variable
+//! `DAT_LIBRARY` names. Any implementation will do; OFA's has no socket service points, and says so by an
+//! error for which [`Error::is_unsupported`] is true. [`Library`] is the table of its functions, for programs
+//! that want the C interface itself; [`abi`] has its types.
+
+mod address;
+mod attr;
+mod cno;
+mod cr;
+mod decode;
+mod ep;
+mod error;
+mod evd;
+mod event;
+mod handle;
+mod ia;
+mod keep;
+mod leak;
+mod library;
+mod lmr;
+mod pz;
+mod region;
+mod registry;
+mod rmr;
+mod socket;
+mod sp;
+mod srq;
+
+pub use attr::{Extension, IaAttr, NamedAttr, ProviderAttr};
+pub use cno::Cno;
+pub use cr::{AnswerError, Cr};
+/// The C types of DAT 2.0.
+pub use dat_abi as abi;
+pub use ep::{
+    Close, CompletionFlags, ConnectError, ConnectFailure, Ep, EpAttr, EpEvds, EpInfo, EpState,
+    SocketRefused,
+};
+pub use error::{CallError, Error, Result, SocketError};
+pub use evd::{Evd, EvdFlags};
+pub use event::{
+    AsyncError, AsyncKind, BindCompletion, ConnectionEvent, ConnectionKind, DtoCompletion,
+    DtoStatus, Event,
+};
+pub use handle::{EpId, EvdId, ObjectId, RmrId, SpId};
+pub use ia::Ia;
+pub use library::{
+    DatExtensionOpFunc, DatRegistryListProvidersFunc, DatStrerrorFunc, LIBRARY_ENV, LIBRARY_NAME,
+    Library, LoadError,
+};
+pub use lmr::{Lmr, Privileges, RemoteRegion, Segment};
+pub use pz::Pz;
+pub use region::Region;
+pub use registry::{ProviderInfo, list_providers};
+pub use rmr::Rmr;
+pub use sp::{Psp, Rsp, Ssp, SspState, SspWaitError};
+pub use srq::Srq;

@@ -1,0 +1,131 @@
+//! Consumer notification objects: one place to wait for many dispatchers (DAT 2.0 section 6.3).
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dat_abi::*;
+
+use crate::address::timeout_us;
+use crate::error::{Error, Result, SocketError, check};
+use crate::handle::{EvdId, Handle};
+use crate::ia::Ia;
+use crate::leak::keep_for_ever;
+
+/// A consumer notification object. Clones share it; the last one, dispatchers included, frees it.
+#[derive(Clone)]
+pub struct Cno {
+    inner: Arc<CnoInner>,
+}
+
+struct CnoInner {
+    handle: Handle,
+    ia: Ia,
+    fd: Option<OwnedFd>,
+}
+
+impl Cno {
+    /// Creates one to wait on.
+    pub fn create(ia: &Ia) -> Result<Self> {
+        // SAFETY: an agent without function is never called.
+        unsafe { Self::create_with_agent(ia, DatOsWaitProxyAgent::zeroed()) }
+    }
+
+    /// Creates one whose agent the provider calls, once for each time it is set, when a dispatcher
+    /// triggers.
+    ///
+    /// # Safety
+    ///
+    /// The agent's function may be called with its data from any thread until the object has been freed
+    /// and a call under way has returned. It must not unwind.
+    pub unsafe fn create_with_agent(ia: &Ia, agent: DatOsWaitProxyAgent) -> Result<Self> {
+        let mut handle = DAT_HANDLE_NULL;
+        // SAFETY: the IA is open, the out-pointer writable; the caller vouches for the agent.
+        let code = unsafe { (ia.library().dat_cno_create)(ia.as_raw(), agent, &mut handle) };
+        check("dat_cno_create", code)?;
+        Ok(Self::new(ia, handle, None))
+    }
+
+    /// Creates one with a descriptor that becomes readable when a dispatcher triggers, for use in a poll
+    /// set. OFA's registry library does not export this call.
+    pub fn create_with_fd(ia: &Ia) -> Result<Self> {
+        const CALL: &str = "dat_cno_fd_create";
+        let create = ia
+            .library()
+            .dat_cno_fd_create
+            .ok_or(Error::Missing { call: CALL })?;
+        let (mut handle, mut fd) = (DAT_HANDLE_NULL, -1);
+        // SAFETY: the IA is open and both out-pointers are writable.
+        check(CALL, unsafe { create(ia.as_raw(), &mut fd, &mut handle) })?;
+        // The provider closes its descriptor when the object is freed; a duplicate has no such tie.
+        // SAFETY: duplicating a descriptor touches no memory.
+        let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+        let fault = SocketError::last();
+        // SAFETY: `copy` is a new descriptor that nothing else owns.
+        let owned = (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) });
+        let cno = Self::new(ia, handle, owned);
+        if cno.inner.fd.is_none() {
+            Err(fault.into())
+        } else {
+            Ok(cno)
+        }
+    }
+
+    fn new(ia: &Ia, handle: DatCnoHandle, fd: Option<OwnedFd>) -> Self {
+        Self {
+            inner: Arc::new(CnoInner {
+                handle: Handle(handle),
+                ia: ia.clone(),
+                fd,
+            }),
+        }
+    }
+
+    /// Waits until a dispatcher triggers and says which, or `None` when `timeout` has passed first
+    /// (`None`: wait for ever). Then take its events until there are none left.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<EvdId>> {
+        let mut evd = DAT_HANDLE_NULL;
+        // SAFETY: the handle is live and the out-pointer writable.
+        let code = unsafe {
+            (self.inner.ia.library().dat_cno_wait)(
+                self.inner.handle.0,
+                timeout_us(timeout),
+                &mut evd,
+            )
+        };
+        if code.is(DAT_QUEUE_EMPTY) || code.is(DAT_TIMEOUT_EXPIRED) {
+            return Ok(None);
+        }
+        check("dat_cno_wait", code)?;
+        Ok((!evd.is_null()).then(|| EvdId::of(evd)))
+    }
+
+    /// The descriptor of [`create_with_fd`](Self::create_with_fd).
+    #[must_use]
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.fd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone lives.
+    #[must_use]
+    pub fn as_raw(&self) -> DatCnoHandle {
+        self.inner.handle.0
+    }
+}
+
+impl Drop for CnoInner {
+    fn drop(&mut self) {
+        // SAFETY: dispatchers that refer to it hold it, so none is left.
+        let code = unsafe { (self.ia.library().dat_cno_free)(self.handle.0) };
+        keep_for_ever(check("dat_cno_free", code), &self.ia);
+    }
+}
+
+impl fmt::Debug for Cno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cno")
+            .field("fd", &self.inner.fd)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,218 @@
+//! Connection requests (DAT 2.0 section 6.5).
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use dat_abi::*;
+
+use crate::address::read_address;
+use crate::decode::copy_private_data;
+use crate::ep::{Ep, private_data_parts};
+use crate::error::{CallError, Error, Result, check};
+use crate::handle::{Handle, SpId};
+use crate::ia::Ia;
+use crate::socket::LentSocket;
+
+/// A peer's request for a connection. It is answered once; dropping it unanswered rejects it.
+pub struct Cr {
+    /// Null when it has been answered.
+    handle: Handle,
+    ia: Ia,
+    sp: SpId,
+    conn_qual: u64,
+    truncated: bool,
+    remote: Option<SocketAddr>,
+    private_data: Vec<u8>,
+    /// The endpoint its service point reserved.
+    ep: Option<Ep>,
+    /// The consumer's socket it came over.
+    socket: Option<LentSocket>,
+}
+
+/// A request that could not be answered, and why. It may be answered in another way.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct AnswerError {
+    /// The request.
+    pub request: Box<Cr>,
+    /// Why.
+    #[source]
+    pub error: Error,
+}
+
+impl Cr {
+    /// # Safety
+    ///
+    /// `raw` describes a live request that no other [`Cr`] wraps.
+    pub(crate) unsafe fn arrived(
+        ia: Ia,
+        raw: &DatCrArrivalEventData,
+        ep: Option<Ep>,
+        socket: Option<LentSocket>,
+    ) -> Self {
+        let mut param = DatCrParam::zeroed();
+        // SAFETY: the request is live and the out-pointer writable.
+        let code =
+            unsafe { (ia.library().dat_cr_query)(raw.cr_handle, DAT_CR_FIELD_ALL, &mut param) };
+        if let Err(error) = check("dat_cr_query", code) {
+            // The request can be answered without knowing who asks.
+            tracing::warn!(%error, "a connection request does not tell its origin");
+            param = DatCrParam::zeroed();
+        }
+        // SAFETY: the provider's address and private data are valid until the request is answered.
+        let (remote, private_data) = unsafe {
+            (
+                read_address(param.remote_ia_address_ptr),
+                copy_private_data(param.private_data, param.private_data_size),
+            )
+        };
+        let port = u16::try_from(param.remote_port_qual).ok();
+        let remote =
+            remote.map(|address| SocketAddr::new(address.ip(), port.unwrap_or(address.port())));
+        Self {
+            handle: Handle(raw.cr_handle),
+            ia,
+            sp: SpId::of(raw.sp_handle.as_handle()),
+            conn_qual: raw.conn_qual,
+            truncated: raw.truncate_flag != DAT_FALSE,
+            remote,
+            private_data,
+            ep,
+            socket,
+        }
+    }
+
+    /// Accepts on the endpoint that the service point reserved, or else on `ep`, which must be
+    /// unconnected. Returns the endpoint; its connection dispatcher tells the outcome.
+    pub fn accept(mut self, ep: Option<&Ep>, private_data: &[u8]) -> Result<Ep, AnswerError> {
+        let Some(target) = self.ep.clone().or_else(|| ep.cloned()) else {
+            let error = Error::Unrepresentable {
+                what: "an accept without an endpoint",
+            };
+            return Err(AnswerError {
+                request: Box::new(self),
+                error,
+            });
+        };
+        // A request that reserved its endpoint is accepted without naming it (DAT 2.0 section 6.5).
+        let named = if self.ep.is_some() {
+            DAT_HANDLE_NULL
+        } else {
+            target.as_raw()
+        };
+        // The outcome may be read in another thread before this call returns: the socket goes first.
+        target.inner.on_attempt(self.socket.take());
+        match self.answer(private_data, |library, handle, len, data| {
+            // SAFETY: request and endpoint are live, and `data` is readable for `len` bytes.
+            check("dat_cr_accept", unsafe {
+                (library.dat_cr_accept)(handle, named, len, data)
+            })
+        }) {
+            Ok(()) => Ok(target),
+            Err(error) => {
+                self.socket = target.inner.on_attempt_refused();
+                Err(AnswerError {
+                    request: Box::new(self),
+                    error,
+                })
+            }
+        }
+    }
+
+    /// Declines. If the request came over a consumer's socket, the socket comes back.
+    pub fn reject(mut self, private_data: &[u8]) -> Result<Option<OwnedFd>, AnswerError> {
+        match self.reject_once(private_data) {
+            Ok(()) => Ok(self.socket.take().map(LentSocket::give_back)),
+            Err(error) => Err(AnswerError {
+                request: Box::new(self),
+                error,
+            }),
+        }
+    }
+
+    fn reject_once(&mut self, private_data: &[u8]) -> Result<()> {
+        self.answer(private_data, |library, handle, len, data| {
+            // SAFETY: the request is live and `data` is readable for `len` bytes.
+            check("dat_cr_reject", unsafe {
+                (library.dat_cr_reject)(handle, len, data)
+            })
+        })
+    }
+
+    fn answer(
+        &mut self,
+        private_data: &[u8],
+        call: impl FnOnce(
+            &crate::Library,
+            DatCrHandle,
+            DatCount,
+            *const std::ffi::c_void,
+        ) -> Result<(), CallError>,
+    ) -> Result<()> {
+        let (len, data) = private_data_parts(private_data)?;
+        call(self.ia.library(), self.handle.0, len, data)?;
+        self.handle = Handle::NULL;
+        Ok(())
+    }
+
+    /// What the peer gave to its connect.
+    #[must_use]
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// Whether the private data was cut to what this provider takes.
+    #[must_use]
+    pub fn is_truncated(&self) -> bool {
+        self.truncated
+    }
+
+    /// The peer's address, where the provider tells.
+    #[must_use]
+    pub fn remote(&self) -> Option<SocketAddr> {
+        self.remote
+    }
+
+    /// The connection qualifier it came to; for a socket service point the local port.
+    #[must_use]
+    pub fn conn_qual(&self) -> u64 {
+        self.conn_qual
+    }
+
+    /// The service point it came to.
+    #[must_use]
+    pub fn service_point(&self) -> SpId {
+        self.sp
+    }
+
+    /// The endpoint that the service point reserved for it.
+    #[must_use]
+    pub fn reserved_ep(&self) -> Option<&Ep> {
+        self.ep.as_ref()
+    }
+}
+
+impl Drop for Cr {
+    fn drop(&mut self) {
+        if self.handle != Handle::NULL {
+            match self.reject_once(&[]) {
+                // The socket is ours again and nobody asked for it: it is closed.
+                Ok(()) => drop(self.socket.take().map(LentSocket::give_back)),
+                Err(error) => {
+                    tracing::warn!(%error, "a dropped connection request was not rejected")
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Cr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cr")
+            .field("sp", &self.sp)
+            .field("remote", &self.remote)
+            .field("conn_qual", &self.conn_qual)
+            .finish_non_exhaustive()
+    }
+}

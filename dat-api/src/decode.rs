@@ -1,0 +1,161 @@
+//! From `DAT_EVENT` to [`Event`]: the one place where the union of an event is read.
+
+use std::sync::Weak;
+
+use dat_abi::*;
+
+use crate::cr::Cr;
+use crate::ep::{Ep, EpInner};
+use crate::evd::Evd;
+use crate::event::{
+    AsyncError, AsyncKind, BindCompletion, ConnectionEvent, ConnectionKind, DtoCompletion, Event,
+};
+use crate::handle::{EpId, ObjectId, SpId};
+use crate::socket::LentSocket;
+use crate::sp::{RspInner, SspInner};
+
+/// What a dispatcher knows about a handle that its events may carry.
+pub(crate) enum Route {
+    /// An endpoint whose connection events come here.
+    Ep(Weak<EpInner>),
+    /// A reserved service point whose request comes here.
+    Rsp(Weak<RspInner>),
+    /// A socket service point whose request comes here.
+    Ssp(Weak<SspInner>),
+    /// A socket service point that was freed after its request was queued: what the request needs.
+    Orphan {
+        /// The socket, which belongs to the request.
+        socket: LentSocket,
+        /// The endpoint it is for.
+        ep: Ep,
+    },
+}
+
+/// Translates an event and tells the objects concerned.
+///
+/// # Safety
+///
+/// `raw` was filled by the provider for the dispatcher `evd`, and is translated once.
+pub(crate) unsafe fn decode(evd: &Evd, raw: &DatEvent) -> Event {
+    let number = raw.event_number;
+    let data = &raw.event_data;
+    if number == DAT_DTO_COMPLETION_EVENT {
+        // SAFETY: the number says which member of the union the provider filled; so below.
+        return Event::Dto(DtoCompletion::from_raw(unsafe {
+            &data.dto_completion_event_data
+        }));
+    }
+    if let Some(kind) = ConnectionKind::from_raw(number) {
+        // SAFETY: as above.
+        return unsafe { decode_connection(evd, kind, &data.connect_event_data) };
+    }
+    if let Some(kind) = AsyncKind::from_raw(number) {
+        // SAFETY: as above.
+        let error = unsafe { &data.asynch_error_event_data };
+        let object = ObjectId::of(error.dat_handle);
+        return Event::Async(AsyncError {
+            kind,
+            object,
+            reason: error.reason,
+        });
+    }
+    match number {
+        DAT_RMR_BIND_COMPLETION_EVENT => {
+            // SAFETY: as above.
+            Event::Bind(BindCompletion::from_raw(unsafe {
+                &data.rmr_completion_event_data
+            }))
+        }
+        // SAFETY: as above; the request in it is new, because an event is translated once.
+        DAT_CONNECTION_REQUEST_EVENT => unsafe {
+            Event::ConnectionRequest(decode_request(evd, &data.cr_arrival_event_data))
+        },
+        DAT_CONNECTION_EVENT_SOCKET_DOWN => {
+            // SAFETY: as above.
+            decode_socket_down(evd, unsafe { &data.cr_arrival_event_data })
+        }
+        DAT_SOFTWARE_EVENT => {
+            // SAFETY: as above.
+            Event::Software(unsafe { data.software_event_data.pointer }.addr())
+        }
+        _ => Event::Other {
+            number,
+            data: raw.event_extension_data,
+        },
+    }
+}
+
+/// # Safety
+///
+/// `raw` was filled by the provider and its private data is null or readable for its size.
+unsafe fn decode_connection(
+    evd: &Evd,
+    kind: ConnectionKind,
+    raw: &DatConnectionEventData,
+) -> Event {
+    let ep = EpId::of(raw.ep_handle);
+    // SAFETY: the caller vouches for the private data.
+    let private_data = unsafe { copy_private_data(raw.private_data, raw.private_data_size) };
+    let route = match evd.routes().get(&raw.ep_handle.addr()) {
+        Some(Route::Ep(weak)) => weak.upgrade(),
+        _ => None,
+    };
+    if let Some(inner) = route {
+        inner.on_connection_event(kind);
+    }
+    Event::Connection(ConnectionEvent {
+        ep,
+        kind,
+        private_data,
+    })
+}
+
+/// # Safety
+///
+/// `raw` was filled by the provider and its request has not been wrapped before.
+unsafe fn decode_request(evd: &Evd, raw: &DatCrArrivalEventData) -> Cr {
+    let key = raw.sp_handle.as_handle().addr();
+    // A socket service point makes one request: its route ends with it.
+    let (rsp, ssp, orphan) = {
+        let mut routes = evd.routes();
+        match routes.get(&key) {
+            Some(Route::Rsp(weak)) => (weak.upgrade(), None, None),
+            Some(Route::Ssp(weak)) => (None, weak.upgrade(), None),
+            Some(Route::Orphan { .. }) => (None, None, routes.remove(&key)),
+            _ => (None, None, None),
+        }
+    };
+    let (ep, socket) = match (rsp, ssp, orphan) {
+        (Some(rsp), ..) => (Some(rsp.ep().clone()), None),
+        (_, Some(ssp), _) => (Some(ssp.ep().clone()), ssp.on_request()),
+        (.., Some(Route::Orphan { socket, ep })) => (Some(ep), Some(socket)),
+        _ => (None, None),
+    };
+    // SAFETY: the request is live and this wraps it for the first time, as the caller promises.
+    unsafe { Cr::arrived(evd.ia().clone(), raw, ep, socket) }
+}
+
+fn decode_socket_down(evd: &Evd, raw: &DatCrArrivalEventData) -> Event {
+    let sp = SpId::of(raw.sp_handle.as_handle());
+    let ssp = match evd.routes().get(&raw.sp_handle.as_handle().addr()) {
+        Some(Route::Ssp(weak)) => weak.upgrade(),
+        _ => None,
+    };
+    if let Some(ssp) = ssp {
+        ssp.on_socket_down();
+    }
+    Event::SocketDown(sp)
+}
+
+/// # Safety
+///
+/// `data` is null or readable for `size` bytes.
+pub(crate) unsafe fn copy_private_data(data: DatPvoid, size: DatCount) -> Vec<u8> {
+    match usize::try_from(size) {
+        Ok(size) if size > 0 && !data.is_null() => {
+            // SAFETY: the caller vouches for the bytes; they are only read, and copied at once.
+            unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) }.to_vec()
+        }
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,154 @@
+//! What an endpoint can do and how it is.
+
+use std::net::SocketAddr;
+
+use dat_abi::*;
+
+/// Limits of an endpoint (`DAT_EP_ATTR`). The default suits a small request-and-answer program; a larger
+/// one sets what it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EpAttr {
+    /// Longest Send in bytes; 0 leaves it to the provider.
+    pub max_message_size: u32,
+    /// Longest RDMA Read or Write in bytes; 0 leaves it to the provider.
+    pub max_rdma_size: u32,
+    /// Receives outstanding at most.
+    pub max_recv_dtos: i32,
+    /// Sends, RDMA Reads, RDMA Writes and binds outstanding at most.
+    pub max_request_dtos: i32,
+    /// Segments of a Receive at most.
+    pub max_recv_iov: i32,
+    /// Segments of a Send at most.
+    pub max_request_iov: i32,
+    /// RDMA Reads of the peer served at once.
+    pub max_rdma_read_in: i32,
+    /// RDMA Reads of ours under way at once.
+    pub max_rdma_read_out: i32,
+    /// Segments of an RDMA Read at most.
+    pub max_rdma_read_iov: i32,
+    /// Segments of an RDMA Write at most.
+    pub max_rdma_write_iov: i32,
+    /// How receives may complete (`DAT_COMPLETION_FLAGS`).
+    pub recv_completion_flags: u32,
+    /// How requests may complete (`DAT_COMPLETION_FLAGS`).
+    pub request_completion_flags: u32,
+}
+
+impl Default for EpAttr {
+    fn default() -> Self {
+        Self {
+            max_message_size: 0,
+            max_rdma_size: 0,
+            max_recv_dtos: 16,
+            max_request_dtos: 16,
+            max_recv_iov: 1,
+            max_request_iov: 1,
+            max_rdma_read_in: 4,
+            max_rdma_read_out: 4,
+            max_rdma_read_iov: 1,
+            max_rdma_write_iov: 1,
+            recv_completion_flags: DAT_COMPLETION_DEFAULT_FLAG,
+            request_completion_flags: DAT_COMPLETION_DEFAULT_FLAG,
+        }
+    }
+}
+
+impl EpAttr {
+    pub(crate) fn to_raw(self) -> DatEpAttr {
+        let mut raw = DatEpAttr::zeroed();
+        raw.service_type = DAT_SERVICE_TYPE_RC;
+        raw.qos = DAT_QOS_BEST_EFFORT;
+        raw.max_message_size = self.max_message_size;
+        raw.max_rdma_size = self.max_rdma_size;
+        raw.recv_completion_flags = self.recv_completion_flags;
+        raw.request_completion_flags = self.request_completion_flags;
+        raw.max_recv_dtos = self.max_recv_dtos;
+        raw.max_request_dtos = self.max_request_dtos;
+        raw.max_recv_iov = self.max_recv_iov;
+        raw.max_request_iov = self.max_request_iov;
+        raw.max_rdma_read_in = self.max_rdma_read_in;
+        raw.max_rdma_read_out = self.max_rdma_read_out;
+        raw.max_rdma_read_iov = self.max_rdma_read_iov;
+        raw.max_rdma_write_iov = self.max_rdma_write_iov;
+        raw
+    }
+
+    pub(crate) fn from_raw(raw: &DatEpAttr) -> Self {
+        Self {
+            max_message_size: raw.max_message_size,
+            max_rdma_size: raw.max_rdma_size,
+            max_recv_dtos: raw.max_recv_dtos,
+            max_request_dtos: raw.max_request_dtos,
+            max_recv_iov: raw.max_recv_iov,
+            max_request_iov: raw.max_request_iov,
+            max_rdma_read_in: raw.max_rdma_read_in,
+            max_rdma_read_out: raw.max_rdma_read_out,
+            max_rdma_read_iov: raw.max_rdma_read_iov,
+            max_rdma_write_iov: raw.max_rdma_write_iov,
+            recv_completion_flags: raw.recv_completion_flags,
+            request_completion_flags: raw.request_completion_flags,
+        }
+    }
+}
+
+/// What `dat_ep_query` tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EpInfo {
+    /// State.
+    pub state: EpState,
+    /// Our address.
+    pub local: Option<SocketAddr>,
+    /// Our port.
+    pub local_port: u64,
+    /// The peer's address, once connected.
+    pub remote: Option<SocketAddr>,
+    /// The peer's port, once connected.
+    pub remote_port: u64,
+    /// Limits, as the provider made them.
+    pub attr: EpAttr,
+}
+
+/// State of an endpoint (`DAT_EP_STATE`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EpState {
+    /// Free to connect.
+    Unconnected,
+    /// A service point holds it for a request.
+    Reserved,
+    /// A request that is for it waits for its answer.
+    PassiveConnectionPending,
+    /// Connecting.
+    ActiveConnectionPending,
+    /// The provider made it for a request.
+    TentativeConnectionPending,
+    /// Accepted, not yet usable.
+    CompletionPending,
+    /// Connected.
+    Connected,
+    /// Disconnecting.
+    DisconnectPending,
+    /// Disconnected; reset it to use it again.
+    Disconnected,
+    /// A state this crate does not know.
+    Other(u32),
+}
+
+impl EpState {
+    pub(crate) fn from_raw(raw: DatEpState) -> Self {
+        match raw {
+            DAT_EP_STATE_UNCONNECTED => Self::Unconnected,
+            DAT_EP_STATE_RESERVED => Self::Reserved,
+            DAT_EP_STATE_PASSIVE_CONNECTION_PENDING => Self::PassiveConnectionPending,
+            DAT_EP_STATE_ACTIVE_CONNECTION_PENDING => Self::ActiveConnectionPending,
+            DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING => Self::TentativeConnectionPending,
+            DAT_EP_STATE_COMPLETION_PENDING => Self::CompletionPending,
+            DAT_EP_STATE_CONNECTED
+            | DAT_EP_STATE_CONNECTED_SINGLE_PATH
+            | DAT_EP_STATE_CONNECTED_MULTI_PATH => Self::Connected,
+            DAT_EP_STATE_DISCONNECT_PENDING => Self::DisconnectPending,
+            DAT_EP_STATE_DISCONNECTED => Self::Disconnected,
+            other => Self::Other(other),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Connecting an endpoint: to a service point, or over a socket that is connected already.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use dat_abi::*;
+
+use super::{Close, Ep, private_data_parts};
+use crate::address::{RawAddress, timeout_us};
+use crate::error::{Error, Result, check};
+use crate::event::{ConnectionEvent, ConnectionKind, Event};
+use crate::socket::LentSocket;
+
+/// How much longer than the provider's own timeout a blocking connect waits for its verdict.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A socket that a call did not take, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct SocketRefused {
+    /// The socket, as it was.
+    pub socket: OwnedFd,
+    /// Why it was not taken.
+    #[source]
+    pub error: Error,
+}
+
+/// A connection that did not come about.
+#[derive(Debug, thiserror::Error)]
+#[error("no RDMA connection: {reason}")]
+pub struct ConnectError {
+    /// Why.
+    #[source]
+    pub reason: ConnectFailure,
+    /// What the peer's program gave to its reject.
+    pub private_data: Vec<u8>,
+    /// The consumer's socket, ready to go on in streaming mode. `None` when none was given, or when the
+    /// endpoint had to be abandoned with it.
+    pub socket: Option<OwnedFd>,
+}
+
+/// Why a connection did not come about.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectFailure {
+    /// The attempt could not be started, or its outcome not be waited for.
+    #[error(transparent)]
+    Call(#[from] Error),
+    /// The attempt ended like this.
+    #[error("{0}")]
+    Ended(ConnectionKind),
+}
+
+impl Ep {
+    /// Starts to connect to the service `conn_qual` at `remote`, whose port is ignored. The connection
+    /// dispatcher tells the outcome. `timeout` `None` tries for ever.
+    pub fn start_connect(
+        &self,
+        remote: SocketAddr,
+        conn_qual: u64,
+        timeout: Option<Duration>,
+        private_data: &[u8],
+    ) -> Result<()> {
+        let (len, data) = private_data_parts(private_data)?;
+        let mut address = RawAddress::new(remote);
+        self.inner.on_attempt(None);
+        // SAFETY: the handle is live; address and private data are readable for the call.
+        let code = unsafe {
+            (self.inner.pz.ia().library().dat_ep_connect)(
+                self.as_raw(),
+                address.as_ptr(),
+                conn_qual,
+                timeout_us(timeout),
+                len,
+                data,
+                DAT_QOS_BEST_EFFORT,
+                DAT_CONNECT_DEFAULT_FLAG,
+            )
+        };
+        check("dat_ep_connect", code).map_err(|error| {
+            self.inner.on_attempt_refused();
+            error.into()
+        })
+    }
+
+    /// Connects to the service `conn_qual` at `remote` and waits for the outcome. Returns what the peer
+    /// gave to its accept.
+    ///
+    /// Events of others on the connection dispatcher stay for later calls. The ending of an earlier
+    /// connection of this endpoint must have been read before.
+    pub fn connect(
+        &self,
+        remote: SocketAddr,
+        conn_qual: u64,
+        timeout: Option<Duration>,
+        private_data: &[u8],
+    ) -> Result<Vec<u8>, ConnectError> {
+        self.start_connect(remote, conn_qual, timeout, private_data)
+            .map_err(|error| ConnectError::of_call(error, None))?;
+        self.wait_established(timeout.map(|timeout| timeout.saturating_add(GRACE)))
+    }
+
+    /// Starts to turn `socket`, a connected TCP socket, into an RDMA connection, as its active side
+    /// (DAT 2.0 iWARP extensions 3.1.4).
+    ///
+    /// The socket moves in. When the attempt fails, its event is read from the connection dispatcher,
+    /// and then [`take_socket`](Self::take_socket) has the socket.
+    pub fn start_connect_socket(
+        &self,
+        socket: impl Into<OwnedFd>,
+        timeout: Option<Duration>,
+        private_data: &[u8],
+    ) -> Result<(), SocketRefused> {
+        let socket = socket.into();
+        let (len, data) = match private_data_parts(private_data) {
+            Ok(parts) => parts,
+            Err(error) => return Err(SocketRefused { socket, error }),
+        };
+        let socket = LentSocket::lend(socket).map_err(|(socket, error)| SocketRefused {
+            socket,
+            error: error.into(),
+        })?;
+        let number = socket.number();
+        // The outcome may be read in another thread before the call returns: the socket goes first.
+        self.inner.on_attempt(Some(socket));
+        // SAFETY: the handle is live and the variadic arguments are those of the operation: int socket,
+        // u32 microseconds, int length, pointer readable for that length.
+        let code = unsafe {
+            (self.inner.pz.ia().library().dat_extension_op)(
+                self.as_raw(),
+                DAT_IW_SOCKET_CONNECT_OP,
+                number,
+                timeout_us(timeout),
+                len,
+                data,
+            )
+        };
+        let Err(error) = check("dat_iw_socket_connect", code) else {
+            return Ok(());
+        };
+        match self.inner.on_attempt_refused() {
+            Some(socket) => Err(SocketRefused {
+                socket: socket.give_back(),
+                error: error.into(),
+            }),
+            None => {
+                // Only a provider that refuses and still reports an outcome comes here; the outcome
+                // has settled whose socket it is.
+                tracing::error!(%error, "a refused socket had an outcome");
+                Ok(())
+            }
+        }
+    }
+
+    /// Turns `socket`, a connected TCP socket, into an RDMA connection, as its active side, and waits for
+    /// the outcome. Returns what the peer gave to its accept.
+    ///
+    /// When no connection comes about, the error has the socket, fit to go on in streaming mode.
+    pub fn connect_socket(
+        &self,
+        socket: impl Into<OwnedFd>,
+        timeout: Option<Duration>,
+        private_data: &[u8],
+    ) -> Result<Vec<u8>, ConnectError> {
+        self.start_connect_socket(socket, timeout, private_data)
+            .map_err(|refused| ConnectError::of_call(refused.error, Some(refused.socket)))?;
+        self.wait_established(timeout.map(|timeout| timeout.saturating_add(GRACE)))
+    }
+
+    /// Waits for the outcome of an attempt or an accept on the connection dispatcher. Returns what the
+    /// peer gave to its accept; nothing at the accepting side.
+    ///
+    /// An attempt without outcome after `timeout` is given up, and its socket taken back.
+    pub fn wait_established(&self, timeout: Option<Duration>) -> Result<Vec<u8>, ConnectError> {
+        match self.wait_connection_event(timeout) {
+            Ok(event) if event.kind == ConnectionKind::Established => Ok(event.private_data),
+            Ok(event) => Err(ConnectError {
+                reason: ConnectFailure::Ended(event.kind),
+                private_data: event.private_data,
+                socket: self.take_socket(),
+            }),
+            Err(error) => {
+                let given_up = self.disconnect(Close::Abrupt);
+                if given_up.is_ok() {
+                    // Its ending settles whose socket it is; a provider that fails to tell even that
+                    // leaves the socket to the endpoint.
+                    let _ = self.wait_connection_event(Some(GRACE));
+                }
+                Err(ConnectError::of_call(error, self.take_socket()))
+            }
+        }
+    }
+
+    /// Waits until the connection has ended, in whatever way, and says how.
+    pub fn wait_disconnected(&self, timeout: Option<Duration>) -> Result<ConnectionKind> {
+        loop {
+            let event = self.wait_connection_event(timeout)?;
+            if event.kind != ConnectionKind::Established {
+                return Ok(event.kind);
+            }
+        }
+    }
+
+    fn wait_connection_event(&self, timeout: Option<Duration>) -> Result<ConnectionEvent> {
+        let id = self.id();
+        let mine = |event: &Event| matches!(event, Event::Connection(event) if event.ep == id);
+        match self.connect_evd().wait_matching(timeout, mine)? {
+            Some(Event::Connection(event)) => Ok(event),
+            _ => Err(Error::TimedOut),
+        }
+    }
+}
+
+impl ConnectError {
+    fn of_call(error: Error, socket: Option<OwnedFd>) -> Self {
+        Self {
+            reason: ConnectFailure::Call(error),
+            private_data: Vec::new(),
+            socket,
+        }
+    }
+}

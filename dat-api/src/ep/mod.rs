@@ -1,0 +1,329 @@
+//! Endpoints (DAT 2.0 section 6.6).
+
+mod attr;
+mod connect;
+mod post;
+
+pub use attr::{EpAttr, EpInfo, EpState};
+pub use connect::{ConnectError, ConnectFailure, SocketRefused};
+pub use post::CompletionFlags;
+pub(crate) use post::with_iov;
+
+use std::ffi::c_void;
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dat_abi::*;
+
+use crate::address::read_address;
+use crate::decode::Route;
+use crate::error::{Error, Result, check};
+use crate::evd::Evd;
+use crate::event::ConnectionKind;
+use crate::handle::{EpId, Handle};
+use crate::keep::Keeper;
+use crate::pz::Pz;
+use crate::socket::{Custody, LentSocket};
+use crate::srq::Srq;
+
+/// One end of a connection. Clones share it; the last one ends the connection and frees it.
+///
+/// Regions that are posted stay alive until then.
+#[derive(Clone)]
+pub struct Ep {
+    pub(crate) inner: Arc<EpInner>,
+}
+
+/// The dispatchers of an endpoint.
+#[derive(Debug, Clone, Copy)]
+pub struct EpEvds<'a> {
+    /// For completions of Receives.
+    pub recv: &'a Evd,
+    /// For completions of Sends, RDMA Reads, RDMA Writes and binds.
+    pub request: &'a Evd,
+    /// For connection events.
+    pub connect: &'a Evd,
+}
+
+pub(crate) struct EpInner {
+    pub(crate) handle: Handle,
+    pub(crate) pz: Pz,
+    recv: Evd,
+    request: Evd,
+    connect: Evd,
+    srq: Option<Srq>,
+    pub(crate) keeper: Keeper,
+    attempts: Mutex<Attempts>,
+}
+
+/// The attempts to connect that have been started and whose ending has not been read, and the socket
+/// that the last of them uses. Endings come in order, so an ending concerns that socket only when it is
+/// the last one due.
+#[derive(Debug, Default)]
+struct Attempts {
+    endings_due: u32,
+    custody: Custody,
+}
+
+/// How an endpoint disconnects (`DAT_CLOSE_FLAGS`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Close {
+    /// At once: everything posted completes as flushed.
+    Abrupt,
+    /// Posted requests finish first; receives are flushed.
+    Graceful,
+}
+
+impl Ep {
+    /// Creates an unconnected endpoint; `attr` `None` asks for the provider's defaults.
+    pub fn create(pz: &Pz, evds: EpEvds<'_>, attr: Option<&EpAttr>) -> Result<Self> {
+        Self::create_inner(pz, evds, None, attr)
+    }
+
+    /// Creates an endpoint that takes its receives from a shared queue.
+    pub fn create_with_srq(
+        pz: &Pz,
+        evds: EpEvds<'_>,
+        srq: &Srq,
+        attr: Option<&EpAttr>,
+    ) -> Result<Self> {
+        Self::create_inner(pz, evds, Some(srq.clone()), attr)
+    }
+
+    fn create_inner(
+        pz: &Pz,
+        evds: EpEvds<'_>,
+        srq: Option<Srq>,
+        attr: Option<&EpAttr>,
+    ) -> Result<Self> {
+        let raw_attr = attr.map(|attr| attr.to_raw());
+        let attr_ptr = raw_attr
+            .as_ref()
+            .map_or(std::ptr::null(), std::ptr::from_ref);
+        let library = pz.ia().library();
+        let (ia, zone) = (pz.ia().as_raw(), pz.as_raw());
+        let (recv, request, connect) = (
+            evds.recv.as_raw(),
+            evds.request.as_raw(),
+            evds.connect.as_raw(),
+        );
+        let mut handle = DAT_HANDLE_NULL;
+        // SAFETY: every handle is live, the attributes are null or readable, the out-pointer writable.
+        let (call, code) = unsafe {
+            match &srq {
+                None => {
+                    let create = library.dat_ep_create;
+                    (
+                        "dat_ep_create",
+                        create(ia, zone, recv, request, connect, attr_ptr, &mut handle),
+                    )
+                }
+                Some(srq) => {
+                    let (create, srq) = (library.dat_ep_create_with_srq, srq.as_raw());
+                    let code = create(ia, zone, recv, request, connect, srq, attr_ptr, &mut handle);
+                    ("dat_ep_create_with_srq", code)
+                }
+            }
+        };
+        check(call, code)?;
+        let inner = Arc::new(EpInner {
+            handle: Handle(handle),
+            pz: pz.clone(),
+            recv: evds.recv.clone(),
+            request: evds.request.clone(),
+            connect: evds.connect.clone(),
+            srq,
+            keeper: Keeper::new(),
+            attempts: Mutex::default(),
+        });
+        evds.connect
+            .routes()
+            .insert(inner.handle.key(), Route::Ep(Arc::downgrade(&inner)));
+        Ok(Self { inner })
+    }
+
+    /// Ends the connection, or the attempt to make one. The connection dispatcher tells when.
+    pub fn disconnect(&self, how: Close) -> Result<()> {
+        let flags = match how {
+            Close::Abrupt => DAT_CLOSE_ABRUPT_FLAG,
+            Close::Graceful => DAT_CLOSE_GRACEFUL_FLAG,
+        };
+        // SAFETY: the handle is live.
+        let code =
+            unsafe { (self.inner.pz.ia().library().dat_ep_disconnect)(self.as_raw(), flags) };
+        Ok(check("dat_ep_disconnect", code)?)
+    }
+
+    /// Makes a disconnected endpoint usable again.
+    pub fn reset(&self) -> Result<()> {
+        // SAFETY: the handle is live.
+        let code = unsafe { (self.inner.pz.ia().library().dat_ep_reset)(self.as_raw()) };
+        Ok(check("dat_ep_reset", code)?)
+    }
+
+    /// Its state.
+    pub fn state(&self) -> Result<EpState> {
+        self.inner.state()
+    }
+
+    /// Its state and addresses.
+    pub fn query(&self) -> Result<EpInfo> {
+        let mut param = DatEpParam::zeroed();
+        // SAFETY: the handle is live and the out-pointer writable.
+        let code = unsafe {
+            (self.inner.pz.ia().library().dat_ep_query)(self.as_raw(), DAT_EP_FIELD_ALL, &mut param)
+        };
+        check("dat_ep_query", code)?;
+        // SAFETY: the addresses of an endpoint are null or valid as long as it lives.
+        let (local, remote) = unsafe {
+            (
+                read_address(param.local_ia_address_ptr),
+                read_address(param.remote_ia_address_ptr),
+            )
+        };
+        Ok(EpInfo {
+            state: EpState::from_raw(param.ep_state),
+            local,
+            local_port: param.local_port_qual,
+            remote,
+            remote_port: param.remote_port_qual,
+            attr: EpAttr::from_raw(&param.ep_attr),
+        })
+    }
+
+    /// A socket that came back from an attempt that failed; once.
+    ///
+    /// It is available when the failure has been read from the connection dispatcher.
+    #[must_use]
+    pub fn take_socket(&self) -> Option<OwnedFd> {
+        self.inner.attempts().custody.take_returned()
+    }
+
+    /// Identity, for events.
+    #[must_use]
+    pub fn id(&self) -> EpId {
+        EpId::of(self.as_raw())
+    }
+
+    /// Its protection zone.
+    #[must_use]
+    pub fn pz(&self) -> &Pz {
+        &self.inner.pz
+    }
+
+    /// The dispatcher of its connection events.
+    #[must_use]
+    pub fn connect_evd(&self) -> &Evd {
+        &self.inner.connect
+    }
+
+    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone lives.
+    #[must_use]
+    pub fn as_raw(&self) -> DatEpHandle {
+        self.inner.handle.0
+    }
+}
+
+impl EpInner {
+    fn attempts(&self) -> MutexGuard<'_, Attempts> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn state(&self) -> Result<EpState> {
+        let mut state = 0;
+        let (mut recv_idle, mut request_idle) = (DAT_FALSE, DAT_FALSE);
+        // SAFETY: the handle is live and the out-pointers writable.
+        let code = unsafe {
+            let get_status = self.pz.ia().library().dat_ep_get_status;
+            get_status(self.handle.0, &mut state, &mut recv_idle, &mut request_idle)
+        };
+        check("dat_ep_get_status", code)?;
+        Ok(EpState::from_raw(state))
+    }
+
+    /// An attempt to connect is about to start, over the consumer's socket if there is one.
+    pub(crate) fn on_attempt(&self, socket: Option<LentSocket>) {
+        let mut attempts = self.attempts();
+        attempts.endings_due += 1;
+        attempts.custody = socket.map_or(Custody::None, Custody::Lent);
+    }
+
+    /// The attempt just announced did not start; its socket was never taken.
+    pub(crate) fn on_attempt_refused(&self) -> Option<LentSocket> {
+        let mut attempts = self.attempts();
+        attempts.endings_due = attempts.endings_due.saturating_sub(1);
+        attempts.custody.take_lent()
+    }
+
+    /// A connection event of this endpoint was read.
+    pub(crate) fn on_connection_event(&self, kind: ConnectionKind) {
+        let mut attempts = self.attempts();
+        let is_last = attempts.endings_due <= 1;
+        match kind {
+            ConnectionKind::Established if is_last => attempts.custody.on_established(),
+            ConnectionKind::Established => {}
+            ConnectionKind::PeerRejected
+            | ConnectionKind::NonPeerRejected
+            | ConnectionKind::AcceptCompletionError
+            | ConnectionKind::Disconnected
+            | ConnectionKind::Broken
+            | ConnectionKind::TimedOut
+            | ConnectionKind::Unreachable => {
+                if is_last {
+                    attempts.custody.on_not_established();
+                }
+                attempts.endings_due = attempts.endings_due.saturating_sub(1);
+            }
+        }
+    }
+}
+
+impl Drop for EpInner {
+    fn drop(&mut self) {
+        self.connect.routes().remove(&self.handle.key());
+        // SAFETY: service points and requests that refer to it hold it, so none is left; the handle is
+        // used for the last time.
+        let code = unsafe { (self.pz.ia().library().dat_ep_free)(self.handle.0) };
+        if let Err(error) = check("dat_ep_free", code) {
+            tracing::error!(%error, "an endpoint could not be freed; it and its parents are leaked");
+            self.keeper.leak();
+            std::mem::forget((self.pz.clone(), self.srq.clone()));
+            std::mem::forget((
+                self.recv.clone(),
+                self.request.clone(),
+                self.connect.clone(),
+            ));
+            return;
+        }
+        let attempts = self
+            .attempts
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(socket) = attempts.custody.take_lent() {
+            // Nobody read the outcome. If the socket is still there, nobody else will close it.
+            drop(socket.settle());
+        }
+    }
+}
+
+impl fmt::Debug for Ep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ep")
+            .field("id", &self.id())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Private data as length and pointer, null when there is none.
+pub(crate) fn private_data_parts(private_data: &[u8]) -> Result<(DatCount, *const c_void)> {
+    let len = DatCount::try_from(private_data.len()).map_err(|_| Error::Unrepresentable {
+        what: "private data",
+    })?;
+    let data = if len == 0 {
+        std::ptr::null()
+    } else {
+        private_data.as_ptr().cast()
+    };
+    Ok((len, data))
+}

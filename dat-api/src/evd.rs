@@ -1,0 +1,331 @@
+//! Event dispatchers: queues of events (DAT 2.0 section 6.4).
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use dat_abi::*;
+
+use crate::address::timeout_us;
+use crate::cno::Cno;
+use crate::decode::{Route, decode};
+use crate::error::{Error, Result, check};
+use crate::event::{DtoCompletion, Event};
+use crate::handle::{EpId, EvdId, Handle};
+use crate::ia::Ia;
+use crate::leak::keep_for_ever;
+
+/// Which streams of events a dispatcher takes (`DAT_EVD_FLAGS`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EvdFlags(DatEvdFlags);
+
+impl EvdFlags {
+    /// Software events.
+    pub const SOFTWARE: Self = Self(DAT_EVD_SOFTWARE_FLAG);
+    /// Connection requests.
+    pub const CONNECTION_REQUEST: Self = Self(DAT_EVD_CR_FLAG);
+    /// Completions of data transfers.
+    pub const DTO: Self = Self(DAT_EVD_DTO_FLAG);
+    /// Connection events.
+    pub const CONNECTION: Self = Self(DAT_EVD_CONNECTION_FLAG);
+    /// Completions of binds.
+    pub const BIND: Self = Self(DAT_EVD_RMR_BIND_FLAG);
+
+    /// The bits.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+impl std::ops::BitOr for EvdFlags {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// An event dispatcher. Clones share it; the last one, endpoints and service points included, frees it.
+#[derive(Clone)]
+pub struct Evd {
+    pub(crate) inner: Arc<EvdInner>,
+}
+
+pub(crate) struct EvdInner {
+    handle: Handle,
+    ia: Ia,
+    /// The dispatcher that came with the IA goes with it.
+    owned: bool,
+    cno: Mutex<Option<Cno>>,
+    /// Objects whose events need more than their number: endpoints and service points, by handle.
+    routes: Mutex<HashMap<usize, Route>>,
+    /// Events that a wait for a particular one has passed by, oldest first.
+    aside: Mutex<VecDeque<Event>>,
+    /// How many events `aside` holds, so that the usual case costs one load.
+    aside_len: AtomicUsize,
+}
+
+impl Evd {
+    /// Creates a dispatcher with room for at least `min_qlen` events.
+    pub fn create(ia: &Ia, min_qlen: u32, flags: EvdFlags) -> Result<Self> {
+        Self::create_inner(ia, min_qlen, flags, None)
+    }
+
+    /// Creates a dispatcher that triggers `cno` when an event arrives.
+    pub fn create_with_cno(ia: &Ia, min_qlen: u32, flags: EvdFlags, cno: &Cno) -> Result<Self> {
+        Self::create_inner(ia, min_qlen, flags, Some(cno.clone()))
+    }
+
+    fn create_inner(ia: &Ia, min_qlen: u32, flags: EvdFlags, cno: Option<Cno>) -> Result<Self> {
+        let min_qlen = DatCount::try_from(min_qlen).map_err(|_| Error::Unrepresentable {
+            what: "an event queue length",
+        })?;
+        let cno_handle = cno.as_ref().map_or(DAT_HANDLE_NULL, Cno::as_raw);
+        let mut handle = DAT_HANDLE_NULL;
+        // SAFETY: the IA is open, the CNO live or null, the out-pointer writable.
+        let code = unsafe {
+            let create = ia.library().dat_evd_create;
+            create(ia.as_raw(), min_qlen, cno_handle, flags.bits(), &mut handle)
+        };
+        check("dat_evd_create", code)?;
+        Ok(Self::new(ia.clone(), Handle(handle), true, cno))
+    }
+
+    /// A dispatcher that belongs to the IA and is not freed on its own.
+    pub(crate) fn borrowed(ia: Ia, handle: Handle) -> Self {
+        Self::new(ia, handle, false, None)
+    }
+
+    fn new(ia: Ia, handle: Handle, owned: bool, cno: Option<Cno>) -> Self {
+        Self {
+            inner: Arc::new(EvdInner {
+                handle,
+                ia,
+                owned,
+                cno: Mutex::new(cno),
+                routes: Mutex::default(),
+                aside: Mutex::default(),
+                aside_len: AtomicUsize::new(0),
+            }),
+        }
+    }
+
+    /// Takes the oldest event without blocking; `None` when there is none.
+    pub fn dequeue(&self) -> Result<Option<Event>> {
+        match self.take_aside(|_| true) {
+            Some(event) => Ok(Some(event)),
+            None => self.dequeue_fresh(),
+        }
+    }
+
+    /// Takes the oldest event, waiting for it no longer than `timeout` (`None`: for ever). `None` when the
+    /// time has passed.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Event>> {
+        match self.take_aside(|_| true) {
+            Some(event) => Ok(Some(event)),
+            None => self.wait_fresh(timeout),
+        }
+    }
+
+    /// Waits for the completion of the work that was posted to `ep` with `cookie`. Other events stay for
+    /// later calls, in order. Fails with [`Error::TimedOut`] when the time has passed.
+    pub fn wait_completion(
+        &self,
+        ep: EpId,
+        cookie: u64,
+        timeout: Option<Duration>,
+    ) -> Result<DtoCompletion> {
+        let wanted = |event: &Event| matches!(event, Event::Dto(dto) if dto.ep == ep && dto.cookie == cookie);
+        match self.wait_matching(timeout, wanted)? {
+            Some(Event::Dto(dto)) => Ok(dto),
+            _ => Err(Error::TimedOut),
+        }
+    }
+
+    /// Waits for the first event that `wanted` accepts and puts the others aside, in order.
+    pub(crate) fn wait_matching(
+        &self,
+        timeout: Option<Duration>,
+        wanted: impl Fn(&Event) -> bool,
+    ) -> Result<Option<Event>> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        if let Some(event) = self.take_aside(&wanted) {
+            return Ok(Some(event));
+        }
+        loop {
+            let remaining = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            match self.wait_fresh(remaining) {
+                Ok(Some(event)) if wanted(&event) => return Ok(Some(event)),
+                Ok(Some(event)) => self.put_aside(event),
+                Ok(None) => return Ok(None),
+                Err(error) if error.is(DAT_INTERRUPTED_CALL) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn dequeue_fresh(&self) -> Result<Option<Event>> {
+        let mut raw = DatEvent::zeroed();
+        // SAFETY: the handle is live and the out-pointer writable.
+        let code = unsafe { (self.inner.ia.library().dat_evd_dequeue)(self.as_raw(), &mut raw) };
+        if code.is(DAT_QUEUE_EMPTY) {
+            return Ok(None);
+        }
+        check("dat_evd_dequeue", code)?;
+        // SAFETY: the call filled `raw` and this dispatcher delivers each event once.
+        Ok(Some(unsafe { decode(self, &raw) }))
+    }
+
+    fn wait_fresh(&self, timeout: Option<Duration>) -> Result<Option<Event>> {
+        let mut raw = DatEvent::zeroed();
+        let mut nmore: DatCount = 0;
+        // SAFETY: the handle is live and both out-pointers are writable.
+        let code = unsafe {
+            let wait = self.inner.ia.library().dat_evd_wait;
+            wait(self.as_raw(), timeout_us(timeout), 1, &mut raw, &mut nmore)
+        };
+        if code.is(DAT_TIMEOUT_EXPIRED) || code.is(DAT_QUEUE_EMPTY) {
+            return Ok(None);
+        }
+        check("dat_evd_wait", code)?;
+        // SAFETY: the call filled `raw` and this dispatcher delivers each event once.
+        Ok(Some(unsafe { decode(self, &raw) }))
+    }
+
+    fn put_aside(&self, event: Event) {
+        let mut aside = lock(&self.inner.aside);
+        aside.push_back(event);
+        self.inner.aside_len.store(aside.len(), Ordering::Release);
+    }
+
+    fn take_aside(&self, wanted: impl Fn(&Event) -> bool) -> Option<Event> {
+        if self.inner.aside_len.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut aside = lock(&self.inner.aside);
+        let index = aside.iter().position(wanted)?;
+        let event = aside.remove(index);
+        self.inner.aside_len.store(aside.len(), Ordering::Release);
+        event
+    }
+
+    /// Posts a software event with a number of the caller's choice.
+    pub fn post_software(&self, number: usize) -> Result<()> {
+        let mut raw = DatEvent::zeroed();
+        raw.event_number = DAT_SOFTWARE_EVENT;
+        raw.evd_handle = self.as_raw();
+        raw.event_data.software_event_data = DatSoftwareEventData {
+            pointer: std::ptr::without_provenance_mut(number),
+        };
+        // SAFETY: the handle is live and `raw` readable; the pointer in it is carried and never followed.
+        let code = unsafe { (self.inner.ia.library().dat_evd_post_se)(self.as_raw(), &raw) };
+        Ok(check("dat_evd_post_se", code)?)
+    }
+
+    /// Changes the room for events.
+    pub fn resize(&self, min_qlen: u32) -> Result<()> {
+        let min_qlen = DatCount::try_from(min_qlen).map_err(|_| Error::Unrepresentable {
+            what: "an event queue length",
+        })?;
+        // SAFETY: the handle is live.
+        let code = unsafe { (self.inner.ia.library().dat_evd_resize)(self.as_raw(), min_qlen) };
+        Ok(check("dat_evd_resize", code)?)
+    }
+
+    /// Attaches it to another notification object, or to none.
+    pub fn set_cno(&self, cno: Option<&Cno>) -> Result<()> {
+        let mut current = lock(&self.inner.cno);
+        let handle = cno.map_or(DAT_HANDLE_NULL, Cno::as_raw);
+        // SAFETY: the handle is live and the CNO live or null; it is held below as long as it is in use.
+        let code = unsafe { (self.inner.ia.library().dat_evd_modify_cno)(self.as_raw(), handle) };
+        check("dat_evd_modify_cno", code)?;
+        *current = cno.cloned();
+        Ok(())
+    }
+
+    /// Room for events, as the provider made it.
+    pub fn qlen(&self) -> Result<u32> {
+        let mut param = DatEvdParam::zeroed();
+        // SAFETY: the handle is live and the out-pointer writable.
+        let code = unsafe {
+            (self.inner.ia.library().dat_evd_query)(self.as_raw(), DAT_EVD_FIELD_ALL, &mut param)
+        };
+        check("dat_evd_query", code)?;
+        Ok(u32::try_from(param.evd_qlen).unwrap_or(0))
+    }
+
+    /// Makes waiting fail until it is allowed again; a waiter returns with `DAT_INVALID_STATE`.
+    pub fn set_waitable(&self, waitable: bool) -> Result<()> {
+        let library = self.inner.ia.library();
+        // SAFETY: the handle is live.
+        let (call, code) = unsafe {
+            if waitable {
+                let code = (library.dat_evd_clear_unwaitable)(self.as_raw());
+                ("dat_evd_clear_unwaitable", code)
+            } else {
+                (
+                    "dat_evd_set_unwaitable",
+                    (library.dat_evd_set_unwaitable)(self.as_raw()),
+                )
+            }
+        };
+        Ok(check(call, code)?)
+    }
+
+    /// Identity, for [`Cno::wait`].
+    #[must_use]
+    pub fn id(&self) -> EvdId {
+        EvdId::of(self.as_raw())
+    }
+
+    /// The interface adapter it belongs to.
+    #[must_use]
+    pub fn ia(&self) -> &Ia {
+        &self.inner.ia
+    }
+
+    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone lives.
+    ///
+    /// An event that is taken through the raw table is not seen by this crate: take connection events
+    /// and connection requests only by the methods here.
+    #[must_use]
+    pub fn as_raw(&self) -> DatEvdHandle {
+        self.inner.handle.0
+    }
+
+    pub(crate) fn routes(&self) -> MutexGuard<'_, HashMap<usize, Route>> {
+        lock(&self.inner.routes)
+    }
+}
+
+/// Locks; what these mutexes guard is whole at every step, so a panic elsewhere does not spoil it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for EvdInner {
+    fn drop(&mut self) {
+        if !self.owned {
+            return;
+        }
+        // SAFETY: endpoints and service points that refer to it hold it, so none is left.
+        let code = unsafe { (self.ia.library().dat_evd_free)(self.handle.0) };
+        let freed = check("dat_evd_free", code);
+        if freed.is_err() {
+            let cno = self.cno.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(cno.take());
+        }
+        keep_for_ever(freed, &self.ia);
+    }
+}
+
+impl fmt::Debug for Evd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Evd")
+            .field("id", &self.id())
+            .finish_non_exhaustive()
+    }
+}

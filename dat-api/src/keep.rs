@@ -1,0 +1,60 @@
+//! Keeping posted memory alive for as long as a provider may work on it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::lmr::Segment;
+use crate::region::Region;
+
+/// Holds every region that was ever posted to one endpoint or shared receive queue, until that is freed.
+///
+/// Each holder has a number of its own that is never reused. A region remembers the last holder that
+/// took it, so posting the same region again costs one relaxed load.
+pub(crate) struct Keeper {
+    number: u64,
+    regions: Mutex<HashMap<usize, Region>>,
+}
+
+impl Keeper {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            regions: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// Holds the regions of `segments`; to be called before they are posted.
+    #[inline]
+    pub(crate) fn keep(&self, segments: &[Segment<'_>]) {
+        for region in segments.iter().filter_map(|segment| segment.region) {
+            if region.inner.kept_by.load(Ordering::Relaxed) != self.number {
+                self.keep_region(region);
+            }
+        }
+    }
+
+    pub(crate) fn keep_region(&self, region: &Region) {
+        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        regions
+            .entry(Arc::as_ptr(&region.inner).addr())
+            .or_insert_with(|| region.clone());
+        region.inner.kept_by.store(self.number, Ordering::Relaxed);
+    }
+
+    /// Takes the regions out without releasing them, for an owner that could not be freed.
+    pub(crate) fn leak(&self) {
+        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::forget(std::mem::take(&mut *regions));
+    }
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper")
+            .field("number", &self.number)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,246 @@
+//! The registry library, opened when it is first needed, and the typed table of its functions.
+//!
+//! Nothing is loaded before the first call that needs it, so a program that links this crate and never
+//! uses DAT pays nothing. The library stays loaded for the rest of the process: objects, events and
+//! engine threads of providers may refer to it.
+
+use std::ffi::{OsStr, OsString, c_char, c_int};
+use std::fmt;
+use std::sync::OnceLock;
+
+use dat_abi::*;
+use libloading::os::unix::{Library as Dl, RTLD_GLOBAL, RTLD_NOW};
+
+/// Environment variable that names the registry library to load instead of the system's.
+pub const LIBRARY_ENV: &str = "DAT_LIBRARY";
+
+/// The name under which every implementation of DAT 2.0 installs its registry library.
+pub const LIBRARY_NAME: &str = "libdat2.so.2";
+
+/// Why the registry library could not be used.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LoadError {
+    /// The dynamic loader refused the library.
+    #[error(
+        "cannot load the DAT registry library {}: {reason}; install a DAT 2.0 registry, add the \
+         directory of {LIBRARY_NAME} to LD_LIBRARY_PATH, or name the file in {LIBRARY_ENV}",
+        path.to_string_lossy()
+    )]
+    Open {
+        /// What was asked for.
+        path: OsString,
+        /// What the loader said.
+        reason: String,
+    },
+    /// A function of DAT 2.0 is missing from the library.
+    #[error(
+        "{} has no function {symbol}: it is not a DAT 2.0 registry library; name the right file in \
+         {LIBRARY_ENV}",
+        path.to_string_lossy()
+    )]
+    Symbol {
+        /// What was loaded.
+        path: OsString,
+        /// What it lacks.
+        symbol: &'static str,
+    },
+}
+
+/// `dat_extension_op`: the one variadic call of DAT.
+pub type DatExtensionOpFunc =
+    unsafe extern "C" fn(handle: DatHandle, op: DatExtendedOp, ...) -> DatReturn;
+
+/// `dat_strerror`.
+pub type DatStrerrorFunc = unsafe extern "C" fn(
+    code: DatReturn,
+    major: *mut *const c_char,
+    minor: *mut *const c_char,
+) -> DatReturn;
+
+/// `dat_registry_list_providers`.
+pub type DatRegistryListProvidersFunc = unsafe extern "C" fn(
+    max: DatCount,
+    returned: *mut DatCount,
+    list: *mut *mut DatProviderInfo,
+) -> DatReturn;
+
+/// Declares the table and its loader: required functions first, then those that OFA's library lacks.
+macro_rules! table {
+    (required { $($name:ident: $ty:ty),+ $(,)? } optional { $($opt:ident: $opt_ty:ty),+ $(,)? }) => {
+        /// The functions of a loaded registry library, ready to be called.
+        ///
+        /// Calling one is calling C: the caller keeps the rules of DAT 2.0 about handles, buffers
+        /// and out-pointers. The other modules of this crate do that; a program that counts
+        /// nanoseconds may use this table itself.
+        pub struct Library {
+            path: OsString,
+            $(#[doc = concat!("`", stringify!($name), "`.")] pub $name: $ty,)+
+            $(#[doc = concat!("`", stringify!($opt), "`, where the library has it.")]
+              pub $opt: Option<$opt_ty>,)+
+        }
+
+        impl Library {
+            /// Looks up every function of `dl`.
+            fn resolve(dl: &Dl, path: &OsStr) -> Result<Self, LoadError> {
+                Ok(Self {
+                    path: path.to_owned(),
+                    // SAFETY: the symbol is the C function of this name, whose signature DAT 2.0
+                    // fixes and dat-abi repeats; the library is never unloaded (`load` leaks it).
+                    $($name: *unsafe { dl.get::<$ty>(concat!(stringify!($name), "\0").as_bytes()) }
+                        .map_err(|_| LoadError::Symbol {
+                            path: path.to_owned(),
+                            symbol: stringify!($name),
+                        })?,)+
+                    // SAFETY: as above.
+                    $($opt: unsafe { dl.get::<$opt_ty>(concat!(stringify!($opt), "\0").as_bytes()) }
+                        .ok()
+                        .map(|symbol| *symbol),)+
+                })
+            }
+        }
+    };
+}
+
+table! {
+    required {
+        dat_ia_openv: DatIaOpenvFunc,
+        dat_ia_query: DatIaQueryFunc,
+        dat_ia_close: DatIaCloseFunc,
+        dat_set_consumer_context: DatSetConsumerContextFunc,
+        dat_get_consumer_context: DatGetConsumerContextFunc,
+        dat_get_handle_type: DatGetHandleTypeFunc,
+        dat_extension_op: DatExtensionOpFunc,
+        dat_strerror: DatStrerrorFunc,
+        dat_registry_list_providers: DatRegistryListProvidersFunc,
+        dat_cno_create: DatCnoCreateFunc,
+        dat_cno_modify_agent: DatCnoModifyAgentFunc,
+        dat_cno_query: DatCnoQueryFunc,
+        dat_cno_free: DatCnoFreeFunc,
+        dat_cno_wait: DatCnoWaitFunc,
+        dat_cr_query: DatCrQueryFunc,
+        dat_cr_accept: DatCrAcceptFunc,
+        dat_cr_reject: DatCrRejectFunc,
+        dat_cr_handoff: DatCrHandoffFunc,
+        dat_evd_create: DatEvdCreateFunc,
+        dat_evd_query: DatEvdQueryFunc,
+        dat_evd_modify_cno: DatEvdModifyCnoFunc,
+        dat_evd_enable: DatEvdEnableFunc,
+        dat_evd_disable: DatEvdDisableFunc,
+        dat_evd_set_unwaitable: DatEvdSetUnwaitableFunc,
+        dat_evd_clear_unwaitable: DatEvdClearUnwaitableFunc,
+        dat_evd_wait: DatEvdWaitFunc,
+        dat_evd_resize: DatEvdResizeFunc,
+        dat_evd_post_se: DatEvdPostSeFunc,
+        dat_evd_dequeue: DatEvdDequeueFunc,
+        dat_evd_free: DatEvdFreeFunc,
+        dat_ep_create: DatEpCreateFunc,
+        dat_ep_create_with_srq: DatEpCreateWithSrqFunc,
+        dat_ep_query: DatEpQueryFunc,
+        dat_ep_modify: DatEpModifyFunc,
+        dat_ep_connect: DatEpConnectFunc,
+        dat_ep_dup_connect: DatEpDupConnectFunc,
+        dat_ep_disconnect: DatEpDisconnectFunc,
+        dat_ep_post_send: DatEpPostSendFunc,
+        dat_ep_post_recv: DatEpPostRecvFunc,
+        dat_ep_post_rdma_read: DatEpPostRdmaReadFunc,
+        dat_ep_post_rdma_write: DatEpPostRdmaWriteFunc,
+        dat_ep_get_status: DatEpGetStatusFunc,
+        dat_ep_free: DatEpFreeFunc,
+        dat_ep_reset: DatEpResetFunc,
+        dat_ep_recv_query: DatEpRecvQueryFunc,
+        dat_ep_set_watermark: DatEpSetWatermarkFunc,
+        dat_lmr_create: DatLmrCreateFunc,
+        dat_lmr_query: DatLmrQueryFunc,
+        dat_lmr_free: DatLmrFreeFunc,
+        dat_lmr_sync_rdma_read: DatLmrSyncRdmaReadFunc,
+        dat_lmr_sync_rdma_write: DatLmrSyncRdmaWriteFunc,
+        dat_rmr_create: DatRmrCreateFunc,
+        dat_rmr_query: DatRmrQueryFunc,
+        dat_rmr_bind: DatRmrBindFunc,
+        dat_rmr_free: DatRmrFreeFunc,
+        dat_psp_create: DatPspCreateFunc,
+        dat_psp_create_any: DatPspCreateAnyFunc,
+        dat_psp_query: DatPspQueryFunc,
+        dat_psp_free: DatPspFreeFunc,
+        dat_rsp_create: DatRspCreateFunc,
+        dat_rsp_query: DatRspQueryFunc,
+        dat_rsp_free: DatRspFreeFunc,
+        dat_pz_create: DatPzCreateFunc,
+        dat_pz_query: DatPzQueryFunc,
+        dat_pz_free: DatPzFreeFunc,
+        dat_srq_create: DatSrqCreateFunc,
+        dat_srq_set_lw: DatSrqSetLwFunc,
+        dat_srq_free: DatSrqFreeFunc,
+        dat_srq_query: DatSrqQueryFunc,
+        dat_srq_resize: DatSrqResizeFunc,
+        dat_srq_post_recv: DatSrqPostRecvFunc,
+    }
+    optional {
+        dat_csp_create: DatCspCreateFunc,
+        dat_csp_query: DatCspQueryFunc,
+        dat_csp_free: DatCspFreeFunc,
+        dat_ep_common_connect: DatEpCommonConnectFunc,
+        dat_rmr_create_for_ep: DatRmrCreateForEpFunc,
+        dat_ep_post_send_with_invalidate: DatEpPostSendWithInvalidateFunc,
+        dat_ep_post_rdma_read_to_rmr: DatEpPostRdmaReadToRmrFunc,
+        dat_cno_fd_create: DatCnoFdCreateFunc,
+        dat_cno_trigger: DatCnoTriggerFunc,
+    }
+}
+
+impl Library {
+    /// The registry library of this process; opens it on the first call.
+    ///
+    /// The file is the one that the environment variable [`LIBRARY_ENV`] names, else
+    /// [`LIBRARY_NAME`] where the dynamic loader finds it. The outcome of the first call stands for
+    /// the life of the process.
+    pub fn get() -> Result<&'static Self, LoadError> {
+        static LIBRARY: OnceLock<Result<Library, LoadError>> = OnceLock::new();
+        LIBRARY
+            .get_or_init(Self::load)
+            .as_ref()
+            .map_err(Clone::clone)
+    }
+
+    /// What was loaded: the value of [`LIBRARY_ENV`], or [`LIBRARY_NAME`].
+    #[must_use]
+    pub fn path(&self) -> &OsStr {
+        &self.path
+    }
+
+    fn load() -> Result<Self, LoadError> {
+        let path = std::env::var_os(LIBRARY_ENV)
+            .filter(|path| !path.is_empty())
+            .unwrap_or_else(|| LIBRARY_NAME.into());
+        // RTLD_GLOBAL, because providers of other makers look up the registry's functions in the
+        // global scope instead of naming the library as a dependency.
+        const FLAGS: c_int = RTLD_NOW | RTLD_GLOBAL;
+        // SAFETY: loading runs the library's constructors. The name is either the well-known one or
+        // chosen by whoever controls this process's environment, who could preload code as well.
+        let dl = unsafe { Dl::open(Some(&path), FLAGS) }.map_err(|error| LoadError::Open {
+            path: path.clone(),
+            reason: describe(&error),
+        })?;
+        let library = Self::resolve(&dl, &path)?;
+        // Never unloaded: the function pointers above and the provider's threads outlive any scope.
+        std::mem::forget(dl);
+        tracing::debug!(path = %path.to_string_lossy(), "loaded the DAT registry library");
+        Ok(library)
+    }
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Library")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The loader's own words; `libloading` keeps them as the source of its error.
+fn describe(error: &libloading::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => source.to_string(),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,365 @@
+//! Local memory regions over memory that this crate does not own (DAT 2.0 section 6.7).
+//!
+//! For memory that belongs to the crate, which is the safe way, see [`Region`](crate::Region).
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use dat_abi::*;
+
+use crate::error::{Error, Result, check};
+use crate::handle::Handle;
+use crate::pz::Pz;
+use crate::region::Region;
+
+/// What may be done with a memory region (`DAT_MEM_PRIV_FLAGS`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Privileges(DatMemPrivFlags);
+
+impl Privileges {
+    /// Nothing; a source of Sends still works.
+    pub const NONE: Self = Self(DAT_MEM_PRIV_NONE_FLAG);
+    /// Source of Sends and RDMA Writes.
+    pub const LOCAL_READ: Self = Self(DAT_MEM_PRIV_LOCAL_READ_FLAG);
+    /// Sink of Receives and RDMA Reads.
+    pub const LOCAL_WRITE: Self = Self(DAT_MEM_PRIV_LOCAL_WRITE_FLAG);
+    /// The peer may read it.
+    pub const REMOTE_READ: Self = Self(DAT_MEM_PRIV_REMOTE_READ_FLAG);
+    /// The peer may write it.
+    pub const REMOTE_WRITE: Self = Self(DAT_MEM_PRIV_REMOTE_WRITE_FLAG);
+    /// Both local rights.
+    pub const LOCAL: Self = Self(DAT_MEM_PRIV_LOCAL_READ_FLAG | DAT_MEM_PRIV_LOCAL_WRITE_FLAG);
+    /// All four.
+    pub const ALL: Self = Self(DAT_MEM_PRIV_ALL_FLAG);
+
+    /// The bits.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+impl std::ops::BitOr for Privileges {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Memory of the peer that it lets us read or write: address, length and key (`DAT_RMR_TRIPLET`).
+///
+/// It travels between programs in [`to_bytes`](Self::to_bytes) form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteRegion {
+    /// First byte in the peer's address space (or offset, for zero-based regions).
+    pub addr: u64,
+    /// Bytes.
+    pub len: u32,
+    /// The peer's `DAT_RMR_CONTEXT`.
+    pub context: u32,
+}
+
+impl RemoteRegion {
+    /// Bytes of the encoded form.
+    pub const ENCODED_LEN: usize = 16;
+
+    /// Address, length, key, each big-endian.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::ENCODED_LEN] {
+        let mut bytes = [0; Self::ENCODED_LEN];
+        bytes[..8].copy_from_slice(&self.addr.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.len.to_be_bytes());
+        bytes[12..].copy_from_slice(&self.context.to_be_bytes());
+        bytes
+    }
+
+    /// Inverse of [`to_bytes`](Self::to_bytes). Any content is a valid description; whether the peer
+    /// grants it is found out by using it.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::ENCODED_LEN]) -> Self {
+        let [
+            a0,
+            a1,
+            a2,
+            a3,
+            a4,
+            a5,
+            a6,
+            a7,
+            l0,
+            l1,
+            l2,
+            l3,
+            c0,
+            c1,
+            c2,
+            c3,
+        ] = *bytes;
+        Self {
+            addr: u64::from_be_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
+            len: u32::from_be_bytes([l0, l1, l2, l3]),
+            context: u32::from_be_bytes([c0, c1, c2, c3]),
+        }
+    }
+
+    /// A part of it.
+    pub fn slice(self, offset: u32, len: u32) -> Result<Self> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len => Ok(Self {
+                addr: self.addr.wrapping_add(u64::from(offset)),
+                len,
+                ..self
+            }),
+            _ => Err(Error::OutOfBounds {
+                offset: offset as usize,
+                len: len as usize,
+                region_len: self.len as usize,
+            }),
+        }
+    }
+
+    pub(crate) fn to_raw(self) -> DatRmrTriplet {
+        DatRmrTriplet {
+            virtual_address: self.addr,
+            segment_length: self.len,
+            rmr_context: self.context,
+        }
+    }
+}
+
+/// A piece of registered local memory, as the posts take it.
+#[derive(Debug, Clone, Copy)]
+pub struct Segment<'a> {
+    pub(crate) triplet: DatLmrTriplet,
+    /// The region to keep alive while the work is outstanding; `None` for foreign memory.
+    pub(crate) region: Option<&'a Region>,
+    borrow: PhantomData<&'a Lmr>,
+}
+
+impl<'a> Segment<'a> {
+    pub(crate) fn new(triplet: DatLmrTriplet, region: Option<&'a Region>) -> Self {
+        Self {
+            triplet,
+            region,
+            borrow: PhantomData,
+        }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.triplet.segment_length
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A registration of memory that somebody else owns. Dropping it deregisters.
+pub struct Lmr {
+    handle: Handle,
+    pz: Pz,
+    base: u64,
+    len: usize,
+    lmr_context: DatLmrContext,
+    rmr_context: DatRmrContext,
+}
+
+impl Lmr {
+    /// Registers `len` bytes at `ptr`.
+    ///
+    /// # Safety
+    ///
+    /// Until the result has been dropped:
+    /// - the memory stays mapped, readable, and writable where `privileges` let anyone write;
+    /// - while work that reads it is outstanding, or the peer may read it, nobody writes it, and while
+    ///   work that writes it is outstanding, or the peer may write it, nobody reads or writes it, except
+    ///   through volatile or atomic accesses and with the consequences of a race. In particular no
+    ///   Rust reference to it is live meanwhile, except shared ones to memory that is only read.
+    ///
+    /// When the drop returns, the provider has stopped to access the memory, work that was outstanding
+    /// included (`dat_lmr_free`).
+    pub unsafe fn register(
+        pz: &Pz,
+        ptr: NonNull<u8>,
+        len: usize,
+        privileges: Privileges,
+    ) -> Result<Self> {
+        let library = pz.ia().library();
+        let mut handle = DAT_HANDLE_NULL;
+        let (mut lmr_context, mut rmr_context) = (0, 0);
+        let (mut registered_len, mut registered_addr) = (0, 0);
+        // SAFETY: IA and PZ are live, the out-pointers writable, and the caller vouches for the memory.
+        let code = unsafe {
+            (library.dat_lmr_create)(
+                pz.ia().as_raw(),
+                DAT_MEM_TYPE_VIRTUAL,
+                DatRegionDescription {
+                    for_va: ptr.as_ptr().cast(),
+                },
+                len as DatVlen,
+                pz.as_raw(),
+                privileges.bits(),
+                DAT_VA_TYPE_VA,
+                &mut handle,
+                &mut lmr_context,
+                &mut rmr_context,
+                &mut registered_len,
+                &mut registered_addr,
+            )
+        };
+        check("dat_lmr_create", code)?;
+        Ok(Self {
+            handle: Handle(handle),
+            pz: pz.clone(),
+            base: ptr.as_ptr().addr() as u64,
+            len,
+            lmr_context,
+            rmr_context,
+        })
+    }
+
+    /// A piece of the memory, for posts.
+    pub fn segment(&self, offset: usize, len: usize) -> Result<Segment<'_>> {
+        Ok(Segment::new(self.triplet(offset, len)?, None))
+    }
+
+    /// The whole memory as the peer may name it. Longer regions are cut at 4 GiB less one byte.
+    #[must_use]
+    pub fn remote(&self) -> RemoteRegion {
+        RemoteRegion {
+            addr: self.base,
+            len: u32::try_from(self.len).unwrap_or(u32::MAX),
+            context: self.rmr_context,
+        }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The protection zone it belongs to.
+    #[must_use]
+    pub fn pz(&self) -> &Pz {
+        &self.pz
+    }
+
+    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` lives.
+    #[must_use]
+    pub fn as_raw(&self) -> DatLmrHandle {
+        self.handle.0
+    }
+
+    /// Deregisters and tells whether the provider agreed. When it did not, for instance because a window
+    /// is still bound to the memory, the registration stays and is given back with the reason.
+    pub fn free(mut self) -> Result<(), (Self, Error)> {
+        match self.free_once() {
+            Ok(()) => Ok(()),
+            Err(error) => Err((self, error)),
+        }
+    }
+
+    /// Deregisters once; afterwards the handle is null.
+    pub(crate) fn free_once(&mut self) -> Result<()> {
+        if self.handle == Handle::NULL {
+            return Ok(());
+        }
+        // SAFETY: the handle is live and, on success, not used again.
+        check("dat_lmr_free", unsafe {
+            (self.pz.ia().library().dat_lmr_free)(self.handle.0)
+        })?;
+        self.handle = Handle::NULL;
+        Ok(())
+    }
+
+    pub(crate) fn triplet(&self, offset: usize, len: usize) -> Result<DatLmrTriplet> {
+        check_range(offset, len, self.len)?;
+        Ok(DatLmrTriplet {
+            virtual_address: self.base + offset as u64,
+            segment_length: u32::try_from(len).map_err(|_| Error::Unrepresentable {
+                what: "a segment length",
+            })?,
+            lmr_context: self.lmr_context,
+        })
+    }
+}
+
+impl Drop for Lmr {
+    fn drop(&mut self) {
+        if let Err(error) = self.free_once() {
+            tracing::error!(%error, "a memory region could not be deregistered; it is leaked");
+            std::mem::forget(self.pz.clone());
+        }
+    }
+}
+
+impl fmt::Debug for Lmr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lmr")
+            .field("base", &format_args!("{:#x}", self.base))
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether `len` bytes from `offset` lie within `region_len`.
+pub(crate) fn check_range(offset: usize, len: usize, region_len: usize) -> Result<()> {
+    match offset.checked_add(len) {
+        Some(end) if end <= region_len => Ok(()),
+        _ => Err(Error::OutOfBounds {
+            offset,
+            len,
+            region_len,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remote_region_survives_the_wire() {
+        let region = RemoteRegion {
+            addr: 0x1122_3344_5566_7788,
+            len: 64,
+            context: 0xABCD_EF01,
+        };
+        let bytes = region.to_bytes();
+        assert_eq!(bytes[..4], [0x11, 0x22, 0x33, 0x44]);
+        assert_eq!(RemoteRegion::from_bytes(&bytes), region);
+    }
+
+    #[test]
+    fn a_remote_region_is_never_sliced_beyond_its_end() {
+        let region = RemoteRegion {
+            addr: 0x1000,
+            len: 64,
+            context: 7,
+        };
+        let part = region.slice(60, 4).unwrap();
+        assert_eq!((part.addr, part.len), (0x103C, 4));
+        assert!(region.slice(60, 5).is_err());
+        assert!(region.slice(u32::MAX, 2).is_err());
+    }
+
+    #[test]
+    fn ranges_that_wrap_are_out_of_bounds() {
+        assert!(check_range(0, 0, 0).is_ok());
+        assert!(check_range(usize::MAX, 1, 10).is_err());
+        assert!(check_range(5, 6, 10).is_err());
+    }
+}

@@ -1,0 +1,67 @@
+//! Protection zones: which memory an endpoint may touch (DAT 2.0 section 6.7).
+
+use std::fmt;
+use std::sync::Arc;
+
+use dat_abi::*;
+
+use crate::error::{Result, check};
+use crate::handle::Handle;
+use crate::ia::Ia;
+use crate::leak::keep_for_ever;
+
+/// A protection zone. Clones share it; the last one frees it.
+#[derive(Clone)]
+pub struct Pz {
+    pub(crate) inner: Arc<PzInner>,
+}
+
+pub(crate) struct PzInner {
+    pub(crate) handle: Handle,
+    pub(crate) ia: Ia,
+}
+
+impl Pz {
+    /// Creates a protection zone.
+    pub fn create(ia: &Ia) -> Result<Self> {
+        let mut handle = DAT_HANDLE_NULL;
+        // SAFETY: the IA is open and the out-pointer writable.
+        check("dat_pz_create", unsafe {
+            (ia.library().dat_pz_create)(ia.as_raw(), &mut handle)
+        })?;
+        Ok(Self {
+            inner: Arc::new(PzInner {
+                handle: Handle(handle),
+                ia: ia.clone(),
+            }),
+        })
+    }
+
+    /// The interface adapter it belongs to.
+    #[must_use]
+    pub fn ia(&self) -> &Ia {
+        &self.inner.ia
+    }
+
+    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone lives.
+    #[must_use]
+    pub fn as_raw(&self) -> DatPzHandle {
+        self.inner.handle.0
+    }
+}
+
+impl Drop for PzInner {
+    fn drop(&mut self) {
+        // SAFETY: regions, windows and endpoints of this zone hold it, so none is left.
+        let code = unsafe { (self.ia.library().dat_pz_free)(self.handle.0) };
+        keep_for_ever(check("dat_pz_free", code), &self.ia);
+    }
+}
+
+impl fmt::Debug for Pz {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pz")
+            .field("ia", &self.inner.ia.name())
+            .finish_non_exhaustive()
+    }
+}

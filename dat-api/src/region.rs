@@ -1,0 +1,290 @@
+//! Registered memory that the crate owns.
+//!
+//! A peer, the kernel or a provider's thread may write a region at any time, so its bytes are never
+//! borrowed: they are copied in and out with relaxed atomic accesses. A copy that races with a writer sees
+//! old or new bytes in any mixture, and nothing worse.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crate::error::{Error, Result};
+use crate::lmr::{Lmr, Privileges, RemoteRegion, Segment, check_range};
+use crate::pz::Pz;
+
+/// Alignment of a region's first byte: a page.
+const ALIGN: usize = 4096;
+
+/// Registered memory: a buffer and its registration. Clones share it.
+///
+/// It is deregistered and released when the last clone is gone and every endpoint is gone to which work
+/// with it was posted: create a region once and use it often.
+#[derive(Clone)]
+pub struct Region {
+    pub(crate) inner: Arc<RegionInner>,
+}
+
+pub(crate) struct RegionInner {
+    lmr: Lmr,
+    buffer: Buffer,
+    /// Which holder (`keep::Keeper`) holds this region for certain; spares the posts a look-up.
+    pub(crate) kept_by: AtomicU64,
+}
+
+impl Region {
+    /// Allocates and registers `len` zero bytes, aligned to a page.
+    pub fn create(pz: &Pz, len: usize, privileges: Privileges) -> Result<Self> {
+        let buffer = Buffer::new(len)?;
+        // SAFETY: the buffer is mapped, readable and writable until it is dropped, which happens after
+        // the Lmr has been freed (see the drop of RegionInner), and only `Buffer` accesses it, atomically.
+        let lmr = unsafe { Lmr::register(pz, buffer.ptr, len, privileges) }?;
+        Ok(Self {
+            inner: Arc::new(RegionInner {
+                lmr,
+                buffer,
+                kept_by: AtomicU64::new(0),
+            }),
+        })
+    }
+
+    /// Allocates and registers a copy of `bytes`.
+    pub fn from_bytes(pz: &Pz, bytes: &[u8], privileges: Privileges) -> Result<Self> {
+        let region = Self::create(pz, bytes.len(), privileges)?;
+        region.write(0, bytes)?;
+        Ok(region)
+    }
+
+    /// Copies `bytes` into the region at `offset`.
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        check_range(offset, bytes.len(), self.len())?;
+        self.inner.buffer.copy_in(offset, bytes);
+        Ok(())
+    }
+
+    /// Fills `bytes` from the region at `offset`.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        check_range(offset, bytes.len(), self.len())?;
+        self.inner.buffer.copy_out(offset, bytes);
+        Ok(())
+    }
+
+    /// A copy of `len` bytes at `offset`.
+    pub fn to_vec(&self, offset: usize, len: usize) -> Result<Vec<u8>> {
+        check_range(offset, len, self.len())?;
+        let mut bytes = vec![0; len];
+        self.inner.buffer.copy_out(offset, &mut bytes);
+        Ok(bytes)
+    }
+
+    /// One byte, for a loop that waits for the peer to write it. Everything written before it, at lower
+    /// addresses or by earlier RDMA Writes, is visible when it is.
+    pub fn load(&self, offset: usize) -> Result<u8> {
+        check_range(offset, 1, self.len())?;
+        Ok(self.inner.buffer.byte(offset).load(Ordering::Acquire))
+    }
+
+    /// Sets one byte.
+    pub fn store(&self, offset: usize, byte: u8) -> Result<()> {
+        check_range(offset, 1, self.len())?;
+        self.inner
+            .buffer
+            .byte(offset)
+            .store(byte, Ordering::Release);
+        Ok(())
+    }
+
+    /// A piece of it, for posts.
+    pub fn segment(&self, offset: usize, len: usize) -> Result<Segment<'_>> {
+        Ok(Segment::new(
+            self.inner.lmr.triplet(offset, len)?,
+            Some(self),
+        ))
+    }
+
+    /// The whole region as the peer may name it.
+    #[must_use]
+    pub fn remote(&self) -> RemoteRegion {
+        self.inner.lmr.remote()
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.inner.lmr.len()
+    }
+
+    /// Whether it has no bytes; a region always has some.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The registration.
+    #[must_use]
+    pub fn lmr(&self) -> &Lmr {
+        &self.inner.lmr
+    }
+
+    /// The first byte, for raw accesses of the caller's own responsibility.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.inner.buffer.ptr.as_ptr()
+    }
+}
+
+impl Drop for RegionInner {
+    fn drop(&mut self) {
+        if let Err(error) = self.lmr.free_once() {
+            // The provider may still touch the memory: it must not be released.
+            tracing::error!(%error, "a memory region could not be deregistered; it is leaked");
+            self.buffer.leak();
+        }
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("lmr", &self.inner.lmr)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Page-aligned zeroed memory that is only accessed atomically.
+struct Buffer {
+    ptr: NonNull<u8>,
+    layout: Option<Layout>,
+    len: usize,
+}
+
+// SAFETY: the buffer owns its memory, and every access from any thread is atomic.
+unsafe impl Send for Buffer {}
+// SAFETY: as above.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    fn new(len: usize) -> Result<Self> {
+        let layout = Layout::from_size_align(len, ALIGN)
+            .ok()
+            .filter(|layout| layout.size() > 0)
+            .ok_or(Error::Unrepresentable {
+                what: "a region length",
+            })?;
+        // SAFETY: the layout has a size.
+        let ptr =
+            NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Error::OutOfMemory { len })?;
+        Ok(Self {
+            ptr,
+            layout: Some(layout),
+            len,
+        })
+    }
+
+    /// Gives up ownership: the memory stays allocated for ever.
+    fn leak(&mut self) {
+        self.layout = None;
+    }
+
+    fn byte(&self, offset: usize) -> &AtomicU8 {
+        debug_assert!(offset < self.len, "callers check the range");
+        // SAFETY: the byte lies in the buffer (callers check), which lives as long as `self`, and all
+        // accesses of this process's Rust code to it are atomic.
+        unsafe { AtomicU8::from_ptr(self.ptr.as_ptr().add(offset)) }
+    }
+
+    /// The eight bytes at `offset`, which is a multiple of eight.
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        debug_assert!(
+            offset.is_multiple_of(8) && offset + 8 <= self.len,
+            "callers check the range"
+        );
+        // SAFETY: as for `byte`; the base is page aligned, so the word is aligned.
+        unsafe { AtomicU64::from_ptr(self.ptr.as_ptr().add(offset).cast()) }
+    }
+
+    fn copy_in(&self, offset: usize, bytes: &[u8]) {
+        let (head, body) = bytes.split_at(head_len(offset, bytes.len()));
+        let mut at = offset;
+        for byte in head {
+            self.byte(at).store(*byte, Ordering::Relaxed);
+            at += 1;
+        }
+        let (words, tail) = body.as_chunks::<8>();
+        for word in words {
+            self.word(at)
+                .store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+            at += 8;
+        }
+        for byte in tail {
+            self.byte(at).store(*byte, Ordering::Relaxed);
+            at += 1;
+        }
+    }
+
+    fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
+        let (head, body) = bytes.split_at_mut(head_len(offset, bytes.len()));
+        let mut at = offset;
+        for byte in head {
+            *byte = self.byte(at).load(Ordering::Relaxed);
+            at += 1;
+        }
+        let (words, tail) = body.as_chunks_mut::<8>();
+        for word in words {
+            *word = self.word(at).load(Ordering::Relaxed).to_ne_bytes();
+            at += 8;
+        }
+        for byte in tail {
+            *byte = self.byte(at).load(Ordering::Relaxed);
+            at += 1;
+        }
+    }
+}
+
+/// Bytes before the first aligned word.
+fn head_len(offset: usize, len: usize) -> usize {
+    (offset.next_multiple_of(8) - offset).min(len)
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(layout) = self.layout {
+            // SAFETY: the memory came from `alloc_zeroed` with this layout and is released once.
+            unsafe { dealloc(self.ptr.as_ptr(), layout) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_at_every_alignment_and_length_keep_the_bytes_and_their_neighbours() {
+        let source: Vec<u8> = (1..=40).collect();
+        for offset in 0..17 {
+            for len in 0..source.len() {
+                let buffer = Buffer::new(64).unwrap();
+                buffer.copy_in(offset, &source[..len]);
+                let mut all = [0xFF; 64];
+                buffer.copy_out(0, &mut all);
+                assert!(all[..offset].iter().all(|byte| *byte == 0));
+                assert_eq!(all[offset..offset + len], source[..len]);
+                assert!(all[offset + len..].iter().all(|byte| *byte == 0));
+                let mut part = vec![0; len];
+                buffer.copy_out(offset, &mut part);
+                assert_eq!(part, source[..len]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_buffer_without_bytes_or_too_long_for_an_address_space_is_refused() {
+        assert!(matches!(Buffer::new(0), Err(Error::Unrepresentable { .. })));
+        assert!(matches!(
+            Buffer::new(usize::MAX),
+            Err(Error::Unrepresentable { .. })
+        ));
+    }
+}

@@ -1,0 +1,142 @@
+//! Remote memory regions: windows onto local memory that the peer may use (DAT 2.0 section 6.7).
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dat_abi::*;
+
+use crate::ep::Ep;
+use crate::error::{Result, check};
+use crate::handle::{Handle, RmrId};
+use crate::leak::keep_for_ever;
+use crate::lmr::{Privileges, RemoteRegion};
+use crate::pz::Pz;
+use crate::region::Region;
+
+/// A memory window. Clones share it; the last one unbinds and frees it.
+#[derive(Clone)]
+pub struct Rmr {
+    inner: Arc<RmrInner>,
+}
+
+struct RmrInner {
+    handle: Handle,
+    pz: Pz,
+    /// What the window was bound to, kept alive with everything it was bound to before: a bind takes
+    /// effect only when it completes, and until then the peer may use the one before.
+    bound: Mutex<Vec<Region>>,
+}
+
+impl Rmr {
+    /// Creates an unbound window.
+    pub fn create(pz: &Pz) -> Result<Self> {
+        let mut handle = DAT_HANDLE_NULL;
+        // SAFETY: the zone is live and the out-pointer writable.
+        let code = unsafe { (pz.ia().library().dat_rmr_create)(pz.as_raw(), &mut handle) };
+        check("dat_rmr_create", code)?;
+        Ok(Self {
+            inner: Arc::new(RmrInner {
+                handle: Handle(handle),
+                pz: pz.clone(),
+                bound: Mutex::new(Vec::new()),
+            }),
+        })
+    }
+
+    /// Binds the window to a part of `region` through `ep`, with the bind's completion on the
+    /// endpoint's request dispatcher. What is returned is valid for the peer when it has completed.
+    pub fn bind(
+        &self,
+        ep: &Ep,
+        region: &Region,
+        offset: usize,
+        len: usize,
+        privileges: Privileges,
+        cookie: u64,
+    ) -> Result<RemoteRegion> {
+        let triplet = region.lmr().triplet(offset, len)?;
+        let mut bound = self
+            .inner
+            .bound
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        bound.push(region.clone());
+        let context = self.post_bind(ep, region.lmr().as_raw(), &triplet, privileges, cookie);
+        if context.is_err() {
+            bound.pop();
+        }
+        Ok(RemoteRegion {
+            addr: triplet.virtual_address,
+            len: triplet.segment_length,
+            context: context?,
+        })
+    }
+
+    /// Takes the window away from the peer, effective when it has completed.
+    pub fn unbind(&self, ep: &Ep, cookie: u64) -> Result<()> {
+        let nothing = DatLmrTriplet::zeroed();
+        self.post_bind(ep, DAT_HANDLE_NULL, &nothing, Privileges::NONE, cookie)
+            .map(|_| ())
+    }
+
+    fn post_bind(
+        &self,
+        ep: &Ep,
+        lmr: DatLmrHandle,
+        triplet: &DatLmrTriplet,
+        privileges: Privileges,
+        cookie: u64,
+    ) -> Result<DatRmrContext> {
+        let mut context = 0;
+        // SAFETY: window and endpoint are live, the LMR is live or null, the triplet is readable and the
+        // out-pointer writable for the call.
+        let code = unsafe {
+            (self.inner.pz.ia().library().dat_rmr_bind)(
+                self.inner.handle.0,
+                lmr,
+                triplet,
+                privileges.bits(),
+                DAT_VA_TYPE_VA,
+                ep.as_raw(),
+                DatContext::from_u64(cookie),
+                DAT_COMPLETION_DEFAULT_FLAG,
+                &mut context,
+            )
+        };
+        check("dat_rmr_bind", code)?;
+        Ok(context)
+    }
+
+    /// Identity, for [`BindCompletion::rmr`](crate::BindCompletion::rmr).
+    #[must_use]
+    pub fn id(&self) -> RmrId {
+        RmrId::of(self.inner.handle.0)
+    }
+
+    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone lives.
+    #[must_use]
+    pub fn as_raw(&self) -> DatRmrHandle {
+        self.inner.handle.0
+    }
+}
+
+impl Drop for RmrInner {
+    fn drop(&mut self) {
+        // SAFETY: the handle is live and used for the last time; a bound window is unbound by the call.
+        let code = unsafe { (self.pz.ia().library().dat_rmr_free)(self.handle.0) };
+        let freed = check("dat_rmr_free", code);
+        if freed.is_err() {
+            let bound = self.bound.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(std::mem::take(bound));
+        }
+        keep_for_ever(freed, &self.pz);
+    }
+}
+
+impl fmt::Debug for Rmr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rmr")
+            .field("id", &self.id())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,110 @@
+//! Public service points: a service that many peers may connect to.
+
+use std::fmt;
+
+use dat_abi::*;
+
+use crate::error::{Error, Result, check};
+use crate::evd::Evd;
+use crate::handle::{Handle, SpId};
+use crate::ia::Ia;
+
+/// A public service point. Dropping it stops the service; requests that came stay valid.
+pub struct Psp {
+    handle: Handle,
+    evd: Evd,
+    conn_qual: u64,
+}
+
+impl Psp {
+    /// Offers the service `conn_qual`; its requests arrive on `evd`.
+    pub fn create(ia: &Ia, conn_qual: u64, evd: &Evd) -> Result<Self> {
+        let mut handle = DAT_HANDLE_NULL;
+        // SAFETY: IA and dispatcher are live and the out-pointer writable.
+        let code = unsafe {
+            let create = ia.library().dat_psp_create;
+            create(
+                ia.as_raw(),
+                conn_qual,
+                evd.as_raw(),
+                DAT_PSP_CONSUMER_FLAG,
+                &mut handle,
+            )
+        };
+        check("dat_psp_create", code)?;
+        Ok(Self {
+            handle: Handle(handle),
+            evd: evd.clone(),
+            conn_qual,
+        })
+    }
+
+    /// Offers a service under a qualifier of the provider's choice.
+    pub fn create_any(ia: &Ia, evd: &Evd) -> Result<Self> {
+        let mut handle = DAT_HANDLE_NULL;
+        let mut conn_qual = 0;
+        // SAFETY: IA and dispatcher are live and both out-pointers writable.
+        let code = unsafe {
+            let create = ia.library().dat_psp_create_any;
+            create(
+                ia.as_raw(),
+                &mut conn_qual,
+                evd.as_raw(),
+                DAT_PSP_CONSUMER_FLAG,
+                &mut handle,
+            )
+        };
+        check("dat_psp_create_any", code)?;
+        Ok(Self {
+            handle: Handle(handle),
+            evd: evd.clone(),
+            conn_qual,
+        })
+    }
+
+    /// The qualifier that peers connect to.
+    #[must_use]
+    pub fn conn_qual(&self) -> u64 {
+        self.conn_qual
+    }
+
+    /// Identity, for [`Cr::service_point`](crate::Cr::service_point).
+    #[must_use]
+    pub fn id(&self) -> SpId {
+        SpId::of(self.handle.0)
+    }
+
+    /// Stops the service and tells whether the provider agreed.
+    pub fn free(mut self) -> Result<()> {
+        self.free_once()
+    }
+
+    fn free_once(&mut self) -> Result<()> {
+        if self.handle == Handle::NULL {
+            return Ok(());
+        }
+        let handle = std::mem::replace(&mut self.handle, Handle::NULL);
+        // SAFETY: the handle was live and has been taken, so it is used for the last time.
+        check("dat_psp_free", unsafe {
+            (self.evd.ia().library().dat_psp_free)(handle.0)
+        })
+        .inspect_err(|_| std::mem::forget(self.evd.clone()))
+        .map_err(Error::from)
+    }
+}
+
+impl Drop for Psp {
+    fn drop(&mut self) {
+        if let Err(error) = self.free_once() {
+            tracing::warn!(%error, "a public service point was not freed");
+        }
+    }
+}
+
+impl fmt::Debug for Psp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Psp")
+            .field("conn_qual", &self.conn_qual)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,92 @@
+//! Reserved service points: one endpoint waits for one peer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use dat_abi::*;
+
+use crate::decode::Route;
+use crate::ep::Ep;
+use crate::error::{Result, check};
+use crate::evd::Evd;
+use crate::handle::{Handle, SpId};
+
+/// A reserved service point: takes one request, for its endpoint. Dropping it frees the endpoint from it.
+pub struct Rsp {
+    inner: Arc<RspInner>,
+}
+
+pub(crate) struct RspInner {
+    handle: Handle,
+    ep: Ep,
+    evd: Evd,
+}
+
+impl Rsp {
+    /// Reserves `ep` for the first peer that connects to `conn_qual`; the request arrives on `evd`.
+    pub fn create(ep: &Ep, conn_qual: u64, evd: &Evd) -> Result<Self> {
+        let ia = evd.ia();
+        let mut handle = DAT_HANDLE_NULL;
+        // A provider tells a request only through the dispatcher, so none is read before the route is in.
+        let mut routes = evd.routes();
+        // SAFETY: IA, endpoint and dispatcher are live and the out-pointer writable.
+        let code = unsafe {
+            let create = ia.library().dat_rsp_create;
+            create(
+                ia.as_raw(),
+                conn_qual,
+                ep.as_raw(),
+                evd.as_raw(),
+                &mut handle,
+            )
+        };
+        check("dat_rsp_create", code)?;
+        let inner = RspInner {
+            handle: Handle(handle),
+            ep: ep.clone(),
+            evd: evd.clone(),
+        };
+        let inner = Arc::new(inner);
+        routes.insert(inner.handle.key(), Route::Rsp(Arc::downgrade(&inner)));
+        drop(routes);
+        Ok(Self { inner })
+    }
+
+    /// Identity, for [`Cr::service_point`](crate::Cr::service_point).
+    #[must_use]
+    pub fn id(&self) -> SpId {
+        SpId::of(self.inner.handle.0)
+    }
+
+    /// Its endpoint.
+    #[must_use]
+    pub fn ep(&self) -> &Ep {
+        &self.inner.ep
+    }
+}
+
+impl RspInner {
+    pub(crate) fn ep(&self) -> &Ep {
+        &self.ep
+    }
+}
+
+impl Drop for RspInner {
+    fn drop(&mut self) {
+        self.evd.routes().remove(&self.handle.key());
+        // SAFETY: the handle is live and used for the last time.
+        let code = unsafe { (self.evd.ia().library().dat_rsp_free)(self.handle.0) };
+        if let Err(error) = check("dat_rsp_free", code) {
+            tracing::warn!(%error, "a reserved service point was not freed");
+            std::mem::forget((self.ep.clone(), self.evd.clone()));
+        }
+    }
+}
+
+impl fmt::Debug for Rsp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rsp")
+            .field("ep", &self.inner.ep)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,243 @@
+//! Socket service points: a connected stream socket waits to become an RDMA connection
+//! (DAT 2.0 iWARP extensions 3.1.1 to 3.1.3).
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dat_abi::*;
+
+use crate::cr::Cr;
+use crate::decode::Route;
+use crate::ep::{Ep, EpState, SocketRefused};
+use crate::error::{Error, Result, check};
+use crate::evd::Evd;
+use crate::event::Event;
+use crate::handle::{Handle, SpId};
+use crate::socket::{Custody, LentSocket};
+
+/// A socket service point: takes one request for RDMA over one socket, for one endpoint.
+///
+/// The socket moves in and is in exactly one place at any time: here until the peer asks, then in the
+/// request, then in the endpoint. It comes back from [`free`](Self::free), [`Cr::reject`] or
+/// [`Ep::take_socket`], whichever ends the attempt.
+pub struct Ssp {
+    inner: Arc<SspInner>,
+}
+
+pub(crate) struct SspInner {
+    handle: Handle,
+    ep: Ep,
+    evd: Evd,
+    custody: Mutex<Custody>,
+}
+
+/// Whether a request may still come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SspState {
+    /// The socket is attached and a request may come.
+    Operational,
+    /// A request came, or the socket was lost.
+    NonOperational,
+}
+
+/// Why no request came over a socket.
+#[derive(Debug, thiserror::Error)]
+pub enum SspWaitError {
+    /// The socket is not connected any more, or what came over it was no request for RDMA.
+    #[error("the socket is down, or its peer does not ask for RDMA")]
+    SocketDown,
+    /// Nothing came in time.
+    #[error("the peer did not ask for RDMA in time")]
+    TimedOut,
+    /// A call failed.
+    #[error(transparent)]
+    Call(#[from] Error),
+}
+
+impl Ssp {
+    /// Waits on `socket`, a connected TCP socket, for the peer to ask for RDMA; the request arrives on
+    /// `evd` and is for `ep`.
+    ///
+    /// `final_message` is the last thing said in streaming mode. It is sent when the service point is
+    /// ready to receive the request, so that the peer may ask as soon as it has read it.
+    pub fn create(
+        socket: impl Into<OwnedFd>,
+        ep: &Ep,
+        evd: &Evd,
+        final_message: &[u8],
+    ) -> Result<Self, SocketRefused> {
+        let socket = socket.into();
+        let Ok(message_len) = DatCount::try_from(final_message.len()) else {
+            let error = Error::Unrepresentable {
+                what: "a final streaming message",
+            };
+            return Err(SocketRefused { socket, error });
+        };
+        let socket = LentSocket::lend(socket).map_err(|(socket, error)| SocketRefused {
+            socket,
+            error: error.into(),
+        })?;
+        let ia = evd.ia();
+        let mut handle = DAT_HANDLE_NULL;
+        // The request may be read in another thread before the route is in: the lock makes it wait.
+        let mut routes = evd.routes();
+        // SAFETY: the handles are live and the variadic arguments are those of the operation: int socket,
+        // EP, EVD, pointer readable for the int length, writable out-pointer.
+        let code = unsafe {
+            (ia.library().dat_extension_op)(
+                ia.as_raw(),
+                DAT_IW_SSP_CREATE_OP,
+                socket.number(),
+                ep.as_raw(),
+                evd.as_raw(),
+                final_message.as_ptr().cast_mut(),
+                message_len,
+                &raw mut handle,
+            )
+        };
+        if let Err(error) = check("dat_iw_ssp_create", code) {
+            return Err(SocketRefused {
+                socket: socket.give_back(),
+                error: error.into(),
+            });
+        }
+        let inner = Arc::new(SspInner {
+            handle: Handle(handle),
+            ep: ep.clone(),
+            evd: evd.clone(),
+            custody: Mutex::new(Custody::Lent(socket)),
+        });
+        routes.insert(inner.handle.key(), Route::Ssp(Arc::downgrade(&inner)));
+        drop(routes);
+        Ok(Self { inner })
+    }
+
+    /// Waits for the request. Other events on the dispatcher stay for later calls.
+    ///
+    /// When none comes, [`free`](Self::free) has the socket.
+    pub fn wait_request(&self, timeout: Option<Duration>) -> Result<Cr, SspWaitError> {
+        let id = self.id();
+        let mine = |event: &Event| match event {
+            Event::ConnectionRequest(cr) => cr.service_point() == id,
+            Event::SocketDown(sp) => *sp == id,
+            _ => false,
+        };
+        match self.inner.evd.wait_matching(timeout, mine)? {
+            Some(Event::ConnectionRequest(cr)) => Ok(cr),
+            Some(_) => Err(SspWaitError::SocketDown),
+            None => Err(SspWaitError::TimedOut),
+        }
+    }
+
+    /// Whether a request may still come.
+    pub fn state(&self) -> Result<SspState> {
+        let mut param = DatIwSspParam::zeroed();
+        // SAFETY: the handle is live and the arguments are those of the operation: int-sized mask,
+        // writable structure.
+        let code = unsafe {
+            (self.inner.evd.ia().library().dat_extension_op)(
+                self.inner.handle.0,
+                DAT_IW_SSP_QUERY_OP,
+                DAT_IW_SSP_FIELD_ALL,
+                &raw mut param,
+            )
+        };
+        check("dat_iw_ssp_query", code)?;
+        Ok(match param.ssp_state {
+            DAT_IW_SSP_STATE_OPERATIONAL => SspState::Operational,
+            _ => SspState::NonOperational,
+        })
+    }
+
+    /// Frees it and gives the socket back, unless a request has it, read or unread.
+    pub fn free(self) -> Result<Option<OwnedFd>> {
+        self.inner.free_once()?;
+        Ok(self.inner.custody().take_returned())
+    }
+
+    /// Identity, for [`Cr::service_point`] and [`Event::SocketDown`].
+    #[must_use]
+    pub fn id(&self) -> SpId {
+        SpId::of(self.inner.handle.0)
+    }
+
+    /// Its endpoint.
+    #[must_use]
+    pub fn ep(&self) -> &Ep {
+        &self.inner.ep
+    }
+}
+
+impl SspInner {
+    pub(crate) fn ep(&self) -> &Ep {
+        &self.ep
+    }
+
+    fn custody(&self) -> MutexGuard<'_, Custody> {
+        self.custody.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The request was read: the socket goes with it.
+    pub(crate) fn on_request(&self) -> Option<LentSocket> {
+        self.custody().take_lent()
+    }
+
+    /// The loss of the socket was read: what is left of it is the consumer's.
+    pub(crate) fn on_socket_down(&self) {
+        self.custody().on_not_established();
+    }
+
+    /// Frees it once. Afterwards the socket is in `custody` as returned, or with an unread request.
+    fn free_once(&self) -> Result<()> {
+        // The lock keeps a request from being read between the free and the look at where the socket is.
+        let mut routes = self.evd.routes();
+        if !matches!(routes.remove(&self.handle.key()), Some(Route::Ssp(_))) {
+            return Ok(());
+        }
+        // SAFETY: the handle is live; the route has been taken, so this happens once.
+        let code = unsafe {
+            (self.evd.ia().library().dat_extension_op)(self.handle.0, DAT_IW_SSP_FREE_OP)
+        };
+        if let Err(error) = check("dat_iw_ssp_free", code) {
+            std::mem::forget((self.ep.clone(), self.evd.clone()));
+            return Err(error.into());
+        }
+        let mut custody = self.custody();
+        let Custody::Lent(socket) = std::mem::take(&mut *custody) else {
+            return Ok(());
+        };
+        // The endpoint reverts to the consumer with the socket, or stays with an unread request
+        // (DAT 2.0 iWARP extensions 3.1.2).
+        match self.ep.state() {
+            Ok(EpState::PassiveConnectionPending) => {
+                routes.insert(
+                    self.handle.key(),
+                    Route::Orphan {
+                        socket,
+                        ep: self.ep.clone(),
+                    },
+                );
+            }
+            _ => *custody = Custody::Returned(socket.give_back()),
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SspInner {
+    fn drop(&mut self) {
+        if let Err(error) = self.free_once() {
+            tracing::warn!(%error, "a socket service point was not freed");
+        }
+    }
+}
+
+impl fmt::Debug for Ssp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ssp")
+            .field("ep", &self.inner.ep)
+            .finish_non_exhaustive()
+    }
+}
