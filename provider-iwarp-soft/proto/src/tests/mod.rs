@@ -1,4 +1,10 @@
-//! What several tests need.
+//! Tests of the whole: two connections over a virtual byte pipe, golden frames, violations.
+
+mod engine;
+mod golden;
+mod mutation;
+mod pair;
+mod violations;
 
 /// Bytes from the notation of captures: hexadecimal digits in groups, white space ignored.
 pub(crate) fn hex(text: &str) -> Vec<u8> {

@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(mulpdu(100, false), MULPDU_MIN);
         assert_eq!(mulpdu(0, true), MULPDU_MIN);
         assert_eq!(mulpdu(65483, false), MULPDU_MAX);
-        for emss in 134..65000 {
+        for emss in 136..65000 {
             let fpdu = total_len(mulpdu(emss, false));
             assert!(fpdu <= emss && (fpdu > emss - 4 || mulpdu(emss, false) == MULPDU_MAX));
         }

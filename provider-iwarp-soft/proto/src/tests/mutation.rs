@@ -1,0 +1,130 @@
+//! Headers that were cut or changed: never a panic, never a byte outside of what was granted.
+
+use super::{
+    engine::{Engine, Prng, config},
+    hex,
+};
+use crate::{
+    Config, Role,
+    wire::{mpa::RtrKind, rdmap, terminate},
+};
+
+/// One legal segment of every kind, for the engine below.
+const SEGMENTS: [&str; 8] = [
+    "4143 00000000 00000000 00000001 00000000 68656c6c6f",
+    "0146 00000001 00000000 00000001 00000000 68656c6c6f",
+    "c140 00000001 00000000 00001000 48656c6c6f",
+    "4141 00000000 00000001 00000001 00000000 \
+     0000000a 00000000 00000000 00000004 00000001 00000000 00001000",
+    "c142 00000001 00000000 00001000 01020304",
+    "4147 00000000 00000002 00000001 00000000 1100c000 0013c140 deadbe00 00000000 00003000",
+    "4148 00000000 00000000 00000001 00000000 0001020304050607",
+    "414a 00000000 00000001 00000001 00000000 00000000 00000000 00000001 00000000 00001000 \
+     0000000000000005 0000000000000000 0000000000000000 ffffffffffffffff",
+];
+
+fn engine(role: Role) -> Engine {
+    let mut engine = Engine::new(Config {
+        rtr: Some(RtrKind::Send),
+        ..config(role)
+    });
+    engine.register(1, 0x1000, vec![0; 64]);
+    engine.post_receive(1, 64);
+    if role == Role::Initiator {
+        engine.post_read(1, (9, 0), (1, 0x1000), 4, false);
+        engine.transmit_all();
+    }
+    engine
+}
+
+/// Whatever the segment is, the engine survives it, and so does what comes after.
+fn survive(role: Role, segment: &[u8]) {
+    let mut engine = engine(role);
+    for _ in 0..2 {
+        match engine.handle(segment) {
+            Ok(()) => engine.transmit_all(),
+            Err(error) => {
+                let fpdu = engine.conn.terminate(&error).expect("the first fault");
+                let bytes = engine.assemble(&fpdu);
+                assert!(bytes.len() <= crate::HEADER_MAX + 8);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_value_of_every_header_byte_is_survived() {
+    for text in SEGMENTS {
+        let segment = hex(text);
+        for at in 0..segment.len() {
+            for value in 0..=255 {
+                let mut mutant = segment.clone();
+                mutant[at] = value;
+                survive(Role::Responder, &mutant);
+                survive(Role::Initiator, &mutant);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_truncation_is_survived() {
+    for text in SEGMENTS {
+        let segment = hex(text);
+        for len in 0..segment.len() {
+            survive(Role::Responder, &segment[..len]);
+            survive(Role::Initiator, &segment[..len]);
+        }
+    }
+}
+
+#[test]
+fn random_changes_of_many_bytes_are_survived() {
+    let mut prng = Prng::new(77);
+    for round in 0..20_000 {
+        let mut segment = hex(SEGMENTS[round % SEGMENTS.len()]);
+        for _ in 0..=prng.below(6) {
+            let at = prng.below(segment.len());
+            segment[at] = prng.next() as u8;
+        }
+        let role = if round % 2 == 0 {
+            Role::Responder
+        } else {
+            Role::Initiator
+        };
+        survive(role, &segment);
+    }
+}
+
+#[test]
+fn random_bytes_as_a_stream_are_survived() {
+    let mut prng = Prng::new(78);
+    for _ in 0..2_000 {
+        let mut engine = engine(Role::Responder);
+        let len = prng.below(300);
+        let bytes = prng.bytes(len);
+        if let Err(error) = engine.receive(&bytes) {
+            assert!(engine.conn.terminate(&error).is_some());
+        }
+    }
+}
+
+#[test]
+fn lone_codecs_survive_random_bytes() {
+    let mut prng = Prng::new(79);
+    for _ in 0..20_000 {
+        let len = prng.below(60);
+        let bytes = prng.bytes(len);
+        let context = terminate::Context {
+            is_first_fpdu: prng.below(2) == 0,
+            sent_fpdu: prng.below(2) == 0,
+        };
+        let parsed = terminate::parse(&bytes, context);
+        assert_eq!(parsed.is_some(), bytes.len() >= terminate::CONTROL_LEN);
+        if let Some(request) = bytes.first_chunk().and_then(rdmap::AtomicRequest::parse) {
+            let mut again = [0; rdmap::ATOMIC_REQUEST_LEN];
+            request.emit(&mut again);
+            assert_eq!(rdmap::AtomicRequest::parse(&again), Some(request));
+        }
+    }
+}

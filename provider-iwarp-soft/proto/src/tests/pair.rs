@@ -1,0 +1,532 @@
+//! Two connections that keep the rules, over a pipe that splits as it likes.
+
+use super::engine::{Engine, Pair, Prng, config};
+use crate::{
+    CompletionStatus, Config, Delivery, Ends, PostError, Role, Stag, StreamState, TransmitPayload,
+    WorkKind, WorkRequest,
+    wire::{mpa::RtrKind, rdmap::AtomicOp},
+};
+
+/// Around every boundary of a segment of 1442 bytes, and some that need many.
+const SIZES: [usize; 14] = [
+    0, 1, 3, 4, 63, 64, 110, 114, 1424, 1425, 1428, 1429, 5_000, 70_001,
+];
+
+#[test]
+fn sends_of_every_size_arrive_in_order() {
+    for seed in 1..=8 {
+        let mut pair = Pair::operational(seed);
+        let mut prng = Prng::new(seed + 100);
+        let messages: Vec<_> = SIZES.iter().map(|len| prng.bytes(*len)).collect();
+        for (index, message) in messages.iter().enumerate() {
+            let index = index as u64;
+            for (sender, receiver) in [(0, 1), (1, 0)] {
+                side(&mut pair, receiver).post_receive(1000 + index, 70_010);
+                side(&mut pair, sender).post_send(index, message.clone());
+            }
+        }
+        pair.run();
+        for which in [0, 1] {
+            let side = side(&mut pair, which);
+            let lengths = SIZES
+                .iter()
+                .zip(1000..)
+                .map(|(len, token)| (token, *len as u32));
+            assert_eq!(side.received(), lengths.collect::<Vec<_>>(), "seed {seed}");
+            assert_eq!(side.completed(), (0..14).collect::<Vec<_>>(), "seed {seed}");
+            for (message, token) in messages.iter().zip(1000..) {
+                assert_eq!(
+                    &side.buffers[&token][..message.len()],
+                    message,
+                    "seed {seed}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn writes_and_reads_of_every_size_are_byte_exact() {
+    for seed in 1..=8 {
+        let mut pair = Pair::operational(seed);
+        let mut prng = Prng::new(seed + 200);
+        let source = prng.bytes(100_000);
+        pair.responder.register(0x100, 1 << 40, source.clone());
+        pair.responder.register(0x200, 7, vec![0; 500_000]);
+        pair.initiator.register(0x300, 0, vec![0; 500_000]);
+        let (mut at, mut token, mut expected) = (0_u64, 0, Vec::new());
+        for len in SIZES {
+            let start = prng.below(source.len() - len);
+            let message = &source[start..start + len];
+            let write = WorkKind::Write {
+                stag: Stag(0x200),
+                to: 7 + at,
+            };
+            pair.initiator.post(token, write, message.to_vec(), false);
+            let from = (0x100, (1 << 40) + start as u64);
+            pair.initiator
+                .post_read(token + 1, from, (0x300, at), len as u32, false);
+            expected.extend_from_slice(message);
+            at += len as u64;
+            token += 2;
+        }
+        pair.run();
+        assert_eq!(
+            pair.initiator.completed(),
+            (0..token).collect::<Vec<_>>(),
+            "seed {seed}"
+        );
+        let written = pair
+            .responder
+            .memory
+            .slice(Stag(0x200), 7, expected.len())
+            .to_vec();
+        assert!(written == expected, "writes, seed {seed}");
+        let read = pair
+            .initiator
+            .memory
+            .slice(Stag(0x300), 0, expected.len())
+            .to_vec();
+        assert!(read == expected, "reads, seed {seed}");
+        assert!(pair.initiator.conn.is_idle() && pair.responder.conn.is_idle());
+    }
+}
+
+#[test]
+fn traffic_of_all_kinds_in_both_directions_completes_in_order() {
+    for seed in 1..=20 {
+        let mut pair = Pair::operational(seed);
+        let mut prng = Prng::new(seed + 300);
+        for which in [0, 1] {
+            let side = side(&mut pair, which);
+            side.register(0x10, 0, prng.bytes(10_000));
+            side.register(0x20, 0, vec![0; 10_000]);
+            for token in 500..600 {
+                side.post_receive(token, 4_000);
+            }
+        }
+        for token in 0..60 {
+            for which in [0, 1] {
+                let len = prng.below(4_000);
+                let bytes = prng.bytes(len);
+                let fence = prng.below(4) == 0;
+                let kind = match prng.below(5) {
+                    0 | 1 => WorkKind::Send {
+                        solicited: token % 2 == 0,
+                        invalidate: None,
+                    },
+                    2 => WorkKind::Write {
+                        stag: Stag(0x20),
+                        to: 5_000,
+                    },
+                    3 => WorkKind::ImmediateData {
+                        data: [token as u8; 8],
+                        solicited: false,
+                    },
+                    _ => {
+                        let side = side(&mut pair, which);
+                        side.post_read(token, (0x10, 17), (0x20, 0), len as u32, fence);
+                        continue;
+                    }
+                };
+                side(&mut pair, which).post(token, kind, bytes, fence);
+            }
+        }
+        pair.run();
+        for which in [0, 1] {
+            let side = side(&mut pair, which);
+            assert_eq!(side.completed(), (0..60).collect::<Vec<_>>(), "seed {seed}");
+            assert!(side.outstanding_max <= 4, "ORD is 4");
+            assert!(side.conn.is_idle());
+        }
+    }
+}
+
+#[test]
+fn reads_beyond_ord_wait_and_hold_up_what_is_behind_them() {
+    let mut pair = Pair::operational(1);
+    pair.responder.register(0x10, 0, vec![7; 100]);
+    pair.initiator.register(0x20, 0, vec![0; 100]);
+    pair.responder.post_receive(100, 10);
+    for token in 0..6 {
+        pair.initiator
+            .post_read(token, (0x10, 0), (0x20, token * 10), 10, false);
+    }
+    pair.initiator.post_send(6, b"behind".to_vec());
+    pair.initiator.transmit_all();
+    assert_eq!(pair.initiator.conn.outstanding_reads(), 4);
+    assert!(!pair.initiator.conn.has_transmit());
+    pair.run();
+    assert_eq!(pair.initiator.completed(), (0..7).collect::<Vec<_>>());
+    assert_eq!(pair.initiator.outstanding_max, 4);
+    assert_eq!(pair.responder.received(), [(100, 6)]);
+}
+
+#[test]
+fn fenced_work_waits_for_earlier_reads_and_unfenced_does_not() {
+    let mut pair = Pair::operational(1);
+    pair.responder.register(0x10, 0, vec![7; 100]);
+    pair.initiator.register(0x20, 0, vec![0; 100]);
+    pair.responder.post_receive(100, 10);
+    pair.responder.post_receive(101, 10);
+    pair.initiator.post_read(0, (0x10, 0), (0x20, 0), 10, false);
+    pair.initiator.post_send(1, b"a".to_vec());
+    let fenced = WorkKind::Send {
+        solicited: false,
+        invalidate: None,
+    };
+    pair.initiator.post(2, fenced, b"b".to_vec(), true);
+    let ends = |token| Some(Some(Ends::WorkRequest { token }));
+    assert_eq!(
+        pair.initiator.transmit_one(9999).map(|fpdu| fpdu.ends),
+        ends(0)
+    );
+    assert_eq!(
+        pair.initiator.transmit_one(9999).map(|fpdu| fpdu.ends),
+        ends(1)
+    );
+    assert_eq!(pair.initiator.transmit_one(9999), None, "the fence holds");
+    pair.run();
+    assert_eq!(pair.initiator.completed(), [0, 1, 2]);
+    assert_eq!(pair.responder.received(), [(100, 1), (101, 1)]);
+}
+
+#[test]
+fn answers_and_local_work_take_turns_without_interrupting_a_message() {
+    let mut pair = Pair::operational(1);
+    pair.responder.register(0x10, 0, vec![7; 4_000]);
+    pair.initiator.register(0x20, 0, vec![0; 4_000]);
+    for token in 0..3 {
+        pair.initiator
+            .post_read(token, (0x10, 0), (0x20, 0), 4_000, false);
+    }
+    pair.initiator.transmit_all();
+    let requests: Vec<u8> = pair.initiator.wire.drain(..).collect();
+    pair.responder.receive(&requests).expect("legal requests");
+    for token in 10..13 {
+        pair.responder.post_send(token, vec![1; 4_000]);
+    }
+    let mut sources = Vec::new();
+    while let Some(fpdu) = pair.responder.transmit_one(9999) {
+        sources.push(matches!(fpdu.payload, TransmitPayload::ReadResponse { .. }));
+    }
+    let messages: Vec<_> = sources.chunks(3).collect();
+    assert_eq!(messages.len(), 6, "three segments a message");
+    for pair in messages.windows(2) {
+        assert!(
+            pair[0].iter().all(|answer| *answer == pair[0][0]),
+            "no interleaving"
+        );
+        assert_ne!(pair[0][0], pair[1][0], "taking turns");
+    }
+}
+
+#[test]
+fn each_rtr_kind_opens_the_responder_and_is_hidden_from_its_consumer() {
+    for kind in [RtrKind::Send, RtrKind::Write, RtrKind::Read] {
+        let rtr = Some(kind);
+        // IRD and ORD of 0: the zero-length read is exempt.
+        let side = |role| Config {
+            rtr,
+            ird: 0,
+            ord: 0,
+            ..config(role)
+        };
+        let mut pair = Pair::new(side(Role::Initiator), side(Role::Responder), 5);
+        pair.responder.post_receive(1, 10);
+        pair.initiator.post_receive(1, 10);
+        pair.responder.post_send(2, b"early".to_vec());
+        assert!(
+            !pair.responder.conn.has_transmit(),
+            "silent before the first FPDU"
+        );
+        assert_eq!(pair.responder.conn.state(), StreamState::AwaitFirstFpdu);
+        pair.initiator.post_send(3, b"data".to_vec());
+        pair.run();
+        assert_eq!(pair.responder.conn.state(), StreamState::Operational);
+        assert_eq!(pair.responder.ready_to_receive, 1, "{kind:?}");
+        assert_eq!(pair.responder.received(), [(1, 4)], "{kind:?}");
+        assert_eq!(pair.initiator.received(), [(1, 5)], "{kind:?}");
+        assert_eq!(
+            pair.initiator.completed(),
+            [3],
+            "the RTR is nobody's work request"
+        );
+        assert!(pair.initiator.conn.is_idle());
+    }
+}
+
+#[test]
+fn without_peer_to_peer_the_first_message_opens_the_responder() {
+    let mut pair = Pair::new(config(Role::Initiator), config(Role::Responder), 5);
+    pair.responder.post_receive(1, 10);
+    pair.initiator.post_receive(1, 10);
+    pair.responder.post_send(2, b"answer".to_vec());
+    pair.run();
+    assert_eq!(pair.initiator.received(), [], "the responder is silent");
+    pair.initiator.post_send(3, Vec::new());
+    pair.run();
+    assert_eq!(
+        pair.responder.received(),
+        [(1, 0)],
+        "an empty Send is a message like any other"
+    );
+    assert_eq!(pair.initiator.received(), [(1, 6)]);
+}
+
+#[test]
+fn empty_send_first_is_a_message_unless_it_was_agreed_on_as_rtr() {
+    let rtr = Some(RtrKind::Write);
+    let mut responder = Engine::new(Config {
+        rtr,
+        ..config(Role::Responder)
+    });
+    responder.post_receive(1, 10);
+    let mut initiator = Engine::new(config(Role::Initiator));
+    initiator.post_send(1, Vec::new());
+    initiator.transmit_all();
+    let bytes: Vec<u8> = initiator.wire.drain(..).collect();
+    responder.receive(&bytes).expect("legal");
+    assert_eq!(
+        (responder.received(), responder.ready_to_receive),
+        (vec![(1, 0)], 0)
+    );
+}
+
+#[test]
+fn atomics_change_the_peer_memory_and_return_what_it_was() {
+    let mut pair = Pair::operational(3);
+    pair.responder
+        .register(0x10, 0x1000, 41_u64.to_be_bytes().to_vec());
+    let atomic = |op| WorkKind::Atomic {
+        op,
+        stag: Stag(0x10),
+        to: 0x1000,
+    };
+    let swap = AtomicOp::CmpSwap {
+        swap: 7,
+        swap_mask: u64::MAX,
+        compare: 46,
+        compare_mask: u64::MAX,
+    };
+    pair.initiator.post(
+        1,
+        atomic(AtomicOp::FetchAdd { add: 5, mask: 0 }),
+        Vec::new(),
+        false,
+    );
+    pair.initiator.post(2, atomic(swap), Vec::new(), false);
+    pair.initiator.post(3, atomic(swap), Vec::new(), false);
+    pair.run();
+    assert_eq!(pair.initiator.atomic_results, [(1, 41), (2, 46), (3, 7)]);
+    assert_eq!(pair.initiator.completed(), [1, 2, 3]);
+    assert!(
+        pair.initiator
+            .completions
+            .iter()
+            .all(|completion| completion.len == 8)
+    );
+    assert_eq!(
+        pair.responder.memory.slice(Stag(0x10), 0x1000, 8),
+        7_u64.to_be_bytes()
+    );
+}
+
+#[test]
+fn invalidation_and_solicited_event_reach_the_receiver() {
+    for (solicited, invalidate) in [
+        (false, None),
+        (true, None),
+        (false, Some(Stag(0x10))),
+        (true, Some(Stag(0x10))),
+    ] {
+        let mut pair = Pair::operational(3);
+        pair.responder.register(0x10, 0, vec![0; 8]);
+        pair.responder.post_receive(1, 5_000);
+        let kind = WorkKind::Send {
+            solicited,
+            invalidate,
+        };
+        pair.initiator.post(1, kind, vec![9; 5_000], false);
+        pair.run();
+        let expected = Delivery::Receive {
+            token: 1,
+            len: 5_000,
+            solicited,
+            invalidate,
+            immediate: None,
+        };
+        assert_eq!(
+            pair.responder.deliveries,
+            [expected],
+            "once, with the last segment"
+        );
+    }
+}
+
+#[test]
+fn immediate_data_consumes_a_receive() {
+    let mut pair = Pair::operational(3);
+    pair.responder.post_receive(1, 0);
+    let data = *b"12345678";
+    pair.initiator.post(
+        1,
+        WorkKind::ImmediateData {
+            data,
+            solicited: true,
+        },
+        Vec::new(),
+        false,
+    );
+    pair.run();
+    let expected = Delivery::Receive {
+        token: 1,
+        len: 0,
+        solicited: true,
+        invalidate: None,
+        immediate: Some(data),
+    };
+    assert_eq!(pair.responder.deliveries, [expected]);
+}
+
+#[test]
+fn work_that_cannot_be_done_is_refused_when_posted() {
+    let post = |config: Config, kind| {
+        let mut engine = Engine::new(config);
+        engine.conn.post(WorkRequest {
+            token: 0,
+            kind,
+            len: 1,
+            fence: false,
+        })
+    };
+    let initiator = config(Role::Initiator);
+    let read = WorkKind::Read {
+        source_stag: Stag(0),
+        source_to: 0,
+        sink_stag: Stag(0),
+        sink_to: 0,
+    };
+    let atomic = |to| WorkKind::Atomic {
+        op: AtomicOp::FetchAdd { add: 1, mask: 0 },
+        stag: Stag(0),
+        to,
+    };
+    let immediate = WorkKind::ImmediateData {
+        data: [0; 8],
+        solicited: false,
+    };
+    assert_eq!(
+        post(
+            Config {
+                ord: 0,
+                ..initiator
+            },
+            read
+        ),
+        Err(PostError::NoOutboundReads)
+    );
+    assert_eq!(
+        post(
+            Config {
+                rfc7306: false,
+                ..initiator
+            },
+            atomic(0)
+        ),
+        Err(PostError::Unsupported)
+    );
+    assert_eq!(
+        post(
+            Config {
+                rfc7306: false,
+                ..initiator
+            },
+            immediate
+        ),
+        Err(PostError::Unsupported)
+    );
+    assert_eq!(post(initiator, atomic(4)), Err(PostError::Misaligned));
+    assert_eq!(
+        post(
+            Config {
+                send_queue_len: 0,
+                ..initiator
+            },
+            immediate
+        ),
+        Err(PostError::QueueFull)
+    );
+    assert_eq!(post(initiator, immediate), Ok(()));
+}
+
+#[test]
+fn fpdus_keep_the_segment_sizes_of_the_standard() {
+    // RFC 5041 section 5.2: 2048 bytes at MULPDU 1500.
+    let mut engine = Engine::new(Config {
+        mulpdu: 1500,
+        ..config(Role::Initiator)
+    });
+    engine.post_send(1, vec![0; 2048]);
+    engine.post(
+        2,
+        WorkKind::Write {
+            stag: Stag(1),
+            to: 0,
+        },
+        vec![0; 2048],
+        false,
+    );
+    let mut lengths = Vec::new();
+    while let Some(fpdu) = engine.transmit_one(9999) {
+        lengths.push(fpdu.payload_len());
+    }
+    assert_eq!(lengths, [1482, 566, 1486, 562]);
+}
+
+#[test]
+fn end_of_the_stream_flushes_what_is_left_in_order() {
+    let mut pair = Pair::operational(3);
+    pair.responder.register(0x10, 0, vec![0; 8]);
+    pair.initiator.register(0x20, 0, vec![0; 8]);
+    pair.initiator.post_send(1, Vec::new());
+    pair.initiator.post_read(2, (0x10, 0), (0x20, 0), 8, false);
+    pair.initiator.post_send(3, vec![1]);
+    pair.initiator.transmit_all();
+    assert_eq!(
+        pair.initiator.conn.poll_flushed(),
+        None,
+        "not while the stream lives"
+    );
+    pair.initiator.conn.on_llp_closed();
+    let flushed: Vec<_> = std::iter::from_fn(|| pair.initiator.conn.poll_flushed()).collect();
+    assert_eq!(pair.initiator.completed(), [1]);
+    assert_eq!(
+        flushed.iter().map(|done| done.token).collect::<Vec<_>>(),
+        [2, 3]
+    );
+    assert!(
+        flushed
+            .iter()
+            .all(|done| done.status == CompletionStatus::Flushed)
+    );
+    let kind = WorkKind::Send {
+        solicited: false,
+        invalidate: None,
+    };
+    let late = WorkRequest {
+        token: 4,
+        kind,
+        len: 0,
+        fence: false,
+    };
+    assert_eq!(pair.initiator.conn.post(late), Err(PostError::Ended));
+}
+
+fn side(pair: &mut Pair, which: usize) -> &mut Engine {
+    if which == 0 {
+        &mut pair.initiator
+    } else {
+        &mut pair.responder
+    }
+}

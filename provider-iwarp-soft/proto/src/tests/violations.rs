@@ -1,0 +1,649 @@
+//! Every fault of a peer has exactly one layer, type and code.
+
+use super::{
+    engine::{Engine, config},
+    hex,
+};
+use crate::{
+    Access, Config, Ends, MpaError, ProtectionFault, Role, Stag, StreamState, TransmitPayload,
+    wire::rdmap::{Opcode, ReadRequest},
+};
+
+/// Segments, the last of which is the fault.
+type Row = (&'static str, &'static [&'static str], (u8, u8, u8));
+
+const SEND: &str = "4143 00000000 00000000 00000001 00000000 6869";
+const FIRST_HALF: &str = "0143 00000000 00000000 00000001 00000000 6869";
+const READ: &str = "4141 00000000 00000001 00000001 00000000 \
+                    0000000a 00000000 00000000 00000004 00000001 00000000 00001000";
+
+const UNTAGGED: &[Row] = &[
+    (
+        "DDP version 0",
+        &["4043 00000000 00000000 00000001 00000000"],
+        (1, 2, 0x06),
+    ),
+    (
+        "DDP version 2",
+        &["4243 00000000 00000000 00000001 00000000"],
+        (1, 2, 0x06),
+    ),
+    (
+        "DDP version before RDMAP version",
+        &["4003 00000000 00000000 00000001 00000000"],
+        (1, 2, 6),
+    ),
+    (
+        "RDMAP version 0",
+        &["4103 00000000 00000000 00000001 00000000"],
+        (0, 2, 0x05),
+    ),
+    (
+        "RDMAP version 2",
+        &["4183 00000000 00000000 00000001 00000000"],
+        (0, 2, 0x05),
+    ),
+    (
+        "opcode C",
+        &["414c 00000000 00000000 00000001 00000000"],
+        (0, 2, 0x06),
+    ),
+    (
+        "opcode F",
+        &["414f 00000000 00000007 00000001 00000000"],
+        (0, 2, 0x06),
+    ),
+    (
+        "untagged Write",
+        &["4140 00000000 00000000 00000001 00000000"],
+        (0, 2, 0x06),
+    ),
+    (
+        "untagged Read Response",
+        &["4142 00000000 00000000 00000001 00000000"],
+        (0, 2, 0x06),
+    ),
+    (
+        "Send on the read queue",
+        &["4143 00000000 00000001 00000001 00000000"],
+        (0, 2, 0x06),
+    ),
+    (
+        "Read Request on the Send queue",
+        &["4141 00000000 00000000 00000001 00000000"],
+        (0, 2, 6),
+    ),
+    (
+        "queue 4",
+        &["4143 00000000 00000004 00000001 00000000"],
+        (1, 2, 0x01),
+    ),
+    (
+        "queue 2^32-1",
+        &["4143 00000000 ffffffff 00000001 00000000"],
+        (1, 2, 0x01),
+    ),
+    (
+        "MSN 0",
+        &["4143 00000000 00000000 00000000 00000000"],
+        (1, 2, 0x03),
+    ),
+    (
+        "MSN too high",
+        &["4143 00000000 00000000 00000002 00000000"],
+        (1, 2, 0x03),
+    ),
+    ("MSN repeated", &[SEND, SEND], (1, 2, 0x03)),
+    (
+        "MO not 0 at the start",
+        &["4143 00000000 00000000 00000001 00000001 68"],
+        (1, 2, 0x04),
+    ),
+    (
+        "MO with a gap",
+        &[FIRST_HALF, "4143 00000000 00000000 00000001 00000003 68"],
+        (1, 2, 0x04),
+    ),
+    (
+        "MO with an overlap",
+        &[FIRST_HALF, "4143 00000000 00000000 00000001 00000001 68"],
+        (1, 2, 0x04),
+    ),
+    (
+        "longer than the receive",
+        &["4143 00000000 00000000 00000001 00000000 000102030405060708"],
+        (1, 2, 0x05),
+    ),
+    (
+        "longer than the receive in its second segment",
+        &[
+            FIRST_HALF,
+            "4143 00000000 00000000 00000001 00000002 00010203040506",
+        ],
+        (1, 2, 0x05),
+    ),
+    (
+        "no receive is left",
+        &[
+            SEND,
+            "4143 00000000 00000000 00000002 00000000",
+            "4143 00000000 00000000 00000003 00000000",
+        ],
+        (1, 2, 0x02),
+    ),
+    (
+        "another kind of Send in the second segment",
+        &[FIRST_HALF, "4145 00000000 00000000 00000001 00000002 68"],
+        (0, 2, 0x06),
+    ),
+    (
+        "shorter than its header",
+        &["4143 00000000 00000000 00000001 000000"],
+        (2, 0, 3),
+    ),
+    ("empty", &[""], (2, 0, 3)),
+];
+
+const INVALIDATE: &[Row] = &[
+    (
+        "unknown STag",
+        &["4144 0000dead 00000000 00000001 00000000"],
+        (0, 1, 0x00),
+    ),
+    (
+        "STag of another stream",
+        &["4144 00000002 00000000 00000001 00000000"],
+        (0, 1, 0x03),
+    ),
+    (
+        "shared region",
+        &["4146 00000003 00000000 00000001 00000000"],
+        (0, 1, 0x09),
+    ),
+];
+
+const WRITE: &[Row] = &[
+    (
+        "DDP version",
+        &["c240 00000001 00000000 00001000 00"],
+        (1, 1, 0x04),
+    ),
+    (
+        "DDP version without payload",
+        &["c240 00000001 00000000 00001000"],
+        (1, 1, 0x04),
+    ),
+    (
+        "RDMAP version",
+        &["c100 00000001 00000000 00001000 00"],
+        (0, 2, 0x05),
+    ),
+    (
+        "tagged Send",
+        &["c143 00000001 00000000 00001000 00"],
+        (0, 2, 0x06),
+    ),
+    (
+        "unknown STag",
+        &["c140 0000dead 00000000 00001000 00"],
+        (1, 1, 0x00),
+    ),
+    (
+        "STag of another stream",
+        &["c140 00000002 00000000 00001000 00"],
+        (1, 1, 0x02),
+    ),
+    (
+        "no right",
+        &["c140 00000003 00000000 00001000 00"],
+        (1, 1, 0x00),
+    ),
+    (
+        "below the range",
+        &["c140 00000001 00000000 00000fff 00"],
+        (1, 1, 0x01),
+    ),
+    (
+        "above the range",
+        &["c140 00000001 00000000 00001010 00"],
+        (1, 1, 0x01),
+    ),
+    (
+        "across the end",
+        &["c140 00000001 00000000 0000100f 0000"],
+        (1, 1, 0x01),
+    ),
+    (
+        "wraps",
+        &["c140 00000001 ffffffff ffffffff 0000"],
+        (1, 1, 0x03),
+    ),
+    (
+        "second segment out of range",
+        &[
+            "8140 00000001 00000000 0000100f 00",
+            "c140 00000001 00000000 00001010 00",
+        ],
+        (1, 1, 0x01),
+    ),
+    (
+        "shorter than its header",
+        &["c140 00000001 00000000 000010"],
+        (2, 0, 3),
+    ),
+];
+
+const READS: &[Row] = &[
+    (
+        "unknown STag",
+        &["4141 00000000 00000001 00000001 00000000 \
+         0000000a 00000000 00000000 00000004 0000dead 00000000 00001000"],
+        (0, 1, 0x00),
+    ),
+    (
+        "STag of another stream",
+        &["4141 00000000 00000001 00000001 00000000 \
+         0000000a 00000000 00000000 00000004 00000002 00000000 00001000"],
+        (0, 1, 0x03),
+    ),
+    (
+        "no right",
+        &["4141 00000000 00000001 00000001 00000000 \
+         0000000a 00000000 00000000 00000004 00000003 00000000 00001000"],
+        (0, 1, 0x02),
+    ),
+    (
+        "wraps",
+        &["4141 00000000 00000001 00000001 00000000 \
+         0000000a 00000000 00000000 00000004 00000001 ffffffff fffffffe"],
+        (0, 1, 0x04),
+    ),
+    (
+        "out of bounds",
+        &["4141 00000000 00000001 00000001 00000000 \
+         0000000a 00000000 00000000 00000011 00000001 00000000 00001000"],
+        (0, 1, 0x01),
+    ),
+    ("MSN repeated", &[READ, READ], (1, 2, 0x03)),
+    (
+        "MO not 0",
+        &["4141 00000000 00000001 00000001 00000001 \
+         0000000a 00000000 00000000 00000004 00000001 00000000 00001000"],
+        (1, 2, 0x04),
+    ),
+    (
+        "too short",
+        &["4141 00000000 00000001 00000001 00000000 \
+         0000000a 00000000 00000000 00000004 00000001 00000000 000010"],
+        (2, 0, 3),
+    ),
+    (
+        "too long",
+        &["4141 00000000 00000001 00000001 00000000 \
+         0000000a 00000000 00000000 00000004 00000001 00000000 00001000 00"],
+        (1, 2, 0x05),
+    ),
+    (
+        "not the last segment",
+        &["0141 00000000 00000001 00000001 00000000 \
+         0000000a 00000000 00000000 00000004 00000001 00000000 00001000"],
+        (1, 2, 0x05),
+    ),
+    (
+        "Read Response that nobody asked for",
+        &["c142 00000001 00000000 00001000"],
+        (0, 2, 0x06),
+    ),
+];
+
+const RFC7306: &[Row] = &[
+    (
+        "Immediate Data too short",
+        &["4148 00000000 00000000 00000001 00000000 00"],
+        (2, 0, 3),
+    ),
+    (
+        "Immediate Data too long",
+        &["4148 00000000 00000000 00000001 00000000 000102030405060708"],
+        (1, 2, 0x05),
+    ),
+    (
+        "Immediate Data in the middle of a Send",
+        &[
+            FIRST_HALF,
+            "4148 00000000 00000000 00000001 00000000 0001020304050607",
+        ],
+        (0, 2, 0x06),
+    ),
+    (
+        "atomic on a misaligned address",
+        &[
+            "414a 00000000 00000001 00000001 00000000 00000000 00000000 00000001 00000000 00001004 \
+         0000000000000000 0000000000000000 0000000000000000 0000000000000000",
+        ],
+        (0, 2, 0x07),
+    ),
+    (
+        "atomic without right",
+        &[
+            "414a 00000000 00000001 00000001 00000000 00000000 00000000 00000003 00000000 00001000 \
+         0000000000000000 0000000000000000 0000000000000000 0000000000000000",
+        ],
+        (0, 1, 0x02),
+    ),
+    (
+        "unassigned atomic",
+        &[
+            "414a 00000000 00000001 00000001 00000000 00000001 00000000 00000001 00000000 00001000 \
+         0000000000000000 0000000000000000 0000000000000000 0000000000000000",
+        ],
+        (0, 2, 0x06),
+    ),
+    (
+        "Atomic Response that nobody asked for",
+        &["414b 00000000 00000003 00000001 00000000 00000000 0000000000000000"],
+        (0, 2, 0x06),
+    ),
+];
+
+/// STag 1 may do everything in 1000..1010, 2 belongs to another stream, 3 permits nothing.
+fn responder() -> Engine {
+    let mut engine = Engine::new(config(Role::Responder));
+    for stag in 1..=3 {
+        engine.register(stag, 0x1000, vec![0; 16]);
+    }
+    if let Some(region) = engine.memory.0.get_mut(&2) {
+        region.foreign = true;
+    }
+    if let Some(region) = engine.memory.0.get_mut(&3) {
+        region.rights.clear();
+        region.invalidatable = false;
+    }
+    engine.post_receive(1, 8);
+    engine.post_receive(2, 8);
+    engine
+}
+
+#[test]
+fn every_fault_has_its_code() {
+    for (name, segments, triple) in [UNTAGGED, INVALIDATE, WRITE, READS, RFC7306].concat() {
+        let mut engine = responder();
+        let before = engine.memory.0[&1].bytes.clone();
+        let (fault, legal) = segments.split_last().expect("a row has segments");
+        for segment in legal {
+            engine.handle(&hex(segment)).expect(name);
+        }
+        let error = engine.handle(&hex(fault)).expect_err(name);
+        assert_eq!(error.code.to_triple(), triple, "{name}");
+        if legal.is_empty() {
+            assert_eq!(
+                engine.memory.0[&1].bytes, before,
+                "{name}: nothing was placed"
+            );
+        }
+        assert_ends_once(&mut engine, name);
+    }
+}
+
+/// The first fault ends the stream: later segments mean nothing, one Terminate goes out.
+fn assert_ends_once(engine: &mut Engine, name: &str) {
+    assert_eq!(engine.conn.state(), StreamState::TerminateOwed, "{name}");
+    let deliveries = engine.deliveries.len();
+    engine.handle(&hex("41ff")).expect("dropped without a look");
+    engine.handle(&hex(SEND)).expect("dropped without a look");
+    assert_eq!(engine.deliveries.len(), deliveries, "{name}");
+    assert!(!engine.conn.has_transmit(), "{name}");
+    let error = engine.conn.fail_local();
+    let fpdu = engine
+        .conn
+        .terminate(&error)
+        .expect("one Terminate is owed");
+    assert_eq!(fpdu.ends, Some(Ends::Stream));
+    assert_eq!(engine.conn.terminate(&error), None, "{name}");
+}
+
+#[test]
+fn without_rfc_7306_its_messages_are_unexpected() {
+    for opcode in [0x48, 0x49, 0x4a, 0x4b] {
+        let mut engine = Engine::new(Config {
+            rfc7306: false,
+            ..config(Role::Responder)
+        });
+        let mut segment = hex(SEND);
+        segment[1] = opcode;
+        let error = engine.handle(&segment).expect_err("not enabled");
+        assert_eq!(error.code.to_triple(), (0, 2, 0x06));
+    }
+    let mut engine = Engine::new(Config {
+        rfc7306: false,
+        ..config(Role::Responder)
+    });
+    let error = engine.handle(&hex("4143 00000000 00000003 00000001 00000000"));
+    assert_eq!(
+        error.map_err(|error| error.code.to_triple()),
+        Err((1, 2, 0x01))
+    );
+}
+
+#[test]
+fn reads_beyond_ird_are_refused_at_the_next_power_of_two() {
+    for (ird, accepted) in [(0, 0), (1, 1), (3, 4), (4, 4), (5, 8)] {
+        let mut engine = responder();
+        engine.conn = crate::Connection::new(Config {
+            ird,
+            ..config(Role::Responder)
+        });
+        let mut read = hex(READ);
+        for msn in 1..=accepted {
+            read[13] = msn;
+            engine.handle(&read).expect("within the bound");
+        }
+        read[13] = accepted + 1;
+        let error = engine.handle(&read).expect_err("beyond the bound");
+        assert_eq!(error.code.to_triple(), (0, 2, 0x07), "IRD {ird}");
+    }
+}
+
+#[test]
+fn read_responses_must_continue_the_oldest_read_exactly() {
+    // The sink is STag 1 from 1000, 8 bytes; 4 of them have arrived.
+    let rows: [(&str, &str, (u8, u8, u8)); 7] = [
+        (
+            "wrong STag",
+            "c142 00000004 00000000 00001004 00000000",
+            (1, 1, 0x00),
+        ),
+        (
+            "gap",
+            "c142 00000001 00000000 00001005 000000",
+            (1, 1, 0x01),
+        ),
+        (
+            "overlap",
+            "c142 00000001 00000000 00001000 00000000",
+            (1, 1, 0x01),
+        ),
+        (
+            "too long",
+            "c142 00000001 00000000 00001004 0000000000",
+            (1, 1, 0x01),
+        ),
+        (
+            "ends early",
+            "c142 00000001 00000000 00001004 000000",
+            (1, 1, 0x01),
+        ),
+        ("empty end", "c142 00000000 00000000 00000000", (1, 1, 0x01)),
+        (
+            "atomic instead",
+            "414b 00000000 00000003 00000001 00000000 00000000 0000000000000000",
+            (0, 2, 0x06),
+        ),
+    ];
+    for (name, segment, triple) in rows {
+        let mut engine = reader();
+        let error = engine.handle(&hex(segment)).expect_err(name);
+        assert_eq!(error.code.to_triple(), triple, "{name}");
+        assert_eq!(engine.completed(), [], "{name}");
+    }
+    let mut engine = reader();
+    engine
+        .handle(&hex("8142 00000001 00000000 00001004 ffffffff"))
+        .expect("legal");
+    assert_eq!(engine.completed(), [], "the last segment is missing");
+    engine
+        .handle(&hex("c142 00000000 00000000 00000000"))
+        .expect("an empty last segment");
+    assert_eq!(engine.completed(), [1]);
+}
+
+#[test]
+fn sink_that_went_away_is_a_tagged_error() {
+    let mut engine = reader();
+    engine.memory.0.remove(&1);
+    let error = engine.handle(&hex("c142 00000001 00000000 00001004 00000000"));
+    assert_eq!(
+        error.map_err(|error| error.code.to_triple()),
+        Err((1, 1, 0x00))
+    );
+}
+
+fn reader() -> Engine {
+    let mut engine = Engine::new(config(Role::Initiator));
+    engine.register(1, 0x1000, vec![0; 16]);
+    engine.register(4, 0x1000, vec![0; 16]);
+    engine.post_read(1, (9, 0), (1, 0x1000), 8, false);
+    engine.transmit_all();
+    engine
+        .handle(&hex("8142 00000001 00000000 00001000 01020304"))
+        .expect("legal");
+    engine
+}
+
+#[test]
+fn receive_of_a_broken_message_is_given_back() {
+    let mut engine = responder();
+    engine.handle(&hex(FIRST_HALF)).expect("legal");
+    assert_eq!(
+        engine.conn.take_partial_receive(),
+        None,
+        "not while the stream lives"
+    );
+    engine.conn.on_llp_closed();
+    assert_eq!(engine.conn.take_partial_receive(), Some(1));
+    assert_eq!(engine.conn.take_partial_receive(), None);
+
+    let mut engine = responder();
+    let too_long = hex("4143 00000000 00000000 00000001 00000000 000102030405060708");
+    engine.handle(&too_long).expect_err("too long");
+    assert_eq!(engine.conn.take_partial_receive(), Some(1));
+    assert_eq!(engine.receives.0.len(), 1, "only one receive was taken");
+}
+
+#[test]
+fn faults_of_the_engine_end_the_stream_too() {
+    let mut engine = responder();
+    let error = engine.conn.handle_llp_error(MpaError::Length);
+    assert_eq!((error.code.to_triple(), error.offender), ((2, 0, 3), None));
+    assert_ends_once(&mut engine, "length");
+
+    let mut engine = responder();
+    let error = engine.conn.fail_local();
+    assert_eq!((error.code.to_triple(), error.offender), ((0, 0, 0), None));
+    assert_ends_once(&mut engine, "local");
+
+    let mut engine = responder();
+    let ulpdu = hex("c140 00000001 00000000 00001000 00");
+    engine.handle(&ulpdu).expect("legal");
+    let error = engine
+        .conn
+        .refuse_placement(&ulpdu, ProtectionFault::InvalidStag);
+    assert_eq!(error.code.to_triple(), (1, 1, 0x00));
+    assert_eq!(
+        error.offender.map(|offender| offender.segment_len()),
+        Some(15)
+    );
+    assert_ends_once(&mut engine, "placement");
+
+    let mut engine = responder();
+    let error = engine.conn.handle_llp_error(MpaError::Closed);
+    assert_eq!(
+        engine.conn.terminate(&error),
+        None,
+        "there is no way to send it"
+    );
+}
+
+#[test]
+fn read_from_a_revoked_region_reports_how_far_it_came() {
+    for first_refused in 0..3 {
+        let mut engine = Engine::new(config(Role::Responder));
+        engine.register(1, 0x1000, vec![0; 400]);
+        let read = "4141 00000000 00000001 00000001 00000000 \
+                    0000000a 00000000 00000000 00000108 00000001 00000000 00001000";
+        engine.handle(&hex(read)).expect("legal");
+        let mut second = hex(read);
+        second[13] = 2;
+        engine.handle(&second).expect("legal");
+        for _ in 0..first_refused {
+            engine.transmit_one(128);
+        }
+        let fpdu = engine.conn.poll_transmit_limited(128).expect("a response");
+        assert!(matches!(
+            fpdu.payload,
+            TransmitPayload::ReadResponse { stag: Stag(1), .. }
+        ));
+        let error = engine
+            .conn
+            .refuse_response(&fpdu, ProtectionFault::InvalidStag);
+        assert_eq!(error.code.to_triple(), (0, 1, 0x00));
+        let offender = error.offender.expect("the read is quoted");
+        assert_eq!(
+            offender.headers()[..18],
+            hex(read)[..18],
+            "the first read, MSN 1"
+        );
+        let done = first_refused * 114;
+        let whole = hex(read)[18..]
+            .first_chunk()
+            .map(ReadRequest::parse)
+            .expect("28 bytes");
+        let quoted = offender.headers()[18..]
+            .first_chunk()
+            .map(ReadRequest::parse);
+        assert_eq!(quoted, Some(whole.after(done)));
+        assert_ends_once(&mut engine, "revoked");
+    }
+}
+
+#[test]
+fn terminate_that_cannot_be_read_still_ends_the_stream() {
+    for segment in [
+        "4147 00000000 00000002 00000001 00000000",
+        "4147 00000000 00000002 00000009 00000000 2002",
+    ] {
+        let mut engine = responder();
+        engine
+            .handle(&hex(segment))
+            .expect("not a violation of ours to report");
+        assert_eq!(engine.terminated, Some(None));
+        assert_eq!(engine.conn.state(), StreamState::TerminateReceived);
+    }
+}
+
+#[test]
+fn rights_are_asked_for_by_name() {
+    for (right, segment) in [
+        (Access::RemoteWrite, "c140 00000001 00000000 00001000 00"),
+        (Access::RemoteRead, READ),
+    ] {
+        let mut engine = responder();
+        if let Some(region) = engine.memory.0.get_mut(&1) {
+            region.rights = vec![right];
+        }
+        engine
+            .handle(&hex(segment))
+            .expect("the one right that is needed");
+    }
+    assert_eq!(Opcode::ReadRequest.control(), 0x41);
+}
