@@ -17,21 +17,23 @@ impl Connection {
     /// MPA found a fault in the inbound stream (CRC, length). Segments that come after it mean
     /// nothing.
     pub fn handle_llp_error(&mut self, error: MpaError) -> ProtocolError {
-        self.state.on_violation();
-        ProtocolError::without_segment(TerminateCode::Mpa(error))
+        self.fail(ProtocolError::without_segment(TerminateCode::Mpa(error)))
     }
 
     /// The fault is ours: a local buffer of a work request or of a receive cannot be accessed.
     pub fn fail_local(&mut self) -> ProtocolError {
-        self.state.on_violation();
-        ProtocolError::without_segment(TerminateCode::RdmapCatastrophic)
+        self.fail(ProtocolError::without_segment(
+            TerminateCode::RdmapCatastrophic,
+        ))
     }
 
     /// The memory that `ulpdu` was to be placed in went away between
     /// [`Self::handle_ulpdu`] and the copy.
     pub fn refuse_placement(&mut self, ulpdu: &[u8], fault: ProtectionFault) -> ProtocolError {
-        self.state.on_violation();
-        ProtocolError::in_segment(TerminateCode::tagged(fault), ulpdu)
+        self.fail(ProtocolError::in_segment(
+            TerminateCode::tagged(fault),
+            ulpdu,
+        ))
     }
 
     /// The memory that the FPDU just polled was to be fetched from went away. Do not transmit it:
@@ -42,10 +44,21 @@ impl Connection {
         fpdu: &TransmitFpdu,
         fault: ProtectionFault,
     ) -> ProtocolError {
-        self.state.on_violation();
         let code = TerminateCode::remote(fault);
+        let error = match self.unfinished_read(fpdu) {
+            Some(segment) => ProtocolError::in_segment(code, &segment),
+            None => ProtocolError::without_segment(code),
+        };
+        self.fail(error)
+    }
+
+    /// The Read Request that `fpdu`, just polled, answers, advanced to the first byte of `fpdu`.
+    fn unfinished_read(
+        &self,
+        fpdu: &TransmitFpdu,
+    ) -> Option<[u8; UNTAGGED_LEN + READ_REQUEST_LEN]> {
         let TransmitPayload::ReadResponse { stag, to, len } = fpdu.payload else {
-            return ProtocolError::without_segment(code);
+            return None;
         };
         // The pending queue holds the newest requests of the peer, one MSN each; the read in
         // question is its front, or has just left it with its last segment.
@@ -54,16 +67,27 @@ impl Connection {
             (None, Some(Pending::Read { request, done })) => (request.len - done + len, newer),
             _ => (len, newer + 1),
         };
-        let sink = fpdu.header()[LENGTH_LEN..].first_chunk().map(Tagged::parse);
+        let sink = fpdu.header()[LENGTH_LEN..]
+            .first_chunk()
+            .map(Tagged::parse)?;
         let request = ReadRequest {
-            sink_stag: sink.map(|sink| sink.stag).unwrap_or_default(),
-            sink_to: sink.map(|sink| sink.to).unwrap_or_default(),
+            sink_stag: sink.stag,
+            sink_to: sink.to,
             len: left,
             source_stag: stag,
             source_to: to,
         };
         let msn = Msn(self.rx.next_request().0.wrapping_sub(back));
-        ProtocolError::in_segment(code, &quoted_read(&request, msn))
+        Some(quoted_read(&request, msn))
+    }
+
+    /// Every fault that ends the stream passes here; only the first of them counts.
+    pub(super) fn fail(&mut self, error: ProtocolError) -> ProtocolError {
+        if self.state.accepts_input() {
+            tracing::warn!(code = %error.code, "stream ends by fault");
+        }
+        self.state.on_violation();
+        error
     }
 
     /// The one Terminate message of this stream; `None` when none may be sent (any more). Nothing

@@ -87,10 +87,7 @@ impl Connection {
                 self.state.on_fpdu();
                 Ok(inbound)
             }
-            Err(code) => {
-                self.state.on_violation();
-                Err(ProtocolError::in_segment(code, ulpdu))
-            }
+            Err(code) => Err(self.fail(ProtocolError::in_segment(code, ulpdu))),
         }
     }
 
@@ -441,7 +438,9 @@ impl Connection {
             sent_fpdu: self.tx.sent_fpdu,
         };
         self.state.on_terminate_received();
-        Inbound::Terminated(terminate::parse(payload, context).map(|received| received.code))
+        let code = terminate::parse(payload, context).map(|received| received.code);
+        tracing::debug!(?code, "peer ends the stream");
+        Inbound::Terminated(code)
     }
 
     /// Whether an empty message of this kind is the first FPDU of a peer-to-peer initiator rather

@@ -1,8 +1,8 @@
 //! The side that connects: makes the Request, judges the Reply.
 
 use crate::wire::mpa::{
-    DEPTH_MAX, DEPTH_UNSPECIFIED, ENHANCED_LEN, Enhanced, FrameKind, HEADER_LEN, Header, RtrKind,
-    RtrKinds, StartupFrame,
+    DEPTH_MAX, DEPTH_UNSPECIFIED, ENHANCED_LEN, Enhanced, FrameKind, HEADER_LEN, Header,
+    PD_LENGTH_MAX, RtrKind, RtrKinds, StartupFrame,
 };
 
 use super::{Malformed, Negotiated, Progress, StartupError, find_frame};
@@ -227,7 +227,9 @@ impl InitiatorConfig {
     #[must_use]
     pub fn private_data_max(&self) -> usize {
         let words = if self.enhanced { ENHANCED_LEN } else { 0 };
-        usize::from(self.pd_length_max).saturating_sub(words)
+        usize::from(self.pd_length_max)
+            .min(PD_LENGTH_MAX)
+            .saturating_sub(words)
     }
 
     fn local_ird(&self) -> u16 {

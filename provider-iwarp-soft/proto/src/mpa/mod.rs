@@ -7,6 +7,8 @@
 
 mod initiator;
 mod responder;
+#[cfg(test)]
+mod tests;
 
 pub use initiator::{Initiator, InitiatorConfig, Refusal, ReplyOutcome};
 pub use responder::{AcceptParams, RequestInfo, Responder, ResponderConfig};

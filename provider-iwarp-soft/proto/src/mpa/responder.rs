@@ -1,8 +1,8 @@
 //! The side that listens: judges the Request, makes the Reply.
 
 use crate::wire::mpa::{
-    DEPTH_MAX, DEPTH_UNSPECIFIED, ENHANCED_LEN, Enhanced, FrameKind, HEADER_LEN, Header, RtrKind,
-    RtrKinds, StartupFrame,
+    DEPTH_MAX, DEPTH_UNSPECIFIED, ENHANCED_LEN, Enhanced, FrameKind, HEADER_LEN, Header,
+    PD_LENGTH_MAX, RtrKind, RtrKinds, StartupFrame,
 };
 
 use super::{Malformed, Negotiated, Progress, StartupError, find_frame};
@@ -119,7 +119,9 @@ impl Responder {
         } else {
             0
         };
-        usize::from(self.config.pd_length_max).saturating_sub(words)
+        usize::from(self.config.pd_length_max)
+            .min(PD_LENGTH_MAX)
+            .saturating_sub(words)
     }
 
     /// Makes the accepting Reply. Nothing else may be sent until the first FPDU of the initiator

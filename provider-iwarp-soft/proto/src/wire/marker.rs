@@ -135,18 +135,13 @@ mod tests {
         let mut position = 0;
         let mut expected = 0;
         for fpdu_len in (20..65_000).step_by(1_796) {
-            let mut before = 0;
-            for marker in markers(position, fpdu_len) {
+            let all: Vec<_> = markers(position, fpdu_len).collect();
+            let leading = usize::from(all.first().is_some_and(|marker| marker.at == 0));
+            for (before, marker) in all.iter().enumerate() {
                 assert_eq!(position + (marker.at + LEN * before) as u64, expected);
-                let own =
-                    if before > 0 && markers(position, fpdu_len).next().map(|m| m.at) == Some(0) {
-                        before - 1
-                    } else {
-                        before
-                    };
-                assert_eq!(usize::from(marker.fpdu_ptr), marker.at + LEN * own);
+                let within = before.saturating_sub(leading);
+                assert_eq!(usize::from(marker.fpdu_ptr), marker.at + LEN * within);
                 expected += INTERVAL;
-                before += 1;
             }
             position += total_len(position, fpdu_len) as u64;
         }

@@ -350,7 +350,8 @@ mod tests {
         };
         let write = RtrKinds::only(RtrKind::Write);
         use FrameKind::{Reply, Request};
-        let rows: &[(&str, FrameKind, Header, Option<Enhanced>, &[u8])] = &[
+        type Row<'a> = (&'a str, FrameKind, Header, Option<Enhanced>, &'a [u8]);
+        let rows: &[Row<'_>] = &[
             ("6571 40010000", Request, REV1_CRC, None, b""),
             ("6570 40010000", Reply, REV1_CRC, None, b""),
             (
