@@ -52,10 +52,10 @@ pub(super) struct Transmitter {
     pub(super) sent_fpdu: bool,
     msn: Sequences,
     request_id: u32,
-    /// Whose turn it is. While a message is in progress it is its source's turn and nobody
-    /// else's: there are receivers that close when segments of two messages are interleaved.
+    /// Whose turn it is. A message in progress keeps the turn, and nothing holds up its next
+    /// segment, so it is never interrupted: there are receivers that close when segments of two
+    /// messages are interleaved.
     turn: Source,
-    in_progress: bool,
 }
 
 impl Transmitter {
@@ -66,7 +66,6 @@ impl Transmitter {
             msn: Sequences::FIRST,
             request_id: 0,
             turn: Source::Work,
-            in_progress: false,
         }
     }
 
@@ -74,7 +73,6 @@ impl Transmitter {
     /// turn. So a reader cannot starve local work, and local work cannot starve readers.
     const fn on_segment(&mut self, source: Source, last: bool) {
         self.sent_fpdu = true;
-        self.in_progress = !last;
         self.turn = if last { source.other() } else { source };
     }
 }
@@ -97,10 +95,8 @@ impl Connection {
         }
         let mulpdu = self.config.mulpdu.min(ulpdu_max).max(MULPDU_MIN);
         let first = self.tx.turn;
-        match self.transmit_from(first, mulpdu) {
-            None if !self.tx.in_progress => self.transmit_from(first.other(), mulpdu),
-            fpdu => fpdu,
-        }
+        self.transmit_from(first, mulpdu)
+            .or_else(|| self.transmit_from(first.other(), mulpdu))
     }
 
     /// Whether [`Self::poll_transmit`] would give something.

@@ -257,6 +257,29 @@ fn each_rtr_kind_opens_the_responder_and_is_hidden_from_its_consumer() {
 }
 
 #[test]
+fn only_the_first_fpdu_can_mean_ready_to_receive() {
+    let mut pair = Pair::operational(5);
+    pair.responder.post_receive(1, 10);
+    pair.initiator.register(0x20, 0, Vec::new());
+    pair.initiator.post(
+        1,
+        WorkKind::Write {
+            stag: Stag(0),
+            to: 0,
+        },
+        Vec::new(),
+        false,
+    );
+    pair.initiator.post_read(2, (0, 0), (0x20, 0), 0, false);
+    pair.initiator.post_send(3, Vec::new());
+    pair.run();
+    assert_eq!(pair.responder.ready_to_receive, 1, "the one of the set-up");
+    assert_eq!(pair.responder.deliveries[0], Delivery::Write);
+    assert_eq!(pair.responder.received(), [(1, 0)]);
+    assert_eq!(pair.initiator.completed(), [1, 2, 3]);
+}
+
+#[test]
 fn without_peer_to_peer_the_first_message_opens_the_responder() {
     let mut pair = Pair::new(config(Role::Initiator), config(Role::Responder), 5);
     pair.responder.post_receive(1, 10);

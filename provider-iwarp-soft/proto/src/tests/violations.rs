@@ -5,8 +5,12 @@ use super::{
     hex,
 };
 use crate::{
-    Access, Config, Ends, MpaError, ProtectionFault, Role, Stag, StreamState, TransmitPayload,
-    wire::rdmap::{Opcode, ReadRequest},
+    Access, Config, Ends, MpaError, ProtectionFault, RemoteOperation, Role, Stag, StreamState,
+    TerminateCode, TransmitPayload, WorkKind,
+    wire::{
+        mpa::RtrKind,
+        rdmap::{AtomicOp, ReadRequest},
+    },
 };
 
 /// Segments, the last of which is the fault.
@@ -447,7 +451,7 @@ fn reads_beyond_ird_are_refused_at_the_next_power_of_two() {
 #[test]
 fn read_responses_must_continue_the_oldest_read_exactly() {
     // The sink is STag 1 from 1000, 8 bytes; 4 of them have arrived.
-    let rows: [(&str, &str, (u8, u8, u8)); 7] = [
+    let rows: [(&str, &str, (u8, u8, u8)); 8] = [
         (
             "wrong STag",
             "c142 00000004 00000000 00001004 00000000",
@@ -466,6 +470,11 @@ fn read_responses_must_continue_the_oldest_read_exactly() {
         (
             "too long",
             "c142 00000001 00000000 00001004 0000000000",
+            (1, 1, 0x01),
+        ),
+        (
+            "too long, and goes on",
+            "8142 00000001 00000000 00001004 0000000000",
             (1, 1, 0x01),
         ),
         (
@@ -495,6 +504,26 @@ fn read_responses_must_continue_the_oldest_read_exactly() {
         .handle(&hex("c142 00000000 00000000 00000000"))
         .expect("an empty last segment");
     assert_eq!(engine.completed(), [1]);
+}
+
+#[test]
+fn atomic_response_must_carry_the_id_of_the_oldest_request() {
+    let mut engine = Engine::new(config(Role::Initiator));
+    let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
+    for token in [1, 2] {
+        let kind = WorkKind::Atomic {
+            op,
+            stag: Stag(9),
+            to: 0,
+        };
+        engine.post(token, kind, Vec::new(), false);
+    }
+    engine.transmit_all();
+    // The second request has id 1.
+    let answer = "414b 00000000 00000003 00000001 00000000 00000001 0000000000000000";
+    let error = engine.handle(&hex(answer)).expect_err("not the oldest");
+    assert_eq!(error.code.to_triple(), (0, 2, 0x07));
+    assert_eq!(engine.completed(), []);
 }
 
 #[test]
@@ -632,6 +661,48 @@ fn terminate_that_cannot_be_read_still_ends_the_stream() {
 }
 
 #[test]
+fn ambiguous_terminates_are_read_by_what_went_before() {
+    use TerminateCode::{Mpa, RemoteOperation as Operation};
+    let judge = |mut engine: Engine, control: &str| {
+        let segment = hex(&format!(
+            "4147 00000000 00000002 00000001 00000000 {control}"
+        ));
+        engine
+            .handle(&segment)
+            .expect("a Terminate is not a violation");
+        engine.terminated.flatten()
+    };
+    let fresh = || Engine::new(config(Role::Responder));
+    let opened = || {
+        let mut engine = responder();
+        engine.handle(&hex(SEND)).expect("legal");
+        engine
+    };
+    let mut spoken = Engine::new(Config {
+        rtr: Some(RtrKind::Write),
+        ..config(Role::Initiator)
+    });
+    spoken.transmit_all();
+    let mut worked = Engine::new(config(Role::Initiator));
+    worked.post_send(1, Vec::new());
+    worked.transmit_all();
+    // siw as initiator turns a Reply down, before its first FPDU; later only the RFC means 02 06.
+    assert_eq!(
+        judge(fresh(), "02060000"),
+        Some(Mpa(MpaError::InsufficientIrd))
+    );
+    let unexpected = Some(Operation(RemoteOperation::UnexpectedOpcode));
+    assert_eq!(judge(opened(), "02060000"), unexpected);
+    // The RFC turns a Reply down with 20 06; siw rejects an opcode of ours with the same bytes.
+    assert_eq!(
+        judge(fresh(), "20060000"),
+        Some(Mpa(MpaError::InsufficientIrd))
+    );
+    assert_eq!(judge(spoken, "20060000"), unexpected);
+    assert_eq!(judge(worked, "20060000"), unexpected);
+}
+
+#[test]
 fn rights_are_asked_for_by_name() {
     for (right, segment) in [
         (Access::RemoteWrite, "c140 00000001 00000000 00001000 00"),
@@ -645,5 +716,4 @@ fn rights_are_asked_for_by_name() {
             .handle(&hex(segment))
             .expect("the one right that is needed");
     }
-    assert_eq!(Opcode::ReadRequest.control(), 0x41);
 }
