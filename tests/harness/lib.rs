@@ -6,18 +6,26 @@
 //! - [`NetSpace`] gives the calling thread, and the children it starts, a loopback of their own.
 //! - [`Program`] starts a child, [`Running`] watches it and ends it on drop.
 //! - [`CProgram`] compiles a C file of `tests/c` against the staged headers.
+//! - [`Peers`] runs both ends of a connection as C programs.
+//! - [`raw`] speaks MPA and DDP byte by byte over a plain TCP socket.
+//! - [`Capture`] records the wire and has it decoded by somebody else's program.
 //! - [`StackEnv`] is all of them for the common case: our libraries, one IA on `lo`.
 
 mod c_program;
+mod capture;
 mod net_space;
+mod peers;
 mod program;
+pub mod raw;
 mod registry;
 mod running;
 mod stack_env;
 mod stage;
 
 pub use c_program::CProgram;
+pub use capture::{Capture, Decoded};
 pub use net_space::NetSpace;
+pub use peers::{DEADLINE, PASSED_FD, Peers, orderly};
 pub use program::Program;
 pub use registry::{IA_NAME, Registry};
 pub use running::{Finished, Running};

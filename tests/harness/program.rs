@@ -120,9 +120,9 @@ impl Program {
             .iter()
             .map(|(fd, number)| (fd.as_raw_fd(), *number))
             .collect();
-        // SAFETY: between fork and exec the closure makes only the async-signal-safe calls prctl and
-        // dup2, and allocates nothing; `moves` was built before the fork. The descriptors stay open
-        // because `self.passed` lives until after `spawn`.
+        // SAFETY: between fork and exec the closure makes only the async-signal-safe calls prctl
+        // and dup2, and allocates nothing; `moves` was built before the fork. The descriptors stay
+        // open because `self.passed` lives until after `spawn`.
         unsafe {
             self.command.pre_exec(move || {
                 // A test that is killed must not leave its children behind.

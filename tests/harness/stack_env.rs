@@ -1,7 +1,7 @@
 //! The common case: our libraries, one interface adapter, a network of its own.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
@@ -16,6 +16,8 @@ pub struct StackEnv {
     pub registry: Registry,
     /// The network of this thread.
     pub net: NetSpace,
+    /// Where the loader looks for `libdat2.so.2` first; the system's library if nowhere.
+    library_path: Option<PathBuf>,
 }
 
 impl StackEnv {
@@ -34,11 +36,20 @@ impl StackEnv {
     pub fn at(stage: Stage) -> Result<Self> {
         let registry = Registry::loopback("libdapl-iwarp.so.2")?;
         let net = NetSpace::enter()?;
+        let library_path = Some(stage.lib());
         Ok(Self {
             stage,
             registry,
             net,
+            library_path,
         })
+    }
+
+    /// The same with the `libdat2.so.2` that the system has installed, OFA's.
+    #[must_use]
+    pub fn with_system_registry(mut self) -> Self {
+        self.library_path = None;
+        self
     }
 
     /// A program that sees our `libdat2.so.2`, our provider and our registry file.
@@ -50,9 +61,12 @@ impl StackEnv {
     /// The same with another registry file.
     #[must_use]
     pub fn program_with(&self, path: impl AsRef<OsStr>, registry: &Path) -> Program {
-        Program::new(path)
-            .env("LD_LIBRARY_PATH", self.stage.lib())
+        let program = Program::new(path)
             .env("DAT_OVERRIDE", registry)
-            .env_remove("LD_PRELOAD")
+            .env_remove("LD_PRELOAD");
+        match &self.library_path {
+            Some(path) => program.env("LD_LIBRARY_PATH", path),
+            None => program.env_remove("LD_LIBRARY_PATH"),
+        }
     }
 }

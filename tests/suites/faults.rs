@@ -1,1 +1,290 @@
+//! What a peer can do wrong: dying, resetting, silence, garbage. After each, the process under test
+//! has told its consumer, has freed everything in order, and has not hung.
 
+use std::net::{Ipv4Addr, TcpListener};
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+use stack_tests::raw::{REPLY, REQUEST, RawPeer, SEND_HELLO, WRITE_TO_NOWHERE};
+use stack_tests::{DEADLINE, Peers, Running, orderly};
+
+const PORT: u16 = 7471;
+
+/// A listener that holds its connection, and a raw peer that has brought it up.
+fn held_by_raw_peer(peers: &Peers) -> Result<(Running, RawPeer)> {
+    let listener = peers.start_ready("listen hold=1")?;
+    let mut raw = RawPeer::connect(PORT)?;
+    raw.start_as_initiator()?;
+    listener.wait_for("HOLDING", DEADLINE)?;
+    Ok((listener, raw))
+}
+
+/// Ends an established connection by `fault` and expects the consumer to hear of it, with the
+/// posted receive flushed.
+fn connection_ends_after(fault: impl FnOnce(RawPeer) -> Result<()>) -> Result<()> {
+    let peers = Peers::new()?;
+    let (listener, raw) = held_by_raw_peer(&peers)?;
+    fault(raw)?;
+    let listener = orderly(listener)?;
+    let told = ["EVENT disconnected", "EVENT broken"]
+        .iter()
+        .any(|e| listener.text.contains(e));
+    ensure!(
+        told,
+        "the end of the connection was not told\n{}",
+        listener.tail()
+    );
+    listener.says("FLUSHED 1")?;
+    Ok(())
+}
+
+/// Before a good peer connects, a bad one does `fault` to the same port. The good one must not
+/// notice.
+fn listener_survives(fault: impl FnOnce(RawPeer) -> Result<Option<RawPeer>>) -> Result<()> {
+    let peers = Peers::new()?;
+    let listener = peers.start_ready("listen")?;
+    let still_open = fault(RawPeer::connect(PORT)?)?;
+    let connector = peers.start("connect")?;
+    orderly(connector)?.says("DATA 10 messages")?;
+    orderly(listener)?.says("DATA 10 messages")?;
+    drop(still_open);
+    Ok(())
+}
+
+/// A raw server does `fault` to whoever connects. The consumer must get a failure, and never a
+/// connection.
+fn connect_fails_after(fault: impl FnOnce(RawPeer) -> Result<Option<RawPeer>>) -> Result<()> {
+    let peers = Peers::new()?;
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, PORT))?;
+    let connector = peers.start("connect timeout_ms=1500")?;
+    let still_open = fault(RawPeer::accept(&server)?)?;
+    let connector = orderly(connector)?.never_says("EVENT established")?;
+    drop(still_open);
+    let told = ["non-peer-rejected", "unreachable", "timed-out"]
+        .iter()
+        .any(|event| connector.text.contains(&format!("EVENT {event}")));
+    ensure!(told, "no failure was told\n{}", connector.tail());
+    Ok(())
+}
+
+#[test]
+fn two_processes_exchange_verified_data() -> Result<()> {
+    let peers = Peers::new()?;
+    let listener = peers.start_ready("listen")?;
+    let connector = orderly(peers.start("connect messages=100 size=60000")?)?;
+    let accepted = "PRIVATE private data of the accept";
+    connector
+        .says("DATA 100 messages")?
+        .says(accepted)?
+        .says("EVENT disconnected")?;
+    let requested = "PRIVATE private data of the request";
+    orderly(listener)?
+        .says(requested)?
+        .says("EVENT disconnected")?;
+    Ok(())
+}
+
+#[test]
+fn both_ends_are_clean_under_valgrind() -> Result<()> {
+    let peers = Peers::new()?;
+    let listener = peers.start_under_valgrind("listen messages=3 timeout_ms=25000")?;
+    listener.wait_for("READY", DEADLINE)?;
+    let connector = peers.start_under_valgrind("connect messages=3 timeout_ms=25000")?;
+    orderly(connector)?.says("DATA 3 messages")?;
+    orderly(listener)?.says("DATA 3 messages")?;
+    Ok(())
+}
+
+#[test]
+fn a_reject_reaches_the_consumer_with_its_private_data() -> Result<()> {
+    let peers = Peers::new()?;
+    let listener = peers.start_ready("listen reject=1")?;
+    let connector = orderly(peers.start("connect")?)?;
+    connector
+        .says("EVENT peer-rejected")?
+        .says("PRIVATE private data of the reject")?;
+    orderly(listener)?;
+    Ok(())
+}
+
+#[test]
+fn a_port_without_listener_is_told_within_the_timeout() -> Result<()> {
+    let peers = Peers::new()?;
+    let connector = orderly(peers.start("connect timeout_ms=1500")?)?;
+    connector.never_says("EVENT established")?.says("EVENT ")?;
+    Ok(())
+}
+
+#[test]
+fn a_killed_peer_is_told() -> Result<()> {
+    let peers = Peers::new()?;
+    let listener = peers.start_ready("listen hold=1")?;
+    let connector = peers.start("connect hold=1")?;
+    listener.wait_for("HOLDING", DEADLINE)?;
+    connector.wait_for("HOLDING", DEADLINE)?;
+    connector.signal(Signal::SIGKILL)?;
+    let listener = orderly(listener)?.says("FLUSHED 1")?;
+    let told = listener.text.contains("EVENT disconnected") || listener.text.contains("broken");
+    ensure!(told, "{}", listener.tail());
+    Ok(())
+}
+
+#[test]
+fn a_stopped_peer_does_not_stop_us() -> Result<()> {
+    let peers = Peers::new()?;
+    let listener = peers.start_ready("listen hold=1")?;
+    let connector = peers.start("connect hold=1 timeout_ms=2000")?;
+    listener.wait_for("HOLDING", DEADLINE)?;
+    connector.wait_for("HOLDING", DEADLINE)?;
+    listener.signal(Signal::SIGSTOP)?;
+    // The connector waits in vain for an event, then frees a connection that nobody answers on.
+    orderly(connector)?;
+    listener.signal(Signal::SIGCONT)?;
+    orderly(listener)?;
+    Ok(())
+}
+
+#[test]
+fn a_plain_peer_with_golden_frames_is_understood() -> Result<()> {
+    let peers = Peers::new()?;
+    let listener = peers.start_ready("listen")?;
+    let mut raw = RawPeer::connect(PORT)?;
+    let private_data = raw.start_as_initiator()?;
+    ensure!(
+        private_data.starts_with(b"private data of the accept"),
+        "{private_data:?}"
+    );
+    // Five bytes arrive where a hello of sixteen is expected: delivered, then found wanting.
+    raw.send(&SEND_HELLO)?;
+    let listener = listener.finish(DEADLINE)?;
+    listener.says("GAVE UP a hello of the wrong length")?;
+    Ok(())
+}
+
+#[test]
+fn a_reset_ends_the_connection() -> Result<()> {
+    connection_ends_after(RawPeer::reset)
+}
+
+#[test]
+fn a_close_ends_the_connection() -> Result<()> {
+    connection_ends_after(|raw| {
+        drop(raw);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_close_within_a_frame_ends_the_connection() -> Result<()> {
+    connection_ends_after(|mut raw| {
+        raw.send(&SEND_HELLO[..19])?;
+        raw.finish_sending()?;
+        raw.read_to_end().map(drop)
+    })
+}
+
+#[test]
+fn a_bad_crc_is_answered_by_terminate() -> Result<()> {
+    connection_ends_after(|mut raw| {
+        let mut frame = SEND_HELLO;
+        frame[22] ^= 1;
+        raw.send(&frame)?;
+        // Layer 2, MPA; error type 0; code 2, CRC (RFC 5044 section 8).
+        let terminate = raw.read_terminate()?;
+        ensure!(terminate[..2] == [0x20, 0x02], "{terminate:02x?}");
+        raw.read_to_end().map(drop)
+    })
+}
+
+#[test]
+fn a_write_to_an_unknown_stag_is_answered_by_terminate() -> Result<()> {
+    connection_ends_after(|mut raw| {
+        raw.send(&WRITE_TO_NOWHERE)?;
+        // Layer 1, DDP; error type 1, tagged; code 0, invalid STag (RFC 5041 section 8.2).
+        let terminate = raw.read_terminate()?;
+        ensure!(terminate[..2] == [0x11, 0x00], "{terminate:02x?}");
+        raw.read_to_end().map(drop)
+    })
+}
+
+#[test]
+fn garbage_after_the_start_ends_the_connection() -> Result<()> {
+    connection_ends_after(|mut raw| {
+        raw.send(&[0xff; 4096])?;
+        raw.finish_sending()?;
+        raw.read_to_end().map(drop)
+    })
+}
+
+#[test]
+fn a_listener_survives_garbage_instead_of_a_request() -> Result<()> {
+    listener_survives(|mut raw| {
+        raw.send(b"GET / HTTP/1.1\r\nHost: not an RDMA peer\r\n\r\n")?;
+        raw.read_to_end().map(|_| None)
+    })
+}
+
+#[test]
+fn a_listener_survives_a_peer_that_says_nothing() -> Result<()> {
+    listener_survives(|raw| Ok(Some(raw)))
+}
+
+#[test]
+fn a_listener_survives_half_a_request() -> Result<()> {
+    listener_survives(|mut raw| {
+        raw.send(&REQUEST[..11])?;
+        Ok(Some(raw))
+    })
+}
+
+#[test]
+fn a_listener_survives_a_reset_within_the_request() -> Result<()> {
+    listener_survives(|mut raw| {
+        raw.send(&REQUEST[..11])?;
+        raw.reset().map(|()| None)
+    })
+}
+
+#[test]
+fn a_listener_survives_private_data_beyond_the_limit() -> Result<()> {
+    listener_survives(|mut raw| {
+        let mut request = REQUEST;
+        request[18..].copy_from_slice(&u16::MAX.to_be_bytes());
+        raw.send(&request)?;
+        raw.read_to_end().map(|_| None)
+    })
+}
+
+#[test]
+fn a_connect_to_a_silent_peer_ends_at_its_timeout() -> Result<()> {
+    connect_fails_after(|raw| Ok(Some(raw)))
+}
+
+#[test]
+fn a_connect_to_a_peer_that_closes_fails() -> Result<()> {
+    connect_fails_after(|mut raw| {
+        raw.read(REQUEST.len())?;
+        Ok(None)
+    })
+}
+
+#[test]
+fn a_connect_to_a_peer_that_resets_fails() -> Result<()> {
+    connect_fails_after(|raw| raw.reset().map(|()| None))
+}
+
+#[test]
+fn a_connect_answered_by_garbage_fails() -> Result<()> {
+    connect_fails_after(|mut raw| {
+        raw.send(b"220 mail.example.org ESMTP ready, glad to meet you\r\n")?;
+        Ok(Some(raw))
+    })
+}
+
+#[test]
+fn a_connect_answered_by_half_a_reply_ends_at_its_timeout() -> Result<()> {
+    connect_fails_after(|mut raw| {
+        raw.send(&REPLY[..13])?;
+        Ok(Some(raw))
+    })
+}

@@ -1,1 +1,270 @@
+//! `dat.conf` and the registry, each case against our library and against OFA's as Debian ships it:
+//! the same program must see the same providers.
 
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use stack_tests::{CProgram, Finished, IA_NAME, Program, Registry, StackEnv};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A good line under the name `$name`.
+fn line(name: &str) -> String {
+    format!("{name} u2.0 nonthreadsafe default lib.so pro.1.0 \"params\" \"\"\n")
+}
+
+/// The program, run with our library and with the system's.
+struct Both {
+    env: StackEnv,
+    program: CProgram,
+}
+
+impl Both {
+    fn new() -> Result<Self> {
+        let env = StackEnv::new()?;
+        let program = CProgram::compile(&env.stage, "registry")?;
+        Ok(Self { env, program })
+    }
+
+    /// Lists with the registry file named by `DAT_OVERRIDE`; ours, then OFA's.
+    fn list(&self, dat_override: &str) -> Result<[Finished; 2]> {
+        let ours = self.env.program(self.program.file()).named("our library");
+        let theirs = Program::new(self.program.file())
+            .env_remove("LD_LIBRARY_PATH")
+            .named("OFA's library");
+        let run = |program: Program| {
+            program
+                .env("DAT_OVERRIDE", dat_override)
+                .arg("list")
+                .spawn()?
+                .finish(DEADLINE)
+        };
+        Ok([run(ours)?.success()?, run(theirs)?.success()?])
+    }
+}
+
+fn providers(finished: &Finished) -> Vec<&str> {
+    finished
+        .text
+        .lines()
+        .filter_map(|line| line.strip_prefix("PROVIDER "))
+        .collect()
+}
+
+/// Lists `text` with both libraries; both must show exactly `wanted`.
+fn shows(text: &str, wanted: &[&str]) -> Result<Finished> {
+    let registry = Registry::with_text(text)?;
+    let path = registry.file().display().to_string();
+    let [ours, theirs] = Both::new()?.list(&path)?;
+    ensure!(
+        providers(&theirs) == wanted,
+        "the case is wrong; OFA's library says:\n{theirs:?}"
+    );
+    ensure!(
+        providers(&ours) == wanted,
+        "wanted {wanted:?}, got:\n{}",
+        ours.tail()
+    );
+    Ok(ours)
+}
+
+/// A line that both must refuse, between two that both must keep.
+fn refuses(bad: &str) -> Result<()> {
+    let text = format!("{}{bad}\n{}", line("before"), line("after"));
+    let kept = ["[before] 2.0 nonthreadsafe", "[after] 2.0 nonthreadsafe"];
+    let ours = shows(&text, &kept)?;
+    let told = ours.text.lines().any(|line| !line.starts_with("PROVIDER"));
+    ensure!(told, "nothing was said about the bad line");
+    Ok(())
+}
+
+#[test]
+fn lines_are_listed_in_file_order() -> Result<()> {
+    let wanted = ["[b] 2.0 nonthreadsafe", "[a] 2.0 nonthreadsafe"];
+    shows(&format!("{}{}", line("b"), line("a")), &wanted).map(drop)
+}
+
+#[test]
+fn comments_blanks_and_a_missing_final_newline_are_fine() -> Result<()> {
+    let text = format!(
+        "# a comment\n\n   \t{}  # another\n\t{}",
+        line("a"),
+        line("b").trim_end()
+    );
+    shows(&text, &["[a] 2.0 nonthreadsafe", "[b] 2.0 nonthreadsafe"]).map(drop)
+}
+
+#[test]
+fn kernel_and_nondefault_entries_are_not_shown() -> Result<()> {
+    let text = format!(
+        "{}{}{}",
+        line("kernel").replace("u2.0", "k2.0"),
+        line("spare").replace(" default", " nondefault"),
+        line("a")
+    );
+    shows(&text, &["[a] 2.0 nonthreadsafe"]).map(drop)
+}
+
+#[test]
+fn versions_may_leave_out_the_minor_number() -> Result<()> {
+    let text = format!(
+        "{}{}",
+        line("a").replace("u2.0", "u2"),
+        line("b").replace("u2.0", "u1.")
+    );
+    shows(&text, &["[a] 2.0 nonthreadsafe", "[b] 1.0 nonthreadsafe"]).map(drop)
+}
+
+#[test]
+fn quotes_hold_blanks_and_escapes() -> Result<()> {
+    let text = line(r#""a name with \"quotes\" and \\ in it""#);
+    shows(
+        &text,
+        &[r#"[a name with "quotes" and \ in it] 2.0 nonthreadsafe"#],
+    )
+    .map(drop)
+}
+
+#[test]
+fn one_key_twice_is_listed_once_and_other_keys_of_a_name_apart() -> Result<()> {
+    let text = format!(
+        "{}{}{}",
+        line("a"),
+        line("a").replace("lib.so", "other.so"),
+        line("a").replace("nonthreadsafe", "threadsafe")
+    );
+    shows(&text, &["[a] 2.0 nonthreadsafe", "[a] 2.0 threadsafe"]).map(drop)
+}
+
+#[test]
+fn an_upper_case_api_letter_is_refused() -> Result<()> {
+    refuses(line("bad").replace("u2.0", "U2.0").trim_end())
+}
+
+#[test]
+fn an_unknown_thread_safety_is_refused() -> Result<()> {
+    refuses(line("bad").replace("nonthreadsafe", "unsafe").trim_end())
+}
+
+#[test]
+fn a_provider_version_without_id_is_refused() -> Result<()> {
+    refuses(line("bad").replace("pro.1.0", "1.0").trim_end())
+}
+
+#[test]
+fn a_line_of_seven_fields_is_refused() -> Result<()> {
+    refuses(line("bad").trim_end().trim_end_matches("\"\""))
+}
+
+#[test]
+fn a_line_of_nine_fields_is_refused() -> Result<()> {
+    refuses(&format!("{} more", line("bad").trim_end()))
+}
+
+#[test]
+fn an_open_quote_ends_with_its_line() -> Result<()> {
+    refuses(line("bad").trim_end().trim_end_matches('"'))
+}
+
+#[test]
+fn a_carriage_return_is_no_blank() -> Result<()> {
+    refuses(&line("bad").replace('\n', "\r"))
+}
+
+#[test]
+fn names_end_at_255_bytes() -> Result<()> {
+    let (fits, too_long) = ("n".repeat(255), "m".repeat(256));
+    let text = format!("{}{}{}", line(&fits), line(&too_long), line("a"));
+    shows(
+        &text,
+        &[
+            &format!("[{fits}] 2.0 nonthreadsafe"),
+            "[a] 2.0 nonthreadsafe",
+        ],
+    )
+    .map(drop)
+}
+
+#[test]
+fn a_missing_registry_file_leaves_the_registry_empty() -> Result<()> {
+    for path in ["/no/such/dat.conf", "", "/"] {
+        let [ours, theirs] = Both::new()?.list(path)?;
+        ensure!(
+            providers(&theirs).is_empty(),
+            "the case is wrong for {path:?}"
+        );
+        ensure!(providers(&ours).is_empty(), "{path:?}: {}", ours.tail());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_listed_adapter_opens_and_closes() -> Result<()> {
+    let both = Both::new()?;
+    both.env
+        .program(both.program.file())
+        .args_line("open")
+        .arg(IA_NAME)
+        .spawn()?
+        .finish(DEADLINE)?
+        .success()?
+        .says("RETURN dat_ia_open 0x00000000")?
+        .says("RETURN dat_ia_close 0x00000000")?;
+    Ok(())
+}
+
+#[test]
+fn an_unlisted_name_is_told_by_its_code() -> Result<()> {
+    let both = Both::new()?;
+    // PROVIDER_NOT_FOUND with NAME_NOT_REGISTERED.
+    let opened = both
+        .env
+        .program(both.program.file())
+        .args_line("open no-such-ia")
+        .spawn()?;
+    opened
+        .finish(DEADLINE)?
+        .says("RETURN dat_ia_open 0x800a0064")?;
+    Ok(())
+}
+
+#[test]
+fn a_provider_library_that_is_not_there_is_told_by_its_code() -> Result<()> {
+    let both = Both::new()?;
+    let registry = Registry::with_text(&line("lost").replace("lib.so", "/no/such/lib.so"))?;
+    let program = both.env.program_with(both.program.file(), registry.file());
+    let opened = program.args_line("open lost").spawn()?.finish(DEADLINE)?;
+    ensure!(!opened.status.success());
+    opened.says("RETURN dat_ia_open 0x800a")?;
+    Ok(())
+}
+
+#[test]
+fn the_registry_of_ofa_loads_our_provider() -> Result<()> {
+    let both = Both::new()?;
+    let registry = Registry::loopback(&both.env.stage.provider().display().to_string())?;
+    Program::new(both.program.file())
+        .env("DAT_OVERRIDE", registry.file())
+        .env_remove("LD_LIBRARY_PATH")
+        .args_line("open")
+        .arg(IA_NAME)
+        .named("OFA's library with our provider")
+        .spawn()?
+        .finish(DEADLINE)?
+        .success()?
+        .says("RETURN dat_ia_close 0x00000000")?;
+    Ok(())
+}
+
+#[test]
+fn our_registry_loads_the_provider_of_ofa() -> Result<()> {
+    let both = Both::new()?;
+    let text = "theirs u2.0 nonthreadsafe default libdaploscm.so.2 dapl.2.0 \"no-device 1\" \"\"\n";
+    let registry = Registry::with_text(text)?;
+    let program = both.env.program_with(both.program.file(), registry.file());
+    let opened = program.args_line("open theirs").spawn()?.finish(DEADLINE)?;
+    // Without a device its dat_ia_open fails, but it must have been found, loaded and asked.
+    ensure!(!opened.text.contains("0x800a"), "{}", opened.tail());
+    opened.says("RETURN dat_ia_open 0x")?;
+    Ok(())
+}

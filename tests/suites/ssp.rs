@@ -1,1 +1,242 @@
+//! Sockets that change from streaming mode to RDMA: made here, inherited, or passed over a UNIX
+//! socket; and given back untouched where the change does not happen.
+//!
+//! Sources: iWARP Transport Specific Extensions for DAT 2.0, sections 2 and 3; RFC 5044 section
+//! 7.1.
 
+use std::io::IoSlice;
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use stack_tests::raw::{REQUEST, RawPeer};
+use stack_tests::{DEADLINE, Finished, NetSpace, PASSED_FD, Peers, orderly};
+
+const PORT: u16 = 7471;
+
+/// The streaming line that the passive side sends together with arming its service point.
+const LAST_STREAM_LINE: &[u8] = b"go rdma\n";
+
+/// What both ends must say after a conversion that worked.
+fn converted(passive: Finished, active: Finished) -> Result<()> {
+    passive
+        .says("PRIVATE private data of the request")?
+        .says("EVENT established")?
+        .says("DATA 10 messages, written area verified")?
+        .says("EVENT disconnected")?;
+    active
+        .says("PRIVATE private data of the accept")?
+        .says("DATA 10 messages, write and read verified")?
+        .says("EVENT disconnected")?;
+    Ok(())
+}
+
+/// Sends `fd` over `channel`; the other process gets a descriptor of its own for the same socket.
+fn pass_over(channel: &UnixStream, fd: &OwnedFd) -> Result<()> {
+    let fds = [fd.as_raw_fd()];
+    let rights = [ControlMessage::ScmRights(&fds)];
+    let payload = [IoSlice::new(b"!")];
+    sendmsg::<()>(
+        channel.as_raw_fd(),
+        &payload,
+        &rights,
+        MsgFlags::empty(),
+        None,
+    )
+    .context("passing a descriptor")?;
+    Ok(())
+}
+
+/// One line each way over a pair of streams, as two programs would before they agree on RDMA.
+fn negotiate(active: &TcpStream, passive: &TcpStream) -> Result<()> {
+    let (mut active, mut passive) = (
+        RawPeer::over(active.try_clone()?)?,
+        RawPeer::over(passive.try_clone()?)?,
+    );
+    active.send(b"speak rdma?")?;
+    ensure!(passive.read(11)? == b"speak rdma?");
+    passive.send(b"gladly")?;
+    ensure!(active.read(6)? == b"gladly");
+    Ok(())
+}
+
+fn fd_source() -> String {
+    format!("socket=fd:{PASSED_FD}")
+}
+
+#[test]
+fn sockets_from_connect_and_accept_convert_after_streaming() -> Result<()> {
+    let peers = Peers::new()?;
+    let passive = peers.start("ssp socket=accept greet=1")?;
+    peers.env.net.wait_for_listener(PORT, DEADLINE)?;
+    let active = orderly(peers.start("upgrade socket=connect greet=1")?)?;
+    let passive = orderly(passive)?.says("GREETED may we use rdma?")?;
+    converted(passive, active.says("GREETED go rdma")?)
+}
+
+#[test]
+fn inherited_sockets_convert() -> Result<()> {
+    let peers = Peers::new()?;
+    let (active, passive) = RawPeer::pair()?;
+    negotiate(&active, &passive)?;
+    let passive = peers.start_with(&format!("ssp {}", fd_source()), passive.into())?;
+    passive.wait_for("READY", DEADLINE)?;
+    let active = peers.start_with(&format!("upgrade {}", fd_source()), active.into())?;
+    let active = orderly(active)?;
+    converted(orderly(passive)?, active)
+}
+
+#[test]
+fn sockets_passed_between_processes_convert() -> Result<()> {
+    let peers = Peers::new()?;
+    let (active, passive) = RawPeer::pair()?;
+    negotiate(&active, &passive)?;
+    let mut ends = Vec::new();
+    for (role, stream) in [("ssp", passive), ("upgrade", active)] {
+        let (ours, theirs) = UnixStream::pair()?;
+        let args = format!("{role} socket=unix:{PASSED_FD}");
+        ends.push(peers.start_with(&args, theirs.into())?);
+        pass_over(&ours, &OwnedFd::from(stream))?;
+    }
+    let active = orderly(ends.remove(1))?;
+    converted(orderly(ends.remove(0))?, active)
+}
+
+#[test]
+fn a_request_that_is_there_before_the_service_point_is_found() -> Result<()> {
+    let peers = Peers::new()?;
+    let (active, passive) = RawPeer::pair()?;
+    let active = peers.start_with(&format!("upgrade {}", fd_source()), active.into())?;
+    // The Request lies in the queue of the passive socket before anybody reads it.
+    let mut peeked = [0; REQUEST.len()];
+    while passive.peek(&mut peeked)? < peeked.len() {}
+    let passive = peers.start_with(&format!("ssp {}", fd_source()), passive.into())?;
+    let passive = orderly(passive)?;
+    converted(passive, orderly(active)?)
+}
+
+#[test]
+fn the_sockets_are_closed_when_the_connection_ends() -> Result<()> {
+    let peers = Peers::new()?;
+    let (active, passive) = RawPeer::pair()?;
+    let passive = peers.start_with(&format!("ssp {}", fd_source()), passive.into())?;
+    let active = peers.start_with(&format!("upgrade {}", fd_source()), active.into())?;
+    orderly(active)?.says("SOCKET closed")?;
+    orderly(passive)?.says("SOCKET closed")?;
+    Ok(())
+}
+
+#[test]
+fn the_last_streaming_message_arrives_before_the_request_is_answered() -> Result<()> {
+    let peers = Peers::new()?;
+    let (raw, passive) = RawPeer::pair()?;
+    let mut raw = RawPeer::over(raw)?;
+    raw.send(b"may we?\n")?;
+    let passive = peers.start_with(
+        &format!("ssp {} greet=1 hold=1", fd_source()),
+        passive.into(),
+    )?;
+    let line = raw.read(LAST_STREAM_LINE.len())?;
+    ensure!(line == LAST_STREAM_LINE, "{line:?}");
+    raw.start_as_initiator()?;
+    passive.wait_for("HOLDING", DEADLINE)?;
+    drop(raw);
+    orderly(passive)?;
+    Ok(())
+}
+
+#[test]
+fn after_a_reject_both_sides_stream_again() -> Result<()> {
+    let peers = Peers::new()?;
+    let (active, passive) = RawPeer::pair()?;
+    let passive = peers.start_with(
+        &format!("ssp {} reject=1 stream=1", fd_source()),
+        passive.into(),
+    )?;
+    let active = peers.start_with(&format!("upgrade {} stream=1", fd_source()), active.into())?;
+    orderly(active)?
+        .says("EVENT peer-rejected")?
+        .says("PRIVATE private data of the reject")?
+        .says("STREAM streaming again")?
+        .says("SOCKET open")?;
+    orderly(passive)?
+        .says("STREAM streaming again")?
+        .says("SOCKET open")?;
+    Ok(())
+}
+
+#[test]
+fn a_freed_service_point_gives_the_socket_back() -> Result<()> {
+    let peers = Peers::new()?;
+    let (raw, passive) = RawPeer::pair()?;
+    let passive = peers.start_with(
+        &format!("ssp {} free=1 stream=1", fd_source()),
+        passive.into(),
+    )?;
+    let mut raw = RawPeer::over(raw)?;
+    ensure!(raw.read(16)? == b"streaming again\n");
+    raw.send(b"so be it\n")?;
+    orderly(passive)?
+        .says("STREAM so be it")?
+        .says("SOCKET open")?;
+    Ok(())
+}
+
+#[test]
+fn bytes_that_are_no_request_stay_for_the_streaming_reader() -> Result<()> {
+    let peers = Peers::new()?;
+    let (raw, passive) = RawPeer::pair()?;
+    let mut raw = RawPeer::over(raw)?;
+    raw.send(b"MPA ID is what I am not\n")?;
+    let passive = peers.start_with(
+        &format!("ssp {} free=1 stream=1", fd_source()),
+        passive.into(),
+    )?;
+    ensure!(raw.read(16)? == b"streaming again\n");
+    orderly(passive)?.says("STREAM MPA ID is what I am not")?;
+    Ok(())
+}
+
+#[test]
+fn a_socket_that_goes_down_first_is_told() -> Result<()> {
+    let peers = Peers::new()?;
+    let (raw, passive) = RawPeer::pair()?;
+    let passive = peers.start_with(&format!("ssp {}", fd_source()), passive.into())?;
+    passive.wait_for("READY", DEADLINE)?;
+    drop(raw);
+    orderly(passive)?.says("EVENT socket-down")?;
+    Ok(())
+}
+
+#[test]
+fn a_conversion_without_answer_ends_at_its_timeout() -> Result<()> {
+    let peers = Peers::new()?;
+    let (active, silent) = RawPeer::pair()?;
+    let args = format!("upgrade {} timeout_ms=500", fd_source());
+    let active = orderly(peers.start_with(&args, active.into())?)?;
+    let told = ["EVENT timed-out", "EVENT unreachable"]
+        .iter()
+        .any(|e| active.text.contains(e));
+    ensure!(told, "{}", active.tail());
+    active.says("SOCKET open")?;
+    drop(silent);
+    Ok(())
+}
+
+#[test]
+fn a_descriptor_that_is_no_socket_is_refused() -> Result<()> {
+    let peers = Peers::new()?;
+    let file = std::fs::File::open("/dev/null")?;
+    let refused = peers.start_with(&format!("ssp {}", fd_source()), file.into())?;
+    refused.finish(DEADLINE)?.says("RETURN dat_iw_ssp_create")?;
+    Ok(())
+}
+
+#[test]
+fn each_test_has_a_network_of_its_own_or_the_lock() -> Result<()> {
+    let net = NetSpace::enter()?;
+    let _listener = std::net::TcpListener::bind(("127.0.0.1", PORT))?;
+    net.wait_for_listener(PORT, DEADLINE)
+}

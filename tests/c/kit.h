@@ -1,0 +1,208 @@
+/*
+ * What the test programs share: opening an interface adapter, one endpoint with its queues, one
+ * registered buffer, and words for what happens. Lines on standard output are the result; the
+ * suites look for them.
+ */
+#ifndef STACK_TESTS_KIT_H
+#define STACK_TESTS_KIT_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <dat2/udat.h>
+
+#define QUEUE_LEN 64
+#define BUFFER_LEN (256 * 1024)
+#define ALL_PRIVILEGES                                                                            \
+	(DAT_MEM_PRIV_LOCAL_READ_FLAG | DAT_MEM_PRIV_LOCAL_WRITE_FLAG |                           \
+	 DAT_MEM_PRIV_REMOTE_READ_FLAG | DAT_MEM_PRIV_REMOTE_WRITE_FLAG)
+
+struct kit {
+	DAT_IA_HANDLE ia;
+	DAT_EVD_HANDLE async_evd, cr_evd, connect_evd, recv_evd, request_evd;
+	DAT_PZ_HANDLE pz;
+	DAT_EP_HANDLE ep;
+	DAT_LMR_HANDLE lmr;
+	DAT_LMR_CONTEXT lmr_context;
+	DAT_RMR_CONTEXT rmr_context;
+	char *buffer;
+};
+
+static inline void say_failure(const char *call, DAT_RETURN ret)
+{
+	const char *major = "?", *minor = "?";
+
+	dat_strerror(ret, &major, &minor);
+	printf("RETURN %s 0x%08x %s %s\n", call, (unsigned)ret, major, minor);
+}
+
+static inline void must(const char *call, DAT_RETURN ret)
+{
+	if (ret != DAT_SUCCESS) {
+		say_failure(call, ret);
+		exit(1);
+	}
+}
+
+static inline void give_up(const char *why)
+{
+	printf("GAVE UP %s\n", why);
+	exit(1);
+}
+
+static inline const char *event_name(DAT_EVENT_NUMBER number)
+{
+	switch ((unsigned)number) {
+	case DAT_CONNECTION_REQUEST_EVENT:
+		return "request";
+	case DAT_CONNECTION_EVENT_ESTABLISHED:
+		return "established";
+	case DAT_CONNECTION_EVENT_PEER_REJECTED:
+		return "peer-rejected";
+	case DAT_CONNECTION_EVENT_NON_PEER_REJECTED:
+		return "non-peer-rejected";
+	case DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR:
+		return "accept-error";
+	case DAT_CONNECTION_EVENT_DISCONNECTED:
+		return "disconnected";
+	case DAT_CONNECTION_EVENT_BROKEN:
+		return "broken";
+	case DAT_CONNECTION_EVENT_TIMED_OUT:
+		return "timed-out";
+	case DAT_CONNECTION_EVENT_UNREACHABLE:
+		return "unreachable";
+	case 0x80001: /* DAT_CONNECTION_EVENT_SOCKET_DOWN of the iWARP extension */
+		return "socket-down";
+	default:
+		return "unknown";
+	}
+}
+
+/* Waits for one event and says its name; 0 when the time is over. */
+static inline int next_event(DAT_EVD_HANDLE evd, unsigned timeout_ms, DAT_EVENT *event)
+{
+	DAT_COUNT more;
+	DAT_RETURN ret = dat_evd_wait(evd, timeout_ms * 1000, 1, event, &more);
+
+	if (ret != DAT_SUCCESS) {
+		say_failure("dat_evd_wait", ret);
+		return 0;
+	}
+	return 1;
+}
+
+static inline DAT_EVD_HANDLE make_evd(struct kit *kit, DAT_EVD_FLAGS flags)
+{
+	DAT_EVD_HANDLE evd;
+
+	must("dat_evd_create", dat_evd_create(kit->ia, QUEUE_LEN, DAT_HANDLE_NULL, flags, &evd));
+	return evd;
+}
+
+static inline void kit_open(struct kit *kit, const char *ia_name)
+{
+	DAT_REGION_DESCRIPTION region;
+	DAT_VLEN registered_len;
+	DAT_VADDR registered_address;
+
+	memset(kit, 0, sizeof(*kit));
+	must("dat_ia_open", dat_ia_open((char *)ia_name, 8, &kit->async_evd, &kit->ia));
+	must("dat_pz_create", dat_pz_create(kit->ia, &kit->pz));
+	kit->cr_evd = make_evd(kit, DAT_EVD_CR_FLAG);
+	kit->connect_evd = make_evd(kit, DAT_EVD_CONNECTION_FLAG);
+	kit->recv_evd = make_evd(kit, DAT_EVD_DTO_FLAG);
+	kit->request_evd = make_evd(kit, DAT_EVD_DTO_FLAG);
+	must("dat_ep_create", dat_ep_create(kit->ia, kit->pz, kit->recv_evd, kit->request_evd,
+					    kit->connect_evd, NULL, &kit->ep));
+	kit->buffer = calloc(1, BUFFER_LEN);
+	if (!kit->buffer)
+		give_up("out of memory");
+	region.for_va = kit->buffer;
+	must("dat_lmr_create",
+	     dat_lmr_create(kit->ia, DAT_MEM_TYPE_VIRTUAL, region, BUFFER_LEN, kit->pz,
+			    ALL_PRIVILEGES, DAT_VA_TYPE_VA, &kit->lmr, &kit->lmr_context,
+			    &kit->rmr_context, &registered_len, &registered_address));
+}
+
+/* Frees everything in the order that a consumer should, and says so. */
+static inline void kit_close(struct kit *kit)
+{
+	must("dat_ep_free", dat_ep_free(kit->ep));
+	must("dat_lmr_free", dat_lmr_free(kit->lmr));
+	must("dat_evd_free", dat_evd_free(kit->request_evd));
+	must("dat_evd_free", dat_evd_free(kit->recv_evd));
+	must("dat_evd_free", dat_evd_free(kit->connect_evd));
+	must("dat_evd_free", dat_evd_free(kit->cr_evd));
+	must("dat_pz_free", dat_pz_free(kit->pz));
+	must("dat_ia_close", dat_ia_close(kit->ia, DAT_CLOSE_GRACEFUL_FLAG));
+	free(kit->buffer);
+	printf("DONE\n");
+}
+
+static inline DAT_LMR_TRIPLET kit_part(struct kit *kit, size_t offset, size_t len)
+{
+	DAT_LMR_TRIPLET part;
+
+	memset(&part, 0, sizeof(part));
+	part.virtual_address = (DAT_VADDR)(uintptr_t)(kit->buffer + offset);
+	part.segment_length = (DAT_SEG_LENGTH)len;
+	part.lmr_context = kit->lmr_context;
+	return part;
+}
+
+/* Waits for one successful completion and returns its length. */
+static inline size_t completion(DAT_EVD_HANDLE evd, unsigned timeout_ms, const char *what)
+{
+	DAT_EVENT event;
+	DAT_DTO_COMPLETION_EVENT_DATA *dto = &event.event_data.dto_completion_event_data;
+
+	if (!next_event(evd, timeout_ms, &event) || event.event_number != DAT_DTO_COMPLETION_EVENT)
+		give_up(what);
+	if (dto->status != DAT_DTO_SUCCESS) {
+		printf("STATUS %s %d\n", what, (int)dto->status);
+		exit(1);
+	}
+	return (size_t)dto->transfered_length;
+}
+
+static inline void post_recv(struct kit *kit, size_t offset, size_t len)
+{
+	DAT_LMR_TRIPLET part = kit_part(kit, offset, len);
+	DAT_DTO_COOKIE cookie;
+
+	cookie.as_64 = offset;
+	must("dat_ep_post_recv",
+	     dat_ep_post_recv(kit->ep, 1, &part, cookie, DAT_COMPLETION_DEFAULT_FLAG));
+}
+
+static inline void send_part(struct kit *kit, size_t offset, size_t len, unsigned timeout_ms)
+{
+	DAT_LMR_TRIPLET part = kit_part(kit, offset, len);
+	DAT_DTO_COOKIE cookie;
+
+	cookie.as_64 = offset;
+	must("dat_ep_post_send",
+	     dat_ep_post_send(kit->ep, 1, &part, cookie, DAT_COMPLETION_DEFAULT_FLAG));
+	completion(kit->request_evd, timeout_ms, "send");
+}
+
+/* A pattern that differs from message to message and from byte to byte. */
+static inline void fill(char *to, size_t len, unsigned seed)
+{
+	for (size_t at = 0; at < len; at++)
+		to[at] = (char)(at * 31 + seed * 7 + 1);
+}
+
+static inline void verify(const char *what, const char *from, size_t len, unsigned seed)
+{
+	for (size_t at = 0; at < len; at++) {
+		if (from[at] != (char)(at * 31 + seed * 7 + 1)) {
+			printf("CORRUPT %s %u at byte %zu\n", what, seed, at);
+			exit(1);
+		}
+	}
+}
+
+#endif

@@ -1,0 +1,119 @@
+//! Recording what crosses the loopback interface, and having it decoded by somebody else.
+
+use std::fs;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::{Program, Running};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// How often the file is looked at for the end mark.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// A datagram to the discard port with this content follows the traffic, so that a capture which
+/// holds it holds everything before it.
+const END_MARK: &[u8] = b"end of the capture";
+
+/// A running capture of `lo` in the network of the calling thread.
+#[derive(Debug)]
+pub struct Capture {
+    dumpcap: Running,
+    dir: TempDir,
+    file: PathBuf,
+}
+
+/// What the decoder made of a capture.
+#[derive(Debug)]
+pub struct Decoded {
+    _dir: TempDir,
+    /// The decoder's full text.
+    pub text: String,
+    /// Segments with data in which it saw no part of an MPA stream, one line each.
+    pub strangers: Vec<String>,
+}
+
+impl Capture {
+    /// Starts capturing.
+    ///
+    /// # Errors
+    /// When dumpcap is not there or may not capture.
+    pub fn start() -> Result<Self> {
+        let dir = TempDir::with_prefix("dat-capture-")?;
+        let file = dir.path().join("lo.pcapng");
+        let dumpcap = Program::new("dumpcap")
+            .args_line("-q -i lo -w")
+            .arg(&file)
+            .spawn()?;
+        dumpcap.wait_for("File:", DEADLINE)?;
+        Ok(Self { dumpcap, dir, file })
+    }
+
+    /// Stops capturing and decodes what was caught as iWARP.
+    ///
+    /// # Errors
+    /// When the capture or the decoder fails.
+    pub fn decode(self) -> Result<Decoded> {
+        UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.send_to(END_MARK, (Ipv4Addr::LOCALHOST, 9))?;
+        self.wait_for_end_mark()?;
+        self.dumpcap.signal(Signal::SIGINT)?;
+        self.dumpcap.finish(DEADLINE)?.success()?;
+        let tshark = |args: &str, filter: &str| {
+            Program::new("tshark")
+                // The MPA dissector is a heuristic; the payload heuristics above DDP take the
+                // consumer's bytes for protocols of their own.
+                .args_line("-2 -o tcp.try_heuristic_first:TRUE")
+                .args_line("--disable-protocol rpcordma --disable-protocol smb_direct -r")
+                .arg(&self.file)
+                .args_line(args)
+                .arg(filter)
+                .spawn()?
+                .finish(DEADLINE)?
+                .success()
+        };
+        let text = tshark("-V -Y", "tcp.len > 0")?.text;
+        let rest = tshark("-Y", "tcp.len > 0 && !iwarp_mpa && !tcp.reassembled_in")?.text;
+        let strangers = rest
+            .lines()
+            .filter(|line| line.contains("TCP"))
+            .map(Into::into)
+            .collect();
+        Ok(Decoded {
+            _dir: self.dir,
+            text,
+            strangers,
+        })
+    }
+
+    fn wait_for_end_mark(&self) -> Result<()> {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let caught = fs::read(&self.file)?;
+            if caught
+                .windows(END_MARK.len())
+                .any(|window| window == END_MARK)
+            {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < end,
+                "the capture never got to its end mark"
+            );
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+}
+
+impl Decoded {
+    /// How many lines of the decoder's text hold `what`.
+    #[must_use]
+    pub fn count(&self, what: &str) -> usize {
+        self.text.lines().filter(|line| line.contains(what)).count()
+    }
+}

@@ -1,0 +1,165 @@
+//! A peer without any DAT: MPA and DDP byte by byte over a plain TCP socket.
+//!
+//! The frames are fixed bytes with their CRC in place, so this knows nothing that the stack under
+//! test could have got wrong in the same way.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// How long a read may take before the peer counts as silent.
+const READ_TIME: Duration = Duration::from_secs(10);
+
+/// An MPA Request of revision 1: CRC, no markers, no private data (RFC 5044 section 7.1).
+pub const REQUEST: [u8; 20] = *b"MPA ID Req Frame\x40\x01\x00\x00";
+
+/// The Reply to it.
+pub const REPLY: [u8; 20] = *b"MPA ID Rep Frame\x40\x01\x00\x00";
+
+/// A Send of five bytes, `hello`, first of its queue, as an FPDU with a good CRC.
+pub const SEND_HELLO: [u8; 32] = [
+    0x00, 0x17, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, b'h', b'e', b'l', b'l',
+    b'o', 0, 0, 0, 0xb9, 0x90, 0xb1, 0x0c,
+];
+
+/// An RDMA Write of five bytes, `oops!`, to an STag that nobody registered, with a good CRC.
+pub const WRITE_TO_NOWHERE: [u8; 28] = [
+    0x00, 0x13, 0xc1, 0x40, 0xde, 0xad, 0xbe, 0, 0, 0, 0, 0, 0, 0, 0x30, 0, b'o', b'o', b'p', b's',
+    b'!', 0, 0, 0, 0xff, 0xeb, 0x9f, 0xcc,
+];
+
+/// RDMAP opcode of a Terminate (RFC 5040 section 4.1).
+const TERMINATE: u8 = 7;
+
+/// A TCP connection whose reads end at a deadline.
+#[derive(Debug)]
+pub struct RawPeer {
+    stream: TcpStream,
+}
+
+impl RawPeer {
+    /// Connects to a port on the loopback interface.
+    ///
+    /// # Errors
+    /// When nobody listens there.
+    pub fn connect(port: u16) -> Result<Self> {
+        Self::over(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?)
+    }
+
+    /// Waits for a connection.
+    ///
+    /// # Errors
+    /// When accepting fails.
+    pub fn accept(listener: &TcpListener) -> Result<Self> {
+        Self::over(listener.accept()?.0)
+    }
+
+    /// Both ends of a TCP connection over the loopback interface.
+    ///
+    /// # Errors
+    /// When the network is not there.
+    pub fn pair() -> Result<(TcpStream, TcpStream)> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let active = TcpStream::connect(listener.local_addr()?)?;
+        Ok((active, listener.accept()?.0))
+    }
+
+    /// Speaks over a stream that exists.
+    ///
+    /// # Errors
+    /// When the deadline cannot be set on it.
+    pub fn over(stream: TcpStream) -> Result<Self> {
+        stream.set_read_timeout(Some(READ_TIME))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream })
+    }
+
+    /// Sends bytes as they are.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        self.stream.write_all(bytes).context("sending raw bytes")
+    }
+
+    /// Reads exactly `len` bytes.
+    ///
+    /// # Errors
+    /// When the peer closes or is silent before that.
+    pub fn read(&mut self, len: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.stream
+            .read_exact(&mut bytes)
+            .with_context(|| format!("reading {len} bytes"))?;
+        Ok(bytes)
+    }
+
+    /// Sends the Request and reads the Reply and its private data, which is returned.
+    ///
+    /// # Errors
+    /// When what comes is no Reply that accepts.
+    pub fn start_as_initiator(&mut self) -> Result<Vec<u8>> {
+        self.send(&REQUEST)?;
+        let reply = self.read(REPLY.len())?;
+        ensure!(reply[..16] == REPLY[..16], "not a Reply: {reply:02x?}");
+        ensure!(reply[16] & 0x20 == 0, "the Reply rejects: {reply:02x?}");
+        let private_data_len = u16::from_be_bytes([reply[18], reply[19]]);
+        self.read(private_data_len.into())
+    }
+
+    /// Reads FPDUs until a Terminate comes and returns its payload from the control word on.
+    ///
+    /// # Errors
+    /// When the connection ends or falls silent without one.
+    pub fn read_terminate(&mut self) -> Result<Vec<u8>> {
+        loop {
+            let head = self.read(2).context("waiting for a Terminate")?;
+            let ulpdu_len = usize::from(u16::from_be_bytes([head[0], head[1]]));
+            // Two bytes of length, padding to four, four bytes of CRC (RFC 5044 section 4).
+            let rest = (2 + ulpdu_len).next_multiple_of(4) + 4 - 2;
+            let frame = self.read(rest)?;
+            ensure!(ulpdu_len >= 18, "an FPDU without headers: {frame:02x?}");
+            if frame[1] & 0x0f == TERMINATE {
+                return Ok(frame[18..ulpdu_len].to_vec());
+            }
+        }
+    }
+
+    /// Reads until the peer has closed, in whatever way, and returns what still came.
+    ///
+    /// # Errors
+    /// When the peer keeps the connection open.
+    pub fn read_to_end(&mut self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        match self.stream.read_to_end(&mut bytes) {
+            Ok(_) => Ok(bytes),
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => Ok(bytes),
+            Err(e) => bail!("the peer does not close: {e}; so far {bytes:02x?}"),
+        }
+    }
+
+    /// Ends our direction of the stream.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn finish_sending(&self) -> Result<()> {
+        self.stream
+            .shutdown(Shutdown::Write)
+            .context("shutting down")
+    }
+
+    /// Drops the connection with a TCP reset.
+    ///
+    /// # Errors
+    /// When the option cannot be set.
+    pub fn reset(self) -> Result<()> {
+        let linger = nix::libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        };
+        nix::sys::socket::setsockopt(&self.stream, nix::sys::socket::sockopt::Linger, &linger)
+            .context("asking for a reset")
+    }
+}
