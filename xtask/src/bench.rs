@@ -7,7 +7,7 @@ use clap::Args;
 use stack_tests::{Finished, StackEnv, Stage};
 
 use crate::job::Job;
-use crate::stage;
+use crate::stage::{self, Progress};
 use crate::workspace::Workspace;
 
 /// What to measure.
@@ -20,7 +20,7 @@ pub(crate) struct Options {
 
 /// Stages, measures, prints the table.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
-    println!("{}", stage::run(workspace)?);
+    println!("{}", stage::run(workspace, Progress::Shown)?);
     let env = StackEnv::at(Stage::at(workspace.stage_dir())?)?;
     measure(workspace, &env, options.quick)?;
     Ok(ExitCode::SUCCESS)

@@ -57,11 +57,6 @@ pub(crate) const VALGRIND: Need = Need {
     package: "valgrind",
 };
 
-/// Everything that some step needs.
-pub(crate) const ALL: [Need; 8] = [
-    CC, NM, PKG_CONFIG, DAPLTEST, DTEST, TSHARK, DUMPCAP, VALGRIND,
-];
-
 /// Which of `needs` are not on this machine.
 pub(crate) fn missing(needs: &[Need]) -> Vec<Need> {
     needs

@@ -43,7 +43,9 @@ impl Job {
 
     /// A cargo command.
     pub(crate) fn cargo(workspace: &Workspace, name: &str, args: &str) -> Self {
-        Self::new(workspace, name, &cargo()).args(args)
+        Self::new(workspace, name, &cargo())
+            .args(args)
+            .env("CARGO_TERM_COLOR", "never")
     }
 
     /// Appends blank-separated arguments.

@@ -22,6 +22,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+use crate::stage::Progress;
 use crate::workspace::Workspace;
 
 #[derive(Debug, Parser)]
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
 fn run(task: Task) -> Result<ExitCode> {
     let workspace = Workspace::find()?;
     match task {
-        Task::Stage => stage::run(&workspace).map(|staged| {
+        Task::Stage => stage::run(&workspace, Progress::Shown).map(|staged| {
             println!("{staged}");
             ExitCode::SUCCESS
         }),

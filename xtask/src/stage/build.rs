@@ -9,6 +9,9 @@ use serde_json::Value;
 
 use crate::workspace::{Workspace, array, cargo};
 
+/// Lines shown of a failed build.
+const ERROR_LINES: usize = 20;
+
 /// The files of a release build that are staged.
 #[derive(Debug)]
 pub(super) struct Built {
@@ -20,10 +23,19 @@ pub(super) struct Built {
     pub(super) programs: BTreeMap<String, PathBuf>,
 }
 
+/// Whether cargo's progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// As it comes.
+    Shown,
+    /// Not at all; errors come with the failure.
+    Kept,
+}
+
 /// Builds the libraries, the tools and the examples.
-pub(super) fn release(workspace: &Workspace) -> Result<Built> {
+pub(super) fn release(workspace: &Workspace, progress: Progress) -> Result<Built> {
     let libraries = ["-p", "libdat2", "-p", "provider-iwarp-soft", "--lib"];
-    let mut artifacts = build(workspace, &libraries.map(String::from))?;
+    let mut artifacts = build(workspace, progress, &libraries.map(String::from))?;
     let packages: Vec<String> = workspace
         .packages()
         .iter()
@@ -34,7 +46,7 @@ pub(super) fn release(workspace: &Workspace) -> Result<Built> {
     if !packages.is_empty() {
         let mut args = packages;
         args.extend(["--bins".into(), "--examples".into()]);
-        artifacts.extend(build(workspace, &args)?);
+        artifacts.extend(build(workspace, progress, &args)?);
     }
     Ok(Built {
         registry_archive: library(&artifacts, "libdat2", "a")?,
@@ -51,7 +63,7 @@ struct Artifact {
     executable: Option<PathBuf>,
 }
 
-fn build(workspace: &Workspace, args: &[String]) -> Result<Vec<Artifact>> {
+fn build(workspace: &Workspace, progress: Progress, args: &[String]) -> Result<Vec<Artifact>> {
     let output = Command::new(cargo())
         .args([
             "build",
@@ -61,19 +73,35 @@ fn build(workspace: &Workspace, args: &[String]) -> Result<Vec<Artifact>> {
         ])
         .args(args)
         .current_dir(workspace.root())
-        .stderr(Stdio::inherit())
+        .stderr(match progress {
+            Progress::Shown => Stdio::inherit(),
+            Progress::Kept => Stdio::piped(),
+        })
         .output()
         .context("running cargo build")?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
-        "cargo build --release {} failed",
-        args.join(" ")
+        "cargo build --release {} failed\n{}",
+        args.join(" "),
+        errors_in(&complaint)
     );
     let messages = String::from_utf8_lossy(&output.stdout);
     Ok(messages
         .lines()
         .filter_map(Artifact::from_message)
         .collect())
+}
+
+/// The compiler's errors, each with the line that says where.
+fn errors_in(complaint: &str) -> String {
+    let telling = |line: &&str| line.starts_with("error") || line.trim_start().starts_with("--> ");
+    complaint
+        .lines()
+        .filter(telling)
+        .take(ERROR_LINES)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn library(artifacts: &[Artifact], target: &str, extension: &str) -> Result<PathBuf> {

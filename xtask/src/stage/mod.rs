@@ -2,8 +2,8 @@
 //!
 //! - `build.rs` asks cargo and learns what it made.
 //! - `link.rs` makes `libdat2.so.2.0.0` out of the static library.
-//! - `layout.rs` puts files into place, each by renaming a finished copy over the old one, so that a
-//!   running program keeps the library it has mapped.
+//! - `layout.rs` puts files into place, each by renaming a finished copy over the old one, so that
+//!   a running program keeps the library it has mapped.
 
 mod build;
 mod layout;
@@ -13,6 +13,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+
+pub(crate) use self::build::Progress;
 
 use crate::exports;
 use crate::workspace::Workspace;
@@ -29,8 +31,8 @@ pub(crate) struct Staged {
 }
 
 /// Builds, links, lays out and checks.
-pub(crate) fn run(workspace: &Workspace) -> Result<Staged> {
-    let built = build::release(workspace)?;
+pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
+    let built = build::release(workspace, progress)?;
     let libdat2 = workspace.root().join("dat-api/libdat2");
     let linked = link::registry_library(workspace, &built.registry_archive, &libdat2)
         .context("linking libdat2.so.2.0.0")?;

@@ -13,7 +13,7 @@ use clap::Args;
 
 use crate::install;
 use crate::report::{Outcome, Report};
-use crate::stage;
+use crate::stage::{self, Progress};
 use crate::workspace::Workspace;
 
 use self::steps::{STEPS, Step};
@@ -67,7 +67,7 @@ enum Staging {
 
 fn stage_all(workspace: &Workspace, report: &mut Report) -> Staging {
     let run = || {
-        let staged = stage::run(workspace)?;
+        let staged = stage::run(workspace, Progress::Kept)?;
         Ok(Outcome::passed(staged.checks(), staged))
     };
     if report.step("stage and exports", run) {

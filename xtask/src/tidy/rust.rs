@@ -3,7 +3,7 @@
 use proc_macro2::LineColumn;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Arm, Block, Expr, ImplItemFn, ItemFn, Stmt, TraitItemFn};
+use syn::{Block, Expr, ImplItemFn, ItemFn, Stmt, TraitItemFn};
 
 /// Lines of a file.
 const FILE_MAX: usize = 800;
@@ -11,8 +11,8 @@ const FILE_MAX: usize = 800;
 /// Lines of a function's body.
 const FUNCTION_MAX: usize = 70;
 
-/// Lines of a `match` arm that only passes its case on.
-const DISPATCH_ARM_MAX: usize = 3;
+/// Lines of one entry of a table: a `match` arm that only passes its case on, a field.
+const TABLE_ENTRY_MAX: usize = 3;
 
 /// Reports a file or functions that are too long.
 pub(super) fn check(source: &str, report: &mut impl FnMut(usize, String)) {
@@ -33,7 +33,7 @@ struct Functions<'a, R: FnMut(usize, String)> {
 impl<R: FnMut(usize, String)> Functions<'_, R> {
     fn look_at(&mut self, name: &str, body: &Block) {
         let lines = height(body.span().start(), body.span().end());
-        if lines > FUNCTION_MAX && !is_dispatch(body) {
+        if lines > FUNCTION_MAX && !is_table(body) {
             let what = format!("fn {name}: {lines} lines, at most {FUNCTION_MAX}");
             (self.report)(body.span().start().line, what);
         }
@@ -59,13 +59,21 @@ impl<'ast, R: FnMut(usize, String)> Visit<'ast> for Functions<'_, R> {
     }
 }
 
-/// Whether a body is one `match` whose arms only pass their case on: a table, however long.
-fn is_dispatch(body: &Block) -> bool {
-    let [Stmt::Expr(Expr::Match(dispatch), _)] = body.stmts.as_slice() else {
+/// Whether a body is nothing but a table, however long: one `match` whose arms only pass their
+/// case on, or one structure whose fields are short.
+fn is_table(body: &Block) -> bool {
+    let [Stmt::Expr(table, _)] = body.stmts.as_slice() else {
         return false;
     };
-    let is_short = |arm: &Arm| height(arm.span().start(), arm.span().end()) <= DISPATCH_ARM_MAX;
-    dispatch.arms.iter().all(is_short)
+    match table {
+        Expr::Match(dispatch) => dispatch.arms.iter().all(is_short),
+        Expr::Struct(structure) => structure.fields.iter().all(is_short),
+        _ => false,
+    }
+}
+
+fn is_short(entry: &impl Spanned) -> bool {
+    height(entry.span().start(), entry.span().end()) <= TABLE_ENTRY_MAX
 }
 
 fn height(start: LineColumn, end: LineColumn) -> usize {
@@ -92,11 +100,16 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_short_arms_may_be_long() {
+    fn a_table_of_short_entries_may_be_long() {
         let arms: String = (0..80)
             .map(|n| format!("        {n} => call({n}),\n"))
             .collect();
         let source = format!("fn table(n: u8) {{\n    match n {{\n{arms}    }}\n}}\n");
+        assert_eq!(faults(&source), Vec::<String>::new());
+        let fields: String = (0..80)
+            .map(|n| format!("        f{n}: entry::f{n},\n"))
+            .collect();
+        let source = format!("fn table() -> T {{\n    T {{\n{fields}    }}\n}}\n");
         assert_eq!(faults(&source), Vec::<String>::new());
     }
 
