@@ -1,0 +1,174 @@
+//! Addresses and connection qualifiers: C form, Rust form, TCP port.
+
+use dat_abi::{
+    DAT_INVALID_ADDRESS_MALFORMED, DAT_INVALID_ADDRESS_UNSUPPORTED, DatReturnSubtype, DatSockAddr,
+};
+use std::ffi::c_void;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// First TCP port that stands for connection qualifiers too large to be a port.
+const FOLDED_PORT_BASE: u64 = 33534;
+/// How many such ports there are.
+const FOLDED_PORT_COUNT: u64 = 32001;
+
+/// The TCP port of a connection qualifier: itself where it is one, else folded into a range, the way
+/// OFA's provider over the RDMA connection manager does it, so that both find each other.
+pub(crate) fn port_of(conn_qual: u64) -> u16 {
+    let port = if conn_qual <= u64::from(u16::MAX) {
+        conn_qual
+    } else {
+        conn_qual % FOLDED_PORT_COUNT + FOLDED_PORT_BASE
+    };
+    u16::try_from(port).unwrap_or(u16::MAX)
+}
+
+/// A socket address that changes while a consumer may look at it: what `dat_ep_query` points at.
+///
+/// A consumer that looks during a change sees parts of both, never a wild pointer.
+#[derive(Debug)]
+pub(crate) struct SharedAddress([AtomicU64; 4]);
+
+impl SharedAddress {
+    /// No address: family `AF_INET`, port and address 0. Consumers print it without looking.
+    pub(crate) fn new() -> Self {
+        Self(encode(NO_ADDRESS).map(AtomicU64::new))
+    }
+
+    /// Puts another address in its place.
+    pub(crate) fn set(&self, address: SocketAddr) {
+        for (word, value) in self.0.iter().zip(encode(address)) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets the address.
+    pub(crate) fn clear(&self) {
+        self.set(NO_ADDRESS);
+    }
+
+    /// For C, valid as long as `self` stays where it is.
+    pub(crate) fn as_dat(&self) -> *mut DatSockAddr {
+        std::ptr::from_ref(self).cast_mut().cast::<c_void>().cast()
+    }
+}
+
+const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// The bytes of a `sockaddr_in` or `sockaddr_in6`, padded with zeros.
+fn encode(address: SocketAddr) -> [u64; 4] {
+    let mut raw = [0; 32];
+    let family = if address.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
+    // Address families are small numbers.
+    raw[..2].copy_from_slice(&u16::try_from(family).unwrap_or(0).to_ne_bytes());
+    raw[2..4].copy_from_slice(&address.port().to_be_bytes());
+    match address {
+        SocketAddr::V4(v4) => raw[4..8].copy_from_slice(&v4.ip().octets()),
+        SocketAddr::V6(v6) => {
+            raw[4..8].copy_from_slice(&v6.flowinfo().to_be_bytes());
+            raw[8..24].copy_from_slice(&v6.ip().octets());
+            raw[24..28].copy_from_slice(&v6.scope_id().to_ne_bytes());
+        }
+    }
+    std::array::from_fn(|i| {
+        let mut word = [0; 8];
+        word.copy_from_slice(&raw[i * 8..i * 8 + 8]);
+        u64::from_ne_bytes(word)
+    })
+}
+
+/// Reads a consumer's socket address. The subtype belongs to `DAT_INVALID_ADDRESS`.
+///
+/// # Safety
+///
+/// `address` is not null and points at as many bytes as the address family at its start says.
+pub(crate) unsafe fn read(address: *const DatSockAddr) -> Result<SocketAddr, DatReturnSubtype> {
+    // SAFETY: the caller's promise covers the two bytes of the family; nothing is known of alignment.
+    let family = unsafe { address.cast::<u16>().read_unaligned() };
+    match i32::from(family) {
+        libc::AF_INET => {
+            // SAFETY: the caller's promise for this family.
+            let raw = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+            let ip = Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr));
+            Ok(SocketAddr::V4(SocketAddrV4::new(
+                ip,
+                u16::from_be(raw.sin_port),
+            )))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the caller's promise for this family.
+            let raw = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
+            Ok(SocketAddr::V6(SocketAddrV6::new(
+                ip,
+                u16::from_be(raw.sin6_port),
+                u32::from_be(raw.sin6_flowinfo),
+                raw.sin6_scope_id,
+            )))
+        }
+        0 => Err(DAT_INVALID_ADDRESS_MALFORMED),
+        _ => Err(DAT_INVALID_ADDRESS_UNSUPPORTED),
+    }
+}
+
+/// `address` with another port.
+pub(crate) fn with_port(address: SocketAddr, port: u16) -> SocketAddr {
+    match address {
+        SocketAddr::V4(v4) => SocketAddr::new(IpAddr::V4(*v4.ip()), port),
+        SocketAddr::V6(mut v6) => {
+            v6.set_port(port);
+            SocketAddr::V6(v6)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_qualifiers_are_ports_and_large_ones_are_folded() {
+        assert_eq!(port_of(45248), 45248);
+        assert_eq!(port_of(0xFFFF), 0xFFFF);
+        assert_eq!(port_of(0x1_0000), (0x1_0000 % 32001 + 33534) as u16);
+        assert_eq!(
+            port_of(0x0AFF_AB1E),
+            (0x0AFF_AB1E_u64 % 32001 + 33534) as u16
+        );
+        // The largest folded port is still below 65536.
+        assert_eq!(port_of(32000 + 3 * 32001), 65534);
+    }
+
+    #[test]
+    fn addresses_survive_the_way_to_c_and_back() {
+        for text in ["127.0.0.1:7", "[fe80::1%3]:65535", "0.0.0.0:0"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let shared = SharedAddress::new();
+            shared.set(address);
+            // SAFETY: the place has room for an address of either family.
+            assert_eq!(unsafe { read(shared.as_dat()) }, Ok(address));
+            shared.clear();
+            // SAFETY: as above.
+            assert_eq!(unsafe { read(shared.as_dat()) }, Ok(NO_ADDRESS));
+        }
+    }
+
+    #[test]
+    fn other_families_are_refused_with_their_own_subtypes() {
+        for (family, subtype) in [
+            (0, DAT_INVALID_ADDRESS_MALFORMED),
+            (1, DAT_INVALID_ADDRESS_UNSUPPORTED),
+        ] {
+            let c = DatSockAddr {
+                sa_family: family,
+                sa_data: [0; 14],
+            };
+            // SAFETY: only the family is read of an address whose family is not known.
+            assert_eq!(unsafe { read(&raw const c) }, Err(subtype));
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Attributes of an endpoint: defaults, limits, and what a queue pair is made with.
+
+use dat_abi::*;
+
+use crate::error::{DatError, DatResult};
+use crate::rnic::{QpAttr, RnicAttr};
+
+/// Work requests of each queue when the consumer gives no attributes.
+const DEFAULT_DTOS: u32 = 16;
+/// Segments of a work request when the consumer gives no attributes; dapltest counts on four.
+const DEFAULT_IOV: u32 = 4;
+/// RDMA Reads in each direction when the consumer gives no attributes.
+const DEFAULT_READS: u32 = 4;
+/// Largest message and RDMA operation when the consumer gives no attributes, in bytes.
+const DEFAULT_SIZE: u32 = 0x8000_0000;
+
+/// Attributes as the consumer set them, or the defaults.
+///
+/// Sizes and the completion flags are kept for `dat_ep_query` only: consumers set sizes smaller than what
+/// they transfer, and flags are given with each work request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EpAttrs {
+    service_type: DatServiceType,
+    max_message_size: u32,
+    max_rdma_size: u32,
+    qos: DatQos,
+    pub(crate) recv_completion_flags: DatCompletionFlags,
+    pub(crate) request_completion_flags: DatCompletionFlags,
+    max_recv_dtos: u32,
+    max_request_dtos: u32,
+    max_recv_iov: u32,
+    max_request_iov: u32,
+    max_rdma_read_in: u32,
+    max_rdma_read_out: u32,
+    srq_soft_hw: DatCount,
+    max_rdma_read_iov: u32,
+    max_rdma_write_iov: u32,
+    read_depth_is_consumers: bool,
+    /// The consumer gave no attributes.
+    defaulted: bool,
+}
+
+/// Segments that one work request of each kind may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentLimits {
+    pub(crate) recv: u32,
+    pub(crate) send: u32,
+    pub(crate) write: u32,
+    pub(crate) read: u32,
+}
+
+impl EpAttrs {
+    /// What an endpoint gets when the consumer gives no attributes.
+    pub(crate) fn defaults(limits: &RnicAttr, has_recv_evd: bool, has_request_evd: bool) -> Self {
+        let count = |wish: u32, limit: u32, wanted: bool| if wanted { wish.min(limit) } else { 0 };
+        Self {
+            service_type: DAT_SERVICE_TYPE_RC,
+            max_message_size: limits.message_len_max.min(DEFAULT_SIZE),
+            max_rdma_size: limits.message_len_max.min(DEFAULT_SIZE),
+            qos: DAT_QOS_BEST_EFFORT,
+            recv_completion_flags: DAT_COMPLETION_EVD_THRESHOLD_FLAG,
+            request_completion_flags: DAT_COMPLETION_EVD_THRESHOLD_FLAG,
+            max_recv_dtos: count(DEFAULT_DTOS, limits.wr_max, has_recv_evd),
+            max_request_dtos: count(DEFAULT_DTOS, limits.wr_max, has_request_evd),
+            max_recv_iov: count(DEFAULT_IOV, limits.sge_max, has_recv_evd),
+            max_request_iov: count(DEFAULT_IOV, limits.sge_max, has_request_evd),
+            max_rdma_read_in: DEFAULT_READS.min(limits.ird_max),
+            max_rdma_read_out: DEFAULT_READS.min(limits.ord_max),
+            srq_soft_hw: DAT_HW_DEFAULT,
+            max_rdma_read_iov: count(DEFAULT_IOV, limits.read_sge_max, has_request_evd),
+            max_rdma_write_iov: count(DEFAULT_IOV, limits.sge_max, has_request_evd),
+            read_depth_is_consumers: false,
+            defaulted: true,
+        }
+    }
+
+    /// Brings the default counts of a side that had no EVD when the defaults were made and has one now.
+    pub(crate) fn fill_defaults(&mut self, has_recv: bool, has_request: bool, limits: &RnicAttr) {
+        if !self.defaulted {
+            return;
+        }
+        let defaults = Self::defaults(limits, true, true);
+        if has_recv && self.max_recv_dtos == 0 {
+            self.max_recv_dtos = defaults.max_recv_dtos;
+            self.max_recv_iov = defaults.max_recv_iov;
+        }
+        if has_request && self.max_request_dtos == 0 {
+            self.max_request_dtos = defaults.max_request_dtos;
+            self.max_request_iov = defaults.max_request_iov;
+            self.max_rdma_read_iov = defaults.max_rdma_read_iov;
+            self.max_rdma_write_iov = defaults.max_rdma_write_iov;
+        }
+    }
+
+    /// The consumer's attributes, checked against the RNIC's limits; zero passes everywhere.
+    pub(crate) fn from_dat(attr: &DatEpAttr, limits: &RnicAttr) -> Option<Self> {
+        let mut this = Self::defaults(limits, true, true);
+        this.apply(DAT_EP_FIELD_EP_ATTR_ALL, attr, limits)?;
+        this.defaulted = false;
+        Some(this)
+    }
+
+    /// Takes over the attributes that `mask` names. `None`, and nothing is changed, when one of them is
+    /// outside the limits.
+    pub(crate) fn apply(
+        &mut self,
+        mask: DatEpParamMask,
+        attr: &DatEpAttr,
+        limits: &RnicAttr,
+    ) -> Option<()> {
+        let mut next = *self;
+        next.apply_counts(mask, attr, limits)?;
+        let has = |bit: DatEpParamMask| mask & bit != 0;
+        if has(DAT_EP_FIELD_EP_ATTR_SERVICE_TYPE) {
+            if attr.service_type != DAT_SERVICE_TYPE_RC {
+                return None;
+            }
+            next.service_type = attr.service_type;
+        }
+        if has(DAT_EP_FIELD_EP_ATTR_MAX_MESSAGE_SIZE) {
+            next.max_message_size = size(attr.max_message_size, limits)?;
+        }
+        if has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_SIZE) {
+            next.max_rdma_size = size(attr.max_rdma_size, limits)?;
+        }
+        if has(DAT_EP_FIELD_EP_ATTR_QOS) {
+            next.qos = attr.qos;
+        }
+        if has(DAT_EP_FIELD_EP_ATTR_RECV_COMPLETION_FLAGS) {
+            next.recv_completion_flags = attr.recv_completion_flags;
+        }
+        if has(DAT_EP_FIELD_EP_ATTR_REQUEST_COMPLETION_FLAGS) {
+            next.request_completion_flags = attr.request_completion_flags;
+        }
+        if has(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW) {
+            next.srq_soft_hw = attr.srq_soft_hw;
+        }
+        *self = next;
+        Some(())
+    }
+
+    fn apply_counts(
+        &mut self,
+        mask: DatEpParamMask,
+        attr: &DatEpAttr,
+        limits: &RnicAttr,
+    ) -> Option<()> {
+        let set = |bit: DatEpParamMask, place: &mut u32, wish: DatCount, limit: u32| {
+            if mask & bit == 0 {
+                return Some(());
+            }
+            *place = u32::try_from(wish).ok().filter(|wish| *wish <= limit)?;
+            Some(())
+        };
+        use DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IN as READ_IN;
+        use DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IOV as READ_IOV;
+        use DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_OUT as READ_OUT;
+        use DAT_EP_FIELD_EP_ATTR_MAX_RDMA_WRITE_IOV as WRITE_IOV;
+        use DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS as RECV_DTOS;
+        use DAT_EP_FIELD_EP_ATTR_MAX_RECV_IOV as RECV_IOV;
+        use DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_DTOS as REQUEST_DTOS;
+        use DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_IOV as REQUEST_IOV;
+        set(
+            RECV_DTOS,
+            &mut self.max_recv_dtos,
+            attr.max_recv_dtos,
+            limits.wr_max,
+        )?;
+        set(
+            REQUEST_DTOS,
+            &mut self.max_request_dtos,
+            attr.max_request_dtos,
+            limits.wr_max,
+        )?;
+        set(
+            RECV_IOV,
+            &mut self.max_recv_iov,
+            attr.max_recv_iov,
+            limits.sge_max,
+        )?;
+        set(
+            REQUEST_IOV,
+            &mut self.max_request_iov,
+            attr.max_request_iov,
+            limits.sge_max,
+        )?;
+        set(
+            READ_IN,
+            &mut self.max_rdma_read_in,
+            attr.max_rdma_read_in,
+            limits.ird_max,
+        )?;
+        set(
+            READ_OUT,
+            &mut self.max_rdma_read_out,
+            attr.max_rdma_read_out,
+            limits.ord_max,
+        )?;
+        set(
+            READ_IOV,
+            &mut self.max_rdma_read_iov,
+            attr.max_rdma_read_iov,
+            limits.read_sge_max,
+        )?;
+        set(
+            WRITE_IOV,
+            &mut self.max_rdma_write_iov,
+            attr.max_rdma_write_iov,
+            limits.sge_max,
+        )?;
+        if mask & (READ_IN | READ_OUT) != 0 {
+            // A consumer that does not care sets both to 0 (DAT 2.0 iWARP extensions 3.1.4.1).
+            self.read_depth_is_consumers = self.max_rdma_read_in > 0 || self.max_rdma_read_out > 0;
+        }
+        Some(())
+    }
+
+    /// Refuses receives without an EVD for them, and requests likewise.
+    pub(crate) fn check_evds(&self, has_recv_evd: bool, has_request_evd: bool) -> DatResult {
+        let recv = has_recv_evd || self.max_recv_dtos == 0;
+        let request = has_request_evd || self.max_request_dtos == 0;
+        if recv && request {
+            Ok(())
+        } else {
+            Err(DatError::bare(DAT_INVALID_PARAMETER, DAT_INVALID_ARG6))
+        }
+    }
+
+    /// What the queue pair needs.
+    pub(crate) fn qp_attr(&self, limits: &RnicAttr) -> QpAttr {
+        let segments = self.segment_limits(limits);
+        QpAttr {
+            recv_wr_max: self.max_recv_dtos,
+            send_wr_max: self.max_request_dtos,
+            recv_sge_max: segments.recv,
+            send_sge_max: segments.send.max(segments.write).max(segments.read),
+            ird: self.max_rdma_read_in,
+            ord: self.max_rdma_read_out,
+            read_depth_is_consumers: self.read_depth_is_consumers,
+        }
+    }
+
+    /// Segment limits in force: a limit of zero is no wish, so the default applies (for RDMA operations
+    /// that of sends).
+    pub(crate) fn segment_limits(&self, limits: &RnicAttr) -> SegmentLimits {
+        let or = |wish: u32, otherwise: u32| if wish == 0 { otherwise } else { wish };
+        let send = or(self.max_request_iov, DEFAULT_IOV.min(limits.sge_max));
+        SegmentLimits {
+            recv: or(self.max_recv_iov, DEFAULT_IOV.min(limits.sge_max)),
+            send,
+            write: or(self.max_rdma_write_iov, send),
+            read: or(self.max_rdma_read_iov, send.min(limits.read_sge_max)),
+        }
+    }
+
+    /// As C gets them. Named attributes: there are none.
+    pub(crate) fn to_dat(self) -> DatEpAttr {
+        // Each count was a DatCount or is below a limit that is one.
+        let count = |value: u32| DatCount::try_from(value).unwrap_or(DatCount::MAX);
+        DatEpAttr {
+            service_type: self.service_type,
+            max_message_size: self.max_message_size,
+            max_rdma_size: self.max_rdma_size,
+            qos: self.qos,
+            recv_completion_flags: self.recv_completion_flags,
+            request_completion_flags: self.request_completion_flags,
+            max_recv_dtos: count(self.max_recv_dtos),
+            max_request_dtos: count(self.max_request_dtos),
+            max_recv_iov: count(self.max_recv_iov),
+            max_request_iov: count(self.max_request_iov),
+            max_rdma_read_in: count(self.max_rdma_read_in),
+            max_rdma_read_out: count(self.max_rdma_read_out),
+            srq_soft_hw: self.srq_soft_hw,
+            max_rdma_read_iov: count(self.max_rdma_read_iov),
+            max_rdma_write_iov: count(self.max_rdma_write_iov),
+            ..DatEpAttr::zeroed()
+        }
+    }
+}
+
+fn size(wish: u32, limits: &RnicAttr) -> Option<u32> {
+    // Consumers copy what dat_ia_query says, and that is at least DEFAULT_SIZE where the RNIC has it.
+    (wish <= limits.message_len_max).then_some(wish)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> RnicAttr {
+        RnicAttr {
+            adapter_name: String::new(),
+            vendor_name: String::new(),
+            address: ([127, 0, 0, 1], 0).into(),
+            private_data_len_max: 508,
+            qp_max: 8,
+            wr_max: 100,
+            sge_max: 8,
+            read_sge_max: 2,
+            cq_max: 8,
+            cqe_max: 100,
+            mr_max: 8,
+            mr_len_max: 1 << 32,
+            mw_max: 0,
+            pd_max: 8,
+            srq_max: 0,
+            srq_wr_max: 0,
+            ird_max: 16,
+            ord_max: 16,
+            message_len_max: u32::MAX,
+            socket_service_points: true,
+            immediate_and_atomics: false,
+            named: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn defaults_are_those_of_ofa() {
+        let attr = EpAttrs::defaults(&limits(), true, true).to_dat();
+        assert_eq!((attr.max_recv_dtos, attr.max_request_dtos), (16, 16));
+        assert_eq!((attr.max_recv_iov, attr.max_request_iov), (4, 4));
+        assert_eq!((attr.max_rdma_read_in, attr.max_rdma_read_out), (4, 4));
+        assert_eq!(
+            (attr.max_message_size, attr.max_rdma_size),
+            (0x8000_0000, 0x8000_0000)
+        );
+        assert_eq!(
+            (attr.recv_completion_flags, attr.request_completion_flags),
+            (0x10, 0x10)
+        );
+    }
+
+    #[test]
+    fn a_missing_evd_zeroes_the_counts_of_its_side() {
+        let attr = EpAttrs::defaults(&limits(), false, true).to_dat();
+        assert_eq!((attr.max_recv_dtos, attr.max_recv_iov), (0, 0));
+        assert_eq!((attr.max_request_dtos, attr.max_request_iov), (16, 4));
+    }
+
+    #[test]
+    fn zero_passes_and_means_no_wish() {
+        let attrs = EpAttrs::from_dat(&DatEpAttr::zeroed(), &limits()).unwrap();
+        assert_eq!(attrs.to_dat().max_rdma_read_iov, 0);
+        let segments = attrs.segment_limits(&limits());
+        assert_eq!(
+            segments,
+            SegmentLimits {
+                recv: 4,
+                send: 4,
+                write: 4,
+                read: 2
+            }
+        );
+        assert!(!attrs.qp_attr(&limits()).read_depth_is_consumers);
+    }
+
+    #[test]
+    fn each_count_is_held_against_its_own_limit() {
+        let fields: [(fn(&mut DatEpAttr) -> &mut DatCount, u32); 8] = [
+            (|a| &mut a.max_recv_dtos, 100),
+            (|a| &mut a.max_request_dtos, 100),
+            (|a| &mut a.max_recv_iov, 8),
+            (|a| &mut a.max_request_iov, 8),
+            (|a| &mut a.max_rdma_read_in, 16),
+            (|a| &mut a.max_rdma_read_out, 16),
+            (|a| &mut a.max_rdma_read_iov, 2),
+            (|a| &mut a.max_rdma_write_iov, 8),
+        ];
+        for (number, (field, limit)) in fields.into_iter().enumerate() {
+            for (wish, passes) in [(limit as i32, true), (limit as i32 + 1, false), (-1, false)] {
+                let mut attr = DatEpAttr::zeroed();
+                *field(&mut attr) = wish;
+                let taken = EpAttrs::from_dat(&attr, &limits());
+                assert_eq!(taken.is_some(), passes, "field {number} = {wish}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_masked_attributes_are_taken_over() {
+        let mut attrs = EpAttrs::defaults(&limits(), true, true);
+        let wish = DatEpAttr {
+            max_recv_dtos: 50,
+            max_request_dtos: 60,
+            ..DatEpAttr::zeroed()
+        };
+        attrs
+            .apply(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &wish, &limits())
+            .unwrap();
+        assert_eq!((attrs.max_recv_dtos, attrs.max_request_dtos), (50, 16));
+    }
+
+    #[test]
+    fn read_depths_count_as_the_consumers_once_it_sets_them() {
+        let wish = DatEpAttr {
+            max_rdma_read_in: 4,
+            ..DatEpAttr::zeroed()
+        };
+        let attrs = EpAttrs::from_dat(&wish, &limits()).unwrap();
+        assert!(attrs.qp_attr(&limits()).read_depth_is_consumers);
+        assert!(!EpAttrs::defaults(&limits(), true, true).read_depth_is_consumers);
+    }
+
+    #[test]
+    fn work_requests_without_an_evd_for_them_are_refused() {
+        let attrs = EpAttrs::defaults(&limits(), true, true);
+        assert_eq!(
+            attrs.check_evds(false, true).unwrap_err().code().0,
+            0x0006_002A
+        );
+        assert_eq!(
+            attrs.check_evds(true, false).unwrap_err().code().0,
+            0x0006_002A
+        );
+        assert!(attrs.check_evds(true, true).is_ok());
+        assert!(
+            EpAttrs::defaults(&limits(), false, false)
+                .check_evds(false, false)
+                .is_ok()
+        );
+    }
+}

@@ -1,0 +1,440 @@
+//! Connecting, accepting and ending, and the RNIC's news of it.
+//!
+//! Every start has the same three steps: the state changes under the lock, the RNIC is asked without it,
+//! and a refusal takes the change back. News may overtake the return of the RNIC's call.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use dat_abi::*;
+
+use super::addr::{port_of, with_port};
+use super::private_data::PrivateData;
+use super::state::{CrId, Creator, DisconnectStep, Ending, State};
+use super::{Ep, Inner, Wired};
+use crate::error::{DatError, DatResult};
+use crate::rnic::{AcceptParams, ConnectParams, ConnectionEvent, Rnic, RnicError};
+use crate::sp::inherit;
+use crate::sp::socket::ConsumerSocket;
+
+/// Arguments of `dat_ep_connect`.
+#[derive(Debug, Clone, Copy)]
+pub struct ConnectArgs<'a> {
+    /// Address of the peer's IA; its port does not matter.
+    pub remote: SocketAddr,
+    /// Service at that IA.
+    pub conn_qual: u64,
+    /// Time for the whole attempt in microseconds; `DAT_TIMEOUT_INFINITE` for no limit.
+    pub timeout_us: DatTimeout,
+    /// For the peer's consumer.
+    pub private_data: &'a [u8],
+    /// Quality of service.
+    pub qos: DatQos,
+    /// `DAT_CONNECT_FLAGS`.
+    pub flags: DatConnectFlags,
+}
+
+/// Arguments of `dat_iw_socket_connect`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SocketConnectArgs<'a> {
+    pub(crate) socket: RawFd,
+    pub(crate) timeout_us: DatTimeout,
+    pub(crate) private_data: &'a [u8],
+}
+
+/// What an accept knows of the connection request.
+#[derive(Debug)]
+pub(crate) struct Acceptance {
+    pub(crate) cr: CrId,
+    /// The endpoint came with the request; otherwise the consumer chose one.
+    pub(crate) own: bool,
+    pub(crate) remote: SocketAddr,
+    pub(crate) socket: Option<ConsumerSocket>,
+}
+
+impl<R: Rnic> Ep<R> {
+    /// `dat_ep_connect`.
+    pub fn connect(&self, args: &ConnectArgs<'_>) -> DatResult {
+        if self.lock().parts.connect_evd.is_none() {
+            return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_EVD_CONN));
+        }
+        if args.timeout_us == 0 {
+            return Err(DatError::invalid_arg(4));
+        }
+        self.check_private_data(args.private_data, 5)?;
+        let wired = self.begin(|inner| {
+            if !inner.parts.are_complete() || self.wired.get().is_none() {
+                return Err(NOT_READY);
+            }
+            // The machine changes last: nothing may fail after it.
+            inner.check_unconnected()?;
+            if args.qos != DAT_QOS_BEST_EFFORT || args.flags != DAT_CONNECT_DEFAULT_FLAG {
+                return Err(DatError::of(DAT_MODEL_NOT_SUPPORTED));
+            }
+            self.start_active(inner, args.remote, args.conn_qual)
+        })?;
+        let params = ConnectParams {
+            remote: with_port(args.remote, port_of(args.conn_qual)),
+            timeout: timeout(args.timeout_us),
+            private_data: args.private_data,
+        };
+        tracing::debug!(ep = ?self.handle, remote = %params.remote, "connect");
+        match self.ia.rnic().connect(&wired.qp, &params) {
+            Ok(()) => {
+                self.after_start(wired);
+                Ok(())
+            }
+            Err(error) if is_unreachable(&error) => {
+                self.change_and_tell(|inner| inner.machine.on_ended(Ending::Unreachable));
+                Ok(())
+            }
+            Err(error) => {
+                self.after_refusal();
+                Err(error.into())
+            }
+        }
+    }
+
+    /// `dat_ep_dup_connect`: connects to where `dup` is connected.
+    pub fn dup_connect(
+        &self,
+        dup: &Self,
+        timeout_us: DatTimeout,
+        private_data: &[u8],
+        qos: DatQos,
+    ) -> DatResult {
+        if timeout_us == 0 {
+            return Err(DatError::invalid_arg(3));
+        }
+        let (remote, conn_qual) = {
+            let dup = dup.lock();
+            match (dup.machine.state(), dup.remote_address) {
+                (State::Connected, Some(remote)) => (remote, dup.remote_port),
+                (state, _) => return Err(super::WrongState(state).into()),
+            }
+        };
+        let flags = DAT_CONNECT_DEFAULT_FLAG;
+        self.connect(&ConnectArgs {
+            remote,
+            conn_qual,
+            timeout_us,
+            private_data,
+            qos,
+            flags,
+        })
+    }
+
+    /// `dat_ep_common_connect`: no provider in the field has it.
+    pub fn common_connect(
+        &self,
+        _remote: SocketAddr,
+        _timeout_us: DatTimeout,
+        _private_data: &[u8],
+    ) -> DatResult {
+        Err(DatError::not_supported())
+    }
+
+    /// `dat_iw_socket_connect` (DAT 2.0 iWARP extensions 3.1.4).
+    pub(crate) fn socket_connect(&self, args: &SocketConnectArgs<'_>) -> DatResult {
+        // "If timeout=0 is specified the DAT_INVALID_PARAMETER is returned"
+        if args.timeout_us == 0 {
+            return Err(DatError::invalid_arg(3));
+        }
+        self.check_private_data(args.private_data, 4)?;
+        let inherited = inherit::from_socket(args.socket);
+        let wired = self.begin(|inner| {
+            inner.check_unconnected()?;
+            // "If the local Endpoint does not have a Protection Zone defined or one of its EVDs is not
+            // defined then the operation fails with DAT_INVALID_STATE return."
+            if !inner.parts.are_complete() || self.wired.get().is_none() {
+                return Err(NOT_READY);
+            }
+            self.start_over_socket(inner, args.socket, inherited.as_ref())
+        })?;
+        let params = ConnectParams {
+            remote: inherited
+                .as_ref()
+                .map_or(UNSPECIFIED, |inherited| inherited.remote),
+            timeout: timeout(args.timeout_us),
+            private_data: args.private_data,
+        };
+        tracing::debug!(ep = ?self.handle, socket = args.socket, "connect over a socket");
+        match self
+            .ia
+            .rnic()
+            .connect_socket(&wired.qp, args.socket, &params)
+        {
+            Ok(()) => {
+                self.after_start(wired);
+                Ok(())
+            }
+            Err(fault) => {
+                self.after_refusal();
+                Err(fault.into())
+            }
+        }
+    }
+
+    /// Puts the endpoint behind a connection request that is being accepted, and takes over its socket.
+    /// After `Ok`, which says who made the endpoint, the caller asks the RNIC with
+    /// [`accept_on`](Self::accept_on).
+    pub(crate) fn begin_accept(&self, acceptance: &mut Acceptance) -> DatResult<Creator> {
+        self.begin(|inner| {
+            if inner.parts.pz.is_none() || inner.parts.connect_evd.is_none() {
+                return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_EP));
+            }
+            if self.wired.get().is_none() {
+                return Err(NOT_READY);
+            }
+            let entered = if acceptance.own {
+                inner.machine.on_accept_own(acceptance.cr)
+            } else {
+                inner.machine.on_accept_chosen().map(|()| Creator::Consumer)
+            };
+            // OFA's providers leave out the class bit and the subtype here.
+            let creator = entered.map_err(|_| DatError::bare(DAT_INVALID_STATE, DAT_NO_SUBTYPE))?;
+            inner.private_data = PrivateData::EMPTY;
+            inner.socket = acceptance.socket.take();
+            if let Some(socket) = &mut inner.socket {
+                socket.on_accepted();
+            }
+            inner.remote_port = u64::from(acceptance.remote.port());
+            inner.remote_address = Some(acceptance.remote);
+            self.remote.set(acceptance.remote);
+            Ok(creator)
+        })
+    }
+
+    /// Asks the RNIC to accept on this endpoint; [`begin_accept`](Self::begin_accept) came before.
+    pub(crate) fn accept_on(&self, request: R::ConnReq, private_data: &[u8]) -> DatResult {
+        let wired = self.wired.get().ok_or(NOT_READY)?;
+        match self
+            .ia
+            .rnic()
+            .accept(request, &wired.qp, &AcceptParams { private_data })
+        {
+            Ok(()) => {
+                self.after_start(wired);
+                Ok(())
+            }
+            Err(error) => {
+                self.after_refusal();
+                Err(error.into())
+            }
+        }
+    }
+
+    /// `dat_ep_disconnect`.
+    pub fn disconnect(&self, flags: DatCloseFlags) -> DatResult {
+        let graceful = match flags {
+            DAT_CLOSE_ABRUPT_FLAG => false,
+            DAT_CLOSE_GRACEFUL_FLAG => true,
+            _ => return Err(DatError::invalid_arg(2)),
+        };
+        let step = self.begin(|inner| {
+            inner
+                .machine
+                .on_disconnect(graceful)
+                .map_err(|wrong| wrong.map_or(DatError::invalid_arg(2), DatError::from))
+        })?;
+        let Some(wired) = self.wired.get() else {
+            return Ok(());
+        };
+        match step {
+            DisconnectStep::AlreadyOver => {}
+            DisconnectStep::Graceful => self.ia.rnic().disconnect(&wired.qp, false),
+            DisconnectStep::Abrupt => {
+                self.ia.rnic().disconnect(&wired.qp, true);
+                self.change_and_tell(|inner| {
+                    let event = inner.machine.on_abrupt_done();
+                    inner.end_socket();
+                    event
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// `dat_ep_reset`. Receives posted on an unconnected endpoint stay posted.
+    pub fn reset(&self) -> DatResult {
+        self.begin(|inner| {
+            if !inner.machine.on_reset()? {
+                return Ok(());
+            }
+            let wired = self.wired.get().ok_or(NOT_READY)?;
+            if let Err(error) = self.ia.rnic().reset_qp(&wired.qp) {
+                inner.machine.on_reset_failed();
+                return Err(error.into());
+            }
+            // Private data stays: an event that points at it may not have been read yet.
+            self.forget_addresses(inner);
+            Ok(())
+        })
+    }
+
+    /// The RNIC's news of the connection.
+    pub(crate) fn on_connection(&self, event: ConnectionEvent<'_>) {
+        match event {
+            ConnectionEvent::Established {
+                local,
+                remote,
+                private_data,
+            } => {
+                self.on_established(local, remote, private_data);
+            }
+            ConnectionEvent::PeerRejected { private_data } => {
+                self.on_ended(Ending::PeerRejected, private_data);
+            }
+            ConnectionEvent::NonPeerRejected => self.on_ended(Ending::NonPeerRejected, &[]),
+            ConnectionEvent::Unreachable => self.on_ended(Ending::Unreachable, &[]),
+            ConnectionEvent::TimedOut => self.on_ended(Ending::TimedOut, &[]),
+            ConnectionEvent::AcceptFailed => self.on_ended(Ending::AcceptFailed, &[]),
+            ConnectionEvent::Disconnected => self.on_ended(Ending::Disconnected, &[]),
+            ConnectionEvent::Broken => self.on_ended(Ending::Broken, &[]),
+        }
+    }
+
+    fn on_established(&self, local: SocketAddr, remote: SocketAddr, private_data: &[u8]) {
+        self.change_and_tell(|inner| {
+            let event = inner.machine.on_established()?;
+            tracing::info!(ep = ?self.handle, %local, %remote, "connected");
+            inner.private_data = PrivateData::new(private_data);
+            inner.local_port = u64::from(local.port());
+            inner.remote_address = Some(remote);
+            self.local.set(local);
+            self.remote.set(remote);
+            if let Some(socket) = &mut inner.socket {
+                socket.on_established();
+            }
+            Some(event)
+        });
+    }
+
+    fn on_ended(&self, ending: Ending, private_data: &[u8]) {
+        self.change_and_tell(|inner| {
+            let event = inner.machine.on_ended(ending)?;
+            tracing::info!(ep = ?self.handle, ?ending, "connection over");
+            if ending == Ending::PeerRejected {
+                inner.private_data = PrivateData::new(private_data);
+            }
+            inner.end_socket();
+            Some(event)
+        });
+    }
+
+    fn start_active(
+        &self,
+        inner: &mut Inner<R>,
+        remote: SocketAddr,
+        conn_qual: u64,
+    ) -> DatResult<&Wired<R>> {
+        let wired = self.wired.get().ok_or(NOT_READY)?;
+        inner.machine.on_connect()?;
+        inner.private_data = PrivateData::EMPTY;
+        inner.remote_port = conn_qual;
+        inner.remote_address = Some(remote);
+        self.remote.set(with_port(remote, 0));
+        Ok(wired)
+    }
+
+    /// "If the Endpoint Communicator is DAT_COMM_DEFAULT then the Endpoint inherits socket's domain, type
+    /// and protocol parameters. Analogously, the Endpoint inherits socket's addressing information
+    /// including IP Address, and port."
+    fn start_over_socket(
+        &self,
+        inner: &mut Inner<R>,
+        id: RawFd,
+        inherited: Option<&inherit::Inherited>,
+    ) -> DatResult<&Wired<R>> {
+        let is_default = inner.comm == DatComm::zeroed();
+        if inherited.is_some_and(|inherited| !is_default && inherited.comm != inner.comm) {
+            return Err(DatError::invalid_arg(2));
+        }
+        let remote = inherited.map_or(UNSPECIFIED, |inherited| inherited.remote);
+        let wired = self.start_active(inner, remote, u64::from(remote.port()))?;
+        let mut socket = ConsumerSocket::new(id);
+        socket.on_connecting();
+        inner.socket = Some(socket);
+        if let Some(inherited) = inherited {
+            inner.comm = inherited.comm;
+            inner.local_port = u64::from(inherited.local.port());
+            self.local.set(inherited.local);
+            self.remote.set(inherited.remote);
+        }
+        Ok(wired)
+    }
+
+    /// The RNIC has taken a start. A disconnect or a free that came in between found nothing to end, so
+    /// it is caught up with.
+    fn after_start(&self, wired: &Wired<R>) {
+        let due = {
+            let inner = self.lock();
+            inner.abandoned || inner.machine.disconnect_is_due()
+        };
+        if due {
+            self.ia.rnic().disconnect(&wired.qp, true);
+        }
+    }
+
+    /// The RNIC has refused a start.
+    fn after_refusal(&self) {
+        self.change_and_tell(|inner| {
+            let event = inner.machine.on_start_refused();
+            inner.end_socket();
+            self.forget_addresses(inner);
+            event
+        });
+    }
+
+    fn forget_addresses(&self, inner: &mut Inner<R>) {
+        inner.local_port = 0;
+        inner.remote_port = 0;
+        inner.remote_address = None;
+        self.local.set(self.ia.attr().address);
+        self.remote.clear();
+    }
+
+    fn check_private_data(&self, private_data: &[u8], argument: u32) -> DatResult {
+        check_private_data(private_data, self.ia.attr().private_data_len_max, argument)
+    }
+}
+
+impl<R: Rnic> Inner<R> {
+    fn check_unconnected(&self) -> DatResult {
+        match self.machine.state() {
+            State::Unconnected => Ok(()),
+            other => Err(super::WrongState(other).into()),
+        }
+    }
+}
+
+/// Refuses private data that the RNIC cannot carry.
+pub(crate) fn check_private_data(private_data: &[u8], limit: u32, argument: u32) -> DatResult {
+    if u32::try_from(private_data.len()).is_ok_and(|len| len <= limit) {
+        Ok(())
+    } else {
+        Err(DatError::invalid_arg(argument))
+    }
+}
+
+pub(super) const NOT_READY: DatError = DatError::invalid_state(DAT_INVALID_STATE_EP_NOTREADY);
+
+const UNSPECIFIED: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
+
+fn timeout(timeout_us: DatTimeout) -> Option<Duration> {
+    (timeout_us != DAT_TIMEOUT_INFINITE).then(|| Duration::from_micros(u64::from(timeout_us)))
+}
+
+/// Whether a refusal is news that the consumer expects as an event: OFA's providers return success.
+fn is_unreachable(error: &RnicError) -> bool {
+    let RnicError::Os(error) = error else {
+        return false;
+    };
+    matches!(
+        error.kind(),
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable
+    )
+}

@@ -1,0 +1,406 @@
+//! Endpoint: one side of a connection (DAT 2.0 section 6.6, `dat_ep_*`).
+//!
+//! Owns the DAT state of the endpoint ([`state`]), its attributes and the RNIC's queue pair. The queue
+//! pair has states of its own, which only the RNIC knows; the two learn of each other by calls and
+//! upcalls and never peek.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `state.rs` | the state machine |
+//! | `connect.rs` | connecting, accepting, ending, and the RNIC's news of all that |
+//! | `post.rs` | the data path |
+//! | `modify.rs` | `dat_ep_modify` and the making of the queue pair |
+//! | `attr.rs` | attributes, defaults and limits |
+//! | `parts.rs` | the objects an endpoint uses |
+//! | `addr.rs` | addresses and connection qualifiers |
+//! | `private_data.rs` | bytes that the consumer reads through an event |
+//! | `qp_cell.rs` | the place of the queue pair |
+//!
+//! # Locks
+//!
+//! One lock guards the state and everything that changes with it. Connection events are posted to the
+//! EVD under it, so their order is that of the state changes, and a consumer that has read an event finds
+//! the endpoint in the state that the event tells. No lock is held while the RNIC is asked to connect,
+//! accept or disconnect, because its news may come up before the call returns. The data path takes no
+//! lock: it reads a copy of the state's number.
+
+pub(crate) mod addr;
+mod attr;
+mod connect;
+mod modify;
+mod parts;
+mod post;
+pub(crate) mod private_data;
+mod qp_cell;
+pub(crate) mod state;
+
+pub use connect::ConnectArgs;
+pub(crate) use connect::{Acceptance, SocketConnectArgs, check_private_data};
+pub use parts::EpParts;
+pub(crate) use parts::Held;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dat_abi::*;
+
+use self::addr::SharedAddress;
+use self::attr::{EpAttrs, SegmentLimits};
+use self::parts::{HeldParts, handle_of};
+use self::private_data::PrivateData;
+use self::qp_cell::QpCell;
+use self::state::{CrId, Machine, Released, SpId, State, WrongState};
+use crate::error::{DatError, DatResult};
+use crate::evd::Evd;
+use crate::handle::{Handle, Kind, Object, Pinned};
+use crate::ia::{Child, Ia};
+use crate::pz::Pz;
+use crate::rnic::Rnic;
+use crate::sp::socket::ConsumerSocket;
+use crate::srq::Srq;
+
+/// Endpoint.
+pub struct Ep<R: Rnic> {
+    handle: Handle,
+    /// The state's number, for those who must not wait for the lock. Written under it.
+    state_code: AtomicU32,
+    wired: QpCell<Wired<R>>,
+    local: SharedAddress,
+    remote: SharedAddress,
+    inner: Mutex<Inner<R>>,
+    ia: Arc<Ia<R>>,
+}
+
+opaque_debug!(Ep {
+    handle,
+    state_code,
+    local,
+    remote
+});
+
+/// What the data path needs.
+struct Wired<R: Rnic> {
+    qp: R::Qp,
+    segments: SegmentLimits,
+    /// Its receives come from a shared receive queue.
+    shares_receives: bool,
+}
+
+struct Inner<R: Rnic> {
+    machine: Machine,
+    parts: HeldParts<R>,
+    attrs: EpAttrs,
+    comm: DatComm,
+    local_port: u64,
+    remote_port: u64,
+    remote_address: Option<SocketAddr>,
+    /// What the peer said last; events point at it.
+    private_data: PrivateData,
+    socket: Option<ConsumerSocket>,
+    /// The handle is dead: nothing may begin and nobody is told anything.
+    abandoned: bool,
+}
+
+/// What `dat_ep_get_status` tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EpStatus {
+    /// State.
+    pub state: DatEpState,
+    /// No receive is posted that has not completed.
+    pub recv_idle: bool,
+    /// No request is posted that has not completed.
+    pub request_idle: bool,
+}
+
+impl<R: Rnic> Object for Ep<R> {
+    const KIND: Kind = Kind::Ep;
+}
+
+impl From<WrongState> for DatError {
+    fn from(wrong: WrongState) -> Self {
+        Self::invalid_state(wrong.subtype())
+    }
+}
+
+impl<R: Rnic> Ep<R> {
+    /// `dat_ep_create` and `dat_ep_create_with_srq`; no attributes means the defaults.
+    pub fn create(
+        ia: &Arc<Ia<R>>,
+        parts: EpParts<R>,
+        attr: Option<&DatEpAttr>,
+    ) -> DatResult<Handle> {
+        let bad_attr = DatError::bare(DAT_INVALID_PARAMETER, DAT_INVALID_ARG6);
+        let has_srq = parts.srq.is_some();
+        let (has_recv, has_request) = (parts.recv_evd.is_some(), parts.request_evd.is_some());
+        let parts = HeldParts::hold(parts)?;
+        let attrs = match attr {
+            Some(attr) => EpAttrs::from_dat(attr, ia.attr()).ok_or(bad_attr)?,
+            None => EpAttrs::defaults(ia.attr(), has_recv, has_request),
+        };
+        attrs.check_evds(has_recv || has_srq, has_request)?;
+        Self::install(ia, Machine::new(), parts, attrs)
+    }
+
+    /// An endpoint for a service point whose consumer gave none, in the hands of `sp`.
+    pub(crate) fn create_reserved(ia: &Arc<Ia<R>>, sp: SpId) -> DatResult<Handle> {
+        let attrs = EpAttrs::defaults(ia.attr(), true, true);
+        Self::install(ia, Machine::new_reserved(sp), HeldParts::none(), attrs)
+    }
+
+    /// An endpoint for connection request `cr`, whose consumer left the making to the provider.
+    pub(crate) fn create_tentative(ia: &Arc<Ia<R>>, cr: CrId) -> DatResult<Handle> {
+        let attrs = EpAttrs::defaults(ia.attr(), true, true);
+        Self::install(ia, Machine::new_tentative(cr), HeldParts::none(), attrs)
+    }
+
+    fn install(
+        ia: &Arc<Ia<R>>,
+        machine: Machine,
+        parts: HeldParts<R>,
+        attrs: EpAttrs,
+    ) -> DatResult<Handle> {
+        let reservation = ia.reserve()?;
+        let local = SharedAddress::new();
+        local.set(ia.attr().address);
+        let ep = Arc::new(Self {
+            handle: reservation.handle(),
+            state_code: AtomicU32::new(machine.state().code()),
+            wired: QpCell::empty(),
+            local,
+            remote: SharedAddress::new(),
+            inner: Mutex::new(Inner {
+                machine,
+                parts,
+                attrs,
+                comm: DatComm::zeroed(),
+                local_port: 0,
+                remote_port: 0,
+                remote_address: None,
+                private_data: PrivateData::EMPTY,
+                socket: None,
+                abandoned: false,
+            }),
+            ia: ia.clone(),
+        });
+        ep.wire(&ep.lock())?;
+        ia.install(reservation, ep)
+    }
+
+    /// `dat_ep_query`. Consumers read members that they did not ask for, so all are filled.
+    pub fn query(&self) -> DatEpParam {
+        let inner = self.lock();
+        let parts = &inner.parts;
+        DatEpParam {
+            ia_handle: self.ia.consumer_handle(),
+            ep_state: inner.machine.state().code(),
+            comm: inner.comm,
+            local_ia_address_ptr: self.local.as_dat(),
+            local_port_qual: inner.local_port,
+            remote_ia_address_ptr: self.remote.as_dat(),
+            remote_port_qual: inner.remote_port,
+            pz_handle: handle_of(parts.pz.as_ref(), Pz::handle),
+            recv_evd_handle: handle_of(parts.recv_evd.as_ref(), Evd::handle),
+            request_evd_handle: handle_of(parts.request_evd.as_ref(), Evd::handle),
+            connect_evd_handle: handle_of(parts.connect_evd.as_ref(), Evd::handle),
+            srq_handle: handle_of(parts.srq.as_ref(), Srq::handle),
+            ep_attr: inner.attrs.to_dat(),
+        }
+    }
+
+    /// `dat_ep_get_status`. Idle means that nothing is pending, as the specification has it.
+    pub fn status(&self) -> EpStatus {
+        let (recvs, requests) = self
+            .wired
+            .get()
+            .map_or((0, 0), |wired| self.ia.rnic().pending(&wired.qp));
+        EpStatus {
+            state: self.state_code.load(Ordering::Acquire),
+            recv_idle: recvs == 0,
+            request_idle: requests == 0,
+        }
+    }
+
+    /// `dat_ep_recv_query`: no provider in the field has it.
+    pub fn recv_query(&self) -> DatResult<(i32, i32)> {
+        Err(DatError::not_implemented())
+    }
+
+    /// `dat_ep_set_watermark`: no provider in the field has it, and all leave out the class bit.
+    pub fn set_watermark(&self, _soft: i32, _hard: i32) -> DatResult {
+        Err(DatError::bare(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE))
+    }
+
+    /// The handle of its protection zone.
+    pub fn pz(&self) -> Option<Handle> {
+        self.lock().parts.pz.as_ref().map(|pz| pz.object().handle())
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// Its IA.
+    pub(crate) fn ia(&self) -> &Arc<Ia<R>> {
+        &self.ia
+    }
+
+    /// `dat_ep_free`: disconnects first if need be, and drops events that nobody has read.
+    pub fn free(this: &Pinned<Self>) -> DatResult {
+        {
+            let mut inner = this.lock();
+            inner.machine.may_free()?;
+            inner.abandoned = true;
+        }
+        if this.end() {
+            Ok(())
+        } else {
+            Err(DatError::invalid_handle(DAT_INVALID_HANDLE_EP))
+        }
+    }
+
+    /// Service point `sp` takes the endpoint.
+    pub(crate) fn reserve(&self, sp: SpId) -> DatResult {
+        self.begin(|inner| Ok(inner.machine.on_reserve(sp)?))
+    }
+
+    /// Service point `sp` tells connection request `cr`, which the endpoint now waits with.
+    pub(crate) fn request(&self, sp: SpId, cr: CrId) -> DatResult {
+        self.begin(|inner| Ok(inner.machine.on_request(sp, cr)?))
+    }
+
+    /// Service point `sp` lets go of the endpoint.
+    pub(crate) fn release(this: &Pinned<Self>, sp: SpId) {
+        let released = this.change(|inner| inner.machine.on_release(sp));
+        Self::after_release(this, released);
+    }
+
+    /// Connection request `cr`, which the endpoint waits with, is rejected or gone.
+    pub(crate) fn reject(this: &Pinned<Self>, cr: CrId) {
+        let released = this.change(|inner| inner.machine.on_reject(cr));
+        Self::after_release(this, released);
+    }
+
+    fn after_release(this: &Pinned<Self>, released: Released) {
+        if released == Released::Destroy {
+            Self::abandon(this);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<R>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs one change of state and copies its result to where the data path looks.
+    fn change<T>(&self, change: impl FnOnce(&mut Inner<R>) -> T) -> T {
+        let mut inner = self.lock();
+        let value = change(&mut inner);
+        self.mirror(&inner);
+        value
+    }
+
+    /// [`change`](Self::change) on behalf of a consumer: refused once the endpoint is being freed.
+    fn begin<T>(&self, change: impl FnOnce(&mut Inner<R>) -> DatResult<T>) -> DatResult<T> {
+        self.change(|inner| {
+            if inner.abandoned {
+                return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_EP));
+            }
+            change(inner)
+        })
+    }
+
+    /// [`change`](Self::change) that may be worth an event, posted before anybody else can change more.
+    fn change_and_tell(&self, change: impl FnOnce(&mut Inner<R>) -> Option<DatEventNumber>) {
+        let mut inner = self.lock();
+        let number = change(&mut inner);
+        self.mirror(&inner);
+        let Some(number) = number else { return };
+        tracing::debug!(ep = ?self.handle, number = format_args!("{number:#x}"), "connection event");
+        let Some(evd) = inner
+            .parts
+            .connect_evd
+            .as_ref()
+            .filter(|_| !inner.abandoned)
+        else {
+            return;
+        };
+        evd.object().post(self.connection_event(&inner, number));
+    }
+
+    fn connection_event(&self, inner: &Inner<R>, number: DatEventNumber) -> DatEvent {
+        let carries_data = matches!(
+            number,
+            DAT_CONNECTION_EVENT_ESTABLISHED | DAT_CONNECTION_EVENT_PEER_REJECTED
+        );
+        let none = PrivateData::EMPTY;
+        let data = if carries_data {
+            &inner.private_data
+        } else {
+            &none
+        };
+        let mut event = DatEvent::zeroed();
+        event.event_number = number;
+        event.event_data.connect_event_data = DatConnectionEventData {
+            ep_handle: self.handle.as_dat(),
+            private_data_size: data.len(),
+            private_data: data.as_ptr(),
+        };
+        event
+    }
+
+    fn mirror(&self, inner: &Inner<R>) {
+        self.state_code
+            .store(inner.machine.state().code(), Ordering::Release);
+    }
+}
+
+impl<R: Rnic> Pinned<Ep<R>> {
+    /// Ends the endpoint whatever its state. `false`: another thread does.
+    fn end(&self) -> bool {
+        if !self.retire() {
+            return false;
+        }
+        let connected = {
+            let mut inner = self.lock();
+            inner.abandoned = true;
+            !matches!(
+                inner.machine.state(),
+                State::Unconnected
+                    | State::Reserved(..)
+                    | State::Passive(_)
+                    | State::Tentative(_)
+                    | State::Disconnected
+            )
+        };
+        if let Some(wired) = self.wired.get().filter(|_| connected) {
+            self.ia.rnic().disconnect(&wired.qp, true);
+        }
+        let parts = {
+            let mut inner = self.lock();
+            inner.end_socket();
+            std::mem::replace(&mut inner.parts, HeldParts::none())
+        };
+        for evd in parts.evds() {
+            evd.forget_ep(self.handle);
+        }
+        drop(parts);
+        self.ia.disown(Kind::Ep, self.handle);
+        true
+    }
+}
+
+impl<R: Rnic> Child for Ep<R> {
+    fn abandon(this: &Pinned<Self>) {
+        this.end();
+    }
+}
+
+impl<R: Rnic> Inner<R> {
+    /// The connection over a consumer's socket, or the attempt at one, is over.
+    fn end_socket(&mut self) {
+        if let Some(mut socket) = self.socket.take() {
+            socket.on_over();
+        }
+    }
+}

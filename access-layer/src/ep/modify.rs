@@ -1,0 +1,136 @@
+//! `dat_ep_modify`, and the making of the queue pair.
+//!
+//! The queue pair is made as soon as there is a protection zone and an EVD for completions: when the
+//! endpoint is created, or by the modify that brings the last of them. A later change of what it was
+//! made with makes another one, which is legal only while the endpoint has no connection.
+
+use std::sync::Arc;
+
+use dat_abi::*;
+
+use super::parts::{Held, NewParts};
+use super::{Ep, Inner, Wired};
+use crate::error::{DatError, DatResult};
+use crate::evd::Evd;
+use crate::rnic::{QpToken, Rnic};
+
+/// Members that belong to the provider.
+const READ_ONLY: DatEpParamMask = DAT_EP_FIELD_IA_HANDLE
+    | DAT_EP_FIELD_EP_STATE
+    | DAT_EP_FIELD_LOCAL_IA_ADDRESS_PTR
+    | DAT_EP_FIELD_LOCAL_PORT_QUAL
+    | DAT_EP_FIELD_REMOTE_IA_ADDRESS_PTR
+    | DAT_EP_FIELD_REMOTE_PORT_QUAL
+    | DAT_EP_FIELD_SRQ_HANDLE;
+
+impl<R: Rnic> Ep<R> {
+    /// `dat_ep_modify`: all of what `mask` names, or nothing.
+    pub fn modify(&self, mask: DatEpParamMask, param: &DatEpParam) -> DatResult {
+        if mask & READ_ONLY != 0 || mask & !DAT_EP_FIELD_ALL != 0 {
+            return Err(DatError::invalid_arg(2));
+        }
+        // What is replaced goes after the lock is released.
+        let mut parts = NewParts::look_up(mask, param)?;
+        self.begin(|inner| {
+            if mask & DAT_EP_FIELD_PZ_HANDLE != 0 {
+                inner.machine.may_modify_pz()?;
+            }
+            if mask & !DAT_EP_FIELD_PZ_HANDLE != 0 {
+                inner.machine.may_modify_rest()?;
+            }
+            let before = (inner.attrs, inner.comm);
+            parts.swap_into(&mut inner.parts);
+            let done = self.apply(inner, mask, param, parts.concern_the_queue_pair());
+            if done.is_err() {
+                parts.swap_into(&mut inner.parts);
+                (inner.attrs, inner.comm) = before;
+            }
+            done
+        })
+    }
+
+    fn apply(
+        &self,
+        inner: &mut Inner<R>,
+        mask: DatEpParamMask,
+        param: &DatEpParam,
+        parts_concern_qp: bool,
+    ) -> DatResult {
+        let limits = self.ia.attr();
+        let before = inner.attrs;
+        let bad = DatError::invalid_arg(3);
+        inner.attrs.apply(mask, &param.ep_attr, limits).ok_or(bad)?;
+        let (recv, request) = (
+            inner.parts.recv_evd.is_some(),
+            inner.parts.request_evd.is_some(),
+        );
+        inner.attrs.fill_defaults(recv, request, limits);
+        inner
+            .attrs
+            .check_evds(recv || inner.parts.srq.is_some(), request)
+            .map_err(|_| bad)?;
+        if mask & DAT_EP_FIELD_COMM != 0 {
+            inner.comm = param.comm;
+        }
+        let attrs_concern_qp = before.qp_attr(limits) != inner.attrs.qp_attr(limits)
+            || before.segment_limits(limits) != inner.attrs.segment_limits(limits);
+        if parts_concern_qp || attrs_concern_qp {
+            self.rewire(inner)?;
+        }
+        Ok(())
+    }
+
+    fn rewire(&self, inner: &Inner<R>) -> DatResult {
+        let Some(wired) = self.wired.get() else {
+            return self.wire(inner);
+        };
+        if !inner.parts.make_a_queue_pair() {
+            return Err(DatError::invalid_arg(3));
+        }
+        // Posted receives live in the queue pair and cannot move to another one.
+        if self.ia.rnic().pending(&wired.qp) != (0, 0) {
+            return Err(super::WrongState(inner.machine.state()).into());
+        }
+        self.wire(inner)
+    }
+
+    /// Makes the queue pair if there is enough to make it of.
+    pub(super) fn wire(&self, inner: &Inner<R>) -> DatResult {
+        let parts = &inner.parts;
+        let Some(pz) = parts.pz.as_ref().filter(|_| parts.make_a_queue_pair()) else {
+            return Ok(());
+        };
+        if !self.wired.has_room() {
+            return Err(DatError::no_resources(DAT_RESOURCE_TEP));
+        }
+        let limits = self.ia.attr();
+        let send = parts.request_evd.as_ref().map(Held::object);
+        let recv = parts.recv_evd.as_ref().map(Held::object);
+        let srq = parts.srq.as_ref().map(Held::object);
+        let qp = self.ia.rnic().create_qp(
+            pz.object().rnic_pd(),
+            send.and_then(|evd| evd.cq()),
+            recv.and_then(|evd| evd.cq()),
+            srq.map(|srq| srq.rnic_srq()),
+            &inner.attrs.qp_attr(limits),
+            QpToken(self.handle.as_token()),
+        )?;
+        let segments = inner.attrs.segment_limits(limits);
+        let wired = Wired {
+            qp,
+            segments,
+            shares_receives: srq.is_some(),
+        };
+        let full = DatError::no_resources(DAT_RESOURCE_TEP);
+        self.wired.replace(wired).map_err(|_| full)?;
+        attach(send, inner.attrs.request_completion_flags);
+        attach(recv, inner.attrs.recv_completion_flags);
+        Ok(())
+    }
+}
+
+fn attach<R: Rnic>(evd: Option<&Arc<Evd<R>>>, flags: DatCompletionFlags) {
+    if let Some(evd) = evd {
+        evd.attach(flags);
+    }
+}

@@ -1,0 +1,237 @@
+//! What an endpoint is put together from.
+
+use std::sync::Arc;
+
+use dat_abi::*;
+
+use crate::error::{DatError, DatResult};
+use crate::evd::Evd;
+use crate::handle::{self, Handle};
+use crate::pz::Pz;
+use crate::rnic::Rnic;
+use crate::srq::Srq;
+use crate::users::User;
+
+/// The objects that `dat_ep_create` names; `None` for a null handle.
+#[derive(Debug)]
+pub struct EpParts<R: Rnic> {
+    /// Protection zone.
+    pub pz: Option<Arc<Pz<R>>>,
+    /// Where receive completions go.
+    pub recv_evd: Option<Arc<Evd<R>>>,
+    /// Where request completions go.
+    pub request_evd: Option<Arc<Evd<R>>>,
+    /// Where connection events go.
+    pub connect_evd: Option<Arc<Evd<R>>>,
+    /// Shared receive queue.
+    pub srq: Option<Arc<Srq<R>>>,
+}
+
+impl<R: Rnic> EpParts<R> {
+    /// Nothing, as a provider's own endpoint begins.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            pz: None,
+            recv_evd: None,
+            request_evd: None,
+            connect_evd: None,
+            srq: None,
+        }
+    }
+}
+
+/// An object in use: it cannot be freed as long as this exists.
+#[derive(Debug)]
+pub(crate) struct Held<T> {
+    object: Arc<T>,
+    _user: User,
+}
+
+impl<T> Held<T> {
+    pub(crate) fn object(&self) -> &Arc<T> {
+        &self.object
+    }
+}
+
+impl<R: Rnic> Held<Evd<R>> {
+    /// Uses an EVD that takes events of the stream `flag`.
+    pub(crate) fn evd(
+        evd: Arc<Evd<R>>,
+        flag: DatEvdFlags,
+        subtype: DatReturnSubtype,
+    ) -> DatResult<Self> {
+        if !evd.has(flag) {
+            return Err(DatError::invalid_handle(subtype));
+        }
+        let user = evd
+            .use_it()
+            .map_err(|_| DatError::invalid_handle(subtype))?;
+        Ok(Self {
+            object: evd,
+            _user: user,
+        })
+    }
+}
+
+/// The parts of an endpoint, each kept from being freed.
+#[derive(Debug)]
+pub(crate) struct HeldParts<R: Rnic> {
+    pub(crate) pz: Option<Held<Pz<R>>>,
+    pub(crate) recv_evd: Option<Held<Evd<R>>>,
+    pub(crate) request_evd: Option<Held<Evd<R>>>,
+    pub(crate) connect_evd: Option<Held<Evd<R>>>,
+    pub(crate) srq: Option<Held<Srq<R>>>,
+}
+
+impl<R: Rnic> HeldParts<R> {
+    pub(crate) fn none() -> Self {
+        Self {
+            pz: None,
+            recv_evd: None,
+            request_evd: None,
+            connect_evd: None,
+            srq: None,
+        }
+    }
+
+    /// Checks the streams of the EVDs and begins to use everything.
+    pub(crate) fn hold(parts: EpParts<R>) -> DatResult<Self> {
+        Ok(Self {
+            pz: parts.pz.map(hold_pz).transpose()?,
+            connect_evd: parts.connect_evd.map(hold_connect_evd).transpose()?,
+            recv_evd: parts.recv_evd.map(hold_recv_evd).transpose()?,
+            request_evd: parts.request_evd.map(hold_request_evd).transpose()?,
+            srq: parts
+                .srq
+                .map(|srq| {
+                    srq.use_it().map(|user| Held {
+                        object: srq.clone(),
+                        _user: user,
+                    })
+                })
+                .transpose()?,
+        })
+    }
+
+    /// Whether a queue pair can be made: a protection zone and somewhere for completions to go.
+    pub(crate) fn make_a_queue_pair(&self) -> bool {
+        self.pz.is_some() && (self.recv_evd.is_some() || self.request_evd.is_some())
+    }
+
+    /// Whether nothing is missing for a connect.
+    pub(crate) fn are_complete(&self) -> bool {
+        self.pz.is_some()
+            && self.recv_evd.is_some()
+            && self.request_evd.is_some()
+            && self.connect_evd.is_some()
+    }
+
+    /// Every EVD, each once for each role it has.
+    pub(crate) fn evds(&self) -> impl Iterator<Item = &Arc<Evd<R>>> {
+        [&self.recv_evd, &self.request_evd, &self.connect_evd]
+            .into_iter()
+            .flatten()
+            .map(Held::object)
+    }
+}
+
+fn hold_pz<R: Rnic>(pz: Arc<Pz<R>>) -> DatResult<Held<Pz<R>>> {
+    let user = pz.use_it()?;
+    Ok(Held {
+        object: pz,
+        _user: user,
+    })
+}
+
+fn hold_connect_evd<R: Rnic>(evd: Arc<Evd<R>>) -> DatResult<Held<Evd<R>>> {
+    Held::evd(evd, DAT_EVD_CONNECTION_FLAG, DAT_INVALID_HANDLE_EVD_CONN)
+}
+
+fn hold_recv_evd<R: Rnic>(evd: Arc<Evd<R>>) -> DatResult<Held<Evd<R>>> {
+    Held::evd(evd, DAT_EVD_DTO_FLAG, DAT_INVALID_HANDLE_EVD_RECV)
+}
+
+fn hold_request_evd<R: Rnic>(evd: Arc<Evd<R>>) -> DatResult<Held<Evd<R>>> {
+    Held::evd(evd, DAT_EVD_DTO_FLAG, DAT_INVALID_HANDLE_EVD_REQUEST)
+}
+
+/// The parts that a `dat_ep_modify` replaces: the outer `Option` says whether, the inner one by what.
+#[derive(Debug)]
+pub(crate) struct NewParts<R: Rnic> {
+    pub(crate) pz: Option<Option<Held<Pz<R>>>>,
+    pub(crate) recv_evd: Option<Option<Held<Evd<R>>>>,
+    pub(crate) request_evd: Option<Option<Held<Evd<R>>>>,
+    pub(crate) connect_evd: Option<Option<Held<Evd<R>>>>,
+}
+
+impl<R: Rnic> NewParts<R> {
+    /// Looks up the handles of `param` that `mask` names. Any bad one is `DAT_INVALID_ARG3`: it came
+    /// in the parameter structure.
+    pub(crate) fn look_up(mask: DatEpParamMask, param: &DatEpParam) -> DatResult<Self> {
+        let bad = |_| DatError::invalid_arg(3);
+        let pz = find(mask & DAT_EP_FIELD_PZ_HANDLE != 0, param.pz_handle, hold_pz);
+        let recv = find(
+            mask & DAT_EP_FIELD_RECV_EVD_HANDLE != 0,
+            param.recv_evd_handle,
+            hold_recv_evd,
+        );
+        let request = find(
+            mask & DAT_EP_FIELD_REQUEST_EVD_HANDLE != 0,
+            param.request_evd_handle,
+            hold_request_evd,
+        );
+        let connect = find(
+            mask & DAT_EP_FIELD_CONNECT_EVD_HANDLE != 0,
+            param.connect_evd_handle,
+            hold_connect_evd,
+        );
+        Ok(Self {
+            pz: pz.map_err(bad)?,
+            recv_evd: recv.map_err(bad)?,
+            request_evd: request.map_err(bad)?,
+            connect_evd: connect.map_err(bad)?,
+        })
+    }
+
+    /// Whether the queue pair has to follow the change.
+    pub(crate) fn concern_the_queue_pair(&self) -> bool {
+        self.pz.is_some() || self.recv_evd.is_some() || self.request_evd.is_some()
+    }
+
+    /// Exchanges the parts in `current`; what was there before stays in `self`.
+    pub(crate) fn swap_into(&mut self, current: &mut HeldParts<R>) {
+        swap(&mut self.pz, &mut current.pz);
+        swap(&mut self.recv_evd, &mut current.recv_evd);
+        swap(&mut self.request_evd, &mut current.request_evd);
+        swap(&mut self.connect_evd, &mut current.connect_evd);
+    }
+}
+
+fn swap<T>(new: &mut Option<T>, current: &mut T) {
+    if let Some(new) = new {
+        std::mem::swap(new, current);
+    }
+}
+
+fn find<T: handle::Object>(
+    named: bool,
+    handle: DatHandle,
+    hold: impl FnOnce(Arc<T>) -> DatResult<Held<T>>,
+) -> DatResult<Option<Option<Held<T>>>> {
+    if !named {
+        return Ok(None);
+    }
+    if handle.is_null() {
+        return Ok(Some(None));
+    }
+    let object = handle::pin::<T>(handle)
+        .ok_or(DatError::invalid_arg(3))?
+        .to_arc();
+    hold(object).map(|held| Some(Some(held)))
+}
+
+/// The handle of a part as C gets it; null for none.
+pub(crate) fn handle_of<T>(part: Option<&Held<T>>, handle: impl Fn(&T) -> Handle) -> DatHandle {
+    part.map_or(DAT_HANDLE_NULL, |part| handle(&part.object).as_dat())
+}

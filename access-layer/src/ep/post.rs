@@ -1,0 +1,240 @@
+//! The data path: from a posted data transfer to the RNIC.
+//!
+//! Nothing here locks, allocates or copies the segment list. The state is one atomic load: a work
+//! request that races with a change of state was posted before it or after it, and the RNIC completes
+//! it flushed if the connection is gone.
+
+use std::sync::atomic::Ordering;
+
+use dat_abi::*;
+
+use super::connect::NOT_READY;
+use super::{Ep, Wired};
+use crate::error::{DatError, DatResult};
+use crate::rnic::{BindMw, RecvWr, RemoteRange, Rnic, SendOp, SendWr, Sge};
+
+/// Every completion flag that DAT 2.0 knows.
+const FLAGS: DatCompletionFlags = DAT_COMPLETION_SUPPRESS_FLAG
+    | DAT_COMPLETION_SOLICITED_WAIT_FLAG
+    | DAT_COMPLETION_UNSIGNALLED_FLAG
+    | DAT_COMPLETION_BARRIER_FENCE_FLAG
+    | DAT_COMPLETION_EVD_THRESHOLD_FLAG
+    | DAT_COMPLETION_LMR_INVALIDATE_FENCE_FLAG;
+
+impl<R: Rnic> Ep<R> {
+    /// `dat_ep_post_send`.
+    #[inline]
+    pub fn post_send(&self, sgl: &[Sge], cookie: u64, flags: DatCompletionFlags) -> DatResult {
+        self.post_send_with_invalidate(sgl, cookie, flags, None)
+    }
+
+    /// `dat_ep_post_send_with_invalidate`; `invalidate` is the peer's RMR context to take away.
+    #[inline]
+    pub fn post_send_with_invalidate(
+        &self,
+        sgl: &[Sge],
+        cookie: u64,
+        flags: DatCompletionFlags,
+        invalidate: Option<DatRmrContext>,
+    ) -> DatResult {
+        let wired = self.for_requests()?;
+        check_segments(sgl, wired.segments.send)?;
+        check_flags(flags, 5)?;
+        let solicited = flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG != 0;
+        self.post(
+            wired,
+            SendOp::Send {
+                solicited,
+                invalidate,
+            },
+            sgl,
+            cookie,
+            flags,
+        )
+    }
+
+    /// `dat_ep_post_rdma_write`.
+    #[inline]
+    pub fn post_rdma_write(
+        &self,
+        sgl: &[Sge],
+        cookie: u64,
+        remote: &DatRmrTriplet,
+        flags: DatCompletionFlags,
+    ) -> DatResult {
+        let wired = self.for_requests()?;
+        check_segments(sgl, wired.segments.write)?;
+        check_flags(flags, 6)?;
+        self.post(
+            wired,
+            SendOp::Write(range(sgl, remote)?),
+            sgl,
+            cookie,
+            flags,
+        )
+    }
+
+    /// `dat_ep_post_rdma_read`.
+    #[inline]
+    pub fn post_rdma_read(
+        &self,
+        sgl: &[Sge],
+        cookie: u64,
+        remote: &DatRmrTriplet,
+        flags: DatCompletionFlags,
+    ) -> DatResult {
+        let wired = self.for_requests()?;
+        check_segments(sgl, wired.segments.read)?;
+        check_flags(flags, 6)?;
+        self.post(wired, SendOp::Read(range(sgl, remote)?), sgl, cookie, flags)
+    }
+
+    /// `dat_ep_post_rdma_read_to_rmr`: the sink is named by the context of a window.
+    pub fn post_rdma_read_to_rmr(
+        &self,
+        local: &DatRmrTriplet,
+        cookie: u64,
+        remote: &DatRmrTriplet,
+        flags: DatCompletionFlags,
+    ) -> DatResult {
+        let wired = self.for_requests()?;
+        check_flags(flags, 5)?;
+        if local.segment_length > remote.segment_length {
+            return Err(DatError::of(DAT_LENGTH_ERROR));
+        }
+        let len = local.segment_length;
+        let op = SendOp::ReadToWindow {
+            local: remote_range(local, len),
+            remote: remote_range(remote, len),
+        };
+        self.post(wired, op, &[], cookie, flags)
+    }
+
+    /// RDMA Write followed by immediate data (IB extension).
+    pub(crate) fn post_rdma_write_immediate(
+        &self,
+        sgl: &[Sge],
+        cookie: u64,
+        remote: &DatRmrTriplet,
+        immediate: u32,
+        flags: DatCompletionFlags,
+    ) -> DatResult {
+        let wired = self.for_requests()?;
+        check_segments(sgl, wired.segments.write)?;
+        let op = SendOp::WriteImmediate(range(sgl, remote)?, immediate);
+        self.post(wired, op, sgl, cookie, flags)
+    }
+
+    /// Atomic operation on eight bytes of the peer (IB extension); `op` makes it for their place.
+    pub(crate) fn post_atomic(
+        &self,
+        op: impl FnOnce(RemoteRange) -> SendOp,
+        local: &Sge,
+        cookie: u64,
+        remote: &DatRmrTriplet,
+        flags: DatCompletionFlags,
+    ) -> DatResult {
+        const LEN: u32 = size_of::<u64>() as u32;
+        let wired = self.for_requests()?;
+        if local.len < LEN || remote.segment_length < LEN {
+            return Err(DatError::of(DAT_LENGTH_ERROR));
+        }
+        let sgl = [Sge { len: LEN, ..*local }];
+        self.post(wired, op(remote_range(remote, LEN)), &sgl, cookie, flags)
+    }
+
+    /// `dat_ep_post_recv`, in any state.
+    #[inline]
+    pub fn post_recv(&self, sgl: &[Sge], cookie: u64, flags: DatCompletionFlags) -> DatResult {
+        let wired = self.wired.get().ok_or(NOT_READY)?;
+        if wired.shares_receives {
+            return Err(DatError::invalid_state(DAT_INVALID_STATE_SRQ_IN_USE));
+        }
+        check_segments(sgl, wired.segments.recv)?;
+        check_flags(flags, 5)?;
+        let signalled = flags & DAT_COMPLETION_UNSIGNALLED_FLAG == 0;
+        Ok(self.ia.rnic().post_recv(
+            &wired.qp,
+            &RecvWr {
+                wr_id: cookie,
+                sgl,
+                signalled,
+            },
+        )?)
+    }
+
+    /// Posts the bind of a memory window; the key that it will have comes back.
+    pub fn bind_mw(&self, mw: &R::Mw, bind: &BindMw<'_, R>) -> DatResult<u32> {
+        if self.state_code.load(Ordering::Acquire) != DAT_EP_STATE_CONNECTED {
+            return Err(super::WrongState(self.lock().machine.state()).into());
+        }
+        let wired = self.wired.get().ok_or(NOT_READY)?;
+        Ok(self.ia.rnic().bind_mw(&wired.qp, mw, bind)?)
+    }
+
+    /// Where requests may go in the state the endpoint is in: connected, or disconnected, in which case
+    /// they complete flushed.
+    #[inline]
+    fn for_requests(&self) -> DatResult<&Wired<R>> {
+        match self.state_code.load(Ordering::Acquire) {
+            DAT_EP_STATE_CONNECTED | DAT_EP_STATE_DISCONNECTED => self.wired.get().ok_or(NOT_READY),
+            // OFA's providers name this state whatever the real one is.
+            _ => Err(DatError::invalid_state(DAT_INVALID_STATE_EP_UNCONNECTED)),
+        }
+    }
+
+    #[inline]
+    fn post(
+        &self,
+        wired: &Wired<R>,
+        op: SendOp,
+        sgl: &[Sge],
+        cookie: u64,
+        flags: DatCompletionFlags,
+    ) -> DatResult {
+        let wr = SendWr {
+            wr_id: cookie,
+            op,
+            sgl,
+            completion: flags & DAT_COMPLETION_SUPPRESS_FLAG == 0,
+            signalled: flags & DAT_COMPLETION_UNSIGNALLED_FLAG == 0,
+            fence: flags & DAT_COMPLETION_BARRIER_FENCE_FLAG != 0,
+        };
+        Ok(self.ia.rnic().post_send(&wired.qp, &wr)?)
+    }
+}
+
+#[inline]
+fn check_segments(sgl: &[Sge], limit: u32) -> DatResult {
+    if sgl.len() > limit as usize {
+        return Err(DatError::invalid_arg(2));
+    }
+    Ok(())
+}
+
+#[inline]
+fn check_flags(flags: DatCompletionFlags, argument: u32) -> DatResult {
+    if flags & !FLAGS != 0 {
+        return Err(DatError::invalid_arg(argument));
+    }
+    Ok(())
+}
+
+/// The part of the peer's memory that the local segments cover; they must not be longer than it.
+#[inline]
+fn range(sgl: &[Sge], remote: &DatRmrTriplet) -> DatResult<RemoteRange> {
+    let len: u64 = sgl.iter().map(|segment| u64::from(segment.len)).sum();
+    match u32::try_from(len) {
+        Ok(len) if len <= remote.segment_length => Ok(remote_range(remote, len)),
+        _ => Err(DatError::of(DAT_LENGTH_ERROR)),
+    }
+}
+
+#[inline]
+fn remote_range(remote: &DatRmrTriplet, len: u32) -> RemoteRange {
+    RemoteRange {
+        addr: remote.virtual_address,
+        len,
+        rkey: remote.rmr_context,
+    }
+}
