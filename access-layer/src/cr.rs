@@ -1,0 +1,196 @@
+//! Connection request: a peer that waits for an answer (DAT 2.0 section 6.5, `dat_cr_*`).
+//!
+//! A request is answered once. Its handle is dead when accept or reject returns success, and when the
+//! RNIC could not go on with it; until then its private data is the consumer's to read and write.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dat_abi::*;
+
+use crate::ep::addr::SharedAddress;
+use crate::ep::private_data::PrivateData;
+use crate::ep::state::{CrId, Creator};
+use crate::ep::{Acceptance, Ep, check_private_data};
+use crate::error::{DatError, DatResult};
+use crate::handle::{self, Handle, Kind, Object, Pinned, Reservation};
+use crate::ia::{Child, Ia};
+use crate::rnic::{RequestInfo, Rnic};
+use crate::sp::socket::ConsumerSocket;
+
+/// Connection request.
+pub struct Cr<R: Rnic> {
+    handle: Handle,
+    remote: SocketAddr,
+    remote_for_c: SharedAddress,
+    private_data: PrivateData,
+    /// Endpoint that came with the request: of a reserved or socket service point, or the provider's.
+    ep: Option<Handle>,
+    pending: Mutex<Option<Pending<R>>>,
+    ia: Arc<Ia<R>>,
+}
+
+opaque_debug!(Cr { handle, remote, ep });
+
+struct Pending<R: Rnic> {
+    request: R::ConnReq,
+    socket: Option<ConsumerSocket>,
+}
+
+/// What a service point makes a connection request of.
+pub(crate) struct NewCr<R: Rnic> {
+    pub(crate) request: R::ConnReq,
+    pub(crate) ep: Option<Handle>,
+    pub(crate) socket: Option<ConsumerSocket>,
+}
+
+impl<R: Rnic> Object for Cr<R> {
+    const KIND: Kind = Kind::Cr;
+}
+
+impl<R: Rnic> Cr<R> {
+    /// Brings a connection request to life. On failure the peer is refused.
+    pub(crate) fn install(
+        ia: &Arc<Ia<R>>,
+        reservation: Reservation,
+        new: NewCr<R>,
+        info: &RequestInfo<'_>,
+    ) -> DatResult<Arc<Self>> {
+        let remote_for_c = SharedAddress::new();
+        remote_for_c.set(info.remote);
+        let cr = Arc::new(Self {
+            handle: reservation.handle(),
+            remote: info.remote,
+            remote_for_c,
+            private_data: PrivateData::new(info.private_data),
+            ep: new.ep,
+            pending: Mutex::new(Some(Pending {
+                request: new.request,
+                socket: new.socket,
+            })),
+            ia: ia.clone(),
+        });
+        ia.install(reservation, cr.clone())?;
+        Ok(cr)
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// `dat_cr_query`. Consumers pass the masks of other objects, so all members are filled.
+    pub fn query(&self) -> DatCrParam {
+        DatCrParam {
+            remote_ia_address_ptr: self.remote_for_c.as_dat(),
+            remote_port_qual: u64::from(self.remote.port()),
+            private_data_size: self.private_data.len(),
+            private_data: self.private_data.as_ptr(),
+            local_ep_handle: self.ep.map_or(DAT_HANDLE_NULL, Handle::as_dat),
+        }
+    }
+
+    /// `dat_cr_accept`, with the endpoint that came with the request (`None`) or one of the consumer's.
+    pub fn accept(
+        this: &Pinned<Self>,
+        ep: Option<Pinned<Ep<R>>>,
+        private_data: &[u8],
+    ) -> DatResult {
+        check_private_data(private_data, this.ia.attr().private_data_len_max, 3)?;
+        let no_ep = DatError::invalid_handle(DAT_INVALID_HANDLE_EP);
+        let (ep, own) = match (this.ep, ep) {
+            (Some(own), None) => (handle::pin_handle::<Ep<R>>(own).ok_or(no_ep)?, true),
+            (None, Some(chosen)) => (chosen, false),
+            _ => return Err(no_ep),
+        };
+        let Pending { request, socket } = this.take()?;
+        let mut acceptance = Acceptance {
+            cr: this.id(),
+            own,
+            remote: this.remote,
+            socket,
+        };
+        let creator = match ep.begin_accept(&mut acceptance) {
+            Ok(creator) => creator,
+            Err(error) => {
+                this.put_back(Pending {
+                    request,
+                    socket: acceptance.socket,
+                });
+                return Err(error);
+            }
+        };
+        let result = ep.accept_on(request, private_data);
+        if result.is_err() && creator == Creator::Provider {
+            // The request is spent, and the endpoint was made for nothing else.
+            Ep::abandon(&ep);
+        }
+        this.end();
+        result
+    }
+
+    /// `dat_cr_reject`.
+    pub fn reject(this: &Pinned<Self>, private_data: &[u8]) -> DatResult {
+        check_private_data(private_data, this.ia.attr().private_data_len_max, 2)?;
+        let mut pending = this.take()?;
+        let result = this.ia.rnic().reject(pending.request, private_data);
+        if let Some(socket) = &mut pending.socket {
+            socket.on_rejected();
+        }
+        this.release_ep();
+        this.end();
+        Ok(result?)
+    }
+
+    /// `dat_cr_handoff`: no provider in the field has it.
+    pub fn handoff(&self, _conn_qual: DatConnQual) -> DatResult {
+        Err(DatError::not_implemented())
+    }
+
+    fn id(&self) -> CrId {
+        CrId(self.handle.as_token())
+    }
+
+    /// The first answer gets the request.
+    fn take(&self) -> DatResult<Pending<R>> {
+        self.lock()
+            .take()
+            .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_CR))
+    }
+
+    fn put_back(&self, pending: Pending<R>) {
+        *self.lock() = Some(pending);
+    }
+
+    fn release_ep(&self) {
+        if let Some(ep) = self.ep.and_then(handle::pin_handle::<Ep<R>>) {
+            Ep::reject(&ep, self.id());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Pending<R>>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R: Rnic> Pinned<Cr<R>> {
+    fn end(&self) {
+        if self.retire() {
+            self.ia.disown(Kind::Cr, self.handle);
+        }
+    }
+}
+
+impl<R: Rnic> Child for Cr<R> {
+    fn abandon(this: &Pinned<Self>) {
+        if let Ok(mut pending) = this.take() {
+            // Dropping the request refuses the peer as a service that does not exist would.
+            drop(pending.request);
+            if let Some(socket) = &mut pending.socket {
+                socket.on_rejected();
+            }
+            this.release_ep();
+        }
+        this.end();
+    }
+}

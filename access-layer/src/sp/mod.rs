@@ -1,0 +1,86 @@
+//! Service points: where connection requests come in (DAT 2.0 section 6.5, iWARP extensions 3.1).
+//!
+//! | Kind | Endpoint | Requests | Ends |
+//! |---|---|---|---|
+//! | [`Psp`], public | the consumer's at accept, or made by the provider | any number | when freed |
+//! | [`Rsp`], reserved | given at creation | one | when freed |
+//! | [`Ssp`], socket | given at creation, or made by the provider | at most one | when freed |
+//!
+//! A service point names its endpoint, it does not own it: either may go first.
+
+pub(crate) mod inherit;
+mod psp;
+mod rsp;
+pub(crate) mod socket;
+mod ssp;
+
+pub use psp::Psp;
+pub use rsp::Rsp;
+pub use ssp::Ssp;
+pub(crate) use ssp::SspArgs;
+
+use std::sync::Arc;
+
+use dat_abi::*;
+
+use crate::cr::Cr;
+use crate::ep::Held;
+use crate::error::{DatError, DatResult};
+use crate::evd::Evd;
+use crate::handle::Handle;
+use crate::ia::Ia;
+use crate::rnic::{RequestInfo, Rnic};
+
+/// Uses the EVD of a service point, which must take connection requests.
+fn hold_cr_evd<R: Rnic>(evd: Arc<Evd<R>>) -> DatResult<Held<Evd<R>>> {
+    Held::evd(evd, DAT_EVD_CR_FLAG, DAT_INVALID_HANDLE_EVD_CR)
+}
+
+/// What the arrival of a connection request says.
+struct Arrival {
+    sp: Handle,
+    conn_qual: u64,
+    /// The request; `None` when there is none and the event tells something else.
+    cr: Option<Handle>,
+    truncated: bool,
+}
+
+fn arrival_event<R: Rnic>(ia: &Ia<R>, number: DatEventNumber, arrival: &Arrival) -> DatEvent {
+    let mut event = DatEvent::zeroed();
+    event.event_number = number;
+    event.event_data.cr_arrival_event_data = DatCrArrivalEventData {
+        sp_handle: DatSpHandle::new(arrival.sp.as_dat()),
+        local_ia_address_ptr: ia.local_address(),
+        conn_qual: arrival.conn_qual,
+        cr_handle: arrival.cr.map_or(DAT_HANDLE_NULL, Handle::as_dat),
+        truncate_flag: DatBoolean::from(arrival.truncated),
+    };
+    event
+}
+
+/// Tells the consumer of `cr` at service point `sp`.
+fn tell_request<R: Rnic>(
+    evd: &Evd<R>,
+    cr: &Cr<R>,
+    sp: Handle,
+    conn_qual: u64,
+    info: &RequestInfo<'_>,
+) {
+    tracing::debug!(?sp, cr = ?cr.handle(), remote = %info.remote, "connection request");
+    let arrival = Arrival {
+        sp,
+        conn_qual,
+        cr: Some(cr.handle()),
+        truncated: info.truncated,
+    };
+    evd.post(arrival_event(
+        evd.ia(),
+        DAT_CONNECTION_REQUEST_EVENT,
+        &arrival,
+    ));
+}
+
+/// Why a request was not told to the consumer: for the log, the peer sees a service that does not exist.
+fn refuse_quietly(sp: Handle, error: DatError) {
+    tracing::warn!(?sp, %error, "connection request dropped");
+}

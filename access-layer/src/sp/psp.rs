@@ -1,0 +1,223 @@
+//! Public service point: any number of connection requests (DAT 2.0 `dat_psp_*`).
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use dat_abi::*;
+
+use super::{hold_cr_evd, refuse_quietly, tell_request};
+use crate::cr::{Cr, NewCr};
+use crate::ep::addr::port_of;
+use crate::ep::state::CrId;
+use crate::ep::{Ep, Held};
+use crate::error::{DatError, DatResult};
+use crate::evd::Evd;
+use crate::handle::{self, Handle, Kind, Object, Pinned};
+use crate::ia::{Child, Ia};
+use crate::rnic::{ListenAddress, ListenToken, RequestInfo, Rnic, RnicError};
+
+/// Public service point.
+pub struct Psp<R: Rnic> {
+    handle: Handle,
+    /// Set once, late when the RNIC chooses it.
+    conn_qual: OnceLock<u64>,
+    flags: DatPspFlags,
+    inner: Mutex<Inner<R>>,
+    ia: Arc<Ia<R>>,
+}
+
+opaque_debug!(Psp {
+    handle,
+    conn_qual,
+    flags
+});
+
+struct Inner<R: Rnic> {
+    listener: Option<R::Listener>,
+    /// `None` once freed.
+    evd: Option<Held<Evd<R>>>,
+}
+
+impl<R: Rnic> Object for Psp<R> {
+    const KIND: Kind = Kind::Psp;
+}
+
+impl<R: Rnic> Psp<R> {
+    /// `dat_psp_create`.
+    pub fn create(
+        ia: &Arc<Ia<R>>,
+        conn_qual: DatConnQual,
+        evd: Arc<Evd<R>>,
+        flags: DatPspFlags,
+    ) -> DatResult<Handle> {
+        // The RNIC takes port 0 for "any"; as a qualifier it names no service that a peer could ask for.
+        if port_of(conn_qual) == 0 {
+            return Err(DatError::invalid_arg(2));
+        }
+        let psp = Self::install(ia, Some(conn_qual), evd, flags, 4)?;
+        psp.listen(port_of(conn_qual))?;
+        Ok(psp.handle)
+    }
+
+    /// `dat_psp_create_any`: the RNIC chooses the qualifier.
+    pub fn create_any(
+        ia: &Arc<Ia<R>>,
+        evd: Arc<Evd<R>>,
+        flags: DatPspFlags,
+    ) -> DatResult<(Handle, DatConnQual)> {
+        let psp = Self::install(ia, None, evd, flags, 4)?;
+        let port = psp.listen(0).map_err(|error| {
+            if error.code().is(DAT_CONN_QUAL_IN_USE) {
+                DatError::of(DAT_CONN_QUAL_UNAVAILABLE)
+            } else {
+                error
+            }
+        })?;
+        let conn_qual = *psp.conn_qual.get_or_init(|| u64::from(port));
+        Ok((psp.handle, conn_qual))
+    }
+
+    /// The object comes to life before it listens, because requests name it by its handle.
+    fn install(
+        ia: &Arc<Ia<R>>,
+        conn_qual: Option<u64>,
+        evd: Arc<Evd<R>>,
+        flags: DatPspFlags,
+        flags_argument: u32,
+    ) -> DatResult<Pinned<Self>> {
+        let evd = hold_cr_evd(evd)?;
+        if flags != DAT_PSP_CONSUMER_FLAG && flags != DAT_PSP_PROVIDER_FLAG {
+            return Err(DatError::invalid_arg(flags_argument));
+        }
+        let reservation = ia.reserve()?;
+        let psp = Arc::new(Self {
+            handle: reservation.handle(),
+            conn_qual: conn_qual.map_or_else(OnceLock::new, OnceLock::from),
+            flags,
+            inner: Mutex::new(Inner {
+                listener: None,
+                evd: Some(evd),
+            }),
+            ia: ia.clone(),
+        });
+        let handle = ia.install(reservation, psp)?;
+        handle::pin_handle(handle).ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_IA))
+    }
+
+    /// `dat_psp_query`.
+    pub fn query(&self) -> DatPspParam {
+        let inner = self.lock();
+        DatPspParam {
+            ia_handle: self.ia.consumer_handle(),
+            conn_qual: self.conn_qual.get().copied().unwrap_or(0),
+            evd_handle: inner
+                .evd
+                .as_ref()
+                .map_or(DAT_HANDLE_NULL, |evd| evd.object().handle().as_dat()),
+            psp_flags: self.flags,
+        }
+    }
+
+    /// `dat_psp_free`. Requests that were told stay valid.
+    pub fn free(this: &Pinned<Self>) -> DatResult {
+        if this.end() {
+            Ok(())
+        } else {
+            Err(DatError::invalid_handle(DAT_INVALID_HANDLE_PSP))
+        }
+    }
+
+    /// A peer asks for the service.
+    pub(crate) fn on_request(&self, request: R::ConnReq, info: &RequestInfo<'_>) {
+        let Some(evd) = self.lock().evd.as_ref().map(|evd| evd.object().clone()) else {
+            return; // Freed: dropping the request refuses the peer.
+        };
+        // A chosen qualifier is known here before `create_any` has written it down.
+        let conn_qual = *self.conn_qual.get_or_init(|| u64::from(info.local.port()));
+        match self.make_cr(request, info) {
+            Ok(cr) => tell_request(&evd, &cr, self.handle, conn_qual, info),
+            Err(error) => refuse_quietly(self.handle, error),
+        }
+    }
+
+    fn make_cr(&self, request: R::ConnReq, info: &RequestInfo<'_>) -> DatResult<Arc<Cr<R>>> {
+        let reservation = self.ia.reserve()?;
+        let ep = if self.flags == DAT_PSP_PROVIDER_FLAG {
+            let cr = CrId(reservation.handle().as_token());
+            Some(Ep::create_tentative(&self.ia, cr)?)
+        } else {
+            None
+        };
+        Cr::install(
+            &self.ia,
+            reservation,
+            NewCr {
+                request,
+                ep,
+                socket: None,
+            },
+            info,
+        )
+        .inspect_err(|_| abandon_ep::<R>(ep))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<R>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn abandon_ep<R: Rnic>(ep: Option<Handle>) {
+    if let Some(ep) = ep.and_then(handle::pin_handle::<Ep<R>>) {
+        Ep::abandon(&ep);
+    }
+}
+
+impl<R: Rnic> Pinned<Psp<R>> {
+    /// Starts listening, or ends the service point.
+    fn listen(&self, port: u16) -> DatResult<u16> {
+        let token = ListenToken(self.handle.as_token());
+        match self.ia.rnic().listen(&ListenAddress { port }, token) {
+            Ok((listener, port)) => {
+                let mut inner = self.lock();
+                // An IA that closes meanwhile has ended this object already; then so does the listener.
+                if inner.evd.is_some() {
+                    inner.listener = Some(listener);
+                }
+                Ok(port)
+            }
+            Err(error) => {
+                self.end();
+                Err(listen_error(error))
+            }
+        }
+    }
+
+    fn end(&self) -> bool {
+        if !self.retire() {
+            return false;
+        }
+        let (listener, evd) = {
+            let mut inner = self.lock();
+            (inner.listener.take(), inner.evd.take())
+        };
+        drop(listener);
+        drop(evd);
+        self.ia.disown(Kind::Psp, self.handle);
+        true
+    }
+}
+
+impl<R: Rnic> Child for Psp<R> {
+    fn abandon(this: &Pinned<Self>) {
+        this.end();
+    }
+}
+
+/// Why listening failed: a port that another program has is a qualifier in use.
+pub(super) fn listen_error(error: RnicError) -> DatError {
+    match error {
+        RnicError::Os(os) if os.kind() == std::io::ErrorKind::AddrInUse => {
+            DatError::of(DAT_CONN_QUAL_IN_USE)
+        }
+        other => other.into(),
+    }
+}

@@ -1,0 +1,192 @@
+//! Reserved service point: one connection request for one endpoint (DAT 2.0 `dat_rsp_*`).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dat_abi::*;
+
+use super::psp::listen_error;
+use super::{hold_cr_evd, refuse_quietly, tell_request};
+use crate::cr::{Cr, NewCr};
+use crate::ep::addr::port_of;
+use crate::ep::state::{CrId, SpId};
+use crate::ep::{Ep, Held};
+use crate::error::{DatError, DatResult};
+use crate::evd::Evd;
+use crate::handle::{self, Handle, Kind, Object, Pinned};
+use crate::ia::{Child, Ia};
+use crate::rnic::{ListenAddress, ListenToken, RequestInfo, Rnic};
+
+/// Reserved service point.
+pub struct Rsp<R: Rnic> {
+    handle: Handle,
+    conn_qual: u64,
+    ep: Handle,
+    inner: Mutex<Inner<R>>,
+    ia: Arc<Ia<R>>,
+}
+
+opaque_debug!(Rsp {
+    handle,
+    conn_qual,
+    ep
+});
+
+struct Inner<R: Rnic> {
+    service: Service<R>,
+    /// `None` once freed.
+    evd: Option<Held<Evd<R>>>,
+}
+
+/// Whether the one request is still to come.
+enum Service<R: Rnic> {
+    /// It is; the listener is missing only until the RNIC has made it.
+    Open(Option<R::Listener>),
+    /// It came, or nobody wants it any more.
+    Closed,
+}
+
+impl<R: Rnic> Object for Rsp<R> {
+    const KIND: Kind = Kind::Rsp;
+}
+
+impl<R: Rnic> Rsp<R> {
+    /// `dat_rsp_create`: reserves `ep` and listens.
+    pub fn create(
+        ia: &Arc<Ia<R>>,
+        conn_qual: DatConnQual,
+        ep: &Pinned<Ep<R>>,
+        evd: Arc<Evd<R>>,
+    ) -> DatResult<Handle> {
+        if port_of(conn_qual) == 0 {
+            return Err(DatError::invalid_arg(2));
+        }
+        let evd = hold_cr_evd(evd)?;
+        let reservation = ia.reserve()?;
+        let sp = SpId(reservation.handle().as_token());
+        ep.reserve(sp)?;
+        let rsp = Arc::new(Self {
+            handle: reservation.handle(),
+            conn_qual,
+            ep: ep.handle(),
+            inner: Mutex::new(Inner {
+                service: Service::Open(None),
+                evd: Some(evd),
+            }),
+            ia: ia.clone(),
+        });
+        let rsp = ia
+            .install(reservation, rsp)
+            .inspect_err(|_| Ep::release(ep, sp))
+            .map(handle::pin_handle::<Self>)?
+            .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_IA))?;
+        rsp.listen(port_of(conn_qual))?;
+        Ok(rsp.handle)
+    }
+
+    /// `dat_rsp_query`.
+    pub fn query(&self) -> DatRspParam {
+        let inner = self.lock();
+        DatRspParam {
+            ia_handle: self.ia.consumer_handle(),
+            conn_qual: self.conn_qual,
+            evd_handle: inner
+                .evd
+                .as_ref()
+                .map_or(DAT_HANDLE_NULL, |evd| evd.object().handle().as_dat()),
+            ep_handle: self.ep.as_dat(),
+        }
+    }
+
+    /// `dat_rsp_free`, before, while or after the request comes. An endpoint that is still reserved is
+    /// the consumer's again.
+    pub fn free(this: &Pinned<Self>) -> DatResult {
+        if this.end() {
+            Ok(())
+        } else {
+            Err(DatError::invalid_handle(DAT_INVALID_HANDLE_RSP))
+        }
+    }
+
+    /// A peer asks for the service. The first one gets it; for all others it is closed.
+    pub(crate) fn on_request(&self, request: R::ConnReq, info: &RequestInfo<'_>) {
+        let (service, evd) = {
+            let mut inner = self.lock();
+            let Some(evd) = inner.evd.as_ref().map(|evd| evd.object().clone()) else {
+                return;
+            };
+            (std::mem::replace(&mut inner.service, Service::Closed), evd)
+        };
+        let Service::Open(listener) = service else {
+            return;
+        };
+        drop(listener);
+        match self.make_cr(request, info) {
+            Ok(cr) => tell_request(&evd, &cr, self.handle, self.conn_qual, info),
+            Err(error) => refuse_quietly(self.handle, error),
+        }
+    }
+
+    fn make_cr(&self, request: R::ConnReq, info: &RequestInfo<'_>) -> DatResult<Arc<Cr<R>>> {
+        let reservation = self.ia.reserve()?;
+        let cr = CrId(reservation.handle().as_token());
+        let ep = handle::pin_handle::<Ep<R>>(self.ep)
+            .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_EP))?;
+        ep.request(SpId(self.handle.as_token()), cr)?;
+        let new = NewCr {
+            request,
+            ep: Some(self.ep),
+            socket: None,
+        };
+        Cr::install(&self.ia, reservation, new, info).inspect_err(|_| Ep::reject(&ep, cr))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<R>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R: Rnic> Pinned<Rsp<R>> {
+    /// Starts listening, or ends the service point.
+    fn listen(&self, port: u16) -> DatResult {
+        let token = ListenToken(self.handle.as_token());
+        match self.ia.rnic().listen(&ListenAddress { port }, token) {
+            Ok((made, _)) => {
+                // The request may have come already; then the listener goes at once.
+                if let Service::Open(listener) = &mut self.lock().service {
+                    *listener = Some(made);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.end();
+                Err(listen_error(error))
+            }
+        }
+    }
+
+    fn end(&self) -> bool {
+        if !self.retire() {
+            return false;
+        }
+        let (service, evd) = {
+            let mut inner = self.lock();
+            (
+                std::mem::replace(&mut inner.service, Service::Closed),
+                inner.evd.take(),
+            )
+        };
+        drop(service);
+        drop(evd);
+        if let Some(ep) = handle::pin_handle::<Ep<R>>(self.ep) {
+            Ep::release(&ep, SpId(self.handle.as_token()));
+        }
+        self.ia.disown(Kind::Rsp, self.handle);
+        true
+    }
+}
+
+impl<R: Rnic> Child for Rsp<R> {
+    fn abandon(this: &Pinned<Self>) {
+        this.end();
+    }
+}

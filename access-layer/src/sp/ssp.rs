@@ -1,0 +1,312 @@
+//! Socket service point: a connection request over a socket that the consumer has connected
+//! (iWARP Transport Specific Extensions for DAT 2.0, sections 3.1.1 to 3.1.3).
+
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dat_abi::*;
+
+use super::socket::{ConsumerSocket, Owner};
+use super::{Arrival, arrival_event, hold_cr_evd, refuse_quietly, tell_request};
+use crate::cr::{Cr, NewCr};
+use crate::ep::state::{CrId, SpId};
+use crate::ep::{Ep, Held};
+use crate::error::{DatError, DatResult};
+use crate::evd::Evd;
+use crate::handle::{self, Handle, Kind, Object, Pinned};
+use crate::ia::{Child, Ia};
+use crate::rnic::{ListenToken, RequestInfo, Rnic, SocketFault};
+
+/// Number that `dat_iw_ssp_query` tells when no socket is associated any more.
+const NO_SOCKET: DatIwSocket = -1;
+
+/// Arguments of `dat_iw_ssp_create` besides the IA.
+pub(crate) struct SspArgs<'a, R: Rnic> {
+    /// The consumer's socket.
+    pub(crate) socket: RawFd,
+    /// The endpoint to reserve; `None`: the provider makes one.
+    pub(crate) ep: Option<Pinned<Ep<R>>>,
+    /// Where the connection request goes.
+    pub(crate) evd: Arc<Evd<R>>,
+    /// Sent before the MPA request is awaited.
+    pub(crate) final_message: &'a [u8],
+}
+
+/// Socket service point.
+pub struct Ssp<R: Rnic> {
+    handle: Handle,
+    ep: Handle,
+    inner: Mutex<Inner<R>>,
+    ia: Arc<Ia<R>>,
+}
+
+opaque_debug!(Ssp { handle, ep });
+
+struct Inner<R: Rnic> {
+    state: State<R>,
+    /// `None` once freed.
+    evd: Option<Held<Evd<R>>>,
+}
+
+/// "typedef enum dat_iw_ssp_state" (section 2.2.3).
+enum State<R: Rnic> {
+    /// The socket is the service point's and a connection request may come.
+    Operational {
+        socket: ConsumerSocket,
+        /// Missing only until the RNIC has taken the socket.
+        armed: Option<R::ArmedSocket>,
+    },
+    /// "Once the SSP is in non-operational state it can not be used for connection establishment and
+    /// cannot be associated with a socket."
+    NonOperational,
+}
+
+impl<R: Rnic> State<R> {
+    /// The connection request came: "The SSP transitions into non-operational state and socket is no
+    /// longer associated with SSP. The socket become associated with the CR".
+    fn on_request(&mut self) -> Option<ConsumerSocket> {
+        self.leave(ConsumerSocket::on_request)
+            .map(|(socket, _)| socket)
+    }
+
+    /// "If the socket becomes disconnected then the SSP transitions into non-operational state".
+    fn on_down(&mut self) -> bool {
+        self.leave(ConsumerSocket::on_down).is_some()
+    }
+
+    /// "If the socket is still associated with the SSP when the call is made then the socket reverts
+    /// back to its previous owner."
+    fn on_freed(&mut self) -> Option<R::ArmedSocket> {
+        self.leave(ConsumerSocket::on_ssp_freed)
+            .and_then(|(_, armed)| armed)
+    }
+
+    /// The RNIC has not taken the socket.
+    fn on_arm_failed(&mut self) -> bool {
+        self.on_down()
+    }
+
+    fn leave(
+        &mut self,
+        pass: impl FnOnce(&mut ConsumerSocket),
+    ) -> Option<(ConsumerSocket, Option<R::ArmedSocket>)> {
+        match std::mem::replace(self, Self::NonOperational) {
+            Self::Operational { mut socket, armed } => {
+                pass(&mut socket);
+                Some((socket, armed))
+            }
+            Self::NonOperational => None,
+        }
+    }
+}
+
+impl<R: Rnic> Object for Ssp<R> {
+    const KIND: Kind = Kind::Ssp;
+}
+
+impl<R: Rnic> Ssp<R> {
+    /// `dat_iw_ssp_create` (section 3.1.1).
+    pub(crate) fn create(ia: &Arc<Ia<R>>, args: SspArgs<'_, R>) -> DatResult<Handle> {
+        if !ia.attr().socket_service_points {
+            return Err(DatError::not_supported());
+        }
+        let evd = hold_cr_evd(args.evd)?;
+        let reservation = ia.reserve()?;
+        let sp = SpId(reservation.handle().as_token());
+        let ep = reserve_ep(ia, args.ep, sp)?;
+        let mut socket = ConsumerSocket::new(args.socket);
+        socket.on_armed();
+        let ssp = Arc::new(Self {
+            handle: reservation.handle(),
+            ep: ep.handle(),
+            inner: Mutex::new(Inner {
+                state: State::Operational {
+                    socket,
+                    armed: None,
+                },
+                evd: Some(evd),
+            }),
+            ia: ia.clone(),
+        });
+        let ssp = ia
+            .install(reservation, ssp)
+            .inspect_err(|_| Ep::release(&ep, sp))
+            .map(handle::pin_handle::<Self>)?
+            .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_IA))?;
+        ssp.arm(args.socket, args.final_message)?;
+        Ok(ssp.handle)
+    }
+
+    /// `dat_iw_ssp_query` (section 3.1.3). "The Provider can return values for any other parameters."
+    pub(crate) fn query(&self, mask: DatIwSspParamMask) -> DatResult<DatIwSspParam> {
+        if mask & !DAT_IW_SSP_FIELD_ALL != 0 {
+            return Err(DatError::invalid_arg(2));
+        }
+        let inner = self.lock();
+        let (socket_id, ssp_state) = match &inner.state {
+            State::Operational { socket, .. } => (socket.id(), DAT_IW_SSP_STATE_OPERATIONAL),
+            State::NonOperational => (NO_SOCKET, DAT_IW_SSP_STATE_NON_OPERATIONAL),
+        };
+        Ok(DatIwSspParam {
+            ia_handle: self.ia.consumer_handle(),
+            socket_id,
+            evd_handle: inner
+                .evd
+                .as_ref()
+                .map_or(DAT_HANDLE_NULL, |evd| evd.object().handle().as_dat()),
+            ep_handle: self.ep.as_dat(),
+            ssp_state,
+        })
+    }
+
+    /// `dat_iw_ssp_free` (section 3.1.2). "The destruction of SSP has no effect on the connectivity of
+    /// its socket", and none on a connection request that was told.
+    pub(crate) fn free(this: &Pinned<Self>) -> DatResult {
+        if this.end() {
+            Ok(())
+        } else {
+            Err(DatError::invalid_handle(DAT_NO_SUBTYPE))
+        }
+    }
+
+    /// The peer has sent its MPA request: the one connection request of this service point.
+    pub(crate) fn on_request(&self, request: R::ConnReq, info: &RequestInfo<'_>) {
+        let (socket, evd) = {
+            let mut inner = self.lock();
+            let Some(evd) = inner.evd.as_ref().map(|evd| evd.object().clone()) else {
+                return;
+            };
+            // A service point that is being freed, or is not operational, rejects "without any local
+            // notification" by dropping the request.
+            let Some(socket) = inner.state.on_request() else {
+                return;
+            };
+            (socket, evd)
+        };
+        // "Socket Service Point Connection Qualifier [we need to decide what to return for it]": the port
+        // that the peer is connected to.
+        let conn_qual = u64::from(info.local.port());
+        match self.make_cr(request, socket, info) {
+            Ok(cr) => tell_request(&evd, &cr, self.handle, conn_qual, info),
+            Err(error) => refuse_quietly(self.handle, error),
+        }
+    }
+
+    /// The socket was lost, or carried something else than an MPA request.
+    pub(crate) fn on_socket_down(&self) {
+        let evd = {
+            let mut inner = self.lock();
+            if !inner.state.on_down() {
+                return;
+            }
+            inner.evd.as_ref().map(|evd| evd.object().clone())
+        };
+        tracing::info!(ssp = ?self.handle, "socket down");
+        let Some(evd) = evd else { return };
+        let arrival = Arrival {
+            sp: self.handle,
+            conn_qual: 0,
+            cr: None,
+            truncated: false,
+        };
+        evd.post(arrival_event(
+            &self.ia,
+            DAT_CONNECTION_EVENT_SOCKET_DOWN,
+            &arrival,
+        ));
+    }
+
+    fn make_cr(
+        &self,
+        request: R::ConnReq,
+        socket: ConsumerSocket,
+        info: &RequestInfo<'_>,
+    ) -> DatResult<Arc<Cr<R>>> {
+        debug_assert_eq!(socket.owner(), Owner::Cr);
+        let reservation = self.ia.reserve()?;
+        let cr = CrId(reservation.handle().as_token());
+        let ep = handle::pin_handle::<Ep<R>>(self.ep)
+            .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_EP))?;
+        ep.request(SpId(self.handle.as_token()), cr)?;
+        let new = NewCr {
+            request,
+            ep: Some(self.ep),
+            socket: Some(socket),
+        };
+        Cr::install(&self.ia, reservation, new, info).inspect_err(|_| Ep::reject(&ep, cr))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<R>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// "The value DAT_HANDLE_NULL requests the Provider to associate a Provider-created Endpoint with this
+/// Service Point."
+fn reserve_ep<R: Rnic>(
+    ia: &Arc<Ia<R>>,
+    given: Option<Pinned<Ep<R>>>,
+    sp: SpId,
+) -> DatResult<Pinned<Ep<R>>> {
+    match given {
+        Some(ep) => {
+            ep.reserve(sp)?;
+            Ok(ep)
+        }
+        None => handle::pin_handle(Ep::create_reserved(ia, sp)?)
+            .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_IA)),
+    }
+}
+
+impl<R: Rnic> Pinned<Ssp<R>> {
+    /// Hands the socket to the RNIC, or ends the service point.
+    fn arm(&self, socket: RawFd, final_message: &[u8]) -> DatResult {
+        let token = ListenToken(self.handle.as_token());
+        match self.ia.rnic().arm_socket(socket, final_message, token) {
+            Ok(taken) => {
+                // News may have come already; then there is nothing left to disarm.
+                if let State::Operational { armed, .. } = &mut self.lock().state {
+                    *armed = Some(taken);
+                }
+                Ok(())
+            }
+            // "Since socket connection can fail at any time Consumer must be ready for the SSP to be
+            // created in the non-operational state"
+            Err(SocketFault::FinalMessage) => {
+                self.on_socket_down();
+                Ok(())
+            }
+            Err(fault) => {
+                self.lock().state.on_arm_failed();
+                self.end();
+                Err(fault.into())
+            }
+        }
+    }
+
+    fn end(&self) -> bool {
+        if !self.retire() {
+            return false;
+        }
+        let (armed, evd) = {
+            let mut inner = self.lock();
+            (inner.state.on_freed(), inner.evd.take())
+        };
+        if let Some(armed) = armed {
+            // `false` means that news of the socket is on its way; it will find the handle dead.
+            let _ = self.ia.rnic().disarm_socket(armed);
+        }
+        drop(evd);
+        if let Some(ep) = handle::pin_handle::<Ep<R>>(self.ep) {
+            Ep::release(&ep, SpId(self.handle.as_token()));
+        }
+        self.ia.disown(Kind::Ssp, self.handle);
+        true
+    }
+}
+
+impl<R: Rnic> Child for Ssp<R> {
+    fn abandon(this: &Pinned<Self>) {
+        this.end();
+    }
+}
