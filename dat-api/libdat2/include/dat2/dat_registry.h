@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * DAT 2.0: the side of the registry that providers use.
+ */
+#ifndef _DAT_REGISTRY_H_
+#define _DAT_REGISTRY_H_
+
+#include <dat2/udat_redirection.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Called by a provider from its init function, once for each name it serves. */
+DAT_RETURN dat_registry_add_provider(const DAT_PROVIDER *provider,
+		const DAT_PROVIDER_INFO *provider_info);
+
+/* Called by a provider from its fini function. */
+DAT_RETURN dat_registry_remove_provider(const DAT_PROVIDER *provider,
+		const DAT_PROVIDER_INFO *provider_info);
+
+/*
+ * Translates an IA handle of a consumer to that of its provider, or the other way round. Providers
+ * use it to fill ia_handle members of query results.
+ */
+DAT_RETURN dats_get_ia_handle(DAT_IA_HANDLE handle, DAT_IA_HANDLE *result);
+
+/* Functions every provider library exports. */
+#define DAT_PROVIDER_INIT_FUNC_NAME dat_provider_init
+#define DAT_PROVIDER_FINI_FUNC_NAME dat_provider_fini
+#define DAT_PROVIDER_INIT_FUNC_STR "dat_provider_init"
+#define DAT_PROVIDER_FINI_FUNC_STR "dat_provider_fini"
+
+/* After loading, once for each name: the name, and the ia_params field of its entry. */
+typedef void (*DAT_PROVIDER_INIT_FUNC)(const DAT_PROVIDER_INFO *info, const char *instance_data);
+/* Before unloading. */
+typedef void (*DAT_PROVIDER_FINI_FUNC)(const DAT_PROVIDER_INFO *info);
+
+/* Whether one provider can stand in for another. */
+typedef enum dat_ha_relationship {
+	DAT_HA_FALSE = 0,          /* unrelated */
+	DAT_HA_TRUE = 1,           /* related */
+	DAT_HA_UNKNOWN = 2,        /* nobody knows */
+	DAT_HA_CONFLICTING = 3,    /* the two providers contradict each other */
+	DAT_HA_EXTENSION_BASE = 4  /* first number left to extensions */
+} DAT_HA_RELATIONSHIP;
+
+DAT_RETURN dat_registry_providers_related(const DAT_NAME_PTR name, const DAT_NAME_PTR other,
+		DAT_HA_RELATIONSHIP *answer);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* _DAT_REGISTRY_H_ */

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * DAT 2.0: a place for user-space declarations of one maker. There are none.
+ */
+#ifndef _UDAT_VENDOR_SPECIFIC_H_
+#define _UDAT_VENDOR_SPECIFIC_H_
+
+#endif /* _UDAT_VENDOR_SPECIFIC_H_ */

@@ -1,0 +1,89 @@
+//! Interface adapters.
+
+use super::guard::guard;
+use crate::handle::{self, resolve_ia};
+use crate::log;
+use crate::registry::{Key, ia_table, open};
+use dat_abi::*;
+use std::ffi::CStr;
+
+forward! { resolve_ia;
+    dat_ia_query => ia_query(
+        ia: DatIaHandle,
+        async_evd: *mut DatEvdHandle,
+        ia_mask: DatIaAttrMask,
+        ia_attr: *mut DatIaAttr,
+        provider_mask: DatProviderAttrMask,
+        provider_attr: *mut DatProviderAttr,
+    );
+}
+
+/// `dat_ia_openv` of DAT 2.0: opens an IA by name, loading its provider if need be. The C macro
+/// `dat_ia_open` is this call with version 2.0 and no thread safety.
+///
+/// # Safety
+/// `name` is a C string, `async_evd` and `ia` are valid for reads and writes; each may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dat_ia_openv(
+    name: DatNamePtr,
+    async_evd_qlen: DatCount,
+    async_evd: *mut DatEvdHandle,
+    ia: *mut DatIaHandle,
+    major: DatUint32,
+    minor: DatUint32,
+    thread_safety: DatBoolean,
+) -> DatReturn {
+    log::init();
+    guard("dat_ia_openv", || {
+        let bad_name = DatReturn::error(DAT_INVALID_PARAMETER, DAT_INVALID_ARG1);
+        if name.is_null() {
+            return Err(bad_name);
+        }
+        // SAFETY: the caller passes a C string, of which at most 256 bytes are read.
+        let key = unsafe { Key::from_c(name, major, minor, thread_safety) }.ok_or(bad_name)?;
+        if ia.is_null() {
+            return Err(DatReturn::error(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_IA));
+        }
+        // SAFETY: the key is proof that the name ends within 256 bytes.
+        let name = unsafe { CStr::from_ptr(name) };
+        // SAFETY: `ia` is not null; otherwise the caller's promise is passed on.
+        unsafe { open::open(&key, name, async_evd_qlen, async_evd, ia) }?;
+        Ok(DatReturn::SUCCESS)
+    })
+}
+
+/// `dat_ia_close` of DAT 2.0: closes an IA and lets its provider go if it was the last one.
+#[unsafe(no_mangle)]
+pub extern "C" fn dat_ia_close(ia: DatIaHandle, flags: DatCloseFlags) -> DatReturn {
+    guard("dat_ia_close", || {
+        open::close(ia, flags).map(|()| DatReturn::SUCCESS)
+    })
+}
+
+/// `dats_get_ia_handle`: translates between the small integers of consumers and the pointers of
+/// providers, in whichever direction fits. Providers call it to fill `ia_handle` members.
+///
+/// # Safety
+/// `result` is null or valid for writes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dats_get_ia_handle(
+    ia: DatIaHandle,
+    result: *mut DatIaHandle,
+) -> DatReturn {
+    guard("dats_get_ia_handle", || {
+        let invalid = DatReturn::error(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_IA);
+        let table = ia_table::global();
+        let translated = if handle::may_be_pointer(ia) {
+            table.find(ia)
+        } else {
+            table.get(ia)
+        };
+        let translated = translated.ok_or(invalid)?;
+        if result.is_null() {
+            return Err(DatReturn::error(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2));
+        }
+        // SAFETY: not null, so valid for writes by the caller's promise.
+        unsafe { result.write(translated) };
+        Ok(DatReturn::SUCCESS)
+    })
+}

@@ -1,0 +1,109 @@
+//! The registry of a machine without any `dat.conf`: the software provider on every local address.
+//!
+//! Each interface that is up and has an IPv4 address gets an entry named `iwarp-<interface>`, so that
+//! a program works before anybody has configured anything. Loopback comes last: whoever takes the first
+//! name should get one that other machines can reach.
+
+use super::conf::{Api, Entry};
+use std::ffi::{CStr, CString};
+use std::{io, ptr};
+
+/// Library of the software provider.
+const LIBRARY: &CStr = c"libdapl-iwarp.so.2";
+
+/// An interface with an IPv4 address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Interface {
+    name: CString,
+    is_loopback: bool,
+}
+
+/// Entries for the interfaces of this moment.
+///
+/// # Errors
+/// The kernel does not tell the interfaces.
+pub fn entries() -> io::Result<Vec<Entry>> {
+    Ok(interfaces()?
+        .into_iter()
+        .filter_map(|interface| entry(&interface.name))
+        .collect())
+}
+
+/// `None` for a name too long for a C string with the prefix, which no interface has.
+fn entry(interface: &CStr) -> Option<Entry> {
+    let with = |before: &[u8], after: &[u8]| {
+        CString::new([before, interface.to_bytes(), after].concat()).ok()
+    };
+    Some(Entry {
+        ia_name: with(b"iwarp-", b"")?,
+        api: Api::User,
+        major: 2,
+        minor: 0,
+        thread_safe: false,
+        default: true,
+        lib_path: LIBRARY.to_owned(),
+        ia_params: with(b"", b" 0")?,
+        line: 0,
+    })
+}
+
+fn interfaces() -> io::Result<Vec<Interface>> {
+    let mut list: *mut libc::ifaddrs = ptr::null_mut();
+    // SAFETY: on success the call stores a list that is ours until freed.
+    if unsafe { libc::getifaddrs(&mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    let mut next = list.cast_const();
+    // SAFETY: each link of the list is null or points at a record that lives until the list is freed.
+    while let Some(record) = unsafe { next.as_ref() } {
+        next = record.ifa_next;
+        // SAFETY: the record belongs to the list.
+        if let Some(interface) = unsafe { usable(record) }
+            && !found.contains(&interface)
+        {
+            found.push(interface);
+        }
+    }
+    // SAFETY: the list of above, freed once; everything kept was copied.
+    unsafe { libc::freeifaddrs(list) };
+    found.sort_by_key(|interface| interface.is_loopback);
+    Ok(found)
+}
+
+/// # Safety
+/// `record` is a record of a live `getifaddrs` list.
+unsafe fn usable(record: &libc::ifaddrs) -> Option<Interface> {
+    // SAFETY: the address is null or points at a socket address inside the list.
+    let address = unsafe { record.ifa_addr.as_ref() }?;
+    let flag = |flag: libc::c_int| record.ifa_flags & flag.cast_unsigned() != 0;
+    let is_ipv4 = libc::c_int::from(address.sa_family) == libc::AF_INET;
+    (is_ipv4 && flag(libc::IFF_UP)).then(|| Interface {
+        // SAFETY: the name is a C string inside the list.
+        name: unsafe { CStr::from_ptr(record.ifa_name) }.to_owned(),
+        is_loopback: flag(libc::IFF_LOOPBACK),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_names_interface_and_library() {
+        let entry = entry(c"eth0").expect("short name");
+        assert_eq!(entry.ia_name.as_c_str(), c"iwarp-eth0");
+        assert_eq!(entry.ia_params.as_c_str(), c"eth0 0");
+        assert_eq!(entry.lib_path.as_c_str(), c"libdapl-iwarp.so.2");
+        assert!(entry.is_registered());
+    }
+
+    #[test]
+    fn every_interface_appears_once_and_loopback_last() {
+        let found = interfaces().expect("the kernel tells its interfaces");
+        for (index, interface) in found.iter().enumerate() {
+            assert!(!found[..index].contains(interface), "{interface:?}");
+        }
+        assert!(found.is_sorted_by_key(|interface| interface.is_loopback));
+    }
+}

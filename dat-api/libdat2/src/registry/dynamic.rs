@@ -1,0 +1,156 @@
+//! Providers that registered themselves with `dat_registry_add_provider`.
+
+use super::{Key, NOT_REGISTERED};
+use crate::handle::{self, ProviderRef};
+use dat_abi::*;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// A registered provider.
+#[derive(Debug)]
+struct Registration {
+    provider: ProviderRef,
+    /// Open IAs, and open extension queries.
+    references: usize,
+}
+
+/// The dynamic registry.
+#[derive(Debug, Default)]
+pub struct DynamicRegistry {
+    registrations: Mutex<HashMap<Key, Registration>>,
+}
+
+/// The dynamic registry of this process.
+pub fn global() -> &'static DynamicRegistry {
+    static GLOBAL: OnceLock<DynamicRegistry> = OnceLock::new();
+    GLOBAL.get_or_init(DynamicRegistry::default)
+}
+
+impl DynamicRegistry {
+    /// Registers a provider under a key.
+    ///
+    /// # Errors
+    /// `DAT_PROVIDER_ALREADY_REGISTERED` if the key is taken.
+    pub fn add(&self, key: Key, provider: ProviderRef) -> Result<(), DatReturn> {
+        use std::collections::hash_map::Entry;
+        match self.lock().entry(key) {
+            Entry::Occupied(_) => Err(DatReturn::error(
+                DAT_PROVIDER_ALREADY_REGISTERED,
+                DAT_NO_SUBTYPE,
+            )),
+            Entry::Vacant(place) => {
+                place.insert(Registration {
+                    provider,
+                    references: 0,
+                });
+                handle::add_provider(provider);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes a registration back.
+    ///
+    /// # Errors
+    /// [`NOT_REGISTERED`] for an unknown key, `DAT_PROVIDER_IN_USE` while IAs are open.
+    pub fn remove(&self, key: &Key) -> Result<(), DatReturn> {
+        let mut registrations = self.lock();
+        let registration = registrations.get(key).ok_or(NOT_REGISTERED)?;
+        if registration.references > 0 {
+            return Err(DatReturn::error(DAT_PROVIDER_IN_USE, DAT_NO_SUBTYPE));
+        }
+        handle::remove_provider(registration.provider);
+        registrations.remove(key);
+        drop(registrations);
+        handle::forget_pages();
+        Ok(())
+    }
+
+    /// Finds a provider and takes a reference to it.
+    ///
+    /// # Errors
+    /// [`NOT_REGISTERED`] for an unknown key.
+    pub fn acquire(&self, key: &Key) -> Result<ProviderRef, DatReturn> {
+        let mut registrations = self.lock();
+        let registration = registrations.get_mut(key).ok_or(NOT_REGISTERED)?;
+        registration.references += 1;
+        Ok(registration.provider)
+    }
+
+    /// Gives a reference back.
+    pub fn release(&self, key: &Key) {
+        if let Some(registration) = self.lock().get_mut(key) {
+            registration.references = registration.references.saturating_sub(1);
+        }
+    }
+
+    /// Whether a key is registered.
+    pub fn contains(&self, key: &Key) -> bool {
+        self.lock().contains_key(key)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Registration>> {
+        // Every change under this lock is a single insertion, removal or count: no panic leaves it torn.
+        self.registrations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fixture() -> (DynamicRegistry, Key, Box<DatProvider>) {
+        let key = Key::new(c"dynamic-test", 2, 0, DAT_FALSE).expect("short name");
+        (
+            DynamicRegistry::default(),
+            key,
+            Box::new(DatProvider::zeroed()),
+        )
+    }
+
+    #[test]
+    fn a_key_is_registered_once() {
+        let (registry, key, table) = fixture();
+        let provider = ProviderRef::new(&raw const *table).expect("a box is not null");
+        assert_eq!(registry.add(key.clone(), provider), Ok(()));
+        assert_eq!(
+            registry.add(key.clone(), provider),
+            Err(DatReturn(0x8010_0000))
+        );
+        assert_eq!(registry.remove(&key), Ok(()));
+        assert_eq!(registry.remove(&key), Err(DatReturn(0x800A_0064)));
+    }
+
+    #[test]
+    fn a_provider_in_use_stays() {
+        let (registry, key, table) = fixture();
+        let provider = ProviderRef::new(&raw const *table).expect("a box is not null");
+        assert_eq!(registry.acquire(&key), Err(NOT_REGISTERED));
+        assert_eq!(registry.add(key.clone(), provider), Ok(()));
+        assert_eq!(registry.acquire(&key), Ok(provider));
+        assert_eq!(registry.remove(&key), Err(DatReturn(0x8011_0000)));
+        registry.release(&key);
+        assert_eq!(registry.remove(&key), Ok(()));
+    }
+
+    #[test]
+    fn version_and_thread_safety_belong_to_the_key() {
+        let (registry, key, table) = fixture();
+        let provider = ProviderRef::new(&raw const *table).expect("a box is not null");
+        assert_eq!(registry.add(key.clone(), provider), Ok(()));
+        for other in [
+            Key::new(c"dynamic-test", 1, 0, DAT_FALSE),
+            Key::new(c"dynamic-test", 2, 1, DAT_FALSE),
+            Key::new(c"dynamic-test", 2, 0, DAT_TRUE),
+            Key::new(c"dynamic", 2, 0, DAT_FALSE),
+        ] {
+            assert_eq!(
+                registry.acquire(&other.expect("short name")),
+                Err(NOT_REGISTERED)
+            );
+        }
+        assert_eq!(registry.remove(&key), Ok(()));
+    }
+}

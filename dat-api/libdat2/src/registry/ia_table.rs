@@ -1,0 +1,153 @@
+//! The small integers by which consumers know IAs.
+//!
+//! Index 0 is never given out; the lowest free one is taken next, as OFA's library does and tools that
+//! print handles show.
+
+use super::Key;
+use dat_abi::*;
+use std::ptr;
+use std::sync::{OnceLock, PoisonError, RwLock};
+
+/// An open IA.
+#[derive(Clone, Debug)]
+pub struct OpenIa {
+    /// Address of the provider's IA object.
+    pub provider_ia: usize,
+    /// Key it was opened under.
+    pub key: Key,
+    /// Whether the open took a reference to a library of the static registry.
+    pub holds_library: bool,
+}
+
+/// Maps small integers to open IAs.
+#[derive(Debug, Default)]
+pub struct IaTable {
+    /// Place `n` belongs to the handle `n + 1`.
+    places: RwLock<Vec<Option<OpenIa>>>,
+}
+
+/// The table of this process.
+pub fn global() -> &'static IaTable {
+    static GLOBAL: OnceLock<IaTable> = OnceLock::new();
+    GLOBAL.get_or_init(IaTable::default)
+}
+
+impl IaTable {
+    /// Takes an IA in and names it.
+    pub fn insert(&self, ia: OpenIa) -> DatIaHandle {
+        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let index = match places.iter().position(Option::is_none) {
+            Some(index) => index,
+            None => {
+                places.push(None);
+                places.len() - 1
+            }
+        };
+        places[index] = Some(ia);
+        handle_of(index)
+    }
+
+    /// The provider's IA handle behind a small integer.
+    pub fn get(&self, handle: DatIaHandle) -> Option<DatIaHandle> {
+        self.with(handle, |ia| {
+            ptr::with_exposed_provenance_mut(ia.provider_ia)
+        })
+    }
+
+    /// Everything about the IA behind a small integer.
+    pub fn entry(&self, handle: DatIaHandle) -> Option<OpenIa> {
+        self.with(handle, OpenIa::clone)
+    }
+
+    /// Takes an IA out, if the handle still names this very object. Of two threads that close the same
+    /// handle only one gets it.
+    pub fn remove(&self, handle: DatIaHandle, provider_ia: usize) -> Option<OpenIa> {
+        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        places
+            .get_mut(index_of(handle)?)?
+            .take_if(|ia| ia.provider_ia == provider_ia)
+    }
+
+    /// The small integer of a provider's IA handle.
+    pub fn find(&self, provider_ia: DatIaHandle) -> Option<DatIaHandle> {
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        let named = |place: &Option<OpenIa>| {
+            place
+                .as_ref()
+                .is_some_and(|ia| ia.provider_ia == provider_ia.addr())
+        };
+        places.iter().position(named).map(handle_of)
+    }
+
+    fn with<T>(&self, handle: DatIaHandle, read: impl FnOnce(&OpenIa) -> T) -> Option<T> {
+        let index = index_of(handle)?;
+        // A reader that panics cannot tear the table, and writers change one place at a time.
+        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        places.get(index)?.as_ref().map(read)
+    }
+}
+
+fn handle_of(index: usize) -> DatIaHandle {
+    ptr::without_provenance_mut(index + 1)
+}
+
+fn index_of(handle: DatIaHandle) -> Option<usize> {
+    handle.addr().checked_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ia(address: usize) -> OpenIa {
+        let key = Key::new(c"ia-table-test", 2, 0, DAT_FALSE).expect("short name");
+        OpenIa {
+            provider_ia: address,
+            key,
+            holds_library: false,
+        }
+    }
+
+    #[test]
+    fn the_lowest_free_integer_is_given_out() {
+        let table = IaTable::default();
+        let handles: Vec<usize> = (1..=130)
+            .map(|n| table.insert(ia(n * 0x1000)).addr())
+            .collect();
+        assert_eq!(handles, (1..=130).collect::<Vec<_>>());
+        for handle in [2usize, 70] {
+            let handle = ptr::without_provenance_mut(handle);
+            assert!(table.remove(handle, handle.addr() * 0x1000).is_some());
+        }
+        assert_eq!(table.insert(ia(0xA000_0000)).addr(), 2);
+        assert_eq!(table.insert(ia(0xB000_0000)).addr(), 70);
+        assert_eq!(table.insert(ia(0xC000_0000)).addr(), 131);
+    }
+
+    #[test]
+    fn integers_and_pointers_translate_both_ways() {
+        let table = IaTable::default();
+        let handle = table.insert(ia(0x5000));
+        let pointer = table.get(handle).expect("just inserted");
+        assert_eq!(pointer.addr(), 0x5000);
+        assert_eq!(table.find(pointer), Some(handle));
+        assert_eq!(table.find(ptr::without_provenance_mut(0x6000)), None);
+    }
+
+    #[test]
+    fn what_is_not_open_is_not_found() {
+        let table = IaTable::default();
+        let handle = table.insert(ia(0x5000));
+        for other in [0, 2, 64, 65, usize::MAX, 0x5000] {
+            assert_eq!(
+                table.get(ptr::without_provenance_mut(other)),
+                None,
+                "{other:#x}"
+            );
+        }
+        assert!(table.remove(handle, 0x6000).is_none());
+        assert!(table.remove(handle, 0x5000).is_some());
+        assert!(table.remove(handle, 0x5000).is_none());
+        assert_eq!(table.get(handle), None);
+    }
+}

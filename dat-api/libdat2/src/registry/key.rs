@@ -1,0 +1,126 @@
+//! The registration key: name, version, thread safety. Matching is exact; there are no wildcards.
+
+use dat_abi::*;
+use std::ffi::{CStr, CString, c_char};
+use std::fmt;
+
+/// Names one provider in the registry.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    name: CString,
+    major: u32,
+    minor: u32,
+    thread_safe: DatBoolean,
+}
+
+impl Key {
+    /// A key; `None` if the name does not fit a `DAT_PROVIDER_INFO`.
+    #[must_use]
+    pub fn new(name: &CStr, major: u32, minor: u32, thread_safe: DatBoolean) -> Option<Self> {
+        let fits = name.count_bytes() < DAT_NAME_MAX_LENGTH;
+        fits.then(|| Self {
+            name: name.to_owned(),
+            major,
+            minor,
+            thread_safe,
+        })
+    }
+
+    /// The key of a C string from a caller; `None` if it has 256 or more characters.
+    ///
+    /// # Safety
+    /// `name` points at a NUL-terminated string, or at 256 readable bytes.
+    #[must_use]
+    pub unsafe fn from_c(
+        name: *const c_char,
+        major: u32,
+        minor: u32,
+        thread_safe: DatBoolean,
+    ) -> Option<Self> {
+        // SAFETY: reads up to the NUL or 256 bytes, which the caller vouches for.
+        let len = unsafe { libc::strnlen(name, DAT_NAME_MAX_LENGTH) };
+        if len >= DAT_NAME_MAX_LENGTH {
+            return None;
+        }
+        // SAFETY: the string ends within 256 bytes, as just seen, and is not changed during the call.
+        Self::new(unsafe { CStr::from_ptr(name) }, major, minor, thread_safe)
+    }
+
+    /// The key a provider registers itself under; a name without NUL is cut at 255 characters.
+    #[must_use]
+    pub fn from_info(info: &DatProviderInfo) -> Self {
+        let bytes: Vec<u8> = info.ia_name[..DAT_NAME_MAX_LENGTH - 1]
+            .iter()
+            .map(|&byte| byte.cast_unsigned())
+            .take_while(|&byte| byte != 0)
+            .collect();
+        Self {
+            name: CString::new(bytes).unwrap_or_default(),
+            major: info.dapl_version_major,
+            minor: info.dapl_version_minor,
+            thread_safe: info.is_thread_safe,
+        }
+    }
+
+    /// The key in the form providers and consumers know it.
+    #[must_use]
+    pub fn to_info(&self) -> DatProviderInfo {
+        let mut info = DatProviderInfo::zeroed();
+        for (place, &byte) in info.ia_name.iter_mut().zip(self.name.as_bytes()) {
+            *place = byte.cast_signed();
+        }
+        info.dapl_version_major = self.major;
+        info.dapl_version_minor = self.minor;
+        info.is_thread_safe = self.thread_safe;
+        info
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &CStr {
+        &self.name
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let safety = if self.thread_safe == DAT_FALSE {
+            "nonthreadsafe"
+        } else {
+            "threadsafe"
+        };
+        write!(
+            f,
+            "{} u{}.{} {safety}",
+            self.name.to_string_lossy(),
+            self.major,
+            self.minor
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_survives_the_way_through_provider_info() {
+        let key = Key::new(c"iwarp-lo", 2, 0, DAT_FALSE).expect("short name");
+        assert_eq!(Key::from_info(&key.to_info()), key);
+    }
+
+    #[test]
+    fn names_of_256_characters_are_no_keys_and_255_are() {
+        let name = |len| CString::new(vec![b'n'; len]).expect("no NUL");
+        assert!(Key::new(&name(256), 2, 0, DAT_FALSE).is_none());
+        let longest = Key::new(&name(255), 2, 0, DAT_FALSE).expect("fits");
+        assert_eq!(Key::from_info(&longest.to_info()), longest);
+    }
+
+    #[test]
+    fn a_name_without_terminator_is_cut() {
+        let mut info = DatProviderInfo::zeroed();
+        info.ia_name = [b'x'.cast_signed(); DAT_NAME_MAX_LENGTH];
+        assert_eq!(Key::from_info(&info).name().count_bytes(), 255);
+    }
+}

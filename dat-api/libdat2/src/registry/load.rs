@@ -1,0 +1,176 @@
+//! Provider libraries: finding, loading, calling init and fini.
+
+use super::Key;
+use dat_abi::*;
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use std::ffi::{CStr, OsStr, OsString, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+/// Why a provider library could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The dynamic loader refused.
+    #[error("{}", loader_text(.0))]
+    Open(#[source] libloading::Error),
+    /// The library is not a provider.
+    #[error("not a provider: {}", loader_text(.0))]
+    Symbol(#[source] libloading::Error),
+}
+
+/// What the dynamic loader said; it names file and cause, unlike the wrapper around it.
+fn loader_text(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// A loaded provider library. Dropping it gives one reference back to the dynamic loader.
+#[derive(Debug)]
+pub struct ProviderLibrary {
+    init: DatProviderInitFunc,
+    fini: DatProviderFiniFunc,
+    /// Keeps the code of the two functions mapped; declared last, so dropped last.
+    _library: Library,
+}
+
+impl ProviderLibrary {
+    /// Loads a library. A name without slash is looked for beside `libdat2.so.2` first, so that an
+    /// installation finds its own providers wherever it lies, then where the dynamic loader looks.
+    ///
+    /// # Errors
+    /// The library cannot be loaded, or lacks `dat_provider_init` or `dat_provider_fini`.
+    pub fn load(lib_path: &CStr) -> Result<Self, LoadError> {
+        make_self_global();
+        let name = OsStr::from_bytes(lib_path.to_bytes());
+        let library = match beside_self(name).map(|path| open(path.as_os_str())) {
+            Some(Ok(library)) => library,
+            Some(Err(error)) => {
+                tracing::warn!(library = ?name, %error, "provider beside libdat2 does not load");
+                open(name)?
+            }
+            None => open(name)?,
+        };
+        // SAFETY: the two names are those of the provider interface and have these types there.
+        let (init, fini) = unsafe {
+            (
+                symbol::<DatProviderInitFunc>(&library, DAT_PROVIDER_INIT_NAME)?,
+                symbol::<DatProviderFiniFunc>(&library, DAT_PROVIDER_FINI_NAME)?,
+            )
+        };
+        // SAFETY: the symbol is only looked at, not called.
+        if unsafe { symbol::<*mut c_void>(&library, DAPL_EXTENSIONS_NAME) }.is_err() {
+            tracing::debug!(library = ?name, "provider exports no dapl_extensions");
+        }
+        Ok(Self {
+            init,
+            fini,
+            _library: library,
+        })
+    }
+
+    /// Calls `dat_provider_init`, which registers providers by calling back.
+    pub fn init(&self, key: &Key, ia_params: &CStr) {
+        // SAFETY: the library is loaded; info and parameters live during the call. The provider copies
+        // what it wants to keep.
+        unsafe { (self.init)(&key.to_info(), ia_params.as_ptr()) }
+    }
+
+    /// Calls `dat_provider_fini`, which unregisters them.
+    pub fn fini(&self, key: &Key) {
+        // SAFETY: as for init.
+        unsafe { (self.fini)(&key.to_info()) }
+    }
+}
+
+fn open(name: &OsStr) -> Result<Library, LoadError> {
+    // SAFETY: loading a library runs its initialisers. Which libraries are loaded is said by the
+    // registry file, whose author is trusted with that.
+    unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) }.map_err(LoadError::Open)
+}
+
+/// # Safety
+/// `T` is the type of the symbol.
+unsafe fn symbol<T: Copy>(library: &Library, name: &CStr) -> Result<T, LoadError> {
+    // SAFETY: the caller vouches for the type.
+    unsafe { library.get::<T>(name.to_bytes_with_nul()) }
+        .map(|symbol| *symbol)
+        .map_err(LoadError::Symbol)
+}
+
+/// Makes the symbols of this library visible to providers. Those of other makers call
+/// `dat_registry_add_provider` without naming the library it lives in; if this library came in through
+/// a plug-in or an interpreter, its symbols are local to that.
+fn make_self_global() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let Some(path) = self_path() else { return };
+        // SAFETY: the library is loaded already, so no initialiser runs.
+        let again =
+            unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_GLOBAL | libc::RTLD_NOLOAD) };
+        match again {
+            // The reference is kept for good: providers may hold addresses of this library.
+            Ok(library) => std::mem::forget(library),
+            Err(error) => tracing::debug!(?path, %error, "cannot widen own symbol scope"),
+        }
+    });
+}
+
+fn beside_self(name: &OsStr) -> Option<PathBuf> {
+    if name.is_empty() || name.as_bytes().contains(&b'/') {
+        return None;
+    }
+    let path = PathBuf::from(self_path()?);
+    let candidate = path
+        .parent()
+        .filter(|parent| *parent != Path::new(""))?
+        .join(name);
+    candidate.exists().then_some(candidate)
+}
+
+/// Path of the file this code was loaded from.
+fn self_path() -> Option<OsString> {
+    let mut info = libc::Dl_info {
+        dli_fname: std::ptr::null(),
+        dli_fbase: std::ptr::null_mut(),
+        dli_sname: std::ptr::null(),
+        dli_saddr: std::ptr::null_mut(),
+    };
+    let here = (self_path as fn() -> Option<OsString>) as *const c_void;
+    // SAFETY: the address is that of a function of this library; the record is ours.
+    let known = unsafe { libc::dladdr(here, &mut info) } != 0;
+    if !known || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's name of this object, which stays as long as the object is loaded.
+    Some(OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes()).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_is_named_in_the_error() {
+        let error = ProviderLibrary::load(c"libno-such-provider.so.9").expect_err("missing");
+        assert!(
+            error.to_string().contains("libno-such-provider.so.9"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_library_that_is_no_provider_is_refused() {
+        let error = ProviderLibrary::load(c"libc.so.6").expect_err("not a provider");
+        assert!(matches!(error, LoadError::Symbol(_)), "{error}");
+    }
+
+    #[test]
+    fn only_names_without_slash_are_looked_for_beside_the_library() {
+        assert_eq!(beside_self(OsStr::new("")), None);
+        assert_eq!(beside_self(OsStr::new("./x.so")), None);
+        assert_eq!(beside_self(OsStr::new("no-such-file.so")), None);
+        let own = PathBuf::from(self_path().expect("a test program has a file"));
+        let name = own.file_name().expect("a file has a name");
+        assert_eq!(beside_self(name), Some(own.clone()));
+    }
+}

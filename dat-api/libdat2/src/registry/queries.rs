@@ -1,0 +1,38 @@
+//! References held by extension queries between their open and their close operation.
+//!
+//! The close operation names its provider only by a handle of the provider's, so what the open
+//! operation holds is remembered here by key. A close without an open then drops nothing.
+
+use super::{Key, open};
+use std::ffi::CStr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+#[derive(Debug)]
+struct Query {
+    key: Key,
+    holds_library: bool,
+}
+
+static OPEN: Mutex<Vec<Query>> = Mutex::new(Vec::new());
+
+/// Remembers references that a successful open operation keeps.
+pub fn opened(key: Key, holds_library: bool) {
+    lock().push(Query { key, holds_library });
+}
+
+/// Gives back the references of one open operation on this name, if there was one.
+pub fn closed(name: &CStr) {
+    let found = {
+        let mut open = lock();
+        let index = open.iter().position(|query| query.key.name() == name);
+        index.map(|index| open.swap_remove(index))
+    };
+    if let Some(query) = found {
+        open::release(&query.key, query.holds_library);
+    }
+}
+
+fn lock() -> MutexGuard<'static, Vec<Query>> {
+    // Only pushes and removals happen under this lock.
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
