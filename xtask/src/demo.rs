@@ -1,12 +1,230 @@
 //! The stack at work: registry, two processes, figures, C, and OFA's own test program.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
+use stack_tests::{Finished, IA_NAME, Program, Running, StackEnv, Stage};
 
+use crate::bench;
+use crate::install::{self, Need};
+use crate::report::{Outcome, Report};
+use crate::stage::{self, Progress};
 use crate::workspace::Workspace;
 
-/// Runs the demonstration.
-pub(crate) fn run(_workspace: &Workspace) -> Result<ExitCode> {
-    anyhow::bail!("the demonstration is not built yet")
+const NEEDS: &[Need] = &[
+    install::CC,
+    install::NM,
+    install::PKG_CONFIG,
+    install::DTEST,
+];
+
+/// Where the two programs of the example meet, and where dtest exchanges addresses.
+const CONVERT_PORT: u16 = 4711;
+const DTEST_PORT: u16 = 15828;
+
+const DEADLINE: Duration = Duration::from_secs(40);
+
+/// Runs the demonstration. Its last line says what worked.
+pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
+    let mut report = Report::new("demo");
+    report.step("packages", || install::provide(workspace, NEEDS));
+    println!("Building in release form; the first time takes a few minutes.");
+    let started = Instant::now();
+    println!(
+        "{} ({:.0} s)\n",
+        stage::run(workspace, Progress::Shown)?,
+        elapsed(started)
+    );
+
+    let env = StackEnv::at(Stage::at(workspace.stage_dir())?)?;
+    let demo = Demo { workspace, env };
+    let mut worked = Vec::new();
+    for scene in SCENES {
+        println!("{}", scene.heading);
+        let run = || match install::missing(scene.needs) {
+            absent if absent.is_empty() => (scene.run)(&demo),
+            absent => Ok(Outcome::NotRun(install::advice(&absent))),
+        };
+        if report.step(scene.name, run) {
+            worked.push(scene.name);
+        }
+        println!();
+    }
+    let code = report.finish();
+    println!(
+        "demo: worked: {}",
+        if worked.is_empty() {
+            "nothing".into()
+        } else {
+            worked.join("; ")
+        }
+    );
+    Ok(code)
+}
+
+/// One part of the demonstration.
+struct Scene {
+    name: &'static str,
+    heading: &'static str,
+    needs: &'static [Need],
+    run: fn(&Demo<'_>) -> Result<Outcome>,
+}
+
+const SCENES: &[Scene] = &[
+    Scene {
+        name: "registry",
+        heading: "What the registry lists (bin/datinfo):",
+        needs: &[],
+        run: |demo| demo.registry(),
+    },
+    Scene {
+        name: "TCP to RDMA, Rust to Rust",
+        heading: "Two processes meet over TCP and convert the connection (bin/convert):",
+        needs: &[],
+        run: |demo| demo.rust_to_rust(),
+    },
+    Scene {
+        name: "TCP to RDMA, C to Rust",
+        heading: "The same with a C program as the server (examples/c/convert.c, pkg-config dat2):",
+        needs: &[install::CC, install::PKG_CONFIG],
+        run: |demo| demo.c_to_rust(),
+    },
+    Scene {
+        name: "OFA's dtest",
+        heading: "OFA's dtest, unmodified, as Debian ships it:",
+        needs: &[install::DTEST],
+        run: |demo| demo.dtest(),
+    },
+    Scene {
+        name: "figures",
+        heading: "Latency and bandwidth beside raw TCP (bin/dat-bench --quick):",
+        needs: &[],
+        run: |demo| demo.figures(),
+    },
+];
+
+struct Demo<'a> {
+    workspace: &'a Workspace,
+    env: StackEnv,
+}
+
+impl Demo<'_> {
+    fn registry(&self) -> Result<Outcome> {
+        let listed = self
+            .show(self.tool("datinfo")?)?
+            .finish(DEADLINE)?
+            .success()?;
+        listed.says(IA_NAME)?;
+        Ok(Outcome::passed(0, ""))
+    }
+
+    fn rust_to_rust(&self) -> Result<Outcome> {
+        self.convert(&self.tool("convert")?)
+    }
+
+    fn c_to_rust(&self) -> Result<Outcome> {
+        self.convert(&self.compile_c_example()?)
+    }
+
+    /// `server` as the server, the Rust example as the client.
+    fn convert(&self, server: &Path) -> Result<Outcome> {
+        let address = format!("127.0.0.1:{CONVERT_PORT}");
+        let start = |program: &Path, role: &str| {
+            let args = format!("--{role} {address} --ia {IA_NAME}");
+            self.env
+                .program(program)
+                .args_line(&args)
+                .named(role)
+                .echo()
+                .spawn()
+        };
+        let server = start(server, "listen")?;
+        self.env
+            .net
+            .wait_for_listener(CONVERT_PORT, DEADLINE)
+            .with_context(|| server.text())?;
+        let client = start(&self.tool("convert")?, "connect")?
+            .finish(DEADLINE)?
+            .success()?;
+        // Both programs go on in streaming mode, and succeed, where RDMA cannot be had.
+        client.says("is an RDMA connection now")?;
+        server.finish(DEADLINE)?.success()?;
+        Ok(Outcome::passed(0, "data verified on both sides"))
+    }
+
+    fn compile_c_example(&self) -> Result<PathBuf> {
+        let source = self.workspace.root().join("examples/c/convert.c");
+        let program = self.env.registry.dir().join("convert-c");
+        let flags = Program::new("pkg-config")
+            .env("PKG_CONFIG_PATH", self.env.stage.pkgconfig())
+            .args_line("--cflags --libs dat2")
+            .spawn()?
+            .finish(DEADLINE)?
+            .success()?;
+        Program::new("cc")
+            .args_line("-O2 -o")
+            .arg(&program)
+            .arg(&source)
+            .args_line(&flags.text)
+            .spawn()?
+            .finish(DEADLINE)?
+            .success()?;
+        Ok(program)
+    }
+
+    fn dtest(&self) -> Result<Outcome> {
+        let success = "DAPL Test Complete. PASSED";
+        let start = |role: &str| {
+            let args = format!("-P {IA_NAME} -b 65536 {role}");
+            self.env
+                .program("dtest")
+                .args_line(&args)
+                .named("dtest")
+                .spawn()
+        };
+        let server = start("-s")?;
+        self.env
+            .net
+            .wait_for_listener(DTEST_PORT, DEADLINE)
+            .with_context(|| server.text())?;
+        let client = start("-h 127.0.0.1")?.finish(DEADLINE)?;
+        print_lines(&client, &["Test Complete", "MB/sec", "usec"]);
+        client.says(success)?;
+        server.finish(DEADLINE)?.says(success)?;
+        Ok(Outcome::passed(0, "PASSED on both sides"))
+    }
+
+    fn figures(&self) -> Result<Outcome> {
+        bench::measure(self.workspace, &self.env, true)?;
+        Ok(Outcome::passed(0, ""))
+    }
+
+    fn tool(&self, name: &str) -> Result<PathBuf> {
+        let tool = self.env.stage.bin(name);
+        ensure!(
+            tool.exists(),
+            "{} is not staged; no package builds it",
+            tool.display()
+        );
+        Ok(tool)
+    }
+
+    fn show(&self, program: PathBuf) -> Result<Running> {
+        self.env.program(program).echo().spawn()
+    }
+}
+
+fn print_lines(finished: &Finished, words: &[&str]) {
+    let telling = |line: &&str| words.iter().any(|word| line.contains(word));
+    finished
+        .text
+        .lines()
+        .filter(telling)
+        .for_each(|line| println!("    | {line}"));
+}
+
+fn elapsed(started: Instant) -> f64 {
+    started.elapsed().as_secs_f64()
 }

@@ -1,7 +1,8 @@
 //! The last link of `libdat2.so.2.0.0`.
 //!
 //! rustc cannot put the symbols of a cdylib under a version node (rust-lld drops it, GNU ld
-//! refuses it), so the crate is a static library and the C compiler links it with our own map.
+//! refuses it), so the crate is a static library and the C compiler links it with our own map. The
+//! arguments are in `dat-api/libdat2/link.txt`, for packagers who link it themselves.
 
 use std::env;
 use std::fs;
@@ -13,19 +14,7 @@ use anyhow::{Context, Result, ensure};
 use crate::exports;
 use crate::workspace::Workspace;
 
-/// What the Rust standard library needs (`rustc --print native-static-libs`).
-const SYSTEM_LIBRARIES: [&str; 7] = [
-    "-lgcc_s",
-    "-lutil",
-    "-lrt",
-    "-lpthread",
-    "-lm",
-    "-ldl",
-    "-lc",
-];
-
-/// Links `archive` with the export list and version map in `libdat2`, unless the result is newer
-/// than all three.
+/// Links `archive` as the files in `libdat2` say, unless the result is newer than all of them.
 pub(super) fn registry_library(
     workspace: &Workspace,
     archive: &Path,
@@ -34,27 +23,26 @@ pub(super) fn registry_library(
     let library = workspace.target().join("release/libdat2.so.2.0.0");
     let map = libdat2.join("libdat2.map");
     let list = libdat2.join("exports.txt");
-    if is_newer(&library, &[archive, &map, &list]) {
+    let recipe = libdat2.join("link.txt");
+    if is_newer(&library, &[archive, &map, &list, &recipe]) {
         return Ok(library);
     }
-    let names = fs::read_to_string(&list).with_context(|| format!("reading {}", list.display()))?;
-    let mut cc = Command::new(env::var_os("CC").unwrap_or_else(|| "cc".into()));
-    cc.args([
-        "-shared",
-        "-Wl,-soname,libdat2.so.2",
-        "-Wl,-z,now",
-        "-Wl,-z,defs",
-    ])
-    .args(["-Wl,--gc-sections", "-Wl,--as-needed"])
-    .arg(format!("-Wl,--version-script={}", map.display()))
-    .arg("-o")
-    .arg(&library);
-    for name in exports::names_in(&names) {
-        // Without a reference the linker would leave the entry in the archive.
-        cc.arg(format!("-Wl,-u,{name}"));
-    }
-    cc.arg(archive).args(SYSTEM_LIBRARIES);
-    let output = cc.output().context("running cc (package gcc)")?;
+    let read = |file: &Path| {
+        fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))
+    };
+    let arguments = arguments(
+        &read(&recipe)?,
+        &read(&list)?,
+        &[
+            ("{output}", &library),
+            ("{map}", &map),
+            ("{staticlib}", archive),
+        ],
+    )?;
+    let output = Command::new(env::var_os("CC").unwrap_or_else(|| "cc".into()))
+        .args(arguments)
+        .output()
+        .context("running cc (package gcc)")?;
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
@@ -65,6 +53,32 @@ pub(super) fn registry_library(
     Ok(library)
 }
 
+/// Fills the braces of `recipe`: `{undefined}` becomes one reference per name of `exports`, without
+/// which the linker would leave the entry in the archive; `paths` are put in as they are.
+fn arguments(recipe: &str, exports: &str, paths: &[(&str, &Path)]) -> Result<Vec<String>> {
+    let mut arguments = Vec::new();
+    for line in exports::names_in(recipe) {
+        if line == "{undefined}" {
+            arguments.extend(exports::names_in(exports).map(|name| format!("-Wl,-u,{name}")));
+            continue;
+        }
+        let filled = paths
+            .iter()
+            .try_fold(line.to_owned(), |line, (brace, path)| {
+                let path = path
+                    .to_str()
+                    .context("the workspace lies in a path that is not UTF-8")?;
+                anyhow::Ok(line.replace(brace, path))
+            })?;
+        ensure!(
+            !filled.contains('{'),
+            "link.txt asks for something unknown: {line}"
+        );
+        arguments.push(filled);
+    }
+    Ok(arguments)
+}
+
 fn is_newer(file: &Path, inputs: &[&Path]) -> bool {
     let modified = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
     let Some(made) = modified(file) else {
@@ -73,4 +87,30 @@ fn is_newer(file: &Path, inputs: &[&Path]) -> bool {
     inputs
         .iter()
         .all(|input| modified(input).is_some_and(|changed| changed < made))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recipe_is_filled_in_order() {
+        let recipe = "# comment\n-shared\n-o\n{output}\n-Wl,--version-script={map}\n{undefined}\n";
+        let paths = [("{output}", Path::new("/o.so")), ("{map}", Path::new("/m"))];
+        let filled = arguments(recipe, "dat_a\ndat_b\n", &paths).unwrap();
+        let wanted = [
+            "-shared",
+            "-o",
+            "/o.so",
+            "-Wl,--version-script=/m",
+            "-Wl,-u,dat_a",
+            "-Wl,-u,dat_b",
+        ];
+        assert_eq!(filled, wanted);
+    }
+
+    #[test]
+    fn an_unknown_brace_is_refused() {
+        assert!(arguments("{surprise}\n", "", &[]).is_err());
+    }
 }
