@@ -1,2 +1,57 @@
-//! DAT object semantics.
+//! DAT object semantics, once, for every provider.
+//!
+//! A provider crate implements [`rnic::Rnic`] and says [`export_provider!`]; everything a consumer sees
+//! of DAT between the registry library and the RNIC is in this crate: handles, objects, states, events,
+//! return codes.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | [`provider`] | the table of entry points for an `R: Rnic`, init and fini, finding the registry |
+//! | `thunk` | C arguments to Rust and results to `DAT_RETURN`, one file per object |
+//! | [`handle`] | the table of handles |
+//! | [`error`] | `DatError` and what becomes of an RNIC's refusal |
+//! | [`ia`] `attr` | interface adapter, its children, its attributes |
+//! | [`pz`] [`lmr`] [`rmr`] [`srq`] | protection zone, memory region, memory window, shared receive queue |
+//! | [`evd`] [`cno`] | event dispatcher and its notification object |
+//! | [`ep`] [`sp`] [`cr`] | endpoint, service points, connection request |
+//! | [`dispatch`] | what becomes of an RNIC's news |
+//! | [`rnic`] | the interface to the RNIC |
+//!
+//! # Ownership
+//!
+//! A handle's slot owns its object by an `Arc`; objects own by `Arc` what they cannot do without (an EP
+//! its EVDs, everything its IA). Freeing retires the handle at once; the object goes when the last call
+//! that pinned it returns. An IA's drop is what shuts the RNIC down, so it comes last by construction.
+//!
+//! # Lock order
+//!
+//! IA children, EP, EVD, CNO, then the RNIC's own. A lock is held for a few moves of memory, never over
+//! a call of the RNIC that may call up and never over a call of the consumer's code. The data path takes
+//! one EVD lock on the way up and none on the way down.
+
+#[macro_use]
+mod macros;
+
+pub use dat_abi as abi;
+
+mod attr;
+pub mod cno;
+pub mod cr;
+pub mod dispatch;
+pub mod ep;
+pub mod error;
+pub mod evd;
+pub mod handle;
+pub mod ia;
+mod ib_extension;
+mod iw_extension;
+pub mod lmr;
+pub mod logging;
+pub mod provider;
+pub mod pz;
+pub mod rmr;
 pub mod rnic;
+pub mod sp;
+pub mod srq;
+mod thunk;
+pub mod users;

@@ -1,0 +1,9 @@
+//! Compiles the C functions that read variable arguments: stable Rust cannot.
+
+fn main() {
+    println!("cargo::rerun-if-changed=csrc");
+    cc::Build::new()
+        .file("csrc/iw_extension.c")
+        .warnings(true)
+        .compile("access_layer_c");
+}

@@ -1,0 +1,204 @@
+//! `DAT_IA_ATTR` and `DAT_PROVIDER_ATTR` of an open IA, built once.
+//!
+//! Owns every string and the socket address that the two structures point at, so they stay valid as long
+//! as the IA is open. Both are always filled whole, whatever the consumer's mask: the test tools of OFA
+//! set one bit and read another field.
+
+mod named;
+
+use std::ffi::c_char;
+
+use dat_abi::*;
+
+use self::named::NamedAttrs;
+use crate::ep::addr::SharedAddress;
+use crate::evd::is_mergeable;
+use crate::rnic::RnicAttr;
+
+/// Major version of this implementation.
+const PROVIDER_VERSION_MAJOR: u32 = 2;
+/// Minor version of this implementation.
+const PROVIDER_VERSION_MINOR: u32 = 0;
+
+/// Streams in the order of rows and columns of `evd_stream_merging_supported`.
+const STREAMS: [DatEvdFlags; DAT_EVD_STREAM_COUNT] = [
+    DAT_EVD_SOFTWARE_FLAG,
+    DAT_EVD_CR_FLAG,
+    DAT_EVD_DTO_FLAG,
+    DAT_EVD_CONNECTION_FLAG,
+    DAT_EVD_RMR_BIND_FLAG,
+    DAT_EVD_ASYNC_FLAG,
+];
+
+/// Both attribute structures and what they point at.
+#[derive(Debug)]
+pub(crate) struct Attributes {
+    ia: Box<DatIaAttr>,
+    provider: Box<DatProviderAttr>,
+    /// Boxed, so that it stays where it is when this structure moves.
+    address: Box<SharedAddress>,
+    /// Owns what `provider_specific_attr` points at.
+    _named: NamedAttrs,
+}
+
+// SAFETY: the raw pointers inside are to memory that this structure owns (boxed) and never changes.
+unsafe impl Send for Attributes {}
+// SAFETY: as above.
+unsafe impl Sync for Attributes {}
+
+impl Attributes {
+    pub(crate) fn new(ia_name: &str, attr: &RnicAttr) -> Self {
+        let address = Box::new(SharedAddress::new());
+        address.set(attr.address);
+        let named = NamedAttrs::new(attr);
+        let mut ia = Box::new(ia_attr(attr));
+        ia.ia_address_ptr = address.as_dat();
+        let mut provider = Box::new(provider_attr(ia_name, attr));
+        provider.num_provider_specific_attr = named.count();
+        provider.provider_specific_attr = named.as_dat();
+        Self {
+            ia,
+            provider,
+            address,
+            _named: named,
+        }
+    }
+
+    pub(crate) fn ia(&self) -> &DatIaAttr {
+        &self.ia
+    }
+
+    pub(crate) fn provider(&self) -> &DatProviderAttr {
+        &self.provider
+    }
+
+    pub(crate) fn address(&self) -> DatIaAddressPtr {
+        self.address.as_dat()
+    }
+}
+
+fn ia_attr(attr: &RnicAttr) -> DatIaAttr {
+    let (extension_supported, extension_version) = extension_of(attr);
+    let read_in = count(attr.ird_max);
+    let read_out = count(attr.ord_max);
+    DatIaAttr {
+        adapter_name: name(&attr.adapter_name),
+        vendor_name: name(&attr.vendor_name),
+        max_eps: count(attr.qp_max),
+        max_dto_per_ep: count(attr.wr_max),
+        max_rdma_read_per_ep_in: read_in,
+        max_rdma_read_per_ep_out: read_out,
+        max_evds: count(attr.cq_max),
+        max_evd_qlen: count(attr.cqe_max),
+        max_iov_segments_per_dto: count(attr.sge_max),
+        max_lmrs: count(attr.mr_max),
+        // DAT says this in 32 bits although regions may be longer.
+        max_lmr_block_size: u32::try_from(attr.mr_len_max).unwrap_or(u32::MAX),
+        max_lmr_virtual_address: u64::MAX,
+        max_pzs: count(attr.pd_max),
+        max_message_size: attr.message_len_max,
+        max_rdma_size: attr.message_len_max,
+        max_rmrs: count(attr.mw_max),
+        max_rmr_target_address: u64::MAX,
+        max_srqs: count(attr.srq_max),
+        max_ep_per_srq: if attr.srq_max > 0 {
+            count(attr.qp_max)
+        } else {
+            0
+        },
+        max_recv_per_srq: if attr.srq_max > 0 {
+            count(attr.srq_wr_max)
+        } else {
+            0
+        },
+        max_iov_segments_per_rdma_read: count(attr.read_sge_max),
+        max_iov_segments_per_rdma_write: count(attr.sge_max),
+        max_rdma_read_in: times(attr.ird_max, attr.qp_max),
+        max_rdma_read_out: times(attr.ord_max, attr.qp_max),
+        max_rdma_read_per_ep_in_guaranteed: DAT_TRUE,
+        max_rdma_read_per_ep_out_guaranteed: DAT_TRUE,
+        zb_supported: DAT_TRUE,
+        extension_supported,
+        extension_version,
+        ..DatIaAttr::zeroed()
+    }
+}
+
+/// One enum has to name the extensions: with atomics and immediate data it names those, because OFA's
+/// tools look for them, and Socket Service Points are announced by a named attribute.
+fn extension_of(attr: &RnicAttr) -> (DatExtension, DatCount) {
+    if attr.immediate_and_atomics {
+        (DAT_EXTENSION_IB, DAT_IB_EXTENSION_VERSION)
+    } else {
+        (DAT_EXTENSION_IW, DAT_IW_EXTENSION_VERSION)
+    }
+}
+
+fn provider_attr(ia_name: &str, attr: &RnicAttr) -> DatProviderAttr {
+    let has_srq = DatBoolean::from(attr.srq_max > 0);
+    DatProviderAttr {
+        provider_name: name(ia_name),
+        provider_version_major: PROVIDER_VERSION_MAJOR,
+        provider_version_minor: PROVIDER_VERSION_MINOR,
+        // Registry libraries look the provider up again by these three when an IA is closed.
+        dapl_version_major: DAT_VERSION_MAJOR,
+        dapl_version_minor: DAT_VERSION_MINOR,
+        is_thread_safe: DAT_FALSE,
+        // OR-ed, where virtual memory is the absence of bits.
+        lmr_mem_types_supported: DAT_MEM_TYPE_VIRTUAL,
+        iov_ownership_on_return: DAT_IOV_CONSUMER,
+        dat_qos_supported: DAT_QOS_BEST_EFFORT,
+        completion_flags_supported: DAT_COMPLETION_SUPPRESS_FLAG
+            | DAT_COMPLETION_SOLICITED_WAIT_FLAG
+            | DAT_COMPLETION_UNSIGNALLED_FLAG
+            | DAT_COMPLETION_BARRIER_FENCE_FLAG
+            | DAT_COMPLETION_EVD_THRESHOLD_FLAG,
+        max_private_data_size: count(attr.private_data_len_max),
+        supports_multipath: DAT_FALSE,
+        ep_creator: DAT_PSP_CREATES_EP_IFASKED,
+        pz_support: DAT_PZ_UNIQUE,
+        optimal_buffer_alignment: DAT_OPTIMAL_ALIGNMENT,
+        evd_stream_merging_supported: merging(),
+        srq_supported: has_srq,
+        srq_watermarks_supported: 0,
+        srq_ep_pz_difference_supported: DAT_FALSE,
+        srq_info_supported: 0,
+        ep_recv_info_supported: 0,
+        lmr_sync_req: DAT_FALSE,
+        dto_async_return_guaranteed: DAT_TRUE,
+        rdma_write_for_rdma_read_req: DAT_TRUE,
+        rdma_read_lmr_rmr_context_exposure: DAT_TRUE,
+        rmr_scope_supported: DAT_RMR_SCOPE_PZ,
+        is_signal_safe: DAT_FALSE,
+        ha_supported: DAT_FALSE,
+        ha_loadbalancing: DAT_HA_LB_NONE,
+        ..DatProviderAttr::zeroed()
+    }
+}
+
+/// What `dat_evd_create` accepts, pair by pair.
+fn merging() -> [[DatBoolean; DAT_EVD_STREAM_COUNT]; DAT_EVD_STREAM_COUNT] {
+    STREAMS.map(|row| STREAMS.map(|column| DatBoolean::from(is_mergeable(row | column))))
+}
+
+/// A limit as DAT counts: signed.
+fn count(limit: u32) -> DatCount {
+    DatCount::try_from(limit).unwrap_or(DatCount::MAX)
+}
+
+fn times(each: u32, number: u32) -> DatCount {
+    count(each.saturating_mul(number))
+}
+
+/// Text in a name field, cut to leave room for the terminating zero.
+fn name(text: &str) -> DatName {
+    let mut field = [0; DAT_NAME_MAX_LENGTH];
+    let bytes = text
+        .bytes()
+        .take_while(|byte| *byte != 0)
+        .take(DAT_NAME_MAX_LENGTH - 1);
+    for (place, byte) in field.iter_mut().zip(bytes) {
+        *place = c_char::from_ne_bytes([byte]);
+    }
+    field
+}

@@ -1,0 +1,101 @@
+//! Named attributes of the provider.
+
+use std::ffi::{CStr, CString};
+
+use dat_abi::*;
+
+use crate::rnic::RnicAttr;
+
+/// Pairs of strings and the C array that points at them.
+#[derive(Debug)]
+pub(super) struct NamedAttrs {
+    array: Box<[DatNamedAttr]>,
+    /// Owns what the array points at.
+    _strings: Vec<(CString, CString)>,
+}
+
+impl NamedAttrs {
+    pub(super) fn new(attr: &RnicAttr) -> Self {
+        let strings: Vec<_> = pairs(attr);
+        let array = strings
+            .iter()
+            .map(|(name, value)| DatNamedAttr {
+                name: name.as_ptr(),
+                value: value.as_ptr(),
+            })
+            .collect();
+        Self {
+            array,
+            _strings: strings,
+        }
+    }
+
+    pub(super) fn count(&self) -> DatCount {
+        DatCount::try_from(self.array.len()).unwrap_or(DatCount::MAX)
+    }
+
+    pub(super) fn as_dat(&self) -> *mut DatNamedAttr {
+        self.array.as_ptr().cast_mut()
+    }
+}
+
+/// What this layer knows of itself, then what the RNIC adds. The `DAT_IB_*` names are those that
+/// consumers written for OFA's providers look for, whatever the transport.
+fn pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
+    let mut pairs = vec![
+        pair("DAT_IB_DEVICE_NAME", &attr.adapter_name),
+        pair("DAT_IB_CONNECTIVITY_MODE", "DIRECT"),
+        pair("DAT_IB_RDMA_READ", "TRUE"),
+        pair("DAT_IB_PORT_STATUS", "PORT_ACTIVE"),
+    ];
+    if !attr
+        .named
+        .iter()
+        .any(|known| known.name == "DAT_IB_TRANSPORT_MTU")
+    {
+        pairs.push(pair(
+            "DAT_IB_TRANSPORT_MTU",
+            &attr.message_len_max.to_string(),
+        ));
+    }
+    if attr.immediate_and_atomics {
+        pairs.push(pair_c(DAT_EXTENSION_ATTR, "TRUE"));
+        for name in [
+            DAT_IB_ATTR_FETCH_AND_ADD,
+            DAT_IB_ATTR_CMP_AND_SWAP,
+            DAT_IB_ATTR_IMMED_DATA,
+        ] {
+            pairs.push(pair_c(name, "TRUE"));
+        }
+    }
+    if attr.socket_service_points {
+        if !attr.immediate_and_atomics {
+            pairs.push(pair_c(DAT_EXTENSION_ATTR, "TRUE"));
+        }
+        pairs.push((
+            DAT_EXTENSION_ATTR_VERSION.to_owned(),
+            DAT_EXTENSION_ATTR_VERSION_VALUE.to_owned(),
+        ));
+        pairs.push(pair_c(DAT_IW_ATTR_SSP, "TRUE"));
+    }
+    pairs.extend(
+        attr.named
+            .iter()
+            .map(|known| pair(known.name, &known.value)),
+    );
+    pairs
+}
+
+fn pair(name: &str, value: &str) -> (CString, CString) {
+    (text(name), text(value))
+}
+
+fn pair_c(name: &CStr, value: &str) -> (CString, CString) {
+    (name.to_owned(), text(value))
+}
+
+/// Text for C, up to its first zero byte.
+fn text(text: &str) -> CString {
+    let bytes: Vec<u8> = text.bytes().take_while(|byte| *byte != 0).collect();
+    CString::new(bytes).unwrap_or_default()
+}

@@ -1,0 +1,273 @@
+//! Consumer notification object: one place to wait for several EVDs (DAT 2.0 section 6.3.3).
+//!
+//! Owns the list of EVDs that triggered and were not yet reported, each at most once, oldest first. A
+//! waiter drives the CQs of all its EVDs in its own thread. The consumer's agent runs in a thread of
+//! its own ([`agent`]), never in one that carries the RNIC's work.
+
+mod agent;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use dat_abi::*;
+
+use self::agent::{Agent, AgentState};
+use crate::error::{DatError, DatResult};
+use crate::evd::{Evd, deadline};
+use crate::handle::{Handle, Kind, Object, Pinned};
+use crate::ia::{Child, Ia};
+use crate::rnic::{Rnic, Waker};
+use crate::users::{User, Users};
+
+/// Consumer notification object.
+pub struct Cno<R: Rnic> {
+    waker: Waker,
+    inner: Mutex<Inner<R>>,
+    /// Waiters beyond the one that drives, and those who wait for the agent to return.
+    turn: Condvar,
+    users: Users,
+    handle: Handle,
+    ia: Arc<Ia<R>>,
+}
+
+opaque_debug!(Cno { handle, users });
+
+struct Inner<R: Rnic> {
+    triggered: VecDeque<Handle>,
+    evds: Vec<(Handle, Weak<Evd<R>>)>,
+    agent: AgentState,
+    waiters: u32,
+    /// One of the waiters is in the RNIC.
+    driven: bool,
+    closed: bool,
+}
+
+impl<R: Rnic> Object for Cno<R> {
+    const KIND: Kind = Kind::Cno;
+}
+
+impl<R: Rnic> Cno<R> {
+    /// `dat_cno_create`.
+    pub fn create(ia: &Arc<Ia<R>>, agent: DatOsWaitProxyAgent) -> DatResult<Handle> {
+        let reservation = ia.reserve()?;
+        let cno = Arc::new(Self {
+            waker: Waker::new().map_err(|_| DatError::no_resources(DAT_RESOURCE_DEVICE))?,
+            inner: Mutex::new(Inner {
+                triggered: VecDeque::new(),
+                evds: Vec::new(),
+                agent: AgentState::new(Agent::from_dat(&agent)),
+                waiters: 0,
+                driven: false,
+                closed: false,
+            }),
+            turn: Condvar::new(),
+            users: Users::new(),
+            handle: reservation.handle(),
+            ia: ia.clone(),
+        });
+        ia.install(reservation, cno)
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// Keeps it from being freed.
+    pub(crate) fn use_it(&self) -> DatResult<User> {
+        self.users
+            .take()
+            .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_CNO))
+    }
+
+    /// An EVD will trigger it.
+    pub(crate) fn join(&self, handle: Handle, evd: Weak<Evd<R>>) {
+        let mut inner = self.lock();
+        if inner.evds.iter().all(|(known, _)| *known != handle) {
+            inner.evds.push((handle, evd));
+        }
+        drop(inner);
+        // A waiter that sleeps on the CQs of before shall look again.
+        self.waker.wake();
+    }
+
+    /// An EVD will not trigger it any more; what it triggered and nobody saw is forgotten.
+    pub(crate) fn leave(&self, handle: Handle) {
+        let mut inner = self.lock();
+        inner.evds.retain(|(known, _)| *known != handle);
+        inner.triggered.retain(|known| *known != handle);
+    }
+
+    /// Whether somebody waits.
+    pub(crate) fn has_waiter(&self) -> bool {
+        self.lock().waiters > 0
+    }
+
+    /// An EVD got an event. Until it is reported further events of the same EVD add nothing.
+    pub(crate) fn trigger(self: &Arc<Self>, evd: Handle) {
+        let mut inner = self.lock();
+        if inner.closed || inner.triggered.contains(&evd) {
+            return;
+        }
+        inner.triggered.push_back(evd);
+        let agent_due = inner.agent.on_trigger(evd);
+        let waited = inner.waiters > 0;
+        drop(inner);
+        if waited {
+            self.waker.wake();
+            self.turn.notify_one();
+        }
+        if agent_due {
+            let cno = self.clone();
+            agent::run(Box::new(move || cno.call_agent()));
+        }
+    }
+
+    /// In the agent thread: calls the consumer's function, with no lock held.
+    fn call_agent(&self) {
+        let due = self.lock().agent.on_begin_call();
+        if let Some((agent, evd)) = due {
+            agent.call(evd);
+        }
+        self.lock().agent.on_end_call();
+        self.turn.notify_all();
+    }
+
+    /// `dat_cno_modify_agent`. When it returns the former agent is not called any more, unless it is
+    /// the former agent that calls this.
+    pub fn modify_agent(&self, agent: DatOsWaitProxyAgent) {
+        self.lock().agent.on_modify(Agent::from_dat(&agent));
+        self.await_agent();
+    }
+
+    /// `dat_cno_wait`: the EVD that triggered first and was not yet reported.
+    pub fn wait(&self, timeout_us: DatTimeout) -> DatResult<Handle> {
+        let deadline = deadline(timeout_us);
+        let mut inner = self.lock();
+        inner.waiters += 1;
+        let result = loop {
+            if inner.closed {
+                break Err(DatError::invalid_state(DAT_INVALID_STATE_CNO_DEAD));
+            }
+            if let Some(evd) = inner.triggered.pop_front() {
+                break Ok(evd);
+            }
+            let remaining = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if remaining.is_some_and(|left| left.is_zero()) {
+                // OFA says so by an empty queue, without class bit.
+                break Err(DatError::bare(DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE));
+            }
+            inner = if inner.driven {
+                self.await_turn(inner, remaining)
+            } else {
+                self.drive(inner, remaining)
+            };
+        };
+        inner.waiters -= 1;
+        drop(inner);
+        self.turn.notify_one();
+        result
+    }
+
+    /// Lets the RNIC use this thread until something may have triggered.
+    fn drive<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner<R>>,
+        remaining: Option<Duration>,
+    ) -> MutexGuard<'a, Inner<R>> {
+        inner.driven = true;
+        let evds: Vec<_> = inner
+            .evds
+            .iter()
+            .filter_map(|(_, evd)| evd.upgrade())
+            .collect();
+        drop(inner);
+        for evd in &evds {
+            evd.arm_for_cno();
+        }
+        let cqs: Vec<_> = evds.iter().filter_map(|evd| evd.cq()).collect();
+        if cqs.is_empty() {
+            self.waker.sleep(remaining);
+        } else {
+            self.ia.rnic().wait(&cqs, &self.waker, remaining);
+        }
+        let mut inner = self.lock();
+        inner.driven = false;
+        inner
+    }
+
+    /// Sleeps while another waiter drives.
+    fn await_turn<'a>(
+        &'a self,
+        inner: MutexGuard<'a, Inner<R>>,
+        remaining: Option<Duration>,
+    ) -> MutexGuard<'a, Inner<R>> {
+        match remaining {
+            None => self
+                .turn
+                .wait(inner)
+                .unwrap_or_else(PoisonError::into_inner),
+            Some(remaining) => {
+                let result = self.turn.wait_timeout(inner, remaining);
+                result.unwrap_or_else(PoisonError::into_inner).0
+            }
+        }
+    }
+
+    /// Waits for a call of the agent to return, unless it is the agent that waits.
+    fn await_agent(&self) {
+        if agent::is_agent_thread() {
+            return;
+        }
+        let mut inner = self.lock();
+        while inner.agent.is_running() {
+            inner = self
+                .turn
+                .wait(inner)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// `dat_cno_query`.
+    pub fn query(&self) -> DatCnoParam {
+        let inner = self.lock();
+        DatCnoParam {
+            ia_handle: self.ia.consumer_handle(),
+            proxy_type: DAT_PROXY_TYPE_AGENT,
+            proxy: DatCnoProxy {
+                agent: inner.agent.as_dat(),
+            },
+        }
+    }
+
+    /// `dat_cno_free`.
+    pub fn free(this: &Pinned<Self>) -> DatResult {
+        if !this.users.close() {
+            return Err(DatError::invalid_state(DAT_INVALID_STATE_CNO_IN_USE));
+        }
+        Self::abandon(this);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<R>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R: Rnic> Child for Cno<R> {
+    fn abandon(this: &Pinned<Self>) {
+        if !this.retire() {
+            return;
+        }
+        this.users.close_anyway();
+        let mut inner = this.lock();
+        inner.closed = true;
+        inner.agent.on_modify(None);
+        drop(inner);
+        this.waker.wake();
+        this.turn.notify_all();
+        this.await_agent();
+        this.ia.disown(Kind::Cno, this.handle);
+    }
+}

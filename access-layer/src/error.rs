@@ -1,0 +1,217 @@
+//! `DatError`: a refusal as DAT says it, and how an RNIC's refusal becomes one.
+
+use std::io;
+
+use dat_abi::*;
+
+use crate::rnic::{Resource, RnicError, SocketFault};
+
+/// A call's refusal: type and subtype, with or without the class bit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?}")]
+pub struct DatError(DatReturn);
+
+/// What the calls of this layer return.
+pub type DatResult<T = ()> = Result<T, DatError>;
+
+impl DatError {
+    /// An error of this type and subtype.
+    #[must_use]
+    pub const fn new(ty: DatReturnType, subtype: DatReturnSubtype) -> Self {
+        Self(DatReturn::error(ty, subtype))
+    }
+
+    /// An error of this type without subtype.
+    #[must_use]
+    pub const fn of(ty: DatReturnType) -> Self {
+        Self::new(ty, DAT_NO_SUBTYPE)
+    }
+
+    /// Type and subtype without the class bit, where OFA's providers leave it out and consumers compare
+    /// whole values.
+    #[must_use]
+    pub const fn bare(ty: DatReturnType, subtype: DatReturnSubtype) -> Self {
+        Self(DatReturn::without_class(ty, subtype))
+    }
+
+    /// `DAT_INVALID_HANDLE`.
+    #[must_use]
+    pub const fn invalid_handle(subtype: DatReturnSubtype) -> Self {
+        Self::new(DAT_INVALID_HANDLE, subtype)
+    }
+
+    /// `DAT_INVALID_PARAMETER` for argument `n`, counted from 1 to 10.
+    #[must_use]
+    pub const fn invalid_arg(n: u32) -> Self {
+        Self::new(
+            DAT_INVALID_PARAMETER,
+            DatReturnSubtype(DAT_INVALID_ARG1.0 + n - 1),
+        )
+    }
+
+    /// `DAT_INVALID_STATE`.
+    #[must_use]
+    pub const fn invalid_state(subtype: DatReturnSubtype) -> Self {
+        Self::new(DAT_INVALID_STATE, subtype)
+    }
+
+    /// `DAT_INSUFFICIENT_RESOURCES`.
+    #[must_use]
+    pub const fn no_resources(subtype: DatReturnSubtype) -> Self {
+        Self::new(DAT_INSUFFICIENT_RESOURCES, subtype)
+    }
+
+    /// `DAT_MODEL_NOT_SUPPORTED`, without class bit as all providers say it.
+    #[must_use]
+    pub const fn not_supported() -> Self {
+        Self::bare(DAT_MODEL_NOT_SUPPORTED, DAT_NO_SUBTYPE)
+    }
+
+    /// `DAT_NOT_IMPLEMENTED`.
+    #[must_use]
+    pub const fn not_implemented() -> Self {
+        Self::of(DAT_NOT_IMPLEMENTED)
+    }
+
+    /// `DAT_INTERNAL_ERROR`: a fault of ours.
+    #[must_use]
+    pub const fn internal() -> Self {
+        Self::of(DAT_INTERNAL_ERROR)
+    }
+
+    /// As C gets it.
+    pub const fn code(self) -> DatReturn {
+        self.0
+    }
+}
+
+/// The value that a call of the C interface returns for this result.
+pub fn to_return(result: DatResult) -> DatReturn {
+    match result {
+        Ok(()) => DatReturn::SUCCESS,
+        Err(error) => error.code(),
+    }
+}
+
+impl From<Resource> for DatError {
+    fn from(resource: Resource) -> Self {
+        Self::no_resources(match resource {
+            Resource::Memory | Resource::WorkRequest => DAT_RESOURCE_MEMORY,
+            Resource::ProtectionDomain => DAT_RESOURCE_PROTECTION_DOMAIN,
+            Resource::MemoryRegion => DAT_RESOURCE_MEMORY_REGION,
+            Resource::QueuePair => DAT_RESOURCE_TEP,
+            Resource::CompletionQueue => DAT_RESOURCE_TEVD,
+            Resource::SharedReceiveQueue => DAT_RESOURCE_SRQ,
+            Resource::Descriptor => DAT_RESOURCE_DEVICE,
+        })
+    }
+}
+
+impl From<RnicError> for DatError {
+    fn from(error: RnicError) -> Self {
+        match error {
+            // The name of the IA is the first argument of dat_ia_open, and it leads to the device.
+            RnicError::NoDevice(_) | RnicError::BadConfig(_) => Self::invalid_arg(1),
+            RnicError::NoResources(resource) => resource.into(),
+            RnicError::InvalidArgument(_) => Self::of(DAT_INVALID_PARAMETER),
+            RnicError::Length(_) => Self::of(DAT_LENGTH_ERROR),
+            RnicError::InvalidState(_) => Self::of(DAT_INVALID_STATE),
+            RnicError::AddressInUse => Self::of(DAT_CONN_QUAL_IN_USE),
+            RnicError::BadAddress(_) => {
+                Self::new(DAT_INVALID_ADDRESS, DAT_INVALID_ADDRESS_UNSUPPORTED)
+            }
+            RnicError::NotPermitted(_) => Self::of(DAT_PRIVILEGES_VIOLATION),
+            RnicError::NotSupported(_) => Self::not_supported(),
+            RnicError::Os(error) => from_errno(&error),
+        }
+    }
+}
+
+impl From<SocketFault> for DatError {
+    fn from(fault: SocketFault) -> Self {
+        match fault {
+            SocketFault::NotASocket => Self::invalid_arg(2),
+            SocketFault::NotTcp | SocketFault::NotRouted | SocketFault::FinalMessage => {
+                Self::of(DAT_INVALID_STATE)
+            }
+            SocketFault::QpNotIdle => Self::of(DAT_INVALID_STATE),
+            SocketFault::NoResources => Self::no_resources(DAT_RESOURCE_DEVICE),
+            SocketFault::NotSupported => Self::not_supported(),
+        }
+    }
+}
+
+/// The conversion of OFA's providers; it leaves out the class bit.
+fn from_errno(error: &io::Error) -> DatError {
+    let (ty, subtype) = match error.raw_os_error() {
+        Some(libc::EOVERFLOW) => (DAT_LENGTH_ERROR, DAT_NO_SUBTYPE),
+        Some(libc::EACCES) => (DAT_PRIVILEGES_VIOLATION, DAT_NO_SUBTYPE),
+        Some(libc::EPERM) => (DAT_PROTECTION_VIOLATION, DAT_NO_SUBTYPE),
+        Some(libc::EINVAL) => (DAT_INVALID_PARAMETER, DAT_NO_SUBTYPE),
+        Some(libc::EISCONN) => (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_CONNECTED),
+        Some(libc::ECONNREFUSED) => (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_NOTREADY),
+        Some(libc::EALREADY) => (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_ACTCONNPENDING),
+        Some(libc::ETIMEDOUT) => (DAT_TIMEOUT_EXPIRED, DAT_NO_SUBTYPE),
+        Some(libc::ENETUNREACH) => (DAT_INVALID_ADDRESS, DAT_INVALID_ADDRESS_UNREACHABLE),
+        Some(libc::EAFNOSUPPORT) => (DAT_INVALID_ADDRESS, DAT_INVALID_ADDRESS_MALFORMED),
+        Some(libc::EADDRINUSE) => (DAT_CONN_QUAL_IN_USE, DAT_NO_SUBTYPE),
+        Some(libc::ENOMEM) => (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_MEMORY),
+        Some(libc::EMFILE | libc::ENFILE) => (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_DEVICE),
+        Some(libc::EAGAIN) => (DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE),
+        Some(libc::EINTR) => (DAT_INTERRUPTED_CALL, DAT_NO_SUBTYPE),
+        _ => (DAT_INTERNAL_ERROR, DAT_NO_SUBTYPE),
+    };
+    DatError::bare(ty, subtype)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_counted_from_one() {
+        assert_eq!(DatError::invalid_arg(1).code().0, 0x8006_0025);
+        assert_eq!(
+            DatError::invalid_arg(10).code().subtype(),
+            DAT_INVALID_ARG10
+        );
+    }
+
+    #[test]
+    fn each_resource_has_its_subtype() {
+        let code = |resource| DatError::from(RnicError::NoResources(resource)).code();
+        assert_eq!(code(Resource::CompletionQueue).0, 0x8003_0005);
+        assert_eq!(code(Resource::WorkRequest).subtype(), DAT_RESOURCE_MEMORY);
+        assert_eq!(
+            code(Resource::ProtectionDomain).subtype(),
+            DAT_RESOURCE_PROTECTION_DOMAIN
+        );
+        assert_eq!(
+            code(Resource::MemoryRegion).subtype(),
+            DAT_RESOURCE_MEMORY_REGION
+        );
+        assert_eq!(code(Resource::QueuePair).subtype(), DAT_RESOURCE_TEP);
+        assert_eq!(
+            code(Resource::SharedReceiveQueue).subtype(),
+            DAT_RESOURCE_SRQ
+        );
+        assert_eq!(code(Resource::Descriptor).subtype(), DAT_RESOURCE_DEVICE);
+    }
+
+    #[test]
+    fn a_missing_model_is_said_without_class_bit() {
+        assert_eq!(
+            DatError::from(RnicError::NotSupported("x")).code().0,
+            0x0009_0000
+        );
+    }
+
+    #[test]
+    fn errno_becomes_a_type_without_class_bit() {
+        let code =
+            |errno| DatError::from(RnicError::Os(io::Error::from_raw_os_error(errno))).code();
+        assert_eq!(code(libc::ENOMEM).ty(), DAT_INSUFFICIENT_RESOURCES);
+        assert_eq!(code(libc::ETIMEDOUT).0, 0x000F_0000);
+        assert_eq!(code(libc::EIO).0, 0x0004_0000);
+    }
+}

@@ -1,0 +1,529 @@
+//! Event dispatcher (DAT 2.0 section 6.3).
+//!
+//! Owns a CQ of the RNIC when DTO or bind completions can arrive, and a queue of its own for everything
+//! else. Completions rest in the CQ until somebody asks; the own queue is bounded, and an event that
+//! finds it full is reported on the asynchronous EVD and ends the use of this one (section 6.3.2.1).
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `state` | who may take events |
+//! | `queue` | own queue, and what was pulled from the CQ |
+//! | `pull` | CQ entry to `DAT_EVENT` |
+//! | `wait` | `dat_evd_wait`, `dat_evd_dequeue` |
+//!
+//! # Cost
+//!
+//! `dequeue` of a completion: one lock, no allocation, no system call of this layer; one copy of the
+//! completion from the CQ and one of the event to the consumer. One `poll_cq` serves up to 32 of them.
+//! `dequeue` of nothing: one `Rnic::progress` and one lock. `post`: one lock, and one system call when
+//! somebody sleeps.
+
+mod pull;
+mod queue;
+mod state;
+mod wait;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dat_abi::*;
+
+use self::queue::{OwnQueue, Pulled};
+use self::state::EvdState;
+pub(crate) use self::wait::deadline;
+pub use self::wait::{TimedOut, WaitError, Woken};
+use crate::cno::Cno;
+use crate::error::{DatError, DatResult};
+use crate::handle::{Handle, Kind, Object, Pinned};
+use crate::ia::{Child, Ia};
+use crate::rnic::{CqToken, Rnic, Waker};
+use crate::users::{User, Users};
+
+/// Events for which there is always room: an EP has two in a row that nobody may lose (established,
+/// disconnected), and consumers ask for queues of one.
+const CAPACITY_MIN: usize = 16;
+
+/// Streams that arrive through the CQ.
+const CQ_FLAGS: DatEvdFlags = DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG;
+
+/// How a waiter is woken, settled by the first EP that is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompletionType {
+    /// No EP yet: as with thresholds.
+    Open,
+    /// Any completion wakes; thresholds above 1 are refused.
+    Notify,
+    /// Only solicited and failed completions wake; thresholds above 1 are refused.
+    Solicited,
+    /// As many completions wake as the waiter wants.
+    Threshold,
+}
+
+impl CompletionType {
+    fn from_flags(flags: DatCompletionFlags) -> Self {
+        if flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG != 0 {
+            Self::Solicited
+        } else if flags & DAT_COMPLETION_EVD_THRESHOLD_FLAG != 0 {
+            Self::Threshold
+        } else {
+            Self::Notify
+        }
+    }
+
+    fn allows_thresholds(self) -> bool {
+        matches!(self, Self::Open | Self::Threshold)
+    }
+}
+
+/// Event dispatcher.
+pub struct Evd<R: Rnic> {
+    cq: Option<R::Cq>,
+    waker: Waker,
+    inner: Mutex<Inner<R>>,
+    /// Events outside the CQ: a polling consumer that sees none lets the RNIC work before it locks.
+    at_hand: AtomicUsize,
+    /// The CQ will nudge, as far as this layer knows. Meaningful only with a CNO.
+    armed: AtomicBool,
+    users: Users,
+    flags: DatEvdFlags,
+    handle: Handle,
+    ia: Arc<Ia<R>>,
+}
+
+opaque_debug!(Evd {
+    handle,
+    flags,
+    at_hand,
+    users
+});
+
+struct Inner<R: Rnic> {
+    state: EvdState,
+    own: OwnQueue,
+    pulled: Pulled,
+    qlen: usize,
+    completion_type: CompletionType,
+    cno: Option<(Arc<Cno<R>>, User)>,
+    /// Something that may end a wait arrived since the waiter last looked.
+    news: bool,
+}
+
+impl<R: Rnic> Object for Evd<R> {
+    const KIND: Kind = Kind::Evd;
+}
+
+impl<R: Rnic> Evd<R> {
+    /// `dat_evd_create`.
+    pub fn create(
+        ia: &Arc<Ia<R>>,
+        min_qlen: DatCount,
+        cno: Option<&Pinned<Cno<R>>>,
+        flags: DatEvdFlags,
+    ) -> DatResult<Handle> {
+        let qlen = checked_qlen(ia, min_qlen)?;
+        if !is_mergeable(flags) {
+            return Err(DatError::invalid_arg(4));
+        }
+        let handle = Self::build(ia, qlen, flags)?.handle;
+        if let Some(cno) = cno
+            && let Some(evd) = crate::handle::pin_handle::<Self>(handle)
+            && let Err(error) = Self::modify_cno(&evd, Some(cno))
+        {
+            Self::abandon(&evd);
+            return Err(error);
+        }
+        Ok(handle)
+    }
+
+    /// The asynchronous EVD that opening an IA creates.
+    pub(crate) fn create_async(ia: &Arc<Ia<R>>, min_qlen: DatCount) -> DatResult<Arc<Self>> {
+        let qlen = usize::try_from(min_qlen).ok().filter(|qlen| *qlen > 0);
+        let qlen = qlen.ok_or(DatError::invalid_arg(2))?.min(MAX_ASYNC_QLEN);
+        Self::build(ia, qlen, DAT_EVD_ASYNC_FLAG)
+    }
+
+    fn build(ia: &Arc<Ia<R>>, qlen: usize, flags: DatEvdFlags) -> DatResult<Arc<Self>> {
+        let reservation = ia.reserve()?;
+        let handle = reservation.handle();
+        let qlen = qlen.max(CAPACITY_MIN);
+        let cq = if flags & CQ_FLAGS != 0 {
+            let depth = u32::try_from(qlen).map_err(|_| NO_EVD)?;
+            Some(ia.rnic().create_cq(depth, CqToken(handle.as_token()))?)
+        } else {
+            None
+        };
+        let evd = Arc::new(Self {
+            cq,
+            waker: Waker::new().map_err(|_| NO_EVD)?,
+            inner: Mutex::new(Inner {
+                state: EvdState::new(),
+                own: OwnQueue::new(qlen),
+                pulled: Pulled::new(),
+                qlen,
+                completion_type: CompletionType::Open,
+                cno: None,
+                news: false,
+            }),
+            at_hand: AtomicUsize::new(0),
+            armed: AtomicBool::new(false),
+            users: Users::new(),
+            flags,
+            handle,
+            ia: ia.clone(),
+        });
+        ia.install(reservation, evd.clone())?;
+        Ok(evd)
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// Its IA.
+    pub fn ia(&self) -> &Arc<Ia<R>> {
+        &self.ia
+    }
+
+    /// The streams it takes.
+    pub fn flags(&self) -> DatEvdFlags {
+        self.flags
+    }
+
+    /// Whether it takes all of these streams.
+    pub fn has(&self, flags: DatEvdFlags) -> bool {
+        self.flags & flags == flags
+    }
+
+    /// The CQ whose completions it dispatches.
+    pub fn cq(&self) -> Option<&R::Cq> {
+        self.cq.as_ref()
+    }
+
+    /// Keeps it from being freed.
+    pub fn use_it(&self) -> DatResult<User> {
+        self.users
+            .take()
+            .ok_or(DatError::invalid_handle(DAT_NO_SUBTYPE))
+    }
+
+    /// An EP will complete into it; the first one settles how waiters are woken.
+    pub fn attach(&self, completion_flags: DatCompletionFlags) {
+        let mut inner = self.lock();
+        if inner.completion_type == CompletionType::Open {
+            inner.completion_type = CompletionType::from_flags(completion_flags);
+        }
+    }
+
+    /// Queues an event that does not come through the CQ; `evd_handle` is filled in here.
+    ///
+    /// When there is no room the event is lost, the asynchronous EVD says so, and this EVD is over.
+    pub fn post(&self, event: DatEvent) {
+        if let Err(queue::Full) = self.try_post(event) {
+            tracing::error!(evd = ?self.handle, number = event.event_number, "event lost: queue full");
+            self.overflow();
+        }
+    }
+
+    /// `dat_evd_post_se`.
+    pub fn post_software(&self, event: &DatEvent) -> DatResult {
+        if !self.has(DAT_EVD_SOFTWARE_FLAG) {
+            return Err(DatError::invalid_arg(1));
+        }
+        if event.event_number != DAT_SOFTWARE_EVENT {
+            return Err(DatError::invalid_arg(2));
+        }
+        let mut copy = DatEvent::zeroed();
+        copy.event_number = DAT_SOFTWARE_EVENT;
+        // SAFETY: the event number says that this member is meant, and any bits are a valid pointer.
+        copy.event_data.software_event_data = unsafe { event.event_data.software_event_data };
+        self.try_post(copy).map_err(|queue::Full| {
+            // The poster knows; the EVD lost nothing and stays usable.
+            self.tell_overflow();
+            DatError::of(DAT_QUEUE_FULL)
+        })
+    }
+
+    fn try_post(&self, mut event: DatEvent) -> Result<(), queue::Full> {
+        event.evd_handle = self.handle.as_dat();
+        let mut inner = self.lock();
+        if inner.state.is_closed() {
+            return Ok(());
+        }
+        inner.own.push(event)?;
+        inner.news = true;
+        self.publish_count(&inner);
+        self.nudge(inner);
+        Ok(())
+    }
+
+    /// The CQ got a completion that deserves attention.
+    pub fn on_cq_ready(&self) {
+        self.armed.store(false, Ordering::Release);
+        let inner = self.lock();
+        let has_cno = inner.cno.is_some();
+        self.nudge(inner);
+        if has_cno {
+            self.keep_armed();
+        }
+    }
+
+    /// The CQ lost a completion.
+    pub fn on_cq_overflow(&self) {
+        tracing::error!(evd = ?self.handle, "completion lost: CQ full");
+        self.overflow();
+    }
+
+    fn overflow(&self) {
+        let mut inner = self.lock();
+        inner.state.on_overflow();
+        self.nudge(inner);
+        self.tell_overflow();
+    }
+
+    fn tell_overflow(&self) {
+        if self.has(DAT_EVD_ASYNC_FLAG) {
+            return; // Nowhere left to tell it, except the log, which has it.
+        }
+        self.ia.post_async(
+            DAT_ASYNC_ERROR_EVD_OVERFLOW,
+            self.handle.as_dat(),
+            DAT_EVD_OVERFLOW_ERROR,
+        );
+    }
+
+    /// Wakes the waiter; without one, triggers the CNO. Consumes the lock: neither is done under it.
+    fn nudge(&self, inner: MutexGuard<'_, Inner<R>>) {
+        let waited = inner.state.is_waited();
+        let cno = match &inner.cno {
+            Some((cno, _)) if !waited && inner.state.is_enabled() => Some(cno.clone()),
+            _ => None,
+        };
+        drop(inner);
+        if waited {
+            self.waker.wake();
+        }
+        if let Some(cno) = cno {
+            cno.trigger(self.handle);
+        }
+    }
+
+    /// With a CNO the CQ stays armed, so that each arrival nudges. Completions that are there already
+    /// were not announced, so they count as an arrival.
+    fn keep_armed(&self) {
+        let Some(cq) = &self.cq else { return };
+        let solicited = self.lock().completion_type == CompletionType::Solicited;
+        if self.ia.rnic().arm_cq(cq, solicited) {
+            self.nudge(self.lock());
+        } else {
+            self.armed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Arms the CQ before a CNO waiter sleeps, unless it is armed.
+    pub(crate) fn arm_for_cno(&self) {
+        if self.cq.is_some() && !self.armed.load(Ordering::Acquire) {
+            self.keep_armed();
+        }
+    }
+
+    /// `dat_evd_modify_cno`.
+    pub fn modify_cno(this: &Pinned<Self>, cno: Option<&Pinned<Cno<R>>>) -> DatResult {
+        let new = match cno {
+            Some(cno) => Some((cno.to_arc(), cno.use_it()?)),
+            None => None,
+        };
+        if let Some((cno, _)) = &new {
+            cno.join(this.handle, Arc::downgrade(&this.to_arc()));
+        }
+        let old = std::mem::replace(&mut this.lock().cno, new);
+        if let Some((old, _)) = old
+            && cno.is_none_or(|cno| cno.handle() != old.handle())
+        {
+            old.leave(this.handle);
+        }
+        if cno.is_some() {
+            this.keep_armed();
+            this.trigger_if_not_empty();
+        }
+        Ok(())
+    }
+
+    fn trigger_if_not_empty(&self) {
+        let inner = self.lock();
+        if inner.count() > 0 {
+            self.nudge(inner);
+        }
+    }
+
+    /// `dat_evd_enable`: events make the CNO trigger, those that are queued already included.
+    pub fn enable(&self) {
+        self.lock().state.on_set_enabled(true);
+        self.trigger_if_not_empty();
+    }
+
+    /// `dat_evd_disable`.
+    pub fn disable(&self) {
+        self.lock().state.on_set_enabled(false);
+    }
+
+    /// `dat_evd_set_unwaitable`.
+    pub fn set_unwaitable(&self) {
+        self.lock().state.on_set_unwaitable();
+        self.waker.wake();
+    }
+
+    /// `dat_evd_clear_unwaitable`.
+    pub fn clear_unwaitable(&self) {
+        self.lock().state.on_clear_unwaitable();
+    }
+
+    /// `dat_evd_resize`.
+    pub fn resize(&self, min_qlen: DatCount) -> DatResult {
+        let limit = usize::try_from(self.ia.attr().cqe_max).unwrap_or(usize::MAX);
+        let qlen = usize::try_from(min_qlen)
+            .ok()
+            .filter(|qlen| (1..=limit).contains(qlen));
+        let qlen = qlen.ok_or(DatError::invalid_arg(2))?;
+        let mut inner = self.lock();
+        if qlen == inner.qlen {
+            return Ok(());
+        }
+        if inner.state.is_waited() {
+            return Err(DatError::of(DAT_INVALID_STATE));
+        }
+        if let Some(cq) = &self.cq {
+            inner.pulled.pull_all(self.ia.rnic(), cq, |_| false);
+            self.publish_count(&inner);
+        }
+        if inner.count() > qlen {
+            return Err(DatError::of(DAT_INVALID_STATE));
+        }
+        if let Some(cq) = &self.cq {
+            self.ia
+                .rnic()
+                .resize_cq(cq, u32::try_from(qlen).map_err(|_| NO_EVD)?)?;
+        }
+        inner.qlen = qlen;
+        inner.own.set_capacity(qlen);
+        Ok(())
+    }
+
+    /// `dat_evd_query`.
+    pub fn query(&self) -> DatEvdParam {
+        let inner = self.lock();
+        DatEvdParam {
+            ia_handle: self.ia.consumer_handle(),
+            evd_qlen: DatCount::try_from(inner.qlen).unwrap_or(DatCount::MAX),
+            evd_state: inner.state.as_dat(),
+            cno_handle: inner
+                .cno
+                .as_ref()
+                .map_or(DAT_HANDLE_NULL, |(cno, _)| cno.handle().as_dat()),
+            evd_flags: self.flags,
+        }
+    }
+
+    /// `dat_evd_free`. Unread events are dropped.
+    pub fn free(this: &Pinned<Self>) -> DatResult {
+        let in_use = DatError::invalid_state(DAT_INVALID_STATE_EVD_IN_USE);
+        let cno = this.lock().cno.as_ref().map(|(cno, _)| cno.clone());
+        if cno.is_some_and(|cno| cno.has_waiter()) || !this.users.close() {
+            return Err(in_use);
+        }
+        Self::abandon(this);
+        Ok(())
+    }
+
+    /// Forgets the undelivered completions of an EP that is being freed. Its connection events stay, as
+    /// with OFA, but lose their private data, which goes with the EP.
+    pub fn forget_ep(&self, ep: Handle) {
+        let mut inner = self.lock();
+        if let Some(cq) = &self.cq {
+            inner.pulled.pull_all(self.ia.rnic(), cq, |_| false);
+            inner
+                .pulled
+                .retain(|completion| completion.qp.0 != ep.as_token());
+        }
+        inner.own.for_each_mut(|event| cut_private_data(event, ep));
+        self.publish_count(&inner);
+    }
+
+    fn publish_count(&self, inner: &Inner<R>) {
+        self.at_hand.store(inner.count(), Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<R>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R: Rnic> Inner<R> {
+    /// Events outside the CQ.
+    fn count(&self) -> usize {
+        self.own.len() + self.pulled.len()
+    }
+}
+
+impl<R: Rnic> Child for Evd<R> {
+    fn abandon(this: &Pinned<Self>) {
+        if !this.retire() {
+            return;
+        }
+        this.users.close_anyway();
+        let mut inner = this.lock();
+        inner.state.on_close();
+        inner.own.clear();
+        inner.pulled.clear();
+        let cno = inner.cno.take();
+        drop(inner);
+        this.waker.wake();
+        if let Some((cno, _)) = cno {
+            cno.leave(this.handle);
+        }
+        this.ia.disown(Kind::Evd, this.handle);
+    }
+}
+
+/// No more EVDs, or none so long.
+const NO_EVD: DatError = DatError::no_resources(DAT_RESOURCE_TEVD);
+/// Consumers pass any length when they open an IA; nobody needs more asynchronous events than this.
+const MAX_ASYNC_QLEN: usize = 4096;
+
+fn checked_qlen<R: Rnic>(ia: &Ia<R>, min_qlen: DatCount) -> DatResult<usize> {
+    let qlen = u32::try_from(min_qlen).ok().filter(|qlen| *qlen > 0);
+    let qlen = qlen.ok_or(DatError::invalid_arg(2))?;
+    if qlen > ia.attr().cqe_max {
+        return Err(NO_EVD);
+    }
+    usize::try_from(qlen).map_err(|_| NO_EVD)
+}
+
+/// Whether these streams may share an EVD: all but asynchronous events, and not data transfers with
+/// connection events, whose relative order two queues could not keep. The provider attribute
+/// `evd_stream_merging_supported` says the same.
+pub(crate) fn is_mergeable(flags: DatEvdFlags) -> bool {
+    let known = DAT_EVD_SOFTWARE_FLAG
+        | DAT_EVD_CR_FLAG
+        | DAT_EVD_CONNECTION_FLAG
+        | CQ_FLAGS
+        | DAT_IB_EVD_EXTENSION_FLAG;
+    let both = DAT_EVD_DTO_FLAG | DAT_EVD_CONNECTION_FLAG;
+    flags & !known == 0 && flags & both != both
+}
+
+fn cut_private_data(event: &mut DatEvent, ep: Handle) {
+    if event.event_number & DAT_CONNECTION_EVENTS != DAT_CONNECTION_EVENTS {
+        return;
+    }
+    // SAFETY: the event number says that this member is meant; `post` was given it whole.
+    let mut data = unsafe { event.event_data.connect_event_data };
+    if data.ep_handle == ep.as_dat() {
+        data.private_data_size = 0;
+        data.private_data = std::ptr::null_mut();
+        event.event_data.connect_event_data = data;
+    }
+}
+
+/// The bit that all connection events have and no other kind.
+const DAT_CONNECTION_EVENTS: DatEventNumber = 0x0_4000;

@@ -1,0 +1,154 @@
+//! The two places where an EVD's events rest: its own queue and what it has pulled from its CQ.
+
+use std::collections::VecDeque;
+
+use dat_abi::DatEvent;
+
+use crate::rnic::{Completion, Rnic};
+
+/// Completions asked of a CQ at once.
+const BATCH: usize = 32;
+
+/// The own queue is full.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Full;
+
+/// Connection, request, software and asynchronous events, oldest first.
+#[derive(Debug)]
+pub(super) struct OwnQueue {
+    events: VecDeque<DatEvent>,
+    capacity: usize,
+}
+
+// SAFETY: the pointers in an event are words for the consumer, which takes it in a thread of its choice;
+// the queue moves them and reads none.
+unsafe impl Send for OwnQueue {}
+
+impl OwnQueue {
+    pub(super) fn new(capacity: usize) -> Self {
+        // Most EVDs never hold more than a few; the queue grows when it must.
+        Self {
+            events: VecDeque::with_capacity(capacity.min(16)),
+            capacity,
+        }
+    }
+
+    pub(super) fn push(&mut self, event: DatEvent) -> Result<(), Full> {
+        if self.events.len() >= self.capacity {
+            return Err(Full);
+        }
+        self.events.push_back(event);
+        Ok(())
+    }
+
+    pub(super) fn pop(&mut self) -> Option<DatEvent> {
+        self.events.pop_front()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    pub(super) fn set_capacity(&mut self, capacity: usize) {
+        self.capacity = capacity;
+    }
+
+    pub(super) fn for_each_mut(&mut self, change: impl FnMut(&mut DatEvent)) {
+        self.events.iter_mut().for_each(change);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.events.clear();
+    }
+}
+
+/// Completions pulled from the CQ and not yet taken, oldest first: `entries[head..tail]`.
+///
+/// The CQ writes straight into it, and it starts over at index 0 whenever it is empty, so the steady
+/// state neither moves nor allocates.
+#[derive(Debug)]
+pub(super) struct Pulled {
+    entries: Vec<Completion>,
+    head: usize,
+    tail: usize,
+}
+
+impl Pulled {
+    pub(super) fn new() -> Self {
+        Self {
+            entries: vec![Completion::EMPTY; BATCH],
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.tail - self.head
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Completion> {
+        if self.head == self.tail {
+            return None;
+        }
+        let completion = self.entries[self.head];
+        self.head += 1;
+        if self.head == self.tail {
+            (self.head, self.tail) = (0, 0);
+        }
+        Some(completion)
+    }
+
+    /// Takes one batch from the CQ and returns it; shorter than a batch when the CQ is empty now.
+    pub(super) fn pull<R: Rnic>(&mut self, rnic: &R, cq: &R::Cq) -> &[Completion] {
+        if self.tail + BATCH > self.entries.len() {
+            self.make_room();
+        }
+        let start = self.tail;
+        let room = &mut self.entries[start..start + BATCH];
+        let count = rnic.poll_cq(cq, room).min(BATCH);
+        self.tail += count;
+        &self.entries[start..self.tail]
+    }
+
+    /// Takes everything from the CQ; returns whether any of it satisfies `wanted`.
+    pub(super) fn pull_all<R: Rnic>(
+        &mut self,
+        rnic: &R,
+        cq: &R::Cq,
+        wanted: impl Fn(&Completion) -> bool,
+    ) -> bool {
+        let mut found = false;
+        loop {
+            let batch = self.pull(rnic, cq);
+            found |= batch.iter().any(&wanted);
+            if batch.len() < BATCH {
+                return found;
+            }
+        }
+    }
+
+    /// Keeps the completions that satisfy `keep`, in order.
+    pub(super) fn retain(&mut self, keep: impl Fn(&Completion) -> bool) {
+        let mut kept = 0;
+        for index in self.head..self.tail {
+            if keep(&self.entries[index]) {
+                self.entries[kept] = self.entries[index];
+                kept += 1;
+            }
+        }
+        (self.head, self.tail) = (0, kept);
+    }
+
+    pub(super) fn clear(&mut self) {
+        (self.head, self.tail) = (0, 0);
+    }
+
+    fn make_room(&mut self) {
+        self.entries.copy_within(self.head..self.tail, 0);
+        (self.head, self.tail) = (0, self.len());
+        if self.tail + BATCH > self.entries.len() {
+            let len = (self.entries.len() * 2).max(self.tail + BATCH);
+            self.entries.resize(len, Completion::EMPTY);
+        }
+    }
+}

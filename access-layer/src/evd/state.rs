@@ -1,0 +1,223 @@
+//! What an EVD lets its consumer do: waiting, dequeuing, being resized.
+
+use dat_abi::*;
+
+use crate::error::{DatError, DatResult};
+
+/// Who may take events. `on_*` are the only writers.
+///
+/// ```text
+///              begin_wait            set_unwaitable
+///    Idle ────────────────> Waited ─────────────────> (the waiter leaves)
+///      <──────────────────── end_wait
+///    Idle/Waited ── overflow ──> Overflowed        any ── close ──> Closed
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Nobody waits.
+    Idle,
+    /// One thread waits; only it takes events.
+    Waited,
+    /// Events were lost; nothing can be had any more. `true`: somebody still waits.
+    Overflowed {
+        /// A thread that has not yet noticed.
+        waited: bool,
+    },
+    /// Freed, with or without a waiter that has not noticed.
+    Closed,
+}
+
+/// State of an EVD.
+#[derive(Debug)]
+pub(super) struct EvdState {
+    access: Access,
+    enabled: bool,
+    waitable: bool,
+    /// Counts `set_unwaitable`, so that a waiter notices one that was reverted at once.
+    interruptions: u64,
+}
+
+/// Proof of being the waiter.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WaitTicket {
+    interruptions: u64,
+}
+
+const WRONG_STATE: DatError = DatError::invalid_state(DAT_NO_SUBTYPE);
+
+impl EvdState {
+    pub(super) fn new() -> Self {
+        Self {
+            access: Access::Idle,
+            enabled: true,
+            waitable: true,
+            interruptions: 0,
+        }
+    }
+
+    pub(super) fn on_begin_wait(&mut self) -> DatResult<WaitTicket> {
+        if self.access != Access::Idle {
+            return Err(WRONG_STATE);
+        }
+        if !self.waitable {
+            return Err(DatError::invalid_state(DAT_INVALID_STATE_EVD_UNWAITABLE));
+        }
+        self.access = Access::Waited;
+        Ok(WaitTicket {
+            interruptions: self.interruptions,
+        })
+    }
+
+    pub(super) fn on_end_wait(&mut self) {
+        self.access = match self.access {
+            Access::Waited => Access::Idle,
+            Access::Overflowed { .. } => Access::Overflowed { waited: false },
+            other => other,
+        };
+    }
+
+    pub(super) fn on_overflow(&mut self) {
+        self.access = match self.access {
+            Access::Idle => Access::Overflowed { waited: false },
+            Access::Waited => Access::Overflowed { waited: true },
+            other => other,
+        };
+    }
+
+    pub(super) fn on_close(&mut self) {
+        self.access = Access::Closed;
+    }
+
+    pub(super) fn on_set_unwaitable(&mut self) {
+        self.waitable = false;
+        self.interruptions += 1;
+    }
+
+    pub(super) fn on_clear_unwaitable(&mut self) {
+        self.waitable = true;
+    }
+
+    pub(super) fn on_set_enabled(&mut self, enabled: bool) {
+        self.enabled = enabled;
+    }
+
+    /// Whether the waiter may go on waiting.
+    pub(super) fn check_wait(&self, ticket: WaitTicket) -> DatResult {
+        match self.access {
+            Access::Closed => Err(DatError::of(DAT_ABORT)),
+            Access::Waited if ticket.interruptions == self.interruptions => Ok(()),
+            _ => Err(WRONG_STATE),
+        }
+    }
+
+    pub(super) fn check_dequeue(&self) -> DatResult {
+        match self.access {
+            Access::Idle => Ok(()),
+            _ => Err(WRONG_STATE),
+        }
+    }
+
+    pub(super) fn is_waited(&self) -> bool {
+        matches!(
+            self.access,
+            Access::Waited | Access::Overflowed { waited: true }
+        )
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.access == Access::Closed
+    }
+
+    pub(super) fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// As `dat_evd_query` says it.
+    pub(super) fn as_dat(&self) -> DatEvdState {
+        let enabled = if self.enabled {
+            DAT_EVD_STATE_ENABLED
+        } else {
+            DAT_EVD_STATE_DISABLED
+        };
+        let waitable = if self.waitable {
+            DAT_EVD_STATE_WAITABLE
+        } else {
+            DAT_EVD_STATE_UNWAITABLE
+        };
+        enabled | waitable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAITED: fn(&mut EvdState) = |state| drop(state.on_begin_wait().unwrap());
+    const OVERFLOWED: fn(&mut EvdState) = EvdState::on_overflow;
+    const CLOSED: fn(&mut EvdState) = EvdState::on_close;
+    const IDLE: fn(&mut EvdState) = |_| {};
+
+    fn state_after(steps: &[fn(&mut EvdState)]) -> EvdState {
+        let mut state = EvdState::new();
+        for step in steps {
+            step(&mut state);
+        }
+        state
+    }
+
+    #[test]
+    fn every_event_in_every_state() {
+        use Access::{Closed, Idle, Overflowed, Waited};
+        let lost = |waited| Overflowed { waited };
+        let end: fn(&mut EvdState) = EvdState::on_end_wait;
+        let rows: [(&[fn(&mut EvdState)], [Access; 3]); 5] = [
+            // (way into the state, what end_wait, overflow and close make of it)
+            (&[IDLE], [Idle, lost(false), Closed]),
+            (&[WAITED], [Idle, lost(true), Closed]),
+            (&[OVERFLOWED], [lost(false), lost(false), Closed]),
+            (&[WAITED, OVERFLOWED], [lost(false), lost(true), Closed]),
+            (&[CLOSED], [Closed, Closed, Closed]),
+        ];
+        for (way, expected) in rows {
+            for (event, access) in [end, OVERFLOWED, CLOSED].into_iter().zip(expected) {
+                let mut state = state_after(way);
+                event(&mut state);
+                assert_eq!(state.access, access, "{way:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_an_idle_evd_can_be_waited_on_or_dequeued_from() {
+        for (way, good) in [
+            (IDLE, true),
+            (WAITED, false),
+            (OVERFLOWED, false),
+            (CLOSED, false),
+        ] {
+            assert_eq!(state_after(&[way]).check_dequeue().is_ok(), good);
+            assert_eq!(state_after(&[way]).on_begin_wait().is_ok(), good);
+        }
+    }
+
+    #[test]
+    fn an_interruption_that_was_reverted_is_still_noticed() {
+        let mut state = EvdState::new();
+        let ticket = state.on_begin_wait().unwrap();
+        state.on_set_unwaitable();
+        state.on_clear_unwaitable();
+        assert_eq!(state.check_wait(ticket).unwrap_err().code().0, 0x8007_0000);
+    }
+
+    #[test]
+    fn an_unwaitable_evd_says_so() {
+        let mut state = EvdState::new();
+        state.on_set_unwaitable();
+        let code = state.on_begin_wait().unwrap_err().code();
+        assert_eq!(code.subtype(), DAT_INVALID_STATE_EVD_UNWAITABLE);
+        assert_eq!(
+            state.as_dat(),
+            DAT_EVD_STATE_ENABLED | DAT_EVD_STATE_UNWAITABLE
+        );
+    }
+}

@@ -1,0 +1,240 @@
+//! Taking events: `dat_evd_wait` and `dat_evd_dequeue`.
+//!
+//! Whoever waits, drives: a waiter lets the RNIC use its thread and sleeps in the RNIC's own poll call, so
+//! that no other thread is in the path of its completion.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use dat_abi::*;
+
+use super::state::WaitTicket;
+use super::{CompletionType, Evd, Inner, pull};
+use crate::error::{DatError, DatResult};
+use crate::rnic::{Completion, Notify, Rnic, WcStatus};
+
+/// What a wait brought.
+#[derive(Debug)]
+pub struct Woken {
+    /// The oldest event.
+    pub event: DatEvent,
+    /// Events still queued.
+    pub nmore: DatCount,
+}
+
+/// The time ran out; nothing was taken.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TimedOut {
+    /// Events queued.
+    pub nmore: DatCount,
+    /// As C gets it: the class bit depends on the EVD.
+    pub error: DatError,
+}
+
+/// Why a wait brought nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub enum WaitError {
+    /// The time ran out.
+    TimedOut(TimedOut),
+    /// Not possible, or not any more.
+    Refused(DatError),
+}
+
+impl From<DatError> for WaitError {
+    fn from(error: DatError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// What the waiter takes as a reason to return.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// Enough events, whatever they are.
+    Any,
+    /// Enough events, one of which is to wake waiters.
+    News,
+}
+
+impl<R: Rnic> Evd<R> {
+    /// `dat_evd_dequeue`: the oldest event. Never blocks.
+    pub fn dequeue(&self) -> DatResult<DatEvent> {
+        if self.at_hand.load(Ordering::Acquire) == 0
+            && let Some(cq) = self.cq()
+        {
+            self.ia().rnic().progress(cq);
+        }
+        let mut inner = self.lock();
+        inner.state.check_dequeue()?;
+        let mut taken = self.take(&mut inner);
+        if taken.is_none() && inner.cno.is_some() && self.rearm(&inner) {
+            // Completions slipped in between the look and the arming.
+            taken = self.take(&mut inner);
+        }
+        self.publish_count(&inner);
+        taken.ok_or_else(|| self.empty())
+    }
+
+    /// `dat_evd_wait`.
+    pub fn wait(&self, timeout_us: DatTimeout, threshold: DatCount) -> Result<Woken, WaitError> {
+        let deadline = deadline(timeout_us);
+        let (ticket, threshold) = {
+            let mut inner = self.lock();
+            let threshold = inner.checked_threshold(threshold)?;
+            (inner.state.on_begin_wait()?, threshold)
+        };
+        let result = self.wait_until(deadline, threshold, ticket);
+        let mut inner = self.lock();
+        inner.state.on_end_wait();
+        self.publish_count(&inner);
+        result
+    }
+
+    fn wait_until(
+        &self,
+        deadline: Option<Instant>,
+        threshold: usize,
+        ticket: WaitTicket,
+    ) -> Result<Woken, WaitError> {
+        let rnic = self.ia().rnic();
+        if let Some(woken) = self.look(threshold, ticket, Look::Any)? {
+            return Ok(woken);
+        }
+        if let Some(cq) = self.cq() {
+            rnic.progress(cq);
+        }
+        let mut look = Look::Any;
+        loop {
+            let remaining = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let expired = remaining.is_some_and(|left| left.is_zero());
+            if let Some(woken) =
+                self.look(threshold, ticket, if expired { Look::Any } else { look })?
+            {
+                return Ok(woken);
+            }
+            if expired {
+                return Err(WaitError::TimedOut(self.timed_out()));
+            }
+            look = Look::News;
+            self.sleep(rnic, remaining);
+        }
+    }
+
+    /// Sleeps until something may have come. May return for no reason.
+    fn sleep(&self, rnic: &R, remaining: Option<Duration>) {
+        let Some(cq) = self.cq() else {
+            self.waker.sleep(remaining);
+            return;
+        };
+        let solicited = self.lock().completion_type == CompletionType::Solicited;
+        if !rnic.arm_cq(cq, solicited) {
+            rnic.wait(&[cq], &self.waker, remaining);
+        }
+    }
+
+    /// Takes the oldest event if there are enough; tells what came since the last look.
+    fn look(&self, threshold: usize, ticket: WaitTicket, look: Look) -> DatResult<Option<Woken>> {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        inner.state.check_wait(ticket)?;
+        if let Some(cq) = self.cq() {
+            let mode = inner.completion_type;
+            inner.news |= inner
+                .pulled
+                .pull_all(self.ia().rnic(), cq, |c| wakes(c, mode));
+        }
+        let news = std::mem::take(&mut inner.news);
+        if inner.count() < threshold || (look == Look::News && !news) {
+            return Ok(None);
+        }
+        let Some(event) = self.take(inner) else {
+            return Ok(None);
+        };
+        Ok(Some(Woken {
+            event,
+            nmore: inner.nmore(),
+        }))
+    }
+
+    /// The oldest event, from the own queue first, else from the CQ.
+    fn take(&self, inner: &mut Inner<R>) -> Option<DatEvent> {
+        if let Some(event) = inner.own.pop() {
+            return Some(event);
+        }
+        if inner.pulled.len() == 0 {
+            inner.pulled.pull(self.ia().rnic(), self.cq()?);
+        }
+        let completion = inner.pulled.pop()?;
+        Some(pull::event_of(
+            &completion,
+            self.handle(),
+            self.ia().binds(),
+        ))
+    }
+
+    /// Arms the CQ of an EVD with a CNO, if it is not. `true`: there are completions, look again.
+    fn rearm(&self, inner: &Inner<R>) -> bool {
+        let Some(cq) = self.cq() else { return false };
+        if self.armed.load(Ordering::Acquire) {
+            return false;
+        }
+        let solicited = inner.completion_type == CompletionType::Solicited;
+        let more = self.ia().rnic().arm_cq(cq, solicited);
+        self.armed.store(!more, Ordering::Release);
+        more
+    }
+
+    fn timed_out(&self) -> TimedOut {
+        // Consumers compare whole values: OFA leaves out the class bit where a CQ is waited on itself.
+        let inner = self.lock();
+        let bare = self.cq().is_some() && inner.cno.is_none();
+        let make = if bare { DatError::bare } else { DatError::new };
+        TimedOut {
+            nmore: inner.nmore(),
+            error: make(DAT_TIMEOUT_EXPIRED, DAT_NO_SUBTYPE),
+        }
+    }
+
+    /// Nothing to dequeue: `dtest -p` compares the whole value, which has no class bit with a CQ.
+    fn empty(&self) -> DatError {
+        let make = if self.cq().is_some() {
+            DatError::bare
+        } else {
+            DatError::new
+        };
+        make(DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE)
+    }
+}
+
+impl<R: Rnic> Inner<R> {
+    fn checked_threshold(&self, threshold: DatCount) -> DatResult<usize> {
+        let bad = DatError::invalid_arg(3);
+        let threshold = usize::try_from(threshold).map_err(|_| bad)?;
+        let possible = (1..=self.qlen).contains(&threshold);
+        if !possible || (threshold > 1 && !self.completion_type.allows_thresholds()) {
+            return Err(bad);
+        }
+        Ok(threshold)
+    }
+
+    fn nmore(&self) -> DatCount {
+        DatCount::try_from(self.count()).unwrap_or(DatCount::MAX)
+    }
+}
+
+/// Whether a completion ends a wait (DAT 2.0 section 6.3.2.3, notification suppression).
+fn wakes(completion: &Completion, mode: CompletionType) -> bool {
+    if completion.status != WcStatus::Success {
+        return true;
+    }
+    match completion.notify {
+        Notify::Solicited => true,
+        Notify::Always => mode != CompletionType::Solicited,
+        Notify::Never => false,
+    }
+}
+
+/// When a timeout that begins now ends; `None`: never.
+pub(crate) fn deadline(timeout_us: DatTimeout) -> Option<Instant> {
+    (timeout_us != DAT_TIMEOUT_INFINITE)
+        .then(|| Instant::now() + Duration::from_micros(u64::from(timeout_us)))
+}

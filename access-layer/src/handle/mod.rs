@@ -1,0 +1,338 @@
+//! Handles: type-stable slots that a stale, foreign or invented handle cannot hurt.
+//!
+//! Owns the one table of handles of the process (of this shared library, to be exact) and refuses every
+//! word that is not the handle of a live object of the wanted type. Meets DAT 2.0 chapter 5 and the
+//! rule of all registry libraries that the first word behind a handle is the provider's address.
+//!
+//! # How
+//!
+//! One range of addresses is reserved for good ([`table`]) and cut into slots. A slot begins with sixteen
+//! equal provider words; the generation of its present object chooses which of them is the handle, so
+//! sixteen lives of a slot have sixteen different handles, and freed slots rest in a FIFO before they
+//! live again. Nothing outside the range is ever dereferenced, and the range is never unmapped, so a
+//! registry library may read the provider word of a freed handle as well.
+//!
+//! A slot's state is one atomic word: pins, phase, kind, generation. [`pin`] adds a pin first and looks
+//! afterwards; whoever takes the last pin off a retired slot drops the object.
+//!
+//! # Cost
+//!
+//! `pin` and the drop of its result: one atomic addition each, no lock, no allocation, no system call.
+//! Creation and destruction: one short lock, a system call for every [`table::CHUNK_SLOTS`] fresh slots.
+
+mod state;
+mod table;
+
+use std::any::TypeId;
+use std::ffi::c_void;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use dat_abi::{DatHandle, DatHandleType, DatProvider};
+
+use self::table::Slot;
+
+/// What a handle names; the numbers are those of `DAT_HANDLE_TYPE`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Kind {
+    /// Connection request.
+    Cr = 0,
+    /// Endpoint.
+    Ep = 1,
+    /// Event dispatcher.
+    Evd = 2,
+    /// Interface adapter.
+    Ia = 3,
+    /// Local memory region.
+    Lmr = 4,
+    /// Public service point.
+    Psp = 5,
+    /// Protection zone.
+    Pz = 6,
+    /// Remote memory region.
+    Rmr = 7,
+    /// Reserved service point.
+    Rsp = 8,
+    /// Consumer notification object.
+    Cno = 9,
+    /// Shared receive queue.
+    Srq = 10,
+    /// Socket service point (`DAT_IW_HANDLE_TYPE_SSP`, the first number left to extensions).
+    Ssp = 12,
+}
+
+impl Kind {
+    /// One more than the largest number of a kind: the length of tables indexed by kind.
+    pub const COUNT: usize = 13;
+
+    /// Every kind.
+    pub const ALL: [Self; 12] = [
+        Self::Cr,
+        Self::Ep,
+        Self::Evd,
+        Self::Ia,
+        Self::Lmr,
+        Self::Psp,
+        Self::Pz,
+        Self::Rmr,
+        Self::Rsp,
+        Self::Cno,
+        Self::Srq,
+        Self::Ssp,
+    ];
+
+    fn from_bits(bits: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == bits)
+    }
+
+    /// As C says it.
+    #[must_use]
+    pub fn as_dat(self) -> DatHandleType {
+        DatHandleType::from(self as u8)
+    }
+}
+
+/// The table of a provider, where it stays for the rest of the process.
+#[derive(Clone, Copy)]
+pub struct ProviderRef(&'static DatProvider);
+
+impl ProviderRef {
+    /// Names a provider's table.
+    #[must_use]
+    pub fn new(provider: &'static DatProvider) -> Self {
+        Self(provider)
+    }
+
+    /// The table.
+    #[must_use]
+    pub fn get(self) -> &'static DatProvider {
+        self.0
+    }
+}
+
+impl PartialEq for ProviderRef {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl fmt::Debug for ProviderRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ProviderRef({:p})", self.0)
+    }
+}
+
+/// Something a handle can name.
+pub trait Object: Send + Sync + 'static {
+    /// What `dat_get_handle_type` says of it.
+    const KIND: Kind;
+}
+
+/// A word that was a handle when it was made. It proves nothing: [`pin`] does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Handle(NonZeroUsize);
+
+impl Handle {
+    /// As C knows it.
+    #[must_use]
+    pub fn as_dat(self) -> DatHandle {
+        std::ptr::with_exposed_provenance_mut::<c_void>(self.0.get())
+    }
+
+    /// As the RNIC knows it, in its tokens.
+    #[must_use]
+    pub fn as_token(self) -> u64 {
+        self.0.get() as u64
+    }
+
+    /// Any word from C; `None` for the null handle only.
+    #[must_use]
+    pub fn from_dat(handle: DatHandle) -> Option<Self> {
+        NonZeroUsize::new(handle.addr()).map(Self)
+    }
+
+    /// A token that comes back from the RNIC.
+    #[must_use]
+    pub fn from_token(token: u64) -> Option<Self> {
+        usize::try_from(token)
+            .ok()
+            .and_then(NonZeroUsize::new)
+            .map(Self)
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handle({:#x})", self.0)
+    }
+}
+
+/// A handle whose object does not exist yet, so that the object can be told its own name.
+#[derive(Debug)]
+pub struct Reservation {
+    slot: Option<&'static Slot>,
+    handle: Handle,
+}
+
+/// Takes a handle out of the table for an object of `provider`; `None` when the table is full.
+#[must_use]
+pub fn reserve(provider: ProviderRef) -> Option<Reservation> {
+    let (slot, handle) = table::take(provider)?;
+    Some(Reservation {
+        slot: Some(slot),
+        handle,
+    })
+}
+
+impl Reservation {
+    /// The handle that [`publish`](Self::publish) will bring to life.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// Brings the handle to life.
+    pub fn publish<T: Object>(mut self, object: Arc<T>) -> Handle {
+        if let Some(slot) = self.slot.take() {
+            slot.publish(object);
+        }
+        self.handle
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            table::give_back(slot);
+        }
+    }
+}
+
+/// A live object that stays alive while this exists, freed or not.
+pub struct Pinned<T: Object> {
+    slot: &'static Slot,
+    object: NonNull<T>,
+    handle: Handle,
+}
+
+// SAFETY: a pin is a share of an Arc<T> that the slot keeps; T is Send and Sync by `Object`.
+unsafe impl<T: Object> Send for Pinned<T> {}
+// SAFETY: as above; all methods take &self and the slot's words are atomics.
+unsafe impl<T: Object> Sync for Pinned<T> {}
+
+/// Pins the object that `handle` names, if it is alive, of type `T`, and of this generation.
+///
+/// Any word may be passed.
+#[inline]
+#[must_use]
+pub fn pin<T: Object>(handle: DatHandle) -> Option<Pinned<T>> {
+    let (slot, ordinal) = table::find(handle.addr())?;
+    if !slot.try_pin(T::KIND, ordinal) {
+        return None;
+    }
+    // From here on the slot is pinned in a life that had begun, so the object and its type are there.
+    let object = slot.object(TypeId::of::<T>());
+    match (object, Handle::from_dat(handle)) {
+        (Some(object), Some(handle)) => Some(Pinned {
+            slot,
+            object: object.cast(),
+            handle,
+        }),
+        _ => {
+            slot.unpin();
+            None
+        }
+    }
+}
+
+/// [`pin`] for a handle or token that the access layer keeps.
+#[inline]
+#[must_use]
+pub fn pin_handle<T: Object>(handle: Handle) -> Option<Pinned<T>> {
+    pin(handle.as_dat())
+}
+
+/// The kind of a live handle.
+#[must_use]
+pub fn kind_of(handle: DatHandle) -> Option<Kind> {
+    let (slot, ordinal) = table::find(handle.addr())?;
+    slot.with_pin(ordinal, |slot| slot.kind()).flatten()
+}
+
+/// The consumer's context of a live handle; 0 until set.
+#[must_use]
+pub fn context(handle: DatHandle) -> Option<u64> {
+    let (slot, ordinal) = table::find(handle.addr())?;
+    slot.with_pin(ordinal, Slot::context)
+}
+
+/// Sets the consumer's context of a live handle.
+#[must_use]
+pub fn set_context(handle: DatHandle, context: u64) -> Option<()> {
+    let (slot, ordinal) = table::find(handle.addr())?;
+    slot.with_pin(ordinal, |slot| slot.set_context(context))
+}
+
+impl<T: Object> Pinned<T> {
+    /// The handle under which it was found.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// A share that outlives the pin.
+    #[must_use]
+    pub fn to_arc(&self) -> Arc<T> {
+        let object = self.object.as_ptr().cast_const();
+        // SAFETY: the pointer came from Arc::into_raw in `publish`, and the slot's share of it is not
+        // dropped while the slot is pinned, so the count is at least one when it is raised.
+        unsafe {
+            Arc::increment_strong_count(object);
+            Arc::from_raw(object)
+        }
+    }
+
+    /// Ends the life of the handle; the object goes when its last pin does.
+    ///
+    /// `false`: somebody else was first, and owns the destruction.
+    #[must_use]
+    pub fn retire(&self) -> bool {
+        self.slot.retire()
+    }
+
+    /// How many pins there are, this one included. A hint: it changes at any time.
+    #[must_use]
+    pub fn pin_count(&self) -> u64 {
+        self.slot.pin_count()
+    }
+}
+
+impl<T: Object> Deref for Pinned<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: `pin` checked that the slot holds a T, and the pin keeps it until our drop.
+        unsafe { self.object.as_ref() }
+    }
+}
+
+impl<T: Object> Drop for Pinned<T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.slot.unpin();
+    }
+}
+
+impl<T: Object> fmt::Debug for Pinned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pinned")
+            .field("kind", &T::KIND)
+            .field("handle", &self.handle)
+            .finish()
+    }
+}

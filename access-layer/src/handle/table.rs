@@ -1,0 +1,343 @@
+//! The range of slots, and a slot.
+
+use std::any::TypeId;
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use dat_abi::DatProvider;
+
+use super::state::{Phase, State};
+use super::{Handle, Kind, Object, ProviderRef};
+
+/// Handles that one slot goes through before it repeats one.
+const ORDINALS: usize = 16;
+const WORD: usize = size_of::<usize>();
+/// Slots made usable at once: 1024 of 192 bytes are 48 pages.
+pub(super) const CHUNK_SLOTS: usize = 1024;
+/// Freed slots rest while fewer than this many do and fresh ones are left.
+const QUARANTINE: usize = 1024;
+/// Slots asked for; halved until the process's address space limit allows it.
+#[cfg(not(miri))]
+const CAPACITY: usize = 2 * 1024 * CHUNK_SLOTS;
+#[cfg(miri)]
+const CAPACITY: usize = 2 * CHUNK_SLOTS;
+
+/// A place for one object after another. All zero bytes are an empty slot in generation 0.
+#[repr(C, align(64))]
+pub(super) struct Slot {
+    /// A registry library loads one of these through the handle, whenever and with whatever it likes.
+    provider: [AtomicPtr<DatProvider>; ORDINALS],
+    state: AtomicU64,
+    context: AtomicU64,
+    /// Result of `Arc::into_raw`; null in an empty slot. Written by the one owner of an empty or
+    /// dropping slot, read under a pin of a live one.
+    object: UnsafeCell<*const ()>,
+    type_id: UnsafeCell<MaybeUninit<TypeId>>,
+    drop_object: UnsafeCell<Option<unsafe fn(*const ())>>,
+}
+
+// SAFETY: the cells are written only by the thread that owns the slot (Empty and reserved, or Dropping)
+// and read only by those who saw the Live phase that was stored, with release, after the writing.
+unsafe impl Sync for Slot {}
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slot")
+            .field("state", &self.load())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Slot {
+    fn load(&self) -> State {
+        State(self.state.load(Ordering::Acquire))
+    }
+
+    /// Changes the state, whatever the passers-by do to the pins meanwhile.
+    fn update(&self, change: impl Fn(State) -> Option<State>) -> bool {
+        self.state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
+                change(State(old)).map(|new| new.0)
+            })
+            .is_ok()
+    }
+
+    #[inline]
+    pub(super) fn try_pin(&self, kind: Kind, ordinal: usize) -> bool {
+        let old = State(self.state.fetch_add(1, Ordering::Acquire));
+        let good = old.is_live(kind, ordinal);
+        if !good {
+            self.unpin();
+        }
+        good
+    }
+
+    #[inline]
+    pub(super) fn unpin(&self) {
+        let old = State(self.state.fetch_sub(1, Ordering::AcqRel));
+        if old.pins() == 1 && old.phase() == Phase::Retired {
+            self.reclaim();
+        }
+    }
+
+    /// Runs `look` with the slot pinned in any life of this ordinal.
+    pub(super) fn with_pin<V>(&self, ordinal: usize, look: impl FnOnce(&Self) -> V) -> Option<V> {
+        let old = State(self.state.fetch_add(1, Ordering::Acquire));
+        let good = old.phase() == Phase::Live && old.ordinal() == ordinal;
+        let value = good.then(|| look(self));
+        self.unpin();
+        value
+    }
+
+    pub(super) fn kind(&self) -> Option<Kind> {
+        self.load().kind()
+    }
+
+    pub(super) fn pin_count(&self) -> u64 {
+        self.load().pins()
+    }
+
+    pub(super) fn context(&self) -> u64 {
+        self.context.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_context(&self, context: u64) {
+        self.context.store(context, Ordering::Release);
+    }
+
+    /// The object of a pinned live slot, if it is of this type.
+    #[inline]
+    pub(super) fn object(&self, wanted: TypeId) -> Option<NonNull<()>> {
+        // SAFETY: the caller holds a pin got in the Live phase; `publish` wrote both cells before that
+        // phase was stored with release, and nobody writes them while a pin is held.
+        let (type_id, object) =
+            unsafe { ((*self.type_id.get()).assume_init(), *self.object.get()) };
+        if type_id == wanted {
+            NonNull::new(object.cast_mut())
+        } else {
+            None
+        }
+    }
+
+    /// Fills a reserved slot and makes its handle good.
+    pub(super) fn publish<T: Object>(&self, object: Arc<T>) {
+        // SAFETY: the slot is Empty and out of the free list, so the reservation is its only owner.
+        unsafe {
+            *self.object.get() = Arc::into_raw(object).cast();
+            (*self.type_id.get()).write(TypeId::of::<T>());
+            *self.drop_object.get() = Some(drop_arc::<T>);
+        }
+        self.update(|state| Some(state.with_kind(T::KIND).with_phase(Phase::Live)));
+    }
+
+    pub(super) fn retire(&self) -> bool {
+        self.update(|state| {
+            (state.phase() == Phase::Live).then(|| state.with_phase(Phase::Retired))
+        })
+    }
+
+    /// Drops the object of a retired slot, unless another thread pins it or does the same.
+    #[cold]
+    fn reclaim(&self) {
+        let mine = self.update(|state| {
+            (state.phase() == Phase::Retired && state.pins() == 0)
+                .then(|| state.with_phase(Phase::Dropping))
+        });
+        if !mine {
+            return;
+        }
+        // SAFETY: the Dropping phase makes this thread the slot's only owner; `publish` filled the cells.
+        let (object, drop_object) = unsafe {
+            let object = std::mem::replace(&mut *self.object.get(), ptr::null());
+            (object, (*self.drop_object.get()).take())
+        };
+        give_back_after(self, || {
+            if let Some(drop_object) = drop_object {
+                // SAFETY: `publish` stored the two together, and they were taken out, so this runs once.
+                unsafe { drop_object(object) }
+            }
+        });
+    }
+}
+
+/// # Safety
+/// `object` is the result of `Arc::<T>::into_raw`, and its share is given up here.
+unsafe fn drop_arc<T: Object>(object: *const ()) {
+    // SAFETY: by the contract above.
+    drop(unsafe { Arc::from_raw(object.cast::<T>()) });
+}
+
+/// Runs `end` and gives the slot back even when it panics.
+fn give_back_after(slot: &Slot, end: impl FnOnce()) {
+    struct GiveBack<'a>(&'a Slot);
+    impl Drop for GiveBack<'_> {
+        fn drop(&mut self) {
+            give_back(self.0);
+        }
+    }
+    let _guard = GiveBack(slot);
+    end();
+}
+
+struct Table {
+    base: NonNull<Slot>,
+    capacity: usize,
+    /// Slots in readable memory; only grows.
+    usable: AtomicUsize,
+    free: Mutex<Free>,
+}
+
+// SAFETY: the pointer is to memory that is never unmapped and whose contents are `Sync`.
+unsafe impl Send for Table {}
+// SAFETY: as above.
+unsafe impl Sync for Table {}
+
+#[derive(Default)]
+struct Free {
+    /// Freed slots, oldest first.
+    resting: VecDeque<usize>,
+    /// First slot that was never used.
+    fresh: usize,
+}
+
+static TABLE: OnceLock<Option<Table>> = OnceLock::new();
+
+/// The slot whose provider words contain `addr`, and which of them it is.
+#[inline]
+pub(super) fn find(addr: usize) -> Option<(&'static Slot, usize)> {
+    let table = TABLE.get()?.as_ref()?;
+    let offset = addr.wrapping_sub(table.base.addr().get());
+    let (index, rest) = (offset / size_of::<Slot>(), offset % size_of::<Slot>());
+    if index >= table.usable.load(Ordering::Acquire) || !rest.is_multiple_of(WORD) {
+        return None;
+    }
+    let ordinal = rest / WORD;
+    (ordinal < ORDINALS).then(|| (table.slot(index), ordinal))
+}
+
+/// A slot for an object of `provider`, and the handle of its coming life.
+pub(super) fn take(provider: ProviderRef) -> Option<(&'static Slot, Handle)> {
+    let table = TABLE.get_or_init(Table::reserve).as_ref()?;
+    let index = table.take_index()?;
+    let slot = table.slot(index);
+    let word = ptr::from_ref(provider.get()).cast_mut();
+    for place in &slot.provider {
+        place.store(word, Ordering::Release);
+    }
+    slot.set_context(0);
+    let place = &raw const slot.provider[slot.load().ordinal()];
+    Handle::from_dat(place.cast_mut().cast::<c_void>()).map(|handle| (slot, handle))
+}
+
+/// Ends a slot's life (or a reservation) and lets it rest.
+pub(super) fn give_back(slot: &Slot) {
+    slot.update(|state| Some(state.next_life()));
+    let Some(Some(table)) = TABLE.get() else {
+        return;
+    };
+    let offset = (&raw const *slot).addr() - table.base.addr().get();
+    let mut free = table.free.lock().unwrap_or_else(PoisonError::into_inner);
+    free.resting.push_back(offset / size_of::<Slot>());
+}
+
+impl Table {
+    fn reserve() -> Option<Self> {
+        let mut capacity = CAPACITY;
+        while capacity >= CHUNK_SLOTS {
+            if let Some(base) = memory::reserve(capacity * size_of::<Slot>()) {
+                // C gets addresses inside the range and brings them back as integers.
+                base.expose_provenance();
+                return Some(Self {
+                    base: base.cast(),
+                    capacity,
+                    usable: AtomicUsize::new(0),
+                    free: Mutex::default(),
+                });
+            }
+            capacity /= 2;
+        }
+        tracing::error!("no address space is left for handles");
+        None
+    }
+
+    fn slot(&self, index: usize) -> &'static Slot {
+        debug_assert!(index < self.usable.load(Ordering::Relaxed));
+        // SAFETY: the index is below `usable`, so the memory is readable and writable, zero or a Slot,
+        // and stays so for the rest of the process; all shared access goes through atomics and cells.
+        unsafe { self.base.add(index).as_ref() }
+    }
+
+    fn take_index(&self) -> Option<usize> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh_left = free.fresh < self.capacity;
+        if free.resting.len() >= QUARANTINE || !fresh_left {
+            return free.resting.pop_front();
+        }
+        if free.fresh == self.usable.load(Ordering::Relaxed) {
+            let byte = free.fresh * size_of::<Slot>();
+            if !memory::commit(self.base.cast(), byte, CHUNK_SLOTS * size_of::<Slot>()) {
+                return free.resting.pop_front();
+            }
+            self.usable
+                .store(free.fresh + CHUNK_SLOTS, Ordering::Release);
+        }
+        free.fresh += 1;
+        Some(free.fresh - 1)
+    }
+}
+
+#[cfg(not(miri))]
+mod memory {
+    //! Address space that costs nothing until it is used.
+
+    use std::ptr::{self, NonNull};
+
+    pub(super) fn reserve(len: usize) -> Option<NonNull<u8>> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing existing.
+        let base = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            None
+        } else {
+            NonNull::new(base.cast())
+        }
+    }
+
+    pub(super) fn commit(base: NonNull<u8>, byte: usize, len: usize) -> bool {
+        // SAFETY: the bytes lie inside the reservation, which nobody else maps over.
+        let start = unsafe { base.add(byte) };
+        // SAFETY: as above; making own memory accessible invalidates no reference.
+        unsafe {
+            libc::mprotect(
+                start.as_ptr().cast(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+            ) == 0
+        }
+    }
+}
+
+#[cfg(miri)]
+mod memory {
+    //! The interpreter has no `mprotect`: everything is committed at once, in its own allocator.
+
+    use std::alloc::{Layout, alloc_zeroed};
+    use std::ptr::NonNull;
+
+    pub(super) fn reserve(len: usize) -> Option<NonNull<u8>> {
+        let layout = Layout::from_size_align(len, 4096).ok()?;
+        // SAFETY: the length is not zero.
+        NonNull::new(unsafe { alloc_zeroed(layout) })
+    }
+
+    pub(super) fn commit(_base: NonNull<u8>, _byte: usize, _len: usize) -> bool {
+        true
+    }
+}
+
+const _: () = assert!(size_of::<Slot>() == 192 && CHUNK_SLOTS * size_of::<Slot>() % 4096 == 0);

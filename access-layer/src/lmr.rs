@@ -1,0 +1,210 @@
+//! Local memory region (DAT 2.0 section 6.9).
+//!
+//! Registration neither pins nor touches the memory: consumers register hundreds of megabytes that they
+//! never use.
+
+use std::sync::Arc;
+
+use dat_abi::*;
+
+use crate::error::{DatError, DatResult};
+use crate::handle::{Handle, Kind, Object, Pinned};
+use crate::ia::{Child, Ia};
+use crate::pz::Pz;
+use crate::rnic::{Access, MrKeys, RegisterMr, Rnic};
+use crate::users::{User, Users};
+
+/// Local memory region.
+pub struct Lmr<R: Rnic> {
+    mr: R::Mr,
+    keys: MrKeys,
+    spec: LmrSpec,
+    handle: Handle,
+    /// Windows bound to it.
+    windows: Users,
+    pz: Arc<Pz<R>>,
+    _pz_use: User,
+    ia: Arc<Ia<R>>,
+}
+
+opaque_debug!(Lmr {
+    handle,
+    spec,
+    windows
+});
+
+/// What the consumer wants registered.
+#[derive(Debug, Clone, Copy)]
+pub struct LmrSpec {
+    /// Kind of memory.
+    pub mem_type: DatMemType,
+    /// Where it is: meaning by kind.
+    pub region: DatRegionDescription,
+    /// Bytes.
+    pub len: DatVlen,
+    /// `DAT_MEM_PRIV_*`.
+    pub privileges: DatMemPrivFlags,
+    /// How addresses count.
+    pub va_type: DatVaType,
+}
+
+// SAFETY: the pointers in the region description are the consumer's words, kept for `dat_lmr_query` and
+// never dereferenced.
+unsafe impl Send for LmrSpec {}
+// SAFETY: as above.
+unsafe impl Sync for LmrSpec {}
+
+impl LmrSpec {
+    /// First byte, for virtual memory.
+    fn addr(&self) -> u64 {
+        // SAFETY: every member of the union begins with a word, and all of it was initialised by C.
+        unsafe { self.region.for_va }.addr() as u64
+    }
+}
+
+impl<R: Rnic> Object for Lmr<R> {
+    const KIND: Kind = Kind::Lmr;
+}
+
+impl<R: Rnic> Lmr<R> {
+    /// `dat_lmr_create`.
+    pub fn create(ia: &Arc<Ia<R>>, pz: &Pinned<Pz<R>>, spec: LmrSpec) -> DatResult<Arc<Self>> {
+        match spec.mem_type {
+            DAT_MEM_TYPE_VIRTUAL => {}
+            DAT_MEM_TYPE_LMR | DAT_MEM_TYPE_SHARED_VIRTUAL => {
+                return Err(DatError::not_implemented());
+            }
+            _ => return Err(DatError::invalid_arg(2)),
+        }
+        let request = request_of(&spec, ia.attr().mr_len_max)?;
+        let pz_use = pz.use_it()?;
+        let reservation = ia.reserve()?;
+        let mr = ia.rnic().register_mr(pz.rnic_pd(), &request)?;
+        let lmr = Arc::new(Self {
+            keys: ia.rnic().mr_keys(&mr),
+            mr,
+            spec,
+            handle: reservation.handle(),
+            windows: Users::new(),
+            pz: pz.to_arc(),
+            _pz_use: pz_use,
+            ia: ia.clone(),
+        });
+        ia.install(reservation, lmr.clone())?;
+        Ok(lmr)
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// `DAT_LMR_CONTEXT` and `DAT_RMR_CONTEXT`.
+    pub fn keys(&self) -> MrKeys {
+        self.keys
+    }
+
+    /// First byte and length granted: what was asked for.
+    pub fn registered(&self) -> (DatVaddr, DatVlen) {
+        (self.spec.addr(), self.spec.len)
+    }
+
+    pub(crate) fn rnic_mr(&self) -> &R::Mr {
+        &self.mr
+    }
+
+    pub(crate) fn pz(&self) -> Handle {
+        self.pz.handle()
+    }
+
+    /// A window will be bound to it.
+    pub(crate) fn use_it(&self) -> DatResult<User> {
+        self.windows
+            .take()
+            .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_LMR))
+    }
+
+    /// Whether `len` bytes from `addr` (an offset, where addresses count from 0) are inside.
+    pub(crate) fn contains(&self, addr: u64, len: u32) -> bool {
+        let first = if self.spec.va_type == DAT_VA_TYPE_ZB {
+            0
+        } else {
+            self.spec.addr()
+        };
+        addr.checked_sub(first)
+            .and_then(|offset| offset.checked_add(u64::from(len)))
+            .is_some_and(|end| end <= self.spec.len)
+    }
+
+    /// `dat_lmr_query`.
+    pub fn query(&self) -> DatLmrParam {
+        let (registered_address, registered_size) = self.registered();
+        DatLmrParam {
+            ia_handle: self.ia.consumer_handle(),
+            mem_type: self.spec.mem_type,
+            region_desc: self.spec.region,
+            length: self.spec.len,
+            pz_handle: self.pz.handle().as_dat(),
+            mem_priv: self.spec.privileges,
+            va_type: self.spec.va_type,
+            lmr_context: self.keys.lkey,
+            rmr_context: self.keys.rkey,
+            registered_size,
+            registered_address,
+        }
+    }
+
+    /// `dat_lmr_free`.
+    pub fn free(this: &Pinned<Self>) -> DatResult {
+        if !this.windows.close() {
+            return Err(DatError::bare(DAT_INVALID_STATE, DAT_NO_SUBTYPE));
+        }
+        Self::abandon(this);
+        Ok(())
+    }
+}
+
+impl<R: Rnic> Child for Lmr<R> {
+    fn abandon(this: &Pinned<Self>) {
+        if this.retire() {
+            this.windows.close_anyway();
+            this.ia.disown(Kind::Lmr, this.handle);
+        }
+    }
+}
+
+/// The RNIC's rights for `DAT_MEM_PRIV_*` flags.
+///
+/// Local reading is never refused: consumers register send buffers with local write privilege only.
+pub(crate) fn access_of(privileges: DatMemPrivFlags) -> Access {
+    let has = |flag| privileges & flag != 0;
+    Access {
+        local_read: true,
+        local_write: has(DAT_MEM_PRIV_LOCAL_WRITE_FLAG),
+        remote_read: has(DAT_MEM_PRIV_REMOTE_READ_FLAG),
+        remote_write: has(DAT_MEM_PRIV_REMOTE_WRITE_FLAG),
+        remote_atomic: has(DAT_IB_MEM_PRIV_REMOTE_ATOMIC),
+    }
+}
+
+fn request_of(spec: &LmrSpec, len_max: u64) -> DatResult<RegisterMr> {
+    let known = DAT_MEM_PRIV_ALL_FLAG | DAT_IB_MEM_PRIV_REMOTE_ATOMIC;
+    if spec.privileges & !known != 0 {
+        return Err(DatError::invalid_arg(6));
+    }
+    let zero_based = match spec.va_type {
+        DAT_VA_TYPE_VA => false,
+        DAT_VA_TYPE_ZB => true,
+        _ => return Err(DatError::invalid_arg(7)),
+    };
+    let addr = spec.addr();
+    if spec.len == 0 || spec.len > len_max || addr.checked_add(spec.len).is_none() {
+        return Err(DatError::of(DAT_LENGTH_ERROR));
+    }
+    Ok(RegisterMr {
+        addr,
+        len: spec.len,
+        access: access_of(spec.privileges),
+        zero_based,
+    })
+}

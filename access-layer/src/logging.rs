@@ -1,0 +1,28 @@
+//! The log of a provider library.
+//!
+//! Each shared library has its own `tracing` statics, so each sets up its own subscriber.
+
+use std::sync::Once;
+
+use tracing_subscriber::EnvFilter;
+
+/// Name of the environment variable with the filter, for example `warn` or `access_layer=debug`.
+pub const DAT_LOG: &str = "DAT_LOG";
+
+/// Writes what `DAT_LOG` selects to standard error; without it nothing is set up and nothing is paid.
+///
+/// Does nothing when called again or when the program has a subscriber of its own.
+pub fn init_logging() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let Ok(directives) = std::env::var(DAT_LOG) else {
+            return;
+        };
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::new(directives))
+            .with_writer(std::io::stderr)
+            .finish();
+        // Fails when there is one already, which then gets our events.
+        let _ = tracing::subscriber::set_global_default(subscriber);
+    });
+}

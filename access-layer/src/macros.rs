@@ -1,0 +1,60 @@
+//! Macros of this crate: exporting a provider, and `Debug` for objects that hold an RNIC's.
+
+/// `Debug` for an object generic over `R: Rnic` whose RNIC parts need not have it: shows these fields.
+macro_rules! opaque_debug {
+    ($ty:ident { $($field:ident),+ $(,)? }) => {
+        impl<R: $crate::rnic::Rnic> std::fmt::Debug for $ty<R> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($ty))
+                    $(.field(stringify!($field), &self.$field))+
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+/// Exports the three entry points of a provider library for an RNIC: `export_provider!(SoftRnic);`.
+///
+/// For leaf shared libraries only: an exported symbol of a library crate would show up in every shared
+/// library that is linked with it.
+#[macro_export]
+macro_rules! export_provider {
+    ($rnic:ty) => {
+        /// `dat_provider_init`: called by a registry library after loading, once for each IA name.
+        ///
+        /// # Safety
+        /// Called by a registry library, with a registration key and a C string.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn dat_provider_init(
+            info: *const $crate::abi::DatProviderInfo,
+            instance_data: *const ::std::ffi::c_char,
+        ) {
+            // SAFETY: the contracts are the same.
+            unsafe { $crate::provider::init::<$rnic>(info, instance_data) }
+        }
+
+        /// `dat_provider_fini`: called by a registry library before unloading.
+        ///
+        /// # Safety
+        /// Called by a registry library, with a registration key.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn dat_provider_fini(info: *const $crate::abi::DatProviderInfo) {
+            // SAFETY: the contracts are the same.
+            unsafe { $crate::provider::fini::<$rnic>(info) }
+        }
+
+        /// `dapl_extensions`: extension operations that a registry library passes on without an IA.
+        ///
+        /// # Safety
+        /// Called by a registry library; `args` is the `va_list` of the operation.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn dapl_extensions(
+            handle: $crate::abi::DatHandle,
+            op: $crate::abi::DatExtendedOp,
+            args: $crate::abi::DatVaList,
+        ) -> $crate::abi::DatReturn {
+            // SAFETY: the contracts are the same.
+            unsafe { $crate::provider::extension::<$rnic>(handle, op, args) }
+        }
+    };
+}

@@ -1,0 +1,94 @@
+//! The registry library of the process, whoever made it: found at run time, never linked.
+//!
+//! OFA's providers take `dat_registry_add_provider` from the global scope, which fails when libdat2 itself
+//! was loaded without `RTLD_GLOBAL` (a plug-in, a scripting language). Looking it up finds both.
+//! Nothing is cached: these calls are rare, and the registry library may be replaced in between.
+
+use std::ffi::{CStr, c_void};
+use std::ptr;
+
+use dat_abi::*;
+
+use crate::handle::ProviderRef;
+
+/// `dat_registry_add_provider` and `dat_registry_remove_provider`.
+type RegistryFunc =
+    unsafe extern "C" fn(provider: *const DatProvider, info: *const DatProviderInfo) -> DatReturn;
+/// `dats_get_ia_handle`.
+type GetIaHandleFunc = unsafe extern "C" fn(ia: DatIaHandle, out: *mut DatIaHandle) -> DatReturn;
+
+const SONAME: &CStr = c"libdat2.so.2";
+
+/// A function of the registry library; `None` when there is none in this process.
+fn find(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: a C string; the pseudo handle stands for the global scope.
+    let global = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    if !global.is_null() {
+        return Some(global);
+    }
+    // SAFETY: a C string; NOLOAD only finds what is loaded already, so no code runs. The count it raises
+    // is never given back: the pointers must stay good.
+    let library = unsafe { libc::dlopen(SONAME.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+    if library.is_null() {
+        return None;
+    }
+    // SAFETY: the handle was just opened; a C string.
+    let local = unsafe { libc::dlsym(library, name.as_ptr()) };
+    (!local.is_null()).then_some(local)
+}
+
+/// Registers a provider; `None` without a registry library.
+pub(super) fn add_provider(provider: ProviderRef, info: &DatProviderInfo) -> Option<DatReturn> {
+    call(c"dat_registry_add_provider", provider, info)
+}
+
+/// Takes a provider out of the registry; `None` without a registry library.
+pub(super) fn remove_provider(provider: ProviderRef, info: &DatProviderInfo) -> Option<DatReturn> {
+    call(c"dat_registry_remove_provider", provider, info)
+}
+
+fn call(name: &CStr, provider: ProviderRef, info: &DatProviderInfo) -> Option<DatReturn> {
+    let Some(address) = find(name) else {
+        tracing::error!(?name, "no registry library in this process");
+        return None;
+    };
+    // SAFETY: every DAT 2.0 registry library exports these names with this signature.
+    let func = unsafe { std::mem::transmute::<*mut c_void, RegistryFunc>(address) };
+    // SAFETY: the table stays for ever; `info` is only read during the call.
+    Some(unsafe { func(provider.get(), info) })
+}
+
+/// What the consumer calls the IA that we call `ia`; `None` while nobody has given it a name.
+pub(super) fn consumer_ia_handle(ia: DatIaHandle) -> Option<DatIaHandle> {
+    let address = find(c"dats_get_ia_handle")?;
+    // SAFETY: every DAT 2.0 registry library exports this name with this signature.
+    let func = unsafe { std::mem::transmute::<*mut c_void, GetIaHandleFunc>(address) };
+    let mut out = ptr::null_mut();
+    // SAFETY: the out pointer is to a local; the registry only compares the handle with its own.
+    let code = unsafe { func(ia, &raw mut out) };
+    code.is_success().then_some(out)
+}
+
+/// Keeps this shared library in memory until the process ends: handles, threads and the tables in other
+/// libraries' hands refer to it. Harmless in a program that is linked with this crate.
+pub(super) fn keep_loaded() {
+    let mut info = libc::Dl_info {
+        dli_fname: ptr::null(),
+        dli_fbase: ptr::null_mut(),
+        dli_sname: ptr::null(),
+        dli_saddr: ptr::null_mut(),
+    };
+    let here = keep_loaded as fn() as *const c_void;
+    // SAFETY: the address is that of a function of this library; `info` is a local.
+    let known = unsafe { libc::dladdr(here, &raw mut info) };
+    if known == 0 || info.dli_fname.is_null() {
+        return;
+    }
+    let flags = libc::RTLD_NOLOAD | libc::RTLD_NODELETE | libc::RTLD_LAZY;
+    // SAFETY: dladdr filled in a C string that lives as long as this library; NOLOAD runs no code.
+    let library = unsafe { libc::dlopen(info.dli_fname, flags) };
+    if !library.is_null() {
+        // SAFETY: just opened; NODELETE keeps the library although this count is given back.
+        unsafe { libc::dlclose(library) };
+    }
+}

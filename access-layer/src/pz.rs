@@ -1,0 +1,86 @@
+//! Protection zone: which endpoints may use which memory (DAT 2.0 section 6.8).
+
+use std::sync::Arc;
+
+use dat_abi::*;
+
+use crate::error::{DatError, DatResult};
+use crate::handle::{Handle, Kind, Object, Pinned};
+use crate::ia::{Child, Ia};
+use crate::rnic::Rnic;
+use crate::users::{User, Users};
+
+/// Protection zone: a protection domain of the RNIC and the count of those who use it.
+pub struct Pz<R: Rnic> {
+    pd: R::Pd,
+    handle: Handle,
+    users: Users,
+    ia: Arc<Ia<R>>,
+}
+
+opaque_debug!(Pz { handle, users });
+
+impl<R: Rnic> Object for Pz<R> {
+    const KIND: Kind = Kind::Pz;
+}
+
+impl<R: Rnic> Pz<R> {
+    /// `dat_pz_create`.
+    pub fn create(ia: &Arc<Ia<R>>) -> DatResult<Handle> {
+        let reservation = ia.reserve()?;
+        let pz = Arc::new(Self {
+            pd: ia.rnic().create_pd()?,
+            handle: reservation.handle(),
+            users: Users::new(),
+            ia: ia.clone(),
+        });
+        ia.install(reservation, pz)
+    }
+
+    /// The RNIC's protection domain.
+    pub fn rnic_pd(&self) -> &R::Pd {
+        &self.pd
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// Its IA.
+    pub fn ia(&self) -> &Arc<Ia<R>> {
+        &self.ia
+    }
+
+    /// Keeps it from being freed.
+    pub fn use_it(&self) -> DatResult<User> {
+        self.users
+            .take()
+            .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_PZ))
+    }
+
+    /// `dat_pz_query`.
+    pub fn query(&self) -> DatPzParam {
+        DatPzParam {
+            ia_handle: self.ia.consumer_handle(),
+        }
+    }
+
+    /// `dat_pz_free`.
+    pub fn free(this: &Pinned<Self>) -> DatResult {
+        if !this.users.close() {
+            return Err(DatError::invalid_state(DAT_INVALID_STATE_PZ_IN_USE));
+        }
+        Self::abandon(this);
+        Ok(())
+    }
+}
+
+impl<R: Rnic> Child for Pz<R> {
+    fn abandon(this: &Pinned<Self>) {
+        if this.retire() {
+            this.users.close_anyway();
+            this.ia.disown(Kind::Pz, this.handle);
+        }
+    }
+}

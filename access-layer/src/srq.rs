@@ -1,0 +1,153 @@
+//! Shared receive queue (DAT 2.0 section 6.7).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use dat_abi::*;
+
+use crate::error::{DatError, DatResult};
+use crate::handle::{Handle, Kind, Object, Pinned};
+use crate::ia::{Child, Ia};
+use crate::pz::Pz;
+use crate::rnic::{RecvWr, Rnic, Sge, SrqToken};
+use crate::users::{User, Users};
+
+/// Shared receive queue.
+pub struct Srq<R: Rnic> {
+    srq: R::Srq,
+    attr: DatSrqAttr,
+    low_watermark: AtomicI32,
+    handle: Handle,
+    users: Users,
+    pz: Arc<Pz<R>>,
+    _pz_use: User,
+    ia: Arc<Ia<R>>,
+}
+
+opaque_debug!(Srq {
+    handle,
+    attr,
+    users
+});
+
+impl<R: Rnic> Object for Srq<R> {
+    const KIND: Kind = Kind::Srq;
+}
+
+impl<R: Rnic> Srq<R> {
+    /// `dat_srq_create`.
+    pub fn create(ia: &Arc<Ia<R>>, pz: &Pinned<Pz<R>>, attr: &DatSrqAttr) -> DatResult<Handle> {
+        let limits = ia.attr();
+        if limits.srq_max == 0 {
+            return Err(DatError::not_supported());
+        }
+        let bad = DatError::invalid_arg(3);
+        let within = |value: DatCount, max: u32| {
+            u32::try_from(value)
+                .ok()
+                .filter(|value| (1..=max).contains(value))
+                .ok_or(bad)
+        };
+        let depth = within(attr.max_recv_dtos, limits.srq_wr_max)?;
+        let max_sge = within(attr.max_recv_iov, limits.sge_max)?;
+        let pz_use = pz.use_it()?;
+        let reservation = ia.reserve()?;
+        let token = SrqToken(reservation.handle().as_token());
+        let srq = Arc::new(Self {
+            srq: ia.rnic().create_srq(pz.rnic_pd(), depth, max_sge, token)?,
+            attr: *attr,
+            low_watermark: AtomicI32::new(DAT_SRQ_LW_DEFAULT),
+            handle: reservation.handle(),
+            users: Users::new(),
+            pz: pz.to_arc(),
+            _pz_use: pz_use,
+            ia: ia.clone(),
+        });
+        ia.install(reservation, srq)
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// The RNIC's queue.
+    pub fn rnic_srq(&self) -> &R::Srq {
+        &self.srq
+    }
+
+    /// Keeps it from being freed: an EP takes its receives from it.
+    pub fn use_it(&self) -> DatResult<User> {
+        self.users
+            .take()
+            .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_SRQ))
+    }
+
+    /// `dat_srq_post_recv`.
+    pub fn post_recv(&self, sgl: &[Sge], cookie: u64) -> DatResult {
+        if sgl.len() > usize::try_from(self.attr.max_recv_iov).unwrap_or(0) {
+            return Err(DatError::invalid_arg(2));
+        }
+        let wr = RecvWr {
+            wr_id: cookie,
+            sgl,
+            signalled: true,
+        };
+        Ok(self.ia.rnic().post_srq_recv(&self.srq, &wr)?)
+    }
+
+    /// `dat_srq_query`.
+    pub fn query(&self) -> DatSrqParam {
+        DatSrqParam {
+            ia_handle: self.ia.consumer_handle(),
+            srq_state: DAT_SRQ_STATE_OPERATIONAL,
+            pz_handle: self.pz.handle().as_dat(),
+            max_recv_dtos: self.attr.max_recv_dtos,
+            max_recv_iov: self.attr.max_recv_iov,
+            low_watermark: self.low_watermark.load(Ordering::Relaxed),
+            available_dto_count: DAT_VALUE_UNKNOWN,
+            outstanding_dto_count: DAT_VALUE_UNKNOWN,
+        }
+    }
+
+    /// `dat_srq_resize`: an RNIC's queue keeps the depth it was created with.
+    pub fn resize(&self, max_recv_dtos: DatCount) -> DatResult {
+        if max_recv_dtos == self.attr.max_recv_dtos {
+            return Ok(());
+        }
+        if max_recv_dtos <= self.low_watermark.load(Ordering::Relaxed) {
+            return Err(DatError::of(DAT_INVALID_STATE));
+        }
+        Err(DatError::not_supported())
+    }
+
+    /// `dat_srq_set_lw`.
+    pub fn set_low_watermark(&self, _low_watermark: DatCount) -> DatResult {
+        Err(DatError::not_implemented())
+    }
+
+    /// Fewer receives are left than the low watermark.
+    pub fn on_limit(&self) {
+        let reason = DAT_SRQ_LOW_WATERMARK_EVENT;
+        self.ia
+            .post_async(DAT_ASYNC_ERROR_EP_BROKEN, self.handle.as_dat(), reason);
+    }
+
+    /// `dat_srq_free`.
+    pub fn free(this: &Pinned<Self>) -> DatResult {
+        if !this.users.close() {
+            return Err(DatError::invalid_state(DAT_INVALID_STATE_SRQ_IN_USE));
+        }
+        Self::abandon(this);
+        Ok(())
+    }
+}
+
+impl<R: Rnic> Child for Srq<R> {
+    fn abandon(this: &Pinned<Self>) {
+        if this.retire() {
+            this.users.close_anyway();
+            this.ia.disown(Kind::Srq, this.handle);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Consumer notification object.
+
+use dat_abi::*;
+
+use super::guard::{Out, guard, pin, pin_ia};
+use crate::cno::Cno;
+use crate::error::{DatError, DatResult};
+use crate::handle::Pinned;
+use crate::rnic::Rnic;
+
+fn pin_cno<R: Rnic>(cno: DatCnoHandle) -> DatResult<Pinned<Cno<R>>> {
+    pin(cno, DAT_INVALID_HANDLE_CNO)
+}
+
+pub(crate) unsafe extern "C" fn create<R: Rnic>(
+    ia: DatIaHandle,
+    agent: DatOsWaitProxyAgent,
+    cno: *mut DatCnoHandle,
+) -> DatReturn {
+    guard("cno_create", || {
+        let ia = pin_ia::<R>(ia)?;
+        let out = Out::required(cno, 3)?;
+        out.write(Cno::create(&ia.to_arc(), agent)?.as_dat());
+        Ok(())
+    })
+}
+
+pub(crate) unsafe extern "C" fn modify_agent<R: Rnic>(
+    cno: DatCnoHandle,
+    agent: DatOsWaitProxyAgent,
+) -> DatReturn {
+    guard("cno_modify_agent", || {
+        pin_cno::<R>(cno)?.modify_agent(agent);
+        Ok(())
+    })
+}
+
+pub(crate) unsafe extern "C" fn query<R: Rnic>(
+    cno: DatCnoHandle,
+    _mask: DatCnoParamMask,
+    param: *mut DatCnoParam,
+) -> DatReturn {
+    guard("cno_query", || {
+        // The mask is not looked at: the header gives it values that are not bits.
+        let cno = pin_cno::<R>(cno)?;
+        Out::required(param, 3)?.write(cno.query());
+        Ok(())
+    })
+}
+
+pub(crate) unsafe extern "C" fn free<R: Rnic>(cno: DatCnoHandle) -> DatReturn {
+    guard("cno_free", || Cno::free(&pin_cno::<R>(cno)?))
+}
+
+pub(crate) unsafe extern "C" fn wait<R: Rnic>(
+    cno: DatCnoHandle,
+    timeout_us: DatTimeout,
+    evd: *mut DatEvdHandle,
+) -> DatReturn {
+    guard("cno_wait", || {
+        // OFA leaves out the class bit here.
+        let bad = DatError::bare(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CNO);
+        let cno = pin_cno::<R>(cno).map_err(|_| bad)?;
+        let out = Out::required(evd, 3)?;
+        let result = cno.wait(timeout_us);
+        // Written on failure as well: consumers look at the null handle after a timeout.
+        out.write(result.map_or(DAT_HANDLE_NULL, |evd| evd.as_dat()));
+        result.map(drop)
+    })
+}
+
+pub(crate) unsafe extern "C" fn fd_create<R: Rnic>(
+    ia: DatIaHandle,
+    _fd: *mut DatFd,
+    _cno: *mut DatCnoHandle,
+) -> DatReturn {
+    guard("cno_fd_create", || {
+        pin_ia::<R>(ia)?;
+        Err(DatError::not_supported())
+    })
+}
+
+pub(crate) unsafe extern "C" fn trigger<R: Rnic>(
+    cno: DatCnoHandle,
+    _evd: *mut DatEvdHandle,
+) -> DatReturn {
+    guard("cno_trigger", || {
+        pin_cno::<R>(cno)?;
+        Err(DatError::not_supported())
+    })
+}

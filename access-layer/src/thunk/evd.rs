@@ -1,0 +1,166 @@
+//! Event dispatcher.
+
+use dat_abi::*;
+
+use super::guard::{Out, guard, pin, pin_ia, pin_or_null, read};
+use crate::cno::Cno;
+use crate::error::{DatError, DatResult};
+use crate::evd::{Evd, TimedOut, WaitError, Woken};
+use crate::handle::Pinned;
+use crate::rnic::Rnic;
+
+#[inline]
+fn pin_evd<R: Rnic>(evd: DatEvdHandle) -> DatResult<Pinned<Evd<R>>> {
+    // The subtype that registry libraries return for a null EVD.
+    pin(evd, DAT_INVALID_HANDLE_EVD_REQUEST)
+}
+
+pub(crate) unsafe extern "C" fn create<R: Rnic>(
+    ia: DatIaHandle,
+    min_qlen: DatCount,
+    cno: DatCnoHandle,
+    flags: DatEvdFlags,
+    evd: *mut DatEvdHandle,
+) -> DatReturn {
+    guard("evd_create", || {
+        let ia = pin_ia::<R>(ia)?;
+        let out = Out::required(evd, 5)?;
+        let cno = pin_or_null::<Cno<R>>(cno, DAT_INVALID_HANDLE_CNO)?;
+        let evd = Evd::create(&ia.to_arc(), min_qlen, cno.as_ref(), flags)?;
+        out.write(evd.as_dat());
+        Ok(())
+    })
+}
+
+pub(crate) unsafe extern "C" fn query<R: Rnic>(
+    evd: DatEvdHandle,
+    mask: DatEvdParamMask,
+    param: *mut DatEvdParam,
+) -> DatReturn {
+    guard("evd_query", || {
+        let evd = pin_evd::<R>(evd)?;
+        if mask & !DAT_EVD_FIELD_ALL != 0 {
+            return Err(DatError::invalid_arg(2));
+        }
+        Out::required(param, 3)?.write(evd.query());
+        Ok(())
+    })
+}
+
+pub(crate) unsafe extern "C" fn modify_cno<R: Rnic>(
+    evd: DatEvdHandle,
+    cno: DatCnoHandle,
+) -> DatReturn {
+    guard("evd_modify_cno", || {
+        let evd = pin_evd::<R>(evd)?;
+        let cno = pin_or_null::<Cno<R>>(cno, DAT_INVALID_HANDLE_CNO)?;
+        Evd::modify_cno(&evd, cno.as_ref())
+    })
+}
+
+pub(crate) unsafe extern "C" fn enable<R: Rnic>(evd: DatEvdHandle) -> DatReturn {
+    guard("evd_enable", || {
+        pin_evd::<R>(evd)?.enable();
+        Ok(())
+    })
+}
+
+pub(crate) unsafe extern "C" fn disable<R: Rnic>(evd: DatEvdHandle) -> DatReturn {
+    guard("evd_disable", || {
+        pin_evd::<R>(evd)?.disable();
+        Ok(())
+    })
+}
+
+pub(crate) unsafe extern "C" fn wait<R: Rnic>(
+    evd: DatEvdHandle,
+    timeout_us: DatTimeout,
+    threshold: DatCount,
+    event: *mut DatEvent,
+    nmore: *mut DatCount,
+) -> DatReturn {
+    guard("evd_wait", || {
+        let evd = pin_evd::<R>(evd)?;
+        let event_out = Out::required(event, 4)?;
+        let nmore_out = Out::required(nmore, 5)?;
+        match evd.wait(timeout_us, threshold) {
+            Ok(Woken { event, nmore }) => {
+                event_out.write(event);
+                nmore_out.write(nmore);
+                Ok(())
+            }
+            // The one result that is written on failure: DAT says how many events there are.
+            Err(WaitError::TimedOut(TimedOut { nmore, error })) => {
+                nmore_out.write(nmore);
+                Err(error)
+            }
+            Err(WaitError::Refused(error)) => Err(error),
+        }
+    })
+}
+
+pub(crate) unsafe extern "C" fn resize<R: Rnic>(
+    evd: DatEvdHandle,
+    min_qlen: DatCount,
+) -> DatReturn {
+    guard("evd_resize", || pin_evd::<R>(evd)?.resize(min_qlen))
+}
+
+pub(crate) unsafe extern "C" fn post_se<R: Rnic>(
+    evd: DatEvdHandle,
+    event: *const DatEvent,
+) -> DatReturn {
+    guard("evd_post_se", || {
+        let evd = pin_evd::<R>(evd)?;
+        // SAFETY: by the contract of all thunks.
+        let event = unsafe { read_software_event(event) }?;
+        evd.post_software(&event)
+    })
+}
+
+/// Number and pointer of the consumer's event: all that counts, and all that has to be initialised.
+///
+/// # Safety
+/// By the contract of all thunks: null, or points at a `DAT_EVENT`.
+unsafe fn read_software_event(event: *const DatEvent) -> DatResult<DatEvent> {
+    let mut copy = DatEvent::zeroed();
+    // SAFETY: by the contract of this function; `read` refuses null.
+    copy.event_number = unsafe { read(event.cast::<DatEventNumber>(), 2) }?;
+    // SAFETY: `read` has seen that it is not null; this is the address of a member of the event.
+    let data = unsafe { &raw const (*event).event_data };
+    // SAFETY: the member that the call is about; other event numbers are refused afterwards.
+    copy.event_data.software_event_data = unsafe { read(data.cast::<DatSoftwareEventData>(), 2) }?;
+    Ok(copy)
+}
+
+pub(crate) unsafe extern "C" fn dequeue<R: Rnic>(
+    evd: DatEvdHandle,
+    event: *mut DatEvent,
+) -> DatReturn {
+    guard("evd_dequeue", || {
+        let evd = pin_evd::<R>(evd)?;
+        let out = Out::required(event, 2)?;
+        out.write(evd.dequeue()?);
+        Ok(())
+    })
+}
+
+pub(crate) unsafe extern "C" fn free<R: Rnic>(evd: DatEvdHandle) -> DatReturn {
+    guard("evd_free", || Evd::free(&pin_evd::<R>(evd)?))
+}
+
+pub(crate) unsafe extern "C" fn set_unwaitable<R: Rnic>(evd: DatEvdHandle) -> DatReturn {
+    guard("evd_set_unwaitable", || {
+        pin_evd::<R>(evd)?.set_unwaitable();
+        Ok(())
+    })
+}
+
+pub(crate) unsafe extern "C" fn clear_unwaitable<R: Rnic>(evd: DatEvdHandle) -> DatReturn {
+    guard("evd_clear_unwaitable", || {
+        pin_evd::<R>(evd)?.clear_unwaitable();
+        Ok(())
+    })
+}
+
+const _: () = assert!(std::mem::offset_of!(DatEvent, event_number) == 0);

@@ -1,0 +1,221 @@
+//! What all thunks share: the unwind guard and the checks of pointers and handles.
+
+use std::ffi::c_void;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use dat_abi::*;
+
+use crate::ep::addr;
+use crate::error::{DatError, DatResult, to_return};
+use crate::handle::{self, Object, Pinned};
+use crate::ia::Ia;
+use crate::rnic::{Rnic, Sge};
+
+/// Runs the body of an entry. A panic in it is a fault of ours: it is logged and becomes
+/// `DAT_INTERNAL_ERROR`, never an unwinding into C.
+#[inline]
+pub(crate) fn guard(entry: &'static str, body: impl FnOnce() -> DatResult) -> DatReturn {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(result) => to_return(result),
+        Err(_) => panicked(entry),
+    }
+}
+
+/// [`guard`] for entries whose result is a code already.
+pub(crate) fn guard_code(entry: &'static str, body: impl FnOnce() -> DatReturn) -> DatReturn {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| panicked(entry))
+}
+
+/// [`guard`] for entries that return nothing.
+pub(crate) fn guard_unit(entry: &'static str, body: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(body)).is_err() {
+        let _ = panicked(entry);
+    }
+}
+
+#[cold]
+fn panicked(entry: &'static str) -> DatReturn {
+    // The subscriber is foreign code as well; a second panic would end the process.
+    let _ = catch_unwind(|| tracing::error!(entry, "panicked"));
+    DatError::internal().code()
+}
+
+/// The object behind a handle, or `DAT_INVALID_HANDLE` with this subtype.
+#[inline]
+pub(crate) fn pin<T: Object>(handle: DatHandle, subtype: DatReturnSubtype) -> DatResult<Pinned<T>> {
+    handle::pin(handle).ok_or(DatError::invalid_handle(subtype))
+}
+
+/// The object behind a handle that may be null.
+pub(crate) fn pin_or_null<T: Object>(
+    handle: DatHandle,
+    subtype: DatReturnSubtype,
+) -> DatResult<Option<Pinned<T>>> {
+    if handle.is_null() {
+        Ok(None)
+    } else {
+        pin(handle, subtype).map(Some)
+    }
+}
+
+/// A share of the object behind a handle that may be null.
+pub(crate) fn share_or_null<T: Object>(
+    handle: DatHandle,
+    subtype: DatReturnSubtype,
+) -> DatResult<Option<Arc<T>>> {
+    Ok(pin_or_null::<T>(handle, subtype)?.map(|object| object.to_arc()))
+}
+
+/// The IA behind a handle.
+pub(crate) fn pin_ia<R: Rnic>(handle: DatIaHandle) -> DatResult<Pinned<Ia<R>>> {
+    pin(handle, DAT_INVALID_HANDLE_IA)
+}
+
+/// A place for a result. Checked first, written last and only on success.
+#[derive(Debug)]
+pub(crate) struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    /// A place that has to be there; otherwise argument `n` is invalid.
+    #[inline]
+    pub(crate) fn required(place: *mut T, n: u32) -> DatResult<Self> {
+        if place.is_null() {
+            Err(DatError::invalid_arg(n))
+        } else {
+            Ok(Self(place))
+        }
+    }
+
+    /// A place that the consumer may leave out.
+    pub(crate) fn optional(place: *mut T) -> Self {
+        Self(place)
+    }
+
+    #[inline]
+    pub(crate) fn write(self, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: not null, so by the contract of all thunks it points at room for a T of the C type;
+            // nothing is assumed of its alignment.
+            unsafe { self.0.write_unaligned(value) }
+        }
+    }
+}
+
+/// A structure of the consumer's, copied; otherwise argument `n` is invalid.
+///
+/// # Safety
+/// By the contract of all thunks: null, or points at a `T`.
+pub(crate) unsafe fn read<T: Copy>(place: *const T, n: u32) -> DatResult<T> {
+    if place.is_null() {
+        return Err(DatError::invalid_arg(n));
+    }
+    // SAFETY: not null, so it points at a T; nothing is assumed of its alignment.
+    Ok(unsafe { place.read_unaligned() })
+}
+
+/// A segment list, used in place: arguments 2 (count) and 3 (list) of every post call.
+///
+/// # Safety
+/// By the contract of all thunks: null, or points at `count` triplets that stay unchanged for `'a`.
+#[inline]
+pub(crate) unsafe fn segments<'a>(
+    count: DatCount,
+    list: *const DatLmrTriplet,
+) -> DatResult<&'a [Sge]> {
+    let count = usize::try_from(count).map_err(|_| DatError::invalid_arg(2))?;
+    if count == 0 {
+        return Ok(&[]);
+    }
+    let list = list.cast::<Sge>();
+    if list.is_null() || !list.is_aligned() {
+        return Err(DatError::invalid_arg(3));
+    }
+    // SAFETY: aligned and not null, so it points at `count` triplets, whose layout `Sge` has (asserted
+    // below). A count that no memory could hold is the consumer's breach of the contract.
+    Ok(unsafe { std::slice::from_raw_parts(list, count) })
+}
+
+const _: () = {
+    assert!(size_of::<Sge>() == size_of::<DatLmrTriplet>());
+    assert!(align_of::<Sge>() == align_of::<DatLmrTriplet>());
+    assert!(std::mem::offset_of!(Sge, len) == std::mem::offset_of!(DatLmrTriplet, segment_length));
+    assert!(std::mem::offset_of!(Sge, lkey) == std::mem::offset_of!(DatLmrTriplet, lmr_context));
+};
+
+/// Private data: arguments `n` (size) and `n + 1` (pointer).
+///
+/// # Safety
+/// By the contract of all thunks: null, or points at `size` bytes that stay unchanged for `'a`.
+pub(crate) unsafe fn private_data<'a>(
+    size: DatCount,
+    bytes: *const c_void,
+    n: u32,
+) -> DatResult<&'a [u8]> {
+    let size = usize::try_from(size).map_err(|_| DatError::invalid_arg(n))?;
+    if size == 0 {
+        return Ok(&[]);
+    }
+    if bytes.is_null() {
+        return Err(DatError::invalid_arg(n + 1));
+    }
+    // SAFETY: not null, so it points at `size` bytes.
+    Ok(unsafe { std::slice::from_raw_parts(bytes.cast(), size) })
+}
+
+/// A remote address, argument `n`.
+///
+/// # Safety
+/// By the contract of all thunks: null, or points at a socket address as long as its family says.
+pub(crate) unsafe fn socket_address(address: DatIaAddressPtr, n: u32) -> DatResult<SocketAddr> {
+    if address.is_null() {
+        return Err(DatError::invalid_arg(n));
+    }
+    // SAFETY: not null, so the contract is that of `read`.
+    unsafe { addr::read(address) }.map_err(|subtype| DatError::new(DAT_INVALID_ADDRESS, subtype))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_internal_error() {
+        assert_eq!(guard("test", || panic!("on purpose")).0, 0x8004_0000);
+    }
+
+    #[test]
+    fn segment_lists_are_checked_before_use() {
+        let triplet = DatLmrTriplet::zeroed();
+        let code = |count, list: *const DatLmrTriplet| {
+            // SAFETY: the pointers are null, misaligned (and refused) or to one triplet.
+            unsafe { segments(count, list) }
+                .map(<[Sge]>::len)
+                .map_err(|error| error.code().0)
+        };
+        assert_eq!(code(-1, &raw const triplet), Err(0x8006_0026));
+        assert_eq!(code(1, std::ptr::null()), Err(0x8006_0027));
+        let misaligned = (&raw const triplet).cast::<u8>().wrapping_add(1).cast();
+        assert_eq!(code(1, misaligned), Err(0x8006_0027));
+        assert_eq!(code(0, std::ptr::null()), Ok(0));
+        assert_eq!(code(1, &raw const triplet), Ok(1));
+    }
+
+    #[test]
+    fn private_data_is_checked_before_use() {
+        let code = |size, bytes: &[u8], null: bool| {
+            let bytes = if null {
+                std::ptr::null()
+            } else {
+                bytes.as_ptr().cast()
+            };
+            // SAFETY: the pointer is null or to as many bytes as are said.
+            unsafe { private_data(size, bytes, 5) }.map_err(|error| error.code().0)
+        };
+        assert_eq!(code(-1, b"x", false), Err(0x8006_0029));
+        assert_eq!(code(1, b"x", true), Err(0x8006_002A));
+        assert_eq!(code(0, b"", true), Ok(&b""[..]));
+        assert_eq!(code(1, b"x", false), Ok(&b"x"[..]));
+    }
+}
