@@ -67,18 +67,19 @@ fn a_wrong_layout_would_be_noticed() -> Result<()> {
 }
 
 #[test]
-fn each_header_compiles_alone_as_c_and_as_cpp() -> Result<()> {
+fn the_headers_that_consumers_name_compile_alone_as_c_and_as_cpp() -> Result<()> {
+    // The others are parts of udat.h, as in OFA's package.
     let stage = Stage::find()?;
-    let mut count = 0;
-    for entry in fs::read_dir(stage.include().join("dat2"))? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
+    for name in ["udat.h", "dat_iw_extensions.h", "dat_ib_extensions.h"] {
         let source = format!("#include <dat2/{name}>\nint main(void) {{ return 0; }}\n");
-        for (flags, file) in [("-std=c99", "alone.c"), ("-x c++ -std=c++11", "alone.cpp")] {
+        for (flags, file) in [
+            ("-std=c99", "c99.c"),
+            ("-std=gnu17", "gnu17.c"),
+            ("-x c++ -std=c++11", "cpp.cc"),
+        ] {
             compiles(&stage, "cc", flags, file, &source)?;
         }
-        count += 1;
     }
-    ensure!(count >= 5, "only {count} headers");
     Ok(())
 }
 
