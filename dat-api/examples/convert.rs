@@ -61,9 +61,10 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Parser;
 use dat_api::{
     Close, CompletionFlags, ConnectError, ConnectionKind, Ep, EpAttr, EpEvds, Evd, EvdFlags, Ia,
@@ -100,12 +101,19 @@ struct Args {
     reject: bool,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
     let args = Args::parse();
-    match (args.listen, args.connect) {
+    let outcome = match (args.listen, args.connect) {
         (Some(address), _) => serve(address, &args),
         (None, Some(address)) => visit(address, &args),
-        (None, None) => bail!("name --listen or --connect"),
+        (None, None) => Err(anyhow!("name --listen or --connect")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("convert: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
 

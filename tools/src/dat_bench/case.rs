@@ -1,0 +1,239 @@
+//! What is measured, and how a case is named between the two processes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, Error, bail};
+
+/// The pattern of one case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Send there, Send back, busy polling. Raw: send and recv, spinning.
+    SendPing,
+    /// RDMA Write there, RDMA Write back; each side watches the last byte. Raw: as above.
+    WritePing,
+    /// Send there, Send back, sleeping in `dat_evd_wait`. Raw: blocking recv.
+    BlockedPing,
+    /// Sends one way. Raw: one write a message.
+    StreamSend,
+    /// RDMA Writes one way. Raw: one write a message.
+    StreamWrite,
+    /// RDMA Reads: data comes from the peer. Raw: the peer writes, one write a message.
+    StreamRead,
+}
+
+/// One case: a pattern, the bytes of a message, and how many are under way at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Case {
+    pub(crate) work: Work,
+    pub(crate) size: usize,
+    pub(crate) depth: usize,
+}
+
+/// What the figure of a case says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Half a round trip, in microseconds; less is better.
+    Microseconds,
+    /// Gigabytes a second; more is better.
+    Gigabytes,
+    /// Million messages a second; more is better.
+    MegaMessages,
+}
+
+/// Who carries the bytes in a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stack {
+    /// A TCP socket, one system call a message.
+    Raw,
+    /// A TCP socket, sixteen messages a `writev`.
+    RawBatch,
+    /// A DAT endpoint.
+    Dat,
+}
+
+/// Messages in one `writev` of [`Stack::RawBatch`].
+pub(crate) const BATCH: usize = 16;
+
+impl Case {
+    const fn new(work: Work, size: usize, depth: usize) -> Self {
+        Self { work, size, depth }
+    }
+
+    /// Every case, in the order of the table.
+    pub(crate) fn all() -> Vec<Self> {
+        use Work::{BlockedPing, SendPing, StreamRead, StreamSend, StreamWrite, WritePing};
+        let mut cases = vec![
+            Self::new(SendPing, 64, 1),
+            Self::new(SendPing, 4 << 10, 1),
+            Self::new(SendPing, 64 << 10, 1),
+            Self::new(WritePing, 64, 1),
+            Self::new(BlockedPing, 64, 1),
+        ];
+        for size in [64 << 10, 1 << 20] {
+            cases.extend(
+                [StreamSend, StreamWrite, StreamRead].map(|work| Self::new(work, size, 16)),
+            );
+        }
+        cases.extend([16, 64].map(|depth| Self::new(StreamSend, 64, depth)));
+        cases
+    }
+
+    /// A few seconds' worth.
+    pub(crate) fn quick() -> Vec<Self> {
+        vec![
+            Self::new(Work::SendPing, 64, 1),
+            Self::new(Work::StreamSend, 64 << 10, 16),
+            Self::new(Work::StreamWrite, 64 << 10, 16),
+        ]
+    }
+
+    pub(crate) fn is_ping(self) -> bool {
+        matches!(
+            self.work,
+            Work::SendPing | Work::WritePing | Work::BlockedPing
+        )
+    }
+
+    /// Small messages one way: the number of messages is the figure.
+    pub(crate) fn is_message_rate(self) -> bool {
+        !self.is_ping() && self.size < 1024
+    }
+
+    pub(crate) fn unit(self) -> Unit {
+        match self {
+            _ if self.is_ping() => Unit::Microseconds,
+            _ if self.is_message_rate() => Unit::MegaMessages,
+            _ => Unit::Gigabytes,
+        }
+    }
+
+    /// The figure of `count` operations in `seconds`.
+    pub(crate) fn figure(self, count: u64, seconds: f64) -> f64 {
+        let count = count as f64;
+        match self.unit() {
+            Unit::Microseconds => seconds / count / 2.0 * 1e6,
+            Unit::Gigabytes => count * self.size as f64 / seconds / 1e9,
+            Unit::MegaMessages => count / seconds / 1e6,
+        }
+    }
+
+    /// What the table calls it.
+    pub(crate) fn title(self) -> String {
+        let size = match self.size {
+            size if size >= 1 << 20 => format!("{} MiB", size >> 20),
+            size if size >= 1 << 10 => format!("{} KiB", size >> 10),
+            size => format!("{size} B"),
+        };
+        match self.work {
+            Work::SendPing => format!("{size} send ping-pong"),
+            Work::WritePing => format!("{size} RDMA write ping-pong"),
+            Work::BlockedPing => format!("{size} send ping-pong, blocking"),
+            Work::StreamSend => format!("{size} send, {} queued", self.depth),
+            Work::StreamWrite => format!("{size} RDMA write, {} queued", self.depth),
+            Work::StreamRead => format!("{size} RDMA read, {} queued", self.depth),
+        }
+    }
+}
+
+impl Unit {
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Microseconds => "us",
+            Self::Gigabytes => "GB/s",
+            Self::MegaMessages => "M/s",
+        }
+    }
+}
+
+const WORK_NAMES: [(Work, &str); 6] = [
+    (Work::SendPing, "send-ping"),
+    (Work::WritePing, "write-ping"),
+    (Work::BlockedPing, "blocked-ping"),
+    (Work::StreamSend, "send"),
+    (Work::StreamWrite, "write"),
+    (Work::StreamRead, "read"),
+];
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = WORK_NAMES
+            .iter()
+            .find(|(work, _)| *work == self.work)
+            .map_or("", |(_, name)| name);
+        write!(f, "{name}:{}:{}", self.size, self.depth)
+    }
+}
+
+impl FromStr for Case {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut parts = text.split(':');
+        let (Some(name), Some(size), Some(depth), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            bail!("a case is work:bytes:depth, not {text:?}");
+        };
+        let (work, _) = WORK_NAMES
+            .into_iter()
+            .find(|(_, known)| *known == name)
+            .with_context(|| format!("unknown work {name:?}"))?;
+        let case = Self::new(work, size.parse()?, depth.parse()?);
+        if case.size == 0 || case.size > crate::dat::SIZE_MAX || !(1..=256).contains(&case.depth) {
+            bail!(
+                "{text:?}: 1 to {} bytes and 1 to 256 queued",
+                crate::dat::SIZE_MAX
+            );
+        }
+        Ok(case)
+    }
+}
+
+impl fmt::Display for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Raw => "raw",
+            Self::RawBatch => "raw-batch",
+            Self::Dat => "dat",
+        })
+    }
+}
+
+impl FromStr for Stack {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Ok(match text {
+            "raw" => Self::Raw,
+            "raw-batch" => Self::RawBatch,
+            "dat" => Self::Dat,
+            other => bail!("unknown stack {other:?}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_keeps_its_name_across_the_processes() {
+        for case in Case::all().into_iter().chain(Case::quick()) {
+            assert_eq!(case.to_string().parse::<Case>().unwrap(), case);
+        }
+        assert!("send:0:1".parse::<Case>().is_err());
+        assert!("send:64:0".parse::<Case>().is_err());
+        assert!("teleport:64:1".parse::<Case>().is_err());
+    }
+
+    #[test]
+    fn figures_have_the_units_they_claim() {
+        let ping = Case::new(Work::SendPing, 64, 1);
+        assert!((ping.figure(1000, 0.006) - 3.0).abs() < 1e-9);
+        let stream = Case::new(Work::StreamSend, 1 << 20, 16);
+        assert!((stream.figure(1000, 1.0) - 1.048_576).abs() < 1e-9);
+        let rate = Case::new(Work::StreamSend, 64, 16);
+        assert!((rate.figure(5_000_000, 1.0) - 5.0).abs() < 1e-9);
+    }
+}

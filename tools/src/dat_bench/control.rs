@@ -1,0 +1,132 @@
+//! The conversation of the two processes about what to measure next: lines over the child's pipes.
+//!
+//! ```text
+//! child   ready <raw port> <adapter address> <qualifier>    once
+//! parent  run <stack> <case> <count>
+//! child   go                                                armed for the sample
+//! child   done <system calls, or ->                         the sample is over
+//! ```
+//!
+//! The child ends when its input does, and the parent reads "failed <why>" if it cannot go on.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::case::{Case, Stack};
+
+/// The parent's hold on its child.
+pub(crate) struct Peer {
+    child: Child,
+    to: Option<ChildStdin>,
+    from: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    pub(crate) fn spawn(mut command: Command) -> Result<Self> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting the second process")?;
+        let to = child.stdin.take();
+        let from = child.stdout.take().context("the child has no output")?;
+        Ok(Self {
+            child,
+            to,
+            from: BufReader::new(from),
+        })
+    }
+
+    /// Where the child listens: raw port, adapter address, connection qualifier.
+    pub(crate) fn ready(&mut self) -> Result<(u16, SocketAddr, u64)> {
+        let line = self.expect("ready")?;
+        let mut words = line.split(' ');
+        let mut word = || words.next().context("a short line from the child");
+        Ok((word()?.parse()?, word()?.parse()?, word()?.parse()?))
+    }
+
+    /// Has the child arm its side of a sample.
+    pub(crate) fn arm(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
+        let to = self.to.as_mut().context("the child is gone")?;
+        writeln!(to, "run {stack} {case} {count}")?;
+        to.flush()?;
+        self.expect("go").map(drop)
+    }
+
+    /// Waits for the end of the child's side; its system calls, if it could count them.
+    pub(crate) fn done(&mut self) -> Result<Option<u64>> {
+        Ok(self.expect("done")?.parse().ok())
+    }
+
+    fn expect(&mut self, word: &str) -> Result<String> {
+        let mut line = String::new();
+        self.from.read_line(&mut line)?;
+        let line = line.trim_end();
+        match line.split_once(' ') {
+            Some((first, rest)) if first == word => Ok(rest.to_owned()),
+            None if line == word => Ok(String::new()),
+            Some(("failed", why)) => bail!("the second process failed: {why}"),
+            _ => bail!("the second process says {line:?} instead of {word:?}"),
+        }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // The end of its input ends the child; a child that is stuck is ended by force.
+        self.to = None;
+        for _ in 0..200 {
+            if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A line of the parent, taken apart.
+pub(crate) fn parse_run(line: &str) -> Result<(Stack, Case, u64)> {
+    let mut words = line.split(' ');
+    match (
+        words.next(),
+        words.next(),
+        words.next(),
+        words.next(),
+        words.next(),
+    ) {
+        (Some("run"), Some(stack), Some(case), Some(count), None) => {
+            Ok((stack.parse()?, case.parse()?, count.parse()?))
+        }
+        _ => bail!("not understood: {line:?}"),
+    }
+}
+
+/// Says a line to the parent.
+pub(crate) fn say(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::Work;
+
+    #[test]
+    fn orders_are_read_as_they_were_written() {
+        let (stack, case, count) = parse_run("run dat write-ping:64:1 1000").unwrap();
+        assert_eq!(
+            (stack, case.work, count),
+            (Stack::Dat, Work::WritePing, 1000)
+        );
+        assert!(parse_run("run dat write-ping:64:1").is_err());
+        assert!(parse_run("run dat write-ping:64:1 x").is_err());
+        assert!(parse_run("run dat write-ping:64:1 1 2").is_err());
+    }
+}

@@ -1,0 +1,146 @@
+//! The ground both contenders stand on: a network of their own, congestion control, one CPU each.
+
+use std::fmt;
+use std::fs;
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, unshare};
+use nix::unistd::Pid;
+
+/// What bandwidth figures on one machine are usually taken with; bbr paces even on loopback.
+const RENO: &str = "reno";
+const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+/// Where the connections run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Network {
+    /// A network namespace of our own, where the default congestion control was chosen by us.
+    Own,
+    /// The caller's, for the reason given; congestion control is set on each connection.
+    Callers(String),
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own => f.write_str("a network namespace of its own"),
+            Self::Callers(why) => write!(f, "the caller's network ({why})"),
+        }
+    }
+}
+
+/// Moves this process, and so its children, into a network with nothing but a loopback device.
+///
+/// To be called while the process has one thread.
+pub(crate) fn own_network() -> Network {
+    match try_own_network() {
+        Ok(()) => Network::Own,
+        Err(error) => Network::Callers(format!("{error:#}")),
+    }
+}
+
+fn try_own_network() -> Result<()> {
+    unshare(CloneFlags::CLONE_NEWNET).context("no right to make a network namespace")?;
+    raise_loopback().context("raising the loopback device")?;
+    fs::write(CONGESTION, RENO).context("setting the congestion control")
+}
+
+fn raise_loopback() -> Result<()> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+    use std::os::fd::AsRawFd;
+    let probe = socket(
+        AddressFamily::Inet,
+        SockType::Datagram,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )?;
+    // SAFETY: all-zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[0] = b'l' as libc::c_char;
+    request.ifr_name[1] = b'o' as libc::c_char;
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: the descriptor is open and the request is the structure this operation reads.
+    let code = unsafe { libc::ioctl(probe.as_raw_fd(), libc::SIOCSIFFLAGS, &request) };
+    nix::errno::Errno::result(code)?;
+    Ok(())
+}
+
+/// The congestion control that new connections get.
+pub(crate) fn default_congestion() -> String {
+    fs::read_to_string(CONGESTION).map_or_else(|_| "unknown".into(), |text| text.trim().to_owned())
+}
+
+/// The congestion control to set on connections in the caller's network: the default is kept unless it is
+/// one that paces and another is allowed.
+pub(crate) fn congestion_to_set() -> Option<&'static str> {
+    let allowed = fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control");
+    let reno_allowed = allowed.is_ok_and(|list| list.split_whitespace().any(|name| name == RENO));
+    (default_congestion() == "bbr" && reno_allowed).then_some(RENO)
+}
+
+/// A registry file with one adapter on the loopback device whose connections use `congestion`. It stays
+/// until the program ends.
+pub(crate) fn write_dat_conf(ia: &str, congestion: &str) -> Result<tempfile::NamedTempFile> {
+    let mut file = tempfile::Builder::new()
+        .prefix("dat-bench-")
+        .suffix(".conf")
+        .tempfile()?;
+    writeln!(
+        file,
+        "{ia} u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"lo 0 cc={congestion}\" \"\""
+    )?;
+    Ok(file)
+}
+
+/// Which CPU each side gets: the first and the last that this process may use.
+pub(crate) fn cpus() -> Result<(usize, usize)> {
+    let set = sched_getaffinity(Pid::from_raw(0))?;
+    let usable: Vec<usize> = (0..CpuSet::count())
+        .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
+        .collect();
+    let first = usable.first().context("no usable CPU")?;
+    let last = usable.last().context("no usable CPU")?;
+    Ok((*first, *last))
+}
+
+/// Binds this process to one CPU; threads it starts later inherit it.
+pub(crate) fn pin(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu)?;
+    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
+}
+
+/// Makes the kernel's trace points nameable for this process and its children, where it may; the system
+/// call counter needs the number of one of them.
+///
+/// To be called while the process has one thread.
+pub(crate) fn own_trace_points() -> Option<u64> {
+    const ID: &str = "events/raw_syscalls/sys_enter/id";
+    let read = |root: &str| {
+        fs::read_to_string(format!("{root}/{ID}"))
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    };
+    read("/sys/kernel/tracing")
+        .or_else(|| read("/sys/kernel/debug/tracing"))
+        .or_else(|| {
+            let none: Option<&str> = None;
+            // A mount namespace of our own: the mount below is seen by nobody else and ends with us.
+            unshare(CloneFlags::CLONE_NEWNS).ok()?;
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).ok()?;
+            let root = "/sys/kernel/tracing";
+            mount(
+                Some("tracefs"),
+                root,
+                Some("tracefs"),
+                MsFlags::empty(),
+                none,
+            )
+            .ok()?;
+            read(root)
+        })
+}

@@ -1,0 +1,169 @@
+//! What each line of the registry file comes to.
+
+use std::ffi::CStr;
+
+use dat_api::ProviderInfo;
+use serde_json::{Value, json};
+
+use crate::conf::{self, Api, Entry};
+use crate::source::Source;
+
+/// A line of the registry file.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) number: u32,
+    pub(crate) library: String,
+    pub(crate) params: String,
+    ia_name: String,
+    version: (u32, u32),
+    is_thread_safe: bool,
+    /// Why it is not used, if that is known from the file alone.
+    unused: Option<String>,
+}
+
+/// Reads the registry file that libdat2 would read. Tells which, and its lines, good and bad.
+pub(crate) fn read() -> (Value, Vec<Line>) {
+    match Source::of_process() {
+        Source::File { path, content } => (json!(path.to_string_lossy()), lines_of(&content)),
+        Source::Builtin => (
+            json!("none; the local interfaces are the registry"),
+            Vec::new(),
+        ),
+        Source::Unusable {
+            path,
+            error,
+            is_override,
+        } => {
+            let asked = if is_override {
+                " (named by DAT_OVERRIDE; nothing else is tried)"
+            } else {
+                ""
+            };
+            (
+                json!(format!("{}{asked}: {error}", path.display())),
+                Vec::new(),
+            )
+        }
+    }
+}
+
+fn lines_of(content: &[u8]) -> Vec<Line> {
+    let parsed = conf::parse(content);
+    let mut lines: Vec<Line> = Vec::new();
+    for entry in &parsed.entries {
+        let mut line = Line::of_entry(entry);
+        if line.unused.is_none()
+            && let Some(first) = lines
+                .iter()
+                .find(|other| other.unused.is_none() && other.same_key(&line))
+        {
+            line.unused = Some(format!(
+                "line {} has the same name, version and thread safety; this one is tried only when the \
+                 library of that one cannot be loaded",
+                first.number
+            ));
+        }
+        lines.push(line);
+    }
+    lines.extend(parsed.diagnostics.iter().map(|diagnostic| Line {
+        number: diagnostic.line,
+        library: String::new(),
+        params: String::new(),
+        ia_name: String::new(),
+        version: (0, 0),
+        is_thread_safe: false,
+        unused: Some(format!("{}: {}", diagnostic.field, diagnostic.reason)),
+    }));
+    lines.sort_by_key(|line| line.number);
+    lines
+}
+
+/// The lines that no adapter comes of, with the reasons.
+pub(crate) fn unused(lines: &[Line]) -> Vec<Value> {
+    lines
+        .iter()
+        .filter_map(|line| {
+            let reason = line.unused.as_ref()?;
+            Some(json!({ "line": line.number, "ia_name": line.ia_name, "reason": reason }))
+        })
+        .collect()
+}
+
+impl Line {
+    fn of_entry(entry: &Entry) -> Self {
+        let unused = match (entry.api, entry.default) {
+            (Api::Kernel, _) => Some("it is for kernel consumers (k)".to_owned()),
+            (Api::User, false) => Some("it is marked nondefault".to_owned()),
+            (Api::User, true) => None,
+        };
+        Self {
+            number: entry.line,
+            library: text(&entry.lib_path),
+            params: text(&entry.ia_params),
+            ia_name: text(&entry.ia_name),
+            version: (entry.major, entry.minor),
+            is_thread_safe: entry.thread_safe,
+            unused,
+        }
+    }
+
+    fn same_key(&self, other: &Self) -> bool {
+        self.ia_name == other.ia_name
+            && self.version == other.version
+            && self.is_thread_safe == other.is_thread_safe
+    }
+
+    /// Whether this is the line behind a registered adapter.
+    pub(crate) fn registers(&self, info: &ProviderInfo) -> bool {
+        self.unused.is_none()
+            && self.ia_name == info.ia_name
+            && self.version == (info.version_major, info.version_minor)
+            && self.is_thread_safe == info.is_thread_safe
+    }
+}
+
+fn text(value: &CStr) -> String {
+    value.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_is_used_or_says_why_not() {
+        let content = b"# a comment\n\
+            a u2.0 nonthreadsafe default liba.so x.1.0 \"lo 0\" \"\"\n\
+            a u2.0 nonthreadsafe default libb.so x.1.0 \"lo 1\" \"\"\n\
+            b k2.0 nonthreadsafe default liba.so x.1.0 \"\" \"\"\n\
+            c u2.0 nonthreadsafe nondefault liba.so x.1.0 \"\" \"\"\n\
+            d v2.0 nonthreadsafe default liba.so x.1.0 \"\" \"\"\n";
+        let lines = lines_of(content);
+        let reasons: Vec<_> = lines
+            .iter()
+            .map(|line| line.unused.as_deref().unwrap_or(""))
+            .collect();
+        assert_eq!(reasons.len(), 5);
+        assert_eq!(reasons[0], "");
+        assert!(
+            reasons[1].contains("line 2 has the same name"),
+            "{}",
+            reasons[1]
+        );
+        assert!(reasons[2].contains("kernel"), "{}", reasons[2]);
+        assert!(reasons[3].contains("nondefault"), "{}", reasons[3]);
+        assert!(reasons[4].contains("api_version"), "{}", reasons[4]);
+        assert_eq!(unused(&lines).len(), 4);
+        let info = ProviderInfo {
+            ia_name: "a".into(),
+            version_major: 2,
+            version_minor: 0,
+            is_thread_safe: false,
+        };
+        let line = lines.iter().find(|line| line.registers(&info)).unwrap();
+        assert_eq!(
+            (line.library.as_str(), line.params.as_str()),
+            ("liba.so", "lo 0")
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! Lists what the DAT registry knows and what each interface adapter can do.
+//!
+//! - `conf.rs`, `source.rs` are libdat2's own: a registry file means here what it means there
+//! - `lines.rs` what each line of the registry file comes to, and why a line is not used
+//! - `fields.rs` attributes as names and values
+//! - `text.rs` the readable form; `--json` prints the same as one object
+
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the file is also a module of libdat2"
+)]
+#[path = "../../../dat-api/libdat2/src/registry/conf/mod.rs"]
+mod conf;
+mod fields;
+mod lines;
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the file is also a module of libdat2"
+)]
+#[path = "../../../dat-api/libdat2/src/registry/source.rs"]
+mod source;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use dat_api::{Ia, Library, list_providers};
+use nix::sys::signal::{SigHandler, Signal, signal};
+use serde_json::{Value, json};
+
+/// Lists the DAT registry and the attributes of each interface adapter that can be opened.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// List the adapters without opening them.
+    #[arg(long)]
+    list: bool,
+    /// Only these interface adapters.
+    names: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    // A reader such as `head` may leave before the end; that is no fault.
+    // SAFETY: the default action runs no code of this program.
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
+    match report(&args) {
+        Ok(report) => {
+            if args.json {
+                println!("{report:#}");
+            } else {
+                text::print(&report);
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("datinfo: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Everything, as the JSON form has it.
+fn report(args: &Args) -> Result<Value, dat_api::Error> {
+    let library = Library::get()?;
+    let (file, lines) = lines::read();
+    let mut adapters = Vec::new();
+    for info in list_providers()? {
+        if !args.names.is_empty() && !args.names.contains(&info.ia_name) {
+            continue;
+        }
+        let line = lines.iter().find(|line| line.registers(&info));
+        let mut adapter = json!({
+            "ia_name": info.ia_name,
+            "version": format!("{}.{}", info.version_major, info.version_minor),
+            "thread_safe": info.is_thread_safe,
+            "library": line.map(|line| &line.library),
+            "params": line.map(|line| &line.params),
+            "line": line.map(|line| line.number),
+        });
+        if !args.list {
+            adapter["opened"] = open(&info.ia_name);
+        }
+        adapters.push(adapter);
+    }
+    Ok(json!({
+        "registry_library": library.path().to_string_lossy(),
+        "registry_file": file,
+        "adapters": adapters,
+        "unused_lines": lines::unused(&lines),
+    }))
+}
+
+/// Attributes of an adapter, or why it cannot be opened.
+fn open(name: &str) -> Value {
+    let attributes = Ia::open(name).and_then(|ia| {
+        Ok(json!({
+            "adapter": fields::of_ia(&ia.attr()?),
+            "provider": fields::of_provider(&ia.provider_attr()?),
+        }))
+    });
+    attributes.unwrap_or_else(|error| json!({ "error": error.to_string() }))
+}
