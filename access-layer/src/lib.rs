@@ -55,3 +55,6 @@ pub mod sp;
 pub mod srq;
 mod thunk;
 pub mod users;
+
+#[cfg(any(test, feature = "testing"))]
+pub mod fake_rnic;

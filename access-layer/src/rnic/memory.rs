@@ -1,7 +1,7 @@
 //! Regions, windows and rights.
 
-use super::qp::Sge;
 use super::Rnic;
+use super::qp::Sge;
 
 /// Rights on a region or window; the bits are those of `DAT_MEM_PRIV_FLAGS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -33,7 +33,9 @@ mod upcall;
 mod waker;
 
 pub use attr::{NamedAttr, RnicAttr, RnicConfig};
-pub use cm::{AcceptParams, ConnectParams, ConnectionEvent, ListenAddress, RequestInfo, SocketFault};
+pub use cm::{
+    AcceptParams, ConnectParams, ConnectionEvent, ListenAddress, RequestInfo, SocketFault,
+};
 pub use cq::{Completion, CqToken, Notify, WcOpcode, WcStatus};
 pub use error::{Resource, RnicError};
 pub use memory::{Access, BindMw, MrKeys, RegisterMr};
@@ -216,7 +218,12 @@ pub trait Rnic: Send + Sync + Sized + 'static {
 
     /// Binds (or with length 0 unbinds) a memory window as a send-queue work request and returns the key
     /// that it has once the bind has completed.
-    fn bind_mw(&self, _qp: &Self::Qp, _mw: &Self::Mw, _bind: &BindMw<'_, Self>) -> Result<u32, RnicError> {
+    fn bind_mw(
+        &self,
+        _qp: &Self::Qp,
+        _mw: &Self::Mw,
+        _bind: &BindMw<'_, Self>,
+    ) -> Result<u32, RnicError> {
         Err(RnicError::NotSupported("memory windows"))
     }
 

@@ -1,9 +1,9 @@
 //! News from the RNIC.
 
+use super::Rnic;
 use super::cm::{ConnectionEvent, RequestInfo};
 use super::cq::CqToken;
 use super::qp::QpToken;
-use super::Rnic;
 
 /// Names a service point to the access layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,7 +32,12 @@ pub trait Upcall<R: Rnic>: Send + Sync + 'static {
     fn cq_ready(&self, cq: CqToken);
 
     /// A peer asks for a connection.
-    fn connection_request(&self, listener: ListenToken, request: R::ConnReq, info: &RequestInfo<'_>);
+    fn connection_request(
+        &self,
+        listener: ListenToken,
+        request: R::ConnReq,
+        info: &RequestInfo<'_>,
+    );
 
     /// News of the connection of a queue pair.
     fn connection(&self, qp: QpToken, event: ConnectionEvent<'_>);

@@ -29,7 +29,10 @@ impl Waker {
         }
         // SAFETY: eventfd just returned this descriptor and nobody else knows it.
         let event = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self { event, state: AtomicU32::new(IDLE) })
+        Ok(Self {
+            event,
+            state: AtomicU32::new(IDLE),
+        })
     }
 
     /// Wakes the sleeper, or the next one. Costs a system call only when somebody sleeps.
@@ -39,7 +42,11 @@ impl Waker {
             // SAFETY: the pointer is to eight bytes of this frame. The result does not matter: at most one
             // count is outstanding, so the write neither blocks nor fails.
             unsafe {
-                libc::write(self.event.as_raw_fd(), (&raw const one).cast(), size_of::<u64>());
+                libc::write(
+                    self.event.as_raw_fd(),
+                    (&raw const one).cast(),
+                    size_of::<u64>(),
+                );
             }
         }
     }
@@ -48,7 +55,10 @@ impl Waker {
     ///
     /// After `true`, sleep on [`as_fd`](AsFd::as_fd) being readable and then call [`end_sleep`](Self::end_sleep).
     pub fn begin_sleep(&self) -> bool {
-        match self.state.compare_exchange(IDLE, SLEEPING, Ordering::AcqRel, Ordering::Acquire) {
+        match self
+            .state
+            .compare_exchange(IDLE, SLEEPING, Ordering::AcqRel, Ordering::Acquire)
+        {
             Ok(_) => true,
             Err(_) => {
                 self.state.store(IDLE, Ordering::Release);
@@ -68,7 +78,11 @@ impl Waker {
         loop {
             // SAFETY: the pointer is to eight bytes of this frame.
             let read = unsafe {
-                libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>())
+                libc::read(
+                    self.event.as_raw_fd(),
+                    (&raw mut count).cast(),
+                    size_of::<u64>(),
+                )
             };
             if read >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
                 break;
@@ -82,8 +96,11 @@ impl Waker {
         if !self.begin_sleep() {
             return true;
         }
-        let mut set =
-            libc::pollfd { fd: self.event.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut set = libc::pollfd {
+            fd: self.event.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
         let spec = timeout.map(|t| libc::timespec {
             tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
             tv_nsec: libc::c_long::from(t.subsec_nanos()),

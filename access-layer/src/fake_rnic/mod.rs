@@ -1,0 +1,279 @@
+//! An RNIC in memory, for tests: queue pairs of one process talk to each other by copying.
+//!
+//! It keeps the contract of [`Rnic`] to the letter, so that what is tested against it holds for real ones:
+//! connection news comes from a thread of its own, completions of a connection are in their CQs before
+//! its ending is told, tokens outlive what they name. Work requests are done in the posting thread.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `config` | what `ia_params` may say |
+//! | `engine` | the thread that tells news, and its timers |
+//! | `network` | who is at which address, and the regions of everybody |
+//! | `cq` | completion queues |
+//! | `qp` | queue pairs: states, receives, flushing |
+//! | `work` | what a work request does |
+//! | `cm` | listening, connecting, accepting, sockets |
+
+mod cm;
+mod config;
+mod cq;
+mod engine;
+mod network;
+mod qp;
+mod work;
+
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+pub use self::cm::{FakeArmed, FakeListener, FakeRequest};
+pub use self::cq::FakeCq;
+pub use self::network::{FakeMr, FakeMw};
+pub use self::qp::{FakeQp, FakeSrq};
+
+use self::config::Config;
+use self::engine::Engine;
+use self::network::Network;
+use crate::rnic::*;
+
+/// The in-memory RNIC.
+///
+/// `ia_params` is a list of `key=value`: `net` (only RNICs of one network reach each other), `ip`, `srq`,
+/// `mw`, `cqe_max`, `qp_max`, `fail` (opening fails).
+#[derive(Debug)]
+pub struct FakeRnic {
+    node: Arc<Node>,
+}
+
+/// What the objects of one RNIC share.
+pub(in crate::fake_rnic) struct Node {
+    attr: RnicAttr,
+    network: Arc<Network>,
+    engine: Engine,
+    upcall: Arc<dyn Upcall<FakeRnic>>,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node")
+            .field("address", &self.attr.address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Protection domain: a number.
+#[derive(Debug)]
+pub struct FakePd {
+    id: u64,
+}
+
+impl FakeRnic {
+    /// Tells an asynchronous event, as a device would.
+    pub fn raise(&self, event: AsyncEvent) {
+        let upcall = self.node.upcall.clone();
+        self.node.engine.run(move || upcall.async_event(event));
+    }
+
+    /// Waits until everything that was to be told has been told.
+    pub fn settle(&self) {
+        self.node.engine.settle();
+    }
+
+    /// The peer of an armed socket went away, or sent something that is no request.
+    pub fn lose_socket(&self, token: ListenToken) {
+        self.node.lose_armed(token);
+    }
+}
+
+impl Rnic for FakeRnic {
+    type Pd = FakePd;
+    type Cq = FakeCq;
+    type Srq = FakeSrq;
+    type Qp = FakeQp;
+    type Mr = FakeMr;
+    type Mw = FakeMw;
+    type Listener = FakeListener;
+    type ArmedSocket = FakeArmed;
+    type ConnReq = FakeRequest;
+
+    fn open(config: &RnicConfig, upcall: Arc<dyn Upcall<Self>>) -> Result<Self, RnicError> {
+        let config = Config::parse(config)?;
+        let node = Node {
+            attr: config.attr(),
+            network: Network::named(&config.net),
+            engine: Engine::start()?,
+            upcall,
+        };
+        Ok(Self {
+            node: Arc::new(node),
+        })
+    }
+
+    fn attr(&self) -> &RnicAttr {
+        &self.node.attr
+    }
+
+    fn shutdown(&self) {
+        self.node.engine.stop();
+    }
+
+    fn create_pd(&self) -> Result<FakePd, RnicError> {
+        Ok(FakePd {
+            id: self.node.network.next_id(),
+        })
+    }
+
+    fn create_cq(&self, depth: u32, token: CqToken) -> Result<FakeCq, RnicError> {
+        Ok(FakeCq::new(depth, token, self.node.upcall.clone()))
+    }
+
+    fn resize_cq(&self, cq: &FakeCq, depth: u32) -> Result<(), RnicError> {
+        cq.resize(depth);
+        Ok(())
+    }
+
+    fn poll_cq(&self, cq: &FakeCq, out: &mut [Completion]) -> usize {
+        cq.poll(out)
+    }
+
+    fn progress(&self, _cq: &FakeCq) {}
+
+    fn arm_cq(&self, cq: &FakeCq, solicited_only: bool) -> bool {
+        cq.arm(solicited_only)
+    }
+
+    /// Relies on the nudge of an armed CQ, so that a layer above that forgets to arm is found out.
+    fn wait(&self, cqs: &[&FakeCq], waker: &Waker, timeout: Option<Duration>) {
+        if cqs.iter().all(|cq| cq.is_empty()) {
+            waker.sleep(timeout);
+        }
+    }
+
+    fn create_qp(
+        &self,
+        pd: &FakePd,
+        send_cq: Option<&FakeCq>,
+        recv_cq: Option<&FakeCq>,
+        srq: Option<&FakeSrq>,
+        attr: &QpAttr,
+        token: QpToken,
+    ) -> Result<FakeQp, RnicError> {
+        let cq = |cq: Option<&FakeCq>| cq.map(FakeCq::share);
+        Ok(FakeQp::new(
+            self.node.clone(),
+            pd.id,
+            cq(send_cq),
+            cq(recv_cq),
+            srq,
+            *attr,
+            token,
+        ))
+    }
+
+    fn reset_qp(&self, qp: &FakeQp) -> Result<(), RnicError> {
+        qp.reset()
+    }
+
+    fn post_send(&self, qp: &FakeQp, wr: &SendWr<'_>) -> Result<(), RnicError> {
+        qp.post_send(wr)
+    }
+
+    fn post_recv(&self, qp: &FakeQp, wr: &RecvWr<'_>) -> Result<(), RnicError> {
+        qp.post_recv(wr)
+    }
+
+    fn pending(&self, qp: &FakeQp) -> (u32, u32) {
+        (qp.receives_posted(), 0)
+    }
+
+    fn register_mr(&self, pd: &FakePd, request: &RegisterMr) -> Result<FakeMr, RnicError> {
+        self.node.network.register(pd.id, request)
+    }
+
+    fn mr_keys(&self, mr: &FakeMr) -> MrKeys {
+        MrKeys {
+            lkey: mr.key(),
+            rkey: mr.key(),
+        }
+    }
+
+    fn listen(
+        &self,
+        address: &ListenAddress,
+        token: ListenToken,
+    ) -> Result<(FakeListener, u16), RnicError> {
+        self.node.listen(address.port, token)
+    }
+
+    fn connect(&self, qp: &FakeQp, params: &ConnectParams<'_>) -> Result<(), RnicError> {
+        self.node.connect(qp, params)
+    }
+
+    fn connect_socket(
+        &self,
+        qp: &FakeQp,
+        socket: RawFd,
+        params: &ConnectParams<'_>,
+    ) -> Result<(), SocketFault> {
+        self.node.connect_socket(qp, socket, params)
+    }
+
+    fn arm_socket(
+        &self,
+        socket: RawFd,
+        final_message: &[u8],
+        token: ListenToken,
+    ) -> Result<FakeArmed, SocketFault> {
+        self.node.arm_socket(socket, final_message, token)
+    }
+
+    fn disarm_socket(&self, armed: FakeArmed) -> bool {
+        armed.disarm()
+    }
+
+    fn accept(
+        &self,
+        request: FakeRequest,
+        qp: &FakeQp,
+        params: &AcceptParams<'_>,
+    ) -> Result<(), RnicError> {
+        request.accept(qp, params.private_data)
+    }
+
+    fn reject(&self, request: FakeRequest, private_data: &[u8]) -> Result<(), RnicError> {
+        request.reject(private_data);
+        Ok(())
+    }
+
+    fn disconnect(&self, qp: &FakeQp, _abrupt: bool) {
+        // Work is done when it is posted, so there is nothing for a graceful ending to wait for.
+        qp.disconnect();
+    }
+
+    fn create_mw(&self, pd: &FakePd) -> Result<FakeMw, RnicError> {
+        Ok(FakeMw::new(self.node.network.clone(), pd.id))
+    }
+
+    fn bind_mw(&self, qp: &FakeQp, mw: &FakeMw, bind: &BindMw<'_, Self>) -> Result<u32, RnicError> {
+        qp.bind(mw, bind)
+    }
+
+    fn create_srq(
+        &self,
+        pd: &FakePd,
+        depth: u32,
+        _max_sge: u32,
+        _token: SrqToken,
+    ) -> Result<FakeSrq, RnicError> {
+        Ok(FakeSrq::new(pd.id, depth))
+    }
+
+    fn post_srq_recv(&self, srq: &FakeSrq, wr: &RecvWr<'_>) -> Result<(), RnicError> {
+        srq.post(wr)
+    }
+}
+
+/// Locks whatever a panicking test left behind.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

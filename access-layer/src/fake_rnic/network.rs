@@ -1,0 +1,227 @@
+//! Who is where, and whose memory is whose: what the RNICs of one network share.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use super::cm::{ArmedSocket, Service, WaitingSocket};
+use super::lock;
+use crate::rnic::{Access, RegisterMr, RnicError, Sge};
+
+static NETWORKS: OnceLock<Mutex<HashMap<String, Arc<Network>>>> = OnceLock::new();
+
+/// A network of in-memory RNICs.
+#[derive(Debug, Default)]
+pub(super) struct Network {
+    ids: AtomicU64,
+    pub(super) services: Mutex<HashMap<(IpAddr, u16), Service>>,
+    pub(super) armed: Mutex<Vec<ArmedSocket>>,
+    pub(super) waiting: Mutex<Vec<WaitingSocket>>,
+    regions: RwLock<HashMap<u32, Region>>,
+}
+
+/// What a key gives access to.
+#[derive(Debug, Clone, Copy)]
+struct Region {
+    pd: u64,
+    /// First byte of memory.
+    addr: u64,
+    /// What the first byte is called in segments and remote ranges.
+    first: u64,
+    len: u64,
+    access: Access,
+}
+
+/// Memory region.
+#[derive(Debug)]
+pub struct FakeMr {
+    key: u32,
+    network: Arc<Network>,
+}
+
+/// Memory window.
+#[derive(Debug)]
+pub struct FakeMw {
+    pd: u64,
+    key: Mutex<Option<u32>>,
+    network: Arc<Network>,
+}
+
+/// How memory is to be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    LocalRead,
+    LocalWrite,
+    RemoteRead,
+    RemoteWrite,
+    RemoteAtomic,
+}
+
+/// The key does not allow it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Denied;
+
+impl Network {
+    pub(super) fn named(name: &str) -> Arc<Self> {
+        let networks = NETWORKS.get_or_init(Mutex::default);
+        lock(networks).entry(name.to_owned()).or_default().clone()
+    }
+
+    pub(super) fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(super) fn register(
+        self: &Arc<Self>,
+        pd: u64,
+        request: &RegisterMr,
+    ) -> Result<FakeMr, RnicError> {
+        let first = if request.zero_based { 0 } else { request.addr };
+        let RegisterMr {
+            addr, len, access, ..
+        } = *request;
+        let key = self.insert(Region {
+            pd,
+            addr,
+            first,
+            len,
+            access,
+        });
+        Ok(FakeMr {
+            key,
+            network: self.clone(),
+        })
+    }
+
+    fn insert(&self, region: Region) -> u32 {
+        // Never 0, and far from other numbers that a test may mix up with a key.
+        let key = u32::try_from(self.next_id() & 0x00FF_FFFF).unwrap_or(0) | 0x4B00_0000;
+        self.regions
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key, region);
+        key
+    }
+
+    fn remove(&self, key: u32) {
+        self.regions
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&key);
+    }
+
+    /// The address of `len` bytes that `key` calls `place`, if `pd` may use them so.
+    pub(super) fn resolve(
+        &self,
+        pd: u64,
+        key: u32,
+        place: u64,
+        len: u32,
+        wanted: Use,
+    ) -> Result<u64, Denied> {
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        let region = regions
+            .get(&key)
+            .filter(|region| region.pd == pd)
+            .ok_or(Denied)?;
+        let offset = place.checked_sub(region.first).ok_or(Denied)?;
+        let end = offset.checked_add(u64::from(len)).ok_or(Denied)?;
+        if end > region.len || !region.access.allows(wanted) {
+            return Err(Denied);
+        }
+        Ok(region.addr + offset)
+    }
+
+    /// All addresses of a segment list.
+    pub(super) fn resolve_all(
+        &self,
+        pd: u64,
+        sgl: &[Sge],
+        wanted: Use,
+    ) -> Result<Vec<(u64, usize)>, Denied> {
+        sgl.iter()
+            .map(|sge| {
+                let addr = self.resolve(pd, sge.lkey, sge.addr, sge.len, wanted)?;
+                Ok((addr, sge.len as usize))
+            })
+            .collect()
+    }
+}
+
+impl Access {
+    fn allows(self, wanted: Use) -> bool {
+        match wanted {
+            Use::LocalRead => self.local_read,
+            Use::LocalWrite => self.local_write,
+            Use::RemoteRead => self.remote_read,
+            Use::RemoteWrite => self.remote_write,
+            Use::RemoteAtomic => self.remote_atomic,
+        }
+    }
+}
+
+impl FakeMr {
+    pub(super) fn key(&self) -> u32 {
+        self.key
+    }
+}
+
+impl Drop for FakeMr {
+    fn drop(&mut self) {
+        self.network.remove(self.key);
+    }
+}
+
+impl FakeMw {
+    pub(super) fn new(network: Arc<Network>, pd: u64) -> Self {
+        Self {
+            pd,
+            key: Mutex::new(None),
+            network,
+        }
+    }
+
+    /// Binds it to part of a region, or to nothing. The former key dies.
+    pub(super) fn bind(
+        &self,
+        part: Option<(&FakeMr, Sge)>,
+        access: Access,
+        zero_based: bool,
+    ) -> Result<u32, Denied> {
+        let region = part
+            .map(|(mr, range)| {
+                let addr =
+                    self.network
+                        .resolve(self.pd, mr.key, range.addr, range.len, Use::LocalRead)?;
+                let first = if zero_based { 0 } else { range.addr };
+                Ok(Region {
+                    pd: self.pd,
+                    addr,
+                    first,
+                    len: u64::from(range.len),
+                    access,
+                })
+            })
+            .transpose()?;
+        let mut key = lock(&self.key);
+        if let Some(old) = key.take() {
+            self.network.remove(old);
+        }
+        *key = region.map(|region| self.network.insert(region));
+        Ok(key.unwrap_or(0))
+    }
+}
+
+impl Drop for FakeMw {
+    fn drop(&mut self) {
+        if let Some(key) = lock(&self.key).take() {
+            self.network.remove(key);
+        }
+    }
+}
+
+/// Nobody is at these addresses (RFC 5737).
+pub(super) fn is_unreachable(address: SocketAddr) -> bool {
+    matches!(address.ip(), IpAddr::V4(ip) if ip.octets()[..3] == [192, 0, 2])
+}
