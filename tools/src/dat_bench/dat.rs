@@ -160,7 +160,8 @@ impl DatLink {
         parts.link(&private_data, sleep_on_bulk)
     }
 
-    /// The active side of one sample; returns when the peer has everything, or when it has arrived here.
+    /// The active side of one sample; returns when the peer has everything, or when it has arrived
+    /// here.
     pub(crate) fn drive(&mut self, case: Case, count: u64) -> Result<()> {
         match case.work {
             Work::SendPing | Work::BlockedPing => self.ping(case, count)?,
@@ -392,8 +393,8 @@ impl DatLink {
     fn repost(&mut self) -> Result<()> {
         let mut iov = self.local(SINK, SIZE_MAX)?;
         let cookie = DatContext::from_u64(RECV);
-        // SAFETY: the endpoint lives in `self` and holds the region since `Parts::open` posted it; the
-        // list is readable. So in the posts below.
+        // SAFETY: the endpoint lives in `self` and holds the region since `Parts::open` posted it;
+        // the list is readable. So in the posts below.
         let code =
             unsafe { (self.library.dat_ep_post_recv)(self.ep_raw, 1, &mut iov, cookie, FLAGS) };
         ensure!(code.is_success(), "dat_ep_post_recv: {code:?}");

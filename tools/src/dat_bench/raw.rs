@@ -34,7 +34,8 @@ impl RawLink {
         })
     }
 
-    /// The active side of one sample; returns when the peer has everything, or when it has arrived here.
+    /// The active side of one sample; returns when the peer has everything, or when it has arrived
+    /// here.
     pub(crate) fn drive(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
         match case.work {
             Work::SendPing | Work::WritePing => (0..count).try_for_each(|_| {
@@ -105,8 +106,8 @@ impl RawLink {
             .context("recv")
     }
 
-    /// Reads `len` bytes as they come, sleeping in between: on bulk a receiver that spins is slower,
-    /// because it fights the sender for the socket's lock.
+    /// Reads `len` bytes as they come, sleeping in between: on bulk a receiver that spins is
+    /// slower, because it fights the sender for the socket's lock.
     fn drain(&mut self, mut len: u64) -> Result<()> {
         while len > 0 {
             let room = usize::try_from(len).unwrap_or(usize::MAX).min(RECV_LEN);

@@ -8,18 +8,71 @@ use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, unshare};
 use nix::unistd::Pid;
+use tempfile::NamedTempFile;
 
 /// What bandwidth figures on one machine are usually taken with; bbr paces even on loopback.
 const RENO: &str = "reno";
+/// Names the registry file.
+const OVERRIDE: &str = "DAT_OVERRIDE";
 const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 /// Where the connections run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Network {
     /// A network namespace of our own, where the default congestion control was chosen by us.
     Own,
-    /// The caller's, for the reason given; congestion control is set on each connection.
+    /// The caller's, for the reason given.
     Callers(String),
+}
+
+/// What has been prepared for both contenders.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub(crate) network: Network,
+    /// What both connections are told to use; `None` leaves them the default.
+    pub(crate) congestion: Option<&'static str>,
+    /// The registry file of this run, if it is ours.
+    _conf: Option<NamedTempFile>,
+}
+
+impl Ground {
+    /// Chooses network, congestion control and registry. `ia` is the adapter that the caller asked
+    /// for.
+    ///
+    /// To be called while the process has one thread and has not loaded the registry library.
+    pub(crate) fn prepare(stay: bool, ia: Option<&str>) -> Result<Self> {
+        let network = match stay {
+            true => Network::Callers("as asked".into()),
+            false => own_network(),
+        };
+        if ia.is_some() || std::env::var_os(OVERRIDE).is_some() {
+            return Ok(Self {
+                network,
+                congestion: None,
+                _conf: None,
+            });
+        }
+        let congestion = match network {
+            Network::Own => None,
+            Network::Callers(_) => congestion_to_set(),
+        };
+        let conf = write_dat_conf(crate::DEFAULT_IA, congestion)?;
+        // SAFETY: this process has one thread, so nobody reads the environment meanwhile.
+        unsafe { std::env::set_var(OVERRIDE, conf.path()) };
+        Ok(Self {
+            network,
+            congestion,
+            _conf: Some(conf),
+        })
+    }
+
+    /// What the DAT connection uses, as far as it is known from here.
+    pub(crate) fn dat_congestion(&self) -> String {
+        match self.congestion {
+            Some(name) => name.to_owned(),
+            None => format!("{} (the default)", default_congestion()),
+        }
+    }
 }
 
 impl fmt::Display for Network {
@@ -32,9 +85,7 @@ impl fmt::Display for Network {
 }
 
 /// Moves this process, and so its children, into a network with nothing but a loopback device.
-///
-/// To be called while the process has one thread.
-pub(crate) fn own_network() -> Network {
+fn own_network() -> Network {
     match try_own_network() {
         Ok(()) => Network::Own,
         Err(error) => Network::Callers(format!("{error:#}")),
@@ -68,28 +119,28 @@ fn raise_loopback() -> Result<()> {
 }
 
 /// The congestion control that new connections get.
-pub(crate) fn default_congestion() -> String {
+fn default_congestion() -> String {
     fs::read_to_string(CONGESTION).map_or_else(|_| "unknown".into(), |text| text.trim().to_owned())
 }
 
-/// The congestion control to set on connections in the caller's network: the default is kept unless it is
-/// one that paces and another is allowed.
-pub(crate) fn congestion_to_set() -> Option<&'static str> {
+/// The congestion control to set on connections in the caller's network: the default is kept unless
+/// it is one that paces and another is allowed.
+fn congestion_to_set() -> Option<&'static str> {
     let allowed = fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control");
     let reno_allowed = allowed.is_ok_and(|list| list.split_whitespace().any(|name| name == RENO));
     (default_congestion() == "bbr" && reno_allowed).then_some(RENO)
 }
 
-/// A registry file with one adapter on the loopback device whose connections use `congestion`. It stays
-/// until the program ends.
-pub(crate) fn write_dat_conf(ia: &str, congestion: &str) -> Result<tempfile::NamedTempFile> {
+/// A registry file with one adapter on the loopback device. It goes when the value is dropped.
+fn write_dat_conf(ia: &str, congestion: Option<&str>) -> Result<NamedTempFile> {
+    let cc = congestion.map_or_else(String::new, |name| format!(" cc={name}"));
     let mut file = tempfile::Builder::new()
         .prefix("dat-bench-")
         .suffix(".conf")
         .tempfile()?;
     writeln!(
         file,
-        "{ia} u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"lo 0 cc={congestion}\" \"\""
+        "{ia} u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"lo 0{cc}\" \"\""
     )?;
     Ok(file)
 }
@@ -112,8 +163,8 @@ pub(crate) fn pin(cpu: usize) -> Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
 
-/// Makes the kernel's trace points nameable for this process and its children, where it may; the system
-/// call counter needs the number of one of them.
+/// Makes the kernel's trace points nameable for this process and its children, where it may; the
+/// system call counter needs the number of one of them.
 ///
 /// To be called while the process has one thread.
 pub(crate) fn own_trace_points() -> Option<u64> {
@@ -129,7 +180,8 @@ pub(crate) fn own_trace_points() -> Option<u64> {
         .or_else(|| read("/sys/kernel/debug/tracing"))
         .or_else(|| {
             let none: Option<&str> = None;
-            // A mount namespace of our own: the mount below is seen by nobody else and ends with us.
+            // A mount namespace of our own: the mount below is seen by nobody else and ends with
+            // us.
             unshare(CloneFlags::CLONE_NEWNS).ok()?;
             mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).ok()?;
             let root = "/sys/kernel/tracing";

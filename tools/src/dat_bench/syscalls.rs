@@ -31,8 +31,8 @@ pub(crate) struct SyscallCounter {
 }
 
 impl SyscallCounter {
-    /// Starts to count, if `trace_point` is known and the kernel lets us. To be called before threads are
-    /// started.
+    /// Starts to count, if `trace_point` is known and the kernel lets us. To be called before
+    /// threads are started.
     pub(crate) fn start(trace_point: Option<u64>) -> Self {
         Self {
             file: trace_point.and_then(open),

@@ -58,8 +58,8 @@ fn lines_of(content: &[u8]) -> Vec<Line> {
                 .find(|other| other.unused.is_none() && other.same_key(&line))
         {
             line.unused = Some(format!(
-                "line {} has the same name, version and thread safety; this one is tried only when the \
-                 library of that one cannot be loaded",
+                "line {} has the same name, version and thread safety; this one is tried only when \
+                 the library of that one cannot be loaded",
                 first.number
             ));
         }
