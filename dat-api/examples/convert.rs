@@ -5,12 +5,13 @@
 //! convert --connect 127.0.0.1:4711 --ia iwarp-lo      (the client)
 //! ```
 //!
-//! The server's `--no-rdma` and `--reject`, and the client's `--no-rdma`, show the other ways it can go:
-//! the connection stays what it was and the data flows in streaming mode.
+//! The server's `--no-rdma` and `--reject`, and the client's `--no-rdma`, show the other ways it
+//! can go: the connection stays what it was and the data flows in streaming mode.
 //!
 //! # The conversation
 //!
-//! `examples/c/convert.c` at the top of this repository speaks the same and can stand on either side.
+//! `examples/c/convert.c` at the top of this repository speaks the same and can stand on either
+//! side.
 //!
 //! **Streaming mode.** Lines of ASCII, each ended by one line feed; C is the client, S the server.
 //!
@@ -18,7 +19,7 @@
 //! 1  C  HELLO <who>
 //! 2  S  HELLO <who>
 //! 3  C  RDMA yes | RDMA no         what the client can and wants
-//! 4  S  RDMA go | RDMA no          "go" only after "yes"; it is the final streaming message of an SSP
+//! 4  S  RDMA go | RDMA no          "go" only after "yes": an SSP's final streaming message
 //! ```
 //!
 //! **After `RDMA no`**, and also when the conversion fails on the way, on the same connection:
@@ -30,8 +31,8 @@
 //! ```
 //!
 //! **After `RDMA go`** the client connects its endpoint over the socket, with the private data
-//! `convert/1`, and the server accepts with the same (or rejects, and both go on at line 5). Then messages
-//! of 64 bytes travel by Send and Receive; numbers are big-endian, unused fields zero:
+//! `convert/1`, and the server accepts with the same (or rejects, and both go on at line 5). Then
+//! messages of 64 bytes travel by Send and Receive; numbers are big-endian, unused fields zero:
 //!
 //! ```text
 //! bytes  0.. 4  kind: GREE, REGN, WROT, SUMS or DONE
@@ -52,11 +53,11 @@
 //! 10 C  disconnects gracefully
 //! ```
 //!
-//! The server has a Receive posted for every message the client will send before it converts, and the
-//! client one for every message of the server.
+//! The server has a Receive posted for every message the client will send before it converts, and
+//! the client one for every message of the server.
 //!
-//! **The data** is 64-bit little-endian words; word `i` is `(i + 1) * 0x9E3779B97F4A7C15` modulo 2^64. **The
-//! checksum** starts at `0xCBF29CE484222325`; each word `w` in order turns it into
+//! **The data** is 64-bit little-endian words; word `i` is `(i + 1) * 0x9E3779B97F4A7C15` modulo
+//! 2^64. **The checksum** starts at `0xCBF29CE484222325`; each word `w` in order turns it into
 //! `(checksum ^ w) * 0x100000001B3` modulo 2^64.
 
 use std::io::{Read, Write};

@@ -49,8 +49,8 @@ impl RawAddress {
 ///
 /// # Safety
 ///
-/// `address` is null or points at a `sockaddr` that is as long as its family says and is not written
-/// during the call.
+/// `address` is null or points at a `sockaddr` that is as long as its family says and is not
+/// written during the call.
 pub(crate) unsafe fn read_address(address: DatIaAddressPtr) -> Option<SocketAddr> {
     if address.is_null() {
         return None;
@@ -59,7 +59,8 @@ pub(crate) unsafe fn read_address(address: DatIaAddressPtr) -> Option<SocketAddr
     let family = c_int::from(unsafe { (*address).sa_family });
     match family {
         libc::AF_INET => {
-            // SAFETY: the family says that a sockaddr_in is there; it may be less aligned than ours.
+            // SAFETY: the family says that a sockaddr_in is there; it may be less aligned than
+            // ours.
             let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
             Some(SocketAddr::new(IpAddr::V4(ip), u16::from_be(v4.sin_port)))

@@ -134,8 +134,8 @@ pub struct ProviderAttr {
     pub pz_support: u32,
     /// Buffer alignment in bytes that suits it best.
     pub optimal_buffer_alignment: u32,
-    /// Which event streams one dispatcher can merge: software, connection request, DTO, connection, bind,
-    /// asynchronous.
+    /// Which event streams one dispatcher can merge: software, connection request, DTO, connection,
+    /// bind, asynchronous.
     pub evd_stream_merging_supported: [[bool; DAT_EVD_STREAM_COUNT]; DAT_EVD_STREAM_COUNT],
     /// Whether there are shared receive queues.
     pub srq_supported: bool,

@@ -37,8 +37,8 @@ impl Cno {
     ///
     /// # Safety
     ///
-    /// The agent's function may be called with its data from any thread until the object has been freed
-    /// and a call under way has returned. It must not unwind.
+    /// The agent's function may be called with its data from any thread until the object has been
+    /// freed and a call under way has returned. It must not unwind.
     pub unsafe fn create_with_agent(ia: &Ia, agent: DatOsWaitProxyAgent) -> Result<Self> {
         let mut handle = DAT_HANDLE_NULL;
         // SAFETY: the IA is open, the out-pointer writable; the caller vouches for the agent.
@@ -47,8 +47,8 @@ impl Cno {
         Ok(Self::new(ia, handle, None))
     }
 
-    /// Creates one with a descriptor that becomes readable when a dispatcher triggers, for use in a poll
-    /// set. OFA's registry library does not export this call.
+    /// Creates one with a descriptor that becomes readable when a dispatcher triggers, for use in a
+    /// poll set. OFA's registry library does not export this call.
     pub fn create_with_fd(ia: &Ia) -> Result<Self> {
         const CALL: &str = "dat_cno_fd_create";
         let create = ia
@@ -107,7 +107,8 @@ impl Cno {
         self.inner.fd.as_ref().map(AsFd::as_fd)
     }
 
-    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone lives.
+    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone
+    /// lives.
     #[must_use]
     pub fn as_raw(&self) -> DatCnoHandle {
         self.inner.handle.0

@@ -101,7 +101,8 @@ impl Cr {
         } else {
             target.as_raw()
         };
-        // The outcome may be read in another thread before this call returns: the socket goes first.
+        // The outcome may be read in another thread before this call returns: the socket goes
+        // first.
         target.inner.on_attempt(self.socket.take());
         match self.answer(private_data, |library, handle, len, data| {
             // SAFETY: request and endpoint are live, and `data` is readable for `len` bytes.

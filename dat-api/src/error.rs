@@ -1,4 +1,5 @@
-//! Failures: `DAT_RETURN` as an error with names and advice, and the mistakes this crate catches itself.
+//! Failures: `DAT_RETURN` as an error with names and advice, and the mistakes this crate catches
+//! itself.
 
 use std::ffi::{CStr, c_char};
 use std::fmt;
@@ -73,7 +74,8 @@ impl Error {
         self.return_type() == Some(ty)
     }
 
-    /// Whether the library or the provider cannot do what was asked, as opposed to having failed at it.
+    /// Whether the library or the provider cannot do what was asked, as opposed to having failed at
+    /// it.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Self::Missing { .. })

@@ -48,7 +48,8 @@ impl std::ops::BitOr for EvdFlags {
     }
 }
 
-/// An event dispatcher. Clones share it; the last one, endpoints and service points included, frees it.
+/// An event dispatcher. Clones share it; the last one, endpoints and service points included, frees
+/// it.
 #[derive(Clone)]
 pub struct Evd {
     pub(crate) inner: Arc<EvdInner>,
@@ -121,8 +122,8 @@ impl Evd {
         }
     }
 
-    /// Takes the oldest event, waiting for it no longer than `timeout` (`None`: for ever). `None` when the
-    /// time has passed.
+    /// Takes the oldest event, waiting for it no longer than `timeout` (`None`: for ever). `None`
+    /// when the time has passed.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Event>> {
         match self.take_aside(|_| true) {
             Some(event) => Ok(Some(event)),
@@ -130,15 +131,18 @@ impl Evd {
         }
     }
 
-    /// Waits for the completion of the work that was posted to `ep` with `cookie`. Other events stay for
-    /// later calls, in order. Fails with [`Error::TimedOut`] when the time has passed.
+    /// Waits for the completion of the work that was posted to `ep` with `cookie`. Other events
+    /// stay for later calls, in order. Fails with [`Error::TimedOut`] when the time has passed.
     pub fn wait_completion(
         &self,
         ep: EpId,
         cookie: u64,
         timeout: Option<Duration>,
     ) -> Result<DtoCompletion> {
-        let wanted = |event: &Event| matches!(event, Event::Dto(dto) if dto.ep == ep && dto.cookie == cookie);
+        let wanted = |event: &Event| match event {
+            Event::Dto(dto) => dto.ep == ep && dto.cookie == cookie,
+            _ => false,
+        };
         match self.wait_matching(timeout, wanted)? {
             Some(Event::Dto(dto)) => Ok(dto),
             _ => Err(Error::TimedOut),
@@ -220,7 +224,8 @@ impl Evd {
         raw.event_data.software_event_data = DatSoftwareEventData {
             pointer: std::ptr::without_provenance_mut(number),
         };
-        // SAFETY: the handle is live and `raw` readable; the pointer in it is carried and never followed.
+        // SAFETY: the handle is live and `raw` readable; the pointer in it is carried and never
+        // followed.
         let code = unsafe { (self.inner.ia.library().dat_evd_post_se)(self.as_raw(), &raw) };
         Ok(check("dat_evd_post_se", code)?)
     }
@@ -239,7 +244,8 @@ impl Evd {
     pub fn set_cno(&self, cno: Option<&Cno>) -> Result<()> {
         let mut current = lock(&self.inner.cno);
         let handle = cno.map_or(DAT_HANDLE_NULL, Cno::as_raw);
-        // SAFETY: the handle is live and the CNO live or null; it is held below as long as it is in use.
+        // SAFETY: the handle is live and the CNO live or null; it is held below as long as it is in
+        // use.
         let code = unsafe { (self.inner.ia.library().dat_evd_modify_cno)(self.as_raw(), handle) };
         check("dat_evd_modify_cno", code)?;
         *current = cno.cloned();
@@ -287,10 +293,11 @@ impl Evd {
         &self.inner.ia
     }
 
-    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone lives.
+    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone
+    /// lives.
     ///
-    /// An event that is taken through the raw table is not seen by this crate: take connection events
-    /// and connection requests only by the methods here.
+    /// An event that is taken through the raw table is not seen by this crate: take connection
+    /// events and connection requests only by the methods here.
     #[must_use]
     pub fn as_raw(&self) -> DatEvdHandle {
         self.inner.handle.0

@@ -20,7 +20,8 @@ pub enum Event {
     /// News of a connection.
     Connection(ConnectionEvent),
     /// The socket of a Socket Service Point is not connected any more, or what came over it was no
-    /// request for RDMA (DAT 2.0 iWARP extensions 3.1.1). [`Ssp::free`](crate::Ssp::free) gives it back.
+    /// request for RDMA (DAT 2.0 iWARP extensions 3.1.1). [`Ssp::free`](crate::Ssp::free) gives it
+    /// back.
     SocketDown(SpId),
     /// Something that belongs to no work.
     Async(AsyncError),

@@ -6,9 +6,9 @@ use dat_abi::{DAT_HANDLE_NULL, DatHandle};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Handle(pub(crate) DatHandle);
 
-// SAFETY: a DAT handle is an opaque name. Registry and provider look it up or follow it themselves and
-// serialise their own state, as DAT consumers with several threads require of every provider in use; this
-// crate never dereferences one.
+// SAFETY: a DAT handle is an opaque name. Registry and provider look it up or follow it themselves
+// and serialise their own state, as DAT consumers with several threads require of every provider in
+// use; this crate never dereferences one.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -48,7 +48,8 @@ identity! {
     EvdId
 }
 identity! {
-    /// Which service point a connection request came to; compare with `id` of `Psp`, `Rsp` or `Ssp`.
+    /// Which service point a connection request came to; compare with `id` of `Psp`, `Rsp` or
+    /// `Ssp`.
     SpId
 }
 identity! {

@@ -18,7 +18,8 @@ const ASYNC_QLEN: DatCount = 64;
 
 /// An open interface adapter: the root of every other object.
 ///
-/// Clones share one opening. It is closed when the last clone and the last object created on it are gone.
+/// Clones share one opening. It is closed when the last clone and the last object created on it are
+/// gone.
 #[derive(Clone)]
 pub struct Ia {
     pub(crate) inner: Arc<IaInner>,
@@ -39,8 +40,8 @@ impl Ia {
             what: "an IA name with a NUL",
         })?;
         let (mut async_evd, mut handle) = (DAT_HANDLE_NULL, DAT_HANDLE_NULL);
-        // SAFETY: the name is terminated, both out-pointers are writable, and a null asynchronous EVD
-        // asks for one to be created.
+        // SAFETY: the name is terminated, both out-pointers are writable, and a null asynchronous
+        // EVD asks for one to be created.
         let code = unsafe {
             (library.dat_ia_openv)(
                 c_name.as_ptr().cast_mut(),
@@ -127,8 +128,8 @@ impl Ia {
 
 impl Drop for IaInner {
     fn drop(&mut self) {
-        // SAFETY: every object created on this IA holds it, so none is left; the handle is used for the
-        // last time. Abrupt, because nothing is left that could finish gracefully.
+        // SAFETY: every object created on this IA holds it, so none is left; the handle is used for
+        // the last time. Abrupt, because nothing is left that could finish gracefully.
         let code = unsafe { (self.library.dat_ia_close)(self.handle.0, DAT_CLOSE_ABRUPT_FLAG) };
         if let Err(error) = check("dat_ia_close", code) {
             tracing::debug!(ia = %self.name, %error, "closing an interface adapter");

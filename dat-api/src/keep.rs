@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::lmr::Segment;
 use crate::region::Region;
 
-/// Holds every region that was ever posted to one endpoint or shared receive queue, until that is freed.
+/// Holds every region that was ever posted to one endpoint or shared receive queue, until that is
+/// freed.
 ///
-/// Each holder has a number of its own that is never reused. A region remembers the last holder that
-/// took it, so posting the same region again costs one relaxed load.
+/// Each holder has a number of its own that is never reused. A region remembers the last holder
+/// that took it, so posting the same region again costs one relaxed load.
 pub(crate) struct Keeper {
     number: u64,
     regions: Mutex<HashMap<usize, Region>>,

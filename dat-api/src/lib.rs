@@ -3,11 +3,11 @@
 //! # A TCP connection becomes an RDMA connection
 //!
 //! Two programs talk over an ordinary TCP connection, agree to use RDMA, and convert that very
-//! connection. The socket moves into the library; if no RDMA connection comes about, it moves back and the
-//! programs go on in streaming mode.
+//! connection. The socket moves into the library; if no RDMA connection comes about, it moves back
+//! and the programs go on in streaming mode.
 //!
-//! The passive side gives its last words in streaming mode to a *socket service point*, which sends them
-//! when it is ready for the peer's request:
+//! The passive side gives its last words in streaming mode to a *socket service point*, which sends
+//! them when it is ready for the peer's request:
 //!
 //! ```no_run
 //! use dat_api::{Ep, EpEvds, Evd, EvdFlags, Ia, Pz, Ssp};
@@ -70,26 +70,27 @@
 //! | [`Srq`] | shared receive queue |
 //! | [`Event`] | what a dispatcher tells |
 //!
-//! Every object is a handle that can be cloned where sharing makes sense, and holds the objects it was
-//! made from. Dropping the last handle frees the DAT object, children before parents, whatever the order
-//! in which the program drops them.
+//! Every object is a handle that can be cloned where sharing makes sense, and holds the objects it
+//! was made from. Dropping the last handle frees the DAT object, children before parents, whatever
+//! the order in which the program drops them.
 //!
 //! # What is safe and why
 //!
 //! * Memory that a peer may write is never borrowed. A [`Region`] owns it and copies in and out
 //!   atomically. Work keeps its regions alive: an endpoint holds each region that was posted to it.
-//! * Memory of the program's own can be registered with [`Lmr::register`], which is `unsafe` and says what
-//!   the program promises.
-//! * A socket given to [`Ssp`] or [`Ep::connect_socket`] is in one place at any time and comes back as an
-//!   `OwnedFd` exactly when the provider has let go of it.
-//! * The registry library and the providers it loads are trusted, as any C library in the process is.
+//! * Memory of the program's own can be registered with [`Lmr::register`], which is `unsafe` and
+//!   says what the program promises.
+//! * A socket given to [`Ssp`] or [`Ep::connect_socket`] is in one place at any time and comes back
+//!   as an `OwnedFd` exactly when the provider has let go of it.
+//! * The registry library and the providers it loads are trusted, as any C library in the process
+//!   is.
 //!
 //! # The library behind it
 //!
 //! The crate loads `libdat2.so.2` when it is first used, or the file that the environment variable
-//! `DAT_LIBRARY` names. Any implementation will do; OFA's has no socket service points, and says so by an
-//! error for which [`Error::is_unsupported`] is true. [`Library`] is the table of its functions, for programs
-//! that want the C interface itself; [`abi`] has its types.
+//! `DAT_LIBRARY` names. Any implementation will do; OFA's has no socket service points, and says so
+//! by an error for which [`Error::is_unsupported`] is true. [`Library`] is the table of its
+//! functions, for programs that want the C interface itself; [`abi`] has its types.
 
 mod address;
 mod attr;

@@ -1,8 +1,8 @@
 //! The registry library, opened when it is first needed, and the typed table of its functions.
 //!
-//! Nothing is loaded before the first call that needs it, so a program that links this crate and never
-//! uses DAT pays nothing. The library stays loaded for the rest of the process: objects, events and
-//! engine threads of providers may refer to it.
+//! Nothing is loaded before the first call that needs it, so a program that links this crate and
+//! never uses DAT pays nothing. The library stays loaded for the rest of the process: objects,
+//! events and engine threads of providers may refer to it.
 
 use std::ffi::{OsStr, OsString, c_char, c_int};
 use std::fmt;
@@ -64,9 +64,13 @@ pub type DatRegistryListProvidersFunc = unsafe extern "C" fn(
     list: *mut *mut DatProviderInfo,
 ) -> DatReturn;
 
-/// Declares the table and its loader: required functions first, then those that OFA's library lacks.
+/// Declares the table and its loader: required functions first, then those that OFA's library
+/// lacks.
 macro_rules! table {
-    (required { $($name:ident: $ty:ty),+ $(,)? } optional { $($opt:ident: $opt_ty:ty),+ $(,)? }) => {
+    (
+        required { $($name:ident: $ty:ty),+ $(,)? }
+        optional { $($opt:ident: $opt_ty:ty),+ $(,)? }
+    ) => {
         /// The functions of a loaded registry library, ready to be called.
         ///
         /// Calling one is calling C: the caller keeps the rules of DAT 2.0 about handles, buffers

@@ -75,8 +75,8 @@ impl RemoteRegion {
         bytes
     }
 
-    /// Inverse of [`to_bytes`](Self::to_bytes). Any content is a valid description; whether the peer
-    /// grants it is found out by using it.
+    /// Inverse of [`to_bytes`](Self::to_bytes). Any content is a valid description; whether the
+    /// peer grants it is found out by using it.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::ENCODED_LEN]) -> Self {
         let [
@@ -120,7 +120,9 @@ impl RemoteRegion {
         }
     }
 
-    pub(crate) fn to_raw(self) -> DatRmrTriplet {
+    /// The C form, for posts through [`Library`](crate::Library).
+    #[must_use]
+    pub fn to_raw(self) -> DatRmrTriplet {
         DatRmrTriplet {
             virtual_address: self.addr,
             segment_length: self.len,
@@ -145,6 +147,12 @@ impl<'a> Segment<'a> {
             region,
             borrow: PhantomData,
         }
+    }
+
+    /// The C form, for posts through [`Library`](crate::Library), which keep nothing alive.
+    #[must_use]
+    pub fn to_raw(self) -> DatLmrTriplet {
+        self.triplet
     }
 
     /// Bytes.
@@ -177,13 +185,14 @@ impl Lmr {
     ///
     /// Until the result has been dropped:
     /// - the memory stays mapped, readable, and writable where `privileges` let anyone write;
-    /// - while work that reads it is outstanding, or the peer may read it, nobody writes it, and while
-    ///   work that writes it is outstanding, or the peer may write it, nobody reads or writes it, except
-    ///   through volatile or atomic accesses and with the consequences of a race. In particular no
-    ///   Rust reference to it is live meanwhile, except shared ones to memory that is only read.
+    /// - while work that reads it is outstanding, or the peer may read it, nobody writes it, and
+    ///   while work that writes it is outstanding, or the peer may write it, nobody reads or writes
+    ///   it, except through volatile or atomic accesses and with the consequences of a race. In
+    ///   particular no Rust reference to it is live meanwhile, except shared ones to memory that is
+    ///   only read.
     ///
-    /// When the drop returns, the provider has stopped to access the memory, work that was outstanding
-    /// included (`dat_lmr_free`).
+    /// When the drop returns, the provider has stopped to access the memory, work that was
+    /// outstanding included (`dat_lmr_free`).
     pub unsafe fn register(
         pz: &Pz,
         ptr: NonNull<u8>,
@@ -194,7 +203,8 @@ impl Lmr {
         let mut handle = DAT_HANDLE_NULL;
         let (mut lmr_context, mut rmr_context) = (0, 0);
         let (mut registered_len, mut registered_addr) = (0, 0);
-        // SAFETY: IA and PZ are live, the out-pointers writable, and the caller vouches for the memory.
+        // SAFETY: IA and PZ are live, the out-pointers writable, and the caller vouches for the
+        // memory.
         let code = unsafe {
             (library.dat_lmr_create)(
                 pz.ia().as_raw(),
@@ -263,8 +273,9 @@ impl Lmr {
         self.handle.0
     }
 
-    /// Deregisters and tells whether the provider agreed. When it did not, for instance because a window
-    /// is still bound to the memory, the registration stays and is given back with the reason.
+    /// Deregisters and tells whether the provider agreed. When it did not, for instance because a
+    /// window is still bound to the memory, the registration stays and is given back with the
+    /// reason.
     pub fn free(mut self) -> Result<(), (Self, Error)> {
         match self.free_once() {
             Ok(()) => Ok(()),

@@ -43,7 +43,8 @@ impl Pz {
         &self.inner.ia
     }
 
-    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone lives.
+    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone
+    /// lives.
     #[must_use]
     pub fn as_raw(&self) -> DatPzHandle {
         self.inner.handle.0

@@ -1,8 +1,8 @@
 //! Registered memory that the crate owns.
 //!
 //! A peer, the kernel or a provider's thread may write a region at any time, so its bytes are never
-//! borrowed: they are copied in and out with relaxed atomic accesses. A copy that races with a writer sees
-//! old or new bytes in any mixture, and nothing worse.
+//! borrowed: they are copied in and out with relaxed atomic accesses. A copy that races with a
+//! writer sees old or new bytes in any mixture, and nothing worse.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
@@ -19,8 +19,8 @@ const ALIGN: usize = 4096;
 
 /// Registered memory: a buffer and its registration. Clones share it.
 ///
-/// It is deregistered and released when the last clone is gone and every endpoint is gone to which work
-/// with it was posted: create a region once and use it often.
+/// It is deregistered and released when the last clone is gone and every endpoint is gone to which
+/// work with it was posted: create a region once and use it often.
 #[derive(Clone)]
 pub struct Region {
     pub(crate) inner: Arc<RegionInner>,
@@ -37,8 +37,9 @@ impl Region {
     /// Allocates and registers `len` zero bytes, aligned to a page.
     pub fn create(pz: &Pz, len: usize, privileges: Privileges) -> Result<Self> {
         let buffer = Buffer::new(len)?;
-        // SAFETY: the buffer is mapped, readable and writable until it is dropped, which happens after
-        // the Lmr has been freed (see the drop of RegionInner), and only `Buffer` accesses it, atomically.
+        // SAFETY: the buffer is mapped, readable and writable until it is dropped, which happens
+        // after the Lmr has been freed (see the drop of RegionInner), and only `Buffer` accesses
+        // it, atomically.
         let lmr = unsafe { Lmr::register(pz, buffer.ptr, len, privileges) }?;
         Ok(Self {
             inner: Arc::new(RegionInner {
@@ -78,8 +79,8 @@ impl Region {
         Ok(bytes)
     }
 
-    /// One byte, for a loop that waits for the peer to write it. Everything written before it, at lower
-    /// addresses or by earlier RDMA Writes, is visible when it is.
+    /// One byte, for a loop that waits for the peer to write it. Everything written before it, at
+    /// lower addresses or by earlier RDMA Writes, is visible when it is.
     pub fn load(&self, offset: usize) -> Result<u8> {
         check_range(offset, 1, self.len())?;
         Ok(self.inner.buffer.byte(offset).load(Ordering::Acquire))
@@ -189,8 +190,8 @@ impl Buffer {
 
     fn byte(&self, offset: usize) -> &AtomicU8 {
         debug_assert!(offset < self.len, "callers check the range");
-        // SAFETY: the byte lies in the buffer (callers check), which lives as long as `self`, and all
-        // accesses of this process's Rust code to it are atomic.
+        // SAFETY: the byte lies in the buffer (callers check), which lives as long as `self`, and
+        // all accesses of this process's Rust code to it are atomic.
         unsafe { AtomicU8::from_ptr(self.ptr.as_ptr().add(offset)) }
     }
 

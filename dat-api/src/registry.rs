@@ -31,7 +31,8 @@ pub fn list_providers() -> Result<Vec<ProviderInfo>> {
         // SAFETY: `i` is below the length of `entries`, so the address stays within it.
         let mut slots: Vec<_> = (0..room).map(|i| unsafe { base.add(i) }).collect();
         let mut returned: DatCount = 0;
-        // SAFETY: `slots` holds `room` pointers to distinct writable entries, and `returned` is writable.
+        // SAFETY: `slots` holds `room` pointers to distinct writable entries, and `returned` is
+        // writable.
         let code = unsafe {
             (library.dat_registry_list_providers)(
                 DatCount::try_from(room).unwrap_or(DatCount::MAX),

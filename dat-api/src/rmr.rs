@@ -22,8 +22,8 @@ pub struct Rmr {
 struct RmrInner {
     handle: Handle,
     pz: Pz,
-    /// What the window was bound to, kept alive with everything it was bound to before: a bind takes
-    /// effect only when it completes, and until then the peer may use the one before.
+    /// What the window was bound to, kept alive with everything it was bound to before: a bind
+    /// takes effect only when it completes, and until then the peer may use the one before.
     bound: Mutex<Vec<Region>>,
 }
 
@@ -88,8 +88,8 @@ impl Rmr {
         cookie: u64,
     ) -> Result<DatRmrContext> {
         let mut context = 0;
-        // SAFETY: window and endpoint are live, the LMR is live or null, the triplet is readable and the
-        // out-pointer writable for the call.
+        // SAFETY: window and endpoint are live, the LMR is live or null, the triplet is readable
+        // and the out-pointer writable for the call.
         let code = unsafe {
             (self.inner.pz.ia().library().dat_rmr_bind)(
                 self.inner.handle.0,
@@ -113,7 +113,8 @@ impl Rmr {
         RmrId::of(self.inner.handle.0)
     }
 
-    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone lives.
+    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone
+    /// lives.
     #[must_use]
     pub fn as_raw(&self) -> DatRmrHandle {
         self.inner.handle.0
@@ -122,7 +123,8 @@ impl Rmr {
 
 impl Drop for RmrInner {
     fn drop(&mut self) {
-        // SAFETY: the handle is live and used for the last time; a bound window is unbound by the call.
+        // SAFETY: the handle is live and used for the last time; a bound window is unbound by the
+        // call.
         let code = unsafe { (self.pz.ia().library().dat_rmr_free)(self.handle.0) };
         let freed = check("dat_rmr_free", code);
         if freed.is_err() {

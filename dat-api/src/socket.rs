@@ -1,9 +1,10 @@
 //! Whose socket is it? A consumer's stream socket on its way into RDMA and back.
 //!
-//! A provider takes a socket by its number and duplicates it. While it has it, the number stays open and
-//! must not be used. If no connection comes about, the number is the consumer's again, untouched. If one
-//! does, the provider closes the number when that connection ends. So the number is in exactly one of
-//! three hands, which [`Custody`] names; what leaves this crate is an [`OwnedFd`] or nothing.
+//! A provider takes a socket by its number and duplicates it. While it has it, the number stays
+//! open and must not be used. If no connection comes about, the number is the consumer's again,
+//! untouched. If one does, the provider closes the number when that connection ends. So the number
+//! is in exactly one of three hands, which [`Custody`] names; what leaves this crate is an
+//! [`OwnedFd`] or nothing.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -47,15 +48,16 @@ impl LentSocket {
         self.number
     }
 
-    /// The number again as an owned descriptor, when the provider has let go of it without a connection.
+    /// The number again as an owned descriptor, when the provider has let go of it without a
+    /// connection.
     pub(crate) fn give_back(self) -> OwnedFd {
-        // SAFETY: the number came from an OwnedFd that was dissolved by `lend`, a provider that has let
-        // go of a socket without a connection leaves the number open, and `self` is consumed.
+        // SAFETY: the number came from an OwnedFd that was dissolved by `lend`, a provider that has
+        // let go of a socket without a connection leaves the number open, and `self` is consumed.
         unsafe { OwnedFd::from_raw_fd(self.number) }
     }
 
-    /// Ends the loan when it is not known whether a connection came about before the endpoint was freed:
-    /// the descriptor comes back only if the number still is the socket that was lent.
+    /// Ends the loan when it is not known whether a connection came about before the endpoint was
+    /// freed: the descriptor comes back only if the number still is the socket that was lent.
     pub(crate) fn settle(self) -> Option<OwnedFd> {
         (inode_of(self.number) == Some(self.inode)).then(|| self.give_back())
     }
@@ -156,8 +158,8 @@ mod tests {
 
         let (socket, _peer) = lent();
         let (other, _other_peer) = UnixStream::pair().unwrap();
-        // Stands for a provider that closed the number and a thread that opened something else there.
-        // SAFETY: the number is open and only `socket` refers to it.
+        // Stands for a provider that closed the number and a thread that opened something else
+        // there. SAFETY: the number is open and only `socket` refers to it.
         assert!(unsafe { libc::dup2(other.as_raw_fd(), socket.number()) } >= 0);
         let number = socket.number();
         assert!(socket.settle().is_none());

@@ -13,8 +13,8 @@ use crate::leak::keep_for_ever;
 use crate::lmr::Segment;
 use crate::pz::Pz;
 
-/// A queue of receives that several endpoints share. Clones share it; the last one, endpoints included,
-/// frees it. Not every provider has them.
+/// A queue of receives that several endpoints share. Clones share it; the last one, endpoints
+/// included, frees it. Not every provider has them.
 #[derive(Clone)]
 pub struct Srq {
     inner: Arc<SrqInner>,
@@ -60,8 +60,8 @@ impl Srq {
     pub fn post_recv(&self, segments: &[Segment<'_>], cookie: u64) -> Result<()> {
         self.inner.keeper.keep(segments);
         let code = with_iov(segments, |count, iov| {
-            // SAFETY: the handle is live, the list readable; its memory is kept by this queue or covered
-            // by the contract of `Lmr::register`.
+            // SAFETY: the handle is live, the list readable; its memory is kept by this queue or
+            // covered by the contract of `Lmr::register`.
             unsafe {
                 let post = self.inner.pz.ia().library().dat_srq_post_recv;
                 post(self.as_raw(), count, iov, DatContext::from_u64(cookie))
@@ -70,7 +70,8 @@ impl Srq {
         Ok(check("dat_srq_post_recv", code)?)
     }
 
-    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone lives.
+    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone
+    /// lives.
     #[must_use]
     pub fn as_raw(&self) -> DatSrqHandle {
         self.inner.handle.0

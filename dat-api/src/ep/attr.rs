@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use dat_abi::*;
 
-/// Limits of an endpoint (`DAT_EP_ATTR`). The default suits a small request-and-answer program; a larger
-/// one sets what it needs.
+/// Limits of an endpoint (`DAT_EP_ATTR`). The default suits a small request-and-answer program; a
+/// larger one sets what it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpAttr {
     /// Longest Send in bytes; 0 leaves it to the provider.

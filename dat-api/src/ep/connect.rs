@@ -35,8 +35,8 @@ pub struct ConnectError {
     pub reason: ConnectFailure,
     /// What the peer's program gave to its reject.
     pub private_data: Vec<u8>,
-    /// The consumer's socket, ready to go on in streaming mode. `None` when none was given, or when the
-    /// endpoint had to be abandoned with it.
+    /// The consumer's socket, ready to go on in streaming mode. `None` when none was given, or when
+    /// the endpoint had to be abandoned with it.
     pub socket: Option<OwnedFd>,
 }
 
@@ -52,8 +52,8 @@ pub enum ConnectFailure {
 }
 
 impl Ep {
-    /// Starts to connect to the service `conn_qual` at `remote`, whose port is ignored. The connection
-    /// dispatcher tells the outcome. `timeout` `None` tries for ever.
+    /// Starts to connect to the service `conn_qual` at `remote`, whose port is ignored. The
+    /// connection dispatcher tells the outcome. `timeout` `None` tries for ever.
     pub fn start_connect(
         &self,
         remote: SocketAddr,
@@ -83,8 +83,8 @@ impl Ep {
         })
     }
 
-    /// Connects to the service `conn_qual` at `remote` and waits for the outcome. Returns what the peer
-    /// gave to its accept.
+    /// Connects to the service `conn_qual` at `remote` and waits for the outcome. Returns what the
+    /// peer gave to its accept.
     ///
     /// Events of others on the connection dispatcher stay for later calls. The ending of an earlier
     /// connection of this endpoint must have been read before.
@@ -103,8 +103,8 @@ impl Ep {
     /// Starts to turn `socket`, a connected TCP socket, into an RDMA connection, as its active side
     /// (DAT 2.0 iWARP extensions 3.1.4).
     ///
-    /// The socket moves in. When the attempt fails, its event is read from the connection dispatcher,
-    /// and then [`take_socket`](Self::take_socket) has the socket.
+    /// The socket moves in. When the attempt fails, its event is read from the connection
+    /// dispatcher, and then [`take_socket`](Self::take_socket) has the socket.
     pub fn start_connect_socket(
         &self,
         socket: impl Into<OwnedFd>,
@@ -123,8 +123,8 @@ impl Ep {
         let number = socket.number();
         // The outcome may be read in another thread before the call returns: the socket goes first.
         self.inner.on_attempt(Some(socket));
-        // SAFETY: the handle is live and the variadic arguments are those of the operation: int socket,
-        // u32 microseconds, int length, pointer readable for that length.
+        // SAFETY: the handle is live and the variadic arguments are those of the operation: int
+        // socket, u32 microseconds, int length, pointer readable for that length.
         let code = unsafe {
             (self.inner.pz.ia().library().dat_extension_op)(
                 self.as_raw(),
@@ -152,8 +152,8 @@ impl Ep {
         }
     }
 
-    /// Turns `socket`, a connected TCP socket, into an RDMA connection, as its active side, and waits for
-    /// the outcome. Returns what the peer gave to its accept.
+    /// Turns `socket`, a connected TCP socket, into an RDMA connection, as its active side, and
+    /// waits for the outcome. Returns what the peer gave to its accept.
     ///
     /// When no connection comes about, the error has the socket, fit to go on in streaming mode.
     pub fn connect_socket(
@@ -167,8 +167,8 @@ impl Ep {
         self.wait_established(timeout.map(|timeout| timeout.saturating_add(GRACE)))
     }
 
-    /// Waits for the outcome of an attempt or an accept on the connection dispatcher. Returns what the
-    /// peer gave to its accept; nothing at the accepting side.
+    /// Waits for the outcome of an attempt or an accept on the connection dispatcher. Returns what
+    /// the peer gave to its accept; nothing at the accepting side.
     ///
     /// An attempt without outcome after `timeout` is given up, and its socket taken back.
     pub fn wait_established(&self, timeout: Option<Duration>) -> Result<Vec<u8>, ConnectError> {
@@ -182,8 +182,8 @@ impl Ep {
             Err(error) => {
                 let given_up = self.disconnect(Close::Abrupt);
                 if given_up.is_ok() {
-                    // Its ending settles whose socket it is; a provider that fails to tell even that
-                    // leaves the socket to the endpoint.
+                    // Its ending settles whose socket it is; a provider that fails to tell even
+                    // that leaves the socket to the endpoint.
                     let _ = self.wait_connection_event(Some(GRACE));
                 }
                 Err(ConnectError::of_call(error, self.take_socket()))

@@ -57,9 +57,9 @@ pub(crate) struct EpInner {
     attempts: Mutex<Attempts>,
 }
 
-/// The attempts to connect that have been started and whose ending has not been read, and the socket
-/// that the last of them uses. Endings come in order, so an ending concerns that socket only when it is
-/// the last one due.
+/// The attempts to connect that have been started and whose ending has not been read, and the
+/// socket that the last of them uses. Endings come in order, so an ending concerns that socket only
+/// when it is the last one due.
 #[derive(Debug, Default)]
 struct Attempts {
     endings_due: u32,
@@ -109,7 +109,8 @@ impl Ep {
             evds.connect.as_raw(),
         );
         let mut handle = DAT_HANDLE_NULL;
-        // SAFETY: every handle is live, the attributes are null or readable, the out-pointer writable.
+        // SAFETY: every handle is live, the attributes are null or readable, the out-pointer
+        // writable.
         let (call, code) = unsafe {
             match &srq {
                 None => {
@@ -218,7 +219,8 @@ impl Ep {
         &self.inner.connect
     }
 
-    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone lives.
+    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone
+    /// lives.
     #[must_use]
     pub fn as_raw(&self) -> DatEpHandle {
         self.inner.handle.0
@@ -282,11 +284,11 @@ impl EpInner {
 impl Drop for EpInner {
     fn drop(&mut self) {
         self.connect.routes().remove(&self.handle.key());
-        // SAFETY: service points and requests that refer to it hold it, so none is left; the handle is
-        // used for the last time.
+        // SAFETY: service points and requests that refer to it hold it, so none is left; the handle
+        // is used for the last time.
         let code = unsafe { (self.pz.ia().library().dat_ep_free)(self.handle.0) };
         if let Err(error) = check("dat_ep_free", code) {
-            tracing::error!(%error, "an endpoint could not be freed; it and its parents are leaked");
+            tracing::error!(%error, "an endpoint and its parents are leaked");
             self.keeper.leak();
             std::mem::forget((self.pz.clone(), self.srq.clone()));
             std::mem::forget((

@@ -11,7 +11,8 @@ use crate::error::{Result, check};
 use crate::evd::Evd;
 use crate::handle::{Handle, SpId};
 
-/// A reserved service point: takes one request, for its endpoint. Dropping it frees the endpoint from it.
+/// A reserved service point: takes one request, for its endpoint. Dropping it frees the endpoint
+/// from it.
 pub struct Rsp {
     inner: Arc<RspInner>,
 }
@@ -27,7 +28,8 @@ impl Rsp {
     pub fn create(ep: &Ep, conn_qual: u64, evd: &Evd) -> Result<Self> {
         let ia = evd.ia();
         let mut handle = DAT_HANDLE_NULL;
-        // A provider tells a request only through the dispatcher, so none is read before the route is in.
+        // A provider tells a request only through the dispatcher, so none is read before the route
+        // is in.
         let mut routes = evd.routes();
         // SAFETY: IA, endpoint and dispatcher are live and the out-pointer writable.
         let code = unsafe {

@@ -19,8 +19,8 @@ use crate::socket::{Custody, LentSocket};
 
 /// A socket service point: takes one request for RDMA over one socket, for one endpoint.
 ///
-/// The socket moves in and is in exactly one place at any time: here until the peer asks, then in the
-/// request, then in the endpoint. It comes back from [`free`](Self::free), [`Cr::reject`] or
+/// The socket moves in and is in exactly one place at any time: here until the peer asks, then in
+/// the request, then in the endpoint. It comes back from [`free`](Self::free), [`Cr::reject`] or
 /// [`Ep::take_socket`], whichever ends the attempt.
 pub struct Ssp {
     inner: Arc<SspInner>,
@@ -57,11 +57,11 @@ pub enum SspWaitError {
 }
 
 impl Ssp {
-    /// Waits on `socket`, a connected TCP socket, for the peer to ask for RDMA; the request arrives on
-    /// `evd` and is for `ep`.
+    /// Waits on `socket`, a connected TCP socket, for the peer to ask for RDMA; the request arrives
+    /// on `evd` and is for `ep`.
     ///
-    /// `final_message` is the last thing said in streaming mode. It is sent when the service point is
-    /// ready to receive the request, so that the peer may ask as soon as it has read it.
+    /// `final_message` is the last thing said in streaming mode. It is sent when the service point
+    /// is ready to receive the request, so that the peer may ask as soon as it has read it.
     pub fn create(
         socket: impl Into<OwnedFd>,
         ep: &Ep,
@@ -83,8 +83,8 @@ impl Ssp {
         let mut handle = DAT_HANDLE_NULL;
         // The request may be read in another thread before the route is in: the lock makes it wait.
         let mut routes = evd.routes();
-        // SAFETY: the handles are live and the variadic arguments are those of the operation: int socket,
-        // EP, EVD, pointer readable for the int length, writable out-pointer.
+        // SAFETY: the handles are live and the variadic arguments are those of the operation: int
+        // socket, EP, EVD, pointer readable for the int length, writable out-pointer.
         let code = unsafe {
             (ia.library().dat_extension_op)(
                 ia.as_raw(),
@@ -191,7 +191,8 @@ impl SspInner {
 
     /// Frees it once. Afterwards the socket is in `custody` as returned, or with an unread request.
     fn free_once(&self) -> Result<()> {
-        // The lock keeps a request from being read between the free and the look at where the socket is.
+        // The lock keeps a request from being read between the free and the look at where the
+        // socket is.
         let mut routes = self.evd.routes();
         if !matches!(routes.remove(&self.handle.key()), Some(Route::Ssp(_))) {
             return Ok(());
