@@ -1,1 +1,47 @@
-//! The software iWARP RNIC.
+//! The software iWARP RNIC: RDMAP, DDP and MPA over kernel TCP, in user space, without privileges.
+//!
+//! | File | What |
+//! |---|---|
+//! | [`rnic`] | the trait that the access layer asks |
+//! | `objects`, `qp`, `cq`, `srq`, `memory` | what it hands out |
+//! | `work` | work requests at rest |
+//! | `conn`, `tx`, `rx` | a connection in full operation, and its two directions |
+//! | `cm` | listen, connect, accept, reject, consumers' sockets, the end of sockets |
+//! | `engine` | who drives: polling consumers, blocked consumers, one thread for the rest |
+//! | `config`, `device`, `socket`, `pool`, `crc`, `event` | their tools |
+//!
+//! The protocol itself is the crate `iwarp-proto`, which never sees a socket. What it says is to be
+//! sent or placed, this crate sends and places.
+//!
+//! # System calls, copies, locks and allocations of one small Send
+//!
+//! | | sender | receiver |
+//! |---|---|---|
+//! | system calls | 1 (`send`), or a share of one | 1 (`recv`), or a share of one |
+//! | copies in user space | 1, into the staging buffer | 1, to its place |
+//! | locks taken, uncontended | connection, memory table, queue | connection, memory table, receives, queue |
+//! | allocations | none | none |
+
+mod cm;
+mod config;
+mod conn;
+mod cq;
+mod crc;
+mod device;
+mod engine;
+mod event;
+mod memory;
+mod objects;
+mod pool;
+mod qp;
+pub mod rnic;
+mod rx;
+mod socket;
+mod srq;
+mod tx;
+mod work;
+
+pub use cm::armed::SoftArmed;
+pub use cm::request::SoftRequest;
+pub use objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
+pub use rnic::SoftRnic;

@@ -1,0 +1,483 @@
+//! The side that connects.
+//!
+//! ```text
+//!  Resting ----> Connecting ----> Asking ----> Waiting ----> full operation
+//!     ^  refused,    |               request      | reply
+//!     '- tried again-'               sent         '--> rejected, refused, no MPA
+//! ```
+//!
+//! A consumer's socket starts in `Asking`. A refused connect is tried again for a while, because
+//! consumers race the `listen` of their peers; a connection that is reset instead of answered is tried
+//! once more without the enhanced words of RFC 6581.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use access_layer::rnic::{ConnectParams, RnicError, SocketFault};
+use iwarp_proto::mpa::{Initiator, InitiatorConfig, Negotiated, Progress, Refusal, ReplyOutcome};
+use iwarp_proto::wire::fpdu;
+use iwarp_proto::{Config, MpaError, ProtocolError, Role, TerminateCode, TransmitFpdu};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use crate::conn::Conn;
+use crate::crc::crc32c;
+use crate::engine::io::{self, Received, Sent};
+use crate::engine::lane::Lane;
+use crate::engine::{Engine, Interest, Key, Source, deadline_after};
+use crate::event::OwnEvent;
+use crate::qp::{Effects, Link, Qp};
+use crate::socket::Socket;
+
+use super::{PIECES_POLL, STARTUP_MAX, own_socket};
+
+/// Between two attempts on a port where nobody listens.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// IRD up to which an unset depth may be raised by the peer's wish.
+const IRD_MAX: u16 = 128;
+
+/// An attempt to connect.
+#[derive(Debug)]
+pub(crate) struct Dial {
+    key: Key,
+    engine: Arc<Engine>,
+    remote: SocketAddr,
+    deadline: Option<Instant>,
+    retry_until: Instant,
+    config: InitiatorConfig,
+    private_data: Vec<u8>,
+    initiator: Initiator,
+    request: Vec<u8>,
+    phase: Phase,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Between two attempts.
+    Resting,
+    /// TCP is connecting.
+    Connecting(Socket),
+    /// The request is going out.
+    Asking { socket: Socket, sent: usize },
+    /// The reply has not come whole.
+    Waiting(Socket),
+}
+
+/// What a step of the attempt leads to.
+enum Step {
+    /// Nothing until the socket is ready or the time has come.
+    Wait(Option<Duration>),
+    /// It failed.
+    Fail(OwnEvent),
+    /// Full operation.
+    Connected {
+        socket: Socket,
+        negotiated: Negotiated,
+        private_data: Vec<u8>,
+    },
+}
+
+impl Qp {
+    /// Starts connecting over TCP.
+    pub(crate) fn connect(self: &Arc<Self>, params: &ConnectParams<'_>) -> Result<(), RnicError> {
+        if params.private_data.len() > self.shared.config.private_data_max as usize {
+            return Err(RnicError::InvalidArgument("private data"));
+        }
+        if params.remote.ip().is_unspecified() || params.remote.port() == 0 {
+            return Err(RnicError::BadAddress("no service has this address"));
+        }
+        let mut link = self.lock_link();
+        if !matches!(*link, Link::Idle) {
+            return Err(RnicError::InvalidState("the queue pair is not idle"));
+        }
+        let mut dial = self.new_dial(params)?;
+        // A failure of the first attempt is told by the engine, like those of later ones.
+        let opened = dial.open(&self.shared.config);
+        dial.schedule(opened.is_err().then_some(Duration::ZERO));
+        *link = Link::Dialing(dial);
+        Ok(())
+    }
+
+    /// Starts connecting over a consumer's socket.
+    pub(crate) fn connect_socket(
+        self: &Arc<Self>,
+        number: RawFd,
+        params: &ConnectParams<'_>,
+    ) -> Result<(), SocketFault> {
+        let mut link = self.lock_link();
+        if !matches!(*link, Link::Idle) {
+            return Err(SocketFault::QpNotIdle);
+        }
+        let socket = Socket::take(number, self.shared.config.address)?;
+        let mut dial = self
+            .new_dial(params)
+            .map_err(|_| SocketFault::NoResources)?;
+        if dial
+            .engine
+            .watch(dial.key, socket.as_fd(), Interest::Nothing)
+            .is_err()
+        {
+            return Err(SocketFault::NoResources);
+        }
+        dial.phase = Phase::Asking { socket, sent: 0 };
+        dial.schedule(Some(Duration::ZERO));
+        *link = Link::Dialing(dial);
+        Ok(())
+    }
+
+    fn new_dial(self: &Arc<Self>, params: &ConnectParams<'_>) -> Result<Box<Dial>, RnicError> {
+        let shared = &self.shared;
+        let depth = |depth: u32| depth.min(u32::from(IRD_MAX)) as u16;
+        let ird = depth(self.attr.ird);
+        let config = InitiatorConfig {
+            crc: shared.config.crc,
+            ird,
+            ird_max: if self.attr.read_depth_is_consumers {
+                ird
+            } else {
+                IRD_MAX
+            },
+            ord: depth(self.attr.ord),
+            pd_length_max: 512,
+            ..InitiatorConfig::default()
+        };
+        let too_long = |_| RnicError::InvalidArgument("private data");
+        let (initiator, frame) =
+            Initiator::request(config, params.private_data).map_err(too_long)?;
+        let key = shared.engine.new_key();
+        shared
+            .engine
+            .enlist(key, Arc::new(Attempt { qp: self.clone() }))?;
+        Ok(Box::new(Dial {
+            key,
+            engine: shared.engine.clone(),
+            remote: params.remote,
+            deadline: deadline_after(params.timeout),
+            retry_until: Instant::now() + shared.config.connect_retry,
+            config,
+            private_data: params.private_data.to_vec(),
+            initiator,
+            request: frame.as_bytes().to_vec(),
+            phase: Phase::Resting,
+        }))
+    }
+
+    /// The engine's part: the socket is ready, or the time has come.
+    fn on_dial(self: &Arc<Self>, key: Key) {
+        let mut link = self.lock_link();
+        let Link::Dialing(dial) = &mut *link else {
+            return;
+        };
+        if dial.key != key {
+            return;
+        }
+        let mut effects = Effects::default();
+        let step = if dial
+            .deadline
+            .is_some_and(|deadline| Instant::now() >= deadline)
+        {
+            Step::Fail(OwnEvent::TimedOut)
+        } else {
+            dial.advance(&self.shared.config)
+        };
+        match step {
+            Step::Wait(again) => dial.schedule(again),
+            Step::Fail(event) => self.give_up(&mut link, event, &mut effects),
+            Step::Connected {
+                socket,
+                negotiated,
+                private_data,
+            } => {
+                self.on_reply(&mut link, socket, &negotiated, private_data, &mut effects);
+            }
+        }
+        drop(link);
+        self.after(&effects);
+    }
+
+    /// An accepting reply came: full operation begins.
+    fn on_reply(
+        self: &Arc<Self>,
+        link: &mut Link,
+        mut socket: Socket,
+        negotiated: &Negotiated,
+        private_data: Vec<u8>,
+        effects: &mut Effects,
+    ) {
+        socket.keep();
+        match self.new_conn(socket, Role::Initiator, negotiated) {
+            Some(conn) => {
+                // Dropping the attempt first: its key is gone before the lane's is known.
+                *link = Link::Idle;
+                self.on_connected(link, conn, Some(private_data), None);
+                self.drive_new(link, effects);
+            }
+            None => self.give_up(link, OwnEvent::NonPeerRejected, effects),
+        }
+    }
+
+    /// A connection over a socket whose start-up is over, known to the engine.
+    pub(super) fn new_conn(
+        self: &Arc<Self>,
+        socket: Socket,
+        role: Role,
+        negotiated: &Negotiated,
+    ) -> Option<Box<Conn>> {
+        let shared = &self.shared;
+        let engine = shared.engine.clone();
+        let lane = Lane::new(self.clone(), engine.new_key(), engine, socket);
+        let emss = io::segment_size(lane.as_fd());
+        let mulpdu = fpdu::mulpdu(emss, negotiated.markers_tx).min(shared.config.ulpdu_max);
+        // A work request becomes at most one request of the protocol a segment.
+        let queue_len = self
+            .attr
+            .send_wr_max
+            .saturating_mul(self.attr.send_sge_max.max(2));
+        let config = Config::new(role, negotiated, mulpdu, queue_len as usize);
+        let conn = Conn::new(lane, config, negotiated.crc)?;
+        conn.lane.open().ok()?;
+        Some(conn)
+    }
+}
+
+impl Dial {
+    /// Opens a socket and starts TCP's connect; the engine goes on when it is through.
+    fn open(&mut self, settings: &crate::config::Config) -> Result<(), Errno> {
+        let socket = connecting_socket(settings, &self.remote)?;
+        let socket = Socket::Own(socket);
+        let watched = self
+            .engine
+            .watch(self.key, socket.as_fd(), Interest::Writable);
+        watched.map_err(|_| Errno::NOMEM)?;
+        self.phase = Phase::Connecting(socket);
+        Ok(())
+    }
+
+    /// Sets the time of the next step: the one given or the deadline of the whole attempt.
+    fn schedule(&self, again: Option<Duration>) {
+        let again = again.map(|after| Instant::now() + after);
+        let next = match (again, self.deadline) {
+            (Some(again), Some(deadline)) => Some(again.min(deadline)),
+            (again, deadline) => again.or(deadline),
+        };
+        self.engine.set_deadline(self.key, next);
+    }
+
+    fn advance(&mut self, settings: &crate::config::Config) -> Step {
+        loop {
+            match std::mem::replace(&mut self.phase, Phase::Resting) {
+                Phase::Resting => match self.open(settings) {
+                    Ok(()) => return Step::Wait(None),
+                    Err(error) => return self.on_refused(error),
+                },
+                Phase::Connecting(socket) => match sockopt::socket_error(&socket) {
+                    Ok(Ok(())) if io::remote_address(&socket).is_some() => {
+                        self.phase = Phase::Asking { socket, sent: 0 };
+                    }
+                    Ok(Ok(())) => {
+                        self.engine
+                            .rearm(self.key, socket.as_fd(), Interest::Writable);
+                        self.phase = Phase::Connecting(socket);
+                        return Step::Wait(None);
+                    }
+                    Ok(Err(error)) | Err(error) => {
+                        self.engine.unwatch(socket.as_fd());
+                        return self.on_refused(error);
+                    }
+                },
+                Phase::Asking { socket, sent } => {
+                    match io::send(socket.as_fd(), &self.request[sent..]) {
+                        Sent::Bytes(count) if sent + count == self.request.len() => {
+                            self.engine
+                                .rearm(self.key, socket.as_fd(), Interest::Readable);
+                            self.phase = Phase::Waiting(socket);
+                            return Step::Wait(None);
+                        }
+                        Sent::Bytes(count) => {
+                            self.phase = Phase::Asking {
+                                socket,
+                                sent: sent + count,
+                            };
+                        }
+                        Sent::WouldBlock => {
+                            self.engine
+                                .rearm(self.key, socket.as_fd(), Interest::Writable);
+                            self.phase = Phase::Asking { socket, sent };
+                            return Step::Wait(None);
+                        }
+                        Sent::Failed => {
+                            self.engine.unwatch(socket.as_fd());
+                            return Step::Fail(OwnEvent::NonPeerRejected);
+                        }
+                    }
+                }
+                Phase::Waiting(socket) => return self.on_answer(socket),
+            }
+        }
+    }
+
+    /// TCP did not connect.
+    fn on_refused(&mut self, error: Errno) -> Step {
+        match error {
+            Errno::CONNREFUSED | Errno::CONNRESET if Instant::now() < self.retry_until => {
+                Step::Wait(Some(RETRY_PAUSE))
+            }
+            Errno::NETUNREACH
+            | Errno::HOSTUNREACH
+            | Errno::HOSTDOWN
+            | Errno::NETDOWN
+            | Errno::TIMEDOUT
+            | Errno::ADDRNOTAVAIL => Step::Fail(OwnEvent::Unreachable),
+            _ => Step::Fail(OwnEvent::NonPeerRejected),
+        }
+    }
+
+    /// Something can be read where the reply should be.
+    fn on_answer(&mut self, socket: Socket) -> Step {
+        let mut front = [0; STARTUP_MAX];
+        let count = match io::peek(socket.as_fd(), &mut front) {
+            Received::Bytes(count) => count,
+            Received::WouldBlock => {
+                self.engine
+                    .rearm(self.key, socket.as_fd(), Interest::Readable);
+                self.phase = Phase::Waiting(socket);
+                return Step::Wait(None);
+            }
+            ended => {
+                self.engine.unwatch(socket.as_fd());
+                return self.on_no_reply(&socket, ended == Received::Failed);
+            }
+        };
+        let (consumed, private_data, outcome) = match self.initiator.handle_input(&front[..count]) {
+            Progress::NeedMore(_) if !io::is_hung_up(socket.as_fd()) => {
+                self.phase = Phase::Waiting(socket);
+                return Step::Wait(Some(PIECES_POLL));
+            }
+            Progress::Frame {
+                consumed,
+                private_data,
+                value,
+            } => (consumed, private_data, value),
+            _ => {
+                self.engine.unwatch(socket.as_fd());
+                return Step::Fail(OwnEvent::NonPeerRejected);
+            }
+        };
+        self.engine.unwatch(socket.as_fd());
+        let private_data = front[private_data].to_vec();
+        if !io::discard(socket.as_fd(), consumed) {
+            return Step::Fail(OwnEvent::NonPeerRejected);
+        }
+        match outcome {
+            ReplyOutcome::Accepted { negotiated, .. } => Step::Connected {
+                socket,
+                negotiated,
+                private_data,
+            },
+            ReplyOutcome::Rejected { .. } => Step::Fail(OwnEvent::PeerRejected { private_data }),
+            ReplyOutcome::Refused(refusal) => self.on_unfit(&socket, refusal),
+        }
+    }
+
+    /// The connection ended instead of a reply. A reset is how responders without RFC 6581 answer.
+    fn on_no_reply(&mut self, socket: &Socket, was_reset: bool) -> Step {
+        if was_reset && !socket.is_consumers() && self.falls_back() {
+            return Step::Wait(Some(Duration::ZERO));
+        }
+        Step::Fail(OwnEvent::NonPeerRejected)
+    }
+
+    /// The peer accepted on conditions that we cannot meet.
+    fn on_unfit(&mut self, socket: &Socket, refusal: Refusal) -> Step {
+        let (error, crc) = match refusal {
+            Refusal::InsufficientIrd { crc, .. } => (MpaError::InsufficientIrd, crc),
+            Refusal::NoMatchingRtr { crc } => (MpaError::NoMatchingRtr, crc),
+            Refusal::NotEnhanced if !socket.is_consumers() && self.falls_back() => {
+                return Step::Wait(Some(Duration::ZERO));
+            }
+            Refusal::NotEnhanced | Refusal::MarkersRequired => {
+                return Step::Fail(OwnEvent::NonPeerRejected);
+            }
+        };
+        let fault = ProtocolError::without_segment(TerminateCode::Mpa(error));
+        let fpdu = TransmitFpdu::terminate(&fault);
+        let mut bytes = fpdu.header().to_vec();
+        bytes.resize(bytes.len() + fpdu.pad(), 0);
+        let value = if crc { crc32c(&bytes) } else { 0 };
+        bytes.extend(fpdu::crc_field(value));
+        // A courtesy: the connection is of no use whether it arrives or not.
+        let _ = io::send(socket.as_fd(), &bytes);
+        Step::Fail(OwnEvent::NonPeerRejected)
+    }
+
+    /// Makes the request one of revision 1, once.
+    fn falls_back(&mut self) -> bool {
+        if !self.config.enhanced {
+            return false;
+        }
+        self.config = InitiatorConfig {
+            enhanced: false,
+            peer_to_peer: None,
+            ..self.config
+        };
+        match Initiator::request(self.config, &self.private_data) {
+            Ok((initiator, frame)) => {
+                self.initiator = initiator;
+                self.request = frame.as_bytes().to_vec();
+                true
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+impl Drop for Dial {
+    /// Leaves the engine; the socket is closed, or given back to its consumer.
+    fn drop(&mut self) {
+        match &self.phase {
+            Phase::Resting => {}
+            Phase::Connecting(socket) | Phase::Waiting(socket) | Phase::Asking { socket, .. } => {
+                self.engine.unwatch(socket.as_fd());
+            }
+        }
+        self.engine.delist(self.key);
+    }
+}
+
+/// A socket whose connect has been started. It leaves from the adapter's address unless only one of the
+/// two addresses is on the loopback device, where such a route does not exist.
+fn connecting_socket(
+    settings: &crate::config::Config,
+    remote: &SocketAddr,
+) -> Result<OwnedFd, Errno> {
+    let socket = own_socket(settings, remote)?;
+    let from = settings.socket_address(0);
+    let same_kind =
+        from.is_ipv4() == remote.is_ipv4() && from.ip().is_loopback() == remote.ip().is_loopback();
+    if same_kind {
+        // The port is chosen with the destination in view, so that it need not be unique.
+        io::leave_port_open(socket.as_fd());
+        rustix::net::bind(&socket, &from)?;
+    }
+    match rustix::net::connect(&socket, remote) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+/// Brings the engine's news to the attempt of a queue pair.
+struct Attempt {
+    qp: Arc<Qp>,
+}
+
+impl Source for Attempt {
+    fn on_ready(self: Arc<Self>, key: Key, _readable: bool, _writable: bool) {
+        self.qp.on_dial(key);
+    }
+
+    fn on_deadline(self: Arc<Self>, key: Key) {
+        self.qp.on_dial(key);
+    }
+}

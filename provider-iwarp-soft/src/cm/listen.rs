@@ -1,0 +1,360 @@
+//! Services, and inbound connections until their request is whole.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use access_layer::rnic::{ListenToken, RequestInfo as Request, Resource, RnicError};
+use iwarp_proto::mpa::{Progress, RequestInfo, Responder, ResponderConfig};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with, sockopt};
+
+use crate::engine::io::{self, Received};
+use crate::engine::{Interest, Key, Source};
+use crate::rnic::Shared;
+use crate::socket::Socket;
+
+use super::request::SoftRequest;
+use super::{PIECES_POLL, STARTUP_MAX, own_socket};
+
+/// Connections the kernel keeps for us.
+const BACKLOG: i32 = 1024;
+/// Inbound connections of one service that have not sent their request; more wait in the backlog, so
+/// that silent peers cost a bounded number of descriptors.
+const HALF_OPEN_MAX: usize = 512;
+/// Connections accepted in one go.
+const ACCEPTS_MAX: usize = 64;
+
+/// A listening service.
+pub(crate) struct Listener {
+    shared: Arc<Shared>,
+    key: Key,
+    socket: OwnedFd,
+    token: ListenToken,
+    is_open: AtomicBool,
+    half_open: AtomicUsize,
+}
+
+impl Listener {
+    /// Listens on a port of the adapter's address; the port is returned.
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        port: u16,
+        token: ListenToken,
+    ) -> Result<(Arc<Self>, u16), RnicError> {
+        let address = shared.config.socket_address(port);
+        let socket = own_socket(&shared.config, &address).map_err(listen_error)?;
+        sockopt::set_socket_reuseaddr(&socket, true).map_err(listen_error)?;
+        rustix::net::bind(&socket, &address).map_err(listen_error)?;
+        rustix::net::listen(&socket, BACKLOG).map_err(listen_error)?;
+        let port = io::local_address(&socket)
+            .ok_or(RnicError::BadAddress("the socket has no address"))?
+            .port();
+        let listener = Arc::new(Self {
+            shared: shared.clone(),
+            key: shared.engine.new_key(),
+            socket,
+            token,
+            is_open: AtomicBool::new(true),
+            half_open: AtomicUsize::new(0),
+        });
+        shared.engine.enlist(listener.key, listener.clone())?;
+        if let Err(error) =
+            shared
+                .engine
+                .watch(listener.key, listener.socket.as_fd(), Interest::Readable)
+        {
+            shared.engine.delist(listener.key);
+            return Err(error.into());
+        }
+        Ok((listener, port))
+    }
+
+    /// Stops listening; connections that have not sent their request are dropped as they go on.
+    pub(crate) fn close(&self) {
+        self.is_open.store(false, Ordering::Release);
+        self.shared.engine.unwatch(self.socket.as_fd());
+        self.shared.engine.delist(self.key);
+        // Peers are refused from now on, even while the last reference is still around.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    fn accept_some(self: &Arc<Self>) {
+        for _ in 0..ACCEPTS_MAX {
+            if self.half_open.load(Ordering::Acquire) >= HALF_OPEN_MAX {
+                // The first that finishes arms the listener again.
+                return;
+            }
+            match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => Inbound::start(self, Socket::Own(socket)),
+                Err(Errno::CONNABORTED | Errno::INTR) => {}
+                Err(error) => {
+                    if error != Errno::AGAIN {
+                        tracing::warn!(%error, "accept failed");
+                    }
+                    break;
+                }
+            }
+        }
+        self.arm();
+    }
+
+    fn arm(&self) {
+        if self.is_open.load(Ordering::Acquire) {
+            self.shared
+                .engine
+                .rearm(self.key, self.socket.as_fd(), Interest::Readable);
+        }
+    }
+}
+
+impl Source for Listener {
+    fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, _writable: bool) {
+        self.accept_some();
+    }
+
+    fn on_deadline(self: Arc<Self>, _key: Key) {}
+}
+
+/// Where an inbound connection came from.
+enum Origin {
+    /// A service.
+    Listener(Arc<Listener>),
+    /// A consumer's socket.
+    Armed(ListenToken),
+}
+
+/// A connection that is to send an MPA request.
+pub(crate) struct Inbound {
+    shared: Arc<Shared>,
+    origin: Origin,
+    key: Key,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// `None` when the socket has left.
+    socket: Option<Socket>,
+    /// When the request must be whole.
+    deadline: Option<Instant>,
+}
+
+/// What the front of the stream is.
+enum Front {
+    /// Nothing yet, or a part of a request.
+    Waiting { is_begun: bool },
+    /// A whole request, which has been taken.
+    Request {
+        info: RequestInfo,
+        private_data: Vec<u8>,
+    },
+    /// Never an MPA request.
+    Hopeless,
+}
+
+impl Inbound {
+    fn start(listener: &Arc<Listener>, socket: Socket) {
+        let shared = &listener.shared;
+        let deadline = Instant::now() + shared.config.request_timeout;
+        let origin = Origin::Listener(listener.clone());
+        listener.half_open.fetch_add(1, Ordering::AcqRel);
+        if let Ok(inbound) = Self::open(shared, origin, socket, Some(deadline)) {
+            // On a fast path the request is there already.
+            inbound.look();
+        }
+    }
+
+    /// Waits for a request on a consumer's socket, for as long as it takes.
+    pub(super) fn arm(
+        shared: &Arc<Shared>,
+        socket: Socket,
+        token: ListenToken,
+    ) -> Result<Arc<Self>, RnicError> {
+        Self::open(shared, Origin::Armed(token), socket, None)
+    }
+
+    fn open(
+        shared: &Arc<Shared>,
+        origin: Origin,
+        socket: Socket,
+        deadline: Option<Instant>,
+    ) -> Result<Arc<Self>, RnicError> {
+        let key = shared.engine.new_key();
+        let state = Mutex::new(State {
+            socket: Some(socket),
+            deadline,
+        });
+        let inbound = Arc::new(Self {
+            shared: shared.clone(),
+            origin,
+            key,
+            state,
+        });
+        let state = inbound.lock();
+        shared.engine.enlist(key, inbound.clone())?;
+        let watched = match &state.socket {
+            Some(socket) => shared.engine.watch(key, socket.as_fd(), Interest::Readable),
+            None => Ok(()),
+        };
+        shared.engine.set_deadline(key, deadline);
+        drop(state);
+        if let Err(error) = watched {
+            shared.engine.delist(key);
+            return Err(error.into());
+        }
+        Ok(inbound)
+    }
+
+    /// Takes the socket back, if it is still here.
+    pub(super) fn take(&self) -> Option<Socket> {
+        let socket = self.lock().socket.take()?;
+        self.leave(&socket);
+        Some(socket)
+    }
+
+    fn leave(&self, socket: &Socket) {
+        self.shared.engine.unwatch(socket.as_fd());
+        self.shared.engine.delist(self.key);
+        if let Origin::Listener(listener) = &self.origin
+            && listener.half_open.fetch_sub(1, Ordering::AcqRel) == HALF_OPEN_MAX
+        {
+            listener.arm();
+        }
+    }
+
+    /// Looks at the front of the stream, and tells what it is once that is clear.
+    fn look(&self) {
+        let mut state = self.lock();
+        let Some(socket) = &state.socket else { return };
+        let late = state
+            .deadline
+            .is_some_and(|deadline| Instant::now() >= deadline);
+        let front = if late {
+            Front::Hopeless
+        } else {
+            self.front(socket)
+        };
+        let request = match front {
+            Front::Waiting { is_begun } => return self.wait_on(&mut state, is_begun),
+            Front::Request { info, private_data } => Some((info, private_data)),
+            Front::Hopeless => None,
+        };
+        let Some(socket) = state.socket.take() else {
+            return;
+        };
+        self.leave(&socket);
+        drop(state);
+        match (request, &self.origin) {
+            (Some((info, private_data)), _) => self.tell(socket, info, &private_data),
+            (None, Origin::Listener(_)) => drop(socket),
+            (None, Origin::Armed(token)) => {
+                drop(socket);
+                self.shared.upcall.socket_down(*token);
+            }
+        }
+    }
+
+    fn front(&self, socket: &Socket) -> Front {
+        let mut front = [0; STARTUP_MAX];
+        let count = match io::peek(socket.as_fd(), &mut front) {
+            Received::Bytes(count) => count,
+            Received::WouldBlock => return Front::Waiting { is_begun: false },
+            Received::Eof | Received::Failed => return Front::Hopeless,
+        };
+        match responder(&self.shared).handle_input(&front[..count]) {
+            Progress::NeedMore(_) if !io::is_hung_up(socket.as_fd()) => {
+                Front::Waiting { is_begun: true }
+            }
+            Progress::Frame {
+                consumed,
+                private_data,
+                value,
+            } => {
+                let private_data = front[private_data].to_vec();
+                if io::discard(socket.as_fd(), consumed) {
+                    Front::Request {
+                        info: value,
+                        private_data,
+                    }
+                } else {
+                    Front::Hopeless
+                }
+            }
+            Progress::NeedMore(_) | Progress::NotMpa | Progress::Malformed(_) => Front::Hopeless,
+        }
+    }
+
+    fn wait_on(&self, state: &mut State, is_begun: bool) {
+        let engine = &self.shared.engine;
+        if is_begun {
+            let now = Instant::now();
+            // A request that has begun must come whole in time, also on a consumer's socket.
+            let deadline = *state
+                .deadline
+                .get_or_insert(now + self.shared.config.request_timeout);
+            engine.set_deadline(self.key, Some(deadline.min(now + PIECES_POLL)));
+        } else if let Some(socket) = &state.socket {
+            engine.rearm(self.key, socket.as_fd(), Interest::Readable);
+            engine.set_deadline(self.key, state.deadline);
+        }
+    }
+
+    fn tell(&self, socket: Socket, info: RequestInfo, private_data: &[u8]) {
+        let token = match &self.origin {
+            Origin::Listener(listener) if !listener.is_open.load(Ordering::Acquire) => return,
+            Origin::Listener(listener) => listener.token,
+            Origin::Armed(token) => *token,
+        };
+        let addresses = (io::local_address(&socket), io::remote_address(&socket));
+        let (Some(local), Some(remote)) = addresses else {
+            if let Origin::Armed(token) = self.origin {
+                drop(socket);
+                self.shared.upcall.socket_down(token);
+            }
+            return;
+        };
+        let max = self.shared.config.private_data_max as usize;
+        let told = Request {
+            local,
+            remote,
+            private_data: &private_data[..private_data.len().min(max)],
+            truncated: private_data.len() > max,
+        };
+        let request = SoftRequest::new(self.shared.clone(), socket, info);
+        self.shared.upcall.connection_request(token, request, &told);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Source for Inbound {
+    fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, _writable: bool) {
+        self.look();
+    }
+
+    fn on_deadline(self: Arc<Self>, _key: Key) {
+        self.look();
+    }
+}
+
+/// How this adapter answers requests.
+pub(super) fn responder(shared: &Shared) -> Responder {
+    Responder::new(ResponderConfig {
+        crc: shared.config.crc,
+        pd_length_max: 512,
+        ..ResponderConfig::default()
+    })
+}
+
+fn listen_error(error: Errno) -> RnicError {
+    match error {
+        Errno::ADDRINUSE => RnicError::AddressInUse,
+        Errno::ACCESS | Errno::PERM => RnicError::NotPermitted("listening on this port"),
+        Errno::ADDRNOTAVAIL => RnicError::BadAddress("the adapter's address is gone"),
+        Errno::MFILE | Errno::NFILE => RnicError::NoResources(Resource::Descriptor),
+        other => RnicError::Os(other.into()),
+    }
+}

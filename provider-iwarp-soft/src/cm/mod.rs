@@ -1,0 +1,107 @@
+//! Connection management: from TCP to full operation, and from a close to the last byte.
+//!
+//! * [`dial`]: the side that connects, over a socket of ours or of the consumer.
+//! * [`listen`]: services, and inbound connections that have not sent their whole request.
+//! * [`request`]: a request between its arrival and `accept` or `reject`.
+//! * [`armed`]: a consumer's socket that waits for a request (Socket Service Point).
+//! * [`zombie`]: a socket whose connection is over, until the peer has read everything.
+//!
+//! Start-up frames are peeked at until they are whole and then taken to the byte, so what a peer sends
+//! that is no MPA stays for the consumer to read.
+
+pub(crate) mod armed;
+pub(crate) mod dial;
+pub(crate) mod listen;
+pub(crate) mod request;
+pub(crate) mod zombie;
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
+
+use crate::config::Config;
+use crate::engine::{Engine, Key, Source};
+use crate::qp::{Effects, Qp};
+
+/// The longest start-up frame: 20 bytes and 512 of private data (RFC 5044 section 7.1).
+const STARTUP_MAX: usize = 20 + 512;
+
+/// How soon a start-up frame that came in pieces is looked at again. Readiness cannot tell: the pieces
+/// that are there stay unread.
+const PIECES_POLL: Duration = Duration::from_millis(1);
+
+/// A TCP socket with the options of this interface adapter.
+fn own_socket(config: &Config, peer: &SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if peer.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    if let Some(name) = &config.congestion
+        && let Err(error) = sockopt::set_tcp_congestion(&socket, name)
+    {
+        tracing::warn!(%name, %error, "congestion control not set");
+    }
+    Ok(socket)
+}
+
+/// Sends a start-up frame whole; the socket is as good as empty, so one call nearly always does.
+fn send_whole(fd: impl AsFd, bytes: &[u8], patience: Duration) -> bool {
+    use crate::engine::io::{Sent, send};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let fd = fd.as_fd();
+    let deadline = Instant::now() + patience;
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match send(fd, &bytes[sent..]) {
+            Sent::Bytes(count) => sent += count,
+            Sent::Failed => return false,
+            Sent::WouldBlock => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return false;
+                }
+                let timeout = Timespec::try_from(left).unwrap_or_default();
+                let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+                // An interruption or a failure shows in the next send.
+                let _ = poll(&mut set, Some(&timeout));
+            }
+        }
+    }
+    true
+}
+
+/// Lets the engine tell the events of a queue pair, for calls that may not call up themselves.
+pub(crate) fn tell_soon(engine: &Arc<Engine>, qp: &Arc<Qp>) {
+    let key = engine.new_key();
+    let teller = Arc::new(Teller {
+        qp: qp.clone(),
+        engine: engine.clone(),
+    });
+    if engine.enlist(key, teller).is_ok() {
+        engine.set_deadline(key, Some(Instant::now()));
+    }
+}
+
+/// Tells the events of a queue pair from the engine's thread.
+struct Teller {
+    qp: Arc<Qp>,
+    engine: Arc<Engine>,
+}
+
+impl Source for Teller {
+    fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, _writable: bool) {}
+
+    fn on_deadline(self: Arc<Self>, key: Key) {
+        self.engine.delist(key);
+        self.qp.tell(&Effects::default());
+    }
+}

@@ -1,0 +1,104 @@
+//! A connection request between its arrival and `accept` or `reject`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use access_layer::rnic::{AcceptParams, RnicError};
+use iwarp_proto::mpa::{AcceptParams as Depths, RequestInfo, StartupError};
+use iwarp_proto::{Role, mpa::Negotiated};
+
+use crate::event::OwnEvent;
+use crate::qp::{Effects, Link, Qp};
+use crate::rnic::Shared;
+use crate::socket::Socket;
+
+use super::listen::responder;
+use super::zombie::Zombie;
+use super::{send_whole, tell_soon};
+
+/// How long a full socket may keep a start-up frame.
+const REPLY_PATIENCE: Duration = Duration::from_secs(1);
+/// How long the initiator may take to send its first FPDU.
+const FIRST_FPDU_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A request that was told and waits for its consumer. Dropping it closes the connection, or gives a
+/// consumer's socket back.
+pub struct SoftRequest {
+    shared: Arc<Shared>,
+    socket: Socket,
+    info: RequestInfo,
+}
+
+impl std::fmt::Debug for SoftRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SoftRequest")
+            .field("info", &self.info)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SoftRequest {
+    pub(super) fn new(shared: Arc<Shared>, socket: Socket, info: RequestInfo) -> Self {
+        Self {
+            shared,
+            socket,
+            info,
+        }
+    }
+
+    /// Accepts on an idle queue pair.
+    pub(crate) fn accept(self, qp: &Arc<Qp>, params: &AcceptParams<'_>) -> Result<(), RnicError> {
+        if params.private_data.len() > self.shared.config.private_data_max as usize {
+            return Err(RnicError::InvalidArgument("private data"));
+        }
+        let mut link = qp.lock_link();
+        if !matches!(*link, Link::Idle) {
+            return Err(RnicError::InvalidState("the queue pair is not idle"));
+        }
+        let depth = |depth: u32| depth.min(128) as u16;
+        let depths = Depths {
+            ird: depth(qp.attr.ird),
+            ord: depth(qp.attr.ord),
+        };
+        let (frame, negotiated) = responder(&self.shared)
+            .accept(&self.info, depths, params.private_data)
+            .map_err(|error| match error {
+                StartupError::PrivateDataTooLong { .. } => {
+                    RnicError::InvalidArgument("private data")
+                }
+                StartupError::MarkersRequired => RnicError::NotSupported("MPA markers"),
+            })?;
+        let engine = self.shared.engine.clone();
+        if send_whole(&self.socket, frame.as_bytes(), REPLY_PATIENCE) {
+            self.begin(qp, &mut link, &negotiated);
+        } else {
+            qp.give_up(&mut link, OwnEvent::AcceptFailed, &mut Effects::default());
+        }
+        drop(link);
+        tell_soon(&engine, qp);
+        Ok(())
+    }
+
+    /// The reply is out. In peer-to-peer mode the initiator's first FPDU establishes the connection,
+    /// otherwise it is established now; either way nothing is sent before that FPDU.
+    fn begin(mut self, qp: &Arc<Qp>, link: &mut Link, negotiated: &Negotiated) {
+        self.socket.keep();
+        let told_now = negotiated.rtr.is_none().then(Vec::new);
+        match qp.new_conn(self.socket, Role::Responder, negotiated) {
+            Some(conn) => qp.on_connected(link, conn, told_now, Some(FIRST_FPDU_TIMEOUT)),
+            None => qp.give_up(link, OwnEvent::AcceptFailed, &mut Effects::default()),
+        }
+    }
+
+    /// Rejects as the consumer's decision. A consumer's socket goes back to it.
+    pub(crate) fn reject(self, private_data: &[u8]) -> Result<(), RnicError> {
+        let frame = responder(&self.shared)
+            .reject(&self.info, Depths { ird: 0, ord: 0 }, private_data)
+            .map_err(|_| RnicError::InvalidArgument("private data"))?;
+        let sent = send_whole(&self.socket, frame.as_bytes(), REPLY_PATIENCE);
+        if sent && !self.socket.is_consumers() {
+            Zombie::bury_socket(self.shared.engine.clone(), self.socket);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! A socket whose connection is over.
+//!
+//! Closing a socket with unread data makes TCP send a reset, which can overtake what we sent last. So
+//! the rest is sent, then our FIN, and what the peer still sends is read and thrown away until its FIN
+//! or a deadline.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::engine::io::{self, Received, Sent};
+use crate::engine::lane::Lane;
+use crate::engine::{Engine, Interest, Key, Source};
+use crate::socket::Socket;
+
+/// How long a peer may take to close its side.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes thrown away in one go, so that one peer does not keep the engine.
+const DISCARD_ROUNDS: usize = 64;
+
+/// What owns the socket.
+#[derive(Debug)]
+enum Body {
+    Lane(Arc<Lane>),
+    Socket(Socket),
+}
+
+/// A socket on its way out.
+#[derive(Debug)]
+pub(crate) struct Zombie {
+    engine: Arc<Engine>,
+    body: Body,
+    /// What is unsent; `None` after our FIN.
+    rest: Mutex<Option<Vec<u8>>>,
+}
+
+impl Zombie {
+    /// Ends the connection of a lane that has left the engine, after `rest`.
+    pub(crate) fn bury(lane: Arc<Lane>, rest: Vec<u8>) {
+        let engine = lane.engine.clone();
+        Self::start(engine, Body::Lane(lane), rest);
+    }
+
+    /// Ends a socket that never was a connection.
+    pub(crate) fn bury_socket(engine: Arc<Engine>, socket: Socket) {
+        Self::start(engine, Body::Socket(socket), Vec::new());
+    }
+
+    fn start(engine: Arc<Engine>, body: Body, rest: Vec<u8>) {
+        let zombie = Arc::new(Self {
+            engine: engine.clone(),
+            body,
+            rest: Mutex::new(Some(rest)),
+        });
+        let Some(interest) = zombie.proceed() else {
+            return;
+        };
+        let key = engine.new_key();
+        // Without an engine the socket closes here and now.
+        if engine.enlist_dying(key, zombie.clone()).is_ok() {
+            engine.set_deadline(key, Some(Instant::now() + PATIENCE));
+            if engine.watch(key, zombie.fd(), interest).is_err() {
+                engine.delist_dying(key);
+            }
+        }
+    }
+
+    /// Sends, then closes our side, then throws away; what to wait for, or `None` when it is done.
+    fn proceed(&self) -> Option<Interest> {
+        let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = &mut *rest {
+            if !bytes.is_empty() {
+                match io::send(self.fd(), bytes) {
+                    Sent::Bytes(count) => drop(bytes.drain(..count)),
+                    Sent::WouldBlock => {}
+                    Sent::Failed => return None,
+                }
+            }
+            if bytes.is_empty() {
+                io::finish(self.fd());
+                *rest = None;
+            }
+        }
+        let mut scrap = [0; 4096];
+        for _ in 0..DISCARD_ROUNDS {
+            match io::receive(self.fd(), &mut scrap) {
+                Received::Bytes(_) => {}
+                Received::WouldBlock => break,
+                Received::Eof if rest.is_some() => return Some(Interest::Writable),
+                Received::Eof | Received::Failed => return None,
+            }
+        }
+        Some(if rest.is_some() {
+            Interest::Both
+        } else {
+            Interest::Readable
+        })
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        match &self.body {
+            Body::Lane(lane) => lane.as_fd(),
+            Body::Socket(socket) => socket.as_fd(),
+        }
+    }
+
+    fn end(&self, key: Key) {
+        self.engine.unwatch(self.fd());
+        self.engine.delist_dying(key);
+    }
+}
+
+impl Source for Zombie {
+    fn on_ready(self: Arc<Self>, key: Key, _readable: bool, _writable: bool) {
+        match self.proceed() {
+            Some(interest) => self.engine.rearm(key, self.fd(), interest),
+            None => self.end(key),
+        }
+    }
+
+    fn on_deadline(self: Arc<Self>, key: Key) {
+        self.end(key);
+    }
+}

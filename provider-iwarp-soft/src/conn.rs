@@ -1,0 +1,399 @@
+//! A connection in full operation: the protocol machine between its two directions.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use access_layer::rnic::{Completion, RemoteRange, SendOp, Sge, WcStatus};
+use iwarp_proto::wire::rdmap::AtomicOp;
+use iwarp_proto::{
+    Config, Connection, ProtocolError, Role, Stag, StreamState, WorkKind, WorkRequest,
+};
+
+use crate::engine::io::{self, Sent};
+use crate::engine::lane::Lane;
+use crate::memory::{MemoryAccess, MemoryTable, WindowBind};
+use crate::qp::Qp;
+use crate::rx::{Rx, RxEnd, Sinks, immediate_bytes};
+use crate::tx::{Flow, Sources, Tx, TxFault};
+use crate::work::{BindTask, Outstanding, SendSlot, Task};
+
+/// How far a graceful disconnect has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// Nobody wants to disconnect.
+    No,
+    /// Posted requests finish first.
+    WhenIdle,
+    /// Our FIN is out; the peer's is awaited.
+    FinSent,
+}
+
+/// Why a connection is over.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// In good order, by either side.
+    Disconnected,
+    /// The socket is broken, or was closed within a frame.
+    Broken,
+    /// Somebody violated the protocol; a Terminate message goes out if it still may.
+    Fault(ProtocolError),
+    /// The peer has sent a Terminate message.
+    Terminated(Option<iwarp_proto::TerminateCode>),
+}
+
+/// A connection in full operation.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) proto: Connection,
+    pub(crate) tx: Tx,
+    pub(crate) rx: Rx,
+    pub(crate) outstanding: Outstanding,
+    pub(crate) closing: Closing,
+    /// Whether `Established` was told.
+    pub(crate) told: bool,
+    pub(crate) role: Role,
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    /// Completions of this drive, handed to the queues in one piece.
+    pub(crate) send_done: Vec<Completion>,
+    pub(crate) recv_done: Vec<Completion>,
+    pub(crate) burst: Burst,
+    /// When a start-up or a disconnect that hangs is given up.
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// When requests are held back so that they leave together.
+///
+/// A request that is posted while its consumer has completions to take, or right behind another one
+/// without a look at a queue between, is followed by more or by a look; both send it. Only a consumer
+/// that polls is trusted so far, because the engine looks after its connections at every tick. One that
+/// made the engine send what it left behind is not trusted again for a while.
+#[derive(Debug, Default)]
+pub(crate) struct Burst {
+    /// The consumer's looks at its queues when it posted last.
+    pub(crate) looks: u32,
+    /// Something is held back.
+    pub(crate) held: bool,
+    /// Payload bytes posted since the last transmission.
+    pub(crate) bytes: u32,
+    /// Posts that are sent at once because trust was lost.
+    pub(crate) penalty: u32,
+}
+
+impl Conn {
+    pub(crate) fn new(lane: Arc<Lane>, config: Config, crc: bool) -> Option<Box<Self>> {
+        let local = io::local_address(&*lane)?;
+        let remote = io::remote_address(&*lane)?;
+        Some(Box::new(Self {
+            lane,
+            role: config.role,
+            proto: Connection::new(config),
+            tx: Tx::new(crc),
+            rx: Rx::new(crc),
+            outstanding: Outstanding::default(),
+            closing: Closing::No,
+            told: false,
+            local,
+            remote,
+            send_done: Vec::new(),
+            recv_done: Vec::new(),
+            burst: Burst::default(),
+            deadline: None,
+        }))
+    }
+
+    /// Hands a work request to the protocol. A bind is carried out here.
+    ///
+    /// `Err` when it can never be carried out; it keeps its status, and the connection ends then.
+    pub(crate) fn submit(
+        &mut self,
+        qp: &Qp,
+        table: &MemoryTable,
+        mut slot: SendSlot,
+    ) -> Result<(), End> {
+        let token = self.outstanding.next_token();
+        let mut status = WcStatus::Success;
+        self.burst.bytes = self.burst.bytes.saturating_add(slot.len);
+        match slot.task {
+            Task::Bind(bind) => {
+                if !table.bind_window(qp.pd(), bind.window, window_bind(&bind).as_ref()) {
+                    status = WcStatus::BindFailed;
+                }
+            }
+            Task::Wire(op) => match self.post(qp, table, token, &op, &slot) {
+                Ok(parts) => slot.parts_left = parts,
+                Err(failed) => status = failed,
+            },
+        }
+        slot.status = status;
+        if status == WcStatus::Success {
+            self.outstanding.push(slot);
+            return Ok(());
+        }
+        // A part that never completes keeps it in the queue, so that it ends in its place.
+        slot.parts_left = u32::MAX;
+        self.outstanding.push(slot);
+        Err(End::Fault(self.proto.fail_local()))
+    }
+
+    /// How many requests of the protocol a work request became.
+    fn post(
+        &mut self,
+        qp: &Qp,
+        table: &MemoryTable,
+        token: u64,
+        op: &SendOp,
+        slot: &SendSlot,
+    ) -> Result<u32, WcStatus> {
+        let sgl = slot.sgl.as_slice();
+        let mut request = WorkRequest {
+            token,
+            kind: send_kind(false, None),
+            len: slot.len,
+            fence: slot.fence,
+        };
+        request.kind = match *op {
+            SendOp::Send {
+                solicited,
+                invalidate,
+            } => send_kind(solicited, invalidate),
+            SendOp::Write(to) => write_kind(to),
+            SendOp::WriteImmediate(to, value) => {
+                self.queue(WorkRequest {
+                    kind: write_kind(to),
+                    ..request
+                })?;
+                let kind = WorkKind::ImmediateData {
+                    data: immediate_bytes(value),
+                    solicited: true,
+                };
+                self.queue(WorkRequest {
+                    kind,
+                    fence: false,
+                    ..request
+                })?;
+                return Ok(2);
+            }
+            SendOp::Read(from) => return self.post_read(qp, table, request, from, sgl),
+            SendOp::ReadToWindow { local, remote } => {
+                let (from, to) = (remote, local);
+                request.len = local.len;
+                WorkKind::Read {
+                    source_stag: Stag(from.rkey),
+                    source_to: from.addr,
+                    sink_stag: Stag(to.rkey),
+                    sink_to: to.addr,
+                }
+            }
+            SendOp::FetchAdd(at, add) => WorkKind::Atomic {
+                op: AtomicOp::FetchAdd { add, mask: 0 },
+                stag: Stag(at.rkey),
+                to: at.addr,
+            },
+            SendOp::CompareSwap {
+                remote,
+                compare,
+                swap,
+            } => WorkKind::Atomic {
+                op: AtomicOp::CmpSwap {
+                    swap,
+                    swap_mask: u64::MAX,
+                    compare,
+                    compare_mask: u64::MAX,
+                },
+                stag: Stag(remote.rkey),
+                to: remote.addr,
+            },
+        };
+        self.queue(request)?;
+        Ok(1)
+    }
+
+    /// One Read Request a segment: the wire knows one sink per request.
+    fn post_read(
+        &mut self,
+        qp: &Qp,
+        table: &MemoryTable,
+        mut request: WorkRequest,
+        from: RemoteRange,
+        sgl: &[Sge],
+    ) -> Result<u32, WcStatus> {
+        let memory = table.access();
+        if sgl
+            .iter()
+            .any(|sge| memory.local(qp.pd(), sge, true).is_none())
+        {
+            return Err(WcStatus::LocalProtection);
+        }
+        drop(memory);
+        let mut parts = 0;
+        let mut source_to = from.addr;
+        let nothing = [Sge::default()];
+        let sinks = if slot_is_empty(sgl) { &nothing } else { sgl };
+        for sge in sinks.iter().filter(|sge| sge.len > 0 || request.len == 0) {
+            let kind = WorkKind::Read {
+                source_stag: Stag(from.rkey),
+                source_to,
+                sink_stag: Stag(sge.lkey),
+                sink_to: sge.addr,
+            };
+            self.queue(WorkRequest {
+                kind,
+                len: sge.len,
+                ..request
+            })?;
+            request.fence = false;
+            source_to = source_to.wrapping_add(u64::from(sge.len));
+            parts += 1;
+            if request.len == 0 {
+                break;
+            }
+        }
+        Ok(parts)
+    }
+
+    fn queue(&mut self, request: WorkRequest) -> Result<(), WcStatus> {
+        self.proto
+            .post(request)
+            .map_err(|_| WcStatus::LocalQpOperation)
+    }
+
+    /// Sends what can be sent.
+    pub(crate) fn transmit(&mut self, pd: u32, memory: &MemoryAccess<'_>) -> Result<(), End> {
+        self.burst.held = false;
+        self.burst.bytes = 0;
+        let sources = Sources {
+            fd: self.lane.as_fd(),
+            memory,
+            pd,
+            outstanding: &self.outstanding,
+        };
+        let flow = self.tx.run(&mut self.proto, &sources);
+        match flow {
+            Ok(flow) => self.lane.set_tx_blocked(flow == Flow::Blocked),
+            Err(TxFault::Socket) => return Err(End::Broken),
+            Err(TxFault::Response(fault)) => return Err(End::Fault(fault)),
+            Err(TxFault::Local { token }) => {
+                if let Some(slot) = self.outstanding.get_mut(token) {
+                    slot.status = WcStatus::LocalProtection;
+                }
+                return Err(End::Fault(self.proto.fail_local()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives what has arrived.
+    pub(crate) fn receive(&mut self, qp: &Qp, memory: &MemoryAccess<'_>) -> Result<(), End> {
+        let mut sinks = Sinks {
+            fd: self.lane.as_fd(),
+            memory,
+            qp,
+            proto: &mut self.proto,
+            outstanding: &mut self.outstanding,
+            completions: &mut self.recv_done,
+        };
+        self.rx.run(&mut sinks).map_err(|end| match end {
+            RxEnd::Closed => End::Disconnected,
+            RxEnd::Broken => End::Broken,
+            RxEnd::Fault(fault) => End::Fault(fault),
+            RxEnd::Terminated(code) => End::Terminated(code),
+        })
+    }
+
+    /// Whether a call of [`Self::transmit`] has something to do.
+    pub(crate) fn wants_transmit(&self) -> bool {
+        self.tx.is_pending() || self.proto.has_transmit()
+    }
+
+    /// Moves finished requests to the list of completions, in the order of submission.
+    pub(crate) fn reap(&mut self, qp: &Qp) -> u32 {
+        while let Some(done) = self.proto.poll_completion() {
+            if let Some(slot) = self.outstanding.get_mut(done.token) {
+                slot.parts_left = slot.parts_left.saturating_sub(1);
+            }
+        }
+        let mut count = 0;
+        while let Some(slot) = self.outstanding.pop_done() {
+            count += 1;
+            self.send_done
+                .extend(slot.completion(qp.token, WcStatus::Success));
+        }
+        count
+    }
+
+    /// A graceful disconnect goes on when nothing is left to do. `true`: our FIN went out now.
+    pub(crate) fn close_when_idle(&mut self) -> bool {
+        let idle = self.proto.is_idle() && !self.tx.is_pending() && self.outstanding.is_empty();
+        // A responder that was never spoken to has nothing that could finish.
+        let silent = self.proto.state() == StreamState::AwaitFirstFpdu;
+        if self.closing != Closing::WhenIdle || !(idle || silent) {
+            return false;
+        }
+        self.closing = Closing::FinSent;
+        io::finish(self.lane.as_fd());
+        true
+    }
+
+    /// The bytes that have to follow so that the stream ends between two frames, with a Terminate
+    /// message at its end if there is one. As many as possible are sent; the rest is returned.
+    pub(crate) fn last_bytes(
+        &mut self,
+        pd: u32,
+        memory: &MemoryAccess<'_>,
+        fault: Option<&ProtocolError>,
+    ) -> Option<Vec<u8>> {
+        let terminate = fault.and_then(|fault| self.proto.terminate(fault));
+        let sources = Sources {
+            fd: self.lane.as_fd(),
+            memory,
+            pd,
+            outstanding: &self.outstanding,
+        };
+        let mut bytes = self.tx.take_rest_of_fpdu(&sources)?;
+        if let Some(fpdu) = terminate {
+            self.tx.frame_last(&fpdu, &sources);
+            bytes.extend(self.tx.take_all(&sources)?);
+        }
+        let sent = match bytes.is_empty() {
+            true => 0,
+            false => match io::send(self.lane.as_fd(), &bytes) {
+                Sent::Bytes(count) => count,
+                Sent::WouldBlock => 0,
+                Sent::Failed => return None,
+            },
+        };
+        bytes.drain(..sent);
+        Some(bytes)
+    }
+}
+
+fn slot_is_empty(sgl: &[Sge]) -> bool {
+    sgl.iter().all(|sge| sge.len == 0)
+}
+
+fn send_kind(solicited: bool, invalidate: Option<u32>) -> WorkKind {
+    WorkKind::Send {
+        solicited,
+        invalidate: invalidate.map(Stag),
+    }
+}
+
+fn write_kind(to: RemoteRange) -> WorkKind {
+    WorkKind::Write {
+        stag: Stag(to.rkey),
+        to: to.addr,
+    }
+}
+
+fn window_bind(bind: &BindTask) -> Option<WindowBind> {
+    bind.region.map(|region| WindowBind {
+        region: region.0,
+        range: bind.range,
+        access: bind.access,
+        zero_based: bind.zero_based,
+    })
+}

@@ -1,0 +1,284 @@
+//! Completion queues: a ring, a length that is read without the lock, and an armed mark.
+//!
+//! # Cost
+//!
+//! A push takes the ring's lock once for all completions of one drive. A poll of an empty queue is one
+//! atomic load. Memory is reserved when the queue is made and touched when it is used.
+//!
+//! # Whom a push tells
+//!
+//! Nobody, unless [`Cq::arm`] was called: then the push that deserves it takes the mark away under the
+//! same lock, and its caller makes one upcall after it has left every lock.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use access_layer::rnic::{Completion, CqToken, Notify};
+
+use crate::engine::lane::Lane;
+
+/// Completions that one queue may hold.
+pub(crate) const CQE_MAX: u32 = 65535;
+
+/// Who is to be told about the next completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Armed {
+    No,
+    Any,
+    SolicitedOnly,
+}
+
+#[derive(Debug)]
+struct Ring {
+    entries: VecDeque<Completion>,
+    depth: usize,
+    armed: Armed,
+}
+
+/// What the pusher has to tell after it has left its locks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Pushed {
+    /// The queue was armed for what came.
+    pub(crate) nudge: bool,
+    /// At least one completion did not fit and is lost.
+    pub(crate) overflow: bool,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct Cq {
+    pub(crate) token: CqToken,
+    ring: Mutex<Ring>,
+    len: AtomicUsize,
+    /// Counts looks of the consumer; a queue pair sees by it whether its consumer is a poller.
+    looks: AtomicU32,
+    /// Queue pairs that complete into this queue. Replaced as a whole, so that a drive walks over it
+    /// without a lock.
+    feeders: Mutex<Arc<Vec<Arc<Lane>>>>,
+    /// How long the last blocking wait lasted, in microseconds; decides whether the next one spins.
+    pub(crate) last_wait_us: AtomicU32,
+}
+
+impl Cq {
+    pub(crate) fn new(depth: u32, token: CqToken) -> Self {
+        let depth = depth.clamp(1, CQE_MAX) as usize;
+        Self {
+            token,
+            ring: Mutex::new(Ring {
+                entries: VecDeque::with_capacity(depth),
+                depth,
+                armed: Armed::No,
+            }),
+            len: AtomicUsize::new(0),
+            looks: AtomicU32::new(0),
+            feeders: Mutex::default(),
+            last_wait_us: AtomicU32::new(u32::MAX),
+        }
+    }
+
+    /// Changes the depth. `false` when the completions in the queue would not fit.
+    pub(crate) fn resize(&self, depth: u32) -> bool {
+        let depth = depth.clamp(1, CQE_MAX) as usize;
+        let mut ring = self.lock();
+        if ring.entries.len() > depth {
+            return false;
+        }
+        let missing = depth.saturating_sub(ring.entries.len());
+        ring.entries.reserve(missing);
+        ring.depth = depth;
+        true
+    }
+
+    /// Adds completions in order and empties `batch`.
+    pub(crate) fn push(&self, batch: &mut Vec<Completion>) -> Pushed {
+        let mut pushed = Pushed::default();
+        if batch.is_empty() {
+            return pushed;
+        }
+        let mut ring = self.lock();
+        for completion in batch.drain(..) {
+            pushed.nudge |= ring.deserves(completion.notify);
+            if ring.entries.len() < ring.depth {
+                ring.entries.push_back(completion);
+            } else {
+                pushed.overflow = true;
+            }
+        }
+        if pushed.nudge {
+            ring.armed = Armed::No;
+        }
+        self.len.store(ring.entries.len(), Ordering::Release);
+        pushed
+    }
+
+    /// Takes completions in order.
+    pub(crate) fn poll(&self, out: &mut [Completion]) -> usize {
+        self.note_look();
+        if self.is_empty() {
+            return 0;
+        }
+        let mut ring = self.lock();
+        let count = out.len().min(ring.entries.len());
+        for (slot, completion) in out.iter_mut().zip(ring.entries.drain(..count)) {
+            *slot = completion;
+        }
+        self.len.store(ring.entries.len(), Ordering::Release);
+        count
+    }
+
+    /// Asks for one nudge. `true`: there are completions already, and the queue is not armed.
+    pub(crate) fn arm(&self, solicited_only: bool) -> bool {
+        let mut ring = self.lock();
+        if !ring.entries.is_empty() {
+            return true;
+        }
+        ring.armed = match (solicited_only, ring.armed) {
+            (true, Armed::No | Armed::SolicitedOnly) => Armed::SolicitedOnly,
+            _ => Armed::Any,
+        };
+        false
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Acquire) == 0
+    }
+
+    /// Notes that the consumer looks at this queue.
+    pub(crate) fn note_look(&self) {
+        // One consumer polls a queue as a rule; a lost count between two does not matter.
+        self.looks.store(
+            self.looks.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
+    }
+
+    pub(crate) fn looks(&self) -> u32 {
+        self.looks.load(Ordering::Relaxed)
+    }
+
+    /// The queue pairs that feed this queue now.
+    pub(crate) fn feeders(&self) -> Arc<Vec<Arc<Lane>>> {
+        self.feeders
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn attach(&self, lane: &Arc<Lane>) {
+        self.change_feeders(|all| {
+            if !all.iter().any(|known| Arc::ptr_eq(known, lane)) {
+                all.push(lane.clone());
+            }
+        });
+    }
+
+    pub(crate) fn detach(&self, lane: &Arc<Lane>) {
+        self.change_feeders(|all| all.retain(|known| !Arc::ptr_eq(known, lane)));
+    }
+
+    fn change_feeders(&self, change: impl FnOnce(&mut Vec<Arc<Lane>>)) {
+        let mut feeders = self.feeders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = Vec::clone(&feeders);
+        change(&mut all);
+        let old = std::mem::replace(&mut *feeders, Arc::new(all));
+        drop(feeders);
+        // Outside the lock: it may hold the last reference to a queue pair.
+        drop(old);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ring {
+    fn deserves(&self, notify: Notify) -> bool {
+        match self.armed {
+            Armed::No => false,
+            Armed::Any => notify != Notify::Never,
+            Armed::SolicitedOnly => notify == Notify::Solicited,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completion(wr_id: u64, notify: Notify) -> Completion {
+        Completion {
+            wr_id,
+            notify,
+            ..Completion::EMPTY
+        }
+    }
+
+    fn push(cq: &Cq, wr_id: u64, notify: Notify) -> Pushed {
+        cq.push(&mut vec![completion(wr_id, notify)])
+    }
+
+    fn taken(cq: &Cq) -> Vec<u64> {
+        let mut out = [Completion::EMPTY; 8];
+        let count = cq.poll(&mut out);
+        out[..count].iter().map(|c| c.wr_id).collect()
+    }
+
+    #[test]
+    fn completions_come_out_in_order() {
+        let cq = Cq::new(4, CqToken(1));
+        assert!(cq.is_empty());
+        for id in 0..3 {
+            assert_eq!(push(&cq, id, Notify::Always), Pushed::default());
+        }
+        assert_eq!(taken(&cq), [0, 1, 2]);
+        assert!(cq.is_empty());
+    }
+
+    #[test]
+    fn a_full_queue_tells_the_loss_and_keeps_what_it_has() {
+        let cq = Cq::new(2, CqToken(1));
+        let mut batch: Vec<_> = (0..3).map(|id| completion(id, Notify::Always)).collect();
+        assert!(cq.push(&mut batch).overflow);
+        assert!(batch.is_empty());
+        assert_eq!(taken(&cq), [0, 1]);
+        assert!(!push(&cq, 9, Notify::Always).overflow);
+    }
+
+    #[test]
+    fn an_armed_queue_nudges_once() {
+        let cq = Cq::new(8, CqToken(1));
+        assert!(!cq.arm(false));
+        assert!(!push(&cq, 1, Notify::Never).nudge);
+        assert!(push(&cq, 2, Notify::Always).nudge);
+        assert!(!push(&cq, 3, Notify::Always).nudge);
+        assert!(cq.arm(false), "there is something to take");
+        assert_eq!(taken(&cq), [1, 2, 3]);
+        assert!(!cq.arm(false));
+        assert!(push(&cq, 4, Notify::Solicited).nudge);
+    }
+
+    #[test]
+    fn a_queue_armed_for_solicited_events_sleeps_through_others() {
+        let cq = Cq::new(8, CqToken(1));
+        assert!(!cq.arm(true));
+        assert!(!push(&cq, 1, Notify::Always).nudge);
+        assert!(push(&cq, 2, Notify::Solicited).nudge);
+        taken(&cq);
+        assert!(!cq.arm(true));
+        assert!(!cq.arm(false), "the wider request wins");
+        assert!(push(&cq, 3, Notify::Always).nudge);
+    }
+
+    #[test]
+    fn resizing_keeps_what_is_in_the_queue() {
+        let cq = Cq::new(2, CqToken(1));
+        push(&cq, 1, Notify::Always);
+        push(&cq, 2, Notify::Always);
+        assert!(!cq.resize(1));
+        assert!(cq.resize(3));
+        assert!(!push(&cq, 3, Notify::Always).overflow);
+        assert!(push(&cq, 4, Notify::Always).overflow);
+        assert_eq!(taken(&cq), [1, 2, 3]);
+    }
+}

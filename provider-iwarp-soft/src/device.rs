@@ -1,0 +1,145 @@
+//! Network devices of this machine and their addresses.
+
+use std::ffi::CStr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// One address of one network device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    pub(crate) address: IpAddr,
+}
+
+/// Every address of every device that is configured now.
+pub(crate) fn interfaces() -> io::Result<Vec<Interface>> {
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the pointer is to a local; on success the list is ours until `freeifaddrs`.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    let mut entry = list;
+    while !entry.is_null() {
+        // SAFETY: `entry` is an element of the list that getifaddrs made and nobody has freed.
+        let item = unsafe { &*entry };
+        entry = item.ifa_next;
+        // SAFETY: `ifa_addr` is null or points to a socket address of this list.
+        let Some(address) = (unsafe { ip_of(item.ifa_addr) }) else {
+            continue;
+        };
+        // SAFETY: `ifa_name` is a zero-terminated string of this list.
+        let name = unsafe { CStr::from_ptr(item.ifa_name) };
+        found.push(Interface {
+            name: name.to_string_lossy().into_owned(),
+            address,
+        });
+    }
+    // SAFETY: the list came from getifaddrs and is freed once; all that was kept are copies.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(found)
+}
+
+/// The address that stands for a device: its first IPv4, otherwise its first IPv6 that needs no scope.
+pub(crate) fn address_of(interfaces: &[Interface], name: &str) -> Option<IpAddr> {
+    let mut own = interfaces
+        .iter()
+        .filter(|i| i.name == name)
+        .map(|i| i.address);
+    let all: Vec<IpAddr> = own.by_ref().collect();
+    all.iter().copied().find(IpAddr::is_ipv4).or_else(|| {
+        all.into_iter()
+            .find(|a| matches!(a, IpAddr::V6(a) if !a.is_unicast_link_local()))
+    })
+}
+
+/// The device that holds an address. The whole of 127/8 belongs to the loopback device.
+pub(crate) fn holder_of(interfaces: &[Interface], address: IpAddr) -> Option<&str> {
+    interfaces
+        .iter()
+        .find(|i| {
+            i.address == address
+                || (i.address.is_loopback() && i.address.is_ipv4() && is_loopback_v4(address))
+        })
+        .map(|i| i.name.as_str())
+}
+
+fn is_loopback_v4(address: IpAddr) -> bool {
+    address.is_ipv4() && address.is_loopback()
+}
+
+/// # Safety
+///
+/// `address` is null or points to a socket address that is as long as its family says.
+unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: not null, and every socket address begins with its family (caller).
+    match i32::from(unsafe { (*address).sa_family }) {
+        libc::AF_INET => {
+            // SAFETY: the family says that it is a sockaddr_in (caller).
+            let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(IpAddr::V4(Ipv4Addr::from_bits(u32::from_be(
+                v4.sin_addr.s_addr,
+            ))))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says that it is a sockaddr_in6 (caller).
+            let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(IpAddr::V6(Ipv6Addr::from(v6.sin6_addr.s6_addr)))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list() -> Vec<Interface> {
+        let of = |name: &str, address: &str| Interface {
+            name: name.to_owned(),
+            address: address.parse().unwrap(),
+        };
+        vec![
+            of("lo", "127.0.0.1"),
+            of("lo", "::1"),
+            of("eth0", "fe80::1"),
+            of("eth0", "2001:db8::1"),
+            of("eth0", "192.0.2.1"),
+            of("eth0", "192.0.2.2"),
+            of("tun0", "fe80::2"),
+        ]
+    }
+
+    #[test]
+    fn a_device_stands_for_its_first_ipv4() {
+        assert_eq!(
+            address_of(&list(), "eth0"),
+            Some("192.0.2.1".parse().unwrap())
+        );
+        assert_eq!(
+            address_of(&list(), "lo"),
+            Some("127.0.0.1".parse().unwrap())
+        );
+        assert_eq!(address_of(&list(), "tun0"), None);
+        assert_eq!(address_of(&list(), "eth7"), None);
+    }
+
+    #[test]
+    fn all_of_net_127_belongs_to_loopback() {
+        assert_eq!(holder_of(&list(), "127.9.8.7".parse().unwrap()), Some("lo"));
+        assert_eq!(
+            holder_of(&list(), "192.0.2.2".parse().unwrap()),
+            Some("eth0")
+        );
+        assert_eq!(holder_of(&list(), "192.0.2.3".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn this_machine_has_a_loopback_device() {
+        let all = interfaces().unwrap();
+        assert!(all.iter().any(|i| i.address.is_loopback()));
+    }
+}

@@ -1,0 +1,147 @@
+//! Consumers that drive: polling, and blocked.
+//!
+//! A polling consumer reads the sockets of the queue pairs behind its queue itself: with up to
+//! [`POLLED_AT_ONCE`] of them all in each call, with up to [`POLLED_IN_TURN`] some in each call. With
+//! more, the engine's poller knows better which socket is worth a system call.
+//!
+//! A blocked consumer sleeps in `ppoll` on its waker and those sockets, so the thread that wants the
+//! data is the one that the kernel wakes. When its last wait was short it spins for a moment first: a
+//! wake-up across CPUs costs more than most answers take.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use access_layer::rnic::Waker;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::cq::Cq;
+
+use super::deadline_after;
+use super::lane::Lane;
+
+const POLLED_AT_ONCE: usize = 8;
+const POLLED_IN_TURN: usize = 64;
+/// Sockets that a blocked consumer sleeps on itself.
+const SLEPT_ON_MAX: usize = 16;
+
+/// A wait that was longer than this makes the next one sleep at once.
+const SPIN_WORTH_US: u32 = 100;
+/// How long a wait spins before it sleeps.
+const SPIN_TIME: Duration = Duration::from_micros(50);
+
+/// Does what may fill `cq`, without blocking.
+pub(crate) fn progress(cq: &Cq) {
+    cq.note_look();
+    if !cq.is_empty() {
+        return;
+    }
+    let lanes = cq.feeders();
+    if lanes.len() <= POLLED_AT_ONCE {
+        for lane in lanes.iter() {
+            lane.qp.drive_by_consumer(lane);
+        }
+    } else if lanes.len() <= POLLED_IN_TURN {
+        static TURN: AtomicUsize = AtomicUsize::new(0);
+        let first = TURN.fetch_add(POLLED_AT_ONCE, Ordering::Relaxed);
+        for step in 0..POLLED_AT_ONCE {
+            let lane = &lanes[first.wrapping_add(step) % lanes.len()];
+            lane.qp.drive_by_consumer(lane);
+        }
+    }
+}
+
+/// Blocks until a queue may have completions, the waker was woken or the time is over.
+pub(crate) fn wait(cqs: &[&Arc<Cq>], waker: &Waker, timeout: Option<Duration>) {
+    let deadline = deadline_after(timeout);
+    let start = Instant::now();
+    let feeders: Vec<_> = cqs.iter().map(|cq| cq.feeders()).collect();
+    let mut lanes: Vec<&Arc<Lane>> = feeders.iter().flat_map(|all| all.iter()).collect();
+    lanes.sort_unstable_by_key(|lane| Arc::as_ptr(lane));
+    lanes.dedup_by_key(|lane| Arc::as_ptr(lane));
+    // What a burst left behind goes out before anybody sleeps.
+    for lane in lanes.iter().take(POLLED_IN_TURN) {
+        lane.qp.drive_by_consumer(lane);
+    }
+    if spin(cqs, &lanes, start, deadline) {
+        note_wait(cqs, start);
+        return;
+    }
+    if lanes.len() > SLEPT_ON_MAX {
+        lanes.clear();
+    }
+    for lane in &lanes {
+        lane.park();
+    }
+    sleep(cqs, &lanes, waker, deadline);
+    for lane in &lanes {
+        lane.unpark();
+    }
+    note_wait(cqs, start);
+}
+
+fn note_wait(cqs: &[&Arc<Cq>], start: Instant) {
+    let lasted = u32::try_from(start.elapsed().as_micros()).unwrap_or(u32::MAX);
+    for cq in cqs {
+        cq.last_wait_us.store(lasted, Ordering::Relaxed);
+    }
+}
+
+/// Drives for a moment, if that is likely to be enough. `true`: there are completions.
+fn spin(cqs: &[&Arc<Cq>], lanes: &[&Arc<Lane>], start: Instant, deadline: Option<Instant>) -> bool {
+    let has_any = || cqs.iter().any(|cq| !cq.is_empty());
+    if has_any() {
+        return true;
+    }
+    let is_worth = cqs
+        .iter()
+        .any(|cq| cq.last_wait_us.load(Ordering::Relaxed) < SPIN_WORTH_US);
+    if !is_worth || lanes.len() > POLLED_AT_ONCE {
+        return false;
+    }
+    let until = deadline.map_or(start + SPIN_TIME, |at| at.min(start + SPIN_TIME));
+    while Instant::now() < until {
+        for lane in lanes {
+            lane.qp.drive_by_consumer(lane);
+        }
+        if has_any() {
+            return true;
+        }
+    }
+    false
+}
+
+/// Sleeps on the waker and the sockets, drives what is ready, until there are completions.
+fn sleep(cqs: &[&Arc<Cq>], lanes: &[&Arc<Lane>], waker: &Waker, deadline: Option<Instant>) {
+    let mut set = Vec::with_capacity(lanes.len() + 1);
+    loop {
+        if cqs.iter().any(|cq| !cq.is_empty()) {
+            return;
+        }
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) || !waker.begin_sleep() {
+            return;
+        }
+        let timeout = left.map(|left| Timespec::try_from(left).unwrap_or_default());
+        set.clear();
+        set.push(PollFd::from_borrowed_fd(waker.as_fd(), PollFlags::IN));
+        set.extend(lanes.iter().filter(|lane| !lane.is_closed()).map(|lane| {
+            let blocked = lane.is_tx_blocked();
+            let interest = if blocked {
+                PollFlags::IN | PollFlags::OUT
+            } else {
+                PollFlags::IN
+            };
+            PollFd::from_borrowed_fd(lane.as_fd(), interest)
+        }));
+        let ready = poll(&mut set, timeout.as_ref());
+        let woken = waker.end_sleep();
+        if woken || ready.is_err() {
+            return;
+        }
+        for lane in lanes {
+            lane.qp.drive_by_consumer(lane);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! System calls on sockets of the data path.
+//!
+//! All of them go to the kernel without libc, so that a preload library in the process is not entered
+//! again, and all say "do not wait" by flag: `O_NONBLOCK` is shared with a consumer's descriptor and
+//! is never changed there.
+
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
+
+/// What a receive brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Received {
+    Bytes(usize),
+    WouldBlock,
+    /// The peer has closed its sending side.
+    Eof,
+    /// The connection is broken.
+    Failed,
+}
+
+/// What a send achieved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    Bytes(usize),
+    WouldBlock,
+    /// The connection is broken.
+    Failed,
+}
+
+/// Receives into `buffer`, which is not empty.
+pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
+    receive_with(fd, buffer, RecvFlags::DONTWAIT)
+}
+
+/// Looks at bytes without taking them.
+pub(crate) fn peek(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
+    receive_with(fd, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK)
+}
+
+fn receive_with(fd: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> Received {
+    debug_assert!(!buffer.is_empty());
+    loop {
+        match rustix::net::recv(fd, &mut *buffer, flags) {
+            Ok((0, _)) => return Received::Eof,
+            Ok((count, _)) => return Received::Bytes(count),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Received::WouldBlock,
+            Err(_) => return Received::Failed,
+        }
+    }
+}
+
+/// Sends one piece.
+pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> Sent {
+    loop {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        if let Some(sent) = sent(rustix::net::send(fd, bytes, flags)) {
+            return sent;
+        }
+    }
+}
+
+/// Sends several pieces as one.
+pub(crate) fn send_vectored(fd: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> Sent {
+    loop {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let mut control = SendAncillaryBuffer::default();
+        if let Some(sent) = sent(rustix::net::sendmsg(fd, pieces, &mut control, flags)) {
+            return sent;
+        }
+    }
+}
+
+/// `None`: interrupted, try again.
+fn sent(result: rustix::io::Result<usize>) -> Option<Sent> {
+    match result {
+        Ok(count) => Some(Sent::Bytes(count)),
+        Err(Errno::INTR) => None,
+        Err(Errno::AGAIN) => Some(Sent::WouldBlock),
+        Err(_) => Some(Sent::Failed),
+    }
+}
+
+/// Takes `count` bytes that were peeked before, so they are there.
+pub(crate) fn discard(fd: BorrowedFd<'_>, mut count: usize) -> bool {
+    let mut scrap = [0; 1024];
+    while count > 0 {
+        let room = count.min(scrap.len());
+        match receive(fd, &mut scrap[..room]) {
+            Received::Bytes(taken) => count -= taken,
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Whether the peer has closed its sending side, or the connection is gone, whatever is unread.
+pub(crate) fn is_hung_up(fd: BorrowedFd<'_>) -> bool {
+    let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::RDHUP)];
+    let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    poll(&mut set, Some(&Timespec::default())).is_ok() && set[0].revents().intersects(gone)
+}
+
+/// Ends our sending side.
+pub(crate) fn finish(fd: BorrowedFd<'_>) {
+    // Fails only when the connection is gone already.
+    let _ = rustix::net::shutdown(fd, Shutdown::Write);
+}
+
+/// Our address of a connected or bound socket.
+pub(crate) fn local_address(fd: impl AsFd) -> Option<SocketAddr> {
+    rustix::net::getsockname(fd).ok()?.try_into().ok()
+}
+
+/// The peer's address of a connected socket.
+pub(crate) fn remote_address(fd: impl AsFd) -> Option<SocketAddr> {
+    rustix::net::getpeername(fd).ok()??.try_into().ok()
+}
+
+/// The largest segment the connection sends now (RFC 5044 section 4.1: EMSS).
+pub(crate) fn segment_size(fd: BorrowedFd<'_>) -> usize {
+    // Without an answer, what every path carries (RFC 9293 section 3.7.1).
+    socket2::SockRef::from(&fd)
+        .tcp_mss()
+        .map_or(536, |mss| mss as usize)
+}
+
+/// Lets `bind` choose an address without a port, so that `connect` can choose the port with the
+/// destination in view (Linux, `ip(7)`).
+pub(crate) fn leave_port_open(fd: BorrowedFd<'_>) {
+    let on: libc::c_int = 1;
+    // SAFETY: the value is an int of this frame and its length is given. A kernel that refuses costs
+    // nothing but the wider choice of ports.
+    unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        );
+    }
+}

@@ -1,0 +1,237 @@
+//! A connection's socket, and the question who drives it.
+//!
+//! ```text
+//!            readable, nobody drives: drive, arm again
+//!               .--.
+//!               v  |        readable, a consumer drives
+//!  connect --> ENGINE ---------------------------------> WATCHED <--.
+//!               |  ^                                      |  |  |   | still driven
+//!               |  '------- tick: not driven any more ----'  |  '---'
+//!   readable,   |                                            | tick: a consumer is
+//!   a consumer  |           the last blocked consumer        | blocked on it
+//!   is blocked  v           has left                         v
+//!              OWNED <---------------------------------------'
+//!                '------------------------------------> WATCHED
+//! ```
+//!
+//! In `ENGINE` the one-shot interest of the poller is armed; in the other states it is used up, so data
+//! that arrives wakes only the thread that waits for it. `WATCHED` costs ticks; `OWNED` costs nothing.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+use crate::engine::{Engine, Interest, Key, Source};
+use crate::qp::Qp;
+use crate::socket::Socket;
+
+const ENGINE: u8 = 0;
+const WATCHED: u8 = 1;
+const OWNED: u8 = 2;
+
+/// What the engine does with a lane after a tick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// A consumer drives it.
+    Keep,
+    /// Something waits in it that the consumer should have sent; look again soon.
+    KeepHasty,
+    /// It is armed again, owned by a blocked consumer, or gone.
+    Drop,
+}
+
+/// The socket of one connection. It stays open as long as somebody sleeps on it.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) qp: Arc<Qp>,
+    pub(crate) key: Key,
+    pub(crate) engine: Arc<Engine>,
+    socket: Socket,
+    duty: AtomicU8,
+    /// Consumers blocked on the socket.
+    parked: AtomicU32,
+    /// Counts drives by consumers.
+    drives: AtomicU32,
+    /// `drives` at the engine's last look.
+    seen: AtomicU32,
+    /// Bytes wait for room in the socket.
+    tx_blocked: AtomicBool,
+    /// The connection is over; whoever still holds the lane leaves it alone.
+    closed: AtomicBool,
+}
+
+impl Lane {
+    pub(crate) fn new(qp: Arc<Qp>, key: Key, engine: Arc<Engine>, socket: Socket) -> Arc<Self> {
+        Arc::new(Self {
+            qp,
+            key,
+            engine,
+            socket,
+            duty: AtomicU8::new(ENGINE),
+            parked: AtomicU32::new(0),
+            drives: AtomicU32::new(0),
+            seen: AtomicU32::new(0),
+            tx_blocked: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Puts the lane under the engine's care. From now on the socket may be driven.
+    pub(crate) fn open(self: &Arc<Self>) -> std::io::Result<()> {
+        self.engine
+            .enlist(self.key, self.clone())
+            .map_err(|_| std::io::Error::other("the engine has ended"))?;
+        self.engine
+            .watch(self.key, self.as_fd(), Interest::Readable)
+    }
+
+    /// Takes the lane out of the engine; the socket stays as it is.
+    pub(crate) fn close(&self) {
+        if !self.closed.swap(true, Ordering::AcqRel) {
+            self.engine.unwatch(self.as_fd());
+            self.engine.delist(self.key);
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Notes that a consumer drives this lane.
+    pub(crate) fn note_drive(&self) {
+        // A lost count between two consumers does not matter: the number still changes.
+        let drives = self.drives.load(Ordering::Relaxed);
+        self.drives.store(drives.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Whether the engine looks at this lane at every tick.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.duty.load(Ordering::Relaxed) == WATCHED
+    }
+
+    /// Notes whether bytes wait for room, and makes somebody wait for it.
+    pub(crate) fn set_tx_blocked(&self, blocked: bool) {
+        if self.tx_blocked.load(Ordering::Relaxed) == blocked {
+            return;
+        }
+        self.tx_blocked.store(blocked, Ordering::Release);
+        if blocked {
+            match self.duty.load(Ordering::Acquire) {
+                ENGINE => self.engine.rearm(self.key, self.as_fd(), Interest::Both),
+                // A consumer blocked before there was anything to wait for does not see the room.
+                OWNED => self
+                    .engine
+                    .rearm(self.key, self.as_fd(), Interest::Writable),
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) fn is_tx_blocked(&self) -> bool {
+        self.tx_blocked.load(Ordering::Acquire)
+    }
+
+    /// A consumer is about to sleep on the socket.
+    pub(crate) fn park(&self) {
+        self.parked.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// It has woken. The engine looks after the lane until it is clear whether the consumer comes back.
+    pub(crate) fn unpark(self: &Arc<Self>) {
+        self.note_drive();
+        if self.parked.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.disown();
+        }
+    }
+
+    /// OWNED becomes WATCHED, once.
+    fn disown(self: &Arc<Self>) {
+        let change = self
+            .duty
+            .compare_exchange(OWNED, WATCHED, Ordering::SeqCst, Ordering::SeqCst);
+        if change.is_ok() && !self.is_closed() {
+            self.engine.look_after(self);
+        }
+    }
+
+    fn own(self: &Arc<Self>) {
+        self.duty.store(OWNED, Ordering::SeqCst);
+        // The consumer may have left between the engine's look and the store.
+        if self.parked.load(Ordering::SeqCst) == 0 {
+            self.disown();
+        }
+    }
+
+    fn arm(&self) {
+        self.duty.store(ENGINE, Ordering::SeqCst);
+        let interest = if self.is_tx_blocked() {
+            Interest::Both
+        } else {
+            Interest::Readable
+        };
+        self.engine.rearm(self.key, self.as_fd(), interest);
+    }
+
+    /// Whether consumers drove since the engine looked last.
+    fn was_driven(&self) -> bool {
+        let drives = self.drives.load(Ordering::Relaxed);
+        self.seen.swap(drives, Ordering::Relaxed) != drives
+    }
+
+    /// The engine's look at a lane that a consumer drove at the last tick.
+    pub(super) fn on_tick(self: Arc<Self>) -> Verdict {
+        if self.is_closed() || !self.is_watched() {
+            return Verdict::Drop;
+        }
+        if self.parked.load(Ordering::SeqCst) > 0 {
+            self.own();
+            return Verdict::Drop;
+        }
+        if self.was_driven() {
+            return Verdict::Keep;
+        }
+        if !self.qp.drive_by_engine(&self) {
+            return Verdict::KeepHasty;
+        }
+        if !self.is_closed() {
+            self.arm();
+        }
+        Verdict::Drop
+    }
+}
+
+impl Source for Lane {
+    fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, writable: bool) {
+        if self.is_closed() {
+            return;
+        }
+        let parked = self.parked.load(Ordering::SeqCst) > 0;
+        if parked && !(writable && self.is_tx_blocked()) {
+            self.own();
+        } else if !parked && self.was_driven() {
+            self.duty.store(WATCHED, Ordering::SeqCst);
+            self.engine.look_after(&self);
+        } else if self.qp.drive_by_engine(&self) {
+            if self.is_closed() {
+                return;
+            }
+            if parked { self.own() } else { self.arm() }
+        } else {
+            // A consumer holds the connection this very moment.
+            self.duty.store(WATCHED, Ordering::SeqCst);
+            self.engine.look_after(&self);
+        }
+    }
+
+    fn on_deadline(self: Arc<Self>, _key: Key) {
+        if !self.is_closed() {
+            self.qp.on_lane_deadline(&self);
+        }
+    }
+}
+
+impl AsFd for Lane {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,255 @@
+//! The engine: everything that no consumer's thread does.
+//!
+//! * [`thread`]: one thread per RNIC, started by the first source, ended by `shutdown`.
+//! * [`Source`]: what can become ready or late: listeners, start-ups, connections, dying sockets.
+//! * [`lane`]: a connection's socket and the question who drives it.
+//! * [`driver`]: the three ways to drive: polling consumer, blocked consumer, engine.
+//! * [`io`]: system calls on sockets.
+//!
+//! # What it costs
+//!
+//! A process that opened an RNIC and did nothing has no thread. An idle connection is one entry in the
+//! poller. A connection that a consumer polls costs one tick every 0.1 to 1 ms; one that a consumer is
+//! blocked on costs nothing.
+
+pub(crate) mod driver;
+pub(crate) mod io;
+pub(crate) mod lane;
+mod thread;
+mod timer;
+
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use access_layer::rnic::{Resource, RnicError};
+use polling::{Event, Poller};
+
+use lane::Lane;
+use timer::Timers;
+
+/// Names a source for the poller and the timers; never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Key(usize);
+
+/// Something that the engine serves. Called from the engine's thread, with no lock held.
+pub(crate) trait Source: Send + Sync {
+    /// The socket of `key` is ready; its one-shot interest is used up.
+    fn on_ready(self: Arc<Self>, key: Key, readable: bool, writable: bool);
+
+    /// The deadline of `key` has passed and is cleared.
+    fn on_deadline(self: Arc<Self>, key: Key);
+}
+
+/// What the engine's thread and its clients share.
+pub(crate) struct Engine {
+    poller: Poller,
+    table: Mutex<Table>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    stop: AtomicBool,
+    next_key: AtomicUsize,
+    /// Sockets whose connections are over and whose peers have not closed yet.
+    dying: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Table {
+    sources: HashMap<Key, Arc<dyn Source>>,
+    timers: Timers,
+    /// Connections that consumers drive and the engine looks after at every tick.
+    watched: Vec<Arc<Lane>>,
+    /// When the thread, asleep now, wakes by itself.
+    sleeps_until: Option<Instant>,
+    asleep: bool,
+}
+
+impl Engine {
+    pub(crate) fn new() -> Result<Arc<Self>, RnicError> {
+        let poller = Poller::new().map_err(|error| match error.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => RnicError::NoResources(Resource::Descriptor),
+            _ => RnicError::Os(error),
+        })?;
+        Ok(Arc::new(Self {
+            poller,
+            table: Mutex::default(),
+            thread: Mutex::new(None),
+            stop: AtomicBool::new(false),
+            next_key: AtomicUsize::new(0),
+            dying: AtomicUsize::new(0),
+        }))
+    }
+
+    /// A key for a source that is about to be enlisted.
+    pub(crate) fn new_key(&self) -> Key {
+        Key(self.next_key.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Makes a source known and the thread run.
+    pub(crate) fn enlist(
+        self: &Arc<Self>,
+        key: Key,
+        source: Arc<dyn Source>,
+    ) -> Result<(), RnicError> {
+        self.start()?;
+        self.lock().sources.insert(key, source);
+        Ok(())
+    }
+
+    /// Forgets a source and its deadline. Its socket must be unwatched before it is closed.
+    pub(crate) fn delist(&self, key: Key) -> bool {
+        let mut table = self.lock();
+        table.timers.clear(key);
+        let source = table.sources.remove(&key);
+        drop(table);
+        // Dropped outside the lock: it may be the last reference.
+        source.is_some()
+    }
+
+    /// Like [`Self::enlist`], for a socket that `shutdown` gives a moment to end well.
+    pub(crate) fn enlist_dying(
+        self: &Arc<Self>,
+        key: Key,
+        source: Arc<dyn Source>,
+    ) -> Result<(), RnicError> {
+        self.enlist(key, source)?;
+        self.dying.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Undoes [`Self::enlist_dying`].
+    pub(crate) fn delist_dying(&self, key: Key) {
+        if self.delist(key) {
+            self.dying.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Adds a socket, interest as given, one-shot.
+    pub(crate) fn watch(
+        &self,
+        key: Key,
+        fd: BorrowedFd<'_>,
+        interest: Interest,
+    ) -> std::io::Result<()> {
+        // SAFETY: every socket is owned by a `Lane` or a start-up object, which calls `unwatch` before
+        // it closes or gives away the descriptor.
+        unsafe { self.poller.add(&fd, interest.event(key)) }
+    }
+
+    /// Changes the interest and arms it again. A level that holds already is told at once.
+    pub(crate) fn rearm(&self, key: Key, fd: BorrowedFd<'_>, interest: Interest) {
+        // Fails only for a descriptor that was unwatched meanwhile, and then nobody wants to know.
+        let _ = self.poller.modify(fd, interest.event(key));
+    }
+
+    /// Takes a socket out of the poller.
+    pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>) {
+        let _ = self.poller.delete(fd);
+    }
+
+    /// Sets or clears the deadline of a source.
+    pub(crate) fn set_deadline(&self, key: Key, deadline: Option<Instant>) {
+        let mut table = self.lock();
+        match deadline {
+            Some(at) if table.sources.contains_key(&key) => {
+                table.timers.set(key, at);
+                let late = table.asleep && table.sleeps_until.is_none_or(|until| at < until);
+                drop(table);
+                if late {
+                    self.wake();
+                }
+            }
+            _ => table.timers.clear(key),
+        }
+    }
+
+    /// Asks the engine to look after a lane that a consumer drove and may stop driving.
+    pub(crate) fn look_after(&self, lane: &Arc<Lane>) {
+        let mut table = self.lock();
+        table.watched.push(lane.clone());
+        // A thread that is asleep for longer than the first tick is told; an awake one will see it.
+        let soon = Instant::now() + thread::TICK_MIN;
+        let late = table.asleep && table.sleeps_until.is_none_or(|until| soon < until);
+        drop(table);
+        if late {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        // Fails only when the poller is broken; then the thread has ended and said so.
+        let _ = self.poller.notify();
+    }
+
+    fn start(self: &Arc<Self>) -> Result<(), RnicError> {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.stop.load(Ordering::Acquire) {
+            return Err(RnicError::InvalidState(
+                "the interface adapter is being closed",
+            ));
+        }
+        if thread.is_none() {
+            *thread = Some(thread::spawn(self.clone())?);
+        }
+        Ok(())
+    }
+
+    /// Ends the thread and forgets all sources. When it returns, no upcall comes from the engine.
+    pub(crate) fn shutdown(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread
+            // An upcall that closes the adapter runs in the thread that would be waited for.
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("the engine thread panicked");
+        }
+        let table = std::mem::take(&mut *self.lock());
+        drop(table);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("stop", &self.stop)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a socket is watched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interest {
+    Nothing,
+    Readable,
+    Writable,
+    Both,
+}
+
+impl Interest {
+    fn event(self, Key(key): Key) -> Event {
+        match self {
+            Self::Nothing => Event::none(key),
+            Self::Readable => Event::readable(key),
+            Self::Writable => Event::writable(key),
+            Self::Both => Event::all(key),
+        }
+    }
+}
+
+/// A deadline that far away that no one waits for it.
+pub(crate) fn deadline_after(timeout: Option<Duration>) -> Option<Instant> {
+    timeout.and_then(|timeout| Instant::now().checked_add(timeout))
+}

@@ -1,0 +1,177 @@
+//! The engine's thread.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use access_layer::rnic::{Resource, RnicError};
+use polling::Events;
+
+use super::lane::{Lane, Verdict};
+use super::{Engine, Key};
+
+/// How soon the engine looks whether a consumer still drives what it drove.
+pub(super) const TICK_MIN: Duration = Duration::from_micros(100);
+/// A consumer that polls all the time is looked after this rarely: a tick takes time from its CPU.
+const TICK_MAX: Duration = Duration::from_micros(1000);
+
+/// How long the end of the engine waits for the peers of connections that have ended: closing a socket
+/// with unread data would turn a good ending into a reset.
+const LAST_MOMENT: Duration = Duration::from_millis(250);
+
+const EVENTS_MAX: NonZeroUsize = NonZeroUsize::new(256).expect("256 is not zero");
+
+/// Starts the thread with all signals blocked: handlers belong to the consumer's threads.
+pub(super) fn spawn(engine: Arc<Engine>) -> Result<JoinHandle<()>, RnicError> {
+    let old = block_signals();
+    let thread = std::thread::Builder::new()
+        .name("iwarp-engine".to_owned())
+        .spawn(move || Worker::new(engine).run());
+    restore_signals(&old);
+    thread.map_err(|_| RnicError::NoResources(Resource::Memory))
+}
+
+struct Worker {
+    engine: Arc<Engine>,
+    tick: Duration,
+    next_tick: Option<Instant>,
+    watched: Vec<Arc<Lane>>,
+    stop_at: Option<Instant>,
+}
+
+impl Worker {
+    fn new(engine: Arc<Engine>) -> Self {
+        Self {
+            engine,
+            tick: TICK_MIN,
+            next_tick: None,
+            watched: Vec::new(),
+            stop_at: None,
+        }
+    }
+
+    fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        while !self.is_over() {
+            events.clear();
+            if let Err(error) = self.sleep(&mut events) {
+                tracing::error!(%error, "the engine's poller failed; connections are not served");
+                return;
+            }
+            for event in events.iter() {
+                let key = Key(event.key);
+                let source = self.engine.lock().sources.get(&key).cloned();
+                if let Some(source) = source {
+                    source.on_ready(key, event.readable, event.writable);
+                }
+            }
+            self.expire();
+            self.look_after();
+        }
+    }
+
+    /// Whether the thread was told to end, and the sockets of dead connections have had their moment.
+    fn is_over(&mut self) -> bool {
+        if !self.engine.stop.load(Ordering::Acquire) {
+            return false;
+        }
+        let now = Instant::now();
+        let until = *self.stop_at.get_or_insert(now + LAST_MOMENT);
+        now >= until || self.engine.dying.load(Ordering::Acquire) == 0
+    }
+
+    fn sleep(&mut self, events: &mut Events) -> std::io::Result<()> {
+        let mut table = self.engine.lock();
+        let until = match (table.timers.next(), self.next_tick) {
+            (Some(timer), Some(tick)) => Some(timer.min(tick)),
+            (timer, tick) => timer.or(tick),
+        };
+        let until = match (until, self.stop_at) {
+            (Some(until), Some(stop)) => Some(until.min(stop)),
+            (until, stop) => until.or(stop),
+        };
+        if !table.watched.is_empty() {
+            // Somebody added a lane after the last look: no sleep at all.
+            return Ok(());
+        }
+        table.asleep = true;
+        table.sleeps_until = until;
+        drop(table);
+        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let result = self.engine.poller.wait(events, timeout);
+        self.engine.lock().asleep = false;
+        match result {
+            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn expire(&self) {
+        let now = Instant::now();
+        loop {
+            let mut table = self.engine.lock();
+            let Some(key) = table.timers.pop_expired(now) else {
+                return;
+            };
+            let source = table.sources.get(&key).cloned();
+            drop(table);
+            if let Some(source) = source {
+                source.on_deadline(key);
+            }
+        }
+    }
+
+    /// Looks after the lanes that consumers drive, if it is time.
+    fn look_after(&mut self) {
+        let fresh = std::mem::take(&mut self.engine.lock().watched);
+        if !fresh.is_empty() {
+            self.watched.extend(fresh);
+            self.tick = TICK_MIN;
+            self.next_tick
+                .get_or_insert_with(|| Instant::now() + TICK_MIN);
+        }
+        let now = Instant::now();
+        if self.next_tick.is_none_or(|at| now < at) {
+            return;
+        }
+        let mut hasty = false;
+        self.watched.retain(|lane| match lane.clone().on_tick() {
+            Verdict::Keep => true,
+            Verdict::KeepHasty => {
+                hasty = true;
+                true
+            }
+            Verdict::Drop => false,
+        });
+        self.tick = if hasty {
+            TICK_MIN
+        } else {
+            (self.tick * 2).min(TICK_MAX)
+        };
+        self.next_tick = (!self.watched.is_empty()).then(|| now + self.tick);
+    }
+}
+
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: both sets are locals; sigfillset initialises one, pthread_sigmask the other.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut old: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut old);
+        old
+    }
+}
+
+fn restore_signals(old: &libc::sigset_t) {
+    // SAFETY: the set was filled by `block_signals`.
+    unsafe {
+        libc::pthread_sigmask(
+            libc::SIG_SETMASK,
+            std::ptr::from_ref(old),
+            std::ptr::null_mut(),
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! Copying between staging buffers and registered memory.
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use crate::crc::Crc32c;
+
+/// Piece of a large placement; pieces appear in ascending order.
+const PIECE: usize = 4096;
+/// Bytes at the end of a placement that appear after all others.
+const TAIL: usize = 8;
+
+/// A checked range of registered memory, usable while the table is open.
+///
+/// It hands out copies and checksums, never a reference: the consumer and the peer may change the
+/// bytes at any time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bytes<'a> {
+    start: *mut u8,
+    len: usize,
+    table: PhantomData<&'a ()>,
+}
+
+impl<'a> Bytes<'a> {
+    /// No bytes at all.
+    pub(crate) const EMPTY: Self = Self {
+        start: std::ptr::dangling_mut(),
+        len: 0,
+        table: PhantomData,
+    };
+
+    /// # Safety
+    ///
+    /// `len` bytes from `start` stay mapped, with the access that was checked, while the table that
+    /// the lifetime stands for is open.
+    pub(super) unsafe fn new(start: *mut u8, len: usize) -> Self {
+        Self {
+            start,
+            len,
+            table: PhantomData,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The part from `skip` on, at most `len_max` bytes.
+    pub(crate) fn part(&self, skip: usize, len_max: usize) -> Self {
+        let skip = skip.min(self.len);
+        Self {
+            start: self.start.wrapping_add(skip),
+            len: (self.len - skip).min(len_max),
+            ..*self
+        }
+    }
+
+    /// For a send that the kernel makes before the table closes.
+    pub(crate) fn as_io_slice(&self) -> std::io::IoSlice<'a> {
+        // SAFETY: mapped and readable while the table is open (constructor), which is what `'a` says.
+        // Only the kernel looks at the bytes; a consumer that changes them meanwhile changes what is
+        // sent, nothing else.
+        std::io::IoSlice::new(unsafe { std::slice::from_raw_parts(self.start, self.len) })
+    }
+
+    /// Copies into the front of `out`, which is at least as long.
+    pub(crate) fn read_into(&self, out: &mut [u8]) {
+        let out = &mut out[..self.len];
+        // SAFETY: the source is mapped (constructor), the target is a slice of the same length, and
+        // staging buffers are not registered memory, so the two do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(self.start, out.as_mut_ptr(), self.len) };
+    }
+
+    /// Adds the bytes to a checksum.
+    pub(crate) fn checksum(&self, crc: &mut Crc32c) {
+        if self.len == 0 {
+            return;
+        }
+        // SAFETY: mapped and readable (constructor); the reference ends with this call. A consumer
+        // that changes the bytes meanwhile gets a checksum that its peer refuses, nothing worse.
+        crc.update(unsafe { std::slice::from_raw_parts(self.start, self.len) });
+    }
+
+    /// Replaces the eight bytes of the range atomically and returns what they were; `None` when they do
+    /// not lie at a multiple of eight.
+    pub(crate) fn update(&self, change: impl Fn(u64) -> u64) -> Option<u64> {
+        let word = self.start.cast::<AtomicU64>();
+        if self.len != size_of::<u64>() || !word.is_aligned() {
+            return None;
+        }
+        // SAFETY: eight mapped, writable, aligned bytes (constructor and the check above). The consumer
+        // uses atomic operations on what it lends for atomics.
+        let word = unsafe { &*word };
+        word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)))
+            .ok()
+    }
+
+    /// Copies `bytes`, which is not longer than the range, to its front.
+    ///
+    /// A program that polls memory for an RDMA Write sees the bytes appear in ascending order by
+    /// pieces of 4 KiB, and the last eight bytes after all others. `memcpy` alone promises no order.
+    pub(crate) fn write(&self, bytes: &[u8]) {
+        let bytes = &bytes[..bytes.len().min(self.len)];
+        let body = bytes.len().saturating_sub(TAIL);
+        let mut at = 0;
+        while at < body {
+            let piece = (body - at).min(PIECE);
+            // SAFETY: the target is mapped and writable (constructor), at + piece is within both, and
+            // staging buffers are not registered memory.
+            unsafe {
+                std::ptr::copy_nonoverlapping(bytes.as_ptr().add(at), self.start.add(at), piece);
+            }
+            fence(Ordering::Release);
+            at += piece;
+        }
+        for (skip, byte) in bytes.iter().enumerate().skip(body) {
+            // SAFETY: as above; volatile, so that the compiler keeps the order.
+            unsafe { self.start.add(skip).write_volatile(*byte) };
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! One region or window.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use access_layer::rnic::{Access, RegisterMr};
+use iwarp_proto::ProtectionFault;
+
+use super::WindowBind;
+
+/// What an entry is.
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// A registration (LMR).
+    Region,
+    /// A memory window (RMR); the peer may take it away while readers hold the table.
+    Window { valid: AtomicBool },
+}
+
+/// A range of this process's memory under an STag.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) kind: Kind,
+    pub(super) pd: u32,
+    pub(super) access: Access,
+    stag: u32,
+    /// Address of the first byte.
+    start: u64,
+    len: u64,
+    /// Tagged offset of the first byte: `start`, or 0 where offsets count from 0.
+    offset: u64,
+}
+
+impl Entry {
+    pub(super) fn region(stag: u32, pd: u32, request: &RegisterMr) -> Self {
+        Self {
+            kind: Kind::Region,
+            pd,
+            access: request.access,
+            stag,
+            start: request.addr,
+            len: request.len,
+            offset: if request.zero_based { 0 } else { request.addr },
+        }
+    }
+
+    pub(super) fn unbound_window(stag: u32, pd: u32) -> Self {
+        let kind = Kind::Window {
+            valid: AtomicBool::new(false),
+        };
+        Self {
+            kind,
+            pd,
+            access: Access::default(),
+            stag,
+            start: 0,
+            len: 0,
+            offset: 0,
+        }
+    }
+
+    /// The part of this region that a window is bound to, if the region covers it and grants as much.
+    pub(super) fn part(&self, pd: u32, stag: u32, bind: &WindowBind) -> Option<Self> {
+        let (has, wants) = (self.access, bind.access);
+        // Remote write needs local write; remote read needs local read (verbs convention).
+        let granted = (!wants.remote_write || has.local_write)
+            && (!wants.remote_read || has.local_read)
+            && (!wants.remote_atomic || has.local_write);
+        if self.pd != pd || !granted || !self.is_region() {
+            return None;
+        }
+        let start = self.range(bind.range.addr, bind.range.len).ok()? as u64;
+        Some(Self {
+            kind: Kind::Window {
+                valid: AtomicBool::new(true),
+            },
+            pd,
+            access: wants,
+            stag,
+            start,
+            len: u64::from(bind.range.len),
+            offset: if bind.zero_based { 0 } else { start },
+        })
+    }
+
+    pub(super) fn names(&self, stag: u32) -> bool {
+        self.stag == stag
+    }
+
+    pub(super) fn is_region(&self) -> bool {
+        matches!(self.kind, Kind::Region)
+    }
+
+    pub(super) fn is_window_of(&self, pd: u32) -> bool {
+        self.pd == pd && !self.is_region()
+    }
+
+    pub(super) fn is_valid(&self) -> bool {
+        match &self.kind {
+            Kind::Region => true,
+            Kind::Window { valid } => valid.load(Ordering::Acquire),
+        }
+    }
+
+    pub(super) fn invalidate(&self) {
+        if let Kind::Window { valid } = &self.kind {
+            valid.store(false, Ordering::Release);
+        }
+    }
+
+    /// Whether the peer may do this here.
+    pub(super) fn grants(&self, access: iwarp_proto::Access) -> bool {
+        match access {
+            iwarp_proto::Access::RemoteWrite => self.access.remote_write,
+            iwarp_proto::Access::RemoteRead => self.access.remote_read,
+            iwarp_proto::Access::RemoteAtomic => self.access.remote_atomic,
+            // The window of an `rdma_read_to_rmr` grants remote write instead of local write.
+            iwarp_proto::Access::ReadSink => self.access.local_write || self.access.remote_write,
+        }
+    }
+
+    /// The address of `len` bytes from tagged offset `to`.
+    pub(super) fn range(&self, to: u64, len: u32) -> Result<*mut u8, ProtectionFault> {
+        let len = u64::from(len);
+        to.checked_add(len).ok_or(ProtectionFault::Wrap)?;
+        let skip = to.checked_sub(self.offset).ok_or(ProtectionFault::Bounds)?;
+        if skip > self.len || len > self.len - skip {
+            return Err(ProtectionFault::Bounds);
+        }
+        Ok(std::ptr::with_exposed_provenance_mut(
+            (self.start + skip) as usize,
+        ))
+    }
+}

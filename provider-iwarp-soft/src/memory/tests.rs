@@ -1,0 +1,322 @@
+use super::*;
+use iwarp_proto::Access as Wire;
+
+const ALL: Access = Access {
+    local_read: true,
+    local_write: true,
+    remote_read: true,
+    remote_write: true,
+    remote_atomic: false,
+};
+
+fn register(table: &MemoryTable, pd: u32, bytes: &mut [u8], access: Access) -> Stag {
+    let request = RegisterMr {
+        addr: bytes.as_mut_ptr().expose_provenance() as u64,
+        len: bytes.len() as u64,
+        access,
+        zero_based: false,
+    };
+    table.register(pd, &request).unwrap()
+}
+
+#[test]
+fn remote_access_is_checked_in_order() {
+    let table = MemoryTable::new().unwrap();
+    let mut bytes = vec![0; 100];
+    let base = bytes.as_mut_ptr() as u64;
+    let stag = register(&table, 1, &mut bytes, ALL);
+    let read_only = register(
+        &table,
+        1,
+        &mut bytes[..10],
+        Access {
+            remote_write: false,
+            ..ALL
+        },
+    );
+    let open = table.access();
+    let check = |pd, access, stag, to, len| open.remote(pd, access, stag, to, len).map(|b| b.len());
+    assert_eq!(check(1, Wire::RemoteWrite, stag, base, 100), Ok(100));
+    assert_eq!(check(1, Wire::RemoteRead, stag, base + 99, 1), Ok(1));
+    assert_eq!(
+        check(1, Wire::RemoteWrite, Stag(stag.0 ^ 1), base, 1),
+        Err(ProtectionFault::InvalidStag)
+    );
+    assert_eq!(
+        check(2, Wire::RemoteWrite, read_only, base, 1),
+        Err(ProtectionFault::NotAssociated)
+    );
+    assert_eq!(
+        check(1, Wire::RemoteWrite, read_only, u64::MAX, 2),
+        Err(ProtectionFault::AccessViolation)
+    );
+    assert_eq!(
+        check(1, Wire::RemoteAtomic, stag, base, 8),
+        Err(ProtectionFault::AccessViolation)
+    );
+    assert_eq!(
+        check(1, Wire::RemoteWrite, stag, u64::MAX, 2),
+        Err(ProtectionFault::Wrap)
+    );
+    assert_eq!(
+        check(1, Wire::RemoteWrite, stag, base - 1, 2),
+        Err(ProtectionFault::Bounds)
+    );
+    assert_eq!(
+        check(1, Wire::RemoteWrite, stag, base + 1, 100),
+        Err(ProtectionFault::Bounds)
+    );
+    assert_eq!(
+        check(1, Wire::RemoteWrite, stag, base + 101, 1),
+        Err(ProtectionFault::Bounds)
+    );
+}
+
+#[test]
+fn local_segments_need_domain_right_and_range() {
+    let table = MemoryTable::new().unwrap();
+    let mut bytes = vec![0; 64];
+    let base = bytes.as_mut_ptr() as u64;
+    let stag = register(
+        &table,
+        5,
+        &mut bytes,
+        Access {
+            local_write: false,
+            ..ALL
+        },
+    );
+    let open = table.access();
+    let sge = |addr, len| Sge {
+        addr,
+        len,
+        lkey: stag.0,
+    };
+    assert!(open.local(5, &sge(base, 64), false).is_some());
+    assert!(open.local(5, &sge(base, 64), true).is_none());
+    assert!(open.local(6, &sge(base, 64), false).is_none());
+    assert!(open.local(5, &sge(base, 65), false).is_none());
+    assert!(
+        open.local(
+            5,
+            &Sge {
+                addr: 0,
+                len: 0,
+                lkey: 0
+            },
+            true
+        )
+        .is_some()
+    );
+    assert!(
+        open.local(
+            5,
+            &Sge {
+                addr: base,
+                len: 1,
+                lkey: 0
+            },
+            false
+        )
+        .is_none()
+    );
+}
+
+#[test]
+fn zero_based_regions_count_from_zero() {
+    let table = MemoryTable::new().unwrap();
+    let mut bytes = vec![0_u8; 16];
+    let request = RegisterMr {
+        addr: bytes.as_mut_ptr().expose_provenance() as u64,
+        len: 16,
+        access: ALL,
+        zero_based: true,
+    };
+    let stag = table.register(1, &request).unwrap();
+    let open = table.access();
+    open.remote(1, Wire::RemoteWrite, stag, 4, 3)
+        .unwrap()
+        .write(b"abc");
+    assert!(
+        open.remote(1, Wire::RemoteWrite, stag, request.addr, 1)
+            .is_err()
+    );
+    assert_eq!(&bytes[..8], b"\0\0\0\0abc\0");
+}
+
+#[test]
+fn a_removed_stag_is_unknown_and_rests_before_reuse() {
+    let table = MemoryTable::new().unwrap();
+    let mut bytes = vec![0; 8];
+    let stag = register(&table, 1, &mut bytes, ALL);
+    table.remove(stag);
+    let base = bytes.as_ptr() as u64;
+    assert!(
+        table
+            .access()
+            .remote(1, Wire::RemoteRead, stag, base, 1)
+            .is_err()
+    );
+    let next = register(&table, 1, &mut bytes, ALL);
+    assert_ne!(next, stag);
+    // Removing twice, or something never registered, does nothing.
+    table.remove(stag);
+    table.remove(Stag(0x1234_5678));
+    assert!(
+        table
+            .access()
+            .remote(1, Wire::RemoteRead, next, base, 1)
+            .is_ok()
+    );
+}
+
+#[test]
+fn thousands_of_regions_are_found_again() {
+    let table = MemoryTable::new().unwrap();
+    let mut bytes = vec![0; 8];
+    let stags: Vec<_> = (0..5000)
+        .map(|_| register(&table, 1, &mut bytes, ALL))
+        .collect();
+    for stag in stags.iter().step_by(2) {
+        table.remove(*stag);
+    }
+    let more: Vec<_> = (0..4000)
+        .map(|_| register(&table, 2, &mut bytes, ALL))
+        .collect();
+    let open = table.access();
+    let base = bytes.as_ptr() as u64;
+    for (index, stag) in stags.iter().enumerate() {
+        let found = open.remote(1, Wire::RemoteRead, *stag, base, 8).is_ok();
+        assert_eq!(found, index % 2 == 1);
+    }
+    assert!(
+        more.iter()
+            .all(|stag| open.remote(2, Wire::RemoteRead, *stag, base, 8).is_ok())
+    );
+}
+
+#[test]
+fn windows_follow_their_binds() {
+    let table = MemoryTable::new().unwrap();
+    let mut bytes = vec![0; 100];
+    let base = bytes.as_mut_ptr() as u64;
+    let region = register(
+        &table,
+        1,
+        &mut bytes,
+        Access {
+            remote_read: false,
+            remote_write: false,
+            ..ALL
+        },
+    );
+    let identity = table.create_window(1).unwrap();
+    let first = table.next_window_stag(identity);
+    let bind = WindowBind {
+        region: region.0,
+        range: Sge {
+            addr: base + 10,
+            len: 20,
+            lkey: region.0,
+        },
+        access: Access {
+            remote_write: true,
+            ..Access::default()
+        },
+        zero_based: false,
+    };
+    assert!(!table.bind_window(2, first, Some(&bind)), "another domain");
+    assert!(table.bind_window(1, first, Some(&bind)));
+    assert!(
+        table
+            .access()
+            .remote(1, Wire::RemoteWrite, first, base + 10, 20)
+            .is_ok()
+    );
+    assert!(
+        table
+            .access()
+            .remote(1, Wire::RemoteWrite, first, base + 9, 1)
+            .is_err()
+    );
+    assert!(
+        table
+            .access()
+            .remote(1, Wire::RemoteRead, first, base + 10, 1)
+            .is_err()
+    );
+
+    let second = table.next_window_stag(first);
+    assert!(table.bind_window(1, second, Some(&bind)));
+    assert!(
+        table
+            .access()
+            .remote(1, Wire::RemoteWrite, first, base + 10, 1)
+            .is_err()
+    );
+    assert_eq!(
+        table.access().check_invalidate(1, region),
+        Err(InvalidateFault::NotInvalidatable)
+    );
+    assert_eq!(table.access().check_invalidate(1, second), Ok(()));
+    table.access().invalidate(second);
+    assert_eq!(
+        table.access().check_invalidate(1, second),
+        Err(InvalidateFault::InvalidStag)
+    );
+    assert!(
+        table
+            .access()
+            .remote(1, Wire::RemoteWrite, second, base + 10, 1)
+            .is_err()
+    );
+    table.remove_window(identity);
+    assert!(!table.bind_window(1, table.next_window_stag(second), Some(&bind)));
+}
+
+#[test]
+fn deregistration_waits_for_an_access_in_progress() {
+    let table = std::sync::Arc::new(MemoryTable::new().unwrap());
+    let mut bytes = vec![0; 8];
+    let stag = register(&table, 1, &mut bytes, ALL);
+    let open = table.access();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let other = table.clone();
+    let thread = std::thread::spawn(move || {
+        sender.send(false).unwrap();
+        other.remove(stag);
+        sender.send(true).unwrap();
+    });
+    assert_eq!(receiver.recv(), Ok(false));
+    assert_eq!(
+        receiver.try_recv(),
+        Err(std::sync::mpsc::TryRecvError::Empty)
+    );
+    assert!(
+        open.remote(1, Wire::RemoteWrite, stag, bytes.as_ptr() as u64, 8)
+            .is_ok()
+    );
+    drop(open);
+    assert_eq!(receiver.recv(), Ok(true));
+    thread.join().unwrap();
+}
+
+#[test]
+fn copies_reach_both_ends_of_every_length() {
+    let table = MemoryTable::new().unwrap();
+    let mut bytes = vec![0_u8; 20_000];
+    let base = bytes.as_mut_ptr() as u64;
+    let stag = register(&table, 1, &mut bytes, ALL);
+    let source: Vec<u8> = (0..20_000_u32).map(|i| (i % 251) as u8 + 1).collect();
+    for len in [1, 7, 8, 9, 63, 4095, 4096, 4097, 4104, 19_990] {
+        let open = table.access();
+        let range = open
+            .remote(1, Wire::RemoteWrite, stag, base + 3, len)
+            .unwrap();
+        range.write(&source);
+        let mut back = vec![0; 20_000];
+        range.read_into(&mut back);
+        assert_eq!(back[..len as usize], source[..len as usize], "{len}");
+        assert!(back[len as usize..].iter().all(|b| *b == 0), "{len}");
+    }
+}

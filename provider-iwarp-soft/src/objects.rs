@@ -1,0 +1,108 @@
+//! What the access layer holds of an RNIC's objects; dropping one destroys it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use iwarp_proto::Stag;
+
+use crate::cm::listen::Listener;
+use crate::cq::Cq;
+use crate::qp::Qp;
+use crate::rnic::Shared;
+use crate::srq::Srq;
+
+/// A protection domain: a number that regions and queue pairs share.
+#[derive(Debug)]
+pub struct SoftPd {
+    pub(crate) id: u32,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct SoftCq {
+    pub(crate) cq: Arc<Cq>,
+}
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub struct SoftSrq {
+    pub(crate) srq: Arc<Srq>,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct SoftQp {
+    pub(crate) qp: Arc<Qp>,
+}
+
+impl Drop for SoftQp {
+    fn drop(&mut self) {
+        self.qp.destroy();
+    }
+}
+
+/// A memory region. When its drop returns, nobody accesses the memory any more.
+#[derive(Debug)]
+pub struct SoftMr {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) stag: Stag,
+}
+
+impl Drop for SoftMr {
+    fn drop(&mut self) {
+        self.shared.memory.remove(self.stag);
+    }
+}
+
+/// A memory window.
+#[derive(Debug)]
+pub struct SoftMw {
+    shared: Arc<Shared>,
+    identity: Stag,
+    /// The STag that the last posted bind gives it.
+    last: AtomicU32,
+}
+
+impl SoftMw {
+    pub(crate) fn new(shared: Arc<Shared>, identity: Stag) -> Self {
+        Self {
+            shared,
+            identity,
+            last: AtomicU32::new(identity.0),
+        }
+    }
+
+    /// The STag for the next bind.
+    pub(crate) fn next_stag(&self) -> Stag {
+        let next = |last| Some(self.shared.memory.next_window_stag(Stag(last)).0);
+        let last = self
+            .last
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        // The update always gives a value.
+        let last = last.unwrap_or_else(|last| last);
+        self.shared.memory.next_window_stag(Stag(last))
+    }
+}
+
+impl Drop for SoftMw {
+    fn drop(&mut self) {
+        self.shared.memory.remove_window(self.identity);
+    }
+}
+
+/// A listening service.
+pub struct SoftListener {
+    pub(crate) listener: Arc<Listener>,
+}
+
+impl std::fmt::Debug for SoftListener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SoftListener").finish_non_exhaustive()
+    }
+}
+
+impl Drop for SoftListener {
+    fn drop(&mut self) {
+        self.listener.close();
+    }
+}

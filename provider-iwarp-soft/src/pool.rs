@@ -1,0 +1,94 @@
+//! Staging buffers.
+//!
+//! Every drive of a connection may need one buffer to receive into and one to assemble frames in. A
+//! connection that has no partial frame owns none, so ten thousand idle connections cost none. A thread
+//! that drives keeps one spare buffer to itself, which makes the usual take and return two moves of a
+//! pointer without a lock; the rest rest in one small pool for the process.
+
+use std::cell::RefCell;
+use std::sync::Mutex;
+
+/// Bytes of a staging buffer: twice what fits a level-2 cache would not be faster, and the longest
+/// FPDU (65544 bytes) fits with room to receive behind it.
+pub(crate) const STAGING_LEN: usize = 256 * 1024;
+
+/// Spare buffers that the process keeps; more are given back to the allocator.
+const SPARES_MAX: usize = 8;
+
+static SPARES: Mutex<Vec<Staging>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static OWN: RefCell<Option<Staging>> = const { RefCell::new(None) };
+}
+
+/// A buffer of [`STAGING_LEN`] bytes.
+#[derive(Debug)]
+pub(crate) struct Staging(Box<[u8]>);
+
+impl Staging {
+    /// Takes a buffer; what is in it is left over from its last use.
+    pub(crate) fn take() -> Self {
+        if let Ok(Some(own)) = OWN.try_with(|own| own.borrow_mut().take()) {
+            return own;
+        }
+        let spare = lock_spares().pop();
+        // Zeroed memory of this size comes from fresh pages that cost nothing until they are used.
+        spare.unwrap_or_else(|| Self(vec![0; STAGING_LEN].into_boxed_slice()))
+    }
+
+    /// Gives a buffer back for anybody's next use.
+    pub(crate) fn give_back(self) {
+        let mut rest = Some(self);
+        // A thread that is ending has no slot any more; then the pool takes it.
+        let _ = OWN.try_with(|own| {
+            let mut own = own.borrow_mut();
+            if own.is_none() {
+                *own = rest.take();
+            }
+        });
+        if let Some(rest) = rest {
+            let mut spares = lock_spares();
+            if spares.len() < SPARES_MAX {
+                spares.push(rest);
+            }
+        }
+    }
+}
+
+impl std::ops::Deref for Staging {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Staging {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+fn lock_spares() -> std::sync::MutexGuard<'static, Vec<Staging>> {
+    SPARES
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_returned_buffer_is_taken_again_by_the_same_thread() {
+        let mut first = Staging::take();
+        first[0] = 77;
+        let place = first.as_ptr();
+        first.give_back();
+        let second = Staging::take();
+        assert_eq!(second.as_ptr(), place);
+        let third = Staging::take();
+        assert_ne!(third.as_ptr(), place);
+        assert_eq!(third.len(), STAGING_LEN);
+    }
+}

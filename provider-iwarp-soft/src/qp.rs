@@ -1,0 +1,259 @@
+//! Queue pairs: posted work, and the connection that carries it.
+//!
+//! # Locks, in order
+//!
+//! 1. `link`: the state of the queue pair and everything of its connection. Drivers *try* it; only
+//!    connection management waits for it.
+//! 2. `submitted`, `receives`: where a post goes while somebody else holds `link`. Held for a push or a
+//!    swap.
+//! 3. The memory table (read side), then the rings of the completion queues.
+//!
+//! No upcall is made under any of them: what a drive has to tell is collected in [`Effects`].
+//!
+//! # Lost posts
+//!
+//! A poster that cannot get `link` leaves its request in `submitted` and tries once more. The holder
+//! looks at `submitted` again after it has let go. Both put a full fence between their store and their
+//! look, so one of them sees the other.
+
+mod drive;
+mod post;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use access_layer::rnic::{AsyncEvent, Completion, QpAttr, QpToken, RnicError};
+
+use crate::cm::dial::Dial;
+use crate::conn::Conn;
+use crate::cq::{Cq, Pushed};
+use crate::event::{EventQueue, OwnEvent};
+use crate::rnic::Shared;
+use crate::srq::Srq;
+use crate::work::{RecvSlot, SendSlot};
+
+/// The state of a queue pair; transitions are the `on_*` methods of [`Link`].
+#[derive(Debug)]
+pub(crate) enum Link {
+    /// Not connected, may connect.
+    Idle,
+    /// An attempt to connect is under way.
+    Dialing(Box<Dial>),
+    /// In full operation.
+    Up(Box<Conn>),
+    /// Was connected, or tried to.
+    Down,
+}
+
+/// Where posts go that find the connection busy, and whether there is one.
+#[derive(Debug)]
+struct Queue<T> {
+    mode: Mode,
+    slots: VecDeque<T>,
+}
+
+/// What becomes of a post.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Never connected, or connecting.
+    Idle,
+    /// Connected.
+    Open,
+    /// Was connected: flushed at once.
+    Flushing,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Idle,
+            slots: VecDeque::new(),
+        }
+    }
+}
+
+/// What a drive has to tell after it has left its locks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Effects {
+    send: Pushed,
+    recv: Pushed,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct Qp {
+    pub(crate) token: QpToken,
+    pub(crate) attr: QpAttr,
+    pub(crate) shared: Arc<Shared>,
+    pd: u32,
+    send_cq: Option<Arc<Cq>>,
+    recv_cq: Option<Arc<Cq>>,
+    srq: Option<Arc<Srq>>,
+    link: Mutex<Link>,
+    submitted: Mutex<Queue<SendSlot>>,
+    /// `submitted` is not empty.
+    has_submitted: AtomicBool,
+    receives: Mutex<Queue<RecvSlot>>,
+    send_pending: AtomicU32,
+    recv_pending: AtomicU32,
+    events: EventQueue,
+    /// The access layer has dropped it: no news any more.
+    is_destroyed: AtomicBool,
+}
+
+/// What a queue pair completes into and is fed from.
+#[derive(Debug)]
+pub(crate) struct QpParts {
+    pub(crate) pd: u32,
+    pub(crate) send_cq: Option<Arc<Cq>>,
+    pub(crate) recv_cq: Option<Arc<Cq>>,
+    pub(crate) srq: Option<Arc<Srq>>,
+}
+
+impl Qp {
+    pub(crate) fn new(shared: Arc<Shared>, parts: QpParts, attr: QpAttr, token: QpToken) -> Self {
+        Self {
+            token,
+            attr,
+            shared,
+            pd: parts.pd,
+            send_cq: parts.send_cq,
+            recv_cq: parts.recv_cq,
+            srq: parts.srq,
+            link: Mutex::new(Link::Idle),
+            submitted: Mutex::default(),
+            has_submitted: AtomicBool::new(false),
+            receives: Mutex::default(),
+            send_pending: AtomicU32::new(0),
+            recv_pending: AtomicU32::new(0),
+            events: EventQueue::default(),
+            is_destroyed: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn pd(&self) -> u32 {
+        self.pd
+    }
+
+    /// The distinct completion queues.
+    pub(crate) fn cqs(&self) -> impl Iterator<Item = &Arc<Cq>> {
+        let second = self.recv_cq.as_ref().filter(|recv| {
+            self.send_cq
+                .as_ref()
+                .is_none_or(|send| !Arc::ptr_eq(send, recv))
+        });
+        self.send_cq.iter().chain(second)
+    }
+
+    /// Receives that are posted and not consumed, and requests that have not completed.
+    pub(crate) fn pending(&self) -> (u32, u32) {
+        (
+            self.recv_pending.load(Ordering::Acquire),
+            self.send_pending.load(Ordering::Acquire),
+        )
+    }
+
+    /// The access layer has let go: everything ends, nothing is told.
+    pub(crate) fn destroy(self: &Arc<Self>) {
+        self.is_destroyed.store(true, Ordering::Release);
+        self.disconnect(true);
+        self.shared.forget_qp();
+    }
+
+    /// Back to idle after a connection. Receives posted while idle stay posted.
+    pub(crate) fn reset(&self) -> Result<(), RnicError> {
+        let mut link = self.lock_link();
+        match *link {
+            Link::Idle => Ok(()),
+            Link::Down => {
+                *link = Link::Idle;
+                lock(&self.submitted).mode = Mode::Idle;
+                lock(&self.receives).mode = Mode::Idle;
+                Ok(())
+            }
+            Link::Dialing(_) | Link::Up(_) => {
+                Err(RnicError::InvalidState("the queue pair is connected"))
+            }
+        }
+    }
+
+    /// Takes the next receive for an arriving message; `batch` belongs to the connection.
+    pub(crate) fn take_receive(&self, batch: &mut VecDeque<RecvSlot>) -> Option<RecvSlot> {
+        if let Some(srq) = &self.srq {
+            self.recv_pending.fetch_add(1, Ordering::Relaxed);
+            return srq.take();
+        }
+        if batch.is_empty() {
+            std::mem::swap(&mut lock(&self.receives).slots, batch);
+        }
+        batch.pop_front()
+    }
+
+    pub(crate) fn lock_link(&self) -> MutexGuard<'_, Link> {
+        lock(&self.link)
+    }
+
+    fn try_lock_link(&self) -> Option<MutexGuard<'_, Link>> {
+        match self.link.try_lock() {
+            Ok(link) => Some(link),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Puts completions into the queues.
+    fn publish(
+        &self,
+        send: &mut Vec<Completion>,
+        recv: &mut Vec<Completion>,
+        effects: &mut Effects,
+    ) {
+        if let Some(cq) = &self.recv_cq {
+            effects.recv.add(cq.push(recv));
+        }
+        if let Some(cq) = &self.send_cq {
+            effects.send.add(cq.push(send));
+        }
+        recv.clear();
+        send.clear();
+    }
+
+    /// Queues news for [`Self::tell`].
+    pub(crate) fn queue_event(&self, event: OwnEvent) {
+        self.events.push(event);
+    }
+
+    /// Tells what a drive left to tell. Called with no lock held.
+    pub(crate) fn tell(&self, effects: &Effects) {
+        let is_destroyed = self.is_destroyed.load(Ordering::Acquire);
+        let upcall = &self.shared.upcall;
+        if !is_destroyed {
+            for (cq, pushed) in [(&self.recv_cq, effects.recv), (&self.send_cq, effects.send)] {
+                let Some(cq) = cq else { continue };
+                if pushed.overflow {
+                    upcall.async_event(AsyncEvent::CqOverflow(cq.token));
+                }
+                if pushed.nudge {
+                    upcall.cq_ready(cq.token);
+                }
+            }
+        }
+        self.events.tell(|event| {
+            if !self.is_destroyed.load(Ordering::Acquire) {
+                upcall.connection(self.token, event.as_event());
+            }
+        });
+    }
+}
+
+impl Pushed {
+    fn add(&mut self, other: Self) {
+        self.nudge |= other.nudge;
+        self.overflow |= other.overflow;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

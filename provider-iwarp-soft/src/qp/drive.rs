@@ -1,0 +1,335 @@
+//! Driving a connection, and ending it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use access_layer::rnic::{SendOp, WcStatus};
+use iwarp_proto::{RemoteOperation, RemoteProtection, Role, StreamState, TerminateCode};
+
+use crate::cm::zombie::Zombie;
+use crate::conn::{Closing, Conn, End};
+use crate::engine::lane::Lane;
+use crate::event::OwnEvent;
+use crate::work::{RecvSlot, SendSlot, Task};
+
+use super::{Effects, Link, Mode, Qp, lock};
+
+/// How long a peer may take to answer our FIN.
+const FIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Posts that are not held back after the engine had to send what a consumer left behind.
+const PENALTY: u32 = 4096;
+
+impl Qp {
+    /// A consumer's thread reads and writes what the socket gives and takes. Does nothing when another
+    /// thread is at it.
+    pub(crate) fn drive_by_consumer(self: &Arc<Self>, lane: &Arc<Lane>) {
+        lane.note_drive();
+        self.drive(lane, false);
+    }
+
+    /// The engine does the same. `false`: another thread is at it.
+    pub(crate) fn drive_by_engine(self: &Arc<Self>, lane: &Arc<Lane>) -> bool {
+        self.drive(lane, true)
+    }
+
+    fn drive(self: &Arc<Self>, lane: &Arc<Lane>, by_engine: bool) -> bool {
+        let Some(mut link) = self.try_lock_link() else {
+            return false;
+        };
+        let mut effects = Effects::default();
+        let Link::Up(conn) = &mut *link else {
+            return true;
+        };
+        if !Arc::ptr_eq(&conn.lane, lane) {
+            return true;
+        }
+        if by_engine && conn.burst.held {
+            conn.burst.penalty = PENALTY;
+        }
+        let end = self.step(conn, true, &mut effects).err();
+        if let Some(end) = end {
+            self.finish(&mut link, end, &mut effects);
+        }
+        drop(link);
+        self.after(&effects);
+        true
+    }
+
+    /// One pass over both directions. Whatever completed is in its queue afterwards.
+    pub(super) fn step(
+        &self,
+        conn: &mut Conn,
+        receive: bool,
+        effects: &mut Effects,
+    ) -> Result<(), End> {
+        let result = self.pass(conn, receive);
+        self.settle(conn, effects);
+        result?;
+        if conn.close_when_idle() {
+            self.set_deadline(conn, Some(FIN_TIMEOUT));
+        }
+        Ok(())
+    }
+
+    fn pass(&self, conn: &mut Conn, receive: bool) -> Result<(), End> {
+        self.take_submitted(conn)?;
+        let memory = self.shared.memory.access();
+        if receive {
+            conn.receive(self, &memory)?;
+        }
+        if conn.wants_transmit() {
+            conn.transmit(self.pd, &memory)?;
+        }
+        Ok(())
+    }
+
+    /// Publishes what completed, and notices that the connection came into use.
+    pub(super) fn settle(&self, conn: &mut Conn, effects: &mut Effects) {
+        let sent = conn.reap(self);
+        if sent > 0 {
+            self.send_pending.fetch_sub(sent, Ordering::Release);
+        }
+        let received = conn.recv_done.len() as u32;
+        if received > 0 {
+            self.recv_pending.fetch_sub(received, Ordering::Release);
+        }
+        if sent > 0 || received > 0 {
+            self.publish(&mut conn.send_done, &mut conn.recv_done, effects);
+        }
+        if !conn.told && conn.proto.state() != StreamState::AwaitFirstFpdu {
+            self.establish(conn, Vec::new());
+        }
+    }
+
+    /// Queues `Established`, once.
+    fn establish(&self, conn: &mut Conn, private_data: Vec<u8>) {
+        conn.told = true;
+        self.set_deadline(conn, None);
+        tracing::info!(qp = self.token.0, remote = %conn.remote, "connection up");
+        let (local, remote) = (conn.local, conn.remote);
+        self.queue_event(OwnEvent::Established {
+            local,
+            remote,
+            private_data,
+        });
+    }
+
+    fn set_deadline(&self, conn: &mut Conn, after: Option<Duration>) {
+        let deadline = after.map(|after| Instant::now() + after);
+        if deadline.is_some() || conn.deadline.is_some() {
+            conn.deadline = deadline;
+            conn.lane.engine.set_deadline(conn.lane.key, deadline);
+        }
+    }
+
+    /// Full operation begins. `private_data` is the peer's, for `Established`; `None` leaves that to the
+    /// first FPDU, which is given `timeout` to arrive.
+    pub(crate) fn on_connected(
+        &self,
+        link: &mut Link,
+        mut conn: Box<Conn>,
+        private_data: Option<Vec<u8>>,
+        timeout: Option<Duration>,
+    ) {
+        lock(&self.submitted).mode = Mode::Open;
+        lock(&self.receives).mode = Mode::Open;
+        for cq in self.cqs() {
+            cq.attach(&conn.lane);
+        }
+        match private_data {
+            Some(private_data) => self.establish(&mut conn, private_data),
+            None => self.set_deadline(&mut conn, timeout),
+        }
+        *link = Link::Up(conn);
+    }
+
+    /// The first pass of a new connection: the initiator speaks first.
+    pub(crate) fn drive_new(&self, link: &mut Link, effects: &mut Effects) {
+        if let Link::Up(conn) = link
+            && let Err(end) = self.step(conn, false, effects)
+        {
+            self.finish(link, end, effects);
+        }
+    }
+
+    /// The lane's deadline has passed, or somebody wants the engine to tell what is queued.
+    pub(crate) fn on_lane_deadline(self: &Arc<Self>, lane: &Arc<Lane>) {
+        let mut link = self.lock_link();
+        let mut effects = Effects::default();
+        if let Link::Up(conn) = &mut *link
+            && Arc::ptr_eq(&conn.lane, lane)
+            && let Some(deadline) = conn.deadline
+        {
+            if Instant::now() >= deadline {
+                self.finish(&mut link, End::Disconnected, &mut effects);
+            } else {
+                lane.engine.set_deadline(lane.key, Some(deadline));
+            }
+        }
+        drop(link);
+        self.after(&effects);
+    }
+
+    /// Ends the connection, or the attempt to make one. Abrupt: all work has ended on return.
+    pub(crate) fn disconnect(self: &Arc<Self>, abrupt: bool) {
+        let mut link = self.lock_link();
+        let mut effects = Effects::default();
+        match &mut *link {
+            Link::Idle | Link::Down => {}
+            Link::Dialing(_) => self.give_up(&mut link, OwnEvent::Disconnected, &mut effects),
+            Link::Up(conn) if abrupt => {
+                conn.told = true;
+                self.finish(&mut link, End::Disconnected, &mut effects);
+            }
+            Link::Up(conn) if conn.closing == Closing::No => {
+                let end = self.close_gracefully(conn, &mut effects).err();
+                if let Some(end) = end {
+                    self.finish(&mut link, end, &mut effects);
+                }
+            }
+            Link::Up(_) => {}
+        }
+        drop(link);
+        self.after(&effects);
+    }
+
+    fn close_gracefully(&self, conn: &mut Conn, effects: &mut Effects) -> Result<(), End> {
+        conn.told = true;
+        self.take_submitted(conn)?;
+        conn.closing = Closing::WhenIdle;
+        self.step(conn, false, effects)
+    }
+
+    /// The attempt to connect is over; a disconnected queue pair flushes its receives.
+    pub(crate) fn give_up(&self, link: &mut Link, event: OwnEvent, effects: &mut Effects) {
+        // Dropping the attempt closes its socket, or gives it back to its consumer.
+        *link = Link::Down;
+        self.flush(Vec::new(), None, effects);
+        self.queue_event(event);
+    }
+
+    /// The connection is over: what it still owes is sent, everything is flushed, then it is told.
+    pub(super) fn finish(&self, link: &mut Link, end: End, effects: &mut Effects) {
+        let old = std::mem::replace(link, Link::Down);
+        let Link::Up(mut conn) = old else {
+            *link = old;
+            return;
+        };
+        let event = ending_event(&conn, &end);
+        tracing::info!(qp = self.token.0, remote = %conn.remote, ?end, "connection down");
+        conn.lane.close();
+        for cq in self.cqs() {
+            cq.detach(&conn.lane);
+        }
+        self.let_socket_die(&mut conn, &end);
+        conn.proto.on_llp_closed();
+        self.settle_last(&mut conn, effects);
+        let mut failed = Vec::new();
+        while let Some(slot) = conn.outstanding.pop() {
+            failed.push(slot);
+        }
+        blame(&mut failed, &end);
+        self.flush(failed, Some(&mut conn), effects);
+        self.queue_event(event);
+    }
+
+    fn settle_last(&self, conn: &mut Conn, effects: &mut Effects) {
+        conn.told = true;
+        self.settle(conn, effects);
+    }
+
+    /// Sends what must follow, then our FIN; the engine reads and discards until the peer's FIN, so
+    /// that unread data does not turn the close into a reset.
+    fn let_socket_die(&self, conn: &mut Conn, end: &End) {
+        let fault = match end {
+            End::Fault(fault) => Some(fault),
+            End::Disconnected | End::Terminated(_) => None,
+            End::Broken => return,
+        };
+        if conn.closing == Closing::FinSent {
+            return Zombie::bury(conn.lane.clone(), Vec::new());
+        }
+        let memory = self.shared.memory.access();
+        if let Some(rest) = conn.last_bytes(self.pd, &memory, fault) {
+            drop(memory);
+            Zombie::bury(conn.lane.clone(), rest);
+        }
+    }
+
+    /// Ends all posted work: `failed` first, then what was never taken over, then the receives.
+    fn flush(&self, failed: Vec<SendSlot>, conn: Option<&mut Conn>, effects: &mut Effects) {
+        let mut send_done = Vec::new();
+        let mut recv_done = Vec::new();
+        let (current, batch) = conn.map(|conn| conn.rx.take_receives()).unwrap_or_default();
+
+        let mut submitted = lock(&self.submitted);
+        submitted.mode = Mode::Flushing;
+        let mut sends = 0;
+        for slot in failed.into_iter().chain(submitted.slots.drain(..)) {
+            sends += 1;
+            let status = match slot.status {
+                WcStatus::Success => WcStatus::Flushed,
+                failed => failed,
+            };
+            send_done.extend(slot.completion(self.token, status));
+        }
+        self.has_submitted.store(false, Ordering::Release);
+        self.send_pending.fetch_sub(sends, Ordering::Release);
+
+        let mut receives = lock(&self.receives);
+        receives.mode = Mode::Flushing;
+        recv_done.extend(current.map(|(slot, status)| slot.failed(self.token, status)));
+        let flushed = |slot: RecvSlot| slot.failed(self.token, WcStatus::Flushed);
+        recv_done.extend(
+            batch
+                .into_iter()
+                .chain(receives.slots.drain(..))
+                .map(flushed),
+        );
+        self.recv_pending
+            .fetch_sub(recv_done.len() as u32, Ordering::Release);
+        // Still under the locks of both queues: a post that finds them flushing comes after these.
+        self.publish(&mut send_done, &mut recv_done, effects);
+    }
+}
+
+/// What the end of a connection is called.
+fn ending_event(conn: &Conn, end: &End) -> OwnEvent {
+    match end {
+        _ if !conn.told && conn.role == Role::Responder => OwnEvent::AcceptFailed,
+        End::Disconnected => OwnEvent::Disconnected,
+        End::Broken | End::Fault(_) | End::Terminated(_) => OwnEvent::Broken,
+    }
+}
+
+/// Gives the peer's verdict to the request that it is about: reads and atomics are answered in order,
+/// so it is the oldest of them. Sends and Writes have completed before the peer saw them.
+fn blame(failed: &mut [SendSlot], end: &End) {
+    let End::Terminated(Some(code)) = end else {
+        return;
+    };
+    let status = match code {
+        TerminateCode::RemoteProtection(RemoteProtection::Unspecified) => WcStatus::RemoteOperation,
+        TerminateCode::RemoteProtection(_) => WcStatus::RemoteAccess,
+        TerminateCode::RemoteOperation(RemoteOperation::Version)
+        | TerminateCode::RemoteOperation(_) => WcStatus::RemoteOperation,
+        _ => return,
+    };
+    let answered = failed.iter_mut().find(|slot| {
+        matches!(
+            slot.task,
+            Task::Wire(
+                SendOp::Read(_)
+                    | SendOp::ReadToWindow { .. }
+                    | SendOp::FetchAdd(..)
+                    | SendOp::CompareSwap { .. }
+            )
+        )
+    });
+    if let Some(slot) = answered
+        && slot.status == WcStatus::Success
+    {
+        slot.status = status;
+    }
+}

@@ -1,0 +1,227 @@
+//! Posting work requests.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use access_layer::rnic::{RecvWr, Resource, RnicError, SendOp, SendWr, WcStatus};
+
+use crate::conn::{Closing, Conn, End};
+use crate::work::{RecvSlot, SegmentList, SendSlot};
+
+use super::{Effects, Link, Mode, Qp, lock};
+
+/// Payload that is held back at most, waiting for more: enough for a send at full efficiency, and not
+/// so much that the peer runs dry.
+const HOLD_BYTES_MAX: u32 = 256 * 1024;
+/// Operands and results of atomics.
+const ATOMIC_LEN: u32 = 8;
+
+impl Qp {
+    /// Posts a send-queue work request and, when nobody else is at it, sends it from here.
+    pub(crate) fn post_send(self: &Arc<Self>, wr: &SendWr<'_>) -> Result<(), RnicError> {
+        let len = self.check_send(wr)?;
+        self.post_slot(SendSlot::new(wr, len))
+    }
+
+    /// Posts an entry whose form has been checked.
+    pub(crate) fn post_slot(self: &Arc<Self>, slot: SendSlot) -> Result<(), RnicError> {
+        if self.send_pending.fetch_add(1, Ordering::Relaxed) >= self.attr.send_wr_max {
+            self.send_pending.fetch_sub(1, Ordering::Relaxed);
+            return Err(RnicError::NoResources(Resource::WorkRequest));
+        }
+        let Some(mut link) = self.try_lock_link() else {
+            return self.submit(slot);
+        };
+        let mut effects = Effects::default();
+        let end = match &mut *link {
+            Link::Up(conn) if conn.closing == Closing::No => {
+                let posted = self.post_now(conn, slot);
+                self.settle(conn, &mut effects);
+                posted.err()
+            }
+            _ => {
+                drop(link);
+                return self.submit(slot);
+            }
+        };
+        if let Some(end) = end {
+            self.finish(&mut link, end, &mut effects);
+        }
+        drop(link);
+        self.after(&effects);
+        Ok(())
+    }
+
+    fn check_send(&self, wr: &SendWr<'_>) -> Result<u32, RnicError> {
+        if wr.sgl.len() > self.attr.send_sge_max as usize {
+            return Err(RnicError::Length("more segments than the queue pair takes"));
+        }
+        let total = SegmentList::total(wr.sgl).ok_or(RnicError::Length(
+            "the segments are longer than a message can be",
+        ))?;
+        match wr.op {
+            SendOp::Write(to) | SendOp::WriteImmediate(to, _) if to.len < total => Err(
+                RnicError::Length("the remote range is shorter than the segments"),
+            ),
+            SendOp::Read(from) if from.len < total => Err(RnicError::Length(
+                "the remote range is shorter than the segments",
+            )),
+            SendOp::ReadToWindow { local, .. } => Ok(local.len),
+            SendOp::FetchAdd(at, _) | SendOp::CompareSwap { remote: at, .. } => {
+                if total != ATOMIC_LEN || at.addr % u64::from(ATOMIC_LEN) != 0 {
+                    return Err(RnicError::Length(
+                        "an atomic is eight bytes at a multiple of eight",
+                    ));
+                }
+                Ok(total)
+            }
+            _ => Ok(total),
+        }
+    }
+
+    /// Leaves a request to whoever holds the connection, or ends it if there is none.
+    fn submit(self: &Arc<Self>, slot: SendSlot) -> Result<(), RnicError> {
+        let mut queue = lock(&self.submitted);
+        match queue.mode {
+            Mode::Open => {
+                queue.slots.push_back(slot);
+                self.has_submitted.store(true, Ordering::Release);
+                drop(queue);
+                self.after(&Effects::default());
+                Ok(())
+            }
+            Mode::Idle => {
+                self.send_pending.fetch_sub(1, Ordering::Relaxed);
+                Err(RnicError::InvalidState("the queue pair is not connected"))
+            }
+            Mode::Flushing => {
+                let mut effects = Effects::default();
+                self.send_pending.fetch_sub(1, Ordering::Relaxed);
+                let flushed = slot.completion(self.token, WcStatus::Flushed);
+                self.publish(
+                    &mut flushed.into_iter().collect(),
+                    &mut Vec::new(),
+                    &mut effects,
+                );
+                drop(queue);
+                self.tell(&effects);
+                Ok(())
+            }
+        }
+    }
+
+    /// Hands a request to the protocol and sends it, unless it is worth while to wait for more.
+    fn post_now(&self, conn: &mut Conn, slot: SendSlot) -> Result<(), End> {
+        self.take_submitted(conn)?;
+        conn.submit(self, &self.shared.memory, slot)?;
+        if conn.lane.is_tx_blocked() {
+            return Ok(());
+        }
+        if self.holds_back(conn) {
+            conn.burst.held = true;
+            return Ok(());
+        }
+        conn.transmit(self.pd, &self.shared.memory.access())
+    }
+
+    /// See [`crate::conn::Burst`].
+    fn holds_back(&self, conn: &mut Conn) -> bool {
+        let looks = self
+            .cqs()
+            .fold(0_u32, |sum, cq| sum.wrapping_add(cq.looks()));
+        let no_look_between = looks == conn.burst.looks;
+        conn.burst.looks = looks;
+        if conn.burst.penalty > 0 {
+            conn.burst.penalty -= 1;
+            return false;
+        }
+        let has_more_to_take = self.send_cq.as_ref().is_some_and(|cq| !cq.is_empty());
+        (no_look_between || has_more_to_take)
+            && conn.burst.bytes < HOLD_BYTES_MAX
+            && conn.lane.is_watched()
+    }
+
+    /// Takes over what posters left while the connection was held.
+    pub(super) fn take_submitted(&self, conn: &mut Conn) -> Result<(), End> {
+        if conn.closing != Closing::No || !self.has_submitted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut queue = lock(&self.submitted);
+        let mut slots = std::mem::take(&mut queue.slots);
+        self.has_submitted.store(false, Ordering::Release);
+        drop(queue);
+        let mut result = Ok(());
+        while let Some(slot) = slots.pop_front() {
+            result = conn.submit(self, &self.shared.memory, slot);
+            if result.is_err() {
+                break;
+            }
+        }
+        if !slots.is_empty() {
+            // The connection ends now; what is left is flushed from its place in the queue.
+            let mut queue = lock(&self.submitted);
+            slots.append(&mut queue.slots);
+            queue.slots = slots;
+        }
+        result
+    }
+
+    /// Tells the effects of a drive, and goes on for posters that came too late for it.
+    pub(crate) fn after(self: &Arc<Self>, effects: &Effects) {
+        self.tell(effects);
+        loop {
+            // Pairs with the same fence of a poster whose `try_lock` failed: either it is seen here,
+            // or it sees the lock free.
+            fence(Ordering::SeqCst);
+            if !self.has_submitted.load(Ordering::Acquire) {
+                return;
+            }
+            let Some(mut link) = self.try_lock_link() else {
+                return;
+            };
+            let mut effects = Effects::default();
+            let Link::Up(conn) = &mut *link else { return };
+            if conn.closing != Closing::No {
+                return;
+            }
+            let end = self.step(conn, false, &mut effects).err();
+            if let Some(end) = end {
+                self.finish(&mut link, end, &mut effects);
+            }
+            drop(link);
+            self.tell(&effects);
+        }
+    }
+
+    /// Posts a receive.
+    pub(crate) fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), RnicError> {
+        if self.srq.is_some() {
+            return Err(RnicError::InvalidState(
+                "receives go to the shared receive queue",
+            ));
+        }
+        if wr.sgl.len() > self.attr.recv_sge_max as usize {
+            return Err(RnicError::Length("more segments than the queue pair takes"));
+        }
+        let total = SegmentList::total(wr.sgl).ok_or(RnicError::Length(
+            "the segments are longer than a message can be",
+        ))?;
+        if self.recv_pending.fetch_add(1, Ordering::Relaxed) >= self.attr.recv_wr_max {
+            self.recv_pending.fetch_sub(1, Ordering::Relaxed);
+            return Err(RnicError::NoResources(Resource::WorkRequest));
+        }
+        let slot = RecvSlot::new(wr, total);
+        let mut queue = lock(&self.receives);
+        if queue.mode != Mode::Flushing {
+            queue.slots.push_back(slot);
+            return Ok(());
+        }
+        let mut effects = Effects::default();
+        self.recv_pending.fetch_sub(1, Ordering::Relaxed);
+        let flushed = slot.failed(self.token, WcStatus::Flushed);
+        self.publish(&mut Vec::new(), &mut vec![flushed], &mut effects);
+        drop(queue);
+        self.tell(&effects);
+        Ok(())
+    }
+}

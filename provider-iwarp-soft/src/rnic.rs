@@ -1,0 +1,353 @@
+//! The RNIC: short methods that hand over to the files beside this one.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use access_layer::rnic::{
+    AcceptParams, BindMw, Completion, ConnectParams, CqToken, ListenAddress, ListenToken, MrKeys,
+    QpAttr, QpToken, RecvWr, RegisterMr, Resource, Rnic, RnicAttr, RnicConfig, RnicError, SendWr,
+    SocketFault, SrqToken, Upcall, Waker,
+};
+
+use crate::cm::armed::SoftArmed;
+use crate::cm::listen::Listener;
+use crate::cm::request::SoftRequest;
+use crate::config::Config;
+use crate::cq::{CQE_MAX, Cq};
+use crate::engine::{Engine, driver};
+use crate::memory::{MemoryTable, REGION_MAX};
+use crate::objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
+use crate::qp::{Qp, QpParts};
+use crate::srq::Srq;
+use crate::work::{BindTask, RecvSlot, SegmentList, SendSlot};
+
+const QP_MAX: u32 = 65536;
+const WR_MAX: u32 = 16384;
+const SGE_MAX: u32 = 32;
+const READ_DEPTH_MAX: u32 = 128;
+
+/// The software iWARP RNIC.
+#[derive(Debug)]
+pub struct SoftRnic {
+    attr: RnicAttr,
+    shared: Arc<Shared>,
+}
+
+/// What every object of an RNIC can reach.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) upcall: Arc<dyn Upcall<SoftRnic>>,
+    pub(crate) memory: MemoryTable,
+    pub(crate) engine: Arc<Engine>,
+    next_pd: AtomicU32,
+    qps: AtomicU32,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(crate) fn forget_qp(&self) {
+        self.qps.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Rnic for SoftRnic {
+    type Pd = SoftPd;
+    type Cq = SoftCq;
+    type Srq = SoftSrq;
+    type Qp = SoftQp;
+    type Mr = SoftMr;
+    type Mw = SoftMw;
+    type Listener = SoftListener;
+    type ArmedSocket = SoftArmed;
+    type ConnReq = SoftRequest;
+
+    fn open(config: &RnicConfig, upcall: Arc<dyn Upcall<Self>>) -> Result<Self, RnicError> {
+        let config = Config::parse(&config.ia_params)?;
+        let attr = attributes(&config);
+        let shared = Shared {
+            memory: MemoryTable::new()?,
+            engine: Engine::new()?,
+            config,
+            upcall,
+            next_pd: AtomicU32::new(1),
+            qps: AtomicU32::new(0),
+        };
+        Ok(Self {
+            attr,
+            shared: Arc::new(shared),
+        })
+    }
+
+    fn attr(&self) -> &RnicAttr {
+        &self.attr
+    }
+
+    fn shutdown(&self) {
+        self.shared.engine.shutdown();
+    }
+
+    fn create_pd(&self) -> Result<SoftPd, RnicError> {
+        Ok(SoftPd {
+            id: self.shared.next_pd.fetch_add(1, Ordering::Relaxed),
+        })
+    }
+
+    fn create_cq(&self, depth: u32, token: CqToken) -> Result<SoftCq, RnicError> {
+        if depth > CQE_MAX {
+            return Err(RnicError::InvalidArgument("completion queue depth"));
+        }
+        Ok(SoftCq {
+            cq: Arc::new(Cq::new(depth, token)),
+        })
+    }
+
+    fn resize_cq(&self, cq: &SoftCq, depth: u32) -> Result<(), RnicError> {
+        if depth > CQE_MAX {
+            return Err(RnicError::InvalidArgument("completion queue depth"));
+        }
+        match cq.cq.resize(depth) {
+            true => Ok(()),
+            false => Err(RnicError::InvalidState(
+                "more completions than the new depth",
+            )),
+        }
+    }
+
+    fn poll_cq(&self, cq: &SoftCq, out: &mut [Completion]) -> usize {
+        cq.cq.poll(out)
+    }
+
+    fn progress(&self, cq: &SoftCq) {
+        driver::progress(&cq.cq);
+    }
+
+    fn arm_cq(&self, cq: &SoftCq, solicited_only: bool) -> bool {
+        cq.cq.arm(solicited_only)
+    }
+
+    fn wait(&self, cqs: &[&SoftCq], waker: &Waker, timeout: Option<Duration>) {
+        let cqs: Vec<&Arc<Cq>> = cqs.iter().map(|cq| &cq.cq).collect();
+        driver::wait(&cqs, waker, timeout);
+    }
+
+    fn create_qp(
+        &self,
+        pd: &SoftPd,
+        send_cq: Option<&SoftCq>,
+        recv_cq: Option<&SoftCq>,
+        srq: Option<&SoftSrq>,
+        attr: &QpAttr,
+        token: QpToken,
+    ) -> Result<SoftQp, RnicError> {
+        let too_much = attr.send_wr_max > WR_MAX
+            || attr.recv_wr_max > WR_MAX
+            || attr.send_sge_max > SGE_MAX
+            || attr.recv_sge_max > SGE_MAX
+            || attr.ird > READ_DEPTH_MAX
+            || attr.ord > READ_DEPTH_MAX;
+        if too_much {
+            return Err(RnicError::InvalidArgument("queue pair attributes"));
+        }
+        if srq.is_some_and(|srq| srq.srq.pd != pd.id) {
+            return Err(RnicError::InvalidArgument(
+                "shared receive queue of another domain",
+            ));
+        }
+        if self.shared.qps.fetch_add(1, Ordering::Relaxed) >= QP_MAX {
+            self.shared.forget_qp();
+            return Err(RnicError::NoResources(Resource::QueuePair));
+        }
+        let parts = QpParts {
+            pd: pd.id,
+            send_cq: send_cq.map(|cq| cq.cq.clone()),
+            recv_cq: recv_cq.map(|cq| cq.cq.clone()),
+            srq: srq.map(|srq| srq.srq.clone()),
+        };
+        Ok(SoftQp {
+            qp: Arc::new(Qp::new(self.shared.clone(), parts, *attr, token)),
+        })
+    }
+
+    fn reset_qp(&self, qp: &SoftQp) -> Result<(), RnicError> {
+        qp.qp.reset()
+    }
+
+    fn post_send(&self, qp: &SoftQp, wr: &SendWr<'_>) -> Result<(), RnicError> {
+        qp.qp.post_send(wr)
+    }
+
+    fn post_recv(&self, qp: &SoftQp, wr: &RecvWr<'_>) -> Result<(), RnicError> {
+        qp.qp.post_recv(wr)
+    }
+
+    fn pending(&self, qp: &SoftQp) -> (u32, u32) {
+        qp.qp.pending()
+    }
+
+    fn register_mr(&self, pd: &SoftPd, request: &RegisterMr) -> Result<SoftMr, RnicError> {
+        let access = request.access;
+        if (access.remote_write || access.remote_atomic) && !access.local_write {
+            return Err(RnicError::InvalidArgument(
+                "remote write without local write",
+            ));
+        }
+        let stag = self.shared.memory.register(pd.id, request)?;
+        Ok(SoftMr {
+            shared: self.shared.clone(),
+            stag,
+        })
+    }
+
+    fn mr_keys(&self, mr: &SoftMr) -> MrKeys {
+        MrKeys {
+            lkey: mr.stag.0,
+            rkey: mr.stag.0,
+        }
+    }
+
+    fn listen(
+        &self,
+        address: &ListenAddress,
+        token: ListenToken,
+    ) -> Result<(SoftListener, u16), RnicError> {
+        let (listener, port) = Listener::open(&self.shared, address.port, token)?;
+        Ok((SoftListener { listener }, port))
+    }
+
+    fn connect(&self, qp: &SoftQp, params: &ConnectParams<'_>) -> Result<(), RnicError> {
+        qp.qp.connect(params)
+    }
+
+    fn connect_socket(
+        &self,
+        qp: &SoftQp,
+        socket: RawFd,
+        params: &ConnectParams<'_>,
+    ) -> Result<(), SocketFault> {
+        qp.qp.connect_socket(socket, params)
+    }
+
+    fn arm_socket(
+        &self,
+        socket: RawFd,
+        final_message: &[u8],
+        token: ListenToken,
+    ) -> Result<SoftArmed, SocketFault> {
+        SoftArmed::arm(&self.shared, socket, final_message, token)
+    }
+
+    fn disarm_socket(&self, armed: SoftArmed) -> bool {
+        armed.disarm()
+    }
+
+    fn accept(
+        &self,
+        request: SoftRequest,
+        qp: &SoftQp,
+        params: &AcceptParams<'_>,
+    ) -> Result<(), RnicError> {
+        request.accept(&qp.qp, params)
+    }
+
+    fn reject(&self, request: SoftRequest, private_data: &[u8]) -> Result<(), RnicError> {
+        request.reject(private_data)
+    }
+
+    fn disconnect(&self, qp: &SoftQp, abrupt: bool) {
+        qp.qp.disconnect(abrupt);
+    }
+
+    fn create_mw(&self, pd: &SoftPd) -> Result<SoftMw, RnicError> {
+        let identity = self.shared.memory.create_window(pd.id)?;
+        Ok(SoftMw::new(self.shared.clone(), identity))
+    }
+
+    fn bind_mw(&self, qp: &SoftQp, mw: &SoftMw, bind: &BindMw<'_, Self>) -> Result<u32, RnicError> {
+        let window = mw.next_stag();
+        let region = bind.mr.filter(|_| bind.range.len > 0).map(|mr| mr.stag);
+        let task = BindTask {
+            window,
+            region,
+            range: bind.range,
+            access: bind.access,
+            zero_based: bind.zero_based,
+        };
+        qp.qp.post_slot(SendSlot::bind(
+            bind.wr_id,
+            task,
+            bind.completion,
+            bind.signalled,
+        ))?;
+        Ok(window.0)
+    }
+
+    fn create_srq(
+        &self,
+        pd: &SoftPd,
+        depth: u32,
+        sge_max: u32,
+        _token: SrqToken,
+    ) -> Result<SoftSrq, RnicError> {
+        if depth > WR_MAX || sge_max > SGE_MAX {
+            return Err(RnicError::InvalidArgument(
+                "shared receive queue attributes",
+            ));
+        }
+        Ok(SoftSrq {
+            srq: Arc::new(Srq::new(pd.id, depth, sge_max)),
+        })
+    }
+
+    fn post_srq_recv(&self, srq: &SoftSrq, wr: &RecvWr<'_>) -> Result<(), RnicError> {
+        if wr.sgl.len() > srq.srq.sge_max as usize {
+            return Err(RnicError::Length("more segments than the queue takes"));
+        }
+        let total = SegmentList::total(wr.sgl).ok_or(RnicError::Length(
+            "the segments are longer than a message can be",
+        ))?;
+        srq.srq.post(RecvSlot::new(wr, total))
+    }
+}
+
+impl Drop for SoftRnic {
+    fn drop(&mut self) {
+        // A second shutdown finds nothing to do.
+        self.shared.engine.shutdown();
+    }
+}
+
+fn attributes(config: &Config) -> RnicAttr {
+    RnicAttr {
+        adapter_name: config.adapter.clone(),
+        vendor_name: "dat-rs".to_owned(),
+        address: config.socket_address(0),
+        private_data_len_max: config.private_data_max,
+        qp_max: QP_MAX,
+        wr_max: WR_MAX,
+        sge_max: SGE_MAX,
+        read_sge_max: SGE_MAX,
+        cq_max: QP_MAX,
+        cqe_max: CQE_MAX,
+        mr_max: REGION_MAX,
+        mr_len_max: u64::MAX,
+        mw_max: REGION_MAX,
+        pd_max: QP_MAX,
+        srq_max: QP_MAX,
+        srq_wr_max: WR_MAX,
+        ird_max: READ_DEPTH_MAX,
+        ord_max: READ_DEPTH_MAX,
+        message_len_max: u32::MAX,
+        socket_service_points: true,
+        immediate_and_atomics: true,
+        named: Vec::new(),
+    }
+}

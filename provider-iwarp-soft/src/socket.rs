@@ -1,0 +1,237 @@
+//! Sockets: our own, and those that a consumer has lent us.
+//!
+//! A consumer's socket is held by a duplicate of its descriptor. Giving it back is closing the
+//! duplicate: the consumer's number was valid all the time and nothing that the two share was changed,
+//! but for Nagle's algorithm, which is put back. Once a connection was established the socket never
+//! goes back: then the end closes the consumer's number as well, if it still means the same socket.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use access_layer::rnic::SocketFault;
+use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
+
+use crate::engine::io;
+
+/// A TCP socket that we may use.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    /// Made by us.
+    Own(OwnedFd),
+    /// Lent by the consumer.
+    Consumer(ConsumerSocket),
+}
+
+/// A duplicate of a consumer's descriptor.
+#[derive(Debug)]
+pub(crate) struct ConsumerSocket {
+    duplicate: OwnedFd,
+    number: RawFd,
+    identity: Identity,
+    nodelay_was: bool,
+    /// Whether the consumer's number is to be closed with us.
+    kept: bool,
+}
+
+/// What makes two descriptors the same socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Socket {
+    /// Takes a consumer's socket, if it is a TCP stream that runs through `address`.
+    ///
+    /// `routed` may be false for a socket that is not connected (any more): that is told later by an
+    /// event (DAT 2.0 iWARP extensions 3.1.1.2).
+    pub(crate) fn take(number: RawFd, address: IpAddr) -> Result<Self, SocketFault> {
+        let duplicate = duplicate(number)?;
+        let socket_type = sockopt::socket_type(&duplicate).map_err(|_| SocketFault::NotASocket)?;
+        let domain = sockopt::socket_domain(&duplicate).map_err(|_| SocketFault::NotASocket)?;
+        let protocol = sockopt::socket_protocol(&duplicate).map_err(|_| SocketFault::NotASocket)?;
+        let is_inet = domain == AddressFamily::INET || domain == AddressFamily::INET6;
+        let is_listening = sockopt::socket_acceptconn(&duplicate).unwrap_or(false);
+        let is_tcp = socket_type == SocketType::STREAM && protocol == Some(ipproto::TCP);
+        if !is_inet || !is_tcp || is_listening {
+            return Err(SocketFault::NotTcp);
+        }
+        let local = io::local_address(&duplicate).ok_or(SocketFault::NotTcp)?;
+        if !is_routed(local, address) {
+            return Err(SocketFault::NotRouted);
+        }
+        let identity = Identity::of(duplicate.as_fd()).ok_or(SocketFault::NotASocket)?;
+        let nodelay_was = sockopt::tcp_nodelay(&duplicate).unwrap_or(false);
+        // Nagle's algorithm contradicts RDMA (DAT 2.0 iWARP extensions 3.1.4.3); all else stays.
+        let _ = sockopt::set_tcp_nodelay(&duplicate, true);
+        Ok(Self::Consumer(ConsumerSocket {
+            duplicate,
+            number,
+            identity,
+            nodelay_was,
+            kept: false,
+        }))
+    }
+
+    /// From here on the socket does not go back to its consumer.
+    pub(crate) fn keep(&mut self) {
+        if let Self::Consumer(socket) = self {
+            socket.kept = true;
+        }
+    }
+
+    /// Whether a consumer lent it.
+    pub(crate) fn is_consumers(&self) -> bool {
+        matches!(self, Self::Consumer(_))
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own(fd) => fd.as_fd(),
+            Self::Consumer(socket) => socket.duplicate.as_fd(),
+        }
+    }
+}
+
+impl Drop for ConsumerSocket {
+    /// Gives the socket back, or, when it was kept, closes the consumer's number too.
+    fn drop(&mut self) {
+        if !self.kept {
+            let _ = sockopt::set_tcp_nodelay(&self.duplicate, self.nodelay_was);
+            return;
+        }
+        if self.number >= 0 && Identity::of_number(self.number) == Some(self.identity) {
+            // SAFETY: the number still means the socket that its consumer handed over for good
+            // (DAT 2.0 iWARP extensions 3.1.1.3), and it is closed once: `kept` sockets are dropped once.
+            drop(unsafe { OwnedFd::from_raw_fd(self.number) });
+        }
+    }
+}
+
+impl Identity {
+    fn of(fd: BorrowedFd<'_>) -> Option<Self> {
+        let stat = rustix::fs::fstat(fd).ok()?;
+        Some(Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        })
+    }
+
+    fn of_number(number: RawFd) -> Option<Self> {
+        let duplicate = duplicate(number).ok()?;
+        Self::of(duplicate.as_fd())
+    }
+}
+
+fn duplicate(number: RawFd) -> Result<OwnedFd, SocketFault> {
+    if number < 0 {
+        return Err(SocketFault::NotASocket);
+    }
+    // SAFETY: the number comes from a consumer and may mean nothing; it is only given to one system
+    // call, which answers EBADF then.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_dupfd_cloexec(borrowed, 3).map_err(|error| match error {
+        rustix::io::Errno::MFILE | rustix::io::Errno::NFILE => SocketFault::NoResources,
+        _ => SocketFault::NotASocket,
+    })
+}
+
+/// Whether a socket with this local address runs through the interface with `address`. A socket that
+/// is bound to nothing cannot be told and passes: it is not connected, which is told by an event.
+fn is_routed(local: SocketAddr, address: IpAddr) -> bool {
+    let local = local.ip().to_canonical();
+    let both_loopback = local.is_loopback() && address.is_loopback();
+    local.is_unspecified() || local == address.to_canonical() || both_loopback
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn only_connected_tcp_sockets_of_the_interface_are_taken() {
+        let (client, server) = pair();
+        assert!(Socket::take(client.as_raw_fd(), LOOPBACK).is_ok());
+        let elsewhere = "192.0.2.1".parse().unwrap();
+        assert_eq!(
+            Socket::take(server.as_raw_fd(), elsewhere).unwrap_err(),
+            SocketFault::NotRouted
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(
+            Socket::take(listener.as_raw_fd(), LOOPBACK).unwrap_err(),
+            SocketFault::NotTcp
+        );
+        let datagram = UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert_eq!(
+            Socket::take(datagram.as_raw_fd(), LOOPBACK).unwrap_err(),
+            SocketFault::NotTcp
+        );
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(
+            Socket::take(file.as_raw_fd(), LOOPBACK).unwrap_err(),
+            SocketFault::NotASocket
+        );
+        for number in [-1, i32::MIN, 1_000_000] {
+            assert_eq!(
+                Socket::take(number, LOOPBACK).unwrap_err(),
+                SocketFault::NotASocket
+            );
+        }
+    }
+
+    #[test]
+    fn a_socket_given_back_is_as_it_was() {
+        let (mut client, mut server) = pair();
+        server.write_all(b"unread").unwrap();
+        let socket = Socket::take(client.as_raw_fd(), LOOPBACK).unwrap();
+        assert!(client.nodelay().unwrap());
+        drop(socket);
+        assert!(!client.nodelay().unwrap());
+        let mut bytes = [0; 6];
+        client.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"unread");
+    }
+
+    #[test]
+    fn a_kept_socket_is_closed_under_both_numbers_unless_its_number_was_reused() {
+        let (client, mut server) = pair();
+        let number = std::os::fd::IntoRawFd::into_raw_fd(client);
+        let mut socket = Socket::take(number, LOOPBACK).unwrap();
+        socket.keep();
+        drop(socket);
+        assert_eq!(server.read(&mut [0; 1]).unwrap(), 0);
+
+        let (client, mut server) = pair();
+        let mut socket = Socket::take(client.as_raw_fd(), LOOPBACK).unwrap();
+        socket.keep();
+        let number = client.as_raw_fd();
+        drop(client);
+        let (other, mut other_peer) = pair();
+        let reused = [other.as_raw_fd(), other_peer.as_raw_fd()].contains(&number);
+        drop(socket);
+        assert_eq!(server.read(&mut [0; 1]).unwrap(), 0);
+        if reused {
+            (&other).write_all(b"x").unwrap();
+            other_peer.read_exact(&mut [0; 1]).unwrap();
+        }
+    }
+}

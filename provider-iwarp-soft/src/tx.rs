@@ -1,0 +1,482 @@
+//! The sending side of a connection: frames out of work requests, bytes into the socket.
+//!
+//! # How bytes leave
+//!
+//! An FPDU with up to 16 KiB of payload is assembled in one staging buffer: header, payload, pad, CRC,
+//! and behind it the next one. As many as are queued leave in one `send`, because a trip through TCP
+//! costs twenty times the copy. Longer payloads stay where they are: the CRC runs over the consumer's
+//! memory and `sendmsg` takes it from there; the pad and CRC of one FPDU and the header of the next are
+//! neighbours in the staging buffer and one piece of the vector.
+//!
+//! The first two sends of a burst are one FPDU each, so that the peer copies out while we copy in (a
+//! lone 64 KiB message takes 0.86 of the time of one send); later ones grow to 1 MiB.
+//!
+//! # Cost of one 64-byte Send on an idle connection
+//!
+//! One system call, one copy of the payload, one CRC, no allocation, no lock beyond the connection's.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
+
+use iwarp_proto::wire::fpdu;
+use iwarp_proto::{
+    Access, Connection, Ends, HEADER_MAX, ProtectionFault, ProtocolError, Stag, TransmitFpdu,
+    TransmitPayload,
+};
+
+use crate::crc::{Crc32c, crc32c};
+use crate::engine::io::{self, Sent};
+use crate::memory::MemoryAccess;
+use crate::pool::{STAGING_LEN, Staging};
+use crate::work::Outstanding;
+
+/// Payloads up to this long are copied next to their frame (measured: iovecs win above).
+const STAGED_MAX: usize = 16 * 1024;
+/// Pad and CRC.
+const TRAILER_MAX: usize = 7;
+/// Pieces of one `sendmsg`.
+const VECTOR_MAX: usize = 128;
+/// Bytes that are framed before each of the sends of a burst.
+const RAMP: [u64; 4] = [32 * 1024, 32 * 1024, 256 * 1024, 1024 * 1024];
+
+/// What a connection lends its sending side for one pass.
+pub(crate) struct Sources<'a> {
+    pub(crate) fd: BorrowedFd<'a>,
+    pub(crate) memory: &'a MemoryAccess<'a>,
+    pub(crate) pd: u32,
+    pub(crate) outstanding: &'a Outstanding,
+}
+
+/// How a pass ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// Nothing is left to send.
+    Drained,
+    /// The socket is full.
+    Blocked,
+}
+
+/// Why a pass cannot go on.
+#[derive(Debug)]
+pub(crate) enum TxFault {
+    /// A local segment of this request may not be read.
+    Local { token: u64 },
+    /// The peer reads memory that has gone.
+    Response(ProtocolError),
+    /// The socket is broken.
+    Socket,
+}
+
+/// Something unsent.
+#[derive(Debug, Clone, Copy)]
+enum Piece {
+    /// Bytes of the staging buffer.
+    Staged { at: usize, len: usize },
+    /// Payload of a work request.
+    Work { token: u64, skip: usize, len: usize },
+    /// Payload of the answer to a read.
+    Response { stag: Stag, to: u64, len: usize },
+}
+
+/// The end of an FPDU in the stream of sent bytes.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    end: u64,
+    ends_work: bool,
+}
+
+/// The sending side.
+#[derive(Debug)]
+pub(crate) struct Tx {
+    crc: bool,
+    staging: Option<Staging>,
+    filled: usize,
+    pieces: VecDeque<Piece>,
+    marks: VecDeque<Mark>,
+    framed: u64,
+    sent: u64,
+    /// Where the last FPDU ended that the socket has taken whole.
+    boundary: u64,
+}
+
+impl Tx {
+    pub(crate) fn new(crc: bool) -> Self {
+        Self {
+            crc,
+            staging: None,
+            filled: 0,
+            pieces: VecDeque::new(),
+            marks: VecDeque::new(),
+            framed: 0,
+            sent: 0,
+            boundary: 0,
+        }
+    }
+
+    /// Whether framed bytes wait for room in the socket.
+    pub(crate) fn is_pending(&self) -> bool {
+        !self.pieces.is_empty()
+    }
+
+    /// Frames and sends until nothing is left or the socket is full.
+    pub(crate) fn run(
+        &mut self,
+        proto: &mut Connection,
+        sources: &Sources<'_>,
+    ) -> Result<Flow, TxFault> {
+        let mut step = if self.is_pending() { RAMP.len() - 1 } else { 0 };
+        loop {
+            self.fill(proto, sources, RAMP[step])?;
+            if !self.is_pending() {
+                return Ok(Flow::Drained);
+            }
+            if !self.send(proto, sources)? {
+                return Ok(Flow::Blocked);
+            }
+            step = (step + 1).min(RAMP.len() - 1);
+        }
+    }
+
+    fn fill(
+        &mut self,
+        proto: &mut Connection,
+        sources: &Sources<'_>,
+        limit: u64,
+    ) -> Result<(), TxFault> {
+        while self.framed - self.sent < limit
+            && self.filled + HEADER_MAX + STAGED_MAX + TRAILER_MAX <= STAGING_LEN
+            && self.pieces.len() + 2 < VECTOR_MAX
+        {
+            let Some(fpdu) = proto.poll_transmit() else {
+                break;
+            };
+            if let Err(fault) = self.frame(&fpdu, sources) {
+                return Err(match (fpdu.payload, fault) {
+                    (TransmitPayload::WorkRequest { token, .. }, _) => TxFault::Local { token },
+                    (_, fault) => TxFault::Response(proto.refuse_response(&fpdu, fault)),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Frames one FPDU that needs no memory, behind what is framed already.
+    pub(crate) fn frame_last(&mut self, fpdu: &TransmitFpdu, sources: &Sources<'_>) {
+        if self.filled + HEADER_MAX + TRAILER_MAX <= STAGING_LEN {
+            // A frame without payload has nothing that could be refused.
+            let _ = self.frame(fpdu, sources);
+        }
+    }
+
+    fn frame(&mut self, fpdu: &TransmitFpdu, sources: &Sources<'_>) -> Result<(), ProtectionFault> {
+        let payload_len = fpdu.payload_len();
+        let staging = self.staging.get_or_insert_with(Staging::take);
+        let header = fpdu.header();
+        let start = self.filled;
+        let body = start + header.len();
+        staging[start..body].copy_from_slice(header);
+        let end = if payload_len <= STAGED_MAX {
+            copy_payload(fpdu, sources, &mut staging[body..body + payload_len])?;
+            let covered = body + payload_len + fpdu.pad();
+            staging[body + payload_len..covered].fill(0);
+            let crc = if self.crc {
+                crc32c(&staging[start..covered])
+            } else {
+                0
+            };
+            staging[covered..covered + fpdu::CRC_LEN].copy_from_slice(&fpdu::crc_field(crc));
+            push_staged(&mut self.pieces, start, covered + fpdu::CRC_LEN);
+            covered + fpdu::CRC_LEN
+        } else {
+            let covered = body + fpdu.pad();
+            staging[body..covered].fill(0);
+            let crc = if self.crc {
+                scattered_crc(fpdu, sources, &staging[start..covered], header.len())?
+            } else {
+                0
+            };
+            staging[covered..covered + fpdu::CRC_LEN].copy_from_slice(&fpdu::crc_field(crc));
+            push_staged(&mut self.pieces, start, body);
+            self.pieces.push_back(memory_piece(fpdu));
+            self.pieces.push_back(Piece::Staged {
+                at: body,
+                len: covered + fpdu::CRC_LEN - body,
+            });
+            covered + fpdu::CRC_LEN
+        };
+        self.filled = end;
+        self.framed += fpdu.wire_len() as u64;
+        let ends_work = matches!(fpdu.ends, Some(Ends::WorkRequest { .. }));
+        self.marks.push_back(Mark {
+            end: self.framed,
+            ends_work,
+        });
+        Ok(())
+    }
+
+    /// Sends what is framed. `false`: the socket is full.
+    fn send(&mut self, proto: &mut Connection, sources: &Sources<'_>) -> Result<bool, TxFault> {
+        let Some(staging) = &self.staging else {
+            return Ok(true);
+        };
+        let sent = match (self.pieces.front(), self.pieces.len()) {
+            (Some(Piece::Staged { at, len }), 1) => io::send(sources.fd, &staging[*at..at + len]),
+            _ => send_pieces(&self.pieces, staging, sources)?,
+        };
+        match sent {
+            Sent::Bytes(count) => {
+                self.advance(count);
+                proto.on_sent(self.pop_marks());
+                Ok(!self.is_pending())
+            }
+            Sent::WouldBlock => Ok(false),
+            Sent::Failed => Err(TxFault::Socket),
+        }
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        self.sent += count as u64;
+        while count > 0 {
+            let Some(piece) = self.pieces.front_mut() else {
+                break;
+            };
+            let taken = piece.advance(count);
+            if piece.len() == 0 {
+                self.pieces.pop_front();
+            }
+            count -= taken;
+        }
+        if self.pieces.is_empty() {
+            self.release();
+        }
+    }
+
+    /// How many work requests are with the transport now that were not before.
+    fn pop_marks(&mut self) -> usize {
+        let mut work = 0;
+        while let Some(mark) = self.marks.front()
+            && mark.end <= self.sent
+        {
+            work += usize::from(mark.ends_work);
+            self.boundary = mark.end;
+            self.marks.pop_front();
+        }
+        work
+    }
+
+    /// The unsent rest of an FPDU that the socket has taken a part of; everything framed behind it is
+    /// forgotten. A stream that ends here ends between two FPDUs.
+    ///
+    /// `None` when the rest cannot be had, because its memory has gone.
+    pub(crate) fn take_rest_of_fpdu(&mut self, sources: &Sources<'_>) -> Option<Vec<u8>> {
+        let has_begun = self.sent > self.boundary;
+        let end = self
+            .marks
+            .front()
+            .filter(|_| has_begun)
+            .map_or(self.sent, |mark| mark.end);
+        self.take_bytes(sources, (end - self.sent) as usize)
+    }
+
+    /// All framed bytes, for a stream that ends with a Terminate message behind them.
+    pub(crate) fn take_all(&mut self, sources: &Sources<'_>) -> Option<Vec<u8>> {
+        self.take_bytes(sources, (self.framed - self.sent) as usize)
+    }
+
+    fn take_bytes(&mut self, sources: &Sources<'_>, mut left: usize) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let pieces = std::mem::take(&mut self.pieces);
+        let mut complete = true;
+        for piece in &pieces {
+            let len = piece.len().min(left);
+            if len == 0 {
+                break;
+            }
+            left -= len;
+            let at = bytes.len();
+            bytes.resize(at + len, 0);
+            complete &= match (*piece, &self.staging) {
+                (Piece::Staged { at: from, .. }, Some(staging)) => {
+                    bytes[at..].copy_from_slice(&staging[from..from + len]);
+                    true
+                }
+                (piece, _) => piece.copy_into(sources, &mut bytes[at..]),
+            };
+        }
+        self.marks.clear();
+        self.framed = self.sent;
+        self.release();
+        complete.then_some(bytes)
+    }
+
+    fn release(&mut self) {
+        self.filled = 0;
+        if let Some(staging) = self.staging.take() {
+            staging.give_back();
+        }
+    }
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Self::Staged { len, .. } | Self::Work { len, .. } | Self::Response { len, .. } => *len,
+        }
+    }
+
+    /// Drops up to `count` bytes from the front and returns how many.
+    fn advance(&mut self, count: usize) -> usize {
+        let taken = count.min(self.len());
+        match self {
+            Self::Staged { at, len } => (*at, *len) = (*at + taken, *len - taken),
+            Self::Work { skip, len, .. } => (*skip, *len) = (*skip + taken, *len - taken),
+            Self::Response { to, len, .. } => (*to, *len) = (*to + taken as u64, *len - taken),
+        }
+        taken
+    }
+
+    /// Copies the first bytes of a piece in registered memory. `false`: the memory has gone.
+    fn copy_into(&self, sources: &Sources<'_>, out: &mut [u8]) -> bool {
+        let mut at = 0;
+        let copied = self.visit(sources, out.len(), |bytes| {
+            bytes.read_into(&mut out[at..]);
+            at += bytes.len();
+        });
+        copied.is_ok()
+    }
+
+    /// The memory of a piece in registered memory, at most `len_max` bytes of it.
+    fn visit<'m>(
+        &self,
+        sources: &Sources<'m>,
+        len_max: usize,
+        mut visit: impl FnMut(crate::memory::Bytes<'m>),
+    ) -> Result<(), ProtectionFault> {
+        match *self {
+            Self::Staged { .. } => Ok(()),
+            Self::Work { token, skip, len } => {
+                let slot = sources
+                    .outstanding
+                    .get(token)
+                    .ok_or(ProtectionFault::InvalidStag)?;
+                let range = (skip, len.min(len_max));
+                let whole =
+                    slot.sgl
+                        .for_each_piece(sources.memory, sources.pd, false, range, visit);
+                if whole {
+                    Ok(())
+                } else {
+                    Err(ProtectionFault::InvalidStag)
+                }
+            }
+            Self::Response { stag, to, len } => {
+                let len = len.min(len_max) as u32;
+                let access = Access::RemoteRead;
+                visit(sources.memory.remote(sources.pd, access, stag, to, len)?);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Where the payload of an FPDU is.
+fn memory_piece(fpdu: &TransmitFpdu) -> Piece {
+    match fpdu.payload {
+        TransmitPayload::None => Piece::Staged { at: 0, len: 0 },
+        TransmitPayload::WorkRequest { token, offset, len } => Piece::Work {
+            token,
+            skip: offset as usize,
+            len: len as usize,
+        },
+        TransmitPayload::ReadResponse { stag, to, len } => Piece::Response {
+            stag,
+            to,
+            len: len as usize,
+        },
+    }
+}
+
+fn copy_payload(
+    fpdu: &TransmitFpdu,
+    sources: &Sources<'_>,
+    out: &mut [u8],
+) -> Result<(), ProtectionFault> {
+    let mut at = 0;
+    memory_piece(fpdu).visit(sources, usize::MAX, |bytes| {
+        bytes.read_into(&mut out[at..]);
+        at += bytes.len();
+    })
+}
+
+/// CRC of an FPDU whose payload stays in registered memory; `frame` is header and pad.
+fn scattered_crc(
+    fpdu: &TransmitFpdu,
+    sources: &Sources<'_>,
+    frame: &[u8],
+    header_len: usize,
+) -> Result<u32, ProtectionFault> {
+    let mut crc = Crc32c::new();
+    crc.update(&frame[..header_len]);
+    memory_piece(fpdu).visit(sources, usize::MAX, |bytes| bytes.checksum(&mut crc))?;
+    crc.update(&frame[header_len..]);
+    Ok(crc.value())
+}
+
+/// Appends staged bytes, as part of the last piece if they follow it.
+fn push_staged(pieces: &mut VecDeque<Piece>, start: usize, end: usize) {
+    if let Some(Piece::Staged { at, len }) = pieces.back_mut()
+        && *at + *len == start
+    {
+        *len = end - *at;
+        return;
+    }
+    pieces.push_back(Piece::Staged {
+        at: start,
+        len: end - start,
+    });
+}
+
+/// One vectored send of as many pieces as a vector holds.
+fn send_pieces(
+    pieces: &VecDeque<Piece>,
+    staging: &[u8],
+    sources: &Sources<'_>,
+) -> Result<Sent, TxFault> {
+    let mut vector = [IoSlice::new(&[]); VECTOR_MAX];
+    let mut count = 0;
+    for piece in pieces {
+        match *piece {
+            Piece::Staged { at, len } => {
+                if count < VECTOR_MAX {
+                    vector[count] = IoSlice::new(&staging[at..at + len]);
+                    count += 1;
+                }
+            }
+            _ => piece
+                .visit(sources, usize::MAX, |bytes| {
+                    if count < VECTOR_MAX {
+                        vector[count] = bytes.as_io_slice();
+                    }
+                    count += 1;
+                })
+                .map_err(|_| fault_of(piece))?,
+        }
+        if count >= VECTOR_MAX {
+            break;
+        }
+    }
+    Ok(io::send_vectored(
+        sources.fd,
+        &vector[..count.min(VECTOR_MAX)],
+    ))
+}
+
+/// Memory that was there when its FPDU was framed and is not there now.
+fn fault_of(piece: &Piece) -> TxFault {
+    match piece {
+        Piece::Work { token, .. } => TxFault::Local { token: *token },
+        // The FPDU is half sent, so no Terminate message can follow it.
+        _ => TxFault::Socket,
+    }
+}

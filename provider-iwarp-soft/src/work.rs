@@ -1,0 +1,298 @@
+//! Work requests at rest: what a queue pair keeps of them from post to completion.
+
+use std::collections::VecDeque;
+
+use access_layer::rnic::{
+    Access, Completion, Notify, QpToken, RecvWr, SendOp, SendWr, Sge, WcOpcode, WcStatus,
+};
+use iwarp_proto::Stag;
+
+use crate::memory::{Bytes, MemoryAccess};
+
+/// Segments that need no allocation.
+const INLINE_MAX: usize = 4;
+
+/// A segment list of its own.
+#[derive(Debug, Clone)]
+pub(crate) enum SegmentList {
+    Inline(u8, [Sge; INLINE_MAX]),
+    Heap(Box<[Sge]>),
+}
+
+impl SegmentList {
+    pub(crate) fn new(sgl: &[Sge]) -> Self {
+        if sgl.len() > INLINE_MAX {
+            return Self::Heap(sgl.into());
+        }
+        let mut inline = [Sge::default(); INLINE_MAX];
+        inline[..sgl.len()].copy_from_slice(sgl);
+        Self::Inline(sgl.len() as u8, inline)
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Sge] {
+        match self {
+            Self::Inline(count, inline) => &inline[..usize::from(*count)],
+            Self::Heap(list) => list,
+        }
+    }
+
+    /// Bytes of all segments; `None` when they do not fit a message.
+    pub(crate) fn total(sgl: &[Sge]) -> Option<u32> {
+        sgl.iter()
+            .try_fold(0_u32, |sum, sge| sum.checked_add(sge.len))
+    }
+
+    /// The memory of `len` bytes from `skip` on, piece by piece. `false` when a segment may not be
+    /// used so; then some pieces may have been visited.
+    pub(crate) fn for_each_piece<'m>(
+        &self,
+        memory: &'m MemoryAccess<'_>,
+        pd: u32,
+        write: bool,
+        (mut skip, mut len): (usize, usize),
+        mut visit: impl FnMut(Bytes<'m>),
+    ) -> bool {
+        for sge in self.as_slice() {
+            let own = sge.len as usize;
+            if skip >= own {
+                skip -= own;
+                continue;
+            }
+            if len == 0 {
+                break;
+            }
+            let Some(bytes) = memory.local(pd, sge, write) else {
+                return false;
+            };
+            let piece = bytes.part(skip, len);
+            skip = 0;
+            len -= piece.len();
+            visit(piece);
+        }
+        len == 0
+    }
+}
+
+/// What a send-queue entry does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Task {
+    /// Something on the wire.
+    Wire(SendOp),
+    /// A memory window bind, which is nothing on the wire.
+    Bind(BindTask),
+}
+
+/// A bind with its objects resolved to STags.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BindTask {
+    /// The window's STag after the bind.
+    pub(crate) window: Stag,
+    /// The region, `None` to unbind.
+    pub(crate) region: Option<Stag>,
+    pub(crate) range: Sge,
+    pub(crate) access: Access,
+    pub(crate) zero_based: bool,
+}
+
+/// A send-queue entry.
+#[derive(Debug, Clone)]
+pub(crate) struct SendSlot {
+    pub(crate) wr_id: u64,
+    pub(crate) task: Task,
+    pub(crate) sgl: SegmentList,
+    pub(crate) len: u32,
+    pub(crate) completion: bool,
+    pub(crate) signalled: bool,
+    pub(crate) fence: bool,
+    /// Requests of the protocol that make it up and have not completed.
+    pub(crate) parts_left: u32,
+    pub(crate) status: WcStatus,
+}
+
+impl SendSlot {
+    pub(crate) fn new(wr: &SendWr<'_>, len: u32) -> Self {
+        Self {
+            wr_id: wr.wr_id,
+            task: Task::Wire(wr.op),
+            sgl: SegmentList::new(wr.sgl),
+            len,
+            completion: wr.completion,
+            signalled: wr.signalled,
+            fence: wr.fence,
+            parts_left: 0,
+            status: WcStatus::Success,
+        }
+    }
+
+    /// A memory window bind.
+    pub(crate) fn bind(wr_id: u64, task: BindTask, completion: bool, signalled: bool) -> Self {
+        Self {
+            wr_id,
+            task: Task::Bind(task),
+            sgl: SegmentList::new(&[]),
+            len: 0,
+            completion,
+            signalled,
+            fence: false,
+            parts_left: 0,
+            status: WcStatus::Success,
+        }
+    }
+
+    pub(crate) fn opcode(&self) -> WcOpcode {
+        match self.task {
+            Task::Bind(_) => WcOpcode::BindMw,
+            Task::Wire(SendOp::Send { .. }) => WcOpcode::Send,
+            Task::Wire(SendOp::Write(_)) => WcOpcode::RdmaWrite,
+            Task::Wire(SendOp::WriteImmediate(..)) => WcOpcode::RdmaWriteImmediate,
+            Task::Wire(SendOp::Read(_) | SendOp::ReadToWindow { .. }) => WcOpcode::RdmaRead,
+            Task::Wire(SendOp::FetchAdd(..)) => WcOpcode::FetchAdd,
+            Task::Wire(SendOp::CompareSwap { .. }) => WcOpcode::CompareSwap,
+        }
+    }
+
+    /// Its completion, unless it was suppressed and succeeded.
+    pub(crate) fn completion(&self, qp: QpToken, status: WcStatus) -> Option<Completion> {
+        if status == WcStatus::Success && !self.completion {
+            return None;
+        }
+        Some(Completion {
+            wr_id: self.wr_id,
+            qp,
+            opcode: self.opcode(),
+            status,
+            byte_len: self.len,
+            notify: notify(self.signalled, false, status),
+            ..Completion::EMPTY
+        })
+    }
+}
+
+/// A posted receive.
+#[derive(Debug, Clone)]
+pub(crate) struct RecvSlot {
+    pub(crate) wr_id: u64,
+    pub(crate) sgl: SegmentList,
+    pub(crate) len: u32,
+    pub(crate) signalled: bool,
+}
+
+impl RecvSlot {
+    pub(crate) fn new(wr: &RecvWr<'_>, len: u32) -> Self {
+        Self {
+            wr_id: wr.wr_id,
+            sgl: SegmentList::new(wr.sgl),
+            len,
+            signalled: wr.signalled,
+        }
+    }
+
+    /// Its completion in error.
+    pub(crate) fn failed(&self, qp: QpToken, status: WcStatus) -> Completion {
+        Completion {
+            wr_id: self.wr_id,
+            qp,
+            opcode: WcOpcode::Recv,
+            status,
+            notify: notify(self.signalled, false, status),
+            ..Completion::EMPTY
+        }
+    }
+}
+
+/// Whom a completion wakes: failures wake everybody, whatever was asked.
+pub(crate) fn notify(signalled: bool, solicited: bool, status: WcStatus) -> Notify {
+    match (status, signalled, solicited) {
+        (WcStatus::Success, false, _) => Notify::Never,
+        (WcStatus::Success, true, false) => Notify::Always,
+        _ => Notify::Solicited,
+    }
+}
+
+/// Send-queue entries that the protocol has, by the token it knows them under.
+#[derive(Debug, Default)]
+pub(crate) struct Outstanding {
+    slots: VecDeque<SendSlot>,
+    first_token: u64,
+}
+
+impl Outstanding {
+    /// The token that the next entry gets.
+    pub(crate) fn next_token(&self) -> u64 {
+        self.first_token + self.slots.len() as u64
+    }
+
+    pub(crate) fn push(&mut self, slot: SendSlot) {
+        self.slots.push_back(slot);
+    }
+
+    pub(crate) fn get(&self, token: u64) -> Option<&SendSlot> {
+        self.slots
+            .get(usize::try_from(token.checked_sub(self.first_token)?).ok()?)
+    }
+
+    pub(crate) fn get_mut(&mut self, token: u64) -> Option<&mut SendSlot> {
+        self.slots
+            .get_mut(usize::try_from(token.checked_sub(self.first_token)?).ok()?)
+    }
+
+    /// Takes the oldest entry, if all of it is done.
+    pub(crate) fn pop_done(&mut self) -> Option<SendSlot> {
+        if self.slots.front()?.parts_left > 0 {
+            return None;
+        }
+        self.pop()
+    }
+
+    /// Takes the oldest entry.
+    pub(crate) fn pop(&mut self) -> Option<SendSlot> {
+        let slot = self.slots.pop_front()?;
+        self.first_token += 1;
+        Some(slot)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_lists_need_no_allocation_and_long_ones_are_kept_whole() {
+        let list: Vec<Sge> = (0..9)
+            .map(|i| Sge {
+                addr: i,
+                len: 1,
+                lkey: 2,
+            })
+            .collect();
+        for count in 0..=9 {
+            let own = SegmentList::new(&list[..count]);
+            assert_eq!(own.as_slice(), &list[..count]);
+            assert_eq!(matches!(own, SegmentList::Heap(_)), count > INLINE_MAX);
+        }
+    }
+
+    #[test]
+    fn a_list_longer_than_a_message_has_no_total() {
+        let huge = Sge {
+            addr: 0,
+            len: u32::MAX,
+            lkey: 0,
+        };
+        assert_eq!(SegmentList::total(&[huge]), Some(u32::MAX));
+        assert_eq!(SegmentList::total(&[huge, Sge { len: 1, ..huge }]), None);
+        assert_eq!(SegmentList::total(&[]), Some(0));
+    }
+
+    #[test]
+    fn failures_wake_everybody() {
+        assert_eq!(notify(false, true, WcStatus::Success), Notify::Never);
+        assert_eq!(notify(true, false, WcStatus::Success), Notify::Always);
+        assert_eq!(notify(true, true, WcStatus::Success), Notify::Solicited);
+        assert_eq!(notify(false, false, WcStatus::Flushed), Notify::Solicited);
+    }
+}

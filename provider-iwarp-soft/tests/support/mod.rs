@@ -1,0 +1,500 @@
+//! Two RNICs on the loopback device, driven through the trait, with an upcall that records.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file uses its own part"
+)]
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    reason = "named by what they are"
+)]
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use access_layer::rnic::*;
+use provider_iwarp_soft::*;
+
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+pub const ALL_RIGHTS: Access = Access {
+    local_read: true,
+    local_write: true,
+    remote_read: true,
+    remote_write: true,
+    remote_atomic: true,
+};
+
+/// An owned copy of a [`ConnectionEvent`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    Established {
+        local: SocketAddr,
+        remote: SocketAddr,
+        private_data: Vec<u8>,
+    },
+    PeerRejected {
+        private_data: Vec<u8>,
+    },
+    NonPeerRejected,
+    Unreachable,
+    TimedOut,
+    AcceptFailed,
+    Disconnected,
+    Broken,
+}
+
+/// An upcall, as it came.
+#[derive(Debug)]
+pub enum News {
+    CqReady(u64),
+    Request {
+        listener: u64,
+        request: SoftRequest,
+        remote: SocketAddr,
+        private_data: Vec<u8>,
+        truncated: bool,
+    },
+    Connection {
+        qp: u64,
+        event: Event,
+    },
+    SocketDown(u64),
+    Async(AsyncEvent),
+}
+
+/// Records upcalls; nudges wake the wakers that asked for them.
+#[derive(Default)]
+pub struct Recorder {
+    news: Mutex<VecDeque<News>>,
+    changed: Condvar,
+    wakers: Mutex<Vec<(u64, Arc<Waker>)>>,
+}
+
+impl Recorder {
+    pub fn wake_on(&self, cq: u64, waker: &Arc<Waker>) {
+        self.wakers.lock().unwrap().push((cq, waker.clone()));
+    }
+
+    fn push(&self, news: News) {
+        self.news.lock().unwrap().push_back(news);
+        self.changed.notify_all();
+    }
+
+    /// Takes the first news that `wanted` accepts, waiting for it.
+    pub fn expect<T>(
+        &self,
+        what: &str,
+        mut wanted: impl FnMut(&News) -> bool,
+        take: impl FnOnce(News) -> T,
+    ) -> T {
+        let deadline = Instant::now() + DEADLINE;
+        let mut news = self.news.lock().unwrap();
+        loop {
+            if let Some(at) = news.iter().position(&mut wanted) {
+                return take(news.remove(at).unwrap());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "no {what}; there is {news:?}");
+            news = self.changed.wait_timeout(news, left).unwrap().0;
+        }
+    }
+
+    pub fn connection(&self, qp: u64) -> Event {
+        self.expect(
+            "connection event",
+            |news| matches!(news, News::Connection { qp: token, .. } if *token == qp),
+            |news| match news {
+                News::Connection { event, .. } => event,
+                _ => unreachable!(),
+            },
+        )
+    }
+
+    pub fn request(&self, listener: u64) -> (SoftRequest, Vec<u8>) {
+        self.expect(
+            "connection request",
+            |news| matches!(news, News::Request { listener: token, .. } if *token == listener),
+            |news| match news {
+                News::Request {
+                    request,
+                    private_data,
+                    ..
+                } => (request, private_data),
+                _ => unreachable!(),
+            },
+        )
+    }
+
+    pub fn socket_down(&self, token: u64) {
+        self.expect(
+            "socket down",
+            |news| matches!(news, News::SocketDown(t) if *t == token),
+            drop,
+        );
+    }
+
+    /// Whether any news of this queue pair is waiting.
+    pub fn has_connection_news(&self, qp: u64) -> bool {
+        let news = self.news.lock().unwrap();
+        news.iter()
+            .any(|n| matches!(n, News::Connection { qp: token, .. } if *token == qp))
+    }
+
+    pub fn asynchronous(&self) -> AsyncEvent {
+        self.expect(
+            "asynchronous event",
+            |news| matches!(news, News::Async(_)),
+            |news| match news {
+                News::Async(event) => event,
+                _ => unreachable!(),
+            },
+        )
+    }
+}
+
+impl Upcall<SoftRnic> for Recorder {
+    fn cq_ready(&self, cq: CqToken) {
+        for (token, waker) in self.wakers.lock().unwrap().iter() {
+            if *token == cq.0 {
+                waker.wake();
+            }
+        }
+        self.push(News::CqReady(cq.0));
+    }
+
+    fn connection_request(
+        &self,
+        listener: ListenToken,
+        request: SoftRequest,
+        info: &RequestInfo<'_>,
+    ) {
+        self.push(News::Request {
+            listener: listener.0,
+            request,
+            remote: info.remote,
+            private_data: info.private_data.to_vec(),
+            truncated: info.truncated,
+        });
+    }
+
+    fn connection(&self, qp: QpToken, event: ConnectionEvent<'_>) {
+        let event = match event {
+            ConnectionEvent::Established {
+                local,
+                remote,
+                private_data,
+            } => Event::Established {
+                local,
+                remote,
+                private_data: private_data.to_vec(),
+            },
+            ConnectionEvent::PeerRejected { private_data } => Event::PeerRejected {
+                private_data: private_data.to_vec(),
+            },
+            ConnectionEvent::NonPeerRejected => Event::NonPeerRejected,
+            ConnectionEvent::Unreachable => Event::Unreachable,
+            ConnectionEvent::TimedOut => Event::TimedOut,
+            ConnectionEvent::AcceptFailed => Event::AcceptFailed,
+            ConnectionEvent::Disconnected => Event::Disconnected,
+            ConnectionEvent::Broken => Event::Broken,
+        };
+        self.push(News::Connection { qp: qp.0, event });
+    }
+
+    fn socket_down(&self, armed: ListenToken) {
+        self.push(News::SocketDown(armed.0));
+    }
+
+    fn async_event(&self, event: AsyncEvent) {
+        self.push(News::Async(event));
+    }
+}
+
+/// An open RNIC with a domain.
+pub struct Node {
+    pub pd: SoftPd,
+    pub rnic: SoftRnic,
+    pub recorder: Arc<Recorder>,
+}
+
+impl Node {
+    pub fn new(params: &str) -> Self {
+        let recorder = Arc::new(Recorder::default());
+        let config = RnicConfig {
+            ia_name: "test".to_owned(),
+            ia_params: params.to_owned(),
+        };
+        let rnic = SoftRnic::open(&config, recorder.clone()).unwrap();
+        Self {
+            pd: rnic.create_pd().unwrap(),
+            rnic,
+            recorder,
+        }
+    }
+
+    pub fn side(&self, token: u64) -> Side<'_> {
+        self.side_with(token, QP_ATTR)
+    }
+
+    /// A queue pair with a queue each for requests and receives; their tokens are `token` + 1, + 2.
+    pub fn side_with(&self, token: u64, attr: QpAttr) -> Side<'_> {
+        let send_cq = self.rnic.create_cq(4096, CqToken(token + 1)).unwrap();
+        let recv_cq = self.rnic.create_cq(4096, CqToken(token + 2)).unwrap();
+        let qp = self
+            .rnic
+            .create_qp(
+                &self.pd,
+                Some(&send_cq),
+                Some(&recv_cq),
+                None,
+                &attr,
+                QpToken(token),
+            )
+            .unwrap();
+        Side {
+            qp,
+            send_cq,
+            recv_cq,
+            node: self,
+            token,
+        }
+    }
+
+    pub fn memory(&self, len: usize) -> Memory {
+        Memory::new(self, vec![0; len], ALL_RIGHTS)
+    }
+
+    pub fn connect_params<'a>(&self, port: u16, private_data: &'a [u8]) -> ConnectParams<'a> {
+        ConnectParams {
+            remote: SocketAddr::new(self.rnic.attr().address.ip(), port),
+            timeout: Some(DEADLINE),
+            private_data,
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.rnic.shutdown();
+    }
+}
+
+pub const QP_ATTR: QpAttr = QpAttr {
+    recv_wr_max: 4096,
+    send_wr_max: 4096,
+    recv_sge_max: 8,
+    send_sge_max: 8,
+    ird: 16,
+    ord: 16,
+    read_depth_is_consumers: false,
+};
+
+/// Registered memory. The bytes are leaked rather than freed under a registration; tests are short.
+pub struct Memory {
+    pub mr: SoftMr,
+    pub keys: MrKeys,
+    bytes: *mut [u8],
+}
+
+impl Memory {
+    pub fn new(node: &Node, bytes: Vec<u8>, access: Access) -> Self {
+        let len = bytes.len();
+        let bytes = Box::into_raw(bytes.into_boxed_slice());
+        let request = RegisterMr {
+            addr: bytes.cast::<u8>().expose_provenance() as u64,
+            len: len as u64,
+            access,
+            zero_based: false,
+        };
+        let mr = node.rnic.register_mr(&node.pd, &request).unwrap();
+        let keys = node.rnic.mr_keys(&mr);
+        Self { mr, keys, bytes }
+    }
+
+    pub fn addr(&self) -> u64 {
+        self.bytes.cast::<u8>().addr() as u64
+    }
+
+    pub fn sge(&self, at: usize, len: usize) -> Sge {
+        Sge {
+            addr: self.addr() + at as u64,
+            len: len as u32,
+            lkey: self.keys.lkey,
+        }
+    }
+
+    pub fn remote(&self, at: usize, len: usize) -> RemoteRange {
+        RemoteRange {
+            addr: self.addr() + at as u64,
+            len: len as u32,
+            rkey: self.keys.rkey,
+        }
+    }
+
+    pub fn fill(&self, seed: usize) {
+        for (i, at) in (0..self.bytes.len()).enumerate() {
+            // SAFETY: within the allocation, which lives as long as `self`.
+            unsafe {
+                self.bytes
+                    .cast::<u8>()
+                    .add(at)
+                    .write_volatile(pattern(seed + i))
+            };
+        }
+    }
+
+    pub fn copy(&self, at: usize, len: usize) -> Vec<u8> {
+        assert!(at + len <= self.bytes.len());
+        // SAFETY: within the allocation, which lives as long as `self`.
+        (at..at + len)
+            .map(|at| unsafe { self.bytes.cast::<u8>().add(at).read_volatile() })
+            .collect()
+    }
+}
+
+// SAFETY: the memory is plain bytes, accessed volatile.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+pub fn pattern(i: usize) -> u8 {
+    (i.wrapping_mul(131) ^ (i >> 8)) as u8
+}
+
+pub fn patterned(seed: usize, len: usize) -> Vec<u8> {
+    (seed..seed + len).map(pattern).collect()
+}
+
+/// One queue pair with its queues.
+pub struct Side<'n> {
+    pub qp: SoftQp,
+    pub send_cq: SoftCq,
+    pub recv_cq: SoftCq,
+    pub node: &'n Node,
+    pub token: u64,
+}
+
+impl Side<'_> {
+    pub fn post(&self, wr_id: u64, op: SendOp, sgl: &[Sge]) {
+        self.try_post(wr_id, op, sgl).unwrap();
+    }
+
+    pub fn try_post(&self, wr_id: u64, op: SendOp, sgl: &[Sge]) -> Result<(), RnicError> {
+        let wr = SendWr {
+            wr_id,
+            op,
+            sgl,
+            completion: true,
+            signalled: true,
+            fence: false,
+        };
+        self.node.rnic.post_send(&self.qp, &wr)
+    }
+
+    pub fn send(&self, wr_id: u64, sgl: &[Sge]) {
+        self.post(
+            wr_id,
+            SendOp::Send {
+                solicited: false,
+                invalidate: None,
+            },
+            sgl,
+        );
+    }
+
+    pub fn recv(&self, wr_id: u64, sgl: &[Sge]) {
+        self.node
+            .rnic
+            .post_recv(
+                &self.qp,
+                &RecvWr {
+                    wr_id,
+                    sgl,
+                    signalled: true,
+                },
+            )
+            .unwrap();
+    }
+
+    pub fn event(&self) -> Event {
+        self.node.recorder.connection(self.token)
+    }
+
+    /// The next completion of requests, polled for.
+    pub fn sent(&self) -> Completion {
+        self.next(&self.send_cq)
+    }
+
+    /// The next completion of receives, polled for.
+    pub fn received(&self) -> Completion {
+        self.next(&self.recv_cq)
+    }
+
+    pub fn next(&self, cq: &SoftCq) -> Completion {
+        let deadline = Instant::now() + DEADLINE;
+        let mut out = [Completion::EMPTY];
+        loop {
+            self.node.rnic.progress(cq);
+            if self.node.rnic.poll_cq(cq, &mut out) == 1 {
+                return out[0];
+            }
+            assert!(Instant::now() < deadline, "no completion at {}", self.token);
+        }
+    }
+
+    /// What is in a queue now, without driving.
+    pub fn resting(&self, cq: &SoftCq) -> Vec<Completion> {
+        let mut out = [Completion::EMPTY; 64];
+        let mut all = Vec::new();
+        loop {
+            let count = self.node.rnic.poll_cq(cq, &mut out);
+            if count == 0 {
+                return all;
+            }
+            all.extend_from_slice(&out[..count]);
+        }
+    }
+}
+
+/// Connects two sides, both of which have told `Established` afterwards.
+pub fn connect(client: &Side<'_>, server: &Side<'_>) {
+    let listener_token = 1_000_000 + server.token;
+    let (listener, port) = server
+        .node
+        .rnic
+        .listen(&ListenAddress { port: 0 }, ListenToken(listener_token))
+        .unwrap();
+    let params = client.node.connect_params(port, b"from client");
+    client.node.rnic.connect(&client.qp, &params).unwrap();
+    let (request, private_data) = server.node.recorder.request(listener_token);
+    assert_eq!(private_data, b"from client");
+    server
+        .node
+        .rnic
+        .accept(
+            request,
+            &server.qp,
+            &AcceptParams {
+                private_data: b"from server",
+            },
+        )
+        .unwrap();
+    match client.event() {
+        Event::Established {
+            private_data,
+            remote,
+            ..
+        } => {
+            assert_eq!(private_data, b"from server");
+            assert_eq!(remote.port(), port);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(server.event(), Event::Established { .. }));
+    drop(listener);
+}
