@@ -178,9 +178,9 @@ fn parse_word(text: Text, word: &'static str, field: Field) -> Result<bool, Diag
 /// `id.major.minor`. The value is not used for anything, but OFA's library refuses lines without it.
 fn check_provider_version(text: &Text) -> Result<(), Diagnostic> {
     let mut parts = text.bytes.splitn(3, |&byte| byte == b'.');
-    let (_id, major, minor) = (parts.next(), parts.next(), parts.next());
-    match (major.and_then(decimal), minor.and_then(decimal)) {
-        (Some(_), Some(_)) => Ok(()),
+    let (id, major, minor) = (parts.next(), parts.next(), parts.next());
+    match (id, major.and_then(decimal), minor.and_then(decimal)) {
+        (Some(id), Some(_), Some(_)) if !id.is_empty() => Ok(()),
         _ => Err(text.error(Field::ProviderVersion, Reason::ProviderVersion)),
     }
 }
