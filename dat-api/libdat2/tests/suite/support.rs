@@ -146,16 +146,23 @@ fn link_arguments(output: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Cargo builds the static library together with the rlib and leaves it beside or above the tests.
+/// Cargo builds the static library together with the rlib this test depends on and leaves it beside the
+/// test program, under a name with a hash nobody tells; the newest one is the one just built.
 fn static_library() -> PathBuf {
     let own = std::env::current_exe().expect("a test program has a file");
-    let candidates = own
-        .ancestors()
-        .skip(1)
-        .take(2)
-        .map(|directory| directory.join("liblibdat2.a"));
-    candidates
-        .filter(|path| path.exists())
+    let directory = own.parent().expect("a file has a directory");
+    let is_ours = |path: &PathBuf| {
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        name.starts_with("liblibdat2-") && name.ends_with(".a")
+    };
+    fs::read_dir(directory)
+        .expect("readable directory")
+        .map(|entry| entry.expect("readable directory").path())
+        .filter(is_ours)
         .max_by_key(|path| fs::metadata(path).and_then(|meta| meta.modified()).ok())
-        .expect("liblibdat2.a is built with the crate")
+        .expect("the static library is built with the crate")
 }

@@ -128,6 +128,7 @@ fn provider_versions_have_three_parts() {
         "dapl.x.0",
         "dapl.2.0x",
         "dapl..0",
+        ".2.0",
     ] {
         let diagnostic = rejected(&with_field(5, text));
         assert_eq!(diagnostic.reason, Reason::ProviderVersion, "{text}");
