@@ -421,6 +421,10 @@ impl Side<'_> {
             .unwrap();
     }
 
+    pub fn qp_token(&self) -> QpToken {
+        QpToken(self.token)
+    }
+
     pub fn event(&self) -> Event {
         self.node.recorder.connection(self.token)
     }
@@ -497,4 +501,56 @@ pub fn connect(client: &Side<'_>, server: &Side<'_>) {
     }
     assert!(matches!(server.event(), Event::Established { .. }));
     drop(listener);
+}
+
+impl Recorder {
+    /// Puts an event back that a helper has taken.
+    pub fn expect_again(&self, event: Event, qp: u64) {
+        self.push(News::Connection { qp, event });
+    }
+}
+
+pub fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
+
+/// Reply of revision 2, CRC, peer-to-peer with a Write as first FPDU, IRD and ORD 4 (frame B2).
+pub const REPLY: &str = "4d504120 49442052 65702046 72616d65 50020004 80048004";
+
+pub fn read_exact(stream: &mut std::net::TcpStream, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    std::io::Read::read_exact(stream, &mut bytes).unwrap();
+    bytes
+}
+
+/// Reads a whole start-up frame.
+pub fn read_startup(stream: &mut std::net::TcpStream) -> Vec<u8> {
+    let mut frame = read_exact(stream, 20);
+    let len = usize::from(u16::from_be_bytes([frame[18], frame[19]]));
+    frame.extend(read_exact(stream, len));
+    frame
+}
+
+/// Connects a side to a peer of plain TCP that answers with [`REPLY`]; returns the Request.
+pub fn raw_peer(client: &Side<'_>, node: &Node) -> (std::net::TcpStream, Vec<u8>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    node.rnic.connect(&client.qp, &node.connect_params(port, b"hi")).unwrap();
+    let (mut raw, _) = listener.accept().unwrap();
+    raw.set_read_timeout(Some(DEADLINE)).unwrap();
+    let request = read_startup(&mut raw);
+    std::io::Write::write_all(&mut raw, &hex(REPLY)).unwrap();
+    assert!(matches!(client.event(), Event::Established { .. }));
+    (raw, request)
+}
+
+/// Connects a plain TCP stream to a listening node.
+pub fn raw_client(port: u16) -> std::net::TcpStream {
+    let raw = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    raw.set_read_timeout(Some(DEADLINE)).unwrap();
+    raw
 }

@@ -1,0 +1,298 @@
+//! How connections end, and what becomes of posted work.
+
+mod support;
+
+use std::io::Read;
+use std::net::Shutdown;
+
+use access_layer::rnic::*;
+use support::*;
+
+#[test]
+fn an_abrupt_disconnect_flushes_in_order_before_it_returns() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let (local, remote) = (a.memory(4 << 20), b.memory(4 << 20));
+    for id in 0..5 {
+        client.recv(id, &[local.sge(0, 10)]);
+        server.recv(id, &[remote.sge(0, 10)]);
+    }
+    // The first needs an answer, so nothing behind it can complete before the disconnect.
+    client.post(100, SendOp::Read(remote.remote(0, 4 << 20)), &[local.sge(0, 4 << 20)]);
+    for id in 101..110 {
+        client.send(id, &[local.sge(0, 100_000)]);
+    }
+    a.rnic.disconnect(&client.qp, true);
+    let sends = client.resting(&client.send_cq);
+    let ids: Vec<_> = sends.iter().map(|c| c.wr_id).collect();
+    assert_eq!(ids, (100..110).collect::<Vec<_>>());
+    assert!(sends.iter().all(|c| c.status == WcStatus::Flushed || c.wr_id == 100), "{sends:?}");
+    assert!(sends.iter().all(|c| c.notify == Notify::Solicited || c.status == WcStatus::Success));
+    let receives = client.resting(&client.recv_cq);
+    assert_eq!(receives.iter().map(|c| c.wr_id).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    assert!(receives.iter().all(|c| c.status == WcStatus::Flushed && c.opcode == WcOpcode::Recv));
+    assert_eq!(client.event(), Event::Disconnected);
+    assert_eq!(server.event(), Event::Disconnected);
+    assert_eq!(a.rnic.pending(&client.qp), (0, 0));
+    assert_eq!(b.rnic.pending(&server.qp), (0, 0));
+}
+
+#[test]
+fn work_posted_after_the_end_completes_flushed_and_a_reset_makes_the_queue_pair_new() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    let memory = a.memory(100);
+    for round in 0..3 {
+        client.recv(round, &[memory.sge(0, 10)]);
+        connect(&client, &server);
+        a.rnic.disconnect(&client.qp, true);
+        assert_eq!((client.event(), server.event()), (Event::Disconnected, Event::Disconnected));
+        assert_eq!(client.resting(&client.recv_cq)[0].wr_id, round);
+        client.send(50, &[memory.sge(0, 10)]);
+        client.recv(51, &[memory.sge(0, 10)]);
+        assert_eq!(client.resting(&client.send_cq)[0].status, WcStatus::Flushed);
+        assert_eq!(client.resting(&client.recv_cq)[0].status, WcStatus::Flushed);
+        a.rnic.disconnect(&client.qp, true);
+        a.rnic.reset_qp(&client.qp).unwrap();
+        b.rnic.reset_qp(&server.qp).unwrap();
+    }
+    assert!(!a.recorder.has_connection_news(10) && !b.recorder.has_connection_news(20));
+}
+
+#[test]
+fn a_connected_queue_pair_cannot_be_reset_or_connected_again() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    assert!(matches!(a.rnic.reset_qp(&client.qp), Err(RnicError::InvalidState(_))));
+    let again = a.rnic.connect(&client.qp, &a.connect_params(1, &[]));
+    assert!(matches!(again, Err(RnicError::InvalidState(_))));
+}
+
+#[test]
+fn a_graceful_disconnect_finishes_posted_requests_first() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let (local, remote) = (a.memory(4 << 20), b.memory(4 << 20));
+    local.fill(3);
+    for id in 0..4 {
+        server.recv(id, &[remote.sge(0, 4 << 20)]);
+    }
+    client.recv(9, &[]);
+    client.post(1, SendOp::Read(remote.remote(0, 100)), &[local.sge(0, 100)]);
+    for id in 2..5 {
+        client.send(id, &[local.sge(0, 4 << 20)]);
+    }
+    a.rnic.disconnect(&client.qp, false);
+    for id in 0..3 {
+        let done = server.received();
+        assert_eq!((done.wr_id, done.status, done.byte_len), (id, WcStatus::Success, 4 << 20));
+    }
+    assert_eq!(server.received().status, WcStatus::Flushed);
+    assert_eq!((client.event(), server.event()), (Event::Disconnected, Event::Disconnected));
+    let sends = client.resting(&client.send_cq);
+    assert!(sends.iter().map(|c| (c.wr_id, c.status)).eq((1..5).map(|id| (id, WcStatus::Success))));
+    let receives = client.resting(&client.recv_cq);
+    assert_eq!((receives[0].wr_id, receives[0].status), (9, WcStatus::Flushed));
+}
+
+#[test]
+fn both_sides_may_disconnect_at_once() {
+    for abrupt in [true, false] {
+        let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+        let (client, server) = (a.side(10), b.side(20));
+        connect(&client, &server);
+        std::thread::scope(|scope| {
+            scope.spawn(|| a.rnic.disconnect(&client.qp, abrupt));
+            scope.spawn(|| b.rnic.disconnect(&server.qp, abrupt));
+        });
+        assert_eq!((client.event(), server.event()), (Event::Disconnected, Event::Disconnected));
+        a.rnic.disconnect(&client.qp, abrupt);
+        assert!(!a.recorder.has_connection_news(10));
+    }
+}
+
+#[test]
+fn dropping_a_connected_queue_pair_disconnects_its_peer() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    drop(client);
+    assert_eq!(server.event(), Event::Disconnected);
+    assert!(!a.recorder.has_connection_news(10));
+}
+
+#[test]
+fn shutting_an_adapter_down_disconnects_its_peers() {
+    let b = Node::new("lo 0");
+    let server = b.side(20);
+    {
+        let a = Node::new("lo 0");
+        let client = a.side(10);
+        connect(&client, &server);
+        drop(client);
+    }
+    assert_eq!(server.event(), Event::Disconnected);
+}
+
+/// Ends a connection by a request of the client that the server must refuse.
+fn refuse(post: impl FnOnce(&Side<'_>, &Side<'_>, &Memory, &Memory)) -> (Vec<Completion>, Vec<Completion>) {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let (local, remote) = (a.memory(1000), b.memory(1000));
+    post(&client, &server, &local, &remote);
+    assert_eq!((client.event(), server.event()), (Event::Broken, Event::Broken));
+    (client.resting(&client.send_cq), server.resting(&server.recv_cq))
+}
+
+#[test]
+fn a_write_outside_the_region_breaks_the_connection_and_places_nothing() {
+    let (_, receives) = refuse(|client, server, local, remote| {
+        local.fill(1);
+        server.recv(1, &[]);
+        let outside = RemoteRange { len: 100, ..remote.remote(950, 50) };
+        client.post(1, SendOp::Write(outside), &[local.sge(0, 100)]);
+        client.send(2, &[]);
+        assert_eq!(server.event(), Event::Broken);
+        assert_eq!(remote.copy(950, 50), vec![0; 50]);
+        server.node.recorder.expect_again(Event::Broken, server.token);
+    });
+    assert_eq!(receives[0].status, WcStatus::Flushed);
+}
+
+#[test]
+fn a_refused_read_fails_with_remote_access_and_what_follows_is_flushed() {
+    let (sends, _) = refuse(|client, _, local, remote| {
+        let wrong = RemoteRange { rkey: remote.keys.rkey ^ 0x100, ..remote.remote(0, 10) };
+        client.post(1, SendOp::Read(wrong), &[local.sge(0, 10)]);
+        client.post(2, SendOp::Read(remote.remote(0, 10)), &[local.sge(0, 10)]);
+    });
+    let status: Vec<_> = sends.iter().map(|c| (c.wr_id, c.status)).collect();
+    assert_eq!(status, [(1, WcStatus::RemoteAccess), (2, WcStatus::Flushed)]);
+}
+
+#[test]
+fn a_send_without_a_receive_or_longer_than_it_breaks_the_connection() {
+    refuse(|client, _, local, _| client.send(1, &[local.sge(0, 10)]));
+    let (_, receives) = refuse(|client, server, local, remote| {
+        server.recv(5, &[remote.sge(0, 10)]);
+        server.recv(6, &[remote.sge(0, 10)]);
+        client.send(1, &[local.sge(0, 11)]);
+    });
+    let status: Vec<_> = receives.iter().map(|c| (c.wr_id, c.status)).collect();
+    assert_eq!(status, [(5, WcStatus::LocalLength), (6, WcStatus::Flushed)]);
+}
+
+#[test]
+fn local_memory_that_may_not_be_used_fails_its_own_request() {
+    for len in [10, 100_000] {
+        let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+        let (client, server) = (a.side(10), b.side(20));
+        connect(&client, &server);
+        let memory = a.memory(len);
+        let wrong = Sge { lkey: memory.keys.lkey ^ 1, ..memory.sge(0, len) };
+        client.send(1, &[wrong]);
+        client.send(2, &[]);
+        assert_eq!((client.event(), server.event()), (Event::Broken, Event::Broken));
+        let sends = client.resting(&client.send_cq);
+        let status: Vec<_> = sends.iter().map(|c| (c.wr_id, c.status)).collect();
+        assert_eq!(status, [(1, WcStatus::LocalProtection), (2, WcStatus::Flushed)], "{len}");
+    }
+}
+
+#[test]
+fn a_receive_or_read_sink_that_may_not_be_written_fails() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let rights = Access { local_write: false, remote_write: false, remote_atomic: false, ..ALL_RIGHTS };
+    let (memory, read_only) = (a.memory(100), Memory::new(&b, vec![0; 100], rights));
+    server.recv(1, &[read_only.sge(0, 100)]);
+    client.send(1, &[memory.sge(0, 100)]);
+    assert_eq!((client.event(), server.event()), (Event::Broken, Event::Broken));
+    assert_eq!(server.resting(&server.recv_cq)[0].status, WcStatus::LocalProtection);
+
+    let (one, other) = (b.side(30), a.side(40));
+    connect(&one, &other);
+    one.post(1, SendOp::Read(memory.remote(0, 10)), &[read_only.sge(0, 10)]);
+    assert_eq!(one.event(), Event::Broken);
+    assert_eq!(one.resting(&one.send_cq)[0].status, WcStatus::LocalProtection);
+}
+
+#[test]
+fn memory_deregistered_under_a_request_is_not_touched() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let (local, remote) = (a.memory(1000), b.memory(1000));
+    server.recv(1, &[remote.sge(0, 1000)]);
+    let bytes_of = remote.addr();
+    let Memory { mr, .. } = remote;
+    drop(mr);
+    client.send(1, &[local.sge(0, 1000)]);
+    assert_eq!(server.event(), Event::Broken);
+    assert_eq!(server.resting(&server.recv_cq)[0].status, WcStatus::LocalProtection);
+    assert_ne!(bytes_of, 0);
+}
+
+#[test]
+fn a_killed_peer_is_a_clean_disconnect_and_a_reset_one_is_not() {
+    for reset in [false, true] {
+        let a = Node::new("lo 0");
+        let client = a.side(10);
+        let (mut raw, _) = raw_peer(&client, &a);
+        client.recv(1, &[]);
+        if reset {
+            socket2::SockRef::from(&raw).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+        } else {
+            raw.shutdown(Shutdown::Write).unwrap();
+        }
+        let expected = if reset { Event::Broken } else { Event::Disconnected };
+        if reset {
+            drop(raw);
+        } else {
+            // The initiator's first FPDU (RFC 6581), then nothing but its FIN.
+            let mut rest = Vec::new();
+            raw.read_to_end(&mut rest).unwrap();
+            assert_eq!(rest.len(), 20);
+        }
+        assert_eq!(client.event(), expected);
+        assert_eq!(client.resting(&client.recv_cq)[0].status, WcStatus::Flushed);
+    }
+}
+
+#[test]
+fn a_stream_that_ends_within_a_frame_is_broken() {
+    let a = Node::new("lo 0");
+    let client = a.side(10);
+    let (mut raw, _) = raw_peer(&client, &a);
+    std::io::Write::write_all(&mut raw, &[0, 0x17, 0x41]).unwrap();
+    raw.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(client.event(), Event::Broken);
+}
+
+#[test]
+fn an_abrupt_disconnect_within_a_message_ends_between_frames() {
+    let a = Node::new("lo 0");
+    let client = a.side(10);
+    let (mut raw, _) = raw_peer(&client, &a);
+    let memory = a.memory(16 << 20);
+    // More than the socket takes: the peer does not read.
+    client.send(1, &[memory.sge(0, 16 << 20)]);
+    a.rnic.disconnect(&client.qp, true);
+    assert_eq!(client.resting(&client.send_cq)[0].status, WcStatus::Flushed);
+    assert_eq!(client.event(), Event::Disconnected);
+    let mut stream = Vec::new();
+    raw.read_to_end(&mut stream).unwrap();
+    let mut rest = &stream[..];
+    while !rest.is_empty() {
+        let ulpdu_len = usize::from(u16::from_be_bytes([rest[0], rest[1]]));
+        let len = iwarp_proto::wire::fpdu::total_len(ulpdu_len);
+        assert!(len <= rest.len(), "the last frame is cut");
+        rest = &rest[len..];
+    }
+    assert!(stream.len() > 60_000);
+}
