@@ -172,3 +172,6 @@ unsafe fn bytes<'a>(
         _ => Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), len) }),
     }
 }
+
+#[cfg(test)]
+mod tests;

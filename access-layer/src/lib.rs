@@ -58,3 +58,6 @@ pub mod users;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod fake_rnic;
+
+#[cfg(test)]
+mod scripted_rnic;

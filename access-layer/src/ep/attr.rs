@@ -356,7 +356,8 @@ mod tests {
 
     #[test]
     fn each_count_is_held_against_its_own_limit() {
-        let fields: [(fn(&mut DatEpAttr) -> &mut DatCount, u32); 8] = [
+        type Field = fn(&mut DatEpAttr) -> &mut DatCount;
+        let fields: [(Field, u32); 8] = [
             (|a| &mut a.max_recv_dtos, 100),
             (|a| &mut a.max_request_dtos, 100),
             (|a| &mut a.max_recv_iov, 8),

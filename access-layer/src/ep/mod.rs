@@ -404,3 +404,6 @@ impl<R: Rnic> Inner<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

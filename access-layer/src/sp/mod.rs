@@ -84,3 +84,6 @@ fn tell_request<R: Rnic>(
 fn refuse_quietly(sp: Handle, error: DatError) {
     tracing::warn!(?sp, %error, "connection request dropped");
 }
+
+#[cfg(test)]
+mod tests;

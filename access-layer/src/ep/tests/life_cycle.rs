@@ -1,0 +1,524 @@
+use super::*;
+use crate::handle::pin_handle;
+use crate::rnic::{ConnectionEvent, QpToken, Resource, RnicError};
+
+#[test]
+fn a_new_endpoint_is_unconnected_and_has_its_queue_pair() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+    assert!(matches!(
+        bench.script.calls()[..],
+        [Call::CreateQp {
+            cqs: (true, true),
+            ..
+        }]
+    ));
+}
+
+#[test]
+fn query_fills_every_member() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let param = ep.query();
+    assert_eq!(param.pz_handle, bench.pz.handle().as_dat());
+    assert_eq!(param.recv_evd_handle, bench.dto.handle().as_dat());
+    assert_eq!(param.request_evd_handle, bench.dto.handle().as_dat());
+    assert_eq!(param.connect_evd_handle, bench.conn.handle().as_dat());
+    assert!(param.srq_handle.is_null());
+    assert_eq!(param.ep_attr.max_recv_dtos, 16);
+    assert!(!param.local_ia_address_ptr.is_null() && !param.remote_ia_address_ptr.is_null());
+}
+
+#[test]
+fn each_evd_needs_the_flag_of_its_stream() {
+    let bench = Bench::new();
+    let wrong = |change: fn(&mut EpParts<_>, &Bench)| {
+        let mut parts = bench.parts();
+        change(&mut parts, &bench);
+        code(Ep::create(&bench.ia, parts, None))
+    };
+    let bad = |subtype| (DAT_INVALID_HANDLE, subtype);
+    assert_eq!(
+        wrong(|p, b| p.connect_evd = Some(b.dto.clone())),
+        bad(DAT_INVALID_HANDLE_EVD_CONN)
+    );
+    assert_eq!(
+        wrong(|p, b| p.recv_evd = Some(b.cr.clone())),
+        bad(DAT_INVALID_HANDLE_EVD_RECV)
+    );
+    assert_eq!(
+        wrong(|p, b| p.request_evd = Some(b.conn.clone())),
+        bad(DAT_INVALID_HANDLE_EVD_REQUEST)
+    );
+}
+
+#[test]
+fn a_refused_queue_pair_refuses_the_endpoint() {
+    let bench = Bench::new();
+    bench
+        .script
+        .refuse(RnicError::NoResources(Resource::QueuePair));
+    assert_eq!(
+        code(Ep::create(&bench.ia, bench.parts(), None)),
+        (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_TEP)
+    );
+    // Nothing is left in use.
+    assert_eq!(bench.ia.child_count(Kind::Ep), 0);
+    free_pz(bench.pz.handle()).unwrap();
+}
+
+#[test]
+fn connect_asks_the_rnic_for_the_port_of_the_qualifier() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    bench.script.calls();
+    let conn_qual = 0x1_0000_0001;
+    let args = ConnectArgs {
+        conn_qual,
+        private_data: b"hi",
+        timeout_us: 5,
+        ..connect_args()
+    };
+    ep.connect(&args).unwrap();
+    assert_eq!(state(&ep), DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
+    assert_eq!(ep.query().remote_port_qual, conn_qual);
+    assert_eq!(
+        bench.script.calls(),
+        [Call::Connect {
+            remote: ([127, 0, 0, 1], addr::port_of(conn_qual)).into(),
+            timeout: Some(std::time::Duration::from_micros(5)),
+            private_data: b"hi".to_vec(),
+        }]
+    );
+}
+
+#[test]
+fn established_tells_the_peers_private_data_and_the_addresses() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    ep.connect(&connect_args()).unwrap();
+    bench.establish(&ep, b"welcome");
+    assert_eq!(state(&ep), DAT_EP_STATE_CONNECTED);
+    let event = bench.conn.dequeue().unwrap();
+    assert_eq!(event.event_number, DAT_CONNECTION_EVENT_ESTABLISHED);
+    // SAFETY: the event number says that this member is meant.
+    let data = unsafe { event.event_data.connect_event_data };
+    assert_eq!(data.ep_handle, ep.handle().as_dat());
+    assert_eq!(
+        bytes_at(data.private_data, data.private_data_size),
+        b"welcome"
+    );
+    assert_eq!(ep.query().local_port_qual, 815);
+    // SAFETY: the endpoint is alive, so its address is.
+    let remote = unsafe { addr::read(ep.query().remote_ia_address_ptr) };
+    assert_eq!(remote.unwrap(), ([127, 0, 0, 1], 4711).into());
+}
+
+#[test]
+fn private_data_stays_readable_after_the_disconnect() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    ep.connect(&connect_args()).unwrap();
+    bench.establish(&ep, b"welcome");
+    bench.tell(&ep, ConnectionEvent::Disconnected);
+    let event = bench.conn.dequeue().unwrap();
+    // SAFETY: connection events all have this member.
+    let data = unsafe { event.event_data.connect_event_data };
+    assert_eq!(
+        bytes_at(data.private_data, data.private_data_size),
+        b"welcome"
+    );
+}
+
+#[test]
+fn a_rejection_tells_the_peers_private_data() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    ep.connect(&connect_args()).unwrap();
+    bench.tell(
+        &ep,
+        ConnectionEvent::PeerRejected {
+            private_data: b"no",
+        },
+    );
+    assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
+    let event = bench.conn.dequeue().unwrap();
+    assert_eq!(event.event_number, DAT_CONNECTION_EVENT_PEER_REJECTED);
+    // SAFETY: connection events all have this member.
+    let data = unsafe { event.event_data.connect_event_data };
+    assert_eq!(bytes_at(data.private_data, data.private_data_size), b"no");
+}
+
+#[test]
+fn connect_checks_in_the_order_that_consumers_know() {
+    let bench = Bench::new();
+    let make = |change: fn(&mut EpParts<_>)| {
+        let mut parts = bench.parts();
+        change(&mut parts);
+        let attr = DatEpAttr::zeroed();
+        pin_handle::<Ep<ScriptedRnic>>(Ep::create(&bench.ia, parts, Some(&attr)).unwrap()).unwrap()
+    };
+    let zero = ConnectArgs {
+        timeout_us: 0,
+        ..connect_args()
+    };
+    let long = ConnectArgs {
+        private_data: &[0; 65],
+        ..connect_args()
+    };
+    let qos = ConnectArgs {
+        qos: DAT_QOS_PREMIUM,
+        ..connect_args()
+    };
+    let flags = ConnectArgs {
+        flags: DAT_CONNECT_MULTIPATH_FLAG,
+        ..connect_args()
+    };
+
+    let deaf = make(|p| p.connect_evd = None);
+    assert_eq!(
+        code(deaf.connect(&zero)),
+        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EVD_CONN)
+    );
+    let bare = make(|p| p.pz = None);
+    assert_eq!(
+        code(bare.connect(&zero)),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG4)
+    );
+    assert_eq!(
+        code(bare.connect(&long)),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG5)
+    );
+    let not_ready = (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_NOTREADY);
+    assert_eq!(code(bare.connect(&qos)), not_ready);
+    assert_eq!(
+        code(make(|p| p.recv_evd = None).connect(&connect_args())),
+        not_ready
+    );
+    assert_eq!(
+        code(make(|p| p.request_evd = None).connect(&connect_args())),
+        not_ready
+    );
+    let connected = bench.connected();
+    assert_eq!(
+        code(connected.connect(&qos)),
+        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_CONNECTED)
+    );
+    let ep = bench.ep();
+    assert_eq!(
+        code(ep.connect(&qos)),
+        (DAT_MODEL_NOT_SUPPORTED, DAT_NO_SUBTYPE)
+    );
+    assert_eq!(
+        code(ep.connect(&flags)),
+        (DAT_MODEL_NOT_SUPPORTED, DAT_NO_SUBTYPE)
+    );
+    assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+}
+
+#[test]
+fn a_refused_connect_leaves_the_endpoint_unconnected() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    bench
+        .script
+        .refuse(RnicError::NoResources(Resource::Descriptor));
+    let refused = code(ep.connect(&connect_args()));
+    assert_eq!(refused, (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_DEVICE));
+    assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+    bench.no_conn_event();
+}
+
+#[test]
+fn immediate_unreachability_is_success_and_an_event() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    bench
+        .script
+        .refuse(RnicError::Os(std::io::Error::from_raw_os_error(
+            libc::ENETUNREACH,
+        )));
+    ep.connect(&connect_args()).unwrap();
+    assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_UNREACHABLE);
+}
+
+#[test]
+fn dup_connect_goes_where_the_other_endpoint_is_connected() {
+    let bench = Bench::new();
+    let (dup, ep) = (bench.connected(), bench.ep());
+    bench.script.calls();
+    assert_eq!(
+        code(ep.dup_connect(&dup, 0, b"", 0)),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG3)
+    );
+    ep.dup_connect(&dup, DAT_TIMEOUT_INFINITE, b"x", DAT_QOS_BEST_EFFORT)
+        .unwrap();
+    let to = dup.query().remote_port_qual;
+    assert!(
+        matches!(&bench.script.calls()[..], [Call::Connect { remote, private_data, .. }]
+        if u64::from(remote.port()) == to && private_data == b"x")
+    );
+}
+
+#[test]
+fn dup_connect_needs_the_other_endpoint_connected() {
+    let bench = Bench::new();
+    let (dup, ep) = (bench.ep(), bench.ep());
+    assert_eq!(
+        code(ep.dup_connect(&dup, 1, b"", 0)),
+        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_UNCONNECTED)
+    );
+}
+
+#[test]
+fn an_abrupt_disconnect_is_over_when_it_returns_and_gives_one_event() {
+    let bench = Bench::new();
+    let ep = bench.connected();
+    ep.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
+    assert_eq!(bench.script.calls(), [Call::Disconnect { abrupt: true }]);
+    assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
+    bench.tell(&ep, ConnectionEvent::Disconnected);
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
+    bench.no_conn_event();
+}
+
+#[test]
+fn an_ending_told_during_the_disconnect_gives_one_event_too() {
+    let bench = Bench::new();
+    let ep = bench.connected();
+    bench.script.tell_endings();
+    ep.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
+    bench.no_conn_event();
+}
+
+#[test]
+fn a_graceful_disconnect_waits_for_the_rnic() {
+    let bench = Bench::new();
+    let ep = bench.connected();
+    ep.disconnect(DAT_CLOSE_GRACEFUL_FLAG).unwrap();
+    assert_eq!(bench.script.calls(), [Call::Disconnect { abrupt: false }]);
+    assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECT_PENDING);
+    assert_eq!(
+        code(ep.disconnect(DAT_CLOSE_GRACEFUL_FLAG)),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)
+    );
+    assert_eq!(
+        code(ep.reset()),
+        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_DISCPENDING)
+    );
+    bench.tell(&ep, ConnectionEvent::Broken);
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
+    assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
+}
+
+#[test]
+fn an_abrupt_disconnect_cuts_a_graceful_one_short() {
+    let bench = Bench::new();
+    let ep = bench.connected();
+    ep.disconnect(DAT_CLOSE_GRACEFUL_FLAG).unwrap();
+    ep.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
+    bench.tell(&ep, ConnectionEvent::Disconnected);
+    bench.no_conn_event();
+}
+
+#[test]
+fn a_disconnect_of_a_connecting_endpoint_ends_the_attempt() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    ep.connect(&connect_args()).unwrap();
+    ep.disconnect(DAT_CLOSE_GRACEFUL_FLAG).unwrap();
+    assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
+    bench.tell(&ep, ConnectionEvent::NonPeerRejected);
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
+    bench.no_conn_event();
+}
+
+#[test]
+fn disconnect_refuses_what_it_does_not_know() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    assert_eq!(
+        code(ep.disconnect(7)),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)
+    );
+    assert_eq!(
+        code(ep.disconnect(DAT_CLOSE_ABRUPT_FLAG)),
+        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_UNCONNECTED)
+    );
+}
+
+#[test]
+fn disconnecting_a_disconnected_endpoint_succeeds_without_event() {
+    let bench = Bench::new();
+    let ep = bench.connected();
+    bench.tell(&ep, ConnectionEvent::Disconnected);
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
+    ep.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
+    bench.no_conn_event();
+    assert_eq!(bench.script.calls(), []);
+}
+
+#[test]
+fn a_failed_work_request_breaks_the_connection() {
+    let bench = Bench::new();
+    let ep = bench.connected();
+    bench.tell(&ep, ConnectionEvent::Broken);
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_BROKEN);
+    assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
+}
+
+#[test]
+fn a_disconnected_endpoint_connects_again_after_a_reset() {
+    let bench = Bench::new();
+    let ep = bench.connected();
+    ep.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
+    ep.reset().unwrap();
+    assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+    assert!(bench.script.calls().contains(&Call::ResetQp));
+    ep.connect(&connect_args()).unwrap();
+    // The old connection's ending comes late and must not end the new attempt.
+    bench.tell(&ep, ConnectionEvent::Disconnected);
+    bench.no_conn_event();
+    bench.establish(&ep, b"");
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_ESTABLISHED);
+}
+
+#[test]
+fn reset_of_an_unconnected_endpoint_does_nothing() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    bench.script.calls();
+    ep.reset().unwrap();
+    assert_eq!(bench.script.calls(), []);
+}
+
+#[test]
+fn a_failed_reset_leaves_the_endpoint_disconnected() {
+    let bench = Bench::new();
+    let ep = bench.connected();
+    bench.tell(&ep, ConnectionEvent::Disconnected);
+    bench.script.refuse(RnicError::InvalidState("busy"));
+    assert_eq!(code(ep.reset()).0, DAT_INVALID_STATE);
+    assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
+}
+
+#[test]
+fn free_disconnects_first_and_lets_go_of_everything() {
+    let bench = Bench::new();
+    let ep = bench.connected();
+    Ep::free(&ep).unwrap();
+    assert_eq!(bench.script.calls(), [Call::Disconnect { abrupt: true }]);
+    let handle = ep.handle();
+    drop(ep);
+    assert_eq!(bench.script.calls(), [Call::DropQp]);
+    assert!(pin_handle::<Ep<ScriptedRnic>>(handle).is_none());
+    assert_eq!(bench.ia.child_count(Kind::Ep), 0);
+    free_pz(bench.pz.handle()).unwrap();
+    free_evd(bench.conn.handle()).unwrap();
+}
+
+#[test]
+fn nothing_begins_on_an_endpoint_that_is_being_freed() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    Ep::free(&ep).unwrap();
+    let dead = (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP);
+    assert_eq!(code(ep.reset()), dead);
+    assert_eq!(code(ep.disconnect(DAT_CLOSE_ABRUPT_FLAG)), dead);
+    assert_eq!(code(Ep::free(&ep)), dead);
+}
+
+#[test]
+fn news_of_a_freed_endpoint_is_harmless() {
+    let bench = Bench::new();
+    let ep = bench.connected();
+    let token = QpToken(ep.handle().as_token());
+    Ep::free(&ep).unwrap();
+    drop(ep);
+    bench.news.connection(token, ConnectionEvent::Broken);
+    bench
+        .news
+        .connection(QpToken(0xDEAD_BEEF), ConnectionEvent::Broken);
+    bench.no_conn_event();
+}
+
+#[test]
+fn a_disconnect_that_overtakes_the_connect_is_caught_up_with() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    bench.script.calls();
+    let other = pin_handle::<Ep<ScriptedRnic>>(ep.handle());
+    bench
+        .script
+        .meanwhile(move |_| other.unwrap().disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap());
+    ep.connect(&connect_args()).unwrap();
+    let disconnects = bench
+        .script
+        .calls()
+        .iter()
+        .filter(|c| matches!(c, Call::Disconnect { .. }))
+        .count();
+    assert_eq!(
+        disconnects, 2,
+        "the one that found nothing, and the one that makes up for it"
+    );
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
+    bench.tell(&ep, ConnectionEvent::Disconnected);
+    bench.no_conn_event();
+}
+
+#[test]
+fn news_may_overtake_the_return_of_the_connect() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let news = bench.news.clone();
+    bench
+        .script
+        .meanwhile(move |token| news.connection(QpToken(token), ConnectionEvent::NonPeerRejected));
+    ep.connect(&connect_args()).unwrap();
+    assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
+}
+
+#[test]
+fn status_is_idle_when_nothing_is_pending() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let idle = EpStatus {
+        state: 0,
+        recv_idle: true,
+        request_idle: true,
+    };
+    assert_eq!(ep.status(), idle);
+    bench.script.set_pending(1, 0);
+    assert_eq!(
+        ep.status(),
+        EpStatus {
+            recv_idle: false,
+            ..idle
+        }
+    );
+    bench.script.set_pending(0, 1);
+    assert_eq!(
+        ep.status(),
+        EpStatus {
+            request_idle: false,
+            ..idle
+        }
+    );
+}
+
+#[test]
+fn calls_that_no_provider_has_say_so() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    assert_eq!(ep.recv_query().unwrap_err().code().0, 0xBFFF_0000);
+    assert_eq!(ep.set_watermark(1, 2).unwrap_err().code().0, 0x3FFF_0000);
+    let common = ep.common_connect(([127, 0, 0, 1], 0).into(), 1, b"");
+    assert_eq!(common.unwrap_err().code().0, 0x0009_0000);
+}

@@ -1,0 +1,23 @@
+//! The endpoint against an RNIC that does what each test says.
+
+mod life_cycle;
+mod modify;
+mod post;
+mod socket_connect;
+
+use super::*;
+use crate::scripted_rnic::{
+    Bench, Call, ScriptedRnic, TestEp, bytes_at, connect_args, free_evd, free_pz,
+};
+
+/// Type and subtype of a refusal.
+fn code<T: std::fmt::Debug>(result: DatResult<T>) -> (DatReturnType, DatReturnSubtype) {
+    let code = result.unwrap_err().code();
+    (code.ty(), code.subtype())
+}
+
+fn state(ep: &TestEp) -> DatEpState {
+    let state = ep.query().ep_state;
+    assert_eq!(ep.status().state, state, "the data path sees another state");
+    state
+}

@@ -1,0 +1,157 @@
+use super::*;
+use crate::rnic::{Resource, RnicError};
+
+fn param(bench: &Bench) -> DatEpParam {
+    DatEpParam {
+        pz_handle: bench.pz.handle().as_dat(),
+        recv_evd_handle: bench.dto.handle().as_dat(),
+        request_evd_handle: bench.dto.handle().as_dat(),
+        connect_evd_handle: bench.conn.handle().as_dat(),
+        ..DatEpParam::zeroed()
+    }
+}
+
+const PARTS: DatEpParamMask = DAT_EP_FIELD_PZ_HANDLE
+    | DAT_EP_FIELD_RECV_EVD_HANDLE
+    | DAT_EP_FIELD_REQUEST_EVD_HANDLE
+    | DAT_EP_FIELD_CONNECT_EVD_HANDLE;
+
+fn bare(bench: &Bench) -> TestEp {
+    let ep = Ep::create(&bench.ia, EpParts::none(), None).unwrap();
+    crate::handle::pin_handle(ep).unwrap()
+}
+
+#[test]
+fn the_queue_pair_comes_with_the_last_of_what_it_needs() {
+    let bench = Bench::new();
+    let ep = bare(&bench);
+    assert_eq!(bench.script.calls(), []);
+    assert_eq!(
+        code(ep.post_recv(&[], 0, 0)),
+        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_NOTREADY)
+    );
+    ep.modify(DAT_EP_FIELD_PZ_HANDLE, &param(&bench)).unwrap();
+    assert_eq!(bench.script.calls(), []);
+    ep.modify(PARTS, &param(&bench)).unwrap();
+    assert!(
+        matches!(&bench.script.calls()[..], [Call::CreateQp { attr, .. }]
+        if attr.recv_wr_max == 16 && attr.send_wr_max == 16 && attr.recv_sge_max == 4)
+    );
+    ep.post_recv(&[], 0, 0).unwrap();
+    ep.connect(&connect_args()).unwrap();
+}
+
+#[test]
+fn members_of_the_provider_cannot_be_set() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    for bit in [0x1, 0x2, 0x8, 0x10, 0x20, 0x40, 0x800, 0x8000_0000] {
+        assert_eq!(
+            code(ep.modify(bit, &param(&bench))),
+            (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2),
+            "bit {bit:#x}"
+        );
+    }
+}
+
+#[test]
+fn bad_handles_and_values_over_a_limit_are_argument_three() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let bad = (DAT_INVALID_PARAMETER, DAT_INVALID_ARG3);
+    let foreign = DatEpParam {
+        pz_handle: bench.dto.handle().as_dat(),
+        ..param(&bench)
+    };
+    assert_eq!(code(ep.modify(DAT_EP_FIELD_PZ_HANDLE, &foreign)), bad);
+    let mut over = param(&bench);
+    over.ep_attr.max_recv_dtos = 100_000;
+    assert_eq!(
+        code(ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &over)),
+        bad
+    );
+    assert_eq!(ep.query().ep_attr.max_recv_dtos, 16);
+}
+
+#[test]
+fn a_changed_limit_makes_another_queue_pair() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    bench.script.calls();
+    let mut wish = param(&bench);
+    wish.ep_attr.max_recv_dtos = 100;
+    ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &wish)
+        .unwrap();
+    assert!(
+        matches!(&bench.script.calls()[..], [Call::CreateQp { attr, .. }]
+        if attr.recv_wr_max == 100)
+    );
+    assert_eq!(ep.query().ep_attr.max_recv_dtos, 100);
+}
+
+#[test]
+fn attributes_that_the_queue_pair_does_not_know_leave_it_alone() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    bench.script.calls();
+    let mut wish = param(&bench);
+    wish.ep_attr.max_rdma_size = 0x10000;
+    ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_SIZE, &wish)
+        .unwrap();
+    assert_eq!(bench.script.calls(), []);
+    assert_eq!(ep.query().ep_attr.max_rdma_size, 0x10000);
+}
+
+#[test]
+fn posted_receives_keep_their_queue_pair() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    bench.script.set_pending(1, 0);
+    let mut wish = param(&bench);
+    wish.ep_attr.max_recv_dtos = 100;
+    assert_eq!(
+        code(ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &wish)),
+        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_UNCONNECTED)
+    );
+    assert_eq!(ep.query().ep_attr.max_recv_dtos, 16);
+}
+
+#[test]
+fn a_failed_modify_changes_nothing() {
+    let bench = Bench::new();
+    let ep = bare(&bench);
+    bench
+        .script
+        .refuse(RnicError::NoResources(Resource::QueuePair));
+    assert_eq!(
+        code(ep.modify(PARTS, &param(&bench))),
+        (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_TEP)
+    );
+    assert!(ep.query().pz_handle.is_null() && ep.query().recv_evd_handle.is_null());
+    free_pz(bench.pz.handle()).unwrap();
+}
+
+#[test]
+fn a_connected_endpoint_cannot_be_modified() {
+    let bench = Bench::new();
+    let ep = bench.connected();
+    for mask in [DAT_EP_FIELD_PZ_HANDLE, DAT_EP_FIELD_EP_ATTR_QOS] {
+        assert_eq!(
+            code(ep.modify(mask, &param(&bench))),
+            (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_CONNECTED)
+        );
+    }
+}
+
+#[test]
+fn a_replaced_evd_is_free_to_go() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let other = Evd::create(&bench.ia, 8, None, DAT_EVD_CONNECTION_FLAG).unwrap();
+    let wish = DatEpParam {
+        connect_evd_handle: other.as_dat(),
+        ..param(&bench)
+    };
+    ep.modify(DAT_EP_FIELD_CONNECT_EVD_HANDLE, &wish).unwrap();
+    free_evd(bench.conn.handle()).unwrap();
+}

@@ -1,0 +1,324 @@
+//! One test for each sentence of the iWARP extensions, section 3.1.4 (`dat_iw_socket_connect`).
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use super::*;
+use crate::rnic::{ConnectionEvent, SocketFault};
+use crate::sp::socket::Owner;
+
+fn args(socket: i32) -> SocketConnectArgs<'static> {
+    SocketConnectArgs {
+        socket,
+        timeout_us: DAT_TIMEOUT_INFINITE,
+        private_data: b"",
+    }
+}
+
+/// A connected socket and what keeps it so.
+fn socket() -> (TcpStream, TcpListener) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    (
+        TcpStream::connect(listener.local_addr().unwrap()).unwrap(),
+        listener,
+    )
+}
+
+fn owner(ep: &TestEp) -> Option<Owner> {
+    ep.lock().socket.as_ref().map(ConsumerSocket::owner)
+}
+
+/// An endpoint that connects over a socket.
+fn connecting(bench: &Bench, stream: &TcpStream) -> TestEp {
+    let ep = bench.ep();
+    ep.socket_connect(&args(stream.as_raw_fd())).unwrap();
+    ep
+}
+
+#[test]
+fn success_makes_the_endpoint_active_pending_and_the_socket_the_endpoints() {
+    let bench = Bench::new();
+    let (stream, _listener) = socket();
+    let ep = connecting(&bench, &stream);
+    assert_eq!(state(&ep), DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
+    assert_eq!(owner(&ep), Some(Owner::Ep));
+}
+
+#[test]
+fn private_data_and_timeout_are_passed_to_the_remote_side() {
+    let bench = Bench::new();
+    let (stream, _listener) = socket();
+    let ep = bench.ep();
+    bench.script.calls();
+    let wish = SocketConnectArgs {
+        timeout_us: 7,
+        private_data: b"attrs",
+        ..args(stream.as_raw_fd())
+    };
+    ep.socket_connect(&wish).unwrap();
+    assert_eq!(
+        bench.script.calls(),
+        [Call::ConnectSocket {
+            socket: stream.as_raw_fd(),
+            timeout: Some(Duration::from_micros(7)),
+            private_data: b"attrs".to_vec(),
+        }]
+    );
+}
+
+#[test]
+fn an_infinite_timeout_is_no_timeout() {
+    let bench = Bench::new();
+    let (stream, _listener) = socket();
+    let _ep = connecting(&bench, &stream);
+    let calls = bench.script.calls();
+    assert!(matches!(
+        calls.last(),
+        Some(Call::ConnectSocket { timeout: None, .. })
+    ));
+}
+
+#[test]
+fn the_endpoint_inherits_domain_type_protocol_address_and_port_of_the_socket() {
+    let bench = Bench::new();
+    let (stream, listener) = socket();
+    let ep = connecting(&bench, &stream);
+    let param = ep.query();
+    assert_eq!(
+        (param.comm.domain, param.comm.r#type, param.comm.protocol),
+        (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_TCP)
+    );
+    assert_eq!(
+        param.local_port_qual,
+        u64::from(stream.local_addr().unwrap().port())
+    );
+    assert_eq!(
+        param.remote_port_qual,
+        u64::from(listener.local_addr().unwrap().port())
+    );
+    // SAFETY: the endpoint is alive, so its addresses are.
+    let (local, remote) = unsafe {
+        (
+            addr::read(param.local_ia_address_ptr),
+            addr::read(param.remote_ia_address_ptr),
+        )
+    };
+    assert_eq!(local.unwrap(), stream.local_addr().unwrap());
+    assert_eq!(remote.unwrap(), listener.local_addr().unwrap());
+}
+
+#[test]
+fn acceptance_by_the_remote_consumer_is_established_and_connected() {
+    let bench = Bench::new();
+    let (stream, _listener) = socket();
+    let ep = connecting(&bench, &stream);
+    bench.establish(&ep, b"");
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_ESTABLISHED);
+    assert_eq!(state(&ep), DAT_EP_STATE_CONNECTED);
+    assert_eq!(owner(&ep), Some(Owner::Ep));
+}
+
+/// A failed set-up: its event, the endpoint disconnected, the socket not the endpoint's any more.
+fn fails(news: ConnectionEvent<'_>, event: DatEventNumber) {
+    let bench = Bench::new();
+    let (stream, _listener) = socket();
+    let ep = connecting(&bench, &stream);
+    bench.tell(&ep, news);
+    assert_eq!(bench.conn_event(), event);
+    assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
+    assert_eq!(owner(&ep), None, "disassociated from the endpoint");
+}
+
+#[test]
+fn rejection_by_the_remote_consumer_is_peer_rejected_and_returns_the_socket() {
+    fails(
+        ConnectionEvent::PeerRejected { private_data: b"" },
+        DAT_CONNECTION_EVENT_PEER_REJECTED,
+    );
+}
+
+#[test]
+fn all_other_reasons_are_non_peer_rejected_and_return_the_socket() {
+    fails(
+        ConnectionEvent::NonPeerRejected,
+        DAT_CONNECTION_EVENT_NON_PEER_REJECTED,
+    );
+    fails(
+        ConnectionEvent::Broken,
+        DAT_CONNECTION_EVENT_NON_PEER_REJECTED,
+    );
+    fails(
+        ConnectionEvent::Disconnected,
+        DAT_CONNECTION_EVENT_NON_PEER_REJECTED,
+    );
+}
+
+#[test]
+fn an_unreachable_host_is_unreachable_and_returns_the_socket() {
+    fails(
+        ConnectionEvent::Unreachable,
+        DAT_CONNECTION_EVENT_UNREACHABLE,
+    );
+}
+
+#[test]
+fn an_expired_timeout_is_timed_out_and_returns_the_socket() {
+    fails(ConnectionEvent::TimedOut, DAT_CONNECTION_EVENT_TIMED_OUT);
+}
+
+#[test]
+fn a_timeout_of_zero_is_an_invalid_parameter_and_the_socket_stays_with_the_consumer() {
+    let bench = Bench::new();
+    let (stream, _listener) = socket();
+    let ep = bench.ep();
+    bench.script.calls();
+    let wish = SocketConnectArgs {
+        timeout_us: 0,
+        ..args(stream.as_raw_fd())
+    };
+    assert_eq!(
+        code(ep.socket_connect(&wish)),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG3)
+    );
+    assert_eq!((state(&ep), owner(&ep)), (DAT_EP_STATE_UNCONNECTED, None));
+    assert_eq!(bench.script.calls(), []);
+}
+
+#[test]
+fn more_private_data_than_supported_is_an_invalid_parameter() {
+    let bench = Bench::new();
+    let (stream, _listener) = socket();
+    let ep = bench.ep();
+    let wish = SocketConnectArgs {
+        private_data: &[0; 65],
+        ..args(stream.as_raw_fd())
+    };
+    assert_eq!(code(ep.socket_connect(&wish)).0, DAT_INVALID_PARAMETER);
+    let most = SocketConnectArgs {
+        private_data: &[0; 64],
+        ..args(stream.as_raw_fd())
+    };
+    ep.socket_connect(&most).unwrap();
+}
+
+#[test]
+fn an_endpoint_that_is_not_unconnected_is_an_invalid_state() {
+    let bench = Bench::new();
+    let (stream, _listener) = socket();
+    let ep = bench.connected();
+    assert_eq!(
+        code(ep.socket_connect(&args(stream.as_raw_fd()))),
+        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_CONNECTED)
+    );
+}
+
+#[test]
+fn an_endpoint_without_zone_or_with_an_evd_missing_is_an_invalid_state() {
+    let bench = Bench::new();
+    let (stream, _listener) = socket();
+    let removals: [fn(&mut EpParts<_>); 4] = [
+        |p| p.pz = None,
+        |p| p.recv_evd = None,
+        |p| p.request_evd = None,
+        |p| p.connect_evd = None,
+    ];
+    for remove in removals {
+        let mut parts = bench.parts();
+        remove(&mut parts);
+        let ep = Ep::create(&bench.ia, parts, Some(&DatEpAttr::zeroed())).unwrap();
+        let ep = crate::handle::pin_handle::<Ep<ScriptedRnic>>(ep).unwrap();
+        let refused = code(ep.socket_connect(&args(stream.as_raw_fd())));
+        assert_eq!(refused, (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_NOTREADY));
+    }
+}
+
+#[test]
+fn a_socket_that_is_unknown_or_not_routed_here_is_an_invalid_state() {
+    for fault in [SocketFault::NotTcp, SocketFault::NotRouted] {
+        let bench = Bench::new();
+        let (stream, _listener) = socket();
+        let ep = bench.ep();
+        bench.script.fault(fault);
+        let refused = code(ep.socket_connect(&args(stream.as_raw_fd())));
+        assert_eq!(refused.0, DAT_INVALID_STATE);
+        assert_eq!((state(&ep), owner(&ep)), (DAT_EP_STATE_UNCONNECTED, None));
+        assert_eq!(
+            ep.query().remote_port_qual,
+            0,
+            "nothing is inherited from it"
+        );
+    }
+}
+
+#[test]
+fn a_number_that_is_no_socket_is_an_invalid_parameter() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    bench.script.fault(SocketFault::NotASocket);
+    assert_eq!(code(ep.socket_connect(&args(-1))).0, DAT_INVALID_PARAMETER);
+    assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+}
+
+#[test]
+fn a_shortage_is_insufficient_resources() {
+    let bench = Bench::new();
+    let (stream, _listener) = socket();
+    let ep = bench.ep();
+    bench.script.fault(SocketFault::NoResources);
+    let refused = code(ep.socket_connect(&args(stream.as_raw_fd())));
+    assert_eq!(refused.0, DAT_INSUFFICIENT_RESOURCES);
+}
+
+#[test]
+fn endpoint_parameters_that_conflict_with_the_socket_are_an_invalid_parameter() {
+    let bench = Bench::new();
+    let (stream, _listener) = socket();
+    let ep = bench.ep();
+    let comm = DatComm {
+        domain: libc::AF_INET6,
+        r#type: libc::SOCK_STREAM,
+        protocol: 0,
+    };
+    ep.modify(
+        DAT_EP_FIELD_COMM,
+        &DatEpParam {
+            comm,
+            ..DatEpParam::zeroed()
+        },
+    )
+    .unwrap();
+    assert_eq!(
+        code(ep.socket_connect(&args(stream.as_raw_fd()))),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)
+    );
+    assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+}
+
+#[test]
+fn disconnecting_or_destroying_the_endpoint_returns_the_socket_to_the_system() {
+    let bench = Bench::new();
+    let (stream, _listener) = socket();
+    let ep = connecting(&bench, &stream);
+    bench.establish(&ep, b"");
+    ep.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
+    assert_eq!(owner(&ep), None);
+
+    let (stream, _listener) = socket();
+    let ep = connecting(&bench, &stream);
+    bench.establish(&ep, b"");
+    Ep::free(&ep).unwrap();
+    assert_eq!(owner(&ep), None);
+}
+
+#[test]
+fn a_connector_without_a_connected_socket_learns_from_the_rnic() {
+    // "there is not requirement for the Provider to check if the socket provided is connected or not as
+    // part of the successful return of the operation."
+    let bench = Bench::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ep = bench.ep();
+    ep.socket_connect(&args(listener.as_raw_fd())).unwrap();
+    bench.tell(&ep, ConnectionEvent::NonPeerRejected);
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
+}

@@ -1,0 +1,402 @@
+//! The operations as a C program calls them: through a variadic function and a `va_list`.
+
+use std::ffi::c_int;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+
+use super::*;
+use crate::rnic::{RemoteRange, SendOp, Sge};
+use crate::scripted_rnic::{Bench, Call, ScriptedRnic, TestEp};
+use crate::thunk::extension;
+
+type Entry = unsafe extern "C" fn(DatHandle, DatExtendedOp, DatVaList) -> DatReturn;
+
+unsafe extern "C" {
+    fn access_call_extension(entry: Entry, handle: DatHandle, op: c_int, ...) -> DatReturn;
+}
+
+macro_rules! call {
+    ($handle:expr, $op:expr $(, $arg:expr)* $(,)?) => {{
+        // SAFETY: each test passes the arguments that the operation has, in C's types.
+        unsafe { access_call_extension(extension::handle::<ScriptedRnic>, $handle, $op $(, $arg)*) }
+    }};
+}
+
+const NULL: DatPvoid = std::ptr::null_mut();
+
+fn null_out<T>() -> *mut T {
+    std::ptr::null_mut()
+}
+
+fn create(bench: &Bench, ep: DatEpHandle, message: &[u8], op: c_int) -> (DatReturn, DatHandle) {
+    let mut ssp: DatIwSspHandle = NULL;
+    let code = call!(
+        bench.ia.handle().as_dat(),
+        op,
+        17 as c_int,
+        ep,
+        bench.cr.handle().as_dat(),
+        message.as_ptr(),
+        c_int::try_from(message.len()).unwrap(),
+        &raw mut ssp,
+    );
+    (code, ssp)
+}
+
+fn fields(code: DatReturn) -> (DatReturnType, DatReturnSubtype) {
+    (code.ty(), code.subtype())
+}
+
+#[test]
+fn a_service_point_is_created_queried_and_freed() {
+    for ops in [
+        [
+            DAT_IW_SSP_CREATE_OP,
+            DAT_IW_SSP_QUERY_OP,
+            DAT_IW_SSP_FREE_OP,
+        ],
+        [FIRST_SSP_CREATE, FIRST_SSP_QUERY, FIRST_SSP_FREE],
+    ] {
+        let bench = Bench::new();
+        let ep = bench.ep();
+        bench.script.calls();
+        let (code, ssp) = create(&bench, ep.handle().as_dat(), b"last words", ops[0]);
+        assert!(code.is_success(), "{code:?}");
+        let final_message = b"last words".to_vec();
+        assert_eq!(
+            bench.script.calls(),
+            [Call::Arm {
+                socket: 17,
+                final_message
+            }]
+        );
+        assert_eq!(
+            handle::kind_of(ssp).unwrap().as_dat(),
+            DAT_IW_HANDLE_TYPE_SSP
+        );
+
+        let mut param = DatIwSspParam::zeroed();
+        assert!(call!(ssp, ops[1], DAT_IW_SSP_FIELD_ALL, &raw mut param).is_success());
+        assert_eq!(
+            (param.socket_id, param.ep_handle),
+            (17, ep.handle().as_dat())
+        );
+
+        assert!(call!(ssp, ops[2]).is_success());
+        assert_eq!(call!(ssp, DAT_IW_SSP_FREE_OP).ty(), DAT_INVALID_HANDLE);
+    }
+}
+
+#[test]
+fn bad_arguments_of_a_creation_are_named() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let (ia, ep) = (bench.ia.handle().as_dat(), ep.handle().as_dat());
+    let evd = bench.cr.handle().as_dat();
+    let mut ssp: DatIwSspHandle = NULL;
+    let create = |ia,
+                  ep: DatHandle,
+                  evd: DatHandle,
+                  message: DatPvoid,
+                  len: c_int,
+                  out: *mut DatIwSspHandle| {
+        fields(call!(
+            ia,
+            DAT_IW_SSP_CREATE_OP,
+            17 as c_int,
+            ep,
+            evd,
+            message,
+            len,
+            out
+        ))
+    };
+    let out = &raw mut ssp;
+    let handle = |subtype| (DAT_INVALID_HANDLE, subtype);
+    let argument = |subtype| (DAT_INVALID_PARAMETER, subtype);
+    assert_eq!(
+        create(evd, ep, evd, NULL, 0, out),
+        handle(DAT_INVALID_HANDLE_IA)
+    );
+    assert_eq!(
+        create(ia, evd, evd, NULL, 0, out),
+        handle(DAT_INVALID_HANDLE_EP)
+    );
+    assert_eq!(
+        create(ia, ep, ep, NULL, 0, out),
+        handle(DAT_INVALID_HANDLE_EVD_CR)
+    );
+    assert_eq!(
+        create(ia, ep, NULL, NULL, 0, out),
+        handle(DAT_INVALID_HANDLE_EVD_CR)
+    );
+    assert_eq!(
+        create(ia, ep, evd, NULL, 1, out),
+        argument(DAT_INVALID_ARG5)
+    );
+    assert_eq!(
+        create(ia, ep, evd, NULL, -1, out),
+        argument(DAT_INVALID_ARG6)
+    );
+    assert_eq!(
+        create(ia, ep, evd, NULL, 0, null_out()),
+        argument(DAT_INVALID_ARG7)
+    );
+    assert!(ssp.is_null(), "written only on success");
+}
+
+#[test]
+fn bad_arguments_of_a_query_are_named() {
+    let bench = Bench::new();
+    let (_, ssp) = create(&bench, NULL, b"", DAT_IW_SSP_CREATE_OP);
+    let mut param = DatIwSspParam::zeroed();
+    let query = |ssp, mask: u32, out: *mut DatIwSspParam| {
+        fields(call!(ssp, DAT_IW_SSP_QUERY_OP, mask, out))
+    };
+    assert_eq!(
+        query(ssp, 0x1F, null_out()),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG3)
+    );
+    assert_eq!(
+        query(ssp, 0x20, &raw mut param),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)
+    );
+    let evd = bench.cr.handle().as_dat();
+    assert_eq!(query(evd, 0x1F, &raw mut param).0, DAT_INVALID_HANDLE);
+    assert_eq!(query(NULL, 0x1F, &raw mut param).0, DAT_INVALID_HANDLE);
+}
+
+#[test]
+fn an_endpoint_connects_over_a_socket() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    for op in [DAT_IW_SOCKET_CONNECT_OP, FIRST_SOCKET_CONNECT] {
+        let bench = Bench::new();
+        let ep = bench.ep();
+        bench.script.calls();
+        let data = b"abc";
+        let code = call!(
+            ep.handle().as_dat(),
+            op,
+            stream.as_raw_fd(),
+            9u32,
+            3 as c_int,
+            data.as_ptr(),
+        );
+        assert!(code.is_success(), "{code:?}");
+        assert_eq!(
+            bench.script.calls(),
+            [Call::ConnectSocket {
+                socket: stream.as_raw_fd(),
+                timeout: Some(std::time::Duration::from_micros(9)),
+                private_data: b"abc".to_vec(),
+            }]
+        );
+    }
+}
+
+#[test]
+fn bad_arguments_of_a_socket_connect_are_named() {
+    let bench = Bench::new();
+    let ep = bench.ep().handle().as_dat();
+    let connect = |ep, timeout_us: u32, len: c_int| {
+        fields(call!(
+            ep,
+            DAT_IW_SOCKET_CONNECT_OP,
+            0 as c_int,
+            timeout_us,
+            len,
+            NULL
+        ))
+    };
+    assert_eq!(
+        connect(NULL, 1, 0),
+        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP)
+    );
+    assert_eq!(connect(ep, 0, 0), (DAT_INVALID_PARAMETER, DAT_INVALID_ARG3));
+    assert_eq!(
+        connect(ep, 1, -1),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG4)
+    );
+    assert_eq!(connect(ep, 1, 1), (DAT_INVALID_PARAMETER, DAT_INVALID_ARG5));
+}
+
+const LOCAL: DatLmrTriplet = DatLmrTriplet {
+    virtual_address: 0x1000,
+    segment_length: 8,
+    lmr_context: 3,
+};
+const REMOTE: DatRmrTriplet = DatRmrTriplet {
+    virtual_address: 0x2000,
+    segment_length: 64,
+    rmr_context: 4,
+};
+const PLACE: RemoteRange = RemoteRange {
+    addr: 0x2000,
+    len: 8,
+    rkey: 4,
+};
+const COOKIE: u64 = 0xC00C_1E5E_ED5E_ED00;
+
+fn sent(bench: &Bench) -> (u64, SendOp, Vec<Sge>, bool) {
+    match &bench.script.calls()[..] {
+        [
+            Call::Send {
+                wr_id,
+                op,
+                sgl,
+                completion,
+                ..
+            },
+        ] => (*wr_id, *op, sgl.clone(), *completion),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn local_sge() -> Vec<Sge> {
+    vec![Sge {
+        addr: 0x1000,
+        len: 8,
+        lkey: 3,
+    }]
+}
+
+fn fetch_and_add(ep: &TestEp) -> DatReturn {
+    call!(
+        ep.handle().as_dat(),
+        DAT_IB_FETCH_AND_ADD_OP,
+        5u64,
+        std::ptr::from_ref(&LOCAL),
+        COOKIE,
+        std::ptr::from_ref(&REMOTE),
+        DAT_COMPLETION_SUPPRESS_FLAG,
+    )
+}
+
+#[test]
+fn fetch_and_add_reaches_the_rnic() {
+    let bench = Bench::new();
+    let ep = bench.connected();
+    assert!(fetch_and_add(&ep).is_success());
+    assert_eq!(
+        sent(&bench),
+        (COOKIE, SendOp::FetchAdd(PLACE, 5), local_sge(), false)
+    );
+}
+
+#[test]
+fn compare_and_swap_reaches_the_rnic() {
+    let bench = Bench::new();
+    let ep = bench.connected();
+    let code = call!(
+        ep.handle().as_dat(),
+        DAT_IB_CMP_AND_SWAP_OP,
+        6u64,
+        7u64,
+        std::ptr::from_ref(&LOCAL),
+        COOKIE,
+        std::ptr::from_ref(&REMOTE),
+        0u32,
+    );
+    assert!(code.is_success(), "{code:?}");
+    let op = SendOp::CompareSwap {
+        remote: PLACE,
+        compare: 6,
+        swap: 7,
+    };
+    assert_eq!(sent(&bench), (COOKIE, op, local_sge(), true));
+}
+
+#[test]
+fn write_with_immediate_reaches_the_rnic() {
+    let bench = Bench::new();
+    let ep = bench.connected();
+    let code = call!(
+        ep.handle().as_dat(),
+        DAT_IB_RDMA_WRITE_IMMED_OP,
+        1 as c_int,
+        std::ptr::from_ref(&LOCAL),
+        COOKIE,
+        std::ptr::from_ref(&REMOTE),
+        0x7777u32,
+        0u32,
+    );
+    assert!(code.is_success(), "{code:?}");
+    assert_eq!(
+        sent(&bench),
+        (
+            COOKIE,
+            SendOp::WriteImmediate(PLACE, 0x7777),
+            local_sge(),
+            true
+        )
+    );
+}
+
+#[test]
+fn an_atomic_needs_the_endpoint_connected_and_eight_bytes_on_both_sides() {
+    let bench = Bench::new();
+    assert_eq!(
+        fields(fetch_and_add(&bench.ep())),
+        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_UNCONNECTED)
+    );
+    let ep = bench.connected();
+    for (local, remote) in [(7, 8), (8, 7)] {
+        let local = DatLmrTriplet {
+            segment_length: local,
+            ..LOCAL
+        };
+        let remote = DatRmrTriplet {
+            segment_length: remote,
+            ..REMOTE
+        };
+        let code = call!(
+            ep.handle().as_dat(),
+            DAT_IB_FETCH_AND_ADD_OP,
+            5u64,
+            &raw const local,
+            COOKIE,
+            &raw const remote,
+            0u32,
+        );
+        assert_eq!(code.ty(), DAT_LENGTH_ERROR);
+    }
+}
+
+#[test]
+fn missing_triplets_are_named() {
+    let bench = Bench::new();
+    let ep = bench.connected().handle().as_dat();
+    let add = |local: *const DatLmrTriplet, remote: *const DatRmrTriplet| {
+        fields(call!(
+            ep,
+            DAT_IB_FETCH_AND_ADD_OP,
+            5u64,
+            local,
+            COOKIE,
+            remote,
+            0u32
+        ))
+    };
+    let null: *const DatRmrTriplet = std::ptr::null();
+    assert_eq!(
+        add(std::ptr::null(), &REMOTE),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG3)
+    );
+    assert_eq!(add(&LOCAL, null), (DAT_INVALID_PARAMETER, DAT_INVALID_ARG5));
+}
+
+#[test]
+fn operations_that_are_not_there_say_so_without_class_bit() {
+    let bench = Bench::new();
+    let ep = bench.ep().handle().as_dat();
+    for op in [
+        DAT_IB_QUERY_COUNTERS_OP,
+        DAT_IB_COLLECTIVE_BARRIER_OP,
+        DAT_IB_UD_AH_FREE_OP,
+        DAT_IW_SOCKET_CONNECT_OP + 1,
+        -1,
+    ] {
+        assert_eq!(call!(ep, op).0, 0x3FFF_0000, "operation {op:#x}");
+    }
+}

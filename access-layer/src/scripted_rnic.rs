@@ -1,0 +1,591 @@
+//! An RNIC that does what the test says, when it says it: it records every call and brings no news of
+//! its own accord, so that a test can put any news between any two calls.
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::dispatch::Dispatch;
+use crate::ep::{Ep, EpParts};
+use crate::error::DatResult;
+use crate::evd::Evd;
+use crate::handle::{self, Handle, Pinned, ProviderRef};
+use crate::ia::{AsyncEvd, Ia};
+use crate::pz::Pz;
+use crate::rnic::*;
+use dat_abi::*;
+
+/// A call that an RNIC got.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Call {
+    CreateQp {
+        attr: QpAttr,
+        cqs: (bool, bool),
+    },
+    DropQp,
+    ResetQp,
+    Send {
+        wr_id: u64,
+        op: SendOp,
+        sgl: Vec<Sge>,
+        completion: bool,
+        signalled: bool,
+        fence: bool,
+    },
+    Recv {
+        wr_id: u64,
+        sgl: Vec<Sge>,
+        signalled: bool,
+    },
+    Listen {
+        port: u16,
+    },
+    Unlisten,
+    Connect {
+        remote: SocketAddr,
+        timeout: Option<Duration>,
+        private_data: Vec<u8>,
+    },
+    ConnectSocket {
+        socket: RawFd,
+        timeout: Option<Duration>,
+        private_data: Vec<u8>,
+    },
+    Arm {
+        socket: RawFd,
+        final_message: Vec<u8>,
+    },
+    Disarm,
+    Accept {
+        request: u32,
+        private_data: Vec<u8>,
+    },
+    Reject {
+        request: u32,
+        private_data: Vec<u8>,
+    },
+    DropRequest {
+        request: u32,
+    },
+    Disconnect {
+        abrupt: bool,
+    },
+}
+
+/// Gets the token of the object that the call is about.
+type Meanwhile = Box<dyn FnOnce(u64) + Send>;
+
+/// What a test sets and looks at.
+#[derive(Default)]
+pub(crate) struct Script {
+    calls: Mutex<Vec<Call>>,
+    refusal: Mutex<Option<RnicError>>,
+    fault: Mutex<Option<SocketFault>>,
+    /// Runs inside the next call, before it returns.
+    meanwhile: Mutex<Option<Meanwhile>>,
+    pending: Mutex<(u32, u32)>,
+    /// Whether a disconnect tells the ending before it returns.
+    tells_endings: AtomicBool,
+}
+
+impl Script {
+    fn record(&self, call: Call) {
+        self.calls.lock().unwrap().push(call);
+    }
+
+    /// A call of which the consumer's threads or the network may get ahead.
+    fn record_start(&self, call: Call, token: u64) {
+        self.record(call);
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        if let Some(meanwhile) = meanwhile {
+            meanwhile(token);
+        }
+    }
+
+    fn refused(&self) -> Result<(), RnicError> {
+        self.refusal.lock().unwrap().take().map_or(Ok(()), Err)
+    }
+
+    fn faulted(&self) -> Result<(), SocketFault> {
+        self.fault.lock().unwrap().take().map_or(Ok(()), Err)
+    }
+
+    /// The calls since the last look.
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        std::mem::take(&mut self.calls.lock().unwrap())
+    }
+
+    pub(crate) fn refuse(&self, error: RnicError) {
+        *self.refusal.lock().unwrap() = Some(error);
+    }
+
+    pub(crate) fn fault(&self, fault: SocketFault) {
+        *self.fault.lock().unwrap() = Some(fault);
+    }
+
+    pub(crate) fn meanwhile(&self, act: impl FnOnce(u64) + Send + 'static) {
+        *self.meanwhile.lock().unwrap() = Some(Box::new(act));
+    }
+
+    pub(crate) fn set_pending(&self, recvs: u32, requests: u32) {
+        *self.pending.lock().unwrap() = (recvs, requests);
+    }
+
+    pub(crate) fn tell_endings(&self) {
+        self.tells_endings.store(true, Ordering::Relaxed);
+    }
+}
+
+pub(crate) struct ScriptedRnic {
+    attr: RnicAttr,
+    upcall: Arc<dyn Upcall<Self>>,
+    script: Arc<Script>,
+}
+
+/// Records its drop.
+pub(crate) struct Recorded(Arc<Script>, Call);
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        self.0.record(self.1.clone());
+    }
+}
+
+pub(crate) struct ScriptedQp {
+    token: QpToken,
+    _drop: Recorded,
+}
+
+/// A request that knows whether it was answered.
+pub(crate) struct Request {
+    number: u32,
+    script: Option<Arc<Script>>,
+}
+
+impl Request {
+    fn answer(mut self) -> u32 {
+        self.script = None;
+        self.number
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if let Some(script) = self.script.take() {
+            script.record(Call::DropRequest {
+                request: self.number,
+            });
+        }
+    }
+}
+
+impl Rnic for ScriptedRnic {
+    type Pd = ();
+    type Cq = ();
+    type Srq = std::convert::Infallible;
+    type Qp = ScriptedQp;
+    type Mr = ();
+    type Mw = ();
+    type Listener = Recorded;
+    type ArmedSocket = ();
+    type ConnReq = Request;
+
+    fn open(_config: &RnicConfig, upcall: Arc<dyn Upcall<Self>>) -> Result<Self, RnicError> {
+        Ok(Self {
+            attr: attr(),
+            upcall,
+            script: Arc::default(),
+        })
+    }
+
+    fn attr(&self) -> &RnicAttr {
+        &self.attr
+    }
+
+    fn shutdown(&self) {}
+
+    fn create_pd(&self) -> Result<(), RnicError> {
+        Ok(())
+    }
+
+    fn create_cq(&self, _depth: u32, _token: CqToken) -> Result<(), RnicError> {
+        Ok(())
+    }
+
+    fn resize_cq(&self, _cq: &(), _depth: u32) -> Result<(), RnicError> {
+        Ok(())
+    }
+
+    fn poll_cq(&self, _cq: &(), _out: &mut [Completion]) -> usize {
+        0
+    }
+
+    fn progress(&self, _cq: &()) {}
+
+    fn arm_cq(&self, _cq: &(), _solicited_only: bool) -> bool {
+        false
+    }
+
+    fn wait(&self, _cqs: &[&()], waker: &Waker, timeout: Option<Duration>) {
+        waker.sleep(timeout);
+    }
+
+    fn create_qp(
+        &self,
+        _pd: &(),
+        send_cq: Option<&()>,
+        recv_cq: Option<&()>,
+        _srq: Option<&Self::Srq>,
+        attr: &QpAttr,
+        token: QpToken,
+    ) -> Result<ScriptedQp, RnicError> {
+        self.script.refused()?;
+        let cqs = (send_cq.is_some(), recv_cq.is_some());
+        self.script.record(Call::CreateQp { attr: *attr, cqs });
+        Ok(ScriptedQp {
+            token,
+            _drop: Recorded(self.script.clone(), Call::DropQp),
+        })
+    }
+
+    fn reset_qp(&self, _qp: &ScriptedQp) -> Result<(), RnicError> {
+        self.script.record(Call::ResetQp);
+        self.script.refused()
+    }
+
+    fn post_send(&self, _qp: &ScriptedQp, wr: &SendWr<'_>) -> Result<(), RnicError> {
+        self.script.refused()?;
+        self.script.record(Call::Send {
+            wr_id: wr.wr_id,
+            op: wr.op,
+            sgl: wr.sgl.to_vec(),
+            completion: wr.completion,
+            signalled: wr.signalled,
+            fence: wr.fence,
+        });
+        Ok(())
+    }
+
+    fn post_recv(&self, _qp: &ScriptedQp, wr: &RecvWr<'_>) -> Result<(), RnicError> {
+        self.script.refused()?;
+        let sgl = wr.sgl.to_vec();
+        self.script.record(Call::Recv {
+            wr_id: wr.wr_id,
+            sgl,
+            signalled: wr.signalled,
+        });
+        Ok(())
+    }
+
+    fn pending(&self, _qp: &ScriptedQp) -> (u32, u32) {
+        *self.script.pending.lock().unwrap()
+    }
+
+    fn register_mr(&self, _pd: &(), _request: &RegisterMr) -> Result<(), RnicError> {
+        Ok(())
+    }
+
+    fn mr_keys(&self, _mr: &()) -> MrKeys {
+        MrKeys { lkey: 1, rkey: 2 }
+    }
+
+    fn listen(
+        &self,
+        address: &ListenAddress,
+        token: ListenToken,
+    ) -> Result<(Recorded, u16), RnicError> {
+        self.script.refused()?;
+        self.script
+            .record_start(Call::Listen { port: address.port }, token.0);
+        let port = if address.port == 0 {
+            49999
+        } else {
+            address.port
+        };
+        Ok((Recorded(self.script.clone(), Call::Unlisten), port))
+    }
+
+    fn connect(&self, qp: &ScriptedQp, params: &ConnectParams<'_>) -> Result<(), RnicError> {
+        let call = Call::Connect {
+            remote: params.remote,
+            timeout: params.timeout,
+            private_data: params.private_data.to_vec(),
+        };
+        self.script.record_start(call, qp.token.0);
+        self.script.refused()
+    }
+
+    fn connect_socket(
+        &self,
+        _qp: &ScriptedQp,
+        socket: RawFd,
+        params: &ConnectParams<'_>,
+    ) -> Result<(), SocketFault> {
+        self.script.record(Call::ConnectSocket {
+            socket,
+            timeout: params.timeout,
+            private_data: params.private_data.to_vec(),
+        });
+        self.script.faulted()
+    }
+
+    fn arm_socket(
+        &self,
+        socket: RawFd,
+        final_message: &[u8],
+        token: ListenToken,
+    ) -> Result<(), SocketFault> {
+        let final_message = final_message.to_vec();
+        self.script.record_start(
+            Call::Arm {
+                socket,
+                final_message,
+            },
+            token.0,
+        );
+        self.script.faulted()
+    }
+
+    fn disarm_socket(&self, (): ()) -> bool {
+        self.script.record(Call::Disarm);
+        true
+    }
+
+    fn accept(
+        &self,
+        request: Request,
+        _qp: &ScriptedQp,
+        params: &AcceptParams<'_>,
+    ) -> Result<(), RnicError> {
+        let private_data = params.private_data.to_vec();
+        self.script.record(Call::Accept {
+            request: request.answer(),
+            private_data,
+        });
+        self.script.refused()
+    }
+
+    fn reject(&self, request: Request, private_data: &[u8]) -> Result<(), RnicError> {
+        let private_data = private_data.to_vec();
+        self.script.record(Call::Reject {
+            request: request.answer(),
+            private_data,
+        });
+        self.script.refused()
+    }
+
+    fn disconnect(&self, qp: &ScriptedQp, abrupt: bool) {
+        self.script.record(Call::Disconnect { abrupt });
+        if self.script.tells_endings.load(Ordering::Relaxed) {
+            self.upcall
+                .connection(qp.token, ConnectionEvent::Disconnected);
+        }
+    }
+}
+
+fn attr() -> RnicAttr {
+    RnicAttr {
+        adapter_name: "scripted".into(),
+        vendor_name: "test".into(),
+        address: ([127, 0, 0, 1], 0).into(),
+        private_data_len_max: 64,
+        qp_max: 64,
+        wr_max: 128,
+        sge_max: 8,
+        read_sge_max: 4,
+        cq_max: 64,
+        cqe_max: 1024,
+        mr_max: 64,
+        mr_len_max: 1 << 32,
+        mw_max: 0,
+        pd_max: 64,
+        srq_max: 0,
+        srq_wr_max: 0,
+        ird_max: 16,
+        ord_max: 16,
+        message_len_max: u32::MAX,
+        socket_service_points: true,
+        immediate_and_atomics: true,
+        named: Vec::new(),
+    }
+}
+
+pub(crate) type TestEp = Pinned<Ep<ScriptedRnic>>;
+
+/// `dat_evd_free`.
+pub(crate) fn free_evd(evd: Handle) -> DatResult {
+    Evd::free(&handle::pin_handle::<Evd<ScriptedRnic>>(evd).unwrap())
+}
+
+/// `dat_pz_free`.
+pub(crate) fn free_pz(pz: Handle) -> DatResult {
+    Pz::free(&handle::pin_handle::<Pz<ScriptedRnic>>(pz).unwrap())
+}
+
+/// An open IA with a protection zone and one EVD for each stream, and the RNIC's voice.
+pub(crate) struct Bench {
+    pub(crate) ia: Arc<Ia<ScriptedRnic>>,
+    pub(crate) script: Arc<Script>,
+    pub(crate) news: Arc<dyn Upcall<ScriptedRnic>>,
+    pub(crate) pz: Arc<Pz<ScriptedRnic>>,
+    pub(crate) dto: Arc<Evd<ScriptedRnic>>,
+    pub(crate) conn: Arc<Evd<ScriptedRnic>>,
+    pub(crate) cr: Arc<Evd<ScriptedRnic>>,
+}
+
+/// Where the peer is, in all tests.
+pub(crate) const PEER: ([u8; 4], u16) = ([127, 0, 0, 1], 4711);
+/// Where we are.
+pub(crate) const HERE: ([u8; 4], u16) = ([127, 0, 0, 1], 815);
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        let provider = ProviderRef::new(Box::leak(Box::new(DatProvider::zeroed())));
+        let config = RnicConfig {
+            ia_name: "scripted".into(),
+            ia_params: String::new(),
+        };
+        let (ia, _) = Ia::<ScriptedRnic>::open(provider, &config, AsyncEvd::New(8)).unwrap();
+        let ia = handle::pin_handle::<Ia<ScriptedRnic>>(ia).unwrap().to_arc();
+        let evd = |flags| {
+            let evd = Evd::create(&ia, 64, None, flags).unwrap();
+            handle::pin_handle::<Evd<ScriptedRnic>>(evd)
+                .unwrap()
+                .to_arc()
+        };
+        let pz = handle::pin_handle::<Pz<ScriptedRnic>>(Pz::create(&ia).unwrap()).unwrap();
+        Self {
+            script: ia.rnic().script.clone(),
+            news: Dispatch::new(ia.handle()),
+            pz: pz.to_arc(),
+            dto: evd(DAT_EVD_DTO_FLAG),
+            conn: evd(DAT_EVD_CONNECTION_FLAG),
+            cr: evd(DAT_EVD_CR_FLAG),
+            ia,
+        }
+    }
+
+    pub(crate) fn parts(&self) -> EpParts<ScriptedRnic> {
+        EpParts {
+            pz: Some(self.pz.clone()),
+            recv_evd: Some(self.dto.clone()),
+            request_evd: Some(self.dto.clone()),
+            connect_evd: Some(self.conn.clone()),
+            srq: None,
+        }
+    }
+
+    /// An unconnected endpoint with everything.
+    pub(crate) fn ep(&self) -> TestEp {
+        let ep = Ep::create(&self.ia, self.parts(), None).unwrap();
+        handle::pin_handle(ep).unwrap()
+    }
+
+    /// A connected endpoint whose events are read.
+    pub(crate) fn connected(&self) -> TestEp {
+        let ep = self.ep();
+        ep.connect(&connect_args()).unwrap();
+        self.establish(&ep, b"");
+        assert_eq!(self.conn_event(), DAT_CONNECTION_EVENT_ESTABLISHED);
+        self.script.calls();
+        ep
+    }
+
+    pub(crate) fn tell(&self, ep: &TestEp, event: ConnectionEvent<'_>) {
+        self.news.connection(QpToken(ep.handle().as_token()), event);
+    }
+
+    pub(crate) fn establish(&self, ep: &TestEp, private_data: &[u8]) {
+        let (local, remote) = (HERE.into(), PEER.into());
+        self.tell(
+            ep,
+            ConnectionEvent::Established {
+                local,
+                remote,
+                private_data,
+            },
+        );
+    }
+
+    /// A peer's request at service point `sp`.
+    pub(crate) fn request(&self, sp: Handle, number: u32, private_data: &[u8]) {
+        self.voice()
+            .request_with(sp.as_token(), number, private_data);
+    }
+
+    /// What can tell requests while the bench is in use elsewhere.
+    pub(crate) fn voice(&self) -> Voice {
+        Voice {
+            script: self.script.clone(),
+            news: self.news.clone(),
+        }
+    }
+
+    /// The number of the next connection event.
+    pub(crate) fn conn_event(&self) -> DatEventNumber {
+        self.conn.dequeue().unwrap().event_number
+    }
+
+    pub(crate) fn no_conn_event(&self) {
+        assert!(self.conn.dequeue().is_err());
+    }
+
+    /// The next connection request event.
+    pub(crate) fn arrival(&self) -> DatCrArrivalEventData {
+        let event = self.cr.dequeue().unwrap();
+        assert_eq!(event.event_number, DAT_CONNECTION_REQUEST_EVENT);
+        // SAFETY: the event number says that this member is meant.
+        unsafe { event.event_data.cr_arrival_event_data }
+    }
+}
+
+/// Tells connection requests.
+pub(crate) struct Voice {
+    script: Arc<Script>,
+    news: Arc<dyn Upcall<ScriptedRnic>>,
+}
+
+impl Voice {
+    pub(crate) fn request(&self, token: u64, number: u32) {
+        self.request_with(token, number, b"");
+    }
+
+    fn request_with(&self, token: u64, number: u32, private_data: &[u8]) {
+        let request = Request {
+            number,
+            script: Some(self.script.clone()),
+        };
+        let info = RequestInfo {
+            local: HERE.into(),
+            remote: PEER.into(),
+            private_data,
+            truncated: false,
+        };
+        self.news
+            .connection_request(ListenToken(token), request, &info);
+    }
+}
+
+pub(crate) fn connect_args() -> crate::ep::ConnectArgs<'static> {
+    crate::ep::ConnectArgs {
+        remote: PEER.into(),
+        conn_qual: 4711,
+        timeout_us: DAT_TIMEOUT_INFINITE,
+        private_data: b"",
+        qos: DAT_QOS_BEST_EFFORT,
+        flags: DAT_CONNECT_DEFAULT_FLAG,
+    }
+}
+
+/// The bytes that an event or a query points at.
+pub(crate) fn bytes_at(place: *mut std::ffi::c_void, len: i32) -> Vec<u8> {
+    if place.is_null() {
+        assert_eq!(len, 0);
+        return Vec::new();
+    }
+    // SAFETY: the caller passes what the access layer said, and its owner is alive.
+    unsafe { std::slice::from_raw_parts(place.cast::<u8>(), usize::try_from(len).unwrap()) }
+        .to_vec()
+}

@@ -1,0 +1,49 @@
+//! Service points and connection requests against an RNIC that does what each test says.
+
+mod psp;
+mod rsp;
+mod ssp;
+
+use super::*;
+use crate::ep::Ep;
+use crate::handle::{self, Kind, Pinned};
+use crate::rnic::ConnectionEvent;
+use crate::scripted_rnic::{Bench, Call, HERE, PEER, ScriptedRnic, TestEp, bytes_at, free_evd};
+
+type TestCr = Pinned<Cr<ScriptedRnic>>;
+
+/// Type and subtype of a refusal.
+fn code<T>(result: DatResult<T>) -> (DatReturnType, DatReturnSubtype) {
+    let Err(error) = result else {
+        panic!("not refused")
+    };
+    (error.code().ty(), error.code().subtype())
+}
+
+fn state(ep: &TestEp) -> DatEpState {
+    ep.query().ep_state
+}
+
+fn cr_of(arrival: &DatCrArrivalEventData) -> TestCr {
+    handle::pin(arrival.cr_handle).expect("the event names a live request")
+}
+
+fn ep_of(cr: &TestCr) -> TestEp {
+    handle::pin(cr.query().local_ep_handle).expect("the request has an endpoint")
+}
+
+/// Gives a provider's endpoint what it lacks.
+fn equip(bench: &Bench, ep: &TestEp) {
+    let param = DatEpParam {
+        pz_handle: bench.pz.handle().as_dat(),
+        recv_evd_handle: bench.dto.handle().as_dat(),
+        request_evd_handle: bench.dto.handle().as_dat(),
+        connect_evd_handle: bench.conn.handle().as_dat(),
+        ..DatEpParam::zeroed()
+    };
+    let mask = DAT_EP_FIELD_PZ_HANDLE
+        | DAT_EP_FIELD_RECV_EVD_HANDLE
+        | DAT_EP_FIELD_REQUEST_EVD_HANDLE
+        | DAT_EP_FIELD_CONNECT_EVD_HANDLE;
+    ep.modify(mask, &param).unwrap();
+}

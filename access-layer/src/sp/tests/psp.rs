@@ -1,0 +1,370 @@
+use super::*;
+use crate::rnic::{Resource, RnicError};
+
+const QUALIFIER: u64 = 45248;
+
+fn psp(bench: &Bench, flags: DatPspFlags) -> Pinned<Psp<ScriptedRnic>> {
+    let psp = Psp::create(&bench.ia, QUALIFIER, bench.cr.clone(), flags).unwrap();
+    bench.script.calls();
+    handle::pin_handle(psp).unwrap()
+}
+
+#[test]
+fn it_listens_on_the_port_of_its_qualifier() {
+    let bench = Bench::new();
+    Psp::create(&bench.ia, 0x1_0000, bench.cr.clone(), DAT_PSP_CONSUMER_FLAG).unwrap();
+    let port = crate::ep::addr::port_of(0x1_0000);
+    assert_eq!(bench.script.calls(), [Call::Listen { port }]);
+}
+
+#[test]
+fn creation_refuses_a_wrong_evd_flag_and_qualifier() {
+    let bench = Bench::new();
+    let create = |qualifier, evd, flags| code(Psp::create(&bench.ia, qualifier, evd, flags));
+    assert_eq!(
+        create(QUALIFIER, bench.dto.clone(), 0),
+        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EVD_CR)
+    );
+    assert_eq!(
+        create(QUALIFIER, bench.cr.clone(), 2),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG4)
+    );
+    assert_eq!(
+        create(0, bench.cr.clone(), 0),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)
+    );
+}
+
+#[test]
+fn a_taken_qualifier_is_in_use_and_leaves_nothing_behind() {
+    let bench = Bench::new();
+    for error in [
+        RnicError::AddressInUse,
+        RnicError::Os(std::io::ErrorKind::AddrInUse.into()),
+    ] {
+        bench.script.refuse(error);
+        assert_eq!(
+            code(Psp::create(
+                &bench.ia,
+                QUALIFIER,
+                bench.cr.clone(),
+                DAT_PSP_CONSUMER_FLAG
+            )),
+            (DAT_CONN_QUAL_IN_USE, DAT_NO_SUBTYPE)
+        );
+    }
+    assert_eq!(bench.ia.child_count(Kind::Psp), 0);
+    free_evd(bench.cr.handle()).unwrap();
+}
+
+#[test]
+fn any_free_qualifier_can_be_had() {
+    let bench = Bench::new();
+    let (psp, qualifier) =
+        Psp::create_any(&bench.ia, bench.cr.clone(), DAT_PSP_CONSUMER_FLAG).unwrap();
+    assert_eq!(qualifier, 49999);
+    let psp = handle::pin_handle::<Psp<ScriptedRnic>>(psp).unwrap();
+    assert_eq!(psp.query().conn_qual, 49999);
+    bench.script.refuse(RnicError::AddressInUse);
+    assert_eq!(
+        code(Psp::create_any(
+            &bench.ia,
+            bench.cr.clone(),
+            DAT_PSP_CONSUMER_FLAG
+        ))
+        .0,
+        DAT_CONN_QUAL_UNAVAILABLE
+    );
+}
+
+#[test]
+fn query_fills_every_member() {
+    let bench = Bench::new();
+    let param = psp(&bench, DAT_PSP_PROVIDER_FLAG).query();
+    assert_eq!(
+        (param.conn_qual, param.psp_flags),
+        (QUALIFIER, DAT_PSP_PROVIDER_FLAG)
+    );
+    assert_eq!(param.evd_handle, bench.cr.handle().as_dat());
+}
+
+#[test]
+fn an_arrival_carries_the_whole_qualifier() {
+    let bench = Bench::new();
+    let qualifier = 0x0AFF_AB1E_0000_0001;
+    let psp = Psp::create(
+        &bench.ia,
+        qualifier,
+        bench.cr.clone(),
+        DAT_PSP_CONSUMER_FLAG,
+    )
+    .unwrap();
+    bench.request(psp, 1, b"hello");
+    let arrival = bench.arrival();
+    assert_eq!(arrival.conn_qual, qualifier);
+    assert_eq!(arrival.sp_handle.as_handle(), psp.as_dat());
+    assert_eq!(arrival.local_ia_address_ptr, bench.ia.local_address());
+    assert_eq!(arrival.truncate_flag, DAT_FALSE);
+}
+
+#[test]
+fn a_request_tells_who_asks_and_what_it_says() {
+    let bench = Bench::new();
+    bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 1, b"hello");
+    let param = cr_of(&bench.arrival()).query();
+    assert_eq!(
+        bytes_at(param.private_data, param.private_data_size),
+        b"hello"
+    );
+    assert_eq!(param.remote_port_qual, u64::from(PEER.1));
+    // SAFETY: the request is not answered, so its address is there.
+    let remote = unsafe { crate::ep::addr::read(param.remote_ia_address_ptr) };
+    assert_eq!(remote.unwrap(), PEER.into());
+    assert!(param.local_ep_handle.is_null());
+}
+
+#[test]
+fn accept_with_an_endpoint_connects_it() {
+    let bench = Bench::new();
+    bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 3, b"");
+    let (cr, ep) = (cr_of(&bench.arrival()), bench.ep());
+    bench.script.calls();
+    Cr::accept(&cr, handle::pin_handle(ep.handle()), b"welcome").unwrap();
+    assert_eq!(
+        bench.script.calls(),
+        [Call::Accept {
+            request: 3,
+            private_data: b"welcome".to_vec()
+        }]
+    );
+    assert_eq!(state(&ep), DAT_EP_STATE_COMPLETION_PENDING);
+    assert_eq!(ep.query().remote_port_qual, u64::from(PEER.1));
+    bench.establish(&ep, b"");
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_ESTABLISHED);
+    assert_eq!(state(&ep), DAT_EP_STATE_CONNECTED);
+}
+
+#[test]
+fn private_data_of_a_request_may_be_changed_and_sent_back() {
+    let bench = Bench::new();
+    bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 3, b"abc");
+    let (cr, ep) = (cr_of(&bench.arrival()), bench.ep());
+    let param = cr.query();
+    // SAFETY: three bytes that are the consumer's until the accept returns.
+    let back = unsafe {
+        param.private_data.cast::<u8>().write(b'x');
+        std::slice::from_raw_parts(param.private_data.cast::<u8>(), 3)
+    };
+    Cr::accept(&cr, handle::pin_handle(ep.handle()), back).unwrap();
+    let calls = bench.script.calls();
+    assert!(
+        matches!(calls.last(), Some(Call::Accept { private_data, .. })
+        if private_data == b"xbc")
+    );
+}
+
+#[test]
+fn an_answered_request_is_dead() {
+    let bench = Bench::new();
+    let psp = psp(&bench, DAT_PSP_CONSUMER_FLAG);
+    bench.request(psp.handle(), 1, b"");
+    let (cr, ep) = (cr_of(&bench.arrival()), bench.ep());
+    Cr::accept(&cr, handle::pin_handle(ep.handle()), b"").unwrap();
+    let dead = (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CR);
+    assert_eq!(code(Cr::reject(&cr, b"")), dead);
+    let handle = cr.handle();
+    drop(cr);
+    assert!(handle::pin_handle::<Cr<ScriptedRnic>>(handle).is_none());
+    assert_eq!(bench.ia.child_count(Kind::Cr), 0);
+}
+
+#[test]
+fn reject_tells_the_peer_why() {
+    let bench = Bench::new();
+    bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 2, b"");
+    Cr::reject(&cr_of(&bench.arrival()), b"no").unwrap();
+    assert_eq!(
+        bench.script.calls(),
+        [Call::Reject {
+            request: 2,
+            private_data: b"no".to_vec()
+        }]
+    );
+    assert_eq!(bench.ia.child_count(Kind::Cr), 0);
+}
+
+#[test]
+fn accept_refuses_what_it_cannot_use_and_the_request_waits_on() {
+    let bench = Bench::new();
+    bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 1, b"");
+    let cr = cr_of(&bench.arrival());
+    let no_ep = (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP);
+    assert_eq!(code(Cr::accept(&cr, None, b"")), no_ep);
+    let bare = Ep::create(&bench.ia, crate::ep::EpParts::none(), None).unwrap();
+    assert_eq!(code(Cr::accept(&cr, handle::pin_handle(bare), b"")), no_ep);
+    let busy = bench.connected();
+    let refused = Cr::accept(&cr, handle::pin_handle(busy.handle()), b"").unwrap_err();
+    assert_eq!(
+        refused.code().0,
+        0x0007_0000,
+        "without class bit and subtype"
+    );
+    let good = bench.ep();
+    let too_long = Cr::accept(&cr, handle::pin_handle(good.handle()), &[0; 65]);
+    assert_eq!(code(too_long), (DAT_INVALID_PARAMETER, DAT_INVALID_ARG3));
+    Cr::accept(&cr, handle::pin_handle(good.handle()), &[0; 64]).unwrap();
+}
+
+#[test]
+fn an_accept_that_the_rnic_refuses_ends_the_request_and_frees_the_endpoint() {
+    let bench = Bench::new();
+    bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 1, b"");
+    let (cr, ep) = (cr_of(&bench.arrival()), bench.ep());
+    bench
+        .script
+        .refuse(RnicError::NoResources(Resource::Memory));
+    assert_eq!(
+        code(Cr::accept(&cr, handle::pin_handle(ep.handle()), b"")).0,
+        DAT_INSUFFICIENT_RESOURCES
+    );
+    assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+    assert_eq!(bench.ia.child_count(Kind::Cr), 0);
+}
+
+#[test]
+fn a_peer_that_vanishes_is_an_accept_completion_error() {
+    let bench = Bench::new();
+    bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 1, b"");
+    let ep = bench.ep();
+    Cr::accept(
+        &cr_of(&bench.arrival()),
+        handle::pin_handle(ep.handle()),
+        b"",
+    )
+    .unwrap();
+    bench.tell(&ep, ConnectionEvent::AcceptFailed);
+    assert_eq!(
+        bench.conn_event(),
+        DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR
+    );
+    assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
+}
+
+#[test]
+fn a_provider_service_point_brings_a_tentative_endpoint() {
+    let bench = Bench::new();
+    bench.request(psp(&bench, DAT_PSP_PROVIDER_FLAG).handle(), 1, b"");
+    let cr = cr_of(&bench.arrival());
+    let ep = ep_of(&cr);
+    assert_eq!(state(&ep), DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING);
+    assert_eq!(
+        code(Ep::free(&ep)),
+        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_TENTCONNPENDING)
+    );
+    let no_ep = (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP);
+    assert_eq!(
+        code(Cr::accept(&cr, Some(bench.ep()), b"")),
+        no_ep,
+        "it has one"
+    );
+    assert_eq!(
+        code(Cr::accept(&cr, None, b"")),
+        no_ep,
+        "it lacks zone and EVDs"
+    );
+    equip(&bench, &ep);
+    Cr::accept(&cr, None, b"").unwrap();
+    bench.establish(&ep, b"");
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_ESTABLISHED);
+    Ep::free(&ep).unwrap();
+}
+
+#[test]
+fn rejecting_destroys_the_providers_endpoint() {
+    let bench = Bench::new();
+    bench.request(psp(&bench, DAT_PSP_PROVIDER_FLAG).handle(), 1, b"");
+    Cr::reject(&cr_of(&bench.arrival()), b"").unwrap();
+    assert_eq!(bench.ia.child_count(Kind::Ep), 0);
+}
+
+#[test]
+fn a_refused_accept_destroys_the_providers_endpoint() {
+    let bench = Bench::new();
+    bench.request(psp(&bench, DAT_PSP_PROVIDER_FLAG).handle(), 1, b"");
+    let cr = cr_of(&bench.arrival());
+    equip(&bench, &ep_of(&cr));
+    bench
+        .script
+        .refuse(RnicError::NoResources(Resource::Memory));
+    assert!(Cr::accept(&cr, None, b"").is_err());
+    assert_eq!(bench.ia.child_count(Kind::Ep), 0);
+}
+
+#[test]
+fn free_stops_listening_and_leaves_requests_alone() {
+    let bench = Bench::new();
+    let psp = psp(&bench, DAT_PSP_CONSUMER_FLAG);
+    bench.request(psp.handle(), 1, b"");
+    Psp::free(&psp).unwrap();
+    assert_eq!(bench.script.calls(), [Call::Unlisten]);
+    assert_eq!(
+        code(Psp::free(&psp)),
+        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_PSP)
+    );
+    let ep = bench.ep();
+    Cr::accept(
+        &cr_of(&bench.arrival()),
+        handle::pin_handle(ep.handle()),
+        b"",
+    )
+    .unwrap();
+    // The EVD is no longer in use.
+    free_evd(bench.cr.handle()).unwrap();
+}
+
+#[test]
+fn requests_for_a_freed_service_point_are_dropped() {
+    let bench = Bench::new();
+    let psp = psp(&bench, DAT_PSP_CONSUMER_FLAG);
+    let handle = psp.handle();
+    Psp::free(&psp).unwrap();
+    bench.script.calls();
+    bench.request(handle, 1, b"");
+    drop(psp);
+    bench.request(handle, 2, b"");
+    bench.request(bench.dto.handle(), 3, b"");
+    let dropped = |request| Call::DropRequest { request };
+    assert_eq!(bench.script.calls(), [dropped(1), dropped(2), dropped(3)]);
+    assert!(bench.cr.dequeue().is_err());
+}
+
+#[test]
+fn an_abrupt_close_refuses_waiting_requests() {
+    let bench = Bench::new();
+    bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 9, b"");
+    bench.script.calls();
+    let Bench {
+        ia,
+        script,
+        pz,
+        dto,
+        conn,
+        cr,
+        ..
+    } = bench;
+    let pinned = handle::pin_handle::<Ia<ScriptedRnic>>(ia.handle()).unwrap();
+    drop((ia, pz, dto, conn, cr));
+    Ia::close(pinned, DAT_CLOSE_ABRUPT_FLAG).unwrap();
+    let calls = script.calls();
+    assert!(calls.contains(&Call::Unlisten) && calls.contains(&Call::DropRequest { request: 9 }));
+}
+
+#[test]
+fn handing_a_request_over_is_not_implemented() {
+    let bench = Bench::new();
+    bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 1, b"");
+    assert_eq!(
+        code(cr_of(&bench.arrival()).handoff(1)),
+        (DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE)
+    );
+}

@@ -1,0 +1,388 @@
+//! One test for each sentence of the iWARP extensions, sections 3.1.1 to 3.1.3.
+
+use super::*;
+use crate::rnic::{ListenToken, SocketFault};
+
+const SOCKET: i32 = 17;
+
+fn args<'a>(bench: &Bench, ep: Option<&TestEp>) -> SspArgs<'a, ScriptedRnic> {
+    SspArgs {
+        socket: SOCKET,
+        ep: ep.and_then(|ep| handle::pin_handle(ep.handle())),
+        evd: bench.cr.clone(),
+        final_message: b"",
+    }
+}
+
+fn ssp(bench: &Bench, ep: &TestEp) -> Pinned<Ssp<ScriptedRnic>> {
+    let ssp = Ssp::create(&bench.ia, args(bench, Some(ep))).unwrap();
+    bench.script.calls();
+    handle::pin_handle(ssp).unwrap()
+}
+
+fn is_operational(ssp: &Pinned<Ssp<ScriptedRnic>>) -> bool {
+    ssp.query(DAT_IW_SSP_FIELD_ALL).unwrap().ssp_state == DAT_IW_SSP_STATE_OPERATIONAL
+}
+
+fn lose_socket(bench: &Bench, ssp: &Pinned<Ssp<ScriptedRnic>>) {
+    bench.news.socket_down(ListenToken(ssp.handle().as_token()));
+}
+
+/// The next event, which must say that the socket of `ssp` is down.
+fn expect_socket_down(bench: &Bench, ssp: Handle) {
+    let event = bench.cr.dequeue().unwrap();
+    assert_eq!(event.event_number, DAT_CONNECTION_EVENT_SOCKET_DOWN);
+    assert_eq!(event.event_number, 0x8_0001);
+    // SAFETY: this event uses this member.
+    let data = unsafe { event.event_data.cr_arrival_event_data };
+    assert_eq!(data.sp_handle.as_handle(), ssp.as_dat());
+    assert!(data.cr_handle.is_null());
+    assert_eq!(data.conn_qual, 0);
+}
+
+// 3.1.1 DAT_IW_SSP_CREATE
+
+#[test]
+fn create_takes_the_socket_and_reserves_the_endpoint() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    bench.script.calls();
+    let ssp = Ssp::create(&bench.ia, args(&bench, Some(&ep))).unwrap();
+    assert_eq!(
+        bench.script.calls(),
+        [Call::Arm {
+            socket: SOCKET,
+            final_message: Vec::new()
+        }]
+    );
+    assert_eq!(state(&ep), DAT_EP_STATE_RESERVED);
+    assert!(is_operational(&handle::pin_handle(ssp).unwrap()));
+}
+
+#[test]
+fn a_null_endpoint_makes_the_provider_associate_one() {
+    let bench = Bench::new();
+    let ssp = Ssp::create(&bench.ia, args(&bench, None)).unwrap();
+    let ssp = handle::pin_handle::<Ssp<ScriptedRnic>>(ssp).unwrap();
+    let ep = ssp.query(DAT_IW_SSP_FIELD_EP_HANDLE).unwrap().ep_handle;
+    let ep = handle::pin::<Ep<ScriptedRnic>>(ep).unwrap();
+    assert_eq!(state(&ep), DAT_EP_STATE_RESERVED);
+    bench.request(ssp.handle(), 1, b"");
+    let cr = cr_of(&bench.arrival());
+    assert_eq!(ep_of(&cr).handle(), ep.handle());
+    assert_eq!(state(&ep), DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING);
+    equip(&bench, &ep);
+    Cr::accept(&cr, None, b"").unwrap();
+    bench.establish(&ep, b"");
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_ESTABLISHED);
+}
+
+#[test]
+fn the_final_message_goes_with_the_arming() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    bench.script.calls();
+    let args = SspArgs {
+        final_message: b"go rdma",
+        ..args(&bench, Some(&ep))
+    };
+    Ssp::create(&bench.ia, args).unwrap();
+    let final_message = b"go rdma".to_vec();
+    assert_eq!(
+        bench.script.calls(),
+        [Call::Arm {
+            socket: SOCKET,
+            final_message
+        }]
+    );
+}
+
+#[test]
+fn it_generates_at_most_one_connection_request() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let ssp = ssp(&bench, &ep);
+    bench.request(ssp.handle(), 1, b"");
+    bench.request(ssp.handle(), 2, b"");
+    lose_socket(&bench, &ssp);
+    bench.arrival();
+    assert!(bench.cr.dequeue().is_err());
+    assert_eq!(bench.script.calls(), [Call::DropRequest { request: 2 }]);
+}
+
+#[test]
+fn a_socket_not_known_or_not_routed_here_is_an_invalid_state() {
+    for fault in [SocketFault::NotTcp, SocketFault::NotRouted] {
+        let bench = Bench::new();
+        let ep = bench.ep();
+        bench.script.fault(fault);
+        assert_eq!(
+            code(Ssp::create(&bench.ia, args(&bench, Some(&ep)))).0,
+            DAT_INVALID_STATE
+        );
+        assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+        assert_eq!(bench.ia.child_count(Kind::Ssp), 0);
+        assert!(bench.cr.dequeue().is_err(), "a refused call tells nothing");
+    }
+}
+
+#[test]
+fn a_disconnected_socket_makes_it_non_operational_and_is_told() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let ssp = ssp(&bench, &ep);
+    lose_socket(&bench, &ssp);
+    assert!(!is_operational(&ssp));
+    expect_socket_down(&bench, ssp.handle());
+    lose_socket(&bench, &ssp);
+    assert!(bench.cr.dequeue().is_err(), "told once");
+}
+
+#[test]
+fn a_socket_that_is_down_already_is_told_as_well() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    bench.script.calls();
+    bench.script.fault(SocketFault::FinalMessage);
+    let args = SspArgs {
+        final_message: b"x",
+        ..args(&bench, Some(&ep))
+    };
+    let ssp = Ssp::create(&bench.ia, args).unwrap();
+    expect_socket_down(&bench, ssp);
+    assert!(!is_operational(&handle::pin_handle(ssp).unwrap()));
+}
+
+#[test]
+fn news_may_come_before_the_creation_returns() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let news = bench.news.clone();
+    bench
+        .script
+        .meanwhile(move |token| news.socket_down(ListenToken(token)));
+    let ssp = Ssp::create(&bench.ia, args(&bench, Some(&ep))).unwrap();
+    expect_socket_down(&bench, ssp);
+    assert!(!is_operational(&handle::pin_handle(ssp).unwrap()));
+}
+
+#[test]
+fn an_evd_that_takes_no_requests_is_an_invalid_handle() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let args = SspArgs {
+        evd: bench.dto.clone(),
+        ..args(&bench, Some(&ep))
+    };
+    assert_eq!(
+        code(Ssp::create(&bench.ia, args)),
+        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EVD_CR)
+    );
+    assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+}
+
+#[test]
+fn an_invalid_socket_is_an_invalid_parameter() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    bench.script.fault(SocketFault::NotASocket);
+    assert_eq!(
+        code(Ssp::create(&bench.ia, args(&bench, Some(&ep)))).0,
+        DAT_INVALID_PARAMETER
+    );
+    assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+}
+
+#[test]
+fn a_shortage_is_insufficient_resources_and_leaves_no_endpoint_behind() {
+    let bench = Bench::new();
+    bench.script.fault(SocketFault::NoResources);
+    assert_eq!(
+        code(Ssp::create(&bench.ia, args(&bench, None))).0,
+        DAT_INSUFFICIENT_RESOURCES
+    );
+    assert_eq!(bench.ia.child_count(Kind::Ep), 0);
+}
+
+#[test]
+fn an_endpoint_that_is_not_idle_is_an_invalid_state() {
+    let bench = Bench::new();
+    let ep = bench.connected();
+    assert_eq!(
+        code(Ssp::create(&bench.ia, args(&bench, Some(&ep)))),
+        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_CONNECTED)
+    );
+    assert_eq!(bench.script.calls(), [], "the socket was not touched");
+}
+
+// 3.1.1.1 USAGE
+
+#[test]
+fn the_request_notice_has_request_endpoint_and_the_sockets_port() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let ssp = ssp(&bench, &ep);
+    bench.request(ssp.handle(), 1, b"pd");
+    let arrival = bench.arrival();
+    assert_eq!(arrival.sp_handle.as_handle(), ssp.handle().as_dat());
+    assert_eq!(arrival.conn_qual, u64::from(HERE.1));
+    let param = cr_of(&arrival).query();
+    assert_eq!(param.local_ep_handle, ep.handle().as_dat());
+    assert_eq!(bytes_at(param.private_data, param.private_data_size), b"pd");
+}
+
+#[test]
+fn a_request_moves_endpoint_service_point_and_socket_on() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let ssp = ssp(&bench, &ep);
+    bench.request(ssp.handle(), 1, b"");
+    assert_eq!(state(&ep), DAT_EP_STATE_PASSIVE_CONNECTION_PENDING);
+    assert!(!is_operational(&ssp));
+    assert_eq!(ssp.query(DAT_IW_SSP_FIELD_SOCKET_ID).unwrap().socket_id, -1);
+}
+
+#[test]
+fn if_accepted_the_endpoint_is_connected_and_the_consumer_notified() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let ssp = ssp(&bench, &ep);
+    bench.request(ssp.handle(), 1, b"");
+    Cr::accept(&cr_of(&bench.arrival()), None, b"yes").unwrap();
+    assert_eq!(state(&ep), DAT_EP_STATE_COMPLETION_PENDING);
+    bench.establish(&ep, b"");
+    assert_eq!(state(&ep), DAT_EP_STATE_CONNECTED);
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_ESTABLISHED);
+    bench.no_conn_event();
+}
+
+#[test]
+fn if_rejected_the_endpoint_is_unconnected_and_may_be_reused_or_destroyed() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let first = ssp(&bench, &ep);
+    bench.request(first.handle(), 1, b"");
+    Cr::reject(&cr_of(&bench.arrival()), b"").unwrap();
+    assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+    let again = ssp(&bench, &ep);
+    Ssp::free(&again).unwrap();
+    Ep::free(&ep).unwrap();
+}
+
+// 3.1.1.3 MODEL IMPLICATIONS
+
+#[test]
+fn a_non_operational_one_is_not_used_and_another_may_take_the_same_socket() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let first = ssp(&bench, &ep);
+    lose_socket(&bench, &first);
+    expect_socket_down(&bench, first.handle());
+    bench.request(first.handle(), 1, b"");
+    assert_eq!(bench.script.calls(), [Call::DropRequest { request: 1 }]);
+    Ssp::free(&first).unwrap();
+    assert!(is_operational(&ssp(&bench, &ep)));
+}
+
+// 3.1.2 DAT_IW_SSP_FREE
+
+#[test]
+fn free_gives_socket_and_endpoint_back_to_the_consumer() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let ssp = ssp(&bench, &ep);
+    Ssp::free(&ssp).unwrap();
+    assert_eq!(bench.script.calls(), [Call::Disarm]);
+    assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+    Ep::free(&ep).unwrap();
+    free_evd(bench.cr.handle()).unwrap();
+}
+
+#[test]
+fn free_of_a_non_operational_one_has_no_socket_to_give_back() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let ssp = ssp(&bench, &ep);
+    lose_socket(&bench, &ssp);
+    Ssp::free(&ssp).unwrap();
+    assert_eq!(bench.script.calls(), []);
+    assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+}
+
+#[test]
+fn free_has_no_effect_on_an_earlier_request() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let ssp = ssp(&bench, &ep);
+    bench.request(ssp.handle(), 1, b"");
+    Ssp::free(&ssp).unwrap();
+    assert_eq!(bench.script.calls(), []);
+    assert_eq!(state(&ep), DAT_EP_STATE_PASSIVE_CONNECTION_PENDING);
+    Cr::accept(&cr_of(&bench.arrival()), None, b"").unwrap();
+    bench.establish(&ep, b"");
+    assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_ESTABLISHED);
+}
+
+#[test]
+fn a_request_in_progress_at_the_free_is_rejected_without_local_notification() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let ssp = ssp(&bench, &ep);
+    Ssp::free(&ssp).unwrap();
+    bench.script.calls();
+    // The upcall had found the service point alive: it is still pinned here.
+    let handle = ssp.handle();
+    bench.request(handle, 1, b"");
+    assert_eq!(bench.script.calls(), [Call::DropRequest { request: 1 }]);
+    assert!(bench.cr.dequeue().is_err());
+    assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+}
+
+#[test]
+fn free_destroys_the_providers_endpoint_if_no_request_took_it() {
+    let bench = Bench::new();
+    let ssp = Ssp::create(&bench.ia, args(&bench, None)).unwrap();
+    Ssp::free(&handle::pin_handle::<Ssp<ScriptedRnic>>(ssp).unwrap()).unwrap();
+    assert_eq!(bench.ia.child_count(Kind::Ep), 0);
+}
+
+#[test]
+fn a_freed_handle_is_invalid() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let ssp = ssp(&bench, &ep);
+    Ssp::free(&ssp).unwrap();
+    assert_eq!(code(Ssp::free(&ssp)).0, DAT_INVALID_HANDLE);
+    let handle = ssp.handle();
+    drop(ssp);
+    assert!(handle::pin_handle::<Ssp<ScriptedRnic>>(handle).is_none());
+}
+
+// 3.1.3 DAT_IW_SSP_QUERY
+
+#[test]
+fn query_returns_every_member() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let param = ssp(&bench, &ep).query(DAT_IW_SSP_FIELD_SSP_STATE).unwrap();
+    assert_eq!(param.socket_id, SOCKET);
+    assert_eq!(param.evd_handle, bench.cr.handle().as_dat());
+    assert_eq!(param.ep_handle, ep.handle().as_dat());
+    assert_eq!(param.ssp_state, DAT_IW_SSP_STATE_OPERATIONAL);
+    assert!(!param.ia_handle.is_null());
+}
+
+#[test]
+fn an_invalid_mask_is_an_invalid_parameter() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let ssp = ssp(&bench, &ep);
+    assert_eq!(
+        code(ssp.query(0x20)),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)
+    );
+    assert_eq!(
+        code(ssp.query(0x3F)),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)
+    );
+}
