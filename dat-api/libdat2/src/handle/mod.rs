@@ -5,8 +5,8 @@
 //! where an EVD is meant, a handle freed long ago. Each check runs before the next step trusts it:
 //!
 //! 1. null, addresses in the first page and misaligned addresses are no handles;
-//! 2. the page is known to be readable, or the kernel is asked ([`probe`]);
-//! 3. the first word is one of the registered providers ([`providers`]); it is compared, never followed,
+//! 2. the page is known to be readable, or the kernel is asked (`probe`);
+//! 3. the first word is one of the registered providers (`providers`); it is compared, never followed,
 //!    before that holds.
 //!
 //! A hit costs two table look-ups. Whether the object behind the word is alive and of the right kind is
