@@ -100,7 +100,7 @@ impl<R: Rnic> Cr<R> {
         let no_ep = DatError::invalid_handle(DAT_INVALID_HANDLE_EP);
         let (ep, own) = match (this.ep, ep) {
             (Some(own), None) => (handle::pin_handle::<Ep<R>>(own).ok_or(no_ep)?, true),
-            (None, Some(chosen)) => (chosen, false),
+            (None, Some(chosen)) if Arc::ptr_eq(chosen.ia(), &this.ia) => (chosen, false),
             _ => return Err(no_ep),
         };
         let Pending { request, socket } = this.take()?;

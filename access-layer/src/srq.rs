@@ -71,6 +71,11 @@ impl<R: Rnic> Srq<R> {
         self.handle
     }
 
+    /// Its IA.
+    pub fn ia(&self) -> &Arc<Ia<R>> {
+        &self.ia
+    }
+
     /// The RNIC's queue.
     pub fn rnic_srq(&self) -> &R::Srq {
         &self.srq

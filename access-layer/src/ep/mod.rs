@@ -133,7 +133,7 @@ impl<R: Rnic> Ep<R> {
         let bad_attr = DatError::bare(DAT_INVALID_PARAMETER, DAT_INVALID_ARG6);
         let has_srq = parts.srq.is_some();
         let (has_recv, has_request) = (parts.recv_evd.is_some(), parts.request_evd.is_some());
-        let parts = HeldParts::hold(parts)?;
+        let parts = HeldParts::hold(ia, parts)?;
         let attrs = match attr {
             Some(attr) => EpAttrs::from_dat(attr, ia.attr()).ok_or(bad_attr)?,
             None => EpAttrs::defaults(ia.attr(), has_recv, has_request),

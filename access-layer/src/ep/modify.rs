@@ -30,7 +30,7 @@ impl<R: Rnic> Ep<R> {
             return Err(DatError::invalid_arg(2));
         }
         // What is replaced goes after the lock is released.
-        let mut parts = NewParts::look_up(mask, param)?;
+        let mut parts = NewParts::look_up(&self.ia, mask, param)?;
         self.begin(|inner| {
             if mask & DAT_EP_FIELD_PZ_HANDLE != 0 {
                 inner.machine.may_modify_pz()?;

@@ -7,6 +7,7 @@ use dat_abi::*;
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::handle::{self, Handle};
+use crate::ia::Ia;
 use crate::pz::Pz;
 use crate::rnic::Rnic;
 use crate::srq::Srq;
@@ -55,13 +56,14 @@ impl<T> Held<T> {
 }
 
 impl<R: Rnic> Held<Evd<R>> {
-    /// Uses an EVD that takes events of the stream `flag`.
+    /// Uses an EVD of `ia` that takes events of the stream `flag`.
     pub(crate) fn evd(
+        ia: &Arc<Ia<R>>,
         evd: Arc<Evd<R>>,
         flag: DatEvdFlags,
         subtype: DatReturnSubtype,
     ) -> DatResult<Self> {
-        if !evd.has(flag) {
+        if !evd.has(flag) || !Arc::ptr_eq(evd.ia(), ia) {
             return Err(DatError::invalid_handle(subtype));
         }
         let user = evd
@@ -95,22 +97,16 @@ impl<R: Rnic> HeldParts<R> {
         }
     }
 
-    /// Checks the streams of the EVDs and begins to use everything.
-    pub(crate) fn hold(parts: EpParts<R>) -> DatResult<Self> {
+    /// Begins to use everything, all of which must belong to `ia`: another IA is another RNIC.
+    pub(crate) fn hold(ia: &Arc<Ia<R>>, parts: EpParts<R>) -> DatResult<Self> {
+        let evd =
+            |evd: Option<Arc<_>>, role: EvdRole| evd.map(|evd| role.hold(ia, evd)).transpose();
         Ok(Self {
-            pz: parts.pz.map(hold_pz).transpose()?,
-            connect_evd: parts.connect_evd.map(hold_connect_evd).transpose()?,
-            recv_evd: parts.recv_evd.map(hold_recv_evd).transpose()?,
-            request_evd: parts.request_evd.map(hold_request_evd).transpose()?,
-            srq: parts
-                .srq
-                .map(|srq| {
-                    srq.use_it().map(|user| Held {
-                        object: srq.clone(),
-                        _user: user,
-                    })
-                })
-                .transpose()?,
+            pz: parts.pz.map(|pz| hold_pz(ia, pz)).transpose()?,
+            connect_evd: evd(parts.connect_evd, CONNECT)?,
+            recv_evd: evd(parts.recv_evd, RECV)?,
+            request_evd: evd(parts.request_evd, REQUEST)?,
+            srq: parts.srq.map(|srq| hold_srq(ia, srq)).transpose()?,
         })
     }
 
@@ -136,7 +132,24 @@ impl<R: Rnic> HeldParts<R> {
     }
 }
 
-fn hold_pz<R: Rnic>(pz: Arc<Pz<R>>) -> DatResult<Held<Pz<R>>> {
+/// What an endpoint uses an EVD for: the stream that it must take, and how a bad one is called.
+#[derive(Clone, Copy)]
+struct EvdRole(DatEvdFlags, DatReturnSubtype);
+
+const CONNECT: EvdRole = EvdRole(DAT_EVD_CONNECTION_FLAG, DAT_INVALID_HANDLE_EVD_CONN);
+const RECV: EvdRole = EvdRole(DAT_EVD_DTO_FLAG, DAT_INVALID_HANDLE_EVD_RECV);
+const REQUEST: EvdRole = EvdRole(DAT_EVD_DTO_FLAG, DAT_INVALID_HANDLE_EVD_REQUEST);
+
+impl EvdRole {
+    fn hold<R: Rnic>(self, ia: &Arc<Ia<R>>, evd: Arc<Evd<R>>) -> DatResult<Held<Evd<R>>> {
+        Held::evd(ia, evd, self.0, self.1)
+    }
+}
+
+fn hold_pz<R: Rnic>(ia: &Arc<Ia<R>>, pz: Arc<Pz<R>>) -> DatResult<Held<Pz<R>>> {
+    if !Arc::ptr_eq(pz.ia(), ia) {
+        return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_PZ));
+    }
     let user = pz.use_it()?;
     Ok(Held {
         object: pz,
@@ -144,16 +157,15 @@ fn hold_pz<R: Rnic>(pz: Arc<Pz<R>>) -> DatResult<Held<Pz<R>>> {
     })
 }
 
-fn hold_connect_evd<R: Rnic>(evd: Arc<Evd<R>>) -> DatResult<Held<Evd<R>>> {
-    Held::evd(evd, DAT_EVD_CONNECTION_FLAG, DAT_INVALID_HANDLE_EVD_CONN)
-}
-
-fn hold_recv_evd<R: Rnic>(evd: Arc<Evd<R>>) -> DatResult<Held<Evd<R>>> {
-    Held::evd(evd, DAT_EVD_DTO_FLAG, DAT_INVALID_HANDLE_EVD_RECV)
-}
-
-fn hold_request_evd<R: Rnic>(evd: Arc<Evd<R>>) -> DatResult<Held<Evd<R>>> {
-    Held::evd(evd, DAT_EVD_DTO_FLAG, DAT_INVALID_HANDLE_EVD_REQUEST)
+fn hold_srq<R: Rnic>(ia: &Arc<Ia<R>>, srq: Arc<Srq<R>>) -> DatResult<Held<Srq<R>>> {
+    if !Arc::ptr_eq(srq.ia(), ia) {
+        return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_SRQ));
+    }
+    let user = srq.use_it()?;
+    Ok(Held {
+        object: srq,
+        _user: user,
+    })
 }
 
 /// The parts that a `dat_ep_modify` replaces: the outer `Option` says whether, the inner one by what.
@@ -168,29 +180,28 @@ pub(crate) struct NewParts<R: Rnic> {
 impl<R: Rnic> NewParts<R> {
     /// Looks up the handles of `param` that `mask` names. Any bad one is `DAT_INVALID_ARG3`: it came
     /// in the parameter structure.
-    pub(crate) fn look_up(mask: DatEpParamMask, param: &DatEpParam) -> DatResult<Self> {
-        let bad = |_| DatError::invalid_arg(3);
-        let pz = find(mask & DAT_EP_FIELD_PZ_HANDLE != 0, param.pz_handle, hold_pz);
-        let recv = find(
-            mask & DAT_EP_FIELD_RECV_EVD_HANDLE != 0,
-            param.recv_evd_handle,
-            hold_recv_evd,
-        );
-        let request = find(
-            mask & DAT_EP_FIELD_REQUEST_EVD_HANDLE != 0,
-            param.request_evd_handle,
-            hold_request_evd,
-        );
-        let connect = find(
-            mask & DAT_EP_FIELD_CONNECT_EVD_HANDLE != 0,
-            param.connect_evd_handle,
-            hold_connect_evd,
-        );
+    pub(crate) fn look_up(
+        ia: &Arc<Ia<R>>,
+        mask: DatEpParamMask,
+        param: &DatEpParam,
+    ) -> DatResult<Self> {
+        let evd = |bit: DatEpParamMask, evd, role: EvdRole| {
+            find(mask & bit != 0, evd, |evd| role.hold(ia, evd))
+        };
+        let pz = mask & DAT_EP_FIELD_PZ_HANDLE != 0;
         Ok(Self {
-            pz: pz.map_err(bad)?,
-            recv_evd: recv.map_err(bad)?,
-            request_evd: request.map_err(bad)?,
-            connect_evd: connect.map_err(bad)?,
+            pz: find(pz, param.pz_handle, |pz| hold_pz(ia, pz))?,
+            recv_evd: evd(DAT_EP_FIELD_RECV_EVD_HANDLE, param.recv_evd_handle, RECV)?,
+            request_evd: evd(
+                DAT_EP_FIELD_REQUEST_EVD_HANDLE,
+                param.request_evd_handle,
+                REQUEST,
+            )?,
+            connect_evd: evd(
+                DAT_EP_FIELD_CONNECT_EVD_HANDLE,
+                param.connect_evd_handle,
+                CONNECT,
+            )?,
         })
     }
 
@@ -225,10 +236,9 @@ fn find<T: handle::Object>(
     if handle.is_null() {
         return Ok(Some(None));
     }
-    let object = handle::pin::<T>(handle)
-        .ok_or(DatError::invalid_arg(3))?
-        .to_arc();
-    hold(object).map(|held| Some(Some(held)))
+    let bad = DatError::invalid_arg(3);
+    let object = handle::pin::<T>(handle).ok_or(bad)?.to_arc();
+    hold(object).map(|held| Some(Some(held))).map_err(|_| bad)
 }
 
 /// The handle of a part as C gets it; null for none.

@@ -24,16 +24,25 @@ use std::sync::Arc;
 use dat_abi::*;
 
 use crate::cr::Cr;
-use crate::ep::Held;
+use crate::ep::{Ep, Held};
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::handle::Handle;
 use crate::ia::Ia;
 use crate::rnic::{RequestInfo, Rnic};
 
-/// Uses the EVD of a service point, which must take connection requests.
-fn hold_cr_evd<R: Rnic>(evd: Arc<Evd<R>>) -> DatResult<Held<Evd<R>>> {
-    Held::evd(evd, DAT_EVD_CR_FLAG, DAT_INVALID_HANDLE_EVD_CR)
+/// Uses the EVD of a service point of `ia`, which must take connection requests.
+fn hold_cr_evd<R: Rnic>(ia: &Arc<Ia<R>>, evd: Arc<Evd<R>>) -> DatResult<Held<Evd<R>>> {
+    Held::evd(ia, evd, DAT_EVD_CR_FLAG, DAT_INVALID_HANDLE_EVD_CR)
+}
+
+/// Refuses an endpoint of another IA: that is another RNIC.
+fn check_ep<R: Rnic>(ia: &Arc<Ia<R>>, ep: &Ep<R>) -> DatResult {
+    if Arc::ptr_eq(ep.ia(), ia) {
+        Ok(())
+    } else {
+        Err(DatError::invalid_handle(DAT_INVALID_HANDLE_EP))
+    }
 }
 
 /// What the arrival of a connection request says.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dat_abi::*;
 
 use super::psp::listen_error;
-use super::{hold_cr_evd, refuse_quietly, tell_request};
+use super::{check_ep, hold_cr_evd, refuse_quietly, tell_request};
 use crate::cr::{Cr, NewCr};
 use crate::ep::addr::port_of;
 use crate::ep::state::{CrId, SpId};
@@ -60,7 +60,8 @@ impl<R: Rnic> Rsp<R> {
         if port_of(conn_qual) == 0 {
             return Err(DatError::invalid_arg(2));
         }
-        let evd = hold_cr_evd(evd)?;
+        check_ep(ia, ep)?;
+        let evd = hold_cr_evd(ia, evd)?;
         let reservation = ia.reserve()?;
         let sp = SpId(reservation.handle().as_token());
         ep.reserve(sp)?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dat_abi::*;
 
 use super::socket::{ConsumerSocket, Owner};
-use super::{Arrival, arrival_event, hold_cr_evd, refuse_quietly, tell_request};
+use super::{Arrival, arrival_event, check_ep, hold_cr_evd, refuse_quietly, tell_request};
 use crate::cr::{Cr, NewCr};
 use crate::ep::state::{CrId, SpId};
 use crate::ep::{Ep, Held};
@@ -110,7 +110,7 @@ impl<R: Rnic> Ssp<R> {
         if !ia.attr().socket_service_points {
             return Err(DatError::not_supported());
         }
-        let evd = hold_cr_evd(args.evd)?;
+        let evd = hold_cr_evd(ia, args.evd)?;
         let reservation = ia.reserve()?;
         let sp = SpId(reservation.handle().as_token());
         let ep = reserve_ep(ia, args.ep, sp)?;
@@ -250,6 +250,7 @@ fn reserve_ep<R: Rnic>(
 ) -> DatResult<Pinned<Ep<R>>> {
     match given {
         Some(ep) => {
+            check_ep(ia, &ep)?;
             ep.reserve(sp)?;
             Ok(ep)
         }

@@ -54,6 +54,25 @@ fn each_evd_needs_the_flag_of_its_stream() {
 }
 
 #[test]
+fn parts_of_another_ia_are_refused() {
+    let (bench, other) = (Bench::new(), Bench::new());
+    let wrong = |change: fn(&mut EpParts<_>, &Bench)| {
+        let mut parts = bench.parts();
+        change(&mut parts, &other);
+        code(Ep::create(&bench.ia, parts, None))
+    };
+    let bad = |subtype| (DAT_INVALID_HANDLE, subtype);
+    assert_eq!(
+        wrong(|p, o| p.pz = Some(o.pz.clone())),
+        bad(DAT_INVALID_HANDLE_PZ)
+    );
+    assert_eq!(
+        wrong(|p, o| p.recv_evd = Some(o.dto.clone())),
+        bad(DAT_INVALID_HANDLE_EVD_RECV)
+    );
+}
+
+#[test]
 fn a_refused_queue_pair_refuses_the_endpoint() {
     let bench = Bench::new();
     bench

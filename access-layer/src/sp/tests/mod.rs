@@ -5,7 +5,6 @@ mod rsp;
 mod ssp;
 
 use super::*;
-use crate::ep::Ep;
 use crate::handle::{self, Kind, Pinned};
 use crate::rnic::ConnectionEvent;
 use crate::scripted_rnic::{Bench, Call, HERE, PEER, ScriptedRnic, TestEp, bytes_at, free_evd};
@@ -46,4 +45,33 @@ fn equip(bench: &Bench, ep: &TestEp) {
         | DAT_EP_FIELD_REQUEST_EVD_HANDLE
         | DAT_EP_FIELD_CONNECT_EVD_HANDLE;
     ep.modify(mask, &param).unwrap();
+}
+
+#[test]
+fn objects_of_another_ia_are_refused() {
+    let (bench, other) = (Bench::new(), Bench::new());
+    let no_evd = (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EVD_CR);
+    let no_ep = (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP);
+    assert_eq!(code(Psp::create(&bench.ia, 5, other.cr.clone(), 0)), no_evd);
+    assert_eq!(
+        code(Rsp::create(&bench.ia, 5, &other.ep(), bench.cr.clone())),
+        no_ep
+    );
+    let args = SspArgs {
+        socket: 0,
+        ep: Some(other.ep()),
+        evd: bench.cr.clone(),
+        final_message: b"",
+    };
+    assert_eq!(code(Ssp::create(&bench.ia, args)), no_ep);
+    let psp = Psp::create(&bench.ia, 5, bench.cr.clone(), DAT_PSP_CONSUMER_FLAG).unwrap();
+    bench.request(psp, 1, b"");
+    assert_eq!(
+        code(Cr::accept(&cr_of(&bench.arrival()), Some(other.ep()), b"")),
+        no_ep
+    );
+    assert_eq!(
+        bench.ia.child_count(Kind::Ssp) + bench.ia.child_count(Kind::Rsp),
+        0
+    );
 }
