@@ -5,12 +5,14 @@
 //! - [`Registry`] writes a `dat.conf` into a scratch directory.
 //! - [`NetSpace`] gives the calling thread, and the children it starts, a loopback of their own.
 //! - [`Program`] starts a child, [`Running`] watches it and ends it on drop.
-//! - [`CProgram`] compiles a C file of `tests/c` against the staged headers.
+//! - [`CProgram`] compiles a C file of `tests/c` against the staged headers; [`make_c_examples`] builds
+//!   the examples as their Makefile does.
 //! - [`Peers`] runs both ends of a connection as C programs.
 //! - [`raw`] speaks MPA and DDP byte by byte over a plain TCP socket.
 //! - [`Capture`] records the wire and has it decoded by somebody else's program.
 //! - [`StackEnv`] is all of them for the common case: our libraries, one IA on `lo`.
 
+mod c_examples;
 mod c_program;
 mod capture;
 mod net_space;
@@ -22,6 +24,7 @@ mod running;
 mod stack_env;
 mod stage;
 
+pub use c_examples::make_c_examples;
 pub use c_program::CProgram;
 pub use capture::{Capture, Decoded};
 pub use net_space::NetSpace;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use stack_tests::{Finished, IA_NAME, Program, Running, StackEnv, Stage};
+use stack_tests::{Finished, IA_NAME, Running, StackEnv, Stage, make_c_examples};
 
 use crate::bench;
 use crate::install::{self, Need};
@@ -88,7 +88,7 @@ const SCENES: &[Scene] = &[
     Scene {
         name: "TCP to RDMA, C to Rust",
         heading: "The same with a C program as the server (examples/c/convert.c, pkg-config dat2):",
-        needs: &[install::CC, install::PKG_CONFIG],
+        needs: &[install::CC, install::MAKE, install::PKG_CONFIG],
         run: |demo| demo.c_to_rust(),
     },
     Scene {
@@ -155,23 +155,9 @@ impl Demo<'_> {
     }
 
     fn compile_c_example(&self) -> Result<PathBuf> {
-        let source = self.workspace.root().join("examples/c/convert.c");
-        let program = self.env.registry.dir().join("convert-c");
-        let flags = Program::new("pkg-config")
-            .env("PKG_CONFIG_PATH", self.env.stage.pkgconfig())
-            .args_line("--cflags --libs dat2")
-            .spawn()?
-            .finish(DEADLINE)?
-            .success()?;
-        Program::new("cc")
-            .args_line("-O2 -o")
-            .arg(&program)
-            .arg(&source)
-            .args_line(&flags.text)
-            .spawn()?
-            .finish(DEADLINE)?
-            .success()?;
-        Ok(program)
+        let directory = self.env.registry.dir();
+        make_c_examples(&self.env.stage, directory)?;
+        Ok(directory.join("convert"))
     }
 
     fn dtest(&self) -> Result<Outcome> {

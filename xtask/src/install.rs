@@ -31,6 +31,11 @@ pub(crate) const PKG_CONFIG: Need = Need {
     program: "pkg-config",
     package: "pkg-config",
 };
+/// Runs the Makefile of the C examples.
+pub(crate) const MAKE: Need = Need {
+    program: "make",
+    package: "make",
+};
 /// OFA's transaction and performance tester, as Debian ships it.
 pub(crate) const DAPLTEST: Need = Need {
     program: "dapltest",

@@ -74,6 +74,12 @@ pub(super) const STEPS: &[Step] = &[
         run: |w, o| suite(w, o, "ssp"),
     },
     Step {
+        name: "suite examples",
+        needs: &[install::CC, install::MAKE, install::NM, install::PKG_CONFIG],
+        staged: true,
+        run: |w, o| suite(w, o, "examples"),
+    },
+    Step {
         name: "suite faults",
         needs: &[install::CC, install::NM, install::VALGRIND],
         staged: true,

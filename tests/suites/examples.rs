@@ -1,0 +1,126 @@
+//! The examples, as their reader would build and run them: each language on each side, and each way
+//! that the conversation can go.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use stack_tests::{DEADLINE, Finished, IA_NAME, StackEnv, make_c_examples};
+
+const ADDRESS: &str = "127.0.0.1:4711";
+const PORT: u16 = 4711;
+
+/// What a program prints once its socket has become an RDMA connection.
+const CONVERTED: &str = "is an RDMA connection now";
+
+/// The programs in both languages.
+struct Examples {
+    env: StackEnv,
+    rust: PathBuf,
+    c: PathBuf,
+}
+
+impl Examples {
+    fn new() -> Result<Self> {
+        let env = StackEnv::new()?;
+        let built = env.registry.dir().to_owned();
+        make_c_examples(&env.stage, &built)?;
+        Ok(Self {
+            rust: env.stage.bin("convert"),
+            c: built.join("convert"),
+            env,
+        })
+    }
+
+    /// Runs both sides to their end. Returns what the server and the client printed.
+    fn converse(&self, server: (&Path, &str), client: (&Path, &str)) -> Result<[Finished; 2]> {
+        let start = |role: &str, (program, options): (&Path, &str)| {
+            let args = format!("--{role} {ADDRESS} --ia {IA_NAME} {options}");
+            self.env
+                .program(program)
+                .args_line(&args)
+                .named(role)
+                .spawn()
+        };
+        let server = start("listen", server)?;
+        self.env
+            .net
+            .wait_for_listener(PORT, DEADLINE)
+            .with_context(|| server.text())?;
+        let client = start("connect", client)?.finish(DEADLINE);
+        let client = client
+            .and_then(Finished::success)
+            .with_context(|| server.text())?;
+        Ok([server.finish(DEADLINE)?.success()?, client])
+    }
+}
+
+fn both_convert(server: &Path, client: &Path, examples: &Examples) -> Result<()> {
+    let [server, client] = examples.converse((server, ""), (client, ""))?;
+    server.says(CONVERTED)?;
+    client.says(CONVERTED)?;
+    Ok(())
+}
+
+fn both_stream(server: (&Path, &str), client: (&Path, &str), examples: &Examples) -> Result<()> {
+    let [server, client] = examples.converse(server, client)?;
+    server
+        .never_says(CONVERTED)?
+        .says("done in streaming mode")?;
+    client
+        .never_says(CONVERTED)?
+        .says("done in streaming mode")?;
+    Ok(())
+}
+
+#[test]
+fn rust_and_rust_convert() -> Result<()> {
+    let examples = Examples::new()?;
+    both_convert(&examples.rust, &examples.rust, &examples)
+}
+
+#[test]
+fn c_serves_rust() -> Result<()> {
+    let examples = Examples::new()?;
+    both_convert(&examples.c, &examples.rust, &examples)
+}
+
+#[test]
+fn rust_serves_c() -> Result<()> {
+    let examples = Examples::new()?;
+    both_convert(&examples.rust, &examples.c, &examples)
+}
+
+#[test]
+fn c_and_c_convert() -> Result<()> {
+    let examples = Examples::new()?;
+    both_convert(&examples.c, &examples.c, &examples)
+}
+
+#[test]
+fn a_reject_leaves_both_in_streaming_mode() -> Result<()> {
+    let examples = Examples::new()?;
+    both_stream((&examples.rust, "--reject"), (&examples.c, ""), &examples)?;
+    both_stream((&examples.c, "--reject"), (&examples.rust, ""), &examples)
+}
+
+#[test]
+fn a_program_without_rdma_leaves_both_in_streaming_mode() -> Result<()> {
+    let examples = Examples::new()?;
+    both_stream((&examples.rust, "--no-rdma"), (&examples.c, ""), &examples)?;
+    both_stream((&examples.rust, ""), (&examples.c, "--no-rdma"), &examples)
+}
+
+#[test]
+fn hello_names_the_adapter_and_closes_it() -> Result<()> {
+    let examples = Examples::new()?;
+    let hello = examples.env.program(examples.c.with_file_name("hello"));
+    let greeting = hello
+        .args_line(IA_NAME)
+        .spawn()?
+        .finish(DEADLINE)?
+        .success()?;
+    greeting
+        .says(&format!("{IA_NAME}: adapter"))?
+        .never_says("dat_ia_close")?;
+    Ok(())
+}
