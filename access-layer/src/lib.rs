@@ -60,4 +60,6 @@ pub mod users;
 pub mod fake_rnic;
 
 #[cfg(test)]
+mod harness;
+#[cfg(test)]
 mod scripted_rnic;

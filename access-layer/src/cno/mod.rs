@@ -119,19 +119,24 @@ impl<R: Rnic> Cno<R> {
             self.turn.notify_one();
         }
         if agent_due {
-            let cno = self.clone();
-            agent::run(Box::new(move || cno.call_agent()));
+            let cno = Arc::downgrade(self);
+            agent::run(Box::new(move || Self::call_agent(&cno)));
         }
     }
 
-    /// In the agent thread: calls the consumer's function, with no lock held.
-    fn call_agent(&self) {
-        let due = self.lock().agent.on_begin_call();
-        if let Some((agent, evd)) = due {
+    /// In the agent thread: calls the consumer's function, with no lock and no share of the CNO held:
+    /// the function may free the CNO and close the IA, which waits for shares to be given up.
+    fn call_agent(this: &Weak<Self>) {
+        let begun = this
+            .upgrade()
+            .and_then(|cno| cno.lock().agent.on_begin_call());
+        if let Some((agent, evd)) = begun {
             agent.call(evd);
         }
-        self.lock().agent.on_end_call();
-        self.turn.notify_all();
+        if let Some(cno) = this.upgrade() {
+            cno.lock().agent.on_end_call();
+            cno.turn.notify_all();
+        }
     }
 
     /// `dat_cno_modify_agent`. When it returns the former agent is not called any more, unless it is
@@ -271,3 +276,6 @@ impl<R: Rnic> Child for Cno<R> {
         this.ia.disown(Kind::Cno, this.handle);
     }
 }
+
+#[cfg(test)]
+mod tests;

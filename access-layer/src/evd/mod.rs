@@ -23,7 +23,7 @@ mod queue;
 mod state;
 mod wait;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dat_abi::*;
@@ -82,8 +82,6 @@ pub struct Evd<R: Rnic> {
     inner: Mutex<Inner<R>>,
     /// Events outside the CQ: a polling consumer that sees none lets the RNIC work before it locks.
     at_hand: AtomicUsize,
-    /// The CQ will nudge, as far as this layer knows. Meaningful only with a CNO.
-    armed: AtomicBool,
     users: Users,
     flags: DatEvdFlags,
     handle: Handle,
@@ -104,6 +102,9 @@ struct Inner<R: Rnic> {
     qlen: usize,
     completion_type: CompletionType,
     cno: Option<(Arc<Cno<R>>, User)>,
+    /// The CQ will nudge the CNO, as far as this layer knows. Set under this lock, around the call that
+    /// arms, so that a nudge that comes at once is not overwritten.
+    armed: bool,
     /// Something that may end a wait arrived since the waiter last looked.
     news: bool,
 }
@@ -162,10 +163,10 @@ impl<R: Rnic> Evd<R> {
                 qlen,
                 completion_type: CompletionType::Open,
                 cno: None,
+                armed: false,
                 news: false,
             }),
             at_hand: AtomicUsize::new(0),
-            armed: AtomicBool::new(false),
             users: Users::new(),
             flags,
             handle,
@@ -257,15 +258,11 @@ impl<R: Rnic> Evd<R> {
         Ok(())
     }
 
-    /// The CQ got a completion that deserves attention.
+    /// The CQ got a completion that deserves attention. It is armed again when somebody has looked.
     pub fn on_cq_ready(&self) {
-        self.armed.store(false, Ordering::Release);
-        let inner = self.lock();
-        let has_cno = inner.cno.is_some();
+        let mut inner = self.lock();
+        inner.armed = false;
         self.nudge(inner);
-        if has_cno {
-            self.keep_armed();
-        }
     }
 
     /// The CQ lost a completion.
@@ -308,22 +305,16 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// With a CNO the CQ stays armed, so that each arrival nudges. Completions that are there already
-    /// were not announced, so they count as an arrival.
-    fn keep_armed(&self) {
-        let Some(cq) = &self.cq else { return };
-        let solicited = self.lock().completion_type == CompletionType::Solicited;
-        if self.ia.rnic().arm_cq(cq, solicited) {
-            self.nudge(self.lock());
-        } else {
-            self.armed.store(true, Ordering::Release);
-        }
-    }
-
-    /// Arms the CQ before a CNO waiter sleeps, unless it is armed.
+    /// Arms the CQ for the CNO, unless it is armed. Completions that are there already were not
+    /// announced, so they count as an arrival.
+    ///
+    /// Called when the consumer has looked (dequeued the last event, left a wait, begins to wait on the
+    /// CNO), not when the CQ nudges: a completion that arrives before the consumer has looked needs no
+    /// trigger of its own, and would leave one behind for an EVD that is empty by then.
     pub(crate) fn arm_for_cno(&self) {
-        if self.cq.is_some() && !self.armed.load(Ordering::Acquire) {
-            self.keep_armed();
+        let mut inner = self.lock();
+        if self.rearm(&mut inner) {
+            self.nudge(inner);
         }
     }
 
@@ -343,7 +334,7 @@ impl<R: Rnic> Evd<R> {
             old.leave(this.handle);
         }
         if cno.is_some() {
-            this.keep_armed();
+            this.arm_for_cno();
             this.trigger_if_not_empty();
         }
         Ok(())
@@ -527,3 +518,6 @@ fn cut_private_data(event: &mut DatEvent, ep: Handle) {
 
 /// The bit that all connection events have and no other kind.
 const DAT_CONNECTION_EVENTS: DatEventNumber = 0x0_4000;
+
+#[cfg(test)]
+mod tests;

@@ -152,7 +152,9 @@ impl EvdState {
 mod tests {
     use super::*;
 
-    const WAITED: fn(&mut EvdState) = |state| drop(state.on_begin_wait().unwrap());
+    const WAITED: fn(&mut EvdState) = |state| {
+        state.on_begin_wait().unwrap();
+    };
     const OVERFLOWED: fn(&mut EvdState) = EvdState::on_overflow;
     const CLOSED: fn(&mut EvdState) = EvdState::on_close;
     const IDLE: fn(&mut EvdState) = |_| {};
@@ -167,7 +169,7 @@ mod tests {
 
     #[test]
     fn every_event_in_every_state() {
-        use Access::{Closed, Idle, Overflowed, Waited};
+        use Access::{Closed, Idle, Overflowed};
         let lost = |waited| Overflowed { waited };
         let end: fn(&mut EvdState) = EvdState::on_end_wait;
         let rows: [(&[fn(&mut EvdState)], [Access; 3]); 5] = [

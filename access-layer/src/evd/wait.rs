@@ -66,7 +66,7 @@ impl<R: Rnic> Evd<R> {
         let mut inner = self.lock();
         inner.state.check_dequeue()?;
         let mut taken = self.take(&mut inner);
-        if taken.is_none() && inner.cno.is_some() && self.rearm(&inner) {
+        if taken.is_none() && self.rearm(&mut inner) {
             // Completions slipped in between the look and the arming.
             taken = self.take(&mut inner);
         }
@@ -86,6 +86,8 @@ impl<R: Rnic> Evd<R> {
         let mut inner = self.lock();
         inner.state.on_end_wait();
         self.publish_count(&inner);
+        drop(inner);
+        self.arm_for_cno();
         result
     }
 
@@ -171,15 +173,17 @@ impl<R: Rnic> Evd<R> {
         ))
     }
 
-    /// Arms the CQ of an EVD with a CNO, if it is not. `true`: there are completions, look again.
-    fn rearm(&self, inner: &Inner<R>) -> bool {
-        let Some(cq) = self.cq() else { return false };
-        if self.armed.load(Ordering::Acquire) {
+    /// Arms the CQ for the CNO, if it is not. `true`: there are completions, look again.
+    pub(super) fn rearm(&self, inner: &mut Inner<R>) -> bool {
+        let Some(cq) = self.cq().filter(|_| inner.cno.is_some()) else {
+            return false;
+        };
+        if inner.armed {
             return false;
         }
         let solicited = inner.completion_type == CompletionType::Solicited;
         let more = self.ia().rnic().arm_cq(cq, solicited);
-        self.armed.store(!more, Ordering::Release);
+        inner.armed = !more;
         more
     }
 

@@ -336,3 +336,6 @@ impl<T: Object> fmt::Debug for Pinned<T> {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

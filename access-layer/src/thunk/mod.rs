@@ -32,3 +32,6 @@ pub(crate) mod rsp;
 pub(crate) mod srq;
 
 pub(crate) use guard::guard_unit;
+
+#[cfg(test)]
+mod tests;

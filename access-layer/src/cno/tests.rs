@@ -1,0 +1,352 @@
+use std::ptr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use dat_abi::*;
+
+use crate::cno::Cno;
+use crate::fake_rnic::FakeRnic;
+use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, software_word};
+
+const EMPTY: u32 = 0x000D_0000;
+
+fn software_evd(dat: &Dat, cno: DatCnoHandle) -> DatEvdHandle {
+    dat.try_evd(64, cno, DAT_EVD_SOFTWARE_FLAG).unwrap()
+}
+
+/// Waits until somebody waits on the CNO.
+fn await_waiter(dat: &Dat, cno: DatCnoHandle) {
+    while !dat.pin::<Cno<FakeRnic>>(cno).has_waiter() {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn nothing_triggered_is_an_empty_queue_and_a_null_evd() {
+    let dat = Dat::open();
+    let cno = dat.cno();
+    for timeout_us in [0, 1000] {
+        assert_eq!(dat.cno_wait(cno, timeout_us), Err((EMPTY, ptr::null_mut())));
+    }
+    software_evd(&dat, cno);
+    assert_eq!(dat.cno_wait(cno, 0), Err((EMPTY, ptr::null_mut())));
+    assert_eq!(call!(dat, cno_wait, cno, 0, ptr::null_mut()), 0x8006_0027);
+}
+
+#[test]
+fn creation_and_query_check_their_arguments() {
+    let dat = Dat::open();
+    let agent = DatOsWaitProxyAgent::zeroed();
+    assert_eq!(
+        call!(dat, cno_create, dat.ia, agent, ptr::null_mut()),
+        0x8006_0027
+    );
+    let cno = dat.cno();
+    assert_eq!(
+        call!(dat, cno_query, cno, DAT_CNO_FIELD_ALL, ptr::null_mut()),
+        0x8006_0027
+    );
+    let mut param = DatCnoParam::zeroed();
+    assert_eq!(
+        call!(dat, cno_query, cno, 0xFFFF_FFFF, &raw mut param),
+        SUCCESS
+    );
+    assert_eq!(param.proxy_type, DAT_PROXY_TYPE_AGENT);
+}
+
+#[test]
+fn each_evd_that_triggered_is_reported_once_in_order() {
+    let dat = Dat::open();
+    let cno = dat.cno();
+    let evds = [(); 3].map(|()| software_evd(&dat, cno));
+    for evd in [evds[2], evds[0], evds[2], evds[1]] {
+        assert_eq!(dat.post_software(evd, 1), SUCCESS);
+    }
+    for evd in [evds[2], evds[0], evds[1]] {
+        assert_eq!(dat.cno_wait(cno, LONG_US), Ok(evd));
+    }
+    assert_eq!(dat.cno_wait(cno, 0), Err((EMPTY, ptr::null_mut())));
+    // Once reported, the next event triggers again, drained or not.
+    assert_eq!(dat.post_software(evds[2], 1), SUCCESS);
+    assert_eq!(dat.cno_wait(cno, LONG_US), Ok(evds[2]));
+}
+
+#[test]
+fn a_waiter_is_woken_by_any_of_its_evds() {
+    let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
+    let dat = &pair.dat;
+    let cno = dat.cno();
+    let software = software_evd(dat, cno);
+    let recv = pair.ends[1].recv;
+    assert_eq!(call!(dat, evd_modify_cno, recv, cno), SUCCESS);
+    let word = cno.expose_provenance();
+    let wait = || {
+        dat.cno_wait(ptr::with_exposed_provenance_mut(word), LONG_US)
+            .unwrap()
+            .addr()
+    };
+    for round in 0..50 {
+        thread::scope(|scope| {
+            let waiter = scope.spawn(wait);
+            if round % 3 == 0 {
+                await_waiter(dat, cno);
+            }
+            if round % 2 == 0 {
+                assert_eq!(dat.post_software(software, 1), SUCCESS);
+                assert_eq!(waiter.join().unwrap(), software.addr());
+                assert_eq!(software_word(&dat.dequeue(software).unwrap()), 1);
+            } else {
+                assert_eq!(pair.recv(1, 1, 0), SUCCESS);
+                assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
+                assert_eq!(waiter.join().unwrap(), recv.addr());
+                assert!(dat.dequeue(recv).is_ok());
+                assert_eq!(dat.dequeue(recv).map(drop), Err(EMPTY));
+            }
+        });
+    }
+}
+
+#[test]
+fn completions_trigger_again_after_the_evd_was_drained() {
+    let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
+    let cno = pair.dat.cno();
+    let recv = pair.ends[1].recv;
+    assert_eq!(call!(pair.dat, evd_modify_cno, recv, cno), SUCCESS);
+    for _ in 0..5 {
+        for _ in 0..3 {
+            assert_eq!(pair.recv(1, 1, 0), SUCCESS);
+            assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
+        }
+        assert_eq!(pair.dat.cno_wait(cno, LONG_US), Ok(recv));
+        for _ in 0..3 {
+            assert!(pair.dat.dequeue(recv).is_ok());
+        }
+        assert_eq!(pair.dat.dequeue(recv).map(drop), Err(EMPTY));
+    }
+}
+
+#[test]
+fn two_waiters_get_one_evd_each() {
+    let dat = Dat::open();
+    let cno = dat.cno();
+    let evds = [(); 2].map(|()| software_evd(&dat, cno));
+    let word = cno.expose_provenance();
+    thread::scope(|scope| {
+        let waiters = [(); 2].map(|()| {
+            scope.spawn(|| {
+                let cno = ptr::with_exposed_provenance_mut(word);
+                dat.cno_wait(cno, LONG_US).unwrap().addr()
+            })
+        });
+        await_waiter(&dat, cno);
+        for evd in evds {
+            assert_eq!(dat.post_software(evd, 1), SUCCESS);
+        }
+        let mut got = waiters.map(|waiter| waiter.join().unwrap());
+        let mut expected = evds.map(|evd| evd.addr());
+        got.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(got, expected);
+    });
+}
+
+#[test]
+fn a_disabled_evd_does_not_trigger_until_it_is_enabled() {
+    let dat = Dat::open();
+    let cno = dat.cno();
+    let evd = software_evd(&dat, cno);
+    assert_eq!(call!(dat, evd_disable, evd), SUCCESS);
+    assert_eq!(dat.post_software(evd, 1), SUCCESS);
+    assert_eq!(dat.cno_wait(cno, 0), Err((EMPTY, ptr::null_mut())));
+    let mut param = DatEvdParam::zeroed();
+    assert_eq!(
+        call!(dat, evd_query, evd, DAT_EVD_FIELD_ALL, &raw mut param),
+        SUCCESS
+    );
+    assert_eq!(
+        param.evd_state,
+        DAT_EVD_STATE_DISABLED | DAT_EVD_STATE_WAITABLE
+    );
+    assert_eq!(param.cno_handle, cno);
+    assert!(dat.wait(evd, 0, 1).is_ok());
+    assert_eq!(dat.post_software(evd, 1), SUCCESS);
+    assert_eq!(call!(dat, evd_enable, evd), SUCCESS);
+    assert_eq!(dat.cno_wait(cno, 0), Ok(evd));
+}
+
+#[test]
+fn an_evd_can_change_its_cno() {
+    let dat = Dat::open();
+    let (first, second) = (dat.cno(), dat.cno());
+    let evd = software_evd(&dat, first);
+    assert_eq!(call!(dat, evd_modify_cno, evd, second), SUCCESS);
+    assert_eq!(call!(dat, cno_free, first), SUCCESS);
+    assert_eq!(dat.post_software(evd, 1), SUCCESS);
+    assert_eq!(dat.cno_wait(second, 0), Ok(evd));
+    assert_eq!(call!(dat, evd_modify_cno, evd, second), SUCCESS);
+    assert_eq!(
+        dat.cno_wait(second, 0),
+        Ok(evd),
+        "events that are there trigger a new CNO"
+    );
+    assert_eq!(call!(dat, cno_free, second), 0x8007_0043);
+    assert_eq!(call!(dat, evd_modify_cno, evd, ptr::null_mut()), SUCCESS);
+    assert_eq!(call!(dat, cno_free, second), SUCCESS);
+    assert_eq!(call!(dat, cno_free, second), 0x8005_0013);
+    assert_eq!(call!(dat, evd_modify_cno, evd, second), 0x8005_0013);
+}
+
+#[test]
+fn what_a_freed_evd_triggered_is_forgotten() {
+    let dat = Dat::open();
+    let cno = dat.cno();
+    let evd = software_evd(&dat, cno);
+    assert_eq!(dat.post_software(evd, 1), SUCCESS);
+    assert_eq!(call!(dat, evd_free, evd), SUCCESS);
+    assert_eq!(dat.cno_wait(cno, 0), Err((EMPTY, ptr::null_mut())));
+    assert_eq!(call!(dat, cno_free, cno), SUCCESS);
+}
+
+#[test]
+fn freeing_wakes_waiters_with_bad_news_and_guards_the_evds_of_waiters() {
+    let dat = Dat::open();
+    let cno = dat.cno();
+    let evd = software_evd(&dat, cno);
+    let word = cno.expose_provenance();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let cno = ptr::with_exposed_provenance_mut(word);
+            dat.cno_wait(cno, LONG_US)
+                .map(drop)
+                .map_err(|(code, _)| code)
+        });
+        await_waiter(&dat, cno);
+        assert_eq!(call!(dat, evd_free, evd), 0x8007_004A);
+        assert_eq!(call!(dat, evd_modify_cno, evd, ptr::null_mut()), SUCCESS);
+        assert_eq!(call!(dat, cno_free, cno), SUCCESS);
+        assert_eq!(waiter.join().unwrap(), Err(0x8007_0044));
+    });
+    assert_eq!(
+        dat.cno_wait(cno, 0),
+        Err((0x0005_0013, ptr::without_provenance_mut(0xBAD)))
+    );
+}
+
+#[test]
+fn the_calls_no_provider_has_are_refused() {
+    let dat = Dat::open();
+    let cno = dat.cno();
+    let mut fd = 0;
+    let mut out = ptr::null_mut();
+    assert_eq!(
+        call!(dat, cno_fd_create, dat.ia, &raw mut fd, &raw mut out),
+        0x0009_0000
+    );
+    assert_eq!(call!(dat, cno_trigger, cno, &raw mut out), 0x0009_0000);
+}
+
+/// What an agent does: it tells the test which EVD it was called for.
+unsafe extern "C" fn tell(instance_data: DatPvoid, evd: DatEvdHandle) {
+    // SAFETY: the tests below pass the address of a sender that lives until the IA is closed.
+    let told = unsafe { &*instance_data.cast::<Sender<usize>>() };
+    told.send(evd.addr()).unwrap();
+}
+
+fn agent(told: &Sender<usize>) -> DatOsWaitProxyAgent {
+    DatOsWaitProxyAgent {
+        instance_data: ptr::from_ref(told).cast_mut().cast(),
+        proxy_agent_func: Some(tell),
+    }
+}
+
+fn with_agent(test: impl FnOnce(&Dat, DatCnoHandle, DatOsWaitProxyAgent, &Receiver<usize>)) {
+    let (tell, told) = channel();
+    let dat = Dat::open();
+    let mut cno = ptr::null_mut();
+    let agent = agent(&tell);
+    assert_eq!(call!(dat, cno_create, dat.ia, agent, &raw mut cno), SUCCESS);
+    test(&dat, cno, agent, &told);
+    assert_eq!(call!(dat, ia_close, dat.ia, DAT_CLOSE_ABRUPT_FLAG), SUCCESS);
+    // Whatever was due has been called or dropped: nobody uses the sender any more.
+    drop(tell);
+}
+
+#[test]
+fn an_agent_is_called_once_and_has_to_be_set_again() {
+    with_agent(|dat, cno, agent, told| {
+        let evd = software_evd(dat, cno);
+        let mut param = DatCnoParam::zeroed();
+        assert_eq!(call!(dat, cno_query, cno, 0, &raw mut param), SUCCESS);
+        // SAFETY: the proxy type of this CNO says agent.
+        let queried = unsafe { param.proxy.agent };
+        assert_eq!(queried.instance_data, agent.instance_data);
+        assert_eq!(dat.post_software(evd, 1), SUCCESS);
+        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(evd.addr()));
+        assert_eq!(
+            dat.cno_wait(cno, 0),
+            Ok(evd),
+            "the trigger stays for a waiter"
+        );
+        assert_eq!(dat.post_software(evd, 1), SUCCESS);
+        assert_eq!(dat.cno_wait(cno, 0), Ok(evd));
+        assert!(told.try_recv().is_err());
+        assert_eq!(call!(dat, cno_modify_agent, cno, agent), SUCCESS);
+        assert_eq!(dat.post_software(evd, 1), SUCCESS);
+        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(evd.addr()));
+    });
+}
+
+#[test]
+fn no_agent_is_called_after_it_was_replaced() {
+    with_agent(|dat, cno, _, told| {
+        let evd = software_evd(dat, cno);
+        for _ in 0..100 {
+            assert_eq!(dat.post_software(evd, 1), SUCCESS);
+            assert_eq!(
+                call!(dat, cno_modify_agent, cno, DatOsWaitProxyAgent::zeroed()),
+                SUCCESS
+            );
+            let calls = told.try_iter().count();
+            assert!(calls <= 1);
+            assert!(dat.dequeue(evd).is_ok());
+            let _ = dat.cno_wait(cno, 0);
+        }
+        assert!(told.try_recv().is_err());
+    });
+}
+
+/// An agent may use the objects it is called for, and end them.
+unsafe extern "C" fn free_everything(instance_data: DatPvoid, evd: DatEvdHandle) {
+    // SAFETY: the test below passes this tuple and keeps it until it has heard from here.
+    let (dat, cno, told) = unsafe { &*instance_data.cast::<(Dat, usize, Sender<u32>)>() };
+    let cno = ptr::with_exposed_provenance_mut(*cno);
+    told.send(dat.dequeue(evd).map_or_else(|code| code, |_| SUCCESS))
+        .unwrap();
+    told.send(call!(dat, evd_free, evd)).unwrap();
+    told.send(call!(dat, cno_free, cno)).unwrap();
+    told.send(call!(dat, ia_close, dat.ia, DAT_CLOSE_GRACEFUL_FLAG))
+        .unwrap();
+}
+
+#[test]
+fn an_agent_may_free_its_evd_its_cno_and_close_the_ia() {
+    let (tell, told) = channel();
+    let mut shared = (Dat::open(), 0, tell);
+    let cno = shared.0.cno();
+    shared.1 = cno.expose_provenance();
+    let evd = software_evd(&shared.0, cno);
+    let agent = DatOsWaitProxyAgent {
+        instance_data: (&raw mut shared).cast(),
+        proxy_agent_func: Some(free_everything),
+    };
+    assert_eq!(call!(shared.0, cno_modify_agent, cno, agent), SUCCESS);
+    assert_eq!(shared.0.post_software(evd, 1), SUCCESS);
+    for call in ["dequeue", "evd_free", "cno_free", "ia_close"] {
+        assert_eq!(
+            told.recv_timeout(Duration::from_secs(20)),
+            Ok(SUCCESS),
+            "{call}"
+        );
+    }
+}

@@ -1,0 +1,602 @@
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use dat_abi::*;
+
+use crate::evd::Evd;
+use crate::fake_rnic::FakeRnic;
+use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, dto, software_word};
+use crate::rnic::{AsyncEvent, CqToken};
+
+const THRESHOLD: DatCompletionFlags = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
+const DEFAULT: DatCompletionFlags = DAT_COMPLETION_DEFAULT_FLAG;
+
+fn param(dat: &Dat, evd: DatEvdHandle) -> DatEvdParam {
+    let mut param = DatEvdParam::zeroed();
+    assert_eq!(
+        call!(dat, evd_query, evd, DAT_EVD_FIELD_ALL, &raw mut param),
+        SUCCESS
+    );
+    param
+}
+
+/// Waits until somebody waits on the EVD: the only sign of it is that dequeuing is refused.
+fn await_waiter(dat: &Dat, evd: DatEvdHandle) {
+    while dat.dequeue(evd).map(drop) != Err(0x8007_0000) {
+        thread::yield_now();
+    }
+}
+
+/// In another thread: the cookie of the first completion, and how many are left.
+fn wait_for_cookie(dat: &Dat, evd: usize, threshold: i32) -> (u64, i32) {
+    let evd = ptr::with_exposed_provenance_mut(evd);
+    let (event, nmore) = dat.wait(evd, LONG_US, threshold).unwrap();
+    (dto(&event).user_cookie.to_u64(), nmore)
+}
+
+#[test]
+fn creation_checks_its_arguments() {
+    let dat = Dat::open_with("cqe_max=100");
+    let null = ptr::null_mut();
+    assert_eq!(dat.try_evd(0, null, DAT_EVD_DTO_FLAG), Err(0x8006_0026));
+    assert_eq!(dat.try_evd(-1, null, DAT_EVD_DTO_FLAG), Err(0x8006_0026));
+    assert_eq!(dat.try_evd(101, null, DAT_EVD_DTO_FLAG), Err(0x8003_0005));
+    let bad = ptr::without_provenance_mut(3);
+    assert_eq!(dat.try_evd(8, bad, DAT_EVD_DTO_FLAG), Err(0x8005_0013));
+    assert_eq!(
+        dat.try_evd(8, dat.async_evd, DAT_EVD_DTO_FLAG),
+        Err(0x8005_0013)
+    );
+    let evd_out = ptr::null_mut();
+    assert_eq!(
+        call!(dat, evd_create, dat.ia, 8, null, DAT_EVD_DTO_FLAG, evd_out),
+        0x8006_0029
+    );
+    let mut evd = null;
+    let code = call!(
+        dat,
+        evd_create,
+        null,
+        8,
+        null,
+        DAT_EVD_DTO_FLAG,
+        &raw mut evd
+    );
+    assert_eq!(code, 0x8005_000B);
+}
+
+#[test]
+fn streams_merge_as_the_provider_attributes_say() {
+    let dat = Dat::open();
+    let streams = [0x001, 0x010, 0x020, 0x040, 0x080, 0x100];
+    let table = dat.ia().provider_attr().evd_stream_merging_supported;
+    for (row, first) in streams.iter().enumerate() {
+        for (column, second) in streams.iter().enumerate() {
+            let created = dat.try_evd(4, ptr::null_mut(), first | second);
+            if table[row][column] == DAT_TRUE {
+                assert!(created.is_ok(), "{first:#x} {second:#x}");
+            } else {
+                assert_eq!(created, Err(0x8006_0028), "{first:#x} {second:#x}");
+            }
+            let asynchronous = *first == 0x100 || *second == 0x100;
+            let dto_and_connection = first | second == 0x060;
+            assert_eq!(
+                table[row][column] == DAT_FALSE,
+                asynchronous || dto_and_connection
+            );
+        }
+    }
+    assert!(dat.try_evd(4, ptr::null_mut(), 0).is_ok());
+    assert_eq!(
+        dat.try_evd(4, ptr::null_mut(), DAT_EVD_DEFAULT_FLAG),
+        Err(0x8006_0028)
+    );
+    assert_eq!(dat.try_evd(4, ptr::null_mut(), 0x400), Err(0x8006_0028));
+}
+
+#[test]
+fn query_tells_at_least_the_length_asked_for() {
+    let dat = Dat::open();
+    let evd = dat.try_evd(100, ptr::null_mut(), DAT_EVD_DTO_FLAG).unwrap();
+    let told = param(&dat, evd);
+    assert!(told.evd_qlen >= 100);
+    assert_eq!(told.evd_flags, DAT_EVD_DTO_FLAG);
+    assert_eq!(
+        told.evd_state,
+        DAT_EVD_STATE_ENABLED | DAT_EVD_STATE_WAITABLE
+    );
+    assert!(told.cno_handle.is_null());
+    assert_eq!(call!(dat, evd_query, evd, 1, ptr::null_mut()), 0x8006_0027);
+}
+
+#[test]
+fn an_empty_evd_says_so_with_the_class_bit_only_without_a_cq() {
+    let dat = Dat::open();
+    assert_eq!(
+        dat.dequeue(dat.evd(DAT_EVD_DTO_FLAG)).map(drop),
+        Err(0x000D_0000)
+    );
+    assert_eq!(
+        dat.dequeue(dat.evd(DAT_EVD_RMR_BIND_FLAG)).map(drop),
+        Err(0x000D_0000)
+    );
+    assert_eq!(
+        dat.dequeue(dat.evd(DAT_EVD_CONNECTION_FLAG)).map(drop),
+        Err(0x800D_0000)
+    );
+    assert_eq!(dat.dequeue(dat.async_evd).map(drop), Err(0x800D_0000));
+    assert_eq!(
+        call!(dat, evd_dequeue, dat.async_evd, ptr::null_mut()),
+        0x8006_0026
+    );
+}
+
+#[test]
+fn a_timeout_has_the_class_bit_except_on_a_cq_without_cno() {
+    let dat = Dat::open();
+    for timeout_us in [0, 1000] {
+        let wait = |evd| dat.wait(evd, timeout_us, 1).map(drop);
+        assert_eq!(wait(dat.evd(DAT_EVD_DTO_FLAG)), Err((0x000F_0000, 0)));
+        assert_eq!(wait(dat.evd(DAT_EVD_SOFTWARE_FLAG)), Err((0x800F_0000, 0)));
+        let with_cno = dat.try_evd(8, dat.cno(), DAT_EVD_DTO_FLAG).unwrap();
+        assert_eq!(wait(with_cno), Err((0x800F_0000, 0)));
+    }
+}
+
+#[test]
+fn wait_checks_its_arguments() {
+    let dat = Dat::open();
+    let evd = dat.evd(DAT_EVD_SOFTWARE_FLAG);
+    let (mut event, mut nmore) = (DatEvent::zeroed(), 0);
+    let no_event = ptr::null_mut();
+    assert_eq!(
+        call!(dat, evd_wait, evd, 0, 1, no_event, &raw mut nmore),
+        0x8006_0028
+    );
+    assert_eq!(
+        call!(dat, evd_wait, evd, 0, 1, &raw mut event, ptr::null_mut()),
+        0x8006_0029
+    );
+    for threshold in [0, -1, i32::MIN, i32::MAX, param(&dat, evd).evd_qlen + 1] {
+        assert_eq!(
+            dat.wait(evd, 0, threshold).map(drop),
+            Err((0x8006_0027, -1))
+        );
+    }
+    assert_eq!(
+        dat.wait(evd, 0, param(&dat, evd).evd_qlen).map(drop),
+        Err((0x800F_0000, 0))
+    );
+}
+
+#[test]
+fn software_events_come_in_order_and_nmore_counts_the_rest() {
+    let dat = Dat::open();
+    let evd = dat.evd(DAT_EVD_SOFTWARE_FLAG);
+    for word in 1..=4 {
+        assert_eq!(dat.post_software(evd, word), SUCCESS);
+    }
+    let (event, nmore) = dat.wait(evd, 0, 1).unwrap();
+    assert_eq!(
+        (software_word(&event), nmore, event.evd_handle),
+        (1, 3, evd)
+    );
+    let (event, nmore) = dat.wait(evd, LONG_US, 3).unwrap();
+    assert_eq!((software_word(&event), nmore), (2, 2));
+    assert_eq!(dat.wait(evd, 0, 3).map(drop), Err((0x800F_0000, 2)));
+    assert_eq!(software_word(&dat.dequeue(evd).unwrap()), 3);
+    assert_eq!(software_word(&dat.dequeue(evd).unwrap()), 4);
+    assert_eq!(dat.dequeue(evd).map(drop), Err(0x800D_0000));
+}
+
+#[test]
+fn a_waiter_is_woken_when_the_threshold_is_reached() {
+    let dat = Dat::open();
+    let evd = dat.evd(DAT_EVD_SOFTWARE_FLAG);
+    let word = evd.expose_provenance();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let evd = ptr::with_exposed_provenance_mut(word);
+            let (event, nmore) = dat.wait(evd, DAT_TIMEOUT_INFINITE, 3).unwrap();
+            (software_word(&event), nmore)
+        });
+        await_waiter(&dat, evd);
+        for word in 1..=3 {
+            assert!(!waiter.is_finished());
+            assert_eq!(dat.post_software(evd, word), SUCCESS);
+        }
+        assert_eq!(waiter.join().unwrap(), (1, 2));
+    });
+}
+
+#[test]
+fn one_waiter_at_a_time_and_nobody_dequeues_beside_it() {
+    let dat = Dat::open();
+    for flags in [
+        DAT_EVD_SOFTWARE_FLAG,
+        DAT_EVD_SOFTWARE_FLAG | DAT_EVD_DTO_FLAG,
+    ] {
+        let evd = dat.evd(flags);
+        let word = evd.expose_provenance();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                dat.wait(ptr::with_exposed_provenance_mut(word), LONG_US, 1)
+                    .map(drop)
+            });
+            await_waiter(&dat, evd);
+            assert_eq!(dat.wait(evd, 0, 1).map(drop), Err((0x8007_0000, -1)));
+            assert_eq!(call!(dat, evd_resize, evd, 100), 0x8007_0000);
+            assert_eq!(dat.post_software(evd, 1), SUCCESS);
+            assert_eq!(waiter.join().unwrap(), Ok(()));
+        });
+    }
+}
+
+#[test]
+fn an_unwaitable_evd_wakes_its_waiter_and_can_still_be_dequeued() {
+    let dat = Dat::open();
+    for flags in [
+        DAT_EVD_SOFTWARE_FLAG,
+        DAT_EVD_SOFTWARE_FLAG | DAT_EVD_DTO_FLAG,
+    ] {
+        let evd = dat.evd(flags);
+        let word = evd.expose_provenance();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                dat.wait(ptr::with_exposed_provenance_mut(word), LONG_US, 1)
+                    .map(drop)
+            });
+            await_waiter(&dat, evd);
+            assert_eq!(call!(dat, evd_set_unwaitable, evd), SUCCESS);
+            assert_eq!(waiter.join().unwrap(), Err((0x8007_0000, -1)));
+        });
+        assert_eq!(dat.wait(evd, 0, 1).map(drop), Err((0x8007_0049, -1)));
+        assert_eq!(
+            param(&dat, evd).evd_state,
+            DAT_EVD_STATE_ENABLED | DAT_EVD_STATE_UNWAITABLE
+        );
+        assert_eq!(dat.post_software(evd, 7), SUCCESS);
+        assert_eq!(software_word(&dat.dequeue(evd).unwrap()), 7);
+        assert_eq!(call!(dat, evd_clear_unwaitable, evd), SUCCESS);
+        assert_eq!(dat.post_software(evd, 8), SUCCESS);
+        assert!(dat.wait(evd, 0, 1).is_ok());
+    }
+}
+
+#[test]
+fn closing_the_ia_ends_a_wait() {
+    let dat = Dat::open();
+    for flags in [DAT_EVD_SOFTWARE_FLAG, DAT_EVD_DTO_FLAG] {
+        let evd = dat.evd(flags);
+        let word = evd.expose_provenance();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                dat.wait(ptr::with_exposed_provenance_mut(word), LONG_US, 1)
+                    .map(drop)
+            });
+            await_waiter(&dat, evd);
+            if flags == DAT_EVD_DTO_FLAG {
+                assert_eq!(call!(dat, ia_close, dat.ia, DAT_CLOSE_ABRUPT_FLAG), SUCCESS);
+            } else {
+                assert_eq!(call!(dat, evd_free, evd), SUCCESS);
+            }
+            assert_eq!(waiter.join().unwrap(), Err((0x8001_0000, -1)));
+        });
+        assert_eq!(dat.wait(evd, 0, 1).map(drop), Err((0x8005_0015, -1)));
+    }
+}
+
+#[test]
+fn software_events_need_the_flag_the_number_and_room() {
+    let dat = Dat::open();
+    let evd = dat.evd(DAT_EVD_CONNECTION_FLAG);
+    assert_eq!(dat.post_software(evd, 1), 0x8006_0025);
+    let evd = dat
+        .try_evd(1, ptr::null_mut(), DAT_EVD_SOFTWARE_FLAG)
+        .unwrap();
+    assert_eq!(call!(dat, evd_post_se, evd, ptr::null()), 0x8006_0026);
+    let event = DatEvent::zeroed();
+    assert_eq!(call!(dat, evd_post_se, evd, &raw const event), 0x8006_0026);
+    let room = param(&dat, evd).evd_qlen;
+    for _ in 0..room {
+        assert_eq!(dat.post_software(evd, 1), SUCCESS);
+    }
+    assert_eq!(dat.post_software(evd, 1), 0x800E_0000);
+    let event = dat.dequeue(dat.async_evd).unwrap();
+    assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
+    // SAFETY: the event number says that this member is meant.
+    assert_eq!(
+        unsafe { event.event_data.asynch_error_event_data }.dat_handle,
+        evd
+    );
+    // The poster knows, nothing was lost: the EVD goes on.
+    for _ in 0..room {
+        assert_eq!(software_word(&dat.dequeue(evd).unwrap()), 1);
+    }
+}
+
+#[test]
+fn an_event_that_is_lost_is_told_and_ends_the_evd() {
+    let dat = Dat::open();
+    let evd = dat
+        .try_evd(1, ptr::null_mut(), DAT_EVD_CONNECTION_FLAG)
+        .unwrap();
+    let pinned = dat.pin::<Evd<FakeRnic>>(evd);
+    let mut event = DatEvent::zeroed();
+    event.event_number = DAT_CONNECTION_EVENT_DISCONNECTED;
+    for _ in 0..=param(&dat, evd).evd_qlen {
+        assert_eq!(dat.dequeue(dat.async_evd).map(drop), Err(0x800D_0000));
+        pinned.post(event);
+    }
+    assert_eq!(
+        dat.dequeue(dat.async_evd).unwrap().event_number,
+        DAT_ASYNC_ERROR_EVD_OVERFLOW
+    );
+    assert_eq!(dat.dequeue(evd).map(drop), Err(0x8007_0000));
+    assert_eq!(dat.wait(evd, 0, 1).map(drop), Err((0x8007_0000, -1)));
+    drop(pinned);
+    assert_eq!(call!(dat, evd_free, evd), SUCCESS);
+}
+
+#[test]
+fn an_overflow_of_the_cq_ends_a_wait() {
+    let dat = Dat::open();
+    let evd = dat.evd(DAT_EVD_DTO_FLAG);
+    let word = evd.expose_provenance();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            dat.wait(ptr::with_exposed_provenance_mut(word), LONG_US, 1)
+                .map(drop)
+        });
+        await_waiter(&dat, evd);
+        dat.ia()
+            .rnic()
+            .raise(AsyncEvent::CqOverflow(CqToken(evd.addr() as u64)));
+        assert_eq!(waiter.join().unwrap(), Err((0x8007_0000, -1)));
+    });
+    let (event, _) = dat.wait(dat.async_evd, LONG_US, 1).unwrap();
+    assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
+}
+
+#[test]
+fn news_of_objects_that_are_gone_is_harmless() {
+    let dat = Dat::open();
+    for word in [0, 1, dat.ia.addr() as u64, u64::MAX] {
+        dat.ia().rnic().raise(AsyncEvent::CqOverflow(CqToken(word)));
+    }
+    dat.ia().rnic().settle();
+    assert_eq!(dat.dequeue(dat.async_evd).map(drop), Err(0x800D_0000));
+}
+
+#[test]
+fn resizing_keeps_what_is_queued_and_refuses_what_does_not_fit() {
+    let dat = Dat::open_with("cqe_max=200");
+    let evd = dat
+        .try_evd(100, ptr::null_mut(), DAT_EVD_SOFTWARE_FLAG)
+        .unwrap();
+    assert_eq!(call!(dat, evd_resize, evd, 100), SUCCESS);
+    assert_eq!(call!(dat, evd_resize, evd, 201), 0x8006_0026);
+    assert_eq!(call!(dat, evd_resize, evd, 0), 0x8006_0026);
+    for word in 1..=20 {
+        assert_eq!(dat.post_software(evd, word), SUCCESS);
+    }
+    assert_eq!(call!(dat, evd_resize, evd, 19), 0x8007_0000);
+    assert_eq!(call!(dat, evd_resize, evd, 20), SUCCESS);
+    assert_eq!(dat.post_software(evd, 21), 0x800E_0000);
+    assert_eq!(param(&dat, evd).evd_qlen, 20);
+    assert_eq!(software_word(&dat.dequeue(evd).unwrap()), 1);
+}
+
+#[test]
+fn an_evd_in_use_is_not_freed_and_a_freed_one_is_unknown() {
+    let dat = Dat::open();
+    let evd = dat.evd(DAT_EVD_CR_FLAG);
+    let user = dat.pin::<Evd<FakeRnic>>(evd).use_it().unwrap();
+    assert_eq!(call!(dat, evd_free, evd), 0x8007_004A);
+    drop(user);
+    assert_eq!(call!(dat, evd_free, evd), SUCCESS);
+    assert_eq!(call!(dat, evd_free, evd), 0x8005_0015);
+    assert_eq!(call!(dat, evd_free, dat.async_evd), 0x8007_004A);
+}
+
+#[test]
+fn completions_carry_ep_cookie_length_and_operation() {
+    let pair = Pair::connected("", THRESHOLD);
+    assert_eq!(pair.recv(1, 0xAAAA_0000_0000_0001, DEFAULT), SUCCESS);
+    pair.memory[63].store(0xA5, Ordering::SeqCst);
+    assert_eq!(pair.send(0, u64::MAX, DEFAULT), SUCCESS);
+    assert_eq!(pair.memory[2048 + 63].load(Ordering::SeqCst), 0xA5);
+    let (event, nmore) = pair.dat.wait(pair.ends[0].request, LONG_US, 1).unwrap();
+    let sent = dto(&event);
+    assert_eq!(
+        (sent.user_cookie.to_u64(), sent.ep_handle, nmore),
+        (u64::MAX, pair.ends[0].ep, 0)
+    );
+    assert_eq!((sent.status, sent.transfered_length), (DAT_DTO_SUCCESS, 64));
+    assert_eq!(
+        (sent.operation, event.evd_handle),
+        (DAT_DTO_SEND, pair.ends[0].request)
+    );
+    let got = dto(&pair.dat.dequeue(pair.ends[1].recv).unwrap());
+    assert_eq!(got.user_cookie.to_u64(), 0xAAAA_0000_0000_0001);
+    assert_eq!(
+        (got.ep_handle, got.operation),
+        (pair.ends[1].ep, DAT_DTO_RECEIVE)
+    );
+}
+
+#[test]
+fn a_waiter_on_completions_is_woken_at_its_threshold() {
+    let pair = Pair::connected("", THRESHOLD);
+    let word = pair.ends[1].recv.expose_provenance();
+    for cookie in 0..4 {
+        assert_eq!(pair.recv(1, cookie, DEFAULT), SUCCESS);
+    }
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| wait_for_cookie(&pair.dat, word, 3));
+        await_waiter(&pair.dat, pair.ends[1].recv);
+        for cookie in 0..3 {
+            assert!(!waiter.is_finished());
+            assert_eq!(pair.send(0, cookie, DEFAULT), SUCCESS);
+        }
+        assert_eq!(waiter.join().unwrap(), (0, 2));
+    });
+}
+
+#[test]
+fn an_unsignalled_completion_wakes_nobody_but_is_there_for_the_asking() {
+    let pair = Pair::connected("", THRESHOLD);
+    let (recv, word) = (pair.ends[1].recv, pair.ends[1].recv.expose_provenance());
+    assert_eq!(pair.recv(1, 1, DAT_COMPLETION_UNSIGNALLED_FLAG), SUCCESS);
+    assert_eq!(pair.recv(1, 2, DEFAULT), SUCCESS);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| wait_for_cookie(&pair.dat, word, 1));
+        await_waiter(&pair.dat, recv);
+        assert_eq!(pair.send(0, 1, DEFAULT), SUCCESS);
+        // Not proof, but with a waiter that wakes wrongly this fails nearly always.
+        thread::sleep(Duration::from_millis(20));
+        assert!(!waiter.is_finished());
+        assert_eq!(pair.send(0, 2, DEFAULT), SUCCESS);
+        assert_eq!(waiter.join().unwrap(), (1, 1));
+    });
+    assert_eq!(
+        dto(&pair.dat.dequeue(recv).unwrap()).user_cookie.to_u64(),
+        2
+    );
+}
+
+#[test]
+fn a_solicited_waiter_is_woken_by_solicited_sends_only() {
+    let pair = Pair::connected("", DAT_COMPLETION_SOLICITED_WAIT_FLAG);
+    let (recv, word) = (pair.ends[1].recv, pair.ends[1].recv.expose_provenance());
+    assert_eq!(pair.dat.wait(recv, 0, 2).map(drop), Err((0x8006_0027, -1)));
+    for cookie in 1..=2 {
+        assert_eq!(pair.recv(1, cookie, DEFAULT), SUCCESS);
+    }
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| wait_for_cookie(&pair.dat, word, 1));
+        await_waiter(&pair.dat, recv);
+        assert_eq!(pair.send(0, 1, DEFAULT), SUCCESS);
+        thread::sleep(Duration::from_millis(20));
+        assert!(!waiter.is_finished());
+        assert_eq!(pair.send(0, 2, DAT_COMPLETION_SOLICITED_WAIT_FLAG), SUCCESS);
+        assert_eq!(waiter.join().unwrap(), (1, 1));
+    });
+}
+
+#[test]
+fn an_evd_without_threshold_flag_refuses_thresholds() {
+    let pair = Pair::connected("", DEFAULT);
+    let recv = pair.ends[1].recv;
+    assert_eq!(pair.dat.wait(recv, 0, 2).map(drop), Err((0x8006_0027, -1)));
+    assert_eq!(pair.dat.wait(recv, 0, 1).map(drop), Err((0x000F_0000, 0)));
+    // The request EVD's EP asked for thresholds.
+    assert_eq!(
+        pair.dat.wait(pair.ends[1].request, 0, 2).map(drop),
+        Err((0x000F_0000, 0))
+    );
+}
+
+#[test]
+fn many_completions_come_in_order_whatever_takes_them() {
+    let pair = Pair::connected("", THRESHOLD);
+    let recv = pair.ends[1].recv;
+    let mut next = 0;
+    for round in 0..20 {
+        for cookie in 0..60 {
+            assert_eq!(pair.recv(1, round * 60 + cookie, DEFAULT), SUCCESS);
+            assert_eq!(pair.send(0, cookie, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
+        }
+        // A threshold pulls everything out of the CQ, a dequeue takes one batch at a time.
+        let (event, nmore) = pair.dat.wait(recv, LONG_US, 40).unwrap();
+        assert_eq!(nmore, 59);
+        assert_eq!(dto(&event).user_cookie.to_u64(), next);
+        for cookie in next + 1..next + 60 {
+            assert_eq!(
+                dto(&pair.dat.dequeue(recv).unwrap()).user_cookie.to_u64(),
+                cookie
+            );
+        }
+        next += 60;
+    }
+    assert_eq!(pair.dat.dequeue(recv).map(drop), Err(0x000D_0000));
+    assert_eq!(
+        pair.dat.dequeue(pair.ends[0].request).map(drop),
+        Err(0x000D_0000)
+    );
+}
+
+#[test]
+fn several_threads_dequeue_each_event_once() {
+    let dat = Dat::open();
+    let evd = dat
+        .try_evd(4096, ptr::null_mut(), DAT_EVD_SOFTWARE_FLAG)
+        .unwrap();
+    let word = evd.expose_provenance();
+    let taken = AtomicU32::new(0);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let evd = ptr::with_exposed_provenance_mut(word);
+                while taken.load(Ordering::SeqCst) < 3000 {
+                    if dat.dequeue(evd).is_ok() {
+                        taken.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+        for word in 0..3000 {
+            assert_eq!(dat.post_software(evd, word), SUCCESS);
+        }
+    });
+    assert_eq!(taken.into_inner(), 3000);
+    assert_eq!(dat.dequeue(evd).map(drop), Err(0x800D_0000));
+}
+
+#[test]
+fn waiting_and_interrupting_race_without_a_lost_wake_up() {
+    let dat = Dat::open();
+    let evd = dat.evd(DAT_EVD_SOFTWARE_FLAG | DAT_EVD_DTO_FLAG);
+    let word = evd.expose_provenance();
+    for round in 0..200 {
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let evd = ptr::with_exposed_provenance_mut(word);
+                dat.wait(evd, LONG_US, 1)
+                    .map(drop)
+                    .map_err(|(code, _)| code)
+            });
+            if round % 2 == 0 {
+                assert_eq!(call!(dat, evd_set_unwaitable, evd), SUCCESS);
+                let result = waiter.join().unwrap();
+                assert!(
+                    matches!(result, Err(0x8007_0000 | 0x8007_0049)),
+                    "{result:x?}"
+                );
+                assert_eq!(call!(dat, evd_clear_unwaitable, evd), SUCCESS);
+            } else {
+                assert_eq!(dat.post_software(evd, 1), SUCCESS);
+                assert_eq!(waiter.join().unwrap(), Ok(()));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_freed_ep_leaves_no_completions_behind() {
+    let pair = Pair::connected("", THRESHOLD);
+    for cookie in 0..5 {
+        assert_eq!(pair.recv(1, cookie, DEFAULT), SUCCESS);
+    }
+    assert_eq!(pair.send(0, 1, DEFAULT), SUCCESS);
+    assert_eq!(call!(pair.dat, ep_free, pair.ends[1].ep), SUCCESS);
+    assert_eq!(
+        pair.dat.dequeue(pair.ends[1].recv).map(drop),
+        Err(0x000D_0000)
+    );
+    assert_eq!(call!(pair.dat, evd_free, pair.ends[1].recv), SUCCESS);
+    // The other side keeps its own.
+    assert!(pair.dat.dequeue(pair.ends[0].request).is_ok());
+}

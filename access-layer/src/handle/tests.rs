@@ -1,0 +1,219 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+
+use super::*;
+
+struct Probe {
+    drops: Arc<AtomicUsize>,
+}
+
+struct Other;
+
+impl Object for Probe {
+    const KIND: Kind = Kind::Pz;
+}
+
+/// Another type of the same kind, as another RNIC's object would be.
+impl Object for Other {
+    const KIND: Kind = Kind::Pz;
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.drops.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn provider() -> ProviderRef {
+    ProviderRef::new(Box::leak(Box::new(DatProvider::zeroed())))
+}
+
+fn probe(provider: ProviderRef) -> (Handle, Arc<AtomicUsize>) {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let object = Arc::new(Probe {
+        drops: drops.clone(),
+    });
+    (reserve(provider).unwrap().publish(object), drops)
+}
+
+#[test]
+fn a_live_handle_is_pinned_and_names_its_provider() {
+    let provider = provider();
+    let (handle, _) = probe(provider);
+    let pinned = pin_handle::<Probe>(handle).unwrap();
+    assert_eq!(pinned.handle(), handle);
+    let word = handle.as_dat().cast::<*const DatProvider>();
+    // SAFETY: every handle is the address of a provider word.
+    assert!(std::ptr::eq(unsafe { word.read() }, provider.get()));
+    assert_eq!(kind_of(handle.as_dat()), Some(Kind::Pz));
+    assert!(pinned.retire());
+}
+
+#[test]
+fn every_other_word_of_a_slot_and_around_it_is_refused() {
+    let (handle, _) = probe(provider());
+    let good = handle.as_dat().addr();
+    for addr in good - 256..good + 256 {
+        // Another test's probe may live next door.
+        let near = std::ptr::with_exposed_provenance_mut(addr);
+        if addr % 8 != 0 {
+            assert!(pin::<Probe>(near).is_none(), "{addr:#x}");
+        }
+        if addr != good && addr.abs_diff(good) < 64 {
+            assert!(pin::<Other>(near).is_none(), "{addr:#x}");
+        }
+    }
+    for addr in [0, 1, 2, 7, 8, 64, 4096, usize::MAX, usize::MAX - 7, 1 << 47] {
+        let wild = std::ptr::without_provenance_mut(addr);
+        assert!(pin::<Probe>(wild).is_none(), "{addr:#x}");
+        assert!(
+            kind_of(wild).is_none() && context(wild).is_none(),
+            "{addr:#x}"
+        );
+        assert!(set_context(wild, 1).is_none(), "{addr:#x}");
+    }
+    assert!(pin_handle::<Probe>(handle).unwrap().retire());
+}
+
+#[test]
+fn random_words_are_refused() {
+    let (handle, _) = probe(provider());
+    let mut word = 0x9E37_79B9_7F4A_7C15_u64;
+    for _ in 0..20_000 {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        let addr = usize::try_from(word).unwrap();
+        if addr != handle.as_dat().addr() {
+            assert!(pin::<Other>(std::ptr::without_provenance_mut(addr)).is_none());
+        }
+    }
+    assert!(pin_handle::<Probe>(handle).unwrap().retire());
+}
+
+#[test]
+fn a_type_of_the_same_kind_is_refused() {
+    let (handle, _) = probe(provider());
+    assert!(pin_handle::<Other>(handle).is_none());
+    assert!(pin_handle::<Probe>(handle).unwrap().retire());
+}
+
+#[test]
+fn a_retired_object_goes_with_its_last_pin() {
+    let (handle, drops) = probe(provider());
+    let first = pin_handle::<Probe>(handle).unwrap();
+    let second = pin_handle::<Probe>(handle).unwrap();
+    assert!(first.retire());
+    assert!(!second.retire());
+    assert!(pin_handle::<Probe>(handle).is_none());
+    drop(first);
+    assert_eq!(drops.load(Ordering::SeqCst), 0);
+    drop(second);
+    assert_eq!(drops.load(Ordering::SeqCst), 1);
+    assert!(pin_handle::<Probe>(handle).is_none());
+}
+
+#[test]
+fn a_share_outlives_pin_and_handle() {
+    let (handle, drops) = probe(provider());
+    let pinned = pin_handle::<Probe>(handle).unwrap();
+    let share = pinned.to_arc();
+    assert!(pinned.retire());
+    drop(pinned);
+    assert_eq!(drops.load(Ordering::SeqCst), 0);
+    drop(share);
+    assert_eq!(drops.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_reservation_is_no_handle_yet_and_can_be_given_up() {
+    let reservation = reserve(provider()).unwrap();
+    let handle = reservation.handle();
+    assert!(pin_handle::<Probe>(handle).is_none());
+    assert!(kind_of(handle.as_dat()).is_none());
+    drop(reservation);
+    assert!(pin_handle::<Probe>(handle).is_none());
+}
+
+#[test]
+fn a_context_begins_at_zero_and_dies_with_its_handle() {
+    let provider = provider();
+    let (handle, _) = probe(provider);
+    assert_eq!(context(handle.as_dat()), Some(0));
+    assert_eq!(set_context(handle.as_dat(), u64::MAX), Some(()));
+    assert_eq!(context(handle.as_dat()), Some(u64::MAX));
+    assert!(pin_handle::<Probe>(handle).unwrap().retire());
+    assert_eq!(context(handle.as_dat()), None);
+    let (next, _) = probe(provider);
+    assert_eq!(context(next.as_dat()), Some(0));
+    assert!(pin_handle::<Probe>(next).unwrap().retire());
+}
+
+#[test]
+fn a_reused_slot_has_another_handle() {
+    let provider = provider();
+    // Slots rest in a queue of more than a thousand, so that this many lives reuse each a few times.
+    let lives = if cfg!(miri) { 1500 } else { 8000 };
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..lives {
+        let (handle, _) = probe(provider);
+        assert!(seen.insert(handle), "{handle:?} came back");
+        assert!(pin_handle::<Probe>(handle).unwrap().retire());
+    }
+    assert!(
+        seen.iter()
+            .all(|handle| pin_handle::<Probe>(*handle).is_none())
+    );
+}
+
+#[test]
+fn racing_pins_and_one_retirement_drop_the_object_once() {
+    let provider = provider();
+    for _ in 0..if cfg!(miri) { 3 } else { 200 } {
+        let (handle, drops) = probe(provider);
+        let start = Arc::new(Barrier::new(4));
+        let threads: Vec<_> = (0..4)
+            .map(|number| {
+                let (start, drops) = (start.clone(), drops.clone());
+                std::thread::spawn(move || {
+                    start.wait();
+                    for _ in 0..50 {
+                        let Some(pinned) = pin_handle::<Probe>(handle) else {
+                            break;
+                        };
+                        // Through the pin: the object is alive as long as we hold it.
+                        assert_eq!(pinned.drops.load(Ordering::SeqCst), 0);
+                        if number == 0 {
+                            assert!(pinned.retire());
+                        }
+                    }
+                    drops
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(drops.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[test]
+fn a_panic_in_a_destructor_does_not_lose_the_slot() {
+    struct Bomb;
+    impl Object for Bomb {
+        const KIND: Kind = Kind::Pz;
+    }
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+    let handle = reserve(provider()).unwrap().publish(Arc::new(Bomb));
+    let result = std::panic::catch_unwind(|| {
+        let pinned = pin_handle::<Bomb>(handle).unwrap();
+        assert!(pinned.retire());
+    });
+    assert!(result.is_err());
+    assert!(kind_of(handle.as_dat()).is_none());
+}
