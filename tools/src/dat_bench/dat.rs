@@ -62,6 +62,16 @@ enum Got {
     Request,
 }
 
+/// The sender's view of a stream of one sample.
+struct Flow {
+    /// Operations to post.
+    left: u64,
+    /// Operations that may be posted before the receiver lets us go on.
+    credit: u64,
+    /// The receiver has everything.
+    acknowledged: bool,
+}
+
 /// The objects before the connection.
 struct Parts {
     ia: Ia,
@@ -255,39 +265,51 @@ impl DatLink {
     }
 
     fn stream(&mut self, case: Case, count: u64) -> Result<()> {
-        let mut left = count;
-        let mut credit = if case.work == Work::StreamSend {
-            CREDIT
-        } else {
-            u64::MAX
+        let sleep = self.sleep_on_bulk && !case.is_message_rate();
+        let mut flow = Flow {
+            left: count,
+            credit: if case.work == Work::StreamSend {
+                CREDIT
+            } else {
+                u64::MAX
+            },
+            acknowledged: false,
         };
-        let mut acknowledged = false;
-        while left > 0 || self.outstanding > 0 {
-            while left > 0 && credit > 0 && self.outstanding < case.depth {
+        while flow.left > 0 || self.outstanding > 0 {
+            while flow.left > 0 && flow.credit > 0 && self.outstanding < case.depth {
                 match case.work {
                     Work::StreamSend => self.send(case.size)?,
                     Work::StreamWrite => self.write(case.size)?,
                     _ => self.read(case.size)?,
                 }
-                left -= 1;
-                credit = credit.saturating_sub(1);
+                flow.left -= 1;
+                flow.credit -= 1;
             }
-            match self.next(self.sleep_on_bulk && !case.is_message_rate())? {
-                Got::Request => while matches!(self.poll()?, Some(Got::Request)) {},
-                Got::Message(len) => {
-                    credit += if len == CREDIT_LEN { CREDIT_STEP } else { 0 };
-                    acknowledged |= len == ACK_LEN;
-                    self.repost()?;
-                }
+            // Everything that has completed is taken before the queue is filled again.
+            let mut got = Some(self.next(sleep)?);
+            while let Some(one) = got {
+                self.on_stream_event(&mut flow, one)?;
+                got = self.poll()?;
             }
         }
         if case.work != Work::StreamSend {
             self.send(ACK_LEN as usize)?;
         }
-        while !acknowledged && case.work != Work::StreamRead {
-            acknowledged = self.await_message(self.sleep_on_bulk)? == ACK_LEN;
+        while !flow.acknowledged && case.work != Work::StreamRead {
+            let got = self.next(sleep)?;
+            self.on_stream_event(&mut flow, got)?;
         }
         Ok(())
+    }
+
+    fn on_stream_event(&mut self, flow: &mut Flow, got: Got) -> Result<()> {
+        match got {
+            Got::Request => return Ok(()),
+            Got::Message(CREDIT_LEN) => flow.credit = flow.credit.saturating_add(CREDIT_STEP),
+            Got::Message(ACK_LEN) => flow.acknowledged = true,
+            Got::Message(len) => bail!("a message of {len} bytes to the sender of a stream"),
+        }
+        self.repost()
     }
 
     /// Takes `count` messages, lets the sender go on from time to time, and acknowledges the last.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::case::{BATCH, Case, Stack};
 use crate::control::Peer;
@@ -130,9 +130,18 @@ impl Bench {
         self.peer.arm(stack, case, count)?;
         let before = self.counter.read();
         let begin = Instant::now();
-        match stack {
-            Stack::Raw | Stack::RawBatch => self.raw.drive(stack, case, count)?,
-            Stack::Dat => self.dat.drive(case, count)?,
+        let driven = match stack {
+            Stack::Raw | Stack::RawBatch => self.raw.drive(stack, case, count),
+            Stack::Dat => self.dat.drive(case, count),
+        };
+        if let Err(error) = driven {
+            // What the peer saw is often the cause.
+            let peers = self
+                .peer
+                .done()
+                .err()
+                .map_or_else(String::new, |e| format!(" ({e:#})"));
+            bail!("{error:#}{peers}");
         }
         let seconds = begin.elapsed().as_secs_f64();
         let ours = self

@@ -1,9 +1,9 @@
-//! Attributes as names and values, in the order of the C structures.
+//! Attributes as names and values.
 
 use dat_api::{Extension, IaAttr, NamedAttr, ProviderAttr};
 use serde_json::{Map, Value, json};
 
-/// Builds an object of the fields named, in order.
+/// Builds an object of the fields named.
 macro_rules! object {
     ($attr:ident: $($field:ident),+ $(,)?) => {{
         let mut map = Map::new();
