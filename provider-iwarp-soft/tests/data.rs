@@ -6,8 +6,22 @@ use access_layer::rnic::*;
 use support::*;
 
 const SIZES: [usize; 16] = [
-    0, 1, 3, 4, 64, 1000, 4096, 16_384, 16_385, 32_768, 32_769, 65_536, 100_000, 1 << 20,
-    (1 << 20) + 7, 16 << 20,
+    0,
+    1,
+    3,
+    4,
+    64,
+    1000,
+    4096,
+    16_384,
+    16_385,
+    32_768,
+    32_769,
+    65_536,
+    100_000,
+    1 << 20,
+    (1 << 20) + 7,
+    16 << 20,
 ];
 const ROOM: usize = 16 << 20;
 
@@ -34,11 +48,17 @@ fn send_every_size(params: &str) {
         assert_eq!((sent.wr_id, sent.status), (id as u64, WcStatus::Success));
         assert_eq!((sent.opcode, sent.byte_len), (WcOpcode::Send, len as u32));
         assert_eq!((received.wr_id, received.byte_len), (id as u64, len as u32));
-        assert_eq!((received.status, received.opcode), (WcStatus::Success, WcOpcode::Recv));
+        assert_eq!(
+            (received.status, received.opcode),
+            (WcStatus::Success, WcOpcode::Recv)
+        );
         assert_eq!((sent.qp, received.qp), (QpToken(10), QpToken(20)));
         assert!(to.copy(0, len) == patterned(id, len), "{len}");
     }
-    assert_eq!((a.rnic.pending(&client.qp), b.rnic.pending(&server.qp)), ((0, 0), (0, 0)));
+    assert_eq!(
+        (a.rnic.pending(&client.qp), b.rnic.pending(&server.qp)),
+        ((0, 0), (0, 0))
+    );
 }
 
 #[test]
@@ -65,7 +85,10 @@ fn writes_of_every_size_are_there_when_the_send_behind_them_is() {
         client.send(2, &[]);
         let (sent, received) = both(&client, &server);
         assert_eq!((sent.wr_id, sent.opcode), (1, WcOpcode::RdmaWrite));
-        assert_eq!((client.sent().wr_id, received.status), (2, WcStatus::Success));
+        assert_eq!(
+            (client.sent().wr_id, received.status),
+            (2, WcStatus::Success)
+        );
         assert!(to.copy(0, len) == patterned(id * 3, len), "{len}");
     }
 }
@@ -78,11 +101,22 @@ fn reads_of_every_size_fetch_what_is_there() {
     let (to, from) = (a.memory(ROOM), b.memory(ROOM));
     for (id, len) in SIZES.into_iter().enumerate() {
         from.fill(id * 7);
-        client.post(id as u64, SendOp::Read(from.remote(0, len)), &[to.sge(0, len)]);
+        client.post(
+            id as u64,
+            SendOp::Read(from.remote(0, len)),
+            &[to.sge(0, len)],
+        );
         // The server's program does nothing: its engine answers.
         let done = client.sent();
-        assert_eq!((done.wr_id, done.status), (id as u64, WcStatus::Success), "{len}");
-        assert_eq!((done.opcode, done.byte_len), (WcOpcode::RdmaRead, len as u32));
+        assert_eq!(
+            (done.wr_id, done.status),
+            (id as u64, WcStatus::Success),
+            "{len}"
+        );
+        assert_eq!(
+            (done.opcode, done.byte_len),
+            (WcOpcode::RdmaRead, len as u32)
+        );
         assert!(to.copy(0, len) == patterned(id * 7, len), "{len}");
     }
 }
@@ -105,7 +139,12 @@ fn segment_lists_are_gathered_and_scattered() {
                 from.sge(at - len, *len)
             })
             .collect();
-        let scatter = [to.sge(0, 7), to.sge(7, 0), to.sge(7, 33_000), to.sge(33_007, 100_000)];
+        let scatter = [
+            to.sge(0, 7),
+            to.sge(7, 0),
+            to.sge(7, 33_000),
+            to.sge(33_007, 100_000),
+        ];
         server.recv(1, &scatter);
         client.send(2, &gather);
         assert_eq!(server.received().byte_len as usize, total);
@@ -137,7 +176,11 @@ fn many_outstanding_requests_complete_in_order() {
     for id in 0..COUNT {
         match id % 5 {
             0 => client.post(id, SendOp::Read(to.remote(0, 512)), &[from.sge(4096, 512)]),
-            1 => client.post(id, SendOp::Write(to.remote(8192, 20_000)), &[from.sge(0, 20_000)]),
+            1 => client.post(
+                id,
+                SendOp::Write(to.remote(8192, 20_000)),
+                &[from.sge(0, 20_000)],
+            ),
             _ => client.send(id, &[from.sge(0, (id % 4000) as usize)]),
         }
     }
@@ -199,7 +242,10 @@ fn suppressed_requests_complete_silently_and_notify_follows_the_flags() {
     connect(&client, &server);
     let wr = |wr_id, completion, signalled, solicited| SendWr {
         wr_id,
-        op: SendOp::Send { solicited, invalidate: None },
+        op: SendOp::Send {
+            solicited,
+            invalidate: None,
+        },
         sgl: &[],
         completion,
         signalled,
@@ -208,9 +254,15 @@ fn suppressed_requests_complete_silently_and_notify_follows_the_flags() {
     for id in 0..3 {
         server.recv(id, &[]);
     }
-    a.rnic.post_send(&client.qp, &wr(1, false, true, false)).unwrap();
-    a.rnic.post_send(&client.qp, &wr(2, true, false, true)).unwrap();
-    a.rnic.post_send(&client.qp, &wr(3, true, true, false)).unwrap();
+    a.rnic
+        .post_send(&client.qp, &wr(1, false, true, false))
+        .unwrap();
+    a.rnic
+        .post_send(&client.qp, &wr(2, true, false, true))
+        .unwrap();
+    a.rnic
+        .post_send(&client.qp, &wr(3, true, true, false))
+        .unwrap();
     let (second, third) = (client.sent(), client.sent());
     assert_eq!((second.wr_id, second.notify), (2, Notify::Never));
     assert_eq!((third.wr_id, third.notify), (3, Notify::Always));
@@ -227,7 +279,11 @@ fn a_fenced_write_waits_for_the_read_before_it() {
     let (local, remote) = (a.memory(1 << 20), b.memory(1 << 20));
     for round in 0..20 {
         remote.fill(round);
-        client.post(1, SendOp::Read(remote.remote(0, 1 << 20)), &[local.sge(0, 1 << 20)]);
+        client.post(
+            1,
+            SendOp::Read(remote.remote(0, 1 << 20)),
+            &[local.sge(0, 1 << 20)],
+        );
         let fenced = SendWr {
             wr_id: 2,
             op: SendOp::Write(remote.remote(0, 1 << 20)),
@@ -255,24 +311,48 @@ fn immediate_data_and_atomics_do_what_rfc_7306_says() {
     let (local, remote) = (a.memory(64), b.memory(64));
     local.fill(3);
     server.recv(7, &[]);
-    client.post(1, SendOp::WriteImmediate(remote.remote(8, 8), 0xCAFE_F00D), &[local.sge(0, 8)]);
+    client.post(
+        1,
+        SendOp::WriteImmediate(remote.remote(8, 8), 0xCAFE_F00D),
+        &[local.sge(0, 8)],
+    );
     let received = server.received();
-    assert_eq!((received.wr_id, received.opcode), (7, WcOpcode::RecvImmediate));
+    assert_eq!(
+        (received.wr_id, received.opcode),
+        (7, WcOpcode::RecvImmediate)
+    );
     assert_eq!(received.immediate, Some(0xCAFE_F00D));
     assert_eq!(remote.copy(8, 8), patterned(3, 8));
     assert_eq!(client.sent().opcode, WcOpcode::RdmaWriteImmediate);
 
     let word = |memory: &Memory, at| u64::from_ne_bytes(memory.copy(at, 8).try_into().unwrap());
     let before = word(&remote, 16);
-    client.post(2, SendOp::FetchAdd(remote.remote(16, 8), 5), &[local.sge(32, 8)]);
+    client.post(
+        2,
+        SendOp::FetchAdd(remote.remote(16, 8), 5),
+        &[local.sge(32, 8)],
+    );
     let done = client.sent();
-    assert_eq!((done.opcode, done.status), (WcOpcode::FetchAdd, WcStatus::Success));
-    assert_eq!((word(&local, 32), word(&remote, 16)), (before, before.wrapping_add(5)));
+    assert_eq!(
+        (done.opcode, done.status),
+        (WcOpcode::FetchAdd, WcStatus::Success)
+    );
+    assert_eq!(
+        (word(&local, 32), word(&remote, 16)),
+        (before, before.wrapping_add(5))
+    );
 
-    let swap = |compare| SendOp::CompareSwap { remote: remote.remote(16, 8), compare, swap: 77 };
+    let swap = |compare| SendOp::CompareSwap {
+        remote: remote.remote(16, 8),
+        compare,
+        swap: 77,
+    };
     client.post(3, swap(1), &[local.sge(32, 8)]);
     assert_eq!(client.sent().status, WcStatus::Success);
-    assert_eq!((word(&local, 32), word(&remote, 16)), (before + 5, before + 5));
+    assert_eq!(
+        (word(&local, 32), word(&remote, 16)),
+        (before + 5, before + 5)
+    );
     client.post(4, swap(before + 5), &[local.sge(32, 8)]);
     assert_eq!(client.sent().opcode, WcOpcode::CompareSwap);
     assert_eq!((word(&local, 32), word(&remote, 16)), (before + 5, 77));
@@ -295,21 +375,39 @@ fn windows_are_bound_used_invalidated_and_rebound() {
         wr_id,
         mr: Some(&region.mr),
         range: region.sge(10, 20),
-        access: Access { remote_write: true, ..Access::default() },
+        access: Access {
+            remote_write: true,
+            ..Access::default()
+        },
         zero_based: true,
         completion: true,
         signalled: true,
     };
     let first = b.rnic.bind_mw(&server.qp, &window, &bind(5)).unwrap();
     let done = server.sent();
-    assert_eq!((done.wr_id, done.opcode, done.status), (5, WcOpcode::BindMw, WcStatus::Success));
-    let to = |rkey| SendOp::Write(RemoteRange { addr: 0, len: 20, rkey });
+    assert_eq!(
+        (done.wr_id, done.opcode, done.status),
+        (5, WcOpcode::BindMw, WcStatus::Success)
+    );
+    let to = |rkey| {
+        SendOp::Write(RemoteRange {
+            addr: 0,
+            len: 20,
+            rkey,
+        })
+    };
     client.post(1, to(first), &[from.sge(0, 20)]);
     server.recv(1, &[]);
-    let invalidate = SendOp::Send { solicited: false, invalidate: Some(first) };
+    let invalidate = SendOp::Send {
+        solicited: false,
+        invalidate: Some(first),
+    };
     client.post(2, invalidate, &[]);
     let done = server.received();
-    assert_eq!((done.opcode, done.invalidated), (WcOpcode::RecvInvalidate, Some(first)));
+    assert_eq!(
+        (done.opcode, done.invalidated),
+        (WcOpcode::RecvInvalidate, Some(first))
+    );
     assert_eq!(region.copy(10, 20), patterned(1, 20));
     assert_eq!(region.copy(30, 1), [0]);
 
@@ -338,14 +436,26 @@ fn a_shared_receive_queue_serves_several_queue_pairs() {
             let (send_cq, recv_cq) = (cq(), cq());
             let attr = QP_ATTR;
             let (send, recv) = (Some(&send_cq), Some(&recv_cq));
-            let qp = b.rnic.create_qp(&b.pd, send, recv, Some(&srq), &attr, QpToken(token));
-            Side { qp: qp.unwrap(), send_cq, recv_cq, node: &b, token }
+            let qp = b
+                .rnic
+                .create_qp(&b.pd, send, recv, Some(&srq), &attr, QpToken(token));
+            Side {
+                qp: qp.unwrap(),
+                send_cq,
+                recv_cq,
+                node: &b,
+                token,
+            }
         })
         .collect();
     let to = b.memory(1000);
     for id in 0..6 {
         let sgl = [to.sge(id * 100, 100)];
-        let wr = RecvWr { wr_id: id as u64, sgl: &sgl, signalled: true };
+        let wr = RecvWr {
+            wr_id: id as u64,
+            sgl: &sgl,
+            signalled: true,
+        };
         b.rnic.post_srq_recv(&srq, &wr).unwrap();
     }
     let from = a.memory(100);
@@ -356,7 +466,10 @@ fn a_shared_receive_queue_serves_several_queue_pairs() {
         for (n, (client, server)) in clients.iter().zip(&servers).enumerate() {
             client.send(1, &[from.sge(0, 10 + n)]);
             let done = server.received();
-            assert_eq!((done.wr_id, done.byte_len), (round * 3 + n as u64, 10 + n as u32));
+            assert_eq!(
+                (done.wr_id, done.byte_len),
+                (round * 3 + n as u64, 10 + n as u32)
+            );
             assert_eq!(done.qp, server.qp_token());
         }
     }
@@ -369,22 +482,51 @@ fn a_shared_receive_queue_serves_several_queue_pairs() {
 #[test]
 fn limits_are_kept() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let attr = QpAttr { recv_wr_max: 2, send_wr_max: 2, send_sge_max: 2, recv_sge_max: 1, ..QP_ATTR };
+    let attr = QpAttr {
+        recv_wr_max: 2,
+        send_wr_max: 2,
+        send_sge_max: 2,
+        recv_sge_max: 1,
+        ..QP_ATTR
+    };
     let (client, server) = (a.side_with(10, attr), b.side_with(20, attr));
     let memory = a.memory(100);
     let full = |result| matches!(result, Err(RnicError::NoResources(Resource::WorkRequest)));
     let recv = |sgl: &[Sge]| {
-        a.rnic.post_recv(&client.qp, &RecvWr { wr_id: 0, sgl, signalled: true })
+        a.rnic.post_recv(
+            &client.qp,
+            &RecvWr {
+                wr_id: 0,
+                sgl,
+                signalled: true,
+            },
+        )
     };
     assert!(recv(&[]).is_ok() && recv(&[memory.sge(0, 1)]).is_ok());
     assert!(full(recv(&[])));
-    assert!(matches!(recv(&[memory.sge(0, 1); 2]), Err(RnicError::Length(_))));
-    let idle = client.try_post(1, SendOp::Send { solicited: false, invalidate: None }, &[]);
+    assert!(matches!(
+        recv(&[memory.sge(0, 1); 2]),
+        Err(RnicError::Length(_))
+    ));
+    let idle = client.try_post(
+        1,
+        SendOp::Send {
+            solicited: false,
+            invalidate: None,
+        },
+        &[],
+    );
     assert!(matches!(idle, Err(RnicError::InvalidState(_))));
     connect(&client, &server);
     let remote = b.memory(100);
     let write = SendOp::Write(remote.remote(0, 10));
-    assert!(matches!(client.try_post(1, write, &[memory.sge(0, 11)]), Err(RnicError::Length(_))));
-    assert!(matches!(client.try_post(1, write, &[memory.sge(0, 1); 3]), Err(RnicError::Length(_))));
+    assert!(matches!(
+        client.try_post(1, write, &[memory.sge(0, 11)]),
+        Err(RnicError::Length(_))
+    ));
+    assert!(matches!(
+        client.try_post(1, write, &[memory.sge(0, 1); 3]),
+        Err(RnicError::Length(_))
+    ));
     assert_eq!(a.rnic.pending(&client.qp), (2, 0));
 }

@@ -16,10 +16,16 @@ fn an_abrupt_disconnect_flushes_in_order_before_it_returns() {
     let (local, remote) = (a.memory(4 << 20), b.memory(4 << 20));
     for id in 0..5 {
         client.recv(id, &[local.sge(0, 10)]);
-        server.recv(id, &[remote.sge(0, 10)]);
+    }
+    for id in 0..10 {
+        server.recv(id, &[remote.sge(0, 100_000)]);
     }
     // The first needs an answer, so nothing behind it can complete before the disconnect.
-    client.post(100, SendOp::Read(remote.remote(0, 4 << 20)), &[local.sge(0, 4 << 20)]);
+    client.post(
+        100,
+        SendOp::Read(remote.remote(0, 4 << 20)),
+        &[local.sge(0, 4 << 20)],
+    );
     for id in 101..110 {
         client.send(id, &[local.sge(0, 100_000)]);
     }
@@ -27,11 +33,27 @@ fn an_abrupt_disconnect_flushes_in_order_before_it_returns() {
     let sends = client.resting(&client.send_cq);
     let ids: Vec<_> = sends.iter().map(|c| c.wr_id).collect();
     assert_eq!(ids, (100..110).collect::<Vec<_>>());
-    assert!(sends.iter().all(|c| c.status == WcStatus::Flushed || c.wr_id == 100), "{sends:?}");
-    assert!(sends.iter().all(|c| c.notify == Notify::Solicited || c.status == WcStatus::Success));
+    assert!(
+        sends
+            .iter()
+            .all(|c| c.status == WcStatus::Flushed || c.wr_id == 100),
+        "{sends:?}"
+    );
+    assert!(
+        sends
+            .iter()
+            .all(|c| c.notify == Notify::Solicited || c.status == WcStatus::Success)
+    );
     let receives = client.resting(&client.recv_cq);
-    assert_eq!(receives.iter().map(|c| c.wr_id).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-    assert!(receives.iter().all(|c| c.status == WcStatus::Flushed && c.opcode == WcOpcode::Recv));
+    assert_eq!(
+        receives.iter().map(|c| c.wr_id).collect::<Vec<_>>(),
+        [0, 1, 2, 3, 4]
+    );
+    assert!(
+        receives
+            .iter()
+            .all(|c| c.status == WcStatus::Flushed && c.opcode == WcOpcode::Recv)
+    );
     assert_eq!(client.event(), Event::Disconnected);
     assert_eq!(server.event(), Event::Disconnected);
     assert_eq!(a.rnic.pending(&client.qp), (0, 0));
@@ -47,7 +69,10 @@ fn work_posted_after_the_end_completes_flushed_and_a_reset_makes_the_queue_pair_
         client.recv(round, &[memory.sge(0, 10)]);
         connect(&client, &server);
         a.rnic.disconnect(&client.qp, true);
-        assert_eq!((client.event(), server.event()), (Event::Disconnected, Event::Disconnected));
+        assert_eq!(
+            (client.event(), server.event()),
+            (Event::Disconnected, Event::Disconnected)
+        );
         assert_eq!(client.resting(&client.recv_cq)[0].wr_id, round);
         client.send(50, &[memory.sge(0, 10)]);
         client.recv(51, &[memory.sge(0, 10)]);
@@ -65,7 +90,10 @@ fn a_connected_queue_pair_cannot_be_reset_or_connected_again() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);
-    assert!(matches!(a.rnic.reset_qp(&client.qp), Err(RnicError::InvalidState(_))));
+    assert!(matches!(
+        a.rnic.reset_qp(&client.qp),
+        Err(RnicError::InvalidState(_))
+    ));
     let again = a.rnic.connect(&client.qp, &a.connect_params(1, &[]));
     assert!(matches!(again, Err(RnicError::InvalidState(_))));
 }
@@ -88,14 +116,28 @@ fn a_graceful_disconnect_finishes_posted_requests_first() {
     a.rnic.disconnect(&client.qp, false);
     for id in 0..3 {
         let done = server.received();
-        assert_eq!((done.wr_id, done.status, done.byte_len), (id, WcStatus::Success, 4 << 20));
+        assert_eq!(
+            (done.wr_id, done.status, done.byte_len),
+            (id, WcStatus::Success, 4 << 20)
+        );
     }
     assert_eq!(server.received().status, WcStatus::Flushed);
-    assert_eq!((client.event(), server.event()), (Event::Disconnected, Event::Disconnected));
+    assert_eq!(
+        (client.event(), server.event()),
+        (Event::Disconnected, Event::Disconnected)
+    );
     let sends = client.resting(&client.send_cq);
-    assert!(sends.iter().map(|c| (c.wr_id, c.status)).eq((1..5).map(|id| (id, WcStatus::Success))));
+    assert!(
+        sends
+            .iter()
+            .map(|c| (c.wr_id, c.status))
+            .eq((1..5).map(|id| (id, WcStatus::Success)))
+    );
     let receives = client.resting(&client.recv_cq);
-    assert_eq!((receives[0].wr_id, receives[0].status), (9, WcStatus::Flushed));
+    assert_eq!(
+        (receives[0].wr_id, receives[0].status),
+        (9, WcStatus::Flushed)
+    );
 }
 
 #[test]
@@ -108,7 +150,10 @@ fn both_sides_may_disconnect_at_once() {
             scope.spawn(|| a.rnic.disconnect(&client.qp, abrupt));
             scope.spawn(|| b.rnic.disconnect(&server.qp, abrupt));
         });
-        assert_eq!((client.event(), server.event()), (Event::Disconnected, Event::Disconnected));
+        assert_eq!(
+            (client.event(), server.event()),
+            (Event::Disconnected, Event::Disconnected)
+        );
         a.rnic.disconnect(&client.qp, abrupt);
         assert!(!a.recorder.has_connection_news(10));
     }
@@ -138,14 +183,22 @@ fn shutting_an_adapter_down_disconnects_its_peers() {
 }
 
 /// Ends a connection by a request of the client that the server must refuse.
-fn refuse(post: impl FnOnce(&Side<'_>, &Side<'_>, &Memory, &Memory)) -> (Vec<Completion>, Vec<Completion>) {
+fn refuse(
+    post: impl FnOnce(&Side<'_>, &Side<'_>, &Memory, &Memory),
+) -> (Vec<Completion>, Vec<Completion>) {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);
     let (local, remote) = (a.memory(1000), b.memory(1000));
     post(&client, &server, &local, &remote);
-    assert_eq!((client.event(), server.event()), (Event::Broken, Event::Broken));
-    (client.resting(&client.send_cq), server.resting(&server.recv_cq))
+    assert_eq!(
+        (client.event(), server.event()),
+        (Event::Broken, Event::Broken)
+    );
+    (
+        client.resting(&client.send_cq),
+        server.resting(&server.recv_cq),
+    )
 }
 
 #[test]
@@ -153,12 +206,18 @@ fn a_write_outside_the_region_breaks_the_connection_and_places_nothing() {
     let (_, receives) = refuse(|client, server, local, remote| {
         local.fill(1);
         server.recv(1, &[]);
-        let outside = RemoteRange { len: 100, ..remote.remote(950, 50) };
+        let outside = RemoteRange {
+            len: 100,
+            ..remote.remote(950, 50)
+        };
         client.post(1, SendOp::Write(outside), &[local.sge(0, 100)]);
         client.send(2, &[]);
         assert_eq!(server.event(), Event::Broken);
         assert_eq!(remote.copy(950, 50), vec![0; 50]);
-        server.node.recorder.expect_again(Event::Broken, server.token);
+        server
+            .node
+            .recorder
+            .expect_again(Event::Broken, server.token);
     });
     assert_eq!(receives[0].status, WcStatus::Flushed);
 }
@@ -166,12 +225,18 @@ fn a_write_outside_the_region_breaks_the_connection_and_places_nothing() {
 #[test]
 fn a_refused_read_fails_with_remote_access_and_what_follows_is_flushed() {
     let (sends, _) = refuse(|client, _, local, remote| {
-        let wrong = RemoteRange { rkey: remote.keys.rkey ^ 0x100, ..remote.remote(0, 10) };
+        let wrong = RemoteRange {
+            rkey: remote.keys.rkey ^ 0x100,
+            ..remote.remote(0, 10)
+        };
         client.post(1, SendOp::Read(wrong), &[local.sge(0, 10)]);
         client.post(2, SendOp::Read(remote.remote(0, 10)), &[local.sge(0, 10)]);
     });
     let status: Vec<_> = sends.iter().map(|c| (c.wr_id, c.status)).collect();
-    assert_eq!(status, [(1, WcStatus::RemoteAccess), (2, WcStatus::Flushed)]);
+    assert_eq!(
+        status,
+        [(1, WcStatus::RemoteAccess), (2, WcStatus::Flushed)]
+    );
 }
 
 #[test]
@@ -193,13 +258,23 @@ fn local_memory_that_may_not_be_used_fails_its_own_request() {
         let (client, server) = (a.side(10), b.side(20));
         connect(&client, &server);
         let memory = a.memory(len);
-        let wrong = Sge { lkey: memory.keys.lkey ^ 1, ..memory.sge(0, len) };
+        let wrong = Sge {
+            lkey: memory.keys.lkey ^ 1,
+            ..memory.sge(0, len)
+        };
         client.send(1, &[wrong]);
         client.send(2, &[]);
-        assert_eq!((client.event(), server.event()), (Event::Broken, Event::Broken));
+        assert_eq!(
+            (client.event(), server.event()),
+            (Event::Broken, Event::Broken)
+        );
         let sends = client.resting(&client.send_cq);
         let status: Vec<_> = sends.iter().map(|c| (c.wr_id, c.status)).collect();
-        assert_eq!(status, [(1, WcStatus::LocalProtection), (2, WcStatus::Flushed)], "{len}");
+        assert_eq!(
+            status,
+            [(1, WcStatus::LocalProtection), (2, WcStatus::Flushed)],
+            "{len}"
+        );
     }
 }
 
@@ -208,18 +283,36 @@ fn a_receive_or_read_sink_that_may_not_be_written_fails() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);
-    let rights = Access { local_write: false, remote_write: false, remote_atomic: false, ..ALL_RIGHTS };
+    let rights = Access {
+        local_write: false,
+        remote_write: false,
+        remote_atomic: false,
+        ..ALL_RIGHTS
+    };
     let (memory, read_only) = (a.memory(100), Memory::new(&b, vec![0; 100], rights));
     server.recv(1, &[read_only.sge(0, 100)]);
     client.send(1, &[memory.sge(0, 100)]);
-    assert_eq!((client.event(), server.event()), (Event::Broken, Event::Broken));
-    assert_eq!(server.resting(&server.recv_cq)[0].status, WcStatus::LocalProtection);
+    assert_eq!(
+        (client.event(), server.event()),
+        (Event::Broken, Event::Broken)
+    );
+    assert_eq!(
+        server.resting(&server.recv_cq)[0].status,
+        WcStatus::LocalProtection
+    );
 
     let (one, other) = (b.side(30), a.side(40));
     connect(&one, &other);
-    one.post(1, SendOp::Read(memory.remote(0, 10)), &[read_only.sge(0, 10)]);
+    one.post(
+        1,
+        SendOp::Read(memory.remote(0, 10)),
+        &[read_only.sge(0, 10)],
+    );
     assert_eq!(one.event(), Event::Broken);
-    assert_eq!(one.resting(&one.send_cq)[0].status, WcStatus::LocalProtection);
+    assert_eq!(
+        one.resting(&one.send_cq)[0].status,
+        WcStatus::LocalProtection
+    );
 }
 
 #[test]
@@ -234,7 +327,10 @@ fn memory_deregistered_under_a_request_is_not_touched() {
     drop(mr);
     client.send(1, &[local.sge(0, 1000)]);
     assert_eq!(server.event(), Event::Broken);
-    assert_eq!(server.resting(&server.recv_cq)[0].status, WcStatus::LocalProtection);
+    assert_eq!(
+        server.resting(&server.recv_cq)[0].status,
+        WcStatus::LocalProtection
+    );
     assert_ne!(bytes_of, 0);
 }
 
@@ -246,11 +342,17 @@ fn a_killed_peer_is_a_clean_disconnect_and_a_reset_one_is_not() {
         let (mut raw, _) = raw_peer(&client, &a);
         client.recv(1, &[]);
         if reset {
-            socket2::SockRef::from(&raw).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+            socket2::SockRef::from(&raw)
+                .set_linger(Some(std::time::Duration::ZERO))
+                .unwrap();
         } else {
             raw.shutdown(Shutdown::Write).unwrap();
         }
-        let expected = if reset { Event::Broken } else { Event::Disconnected };
+        let expected = if reset {
+            Event::Broken
+        } else {
+            Event::Disconnected
+        };
         if reset {
             drop(raw);
         } else {

@@ -243,8 +243,8 @@ impl Node {
 
     /// A queue pair with a queue each for requests and receives; their tokens are `token` + 1, + 2.
     pub fn side_with(&self, token: u64, attr: QpAttr) -> Side<'_> {
-        let send_cq = self.rnic.create_cq(4096, CqToken(token + 1)).unwrap();
-        let recv_cq = self.rnic.create_cq(4096, CqToken(token + 2)).unwrap();
+        let send_cq = self.rnic.create_cq(16_384, CqToken(token + 1)).unwrap();
+        let recv_cq = self.rnic.create_cq(16_384, CqToken(token + 2)).unwrap();
         let qp = self
             .rnic
             .create_qp(
@@ -346,6 +346,12 @@ impl Memory {
                     .write_volatile(pattern(seed + i))
             };
         }
+    }
+
+    pub fn set(&self, at: usize, value: u8) {
+        assert!(at < self.bytes.len());
+        // SAFETY: within the allocation, which lives as long as `self`.
+        unsafe { self.bytes.cast::<u8>().add(at).write_volatile(value) };
     }
 
     pub fn copy(&self, at: usize, len: usize) -> Vec<u8> {
@@ -539,7 +545,9 @@ pub fn read_startup(stream: &mut std::net::TcpStream) -> Vec<u8> {
 pub fn raw_peer(client: &Side<'_>, node: &Node) -> (std::net::TcpStream, Vec<u8>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    node.rnic.connect(&client.qp, &node.connect_params(port, b"hi")).unwrap();
+    node.rnic
+        .connect(&client.qp, &node.connect_params(port, b"hi"))
+        .unwrap();
     let (mut raw, _) = listener.accept().unwrap();
     raw.set_read_timeout(Some(DEADLINE)).unwrap();
     let request = read_startup(&mut raw);

@@ -1,0 +1,312 @@
+//! Who drives: nobody but the engine, blocked consumers, several threads at once.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use access_layer::rnic::*;
+use support::*;
+
+/// Spins until memory says so, as programs do that poll for an RDMA Write.
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn one_sided_work_completes_at_a_target_that_never_calls() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let (from, to) = (a.memory(1 << 20), b.memory(1 << 20));
+    for round in 2..20 {
+        from.fill(round);
+        client.post(
+            1,
+            SendOp::Write(to.remote(0, 1 << 20)),
+            &[from.sge(0, 1 << 20)],
+        );
+        until("the last byte of a Write", || {
+            to.copy((1 << 20) - 1, 1) == patterned(round + (1 << 20) - 1, 1)
+        });
+        assert!(
+            to.copy(0, 1 << 20) == patterned(round, 1 << 20),
+            "bytes appear in order"
+        );
+    }
+}
+
+#[test]
+fn a_program_that_posts_and_polls_memory_only_is_served_by_the_engine() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let (mine, theirs) = (a.memory(64), b.memory(64));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=100_u8 {
+                until("ping", || theirs.copy(0, 1) == [round]);
+                theirs.set(8, round);
+                server.post(1, SendOp::Write(mine.remote(8, 1)), &[theirs.sge(8, 1)]);
+            }
+        });
+        for round in 1..=100_u8 {
+            mine.set(0, round);
+            // Twice, so that the second could be held back.
+            for _ in 0..2 {
+                client.post(1, SendOp::Write(theirs.remote(0, 1)), &[mine.sge(0, 1)]);
+            }
+            until("pong", || mine.copy(8, 1) == [round]);
+        }
+    });
+}
+
+#[test]
+fn requests_held_back_leave_even_if_their_consumer_never_looks_again() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let (mine, theirs) = (a.memory(64), b.memory(64));
+    for round in 1..=20_u8 {
+        // A polling consumer, to which requests are held back.
+        for _ in 0..2000 {
+            a.rnic.progress(&client.recv_cq);
+        }
+        for part in 0..4 {
+            mine.set(part, round);
+            client.post(
+                1,
+                SendOp::Write(theirs.remote(part, 1)),
+                &[mine.sge(part, 1)],
+            );
+        }
+        until("the last of a burst", || theirs.copy(3, 1) == [round]);
+        client.resting(&client.send_cq);
+    }
+}
+
+/// Sleeps in `wait` until the queue has something.
+fn blocked(side: &Side<'_>, cq: &SoftCqOf, waker: &Waker) -> Completion {
+    let deadline = Instant::now() + DEADLINE;
+    let mut out = [Completion::EMPTY];
+    loop {
+        if side.node.rnic.poll_cq(cq, &mut out) == 1 {
+            return out[0];
+        }
+        if !side.node.rnic.arm_cq(cq, false) {
+            side.node
+                .rnic
+                .wait(&[cq], waker, Some(Duration::from_secs(1)));
+        }
+        assert!(Instant::now() < deadline, "blocked for ever");
+    }
+}
+
+type SoftCqOf = provider_iwarp_soft::SoftCq;
+
+#[test]
+fn blocked_consumers_play_ping_pong() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let play = |side: &Side<'_>, starts: bool, rounds: u64| {
+        let waker = Arc::new(Waker::new().unwrap());
+        side.node.recorder.wake_on(side.token + 2, &waker);
+        for round in 0..rounds {
+            if starts {
+                side.send(round, &[]);
+            }
+            assert_eq!(blocked(side, &side.recv_cq, &waker).wr_id, round);
+            if !starts {
+                side.send(round, &[]);
+            }
+        }
+    };
+    for side in [&client, &server] {
+        for id in 0..500 {
+            side.recv(id, &[]);
+        }
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| play(&server, false, 500));
+        play(&client, true, 500);
+    });
+}
+
+#[test]
+fn a_blocked_sender_makes_room_for_itself() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let (from, to) = (a.memory(4 << 20), b.memory(4 << 20));
+    let waker = Arc::new(Waker::new().unwrap());
+    a.recorder.wake_on(11, &waker);
+    for id in 0..8 {
+        client.post(
+            id,
+            SendOp::Write(to.remote(0, 4 << 20)),
+            &[from.sge(0, 4 << 20)],
+        );
+    }
+    for id in 0..8 {
+        assert_eq!(blocked(&client, &client.send_cq, &waker).wr_id, id);
+    }
+}
+
+#[test]
+fn a_waiter_is_woken_by_its_waker_and_by_its_timeout() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let waker = Arc::new(Waker::new().unwrap());
+    waker.wake();
+    a.rnic.wait(&[&client.recv_cq], &waker, None);
+    let start = Instant::now();
+    a.rnic
+        .wait(&[&client.recv_cq], &waker, Some(Duration::from_millis(30)));
+    assert!(start.elapsed() >= Duration::from_millis(30));
+    let other = waker.clone();
+    let thread = std::thread::spawn(move || other.wake());
+    a.rnic.wait(&[&client.recv_cq], &waker, None);
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_consumer_blocked_before_the_connection_exists_gets_its_first_message() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    server.recv(9, &[]);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let waker = Arc::new(Waker::new().unwrap());
+            b.recorder.wake_on(22, &waker);
+            blocked(&server, &server.recv_cq, &waker).wr_id
+        });
+        connect(&client, &server);
+        client.send(1, &[]);
+        assert_eq!(waiter.join().unwrap(), 9);
+    });
+}
+
+#[test]
+fn two_threads_poll_and_two_post_on_one_queue_pair() {
+    const COUNT: u64 = 3000;
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let attr = QpAttr {
+        recv_wr_max: 16384,
+        send_wr_max: 16384,
+        ..QP_ATTR
+    };
+    let (client, server) = (a.side_with(10, attr), b.side_with(20, attr));
+    connect(&client, &server);
+    for id in 0..2 * COUNT {
+        server.recv(id, &[]);
+    }
+    let over = AtomicBool::new(false);
+    let count = |cq: &SoftCqOf, node: &Node, all: &std::sync::atomic::AtomicU64| {
+        let mut out = [Completion::EMPTY; 7];
+        while !over.load(Ordering::Acquire) {
+            node.rnic.progress(cq);
+            let taken = node.rnic.poll_cq(cq, &mut out);
+            assert!(out[..taken].iter().all(|c| c.status == WcStatus::Success));
+            all.fetch_add(taken as u64, Ordering::AcqRel);
+        }
+    };
+    let (sent, received) = (Default::default(), Default::default());
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| count(&client.send_cq, &a, &sent));
+            scope.spawn(|| count(&server.recv_cq, &b, &received));
+            scope.spawn(|| (0..COUNT).for_each(|id| client.send(id, &[])));
+        }
+        let deadline = Instant::now() + DEADLINE;
+        while sent.load(Ordering::Acquire) + received.load(Ordering::Acquire) < 4 * COUNT
+            && Instant::now() < deadline
+        {
+            std::thread::yield_now();
+        }
+        over.store(true, Ordering::Release);
+    });
+    let counts = (sent.into_inner(), received.into_inner());
+    assert_eq!(counts, (2 * COUNT, 2 * COUNT));
+}
+
+#[test]
+fn one_queue_fed_by_many_queue_pairs_gets_all_of_their_messages() {
+    for count in [8, 20, 100] {
+        let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+        let shared = b.rnic.create_cq(4096, CqToken(1)).unwrap();
+        let clients: Vec<_> = (0..count).map(|n| a.side(1000 + n * 10)).collect();
+        let servers: Vec<_> = (0..count)
+            .map(|n| {
+                let token = 5000 + n * 10;
+                let cqs = [1, 2].map(|i| b.rnic.create_cq(16, CqToken(token + i)).unwrap());
+                let attr = QP_ATTR;
+                let qp = b
+                    .rnic
+                    .create_qp(
+                        &b.pd,
+                        Some(&shared),
+                        Some(&shared),
+                        None,
+                        &attr,
+                        QpToken(token),
+                    )
+                    .unwrap();
+                let [send_cq, recv_cq] = cqs;
+                Side {
+                    qp,
+                    send_cq,
+                    recv_cq,
+                    node: &b,
+                    token,
+                }
+            })
+            .collect();
+        for (client, server) in clients.iter().zip(&servers) {
+            server.recv(server.token, &[]);
+            connect(client, server);
+            client.send(1, &[]);
+        }
+        let mut ids: Vec<_> = (0..count).map(|_| servers[0].next(&shared).wr_id).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, servers.iter().map(|s| s.token).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_full_completion_queue_is_told() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let client = a.side(10);
+    let small = b.rnic.create_cq(2, CqToken(77)).unwrap();
+    let cqs = [1, 2].map(|i| b.rnic.create_cq(16, CqToken(20 + i)).unwrap());
+    let qp = b
+        .rnic
+        .create_qp(&b.pd, None, Some(&small), None, &QP_ATTR, QpToken(20))
+        .unwrap();
+    let [send_cq, recv_cq] = cqs;
+    let server = Side {
+        qp,
+        send_cq,
+        recv_cq,
+        node: &b,
+        token: 20,
+    };
+    for id in 0..3 {
+        server.recv(id, &[]);
+    }
+    connect(&client, &server);
+    for id in 0..3 {
+        client.send(id, &[]);
+    }
+    assert_eq!(
+        b.recorder.asynchronous(),
+        AsyncEvent::CqOverflow(CqToken(77))
+    );
+    assert_eq!(server.resting(&small).len(), 2);
+}

@@ -1,0 +1,266 @@
+//! Frames on the wire, byte by byte, against a peer of plain TCP (golden bytes of RFC 5044, 5040).
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+use access_layer::rnic::*;
+use support::*;
+
+const REQUEST_REV1: &str = "4d504120 49442052 65712046 72616d65 40010000";
+const REPLY_REV1: &str = "4d504120 49442052 65702046 72616d65 40010000";
+/// A3: Send number 1, "hello".
+const HELLO: &str = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
+/// A10: Write of "oops!" to an STag that does not exist.
+const BAD_WRITE: &str = "0013c140 deadbe00 00000000 00003000 6f6f7073 21000000 ffeb9fcc";
+/// A11: the Terminate message for it.
+const BAD_WRITE_TERMINATE: &str = "00264147 00000000 00000002 00000001 00000000 1100c000 \
+     0013c140 deadbe00 00000000 00003000 07f86cd6";
+/// B3: a zero-length Write as first FPDU.
+const RTR_WRITE: &str = "000ec140 00000001 00000000 00000000 ebd34c5f";
+/// B3': a zero-length Read as first FPDU, and its answer.
+const RTR_READ: &str = "002e4141 00000000 00000001 00000001 00000000 00000000 00000000 00000000 \
+     00000000 00000001 00000000 00000000 ba10e3c9";
+const RTR_READ_ANSWER: &str = "000ec142 00000000 00000000 00000000 6975d6ca";
+/// B8: Terminate, MPA CRC error.
+const CRC_TERMINATE: &str = "00164147 00000000 00000002 00000001 00000000 20020000 7fe42585";
+
+/// A responder with a receive of 100 bytes posted, and a raw initiator that was accepted.
+fn accepted<'n>(node: &'n Node, request: &str, memory: &Memory) -> (Side<'n>, TcpStream, Vec<u8>) {
+    let server = node.side(20);
+    for id in 0..4 {
+        server.recv(id, &[memory.sge(0, 100)]);
+    }
+    let (_listener, port) = node
+        .rnic
+        .listen(&ListenAddress { port: 0 }, ListenToken(7))
+        .unwrap();
+    let mut raw = raw_client(port);
+    raw.write_all(&hex(request)).unwrap();
+    let (request, _) = node.recorder.request(7);
+    node.rnic
+        .accept(request, &server.qp, &AcceptParams { private_data: &[] })
+        .unwrap();
+    let reply = read_startup(&mut raw);
+    (server, raw, reply)
+}
+
+#[test]
+fn revision_one_is_answered_in_revision_one_and_its_first_frame_is_received() {
+    let b = Node::new("lo 0");
+    let memory = b.memory(100);
+    let (server, mut raw, reply) = accepted(&b, REQUEST_REV1, &memory);
+    assert_eq!(reply, hex(REPLY_REV1));
+    assert!(matches!(server.event(), Event::Established { .. }));
+    // RFC 5044 section 7.1: the responder is silent until the first FPDU.
+    server.send(1, &[]);
+    raw.write_all(&hex(HELLO)).unwrap();
+    assert_eq!(server.received().byte_len, 5);
+    assert_eq!(memory.copy(0, 5), b"hello");
+    let sent = read_exact(&mut raw, 24);
+    assert_eq!(
+        sent,
+        hex("00124143 00000000 00000000 00000001 00000000 587be8c4")
+    );
+    assert_eq!(server.sent().status, WcStatus::Success);
+}
+
+#[test]
+fn frames_byte_by_byte_and_many_in_one_segment_mean_the_same() {
+    let second = "00154143 00000000 00000000 00000002 00000000 62796500";
+    let mut second = hex(second);
+    let crc = crc32c(&second);
+    second.extend(crc.to_le_bytes());
+    let stream = [hex(HELLO), second].concat();
+    for piece in [1, 2, 5, 31, 32, 33, 1000] {
+        let b = Node::new("lo 0");
+        let memory = b.memory(100);
+        let (server, mut raw, _) = accepted(&b, REQUEST_REV1, &memory);
+        raw.set_nodelay(true).unwrap();
+        for bytes in stream.chunks(piece) {
+            raw.write_all(bytes).unwrap();
+            b.rnic.progress(&server.recv_cq);
+        }
+        assert_eq!(
+            (server.received().byte_len, server.received().byte_len),
+            (5, 3)
+        );
+        assert_eq!(memory.copy(0, 3), b"bye");
+    }
+}
+
+#[test]
+fn first_frames_of_peer_to_peer_establish_and_are_not_surfaced() {
+    // A with C and D; A with D only, which asks for a Read.
+    let cases = [
+        ("50020004 8004c004", RTR_WRITE, ""),
+        ("50020004 80044004", RTR_READ, RTR_READ_ANSWER),
+    ];
+    for (words, first, answer) in cases {
+        let b = Node::new("lo 0");
+        let memory = b.memory(100);
+        let request = format!("4d504120 49442052 65712046 72616d65 {words}");
+        let (server, mut raw, reply) = accepted(&b, &request, &memory);
+        assert_eq!((reply[16], reply[17]), (0x50, 2));
+        assert!(!b.recorder.has_connection_news(server.token));
+        raw.write_all(&hex(first)).unwrap();
+        assert!(matches!(server.event(), Event::Established { .. }));
+        let answer = hex(answer);
+        assert_eq!(read_exact(&mut raw, answer.len()), answer);
+        raw.write_all(&hex(HELLO)).unwrap();
+        assert_eq!(
+            (server.received().wr_id, memory.copy(0, 5)),
+            (0, b"hello".to_vec())
+        );
+    }
+}
+
+#[test]
+fn our_request_and_first_frames_are_what_hardware_accepts() {
+    let a = Node::new("lo 0");
+    let client = a.side_with(
+        10,
+        QpAttr {
+            ird: 4,
+            ord: 4,
+            ..QP_ATTR
+        },
+    );
+    let (mut raw, request) = raw_peer(&client, &a);
+    let words = "50020006 8004c004 6869";
+    assert_eq!(
+        request,
+        hex(&format!("4d504120 49442052 65712046 72616d65 {words}"))
+    );
+    assert_eq!(read_exact(&mut raw, 20), hex(RTR_WRITE));
+    let memory = a.memory(100);
+    memory.fill(0);
+    client.send(1, &[memory.sge(0, 0)]);
+    assert_eq!(
+        read_exact(&mut raw, 24),
+        hex("00124143 00000000 00000000 00000001 00000000 587be8c4")
+    );
+}
+
+/// What a responder answers to a bad frame, until it closes.
+fn answer_to(frame: &[u8]) -> Vec<u8> {
+    let b = Node::new("lo 0");
+    let memory = b.memory(100);
+    let (server, mut raw, _) = accepted(&b, REQUEST_REV1, &memory);
+    assert!(matches!(server.event(), Event::Established { .. }));
+    raw.write_all(frame).unwrap();
+    // What comes behind the fault is read and dropped, so that the answer arrives.
+    raw.write_all(&hex(HELLO)).unwrap();
+    let mut answer = Vec::new();
+    raw.read_to_end(&mut answer).unwrap();
+    assert_eq!(server.event(), Event::Broken);
+    assert!(
+        server
+            .resting(&server.recv_cq)
+            .iter()
+            .all(|c| c.status != WcStatus::Success)
+    );
+    raw.shutdown(Shutdown::Write).unwrap();
+    answer
+}
+
+#[test]
+fn violations_are_answered_by_one_terminate_message_and_a_close() {
+    assert_eq!(answer_to(&hex(BAD_WRITE)), hex(BAD_WRITE_TERMINATE));
+    let mut bad_crc = hex(HELLO);
+    *bad_crc.last_mut().unwrap() ^= 1;
+    assert_eq!(answer_to(&bad_crc), hex(CRC_TERMINATE));
+    let bad_length = answer_to(&[0, 4, 0x41, 0x43, 0, 0, 0, 0]);
+    assert_eq!(bad_length[20..22], [0x20, 0x03]);
+}
+
+#[test]
+fn arbitrary_bytes_end_the_connection_and_nothing_else() {
+    let b = Node::new("lo 0 crc=off");
+    let request = "4d504120 49442052 65712046 72616d65 00010000";
+    let mut seed = 0x1234_5678_9ABC_DEF1_u64;
+    for round in 0..200 {
+        let memory = b.memory(100);
+        let (server, mut raw, _) = accepted(&b, request, &memory);
+        let bytes: Vec<u8> = (0..200)
+            .map(|at| {
+                seed ^= seed << 13;
+                seed ^= seed >> 7;
+                seed ^= seed << 17;
+                // Lengths that fit, headers that nearly do: the rest is chance.
+                match at {
+                    0 => 0,
+                    1 => 14 + (seed % 120) as u8,
+                    2 => {
+                        if seed & 1 == 0 {
+                            0x41
+                        } else {
+                            0xC1
+                        }
+                    }
+                    3 => 0x40 | (seed % 16) as u8,
+                    _ => (seed >> 32) as u8 & if seed & 3 == 0 { 0xFF } else { 0x03 },
+                }
+            })
+            .collect();
+        raw.write_all(&bytes).unwrap();
+        raw.shutdown(Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        raw.read_to_end(&mut answer).unwrap();
+        assert!(matches!(server.event(), Event::Established { .. }));
+        let end = server.event();
+        assert!(
+            matches!(end, Event::Broken | Event::Disconnected),
+            "round {round}: {end:?}"
+        );
+        assert_eq!(b.rnic.pending(&server.qp), (0, 0));
+    }
+}
+
+#[test]
+fn a_terminate_message_from_the_peer_breaks_the_connection_silently() {
+    let a = Node::new("lo 0");
+    let client = a.side(10);
+    let (mut raw, _) = raw_peer(&client, &a);
+    assert_eq!(read_exact(&mut raw, 20), hex(RTR_WRITE));
+    raw.write_all(&hex(CRC_TERMINATE)).unwrap();
+    let mut rest = Vec::new();
+    raw.read_to_end(&mut rest).unwrap();
+    assert!(rest.is_empty());
+    assert_eq!(client.event(), Event::Broken);
+}
+
+#[test]
+fn peers_without_crc_get_and_may_send_anything_in_its_field() {
+    let b = Node::new("lo 0 crc=off");
+    let memory = b.memory(100);
+    let request = "4d504120 49442052 65712046 72616d65 10020004 00040004";
+    let (server, mut raw, reply) = accepted(&b, request, &memory);
+    assert_eq!(
+        reply,
+        hex("4d504120 49442052 65702046 72616d65 10020004 00100004")
+    );
+    let hello = hex(HELLO);
+    raw.write_all(&hello[..28]).unwrap();
+    raw.write_all(&[1, 2, 3, 4]).unwrap();
+    assert_eq!(server.received().byte_len, 5);
+    server.send(1, &[]);
+    let sent = read_exact(&mut raw, 24);
+    assert_eq!(
+        sent,
+        hex("00124143 00000000 00000000 00000001 00000000 00000000")
+    );
+}
+
+/// Bit by bit, so that it shares nothing with what it checks.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    for byte in bytes {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = crc >> 1 ^ if crc & 1 == 1 { 0x82F6_3B78 } else { 0 };
+        }
+    }
+    !crc
+}

@@ -1,0 +1,450 @@
+//! Making connections, and all the ways in which that fails.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use access_layer::rnic::*;
+use support::*;
+
+const REJECT: &str = "4d504120 49442052 65702046 72616d65 60010002 6e6f";
+
+#[test]
+fn a_rejection_carries_the_consumers_private_data() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let client = a.side(10);
+    let (_listener, port) = b
+        .rnic
+        .listen(&ListenAddress { port: 0 }, ListenToken(7))
+        .unwrap();
+    client.recv(3, &[]);
+    a.rnic
+        .connect(&client.qp, &a.connect_params(port, b"please"))
+        .unwrap();
+    let (request, private_data) = b.recorder.request(7);
+    assert_eq!(private_data, b"please");
+    b.rnic.reject(request, b"no, sorry").unwrap();
+    assert_eq!(
+        client.event(),
+        Event::PeerRejected {
+            private_data: b"no, sorry".to_vec()
+        }
+    );
+    let flushed = client.resting(&client.recv_cq);
+    assert_eq!(
+        (flushed[0].wr_id, flushed[0].status),
+        (3, WcStatus::Flushed)
+    );
+    a.rnic.reset_qp(&client.qp).unwrap();
+    a.rnic
+        .connect(&client.qp, &a.connect_params(port, b"again"))
+        .unwrap();
+    drop(b.recorder.request(7));
+    assert_eq!(
+        client.event(),
+        Event::NonPeerRejected,
+        "a dropped request refuses without a word"
+    );
+}
+
+#[test]
+fn private_data_of_every_length_arrives_and_longer_is_refused() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (_listener, port) = b
+        .rnic
+        .listen(&ListenAddress { port: 0 }, ListenToken(7))
+        .unwrap();
+    for len in [0, 1, 251, 252, 256, 508] {
+        let (client, server) = (a.side(10), b.side(20));
+        let data = patterned(len, len);
+        a.rnic
+            .connect(&client.qp, &a.connect_params(port, &data))
+            .unwrap();
+        let (request, told) = b.recorder.request(7);
+        assert_eq!(told, data);
+        b.rnic
+            .accept(
+                request,
+                &server.qp,
+                &AcceptParams {
+                    private_data: &data,
+                },
+            )
+            .unwrap();
+        assert!(
+            matches!(client.event(), Event::Established { private_data, .. } if private_data == data)
+        );
+        assert!(matches!(server.event(), Event::Established { .. }));
+    }
+    let client = a.side(30);
+    let result = a
+        .rnic
+        .connect(&client.qp, &a.connect_params(port, &[0; 509]));
+    assert!(matches!(result, Err(RnicError::InvalidArgument(_))));
+}
+
+#[test]
+fn private_data_beyond_a_lowered_limit_is_cut_and_said_to_be() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0 private_data=16"));
+    let (_listener, port) = b
+        .rnic
+        .listen(&ListenAddress { port: 0 }, ListenToken(7))
+        .unwrap();
+    let client = a.side(10);
+    a.rnic
+        .connect(&client.qp, &a.connect_params(port, &[5; 100]))
+        .unwrap();
+    let (len, truncated) = b.recorder.expect(
+        "request",
+        |news| matches!(news, News::Request { .. }),
+        |news| match news {
+            News::Request {
+                private_data,
+                truncated,
+                ..
+            } => (private_data.len(), truncated),
+            _ => unreachable!(),
+        },
+    );
+    assert_eq!((len, truncated), (16, true));
+}
+
+#[test]
+fn a_connect_before_the_listen_succeeds_once_somebody_listens() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    a.rnic
+        .connect(&client.qp, &a.connect_params(port, &[]))
+        .unwrap();
+    let (_listener, _) = b
+        .rnic
+        .listen(&ListenAddress { port }, ListenToken(7))
+        .unwrap();
+    let (request, _) = b.recorder.request(7);
+    b.rnic
+        .accept(request, &server.qp, &AcceptParams { private_data: &[] })
+        .unwrap();
+    assert!(matches!(client.event(), Event::Established { .. }));
+}
+
+#[test]
+fn a_port_without_a_listener_refuses_after_the_retries() {
+    let a = Node::new("lo 0 connect_retry_ms=100");
+    let client = a.side(10);
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    a.rnic
+        .connect(&client.qp, &a.connect_params(port, &[]))
+        .unwrap();
+    assert_eq!(client.event(), Event::NonPeerRejected);
+}
+
+#[test]
+fn a_network_without_a_route_is_unreachable() {
+    let a = Node::new("lo 0");
+    let client = a.side(10);
+    // Reserved for ever (RFC 1112 section 4): no machine has a route to it.
+    let remote = "240.0.0.1:9".parse().unwrap();
+    let params = ConnectParams {
+        remote,
+        timeout: Some(Duration::from_secs(2)),
+        private_data: &[],
+    };
+    a.rnic.connect(&client.qp, &params).unwrap();
+    let event = client.event();
+    assert!(
+        matches!(
+            event,
+            Event::Unreachable | Event::TimedOut | Event::NonPeerRejected
+        ),
+        "{event:?}"
+    );
+}
+
+#[test]
+fn a_silent_peer_times_out() {
+    let a = Node::new("lo 0");
+    let client = a.side(10);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let timeout = Duration::from_millis(100);
+    let params = ConnectParams {
+        timeout: Some(timeout),
+        ..a.connect_params(port, &[])
+    };
+    let start = Instant::now();
+    a.rnic.connect(&client.qp, &params).unwrap();
+    assert_eq!(client.event(), Event::TimedOut);
+    assert!(start.elapsed() >= timeout);
+    // Its socket is gone.
+    let (mut raw, _) = listener.accept().unwrap();
+    raw.set_read_timeout(Some(DEADLINE)).unwrap();
+    raw.read_to_end(&mut Vec::new()).unwrap();
+}
+
+#[test]
+fn an_attempt_can_be_given_up() {
+    let a = Node::new("lo 0");
+    let client = a.side(10);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    for abrupt in [true, false] {
+        a.rnic
+            .connect(&client.qp, &a.connect_params(port, &[]))
+            .unwrap();
+        a.rnic.disconnect(&client.qp, abrupt);
+        assert_eq!(client.event(), Event::Disconnected);
+        a.rnic.reset_qp(&client.qp).unwrap();
+    }
+}
+
+#[test]
+fn peers_that_do_not_speak_mpa_are_refused() {
+    let a = Node::new("lo 0");
+    let request_key = "4d504120 49442052 65712046 72616d65 50020000";
+    let answers = [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
+        hex(request_key),
+        hex("4d504120 49442052 65702046 72616d65 5002ffff"),
+        hex("4d504120 49442052 65702046 72616d65 50030000"),
+        hex("4d504120 49442052 65702046 72616d65"),
+        Vec::new(),
+    ];
+    for (n, answer) in answers.into_iter().enumerate() {
+        let client = a.side(100 + n as u64 * 10);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        a.rnic
+            .connect(&client.qp, &a.connect_params(port, b"x"))
+            .unwrap();
+        let (mut raw, _) = listener.accept().unwrap();
+        read_startup(&mut raw);
+        raw.write_all(&answer).unwrap();
+        drop(raw);
+        assert_eq!(client.event(), Event::NonPeerRejected, "answer {n}");
+    }
+}
+
+#[test]
+fn replies_in_pieces_and_with_frames_behind_them_are_understood() {
+    let a = Node::new("lo 0");
+    let client = a.side(10);
+    let memory = a.memory(100);
+    client.recv(1, &[memory.sge(0, 100)]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    a.rnic
+        .connect(&client.qp, &a.connect_params(port, &[]))
+        .unwrap();
+    let (mut raw, _) = listener.accept().unwrap();
+    raw.set_nodelay(true).unwrap();
+    read_startup(&mut raw);
+    let hello = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
+    let bytes = hex(&format!("{REPLY} {hello}"));
+    for piece in bytes[..30].chunks(7) {
+        raw.write_all(piece).unwrap();
+        std::thread::yield_now();
+    }
+    raw.write_all(&bytes[30..]).unwrap();
+    assert!(matches!(client.event(), Event::Established { .. }));
+    assert_eq!(client.received().byte_len, 5);
+    assert_eq!(memory.copy(0, 5), b"hello");
+}
+
+#[test]
+fn a_rejection_of_revision_one_is_understood() {
+    let a = Node::new("lo 0");
+    let client = a.side(10);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    a.rnic
+        .connect(&client.qp, &a.connect_params(port, &[]))
+        .unwrap();
+    let (mut raw, _) = listener.accept().unwrap();
+    read_startup(&mut raw);
+    raw.write_all(&hex(REJECT)).unwrap();
+    assert_eq!(
+        client.event(),
+        Event::PeerRejected {
+            private_data: b"no".to_vec()
+        }
+    );
+}
+
+#[test]
+fn a_peer_that_resets_is_asked_again_in_revision_one() {
+    let a = Node::new("lo 0");
+    let client = a.side(10);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    a.rnic
+        .connect(&client.qp, &a.connect_params(port, b"pd"))
+        .unwrap();
+    let (mut raw, _) = listener.accept().unwrap();
+    assert_eq!(read_startup(&mut raw)[17], 2);
+    socket2::SockRef::from(&raw)
+        .set_linger(Some(Duration::ZERO))
+        .unwrap();
+    drop(raw);
+    let (mut raw, _) = listener.accept().unwrap();
+    let request = read_startup(&mut raw);
+    assert_eq!(
+        (request[16], request[17], &request[20..]),
+        (0x40, 1, &b"pd"[..])
+    );
+    raw.write_all(&hex("4d504120 49442052 65702046 72616d65 40010000"))
+        .unwrap();
+    assert!(matches!(client.event(), Event::Established { .. }));
+}
+
+#[test]
+fn inbound_garbage_and_silence_cost_nothing() {
+    let b = Node::new("lo 0 mpa_timeout_ms=200");
+    let (_listener, port) = b
+        .rnic
+        .listen(&ListenAddress { port: 0 }, ListenToken(7))
+        .unwrap();
+    let garbage: [&[u8]; 4] = [
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"MPA ID Rep Frame\x50\x02\x00\x00",
+        b"MPA ID Req Frame\x50\x02\xff\xff",
+        b"",
+    ];
+    let mut streams: Vec<_> = garbage.iter().map(|_| raw_client(port)).collect();
+    streams.push(raw_client(port));
+    for (stream, bytes) in streams.iter_mut().zip(garbage) {
+        stream.write_all(bytes).unwrap();
+    }
+    // A part of a request, then silence.
+    streams[4].write_all(b"MPA ID Req").unwrap();
+    for mut stream in streams {
+        // Closed by the other side, with or without a reset.
+        let closed = stream.read(&mut [0; 100]);
+        assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
+    }
+    let client_node = Node::new("lo 0");
+    let (client, server) = (client_node.side(10), b.side(20));
+    client_node
+        .rnic
+        .connect(&client.qp, &client_node.connect_params(port, &[]))
+        .unwrap();
+    let (request, _) = b.recorder.request(7);
+    b.rnic
+        .accept(request, &server.qp, &AcceptParams { private_data: &[] })
+        .unwrap();
+    assert!(matches!(client.event(), Event::Established { .. }));
+}
+
+#[test]
+fn a_peer_that_leaves_before_the_accept_or_before_its_first_frame_fails_the_accept() {
+    let b = Node::new("lo 0");
+    let (_listener, port) = b
+        .rnic
+        .listen(&ListenAddress { port: 0 }, ListenToken(7))
+        .unwrap();
+    let request_bytes = hex("4d504120 49442052 65712046 72616d65 50020008 8004c004 44415421");
+    for early in [true, false] {
+        let server = b.side(20);
+        server.recv(1, &[]);
+        let mut raw = raw_client(port);
+        raw.write_all(&request_bytes).unwrap();
+        let (request, private_data) = b.recorder.request(7);
+        assert_eq!(private_data, b"DAT!");
+        if early {
+            drop(raw);
+            b.rnic
+                .accept(request, &server.qp, &AcceptParams { private_data: &[] })
+                .unwrap();
+        } else {
+            b.rnic
+                .accept(request, &server.qp, &AcceptParams { private_data: &[] })
+                .unwrap();
+            read_startup(&mut raw);
+            drop(raw);
+        }
+        assert_eq!(server.event(), Event::AcceptFailed);
+        assert_eq!(server.resting(&server.recv_cq)[0].status, WcStatus::Flushed);
+    }
+}
+
+#[test]
+fn a_port_is_taken_once_and_free_after_the_drop() {
+    let b = Node::new("lo 0");
+    let listen = |port| b.rnic.listen(&ListenAddress { port }, ListenToken(7));
+    let (listener, port) = listen(0).unwrap();
+    assert!(matches!(listen(port), Err(RnicError::AddressInUse)));
+    drop(listener);
+    let (listener, again) = listen(port).unwrap();
+    assert_eq!(again, port);
+    drop(listener);
+    assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
+}
+
+#[test]
+fn adapters_that_do_not_exist_cannot_be_opened() {
+    let open = |params: &str| {
+        let config = RnicConfig {
+            ia_name: "x".to_owned(),
+            ia_params: params.to_owned(),
+        };
+        let recorder: std::sync::Arc<Recorder> = Default::default();
+        provider_iwarp_soft::SoftRnic::open(&config, recorder).map(drop)
+    };
+    assert!(matches!(open("nodevice7 0"), Err(RnicError::NoDevice(_))));
+    assert!(matches!(
+        open("lo 0 crc=perhaps"),
+        Err(RnicError::BadConfig(_))
+    ));
+    assert!(open("127.0.0.1 0").is_ok());
+}
+
+#[test]
+fn hundreds_of_connections_are_made_and_ended() {
+    const COUNT: u64 = 300;
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (_listener, port) = b
+        .rnic
+        .listen(&ListenAddress { port: 0 }, ListenToken(7))
+        .unwrap();
+    let clients: Vec<_> = (0..COUNT).map(|n| a.side(10_000 + n * 10)).collect();
+    let servers: Vec<_> = (0..COUNT).map(|n| b.side(50_000 + n * 10)).collect();
+    for client in &clients {
+        a.rnic
+            .connect(&client.qp, &a.connect_params(port, &[]))
+            .unwrap();
+    }
+    for server in &servers {
+        server.recv(1, &[]);
+        let (request, _) = b.recorder.request(7);
+        b.rnic
+            .accept(request, &server.qp, &AcceptParams { private_data: &[] })
+            .unwrap();
+    }
+    for client in &clients {
+        assert!(matches!(client.event(), Event::Established { .. }));
+        client.send(1, &[]);
+    }
+    for server in &servers {
+        assert!(matches!(server.event(), Event::Established { .. }));
+        assert_eq!(server.received().status, WcStatus::Success);
+    }
+    for client in &clients {
+        a.rnic.disconnect(&client.qp, false);
+    }
+    for server in &servers {
+        assert_eq!(server.event(), Event::Disconnected);
+    }
+    for client in &clients {
+        assert_eq!(client.event(), Event::Disconnected);
+    }
+}
