@@ -31,9 +31,9 @@ use crate::handle::Handle;
 use crate::ia::Ia;
 use crate::rnic::{RequestInfo, Rnic};
 
-/// Uses the EVD of a service point of `ia`, which must take connection requests.
-fn hold_cr_evd<R: Rnic>(ia: &Arc<Ia<R>>, evd: Arc<Evd<R>>) -> DatResult<Held<Evd<R>>> {
-    Held::evd(ia, evd, DAT_EVD_CR_FLAG, DAT_INVALID_HANDLE_EVD_CR)
+/// Uses the EVD of a service point, which must take connection requests.
+fn hold_cr_evd<R: Rnic>(evd: Arc<Evd<R>>) -> DatResult<Held<Evd<R>>> {
+    Held::evd(evd, DAT_EVD_CR_FLAG, DAT_INVALID_HANDLE_EVD_CR)
 }
 
 /// Refuses an endpoint of another IA: that is another RNIC.
@@ -69,6 +69,7 @@ fn arrival_event<R: Rnic>(ia: &Ia<R>, number: DatEventNumber, arrival: &Arrival)
 
 /// Tells the consumer of `cr` at service point `sp`.
 fn tell_request<R: Rnic>(
+    ia: &Ia<R>,
     evd: &Evd<R>,
     cr: &Cr<R>,
     sp: Handle,
@@ -82,11 +83,7 @@ fn tell_request<R: Rnic>(
         cr: Some(cr.handle()),
         truncated: info.truncated,
     };
-    evd.post(arrival_event(
-        evd.ia(),
-        DAT_CONNECTION_REQUEST_EVENT,
-        &arrival,
-    ));
+    evd.post(arrival_event(ia, DAT_CONNECTION_REQUEST_EVENT, &arrival));
 }
 
 /// Why a request was not told to the consumer: for the log, the peer sees a service that does not exist.

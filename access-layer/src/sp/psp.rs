@@ -84,7 +84,7 @@ impl<R: Rnic> Psp<R> {
         flags: DatPspFlags,
         flags_argument: u32,
     ) -> DatResult<Pinned<Self>> {
-        let evd = hold_cr_evd(ia, evd)?;
+        let evd = hold_cr_evd(evd)?;
         if flags != DAT_PSP_CONSUMER_FLAG && flags != DAT_PSP_PROVIDER_FLAG {
             return Err(DatError::invalid_arg(flags_argument));
         }
@@ -134,7 +134,7 @@ impl<R: Rnic> Psp<R> {
         // A chosen qualifier is known here before `create_any` has written it down.
         let conn_qual = *self.conn_qual.get_or_init(|| u64::from(info.local.port()));
         match self.make_cr(request, info) {
-            Ok(cr) => tell_request(&evd, &cr, self.handle, conn_qual, info),
+            Ok(cr) => tell_request(&self.ia, &evd, &cr, self.handle, conn_qual, info),
             Err(error) => refuse_quietly(self.handle, error),
         }
     }

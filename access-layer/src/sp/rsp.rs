@@ -61,7 +61,7 @@ impl<R: Rnic> Rsp<R> {
             return Err(DatError::invalid_arg(2));
         }
         check_ep(ia, ep)?;
-        let evd = hold_cr_evd(ia, evd)?;
+        let evd = hold_cr_evd(evd)?;
         let reservation = ia.reserve()?;
         let sp = SpId(reservation.handle().as_token());
         ep.reserve(sp)?;
@@ -122,7 +122,7 @@ impl<R: Rnic> Rsp<R> {
         };
         drop(listener);
         match self.make_cr(request, info) {
-            Ok(cr) => tell_request(&evd, &cr, self.handle, self.conn_qual, info),
+            Ok(cr) => tell_request(&self.ia, &evd, &cr, self.handle, self.conn_qual, info),
             Err(error) => refuse_quietly(self.handle, error),
         }
     }

@@ -110,7 +110,7 @@ impl<R: Rnic> Ssp<R> {
         if !ia.attr().socket_service_points {
             return Err(DatError::not_supported());
         }
-        let evd = hold_cr_evd(ia, args.evd)?;
+        let evd = hold_cr_evd(args.evd)?;
         let reservation = ia.reserve()?;
         let sp = SpId(reservation.handle().as_token());
         let ep = reserve_ep(ia, args.ep, sp)?;
@@ -187,7 +187,7 @@ impl<R: Rnic> Ssp<R> {
         // that the peer is connected to.
         let conn_qual = u64::from(info.local.port());
         match self.make_cr(request, socket, info) {
-            Ok(cr) => tell_request(&evd, &cr, self.handle, conn_qual, info),
+            Ok(cr) => tell_request(&self.ia, &evd, &cr, self.handle, conn_qual, info),
             Err(error) => refuse_quietly(self.handle, error),
         }
     }

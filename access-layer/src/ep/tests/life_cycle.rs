@@ -54,7 +54,7 @@ fn each_evd_needs_the_flag_of_its_stream() {
 }
 
 #[test]
-fn parts_of_another_ia_are_refused() {
+fn a_queue_pair_is_not_made_of_parts_of_another_ia() {
     let (bench, other) = (Bench::new(), Bench::new());
     let wrong = |change: fn(&mut EpParts<_>, &Bench)| {
         let mut parts = bench.parts();
@@ -70,6 +70,9 @@ fn parts_of_another_ia_are_refused() {
         wrong(|p, o| p.recv_evd = Some(o.dto.clone())),
         bad(DAT_INVALID_HANDLE_EVD_RECV)
     );
+    let mut parts = bench.parts();
+    parts.connect_evd = Some(other.conn.clone());
+    Ep::create(&bench.ia, parts, None).expect("connection events may go anywhere");
 }
 
 #[test]
