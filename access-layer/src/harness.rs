@@ -131,6 +131,14 @@ impl Dat {
     }
 
     pub(crate) fn lmr(&self, pz: DatPzHandle, memory: &[AtomicU8]) -> DatLmrParam {
+        self.lmr_and_handle(pz, memory).1
+    }
+
+    pub(crate) fn lmr_and_handle(
+        &self,
+        pz: DatPzHandle,
+        memory: &[AtomicU8],
+    ) -> (DatLmrHandle, DatLmrParam) {
         let (mut lmr, mut param) = (ptr::null_mut(), DatLmrParam::zeroed());
         let region = DatRegionDescription {
             for_va: memory.as_ptr().cast_mut().cast(),
@@ -158,7 +166,7 @@ impl Dat {
             call!(self, lmr_query, lmr, DAT_LMR_FIELD_ALL, &raw mut param),
             SUCCESS
         );
-        param
+        (lmr, param)
     }
 
     pub(crate) fn post_software(&self, evd: DatEvdHandle, word: usize) -> u32 {
@@ -256,6 +264,7 @@ pub(crate) struct Pair {
     pub(crate) ends: [End; 2],
     pub(crate) pz: DatPzHandle,
     pub(crate) lmr: DatLmrParam,
+    pub(crate) lmr_handle: DatLmrHandle,
     /// Atomics, because the in-memory RNIC reads and writes it behind the back of the compiler.
     pub(crate) memory: Box<[AtomicU8]>,
 }
@@ -265,7 +274,7 @@ impl Pair {
         let dat = Dat::open_with(params);
         let pz = dat.pz();
         let memory: Box<[AtomicU8]> = (0..4096).map(|_| AtomicU8::new(0)).collect();
-        let lmr = dat.lmr(pz, &memory);
+        let (lmr_handle, lmr) = dat.lmr_and_handle(pz, &memory);
         let ends = [(); 2].map(|()| dat.end(pz, recv_flags));
         let requests = dat.evd(DAT_EVD_CR_FLAG);
         let (mut psp, mut conn_qual) = (ptr::null_mut(), 0);
@@ -312,6 +321,7 @@ impl Pair {
             ends,
             pz,
             lmr,
+            lmr_handle,
             memory,
         }
     }

@@ -326,3 +326,6 @@ fn is_quiet(condition: impl Fn() -> bool) -> bool {
     }
     true
 }
+
+#[cfg(test)]
+mod tests;

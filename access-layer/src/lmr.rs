@@ -208,3 +208,6 @@ fn request_of(spec: &LmrSpec, len_max: u64) -> DatResult<RegisterMr> {
         zero_based,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -156,3 +156,6 @@ impl<R: Rnic> Child for Srq<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -152,14 +152,16 @@ impl EvdState {
 mod tests {
     use super::*;
 
-    const WAITED: fn(&mut EvdState) = |state| {
+    type Event = fn(&mut EvdState);
+
+    const WAITED: Event = |state| {
         state.on_begin_wait().unwrap();
     };
-    const OVERFLOWED: fn(&mut EvdState) = EvdState::on_overflow;
-    const CLOSED: fn(&mut EvdState) = EvdState::on_close;
-    const IDLE: fn(&mut EvdState) = |_| {};
+    const OVERFLOWED: Event = EvdState::on_overflow;
+    const CLOSED: Event = EvdState::on_close;
+    const IDLE: Event = |_| {};
 
-    fn state_after(steps: &[fn(&mut EvdState)]) -> EvdState {
+    fn state_after(steps: &[Event]) -> EvdState {
         let mut state = EvdState::new();
         for step in steps {
             step(&mut state);
@@ -171,8 +173,8 @@ mod tests {
     fn every_event_in_every_state() {
         use Access::{Closed, Idle, Overflowed};
         let lost = |waited| Overflowed { waited };
-        let end: fn(&mut EvdState) = EvdState::on_end_wait;
-        let rows: [(&[fn(&mut EvdState)], [Access; 3]); 5] = [
+        let end: Event = EvdState::on_end_wait;
+        let rows: [(&[Event], [Access; 3]); 5] = [
             // (way into the state, what end_wait, overflow and close make of it)
             (&[IDLE], [Idle, lost(false), Closed]),
             (&[WAITED], [Idle, lost(true), Closed]),

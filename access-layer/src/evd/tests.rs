@@ -307,9 +307,10 @@ fn software_events_need_the_flag_the_number_and_room() {
     let event = dat.dequeue(dat.async_evd).unwrap();
     assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
     // SAFETY: the event number says that this member is meant.
+    let error = unsafe { event.event_data.asynch_error_event_data };
     assert_eq!(
-        unsafe { event.event_data.asynch_error_event_data }.dat_handle,
-        evd
+        (error.dat_handle, error.reason),
+        (evd, DAT_EVD_OVERFLOW_ERROR)
     );
     // The poster knows, nothing was lost: the EVD goes on.
     for _ in 0..room {

@@ -88,10 +88,13 @@ impl FakeQp {
     }
 }
 
+/// Completes a receive of the peer's, once no lock is held.
+type Delivery = Box<dyn FnOnce(&QpInner)>;
+
 /// What a request did, and what the peer's receive queue has to say of it.
 struct Done {
     status: WcStatus,
-    receive: Option<Box<dyn FnOnce(&QpInner)>>,
+    receive: Option<Delivery>,
 }
 
 impl Done {
@@ -103,7 +106,7 @@ impl Done {
     }
 }
 
-fn deliver(peer: &QpInner, receive: Option<Box<dyn FnOnce(&QpInner)>>) {
+fn deliver(peer: &QpInner, receive: Option<Delivery>) {
     if let Some(receive) = receive {
         receive(peer);
     }

@@ -46,15 +46,12 @@ impl State {
     }
 
     pub(super) fn kind(self) -> Option<Kind> {
-        #[expect(clippy::cast_possible_truncation, reason = "masked to eight bits")]
         Kind::from_bits(((self.0 & KIND_MASK) >> KIND_SHIFT) as u8)
     }
 
     /// Which of the slot's provider words is the handle in this life.
     pub(super) fn ordinal(self) -> usize {
-        #[expect(clippy::cast_possible_truncation, reason = "masked to four bits")]
-        let ordinal = ((self.0 >> GENERATION_SHIFT) & 0xF) as usize;
-        ordinal
+        ((self.0 >> GENERATION_SHIFT) & 0xF) as usize
     }
 
     /// Alive, of this kind, and in a life whose handle is this one. One comparison.

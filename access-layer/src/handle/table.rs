@@ -340,4 +340,5 @@ mod memory {
     }
 }
 
-const _: () = assert!(size_of::<Slot>() == 192 && CHUNK_SLOTS * size_of::<Slot>() % 4096 == 0);
+const _: () =
+    assert!(size_of::<Slot>() == 192 && (CHUNK_SLOTS * size_of::<Slot>()).is_multiple_of(4096));

@@ -155,3 +155,6 @@ unsafe fn text(text: *const c_char) -> String {
         .to_string_lossy()
         .into_owned()
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,10 +40,6 @@ pub(crate) unsafe extern "C" fn create<R: Rnic>(
     })
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the signature of dat_ep_create_with_srq"
-)]
 pub(crate) unsafe extern "C" fn create_with_srq<R: Rnic>(
     ia: DatIaHandle,
     pz: DatPzHandle,
@@ -126,7 +122,6 @@ pub(crate) unsafe extern "C" fn modify<R: Rnic>(
     })
 }
 
-#[expect(clippy::too_many_arguments, reason = "the signature of dat_ep_connect")]
 pub(crate) unsafe extern "C" fn connect<R: Rnic>(
     ep: DatEpHandle,
     remote_address: DatIaAddressPtr,

@@ -8,7 +8,6 @@ use crate::lmr::{Lmr, LmrSpec};
 use crate::pz::Pz;
 use crate::rnic::Rnic;
 
-#[expect(clippy::too_many_arguments, reason = "the signature of dat_lmr_create")]
 pub(crate) unsafe extern "C" fn create<R: Rnic>(
     ia: DatIaHandle,
     mem_type: DatMemType,

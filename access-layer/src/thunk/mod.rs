@@ -10,11 +10,6 @@
 //! points at as much memory as its C type and the count beside it say, valid for the duration of the
 //! call. Handles may be any words.
 
-#![expect(
-    clippy::missing_safety_doc,
-    reason = "one contract for all, in the module documentation"
-)]
-
 pub(crate) mod cno;
 pub(crate) mod cr;
 pub(crate) mod csp;

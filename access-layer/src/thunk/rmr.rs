@@ -48,7 +48,6 @@ pub(crate) unsafe extern "C" fn query<R: Rnic>(
     })
 }
 
-#[expect(clippy::too_many_arguments, reason = "the signature of dat_rmr_bind")]
 pub(crate) unsafe extern "C" fn bind<R: Rnic>(
     rmr: DatRmrHandle,
     lmr: DatLmrHandle,

@@ -1,0 +1,277 @@
+use std::ffi::CStr;
+use std::ptr;
+use std::sync::Arc;
+
+use dat_abi::*;
+
+use crate::fake_rnic::FakeRnic;
+use crate::handle::Kind;
+use crate::harness::{Dat, Pair, SUCCESS, call, unique};
+use crate::provider;
+use crate::rnic::{AsyncEvent, RnicConfig};
+
+fn close(dat: &Dat, flags: DatCloseFlags) -> u32 {
+    call!(dat, ia_close, dat.ia, flags)
+}
+
+#[test]
+fn opening_checks_its_arguments() {
+    let dat = Dat::open();
+    let name = dat.provider.device_name.cast_mut();
+    let (mut ia, mut evd) = (ptr::null_mut(), ptr::null_mut());
+    let open = |name, qlen, evd: *mut DatEvdHandle, ia: *mut DatIaHandle| {
+        call!(dat, ia_open, name, qlen, evd, ia)
+    };
+    let unknown = c"nobody".as_ptr().cast_mut();
+    assert_eq!(
+        open(ptr::null_mut(), 8, &raw mut evd, &raw mut ia),
+        0x8006_0025
+    );
+    assert_eq!(open(unknown, 8, &raw mut evd, &raw mut ia), 0x8006_0025);
+    assert_eq!(open(name, 8, ptr::null_mut(), &raw mut ia), 0x8006_0027);
+    assert_eq!(open(name, 8, &raw mut evd, ptr::null_mut()), 0x8006_0028);
+    assert_eq!(open(name, 0, &raw mut evd, &raw mut ia), 0x8006_0026);
+    assert_eq!(open(name, -1, &raw mut evd, &raw mut ia), 0x8006_0026);
+    assert!(
+        ia.is_null() && evd.is_null(),
+        "nothing is written on failure"
+    );
+}
+
+#[test]
+fn a_device_that_is_absent_is_an_invalid_name() {
+    let ia_name = format!("absent{}", unique());
+    let ia_params = "fail=eth9".to_owned();
+    let config = RnicConfig {
+        ia_name: ia_name.clone(),
+        ia_params,
+    };
+    let provider = provider::announce::<FakeRnic>(config).get();
+    let (mut ia, mut evd) = (ptr::null_mut(), ptr::null_mut());
+    let open = provider.ia_open.unwrap();
+    let name = provider.device_name.cast_mut();
+    // SAFETY: a C string and pointers to locals.
+    let code = unsafe { open(name, 8, &raw mut evd, &raw mut ia) };
+    assert_eq!(code.0, 0x8006_0025);
+    assert!(ia.is_null() && evd.is_null());
+}
+
+#[test]
+fn an_asynchronous_evd_can_be_shared_between_instances_of_a_device() {
+    let dat = Dat::open();
+    let (code, second, evd) = dat.try_open(0, dat.async_evd);
+    assert_eq!((code, evd), (SUCCESS, dat.async_evd));
+    assert_eq!(
+        call!(dat, ia_close, second, DAT_CLOSE_GRACEFUL_FLAG),
+        SUCCESS
+    );
+    for wrong in [
+        dat.evd(DAT_EVD_DTO_FLAG),
+        dat.ia,
+        ptr::without_provenance_mut(2),
+    ] {
+        assert_eq!(dat.try_open(8, wrong).0, 0x8005_0018);
+    }
+    let stranger = Dat::open();
+    assert_eq!(dat.try_open(8, stranger.async_evd).0, 0x8005_0018);
+}
+
+#[test]
+fn an_instance_may_leave_asynchronous_events_to_another() {
+    let dat = Dat::open();
+    let (code, second, evd) = dat.try_open(8, DAT_EVD_ASYNC_EXISTS);
+    assert_eq!((code, evd), (SUCCESS, DAT_EVD_OUT_OF_SCOPE));
+    let mut told = ptr::null_mut();
+    let query = |ia, told: *mut DatEvdHandle| {
+        call!(
+            dat,
+            ia_query,
+            ia,
+            told,
+            0,
+            ptr::null_mut(),
+            0,
+            ptr::null_mut()
+        )
+    };
+    assert_eq!(query(second, &raw mut told), SUCCESS);
+    assert_eq!(told, DAT_EVD_OUT_OF_SCOPE);
+    assert_eq!(query(dat.ia, &raw mut told), SUCCESS);
+    assert_eq!(told, dat.async_evd);
+    assert_eq!(query(dat.ia, ptr::null_mut()), SUCCESS);
+    assert_eq!(
+        call!(dat, ia_close, second, DAT_CLOSE_GRACEFUL_FLAG),
+        SUCCESS
+    );
+}
+
+#[test]
+fn a_query_checks_masks_and_pointers_and_fills_whole_structures() {
+    let dat = Dat::open();
+    let mut ia = DatIaAttr::zeroed();
+    let mut provider = DatProviderAttr::zeroed();
+    let query = |ia_mask, ia: *mut DatIaAttr, provider_mask, provider: *mut DatProviderAttr| {
+        call!(
+            dat,
+            ia_query,
+            dat.ia,
+            ptr::null_mut(),
+            ia_mask,
+            ia,
+            provider_mask,
+            provider
+        )
+    };
+    let (no_ia, no_provider) = (ptr::null_mut(), ptr::null_mut());
+    assert_eq!(query(1 << 38, &raw mut ia, 0, no_provider), 0x8006_0027);
+    assert_eq!(query(1, no_ia, 0, no_provider), 0x8006_0028);
+    assert_eq!(query(0, no_ia, 1 << 31, &raw mut provider), 0x8006_0029);
+    assert_eq!(query(0, no_ia, 1, no_provider), 0x8006_002A);
+    // dtest asks for one field and reads another.
+    assert_eq!(
+        query(1, &raw mut ia, 0x4000_0000, &raw mut provider),
+        SUCCESS
+    );
+    assert!(ia.max_eps > 0 && ia.max_evd_qlen > 0 && ia.max_message_size > 0);
+    assert!(provider.num_provider_specific_attr > 0 && provider.max_private_data_size >= 56);
+    // SAFETY: filled by the call; valid while the IA is open.
+    assert_eq!(unsafe { *ia.ia_address_ptr }.sa_data[2..6], [127, 0, 0, 1]);
+}
+
+#[test]
+fn a_graceful_close_refuses_while_objects_are_left_and_an_abrupt_one_ends_them() {
+    let dat = Dat::open();
+    assert_eq!(close(&dat, 2), 0x8006_0026);
+    let pz = dat.pz();
+    assert_eq!(close(&dat, DAT_CLOSE_GRACEFUL_FLAG), 0x8007_0050);
+    assert_eq!(call!(dat, pz_free, pz), SUCCESS);
+    let evd = dat.evd(DAT_EVD_CR_FLAG);
+    assert_eq!(close(&dat, DAT_CLOSE_GRACEFUL_FLAG), 0x8007_0050);
+    assert_eq!(call!(dat, evd_free, evd), SUCCESS);
+    let cno = dat.cno();
+    assert_eq!(
+        close(&dat, DAT_CLOSE_GRACEFUL_FLAG),
+        SUCCESS,
+        "CNOs do not count"
+    );
+    assert_eq!(close(&dat, DAT_CLOSE_GRACEFUL_FLAG), 0x8005_000B);
+    assert_eq!(call!(dat, cno_free, cno), 0x8005_0013);
+    assert_eq!(dat.dequeue(dat.async_evd).map(drop), Err(0x8005_0015));
+}
+
+#[test]
+fn an_abrupt_close_ends_everything_connected_or_not() {
+    let pair = Pair::connected("srq=1 mw=1", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
+    let dat = &pair.dat;
+    for cookie in 0..5 {
+        assert_eq!(pair.recv(0, cookie, 0), SUCCESS);
+    }
+    let (cno, mut rmr) = (dat.cno(), ptr::null_mut());
+    assert_eq!(call!(dat, evd_modify_cno, pair.ends[0].recv, cno), SUCCESS);
+    assert_eq!(call!(dat, rmr_create, pair.pz, &raw mut rmr), SUCCESS);
+    let mut attr = DatSrqAttr {
+        max_recv_dtos: 8,
+        max_recv_iov: 1,
+        low_watermark: 0,
+    };
+    let mut srq = ptr::null_mut();
+    assert_eq!(
+        call!(
+            dat,
+            srq_create,
+            dat.ia,
+            pair.pz,
+            &raw mut attr,
+            &raw mut srq
+        ),
+        SUCCESS
+    );
+    let ia = Arc::downgrade(&dat.ia().to_arc());
+    for flags in [DAT_CLOSE_GRACEFUL_FLAG, DAT_CLOSE_ABRUPT_FLAG] {
+        let expected = if flags == DAT_CLOSE_ABRUPT_FLAG {
+            SUCCESS
+        } else {
+            0x8007_0050
+        };
+        assert_eq!(close(dat, flags), expected);
+    }
+    assert!(
+        ia.upgrade().is_none(),
+        "the RNIC is shut down when the close returns"
+    );
+    for gone in [pair.pz, pair.ends[0].ep, pair.ends[1].recv, cno, rmr, srq] {
+        let mut kind = 0;
+        assert_eq!(
+            call!(dat, get_handle_type, gone, &raw mut kind),
+            0x8005_001B
+        );
+    }
+}
+
+#[test]
+fn children_come_and_go() {
+    let dat = Dat::open();
+    let ia = dat.ia();
+    assert_eq!(
+        (ia.child_count(Kind::Pz), ia.child_count(Kind::Evd)),
+        (0, 1)
+    );
+    let pz = dat.pz();
+    assert_eq!(ia.child_count(Kind::Pz), 1);
+    assert_eq!(call!(dat, pz_free, pz), SUCCESS);
+    assert_eq!(ia.child_count(Kind::Pz), 0);
+}
+
+#[test]
+fn the_end_of_the_device_is_told_with_the_ia() {
+    let dat = Dat::open();
+    dat.ia().rnic().raise(AsyncEvent::DeviceFatal);
+    dat.ia().rnic().settle();
+    let event = dat.dequeue(dat.async_evd).unwrap();
+    assert_eq!(event.event_number, DAT_ASYNC_ERROR_IA_CATASTROPHIC);
+    // SAFETY: the event number says that this member is meant.
+    let error = unsafe { event.event_data.asynch_error_event_data };
+    assert_eq!(error.dat_handle, dat.ia);
+}
+
+#[test]
+fn named_attributes_are_pairs_of_strings() {
+    let dat = Dat::open();
+    let provider = dat.ia().provider_attr().to_owned();
+    let count = usize::try_from(provider.num_provider_specific_attr).unwrap();
+    // SAFETY: the IA is open, and the array has as many entries as the count says.
+    let array = unsafe { std::slice::from_raw_parts(provider.provider_specific_attr, count) };
+    let value = |name: &str| {
+        // SAFETY: names and values are C strings that live as long as the IA is open.
+        let text = |text| unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned();
+        let mut found = array.iter().filter(|attr| text(attr.name) == name);
+        let value = found.next().map(|attr| text(attr.value));
+        assert!(found.next().is_none(), "{name} twice");
+        value
+    };
+    for (name, expected) in [
+        ("DAT_IB_RDMA_READ", "TRUE"),
+        ("DAT_IB_TRANSPORT_MTU", "4096"),
+        ("DAT_IB_DEVICE_NAME", "fake0"),
+        ("DAT_EXTENSION_INTERFACE", "TRUE"),
+        ("DAT_EXTENSION_VERSION", "2.0.1"),
+        ("DAT_IB_FETCH_AND_ADD", "TRUE"),
+        ("DAT_IB_CMP_AND_SWAP", "TRUE"),
+        ("DAT_IB_IMMED_DATA", "TRUE"),
+        ("DAT_IW_ATTR_SSP", "TRUE"),
+    ] {
+        assert_eq!(value(name).as_deref(), Some(expected), "{name}");
+    }
+    assert_eq!(value("DAT_IB_UD"), None);
+}
+
+#[test]
+fn a_registry_finds_the_key_again_by_what_the_attributes_say() {
+    let dat = Dat::open();
+    let provider = *dat.ia().provider_attr();
+    let (major, minor) = (provider.dapl_version_major, provider.dapl_version_minor);
+    assert_eq!((major, minor, provider.is_thread_safe), (2, 0, DAT_FALSE));
+    let extension = dat.ia().ia_attr().extension_supported;
+    let version = dat.ia().ia_attr().extension_version;
+    assert_eq!((extension, version), (DAT_EXTENSION_IB, 209));
+}

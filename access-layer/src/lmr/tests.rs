@@ -1,0 +1,179 @@
+use std::ptr;
+use std::sync::atomic::AtomicU8;
+
+use dat_abi::*;
+
+use crate::harness::{Dat, SUCCESS, call};
+
+struct Request {
+    mem_type: DatMemType,
+    len: u64,
+    privileges: DatMemPrivFlags,
+    va_type: DatVaType,
+    addr: usize,
+}
+
+const GOOD: Request = Request {
+    mem_type: DAT_MEM_TYPE_VIRTUAL,
+    len: 0x1000,
+    privileges: DAT_MEM_PRIV_ALL_FLAG,
+    va_type: DAT_VA_TYPE_VA,
+    addr: 0x10_0000,
+};
+
+fn create(dat: &Dat, pz: DatPzHandle, request: &Request) -> (u32, DatLmrHandle) {
+    let mut lmr = ptr::null_mut();
+    let region = DatRegionDescription {
+        for_va: ptr::without_provenance_mut(request.addr),
+    };
+    let (mut keys, mut size, mut address) = ([0_u32; 2], 0_u64, 0_u64);
+    let code = call!(
+        dat,
+        lmr_create,
+        dat.ia,
+        request.mem_type,
+        region,
+        request.len,
+        pz,
+        request.privileges,
+        request.va_type,
+        &raw mut lmr,
+        &raw mut keys[0],
+        &raw mut keys[1],
+        &raw mut size,
+        &raw mut address
+    );
+    if code == SUCCESS {
+        assert!(address <= request.addr as u64);
+        assert!(address + size >= request.addr as u64 + request.len);
+        assert!(keys[0] != 0 && keys[1] != 0);
+    } else {
+        assert_eq!((lmr.is_null(), keys, size, address), (true, [0, 0], 0, 0));
+    }
+    (code, lmr)
+}
+
+#[test]
+fn memory_is_registered_untouched_and_told_as_given() {
+    let dat = Dat::open();
+    let pz = dat.pz();
+    // An address that is not mapped: nothing may touch it.
+    let (code, lmr) = create(&dat, pz, &GOOD);
+    assert_eq!(code, SUCCESS);
+    let mut param = DatLmrParam::zeroed();
+    assert_eq!(
+        call!(dat, lmr_query, lmr, DAT_LMR_FIELD_ALL, &raw mut param),
+        SUCCESS
+    );
+    // SAFETY: the memory type says that this member is meant.
+    assert_eq!(unsafe { param.region_desc.for_va }.addr(), GOOD.addr);
+    assert_eq!(
+        (param.length, param.pz_handle, param.mem_priv),
+        (0x1000, pz, 0x33)
+    );
+    assert_eq!(param.ia_handle, dat.ia);
+    assert_eq!(
+        call!(dat, lmr_query, lmr, DAT_LMR_FIELD_ALL, ptr::null_mut()),
+        0x8006_0027
+    );
+    assert_eq!(
+        call!(dat, lmr_query, lmr, 0x800, &raw mut param),
+        0x8006_0026
+    );
+    assert_eq!(call!(dat, lmr_free, lmr), SUCCESS);
+    assert_eq!(call!(dat, lmr_free, lmr), 0x8005_000D);
+}
+
+#[test]
+fn what_cannot_be_registered_is_refused() {
+    let dat = Dat::open();
+    let pz = dat.pz();
+    let code = |request: Request| create(&dat, pz, &request).0;
+    assert_eq!(code(Request { len: 0, ..GOOD }), 0x8008_0000);
+    assert_eq!(
+        code(Request {
+            len: u64::MAX,
+            ..GOOD
+        }),
+        0x8008_0000
+    );
+    assert_eq!(
+        code(Request {
+            mem_type: DAT_MEM_TYPE_LMR,
+            ..GOOD
+        }),
+        0xBFFF_0000
+    );
+    assert_eq!(
+        code(Request {
+            mem_type: DAT_MEM_TYPE_SHARED_VIRTUAL,
+            ..GOOD
+        }),
+        0xBFFF_0000
+    );
+    assert_eq!(
+        code(Request {
+            mem_type: 3,
+            ..GOOD
+        }),
+        0x8006_0026
+    );
+    assert_eq!(
+        code(Request {
+            privileges: 0x80,
+            ..GOOD
+        }),
+        0x8006_002A
+    );
+    assert_eq!(code(Request { va_type: 2, ..GOOD }), 0x8006_002B);
+    let region = DatRegionDescription::zeroed();
+    let none = ptr::null_mut::<u32>();
+    let none64 = ptr::null_mut::<u64>();
+    let out = ptr::null_mut();
+    let code = call!(
+        dat, lmr_create, dat.ia, 0, region, 8, pz, 0, 0, out, none, none, none64, none64
+    );
+    assert_eq!(code, 0x8006_002B);
+}
+
+#[test]
+fn results_the_consumer_does_not_want_may_be_left_out() {
+    let dat = Dat::open();
+    let pz = dat.pz();
+    let memory: Vec<AtomicU8> = (0..16).map(AtomicU8::new).collect();
+    assert!(dat.lmr(pz, &memory).lmr_context != 0);
+}
+
+#[test]
+fn a_zone_with_regions_is_not_freed() {
+    let dat = Dat::open();
+    let pz = dat.pz();
+    let (_, lmr) = create(&dat, pz, &GOOD);
+    assert_eq!(call!(dat, pz_free, pz), 0x8007_0053);
+    assert_eq!(call!(dat, lmr_free, lmr), SUCCESS);
+    let mut param = DatPzParam::zeroed();
+    assert_eq!(
+        call!(dat, pz_query, pz, DAT_PZ_FIELD_ALL, &raw mut param),
+        SUCCESS
+    );
+    assert_eq!(param.ia_handle, dat.ia);
+    assert_eq!(call!(dat, pz_query, pz, 2, &raw mut param), 0x8006_0026);
+    assert_eq!(call!(dat, pz_query, pz, 1, ptr::null_mut()), 0x8006_0027);
+    assert_eq!(call!(dat, pz_create, dat.ia, ptr::null_mut()), 0x8006_0026);
+    assert_eq!(call!(dat, pz_free, pz), SUCCESS);
+    assert_eq!(call!(dat, pz_free, pz), 0x8005_000F);
+    assert_eq!(create(&dat, pz, &GOOD).0, 0x8005_000F);
+}
+
+#[test]
+fn synchronising_memory_needs_only_the_ia() {
+    let dat = Dat::open();
+    assert_eq!(
+        call!(dat, lmr_sync_rdma_read, dat.ia, ptr::null(), u64::MAX),
+        SUCCESS
+    );
+    assert_eq!(
+        call!(dat, lmr_sync_rdma_write, dat.ia, ptr::null(), u64::MAX),
+        SUCCESS
+    );
+}

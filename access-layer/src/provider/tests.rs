@@ -1,0 +1,67 @@
+use std::ffi::c_char;
+use std::ptr;
+
+use dat_abi::*;
+
+use super::*;
+use crate::fake_rnic::FakeRnic;
+use crate::harness::unique;
+
+fn info(name: &str) -> DatProviderInfo {
+    let mut info = DatProviderInfo::zeroed();
+    for (place, byte) in info.ia_name.iter_mut().zip(name.bytes()) {
+        *place = c_char::from_ne_bytes([byte]);
+    }
+    (info.dapl_version_major, info.dapl_version_minor) = (2, 0);
+    info
+}
+
+#[test]
+fn a_name_announced_twice_keeps_its_table_and_gets_the_new_parameters() {
+    let ia_name = format!("twice{}", unique());
+    let announce = |ia_params: &str| {
+        announce::<FakeRnic>(RnicConfig {
+            ia_name: ia_name.clone(),
+            ia_params: ia_params.to_owned(),
+        })
+    };
+    let first = announce("net=a");
+    assert!(first == announce("net=b"));
+    let (found, config) = find::<FakeRnic>(&ia_name).unwrap();
+    assert!(found == first);
+    assert_eq!(config.ia_params, "net=b");
+}
+
+#[test]
+fn init_announces_even_a_device_that_is_absent_and_can_be_repeated() {
+    let name = format!("init{}", unique());
+    let info = info(&name);
+    for _ in 0..2 {
+        // SAFETY: a registration key and a C string.
+        unsafe { init::<FakeRnic>(&raw const info, c"fail=eth9 0".as_ptr()) };
+        let (_, config) = find::<FakeRnic>(&name).unwrap();
+        assert_eq!(config.ia_params, "fail=eth9 0");
+        // SAFETY: a registration key.
+        unsafe { fini::<FakeRnic>(&raw const info) };
+    }
+}
+
+#[test]
+fn init_and_fini_ignore_what_is_no_key() {
+    let mut unterminated = info("");
+    unterminated.ia_name = [c_char::from_ne_bytes([b'x']); DAT_NAME_MAX_LENGTH];
+    for key in [ptr::null(), &raw const unterminated] {
+        // SAFETY: null or a registration key.
+        unsafe {
+            init::<FakeRnic>(key, ptr::null());
+            fini::<FakeRnic>(key);
+        }
+    }
+    assert!(find::<FakeRnic>(&"x".repeat(DAT_NAME_MAX_LENGTH)).is_none());
+}
+
+#[test]
+fn without_a_registry_an_ia_is_called_by_its_own_handle() {
+    let ia = Handle::from_token(0x1000).unwrap();
+    assert_eq!(consumer_ia_handle(ia), ia.as_dat());
+}

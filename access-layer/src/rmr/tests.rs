@@ -1,0 +1,189 @@
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+use dat_abi::*;
+
+use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, dto};
+
+const THRESHOLD: DatCompletionFlags = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
+const COOKIE: u64 = 0xC0FF_EE00_0000_0001;
+
+fn rmr(pair: &Pair) -> DatRmrHandle {
+    let mut rmr = ptr::null_mut();
+    assert_eq!(call!(pair.dat, rmr_create, pair.pz, &raw mut rmr), SUCCESS);
+    rmr
+}
+
+fn bind(
+    pair: &Pair,
+    rmr: DatRmrHandle,
+    lmr: DatLmrHandle,
+    triplet: DatLmrTriplet,
+    flags: DatCompletionFlags,
+) -> (u32, DatRmrContext) {
+    let (ep, cookie) = (pair.ends[0].ep, DatContext::from_u64(COOKIE));
+    let (all, va) = (DAT_MEM_PRIV_ALL_FLAG, DAT_VA_TYPE_VA);
+    let mut context = 0;
+    let out = &raw mut context;
+    let triplet = &raw const triplet;
+    let code = call!(
+        pair.dat, rmr_bind, rmr, lmr, triplet, all, va, ep, cookie, flags, out
+    );
+    (code, context)
+}
+
+fn bind_event(pair: &Pair) -> DatRmrBindCompletionEventData {
+    let (event, _) = pair.dat.wait(pair.ends[0].request, LONG_US, 1).unwrap();
+    assert_eq!(event.event_number, DAT_RMR_BIND_COMPLETION_EVENT);
+    // SAFETY: the event number says that this member is meant.
+    unsafe { event.event_data.rmr_completion_event_data }
+}
+
+fn write_through(pair: &Pair, context: DatRmrContext, len: u32) -> DatDtoCompletionStatus {
+    let mut local = pair.triplet(0, len);
+    let remote = DatRmrTriplet {
+        virtual_address: pair.lmr.registered_address + 1024,
+        segment_length: len,
+        rmr_context: context,
+    };
+    let (ep, cookie) = (pair.ends[1].ep, DatContext::from_u64(1));
+    let remote = &raw const remote;
+    let code = call!(
+        pair.dat,
+        ep_post_rdma_write,
+        ep,
+        1,
+        &raw mut local,
+        cookie,
+        remote,
+        0
+    );
+    assert_eq!(code, SUCCESS);
+    dto(&pair.dat.wait(pair.ends[1].request, LONG_US, 1).unwrap().0).status
+}
+
+#[test]
+fn without_windows_an_rmr_is_out_of_resources() {
+    let dat = Dat::open();
+    let (pz, mut rmr) = (dat.pz(), ptr::null_mut());
+    assert_eq!(call!(dat, rmr_create, pz, &raw mut rmr), 0x8003_0007);
+    assert_eq!(call!(dat, rmr_create, pz, ptr::null_mut()), 0x8006_0026);
+}
+
+#[test]
+fn a_bound_window_gives_the_peer_its_part_and_nothing_else() {
+    let pair = Pair::connected("mw=1", THRESHOLD);
+    let rmr = rmr(&pair);
+    let (code, context) = bind(&pair, rmr, pair.lmr_handle, pair.triplet(1024, 64), 0);
+    assert_eq!(code, SUCCESS);
+    let done = bind_event(&pair);
+    assert_eq!((done.rmr_handle, done.user_cookie.to_u64()), (rmr, COOKIE));
+    assert_eq!(done.status, DAT_RMR_BIND_SUCCESS);
+    pair.memory[63].store(0x5A, Ordering::SeqCst);
+    assert_eq!(write_through(&pair, context, 64), DAT_DTO_SUCCESS);
+    assert_eq!(pair.memory[1024 + 63].load(Ordering::SeqCst), 0x5A);
+    assert_eq!(write_through(&pair, context, 65), DAT_DTO_ERR_REMOTE_ACCESS);
+}
+
+#[test]
+fn a_bind_ends_the_context_before() {
+    let pair = Pair::connected("mw=1", THRESHOLD);
+    let rmr = rmr(&pair);
+    let (_, first) = bind(&pair, rmr, pair.lmr_handle, pair.triplet(1024, 64), 0);
+    let (_, second) = bind(&pair, rmr, pair.lmr_handle, pair.triplet(1024, 64), 0);
+    bind_event(&pair);
+    bind_event(&pair);
+    assert_ne!(first, second);
+    assert_eq!(write_through(&pair, second, 8), DAT_DTO_SUCCESS);
+    assert_eq!(write_through(&pair, first, 8), DAT_DTO_ERR_REMOTE_ACCESS);
+}
+
+#[test]
+fn query_tells_the_binding_when_there_is_one() {
+    let pair = Pair::connected("mw=1", THRESHOLD);
+    let rmr = rmr(&pair);
+    let mut param = DatRmrParam::zeroed();
+    let query = |mask, param: *mut DatRmrParam| call!(pair.dat, rmr_query, rmr, mask, param);
+    assert_eq!(query(DAT_RMR_FIELD_PZ_HANDLE, &raw mut param), SUCCESS);
+    assert_eq!((param.pz_handle, param.rmr_context), (pair.pz, 0));
+    assert_eq!(
+        query(DAT_RMR_FIELD_LMR_TRIPLET, &raw mut param),
+        0x8006_0026
+    );
+    assert_eq!(query(0x80, &raw mut param), 0x8006_0026);
+    assert_eq!(query(1, ptr::null_mut()), 0x8006_0027);
+    let triplet = pair.triplet(8, 16);
+    let (_, context) = bind(&pair, rmr, pair.lmr_handle, triplet, 0);
+    assert_eq!(query(DAT_RMR_FIELD_ALL, &raw mut param), SUCCESS);
+    assert_eq!((param.lmr_triplet, param.rmr_context), (triplet, context));
+}
+
+#[test]
+fn a_region_with_windows_is_not_freed_until_they_are_unbound() {
+    let pair = Pair::connected("mw=1", THRESHOLD);
+    let lmr = pair.lmr_handle;
+    let windows = [rmr(&pair), rmr(&pair)];
+    for rmr in windows {
+        assert_eq!(bind(&pair, rmr, lmr, pair.triplet(0, 8), 0).0, SUCCESS);
+    }
+    assert_eq!(call!(pair.dat, lmr_free, lmr), 0x0007_0000);
+    // Unbinding: the region does not matter, and the context may be left out.
+    let none = pair.triplet(0, 0);
+    let (ep, cookie) = (pair.ends[0].ep, DatContext::from_u64(0));
+    let (null, out) = (ptr::null_mut(), ptr::null_mut());
+    let none = &raw const none;
+    let code = call!(
+        pair.dat, rmr_bind, windows[0], null, none, 0, 0, ep, cookie, 0, out
+    );
+    assert_eq!(code, SUCCESS);
+    assert_eq!(call!(pair.dat, lmr_free, lmr), 0x0007_0000);
+    assert_eq!(call!(pair.dat, rmr_free, windows[1]), SUCCESS);
+    assert_eq!(call!(pair.dat, lmr_free, lmr), SUCCESS);
+    assert_eq!(call!(pair.dat, rmr_free, windows[1]), 0x8005_000E);
+}
+
+#[test]
+fn binds_outside_the_region_or_zone_are_refused() {
+    let pair = Pair::connected("mw=1", THRESHOLD);
+    let mine = rmr(&pair);
+    let lmr = pair.lmr_handle;
+    assert_eq!(
+        bind(&pair, mine, lmr, pair.triplet(4090, 7), 0).0,
+        0x8006_0026
+    );
+    let mut before = pair.triplet(0, 8);
+    before.virtual_address -= 1;
+    assert_eq!(bind(&pair, mine, lmr, before, 0).0, 0x8006_0026);
+    let mut wraps = pair.triplet(0, 8);
+    wraps.virtual_address = u64::MAX;
+    assert_eq!(bind(&pair, mine, lmr, wraps, 0).0, 0x8006_0026);
+    assert_eq!(
+        bind(&pair, mine, ptr::null_mut(), pair.triplet(0, 8), 0).0,
+        0x8005_000D
+    );
+    let mut foreign = ptr::null_mut();
+    assert_eq!(
+        call!(pair.dat, rmr_create, pair.dat.pz(), &raw mut foreign),
+        SUCCESS
+    );
+    assert_eq!(
+        bind(&pair, foreign, lmr, pair.triplet(0, 8), 0).0,
+        0x8006_0028
+    );
+}
+
+#[test]
+fn a_suppressed_bind_has_no_event() {
+    let pair = Pair::connected("mw=1", THRESHOLD);
+    let rmr = rmr(&pair);
+    let flags = DAT_COMPLETION_SUPPRESS_FLAG;
+    assert_eq!(
+        bind(&pair, rmr, pair.lmr_handle, pair.triplet(0, 8), flags).0,
+        SUCCESS
+    );
+    assert_eq!(
+        pair.dat.dequeue(pair.ends[0].request).map(drop),
+        Err(0x000D_0000)
+    );
+    assert_eq!(call!(pair.dat, rmr_free, rmr), SUCCESS);
+}

@@ -1,0 +1,126 @@
+use std::ptr;
+
+use dat_abi::*;
+
+use crate::fake_rnic::FakeRnic;
+use crate::harness::{Dat, SUCCESS, call};
+use crate::rnic::{AsyncEvent, SrqToken};
+use crate::srq::Srq;
+
+const GOOD: DatSrqAttr = DatSrqAttr {
+    max_recv_dtos: 8,
+    max_recv_iov: 2,
+    low_watermark: 0,
+};
+
+fn create(dat: &Dat, pz: DatPzHandle, mut attr: DatSrqAttr) -> (u32, DatSrqHandle) {
+    let mut srq = ptr::null_mut();
+    let code = call!(dat, srq_create, dat.ia, pz, &raw mut attr, &raw mut srq);
+    (code, srq)
+}
+
+#[test]
+fn an_rnic_without_shared_receive_queues_has_no_such_model() {
+    let dat = Dat::open();
+    assert_eq!(create(&dat, dat.pz(), GOOD).0, 0x0009_0000);
+    assert_eq!(dat.ia().provider_attr().srq_supported, DAT_FALSE);
+}
+
+#[test]
+fn creation_checks_its_arguments() {
+    let dat = Dat::open_with("srq=4");
+    let (pz, mut attr, mut srq) = (dat.pz(), GOOD, ptr::null_mut());
+    let attr = &raw mut attr;
+    assert_eq!(
+        call!(dat, srq_create, dat.ia, pz, ptr::null_mut(), &raw mut srq),
+        0x8006_0027
+    );
+    assert_eq!(
+        call!(dat, srq_create, dat.ia, pz, attr, ptr::null_mut()),
+        0x8006_0028
+    );
+    for (max_recv_dtos, max_recv_iov) in [(0, 1), (-1, 1), (1025, 1), (1, 0), (1, 9)] {
+        let attr = DatSrqAttr {
+            max_recv_dtos,
+            max_recv_iov,
+            low_watermark: 0,
+        };
+        assert_eq!(create(&dat, pz, attr).0, 0x8006_0027);
+    }
+}
+
+#[test]
+fn receives_are_taken_until_the_queue_is_full() {
+    let dat = Dat::open_with("srq=4");
+    let (_, srq) = create(&dat, dat.pz(), GOOD);
+    let mut iov = [DatLmrTriplet::zeroed(); 3];
+    let iov = iov.as_mut_ptr();
+    let post = |count, iov| call!(dat, srq_post_recv, srq, count, iov, DatContext::from_u64(1));
+    assert_eq!(post(-1, iov), 0x8006_0026);
+    assert_eq!(post(3, iov), 0x8006_0026);
+    assert_eq!(post(1, ptr::null_mut()), 0x8006_0027);
+    for _ in 0..8 {
+        assert_eq!(post(1, iov), SUCCESS);
+    }
+    assert_eq!(post(1, iov), 0x8003_0002);
+}
+
+#[test]
+fn query_resize_and_watermark_answer_as_documented() {
+    let dat = Dat::open_with("srq=4");
+    let pz = dat.pz();
+    let (_, srq) = create(&dat, pz, GOOD);
+    let mut param = DatSrqParam::zeroed();
+    assert_eq!(
+        call!(dat, srq_query, srq, DAT_SRQ_FIELD_ALL, &raw mut param),
+        SUCCESS
+    );
+    assert_eq!(
+        (param.srq_state, param.pz_handle),
+        (DAT_SRQ_STATE_OPERATIONAL, pz)
+    );
+    assert_eq!(
+        (param.max_recv_dtos, param.available_dto_count),
+        (8, DAT_VALUE_UNKNOWN)
+    );
+    assert_eq!(call!(dat, srq_query, srq, 1, ptr::null_mut()), 0x8006_0027);
+    assert_eq!(
+        call!(dat, srq_query, srq, 0x100, &raw mut param),
+        0x8006_0026
+    );
+    assert_eq!(call!(dat, srq_resize, srq, 8), SUCCESS);
+    assert_eq!(call!(dat, srq_resize, srq, 0), 0x8007_0000);
+    assert_eq!(call!(dat, srq_resize, srq, 16), 0x0009_0000);
+    assert_eq!(call!(dat, srq_set_lw, srq, 1), 0xBFFF_0000);
+}
+
+#[test]
+fn one_in_use_is_not_freed_and_keeps_its_zone() {
+    let dat = Dat::open_with("srq=4");
+    let pz = dat.pz();
+    let (_, srq) = create(&dat, pz, GOOD);
+    let user = dat.pin::<Srq<FakeRnic>>(srq).use_it().unwrap();
+    assert_eq!(call!(dat, srq_free, srq), 0x8007_0057);
+    drop(user);
+    assert_eq!(call!(dat, pz_free, pz), 0x8007_0053);
+    assert_eq!(call!(dat, srq_free, srq), SUCCESS);
+    assert_eq!(call!(dat, srq_free, srq), 0x8005_0019);
+    assert_eq!(call!(dat, pz_free, pz), SUCCESS);
+}
+
+#[test]
+fn the_low_watermark_is_told() {
+    let dat = Dat::open_with("srq=4");
+    let (_, srq) = create(&dat, dat.pz(), GOOD);
+    dat.ia()
+        .rnic()
+        .raise(AsyncEvent::SrqLimit(SrqToken(srq.addr() as u64)));
+    dat.ia().rnic().settle();
+    let event = dat.dequeue(dat.async_evd).unwrap();
+    // SAFETY: asynchronous events use this member.
+    let error = unsafe { event.event_data.asynch_error_event_data };
+    assert_eq!(
+        (error.dat_handle, error.reason),
+        (srq, DAT_SRQ_LOW_WATERMARK_EVENT)
+    );
+}
