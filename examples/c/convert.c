@@ -86,9 +86,9 @@ static void register_memory(struct rdma *rdma, struct registered *memory, size_t
 	memory->len = len;
 	region.for_va = memory->bytes;
 	must("dat_lmr_create",
-	     dat_lmr_create(rdma->ia, DAT_MEM_TYPE_VIRTUAL, region, len, rdma->pz, DAT_MEM_PRIV_ALL_FLAG,
-			    DAT_VA_TYPE_VA, &memory->lmr, &memory->lmr_context, &memory->rmr_context,
-			    &granted_len, &granted_address));
+	     dat_lmr_create(rdma->ia, DAT_MEM_TYPE_VIRTUAL, region, len, rdma->pz,
+			    DAT_MEM_PRIV_ALL_FLAG, DAT_VA_TYPE_VA, &memory->lmr, &memory->lmr_context,
+			    &memory->rmr_context, &granted_len, &granted_address));
 }
 
 static void deregister_memory(struct registered *memory)
@@ -264,7 +264,8 @@ static void serve_stream(int fd)
 	read_all(fd, data, len);
 	sum = checksum(data, len);
 	free(data);
-	say("received %llu MiB by streaming, checksum %016llx\n", len >> 20, (unsigned long long)sum);
+	say("received %llu MiB by streaming, checksum %016llx\n", len >> 20,
+	    (unsigned long long)sum);
 	write_line(fd, "SUM %016llx", (unsigned long long)sum);
 	read_line(fd, line);
 	if (strcmp(line, "BYE") != 0)
@@ -483,7 +484,8 @@ static int visit_conversion(struct rdma *rdma, int fd)
 
 	post_receives(rdma, SERVER_MESSAGES);
 	if (failed("dat_iw_socket_connect",
-		   dat_iw_socket_connect(rdma->ep, fd, PATIENCE_US, sizeof(PRIVATE_DATA) - 1, PRIVATE_DATA)))
+		   dat_iw_socket_connect(rdma->ep, fd, PATIENCE_US, sizeof(PRIVATE_DATA) - 1,
+					 PRIVATE_DATA)))
 		return 0;
 	event = connection_event(rdma);
 	if (event.event_number != DAT_CONNECTION_EVENT_ESTABLISHED) {
@@ -543,9 +545,12 @@ static struct sockaddr_in parse_address(char *text)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "listen", required_argument, NULL, 'l' }, { "connect", required_argument, NULL, 'c' },
-		{ "ia", required_argument, NULL, 'i' },	    { "no-rdma", no_argument, NULL, 'n' },
-		{ "reject", no_argument, NULL, 'r' },	    { NULL, 0, NULL, 0 },
+		{ "listen", required_argument, NULL, 'l' },
+		{ "connect", required_argument, NULL, 'c' },
+		{ "ia", required_argument, NULL, 'i' },
+		{ "no-rdma", no_argument, NULL, 'n' },
+		{ "reject", no_argument, NULL, 'r' },
+		{ NULL, 0, NULL, 0 },
 	};
 	char default_ia[] = "iwarp-lo", *ia = default_ia;
 	struct sockaddr_in address = { 0 };

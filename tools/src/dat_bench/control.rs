@@ -7,7 +7,7 @@
 //! child   done <system calls, or ->                         the sample is over
 //! ```
 //!
-//! The child ends when its input does, and the parent reads "failed <why>" if it cannot go on.
+//! The child ends when its input does, and the parent reads `failed <why>` if it cannot go on.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -38,6 +38,11 @@ impl Peer {
             to,
             from: BufReader::new(from),
         })
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Where the child listens: raw port, adapter address, connection qualifier.

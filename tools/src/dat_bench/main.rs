@@ -8,11 +8,13 @@
 //!
 //! - `case.rs` what is measured; `measure.rs` rounds and medians; `report.rs` the table
 //! - `raw.rs`, `dat.rs` both sides of a sample over either connection
-//! - `control.rs` how the processes agree; `setup.rs` network, CPUs; `syscalls.rs` what it costs
+//! - `control.rs` how the processes agree; `setup.rs` network, CPUs; `load.rs` who else was busy;
+//!   `syscalls.rs` what it costs
 
 mod case;
 mod control;
 mod dat;
+mod load;
 mod measure;
 mod raw;
 mod report;
@@ -29,6 +31,7 @@ use clap::Parser;
 use crate::case::{Case, Stack};
 use crate::control::Peer;
 use crate::dat::DatLink;
+use crate::load::LoadMeter;
 use crate::measure::{Bench, Plan};
 use crate::raw::RawLink;
 use crate::setup::Ground;
@@ -148,6 +151,7 @@ fn measure_all(args: &Args, bench: &mut Bench) -> Result<()> {
         (true, true) => Case::quick(),
         (true, false) => Case::all(),
     };
+    let load = LoadMeter::start(bench.peer.id());
     report::head();
     for case in cases {
         let outcome = bench
@@ -155,7 +159,7 @@ fn measure_all(args: &Args, bench: &mut Bench) -> Result<()> {
             .with_context(|| format!("measuring {}", case.title()))?;
         report::line(&outcome);
     }
-    report::foot();
+    report::foot(load.foreign_share());
     Ok(())
 }
 

@@ -35,9 +35,23 @@ pub(crate) fn line(outcome: &Outcome) {
     }
 }
 
-/// Says how to read it.
-pub(crate) fn foot() {
+/// Share of the CPUs in foreign hands above which figures are called disturbed.
+const FOREIGN_SHARE_MAX: f64 = 0.05;
+
+/// Says how to read it, and whether to believe it.
+pub(crate) fn foot(foreign_share: Option<f64>) {
     println!();
+    if let Some(share) = foreign_share {
+        let verdict = if share > FOREIGN_SHARE_MAX {
+            "disturbed: "
+        } else {
+            ""
+        };
+        println!(
+            "{verdict}other programs took {:.0} % of the CPUs meanwhile.",
+            share * 100.0
+        );
+    }
     println!("us: half a round trip, less is better; GB/s and M/s: more is better.");
     println!("Figures are medians; a ratio is that of one round (raw, DAT, raw), then the median.");
     println!("syscalls/op: DAT here + DAT at the peer; raw TCP here. Polling counts as well.");
