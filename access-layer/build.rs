@@ -4,6 +4,7 @@ fn main() {
     println!("cargo::rerun-if-changed=csrc");
     cc::Build::new()
         .file("csrc/iw_extension.c")
+        .file("csrc/open_query.c")
         .file("csrc/variadic_caller.c")
         .warnings(true)
         .compile("access_layer_c");

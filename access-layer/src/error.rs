@@ -93,6 +93,13 @@ pub fn to_return(result: DatResult) -> DatReturn {
     }
 }
 
+impl From<DatReturn> for DatError {
+    /// A code that is known to be a failure.
+    fn from(code: DatReturn) -> Self {
+        Self(code)
+    }
+}
+
 impl From<Resource> for DatError {
     fn from(resource: Resource) -> Self {
         Self::no_resources(match resource {

@@ -4,7 +4,7 @@
 //! RNIC down. DAT 2.0 section 6.2 (`dat_ia_*`).
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use dat_abi::*;
@@ -246,13 +246,30 @@ impl<R: Rnic> Ia<R> {
             return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_IA));
         }
         this.lock().closing = true;
+        let evds = this.consumers_evds();
         this.abandon_children();
         let ia = this.to_arc();
-        if !is_quiet(|| Arc::strong_count(&ia) == 2 && this.pin_count() == 1) {
+        // EVDs may serve endpoints of other instances; then this one goes with the last of those.
+        let lent = || {
+            evds.iter()
+                .any(|evd| evd.upgrade().is_some_and(|evd| evd.is_used()))
+        };
+        let alone = || this.pin_count() == 1 && (Arc::strong_count(&ia) == 2 || lent());
+        if !is_quiet(alone) {
             tracing::error!(ia = %ia.name, "calls of other threads do not return; closing without them");
         }
         tracing::debug!(ia = %ia.name, "closed");
         Ok(())
+    }
+
+    /// All EVDs but its own asynchronous one.
+    fn consumers_evds(&self) -> Vec<Weak<Evd<R>>> {
+        let own = self.async_evd.get().map(|(handle, _)| *handle);
+        let evds = self.lock().of_kind[Kind::Evd as usize].clone();
+        let evds = evds.into_iter().filter(|evd| Some(*evd) != own);
+        evds.filter_map(handle::pin_handle::<Evd<R>>)
+            .map(|evd| Arc::downgrade(&evd.to_arc()))
+            .collect()
     }
 
     /// Whether a graceful close refuses: CNOs and SRQs do not count, nor does the IA's own EVD.

@@ -208,6 +208,11 @@ impl<R: Rnic> Evd<R> {
             .ok_or(DatError::invalid_handle(DAT_NO_SUBTYPE))
     }
 
+    /// Whether anything uses it.
+    pub(crate) fn is_used(&self) -> bool {
+        self.users.any()
+    }
+
     /// An EP will complete into it; the first one settles how waiters are woken.
     pub fn attach(&self, completion_flags: DatCompletionFlags) {
         let mut inner = self.lock();

@@ -1,12 +1,14 @@
 use std::ffi::CStr;
 use std::ptr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use dat_abi::*;
 
 use crate::fake_rnic::FakeRnic;
 use crate::handle::Kind;
 use crate::harness::{Dat, Pair, SUCCESS, call, unique};
+use crate::ia::QUIESCENCE_LIMIT;
 use crate::provider;
 use crate::rnic::{AsyncEvent, RnicConfig};
 
@@ -206,6 +208,42 @@ fn an_abrupt_close_ends_everything_connected_or_not() {
             0x8005_001B
         );
     }
+}
+
+#[test]
+fn an_instance_whose_evd_serves_another_goes_with_the_last_user() {
+    let dat = Dat::open();
+    let evd = dat.evd(DAT_EVD_CONNECTION_FLAG);
+    let (code, second, _) = dat.try_open(8, ptr::null_mut());
+    assert_eq!(code, SUCCESS);
+    let (mut ep, null) = (ptr::null_mut(), ptr::null_mut());
+    let mut attr = DatEpAttr::zeroed();
+    let attr = &raw mut attr;
+    assert_eq!(
+        call!(
+            dat,
+            ep_create,
+            second,
+            null,
+            null,
+            null,
+            evd,
+            attr,
+            &raw mut ep
+        ),
+        SUCCESS
+    );
+    assert_eq!(call!(dat, evd_free, evd), 0x8007_004A);
+    let (first, start) = (Arc::downgrade(&dat.ia().to_arc()), Instant::now());
+    assert_eq!(close(&dat, DAT_CLOSE_ABRUPT_FLAG), SUCCESS);
+    assert!(start.elapsed() < QUIESCENCE_LIMIT, "nobody is in a call");
+    assert!(first.upgrade().is_some());
+    assert_eq!(call!(dat, ep_free, ep), SUCCESS);
+    assert!(first.upgrade().is_none());
+    assert_eq!(
+        call!(dat, ia_close, second, DAT_CLOSE_GRACEFUL_FLAG),
+        SUCCESS
+    );
 }
 
 #[test]
