@@ -45,3 +45,5 @@ pub use cm::armed::SoftArmed;
 pub use cm::request::SoftRequest;
 pub use objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
 pub use rnic::SoftRnic;
+
+access_layer::export_provider!(SoftRnic);

@@ -1,5 +1,7 @@
 //! Messages of all kinds and sizes over a connection.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use access_layer::rnic::*;
@@ -175,7 +177,7 @@ fn many_outstanding_requests_complete_in_order() {
     }
     for id in 0..COUNT {
         match id % 5 {
-            0 => client.post(id, SendOp::Read(to.remote(0, 512)), &[from.sge(4096, 512)]),
+            0 => client.post(id, SendOp::Read(to.remote(0, 512)), &[from.sge(40_000, 512)]),
             1 => client.post(
                 id,
                 SendOp::Write(to.remote(8192, 20_000)),
@@ -296,11 +298,11 @@ fn a_fenced_write_waits_for_the_read_before_it() {
         assert_eq!(client.sent().wr_id, 1);
         assert_eq!(client.sent().wr_id, 2);
         assert!(local.copy(0, 1 << 20) == patterned(round, 1 << 20));
+        // The Write is there once a Read behind it is answered.
+        client.post(3, SendOp::Read(remote.remote(0, 1)), &[local.sge(0, 1)]);
+        assert_eq!(client.sent().status, WcStatus::Success);
+        assert!(remote.copy(0, 1 << 20) == patterned(round, 1 << 20));
     }
-    // The last Write is there once a Read behind it is answered.
-    client.post(3, SendOp::Read(remote.remote(0, 1)), &[local.sge(0, 1)]);
-    assert_eq!(client.sent().status, WcStatus::Success);
-    assert!(remote.copy(0, 1 << 20) == patterned(19, 1 << 20));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Who drives: nobody but the engine, blocked consumers, several threads at once.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use std::sync::Arc;

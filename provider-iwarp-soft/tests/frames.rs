@@ -1,5 +1,7 @@
 //! Frames on the wire, byte by byte, against a peer of plain TCP (golden bytes of RFC 5044, 5040).
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use std::io::{Read, Write};
