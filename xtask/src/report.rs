@@ -123,7 +123,7 @@ fn show_running(name: &str) {
 fn print_line(result: &str, name: &str, detail: &str, duration: Duration) {
     let back = if stdout().is_terminal() { "\r" } else { "" };
     println!(
-        "{back}  {result:<4} {name:<22} {:>8}  {detail}",
+        "{back}  {result:<4} {name:<25} {:>8}  {detail}",
         seconds(duration)
     );
 }

@@ -137,10 +137,14 @@ fn unit_tests(workspace: &Workspace, _: &Options) -> Result<Outcome> {
 }
 
 fn docs(workspace: &Workspace, _: &Options) -> Result<Outcome> {
-    Job::cargo(workspace, "docs", "doc --workspace --no-deps --quiet")
-        .env("RUSTDOCFLAGS", "-D warnings")
-        .minutes(5)
-        .check()?;
+    Job::cargo(
+        workspace,
+        "docs",
+        "doc --workspace --no-deps --document-private-items --quiet",
+    )
+    .env("RUSTDOCFLAGS", "-D warnings")
+    .minutes(5)
+    .check()?;
     Ok(Outcome::passed(0, "warnings are errors"))
 }
 
