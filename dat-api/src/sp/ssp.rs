@@ -194,9 +194,10 @@ impl SspInner {
         // The lock keeps a request from being read between the free and the look at where the
         // socket is.
         let mut routes = self.evd.routes();
-        if !matches!(routes.remove(&self.handle.key()), Some(Route::Ssp(_))) {
+        if !matches!(routes.get(&self.handle.key()), Some(Route::Ssp(_))) {
             return Ok(());
         }
+        routes.remove(&self.handle.key());
         // SAFETY: the handle is live; the route has been taken, so this happens once.
         let code = unsafe {
             (self.evd.ia().library().dat_extension_op)(self.handle.0, DAT_IW_SSP_FREE_OP)
@@ -206,7 +207,7 @@ impl SspInner {
             return Err(error.into());
         }
         let mut custody = self.custody();
-        let Custody::Lent(socket) = std::mem::take(&mut *custody) else {
+        let Some(socket) = custody.take_lent() else {
             return Ok(());
         };
         // The endpoint reverts to the consumer with the socket, or stays with an unread request
