@@ -72,7 +72,7 @@ static void must(const char *call, DAT_RETURN ret)
 		die("cannot go on");
 }
 
-/* ------------------------------------------------------------------------------------------ RDMA */
+/* ---------------------------------------------------------------------------- RDMA */
 
 static void register_memory(struct rdma *rdma, struct registered *memory, size_t len)
 {
@@ -246,7 +246,7 @@ static void expect_disconnected(struct rdma *rdma)
 	say("disconnected\n");
 }
 
-/* ---------------------------------------------------------------------------------------- server */
+/* -------------------------------------------------------------------------- server */
 
 static void serve_stream(int fd)
 {
@@ -404,7 +404,7 @@ static void serve(const struct sockaddr_in *address, char *ia, int no_rdma, int 
 	close_rdma(&rdma);
 }
 
-/* ---------------------------------------------------------------------------------------- client */
+/* -------------------------------------------------------------------------- client */
 
 static void visit_stream(int fd)
 {
@@ -526,7 +526,7 @@ static void visit(const struct sockaddr_in *address, char *ia, int no_rdma)
 		close_rdma(&rdma);
 }
 
-/* ------------------------------------------------------------------------------------------ main */
+/* ---------------------------------------------------------------------------- main */
 
 static struct sockaddr_in parse_address(char *text)
 {

@@ -1,6 +1,7 @@
 /*
- * A registry library for the tests of the Rust API: objects are counted and their frees logged, events
- * are what a test has put in, and nothing is ever sent. Calls that no test needs say "not implemented".
+ * A registry library for the tests of the Rust API: objects are counted and their frees logged,
+ * events are what a test has put in, and nothing is ever sent. Calls that no test needs say "not
+ * implemented".
  */
 #include <stdarg.h>
 #include <stdint.h>
@@ -60,8 +61,8 @@ static DAT_RETURN take(DAT_EVENT *event, DAT_RETURN empty)
 	return DAT_SUCCESS;
 }
 
-API DAT_RETURN dat_ia_openv(DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE *async, DAT_IA_HANDLE *ia,
-			    DAT_UINT32 major, DAT_UINT32 minor, DAT_BOOLEAN safe)
+API DAT_RETURN dat_ia_openv(DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE *async,
+			    DAT_IA_HANDLE *ia, DAT_UINT32 major, DAT_UINT32 minor, DAT_BOOLEAN safe)
 {
 	if (strcmp(name, "mock") != 0)
 		return FAILURE(DAT_PROVIDER_NOT_FOUND, DAT_NAME_NOT_REGISTERED);
@@ -106,8 +107,8 @@ API DAT_RETURN dat_pz_create(DAT_IA_HANDLE ia, DAT_PZ_HANDLE *pz)
 	return create(pz);
 }
 
-API DAT_RETURN dat_evd_create(DAT_IA_HANDLE ia, DAT_COUNT qlen, DAT_CNO_HANDLE cno, DAT_EVD_FLAGS flags,
-			      DAT_EVD_HANDLE *evd)
+API DAT_RETURN dat_evd_create(DAT_IA_HANDLE ia, DAT_COUNT qlen, DAT_CNO_HANDLE cno,
+			      DAT_EVD_FLAGS flags, DAT_EVD_HANDLE *evd)
 {
 	return create(evd);
 }
@@ -170,7 +171,8 @@ API DAT_RETURN dat_cr_query(DAT_CR_HANDLE cr, DAT_CR_PARAM_MASK mask, DAT_CR_PAR
 	return DAT_SUCCESS;
 }
 
-API DAT_RETURN dat_cr_accept(DAT_CR_HANDLE cr, DAT_EP_HANDLE ep, DAT_COUNT size, const DAT_PVOID data)
+API DAT_RETURN dat_cr_accept(DAT_CR_HANDLE cr, DAT_EP_HANDLE ep, DAT_COUNT size,
+			     const DAT_PVOID data)
 {
 	note(ep == DAT_HANDLE_NULL ? "accept-reserved" : "accept-named");
 	return DAT_SUCCESS;
