@@ -16,14 +16,18 @@ use crate::error::{DatError, DatResult};
 use crate::handle::{self, Handle, Kind, Object, Pinned, Reservation};
 use crate::ia::{Child, Ia};
 use crate::rnic::{RequestInfo, Rnic};
+use crate::sp::Psp;
 use crate::sp::socket::ConsumerSocket;
 
 /// Connection request.
 pub struct Cr<R: Rnic> {
     handle: Handle,
+    local: SocketAddr,
     remote: SocketAddr,
     remote_for_c: SharedAddress,
     private_data: PrivateData,
+    /// The peer's private data was longer than this.
+    truncated: bool,
     /// Endpoint that came with the request: of a reserved or socket service point, or the provider's.
     ep: Option<Handle>,
     pending: Mutex<Option<Pending<R>>>,
@@ -32,16 +36,17 @@ pub struct Cr<R: Rnic> {
 
 opaque_debug!(Cr { handle, remote, ep });
 
-struct Pending<R: Rnic> {
-    request: R::ConnReq,
-    socket: Option<ConsumerSocket>,
+/// What waits for an answer.
+pub(crate) struct Pending<R: Rnic> {
+    pub(crate) request: R::ConnReq,
+    /// The consumer's socket that it came over.
+    pub(crate) socket: Option<ConsumerSocket>,
 }
 
 /// What a service point makes a connection request of.
 pub(crate) struct NewCr<R: Rnic> {
-    pub(crate) request: R::ConnReq,
+    pub(crate) pending: Pending<R>,
     pub(crate) ep: Option<Handle>,
-    pub(crate) socket: Option<ConsumerSocket>,
 }
 
 impl<R: Rnic> Object for Cr<R> {
@@ -60,14 +65,13 @@ impl<R: Rnic> Cr<R> {
         remote_for_c.set(info.remote);
         let cr = Arc::new(Self {
             handle: reservation.handle(),
+            local: info.local,
             remote: info.remote,
             remote_for_c,
             private_data: PrivateData::new(info.private_data),
+            truncated: info.truncated,
             ep: new.ep,
-            pending: Mutex::new(Some(Pending {
-                request: new.request,
-                socket: new.socket,
-            })),
+            pending: Mutex::new(Some(new.pending)),
             ia: ia.clone(),
         });
         ia.install(reservation, cr.clone())?;
@@ -142,9 +146,29 @@ impl<R: Rnic> Cr<R> {
         Ok(result?)
     }
 
-    /// `dat_cr_handoff`: no provider in the field has it.
-    pub fn handoff(&self, _conn_qual: DatConnQual) -> DatResult {
-        Err(DatError::not_implemented())
+    /// `dat_cr_handoff`: the request goes to the public service point of `conn_qual` on the same IA,
+    /// which tells it as a new one, with the private data as it is now. The endpoint that it came with
+    /// is the consumer's again.
+    ///
+    /// Another process cannot be given a connection, so its service points are as unknown as those that
+    /// do not exist.
+    pub fn handoff(this: &Pinned<Self>, conn_qual: DatConnQual) -> DatResult {
+        let Some(target) = this.ia.find_child(|psp: &Psp<R>| psp.serves(conn_qual)) else {
+            tracing::info!(cr = ?this.handle, conn_qual, "handoff: no such service point in this process");
+            return Err(DatError::invalid_arg(2));
+        };
+        let pending = this.take()?;
+        this.release_ep();
+        let private_data = this.private_data.copy();
+        let info = RequestInfo {
+            local: this.local,
+            remote: this.remote,
+            private_data: &private_data,
+            truncated: this.truncated,
+        };
+        let result = target.take_over(pending, &info);
+        this.end();
+        result
     }
 
     fn id(&self) -> CrId {

@@ -14,7 +14,7 @@ use crate::ia::Ia;
 use crate::rnic::{
     AsyncEvent, ConnectionEvent, CqToken, ListenToken, QpToken, RequestInfo, Rnic, Upcall,
 };
-use crate::sp::{Psp, Rsp, Ssp};
+use crate::sp::{Csp, Psp, Rsp, Ssp};
 use crate::srq::Srq;
 
 /// Receiver of the upcalls of one IA's RNIC.
@@ -57,6 +57,11 @@ impl<R: Rnic> Upcall<R> for Dispatch<R> {
             Some(Kind::Psp) => {
                 if let Some(psp) = pinned::<Psp<R>>(listener.0) {
                     psp.on_request(request, info);
+                }
+            }
+            Some(Kind::Csp) => {
+                if let Some(csp) = pinned::<Csp<R>>(listener.0) {
+                    csp.on_request(request, info);
                 }
             }
             Some(Kind::Rsp) => {

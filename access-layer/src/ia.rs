@@ -22,7 +22,7 @@ use crate::provider;
 use crate::pz::Pz;
 use crate::rmr::{Binds, Rmr};
 use crate::rnic::{Rnic, RnicAttr, RnicConfig};
-use crate::sp::{Psp, Rsp, Ssp};
+use crate::sp::{Csp, Psp, Rsp, Ssp};
 use crate::srq::Srq;
 use crate::users::User;
 
@@ -199,6 +199,15 @@ impl<R: Rnic> Ia<R> {
         self.lock().of_kind[kind as usize].len()
     }
 
+    /// The first live child for which `wanted` holds.
+    pub(crate) fn find_child<T: Child>(&self, wanted: impl Fn(&T) -> bool) -> Option<Pinned<T>> {
+        let children = self.lock().of_kind[T::KIND as usize].clone();
+        children
+            .into_iter()
+            .filter_map(handle::pin_handle::<T>)
+            .find(|child| wanted(child))
+    }
+
     /// Tells an asynchronous event; lost, but logged, when nobody listens.
     pub fn post_async(
         &self,
@@ -285,6 +294,7 @@ impl<R: Rnic> Ia<R> {
             Kind::Rmr,
             Kind::Psp,
             Kind::Rsp,
+            Kind::Csp,
             Kind::Ssp,
             Kind::Pz,
         ]
@@ -301,6 +311,7 @@ impl<R: Rnic> Ia<R> {
         self.abandon_all::<Ep<R>>();
         self.abandon_all::<Lmr<R>>();
         self.abandon_all::<Psp<R>>();
+        self.abandon_all::<Csp<R>>();
         self.abandon_all::<Cr<R>>();
         self.abandon_all::<Srq<R>>();
         self.abandon_all::<Pz<R>>();

@@ -6,6 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dat_abi::*;
@@ -36,6 +37,13 @@ pub struct ConnectArgs<'a> {
     pub flags: DatConnectFlags,
 }
 
+/// Numbers of the arguments that a way of connecting may refuse.
+#[derive(Debug, Clone, Copy)]
+struct Places {
+    timeout: u32,
+    private_data: u32,
+}
+
 /// Arguments of `dat_iw_socket_connect`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SocketConnectArgs<'a> {
@@ -57,13 +65,24 @@ pub(crate) struct Acceptance {
 impl<R: Rnic> Ep<R> {
     /// `dat_ep_connect`.
     pub fn connect(&self, args: &ConnectArgs<'_>) -> DatResult {
+        self.connect_as(
+            args,
+            Places {
+                timeout: 4,
+                private_data: 5,
+            },
+        )
+    }
+
+    /// All ways of connecting by address.
+    fn connect_as(&self, args: &ConnectArgs<'_>, places: Places) -> DatResult {
         if self.lock().parts.connect_evd.is_none() {
             return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_EVD_CONN));
         }
         if args.timeout_us == 0 {
-            return Err(DatError::invalid_arg(4));
+            return Err(DatError::invalid_arg(places.timeout));
         }
-        self.check_private_data(args.private_data, 5)?;
+        self.check_private_data(args.private_data, places.private_data)?;
         let wired = self.begin(|inner| {
             if !inner.parts.are_complete() || self.wired.get().is_none() {
                 return Err(NOT_READY);
@@ -108,6 +127,9 @@ impl<R: Rnic> Ep<R> {
         if timeout_us == 0 {
             return Err(DatError::invalid_arg(3));
         }
+        if !Arc::ptr_eq(&self.ia, &dup.ia) {
+            return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_EP));
+        }
         let (remote, conn_qual) = {
             let dup = dup.lock();
             match (dup.machine.state(), dup.remote_address) {
@@ -115,25 +137,52 @@ impl<R: Rnic> Ep<R> {
                 (state, _) => return Err(super::WrongState(state).into()),
             }
         };
-        let flags = DAT_CONNECT_DEFAULT_FLAG;
-        self.connect(&ConnectArgs {
+        let args = ConnectArgs {
             remote,
             conn_qual,
             timeout_us,
             private_data,
             qos,
-            flags,
-        })
+            flags: DAT_CONNECT_DEFAULT_FLAG,
+        };
+        self.connect_as(
+            &args,
+            Places {
+                timeout: 3,
+                private_data: 4,
+            },
+        )
     }
 
-    /// `dat_ep_common_connect`: no provider in the field has it.
+    /// `dat_ep_common_connect`: to an address with its port, where a common service point or any other
+    /// iWARP stack listens.
     pub fn common_connect(
         &self,
-        _remote: SocketAddr,
-        _timeout_us: DatTimeout,
-        _private_data: &[u8],
+        remote: SocketAddr,
+        timeout_us: DatTimeout,
+        private_data: &[u8],
     ) -> DatResult {
-        Err(DatError::not_supported())
+        if remote.port() == 0 {
+            return Err(DatError::new(
+                DAT_INVALID_ADDRESS,
+                DAT_INVALID_ADDRESS_MALFORMED,
+            ));
+        }
+        let args = ConnectArgs {
+            remote,
+            conn_qual: u64::from(remote.port()),
+            timeout_us,
+            private_data,
+            qos: DAT_QOS_BEST_EFFORT,
+            flags: DAT_CONNECT_DEFAULT_FLAG,
+        };
+        self.connect_as(
+            &args,
+            Places {
+                timeout: 3,
+                private_data: 4,
+            },
+        )
     }
 
     /// `dat_iw_socket_connect` (DAT 2.0 iWARP extensions 3.1.4).

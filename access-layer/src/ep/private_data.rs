@@ -35,6 +35,24 @@ impl PrivateData {
             .map_or(std::ptr::null_mut(), |bytes| bytes.as_ptr().cast())
     }
 
+    /// The bytes as they are now, whatever the consumer has made of them.
+    pub(crate) fn copy(&self) -> Vec<u8> {
+        let Some(bytes) = self.bytes else {
+            return Vec::new();
+        };
+        let mut copy = vec![0; bytes.len()];
+        // SAFETY: as many bytes are there until the drop, and the copy is memory of its own. A consumer
+        // that writes meanwhile, against the rules of the call, gets parts of both.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr().cast::<u8>(),
+                copy.as_mut_ptr(),
+                bytes.len(),
+            );
+        }
+        copy
+    }
+
     /// How many they are, as C counts.
     pub(crate) fn len(&self) -> i32 {
         // Private data is bounded by the RNIC's limit, some hundred bytes.
@@ -66,6 +84,7 @@ mod tests {
             std::slice::from_raw_parts(data.as_ptr().cast::<u8>(), 3)
         };
         assert_eq!(seen, [9, 2, 3]);
+        assert_eq!(data.copy(), [9, 2, 3]);
     }
 
     #[test]
@@ -73,5 +92,6 @@ mod tests {
         let data = PrivateData::new(&[]);
         assert!(data.as_ptr().is_null());
         assert_eq!(data.len(), 0);
+        assert!(data.copy().is_empty());
     }
 }

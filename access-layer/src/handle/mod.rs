@@ -61,6 +61,8 @@ pub enum Kind {
     Cno = 9,
     /// Shared receive queue.
     Srq = 10,
+    /// Common service point.
+    Csp = 11,
     /// Socket service point (`DAT_IW_HANDLE_TYPE_SSP`, the first number left to extensions).
     Ssp = 12,
 }
@@ -70,7 +72,7 @@ impl Kind {
     pub const COUNT: usize = 13;
 
     /// Every kind.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Cr,
         Self::Ep,
         Self::Evd,
@@ -82,6 +84,7 @@ impl Kind {
         Self::Rsp,
         Self::Cno,
         Self::Srq,
+        Self::Csp,
         Self::Ssp,
     ];
 

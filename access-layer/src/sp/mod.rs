@@ -3,17 +3,21 @@
 //! | Kind | Endpoint | Requests | Ends |
 //! |---|---|---|---|
 //! | [`Psp`], public | the consumer's at accept, or made by the provider | any number | when freed |
+//! | [`Csp`], common | the consumer's at accept | any number | when freed |
 //! | [`Rsp`], reserved | given at creation | one | when freed |
 //! | [`Ssp`], socket | given at creation, or made by the provider | at most one | when freed |
 //!
 //! A service point names its endpoint, it does not own it: either may go first.
 
+mod csp;
 pub(crate) mod inherit;
+mod listening;
 mod psp;
 mod rsp;
 pub(crate) mod socket;
 mod ssp;
 
+pub use csp::Csp;
 pub use psp::Psp;
 pub use rsp::Rsp;
 pub use ssp::Ssp;

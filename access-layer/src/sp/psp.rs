@@ -1,14 +1,15 @@
 //! Public service point: any number of connection requests (DAT 2.0 `dat_psp_*`).
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use dat_abi::*;
 
+use super::listening::Listening;
 use super::{hold_cr_evd, refuse_quietly, tell_request};
-use crate::cr::{Cr, NewCr};
+use crate::cr::{Cr, NewCr, Pending};
+use crate::ep::Ep;
 use crate::ep::addr::port_of;
 use crate::ep::state::CrId;
-use crate::ep::{Ep, Held};
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::handle::{self, Handle, Kind, Object, Pinned};
@@ -21,7 +22,7 @@ pub struct Psp<R: Rnic> {
     /// Set once, late when the RNIC chooses it.
     conn_qual: OnceLock<u64>,
     flags: DatPspFlags,
-    inner: Mutex<Inner<R>>,
+    listening: Listening<R>,
     ia: Arc<Ia<R>>,
 }
 
@@ -30,12 +31,6 @@ opaque_debug!(Psp {
     conn_qual,
     flags
 });
-
-struct Inner<R: Rnic> {
-    listener: Option<R::Listener>,
-    /// `None` once freed.
-    evd: Option<Held<Evd<R>>>,
-}
 
 impl<R: Rnic> Object for Psp<R> {
     const KIND: Kind = Kind::Psp;
@@ -93,10 +88,7 @@ impl<R: Rnic> Psp<R> {
             handle: reservation.handle(),
             conn_qual: conn_qual.map_or_else(OnceLock::new, OnceLock::from),
             flags,
-            inner: Mutex::new(Inner {
-                listener: None,
-                evd: Some(evd),
-            }),
+            listening: Listening::new(evd),
             ia: ia.clone(),
         });
         let handle = ia.install(reservation, psp)?;
@@ -105,14 +97,10 @@ impl<R: Rnic> Psp<R> {
 
     /// `dat_psp_query`.
     pub fn query(&self) -> DatPspParam {
-        let inner = self.lock();
         DatPspParam {
             ia_handle: self.ia.consumer_handle(),
             conn_qual: self.conn_qual.get().copied().unwrap_or(0),
-            evd_handle: inner
-                .evd
-                .as_ref()
-                .map_or(DAT_HANDLE_NULL, |evd| evd.object().handle().as_dat()),
+            evd_handle: self.listening.evd_handle(),
             psp_flags: self.flags,
         }
     }
@@ -128,18 +116,33 @@ impl<R: Rnic> Psp<R> {
 
     /// A peer asks for the service.
     pub(crate) fn on_request(&self, request: R::ConnReq, info: &RequestInfo<'_>) {
-        let Some(evd) = self.lock().evd.as_ref().map(|evd| evd.object().clone()) else {
-            return; // Freed: dropping the request refuses the peer.
+        let pending = Pending {
+            request,
+            socket: None,
         };
-        // A chosen qualifier is known here before `create_any` has written it down.
-        let conn_qual = *self.conn_qual.get_or_init(|| u64::from(info.local.port()));
-        match self.make_cr(request, info) {
-            Ok(cr) => tell_request(&self.ia, &evd, &cr, self.handle, conn_qual, info),
-            Err(error) => refuse_quietly(self.handle, error),
+        if let Err(error) = self.take_over(pending, info) {
+            refuse_quietly(self.handle, error);
         }
     }
 
-    fn make_cr(&self, request: R::ConnReq, info: &RequestInfo<'_>) -> DatResult<Arc<Cr<R>>> {
+    /// Tells a request, be it a peer's or one that another service point hands off. On failure the
+    /// peer is refused.
+    pub(crate) fn take_over(&self, pending: Pending<R>, info: &RequestInfo<'_>) -> DatResult {
+        let freed = DatError::invalid_handle(DAT_INVALID_HANDLE_PSP);
+        let evd = self.listening.evd().ok_or(freed)?;
+        // A chosen qualifier is known here before `create_any` has written it down.
+        let conn_qual = *self.conn_qual.get_or_init(|| u64::from(info.local.port()));
+        let cr = self.make_cr(pending, info)?;
+        tell_request(&self.ia, &evd, &cr, self.handle, conn_qual, info);
+        Ok(())
+    }
+
+    /// Whether it serves this qualifier.
+    pub(crate) fn serves(&self, conn_qual: DatConnQual) -> bool {
+        self.conn_qual.get() == Some(&conn_qual)
+    }
+
+    fn make_cr(&self, pending: Pending<R>, info: &RequestInfo<'_>) -> DatResult<Arc<Cr<R>>> {
         let reservation = self.ia.reserve()?;
         let ep = if self.flags == DAT_PSP_PROVIDER_FLAG {
             let cr = CrId(reservation.handle().as_token());
@@ -147,21 +150,8 @@ impl<R: Rnic> Psp<R> {
         } else {
             None
         };
-        Cr::install(
-            &self.ia,
-            reservation,
-            NewCr {
-                request,
-                ep,
-                socket: None,
-            },
-            info,
-        )
-        .inspect_err(|_| abandon_ep::<R>(ep))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner<R>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        Cr::install(&self.ia, reservation, NewCr { pending, ep }, info)
+            .inspect_err(|_| abandon_ep::<R>(ep))
     }
 }
 
@@ -177,11 +167,7 @@ impl<R: Rnic> Pinned<Psp<R>> {
         let token = ListenToken(self.handle.as_token());
         match self.ia.rnic().listen(&ListenAddress { port }, token) {
             Ok((listener, port)) => {
-                let mut inner = self.lock();
-                // An IA that closes meanwhile has ended this object already; then so does the listener.
-                if inner.evd.is_some() {
-                    inner.listener = Some(listener);
-                }
+                self.listening.keep(listener);
                 Ok(port)
             }
             Err(error) => {
@@ -195,12 +181,7 @@ impl<R: Rnic> Pinned<Psp<R>> {
         if !self.retire() {
             return false;
         }
-        let (listener, evd) = {
-            let mut inner = self.lock();
-            (inner.listener.take(), inner.evd.take())
-        };
-        drop(listener);
-        drop(evd);
+        self.listening.end();
         self.ia.disown(Kind::Psp, self.handle);
         true
     }

@@ -6,7 +6,7 @@ use dat_abi::*;
 
 use super::psp::listen_error;
 use super::{check_ep, hold_cr_evd, refuse_quietly, tell_request};
-use crate::cr::{Cr, NewCr};
+use crate::cr::{Cr, NewCr, Pending};
 use crate::ep::addr::port_of;
 use crate::ep::state::{CrId, SpId};
 use crate::ep::{Ep, Held};
@@ -134,9 +134,11 @@ impl<R: Rnic> Rsp<R> {
             .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_EP))?;
         ep.request(SpId(self.handle.as_token()), cr)?;
         let new = NewCr {
-            request,
+            pending: Pending {
+                request,
+                socket: None,
+            },
             ep: Some(self.ep),
-            socket: None,
         };
         Cr::install(&self.ia, reservation, new, info).inspect_err(|_| Ep::reject(&ep, cr))
     }

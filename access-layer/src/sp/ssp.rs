@@ -8,7 +8,7 @@ use dat_abi::*;
 
 use super::socket::{ConsumerSocket, Owner};
 use super::{Arrival, arrival_event, check_ep, hold_cr_evd, refuse_quietly, tell_request};
-use crate::cr::{Cr, NewCr};
+use crate::cr::{Cr, NewCr, Pending};
 use crate::ep::state::{CrId, SpId};
 use crate::ep::{Ep, Held};
 use crate::error::{DatError, DatResult};
@@ -229,9 +229,11 @@ impl<R: Rnic> Ssp<R> {
             .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_EP))?;
         ep.request(SpId(self.handle.as_token()), cr)?;
         let new = NewCr {
-            request,
+            pending: Pending {
+                request,
+                socket: Some(socket),
+            },
             ep: Some(self.ep),
-            socket: Some(socket),
         };
         Cr::install(&self.ia, reservation, new, info).inspect_err(|_| Ep::reject(&ep, cr))
     }

@@ -60,5 +60,5 @@ pub(crate) unsafe extern "C" fn handoff<R: Rnic>(
     cr: DatCrHandle,
     handoff: DatConnQual,
 ) -> DatReturn {
-    guard("cr_handoff", || pin_cr::<R>(cr)?.handoff(handoff))
+    guard("cr_handoff", || Cr::handoff(&pin_cr::<R>(cr)?, handoff))
 }

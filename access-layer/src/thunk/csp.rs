@@ -1,43 +1,48 @@
-//! Common service point: no provider has them.
+//! Common service point.
 
 use dat_abi::*;
 
-use super::guard::{guard, pin_ia};
+use super::guard::{Out, guard, pin, pin_ia, read, socket_address};
 use crate::error::DatError;
+use crate::evd::Evd;
 use crate::rnic::Rnic;
-
-const NO_CSP: DatError = DatError::invalid_handle(DAT_INVALID_HANDLE_CSP);
+use crate::sp::Csp;
 
 pub(crate) unsafe extern "C" fn create<R: Rnic>(
     ia: DatIaHandle,
-    _comm: *mut DatComm,
-    _address: DatIaAddressPtr,
-    _evd: DatEvdHandle,
-    _csp: *mut DatCspHandle,
+    comm: *mut DatComm,
+    address: DatIaAddressPtr,
+    evd: DatEvdHandle,
+    csp: *mut DatCspHandle,
 ) -> DatReturn {
     guard("csp_create", || {
-        pin_ia::<R>(ia)?;
-        Err(DatError::not_supported())
+        let ia = pin_ia::<R>(ia)?;
+        // SAFETY: by the contract of all thunks.
+        let (comm, address) = unsafe { (read(comm, 2)?, socket_address(address, 3)?) };
+        let evd = pin::<Evd<R>>(evd, DAT_INVALID_HANDLE_EVD_CR)?;
+        let out = Out::required(csp, 5)?;
+        out.write(Csp::create(&ia.to_arc(), comm, address, evd.to_arc())?.as_dat());
+        Ok(())
     })
 }
 
-pub(crate) unsafe extern "C" fn query(
+pub(crate) unsafe extern "C" fn query<R: Rnic>(
     csp: DatCspHandle,
-    _mask: DatCspParamMask,
-    _param: *mut DatCspParam,
+    mask: DatCspParamMask,
+    param: *mut DatCspParam,
 ) -> DatReturn {
-    guard("csp_query", || Err(refusal(csp)))
+    guard("csp_query", || {
+        let csp = pin::<Csp<R>>(csp, DAT_INVALID_HANDLE_CSP)?;
+        if mask & !DAT_CSP_FIELD_ALL != 0 {
+            return Err(DatError::invalid_arg(2));
+        }
+        Out::required(param, 3)?.write(csp.query());
+        Ok(())
+    })
 }
 
-pub(crate) unsafe extern "C" fn free(csp: DatCspHandle) -> DatReturn {
-    guard("csp_free", || Err(refusal(csp)))
-}
-
-/// What OFA says of any handle, and of none.
-fn refusal(csp: DatCspHandle) -> DatError {
-    if csp.is_null() {
-        NO_CSP
-    } else {
-        DatError::not_supported()
-    }
+pub(crate) unsafe extern "C" fn free<R: Rnic>(csp: DatCspHandle) -> DatReturn {
+    guard("csp_free", || {
+        Csp::free(&pin::<Csp<R>>(csp, DAT_INVALID_HANDLE_CSP)?)
+    })
 }

@@ -75,6 +75,7 @@ fn refuse_everywhere(dat: &Dat, bad: DatHandle, skip: Option<Kind>) {
         0x8005_000E: rmr_query(0, null()), rmr_free(),
         rmr_bind(null(), triplet, 0, 0, null(), cookie, 0, null());
         0x8005_0010: psp_query(0, null()), psp_free();
+        0x8005_001A: csp_query(0, null()), csp_free();
         0x8005_0011: rsp_query(0, null()), rsp_free();
         0x8005_0012: cr_query(0, null()), cr_accept(null(), 0, ptr::null()),
         cr_reject(0, ptr::null()), cr_handoff(0);
@@ -310,16 +311,6 @@ fn no_slot_of_the_table_is_empty() {
 fn the_calls_no_provider_has_are_refused() {
     let dat = Dat::open();
     let (mut out, pz) = (ptr::null_mut(), dat.pz());
-    let (mut comm, any) = (DatComm::zeroed(), dat.evd(DAT_EVD_CR_FLAG));
-    let address = dat.ia().local_address();
-    let comm = &raw mut comm;
-    assert_eq!(
-        call!(dat, csp_create, dat.ia, comm, address, any, &raw mut out),
-        0x0009_0000
-    );
-    assert_eq!(call!(dat, csp_query, any, 0, ptr::null_mut()), 0x0009_0000);
-    assert_eq!(call!(dat, csp_free, any), 0x0009_0000);
-    assert_eq!(call!(dat, csp_free, ptr::null_mut()), 0x8005_001A);
     assert_eq!(call!(dat, rmr_create_for_ep, pz, &raw mut out), 0x0009_0000);
     let mut answer = 0;
     let name = dat.provider.device_name.cast_mut();

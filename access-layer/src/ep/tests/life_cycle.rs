@@ -292,6 +292,11 @@ fn dup_connect_needs_the_other_endpoint_connected() {
         code(ep.dup_connect(&dup, 1, b"", 0)),
         (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_UNCONNECTED)
     );
+    let elsewhere = Bench::new();
+    assert_eq!(
+        code(ep.dup_connect(&elsewhere.connected(), 1, b"", 0)),
+        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP)
+    );
 }
 
 #[test]
@@ -536,11 +541,34 @@ fn status_is_idle_when_nothing_is_pending() {
 }
 
 #[test]
-fn calls_that_no_provider_has_say_so() {
+fn common_connect_goes_to_the_port_of_the_address() {
     let bench = Bench::new();
     let ep = bench.ep();
-    assert_eq!(ep.recv_query().unwrap_err().code().0, 0xBFFF_0000);
-    assert_eq!(ep.set_watermark(1, 2).unwrap_err().code().0, 0x3FFF_0000);
-    let common = ep.common_connect(([127, 0, 0, 1], 0).into(), 1, b"");
-    assert_eq!(common.unwrap_err().code().0, 0x0009_0000);
+    let to = |port| ([127, 0, 0, 1], port).into();
+    assert_eq!(
+        code(ep.common_connect(to(0), 1, b"")),
+        (DAT_INVALID_ADDRESS, DAT_INVALID_ADDRESS_MALFORMED)
+    );
+    assert_eq!(
+        code(ep.common_connect(to(4712), 0, b"")),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG3)
+    );
+    let too_long = vec![0; bench.ia.attr().private_data_len_max as usize + 1];
+    assert_eq!(
+        code(ep.common_connect(to(4712), 1, &too_long)),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG4)
+    );
+    bench.script.calls();
+    ep.common_connect(to(4712), DAT_TIMEOUT_INFINITE, b"x")
+        .unwrap();
+    assert_eq!(state(&ep), DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
+    assert!(
+        matches!(&bench.script.calls()[..], [Call::Connect { remote, private_data, .. }]
+        if *remote == to(4712) && private_data == b"x")
+    );
+    assert_eq!(ep.query().remote_port_qual, 4712);
+    assert_eq!(
+        code(ep.common_connect(to(4712), 1, b"")),
+        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_ACTCONNPENDING)
+    );
 }

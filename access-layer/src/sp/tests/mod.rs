@@ -1,5 +1,7 @@
 //! Service points and connection requests against an RNIC that does what each test says.
 
+mod csp;
+mod handoff;
 mod psp;
 mod rsp;
 mod ssp;

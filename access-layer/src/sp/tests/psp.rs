@@ -358,13 +358,3 @@ fn an_abrupt_close_refuses_waiting_requests() {
     let calls = script.calls();
     assert!(calls.contains(&Call::Unlisten) && calls.contains(&Call::DropRequest { request: 9 }));
 }
-
-#[test]
-fn handing_a_request_over_is_not_implemented() {
-    let bench = Bench::new();
-    bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 1, b"");
-    assert_eq!(
-        code(cr_of(&bench.arrival()).handoff(1)),
-        (DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE)
-    );
-}

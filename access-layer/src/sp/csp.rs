@@ -1,0 +1,189 @@
+//! Common service point: listens on a transport address instead of a qualifier (DAT 2.0 `dat_csp_*`).
+//!
+//! Peers find it by address and port, with `dat_ep_common_connect` or any other iWARP stack. The
+//! requests are answered like those of a public service point.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+
+use dat_abi::*;
+
+use super::listening::Listening;
+use super::psp::listen_error;
+use super::{hold_cr_evd, refuse_quietly, tell_request};
+use crate::cr::{Cr, NewCr, Pending};
+use crate::ep::addr::{SharedAddress, with_port};
+use crate::error::{DatError, DatResult};
+use crate::evd::Evd;
+use crate::handle::{self, Handle, Kind, Object, Pinned};
+use crate::ia::{Child, Ia};
+use crate::rnic::{ListenAddress, ListenToken, RequestInfo, Rnic};
+
+/// Common service point.
+pub struct Csp<R: Rnic> {
+    handle: Handle,
+    /// Boxed: `dat_csp_query` points at it.
+    comm: Box<DatComm>,
+    address: SharedAddress,
+    /// Set once, late when the RNIC chooses it.
+    port: OnceLock<u16>,
+    listening: Listening<R>,
+    ia: Arc<Ia<R>>,
+}
+
+opaque_debug!(Csp {
+    handle,
+    address,
+    port
+});
+
+impl<R: Rnic> Object for Csp<R> {
+    const KIND: Kind = Kind::Csp;
+}
+
+impl<R: Rnic> Csp<R> {
+    /// `dat_csp_create`. Port 0 lets the RNIC choose; the query tells which.
+    pub fn create(
+        ia: &Arc<Ia<R>>,
+        comm: DatComm,
+        address: SocketAddr,
+        evd: Arc<Evd<R>>,
+    ) -> DatResult<Handle> {
+        check_comm(comm, address)?;
+        let own = ia.attr().address.ip();
+        if !address.ip().is_unspecified() && address.ip() != own {
+            return Err(DatError::new(
+                DAT_INVALID_ADDRESS,
+                DAT_INVALID_ADDRESS_UNREACHABLE,
+            ));
+        }
+        let csp = Self::install(ia, comm, SocketAddr::new(own, address.port()), evd)?;
+        csp.listen(address.port())?;
+        Ok(csp.handle)
+    }
+
+    /// The object comes to life before it listens, because requests name it by its handle.
+    fn install(
+        ia: &Arc<Ia<R>>,
+        comm: DatComm,
+        address: SocketAddr,
+        evd: Arc<Evd<R>>,
+    ) -> DatResult<Pinned<Self>> {
+        let evd = hold_cr_evd(evd)?;
+        let reservation = ia.reserve()?;
+        let shared = SharedAddress::new();
+        shared.set(address);
+        let csp = Arc::new(Self {
+            handle: reservation.handle(),
+            comm: Box::new(comm),
+            address: shared,
+            port: OnceLock::new(),
+            listening: Listening::new(evd),
+            ia: ia.clone(),
+        });
+        let handle = ia.install(reservation, csp)?;
+        handle::pin_handle(handle).ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_IA))
+    }
+
+    /// `dat_csp_query`. What it points at stays until the service point is freed.
+    pub fn query(&self) -> DatCspParam {
+        DatCspParam {
+            ia_handle: self.ia.consumer_handle(),
+            comm: std::ptr::from_ref(&*self.comm).cast_mut(),
+            address_ptr: self.address.as_dat(),
+            evd_handle: self.listening.evd_handle(),
+        }
+    }
+
+    /// `dat_csp_free`. Requests that were told stay valid.
+    pub fn free(this: &Pinned<Self>) -> DatResult {
+        if this.end() {
+            Ok(())
+        } else {
+            Err(DatError::invalid_handle(DAT_INVALID_HANDLE_CSP))
+        }
+    }
+
+    /// A peer asks for the service.
+    pub(crate) fn on_request(&self, request: R::ConnReq, info: &RequestInfo<'_>) {
+        let Some(evd) = self.listening.evd() else {
+            return; // Freed: dropping the request refuses the peer.
+        };
+        // A chosen port is known here before `create` has written it down.
+        let port = *self.port.get_or_init(|| info.local.port());
+        let new = NewCr {
+            pending: Pending {
+                request,
+                socket: None,
+            },
+            ep: None,
+        };
+        let cr = self
+            .ia
+            .reserve()
+            .and_then(|reservation| Cr::install(&self.ia, reservation, new, info));
+        match cr {
+            Ok(cr) => tell_request(&self.ia, &evd, &cr, self.handle, u64::from(port), info),
+            Err(error) => refuse_quietly(self.handle, error),
+        }
+    }
+}
+
+impl<R: Rnic> Pinned<Csp<R>> {
+    /// Starts listening, or ends the service point.
+    fn listen(&self, port: u16) -> DatResult {
+        let token = ListenToken(self.handle.as_token());
+        match self.ia.rnic().listen(&ListenAddress { port }, token) {
+            Ok((listener, port)) => {
+                self.listening.keep(listener);
+                let port = *self.port.get_or_init(|| port);
+                self.address.set(with_port(self.ia.attr().address, port));
+                Ok(())
+            }
+            Err(error) => {
+                self.end();
+                let error = listen_error(error);
+                // The same refusal as of a qualifier, said of a port.
+                if error.code().is(DAT_CONN_QUAL_IN_USE) {
+                    return Err(DatError::of(DAT_PORT_IN_USE));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn end(&self) -> bool {
+        if !self.retire() {
+            return false;
+        }
+        self.listening.end();
+        self.ia.disown(Kind::Csp, self.handle);
+        true
+    }
+}
+
+impl<R: Rnic> Child for Csp<R> {
+    fn abandon(this: &Pinned<Self>) {
+        this.end();
+    }
+}
+
+/// Refuses a communicator other than TCP in the family of the address; zeros stand for just that.
+fn check_comm(comm: DatComm, address: SocketAddr) -> DatResult {
+    let family = match address.ip() {
+        IpAddr::V4(_) => libc::AF_INET,
+        IpAddr::V6(_) => libc::AF_INET6,
+    };
+    let fits = [
+        (comm.domain, family),
+        (comm.r#type, libc::SOCK_STREAM),
+        (comm.protocol, libc::IPPROTO_TCP),
+    ]
+    .into_iter()
+    .all(|(asked, ours)| asked == 0 || i64::from(asked) == i64::from(ours));
+    if fits {
+        Ok(())
+    } else {
+        Err(DatError::of(DAT_COMM_NOT_SUPPORTED))
+    }
+}

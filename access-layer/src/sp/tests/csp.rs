@@ -1,0 +1,142 @@
+use std::net::SocketAddr;
+
+use super::*;
+use crate::rnic::RnicError;
+
+const ANY_TCP: DatComm = DatComm {
+    domain: 0,
+    r#type: 0,
+    protocol: 0,
+};
+
+fn csp(bench: &Bench, address: &str) -> DatResult<Pinned<Csp<ScriptedRnic>>> {
+    let address: SocketAddr = address.parse().unwrap();
+    let csp = Csp::create(&bench.ia, ANY_TCP, address, bench.cr.clone())?;
+    Ok(handle::pin_handle(csp).unwrap())
+}
+
+fn address_of(csp: &Pinned<Csp<ScriptedRnic>>) -> SocketAddr {
+    // SAFETY: the service point is alive, so its address is there.
+    unsafe { crate::ep::addr::read(csp.query().address_ptr) }.unwrap()
+}
+
+#[test]
+fn it_listens_on_the_port_of_its_address() {
+    let bench = Bench::new();
+    let csp = csp(&bench, "0.0.0.0:4712").unwrap();
+    assert_eq!(bench.script.calls(), [Call::Listen { port: 4712 }]);
+    assert_eq!(address_of(&csp).port(), 4712);
+    assert_eq!(address_of(&csp).ip(), bench.ia.attr().address.ip());
+}
+
+#[test]
+fn port_0_lets_the_rnic_choose() {
+    let bench = Bench::new();
+    assert_eq!(address_of(&csp(&bench, "0.0.0.0:0").unwrap()).port(), 49999);
+}
+
+#[test]
+fn query_fills_every_member() {
+    let bench = Bench::new();
+    let comm = DatComm {
+        domain: libc::AF_INET,
+        r#type: libc::SOCK_STREAM,
+        protocol: libc::IPPROTO_TCP,
+    };
+    let address = "0.0.0.0:4712".parse().unwrap();
+    let csp = Csp::create(&bench.ia, comm, address, bench.cr.clone()).unwrap();
+    let param = handle::pin_handle::<Csp<ScriptedRnic>>(csp)
+        .unwrap()
+        .query();
+    // SAFETY: the service point is alive, so its communicator is there.
+    assert_eq!(unsafe { *param.comm }, comm);
+    assert_eq!(param.evd_handle, bench.cr.handle().as_dat());
+}
+
+#[test]
+fn creation_refuses_what_the_rnic_cannot_listen_on() {
+    let bench = Bench::new();
+    for comm in [
+        DatComm {
+            domain: libc::AF_INET6,
+            ..ANY_TCP
+        },
+        DatComm {
+            r#type: libc::SOCK_DGRAM,
+            ..ANY_TCP
+        },
+        DatComm {
+            protocol: libc::IPPROTO_UDP,
+            ..ANY_TCP
+        },
+    ] {
+        let address = "0.0.0.0:4712".parse().unwrap();
+        let refused = Csp::create(&bench.ia, comm, address, bench.cr.clone());
+        assert_eq!(code(refused), (DAT_COMM_NOT_SUPPORTED, DAT_NO_SUBTYPE));
+    }
+    assert_eq!(
+        code(csp(&bench, "192.0.2.77:4712")),
+        (DAT_INVALID_ADDRESS, DAT_INVALID_ADDRESS_UNREACHABLE)
+    );
+    let address = "0.0.0.0:4712".parse().unwrap();
+    assert_eq!(
+        code(Csp::create(&bench.ia, ANY_TCP, address, bench.dto.clone())),
+        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EVD_CR)
+    );
+    assert!(bench.script.calls().is_empty());
+}
+
+#[test]
+fn a_taken_port_is_in_use_and_leaves_nothing_behind() {
+    let bench = Bench::new();
+    bench.script.refuse(RnicError::AddressInUse);
+    assert_eq!(
+        code(csp(&bench, "0.0.0.0:4712")),
+        (DAT_PORT_IN_USE, DAT_NO_SUBTYPE)
+    );
+    assert_eq!(bench.ia.child_count(Kind::Csp), 0);
+    free_evd(bench.cr.handle()).unwrap();
+}
+
+#[test]
+fn an_arrival_names_the_service_point_and_is_accepted_like_any_other() {
+    let bench = Bench::new();
+    let csp = csp(&bench, "0.0.0.0:4712").unwrap();
+    bench.request(csp.handle(), 1, b"hello");
+    let arrival = bench.arrival();
+    assert_eq!(arrival.sp_handle.as_handle(), csp.handle().as_dat());
+    let cr = cr_of(&arrival);
+    let param = cr.query();
+    assert_eq!(
+        bytes_at(param.private_data, param.private_data_size),
+        b"hello"
+    );
+    let ep = bench.ep();
+    let handle = ep.handle();
+    Cr::accept(&cr, Some(ep), b"").unwrap();
+    let ep: TestEp = handle::pin_handle(handle).unwrap();
+    assert_eq!(state(&ep), DAT_EP_STATE_COMPLETION_PENDING);
+}
+
+#[test]
+fn freeing_stops_listening_and_leaves_told_requests_alone() {
+    let bench = Bench::new();
+    let csp = csp(&bench, "0.0.0.0:4712").unwrap();
+    bench.request(csp.handle(), 1, b"");
+    let cr = cr_of(&bench.arrival());
+    bench.script.calls();
+    Csp::free(&csp).unwrap();
+    assert_eq!(bench.script.calls(), [Call::Unlisten]);
+    assert_eq!(
+        code(Csp::free(&csp)),
+        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CSP)
+    );
+    Cr::reject(&cr, b"").unwrap();
+}
+
+#[test]
+fn a_graceful_close_sees_it() {
+    let bench = Bench::new();
+    let _csp = csp(&bench, "0.0.0.0:4712").unwrap();
+    assert_eq!(bench.ia.child_count(Kind::Csp), 1);
+}

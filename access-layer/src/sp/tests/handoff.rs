@@ -1,0 +1,81 @@
+//! `dat_cr_handoff`: from one service point to another of the same IA.
+
+use super::*;
+
+fn psp(bench: &Bench, qualifier: u64) -> Handle {
+    Psp::create(
+        &bench.ia,
+        qualifier,
+        bench.cr.clone(),
+        DAT_PSP_CONSUMER_FLAG,
+    )
+    .unwrap()
+}
+
+#[test]
+fn the_request_arrives_at_the_other_service_point_as_a_new_one() {
+    let bench = Bench::new();
+    let (first, second) = (psp(&bench, 1001), psp(&bench, 1002));
+    bench.request(first, 7, b"take me there");
+    let cr = cr_of(&bench.arrival());
+    let dead = cr.handle();
+    Cr::handoff(&cr, 1002).unwrap();
+    drop(cr);
+    assert!(handle::pin_handle::<Cr<ScriptedRnic>>(dead).is_none());
+    let arrival = bench.arrival();
+    assert_eq!(arrival.sp_handle.as_handle(), second.as_dat());
+    assert_eq!(arrival.conn_qual, 1002);
+    let cr = cr_of(&arrival);
+    let param = cr.query();
+    assert_eq!(
+        bytes_at(param.private_data, param.private_data_size),
+        b"take me there"
+    );
+    assert_eq!(param.remote_port_qual, u64::from(PEER.1));
+    bench.script.calls();
+    Cr::reject(&cr, b"").unwrap();
+    assert!(matches!(
+        bench.script.calls()[..],
+        [Call::Reject { request: 7, .. }]
+    ));
+}
+
+#[test]
+fn without_such_a_service_point_the_request_stays() {
+    let bench = Bench::new();
+    bench.request(psp(&bench, 1001), 7, b"");
+    let cr = cr_of(&bench.arrival());
+    assert_eq!(
+        code(Cr::handoff(&cr, 1002)),
+        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)
+    );
+    Cr::accept(&cr, Some(bench.ep()), b"").unwrap();
+    assert_eq!(
+        code(Cr::handoff(&cr, 1001)),
+        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CR)
+    );
+}
+
+#[test]
+fn the_endpoint_of_a_reserved_service_point_is_free_again() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let rsp = Rsp::create(&bench.ia, 1001, &ep, bench.cr.clone()).unwrap();
+    psp(&bench, 1002);
+    bench.request(rsp, 7, b"");
+    let cr = cr_of(&bench.arrival());
+    assert_eq!(state(&ep), DAT_EP_STATE_PASSIVE_CONNECTION_PENDING);
+    Cr::handoff(&cr, 1002).unwrap();
+    assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+    Cr::accept(&cr_of(&bench.arrival()), Some(ep), b"").unwrap();
+}
+
+#[test]
+fn a_freed_service_point_takes_no_requests() {
+    let bench = Bench::new();
+    bench.request(psp(&bench, 1001), 7, b"");
+    let cr = cr_of(&bench.arrival());
+    let second = psp(&bench, 1002);
+    Psp::free(&handle::pin_handle::<Psp<ScriptedRnic>>(second).unwrap()).unwrap();
+    assert_eq!(code(Cr::handoff(&cr, 1002)).0, DAT_INVALID_PARAMETER);
+}
