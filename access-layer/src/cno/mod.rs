@@ -2,9 +2,11 @@
 //!
 //! Owns the list of EVDs that triggered and were not yet reported, each at most once, oldest first. A
 //! waiter drives the CQs of all its EVDs in its own thread. The consumer's agent runs in a thread of
-//! its own ([`agent`]), never in one that carries the RNIC's work.
+//! its own ([`agent`]), never in one that carries the RNIC's work. A CNO made for a descriptor
+//! ([`signal`]) shows there that the list is not empty.
 
 mod agent;
+mod signal;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,6 +15,7 @@ use std::time::{Duration, Instant};
 use dat_abi::*;
 
 use self::agent::{Agent, AgentState};
+use self::signal::Signal;
 use crate::error::{DatError, DatResult};
 use crate::evd::{Evd, deadline};
 use crate::handle::{Handle, Kind, Object, Pinned};
@@ -24,6 +27,8 @@ use crate::users::{User, Users};
 pub struct Cno<R: Rnic> {
     waker: Waker,
     inner: Mutex<Inner<R>>,
+    /// Raised and lowered under the lock, so that it agrees with the list.
+    signal: Option<Signal>,
     /// Waiters beyond the one that drives, and those who wait for the agent to return.
     turn: Condvar,
     users: Users,
@@ -50,13 +55,26 @@ impl<R: Rnic> Object for Cno<R> {
 impl<R: Rnic> Cno<R> {
     /// `dat_cno_create`.
     pub fn create(ia: &Arc<Ia<R>>, agent: DatOsWaitProxyAgent) -> DatResult<Handle> {
+        Self::install(ia, Agent::from_dat(&agent), None)
+    }
+
+    /// `dat_cno_fd_create`: the descriptor is readable while something has triggered. It belongs to the
+    /// CNO and ends with it.
+    pub fn create_with_fd(ia: &Arc<Ia<R>>) -> DatResult<(Handle, DatFd)> {
+        let signal = Signal::new().map_err(|_| NO_DESCRIPTOR)?;
+        let fd = signal.fd();
+        Ok((Self::install(ia, None, Some(signal))?, fd))
+    }
+
+    fn install(ia: &Arc<Ia<R>>, agent: Option<Agent>, signal: Option<Signal>) -> DatResult<Handle> {
         let reservation = ia.reserve()?;
         let cno = Arc::new(Self {
-            waker: Waker::new().map_err(|_| DatError::no_resources(DAT_RESOURCE_DEVICE))?,
+            waker: Waker::new().map_err(|_| NO_DESCRIPTOR)?,
+            signal,
             inner: Mutex::new(Inner {
                 triggered: VecDeque::new(),
                 evds: Vec::new(),
-                agent: AgentState::new(Agent::from_dat(&agent)),
+                agent: AgentState::new(agent),
                 waiters: 0,
                 driven: false,
                 closed: false,
@@ -97,6 +115,7 @@ impl<R: Rnic> Cno<R> {
         let mut inner = self.lock();
         inner.evds.retain(|(known, _)| *known != handle);
         inner.triggered.retain(|known| *known != handle);
+        self.show(&inner);
     }
 
     /// Whether somebody waits.
@@ -111,6 +130,9 @@ impl<R: Rnic> Cno<R> {
             return;
         }
         inner.triggered.push_back(evd);
+        if let Some(signal) = &self.signal {
+            signal.raise();
+        }
         let agent_due = inner.agent.on_trigger(evd);
         let waited = inner.waiters > 0;
         drop(inner);
@@ -140,10 +162,50 @@ impl<R: Rnic> Cno<R> {
     }
 
     /// `dat_cno_modify_agent`. When it returns the former agent is not called any more, unless it is
-    /// the former agent that calls this.
-    pub fn modify_agent(&self, agent: DatOsWaitProxyAgent) {
+    /// the former agent that calls this. A CNO made for a descriptor has no agent.
+    pub fn modify_agent(&self, agent: DatOsWaitProxyAgent) -> DatResult {
+        if self.signal.is_some() {
+            return Err(DatError::of(DAT_INVALID_STATE));
+        }
         self.lock().agent.on_modify(Agent::from_dat(&agent));
         self.await_agent();
+        Ok(())
+    }
+
+    /// `dat_cno_trigger`: what [`wait`](Self::wait) with no time would bring. Never blocks.
+    pub fn take_trigger(&self) -> DatResult<Handle> {
+        if let Some(evd) = self.take_open(&mut self.lock())? {
+            return Ok(evd);
+        }
+        for evd in self.evds() {
+            evd.arm_for_cno();
+            if let Some(cq) = evd.cq() {
+                self.ia.rnic().progress(cq);
+            }
+        }
+        self.take_open(&mut self.lock())?.ok_or(NOTHING)
+    }
+
+    fn take_open(&self, inner: &mut Inner<R>) -> DatResult<Option<Handle>> {
+        if inner.closed {
+            return Err(DatError::invalid_state(DAT_INVALID_STATE_CNO_DEAD));
+        }
+        let evd = inner.triggered.pop_front();
+        self.show(inner);
+        Ok(evd)
+    }
+
+    /// Makes the descriptor silent when there is nothing to report.
+    fn show(&self, inner: &Inner<R>) {
+        if let Some(signal) = self.signal.as_ref().filter(|_| inner.triggered.is_empty()) {
+            signal.lower();
+        }
+    }
+
+    fn evds(&self) -> Vec<Arc<Evd<R>>> {
+        let inner = self.lock();
+        let evds = inner.evds.iter();
+        evds.filter_map(|(_, evd)| evd.upgrade()).collect()
     }
 
     /// `dat_cno_wait`: the EVD that triggered first and was not yet reported.
@@ -152,16 +214,14 @@ impl<R: Rnic> Cno<R> {
         let mut inner = self.lock();
         inner.waiters += 1;
         let result = loop {
-            if inner.closed {
-                break Err(DatError::invalid_state(DAT_INVALID_STATE_CNO_DEAD));
-            }
-            if let Some(evd) = inner.triggered.pop_front() {
-                break Ok(evd);
+            match self.take_open(&mut inner) {
+                Ok(Some(evd)) => break Ok(evd),
+                Err(dead) => break Err(dead),
+                Ok(None) => {}
             }
             let remaining = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             if remaining.is_some_and(|left| left.is_zero()) {
-                // OFA says so by an empty queue, without class bit.
-                break Err(DatError::bare(DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE));
+                break Err(NOTHING);
             }
             inner = if inner.driven {
                 self.await_turn(inner, remaining)
@@ -182,12 +242,8 @@ impl<R: Rnic> Cno<R> {
         remaining: Option<Duration>,
     ) -> MutexGuard<'a, Inner<R>> {
         inner.driven = true;
-        let evds: Vec<_> = inner
-            .evds
-            .iter()
-            .filter_map(|(_, evd)| evd.upgrade())
-            .collect();
         drop(inner);
+        let evds = self.evds();
         for evd in &evds {
             evd.arm_for_cno();
         }
@@ -236,13 +292,17 @@ impl<R: Rnic> Cno<R> {
 
     /// `dat_cno_query`.
     pub fn query(&self) -> DatCnoParam {
-        let inner = self.lock();
+        let (proxy_type, proxy) = match &self.signal {
+            Some(signal) => (DAT_PROXY_TYPE_FD, DatCnoProxy { fd: signal.fd() }),
+            None => {
+                let agent = self.lock().agent.as_dat();
+                (DAT_PROXY_TYPE_AGENT, DatCnoProxy { agent })
+            }
+        };
         DatCnoParam {
             ia_handle: self.ia.consumer_handle(),
-            proxy_type: DAT_PROXY_TYPE_AGENT,
-            proxy: DatCnoProxy {
-                agent: inner.agent.as_dat(),
-            },
+            proxy_type,
+            proxy,
         }
     }
 
@@ -276,6 +336,11 @@ impl<R: Rnic> Child for Cno<R> {
         this.ia.disown(Kind::Cno, this.handle);
     }
 }
+
+const NO_DESCRIPTOR: DatError = DatError::no_resources(DAT_RESOURCE_DEVICE);
+
+/// Nothing triggered. OFA says so by an empty queue, without class bit.
+const NOTHING: DatError = DatError::bare(DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE);
 
 #[cfg(test)]
 mod tests;

@@ -233,17 +233,95 @@ fn freeing_wakes_waiters_with_bad_news_and_guards_the_evds_of_waiters() {
     );
 }
 
+/// `dat_cno_fd_create`.
+fn fd_cno(dat: &Dat) -> (DatCnoHandle, DatFd) {
+    let (mut fd, mut cno) = (-1, ptr::null_mut());
+    let code = call!(dat, cno_fd_create, dat.ia, &raw mut fd, &raw mut cno);
+    assert_eq!(code, SUCCESS);
+    (cno, fd)
+}
+
+/// `dat_cno_trigger`.
+fn take_trigger(dat: &Dat, cno: DatCnoHandle) -> Result<DatEvdHandle, (u32, DatEvdHandle)> {
+    let mut evd = ptr::without_provenance_mut(0xBAD);
+    match call!(dat, cno_trigger, cno, &raw mut evd) {
+        SUCCESS => Ok(evd),
+        code => Err((code, evd)),
+    }
+}
+
+fn is_readable(fd: DatFd) -> bool {
+    let mut set = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one pollfd of this frame.
+    unsafe { libc::poll(&raw mut set, 1, 0) == 1 }
+}
+
 #[test]
-fn the_calls_no_provider_has_are_refused() {
+fn a_descriptor_is_readable_while_something_has_triggered() {
     let dat = Dat::open();
-    let cno = dat.cno();
-    let mut fd = 0;
-    let mut out = ptr::null_mut();
+    let (cno, fd) = fd_cno(&dat);
+    let nothing = Err((0x000D_0000, ptr::null_mut()));
+    assert!(!is_readable(fd));
+    assert_eq!(take_trigger(&dat, cno), nothing);
+    let evds = [(); 2].map(|()| dat.try_evd(8, cno, DAT_EVD_SOFTWARE_FLAG).unwrap());
+    for evd in evds {
+        assert_eq!(dat.post_software(evd, 1), SUCCESS);
+    }
+    assert!(is_readable(fd));
+    assert_eq!(take_trigger(&dat, cno), Ok(evds[0]));
+    assert!(is_readable(fd));
+    assert_eq!(take_trigger(&dat, cno), Ok(evds[1]));
+    assert!(!is_readable(fd));
+    assert_eq!(take_trigger(&dat, cno), nothing);
+}
+
+#[test]
+fn a_wait_and_an_evd_that_leaves_silence_the_descriptor() {
+    let dat = Dat::open();
+    let (cno, fd) = fd_cno(&dat);
+    let evd = dat.try_evd(8, cno, DAT_EVD_SOFTWARE_FLAG).unwrap();
+    assert_eq!(dat.post_software(evd, 1), SUCCESS);
+    assert_eq!(dat.cno_wait(cno, 0), Ok(evd));
+    assert!(!is_readable(fd));
+    assert_eq!(dat.post_software(evd, 2), SUCCESS);
+    assert!(is_readable(fd));
+    assert_eq!(call!(dat, evd_free, evd), SUCCESS);
+    assert!(!is_readable(fd));
+}
+
+#[test]
+fn a_cno_with_a_descriptor_says_so_and_has_no_agent() {
+    let dat = Dat::open();
+    let (cno, fd) = fd_cno(&dat);
+    let mut param = DatCnoParam::zeroed();
+    assert_eq!(call!(dat, cno_query, cno, 0, &raw mut param), SUCCESS);
+    assert_eq!(param.proxy_type, DAT_PROXY_TYPE_FD);
+    // SAFETY: the type says that this member is meant.
+    assert_eq!(unsafe { param.proxy.fd }, fd);
+    let agent = DatOsWaitProxyAgent::zeroed();
+    assert_eq!(call!(dat, cno_modify_agent, cno, agent), 0x8007_0000);
+}
+
+#[test]
+fn descriptor_calls_check_their_places() {
+    let dat = Dat::open();
+    let (mut fd, mut cno) = (-1, ptr::null_mut());
+    let none = ptr::null_mut();
     assert_eq!(
-        call!(dat, cno_fd_create, dat.ia, &raw mut fd, &raw mut out),
-        0x0009_0000
+        call!(dat, cno_fd_create, dat.ia, none, &raw mut cno),
+        0x8006_0026
     );
-    assert_eq!(call!(dat, cno_trigger, cno, &raw mut out), 0x0009_0000);
+    let none = ptr::null_mut();
+    assert_eq!(
+        call!(dat, cno_fd_create, dat.ia, &raw mut fd, none),
+        0x8006_0027
+    );
+    let none = ptr::null_mut();
+    assert_eq!(call!(dat, cno_trigger, dat.cno(), none), 0x8006_0026);
 }
 
 /// What an agent does: it tells the test which EVD it was called for.

@@ -30,8 +30,7 @@ pub(crate) unsafe extern "C" fn modify_agent<R: Rnic>(
     agent: DatOsWaitProxyAgent,
 ) -> DatReturn {
     guard("cno_modify_agent", || {
-        pin_cno::<R>(cno)?.modify_agent(agent);
-        Ok(())
+        pin_cno::<R>(cno)?.modify_agent(agent)
     })
 }
 
@@ -71,21 +70,30 @@ pub(crate) unsafe extern "C" fn wait<R: Rnic>(
 
 pub(crate) unsafe extern "C" fn fd_create<R: Rnic>(
     ia: DatIaHandle,
-    _fd: *mut DatFd,
-    _cno: *mut DatCnoHandle,
+    fd: *mut DatFd,
+    cno: *mut DatCnoHandle,
 ) -> DatReturn {
     guard("cno_fd_create", || {
-        pin_ia::<R>(ia)?;
-        Err(DatError::not_supported())
+        let ia = pin_ia::<R>(ia)?;
+        let fd_out = Out::required(fd, 2)?;
+        let cno_out = Out::required(cno, 3)?;
+        let (cno, fd) = Cno::create_with_fd(&ia.to_arc())?;
+        fd_out.write(fd);
+        cno_out.write(cno.as_dat());
+        Ok(())
     })
 }
 
 pub(crate) unsafe extern "C" fn trigger<R: Rnic>(
     cno: DatCnoHandle,
-    _evd: *mut DatEvdHandle,
+    evd: *mut DatEvdHandle,
 ) -> DatReturn {
     guard("cno_trigger", || {
-        pin_cno::<R>(cno)?;
-        Err(DatError::not_supported())
+        let cno = pin_cno::<R>(cno)?;
+        let out = Out::required(evd, 2)?;
+        let result = cno.take_trigger();
+        // As of a wait: consumers look at the null handle when nothing has triggered.
+        out.write(result.map_or(DAT_HANDLE_NULL, |evd| evd.as_dat()));
+        result.map(drop)
     })
 }
