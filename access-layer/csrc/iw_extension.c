@@ -1,9 +1,10 @@
 /*
  * Reads the variable arguments of extension operations.
  *
- * A va_list parameter reaches Rust as one pointer (System V AMD64 and AAPCS64 both pass it so), but only
- * C can take arguments out of it. Each function below takes those of one operation, in the order of the
- * header dat2/dat_iw_extensions.h or dat2/dat_ib_extensions.h, and checks nothing: that is Rust's part.
+ * A va_list parameter reaches Rust as one pointer (System V AMD64 and AAPCS64 both pass it so), but
+ * only C can take arguments out of it. Each function below takes those of one operation, in the
+ * order of the header dat2/dat_iw_extensions.h or dat2/dat_ib_extensions.h, and checks nothing:
+ * that is Rust's part.
  *
  * DAT_DTO_COOKIE is a union of a pointer and 64-bit integers; it travels like a 64-bit integer.
  */

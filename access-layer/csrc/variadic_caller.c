@@ -1,8 +1,8 @@
 /*
  * Calls an extension entry the way a registry library does: variable arguments in, va_list out.
  *
- * For the tests of this crate. It is an object of its own, so a library that does not refer to it does
- * not get it.
+ * For the tests of this crate. It is an object of its own, so a library that does not refer to it
+ * does not get it.
  */
 #include <stdarg.h>
 #include <stdint.h>

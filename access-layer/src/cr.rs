@@ -1,7 +1,8 @@
 //! Connection request: a peer that waits for an answer (DAT 2.0 section 6.5, `dat_cr_*`).
 //!
-//! A request is answered once. Its handle is dead when accept or reject returns success, and when the
-//! RNIC could not go on with it; until then its private data is the consumer's to read and write.
+//! A request is answered once. Its handle is dead when accept or reject returns success, and when
+//! the RNIC could not go on with it; until then its private data is the consumer's to read and
+//! write.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +29,8 @@ pub struct Cr<R: Rnic> {
     private_data: PrivateData,
     /// The peer's private data was longer than this.
     truncated: bool,
-    /// Endpoint that came with the request: of a reserved or socket service point, or the provider's.
+    /// Endpoint that came with the request: of a reserved or socket service point, or the
+    /// provider's.
     ep: Option<Handle>,
     pending: Mutex<Option<Pending<R>>>,
     ia: Arc<Ia<R>>,
@@ -94,7 +96,8 @@ impl<R: Rnic> Cr<R> {
         }
     }
 
-    /// `dat_cr_accept`, with the endpoint that came with the request (`None`) or one of the consumer's.
+    /// `dat_cr_accept`, with the endpoint that came with the request (`None`) or one of the
+    /// consumer's.
     pub fn accept(
         this: &Pinned<Self>,
         ep: Option<Pinned<Ep<R>>>,
@@ -146,12 +149,12 @@ impl<R: Rnic> Cr<R> {
         Ok(result?)
     }
 
-    /// `dat_cr_handoff`: the request goes to the public service point of `conn_qual` on the same IA,
-    /// which tells it as a new one, with the private data as it is now. The endpoint that it came with
-    /// is the consumer's again.
+    /// `dat_cr_handoff`: the request goes to the public service point of `conn_qual` on the same
+    /// IA, which tells it as a new one, with the private data as it is now. The endpoint that it
+    /// came with is the consumer's again.
     ///
-    /// Another process cannot be given a connection, so its service points are as unknown as those that
-    /// do not exist.
+    /// Another process cannot be given a connection, so its service points are as unknown as those
+    /// that do not exist.
     pub fn handoff(this: &Pinned<Self>, conn_qual: DatConnQual) -> DatResult {
         let Some(target) = this.ia.find_child(|psp: &Psp<R>| psp.serves(conn_qual)) else {
             tracing::info!(cr = ?this.handle, conn_qual, "handoff: no such service point in this process");

@@ -1,7 +1,7 @@
 //! The RNIC's news, brought to the objects that it concerns.
 //!
-//! Tokens are handles. One that names no live object of the right kind is late news of an object that
-//! is gone, and does nothing: a request is dropped, which refuses the peer.
+//! Tokens are handles. One that names no live object of the right kind is late news of an object
+//! that is gone, and does nothing: a request is dropped, which refuses the peer.
 
 use std::sync::Arc;
 
@@ -104,6 +104,16 @@ impl<R: Rnic> Upcall<R> for Dispatch<R> {
                         DAT_ASYNC_ERROR_EP_BROKEN,
                         ep.handle().as_dat(),
                         DAT_EP_TRANSFER_TO_ERROR,
+                    );
+                }
+            }
+            AsyncEvent::RecvWatermark(qp) => {
+                // No event number of its own: the reason tells it from a broken endpoint.
+                if let Some(ep) = pinned::<Ep<R>>(qp.0) {
+                    ep.ia().post_async(
+                        DAT_ASYNC_ERROR_EP_BROKEN,
+                        ep.handle().as_dat(),
+                        DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT,
                     );
                 }
             }

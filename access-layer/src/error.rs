@@ -27,8 +27,8 @@ impl DatError {
         Self::new(ty, DAT_NO_SUBTYPE)
     }
 
-    /// Type and subtype without the class bit, where OFA's providers leave it out and consumers compare
-    /// whole values.
+    /// Type and subtype without the class bit, where OFA's providers leave it out and consumers
+    /// compare whole values.
     #[must_use]
     pub const fn bare(ty: DatReturnType, subtype: DatReturnSubtype) -> Self {
         Self(DatReturn::without_class(ty, subtype))

@@ -1,7 +1,7 @@
 //! Interface adapter: an open RNIC, its children and its asynchronous events.
 //!
-//! Owns the RNIC. Its drop, which comes after that of every child because children hold it, shuts the
-//! RNIC down. DAT 2.0 section 6.2 (`dat_ia_*`).
+//! Owns the RNIC. Its drop, which comes after that of every child because children hold it, shuts
+//! the RNIC down. DAT 2.0 section 6.2 (`dat_ia_*`).
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -31,8 +31,8 @@ const QUIESCENCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// An object that its IA can end without being asked.
 pub trait Child: Object {
-    /// Ends it whatever its state, without telling anybody: retires the handle (and leaves at once when
-    /// another thread did), gives up its uses of other objects and leaves the IA.
+    /// Ends it whatever its state, without telling anybody: retires the handle (and leaves at once
+    /// when another thread did), gives up its uses of other objects and leaves the IA.
     fn abandon(this: &Pinned<Self>)
     where
         Self: Sized;
@@ -132,7 +132,8 @@ impl<R: Rnic> Ia<R> {
         self.handle
     }
 
-    /// The handle the consumer knows: the registry library's small integer, or null before it has one.
+    /// The handle the consumer knows: the registry library's small integer, or null before it has
+    /// one.
     pub fn consumer_handle(&self) -> DatIaHandle {
         provider::consumer_ia_handle(self.handle)
     }
@@ -215,7 +216,8 @@ impl<R: Rnic> Ia<R> {
         object: DatHandle,
         reason: DatAsyncErrorReason,
     ) {
-        tracing::warn!(ia = %self.name, number = format_args!("{number:#x}"), ?object, reason, "asynchronous event");
+        let event_number = format_args!("{number:#x}");
+        tracing::warn!(ia = %self.name, event_number, ?object, reason, "asynchronous event");
         let mut event = DatEvent::zeroed();
         event.event_number = number;
         event.event_data.asynch_error_event_data = DatAsynchErrorEventData {

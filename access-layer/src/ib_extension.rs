@@ -1,5 +1,5 @@
-//! Operations of the IB extension that this layer has (`dat_ib_extensions.h` version 209): RDMA Write
-//! with immediate data and the two atomics, where the RNIC has them.
+//! Operations of the IB extension that this layer has (`dat_ib_extensions.h` version 209): RDMA
+//! Write with immediate data and the two atomics, where the RNIC has them.
 //!
 //! The rest answers "not implemented", as OFA's providers do when built without it: counters,
 //! collectives, and everything about unreliable datagrams.
@@ -70,7 +70,8 @@ pub(crate) unsafe fn handle<R: Rnic>(
 unsafe fn fetch_and_add<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: AtomicArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in C.
+    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
+    // C.
     unsafe { access_read_fetch_and_add(va_list, &raw mut args) };
     // SAFETY: the arguments follow the contract of the thunks.
     unsafe { atomic::<R>(ep, &args, 3, |place| SendOp::FetchAdd(place, args.first)) }
@@ -81,7 +82,8 @@ unsafe fn fetch_and_add<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResu
 unsafe fn compare_and_swap<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: AtomicArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in C.
+    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
+    // C.
     unsafe { access_read_compare_and_swap(va_list, &raw mut args) };
     let (compare, swap) = (args.first, args.second);
     // SAFETY: the arguments follow the contract of the thunks.
@@ -125,7 +127,8 @@ unsafe fn atomic<R: Rnic>(
 unsafe fn write_immediate<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: WriteImmediateArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in C.
+    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
+    // C.
     unsafe { access_read_write_immediate(va_list, &raw mut args) };
     let ep = pin_able::<R>(ep)?;
     // SAFETY: list and triplet follow the contract of the thunks.

@@ -1,13 +1,13 @@
-//! Extension operations: Socket Service Points (iWARP extensions for DAT 2.0), and the way to those of
-//! the IB extension.
+//! Extension operations: Socket Service Points (iWARP extensions for DAT 2.0), and the way to those
+//! of the IB extension.
 //!
-//! The two extensions were numbered without regard to each other: 0 to 3 mean one thing on an IA or a
-//! socket service point and another on an endpoint. The kind of the handle tells them apart, with one
-//! exception: 3 on an endpoint is "UD send" for IB, which needs a kind of endpoint that this layer does
-//! not make, so it is the socket connect.
+//! The two extensions were numbered without regard to each other: 0 to 3 mean one thing on an IA or
+//! a socket service point and another on an endpoint. The kind of the handle tells them apart, with
+//! one exception: 3 on an endpoint is "UD send" for IB, which needs a kind of endpoint that this
+//! layer does not make, so it is the socket connect.
 //!
-//! Arguments arrive as a `va_list`, which only C can read; `csrc/iw_extension.c` turns it into one of the
-//! structures below.
+//! Arguments arrive as a `va_list`, which only C can read; `csrc/iw_extension.c` turns it into one
+//! of the structures below.
 
 use std::ffi::c_void;
 
@@ -69,8 +69,8 @@ unsafe extern "C" {
 ///
 /// # Safety
 ///
-/// `args` is the `va_list` of a call with the arguments that the operation has, each of which follows
-/// the contract of the thunks.
+/// `args` is the `va_list` of a call with the arguments that the operation has, each of which
+/// follows the contract of the thunks.
 pub(crate) unsafe fn handle<R: Rnic>(
     handle: DatHandle,
     op: DatExtendedOp,
@@ -101,7 +101,8 @@ pub(crate) unsafe fn handle<R: Rnic>(
 unsafe fn ssp_create<R: Rnic>(ia: DatIaHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: SspCreateArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in C.
+    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
+    // C.
     unsafe { access_read_ssp_create(va_list, &raw mut args) };
     let out = Out::required(args.ssp_handle, 7)?;
     let ia = pin::<Ia<R>>(ia, DAT_INVALID_HANDLE_IA)?;
@@ -129,7 +130,8 @@ fn ssp_free<R: Rnic>(ssp: DatIwSspHandle) -> DatResult {
 unsafe fn ssp_query<R: Rnic>(ssp: DatIwSspHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: SspQueryArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in C.
+    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
+    // C.
     unsafe { access_read_ssp_query(va_list, &raw mut args) };
     let ssp = pin::<Ssp<R>>(ssp, DAT_NO_SUBTYPE)?;
     let out = Out::required(args.param, 3)?;
@@ -142,7 +144,8 @@ unsafe fn ssp_query<R: Rnic>(ssp: DatIwSspHandle, va_list: DatVaList) -> DatResu
 unsafe fn socket_connect<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: ConnectArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in C.
+    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
+    // C.
     unsafe { access_read_socket_connect(va_list, &raw mut args) };
     let ep = pin::<Ep<R>>(ep, DAT_INVALID_HANDLE_EP)?;
     // SAFETY: the private data follows the contract of the thunks.

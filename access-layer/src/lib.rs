@@ -16,6 +16,7 @@
 //! | [`ep`] [`sp`] [`cr`] | endpoint, service points, connection request |
 //! | [`dispatch`] | what becomes of an RNIC's news |
 //! | [`rnic`] | the interface to the RNIC |
+//! | `conformance` `fake_rnic` | the suite for every RNIC, and one in memory (feature `testing`) |
 //!
 //! # Ownership
 //!
@@ -56,6 +57,8 @@ pub mod srq;
 mod thunk;
 pub mod users;
 
+#[cfg(any(test, feature = "testing"))]
+pub mod conformance;
 #[cfg(any(test, feature = "testing"))]
 pub mod fake_rnic;
 

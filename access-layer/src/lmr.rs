@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dat_abi::*;
 
 use crate::error::{DatError, DatResult};
-use crate::handle::{Handle, Kind, Object, Pinned};
+use crate::handle::{self, Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
 use crate::pz::Pz;
 use crate::rnic::{Access, MrKeys, RegisterMr, Rnic};
@@ -19,6 +19,8 @@ pub struct Lmr<R: Rnic> {
     mr: R::Mr,
     keys: MrKeys,
     spec: LmrSpec,
+    /// First byte, wherever the specification had it from.
+    addr: u64,
     handle: Handle,
     /// Windows bound to it.
     windows: Users,
@@ -55,10 +57,35 @@ unsafe impl Send for LmrSpec {}
 unsafe impl Sync for LmrSpec {}
 
 impl LmrSpec {
-    /// First byte, for virtual memory.
-    fn addr(&self) -> u64 {
-        // SAFETY: every member of the union begins with a word, and all of it was initialised by C.
-        unsafe { self.region.for_va }.addr() as u64
+    /// Looks up what is to be registered: the first byte, and how many of them.
+    fn resolve<R: Rnic>(&mut self, ia: &Arc<Ia<R>>) -> DatResult<u64> {
+        match self.mem_type {
+            // SAFETY: every member of the union begins with a word, and all of it was initialised by C.
+            DAT_MEM_TYPE_VIRTUAL => Ok(unsafe { self.region.for_va }.addr() as u64),
+            DAT_MEM_TYPE_LMR => {
+                // SAFETY: as above; any word may be looked up as a handle.
+                let parent = handle::pin::<Lmr<R>>(unsafe { self.region.for_lmr_handle })
+                    .filter(|parent| Arc::ptr_eq(&parent.ia, ia))
+                    .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_LMR))?;
+                // The length says nothing that the other region does not: none, or no more than it has.
+                if self.len == 0 {
+                    self.len = parent.spec.len;
+                }
+                if self.len > parent.spec.len {
+                    return Err(DatError::of(DAT_LENGTH_ERROR));
+                }
+                Ok(parent.addr)
+            }
+            DAT_MEM_TYPE_SHARED_VIRTUAL => {
+                // SAFETY: the type says that this member is meant, and all of it was initialised by C.
+                let shared = unsafe { self.region.for_shared_memory };
+                if shared.shared_memory_id.is_null() {
+                    return Err(DatError::invalid_arg(3));
+                }
+                Ok(shared.virtual_address.addr() as u64)
+            }
+            _ => Err(DatError::invalid_arg(2)),
+        }
     }
 }
 
@@ -68,15 +95,13 @@ impl<R: Rnic> Object for Lmr<R> {
 
 impl<R: Rnic> Lmr<R> {
     /// `dat_lmr_create`.
-    pub fn create(ia: &Arc<Ia<R>>, pz: &Pinned<Pz<R>>, spec: LmrSpec) -> DatResult<Arc<Self>> {
-        match spec.mem_type {
-            DAT_MEM_TYPE_VIRTUAL => {}
-            DAT_MEM_TYPE_LMR | DAT_MEM_TYPE_SHARED_VIRTUAL => {
-                return Err(DatError::not_implemented());
-            }
-            _ => return Err(DatError::invalid_arg(2)),
-        }
-        let request = request_of(&spec, ia.attr().mr_len_max)?;
+    ///
+    /// A region of another region is a registration of its own, which outlives the other. Shared memory
+    /// is registered once for every mapping: an RNIC that looks into it through the process has nothing
+    /// to share, so the identifier only has to be there.
+    pub fn create(ia: &Arc<Ia<R>>, pz: &Pinned<Pz<R>>, mut spec: LmrSpec) -> DatResult<Arc<Self>> {
+        let addr = spec.resolve(ia)?;
+        let request = request_of(&spec, addr, ia.attr().mr_len_max)?;
         let pz_use = pz.use_it()?;
         let reservation = ia.reserve()?;
         let mr = ia.rnic().register_mr(pz.rnic_pd(), &request)?;
@@ -84,6 +109,7 @@ impl<R: Rnic> Lmr<R> {
             keys: ia.rnic().mr_keys(&mr),
             mr,
             spec,
+            addr,
             handle: reservation.handle(),
             windows: Users::new(),
             pz: pz.to_arc(),
@@ -106,7 +132,7 @@ impl<R: Rnic> Lmr<R> {
 
     /// First byte and length granted: what was asked for.
     pub fn registered(&self) -> (DatVaddr, DatVlen) {
-        (self.spec.addr(), self.spec.len)
+        (self.addr, self.spec.len)
     }
 
     pub(crate) fn rnic_mr(&self) -> &R::Mr {
@@ -129,7 +155,7 @@ impl<R: Rnic> Lmr<R> {
         let first = if self.spec.va_type == DAT_VA_TYPE_ZB {
             0
         } else {
-            self.spec.addr()
+            self.addr
         };
         addr.checked_sub(first)
             .and_then(|offset| offset.checked_add(u64::from(len)))
@@ -187,7 +213,7 @@ pub(crate) fn access_of(privileges: DatMemPrivFlags) -> Access {
     }
 }
 
-fn request_of(spec: &LmrSpec, len_max: u64) -> DatResult<RegisterMr> {
+fn request_of(spec: &LmrSpec, addr: u64, len_max: u64) -> DatResult<RegisterMr> {
     let known = DAT_MEM_PRIV_ALL_FLAG | DAT_IB_MEM_PRIV_REMOTE_ATOMIC;
     if spec.privileges & !known != 0 {
         return Err(DatError::invalid_arg(6));
@@ -197,7 +223,6 @@ fn request_of(spec: &LmrSpec, len_max: u64) -> DatResult<RegisterMr> {
         DAT_VA_TYPE_ZB => true,
         _ => return Err(DatError::invalid_arg(7)),
     };
-    let addr = spec.addr();
     if spec.len == 0 || spec.len > len_max || addr.checked_add(spec.len).is_none() {
         return Err(DatError::of(DAT_LENGTH_ERROR));
     }

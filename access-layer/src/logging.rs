@@ -9,7 +9,8 @@ use tracing_subscriber::EnvFilter;
 /// Name of the environment variable with the filter, for example `warn` or `access_layer=debug`.
 pub const DAT_LOG: &str = "DAT_LOG";
 
-/// Writes what `DAT_LOG` selects to standard error; without it nothing is set up and nothing is paid.
+/// Writes what `DAT_LOG` selects to standard error; without it nothing is set up and nothing is
+/// paid.
 ///
 /// Does nothing when called again or when the program has a subscriber of its own.
 pub fn init_logging() {

@@ -1,6 +1,7 @@
 //! Macros of this crate: exporting a provider, and `Debug` for objects that hold an RNIC's.
 
-/// `Debug` for an object generic over `R: Rnic` whose RNIC parts need not have it: shows these fields.
+/// `Debug` for an object generic over `R: Rnic` whose RNIC parts need not have it: shows these
+/// fields.
 macro_rules! opaque_debug {
     ($ty:ident { $($field:ident),+ $(,)? }) => {
         impl<R: $crate::rnic::Rnic> std::fmt::Debug for $ty<R> {
@@ -15,8 +16,8 @@ macro_rules! opaque_debug {
 
 /// Exports the three entry points of a provider library for an RNIC: `export_provider!(SoftRnic);`.
 ///
-/// For leaf shared libraries only: an exported symbol of a library crate would show up in every shared
-/// library that is linked with it.
+/// For leaf shared libraries only: an exported symbol of a library crate would show up in every
+/// shared library that is linked with it.
 #[macro_export]
 macro_rules! export_provider {
     ($rnic:ty) => {

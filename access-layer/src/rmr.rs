@@ -176,8 +176,8 @@ impl<R: Rnic> Child for Rmr<R> {
     }
 }
 
-/// Binds that have not completed: their work request ids, because an event has to name the window as
-/// well as the cookie, and a completion has room for one of the two.
+/// Binds that have not completed: their work request ids, because an event has to name the window
+/// as well as the cookie, and a completion has room for one of the two.
 #[derive(Debug, Default)]
 pub(crate) struct Binds(Mutex<Slab<PendingBind>>);
 
@@ -196,8 +196,8 @@ pub(crate) struct FinishedBind {
     pub(crate) cookie: u64,
 }
 
-/// Binds at once of one IA. A suppressed bind that succeeds has no completion that would end its entry;
-/// it stays until its window is freed.
+/// Binds at once of one IA. A suppressed bind that succeeds has no completion that would end its
+/// entry; it stays until its window is freed.
 const BINDS_MAX: usize = 1 << 20;
 
 impl Binds {

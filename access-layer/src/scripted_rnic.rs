@@ -1,5 +1,5 @@
-//! An RNIC that does what the test says, when it says it: it records every call and brings no news of
-//! its own accord, so that a test can put any news between any two calls.
+//! An RNIC that does what the test says, when it says it: it records every call and brings no news
+//! of its own accord, so that a test can put any news between any two calls.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;

@@ -16,6 +16,8 @@ use crate::users::{User, Users};
 pub struct Srq<R: Rnic> {
     srq: R::Srq,
     attr: DatSrqAttr,
+    /// `attr` has the one it was created with.
+    max_recv_dtos: AtomicI32,
     low_watermark: AtomicI32,
     handle: Handle,
     users: Users,
@@ -50,12 +52,16 @@ impl<R: Rnic> Srq<R> {
         };
         let depth = within(attr.max_recv_dtos, limits.srq_wr_max)?;
         let max_sge = within(attr.max_recv_iov, limits.sge_max)?;
+        if attr.low_watermark < 0 || attr.low_watermark > attr.max_recv_dtos {
+            return Err(bad);
+        }
         let pz_use = pz.use_it()?;
         let reservation = ia.reserve()?;
         let token = SrqToken(reservation.handle().as_token());
         let srq = Arc::new(Self {
             srq: ia.rnic().create_srq(pz.rnic_pd(), depth, max_sge, token)?,
             attr: *attr,
+            max_recv_dtos: AtomicI32::new(attr.max_recv_dtos),
             low_watermark: AtomicI32::new(DAT_SRQ_LW_DEFAULT),
             handle: reservation.handle(),
             users: Users::new(),
@@ -63,6 +69,9 @@ impl<R: Rnic> Srq<R> {
             _pz_use: pz_use,
             ia: ia.clone(),
         });
+        if attr.low_watermark != DAT_SRQ_LW_DEFAULT {
+            srq.set_low_watermark(attr.low_watermark)?;
+        }
         ia.install(reservation, srq)
     }
 
@@ -107,28 +116,50 @@ impl<R: Rnic> Srq<R> {
             ia_handle: self.ia.consumer_handle(),
             srq_state: DAT_SRQ_STATE_OPERATIONAL,
             pz_handle: self.pz.handle().as_dat(),
-            max_recv_dtos: self.attr.max_recv_dtos,
+            max_recv_dtos: self.max_recv_dtos.load(Ordering::Relaxed),
             max_recv_iov: self.attr.max_recv_iov,
             low_watermark: self.low_watermark.load(Ordering::Relaxed),
-            available_dto_count: DAT_VALUE_UNKNOWN,
+            available_dto_count: self.available().unwrap_or(DAT_VALUE_UNKNOWN),
+            // What endpoints have taken and not completed is counted with them.
             outstanding_dto_count: DAT_VALUE_UNKNOWN,
         }
     }
 
-    /// `dat_srq_resize`: an RNIC's queue keeps the depth it was created with.
-    pub fn resize(&self, max_recv_dtos: DatCount) -> DatResult {
-        if max_recv_dtos == self.attr.max_recv_dtos {
-            return Ok(());
-        }
-        if max_recv_dtos <= self.low_watermark.load(Ordering::Relaxed) {
-            return Err(DatError::of(DAT_INVALID_STATE));
-        }
-        Err(DatError::not_supported())
+    /// Receives that are posted and that no message has taken.
+    fn available(&self) -> Option<DatCount> {
+        let available = self.ia.rnic().srq_available(&self.srq)?;
+        Some(DatCount::try_from(available).unwrap_or(DatCount::MAX))
     }
 
-    /// `dat_srq_set_lw`.
-    pub fn set_low_watermark(&self, _low_watermark: DatCount) -> DatResult {
-        Err(DatError::not_implemented())
+    /// `dat_srq_resize`. Neither the receives that are posted nor the low watermark may be lost by it.
+    pub fn resize(&self, max_recv_dtos: DatCount) -> DatResult {
+        if max_recv_dtos == self.max_recv_dtos.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let low = max_recv_dtos <= self.low_watermark.load(Ordering::Relaxed);
+        if low || self.available().is_some_and(|held| max_recv_dtos < held) {
+            return Err(DatError::of(DAT_INVALID_STATE));
+        }
+        let limit = self.ia.attr().srq_wr_max;
+        let depth = u32::try_from(max_recv_dtos)
+            .ok()
+            .filter(|depth| *depth <= limit);
+        let depth = depth.ok_or(DatError::invalid_arg(2))?;
+        self.ia.rnic().resize_srq(&self.srq, depth)?;
+        self.max_recv_dtos.store(max_recv_dtos, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// `dat_srq_set_lw`: one event when fewer receives are left than this.
+    pub fn set_low_watermark(&self, low_watermark: DatCount) -> DatResult {
+        let within = 0..=self.max_recv_dtos.load(Ordering::Relaxed);
+        let limit = u32::try_from(low_watermark)
+            .ok()
+            .filter(|_| within.contains(&low_watermark));
+        let limit = limit.ok_or(DatError::invalid_arg(2))?;
+        self.ia.rnic().arm_srq(&self.srq, limit)?;
+        self.low_watermark.store(low_watermark, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Fewer receives are left than the low watermark.

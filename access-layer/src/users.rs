@@ -1,8 +1,8 @@
 //! Counting who uses an object, so that it cannot be freed under them.
 //!
 //! The count and the freedom are one word: an object that is being freed takes no new users, and an
-//! object with users cannot be freed. Without that a create call in another thread could slip between
-//! the look at the count and the end of the object.
+//! object with users cannot be freed. Without that a create call in another thread could slip
+//! between the look at the count and the end of the object.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

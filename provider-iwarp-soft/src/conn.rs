@@ -81,7 +81,32 @@ pub(crate) struct Burst {
     pub(crate) bytes: u32,
     /// Posts that are sent at once because trust was lost.
     pub(crate) penalty: u32,
+    /// How many times in a row the engine had to send.
+    losses: u32,
 }
+
+impl Burst {
+    /// Somebody drives: what is held back goes out now. A consumer that was merely late once loses
+    /// little trust, one that never looks loses nearly all.
+    pub(crate) fn on_drive(&mut self, by_engine: bool) {
+        if !self.held {
+            return;
+        }
+        self.losses = if by_engine {
+            (self.losses + 1).min(PENALTY_STEPS)
+        } else {
+            0
+        };
+        if by_engine {
+            self.penalty = PENALTY << (PENALTY_FACTOR_LOG * (self.losses - 1));
+        }
+    }
+}
+
+/// Posts that are not held back after the engine had to send once; for each time in a row more.
+const PENALTY: u32 = 16;
+const PENALTY_FACTOR_LOG: u32 = 2;
+const PENALTY_STEPS: u32 = 8;
 
 impl Conn {
     pub(crate) fn new(lane: Arc<Lane>, config: Config, crc: bool) -> Option<Box<Self>> {

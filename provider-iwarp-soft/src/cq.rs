@@ -2,13 +2,13 @@
 //!
 //! # Cost
 //!
-//! A push takes the ring's lock once for all completions of one drive. A poll of an empty queue is one
-//! atomic load. Memory is reserved when the queue is made and touched when it is used.
+//! A push takes the ring's lock once for all completions of one drive. A poll of an empty queue is
+//! one atomic load. Memory is reserved when the queue is made and touched when it is used.
 //!
 //! # Whom a push tells
 //!
-//! Nobody, unless [`Cq::arm`] was called: then the push that deserves it takes the mark away under the
-//! same lock, and its caller makes one upcall after it has left every lock.
+//! Nobody, unless [`Cq::arm`] was called: then the push that deserves it takes the mark away under
+//! the same lock, and its caller makes one upcall after it has left every lock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -53,8 +53,8 @@ pub(crate) struct Cq {
     len: AtomicUsize,
     /// Counts looks of the consumer; a queue pair sees by it whether its consumer is a poller.
     looks: AtomicU32,
-    /// Queue pairs that complete into this queue. Replaced as a whole, so that a drive walks over it
-    /// without a lock.
+    /// Queue pairs that complete into this queue. Replaced as a whole, so that a drive walks over
+    /// it without a lock.
     feeders: Mutex<Arc<Vec<Arc<Lane>>>>,
     /// How long the last blocking wait lasted, in microseconds; decides whether the next one spins.
     pub(crate) last_wait_us: AtomicU32,

@@ -40,7 +40,8 @@ pub(crate) fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(found)
 }
 
-/// The address that stands for a device: its first IPv4, otherwise its first IPv6 that needs no scope.
+/// The address that stands for a device: its first IPv4, otherwise its first IPv6 that needs no
+/// scope.
 pub(crate) fn address_of(interfaces: &[Interface], name: &str) -> Option<IpAddr> {
     let mut own = interfaces
         .iter()

@@ -1,8 +1,8 @@
 //! News of a connection on their way up.
 //!
-//! An event is queued while the connection is locked and told after that, by whichever thread held it.
-//! The queue keeps the order and makes sure that one event at a time is told: `Established` never comes
-//! after the ending that followed it.
+//! An event is queued while the connection is locked and told after that, by whichever thread held
+//! it. The queue keeps the order and makes sure that one event at a time is told: `Established`
+//! never comes after the ending that followed it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -1,9 +1,9 @@
 //! Staging buffers.
 //!
 //! Every drive of a connection may need one buffer to receive into and one to assemble frames in. A
-//! connection that has no partial frame owns none, so ten thousand idle connections cost none. A thread
-//! that drives keeps one spare buffer to itself, which makes the usual take and return two moves of a
-//! pointer without a lock; the rest rest in one small pool for the process.
+//! connection that has no partial frame owns none, so ten thousand idle connections cost none. A
+//! thread that drives keeps one spare buffer to itself, which makes the usual take and return two
+//! moves of a pointer without a lock; the rest rest in one small pool for the process.
 
 use std::cell::RefCell;
 use std::sync::Mutex;

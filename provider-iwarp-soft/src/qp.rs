@@ -4,20 +4,21 @@
 //!
 //! 1. `link`: the state of the queue pair and everything of its connection. Drivers *try* it; only
 //!    connection management waits for it.
-//! 2. `submitted`, `receives`: where a post goes while somebody else holds `link`. Held for a push or a
-//!    swap.
+//! 2. `submitted`, `receives`: where a post goes while somebody else holds `link`. Held for a push
+//!    or a swap.
 //! 3. The memory table (read side), then the rings of the completion queues.
 //!
 //! No upcall is made under any of them: what a drive has to tell is collected in [`Effects`].
 //!
 //! # Lost posts
 //!
-//! A poster that cannot get `link` leaves its request in `submitted` and tries once more. The holder
-//! looks at `submitted` again after it has let go. Both put a full fence between their store and their
-//! look, so one of them sees the other.
+//! A poster that cannot get `link` leaves its request in `submitted` and tries once more. The
+//! holder looks at `submitted` again after it has let go. Both put a full fence between their store
+//! and their look, so one of them sees the other.
 
 mod drive;
 mod post;
+mod watermarks;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -32,6 +33,8 @@ use crate::event::{EventQueue, OwnEvent};
 use crate::rnic::Shared;
 use crate::srq::Srq;
 use crate::work::{RecvSlot, SendSlot};
+
+use watermarks::Watermarks;
 
 /// The state of a queue pair; transitions are the `on_*` methods of [`Link`].
 #[derive(Debug)]
@@ -97,6 +100,7 @@ pub(crate) struct Qp {
     receives: Mutex<Queue<RecvSlot>>,
     send_pending: AtomicU32,
     recv_pending: AtomicU32,
+    watermarks: Watermarks,
     events: EventQueue,
     /// The access layer has dropped it: no news any more.
     is_destroyed: AtomicBool,
@@ -127,6 +131,7 @@ impl Qp {
             receives: Mutex::default(),
             send_pending: AtomicU32::new(0),
             recv_pending: AtomicU32::new(0),
+            watermarks: Watermarks::default(),
             events: EventQueue::default(),
             is_destroyed: AtomicBool::new(false),
         }
@@ -181,13 +186,29 @@ impl Qp {
     /// Takes the next receive for an arriving message; `batch` belongs to the connection.
     pub(crate) fn take_receive(&self, batch: &mut VecDeque<RecvSlot>) -> Option<RecvSlot> {
         if let Some(srq) = &self.srq {
-            self.recv_pending.fetch_add(1, Ordering::Relaxed);
-            return srq.take();
+            return self.take_shared(srq);
         }
         if batch.is_empty() {
             std::mem::swap(&mut lock(&self.receives).slots, batch);
         }
         batch.pop_front()
+    }
+
+    /// Takes a shared receive, unless that would be more than this queue pair may hold: then it has none
+    /// for the message, and the connection breaks.
+    fn take_shared(&self, srq: &Srq) -> Option<RecvSlot> {
+        let held = self.recv_pending.load(Ordering::Relaxed).saturating_add(1);
+        if !self.watermarks.admit(held) {
+            return None;
+        }
+        let slot = srq.take()?;
+        self.recv_pending.fetch_add(1, Ordering::Relaxed);
+        Some(slot)
+    }
+
+    /// See `Rnic::set_recv_watermarks`.
+    pub(crate) fn set_watermarks(&self, soft: Option<u32>, hard: Option<u32>) {
+        self.watermarks.set(soft, hard);
     }
 
     pub(crate) fn lock_link(&self) -> MutexGuard<'_, Link> {
@@ -237,6 +258,14 @@ impl Qp {
                 if pushed.nudge {
                     upcall.cq_ready(cq.token);
                 }
+            }
+        }
+        if let Some(srq) = self.srq.as_ref().filter(|_| !is_destroyed) {
+            if srq.take_limit_event() {
+                upcall.async_event(AsyncEvent::SrqLimit(srq.token));
+            }
+            if self.watermarks.take_event() {
+                upcall.async_event(AsyncEvent::RecvWatermark(self.token));
             }
         }
         self.events.tell(|event| {

@@ -295,7 +295,7 @@ impl Rnic for SoftRnic {
         pd: &SoftPd,
         depth: u32,
         sge_max: u32,
-        _token: SrqToken,
+        token: SrqToken,
     ) -> Result<SoftSrq, RnicError> {
         if depth > WR_MAX || sge_max > SGE_MAX {
             return Err(RnicError::InvalidArgument(
@@ -303,7 +303,7 @@ impl Rnic for SoftRnic {
             ));
         }
         Ok(SoftSrq {
-            srq: Arc::new(Srq::new(pd.id, depth, sge_max)),
+            srq: Arc::new(Srq::new(pd.id, depth, sge_max, token)),
         })
     }
 
@@ -315,6 +315,35 @@ impl Rnic for SoftRnic {
             "the segments are longer than a message can be",
         ))?;
         srq.srq.post(RecvSlot::new(wr, total))
+    }
+
+    fn resize_srq(&self, srq: &SoftSrq, depth: u32) -> Result<(), RnicError> {
+        if depth > WR_MAX {
+            return Err(RnicError::InvalidArgument("shared receive queue depth"));
+        }
+        match srq.srq.resize(depth) {
+            true => Ok(()),
+            false => Err(RnicError::InvalidState("more receives than the new depth")),
+        }
+    }
+
+    fn arm_srq(&self, srq: &SoftSrq, limit: u32) -> Result<(), RnicError> {
+        srq.srq.arm(limit);
+        Ok(())
+    }
+
+    fn srq_available(&self, srq: &SoftSrq) -> Option<u32> {
+        u32::try_from(srq.srq.len()).ok()
+    }
+
+    fn set_recv_watermarks(
+        &self,
+        qp: &SoftQp,
+        soft: Option<u32>,
+        hard: Option<u32>,
+    ) -> Result<(), RnicError> {
+        qp.qp.set_watermarks(soft, hard);
+        Ok(())
     }
 }
 

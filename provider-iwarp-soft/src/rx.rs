@@ -2,10 +2,10 @@
 //!
 //! # How bytes arrive
 //!
-//! One `recv` into a staging buffer of 256 KiB takes whatever TCP has; then frame by frame: length, CRC,
-//! every check of RFC 5040 and 5041, and only then the copy to the target. (Reading payload straight
-//! into its place costs a system call a frame and loses on every frame size that was measured.) A
-//! connection keeps the buffer only while it holds a partial frame.
+//! One `recv` into a staging buffer of 256 KiB takes whatever TCP has; then frame by frame: length,
+//! CRC, every check of RFC 5040 and 5041, and only then the copy to the target. (Reading payload
+//! straight into its place costs a system call a frame and loses on every frame size that was
+//! measured.) A connection keeps the buffer only while it holds a partial frame.
 //!
 //! # Cost of one 64-byte Send
 //!
@@ -33,8 +33,8 @@ use crate::work::{Outstanding, RecvSlot, notify};
 const ROUNDS_MAX: usize = 4;
 /// A receive this long is part of a bulk transfer.
 const BULK: usize = 64 * 1024;
-/// How long a bulk receiver stays off an empty socket. Asking again at once would fight the sender for
-/// the socket's lock and cost 15 % of the bandwidth (measured).
+/// How long a bulk receiver stays off an empty socket. Asking again at once would fight the sender
+/// for the socket's lock and cost 15 % of the bandwidth (measured).
 const BULK_PAUSE_SPINS: u32 = 60;
 
 /// Why receiving ended for good.

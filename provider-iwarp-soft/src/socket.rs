@@ -2,11 +2,13 @@
 //!
 //! A consumer's socket is held by a duplicate of its descriptor. Giving it back is closing the
 //! duplicate: the consumer's number was valid all the time and nothing that the two share was changed,
-//! but for Nagle's algorithm, which is put back. Once a connection was established the socket never
-//! goes back: then the end closes the consumer's number as well, if it still means the same socket.
+//! but for the options in [`SetAside`], which are put back. Once a connection was established the
+//! socket never goes back: then the end closes the consumer's number as well, if it still means the
+//! same socket.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use access_layer::rnic::SocketFault;
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
@@ -28,9 +30,50 @@ pub(crate) struct ConsumerSocket {
     duplicate: OwnedFd,
     number: RawFd,
     identity: Identity,
-    nodelay_was: bool,
+    set_aside: SetAside,
     /// Whether the consumer's number is to be closed with us.
-    kept: bool,
+    kept: AtomicBool,
+}
+
+/// A consumer's options that are contrary to RDMA (DAT 2.0 iWARP extensions 3.1.4.3), as they were.
+/// All others stay as they are.
+#[derive(Debug)]
+struct SetAside {
+    /// Nagle's algorithm delays short messages.
+    nodelay: bool,
+    /// A cork does so too, even without Nagle's algorithm.
+    cork: bool,
+    /// With a low-water mark the socket does not tell of short messages.
+    receive_low: libc::c_int,
+}
+
+impl SetAside {
+    /// What does not answer is left alone; the socket works, only slower.
+    fn from(socket: BorrowedFd<'_>) -> Self {
+        let before = Self {
+            nodelay: sockopt::tcp_nodelay(socket).unwrap_or(false),
+            cork: sockopt::tcp_cork(socket).unwrap_or(false),
+            receive_low: io::receive_low_water(socket),
+        };
+        let _ = sockopt::set_tcp_nodelay(socket, true);
+        if before.cork {
+            let _ = sockopt::set_tcp_cork(socket, false);
+        }
+        if before.receive_low > 1 {
+            io::set_receive_low_water(socket, 1);
+        }
+        before
+    }
+
+    fn put_back(&self, socket: BorrowedFd<'_>) {
+        let _ = sockopt::set_tcp_nodelay(socket, self.nodelay);
+        if self.cork {
+            let _ = sockopt::set_tcp_cork(socket, true);
+        }
+        if self.receive_low > 1 {
+            io::set_receive_low_water(socket, self.receive_low);
+        }
+    }
 }
 
 /// What makes two descriptors the same socket.
@@ -61,22 +104,20 @@ impl Socket {
             return Err(SocketFault::NotRouted);
         }
         let identity = Identity::of(duplicate.as_fd()).ok_or(SocketFault::NotASocket)?;
-        let nodelay_was = sockopt::tcp_nodelay(&duplicate).unwrap_or(false);
-        // Nagle's algorithm contradicts RDMA (DAT 2.0 iWARP extensions 3.1.4.3); all else stays.
-        let _ = sockopt::set_tcp_nodelay(&duplicate, true);
+        let set_aside = SetAside::from(duplicate.as_fd());
         Ok(Self::Consumer(ConsumerSocket {
             duplicate,
             number,
             identity,
-            nodelay_was,
-            kept: false,
+            set_aside,
+            kept: AtomicBool::new(false),
         }))
     }
 
-    /// From here on the socket does not go back to its consumer.
-    pub(crate) fn keep(&mut self) {
+    /// A connection is established: from here on the socket does not go back to its consumer.
+    pub(crate) fn keep(&self) {
         if let Self::Consumer(socket) = self {
-            socket.kept = true;
+            socket.kept.store(true, Ordering::Relaxed);
         }
     }
 
@@ -98,8 +139,8 @@ impl AsFd for Socket {
 impl Drop for ConsumerSocket {
     /// Gives the socket back, or, when it was kept, closes the consumer's number too.
     fn drop(&mut self) {
-        if !self.kept {
-            let _ = sockopt::set_tcp_nodelay(&self.duplicate, self.nodelay_was);
+        if !*self.kept.get_mut() {
+            self.set_aside.put_back(self.duplicate.as_fd());
             return;
         }
         if self.number >= 0 && Identity::of_number(self.number) == Some(self.identity) {
@@ -215,13 +256,13 @@ mod tests {
     fn a_kept_socket_is_closed_under_both_numbers_unless_its_number_was_reused() {
         let (client, mut server) = pair();
         let number = std::os::fd::IntoRawFd::into_raw_fd(client);
-        let mut socket = Socket::take(number, LOOPBACK).unwrap();
+        let socket = Socket::take(number, LOOPBACK).unwrap();
         socket.keep();
         drop(socket);
         assert_eq!(server.read(&mut [0; 1]).unwrap(), 0);
 
         let (client, mut server) = pair();
-        let mut socket = Socket::take(client.as_raw_fd(), LOOPBACK).unwrap();
+        let socket = Socket::take(client.as_raw_fd(), LOOPBACK).unwrap();
         socket.keep();
         let number = client.as_raw_fd();
         drop(client);

@@ -1,9 +1,10 @@
 //! Shared receive queues: one queue of posted receives for many queue pairs.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use access_layer::rnic::{Resource, RnicError};
+use access_layer::rnic::{Resource, RnicError, SrqToken};
 
 use crate::work::RecvSlot;
 
@@ -12,37 +13,86 @@ use crate::work::RecvSlot;
 pub(crate) struct Srq {
     pub(crate) sge_max: u32,
     pub(crate) pd: u32,
+    pub(crate) token: SrqToken,
+    inner: Mutex<Inner>,
+    /// The limit was passed and nobody has told it. Outside the lock, for those who look after each drive.
+    limit_is_due: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Inner {
+    slots: VecDeque<RecvSlot>,
     depth: usize,
-    slots: Mutex<VecDeque<RecvSlot>>,
+    /// Fewer receives than this are worth an event, once; 0 when none is wanted.
+    limit: usize,
 }
 
 impl Srq {
-    pub(crate) fn new(pd: u32, depth: u32, sge_max: u32) -> Self {
+    pub(crate) fn new(pd: u32, depth: u32, sge_max: u32, token: SrqToken) -> Self {
+        let inner = Inner {
+            slots: VecDeque::new(),
+            depth: depth as usize,
+            limit: 0,
+        };
         Self {
             sge_max,
             pd,
-            depth: depth as usize,
-            slots: Mutex::default(),
+            token,
+            inner: Mutex::new(inner),
+            limit_is_due: AtomicBool::new(false),
         }
     }
 
     /// Adds a receive.
     pub(crate) fn post(&self, slot: RecvSlot) -> Result<(), RnicError> {
-        let mut slots = self.lock();
-        if slots.len() >= self.depth {
+        let mut inner = self.lock();
+        if inner.slots.len() >= inner.depth {
             return Err(RnicError::NoResources(Resource::WorkRequest));
         }
-        slots.push_back(slot);
+        inner.slots.push_back(slot);
         Ok(())
     }
 
     /// Takes the oldest receive for an arriving message.
     pub(crate) fn take(&self) -> Option<RecvSlot> {
-        self.lock().pop_front()
+        let mut inner = self.lock();
+        let slot = inner.slots.pop_front();
+        if inner.slots.len() < inner.limit {
+            inner.limit = 0;
+            self.limit_is_due.store(true, Ordering::Release);
+        }
+        slot
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<RecvSlot>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Receives that no message has taken.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().slots.len()
+    }
+
+    /// `false` when more receives are posted than the new depth.
+    pub(crate) fn resize(&self, depth: u32) -> bool {
+        let mut inner = self.lock();
+        let fits = inner.slots.len() <= depth as usize;
+        if fits {
+            inner.depth = depth as usize;
+        }
+        fits
+    }
+
+    /// Wants one event when a message leaves fewer receives than `limit`.
+    pub(crate) fn arm(&self, limit: u32) {
+        let mut inner = self.lock();
+        inner.limit = limit as usize;
+        self.limit_is_due.store(false, Ordering::Release);
+    }
+
+    /// Whether the event is to be told now; `true` once.
+    pub(crate) fn take_limit_event(&self) -> bool {
+        self.limit_is_due.load(Ordering::Acquire) && self.limit_is_due.swap(false, Ordering::AcqRel)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -51,19 +101,20 @@ mod tests {
     use super::*;
     use access_layer::rnic::RecvWr;
 
+    const TOKEN: SrqToken = SrqToken(7);
+
+    fn slot(wr_id: u64) -> RecvSlot {
+        let wr = RecvWr {
+            wr_id,
+            sgl: &[],
+            signalled: true,
+        };
+        RecvSlot::new(&wr, 0)
+    }
+
     #[test]
     fn receives_come_out_in_order_and_the_depth_holds() {
-        let srq = Srq::new(1, 2, 4);
-        let slot = |wr_id| {
-            RecvSlot::new(
-                &RecvWr {
-                    wr_id,
-                    sgl: &[],
-                    signalled: true,
-                },
-                0,
-            )
-        };
+        let srq = Srq::new(1, 2, 4, TOKEN);
         srq.post(slot(1)).unwrap();
         srq.post(slot(2)).unwrap();
         assert!(matches!(
@@ -75,5 +126,37 @@ mod tests {
         assert_eq!(srq.take().map(|s| s.wr_id), Some(2));
         assert_eq!(srq.take().map(|s| s.wr_id), Some(4));
         assert!(srq.take().is_none());
+    }
+
+    #[test]
+    fn the_limit_is_told_once_and_only_when_armed() {
+        let srq = Srq::new(1, 8, 4, TOKEN);
+        for wr_id in 0..6 {
+            srq.post(slot(wr_id)).unwrap();
+        }
+        srq.take();
+        assert!(!srq.take_limit_event());
+        srq.arm(4);
+        srq.take();
+        assert!(!srq.take_limit_event(), "four are left");
+        srq.take();
+        assert!(srq.take_limit_event(), "three are left");
+        srq.take();
+        assert!(!srq.take_limit_event(), "told already");
+        srq.arm(2);
+        srq.arm(0);
+        srq.take();
+        assert!(!srq.take_limit_event(), "taken back");
+    }
+
+    #[test]
+    fn a_smaller_depth_must_hold_what_is_posted() {
+        let srq = Srq::new(1, 2, 4, TOKEN);
+        srq.post(slot(1)).unwrap();
+        srq.post(slot(2)).unwrap();
+        assert!(!srq.resize(1));
+        assert!(srq.resize(3));
+        srq.post(slot(3)).unwrap();
+        assert_eq!(srq.len(), 3);
     }
 }

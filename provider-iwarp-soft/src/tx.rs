@@ -2,18 +2,19 @@
 //!
 //! # How bytes leave
 //!
-//! An FPDU with up to 16 KiB of payload is assembled in one staging buffer: header, payload, pad, CRC,
-//! and behind it the next one. As many as are queued leave in one `send`, because a trip through TCP
-//! costs twenty times the copy. Longer payloads stay where they are: the CRC runs over the consumer's
-//! memory and `sendmsg` takes it from there; the pad and CRC of one FPDU and the header of the next are
-//! neighbours in the staging buffer and one piece of the vector.
+//! An FPDU with up to 16 KiB of payload is assembled in one staging buffer: header, payload, pad,
+//! CRC, and behind it the next one. As many as are queued leave in one `send`, because a trip
+//! through TCP costs twenty times the copy. Longer payloads stay where they are: the CRC runs over
+//! the consumer's memory and `sendmsg` takes it from there; the pad and CRC of one FPDU and the
+//! header of the next are neighbours in the staging buffer and one piece of the vector.
 //!
-//! The first two sends of a burst are one FPDU each, so that the peer copies out while we copy in (a
-//! lone 64 KiB message takes 0.86 of the time of one send); later ones grow to 1 MiB.
+//! The first two sends of a burst are one FPDU each, so that the peer copies out while we copy in
+//! (a lone 64 KiB message takes 0.86 of the time of one send); later ones grow to 1 MiB.
 //!
 //! # Cost of one 64-byte Send on an idle connection
 //!
-//! One system call, one copy of the payload, one CRC, no allocation, no lock beyond the connection's.
+//! One system call, one copy of the payload, one CRC, no allocation, no lock beyond the
+//! connection's.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -265,8 +266,8 @@ impl Tx {
         work
     }
 
-    /// The unsent rest of an FPDU that the socket has taken a part of; everything framed behind it is
-    /// forgotten. A stream that ends here ends between two FPDUs.
+    /// The unsent rest of an FPDU that the socket has taken a part of; everything framed behind it
+    /// is forgotten. A stream that ends here ends between two FPDUs.
     ///
     /// `None` when the rest cannot be had, because its memory has gone.
     pub(crate) fn take_rest_of_fpdu(&mut self, sources: &Sources<'_>) -> Option<Vec<u8>> {

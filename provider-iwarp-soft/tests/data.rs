@@ -177,7 +177,11 @@ fn many_outstanding_requests_complete_in_order() {
     }
     for id in 0..COUNT {
         match id % 5 {
-            0 => client.post(id, SendOp::Read(to.remote(0, 512)), &[from.sge(40_000, 512)]),
+            0 => client.post(
+                id,
+                SendOp::Read(to.remote(0, 512)),
+                &[from.sge(40_000, 512)],
+            ),
             1 => client.post(
                 id,
                 SendOp::Write(to.remote(8192, 20_000)),

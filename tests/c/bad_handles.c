@@ -2,8 +2,8 @@
  * Every entry of the C interface with handles that are null, small, misaligned, unmapped, foreign,
  * stale or of the wrong kind: the answer is DAT_INVALID_HANDLE, never a crash.
  *
- * usage: bad_handles IA_NAME
- * Prints one line for each wrong answer and a last line with the counts; exits 1 when any was wrong.
+ * usage: bad_handles IA_NAME Prints one line for each wrong answer and a last line with the counts;
+ * exits 1 when any was wrong.
  */
 #include <dat2/udat.h>
 #include <netinet/in.h>

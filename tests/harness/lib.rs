@@ -5,8 +5,8 @@
 //! - [`Registry`] writes a `dat.conf` into a scratch directory.
 //! - [`NetSpace`] gives the calling thread, and the children it starts, a loopback of their own.
 //! - [`Program`] starts a child, [`Running`] watches it and ends it on drop.
-//! - [`CProgram`] compiles a C file of `tests/c` against the staged headers; [`make_c_examples`] builds
-//!   the examples as their Makefile does.
+//! - [`CProgram`] compiles a C file of `tests/c` against the staged headers; [`make_c_examples`]
+//!   builds the examples as their Makefile does.
 //! - [`Peers`] runs both ends of a connection as C programs.
 //! - [`raw`] speaks MPA and DDP byte by byte over a plain TCP socket.
 //! - [`Capture`] records the wire and has it decoded by somebody else's program.

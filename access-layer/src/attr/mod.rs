@@ -145,7 +145,9 @@ fn provider_attr(ia_name: &str, attr: &RnicAttr) -> DatProviderAttr {
         dapl_version_minor: DAT_VERSION_MINOR,
         is_thread_safe: DAT_FALSE,
         // OR-ed, where virtual memory is the absence of bits.
-        lmr_mem_types_supported: DAT_MEM_TYPE_VIRTUAL,
+        lmr_mem_types_supported: DAT_MEM_TYPE_VIRTUAL
+            | DAT_MEM_TYPE_LMR
+            | DAT_MEM_TYPE_SHARED_VIRTUAL,
         iov_ownership_on_return: DAT_IOV_CONSUMER,
         dat_qos_supported: DAT_QOS_BEST_EFFORT,
         completion_flags_supported: DAT_COMPLETION_SUPPRESS_FLAG
@@ -160,10 +162,10 @@ fn provider_attr(ia_name: &str, attr: &RnicAttr) -> DatProviderAttr {
         optimal_buffer_alignment: DAT_OPTIMAL_ALIGNMENT,
         evd_stream_merging_supported: merging(),
         srq_supported: has_srq,
-        srq_watermarks_supported: 0,
+        srq_watermarks_supported: has_srq as DatCount,
         srq_ep_pz_difference_supported: DAT_FALSE,
-        srq_info_supported: 0,
-        ep_recv_info_supported: 0,
+        srq_info_supported: has_srq as DatCount,
+        ep_recv_info_supported: 1,
         lmr_sync_req: DAT_FALSE,
         dto_async_return_guaranteed: DAT_TRUE,
         rdma_write_for_rdma_read_req: DAT_TRUE,

@@ -1,8 +1,9 @@
 //! The consumer's wait-proxy agent and the thread that calls it.
 //!
-//! The agent is consumer code: it may block, and it may call any DAT function, closing the IA included.
-//! So it never runs in a thread that carries the RNIC's work, nor under a lock. One thread serves all
-//! CNOs of the process; it starts with the first agent that is due and then stays.
+//! The agent is consumer code: it may block, and it may call any DAT function, closing the IA
+//! included. So it never runs in a thread that carries the RNIC's work, nor under a lock. One
+//! thread serves all CNOs of the process; it starts with the first agent that is due and then
+//! stays.
 
 use std::cell::Cell;
 use std::sync::mpsc::{Sender, channel};
@@ -19,8 +20,8 @@ pub(super) struct Agent {
     instance_data: DatPvoid,
 }
 
-// SAFETY: the data pointer is never dereferenced here; the consumer, who gave it to be passed to its
-// function in a thread of the provider, vouches for that use (DAT 2.0 section 6.3.3.1).
+// SAFETY: the data pointer is never dereferenced here; the consumer, who gave it to be passed to
+// its function in a thread of the provider, vouches for that use (DAT 2.0 section 6.3.3.1).
 unsafe impl Send for Agent {}
 
 impl Agent {

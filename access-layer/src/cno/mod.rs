@@ -1,9 +1,9 @@
 //! Consumer notification object: one place to wait for several EVDs (DAT 2.0 section 6.3.3).
 //!
-//! Owns the list of EVDs that triggered and were not yet reported, each at most once, oldest first. A
-//! waiter drives the CQs of all its EVDs in its own thread. The consumer's agent runs in a thread of
-//! its own ([`agent`]), never in one that carries the RNIC's work. A CNO made for a descriptor
-//! ([`signal`]) shows there that the list is not empty.
+//! Owns the list of EVDs that triggered and were not yet reported, each at most once, oldest first.
+//! A waiter drives the CQs of all its EVDs in its own thread. The consumer's agent runs in a thread
+//! of its own (`agent`), never in one that carries the RNIC's work. A CNO made for a descriptor
+//! (`signal`) shows there that the list is not empty.
 
 mod agent;
 mod signal;
@@ -58,8 +58,8 @@ impl<R: Rnic> Cno<R> {
         Self::install(ia, Agent::from_dat(&agent), None)
     }
 
-    /// `dat_cno_fd_create`: the descriptor is readable while something has triggered. It belongs to the
-    /// CNO and ends with it.
+    /// `dat_cno_fd_create`: the descriptor is readable while something has triggered. It belongs to
+    /// the CNO and ends with it.
     pub fn create_with_fd(ia: &Arc<Ia<R>>) -> DatResult<(Handle, DatFd)> {
         let signal = Signal::new().map_err(|_| NO_DESCRIPTOR)?;
         let fd = signal.fd();
@@ -146,8 +146,8 @@ impl<R: Rnic> Cno<R> {
         }
     }
 
-    /// In the agent thread: calls the consumer's function, with no lock and no share of the CNO held:
-    /// the function may free the CNO and close the IA, which waits for shares to be given up.
+    /// In the agent thread: calls the consumer's function, with no lock and no share of the CNO
+    /// held: the function may free the CNO and close the IA, which waits for shares to be given up.
     fn call_agent(this: &Weak<Self>) {
         let begun = this
             .upgrade()
@@ -161,8 +161,8 @@ impl<R: Rnic> Cno<R> {
         }
     }
 
-    /// `dat_cno_modify_agent`. When it returns the former agent is not called any more, unless it is
-    /// the former agent that calls this. A CNO made for a descriptor has no agent.
+    /// `dat_cno_modify_agent`. When it returns the former agent is not called any more, unless it
+    /// is the former agent that calls this. A CNO made for a descriptor has no agent.
     pub fn modify_agent(&self, agent: DatOsWaitProxyAgent) -> DatResult {
         if self.signal.is_some() {
             return Err(DatError::of(DAT_INVALID_STATE));

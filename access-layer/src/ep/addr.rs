@@ -12,8 +12,8 @@ const FOLDED_PORT_BASE: u64 = 33534;
 /// How many such ports there are.
 const FOLDED_PORT_COUNT: u64 = 32001;
 
-/// The TCP port of a connection qualifier: itself where it is one, else folded into a range, the way
-/// OFA's provider over the RDMA connection manager does it, so that both find each other.
+/// The TCP port of a connection qualifier: itself where it is one, else folded into a range, the
+/// way OFA's provider over the RDMA connection manager does it, so that both find each other.
 pub(crate) fn port_of(conn_qual: u64) -> u16 {
     let port = if conn_qual <= u64::from(u16::MAX) {
         conn_qual
@@ -87,7 +87,8 @@ fn encode(address: SocketAddr) -> [u64; 4] {
 ///
 /// `address` is not null and points at as many bytes as the address family at its start says.
 pub(crate) unsafe fn read(address: *const DatSockAddr) -> Result<SocketAddr, DatReturnSubtype> {
-    // SAFETY: the caller's promise covers the two bytes of the family; nothing is known of alignment.
+    // SAFETY: the caller's promise covers the two bytes of the family; nothing is known of
+    // alignment.
     let family = unsafe { address.cast::<u16>().read_unaligned() };
     match i32::from(family) {
         libc::AF_INET => {

@@ -16,8 +16,8 @@ const DEFAULT_SIZE: u32 = 0x8000_0000;
 
 /// Attributes as the consumer set them, or the defaults.
 ///
-/// Sizes and the completion flags are kept for `dat_ep_query` only: consumers set sizes smaller than what
-/// they transfer, and flags are given with each work request.
+/// Sizes and the completion flags are kept for `dat_ep_query` only: consumers set sizes smaller
+/// than what they transfer, and flags are given with each work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EpAttrs {
     service_type: DatServiceType,
@@ -74,7 +74,8 @@ impl EpAttrs {
         }
     }
 
-    /// Brings the default counts of a side that had no EVD when the defaults were made and has one now.
+    /// Brings the default counts of a side that had no EVD when the defaults were made and has one
+    /// now.
     pub(crate) fn fill_defaults(&mut self, has_recv: bool, has_request: bool, limits: &RnicAttr) {
         if !self.defaulted {
             return;
@@ -100,8 +101,8 @@ impl EpAttrs {
         Some(this)
     }
 
-    /// Takes over the attributes that `mask` names. `None`, and nothing is changed, when one of them is
-    /// outside the limits.
+    /// Takes over the attributes that `mask` names. `None`, and nothing is changed, when one of
+    /// them is outside the limits.
     pub(crate) fn apply(
         &mut self,
         mask: DatEpParamMask,
@@ -240,8 +241,8 @@ impl EpAttrs {
         }
     }
 
-    /// Segment limits in force: a limit of zero is no wish, so the default applies (for RDMA operations
-    /// that of sends).
+    /// Segment limits in force: a limit of zero is no wish, so the default applies (for RDMA
+    /// operations that of sends).
     pub(crate) fn segment_limits(&self, limits: &RnicAttr) -> SegmentLimits {
         let or = |wish: u32, otherwise: u32| if wish == 0 { otherwise } else { wish };
         let send = or(self.max_request_iov, DEFAULT_IOV.min(limits.sge_max));
@@ -279,7 +280,8 @@ impl EpAttrs {
 }
 
 fn size(wish: u32, limits: &RnicAttr) -> Option<u32> {
-    // Consumers copy what dat_ia_query says, and that is at least DEFAULT_SIZE where the RNIC has it.
+    // Consumers copy what dat_ia_query says, and that is at least DEFAULT_SIZE where the RNIC has
+    // it.
     (wish <= limits.message_len_max).then_some(wish)
 }
 

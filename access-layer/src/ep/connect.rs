@@ -1,7 +1,8 @@
 //! Connecting, accepting and ending, and the RNIC's news of it.
 //!
-//! Every start has the same three steps: the state changes under the lock, the RNIC is asked without it,
-//! and a refusal takes the change back. News may overtake the return of the RNIC's call.
+//! Every start has the same three steps: the state changes under the lock, the RNIC is asked
+//! without it, and a refusal takes the change back. News may overtake the return of the RNIC's
+//! call.
 
 use std::io;
 use std::net::SocketAddr;
@@ -154,8 +155,8 @@ impl<R: Rnic> Ep<R> {
         )
     }
 
-    /// `dat_ep_common_connect`: to an address with its port, where a common service point or any other
-    /// iWARP stack listens.
+    /// `dat_ep_common_connect`: to an address with its port, where a common service point or any
+    /// other iWARP stack listens.
     pub fn common_connect(
         &self,
         remote: SocketAddr,
@@ -195,8 +196,8 @@ impl<R: Rnic> Ep<R> {
         let inherited = inherit::from_socket(args.socket);
         let wired = self.begin(|inner| {
             inner.check_unconnected()?;
-            // "If the local Endpoint does not have a Protection Zone defined or one of its EVDs is not
-            // defined then the operation fails with DAT_INVALID_STATE return."
+            // "If the local Endpoint does not have a Protection Zone defined or one of its EVDs is
+            // not defined then the operation fails with DAT_INVALID_STATE return."
             if !inner.parts.are_complete() || self.wired.get().is_none() {
                 return Err(NOT_READY);
             }
@@ -226,8 +227,8 @@ impl<R: Rnic> Ep<R> {
         }
     }
 
-    /// Puts the endpoint behind a connection request that is being accepted, and takes over its socket.
-    /// After `Ok`, which says who made the endpoint, the caller asks the RNIC with
+    /// Puts the endpoint behind a connection request that is being accepted, and takes over its
+    /// socket. After `Ok`, which says who made the endpoint, the caller asks the RNIC with
     /// [`accept_on`](Self::accept_on).
     pub(crate) fn begin_accept(&self, acceptance: &mut Acceptance) -> DatResult<Creator> {
         self.begin(|inner| {
@@ -388,9 +389,9 @@ impl<R: Rnic> Ep<R> {
         Ok(wired)
     }
 
-    /// "If the Endpoint Communicator is DAT_COMM_DEFAULT then the Endpoint inherits socket's domain, type
-    /// and protocol parameters. Analogously, the Endpoint inherits socket's addressing information
-    /// including IP Address, and port."
+    /// "If the Endpoint Communicator is DAT_COMM_DEFAULT then the Endpoint inherits socket's
+    /// domain, type and protocol parameters. Analogously, the Endpoint inherits socket's addressing
+    /// information including IP Address, and port."
     fn start_over_socket(
         &self,
         inner: &mut Inner<R>,
@@ -415,8 +416,8 @@ impl<R: Rnic> Ep<R> {
         Ok(wired)
     }
 
-    /// The RNIC has taken a start. A disconnect or a free that came in between found nothing to end, so
-    /// it is caught up with.
+    /// The RNIC has taken a start. A disconnect or a free that came in between found nothing to
+    /// end, so it is caught up with.
     fn after_start(&self, wired: &Wired<R>) {
         let due = {
             let inner = self.lock();

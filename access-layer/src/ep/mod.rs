@@ -1,6 +1,6 @@
 //! Endpoint: one side of a connection (DAT 2.0 section 6.6, `dat_ep_*`).
 //!
-//! Owns the DAT state of the endpoint ([`state`]), its attributes and the RNIC's queue pair. The queue
+//! Owns the DAT state of the endpoint (`state`), its attributes and the RNIC's queue pair. The queue
 //! pair has states of its own, which only the RNIC knows; the two learn of each other by calls and
 //! upcalls and never peek.
 //!
@@ -221,14 +221,26 @@ impl<R: Rnic> Ep<R> {
         }
     }
 
-    /// `dat_ep_recv_query`: no provider in the field has it.
-    pub fn recv_query(&self) -> DatResult<(i32, i32)> {
-        Err(DatError::not_implemented())
+    /// `dat_ep_recv_query`: how many receives the endpoint holds that have not completed, and over how
+    /// many of them the messages that are arriving are spread. A stream brings messages in order, so
+    /// with a shared receive queue the two are the same, and without one all that is posted is held.
+    pub fn recv_query(&self) -> DatResult<(DatCount, DatCount)> {
+        let wired = self.wired.get().ok_or(connect::NOT_READY)?;
+        let (recvs, _) = self.ia.rnic().pending(&wired.qp);
+        let count = DatCount::try_from(recvs).unwrap_or(DatCount::MAX);
+        Ok((count, count))
     }
 
-    /// `dat_ep_set_watermark`: no provider in the field has it, and all leave out the class bit.
-    pub fn set_watermark(&self, _soft: i32, _hard: i32) -> DatResult {
-        Err(DatError::bare(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE))
+    /// `dat_ep_set_watermark`: how many receives of its shared receive queue the endpoint may hold, before
+    /// the consumer is told (`soft`) and before the connection breaks (`hard`).
+    pub fn set_watermark(&self, soft: DatCount, hard: DatCount) -> DatResult {
+        let soft = watermark(soft).ok_or(DatError::invalid_arg(2))?;
+        let hard = watermark(hard).ok_or(DatError::invalid_arg(3))?;
+        let wired = self.wired.get().ok_or(connect::NOT_READY)?;
+        if !wired.shares_receives {
+            return Err(DatError::invalid_state(DAT_INVALID_STATE_EP_RECV_WATERMARK));
+        }
+        Ok(self.ia.rnic().set_recv_watermarks(&wired.qp, soft, hard)?)
     }
 
     /// The handle of its protection zone.
@@ -403,6 +415,14 @@ impl<R: Rnic> Inner<R> {
             socket.on_over();
         }
     }
+}
+
+/// A watermark as DAT says it; the outer `None`: not one.
+fn watermark(value: DatCount) -> Option<Option<u32>> {
+    if value == DAT_WATERMARK_INFINITE {
+        return Some(None);
+    }
+    u32::try_from(value).ok().map(Some)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! `dat_ep_modify`, and the making of the queue pair.
 //!
-//! The queue pair is made as soon as there is a protection zone and an EVD for completions: when the
-//! endpoint is created, or by the modify that brings the last of them. A later change of what it was
-//! made with makes another one, which is legal only while the endpoint has no connection.
+//! The queue pair is made as soon as there is a protection zone and an EVD for completions: when
+//! the endpoint is created, or by the modify that brings the last of them. A later change of what
+//! it was made with makes another one, which is legal only while the endpoint has no connection.
 
 use std::sync::Arc;
 

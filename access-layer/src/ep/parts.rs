@@ -56,8 +56,8 @@ impl<T> Held<T> {
 }
 
 impl<R: Rnic> Held<Evd<R>> {
-    /// Uses an EVD that takes events of the stream `flag`, of whatever IA: dapltest shares one EVD for
-    /// connection events between endpoints of several.
+    /// Uses an EVD that takes events of the stream `flag`, of whatever IA: dapltest shares one EVD
+    /// for connection events between endpoints of several.
     pub(crate) fn evd(
         evd: Arc<Evd<R>>,
         flag: DatEvdFlags,
@@ -173,7 +173,8 @@ fn hold_srq<R: Rnic>(ia: &Arc<Ia<R>>, srq: Arc<Srq<R>>) -> DatResult<Held<Srq<R>
     })
 }
 
-/// The parts that a `dat_ep_modify` replaces: the outer `Option` says whether, the inner one by what.
+/// The parts that a `dat_ep_modify` replaces: the outer `Option` says whether, the inner one by
+/// what.
 #[derive(Debug)]
 pub(crate) struct NewParts<R: Rnic> {
     pub(crate) pz: Option<Option<Held<Pz<R>>>>,
@@ -183,8 +184,8 @@ pub(crate) struct NewParts<R: Rnic> {
 }
 
 impl<R: Rnic> NewParts<R> {
-    /// Looks up the handles of `param` that `mask` names. Any bad one is `DAT_INVALID_ARG3`: it came
-    /// in the parameter structure.
+    /// Looks up the handles of `param` that `mask` names. Any bad one is `DAT_INVALID_ARG3`: it
+    /// came in the parameter structure.
     pub(crate) fn look_up(
         ia: &Arc<Ia<R>>,
         mask: DatEpParamMask,

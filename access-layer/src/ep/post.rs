@@ -1,8 +1,8 @@
 //! The data path: from a posted data transfer to the RNIC.
 //!
 //! Nothing here locks, allocates or copies the segment list. The state is one atomic load: a work
-//! request that races with a change of state was posted before it or after it, and the RNIC completes
-//! it flushed if the connection is gone.
+//! request that races with a change of state was posted before it or after it, and the RNIC
+//! completes it flushed if the connection is gone.
 
 use std::sync::atomic::Ordering;
 
@@ -172,8 +172,8 @@ impl<R: Rnic> Ep<R> {
         Ok(self.ia.rnic().bind_mw(&wired.qp, mw, bind)?)
     }
 
-    /// Where requests may go in the state the endpoint is in: connected, or disconnected, in which case
-    /// they complete flushed.
+    /// Where requests may go in the state the endpoint is in: connected, or disconnected, in which
+    /// case they complete flushed.
     #[inline]
     fn for_requests(&self) -> DatResult<&Wired<R>> {
         match self.state_code.load(Ordering::Acquire) {

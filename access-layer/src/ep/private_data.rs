@@ -41,8 +41,8 @@ impl PrivateData {
             return Vec::new();
         };
         let mut copy = vec![0; bytes.len()];
-        // SAFETY: as many bytes are there until the drop, and the copy is memory of its own. A consumer
-        // that writes meanwhile, against the rules of the call, gets parts of both.
+        // SAFETY: as many bytes are there until the drop, and the copy is memory of its own. A
+        // consumer that writes meanwhile, against the rules of the call, gets parts of both.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 bytes.as_ptr().cast::<u8>(),

@@ -6,13 +6,15 @@ use std::sync::{Mutex, PoisonError};
 
 /// A value that is set late, read by every work request, and replaced now and then.
 ///
-/// Readers take no lock and count nothing, so nobody can tell when the last of them has left a replaced
-/// value. Replaced values therefore stay until the cell goes. Only `dat_ep_modify` of an endpoint that
-/// has its queue pair already replaces one, so there are few; [`QpCell::replace`] bounds them.
+/// Readers take no lock and count nothing, so nobody can tell when the last of them has left a
+/// replaced value. Replaced values therefore stay until the cell goes. Only `dat_ep_modify` of an
+/// endpoint that has its queue pair already replaces one, so there are few; [`QpCell::replace`]
+/// bounds them.
 #[derive(Debug)]
 pub(crate) struct QpCell<T> {
     current: AtomicPtr<T>,
-    /// Every value ever set, the current one last. Boxes made by `Box::into_raw`, freed by the drop.
+    /// Every value ever set, the current one last. Boxes made by `Box::into_raw`, freed by the
+    /// drop.
     all: Mutex<Vec<*mut T>>,
 }
 
@@ -36,8 +38,8 @@ impl<T> QpCell<T> {
     /// The value, if there is one. Valid as long as the cell, even when it is replaced meanwhile.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
-        // SAFETY: the pointer is null or came from a box that is freed by the drop of the cell only, and
-        // the acquire load makes the value's bytes visible.
+        // SAFETY: the pointer is null or came from a box that is freed by the drop of the cell
+        // only, and the acquire load makes the value's bytes visible.
         unsafe { self.current.load(Ordering::Acquire).as_ref() }
     }
 
@@ -67,8 +69,8 @@ impl<T> Drop for QpCell<T> {
     fn drop(&mut self) {
         let all = self.all.get_mut().unwrap_or_else(PoisonError::into_inner);
         for raw in all.drain(..) {
-            // SAFETY: each pointer came from a box, is in the list once, and no reference outlives the
-            // borrow of the cell that is being dropped.
+            // SAFETY: each pointer came from a box, is in the list once, and no reference outlives
+            // the borrow of the cell that is being dropped.
             drop(unsafe { Box::from_raw(raw) });
         }
     }

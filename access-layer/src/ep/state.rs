@@ -15,9 +15,10 @@
 //!   └─connect────────────────────────────▶ Active ──established──┘
 //! ```
 //!
-//! Each `on_*` method is one event and the only writer of the state for it. What the consumer is to be
-//! told is the method's result; nobody else derives it. Events that come too late (the RNIC's news of
-//! a connection that is over, a service point that let go of its endpoint long ago) change nothing.
+//! Each `on_*` method is one event and the only writer of the state for it. What the consumer is to
+//! be told is the method's result; nobody else derives it. Events that come too late (the RNIC's
+//! news of a connection that is over, a service point that let go of its endpoint long ago) change
+//! nothing.
 
 use dat_abi::*;
 
@@ -144,10 +145,10 @@ impl State {
 
 /// State of one endpoint, and the endings that the RNIC still owes.
 ///
-/// An abrupt disconnect does not wait for the RNIC's own report: the endpoint is disconnected when the
-/// call returns, and the consumer may reset and connect it at once. The report of the old connection
-/// may then come while a new one is under way. The RNIC tells exactly one ending for each connection
-/// and tells them in order, so counting the anticipated ones keeps the two apart.
+/// An abrupt disconnect does not wait for the RNIC's own report: the endpoint is disconnected when
+/// the call returns, and the consumer may reset and connect it at once. The report of the old
+/// connection may then come while a new one is under way. The RNIC tells exactly one ending for
+/// each connection and tells them in order, so counting the anticipated ones keeps the two apart.
 #[derive(Debug)]
 pub(crate) struct Machine {
     state: State,
@@ -194,8 +195,8 @@ impl Machine {
 
     /// The RNIC refused to start a connect or an accept: nothing happened, nothing will be told.
     ///
-    /// A disconnect may have come in between; there was nothing to end, so it is over, and the result
-    /// is the event that the disconnecting consumer waits for.
+    /// A disconnect may have come in between; there was nothing to end, so it is over, and the
+    /// result is the event that the disconnecting consumer waits for.
     pub(crate) fn on_start_refused(&mut self) -> Option<DatEventNumber> {
         match self.state {
             State::Active | State::CompletionPending => {
@@ -256,8 +257,8 @@ impl Machine {
         }
     }
 
-    /// The consumer accepts the request that the endpoint waits with. Who made the endpoint; from now
-    /// on it is the consumer's.
+    /// The consumer accepts the request that the endpoint waits with. Who made the endpoint; from
+    /// now on it is the consumer's.
     pub(crate) fn on_accept_own(&mut self, cr: CrId) -> Result<Creator, WrongState> {
         let creator = match self.state {
             State::Passive(own) if own == cr => Creator::Consumer,
@@ -308,8 +309,8 @@ impl Machine {
                 Ending::PeerRejected => DAT_CONNECTION_EVENT_PEER_REJECTED,
                 Ending::Unreachable => DAT_CONNECTION_EVENT_UNREACHABLE,
                 Ending::TimedOut => DAT_CONNECTION_EVENT_TIMED_OUT,
-                // "for all reasons of not establishing the connection, except timeout, remote host not
-                // reachable, and remote peer reject" (DAT 2.0 iWARP extensions 3.1.4)
+                // "for all reasons of not establishing the connection, except timeout, remote host
+                // not reachable, and remote peer reject" (DAT 2.0 iWARP extensions 3.1.4)
                 Ending::NonPeerRejected
                 | Ending::AcceptFailed
                 | Ending::Disconnected
@@ -318,7 +319,8 @@ impl Machine {
             State::CompletionPending => DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR,
             State::Connected if ending == Ending::Disconnected => DAT_CONNECTION_EVENT_DISCONNECTED,
             State::Connected => DAT_CONNECTION_EVENT_BROKEN,
-            // The consumer asked for the end and gets it, even when the peer was not polite about it.
+            // The consumer asked for the end and gets it, even when the peer was not polite about
+            // it.
             State::DisconnectPending => DAT_CONNECTION_EVENT_DISCONNECTED,
             State::Unconnected
             | State::Reserved(..)
@@ -330,8 +332,8 @@ impl Machine {
         Some(event)
     }
 
-    /// The consumer disconnects. `Err(None)` is the one illegal combination of legal values: a graceful
-    /// disconnect while a disconnect is under way.
+    /// The consumer disconnects. `Err(None)` is the one illegal combination of legal values: a
+    /// graceful disconnect while a disconnect is under way.
     pub(crate) fn on_disconnect(
         &mut self,
         graceful: bool,
@@ -357,8 +359,8 @@ impl Machine {
         }
     }
 
-    /// The RNIC has returned from an abrupt disconnect: the connection is over now, whether its report
-    /// came already or comes later. The event to post, if the report has not caused it.
+    /// The RNIC has returned from an abrupt disconnect: the connection is over now, whether its
+    /// report came already or comes later. The event to post, if the report has not caused it.
     pub(crate) fn on_abrupt_done(&mut self) -> Option<DatEventNumber> {
         if self.state != State::DisconnectPending {
             return None;
@@ -368,12 +370,14 @@ impl Machine {
         Some(DAT_CONNECTION_EVENT_DISCONNECTED)
     }
 
-    /// Whether the consumer has disconnected something that the RNIC may have started only afterwards.
+    /// Whether the consumer has disconnected something that the RNIC may have started only
+    /// afterwards.
     pub(crate) fn disconnect_is_due(&self) -> bool {
         self.state == State::DisconnectPending || self.endings_owed > 0
     }
 
-    /// The consumer resets. `true`: the queue pair needs it too; `false`: it was unconnected anyway.
+    /// The consumer resets. `true`: the queue pair needs it too; `false`: it was unconnected
+    /// anyway.
     pub(crate) fn on_reset(&mut self) -> Result<bool, WrongState> {
         match self.state {
             State::Unconnected => Ok(false),

@@ -1,8 +1,9 @@
 //! Event dispatcher (DAT 2.0 section 6.3).
 //!
-//! Owns a CQ of the RNIC when DTO or bind completions can arrive, and a queue of its own for everything
-//! else. Completions rest in the CQ until somebody asks; the own queue is bounded, and an event that
-//! finds it full is reported on the asynchronous EVD and ends the use of this one (section 6.3.2.1).
+//! Owns a CQ of the RNIC when DTO or bind completions can arrive, and a queue of its own for
+//! everything else. Completions rest in the CQ until somebody asks; the own queue is bounded, and
+//! an event that finds it full is reported on the asynchronous EVD and ends the use of this one
+//! (section 6.3.2.1).
 //!
 //! | File | Holds |
 //! |---|---|
@@ -13,10 +14,10 @@
 //!
 //! # Cost
 //!
-//! `dequeue` of a completion: one lock, no allocation, no system call of this layer; one copy of the
-//! completion from the CQ and one of the event to the consumer. One `poll_cq` serves up to 32 of them.
-//! `dequeue` of nothing: one `Rnic::progress` and one lock. `post`: one lock, and one system call when
-//! somebody sleeps.
+//! `dequeue` of a completion: one lock, no allocation, no system call of this layer; one copy of
+//! the completion from the CQ and one of the event to the consumer. One `poll_cq` serves up to 32
+//! of them. `dequeue` of nothing: one `Rnic::progress` and one lock. `post`: one lock, and one
+//! system call when somebody sleeps.
 
 mod pull;
 mod queue;
@@ -102,8 +103,8 @@ struct Inner<R: Rnic> {
     qlen: usize,
     completion_type: CompletionType,
     cno: Option<(Arc<Cno<R>>, User)>,
-    /// The CQ will nudge the CNO, as far as this layer knows. Set under this lock, around the call that
-    /// arms, so that a nudge that comes at once is not overwritten.
+    /// The CQ will nudge the CNO, as far as this layer knows. Set under this lock, around the call
+    /// that arms, so that a nudge that comes at once is not overwritten.
     armed: bool,
     /// Something that may end a wait arrived since the waiter last looked.
     news: bool,
@@ -241,7 +242,8 @@ impl<R: Rnic> Evd<R> {
         }
         let mut copy = DatEvent::zeroed();
         copy.event_number = DAT_SOFTWARE_EVENT;
-        // SAFETY: the event number says that this member is meant, and any bits are a valid pointer.
+        // SAFETY: the event number says that this member is meant, and any bits are a valid
+        // pointer.
         copy.event_data.software_event_data = unsafe { event.event_data.software_event_data };
         self.try_post(copy).map_err(|queue::Full| {
             // The poster knows; the EVD lost nothing and stays usable.
@@ -294,7 +296,8 @@ impl<R: Rnic> Evd<R> {
         );
     }
 
-    /// Wakes the waiter; without one, triggers the CNO. Consumes the lock: neither is done under it.
+    /// Wakes the waiter; without one, triggers the CNO. Consumes the lock: neither is done under
+    /// it.
     fn nudge(&self, inner: MutexGuard<'_, Inner<R>>) {
         let waited = inner.state.is_waited();
         let cno = match &inner.cno {
@@ -313,9 +316,9 @@ impl<R: Rnic> Evd<R> {
     /// Arms the CQ for the CNO, unless it is armed. Completions that are there already were not
     /// announced, so they count as an arrival.
     ///
-    /// Called when the consumer has looked (dequeued the last event, left a wait, begins to wait on the
-    /// CNO), not when the CQ nudges: a completion that arrives before the consumer has looked needs no
-    /// trigger of its own, and would leave one behind for an EVD that is empty by then.
+    /// Called when the consumer has looked (dequeued the last event, left a wait, begins to wait on
+    /// the CNO), not when the CQ nudges: a completion that arrives before the consumer has looked
+    /// needs no trigger of its own, and would leave one behind for an EVD that is empty by then.
     pub(crate) fn arm_for_cno(&self) {
         let mut inner = self.lock();
         if self.rearm(&mut inner) {
@@ -431,8 +434,8 @@ impl<R: Rnic> Evd<R> {
         Ok(())
     }
 
-    /// Forgets the undelivered completions of an EP that is being freed. Its connection events stay, as
-    /// with OFA, but lose their private data, which goes with the EP.
+    /// Forgets the undelivered completions of an EP that is being freed. Its connection events
+    /// stay, as with OFA, but lose their private data, which goes with the EP.
     pub fn forget_ep(&self, ep: Handle) {
         let mut inner = self.lock();
         if let Some(cq) = &self.cq {

@@ -1,7 +1,7 @@
 //! CQ entry to `DAT_EVENT`.
 //!
-//! No table is consulted except for binds: the queue pair's token is the EP's handle, and the work request
-//! id is the consumer's cookie.
+//! No table is consulted except for binds: the queue pair's token is the EP's handle, and the work
+//! request id is the consumer's cookie.
 
 use dat_abi::*;
 

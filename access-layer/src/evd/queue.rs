@@ -20,8 +20,8 @@ pub(super) struct OwnQueue {
     capacity: usize,
 }
 
-// SAFETY: the pointers in an event are words for the consumer, which takes it in a thread of its choice;
-// the queue moves them and reads none.
+// SAFETY: the pointers in an event are words for the consumer, which takes it in a thread of its
+// choice; the queue moves them and reads none.
 unsafe impl Send for OwnQueue {}
 
 impl OwnQueue {
@@ -64,8 +64,8 @@ impl OwnQueue {
 
 /// Completions pulled from the CQ and not yet taken, oldest first: `entries[head..tail]`.
 ///
-/// The CQ writes straight into it, and it starts over at index 0 whenever it is empty, so the steady
-/// state neither moves nor allocates.
+/// The CQ writes straight into it, and it starts over at index 0 whenever it is empty, so the
+/// steady state neither moves nor allocates.
 #[derive(Debug)]
 pub(super) struct Pulled {
     entries: Vec<Completion>,

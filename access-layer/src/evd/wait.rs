@@ -1,7 +1,7 @@
 //! Taking events: `dat_evd_wait` and `dat_evd_dequeue`.
 //!
-//! Whoever waits, drives: a waiter lets the RNIC use its thread and sleeps in the RNIC's own poll call, so
-//! that no other thread is in the path of its completion.
+//! Whoever waits, drives: a waiter lets the RNIC use its thread and sleeps in the RNIC's own poll
+//! call, so that no other thread is in the path of its completion.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -188,7 +188,8 @@ impl<R: Rnic> Evd<R> {
     }
 
     fn timed_out(&self) -> TimedOut {
-        // Consumers compare whole values: OFA leaves out the class bit where a CQ is waited on itself.
+        // Consumers compare whole values: OFA leaves out the class bit where a CQ is waited on
+        // itself.
         let inner = self.lock();
         let bare = self.cq().is_some() && inner.cno.is_none();
         let make = if bare { DatError::bare } else { DatError::new };

@@ -334,8 +334,8 @@ fn stream_of(socket: RawFd) -> Result<(TcpStream, SocketAddr, SocketAddr), Socke
     if socket < 0 {
         return Err(SocketFault::NotASocket);
     }
-    // SAFETY: the descriptor is not -1 and is only used for the duration of the call; one that is not
-    // open makes the duplication fail.
+    // SAFETY: the descriptor is not -1 and is only used for the duration of the call; one that is
+    // not open makes the duplication fail.
     let borrowed = unsafe { BorrowedFd::borrow_raw(socket) };
     let owned = borrowed
         .try_clone_to_owned()

@@ -1,8 +1,9 @@
 //! An RNIC in memory, for tests: queue pairs of one process talk to each other by copying.
 //!
-//! It keeps the contract of [`Rnic`] to the letter, so that what is tested against it holds for real ones:
-//! connection news comes from a thread of its own, completions of a connection are in their CQs before
-//! its ending is told, tokens outlive what they name. Work requests are done in the posting thread.
+//! It keeps the contract of [`Rnic`] to the letter, so that what is tested against it holds for
+//! real ones: connection news comes from a thread of its own, completions of a connection are in
+//! their CQs before its ending is told, tokens outlive what they name. Work requests are done in
+//! the posting thread.
 //!
 //! | File | Holds |
 //! |---|---|
@@ -38,8 +39,8 @@ use crate::rnic::*;
 
 /// The in-memory RNIC.
 ///
-/// `ia_params` is a list of `key=value`: `net` (only RNICs of one network reach each other), `ip`, `srq`,
-/// `mw`, `cqe_max`, `qp_max`, `fail` (opening fails).
+/// `ia_params` is a list of `key=value`: `net` (only RNICs of one network reach each other), `ip`,
+/// `srq`, `mw`, `cqe_max`, `qp_max`, `fail` (opening fails).
 #[derive(Debug)]
 pub struct FakeRnic {
     node: Arc<Node>,

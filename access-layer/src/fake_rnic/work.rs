@@ -289,7 +289,8 @@ fn copy(from: &[Piece], to: &[Piece]) {
     let mut bytes = Vec::with_capacity(total(from));
     for (addr, len) in from {
         let start = std::ptr::with_exposed_provenance::<u8>(addr_of(*addr));
-        // SAFETY: inside a registered region, which the test keeps alive and does not write meanwhile.
+        // SAFETY: inside a registered region, which the test keeps alive and does not write
+        // meanwhile.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(start, *len) });
     }
     let mut rest = bytes.as_slice();

@@ -1,24 +1,26 @@
 //! Handles: type-stable slots that a stale, foreign or invented handle cannot hurt.
 //!
-//! Owns the one table of handles of the process (of this shared library, to be exact) and refuses every
-//! word that is not the handle of a live object of the wanted type. Meets DAT 2.0 chapter 5 and the
-//! rule of all registry libraries that the first word behind a handle is the provider's address.
+//! Owns the one table of handles of the process (of this shared library, to be exact) and refuses
+//! every word that is not the handle of a live object of the wanted type. Meets DAT 2.0 chapter 5
+//! and the rule of all registry libraries that the first word behind a handle is the provider's
+//! address.
 //!
 //! # How
 //!
-//! One range of addresses is reserved for good ([`table`]) and cut into slots. A slot begins with sixteen
-//! equal provider words; the generation of its present object chooses which of them is the handle, so
-//! sixteen lives of a slot have sixteen different handles, and freed slots rest in a FIFO before they
-//! live again. Nothing outside the range is ever dereferenced, and the range is never unmapped, so a
-//! registry library may read the provider word of a freed handle as well.
+//! One range of addresses is reserved for good (`table`) and cut into slots. A slot begins with
+//! sixteen equal provider words; the generation of its present object chooses which of them is the
+//! handle, so sixteen lives of a slot have sixteen different handles, and freed slots rest in a
+//! FIFO before they live again. Nothing outside the range is ever dereferenced, and the range is
+//! never unmapped, so a registry library may read the provider word of a freed handle as well.
 //!
-//! A slot's state is one atomic word: pins, phase, kind, generation. [`pin`] adds a pin first and looks
-//! afterwards; whoever takes the last pin off a retired slot drops the object.
+//! A slot's state is one atomic word: pins, phase, kind, generation. [`pin`] adds a pin first and
+//! looks afterwards; whoever takes the last pin off a retired slot drops the object.
 //!
 //! # Cost
 //!
-//! `pin` and the drop of its result: one atomic addition each, no lock, no allocation, no system call.
-//! Creation and destruction: one short lock, a system call for every [`table::CHUNK_SLOTS`] fresh slots.
+//! `pin` and the drop of its result: one atomic addition each, no lock, no allocation, no system
+//! call. Creation and destruction: one short lock, a system call for every `table::CHUNK_SLOTS`
+//! fresh slots.
 
 mod state;
 mod table;
@@ -237,7 +239,8 @@ pub fn pin<T: Object>(handle: DatHandle) -> Option<Pinned<T>> {
     if !slot.try_pin(T::KIND, ordinal) {
         return None;
     }
-    // From here on the slot is pinned in a life that had begun, so the object and its type are there.
+    // From here on the slot is pinned in a life that had begun, so the object and its type are
+    // there.
     let object = slot.object(TypeId::of::<T>());
     match (object, Handle::from_dat(handle)) {
         (Some(object), Some(handle)) => Some(Pinned {
@@ -291,8 +294,8 @@ impl<T: Object> Pinned<T> {
     #[must_use]
     pub fn to_arc(&self) -> Arc<T> {
         let object = self.object.as_ptr().cast_const();
-        // SAFETY: the pointer came from Arc::into_raw in `publish`, and the slot's share of it is not
-        // dropped while the slot is pinned, so the count is at least one when it is raised.
+        // SAFETY: the pointer came from Arc::into_raw in `publish`, and the slot's share of it is
+        // not dropped while the slot is pinned, so the count is at least one when it is raised.
         unsafe {
             Arc::increment_strong_count(object);
             Arc::from_raw(object)

@@ -26,8 +26,8 @@ const GENERATION_SHIFT: u32 = KIND_SHIFT + 8;
 
 /// One value of the state word. Bits 0-23 pins, 24-25 phase, 26-33 kind, 34-63 generation.
 ///
-/// A pin is the addition of one, whatever the phase; 2^24 threads inside this library at once would be
-/// needed to reach the phase.
+/// A pin is the addition of one, whatever the phase; 2^24 threads inside this library at once would
+/// be needed to reach the phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct State(pub(super) u64);
 

@@ -30,7 +30,8 @@ const CAPACITY: usize = 2 * CHUNK_SLOTS;
 /// A place for one object after another. All zero bytes are an empty slot in generation 0.
 #[repr(C, align(64))]
 pub(super) struct Slot {
-    /// A registry library loads one of these through the handle, whenever and with whatever it likes.
+    /// A registry library loads one of these through the handle, whenever and with whatever it
+    /// likes.
     provider: [AtomicPtr<DatProvider>; ORDINALS],
     state: AtomicU64,
     context: AtomicU64,
@@ -41,8 +42,9 @@ pub(super) struct Slot {
     drop_object: UnsafeCell<Option<unsafe fn(*const ())>>,
 }
 
-// SAFETY: the cells are written only by the thread that owns the slot (Empty and reserved, or Dropping)
-// and read only by those who saw the Live phase that was stored, with release, after the writing.
+// SAFETY: the cells are written only by the thread that owns the slot (Empty and reserved, or
+// Dropping) and read only by those who saw the Live phase that was stored, with release, after the
+// writing.
 unsafe impl Sync for Slot {}
 
 impl std::fmt::Debug for Slot {
@@ -113,8 +115,8 @@ impl Slot {
     /// The object of a pinned live slot, if it is of this type.
     #[inline]
     pub(super) fn object(&self, wanted: TypeId) -> Option<NonNull<()>> {
-        // SAFETY: the caller holds a pin got in the Live phase; `publish` wrote both cells before that
-        // phase was stored with release, and nobody writes them while a pin is held.
+        // SAFETY: the caller holds a pin got in the Live phase; `publish` wrote both cells before
+        // that phase was stored with release, and nobody writes them while a pin is held.
         let (type_id, object) =
             unsafe { ((*self.type_id.get()).assume_init(), *self.object.get()) };
         if type_id == wanted {
@@ -151,14 +153,16 @@ impl Slot {
         if !mine {
             return;
         }
-        // SAFETY: the Dropping phase makes this thread the slot's only owner; `publish` filled the cells.
+        // SAFETY: the Dropping phase makes this thread the slot's only owner; `publish` filled the
+        // cells.
         let (object, drop_object) = unsafe {
             let object = std::mem::replace(&mut *self.object.get(), ptr::null());
             (object, (*self.drop_object.get()).take())
         };
         give_back_after(self, || {
             if let Some(drop_object) = drop_object {
-                // SAFETY: `publish` stored the two together, and they were taken out, so this runs once.
+                // SAFETY: `publish` stored the two together, and they were taken out, so this runs
+                // once.
                 unsafe { drop_object(object) }
             }
         });
@@ -267,8 +271,9 @@ impl Table {
 
     fn slot(&self, index: usize) -> &'static Slot {
         debug_assert!(index < self.usable.load(Ordering::Relaxed));
-        // SAFETY: the index is below `usable`, so the memory is readable and writable, zero or a Slot,
-        // and stays so for the rest of the process; all shared access goes through atomics and cells.
+        // SAFETY: the index is below `usable`, so the memory is readable and writable, zero or a
+        // Slot, and stays so for the rest of the process; all shared access goes through atomics
+        // and cells.
         unsafe { self.base.add(index).as_ref() }
     }
 
@@ -299,7 +304,8 @@ mod memory {
 
     pub(super) fn reserve(len: usize) -> Option<NonNull<u8>> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing existing.
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing
+        // existing.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             None

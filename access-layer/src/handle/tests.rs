@@ -152,7 +152,8 @@ fn a_context_begins_at_zero_and_dies_with_its_handle() {
 #[test]
 fn a_reused_slot_has_another_handle() {
     let provider = provider();
-    // Slots rest in a queue of more than a thousand, so that this many lives reuse each a few times.
+    // Slots rest in a queue of more than a thousand, so that this many lives reuse each a few
+    // times.
     let lives = if cfg!(miri) { 1500 } else { 8000 };
     let mut seen = std::collections::HashSet::new();
     for _ in 0..lives {

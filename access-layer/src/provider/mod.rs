@@ -1,9 +1,10 @@
-//! The provider: its table of entry points, its life as a shared library, its place in the registry.
+//! The provider: its table of entry points, its life as a shared library, its place in the
+//! registry.
 //!
-//! One table is made for each name that a registry library announces. Tables stay for the rest of the
-//! process: registry libraries read through handles that were freed long ago. For the same reason the
-//! library keeps itself loaded ([`registry::keep_loaded`]); OFA's libdat2 unloads a provider after the
-//! last close otherwise.
+//! One table is made for each name that a registry library announces. Tables stay for the rest of
+//! the process: registry libraries read through handles that were freed long ago. For the same
+//! reason the library keeps itself loaded ([`registry::keep_loaded`]); OFA's libdat2 unloads a
+//! provider after the last close otherwise.
 
 mod registry;
 mod table;
@@ -35,8 +36,8 @@ static ANNOUNCED: Mutex<Vec<Announced>> = Mutex::new(Vec::new());
 /// absent, because a name that init does not register is never asked for again.
 ///
 /// # Safety
-/// `info` is null or points at a `DAT_PROVIDER_INFO`, `instance_data` is null or a C string; both are what
-/// a registry library passes.
+/// `info` is null or points at a `DAT_PROVIDER_INFO`, `instance_data` is null or a C string; both
+/// are what a registry library passes.
 pub unsafe fn init<R: Rnic>(info: *const DatProviderInfo, instance_data: *const c_char) {
     thunk::guard_unit("dat_provider_init", || {
         crate::logging::init_logging();
@@ -77,8 +78,8 @@ pub unsafe fn fini<R: Rnic>(info: *const DatProviderInfo) {
 /// `dapl_extensions`.
 ///
 /// # Safety
-/// `args` is the `va_list` that belongs to operation `op`; `handle` may be any word, except that the
-/// operations that open take a C string or null.
+/// `args` is the `va_list` that belongs to operation `op`; `handle` may be any word, except that
+/// the operations that open take a C string or null.
 pub unsafe fn extension<R: Rnic>(
     handle: DatHandle,
     op: DatExtendedOp,
@@ -118,7 +119,8 @@ pub(crate) fn find<R: Rnic>(ia_name: &str) -> Option<(ProviderRef, RnicConfig)> 
     Some((known.provider, known.config.clone()))
 }
 
-/// The consumer's small integer for an IA; the provider's own handle where no registry library knows it.
+/// The consumer's small integer for an IA; the provider's own handle where no registry library
+/// knows it.
 pub(crate) fn consumer_ia_handle(ia: Handle) -> DatIaHandle {
     registry::consumer_ia_handle(ia.as_dat()).unwrap_or(ia.as_dat())
 }

@@ -1,8 +1,9 @@
 //! The registry library of the process, whoever made it: found at run time, never linked.
 //!
-//! OFA's providers take `dat_registry_add_provider` from the global scope, which fails when libdat2 itself
-//! was loaded without `RTLD_GLOBAL` (a plug-in, a scripting language). Looking it up finds both.
-//! Nothing is cached: these calls are rare, and the registry library may be replaced in between.
+//! OFA's providers take `dat_registry_add_provider` from the global scope, which fails when libdat2
+//! itself was loaded without `RTLD_GLOBAL` (a plug-in, a scripting language). Looking it up finds
+//! both. Nothing is cached: these calls are rare, and the registry library may be replaced in
+//! between.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -26,8 +27,8 @@ fn find(name: &CStr) -> Option<*mut c_void> {
     if !global.is_null() {
         return Some(global);
     }
-    // SAFETY: a C string; NOLOAD only finds what is loaded already, so no code runs. The count it raises
-    // is never given back: the pointers must stay good.
+    // SAFETY: a C string; NOLOAD only finds what is loaded already, so no code runs. The count it
+    // raises is never given back: the pointers must stay good.
     let library = unsafe { libc::dlopen(SONAME.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
     if library.is_null() {
         return None;
@@ -69,8 +70,8 @@ pub(super) fn consumer_ia_handle(ia: DatIaHandle) -> Option<DatIaHandle> {
     code.is_success().then_some(out)
 }
 
-/// Keeps this shared library in memory until the process ends: handles, threads and the tables in other
-/// libraries' hands refer to it. Harmless in a program that is linked with this crate.
+/// Keeps this shared library in memory until the process ends: handles, threads and the tables in
+/// other libraries' hands refer to it. Harmless in a program that is linked with this crate.
 pub(super) fn keep_loaded() {
     let mut info = libc::Dl_info {
         dli_fname: ptr::null(),

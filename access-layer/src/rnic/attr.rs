@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 pub struct RnicConfig {
     /// Field 1, the name under which consumers open it.
     pub ia_name: String,
-    /// Field 7, `ia_params`, without its quotes. By convention the network device, address or host name,
-    /// then blank-separated settings of the provider.
+    /// Field 7, `ia_params`, without its quotes. By convention the network device, address or host
+    /// name, then blank-separated settings of the provider.
     pub ia_params: String,
 }
 
@@ -28,7 +28,8 @@ pub struct RnicAttr {
     pub adapter_name: String,
     /// Who makes it.
     pub vendor_name: String,
-    /// Address of the interface adapter. Consumers print it as IPv4, so it is that where there is one.
+    /// Address of the interface adapter. Consumers print it as IPv4, so it is that where there is
+    /// one.
     pub address: SocketAddr,
     /// Largest private data of a consumer, in bytes.
     pub private_data_len_max: u32,

@@ -41,7 +41,8 @@ pub struct RequestInfo<'a> {
     pub truncated: bool,
 }
 
-/// News of one connection. The RNIC has finished with the queue pair's work before it tells an ending.
+/// News of one connection. The RNIC has finished with the queue pair's work before it tells an
+/// ending.
 #[derive(Debug, Clone, Copy)]
 pub enum ConnectionEvent<'a> {
     /// Both sides may send.

@@ -65,7 +65,8 @@ pub enum Notify {
     Always,
     /// Also those who wait for solicited events only.
     Solicited,
-    /// Nobody; it rests in the queue until something else wakes (`DAT_COMPLETION_UNSIGNALLED_FLAG`).
+    /// Nobody; it rests in the queue until something else wakes
+    /// (`DAT_COMPLETION_UNSIGNALLED_FLAG`).
     Never,
 }
 

@@ -6,22 +6,24 @@
 //!
 //! # The contract
 //!
-//! * **Ownership.** An object handed out by a `create_*` call lives until it is dropped; dropping is
-//!   destroying. An object keeps alive whatever it needs (a `Qp` its `Pd` and its `Cq`s), so the order
-//!   in which the access layer drops them cannot hurt.
+//! * **Ownership.** An object handed out by a `create_*` call lives until it is dropped; dropping
+//!   is destroying. An object keeps alive whatever it needs (a `Qp` its `Pd` and its `Cq`s), so the
+//!   order in which the access layer drops them cannot hurt.
 //! * **Tokens.** The access layer names its own objects to the RNIC by opaque tokens. A token may
-//!   outlive its object: the access layer checks it when it comes back, so a late upcall is harmless.
-//! * **No lock across the border.** The access layer holds none of its locks while it calls a method
-//!   marked *may call up*; the RNIC holds none of its locks while it calls [`Upcall`]. An upcall may
-//!   call down again.
-//! * **Completions rest in the CQ** until [`Rnic::poll_cq`] takes them; [`Upcall::cq_ready`] is a nudge
-//!   without data and comes only after [`Rnic::arm_cq`].
+//!   outlive its object: the access layer checks it when it comes back, so a late upcall is
+//!   harmless.
+//! * **No lock across the border.** The access layer holds none of its locks while it calls a
+//!   method marked *may call up*; the RNIC holds none of its locks while it calls [`Upcall`]. An
+//!   upcall may call down again.
+//! * **Completions rest in the CQ** until [`Rnic::poll_cq`] takes them; [`Upcall::cq_ready`] is a
+//!   nudge without data and comes only after [`Rnic::arm_cq`].
 //! * **Whoever waits, drives.** [`Rnic::progress`] and [`Rnic::wait`] let the calling thread do the
 //!   RNIC's work; the RNIC does without them what nobody else does.
-//! * **Exactly one ending.** Each accepted `connect`, `connect_socket` or `accept` ends in exactly one
-//!   of the failures of [`ConnectionEvent`], or in `Established` followed by exactly one `Disconnected`
-//!   or `Broken`. Every posted work request ends in exactly one completion (unless it was suppressed
-//!   and succeeded), and those of a connection that ends are in their CQs before its ending is told.
+//! * **Exactly one ending.** Each accepted `connect`, `connect_socket` or `accept` ends in exactly
+//!   one of the failures of [`ConnectionEvent`], or in `Established` followed by exactly one
+//!   `Disconnected` or `Broken`. Every posted work request ends in exactly one completion (unless
+//!   it was suppressed and succeeded), and those of a connection that ends are in their CQs before
+//!   its ending is told.
 
 mod attr;
 mod cm;
@@ -67,8 +69,8 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     type Listener: Send + Sync + 'static;
     /// A consumer's socket armed for one connection request (Socket Service Point).
     type ArmedSocket: Send + Sync + 'static;
-    /// A connection request that waits for `accept` or `reject`. Dropping it refuses the peer the way
-    /// a service that does not exist would.
+    /// A connection request that waits for `accept` or `reject`. Dropping it refuses the peer the
+    /// way a service that does not exist would.
     type ConnReq: Send + Sync + 'static;
 
     /// Opens the interface that `config` names.
@@ -79,7 +81,8 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Identity, address and limits; constant while the RNIC is open.
     fn attr(&self) -> &RnicAttr;
 
-    /// Ends all background work of this RNIC and returns when it has ended: no upcall comes after it.
+    /// Ends all background work of this RNIC and returns when it has ended: no upcall comes after
+    /// it.
     ///
     /// Called once, when the access layer has dropped every object. The drop of the RNIC follows.
     fn shutdown(&self);
@@ -93,7 +96,8 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Changes the depth of a completion queue; completions in it stay, in order.
     fn resize_cq(&self, cq: &Self::Cq, depth: u32) -> Result<(), RnicError>;
 
-    /// Takes up to `out.len()` completions in order and returns how many. Never blocks, never calls up.
+    /// Takes up to `out.len()` completions in order and returns how many. Never blocks, never calls
+    /// up.
     fn poll_cq(&self, cq: &Self::Cq, out: &mut [Completion]) -> usize;
 
     /// Lets the calling thread do the work that may fill `cq`, without blocking. *May call up.*
@@ -109,10 +113,11 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     fn arm_cq(&self, cq: &Self::Cq, solicited_only: bool) -> bool;
 
     /// Blocks until one of `cqs` may have completions, `waker` was woken or `timeout` has passed
-    /// (`None`: no limit), and meanwhile does the work that fills them in the calling thread. *May call up.*
+    /// (`None`: no limit), and meanwhile does the work that fills them in the calling thread. *May
+    /// call up.*
     ///
-    /// It may return early for no reason; the caller looks and calls again. A wake-up before the call
-    /// is not lost: it makes the call return at once.
+    /// It may return early for no reason; the caller looks and calls again. A wake-up before the
+    /// call is not lost: it makes the call return at once.
     fn wait(&self, cqs: &[&Self::Cq], waker: &Waker, timeout: Option<Duration>);
 
     /// Creates a queue pair in the idle state.
@@ -129,7 +134,8 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Returns a disconnected queue pair to the idle state; receives posted while idle stay posted.
     fn reset_qp(&self, qp: &Self::Qp) -> Result<(), RnicError>;
 
-    /// Posts one send-queue work request, on an idle queue writing from the calling thread. *May call up.*
+    /// Posts one send-queue work request, on an idle queue writing from the calling thread. *May
+    /// call up.*
     ///
     /// On a disconnected queue pair it completes flushed.
     fn post_send(&self, qp: &Self::Qp, wr: &SendWr<'_>) -> Result<(), RnicError>;
@@ -143,7 +149,8 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Registers memory. Neither pins nor touches it.
     fn register_mr(&self, pd: &Self::Pd, request: &RegisterMr) -> Result<Self::Mr, RnicError>;
 
-    /// The keys of a region. After the drop of `mr` returns no byte of it is read or written any more.
+    /// The keys of a region. After the drop of `mr` returns no byte of it is read or written any
+    /// more.
     fn mr_keys(&self, mr: &Self::Mr) -> MrKeys;
 
     /// Listens for connection requests. Port 0 lets the RNIC choose; the port is returned.
@@ -159,9 +166,9 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Starts connecting over a stream socket that the consumer has connected
     /// (DAT 2.0 iWARP extensions 3.1.4). `params.remote` is ignored.
     ///
-    /// When `Ok` is returned the socket belongs to the queue pair; when the outcome is a failure it is
-    /// the consumer's again before the upcall tells so, with every byte that is not part of the MPA
-    /// reply unread. When `Err` is returned it was never taken.
+    /// When `Ok` is returned the socket belongs to the queue pair; when the outcome is a failure it
+    /// is the consumer's again before the upcall tells so, with every byte that is not part of the
+    /// MPA reply unread. When `Err` is returned it was never taken.
     fn connect_socket(
         &self,
         _qp: &Self::Qp,
@@ -171,11 +178,12 @@ pub trait Rnic: Send + Sync + Sized + 'static {
         Err(SocketFault::NotSupported)
     }
 
-    /// The service side of a consumer's socket (DAT 2.0 iWARP extensions 3.1.1): arms the reception of
-    /// an MPA request and then sends `final_message` whole.
+    /// The service side of a consumer's socket (DAT 2.0 iWARP extensions 3.1.1): arms the reception
+    /// of an MPA request and then sends `final_message` whole.
     ///
-    /// When `Ok` is returned the socket belongs to the result; when `Err`, it was never taken. Ends in at
-    /// most one [`Upcall::connection_request`] or one [`Upcall::socket_down`] for `token`, never both.
+    /// When `Ok` is returned the socket belongs to the result; when `Err`, it was never taken. Ends
+    /// in at most one [`Upcall::connection_request`] or one [`Upcall::socket_down`] for `token`,
+    /// never both.
     fn arm_socket(
         &self,
         _socket: RawFd,
@@ -187,8 +195,8 @@ pub trait Rnic: Send + Sync + Sized + 'static {
 
     /// Gives the socket of an armed service back to its consumer, unread bytes included.
     ///
-    /// `false` when it had left the service already (request told, or down). After the return no upcall
-    /// for its token starts.
+    /// `false` when it had left the service already (request told, or down). After the return no
+    /// upcall for its token starts.
     fn disarm_socket(&self, _armed: Self::ArmedSocket) -> bool {
         false
     }
@@ -201,13 +209,14 @@ pub trait Rnic: Send + Sync + Sized + 'static {
         params: &AcceptParams<'_>,
     ) -> Result<(), RnicError>;
 
-    /// Rejects a request as its consumer's decision. The socket of an SSP goes back to the consumer.
+    /// Rejects a request as its consumer's decision. The socket of an SSP goes back to the
+    /// consumer.
     fn reject(&self, request: Self::ConnReq, private_data: &[u8]) -> Result<(), RnicError>;
 
     /// Ends the connection of `qp`, or the attempt to make one. *May call up.*
     ///
-    /// Abrupt: when it returns, everything posted has completed (flushed where unfinished). Graceful:
-    /// posted requests finish first, receives are flushed, and the call returns at once.
+    /// Abrupt: when it returns, everything posted has completed (flushed where unfinished).
+    /// Graceful: posted requests finish first, receives are flushed, and the call returns at once.
     /// On a queue pair that is neither connecting nor connected nothing happens.
     fn disconnect(&self, qp: &Self::Qp, abrupt: bool);
 
@@ -216,8 +225,8 @@ pub trait Rnic: Send + Sync + Sized + 'static {
         Err(RnicError::NotSupported("memory windows"))
     }
 
-    /// Binds (or with length 0 unbinds) a memory window as a send-queue work request and returns the key
-    /// that it has once the bind has completed.
+    /// Binds (or with length 0 unbinds) a memory window as a send-queue work request and returns
+    /// the key that it has once the bind has completed.
     fn bind_mw(
         &self,
         _qp: &Self::Qp,
@@ -241,5 +250,33 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Posts one receive to a shared receive queue.
     fn post_srq_recv(&self, _srq: &Self::Srq, _wr: &RecvWr<'_>) -> Result<(), RnicError> {
         Err(RnicError::NotSupported("shared receive queues"))
+    }
+
+    /// Changes how many receives a shared receive queue takes; those in it stay.
+    fn resize_srq(&self, _srq: &Self::Srq, _depth: u32) -> Result<(), RnicError> {
+        Err(RnicError::NotSupported("resizing a shared receive queue"))
+    }
+
+    /// Asks for one [`AsyncEvent::SrqLimit`] when fewer than `limit` receives are left in a shared
+    /// receive queue; 0 takes the wish back.
+    fn arm_srq(&self, _srq: &Self::Srq, _limit: u32) -> Result<(), RnicError> {
+        Err(RnicError::NotSupported("limits of shared receive queues"))
+    }
+
+    /// How many receives are left in a shared receive queue; `None` where nobody counts.
+    fn srq_available(&self, _srq: &Self::Srq) -> Option<u32> {
+        None
+    }
+
+    /// Watches how many receives a queue pair holds that it took from its shared receive queue and has
+    /// not completed. More than `soft`: one [`AsyncEvent::RecvWatermark`]. More than `hard`: the
+    /// connection breaks. `None` does not watch.
+    fn set_recv_watermarks(
+        &self,
+        _qp: &Self::Qp,
+        _soft: Option<u32>,
+        _hard: Option<u32>,
+    ) -> Result<(), RnicError> {
+        Err(RnicError::NotSupported("watermarks of receives"))
     }
 }

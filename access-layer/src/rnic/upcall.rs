@@ -22,6 +22,8 @@ pub enum AsyncEvent {
     LastWqeReached(QpToken),
     /// A shared receive queue fell below its low watermark.
     SrqLimit(SrqToken),
+    /// A queue pair holds more receives of its shared receive queue than its soft high watermark.
+    RecvWatermark(QpToken),
     /// The device is gone or unusable.
     DeviceFatal,
 }
@@ -42,7 +44,8 @@ pub trait Upcall<R: Rnic>: Send + Sync + 'static {
     /// News of the connection of a queue pair.
     fn connection(&self, qp: QpToken, event: ConnectionEvent<'_>);
 
-    /// The socket of an armed service is no longer connected, or what it carried was no MPA request.
+    /// The socket of an armed service is no longer connected, or what it carried was no MPA
+    /// request.
     fn socket_down(&self, armed: ListenToken);
 
     /// Something that belongs to no work request.

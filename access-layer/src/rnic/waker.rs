@@ -9,10 +9,11 @@ const IDLE: u32 = 0;
 const SLEEPING: u32 = 1;
 const WOKEN: u32 = 2;
 
-/// A descriptor to sleep on together with sockets, and a state that saves the write when nobody sleeps.
+/// A descriptor to sleep on together with sockets, and a state that saves the write when nobody
+/// sleeps.
 ///
-/// One sleeper at a time, any number of wakers. A wake-up that comes before the sleep makes the sleep
-/// return at once, so the sequence *look, sleep* cannot lose one.
+/// One sleeper at a time, any number of wakers. A wake-up that comes before the sleep makes the
+/// sleep return at once, so the sequence *look, sleep* cannot lose one.
 #[derive(Debug)]
 pub struct Waker {
     event: OwnedFd,
@@ -39,8 +40,8 @@ impl Waker {
     pub fn wake(&self) {
         if self.state.swap(WOKEN, Ordering::AcqRel) == SLEEPING {
             let one: u64 = 1;
-            // SAFETY: the pointer is to eight bytes of this frame. The result does not matter: at most one
-            // count is outstanding, so the write neither blocks nor fails.
+            // SAFETY: the pointer is to eight bytes of this frame. The result does not matter: at
+            // most one count is outstanding, so the write neither blocks nor fails.
             unsafe {
                 libc::write(
                     self.event.as_raw_fd(),
@@ -53,7 +54,8 @@ impl Waker {
 
     /// Announces the sleep. `false`: a wake-up came first (and is consumed), do not sleep.
     ///
-    /// After `true`, sleep on [`as_fd`](AsFd::as_fd) being readable and then call [`end_sleep`](Self::end_sleep).
+    /// After `true`, sleep on [`as_fd`](AsFd::as_fd) being readable and then call
+    /// [`end_sleep`](Self::end_sleep).
     pub fn begin_sleep(&self) -> bool {
         match self
             .state
@@ -72,8 +74,9 @@ impl Waker {
         if self.state.swap(IDLE, Ordering::AcqRel) != WOKEN {
             return false;
         }
-        // Exactly one waker saw SLEEPING, and it writes exactly once. Reading blocks for the moment between
-        // its swap and its write, so that no stale count is left to wake later sleepers for nothing.
+        // Exactly one waker saw SLEEPING, and it writes exactly once. Reading blocks for the moment
+        // between its swap and its write, so that no stale count is left to wake later sleepers for
+        // nothing.
         let mut count: u64 = 0;
         loop {
             // SAFETY: the pointer is to eight bytes of this frame.
@@ -106,8 +109,8 @@ impl Waker {
             tv_nsec: libc::c_long::from(t.subsec_nanos()),
         });
         let spec_ptr = spec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: one pollfd and a timespec (or null) of this frame; no signal mask. An interruption is
-        // an early return, which the callers' loops expect.
+        // SAFETY: one pollfd and a timespec (or null) of this frame; no signal mask. An
+        // interruption is an early return, which the callers' loops expect.
         unsafe {
             libc::ppoll(&raw mut set, 1, spec_ptr, std::ptr::null());
         }

@@ -1,4 +1,5 @@
-//! Common service point: listens on a transport address instead of a qualifier (DAT 2.0 `dat_csp_*`).
+//! Common service point: listens on a transport address instead of a qualifier (DAT 2.0
+//! `dat_csp_*`).
 //!
 //! Peers find it by address and port, with `dat_ep_common_connect` or any other iWARP stack. The
 //! requests are answered like those of a public service point.

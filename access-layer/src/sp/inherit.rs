@@ -15,8 +15,8 @@ pub(crate) struct Inherited {
     pub(crate) remote: SocketAddr,
 }
 
-/// Asks the system about `socket`. `None` when it is no connected internet socket; whether that is an
-/// error, and which one, is for the RNIC to say when it is asked to take the socket.
+/// Asks the system about `socket`. `None` when it is no connected internet socket; whether that is
+/// an error, and which one, is for the RNIC to say when it is asked to take the socket.
 pub(crate) fn from_socket(socket: RawFd) -> Option<Inherited> {
     let comm = DatComm {
         domain: option(socket, libc::SO_DOMAIN)?,
@@ -35,7 +35,8 @@ pub(crate) fn from_socket(socket: RawFd) -> Option<Inherited> {
 fn option(socket: RawFd, name: libc::c_int) -> Option<libc::c_int> {
     let mut value: libc::c_int = 0;
     let mut len = size_of_u32::<libc::c_int>();
-    // SAFETY: value and length are of this frame and agree; any descriptor number may be asked about.
+    // SAFETY: value and length are of this frame and agree; any descriptor number may be asked
+    // about.
     let result = unsafe {
         libc::getsockopt(
             socket,
@@ -55,7 +56,8 @@ fn address(socket: RawFd, call: NameCall) -> Option<SocketAddr> {
     // SAFETY: a sockaddr_storage is integers, for which all zero bytes are a value.
     let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
     let mut len = size_of_u32::<libc::sockaddr_storage>();
-    // SAFETY: storage and length are of this frame and agree; any descriptor number may be asked about.
+    // SAFETY: storage and length are of this frame and agree; any descriptor number may be asked
+    // about.
     let result = unsafe { call(socket, (&raw mut storage).cast(), &raw mut len) };
     if result != 0 {
         return None;

@@ -1,4 +1,5 @@
-//! What public and common service points have in common: a listener and an EVD, until they are freed.
+//! What public and common service points have in common: a listener and an EVD, until they are
+//! freed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,8 +27,8 @@ impl<R: Rnic> Listening<R> {
         }))
     }
 
-    /// Keeps what listens. An IA that closes meanwhile has ended the service point already; then the
-    /// listener ends here.
+    /// Keeps what listens. An IA that closes meanwhile has ended the service point already; then
+    /// the listener ends here.
     pub(super) fn keep(&self, listener: R::Listener) {
         let mut inner = self.lock();
         if inner.evd.is_some() {
@@ -46,7 +47,8 @@ impl<R: Rnic> Listening<R> {
             .map_or(DAT_HANDLE_NULL, |evd| evd.handle().as_dat())
     }
 
-    /// Stops listening and lets go of the EVD. Both go without the lock: the RNIC has locks of its own.
+    /// Stops listening and lets go of the EVD. Both go without the lock: the RNIC has locks of its
+    /// own.
     pub(super) fn end(&self) {
         let (listener, evd) = {
             let mut inner = self.lock();

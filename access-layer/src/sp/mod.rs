@@ -90,7 +90,8 @@ fn tell_request<R: Rnic>(
     evd.post(arrival_event(ia, DAT_CONNECTION_REQUEST_EVENT, &arrival));
 }
 
-/// Why a request was not told to the consumer: for the log, the peer sees a service that does not exist.
+/// Why a request was not told to the consumer: for the log, the peer sees a service that does not
+/// exist.
 fn refuse_quietly(sp: Handle, error: DatError) {
     tracing::warn!(?sp, %error, "connection request dropped");
 }

@@ -44,7 +44,8 @@ impl<R: Rnic> Psp<R> {
         evd: Arc<Evd<R>>,
         flags: DatPspFlags,
     ) -> DatResult<Handle> {
-        // The RNIC takes port 0 for "any"; as a qualifier it names no service that a peer could ask for.
+        // The RNIC takes port 0 for "any"; as a qualifier it names no service that a peer could ask
+        // for.
         if port_of(conn_qual) == 0 {
             return Err(DatError::invalid_arg(2));
         }

@@ -98,8 +98,8 @@ impl<R: Rnic> Rsp<R> {
         }
     }
 
-    /// `dat_rsp_free`, before, while or after the request comes. An endpoint that is still reserved is
-    /// the consumer's again.
+    /// `dat_rsp_free`, before, while or after the request comes. An endpoint that is still reserved
+    /// is the consumer's again.
     pub fn free(this: &Pinned<Self>) -> DatResult {
         if this.end() {
             Ok(())

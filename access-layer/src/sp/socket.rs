@@ -1,7 +1,7 @@
 //! Who owns a consumer's socket (DAT 2.0 iWARP extensions 3.1).
 //!
-//! A socket given to `dat_iw_ssp_create` or `dat_iw_socket_connect` belongs to exactly one owner at any
-//! time. The owner is written down here, and each change of it is one method:
+//! A socket given to `dat_iw_ssp_create` or `dat_iw_socket_connect` belongs to exactly one owner at
+//! any time. The owner is written down here, and each change of it is one method:
 //!
 //! ```text
 //!              arm                 request              accept
@@ -32,7 +32,8 @@ pub(crate) enum Owner {
     System,
 }
 
-/// A consumer's socket and its owner. Not `Clone`: there is one record, and it moves with the socket.
+/// A consumer's socket and its owner. Not `Clone`: there is one record, and it moves with the
+/// socket.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ConsumerSocket {
     id: RawFd,

@@ -56,14 +56,14 @@ enum State<R: Rnic> {
         /// Missing only until the RNIC has taken the socket.
         armed: Option<R::ArmedSocket>,
     },
-    /// "Once the SSP is in non-operational state it can not be used for connection establishment and
-    /// cannot be associated with a socket."
+    /// "Once the SSP is in non-operational state it can not be used for connection establishment
+    /// and cannot be associated with a socket."
     NonOperational,
 }
 
 impl<R: Rnic> State<R> {
-    /// The connection request came: "The SSP transitions into non-operational state and socket is no
-    /// longer associated with SSP. The socket become associated with the CR".
+    /// The connection request came: "The SSP transitions into non-operational state and socket is
+    /// no longer associated with SSP. The socket become associated with the CR".
     fn on_request(&mut self) -> Option<ConsumerSocket> {
         self.leave(ConsumerSocket::on_request)
             .map(|(socket, _)| socket)
@@ -74,8 +74,8 @@ impl<R: Rnic> State<R> {
         self.leave(ConsumerSocket::on_down).is_some()
     }
 
-    /// "If the socket is still associated with the SSP when the call is made then the socket reverts
-    /// back to its previous owner."
+    /// "If the socket is still associated with the SSP when the call is made then the socket
+    /// reverts back to its previous owner."
     fn on_freed(&mut self) -> Option<R::ArmedSocket> {
         self.leave(ConsumerSocket::on_ssp_freed)
             .and_then(|(_, armed)| armed)
@@ -137,7 +137,8 @@ impl<R: Rnic> Ssp<R> {
         Ok(ssp.handle)
     }
 
-    /// `dat_iw_ssp_query` (section 3.1.3). "The Provider can return values for any other parameters."
+    /// `dat_iw_ssp_query` (section 3.1.3). "The Provider can return values for any other
+    /// parameters."
     pub(crate) fn query(&self, mask: DatIwSspParamMask) -> DatResult<DatIwSspParam> {
         if mask & !DAT_IW_SSP_FIELD_ALL != 0 {
             return Err(DatError::invalid_arg(2));
@@ -159,8 +160,8 @@ impl<R: Rnic> Ssp<R> {
         })
     }
 
-    /// `dat_iw_ssp_free` (section 3.1.2). "The destruction of SSP has no effect on the connectivity of
-    /// its socket", and none on a connection request that was told.
+    /// `dat_iw_ssp_free` (section 3.1.2). "The destruction of SSP has no effect on the connectivity
+    /// of its socket", and none on a connection request that was told.
     pub(crate) fn free(this: &Pinned<Self>) -> DatResult {
         if this.end() {
             Ok(())
@@ -176,15 +177,15 @@ impl<R: Rnic> Ssp<R> {
             let Some(evd) = inner.evd.as_ref().map(|evd| evd.object().clone()) else {
                 return;
             };
-            // A service point that is being freed, or is not operational, rejects "without any local
-            // notification" by dropping the request.
+            // A service point that is being freed, or is not operational, rejects "without any
+            // local notification" by dropping the request.
             let Some(socket) = inner.state.on_request() else {
                 return;
             };
             (socket, evd)
         };
-        // "Socket Service Point Connection Qualifier [we need to decide what to return for it]": the port
-        // that the peer is connected to.
+        // "Socket Service Point Connection Qualifier [we need to decide what to return for it]":
+        // the port that the peer is connected to.
         let conn_qual = u64::from(info.local.port());
         match self.make_cr(request, socket, info) {
             Ok(cr) => tell_request(&self.ia, &evd, &cr, self.handle, conn_qual, info),
@@ -243,8 +244,8 @@ impl<R: Rnic> Ssp<R> {
     }
 }
 
-/// "The value DAT_HANDLE_NULL requests the Provider to associate a Provider-created Endpoint with this
-/// Service Point."
+/// "The value DAT_HANDLE_NULL requests the Provider to associate a Provider-created Endpoint with
+/// this Service Point."
 fn reserve_ep<R: Rnic>(
     ia: &Arc<Ia<R>>,
     given: Option<Pinned<Ep<R>>>,
@@ -273,8 +274,8 @@ impl<R: Rnic> Pinned<Ssp<R>> {
                 }
                 Ok(())
             }
-            // "Since socket connection can fail at any time Consumer must be ready for the SSP to be
-            // created in the non-operational state"
+            // "Since socket connection can fail at any time Consumer must be ready for the SSP to
+            // be created in the non-operational state"
             Err(SocketFault::FinalMessage) => {
                 self.on_socket_down();
                 Ok(())

@@ -1,7 +1,7 @@
 //! Extension operations: the arguments are a `va_list` whose shape the operation number tells.
 //!
-//! Opening and closing for a query are here, because their handles are not what handles are elsewhere;
-//! everything else is [`iw_extension`]'s.
+//! Opening and closing for a query are here, because their handles are not what handles are
+//! elsewhere; everything else is [`iw_extension`]'s.
 
 use std::ffi::CStr;
 
@@ -21,7 +21,8 @@ pub(crate) unsafe extern "C" fn handle<R: Rnic>(
     args: DatVaList,
 ) -> DatReturn {
     guard_code("handle_extendedop", || match op {
-        // SAFETY: the registry library passes the name as the handle, and the va_list of this operation.
+        // SAFETY: the registry library passes the name as the handle, and the va_list of this
+        // operation.
         DAT_IB_OPEN_QUERY_OP => to_return(unsafe { open_query::<R>(handle.cast(), args) }),
         DAT_IB_CLOSE_QUERY_OP => {
             to_return(pin_ia::<R>(handle).and_then(|ia| Ia::close(ia, DAT_CLOSE_ABRUPT_FLAG)))

@@ -96,8 +96,8 @@ impl<T> Out<T> {
     #[inline]
     pub(crate) fn write(self, value: T) {
         if !self.0.is_null() {
-            // SAFETY: not null, so by the contract of all thunks it points at room for a T of the C type;
-            // nothing is assumed of its alignment.
+            // SAFETY: not null, so by the contract of all thunks it points at room for a T of the C
+            // type; nothing is assumed of its alignment.
             unsafe { self.0.write_unaligned(value) }
         }
     }
@@ -132,8 +132,8 @@ pub(crate) unsafe fn segments<'a>(
     if list.is_null() || !list.is_aligned() {
         return Err(DatError::invalid_arg(3));
     }
-    // SAFETY: aligned and not null, so it points at `count` triplets, whose layout `Sge` has (asserted
-    // below). A count that no memory could hold is the consumer's breach of the contract.
+    // SAFETY: aligned and not null, so it points at `count` triplets, whose layout `Sge` has
+    // (asserted below). A count that no memory could hold is the consumer's breach of the contract.
     Ok(unsafe { std::slice::from_raw_parts(list, count) })
 }
 

@@ -3,7 +3,7 @@
 use dat_abi::*;
 
 use super::guard::{Out, guard, pin, pin_ia};
-use crate::error::DatError;
+use crate::error::{DatError, DatResult};
 use crate::lmr::{Lmr, LmrSpec};
 use crate::pz::Pz;
 use crate::rnic::Rnic;
@@ -68,17 +68,41 @@ pub(crate) unsafe extern "C" fn free<R: Rnic>(lmr: DatLmrHandle) -> DatReturn {
 
 pub(crate) unsafe extern "C" fn sync_rdma_read<R: Rnic>(
     ia: DatIaHandle,
-    _segments: *const DatLmrTriplet,
-    _num_segments: DatVlen,
+    segments: *const DatLmrTriplet,
+    num_segments: DatVlen,
 ) -> DatReturn {
-    // Memory is coherent on every machine this runs on, so there is nothing to do.
-    guard("lmr_sync_rdma_read", || pin_ia::<R>(ia).map(drop))
+    guard("lmr_sync_rdma_read", || {
+        sync::<R>(ia, segments, num_segments)
+    })
 }
 
 pub(crate) unsafe extern "C" fn sync_rdma_write<R: Rnic>(
     ia: DatIaHandle,
-    _segments: *const DatLmrTriplet,
-    _num_segments: DatVlen,
+    segments: *const DatLmrTriplet,
+    num_segments: DatVlen,
 ) -> DatReturn {
-    guard("lmr_sync_rdma_write", || pin_ia::<R>(ia).map(drop))
+    guard("lmr_sync_rdma_write", || {
+        sync::<R>(ia, segments, num_segments)
+    })
+}
+
+/// Memory is coherent on every machine this runs on, so there is nothing to do, and the segments are
+/// not looked at beyond being there.
+fn sync<R: Rnic>(
+    ia: DatIaHandle,
+    segments: *const DatLmrTriplet,
+    num_segments: DatVlen,
+) -> DatResult {
+    pin_ia::<R>(ia)?;
+    if num_segments == 0 {
+        return Ok(());
+    }
+    if segments.is_null() {
+        return Err(DatError::invalid_arg(2));
+    }
+    let most = isize::MAX as usize / size_of::<DatLmrTriplet>();
+    if usize::try_from(num_segments).map_or(true, |count| count > most) {
+        return Err(DatError::invalid_arg(3));
+    }
+    Ok(())
 }

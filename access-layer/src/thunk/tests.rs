@@ -14,8 +14,8 @@ fn null<T>() -> *mut T {
     ptr::null_mut()
 }
 
-/// Calls every slot whose first argument is a handle of one kind with `$bad`, and with arguments that
-/// would be good enough otherwise; each has to answer with its own `DAT_INVALID_HANDLE`.
+/// Calls every slot whose first argument is a handle of one kind with `$bad`, and with arguments
+/// that would be good enough otherwise; each has to answer with its own `DAT_INVALID_HANDLE`.
 macro_rules! expect_refusals {
     ($dat:expr, $bad:expr, $($code:literal: $($slot:ident($($arg:expr),* $(,)?)),+ $(,)?;)+) => {$($(
         let code = call!($dat, $slot, $bad $(, $arg)*);

@@ -1,8 +1,8 @@
 //! Handles: opaque words that name objects (DAT 2.0 chapter 5).
 //!
 //! An IA handle given to a consumer is a small integer that only the registry library can resolve.
-//! Every other handle points at an object of the provider whose first machine word is the address of
-//! its [`DatProvider`](crate::DatProvider); registry libraries of all makers rely on that word.
+//! Every other handle points at an object of the provider whose first machine word is the address
+//! of its [`DatProvider`](crate::DatProvider); registry libraries of all makers rely on that word.
 
 use crate::DatPvoid;
 use core::ptr;

@@ -25,8 +25,9 @@ macro_rules! impl_zeroed {
             /// The value with every byte zero, as after `memset` in C.
             #[must_use]
             pub const fn zeroed() -> Self {
-                // SAFETY: every member is an integer, a raw pointer, an optional function pointer or
-                // an array, structure or union of those; all of them are valid when all bytes are zero.
+                // SAFETY: every member is an integer, a raw pointer, an optional function pointer
+                // or an array, structure or union of those; all of them are valid when all bytes
+                // are zero.
                 unsafe { core::mem::zeroed() }
             }
         }

@@ -1,8 +1,9 @@
 //! The C types of DAT 2.0 (uDAPL), exactly as a C compiler lays them out on 64-bit Linux.
 //!
-//! This crate is the one place where the binary interface is written down. It has no dependencies and
-//! no exported symbols, so every other crate, those that become shared libraries included, may depend
-//! on it without growing a second registry. Every size and offset is asserted at compile time.
+//! This crate is the one place where the binary interface is written down. It has no dependencies
+//! and no exported symbols, so every other crate, those that become shared libraries included, may
+//! depend on it without growing a second registry. Every size and offset is asserted at compile
+//! time.
 //!
 //! | Module | Holds |
 //! |---|---|
@@ -19,8 +20,8 @@
 //! | [`provider`] | `struct dat_provider` and `DAT_PROVIDER_INFO` |
 //! | [`extension`] | IB extension 209 and iWARP Socket Service Points |
 //!
-//! Types are spelt in CamelCase with the prefix `Dat`; constants keep their C spelling. A C enum is an
-//! integer alias here, never a Rust enum: any value may arrive from C, and a Rust enum with an
+//! Types are spelt in CamelCase with the prefix `Dat`; constants keep their C spelling. A C enum is
+//! an integer alias here, never a Rust enum: any value may arrive from C, and a Rust enum with an
 //! undeclared value would be undefined behaviour.
 
 #![no_std]

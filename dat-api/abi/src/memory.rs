@@ -3,7 +3,8 @@
 use crate::*;
 use core::fmt;
 
-/// `DAT_LMR_TRIPLET`: a piece of a local memory region, laid out like a verbs scatter-gather element.
+/// `DAT_LMR_TRIPLET`: a piece of a local memory region, laid out like a verbs scatter-gather
+/// element.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatLmrTriplet {

@@ -17,14 +17,14 @@ pub struct DatProviderInfo {
     pub is_thread_safe: DatBoolean,
 }
 
-/// Function a provider library exports as [`DAT_PROVIDER_INIT_NAME`]: called after loading, once for each
-/// name in the registry, with the `ia_params` field of that entry.
+/// Function a provider library exports as [`DAT_PROVIDER_INIT_NAME`]: called after loading, once
+/// for each name in the registry, with the `ia_params` field of that entry.
 pub type DatProviderInitFunc =
     unsafe extern "C" fn(info: *const DatProviderInfo, instance_data: *const c_char);
 /// Function a provider library exports as [`DAT_PROVIDER_FINI_NAME`]: called before unloading.
 pub type DatProviderFiniFunc = unsafe extern "C" fn(info: *const DatProviderInfo);
-/// Function a provider library may export as [`DAPL_EXTENSIONS_NAME`]: extension operations that need no
-/// open IA.
+/// Function a provider library may export as [`DAPL_EXTENSIONS_NAME`]: extension operations that
+/// need no open IA.
 pub type DaplExtensionsFunc = DatHandleExtendedopFunc;
 
 /// Name of the init function.
@@ -36,8 +36,8 @@ pub const DAPL_EXTENSIONS_NAME: &core::ffi::CStr = c"dapl_extensions";
 
 /// `DAT_PROVIDER` (`struct dat_provider`): one function for every call.
 ///
-/// A well-made provider fills every slot; the slots are optional here because a registry must not jump
-/// to null when one does not.
+/// A well-made provider fills every slot; the slots are optional here because a registry must not
+/// jump to null when one does not.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatProvider {
@@ -205,8 +205,9 @@ pub struct DatProvider {
     pub handle_extendedop: Option<DatHandleExtendedopFunc>,
 }
 
-// SAFETY: the table is immutable plain data once a provider has published it; its two raw pointers are
-// the provider's, which keeps what they point at valid and shareable for as long as it is registered.
+// SAFETY: the table is immutable plain data once a provider has published it; its two raw pointers
+// are the provider's, which keeps what they point at valid and shareable for as long as it is
+// registered.
 unsafe impl Sync for DatProvider {}
 
 assert_layout!(DatProviderInfo, size 268, ia_name @ 0, dapl_version_major @ 256,

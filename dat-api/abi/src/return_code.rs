@@ -123,7 +123,8 @@ fn write_name(f: &mut fmt::Formatter<'_>, name: Option<&CStr>, value: u32) -> fm
     }
 }
 
-/// Declares codes under their C names together with the table that turns them back into those names.
+/// Declares codes under their C names together with the table that turns them back into those
+/// names.
 macro_rules! codes {
     ($table:ident, $ty:ident: $($(#[$meta:meta])* $name:ident = $value:literal),+ $(,)?) => {
         $($(#[$meta])* pub const $name: $ty = $ty($value);)+

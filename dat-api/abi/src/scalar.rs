@@ -134,7 +134,8 @@ impl DatContext {
     /// The eight bytes as a pointer, whatever member they were written through.
     #[must_use]
     pub fn to_ptr(self) -> DatPvoid {
-        // SAFETY: all members cover the same eight bytes and every bit pattern is a valid raw pointer.
+        // SAFETY: all members cover the same eight bytes and every bit pattern is a valid raw
+        // pointer.
         unsafe { self.as_ptr }
     }
 }

@@ -2,8 +2,8 @@
  * The variadic entry dat_extension_op. Its arguments become a va_list, which travels as one pointer
  * on every supported machine, and everything else is decided in Rust.
  *
- * Operations with the open bit carry the name of an IA as their first variadic argument. It is taken
- * here, because providers expect the list to stand behind it.
+ * Operations with the open bit carry the name of an IA as their first variadic argument. It is
+ * taken here, because providers expect the list to stand behind it.
  */
 #include <stdarg.h>
 #include <stddef.h>

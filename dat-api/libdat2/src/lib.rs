@@ -14,14 +14,14 @@
 //!   business; here a handle is resolved, a slot is called and its result is returned.
 //! - No lock is held while code of a provider or of the dynamic loader runs.
 //! - No handle value makes an entry fault; see [`handle`] for what is checked and how.
-//! - Nothing happens before the first call. OFA's library reads `dat.conf` before `main`; reading it
-//!   on first use gives the same results, costs idle programs nothing, and cannot run before the
-//!   program's own initialisers have. Nothing happens at exit either: providers of IAs that are still
-//!   open are not told, and calls from late destructors still work.
+//! - Nothing happens before the first call. OFA's library reads `dat.conf` before `main`; reading
+//!   it on first use gives the same results, costs idle programs nothing, and cannot run before the
+//!   program's own initialisers have. Nothing happens at exit either: providers of IAs that are
+//!   still open are not told, and calls from late destructors still work.
 //!
 //! The crate is a static library. The shared library is linked from it by the C compiler driver,
-//! following `link.txt`, because `rustc` cannot place symbols under the version node `DAT_2.0`, which
-//! every existing DAT 2.0 program asks for.
+//! following `link.txt`, because `rustc` cannot place symbols under the version node `DAT_2.0`,
+//! which every existing DAT 2.0 program asks for.
 
 pub mod entry;
 pub mod handle;

@@ -12,7 +12,8 @@ use std::sync::Once;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Sets logging up, once. If the program (a Rust test, say) already has a subscriber, that one stays.
+/// Sets logging up, once. If the program (a Rust test, say) already has a subscriber, that one
+/// stays.
 pub fn init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

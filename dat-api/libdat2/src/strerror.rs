@@ -8,7 +8,8 @@ use std::ffi::CStr;
 pub struct Text {
     /// Name of the type.
     pub major: &'static CStr,
-    /// Name of the subtype; empty if there is none. Always present, because programs print it unasked.
+    /// Name of the subtype; empty if there is none. Always present, because programs print it
+    /// unasked.
     pub minor: &'static CStr,
     /// Whether both parts are known.
     pub status: DatReturn,

@@ -51,13 +51,14 @@ impl SoftArmed {
         Ok(armed)
     }
 
-    /// Gives the socket back. `false` when it had left already.
+    /// Gives the socket back. `false` when it had left already; then its news has been told.
     pub(crate) fn disarm(self) -> bool {
-        self.inbound.take().is_some()
+        self.inbound.take_or_wait().is_some()
     }
 }
 
 impl Drop for SoftArmed {
+    /// Does not wait for news that is being told, because it may happen within that.
     fn drop(&mut self) {
         drop(self.inbound.take());
     }

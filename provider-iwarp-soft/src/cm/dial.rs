@@ -24,7 +24,7 @@ use rustix::net::sockopt;
 
 use crate::conn::Conn;
 use crate::crc::crc32c;
-use crate::engine::io::{self, Received, Sent};
+use crate::engine::io::{self, Sent};
 use crate::engine::lane::Lane;
 use crate::engine::{Engine, Interest, Key, Source, deadline_after};
 use crate::event::OwnEvent;
@@ -201,12 +201,11 @@ impl Qp {
     fn on_reply(
         self: &Arc<Self>,
         link: &mut Link,
-        mut socket: Socket,
+        socket: Socket,
         negotiated: &Negotiated,
         private_data: Vec<u8>,
         effects: &mut Effects,
     ) {
-        socket.keep();
         match self.new_conn(socket, Role::Initiator, negotiated) {
             Some(conn) => {
                 // Dropping the attempt first: its key is gone before the lane's is known.
@@ -324,12 +323,7 @@ impl Dial {
             Errno::CONNREFUSED | Errno::CONNRESET if Instant::now() < self.retry_until => {
                 Step::Wait(Some(RETRY_PAUSE))
             }
-            Errno::NETUNREACH
-            | Errno::HOSTUNREACH
-            | Errno::HOSTDOWN
-            | Errno::NETDOWN
-            | Errno::TIMEDOUT
-            | Errno::ADDRNOTAVAIL => Step::Fail(OwnEvent::Unreachable),
+            error if is_out_of_reach(error) => Step::Fail(OwnEvent::Unreachable),
             _ => Step::Fail(OwnEvent::NonPeerRejected),
         }
     }
@@ -337,17 +331,21 @@ impl Dial {
     /// Something can be read where the reply should be.
     fn on_answer(&mut self, socket: Socket) -> Step {
         let mut front = [0; STARTUP_MAX];
-        let count = match io::peek(socket.as_fd(), &mut front) {
-            Received::Bytes(count) => count,
-            Received::WouldBlock => {
+        let count = match io::peek_or_error(socket.as_fd(), &mut front) {
+            Err(Errno::AGAIN) => {
                 self.engine
                     .rearm(self.key, socket.as_fd(), Interest::Readable);
                 self.phase = Phase::Waiting(socket);
                 return Step::Wait(None);
             }
-            ended => {
+            Ok(0) => {
                 self.engine.unwatch(socket.as_fd());
-                return self.on_no_reply(&socket, ended == Received::Failed);
+                return self.on_no_reply(&socket, None);
+            }
+            Ok(count) => count,
+            Err(error) => {
+                self.engine.unwatch(socket.as_fd());
+                return self.on_no_reply(&socket, Some(error));
             }
         };
         let (consumed, private_data, outcome) = match self.initiator.handle_input(&front[..count]) {
@@ -382,11 +380,14 @@ impl Dial {
     }
 
     /// The connection ended instead of a reply. A reset is how responders without RFC 6581 answer.
-    fn on_no_reply(&mut self, socket: &Socket, was_reset: bool) -> Step {
-        if was_reset && !socket.is_consumers() && self.falls_back() {
-            return Step::Wait(Some(Duration::ZERO));
+    fn on_no_reply(&mut self, socket: &Socket, error: Option<Errno>) -> Step {
+        match error {
+            Some(error) if is_out_of_reach(error) => Step::Fail(OwnEvent::Unreachable),
+            Some(_) if !socket.is_consumers() && self.falls_back() => {
+                Step::Wait(Some(Duration::ZERO))
+            }
+            _ => Step::Fail(OwnEvent::NonPeerRejected),
         }
-        Step::Fail(OwnEvent::NonPeerRejected)
     }
 
     /// The peer accepted on conditions that we cannot meet.
@@ -444,6 +445,19 @@ impl Drop for Dial {
         }
         self.engine.delist(self.key);
     }
+}
+
+/// Whether TCP gave up on reaching the peer's host.
+fn is_out_of_reach(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::NETUNREACH
+            | Errno::HOSTUNREACH
+            | Errno::HOSTDOWN
+            | Errno::NETDOWN
+            | Errno::TIMEDOUT
+            | Errno::ADDRNOTAVAIL
+    )
 }
 
 /// A socket whose connect has been started. It leaves from the adapter's address unless only one of the

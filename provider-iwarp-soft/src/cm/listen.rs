@@ -131,6 +131,8 @@ pub(crate) struct Inbound {
     origin: Origin,
     key: Key,
     state: Mutex<State>,
+    /// Held from the moment that the socket leaves until its news has been told.
+    telling: Mutex<()>,
 }
 
 struct State {
@@ -190,6 +192,7 @@ impl Inbound {
             origin,
             key,
             state,
+            telling: Mutex::new(()),
         });
         let state = inbound.lock();
         shared.engine.enlist(key, inbound.clone())?;
@@ -204,6 +207,16 @@ impl Inbound {
             return Err(error.into());
         }
         Ok(inbound)
+    }
+
+    /// Takes the socket back, if it is still here. Otherwise its news has been told on return: no
+    /// upcall starts any more.
+    pub(super) fn take_or_wait(&self) -> Option<Socket> {
+        let socket = self.take();
+        if socket.is_none() {
+            drop(self.telling.lock());
+        }
+        socket
     }
 
     /// Takes the socket back, if it is still here.
@@ -243,6 +256,8 @@ impl Inbound {
         let Some(socket) = state.socket.take() else {
             return;
         };
+        // Nobody else takes this lock before the socket has left, so it is free.
+        let telling = self.telling.lock();
         self.leave(&socket);
         drop(state);
         match (request, &self.origin) {
@@ -253,6 +268,7 @@ impl Inbound {
                 self.shared.upcall.socket_down(*token);
             }
         }
+        drop(telling);
     }
 
     fn front(&self, socket: &Socket) -> Front {

@@ -6,8 +6,8 @@
 //! * [`armed`]: a consumer's socket that waits for a request (Socket Service Point).
 //! * [`zombie`]: a socket whose connection is over, until the peer has read everything.
 //!
-//! Start-up frames are peeked at until they are whole and then taken to the byte, so what a peer sends
-//! that is no MPA stays for the consumer to read.
+//! Start-up frames are peeked at until they are whole and then taken to the byte, so what a peer
+//! sends that is no MPA stays for the consumer to read.
 
 pub(crate) mod armed;
 pub(crate) mod dial;
@@ -30,8 +30,8 @@ use crate::qp::{Effects, Qp};
 /// The longest start-up frame: 20 bytes and 512 of private data (RFC 5044 section 7.1).
 const STARTUP_MAX: usize = 20 + 512;
 
-/// How soon a start-up frame that came in pieces is looked at again. Readiness cannot tell: the pieces
-/// that are there stay unread.
+/// How soon a start-up frame that came in pieces is looked at again. Readiness cannot tell: the
+/// pieces that are there stay unread.
 const PIECES_POLL: Duration = Duration::from_millis(1);
 
 /// A TCP socket with the options of this interface adapter.

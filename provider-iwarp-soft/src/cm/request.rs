@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use access_layer::rnic::{AcceptParams, RnicError};
 use iwarp_proto::mpa::{AcceptParams as Depths, RequestInfo, StartupError};
+use iwarp_proto::wire::mpa::StartupFrame;
 use iwarp_proto::{Role, mpa::Negotiated};
 
 use crate::event::OwnEvent;
@@ -21,11 +22,13 @@ const REPLY_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the initiator may take to send its first FPDU.
 const FIRST_FPDU_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A request that was told and waits for its consumer. Dropping it closes the connection, or gives a
-/// consumer's socket back.
+/// A request that was told and waits for its consumer. Dropping it closes the connection; over a
+/// consumer's socket, which goes back, it is rejected, because the request has been taken from the
+/// stream and its sender waits for an answer.
 pub struct SoftRequest {
     shared: Arc<Shared>,
-    socket: Socket,
+    /// `None` once answered.
+    socket: Option<Socket>,
     info: RequestInfo,
 }
 
@@ -41,13 +44,17 @@ impl SoftRequest {
     pub(super) fn new(shared: Arc<Shared>, socket: Socket, info: RequestInfo) -> Self {
         Self {
             shared,
-            socket,
+            socket: Some(socket),
             info,
         }
     }
 
     /// Accepts on an idle queue pair.
-    pub(crate) fn accept(self, qp: &Arc<Qp>, params: &AcceptParams<'_>) -> Result<(), RnicError> {
+    pub(crate) fn accept(
+        mut self,
+        qp: &Arc<Qp>,
+        params: &AcceptParams<'_>,
+    ) -> Result<(), RnicError> {
         if params.private_data.len() > self.shared.config.private_data_max as usize {
             return Err(RnicError::InvalidArgument("private data"));
         }
@@ -68,37 +75,58 @@ impl SoftRequest {
                 }
                 StartupError::MarkersRequired => RnicError::NotSupported("MPA markers"),
             })?;
-        let engine = self.shared.engine.clone();
-        if send_whole(&self.socket, frame.as_bytes(), REPLY_PATIENCE) {
-            self.begin(qp, &mut link, &negotiated);
+        let Some(socket) = self.socket.take() else {
+            return Err(RnicError::InvalidState("the request has been answered"));
+        };
+        if send_whole(&socket, frame.as_bytes(), REPLY_PATIENCE) {
+            begin(qp, &mut link, socket, &negotiated);
         } else {
+            // The socket is closed, or the consumer's again, before that is told.
+            drop(socket);
             qp.give_up(&mut link, OwnEvent::AcceptFailed, &mut Effects::default());
         }
         drop(link);
-        tell_soon(&engine, qp);
+        tell_soon(&self.shared.engine, qp);
         Ok(())
-    }
-
-    /// The reply is out. In peer-to-peer mode the initiator's first FPDU establishes the connection,
-    /// otherwise it is established now; either way nothing is sent before that FPDU.
-    fn begin(mut self, qp: &Arc<Qp>, link: &mut Link, negotiated: &Negotiated) {
-        self.socket.keep();
-        let told_now = negotiated.rtr.is_none().then(Vec::new);
-        match qp.new_conn(self.socket, Role::Responder, negotiated) {
-            Some(conn) => qp.on_connected(link, conn, told_now, Some(FIRST_FPDU_TIMEOUT)),
-            None => qp.give_up(link, OwnEvent::AcceptFailed, &mut Effects::default()),
-        }
     }
 
     /// Rejects as the consumer's decision. A consumer's socket goes back to it.
-    pub(crate) fn reject(self, private_data: &[u8]) -> Result<(), RnicError> {
-        let frame = responder(&self.shared)
-            .reject(&self.info, Depths { ird: 0, ord: 0 }, private_data)
-            .map_err(|_| RnicError::InvalidArgument("private data"))?;
-        let sent = send_whole(&self.socket, frame.as_bytes(), REPLY_PATIENCE);
-        if sent && !self.socket.is_consumers() {
-            Zombie::bury_socket(self.shared.engine.clone(), self.socket);
+    pub(crate) fn reject(mut self, private_data: &[u8]) -> Result<(), RnicError> {
+        let frame = self.rejection(private_data)?;
+        let Some(socket) = self.socket.take() else {
+            return Ok(());
+        };
+        let sent = send_whole(&socket, frame.as_bytes(), REPLY_PATIENCE);
+        if sent && !socket.is_consumers() {
+            Zombie::bury_socket(self.shared.engine.clone(), socket);
         }
         Ok(())
+    }
+
+    fn rejection(&self, private_data: &[u8]) -> Result<StartupFrame, RnicError> {
+        responder(&self.shared)
+            .reject(&self.info, Depths { ird: 0, ord: 0 }, private_data)
+            .map_err(|_| RnicError::InvalidArgument("private data"))
+    }
+}
+
+impl Drop for SoftRequest {
+    fn drop(&mut self) {
+        if let Some(socket) = self.socket.take()
+            && socket.is_consumers()
+            && let Ok(frame) = self.rejection(&[])
+        {
+            send_whole(&socket, frame.as_bytes(), REPLY_PATIENCE);
+        }
+    }
+}
+
+/// The reply is out. In peer-to-peer mode the initiator's first FPDU establishes the connection,
+/// otherwise it is established now; either way nothing is sent before that FPDU.
+fn begin(qp: &Arc<Qp>, link: &mut Link, socket: Socket, negotiated: &Negotiated) {
+    let told_now = negotiated.rtr.is_none().then(Vec::new);
+    match qp.new_conn(socket, Role::Responder, negotiated) {
+        Some(conn) => qp.on_connected(link, conn, told_now, Some(FIRST_FPDU_TIMEOUT)),
+        None => qp.give_up(link, OwnEvent::AcceptFailed, &mut Effects::default()),
     }
 }

@@ -1,8 +1,8 @@
 //! A socket whose connection is over.
 //!
-//! Closing a socket with unread data makes TCP send a reset, which can overtake what we sent last. So
-//! the rest is sent, then our FIN, and what the peer still sends is read and thrown away until its FIN
-//! or a deadline.
+//! Closing a socket with unread data makes TCP send a reset, which can overtake what we sent last.
+//! So the rest is sent, then our FIN, and what the peer still sends is read and thrown away until
+//! its FIN or a deadline.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,12 +1,12 @@
 //! Consumers that drive: polling, and blocked.
 //!
 //! A polling consumer reads the sockets of the queue pairs behind its queue itself: with up to
-//! [`POLLED_AT_ONCE`] of them all in each call, with up to [`POLLED_IN_TURN`] some in each call. With
-//! more, the engine's poller knows better which socket is worth a system call.
+//! [`POLLED_AT_ONCE`] of them all in each call, with up to [`POLLED_IN_TURN`] some in each call.
+//! With more, the engine's poller knows better which socket is worth a system call.
 //!
-//! A blocked consumer sleeps in `ppoll` on its waker and those sockets, so the thread that wants the
-//! data is the one that the kernel wakes. When its last wait was short it spins for a moment first: a
-//! wake-up across CPUs costs more than most answers take.
+//! A blocked consumer sleeps in `ppoll` on its waker and those sockets, so the thread that wants
+//! the data is the one that the kernel wakes. When its last wait was short it spins for a moment
+//! first: a wake-up across CPUs costs more than most answers take.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

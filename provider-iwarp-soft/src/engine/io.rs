@@ -42,6 +42,18 @@ pub(crate) fn peek(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
     receive_with(fd, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK)
 }
 
+/// Looks at the bytes of an attempt to connect, whose failure has kinds. `Ok(0)` is the peer's FIN.
+pub(crate) fn peek_or_error(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize, Errno> {
+    debug_assert!(!buffer.is_empty());
+    loop {
+        match rustix::net::recv(fd, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+            Ok((count, _)) => return Ok(count),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 fn receive_with(fd: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> Received {
     debug_assert!(!buffer.is_empty());
     loop {
@@ -142,6 +154,37 @@ pub(crate) fn leave_port_open(fd: BorrowedFd<'_>) {
             libc::IPPROTO_IP,
             libc::IP_BIND_ADDRESS_NO_PORT,
             (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        );
+    }
+}
+
+/// How many bytes must be there before the socket is told readable; 1 where it cannot be asked.
+pub(crate) fn receive_low_water(fd: BorrowedFd<'_>) -> libc::c_int {
+    let mut value: libc::c_int = 1;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: value and length are of this frame and agree; a failure leaves the value as it is.
+    unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw mut value).cast(),
+            &raw mut len,
+        );
+    }
+    value
+}
+
+/// Sets that number.
+pub(crate) fn set_receive_low_water(fd: BorrowedFd<'_>, value: libc::c_int) {
+    // SAFETY: the value is an int of this frame and its length is given. Linux takes any value.
+    unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const value).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         );
     }

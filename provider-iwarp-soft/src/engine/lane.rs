@@ -93,6 +93,11 @@ impl Lane {
         }
     }
 
+    /// The connection is established: its socket does not go back to a consumer who lent it.
+    pub(crate) fn keep_socket(&self) {
+        self.socket.keep();
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -109,14 +114,27 @@ impl Lane {
         self.duty.load(Ordering::Relaxed) == WATCHED
     }
 
+    /// Whether the engine looks at this lane at every tick, which is arranged here for a consumer that
+    /// has driven since the engine looked last.
+    pub(crate) fn is_watched_or_driven(self: &Arc<Self>) -> bool {
+        if self.is_watched() {
+            return true;
+        }
+        let is_engines = self.duty.load(Ordering::Relaxed) == ENGINE;
+        if is_engines && self.was_driven() {
+            self.watch();
+        }
+        self.is_watched()
+    }
+
     /// Notes whether bytes wait for room, and makes somebody wait for it.
     pub(crate) fn set_tx_blocked(&self, blocked: bool) {
         if self.tx_blocked.load(Ordering::Relaxed) == blocked {
             return;
         }
-        self.tx_blocked.store(blocked, Ordering::Release);
+        self.tx_blocked.store(blocked, Ordering::SeqCst);
         if blocked {
-            match self.duty.load(Ordering::Acquire) {
+            match self.duty.load(Ordering::SeqCst) {
                 ENGINE => self.engine.rearm(self.key, self.as_fd(), Interest::Both),
                 // A consumer blocked before there was anything to wait for does not see the room.
                 OWNED => self
@@ -128,7 +146,7 @@ impl Lane {
     }
 
     pub(crate) fn is_tx_blocked(&self) -> bool {
-        self.tx_blocked.load(Ordering::Acquire)
+        self.tx_blocked.load(Ordering::SeqCst)
     }
 
     /// A consumer is about to sleep on the socket.
@@ -154,8 +172,22 @@ impl Lane {
         }
     }
 
+    /// The engine looks at the lane at every tick, once however often this is said.
+    fn watch(self: &Arc<Self>) {
+        if self.duty.swap(WATCHED, Ordering::SeqCst) != WATCHED {
+            self.engine.look_after(self);
+        }
+    }
+
     fn own(self: &Arc<Self>) {
         self.duty.store(OWNED, Ordering::SeqCst);
+        // The consumer may have gone to sleep before there was anything that waits for room; then the
+        // room wakes nobody but the engine. Pairs with the order of store and load in
+        // `set_tx_blocked`: one of the two sees the other's store and arms.
+        if self.is_tx_blocked() {
+            self.engine
+                .rearm(self.key, self.as_fd(), Interest::Writable);
+        }
         // The consumer may have left between the engine's look and the store.
         if self.parked.load(Ordering::SeqCst) == 0 {
             self.disown();
@@ -209,8 +241,7 @@ impl Source for Lane {
         if parked && !(writable && self.is_tx_blocked()) {
             self.own();
         } else if !parked && self.was_driven() {
-            self.duty.store(WATCHED, Ordering::SeqCst);
-            self.engine.look_after(&self);
+            self.watch();
         } else if self.qp.drive_by_engine(&self) {
             if self.is_closed() {
                 return;
@@ -218,8 +249,7 @@ impl Source for Lane {
             if parked { self.own() } else { self.arm() }
         } else {
             // A consumer holds the connection this very moment.
-            self.duty.store(WATCHED, Ordering::SeqCst);
-            self.engine.look_after(&self);
+            self.watch();
         }
     }
 

@@ -8,9 +8,9 @@
 //!
 //! # What it costs
 //!
-//! A process that opened an RNIC and did nothing has no thread. An idle connection is one entry in the
-//! poller. A connection that a consumer polls costs one tick every 0.1 to 1 ms; one that a consumer is
-//! blocked on costs nothing.
+//! A process that opened an RNIC and did nothing has no thread. An idle connection is one entry in
+//! the poller. A connection that a consumer polls costs one tick every 0.1 to 1 ms; one that a
+//! consumer is blocked on costs nothing.
 
 pub(crate) mod driver;
 pub(crate) mod io;
@@ -133,8 +133,8 @@ impl Engine {
         fd: BorrowedFd<'_>,
         interest: Interest,
     ) -> std::io::Result<()> {
-        // SAFETY: every socket is owned by a `Lane` or a start-up object, which calls `unwatch` before
-        // it closes or gives away the descriptor.
+        // SAFETY: every socket is owned by a `Lane` or a start-up object, which calls `unwatch`
+        // before it closes or gives away the descriptor.
         unsafe { self.poller.add(&fd, interest.event(key)) }
     }
 

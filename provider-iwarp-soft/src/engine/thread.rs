@@ -17,8 +17,8 @@ pub(super) const TICK_MIN: Duration = Duration::from_micros(100);
 /// A consumer that polls all the time is looked after this rarely: a tick takes time from its CPU.
 const TICK_MAX: Duration = Duration::from_micros(1000);
 
-/// How long the end of the engine waits for the peers of connections that have ended: closing a socket
-/// with unread data would turn a good ending into a reset.
+/// How long the end of the engine waits for the peers of connections that have ended: closing a
+/// socket with unread data would turn a good ending into a reset.
 const LAST_MOMENT: Duration = Duration::from_millis(250);
 
 const EVENTS_MAX: NonZeroUsize = NonZeroUsize::new(256).expect("256 is not zero");
@@ -72,7 +72,8 @@ impl Worker {
         }
     }
 
-    /// Whether the thread was told to end, and the sockets of dead connections have had their moment.
+    /// Whether the thread was told to end, and the sockets of dead connections have had their
+    /// moment.
     fn is_over(&mut self) -> bool {
         if !self.engine.stop.load(Ordering::Acquire) {
             return false;

@@ -1,8 +1,9 @@
 //! From table index to STag and back, so that a peer can guess neither.
 //!
-//! An STag is 24 bits of index and 8 bits of key. The table's index (20 bits) and four random bits go
-//! through a Feistel network with keys of this RNIC; the key byte is random. A valid STag is therefore
-//! one of 2^32 to somebody who has not been told it, and looking one up costs four multiplications.
+//! An STag is 24 bits of index and 8 bits of key. The table's index (20 bits) and four random bits
+//! go through a Feistel network with keys of this RNIC; the key byte is random. A valid STag is
+//! therefore one of 2^32 to somebody who has not been told it, and looking one up costs four
+//! multiplications.
 
 /// Bits of the table index that fit.
 pub(crate) const INDEX_BITS: u32 = 20;
@@ -32,8 +33,8 @@ impl Cipher {
         Self { rounds }
     }
 
-    /// The STag for an index; `salt` fills the bits that carry no index. Never 0, which peers take for
-    /// "no STag".
+    /// The STag for an index; `salt` fills the bits that carry no index. Never 0, which peers take
+    /// for "no STag".
     pub(crate) fn stag(&self, index: u32, salt: u32) -> u32 {
         let stag = self.permute(index | (salt << INDEX_BITS) & 0x00FF_FFFF) << 8 | salt >> 24;
         if stag == 0 { 1 } else { stag }

@@ -57,9 +57,9 @@ impl<'a> Bytes<'a> {
 
     /// For a send that the kernel makes before the table closes.
     pub(crate) fn as_io_slice(&self) -> std::io::IoSlice<'a> {
-        // SAFETY: mapped and readable while the table is open (constructor), which is what `'a` says.
-        // Only the kernel looks at the bytes; a consumer that changes them meanwhile changes what is
-        // sent, nothing else.
+        // SAFETY: mapped and readable while the table is open (constructor), which is what `'a`
+        // says. Only the kernel looks at the bytes; a consumer that changes them meanwhile changes
+        // what is sent, nothing else.
         std::io::IoSlice::new(unsafe { std::slice::from_raw_parts(self.start, self.len) })
     }
 
@@ -81,15 +81,15 @@ impl<'a> Bytes<'a> {
         crc.update(unsafe { std::slice::from_raw_parts(self.start, self.len) });
     }
 
-    /// Replaces the eight bytes of the range atomically and returns what they were; `None` when they do
-    /// not lie at a multiple of eight.
+    /// Replaces the eight bytes of the range atomically and returns what they were; `None` when
+    /// they do not lie at a multiple of eight.
     pub(crate) fn update(&self, change: impl Fn(u64) -> u64) -> Option<u64> {
         let word = self.start.cast::<AtomicU64>();
         if self.len != size_of::<u64>() || !word.is_aligned() {
             return None;
         }
-        // SAFETY: eight mapped, writable, aligned bytes (constructor and the check above). The consumer
-        // uses atomic operations on what it lends for atomics.
+        // SAFETY: eight mapped, writable, aligned bytes (constructor and the check above). The
+        // consumer uses atomic operations on what it lends for atomics.
         let word = unsafe { &*word };
         word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)))
             .ok()
@@ -98,15 +98,16 @@ impl<'a> Bytes<'a> {
     /// Copies `bytes`, which is not longer than the range, to its front.
     ///
     /// A program that polls memory for an RDMA Write sees the bytes appear in ascending order by
-    /// pieces of 4 KiB, and the last eight bytes after all others. `memcpy` alone promises no order.
+    /// pieces of 4 KiB, and the last eight bytes after all others. `memcpy` alone promises no
+    /// order.
     pub(crate) fn write(&self, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(self.len)];
         let body = bytes.len().saturating_sub(TAIL);
         let mut at = 0;
         while at < body {
             let piece = (body - at).min(PIECE);
-            // SAFETY: the target is mapped and writable (constructor), at + piece is within both, and
-            // staging buffers are not registered memory.
+            // SAFETY: the target is mapped and writable (constructor), at + piece is within both,
+            // and staging buffers are not registered memory.
             unsafe {
                 std::ptr::copy_nonoverlapping(bytes.as_ptr().add(at), self.start.add(at), piece);
             }

@@ -58,7 +58,8 @@ impl Entry {
         }
     }
 
-    /// The part of this region that a window is bound to, if the region covers it and grants as much.
+    /// The part of this region that a window is bound to, if the region covers it and grants as
+    /// much.
     pub(super) fn part(&self, pd: u32, stag: u32, bind: &WindowBind) -> Option<Self> {
         let (has, wants) = (self.access, bind.access);
         // Remote write needs local write; remote read needs local read (verbs convention).

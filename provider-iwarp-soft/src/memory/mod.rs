@@ -3,8 +3,8 @@
 //! # What is promised
 //!
 //! * Registration neither pins nor touches memory; it is an entry in a table.
-//! * An access holds the table's read lock from its check to its last byte. Deregistration takes the
-//!   write lock, so when it returns no byte is read or written any more (RFC 5042 section 6).
+//! * An access holds the table's read lock from its check to its last byte. Deregistration takes
+//!   the write lock, so when it returns no byte is read or written any more (RFC 5042 section 6).
 //! * STags are unpredictable ([`cipher`]) and an index is reused as late as possible
 //!   (RFC 5042 section 6.1).
 //! * Consumer memory is never a Rust slice that outlives a checksum: a peer or a thread of the
@@ -114,8 +114,8 @@ impl MemoryTable {
         }
     }
 
-    /// The STag that the next bind of a window will give it: the same index with another key, so that
-    /// the STag before it becomes invalid.
+    /// The STag that the next bind of a window will give it: the same index with another key, so
+    /// that the STag before it becomes invalid.
     pub(crate) fn next_window_stag(&self, current: Stag) -> Stag {
         Stag(self.cipher.rekey(current.0))
     }
@@ -159,7 +159,8 @@ impl MemoryTable {
 }
 
 impl Table {
-    /// An index that nobody uses; new ones first while the table is small, so that they rest longer.
+    /// An index that nobody uses; new ones first while the table is small, so that they rest
+    /// longer.
     fn vacancy(&mut self) -> Option<u32> {
         let len = self.entries.len() as u32;
         let fresh = len < 64 || self.free.len() < (len / 2) as usize;
@@ -232,7 +233,8 @@ impl MemoryAccess<'_> {
         Ok(unsafe { Bytes::new(start, len as usize) })
     }
 
-    /// Whether the peer may take an STag away: windows only, because several streams share a region.
+    /// Whether the peer may take an STag away: windows only, because several streams share a
+    /// region.
     pub(crate) fn check_invalidate(&self, pd: u32, stag: Stag) -> Result<(), InvalidateFault> {
         let entry = self.entry(stag.0).ok_or(InvalidateFault::InvalidStag)?;
         if !entry.is_valid() {

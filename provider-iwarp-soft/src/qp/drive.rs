@@ -17,8 +17,6 @@ use super::{Effects, Link, Mode, Qp, lock};
 
 /// How long a peer may take to answer our FIN.
 const FIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Posts that are not held back after the engine had to send what a consumer left behind.
-const PENALTY: u32 = 4096;
 
 impl Qp {
     /// A consumer's thread reads and writes what the socket gives and takes. Does nothing when another
@@ -44,9 +42,7 @@ impl Qp {
         if !Arc::ptr_eq(&conn.lane, lane) {
             return true;
         }
-        if by_engine && conn.burst.held {
-            conn.burst.penalty = PENALTY;
-        }
+        conn.burst.on_drive(by_engine);
         let end = self.step(conn, true, &mut effects).err();
         if let Some(end) = end {
             self.finish(&mut link, end, &mut effects);
@@ -105,6 +101,7 @@ impl Qp {
     /// Queues `Established`, once.
     fn establish(&self, conn: &mut Conn, private_data: Vec<u8>) {
         conn.told = true;
+        conn.lane.keep_socket();
         self.set_deadline(conn, None);
         tracing::info!(qp = self.token.0, remote = %conn.remote, "connection up");
         let (local, remote) = (conn.local, conn.remote);

@@ -138,7 +138,7 @@ impl Qp {
         let has_more_to_take = self.send_cq.as_ref().is_some_and(|cq| !cq.is_empty());
         (no_look_between || has_more_to_take)
             && conn.burst.bytes < HOLD_BYTES_MAX
-            && conn.lane.is_watched()
+            && conn.lane.is_watched_or_driven()
     }
 
     /// Takes over what posters left while the connection was held.

@@ -313,8 +313,8 @@ fn disconnecting_or_destroying_the_endpoint_returns_the_socket_to_the_system() {
 
 #[test]
 fn a_connector_without_a_connected_socket_learns_from_the_rnic() {
-    // "there is not requirement for the Provider to check if the socket provided is connected or not as
-    // part of the successful return of the operation."
+    // "there is not requirement for the Provider to check if the socket provided is connected or
+    // not as part of the successful return of the operation."
     let bench = Bench::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let ep = bench.ep();

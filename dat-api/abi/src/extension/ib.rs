@@ -1,7 +1,7 @@
 //! The IB extension, version 209: immediate data, atomics, UD, counters, collectives.
 //!
-//! Immediate data travels in host order at both ends. After an error only the status of a completion is
-//! defined, but its event number is still [`DAT_IB_DTO_EVENT`].
+//! Immediate data travels in host order at both ends. After an error only the status of a
+//! completion is defined, but its event number is still [`DAT_IB_DTO_EVENT`].
 
 use crate::*;
 use core::ffi::{CStr, c_void};

@@ -1,5 +1,5 @@
-//! Types of the collective operations of the IB extension. Providers in the field answer all of these
-//! operations with "not implemented"; the types are here so that the interface is complete.
+//! Types of the collective operations of the IB extension. Providers in the field answer all of
+//! these operations with "not implemented"; the types are here so that the interface is complete.
 
 use crate::{DatHandle, DatPvoid};
 use core::ffi::{CStr, c_int, c_uint};

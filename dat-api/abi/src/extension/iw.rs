@@ -1,14 +1,15 @@
 //! The iWARP extension: Socket Service Points (iWARP Transport Specific Extensions for DAT 2.0).
 //!
-//! A connected TCP socket becomes an RDMA connection: passively through a Socket Service Point, actively
-//! through `dat_iw_socket_connect`. The operation numbers are ours: the numbers 0 to 3 of the only header
-//! that ever defined them collide with IB operations, and its macros do not compile, so no binary uses
-//! them. They lie clear of the open and close bits 0x1000 and 0x2000.
+//! A connected TCP socket becomes an RDMA connection: passively through a Socket Service Point,
+//! actively through `dat_iw_socket_connect`. The operation numbers are ours: the numbers 0 to 3 of
+//! the only header that ever defined them collide with IB operations, and its macros do not
+//! compile, so no binary uses them. They lie clear of the open and close bits 0x1000 and 0x2000.
 
 use crate::*;
 use core::ffi::{CStr, c_int};
 
-/// Version of the extension, reported in `extension_version` by providers with iWARP extensions only.
+/// Version of the extension, reported in `extension_version` by providers with iWARP extensions
+/// only.
 pub const DAT_IW_EXTENSION_VERSION: DatCount = 201;
 
 constants! { &CStr:
@@ -43,8 +44,9 @@ constants! { DatExtendedOp:
 /// Handle type of Socket Service Points.
 pub const DAT_IW_HANDLE_TYPE_SSP: DatHandleType = DAT_HANDLE_TYPE_EXTENSION_BASE;
 
-/// The socket of a Socket Service Point was lost before a connection request came of it. Delivered on
-/// its EVD with `cr_arrival_event_data`: `sp_handle` names the service point, `cr_handle` is null.
+/// The socket of a Socket Service Point was lost before a connection request came of it. Delivered
+/// on its EVD with `cr_arrival_event_data`: `sp_handle` names the service point, `cr_handle` is
+/// null.
 pub const DAT_CONNECTION_EVENT_SOCKET_DOWN: DatEventNumber = 0x8_0001;
 
 /// `DAT_IW_SSP_STATE`.

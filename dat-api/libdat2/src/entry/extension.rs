@@ -72,8 +72,8 @@ unsafe fn open_query(
     let lease = ProviderLease::acquire(&key)?;
     open::enable_extensions();
     let slot = lease.provider().handle_extendedop.ok_or(NO_SUCH_SLOT)?;
-    // SAFETY: the provider is registered and the lease keeps it so; open operations take the name as
-    // their handle.
+    // SAFETY: the provider is registered and the lease keeps it so; open operations take the name
+    // as their handle.
     let status = unsafe { slot(name.cast_mut().cast(), op, args) };
     if status.is_success() {
         queries::opened(key, lease.holds_library());
@@ -96,8 +96,8 @@ unsafe fn close_query(
     if target.provider.device_name.is_null() {
         return Err(NOT_REGISTERED);
     }
-    // SAFETY: the device name of a registered provider is a C string; it is copied before the provider
-    // gets a chance to go away.
+    // SAFETY: the device name of a registered provider is a C string; it is copied before the
+    // provider gets a chance to go away.
     let name = unsafe { CStr::from_ptr(target.provider.device_name) }.to_owned();
     // SAFETY: the slot belongs to the provider of the object; the list is the caller's.
     let status = unsafe { slot(target.handle, op, args) };

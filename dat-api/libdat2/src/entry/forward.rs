@@ -14,8 +14,9 @@ macro_rules! forward {
             $crate::entry::guard::guard(stringify!($name), || {
                 let target = $resolve($handle)?;
                 match target.provider.$slot {
-                    // SAFETY: the slot belongs to the registered provider whose address is the first
-                    // word of the object; the other arguments are the caller's responsibility.
+                    // SAFETY: the slot belongs to the registered provider whose address is the
+                    // first word of the object; the other arguments are the caller's
+                    // responsibility.
                     Some(slot) => Ok(unsafe { slot(target.handle $(, $arg)*) }),
                     None => Err($crate::entry::NO_SUCH_SLOT),
                 }

@@ -1,8 +1,8 @@
 //! The exported C functions: 74 of OFA's library, and ten that DAT 2.0 has and that library lacks.
 //!
-//! Entries check their handle and nothing else; arguments and states are the provider's business. The
-//! handle error of each call names the kind the call takes; for EVDs that is the request EVD, as in
-//! OFA's library. A provider that leaves a slot empty gives `DAT_NOT_IMPLEMENTED`.
+//! Entries check their handle and nothing else; arguments and states are the provider's business.
+//! The handle error of each call names the kind the call takes; for EVDs that is the request EVD,
+//! as in OFA's library. A provider that leaves a slot empty gives `DAT_NOT_IMPLEMENTED`.
 
 mod guard;
 #[macro_use]

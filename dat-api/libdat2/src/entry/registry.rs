@@ -10,8 +10,8 @@ use dat_abi::*;
 /// `max` 0 only their number is told, together with an error about the first argument.
 ///
 /// # Safety
-/// `returned` is null or valid for writes; `list` is null or an array of `max` pointers, each null or
-/// valid for writes.
+/// `returned` is null or valid for writes; `list` is null or an array of `max` pointers, each null
+/// or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dat_registry_list_providers(
     max: DatCount,
@@ -52,8 +52,8 @@ pub unsafe extern "C" fn dat_registry_list_providers(
 /// program that brings a provider of its own.
 ///
 /// # Safety
-/// `provider` and `info` are null or point at complete structures; the provider's table stays valid and
-/// unchanged until it is removed.
+/// `provider` and `info` are null or point at complete structures; the provider's table stays valid
+/// and unchanged until it is removed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dat_registry_add_provider(
     provider: *const DatProvider,
@@ -87,8 +87,9 @@ pub unsafe extern "C" fn dat_registry_remove_provider(
     })
 }
 
-/// `dat_registry_providers_related` of DAT 2.0: whether one provider can stand in for another. Providers
-/// tell that only about open IAs, so the answer for two registered names is that nobody knows.
+/// `dat_registry_providers_related` of DAT 2.0: whether one provider can stand in for another.
+/// Providers tell that only about open IAs, so the answer for two registered names is that nobody
+/// knows.
 ///
 /// # Safety
 /// The names are null or C strings; `answer` is null or valid for writes.

@@ -1,17 +1,19 @@
 //! From a handle to its provider, whatever the handle is.
 //!
 //! Consumers get small integers for IAs; every other handle is a pointer of the provider's whose
-//! first word is the address of the provider's table. A consumer may pass anything: null, an IA handle
-//! where an EVD is meant, a handle freed long ago. Each check runs before the next step trusts it:
+//! first word is the address of the provider's table. A consumer may pass anything: null, an IA
+//! handle where an EVD is meant, a handle freed long ago. Each check runs before the next step
+//! trusts it:
 //!
 //! 1. null, addresses in the first page and misaligned addresses are no handles;
 //! 2. the page is known to be readable, or the kernel is asked (`probe`);
-//! 3. the first word is one of the registered providers (`providers`); it is compared, never followed,
-//!    before that holds.
+//! 3. the first word is one of the registered providers (`providers`); it is compared, never
+//!    followed, before that holds.
 //!
-//! A hit costs two table look-ups. Whether the object behind the word is alive and of the right kind is
-//! for its provider to say. Our own providers never unmap pages that held handles. A foreign provider
-//! may: known pages are therefore forgotten whenever an IA is closed or a provider leaves.
+//! A hit costs two table look-ups. Whether the object behind the word is alive and of the right
+//! kind is for its provider to say. Our own providers never unmap pages that held handles. A
+//! foreign provider may: known pages are therefore forgotten whenever an IA is closed or a provider
+//! leaves.
 
 mod pages;
 mod probe;
@@ -82,9 +84,9 @@ fn resolve_pointer(handle: DatHandle) -> Option<Target> {
         return None;
     }
     let provider = if pages::contains(address) {
-        // SAFETY: the address is aligned and lies in a page that was readable when it was last asked
-        // about; providers keep such pages mapped while an IA is open, and closing forgets them. The
-        // load is atomic because the provider may write the word at the same time.
+        // SAFETY: the address is aligned and lies in a page that was readable when it was last
+        // asked about; providers keep such pages mapped while an IA is open, and closing forgets
+        // them. The load is atomic because the provider may write the word at the same time.
         let word = unsafe { AtomicUsize::from_ptr(handle.cast()) }.load(Ordering::Relaxed);
         providers::find(word)?
     } else {

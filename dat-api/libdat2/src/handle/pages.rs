@@ -1,7 +1,7 @@
 //! The set of pages known to be readable: a small lossy cache that is read without locks.
 //!
-//! Losing an entry costs one question to the kernel, so there is no growth, no lock and no list: four
-//! places for each of a fixed number of buckets, overwritten in turn.
+//! Losing an entry costs one question to the kernel, so there is no growth, no lock and no list:
+//! four places for each of a fixed number of buckets, overwritten in turn.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -16,9 +16,9 @@ pub(super) fn read_word(address: usize) -> Option<usize> {
         }
     }
     is_readable(address).then(|| {
-        // SAFETY: the kernel has just read these eight bytes. The word is aligned: handles are checked
-        // for that first. It can only vanish if another thread unmaps it meanwhile, which takes a
-        // consumer that frees an object during a call on it.
+        // SAFETY: the kernel has just read these eight bytes. The word is aligned: handles are
+        // checked for that first. It can only vanish if another thread unmaps it meanwhile, which
+        // takes a consumer that frees an object during a call on it.
         unsafe { ptr::read_volatile(ptr::with_exposed_provenance::<usize>(address)) }
     })
 }

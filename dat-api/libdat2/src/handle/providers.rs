@@ -33,9 +33,9 @@ impl Deref for ProviderRef {
     type Target = DatProvider;
 
     fn deref(&self) -> &DatProvider {
-        // SAFETY: a provider keeps its table valid and unchanged from `dat_registry_add_provider` to
-        // `dat_registry_remove_provider`, and nobody holds one of these longer than a call or longer
-        // than an open IA, which keeps the provider registered.
+        // SAFETY: a provider keeps its table valid and unchanged from `dat_registry_add_provider`
+        // to `dat_registry_remove_provider`, and nobody holds one of these longer than a call or
+        // longer than an open IA, which keeps the provider registered.
         unsafe { self.0.as_ref() }
     }
 }

@@ -1,8 +1,8 @@
 //! The registry of a machine without any `dat.conf`: the software provider on every local address.
 //!
-//! Each interface that is up and has an IPv4 address gets an entry named `iwarp-<interface>`, so that
-//! a program works before anybody has configured anything. Loopback comes last: whoever takes the first
-//! name should get one that other machines can reach.
+//! Each interface that is up and has an IPv4 address gets an entry named `iwarp-<interface>`, so
+//! that a program works before anybody has configured anything. Loopback comes last: whoever takes
+//! the first name should get one that other machines can reach.
 
 use super::conf::{Api, Entry};
 use std::ffi::{CStr, CString};
@@ -55,7 +55,8 @@ fn interfaces() -> io::Result<Vec<Interface>> {
     }
     let mut found = Vec::new();
     let mut next = list.cast_const();
-    // SAFETY: each link of the list is null or points at a record that lives until the list is freed.
+    // SAFETY: each link of the list is null or points at a record that lives until the list is
+    // freed.
     while let Some(record) = unsafe { next.as_ref() } {
         next = record.ifa_next;
         // SAFETY: the record belongs to the list.

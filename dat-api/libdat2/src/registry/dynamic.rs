@@ -90,7 +90,8 @@ impl DynamicRegistry {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Registration>> {
-        // Every change under this lock is a single insertion, removal or count: no panic leaves it torn.
+        // Every change under this lock is a single insertion, removal or count: no panic leaves it
+        // torn.
         self.registrations
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

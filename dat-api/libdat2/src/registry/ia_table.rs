@@ -1,7 +1,7 @@
 //! The small integers by which consumers know IAs.
 //!
-//! Index 0 is never given out; the lowest free one is taken next, as OFA's library does and tools that
-//! print handles show.
+//! Index 0 is never given out; the lowest free one is taken next, as OFA's library does and tools
+//! that print handles show.
 
 use super::Key;
 use dat_abi::*;
@@ -59,8 +59,8 @@ impl IaTable {
         self.with(handle, OpenIa::clone)
     }
 
-    /// Takes an IA out, if the handle still names this very object. Of two threads that close the same
-    /// handle only one gets it.
+    /// Takes an IA out, if the handle still names this very object. Of two threads that close the
+    /// same handle only one gets it.
     pub fn remove(&self, handle: DatIaHandle, provider_ia: usize) -> Option<OpenIa> {
         let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
         places

@@ -42,7 +42,8 @@ impl Key {
         if len >= DAT_NAME_MAX_LENGTH {
             return None;
         }
-        // SAFETY: the string ends within 256 bytes, as just seen, and is not changed during the call.
+        // SAFETY: the string ends within 256 bytes, as just seen, and is not changed during the
+        // call.
         Self::new(unsafe { CStr::from_ptr(name) }, major, minor, thread_safe)
     }
 

@@ -70,8 +70,8 @@ impl ProviderLibrary {
 
     /// Calls `dat_provider_init`, which registers providers by calling back.
     pub fn init(&self, key: &Key, ia_params: &CStr) {
-        // SAFETY: the library is loaded; info and parameters live during the call. The provider copies
-        // what it wants to keep.
+        // SAFETY: the library is loaded; info and parameters live during the call. The provider
+        // copies what it wants to keep.
         unsafe { (self.init)(&key.to_info(), ia_params.as_ptr()) }
     }
 
@@ -98,8 +98,8 @@ unsafe fn symbol<T: Copy>(library: &Library, name: &CStr) -> Result<T, LoadError
 }
 
 /// Makes the symbols of this library visible to providers. Those of other makers call
-/// `dat_registry_add_provider` without naming the library it lives in; if this library came in through
-/// a plug-in or an interpreter, its symbols are local to that.
+/// `dat_registry_add_provider` without naming the library it lives in; if this library came in
+/// through a plug-in or an interpreter, its symbols are local to that.
 fn make_self_global() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -12,10 +12,11 @@
 //! | [`open`] | `dat_ia_openv` and `dat_ia_close` over all of the above |
 //! | [`queries`] | references held by extension queries |
 //!
-//! Locks: the static registry, the dynamic registry and the IA table have one each; none is held while
-//! another is taken, and none while code of a provider or of the dynamic loader runs. OFA's library
-//! holds its static lock during `dat_provider_init`; here init may call back into every entry. The one
-//! thing it cannot do is to open the very name it is being initialised for, which is refused.
+//! Locks: the static registry, the dynamic registry and the IA table have one each; none is held
+//! while another is taken, and none while code of a provider or of the dynamic loader runs. OFA's
+//! library holds its static lock during `dat_provider_init`; here init may call back into every
+//! entry. The one thing it cannot do is to open the very name it is being initialised for, which is
+//! refused.
 
 pub mod builtin;
 pub mod conf;

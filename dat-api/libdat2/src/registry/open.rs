@@ -36,8 +36,8 @@ pub struct ProviderLease {
 }
 
 impl ProviderLease {
-    /// Finds the provider of a key, loading its library if need be. A provider that was only ever added
-    /// with `dat_registry_add_provider` is found as well.
+    /// Finds the provider of a key, loading its library if need be. A provider that was only ever
+    /// added with `dat_registry_add_provider` is found as well.
     ///
     /// # Errors
     /// [`NOT_REGISTERED`], or `DAT_INVALID_STATE` from within init or fini of the same key.
@@ -107,8 +107,8 @@ fn release_library(key: &Key, holds_library: bool) {
 /// there.
 ///
 /// # Safety
-/// The pointers are those of the consumer: `name` a C string, the other two valid for the provider to
-/// read and write, `ia` not null.
+/// The pointers are those of the consumer: `name` a C string, the other two valid for the provider
+/// to read and write, `ia` not null.
 pub unsafe fn open(
     key: &Key,
     name: &CStr,
@@ -124,7 +124,8 @@ pub unsafe fn open(
         tracing::info!(ia = %key, ?status, "provider refuses to open");
         return Err(status);
     }
-    // SAFETY: the caller vouches for the pointer, and the provider has just stored its handle there.
+    // SAFETY: the caller vouches for the pointer, and the provider has just stored its handle
+    // there.
     let provider_ia = unsafe { ia.read() };
     let target = resolve_object(provider_ia, DAT_INVALID_HANDLE_IA).map_err(|_| {
         tracing::error!(ia = %key, handle = ?provider_ia, "provider returned a handle that is not its own");
@@ -147,9 +148,10 @@ pub unsafe fn open(
 
 /// `dat_ia_close`.
 ///
-/// The value returned is that of looking the provider up in the file again under the name, version and
-/// thread safety it reports, as OFA's library does: a provider that is not in the file, or reports
-/// something else than the file says, gets `DAT_PROVIDER_NOT_FOUND` although its IA is closed.
+/// The value returned is that of looking the provider up in the file again under the name, version
+/// and thread safety it reports, as OFA's library does: a provider that is not in the file, or
+/// reports something else than the file says, gets `DAT_PROVIDER_NOT_FOUND` although its IA is
+/// closed.
 ///
 /// # Errors
 /// `DAT_INVALID_HANDLE` for anything but an open IA; the provider's own error, and then nothing is

@@ -33,17 +33,17 @@ pub enum Source {
 }
 
 impl Source {
-    /// Chooses the source of this process: `DAT_OVERRIDE` if it is set, else the first of the default
-    /// files that exists, else the local interfaces. A program with raised privileges does not listen
-    /// to the environment, because the file names libraries to load.
+    /// Chooses the source of this process: `DAT_OVERRIDE` if it is set, else the first of the
+    /// default files that exists, else the local interfaces. A program with raised privileges does
+    /// not listen to the environment, because the file names libraries to load.
     #[must_use]
     pub fn of_process() -> Self {
         let variable = std::env::var_os("DAT_OVERRIDE").filter(|_| !has_raised_privileges());
         Self::choose(variable, &default_paths())
     }
 
-    /// The rule behind [`Source::of_process`]. `variable` is the value of `DAT_OVERRIDE`: when it is
-    /// set, even to the empty string, nothing else is tried.
+    /// The rule behind [`Source::of_process`]. `variable` is the value of `DAT_OVERRIDE`: when it
+    /// is set, even to the empty string, nothing else is tried.
     #[must_use]
     pub fn choose(variable: Option<OsString>, defaults: &[PathBuf]) -> Self {
         if let Some(path) = variable {

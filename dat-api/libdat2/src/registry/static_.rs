@@ -1,7 +1,7 @@
 //! The static registry: entries of `dat.conf` and the libraries loaded for them.
 //!
-//! Entries with the same key form one group; their libraries are tried in file order until one loads and
-//! registers the key. A group is loaded by its first reference and unloaded by its last.
+//! Entries with the same key form one group; their libraries are tried in file order until one
+//! loads and registers the key. A group is loaded by its first reference and unloaded by its last.
 
 use super::conf::{self, Entry, Parsed};
 use super::load::ProviderLibrary;
@@ -208,8 +208,8 @@ impl StaticRegistry {
         Ok(())
     }
 
-    /// Finds a group and waits until no other thread loads or unloads it. Groups are never removed, so
-    /// the index stays valid.
+    /// Finds a group and waits until no other thread loads or unloads it. Groups are never removed,
+    /// so the index stays valid.
     fn settle(&self, key: &Key) -> Result<(MutexGuard<'_, Vec<Group>>, usize), DatReturn> {
         let mut groups = self.lock();
         let index = groups
@@ -234,7 +234,8 @@ impl StaticRegistry {
     }
 }
 
-/// Loads one library and lets it register; `None`, with the reason logged, if it does not serve the key.
+/// Loads one library and lets it register; `None`, with the reason logged, if it does not serve the
+/// key.
 fn load_and_init(key: &Key, candidate: &Candidate) -> Option<ProviderLibrary> {
     let library = match ProviderLibrary::load(&candidate.lib_path) {
         Ok(library) => library,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Opening, closing, listing and registering, row by row. With the argument "ofa" the rows where this
- * library means to differ from OFA's are left out, so that both can be held against the same program.
+ * Opening, closing, listing and registering, row by row. With the argument "ofa" the rows where
+ * this library means to differ from OFA's are left out, so that both can be held against the same
+ * program.
  */
 #define _GNU_SOURCE
 #include <link.h>

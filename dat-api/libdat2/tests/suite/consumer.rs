@@ -1,7 +1,7 @@
 //! The shared library as C programs see it: exports, the registry row by row, handles, extensions.
 //!
-//! The programs in `tests/c` run over our library, and over OFA's where that is installed, minus the
-//! rows where ours means to differ.
+//! The programs in `tests/c` run over our library, and over OFA's where that is installed, minus
+//! the rows where ours means to differ.
 
 use crate::support::{Stage, source_dir, succeed, text_of};
 use std::path::Path;
@@ -187,9 +187,9 @@ fn many_threads_may_open_and_close_one_name() {
     println!("{}", succeed(&mut stage.command(&program, &conf)));
 }
 
-/// Lines whose first field is their number: good ones, bad ones, and the corners of the grammar. Left
-/// out are versions without digits, which OFA's library takes as 0.0 though nobody can open that, and
-/// an unclosed quote in the seventh field, which crashes it.
+/// Lines whose first field is their number: good ones, bad ones, and the corners of the grammar.
+/// Left out are versions without digits, which OFA's library takes as 0.0 though nobody can open
+/// that, and an unclosed quote in the seventh field, which crashes it.
 fn lines_of_all_kinds() -> Vec<String> {
     let good = [
         "u2.0",

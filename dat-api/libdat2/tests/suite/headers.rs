@@ -1,8 +1,8 @@
 //! The C headers against `dat-abi`, and against OFA's headers where those are installed.
 //!
-//! `dat-abi` states every layout in `assert_layout!` and every value in `constants!` and `codes!`; the
-//! compiler holds the Rust types to them. So its source is read as a list of facts here, and a C program
-//! prints what the headers make of the same facts.
+//! `dat-abi` states every layout in `assert_layout!` and every value in `constants!` and `codes!`;
+//! the compiler holds the Rust types to them. So its source is read as a list of facts here, and a
+//! C program prints what the headers make of the same facts.
 
 use crate::support::{source_dir, succeed};
 use std::collections::BTreeMap;
@@ -27,7 +27,8 @@ fn ofa_headers_agree_wherever_they_have_the_same_names() {
         println!("skipped: libdapl-dev is not installed");
         return;
     }
-    // Names of ours: the iWARP extension is not installed by Debian and has numbers of its own here.
+    // Names of ours: the iWARP extension is not installed by Debian and has numbers of its own
+    // here.
     let mut expected = facts_of_abi();
     expected.retain(|name, _| !name.contains("_IW_") && !name.contains("SOCKET_DOWN"));
     let compiled = evaluate(&expected, Path::new("/usr/include"));

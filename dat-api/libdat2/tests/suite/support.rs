@@ -45,8 +45,8 @@ impl Stage {
         let output = self.file(name);
         let mut cc = self.compiler();
         cc.arg(source_dir().join("tests/c").join(name).with_extension("c"));
-        // Exported, because the provider looks for the program's log; lazy, because the same program
-        // also runs over libraries that lack some of the calls.
+        // Exported, because the provider looks for the program's log; lazy, because the same
+        // program also runs over libraries that lack some of the calls.
         cc.args(["-rdynamic", "-Wl,-z,lazy", "-fPIE", "-pie", "-L"])
             .arg(self.path());
         cc.args(["-ldat2", "-ldl", "-o"]).arg(&output);
@@ -146,8 +146,8 @@ fn link_arguments(output: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Cargo builds the static library together with the rlib this test depends on and leaves it beside the
-/// test program, under a name with a hash nobody tells; the newest one is the one just built.
+/// Cargo builds the static library together with the rlib this test depends on and leaves it beside
+/// the test program, under a name with a hash nobody tells; the newest one is the one just built.
 fn static_library() -> PathBuf {
     let own = std::env::current_exe().expect("a test program has a file");
     let directory = own.parent().expect("a file has a directory");

@@ -2,8 +2,8 @@
 //!
 //! - Tokens are separated by blanks and tabs. A carriage return is not white space.
 //! - `#` starts a comment only where a token could start.
-//! - A token that starts with `"` runs to the closing quote; a backslash inside makes the next byte an
-//!   ordinary one. Text right after the closing quote is a new token.
+//! - A token that starts with `"` runs to the closing quote; a backslash inside makes the next byte
+//!   an ordinary one. Text right after the closing quote is a new token.
 //! - A quote in the middle of an unquoted word ends that word and starts a new token.
 
 use super::diagnostic::{Diagnostic, Field, Reason};

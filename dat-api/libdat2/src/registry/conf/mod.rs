@@ -7,9 +7,9 @@
 //! iwarp-lo u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 "lo 0" ""
 //! ```
 //!
-//! A bad line costs only itself and is reported with line, column, field and reason. What is accepted
-//! is what OFA's library accepts, odd corners included (`threadsafe` and `default` match by prefix), so
-//! that a file means the same to both.
+//! A bad line costs only itself and is reported with line, column, field and reason. What is
+//! accepted is what OFA's library accepts, odd corners included (`threadsafe` and `default` match
+//! by prefix), so that a file means the same to both.
 
 mod diagnostic;
 mod lexer;
@@ -175,7 +175,8 @@ fn parse_word(text: Text, word: &'static str, field: Field) -> Result<bool, Diag
     }
 }
 
-/// `id.major.minor`. The value is not used for anything, but OFA's library refuses lines without it.
+/// `id.major.minor`. The value is not used for anything, but OFA's library refuses lines without
+/// it.
 fn check_provider_version(text: &Text) -> Result<(), Diagnostic> {
     let mut parts = text.bytes.splitn(3, |&byte| byte == b'.');
     let (id, major, minor) = (parts.next(), parts.next(), parts.next());

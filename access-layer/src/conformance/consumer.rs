@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a consumer that calls through the provider table, as C does.
+//! A consumer that calls through the provider table, as C does.
 
 use std::ffi::CString;
 use std::ptr;
@@ -6,18 +6,15 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use dat_abi::*;
 
-use crate::fake_rnic::FakeRnic;
-use crate::handle::{self, Object, Pinned};
-use crate::ia::Ia;
 use crate::provider;
-use crate::rnic::RnicConfig;
+use crate::rnic::{Rnic, RnicConfig};
 
 /// Calls a slot of the table and returns the code.
 macro_rules! call {
     ($dat:expr, $slot:ident $(, $arg:expr)* $(,)?) => {{
         let entry = $dat.provider.$slot.unwrap();
-        // SAFETY: tests pass pointers that are null or to live places of the right type; handles may be
-        // any words.
+        // SAFETY: tests pass pointers that are null or to live places of the right type; handles
+        // may be any words.
         unsafe { entry($($arg),*) }.0
     }};
 }
@@ -34,7 +31,7 @@ pub(crate) fn unique() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// An open IA over the in-memory RNIC; closed abruptly in the end.
+/// An open IA; closed abruptly in the end.
 pub(crate) struct Dat {
     pub(crate) provider: &'static DatProvider,
     pub(crate) name: String,
@@ -43,20 +40,15 @@ pub(crate) struct Dat {
 }
 
 impl Dat {
-    /// Opens an IA of its own network.
-    pub(crate) fn open() -> Self {
-        Self::open_with("")
-    }
-
-    pub(crate) fn open_with(params: &str) -> Self {
-        let number = unique();
-        let ia_params = format!("net=test{number} {params}");
-        let name = format!("ia{number}");
+    /// Opens an IA of an RNIC with these `ia_params`, under a name of its own.
+    pub(crate) fn open_on<R: Rnic>(ia_params: &str) -> Self {
+        let name = format!("ia{}", unique());
+        let ia_params = ia_params.to_owned();
         let config = RnicConfig {
             ia_name: name.clone(),
             ia_params,
         };
-        let provider = provider::announce::<FakeRnic>(config).get();
+        let provider = provider::announce::<R>(config).get();
         let (ia, async_evd) = (ptr::null_mut(), ptr::null_mut());
         let mut dat = Self {
             provider,
@@ -65,7 +57,7 @@ impl Dat {
             async_evd,
         };
         let (code, ia, async_evd) = dat.try_open(8, ptr::null_mut());
-        assert_eq!(code, SUCCESS);
+        assert_eq!(code, SUCCESS, "{:x?}", code);
         (dat.ia, dat.async_evd) = (ia, async_evd);
         dat
     }
@@ -89,12 +81,22 @@ impl Dat {
         (code, ia, evd)
     }
 
-    pub(crate) fn ia(&self) -> Pinned<Ia<FakeRnic>> {
-        self.pin(self.ia)
-    }
-
-    pub(crate) fn pin<T: Object>(&self, handle: DatHandle) -> Pinned<T> {
-        handle::pin(handle).expect("alive")
+    /// All attributes of the IA.
+    pub(crate) fn attr(&self) -> DatIaAttr {
+        let (mut attr, evd, no_provider) = (DatIaAttr::zeroed(), ptr::null_mut(), ptr::null_mut());
+        let all = DAT_IA_FIELD_ALL;
+        let code = call!(
+            self,
+            ia_query,
+            self.ia,
+            evd,
+            all,
+            &raw mut attr,
+            0,
+            no_provider
+        );
+        assert_eq!(code, SUCCESS);
+        attr
     }
 
     pub(crate) fn pz(&self) -> DatPzHandle {
@@ -169,15 +171,6 @@ impl Dat {
         (lmr, param)
     }
 
-    pub(crate) fn post_software(&self, evd: DatEvdHandle, word: usize) -> u32 {
-        let mut event = DatEvent::zeroed();
-        event.event_number = DAT_SOFTWARE_EVENT;
-        event.event_data.software_event_data = DatSoftwareEventData {
-            pointer: ptr::without_provenance_mut(word),
-        };
-        call!(self, evd_post_se, evd, &raw const event)
-    }
-
     pub(crate) fn dequeue(&self, evd: DatEvdHandle) -> Result<DatEvent, u32> {
         let mut event = DatEvent::zeroed();
         match call!(self, evd_dequeue, evd, &raw mut event) {
@@ -234,15 +227,6 @@ unsafe impl Send for Dat {}
 // SAFETY: as above.
 unsafe impl Sync for Dat {}
 
-/// The consumer's word in a software event.
-pub(crate) fn software_word(event: &DatEvent) -> usize {
-    assert_eq!(event.event_number, DAT_SOFTWARE_EVENT);
-    // SAFETY: the event number says that this member is meant.
-    unsafe { event.event_data.software_event_data }
-        .pointer
-        .addr()
-}
-
 /// The data of a DTO completion.
 pub(crate) fn dto(event: &DatEvent) -> DatDtoCompletionEventData {
     assert_eq!(event.event_number, DAT_DTO_COMPLETION_EVENT);
@@ -270,60 +254,43 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) fn connected(params: &str, recv_flags: DatCompletionFlags) -> Self {
-        let dat = Dat::open_with(params);
+    /// Connects two endpoints of `dat` over its own address.
+    pub(crate) fn on(dat: Dat, recv_flags: DatCompletionFlags) -> Self {
         let pz = dat.pz();
         let memory: Box<[AtomicU8]> = (0..4096).map(|_| AtomicU8::new(0)).collect();
         let (lmr_handle, lmr) = dat.lmr_and_handle(pz, &memory);
         let ends = [(); 2].map(|()| dat.end(pz, recv_flags));
-        let requests = dat.evd(DAT_EVD_CR_FLAG);
-        let (mut psp, mut conn_qual) = (ptr::null_mut(), 0);
-        let code = call!(
-            dat,
-            psp_create_any,
-            dat.ia,
-            &raw mut conn_qual,
-            requests,
-            DAT_PSP_CONSUMER_FLAG,
-            &raw mut psp
-        );
-        assert_eq!(code, SUCCESS);
-        let (address, qos) = (dat.ia().local_address(), DAT_QOS_BEST_EFFORT);
-        let ep = ends[0].ep;
-        let code = call!(
-            dat,
-            ep_connect,
-            ep,
-            address,
-            conn_qual,
-            LONG_US,
-            0,
-            ptr::null(),
-            qos,
-            0
-        );
-        assert_eq!(code, SUCCESS);
-        let (event, _) = dat.wait(requests, LONG_US, 1).unwrap();
-        assert_eq!(event.event_number, DAT_CONNECTION_REQUEST_EVENT);
-        // SAFETY: the event number says that this member is meant.
-        let cr = unsafe { event.event_data.cr_arrival_event_data }.cr_handle;
-        assert_eq!(
-            call!(dat, cr_accept, cr, ends[1].ep, 0, ptr::null()),
-            SUCCESS
-        );
-        for end in &ends {
-            let (event, _) = dat.wait(end.connect, LONG_US, 1).unwrap();
-            assert_eq!(event.event_number, DAT_CONNECTION_EVENT_ESTABLISHED);
-        }
-        assert_eq!(call!(dat, psp_free, psp), SUCCESS);
-        Self {
+        let pair = Self {
             dat,
             ends,
             pz,
             lmr,
             lmr_handle,
             memory,
+        };
+        pair.connect();
+        pair
+    }
+
+    /// Connects the two ends, which are unconnected.
+    pub(crate) fn connect(&self) {
+        let (dat, ends) = (&self.dat, &self.ends);
+        let requests = dat.evd(DAT_EVD_CR_FLAG);
+        let (psp, conn_qual) = dat.psp(requests);
+        let (address, qos) = (dat.attr().ia_address_ptr, DAT_QOS_BEST_EFFORT);
+        let (ep, none) = (ends[0].ep, ptr::null());
+        let code = call!(
+            dat, ep_connect, ep, address, conn_qual, LONG_US, 0, none, qos, 0
+        );
+        assert_eq!(code, SUCCESS);
+        let cr = dat.request(requests);
+        assert_eq!(call!(dat, cr_accept, cr, ends[1].ep, 0, none), SUCCESS);
+        for end in ends {
+            let (event, _) = dat.wait(end.connect, LONG_US, 1).unwrap();
+            assert_eq!(event.event_number, DAT_CONNECTION_EVENT_ESTABLISHED);
         }
+        assert_eq!(call!(dat, psp_free, psp), SUCCESS);
+        assert_eq!(call!(dat, evd_free, requests), SUCCESS);
     }
 
     /// `len` bytes of the memory from `offset`.
@@ -365,13 +332,40 @@ impl Pair {
 }
 
 impl Dat {
-    fn end(&self, pz: DatPzHandle, recv_flags: DatCompletionFlags) -> End {
+    /// A service under a qualifier of the provider's choice.
+    pub(crate) fn psp(&self, requests: DatEvdHandle) -> (DatPspHandle, DatConnQual) {
+        let (mut psp, mut conn_qual) = (ptr::null_mut(), 0);
+        let (qual, flag) = (&raw mut conn_qual, DAT_PSP_CONSUMER_FLAG);
+        let code = call!(
+            self,
+            psp_create_any,
+            self.ia,
+            qual,
+            requests,
+            flag,
+            &raw mut psp
+        );
+        assert_eq!(code, SUCCESS);
+        (psp, conn_qual)
+    }
+
+    /// The next connection request.
+    pub(crate) fn request(&self, requests: DatEvdHandle) -> DatCrHandle {
+        let (event, _) = self.wait(requests, LONG_US, 1).unwrap();
+        assert_eq!(event.event_number, DAT_CONNECTION_REQUEST_EVENT);
+        // SAFETY: the event number says that this member is meant.
+        unsafe { event.event_data.cr_arrival_event_data }.cr_handle
+    }
+
+    /// An endpoint with EVDs of its own.
+    pub(crate) fn end(&self, pz: DatPzHandle, recv_flags: DatCompletionFlags) -> End {
         let recv = self.evd(DAT_EVD_DTO_FLAG);
         let request = self.evd(DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG);
         let connect = self.evd(DAT_EVD_CONNECTION_FLAG);
         let mut attr = DatEpAttr::zeroed();
         (attr.max_recv_dtos, attr.max_request_dtos) = (64, 64);
         (attr.max_recv_iov, attr.max_request_iov) = (4, 4);
+        (attr.max_rdma_read_in, attr.max_rdma_read_out) = (4, 4);
         attr.recv_completion_flags = recv_flags;
         attr.request_completion_flags = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
         let mut ep = ptr::null_mut();
