@@ -15,7 +15,8 @@
 
 static int calls, wrong;
 
-/* What the calls need beside the handle under test: live objects, so that only the handle is at fault. */
+/* What the calls need beside the handle under test: live objects,
+		so that only the handle is at fault. */
 static struct {
 	DAT_IA_HANDLE ia;
 	DAT_EVD_HANDLE async, evd, sw;
@@ -90,7 +91,10 @@ static DAT_RETURN psp_create_any(DAT_HANDLE h)
 	DAT_CONN_QUAL qual;
 	return dat_psp_create_any(h, &qual, live.evd, DAT_PSP_CONSUMER_FLAG, &out);
 }
-static DAT_RETURN rsp_create(DAT_HANDLE h) { return dat_rsp_create(h, 0x5556, live.ep, live.evd, &out); }
+static DAT_RETURN rsp_create(DAT_HANDLE h)
+{
+	return dat_rsp_create(h, 0x5556, live.ep, live.evd, &out);
+}
 static DAT_RETURN pz_create(DAT_HANDLE h) { return dat_pz_create(h, &out); }
 static DAT_RETURN srq_create(DAT_HANDLE h)
 {
@@ -120,7 +124,10 @@ static DAT_RETURN ep_dup_connect(DAT_HANDLE h)
 {
 	return dat_ep_dup_connect(h, live.ep, 1000000, 0, NULL, DAT_QOS_BEST_EFFORT);
 }
-static DAT_RETURN ep_disconnect(DAT_HANDLE h) { return dat_ep_disconnect(h, DAT_CLOSE_ABRUPT_FLAG); }
+static DAT_RETURN ep_disconnect(DAT_HANDLE h)
+{
+	return dat_ep_disconnect(h, DAT_CLOSE_ABRUPT_FLAG);
+}
 static DAT_RETURN post_send(DAT_HANDLE h) { return dat_ep_post_send(h, 1, &local, cookie, 0); }
 static DAT_RETURN post_recv(DAT_HANDLE h) { return dat_ep_post_recv(h, 1, &local, cookie, 0); }
 static DAT_RETURN post_read(DAT_HANDLE h)
@@ -147,7 +154,10 @@ static DAT_RETURN recv_query(DAT_HANDLE h)
 static DAT_RETURN set_watermark(DAT_HANDLE h) { return dat_ep_set_watermark(h, 1, 1); }
 
 /* EVD and CNO calls */
-static DAT_RETURN evd_query(DAT_HANDLE h) { return dat_evd_query(h, DAT_EVD_FIELD_ALL, &param.evd); }
+static DAT_RETURN evd_query(DAT_HANDLE h)
+{
+	return dat_evd_query(h, DAT_EVD_FIELD_ALL, &param.evd);
+}
 static DAT_RETURN modify_cno(DAT_HANDLE h) { return dat_evd_modify_cno(h, DAT_HANDLE_NULL); }
 static DAT_RETURN evd_enable(DAT_HANDLE h) { return dat_evd_enable(h); }
 static DAT_RETURN evd_disable(DAT_HANDLE h) { return dat_evd_disable(h); }
@@ -176,25 +186,40 @@ static DAT_RETURN cr_query(DAT_HANDLE h) { return dat_cr_query(h, DAT_CR_FIELD_A
 static DAT_RETURN cr_accept(DAT_HANDLE h) { return dat_cr_accept(h, live.ep, 0, NULL); }
 static DAT_RETURN cr_reject(DAT_HANDLE h) { return dat_cr_reject(h, 0, NULL); }
 static DAT_RETURN cr_handoff(DAT_HANDLE h) { return dat_cr_handoff(h, 1); }
-static DAT_RETURN lmr_query(DAT_HANDLE h) { return dat_lmr_query(h, DAT_LMR_FIELD_ALL, &param.lmr); }
+static DAT_RETURN lmr_query(DAT_HANDLE h)
+{
+	return dat_lmr_query(h, DAT_LMR_FIELD_ALL, &param.lmr);
+}
 static DAT_RETURN lmr_free(DAT_HANDLE h) { return dat_lmr_free(h); }
 static DAT_RETURN rmr_create(DAT_HANDLE h) { return dat_rmr_create(h, &out); }
-static DAT_RETURN rmr_query(DAT_HANDLE h) { return dat_rmr_query(h, DAT_RMR_FIELD_IA_HANDLE, &param.rmr); }
+static DAT_RETURN rmr_query(DAT_HANDLE h)
+{
+	return dat_rmr_query(h, DAT_RMR_FIELD_IA_HANDLE, &param.rmr);
+}
 static DAT_RETURN rmr_bind(DAT_HANDLE h)
 {
 	return dat_rmr_bind(h, live.lmr, &local, DAT_MEM_PRIV_ALL_FLAG, DAT_VA_TYPE_VA, live.ep,
 			    cookie, 0, &rmr_context);
 }
 static DAT_RETURN rmr_free(DAT_HANDLE h) { return dat_rmr_free(h); }
-static DAT_RETURN psp_query(DAT_HANDLE h) { return dat_psp_query(h, DAT_PSP_FIELD_ALL, &param.psp); }
+static DAT_RETURN psp_query(DAT_HANDLE h)
+{
+	return dat_psp_query(h, DAT_PSP_FIELD_ALL, &param.psp);
+}
 static DAT_RETURN psp_free(DAT_HANDLE h) { return dat_psp_free(h); }
-static DAT_RETURN rsp_query(DAT_HANDLE h) { return dat_rsp_query(h, DAT_RSP_FIELD_ALL, &param.rsp); }
+static DAT_RETURN rsp_query(DAT_HANDLE h)
+{
+	return dat_rsp_query(h, DAT_RSP_FIELD_ALL, &param.rsp);
+}
 static DAT_RETURN rsp_free(DAT_HANDLE h) { return dat_rsp_free(h); }
 static DAT_RETURN pz_query(DAT_HANDLE h) { return dat_pz_query(h, DAT_PZ_FIELD_ALL, &param.pz); }
 static DAT_RETURN pz_free(DAT_HANDLE h) { return dat_pz_free(h); }
 static DAT_RETURN srq_set_lw(DAT_HANDLE h) { return dat_srq_set_lw(h, 1); }
 static DAT_RETURN srq_free(DAT_HANDLE h) { return dat_srq_free(h); }
-static DAT_RETURN srq_query(DAT_HANDLE h) { return dat_srq_query(h, DAT_SRQ_FIELD_ALL, &param.srq); }
+static DAT_RETURN srq_query(DAT_HANDLE h)
+{
+	return dat_srq_query(h, DAT_SRQ_FIELD_ALL, &param.srq);
+}
 static DAT_RETURN srq_resize(DAT_HANDLE h) { return dat_srq_resize(h, 8); }
 static DAT_RETURN srq_post_recv(DAT_HANDLE h) { return dat_srq_post_recv(h, 1, &local, cookie); }
 static DAT_RETURN set_context(DAT_HANDLE h)
@@ -241,7 +266,10 @@ static DAT_RETURN psp_create_evd(DAT_HANDLE h)
 {
 	return dat_psp_create(live.ia, 0x5557, h, DAT_PSP_CONSUMER_FLAG, &out);
 }
-static DAT_RETURN rsp_create_ep(DAT_HANDLE h) { return dat_rsp_create(live.ia, 0x5558, h, live.evd, &out); }
+static DAT_RETURN rsp_create_ep(DAT_HANDLE h)
+{
+	return dat_rsp_create(live.ia, 0x5558, h, live.evd, &out);
+}
 
 /* Which handle kinds a call takes; a live handle of any other kind must be refused as well. */
 enum kind { IA = 1, EP = 2, EVD = 4, CNO = 8, LMR = 16, PZ = 32, PSP = 64, NONE = 0, ANY = 127 };
@@ -287,7 +315,8 @@ static const struct {
 	{ "dat_set_consumer_context", set_context, ANY },
 	{ "dat_get_consumer_context", get_context, ANY },
 	{ "dat_get_handle_type", get_type, ANY }, { "dat_extension_op", extension_op, ANY },
-	{ "dat_ep_create, pz", ep_create_pz, PZ }, { "dat_ep_create, recv evd", ep_create_evd, EVD },
+	{ "dat_ep_create, pz", ep_create_pz, PZ }, { "dat_ep_create, recv evd", ep_create_evd,
+			EVD },
 	{ "dat_lmr_create, pz", lmr_create_pz, PZ }, { "dat_evd_create, cno", evd_create_cno, CNO },
 	{ "dat_psp_create, evd", psp_create_evd, EVD }, { "dat_rsp_create, ep", rsp_create_ep, EP },
 };
@@ -317,9 +346,11 @@ static void open_all(char *name)
 	must("dat_ia_open", dat_ia_open(name, 8, &live.async, &live.ia));
 	must("pz", dat_pz_create(live.ia, &live.pz));
 	must("evd", dat_evd_create(live.ia, 16, DAT_HANDLE_NULL,
-				   DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG | DAT_EVD_CR_FLAG, &live.evd));
+				   DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG | DAT_EVD_CR_FLAG,
+						&live.evd));
 	must("software evd", dat_evd_create(live.ia, 16, DAT_HANDLE_NULL,
-					    DAT_EVD_SOFTWARE_FLAG | DAT_EVD_CONNECTION_FLAG, &live.sw));
+					    DAT_EVD_SOFTWARE_FLAG | DAT_EVD_CONNECTION_FLAG,
+							&live.sw));
 	must("cno", dat_cno_create(live.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &live.cno));
 	must("ep", dat_ep_create(live.ia, live.pz, live.evd, live.evd, live.sw, NULL, &live.ep));
 	must("lmr", lmr_create(live.ia));
@@ -348,10 +379,13 @@ static void garbage_handles(void)
 	for (i = 0; i < sizeof table / sizeof *table; i++) {
 		const struct { const char *what; void *h; } bad[] = {
 			{ "a null", NULL }, { "an integer as", (void *)63 },
-			{ "a larger integer as", (void *)4096 }, { "a misaligned", (char *)live.ep + 1 },
+			{ "a larger integer as", (void *)4096 }, { "a misaligned",
+					(char *)live.ep + 1 },
 			{ "an unmapped", page }, { "a zeroed object as", zeros },
-			{ "a foreign object as", pointers_to_zeros }, { "code as", (void *)&open_all },
-			{ "an all-ones", (void *)-1 }, { "a kernel address as", (void *)0xffff800000000000 },
+			{ "a foreign object as", pointers_to_zeros }, { "code as",
+					(void *)&open_all },
+			{ "an all-ones", (void *)-1 }, { "a kernel address as",
+					(void *)0xffff800000000000 },
 			{ "a non-canonical", (void *)0x00ff000000000000 },
 			{ "a neighbouring slot as", (char *)live.ep + 64 * 1024 },
 		};
@@ -392,9 +426,11 @@ static void stale_handles(void)
 	must("pz_free", dat_pz_free(stale[6] = pz));
 	/* New objects of every kind, so that a careless table would have reused the slots. */
 	must("pz", dat_pz_create(live.ia, &live.pz));
-	must("evd", dat_evd_create(live.ia, 16, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG | DAT_EVD_CR_FLAG, &live.evd));
+	must("evd", dat_evd_create(live.ia, 16, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG |
+			DAT_EVD_CR_FLAG, &live.evd));
 	must("cno", dat_cno_create(live.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &live.cno));
-	must("ep", dat_ep_create(live.ia, live.pz, live.evd, live.evd, DAT_HANDLE_NULL, NULL, &live.ep));
+	must("ep", dat_ep_create(live.ia, live.pz, live.evd, live.evd, DAT_HANDLE_NULL, NULL,
+			&live.ep));
 	for (i = 0; i < sizeof table / sizeof *table; i++)
 		for (k = 0; k < 7; k++)
 			expect_refused(i, what[k], stale[k]);
