@@ -61,6 +61,12 @@ pub(super) const STEPS: &[Step] = &[
         run: |w, o| suite(w, o, "abi"),
     },
     Step {
+        name: "suite handles",
+        needs: BUILD,
+        staged: true,
+        run: |w, o| suite(w, o, "handles"),
+    },
+    Step {
         name: "suite registry",
         // Debian's package brings OFA's library, beside which ours is held.
         needs: &[install::CC, install::NM, install::DTEST],
