@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use dat_abi::{DAT_ASYNC_ERROR_EP_BROKEN, DAT_EP_TRANSFER_TO_ERROR};
+use dat_abi::{
+    DAT_ASYNC_ERROR_EP_BROKEN, DAT_EP_TRANSFER_TO_ERROR, DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT,
+};
 
 use crate::ep::Ep;
 use crate::evd::Evd;
