@@ -1,0 +1,151 @@
+//! Making connections.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use dat_abi::*;
+
+use super::consumer::*;
+use crate::rnic::Rnic;
+
+const THRESHOLD: DatCompletionFlags = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
+
+/// A service and an endpoint that wants to connect to it.
+struct Attempt {
+    dat: Dat,
+    active: End,
+    passive: End,
+    requests: DatEvdHandle,
+    psp: DatPspHandle,
+    conn_qual: DatConnQual,
+}
+
+impl Attempt {
+    fn new<R: Rnic>(params: &str) -> Self {
+        let dat = Dat::open_on::<R>(params);
+        let pz = dat.pz();
+        let (active, passive) = (dat.end(pz, THRESHOLD), dat.end(pz, THRESHOLD));
+        let requests = dat.evd(DAT_EVD_CR_FLAG);
+        let (psp, conn_qual) = dat.psp(requests);
+        Self {
+            dat,
+            active,
+            passive,
+            requests,
+            psp,
+            conn_qual,
+        }
+    }
+
+    fn connect(&self, timeout_us: u32, private_data: &[u8]) {
+        let (ep, address) = (self.active.ep, self.dat.attr().ia_address_ptr);
+        let len = i32::try_from(private_data.len()).unwrap();
+        let bytes = private_data.as_ptr().cast::<c_void>();
+        let (qual, qos) = (self.conn_qual, DAT_QOS_BEST_EFFORT);
+        let code = call!(
+            self.dat, ep_connect, ep, address, qual, timeout_us, len, bytes, qos, 0
+        );
+        assert_eq!(code, SUCCESS);
+    }
+
+    /// The request, with what it says.
+    fn request(&self) -> (DatCrHandle, Vec<u8>) {
+        let cr = self.dat.request(self.requests);
+        let mut param = DatCrParam::zeroed();
+        let all = DAT_CR_FIELD_ALL;
+        assert_eq!(call!(self.dat, cr_query, cr, all, &raw mut param), SUCCESS);
+        // SAFETY: the provider's bytes stay until the request is answered.
+        let said = unsafe { bytes_of(param.private_data, param.private_data_size) };
+        (cr, said)
+    }
+
+    fn expect(&self, end: &End, number: DatEventNumber) -> Vec<u8> {
+        let (event, _) = self.dat.wait(end.connect, LONG_US, 1).unwrap();
+        assert_eq!(event.event_number, number, "{:#x}", event.event_number);
+        // SAFETY: connection events use this member.
+        let data = unsafe { event.event_data.connect_event_data };
+        assert_eq!(data.ep_handle, end.ep);
+        // SAFETY: the provider's bytes stay as long as the endpoint.
+        unsafe { bytes_of(data.private_data, data.private_data_size) }
+    }
+
+    fn state(&self, end: &End) -> DatEpState {
+        let mut state = 99;
+        let null = ptr::null_mut();
+        assert_eq!(
+            call!(self.dat, ep_get_status, end.ep, &raw mut state, null, null),
+            SUCCESS
+        );
+        state
+    }
+}
+
+/// # Safety
+/// `bytes` points at `len` readable bytes when `len` is not 0.
+unsafe fn bytes_of(bytes: DatPvoid, len: DatCount) -> Vec<u8> {
+    let len = usize::try_from(len).unwrap();
+    if len == 0 {
+        return Vec::new();
+    }
+    // SAFETY: by the contract.
+    unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), len) }.to_vec()
+}
+
+pub(super) fn private_data_reaches_both_sides<R: Rnic>(params: &str) {
+    for (question, answer) in [
+        (&b"who is there?"[..], &b"me"[..]),
+        (b"", b""),
+        (&[7; 56], b""),
+    ] {
+        let attempt = Attempt::new::<R>(params);
+        attempt.connect(LONG_US, question);
+        let (cr, said) = attempt.request();
+        assert_eq!(said, question);
+        let len = i32::try_from(answer.len()).unwrap();
+        let ep = attempt.passive.ep;
+        assert_eq!(
+            call!(attempt.dat, cr_accept, cr, ep, len, answer.as_ptr().cast()),
+            SUCCESS
+        );
+        let heard = attempt.expect(&attempt.active, DAT_CONNECTION_EVENT_ESTABLISHED);
+        assert_eq!(heard, answer);
+        attempt.expect(&attempt.passive, DAT_CONNECTION_EVENT_ESTABLISHED);
+        assert_eq!(attempt.state(&attempt.active), DAT_EP_STATE_CONNECTED);
+        assert_eq!(attempt.state(&attempt.passive), DAT_EP_STATE_CONNECTED);
+        assert_eq!(
+            call!(attempt.dat, cr_reject, cr, 0, ptr::null()),
+            0x8005_0012
+        );
+    }
+}
+
+pub(super) fn a_rejected_request_tells_its_reason<R: Rnic>(params: &str) {
+    let attempt = Attempt::new::<R>(params);
+    attempt.connect(LONG_US, b"please");
+    let (cr, _) = attempt.request();
+    assert_eq!(
+        call!(attempt.dat, cr_reject, cr, 2, b"no".as_ptr().cast()),
+        SUCCESS
+    );
+    let heard = attempt.expect(&attempt.active, DAT_CONNECTION_EVENT_PEER_REJECTED);
+    assert_eq!(heard, b"no");
+    assert_eq!(attempt.state(&attempt.active), DAT_EP_STATE_DISCONNECTED);
+}
+
+pub(super) fn nobody_listens<R: Rnic>(params: &str) {
+    let attempt = Attempt::new::<R>(params);
+    assert_eq!(call!(attempt.dat, psp_free, attempt.psp), SUCCESS);
+    // Providers may try again for a while, in case the service is about to listen.
+    attempt.connect(LONG_US, b"");
+    attempt.expect(&attempt.active, DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
+    assert_eq!(attempt.state(&attempt.active), DAT_EP_STATE_DISCONNECTED);
+}
+
+pub(super) fn an_unanswered_request_times_out<R: Rnic>(params: &str) {
+    let attempt = Attempt::new::<R>(params);
+    attempt.connect(100_000, b"");
+    let (cr, _) = attempt.request();
+    attempt.expect(&attempt.active, DAT_CONNECTION_EVENT_TIMED_OUT);
+    assert_eq!(attempt.state(&attempt.active), DAT_EP_STATE_DISCONNECTED);
+    assert_eq!(call!(attempt.dat, cr_reject, cr, 0, ptr::null()), SUCCESS);
+}

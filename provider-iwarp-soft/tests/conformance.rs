@@ -1,0 +1,8 @@
+//! The suite that every RNIC has to pass, over the loopback device.
+
+use provider_iwarp_soft::SoftRnic;
+
+#[test]
+fn the_software_rnic_conforms() {
+    access_layer::conformance::run::<SoftRnic>("lo 0 connect_retry_ms=100");
+}
