@@ -1,0 +1,152 @@
+//! The staged C library: programs of calls over handles that live, are freed, or never were.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | [`session`] | the loaded library, and what the process held before the program |
+//! | [`world`] | handles, memory and sockets of one program, and how arguments are chosen |
+//! | `objects` | calls that make, query, change and free objects |
+//! | `transfers` | calls that post, wait and connect |
+//!
+//! Input: a sequence of calls, each one byte that says which and then its arguments.
+//!
+//! The registry library is the one that the environment variable `DAT_LIBRARY` names, its
+//! registry file the one in `DAT_OVERRIDE`; `cargo xtask fuzz` and the replay test set both to
+//! what is staged. Without them nothing is called; that is said once, and counted.
+
+mod objects;
+pub mod session;
+mod transfers;
+pub mod world;
+
+use crate::{
+    input::Input,
+    seeds::{Seed, seed},
+};
+
+use session::Session;
+use world::World;
+
+/// Calls of one program; keeps an input under a second.
+const CALLS_MAX: usize = 96;
+
+/// Runs one input.
+pub fn run(data: &[u8]) {
+    let Some(session) = Session::get() else {
+        return;
+    };
+    let mut input = Input::new(data);
+    let mut world = World::new(session.library());
+    world.open_ia();
+    for _ in 0..CALLS_MAX {
+        if input.is_empty() {
+            break;
+        }
+        step(&mut world, &mut input);
+    }
+    world.finish();
+    session.assert_nothing_left();
+}
+
+/// The names of the calls, in the order of their numbers in an input.
+type Call = fn(&mut World, &mut Input<'_>);
+
+const CALLS: [Call; 48] = [
+    World::create_evd,
+    World::create_pz,
+    World::create_ep,
+    World::create_lmr,
+    World::create_psp,
+    World::connect,
+    World::wait,
+    World::accept,
+    World::post_receive,
+    World::post_send,
+    World::post_write,
+    World::post_read,
+    World::dequeue,
+    World::disconnect,
+    World::create_cno,
+    World::create_rmr,
+    World::bind,
+    World::create_srq,
+    World::create_ep_with_srq,
+    World::create_rsp,
+    World::create_ssp,
+    World::connect_socket,
+    World::free,
+    World::free,
+    World::reset_ep,
+    World::query,
+    World::query,
+    World::ep_status,
+    World::modify_ep,
+    World::change_evd,
+    World::resize_evd,
+    World::post_software_event,
+    World::wait_cno,
+    World::change_cno,
+    World::reject,
+    World::hand_off,
+    World::duplicate_connection,
+    World::post_to_srq,
+    World::change_srq,
+    World::set_context,
+    World::handle_type,
+    World::sync_memory,
+    World::close_ia,
+    World::open_ia_again,
+    World::extension,
+    World::create_psp_any,
+    World::watermarks,
+    World::query_ia,
+];
+
+fn step(world: &mut World, input: &mut Input<'_>) {
+    let call = input.pick(&CALLS);
+    call(world, input);
+}
+
+/// Conversations: objects, a connection to ourselves, data both ways, and an untimely end.
+///
+/// Handles are chosen by one byte: 0 is the newest live one of the kind that is wanted. The zero at
+/// the end of a call that makes something says where to put its handle.
+pub(crate) fn seeds() -> Vec<Seed> {
+    let objects: &[u8] = &[
+        1, 0, 0, // PZ
+        0, 0, 16, 0, 0, 0, // EVD for transfers, requests and connections
+        3, 0, 0, 0, 0, 0, 0, 16, 0, 0, // LMR of 4 KiB
+        2, 0, 0, 0, 0, 0, 0, 0, // EP
+        2, 0, 0, 0, 0, 0, 0, 0, // EP
+    ];
+    let wait: &[u8] = &[6, 0, 3, 0];
+    let listen: &[u8] = &[45, 0, 0, 0];
+    let connect: &[u8] = &[5, 0, 0, 3, 3, 0];
+    let accept: &[u8] = &[7, 0, 1, 3];
+    let receive: &[u8] = &[8, 1, 1, 0, 0, 64, 0, 0];
+    let send: &[u8] = &[9, 0, 1, 0, 0, 64, 0, 0];
+    let write: &[u8] = &[10, 4, 1, 0, 1, 0, 0, 64, 0, 0];
+    let read: &[u8] = &[11, 4, 1, 0, 1, 0, 8, 64, 0, 0];
+    let disconnect: &[u8] = &[13, 0, 0];
+    let free_all: &[u8] = &[22, 0, 0, 22, 0, 0, 22, 4, 0, 22, 1, 0, 22, 3, 0, 22, 2, 0];
+    let garbage: &[u8] = &[
+        25, 0, 0xF0, 0, 25, 1, 0xF1, 0, 25, 2, 0xF2, 0, 22, 3, 0xF8, 22, 4, 0xF9, 13, 0xFA, 0, 13,
+        0xFB, 0, 24, 0xFC, 27, 0xFD, 24, 0xE0, 24, 0xE1,
+    ];
+    let socket: &[u8] = &[20, 0, 0, 1, 0, 4, 0, 21, 0, 1, 3, 4];
+    let meet = [objects, listen, connect, wait, accept, wait, wait].concat();
+    let data = [receive, send, wait, wait, write, wait, read, wait].concat();
+    let rows = [
+        ("nothing", vec![0x60]),
+        ("objects", [objects, free_all].concat()),
+        ("garbage", [garbage, objects, garbage].concat()),
+        ("connect", [objects, listen, connect, wait].concat()),
+        ("refused", [objects, connect, wait, connect].concat()),
+        ("meet", meet.clone()),
+        ("data", [&meet[..], &data].concat()),
+        ("whole", [&meet[..], &data, disconnect, wait, wait, free_all].concat()),
+        ("socket", [objects, socket, wait, accept, wait, wait].concat()),
+        ("unread", [&meet[..], receive, receive, send, send, write, read].concat()),
+    ];
+    rows.map(|(name, bytes)| seed("c_calls", name, bytes))
+        .into()
+}

@@ -1,0 +1,140 @@
+//! The library under test, loaded once, and the balance of what the process holds.
+
+use std::{
+    fs, io,
+    ptr::{self, null_mut},
+    sync::OnceLock,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use dat_api::{LIBRARY_ENV, Library, abi::*};
+
+/// The environment variable that names the registry file.
+pub const REGISTRY_ENV: &str = "DAT_OVERRIDE";
+
+/// The interface that the registry file must have.
+pub const IA_NAME: &std::ffi::CStr = c"iwarp-lo";
+
+/// How long the library may take to let go of threads and descriptors after an IA was closed.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// Inputs that were not run because there was no library.
+static SKIPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// The loaded library.
+#[derive(Debug)]
+pub struct Session {
+    library: &'static Library,
+    before: Held,
+}
+
+impl Session {
+    /// The session of this process; `None`, counted and said once, without a library to test.
+    pub fn get() -> Option<&'static Self> {
+        static SESSION: OnceLock<Option<Session>> = OnceLock::new();
+        let session = SESSION.get_or_init(Self::open).as_ref();
+        if session.is_none() {
+            SKIPPED.fetch_add(1, Ordering::Relaxed);
+        }
+        session
+    }
+
+    /// Inputs of this process that were not run.
+    #[must_use]
+    pub fn skipped() -> usize {
+        SKIPPED.load(Ordering::Relaxed)
+    }
+
+    /// The functions.
+    #[must_use]
+    pub fn library(&self) -> &'static Library {
+        self.library
+    }
+
+    /// Panics unless the process holds what it held before the first program.
+    pub fn assert_nothing_left(&self) {
+        let deadline = Instant::now() + SETTLE;
+        loop {
+            let now = Held::count().expect("a readable /proc");
+            if now.descriptors <= self.before.descriptors && now.threads <= self.before.threads {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "before {:?}, after closing the IA {now:?}: {:?}",
+                self.before,
+                descriptors()
+            );
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn open() -> Option<Self> {
+        for name in [LIBRARY_ENV, REGISTRY_ENV] {
+            if std::env::var_os(name).is_none() {
+                eprintln!(
+                    "c_calls: SKIPPED, {name} is not set; run `cargo xtask stage`, then `cargo \
+                     xtask fuzz --target c_calls`"
+                );
+                return None;
+            }
+        }
+        let library = Library::get().unwrap_or_else(|error| panic!("{error}"));
+        warm_up(library);
+        Some(Self {
+            library,
+            before: Held::count().expect("a readable /proc"),
+        })
+    }
+}
+
+/// Opens and closes the IA once: what the libraries load and keep is not the programs' business.
+fn warm_up(library: &Library) {
+    let (mut ia, mut evd) = (null_mut(), null_mut());
+    // SAFETY: the name is NUL-terminated and the out-pointers are local variables.
+    let opened = unsafe {
+        (library.dat_ia_openv)(
+            ptr::from_ref(IA_NAME).cast_mut().cast(),
+            8,
+            &mut evd,
+            &mut ia,
+            2,
+            0,
+            0,
+        )
+    };
+    assert!(opened.is_success(), "opening {IA_NAME:?}: {opened:?}");
+    // SAFETY: the handle was just opened.
+    let closed = unsafe { (library.dat_ia_close)(ia, DAT_CLOSE_ABRUPT_FLAG) };
+    assert!(closed.is_success(), "closing {IA_NAME:?}: {closed:?}");
+}
+
+/// What can leak and be counted.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    descriptors: usize,
+    threads: usize,
+}
+
+impl Held {
+    fn count() -> io::Result<Self> {
+        Ok(Self {
+            descriptors: fs::read_dir("/proc/self/fd")?.count(),
+            threads: fs::read_dir("/proc/self/task")?.count(),
+        })
+    }
+}
+
+/// What is open, for the message of a failure.
+fn descriptors() -> Vec<String> {
+    let entries = fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .flatten();
+    entries
+        .filter_map(|entry| fs::read_link(entry.path()).ok())
+        .map(|link| link.display().to_string())
+        .collect()
+}

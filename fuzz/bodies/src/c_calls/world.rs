@@ -1,0 +1,346 @@
+//! The handles, memory and sockets of one program.
+//!
+//! Arguments that are pointers are null or point at memory that lives for as long as the library
+//! may look at it: out-parameters for the call, payload for ever. Everything else is arbitrary.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    net::{TcpListener, TcpStream},
+    os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd},
+    path::PathBuf,
+    ptr::{self, null_mut},
+    sync::OnceLock,
+};
+
+use dat_api::{Library, abi::*};
+
+use crate::input::Input;
+
+use super::session::IA_NAME;
+
+/// Bytes of payload memory. Peers may write to it while nobody looks.
+const ARENA_LEN: usize = 1 << 16;
+/// Objects of one program.
+const OBJECTS_MAX: usize = 64;
+/// Ports for service points that are not left to the library.
+const PORT_BASE: u64 = 47_100;
+
+/// What a handle was made as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Interface adapter.
+    Ia,
+    /// Endpoint.
+    Ep,
+    /// Event dispatcher.
+    Evd,
+    /// Consumer notification object.
+    Cno,
+    /// Connection request.
+    Cr,
+    /// Local memory region.
+    Lmr,
+    /// Memory window.
+    Rmr,
+    /// Protection zone.
+    Pz,
+    /// Public service point.
+    Psp,
+    /// Reserved service point.
+    Rsp,
+    /// Socket service point.
+    Ssp,
+    /// Shared receive queue.
+    Srq,
+}
+
+/// A handle that was valid once.
+#[derive(Clone, Copy, Debug)]
+pub struct Object {
+    /// What it was made as.
+    pub kind: Kind,
+    /// What the library gave.
+    pub handle: DatHandle,
+    /// Not freed, as far as the program knows.
+    pub live: bool,
+}
+
+/// The state of one program.
+pub struct World {
+    pub(super) library: &'static Library,
+    pub(super) objects: Vec<Object>,
+    /// Keys of regions and windows.
+    pub(super) contexts: Vec<u32>,
+    /// Service numbers to connect to.
+    pub(super) quals: BTreeSet<u64>,
+    /// Sockets that were given to the library, with what they were.
+    sockets: Vec<(RawFd, PathBuf)>,
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World")
+            .field("objects", &self.objects)
+            .finish_non_exhaustive()
+    }
+}
+
+impl World {
+    /// Nothing open.
+    #[must_use]
+    pub fn new(library: &'static Library) -> Self {
+        Self {
+            library,
+            objects: Vec::new(),
+            contexts: vec![0, u32::MAX],
+            quals: BTreeSet::new(),
+            sockets: Vec::new(),
+        }
+    }
+
+    /// Opens the IA.
+    pub fn open_ia(&mut self) {
+        let (mut ia, mut evd) = (null_mut(), null_mut());
+        let name = ptr::from_ref(IA_NAME).cast_mut().cast();
+        // SAFETY: the name is NUL-terminated and static, the out-pointers are local variables.
+        let opened = unsafe { (self.library.dat_ia_openv)(name, 8, &mut evd, &mut ia, 2, 0, 0) };
+        if self.check(opened) {
+            self.add(Kind::Evd, evd);
+            self.add(Kind::Ia, ia);
+        }
+    }
+
+    /// Closes every IA abruptly, which must work, and what is left of the sockets.
+    pub fn finish(&mut self) {
+        let open = |object: &&Object| object.kind == Kind::Ia && object.live;
+        let ias: Vec<_> = self.objects.iter().filter(open).copied().collect();
+        for ia in ias {
+            // SAFETY: an integer; the library resolves it or refuses it.
+            let closed = unsafe { (self.library.dat_ia_close)(ia.handle, DAT_CLOSE_ABRUPT_FLAG) };
+            assert!(closed.is_success(), "an abrupt close gives {closed:?}");
+        }
+        for (fd, identity) in self.sockets.drain(..) {
+            if fs::read_link(format!("/proc/self/fd/{fd}")).ok() == Some(identity) {
+                // SAFETY: the number still names the socket that `socket_pair` opened, and no
+                // value in this process owns it: it was released when it was given away.
+                drop(unsafe { OwnedFd::from_raw_fd(fd) });
+            }
+        }
+    }
+
+    /// Whether a call succeeded; an error inside the library is never an answer.
+    pub(super) fn check(&self, result: DatReturn) -> bool {
+        assert!(!result.is(DAT_INTERNAL_ERROR), "{result:?}");
+        result.is_success()
+    }
+
+    /// Remembers a new handle.
+    pub(super) fn add(&mut self, kind: Kind, handle: DatHandle) {
+        assert!(!handle.is_null(), "success without a handle: {kind:?}");
+        if let Some(old) = self.objects.iter_mut().find(|old| old.handle == handle) {
+            *old = Object {
+                kind,
+                handle,
+                live: true,
+            };
+        } else {
+            self.objects.push(Object {
+                kind,
+                handle,
+                live: true,
+            });
+        }
+    }
+
+    /// Whether there is room for one more object.
+    pub(super) fn has_room(&self) -> bool {
+        self.objects.len() < OBJECTS_MAX
+    }
+
+    /// The handle is gone, and with an IA all that was made from it; which those were is not
+    /// recorded, so all count as gone that are of no other open IA.
+    pub(super) fn forget(&mut self, handle: DatHandle) {
+        let mut closed_ia = false;
+        for object in self.objects.iter_mut().filter(|o| o.handle == handle) {
+            object.live = false;
+            closed_ia |= object.kind == Kind::Ia;
+        }
+        let is_open = |object: &Object| object.kind == Kind::Ia && object.live;
+        if closed_ia && !self.objects.iter().any(is_open) {
+            self.objects
+                .iter_mut()
+                .for_each(|object| object.live = false);
+        }
+    }
+
+    /// A handle: mostly a live one of the right kind, counted from the newest.
+    pub(super) fn handle(&self, kind: Kind, input: &mut Input<'_>) -> DatHandle {
+        let choice = input.byte();
+        let nth = usize::from(choice & 0x0F);
+        let any = |index: usize| self.objects.iter().rev().nth(index).map(|o| o.handle);
+        let found = match choice {
+            0..=0xBF => {
+                let wanted = |o: &&Object| o.kind == kind && o.live;
+                let count = self.objects.iter().filter(wanted).count().max(1);
+                let mut live = self.objects.iter().rev().filter(wanted);
+                live.nth(nth % count).map(|o| o.handle)
+            }
+            0xC0..=0xCF => {
+                let gone = |o: &&Object| !o.live;
+                self.objects
+                    .iter()
+                    .rev()
+                    .filter(gone)
+                    .nth(nth)
+                    .map(|o| o.handle)
+            }
+            0xD0..=0xDF => any(nth),
+            0xE0..=0xEF => any(0).map(|handle| handle.wrapping_byte_add(8 * nth + 1)),
+            _ => Some(garbage(nth)),
+        };
+        found.unwrap_or(null_mut())
+    }
+
+    /// A piece of payload memory.
+    pub(super) fn memory(&self, input: &mut Input<'_>) -> (*mut u8, u64) {
+        let offset = usize::from(input.short()) % ARENA_LEN;
+        let len = usize::from(input.short()).min(ARENA_LEN - offset);
+        (arena().wrapping_add(offset), len as u64)
+    }
+
+    /// A list of segments, as long as the list of any legal call may be, and what to say of its
+    /// length.
+    pub(super) fn segments(&self, input: &mut Input<'_>) -> ([DatLmrTriplet; 64], DatCount) {
+        let count = input.byte();
+        let context = self.context(input);
+        let (start, len) = (u64::from(input.byte()) * 64, u32::from(input.short()));
+        let segment = DatLmrTriplet {
+            virtual_address: arena().addr() as u64 + start,
+            segment_length: len,
+            lmr_context: context,
+        };
+        let count = match count {
+            0xFF => -1,
+            0xFE => i32::MAX,
+            0xFD => i32::MIN,
+            count => i32::from(count % 65),
+        };
+        ([segment; 64], count)
+    }
+
+    /// A piece of a peer's memory, which is ours.
+    pub(super) fn remote(&self, input: &mut Input<'_>) -> DatRmrTriplet {
+        let start = u64::from(input.byte()) * 64;
+        DatRmrTriplet {
+            virtual_address: arena().addr() as u64 + start,
+            segment_length: 64,
+            rmr_context: self.context(input),
+        }
+    }
+
+    /// A key: of a region, mostly the newest.
+    pub(super) fn context(&self, input: &mut Input<'_>) -> u32 {
+        let nth = input.below(self.contexts.len());
+        self.contexts[self.contexts.len() - 1 - nth]
+    }
+
+    /// Private data and what to say of its length.
+    pub(super) fn private_data(&self, input: &mut Input<'_>) -> (*const u8, DatCount) {
+        let choice = input.byte();
+        let len = match choice {
+            0xF0.. => i32::MAX,
+            0xE0.. => -1,
+            0xD0.. => 4096,
+            0xC0.. => 500 + i32::from(choice & 0x0F),
+            len => i32::from(len),
+        };
+        let data: *const u8 = if choice & 0x1F == 0x1F {
+            ptr::null()
+        } else {
+            arena()
+        };
+        (data, len)
+    }
+
+    /// A timeout in microseconds that nobody minds waiting for.
+    pub(super) fn timeout_us(&self, input: &mut Input<'_>) -> DatTimeout {
+        input.pick(&[0, 10, 1_000, 5_000])
+    }
+
+    /// A service number: one that somebody listens at, or one of ours that nobody may.
+    pub(super) fn qual(&self, input: &mut Input<'_>) -> DatConnQual {
+        let choice = input.byte();
+        match choice {
+            0xF0.. => u64::MAX - u64::from(choice),
+            0xE0.. => 0,
+            0xD0.. => PORT_BASE + u64::from(choice & 3),
+            _ => {
+                let nth = usize::from(choice) % self.quals.len().max(1);
+                let known = self.quals.iter().rev().nth(nth).copied();
+                known.unwrap_or(PORT_BASE + u64::from(choice & 3))
+            }
+        }
+    }
+
+    /// A socket for the library, connected to another one; or none.
+    pub(super) fn socket(&mut self, input: &mut Input<'_>) -> RawFd {
+        match input.byte() {
+            0xFF => -1,
+            0xFE => 9999,
+            choice => {
+                if self.sockets.is_empty() {
+                    self.sockets.extend(socket_pair());
+                }
+                let nth = usize::from(choice) % self.sockets.len().max(1);
+                self.sockets.get(nth).map_or(-1, |(fd, _)| *fd)
+            }
+        }
+    }
+}
+
+/// Payload memory that is never given back: an engine may still write to it.
+pub(super) fn arena() -> *mut u8 {
+    static ARENA: OnceLock<usize> = OnceLock::new();
+    let address = ARENA.get_or_init(|| {
+        let arena: *mut [u8] = Box::into_raw(vec![0x5A; ARENA_LEN].into_boxed_slice());
+        arena.cast::<u8>().expose_provenance()
+    });
+    ptr::with_exposed_provenance_mut(*address)
+}
+
+/// Words that no library ever gave: small numbers, addresses of code, of data, of nothing.
+fn garbage(nth: usize) -> DatHandle {
+    let address = match nth {
+        0 => 0,
+        1..=3 => nth,
+        4 => usize::MAX,
+        5 => usize::MAX - 7,
+        6 => 0xDEAD_BEEF,
+        7 => 0xDEAD_BEEF_0000_0000,
+        8 => arena().addr(),
+        9 => arena().addr() + 1,
+        10 => arena().addr() + ARENA_LEN - 4,
+        11 => garbage as *const () as usize,
+        12 => IA_NAME.as_ptr().addr(),
+        13 => 0x0000_7FFF_FFFF_FFF8,
+        14 => 4096,
+        _ => 0x8000_0000_0000_0000,
+    };
+    ptr::without_provenance_mut(address)
+}
+
+fn socket_pair() -> Vec<(RawFd, PathBuf)> {
+    let pair = || -> std::io::Result<_> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let near = TcpStream::connect(listener.local_addr()?)?;
+        let (far, _) = listener.accept()?;
+        Ok([near, far])
+    };
+    let released = pair().into_iter().flatten().map(|stream| {
+        let fd = stream.into_raw_fd();
+        let identity = fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+        (fd, identity)
+    });
+    released.collect()
+}

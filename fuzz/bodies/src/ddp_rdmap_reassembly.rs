@@ -1,0 +1,367 @@
+//! Two connections and a wire that loses, repeats, exchanges and damages FPDUs on their way from
+//! the initiator to the responder.
+//!
+//! Input: one byte of flags, the MULPDU of the initiator and of the responder, the receives of the
+//! responder, the work of both sides (each with its count first), then the faults: which FPDU,
+//! what happens to it, and three bytes of where and how.
+//!
+//! TCP does none of this below a valid CRC except damage, so what MPA, DDP and RDMAP can notice is
+//! bounded: a Write that is lost or comes twice looks like no Write at all or like the same one.
+//! What must hold: messages that have numbers arrive exactly as they were sent, in order, from the
+//! first one without a gap, until a fault is reported; bytes in registered memory are the old ones
+//! or the ones that were sent there; damage never gets past the CRC.
+
+use std::collections::BTreeMap;
+
+use iwarp_proto::{
+    CompletionStatus, Config, Delivery, Role, Stag, StreamState, WorkKind,
+    wire::{mpa::RtrKind, rdmap::AtomicOp},
+};
+
+use crate::{
+    input::Input,
+    model::{
+        engine::{Engine, Event},
+        memory::Region,
+    },
+};
+
+/// Registered at both ends: Writes of the peer and sinks of our reads go here, one slot each.
+const SLOTS: u32 = 0x100;
+/// Registered at both ends: what peers read.
+const SOURCE: u32 = 0x200;
+/// Registered at both ends: a counter.
+const COUNTER: u32 = 0x300;
+/// Bytes of a slot, the longest message.
+const SLOT: usize = 1024;
+/// Slots of a side.
+const WORK_MAX: usize = 16;
+/// Reads sink into slots behind those that the peer writes to.
+const SINK_BASE: u64 = (WORK_MAX * SLOT) as u64;
+/// What each FetchAdd adds.
+const STEP: u64 = 3;
+
+/// Runs one input.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let flags = input.byte();
+    let rtr = [
+        Some(RtrKind::Write),
+        Some(RtrKind::Read),
+        Some(RtrKind::Send),
+    ][usize::from(flags & 3) % 3];
+    let mulpdus = [
+        128 + 8 * usize::from(input.byte()),
+        128 + 8 * usize::from(input.byte()),
+    ];
+    let receives = input.below(WORK_MAX + 1);
+    let work = [take_work(&mut input), take_work(&mut input)];
+    let config = |role, mulpdu| Config {
+        role,
+        mulpdu,
+        ird: 4,
+        ord: 4,
+        rtr,
+        send_queue_len: WORK_MAX,
+        rfc7306: true,
+    };
+    let mut initiator = engine(config(Role::Initiator, mulpdus[0]), &work[0], WORK_MAX);
+    let mut responder = engine(config(Role::Responder, mulpdus[1]), &work[1], receives);
+    let mut wire = Wire::take(&mut input);
+    wire.run(&mut initiator, &mut responder);
+
+    check_received(&work[0], &responder);
+    check_received(&work[1], &initiator);
+    check_atomics(&initiator);
+    check_atomics(&responder);
+    check_memory(&work[0], &initiator, &work[1]);
+    check_memory(&work[1], &responder, &work[0]);
+    let consuming = work[0].iter().filter(|item| item.op.is_numbered_send());
+    if !wire.did_harm && consuming.count() <= receives {
+        for (engine, work) in [(&initiator, &work[0]), (&responder, &work[1])] {
+            assert_eq!(engine.connection.state(), StreamState::Operational);
+            assert_eq!(engine.completions.len(), work.len());
+            assert!(engine.connection.is_idle());
+        }
+    }
+    initiator.close();
+    responder.close();
+}
+
+/// What one side wants done.
+#[derive(Clone, Debug)]
+struct Item {
+    op: Op,
+    bytes: Vec<u8>,
+    fence: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Op {
+    Send,
+    Write,
+    Read,
+    Immediate,
+    Add,
+}
+
+impl Op {
+    fn is_numbered_send(self) -> bool {
+        matches!(self, Self::Send | Self::Immediate)
+    }
+}
+
+fn take_work(input: &mut Input<'_>) -> Vec<Item> {
+    (0..input.below(WORK_MAX + 1))
+        .map(|index| {
+            let choice = input.byte();
+            let len = usize::from(input.short()) % (SLOT + 1);
+            Item {
+                op: [Op::Send, Op::Write, Op::Read, Op::Immediate, Op::Add][choice as usize % 5],
+                bytes: pattern(index, len),
+                fence: choice & 0x80 != 0,
+            }
+        })
+        .collect()
+}
+
+/// Bytes that tell which item and which offset they are; never 0, which is what memory holds.
+fn pattern(index: usize, len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|offset| (1 + (offset + 37 * index) % 251) as u8)
+        .collect()
+}
+
+fn engine(config: Config, work: &[Item], receives: usize) -> Engine {
+    let mut engine = Engine::new(config, true);
+    let slots = vec![0; 2 * WORK_MAX * SLOT];
+    let regions = [
+        (SLOTS, Region::open(0, slots)),
+        (SOURCE, Region::open(0, pattern(99, SLOT))),
+        (COUNTER, Region::open(0, vec![0; 8])),
+    ];
+    engine.memory.regions.extend(regions);
+    for token in 0..receives {
+        engine.post_receive(1000 + token as u64, SLOT as u32);
+    }
+    for (index, item) in work.iter().enumerate() {
+        let slot = (index * SLOT) as u64;
+        let kind = match item.op {
+            Op::Send => WorkKind::Send {
+                solicited: index % 2 == 0,
+                invalidate: None,
+            },
+            Op::Write => WorkKind::Write {
+                stag: Stag(SLOTS),
+                to: slot,
+            },
+            Op::Read => WorkKind::Read {
+                source_stag: Stag(SOURCE),
+                source_to: 0,
+                sink_stag: Stag(SLOTS),
+                sink_to: SINK_BASE + slot,
+            },
+            Op::Immediate => WorkKind::ImmediateData {
+                data: [index as u8; 8],
+                solicited: index % 2 == 0,
+            },
+            Op::Add => WorkKind::Atomic {
+                op: AtomicOp::FetchAdd { add: STEP, mask: 0 },
+                stag: Stag(COUNTER),
+                to: 0,
+            },
+        };
+        assert!(engine.post(index as u64, kind, item.bytes.clone(), item.fence));
+    }
+    engine
+}
+
+/// What happens to an FPDU of the initiator.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Lost,
+    Twice,
+    BehindTheNext,
+    /// Up to four neighbouring bytes change, which CRC32C always notices.
+    Damaged {
+        at: u16,
+        flip: u8,
+    },
+    /// The end is missing; what follows is misread.
+    Cut {
+        at: u16,
+    },
+}
+
+#[derive(Debug)]
+struct Wire {
+    faults: BTreeMap<usize, Fault>,
+    /// FPDUs of the initiator so far.
+    count: usize,
+    /// FPDUs of the initiator and of the responder that were looked at.
+    seen: [usize; 2],
+    /// Something happened to an FPDU.
+    did_harm: bool,
+}
+
+impl Wire {
+    fn take(input: &mut Input<'_>) -> Self {
+        let mut faults = BTreeMap::new();
+        while !input.is_empty() && faults.len() < 8 {
+            let which = input.below(64);
+            let choice = input.byte();
+            let (at, flip) = (input.short(), input.byte());
+            let fault = match choice % 5 {
+                0 => Fault::Lost,
+                1 => Fault::Twice,
+                // An empty Write that overtakes the first FPDU is taken for it, and rightly so.
+                2 if which > 0 => Fault::BehindTheNext,
+                2 => Fault::Twice,
+                3 => Fault::Damaged { at, flip },
+                _ => Fault::Cut { at },
+            };
+            faults.insert(which, fault);
+        }
+        Self {
+            faults,
+            count: 0,
+            seen: [0, 0],
+            did_harm: false,
+        }
+    }
+
+    /// Until nobody has anything to say.
+    fn run(&mut self, initiator: &mut Engine, responder: &mut Engine) {
+        loop {
+            initiator.transmit();
+            responder.transmit();
+            let out = sent_since(initiator, &mut self.seen[0]);
+            let back = sent_since(responder, &mut self.seen[1]);
+            if out.is_empty() && back.is_empty() {
+                return;
+            }
+            for fpdu in self.mangle(out) {
+                responder.receive(&fpdu);
+            }
+            back.iter().for_each(|fpdu| initiator.receive(fpdu));
+        }
+    }
+
+    fn mangle(&mut self, fpdus: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        let mut mangled = Vec::new();
+        let mut held = None;
+        for mut fpdu in fpdus {
+            let fault = self.faults.remove(&self.count);
+            self.count += 1;
+            self.did_harm |= fault.is_some();
+            let back = held.take();
+            match fault {
+                Some(Fault::Lost) => {}
+                Some(Fault::Twice) => mangled.extend([fpdu.clone(), fpdu]),
+                Some(Fault::BehindTheNext) => held = Some(fpdu),
+                Some(Fault::Damaged { at, flip }) => {
+                    let at = usize::from(at) % fpdu.len();
+                    let end = fpdu.len().min(at + 1 + usize::from(flip % 4));
+                    fpdu[at..end].iter_mut().for_each(|byte| *byte ^= flip | 1);
+                    mangled.push(fpdu);
+                }
+                Some(Fault::Cut { at }) => {
+                    fpdu.truncate(usize::from(at) % fpdu.len());
+                    mangled.push(fpdu);
+                }
+                None => mangled.push(fpdu),
+            }
+            mangled.extend(back);
+        }
+        mangled.extend(held);
+        mangled
+    }
+}
+
+/// The FPDUs that `engine` sent after the first `seen`.
+fn sent_since(engine: &Engine, seen: &mut usize) -> Vec<Vec<u8>> {
+    let sent = engine.events.iter().filter_map(|event| match event {
+        Event::Sent(bytes) => Some(bytes.clone()),
+        _ => None,
+    });
+    let new: Vec<_> = sent.skip(*seen).collect();
+    *seen += new.len();
+    new
+}
+
+/// What `receiver` got is the beginning of what was sent, byte for byte.
+fn check_received(sent: &[Item], receiver: &Engine) {
+    let mut numbered = (0..)
+        .zip(sent)
+        .filter(|(_, item)| item.op.is_numbered_send());
+    for event in &receiver.events {
+        let Event::Delivered(Delivery::Receive {
+            token,
+            len,
+            solicited,
+            invalidate,
+            immediate,
+        }) = event
+        else {
+            continue;
+        };
+        let (index, item) = numbered.next().expect("not more than was sent");
+        assert_eq!(*solicited, index % 2 == 0);
+        assert_eq!(*invalidate, None);
+        if item.op == Op::Immediate {
+            assert_eq!((*immediate, *len), (Some([index as u8; 8]), 0));
+        } else {
+            assert_eq!((*immediate, *len as usize), (None, item.bytes.len()));
+            assert!(receiver.buffers[token].starts_with(&item.bytes));
+        }
+    }
+}
+
+/// The k-th atomic of the peer found what k additions make, and so did the k-th of ours.
+fn check_atomics(engine: &Engine) {
+    let executed = engine.events.iter().filter_map(|event| match event {
+        Event::Atomic(_, original) => Some(*original),
+        _ => None,
+    });
+    let answered = engine.events.iter().filter_map(|event| match event {
+        Event::AtomicResult(_, original) => Some(*original),
+        _ => None,
+    });
+    for (expected, original) in (0..).map(|k| STEP * k).zip(executed) {
+        assert_eq!(original, expected);
+    }
+    for (expected, original) in (0..).map(|k| STEP * k).zip(answered) {
+        assert_eq!(original, expected);
+    }
+}
+
+/// Slots hold what was sent there, or what they held before; reads that completed are whole.
+fn check_memory(ours: &[Item], engine: &Engine, theirs: &[Item]) {
+    let slots = &engine.memory.regions[&SLOTS].bytes;
+    let (written, sunk) = slots.split_at(WORK_MAX * SLOT);
+    for (index, slot) in written.chunks(SLOT).enumerate() {
+        let item = theirs.get(index).filter(|item| item.op == Op::Write);
+        let expected = item.map_or(&[][..], |item| &item.bytes);
+        assert_old_or(slot, expected);
+    }
+    let source = pattern(99, SLOT);
+    for (index, slot) in sunk.chunks(SLOT).enumerate() {
+        let item = ours.get(index).filter(|item| item.op == Op::Read);
+        let expected = item.map_or(&[][..], |item| &source[..item.bytes.len()]);
+        assert_old_or(slot, expected);
+        let done = engine.completions.iter().any(|completion| {
+            completion.token == index as u64 && completion.status == CompletionStatus::Done
+        });
+        if done {
+            assert!(slot.starts_with(expected), "a read completed with holes");
+        }
+    }
+}
+
+fn assert_old_or(slot: &[u8], expected: &[u8]) {
+    let (may_change, rest) = slot.split_at(expected.len());
+    assert!(rest.iter().all(|&byte| byte == 0), "beyond what was sent");
+    for (byte, expected) in may_change.iter().zip(expected) {
+        assert!(*byte == 0 || byte == expected);
+    }
+}

@@ -1,0 +1,195 @@
+//! One connection, fed with a stream that a peer might send, in whatever pieces.
+//!
+//! Input: one byte of flags; IRD and ORD; the posted receives and the posted work, each with its
+//! count first; the cuts, with their count first; then the stream, either raw or as a script
+//! ([`script`]) that fixes lengths and CRCs and keeps the numbers of a legal peer, so that faults
+//! come deep inside a conversation.
+
+mod script;
+
+use iwarp_proto::{
+    Access, Config, Role, Stag, WorkKind,
+    wire::{mpa::RtrKind, rdmap::AtomicOp},
+};
+
+use crate::{
+    input::{Input, in_pieces},
+    model::{engine::Engine, memory::Region},
+};
+
+use script::Script;
+
+/// The registration that peers may do everything with, and that our reads sink into.
+const OPEN: u32 = 0x100;
+/// Where it begins.
+const BASE: u64 = 0x1000;
+/// How long registrations are.
+const REGION_LEN: usize = 4096;
+/// Further STags: writable only, readable only, another stream's, at the end of the address space.
+const WRITE_ONLY: u32 = 0x200;
+const READ_ONLY: u32 = 0x300;
+const FOREIGN: u32 = 0x400;
+const TOP: u32 = 0x500;
+/// First byte of the last one.
+const TOP_BASE: u64 = u64::MAX - REGION_LEN as u64;
+
+/// Streams are not longer than this; a cap on time, not on the protocol.
+const STREAM_MAX: usize = 1 << 18;
+
+/// Runs one input.
+pub fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let setup = Setup::take(&mut input);
+    let cut_count = input.below(16);
+    let cuts = input.bytes(cut_count).to_vec();
+    let stream = if setup.raw {
+        input.rest().to_vec()
+    } else {
+        Script::new(&setup).stream(&mut input)
+    };
+    let whole = setup.play(&stream, &[]);
+    let pieces = setup.play(&stream, if cuts.is_empty() { &[1] } else { &cuts });
+    assert_eq!(whole.events, pieces.events, "cuts at {cuts:?}");
+    assert_eq!(whole.completions, pieces.completions);
+    for (stag, region) in &whole.memory.regions {
+        assert_eq!(region.bytes, pieces.memory.regions[stag].bytes);
+    }
+    assert_eq!(whole.buffers, pieces.buffers);
+}
+
+/// What our side is like before the stream begins.
+#[derive(Debug)]
+struct Setup {
+    config: Config,
+    crc: bool,
+    raw: bool,
+    receives: Vec<u32>,
+    work: Vec<(WorkKind, u32, bool)>,
+}
+
+impl Setup {
+    fn take(input: &mut Input<'_>) -> Self {
+        let flags = input.byte();
+        let role = if flags & 1 == 0 {
+            Role::Responder
+        } else {
+            Role::Initiator
+        };
+        let rtr = [
+            None,
+            Some(RtrKind::Send),
+            Some(RtrKind::Write),
+            Some(RtrKind::Read),
+        ][usize::from(flags >> 3 & 3)];
+        let config = Config {
+            role,
+            mulpdu: 128 + usize::from(flags),
+            ird: u16::from(input.byte() % 9),
+            ord: u16::from(input.byte() % 9),
+            rtr,
+            send_queue_len: 16,
+            rfc7306: flags & 4 == 0,
+        };
+        let receives = (0..input.below(8))
+            .map(|_| 8 * u32::from(input.byte()))
+            .collect();
+        let work = (0..input.below(10))
+            .map(|index| Self::take_work(input, index as u64))
+            .collect();
+        Self {
+            config,
+            crc: flags & 2 == 0,
+            raw: flags & 0x20 != 0,
+            receives,
+            work,
+        }
+    }
+
+    /// Work number `index`; reads sink where no other read does.
+    fn take_work(input: &mut Input<'_>, index: u64) -> (WorkKind, u32, bool) {
+        let choice = input.byte();
+        let len = u32::from(input.byte());
+        let kind = match choice & 7 {
+            0 | 1 => WorkKind::Send {
+                solicited: choice & 1 != 0,
+                invalidate: (choice & 0x20 != 0).then_some(Stag(7)),
+            },
+            2 => WorkKind::Write {
+                stag: Stag(7),
+                to: u64::MAX - u64::from(choice),
+            },
+            3 => WorkKind::ImmediateData {
+                data: [choice; 8],
+                solicited: false,
+            },
+            4 => WorkKind::Atomic {
+                op: AtomicOp::FetchAdd { add: 1, mask: 2 },
+                stag: Stag(7),
+                to: 8 * u64::from(choice),
+            },
+            _ => WorkKind::Read {
+                source_stag: Stag(7),
+                source_to: 0,
+                sink_stag: Stag(OPEN),
+                sink_to: BASE + 256 * index,
+            },
+        };
+        (kind, len, choice & 0x80 != 0)
+    }
+
+    fn engine(&self) -> Engine {
+        let mut engine = Engine::new(self.config, self.crc);
+        let bytes: Vec<u8> = (0..REGION_LEN).map(|index| index as u8).collect();
+        let regions = [
+            (OPEN, Region::open(BASE, bytes.clone())),
+            (
+                WRITE_ONLY,
+                Region {
+                    rights: vec![Access::RemoteWrite],
+                    ..Region::open(BASE, bytes.clone())
+                },
+            ),
+            (
+                READ_ONLY,
+                Region {
+                    rights: vec![Access::RemoteRead],
+                    ..Region::open(BASE, bytes.clone())
+                },
+            ),
+            (
+                FOREIGN,
+                Region {
+                    foreign: true,
+                    ..Region::open(BASE, bytes.clone())
+                },
+            ),
+            (TOP, Region::open(TOP_BASE, bytes)),
+        ];
+        engine.memory.regions.extend(regions);
+        for (token, &len) in (1000..).zip(&self.receives) {
+            engine.post_receive(token, len);
+        }
+        for (token, &(kind, len, fence)) in (0..).zip(&self.work) {
+            engine.post(token, kind, vec![0x5A; len as usize], fence);
+        }
+        engine
+    }
+
+    fn play(&self, stream: &[u8], cuts: &[u8]) -> Engine {
+        let mut engine = self.engine();
+        engine.transmit();
+        in_pieces(stream, cuts, |piece| engine.receive(piece));
+        engine.close();
+        let untouched = (0..REGION_LEN).map(|index| index as u8);
+        for stag in [READ_ONLY, FOREIGN] {
+            assert!(
+                engine.memory.regions[&stag]
+                    .bytes
+                    .iter()
+                    .copied()
+                    .eq(untouched.clone())
+            );
+        }
+        engine
+    }
+}

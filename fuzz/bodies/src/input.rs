@@ -1,0 +1,78 @@
+//! From the bytes of an input to choices.
+//!
+//! Everything is taken from the front, so that a seed can be written down byte by byte, and an
+//! input that ends too early goes on with zeros.
+
+use arbitrary::Unstructured;
+
+/// The bytes of an input that are not used up.
+#[derive(Debug)]
+pub struct Input<'a>(Unstructured<'a>);
+
+impl<'a> Input<'a> {
+    /// A whole input.
+    #[must_use]
+    pub fn new(data: &'a [u8]) -> Self {
+        Self(Unstructured::new(data))
+    }
+
+    /// One byte.
+    pub fn byte(&mut self) -> u8 {
+        self.0.arbitrary().unwrap_or(0)
+    }
+
+    /// A number below `bound`, from one byte.
+    pub fn below(&mut self, bound: usize) -> usize {
+        usize::from(self.byte()) % bound.max(1)
+    }
+
+    /// Two bytes, least significant first.
+    pub fn short(&mut self) -> u16 {
+        self.0.arbitrary().unwrap_or(0)
+    }
+
+    /// Four bytes, least significant first.
+    pub fn word(&mut self) -> u32 {
+        self.0.arbitrary().unwrap_or(0)
+    }
+
+    /// Eight bytes, least significant first.
+    pub fn long(&mut self) -> u64 {
+        self.0.arbitrary().unwrap_or(0)
+    }
+
+    /// One of `choices`, from one byte.
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+
+    /// Up to `len` bytes.
+    pub fn bytes(&mut self, len: usize) -> &'a [u8] {
+        let len = len.min(self.0.len());
+        self.0.bytes(len).unwrap_or_default()
+    }
+
+    /// All that is left.
+    pub fn rest(&mut self) -> &'a [u8] {
+        self.bytes(usize::MAX)
+    }
+
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Calls `feed` with the pieces of `stream`, each as long as the next byte of `cuts` says (0 means
+/// one byte), the cuts repeating; without cuts in one piece.
+pub fn in_pieces(stream: &[u8], cuts: &[u8], mut feed: impl FnMut(&[u8])) {
+    let mut lengths = cuts.iter().map(|&cut| usize::from(cut).max(1)).cycle();
+    let mut left = stream;
+    while !left.is_empty() {
+        let len = lengths.next().unwrap_or(left.len()).min(left.len());
+        let (piece, rest) = left.split_at(len);
+        feed(piece);
+        left = rest;
+    }
+}

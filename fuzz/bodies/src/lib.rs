@@ -1,0 +1,28 @@
+//! What each fuzz target does with an input, free of any fuzzing engine.
+//!
+//! The libFuzzer programs in `fuzz/fuzz_targets` are one call each into this crate; the tests of
+//! this crate make the same calls for every file of the committed corpora, so whatever a fuzzer
+//! once found is looked at by every ordinary test run.
+//!
+//! | Target | Subject | What must hold |
+//! |---|---|---|
+//! | [`mpa_startup`] | MPA start-up frames | one verdict however the bytes are cut; ranges inside the frame |
+//! | [`fpdu_stream`] | one connection, any stream | nothing is placed unchecked; one Terminate; cuts do not matter |
+//! | [`ddp_rdmap_reassembly`] | two connections, a bad wire | a fault is reported or exactly what was sent is delivered |
+//! | [`terminate`] | Terminate messages | both layouts are read; what is written reads back |
+//! | [`dat_conf`] | `dat.conf` | a bad line costs only itself; entries obey the grammar |
+//! | [`c_calls`] | the staged C library | no call crashes or hangs; closing the IA leaves nothing behind |
+//!
+//! [`input`] turns bytes into choices, [`model`] is the memory and the engine around a connection,
+//! [`target`] lists the targets, [`seeds`] is what their corpora start from.
+
+pub mod c_calls;
+pub mod dat_conf;
+pub mod ddp_rdmap_reassembly;
+pub mod fpdu_stream;
+pub mod input;
+pub mod model;
+pub mod mpa_startup;
+pub mod seeds;
+pub mod target;
+pub mod terminate;

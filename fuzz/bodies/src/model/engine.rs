@@ -1,0 +1,339 @@
+//! The engine around a connection: moves bytes, and holds each act against what was granted.
+
+use std::collections::BTreeMap;
+
+use crc_fast::CrcAlgorithm::Crc32Iscsi;
+use iwarp_proto::{
+    Access, Completion, CompletionStatus, Config, Connection, Delivery, Ends, Inbound, MpaError,
+    Placement, ProtocolError, ReceiveBuffer, StreamState, Target, TerminateCode, TransmitFpdu,
+    TransmitPayload, WorkKind, WorkRequest,
+    wire::{
+        fpdu::{self, CRC_LEN, Deframed, LENGTH_LEN},
+        rdmap::AtomicRequest,
+    },
+};
+
+use super::memory::{Memory, Receives};
+
+/// Something that happened at one end, comparable between runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A message arrived completely.
+    Delivered(Delivery),
+    /// An atomic operation was executed.
+    Atomic(AtomicRequest, u64),
+    /// An atomic operation of ours was answered.
+    AtomicResult(u64, u64),
+    /// The first FPDU of a peer-to-peer initiator.
+    ReadyToReceive,
+    /// The peer ended the stream.
+    Terminated(Option<TerminateCode>),
+    /// The peer broke the protocol; the Terminate message follows among the sent FPDUs.
+    Failed(ProtocolError),
+    /// An FPDU went.
+    Sent(Vec<u8>),
+}
+
+/// A connection, its memory, and what became of both.
+#[derive(Debug)]
+pub struct Engine {
+    /// The subject.
+    pub connection: Connection,
+    /// Registrations.
+    pub memory: Memory,
+    /// Posted receives.
+    pub receives: Receives,
+    /// Local memory of work requests and receives, by token.
+    pub buffers: BTreeMap<u64, Vec<u8>>,
+    /// What happened, in order.
+    pub events: Vec<Event>,
+    /// Work requests that completed, in order.
+    pub completions: Vec<Completion>,
+    /// Tokens of accepted work requests, in order.
+    posted: Vec<u64>,
+    /// Bytes that are not a whole FPDU yet.
+    staging: Vec<u8>,
+    /// Bytes of the receive in progress.
+    filled: u32,
+    crc: bool,
+}
+
+impl Engine {
+    /// A connection right after its start-up.
+    #[must_use]
+    pub fn new(config: Config, crc: bool) -> Self {
+        Self {
+            connection: Connection::new(config),
+            memory: Memory::default(),
+            receives: Receives::default(),
+            buffers: BTreeMap::new(),
+            events: Vec::new(),
+            completions: Vec::new(),
+            posted: Vec::new(),
+            staging: Vec::new(),
+            filled: 0,
+            crc,
+        }
+    }
+
+    /// Posts a receive of `len` bytes.
+    pub fn post_receive(&mut self, token: u64, len: u32) {
+        self.receives.posted.push_back(ReceiveBuffer { token, len });
+        self.buffers.insert(token, vec![0; len as usize]);
+    }
+
+    /// Posts work whose local memory is `bytes`; false when it is refused.
+    pub fn post(&mut self, token: u64, kind: WorkKind, bytes: Vec<u8>, fence: bool) -> bool {
+        let request = WorkRequest {
+            token,
+            kind,
+            len: bytes.len() as u32,
+            fence,
+        };
+        let accepted = self.connection.post(request).is_ok();
+        if accepted {
+            self.posted.push(token);
+            self.buffers.insert(token, bytes);
+        }
+        accepted
+    }
+
+    /// Takes bytes as a socket gives them, and transmits after each segment what there is to say.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        self.staging.extend_from_slice(bytes);
+        while let Some(frame) = self.next_frame() {
+            let (covered, crc) = frame.split_at(frame.len() - CRC_LEN);
+            if self.crc && crc_field(covered) != crc {
+                let error = self.connection.handle_llp_error(MpaError::Crc);
+                self.fail(error);
+                return;
+            }
+            let ulpdu_len = usize::from(u16::from_be_bytes([frame[0], frame[1]]));
+            self.handle(&frame[LENGTH_LEN..LENGTH_LEN + ulpdu_len]);
+            self.transmit();
+        }
+    }
+
+    /// Sends all that may be sent now.
+    pub fn transmit(&mut self) {
+        loop {
+            let had = self.connection.has_transmit();
+            let fpdu = self.connection.poll_transmit();
+            assert_eq!(had, fpdu.is_some(), "has_transmit tells what comes");
+            let Some(fpdu) = fpdu else { return };
+            assert_eq!(self.connection.state(), StreamState::Operational);
+            self.send(&fpdu);
+        }
+    }
+
+    /// The transport ends; then everything must be accounted for.
+    pub fn close(&mut self) {
+        self.connection.on_llp_closed();
+        self.complete();
+        assert!(!self.connection.has_transmit() && self.connection.poll_transmit().is_none());
+        while let Some(flushed) = self.connection.poll_flushed() {
+            assert_eq!(flushed.status, CompletionStatus::Flushed);
+            self.completions.push(flushed);
+        }
+        let completed: Vec<u64> = self.completions.iter().map(|done| done.token).collect();
+        assert_eq!(completed, self.posted, "each once, in the order of posting");
+        let mut received: Vec<u64> = self.received().map(|(token, _)| token).collect();
+        received.extend(self.connection.take_partial_receive());
+        assert_eq!(
+            received, self.receives.taken,
+            "each receive that was taken ends"
+        );
+        assert_eq!(self.connection.take_partial_receive(), None);
+    }
+
+    /// Tokens and lengths of the receives that were completed by messages, in order.
+    pub fn received(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.events.iter().filter_map(|event| match event {
+            Event::Delivered(Delivery::Receive { token, len, .. }) => Some((*token, *len)),
+            _ => None,
+        })
+    }
+
+    /// The error that ended the stream at this end.
+    #[must_use]
+    pub fn error(&self) -> Option<ProtocolError> {
+        self.events.iter().find_map(|event| match event {
+            Event::Failed(error) => Some(*error),
+            _ => None,
+        })
+    }
+
+    fn next_frame(&mut self) -> Option<Vec<u8>> {
+        match fpdu::peek(&self.staging) {
+            Deframed::Need(len) => {
+                assert!(len > self.staging.len(), "what is asked for is missing");
+                None
+            }
+            Deframed::BadLength => {
+                self.staging.clear();
+                let error = self.connection.handle_llp_error(MpaError::Length);
+                self.fail(error);
+                None
+            }
+            Deframed::Fpdu {
+                ulpdu_len,
+                total_len,
+            } => {
+                assert!(LENGTH_LEN + ulpdu_len + CRC_LEN <= total_len);
+                Some(self.staging.drain(..total_len).collect())
+            }
+        }
+    }
+
+    fn handle(&mut self, ulpdu: &[u8]) {
+        let ended = self.connection.state().has_ended();
+        let taken = self.receives.taken.len();
+        let judged = self
+            .connection
+            .handle_ulpdu(ulpdu, &self.memory, &mut self.receives);
+        if ended {
+            assert_eq!(judged, Ok(Inbound::Dropped), "the stream has ended");
+            assert_eq!(self.receives.taken.len(), taken);
+            return;
+        }
+        match judged {
+            Err(error) => self.fail(error),
+            Ok(inbound) => self.act(ulpdu, inbound),
+        }
+        // A grant for a segment that was refused after all, or that places nothing, is void.
+        self.memory.take_grant();
+        self.complete();
+    }
+
+    fn act(&mut self, ulpdu: &[u8], inbound: Inbound) {
+        match inbound {
+            Inbound::Place(placement) => self.place(ulpdu, placement),
+            Inbound::ReadRequest => {}
+            Inbound::Atomic(request) => self.execute(request),
+            Inbound::AtomicResponse { token, original } => {
+                self.events.push(Event::AtomicResult(token, original));
+            }
+            Inbound::ReadyToReceive => self.events.push(Event::ReadyToReceive),
+            Inbound::Terminated(code) => {
+                assert!(self.connection.state().has_ended());
+                self.events.push(Event::Terminated(code));
+            }
+            Inbound::Dropped => panic!("the stream has not ended"),
+        }
+    }
+
+    fn place(&mut self, ulpdu: &[u8], placement: Placement) {
+        let payload = &ulpdu[placement.payload];
+        let len = payload.len() as u32;
+        match placement.target {
+            Target::Tagged { .. } if payload.is_empty() => {}
+            Target::Tagged { stag, to } => {
+                let grant = self.memory.take_grant().expect("a grant for the segment");
+                assert!(matches!(
+                    grant.access,
+                    Access::RemoteWrite | Access::ReadSink
+                ));
+                assert_eq!((grant.stag, grant.to, grant.len), (stag, to, len));
+                self.memory
+                    .slice(stag, to, payload.len())
+                    .copy_from_slice(payload);
+            }
+            Target::Untagged { receive, offset } => {
+                assert_eq!(self.receives.taken.last(), Some(&receive));
+                assert_eq!(offset, self.filled, "messages fill without holes");
+                self.filled += len;
+                let buffer = self.buffers.get_mut(&receive).expect("a posted receive");
+                buffer[offset as usize..][..payload.len()].copy_from_slice(payload);
+            }
+        }
+        if let Some(delivery) = placement.delivered {
+            if let Delivery::Receive { len, .. } = delivery {
+                assert_eq!(len, self.filled);
+                self.filled = 0;
+            }
+            self.events.push(Event::Delivered(delivery));
+        }
+    }
+
+    fn execute(&mut self, request: AtomicRequest) {
+        let grant = self.memory.take_grant().expect("a grant for the atomic");
+        assert_eq!(grant.access, Access::RemoteAtomic);
+        assert_eq!(
+            (grant.stag, grant.to, grant.len),
+            (request.stag, request.to, 8)
+        );
+        let cell = self.memory.slice(request.stag, request.to, 8);
+        let original = u64::from_be_bytes((&*cell).try_into().expect("eight bytes"));
+        cell.copy_from_slice(&request.op.apply(original).to_be_bytes());
+        assert!(self.connection.answer_atomic(original));
+        assert!(
+            !self.connection.answer_atomic(original),
+            "one answer for one request"
+        );
+        self.events.push(Event::Atomic(request, original));
+    }
+
+    /// The stream ends; at most one Terminate message goes.
+    fn fail(&mut self, error: ProtocolError) {
+        if self.connection.state() != StreamState::TerminateOwed {
+            assert_eq!(self.connection.terminate(&error), None);
+            return;
+        }
+        self.events.push(Event::Failed(error));
+        let fpdu = self.connection.terminate(&error).expect("one is owed");
+        assert_eq!(fpdu.ends, Some(Ends::Stream));
+        self.send(&fpdu);
+        assert_eq!(self.connection.terminate(&error), None, "one is enough");
+        assert!(self.connection.poll_transmit().is_none());
+    }
+
+    fn send(&mut self, fpdu: &TransmitFpdu) {
+        let mut bytes = fpdu.header().to_vec();
+        match fpdu.payload {
+            TransmitPayload::None => {}
+            TransmitPayload::WorkRequest { token, offset, len } => {
+                let buffer = &self.buffers[&token];
+                bytes.extend_from_slice(&buffer[offset as usize..][..len as usize]);
+            }
+            TransmitPayload::ReadResponse { stag, to, len } => {
+                self.memory.assert_readable(stag, to, len);
+                bytes.extend_from_slice(self.memory.slice(stag, to, len as usize));
+            }
+        }
+        assert_eq!(bytes.len(), LENGTH_LEN + fpdu.ulpdu_len());
+        seal(&mut bytes);
+        assert_eq!(bytes.len(), fpdu.wire_len());
+        let ends_work = matches!(fpdu.ends, Some(Ends::WorkRequest { .. }));
+        self.connection.on_sent(usize::from(ends_work));
+        self.events.push(Event::Sent(bytes));
+        self.complete();
+    }
+
+    fn complete(&mut self) {
+        while let Some(done) = self.connection.poll_completion() {
+            assert_eq!(done.status, CompletionStatus::Done);
+            self.completions.push(done);
+        }
+    }
+}
+
+/// Appends pad and CRC to a length field and its ULPDU.
+pub fn seal(fpdu: &mut Vec<u8>) {
+    let pad = fpdu::pad(fpdu.len() - LENGTH_LEN);
+    fpdu.resize(fpdu.len() + pad, 0);
+    let crc = crc_field(fpdu);
+    fpdu.extend_from_slice(&crc);
+}
+
+/// The FPDU around `ulpdu`, which is shorter than 64 KiB.
+#[must_use]
+pub fn frame(ulpdu: &[u8]) -> Vec<u8> {
+    let mut fpdu = (ulpdu.len() as u16).to_be_bytes().to_vec();
+    fpdu.extend_from_slice(ulpdu);
+    seal(&mut fpdu);
+    fpdu
+}
+
+fn crc_field(covered: &[u8]) -> [u8; CRC_LEN] {
+    fpdu::crc_field(crc_fast::checksum(Crc32Iscsi, covered) as u32)
+}

@@ -1,0 +1,154 @@
+//! Registered memory and posted receives that remember what they granted.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{BTreeMap, VecDeque},
+    ops::Range,
+};
+
+use iwarp_proto::{
+    Access, InvalidateFault, MemoryTable, ProtectionFault, ReceiveBuffer, ReceiveQueue, Stag,
+};
+
+/// One registration.
+#[derive(Clone, Debug)]
+pub struct Region {
+    /// Tagged offset of the first byte.
+    pub base: u64,
+    /// The memory.
+    pub bytes: Vec<u8>,
+    /// What peers may do, besides being told off.
+    pub rights: Vec<Access>,
+    /// Another stream's.
+    pub foreign: bool,
+}
+
+impl Region {
+    /// Memory of this stream with every right.
+    #[must_use]
+    pub fn open(base: u64, bytes: Vec<u8>) -> Self {
+        use Access::{ReadSink, RemoteAtomic, RemoteRead, RemoteWrite};
+        Self {
+            base,
+            bytes,
+            rights: vec![RemoteWrite, RemoteRead, ReadSink, RemoteAtomic],
+            foreign: false,
+        }
+    }
+
+    /// Which bytes `len` bytes from `to` are.
+    fn range(&self, to: u64, len: u32) -> Option<Range<usize>> {
+        let start = usize::try_from(to.checked_sub(self.base)?).ok()?;
+        let end = start.checked_add(len as usize)?;
+        (end <= self.bytes.len()).then_some(start..end)
+    }
+}
+
+/// A range that was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// What for.
+    pub access: Access,
+    /// Which registration.
+    pub stag: Stag,
+    /// First byte.
+    pub to: u64,
+    /// How many.
+    pub len: u32,
+}
+
+/// All registrations.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// By STag.
+    pub regions: BTreeMap<u32, Region>,
+    /// The latest grant that changes memory and was not used yet.
+    fresh: Cell<Option<Grant>>,
+    /// Every grant to read.
+    readable: RefCell<Vec<Grant>>,
+}
+
+impl Memory {
+    /// Uses up the grant for the segment that was just judged.
+    pub fn take_grant(&self) -> Option<Grant> {
+        self.fresh.take()
+    }
+
+    /// Panics unless the peer was granted to read every byte of the range.
+    pub fn assert_readable(&self, stag: Stag, to: u64, len: u32) {
+        let covers = |grant: &Grant| {
+            let offset = u128::from(to.wrapping_sub(grant.to));
+            grant.stag == stag && offset + u128::from(len) <= u128::from(grant.len)
+        };
+        assert!(
+            self.readable.borrow().iter().any(covers),
+            "{len} bytes at {stag} + {to:#x} are sent and were never granted"
+        );
+    }
+
+    /// The bytes of a range that was granted.
+    pub fn slice(&mut self, stag: Stag, to: u64, len: usize) -> &mut [u8] {
+        let region = self.regions.get_mut(&stag.0).expect("granted");
+        let range = region.range(to, len as u32).expect("granted");
+        &mut region.bytes[range]
+    }
+}
+
+impl MemoryTable for Memory {
+    fn check(&self, access: Access, stag: Stag, to: u64, len: u32) -> Result<(), ProtectionFault> {
+        assert!(len > 0, "empty segments are never checked");
+        let region = self
+            .regions
+            .get(&stag.0)
+            .ok_or(ProtectionFault::InvalidStag)?;
+        if region.foreign {
+            return Err(ProtectionFault::NotAssociated);
+        }
+        if !region.rights.contains(&access) {
+            return Err(ProtectionFault::AccessViolation);
+        }
+        to.checked_add(u64::from(len))
+            .ok_or(ProtectionFault::Wrap)?;
+        region.range(to, len).ok_or(ProtectionFault::Bounds)?;
+        let grant = Grant {
+            access,
+            stag,
+            to,
+            len,
+        };
+        if access == Access::RemoteRead {
+            self.readable.borrow_mut().push(grant);
+        } else {
+            self.fresh.set(Some(grant));
+        }
+        Ok(())
+    }
+
+    fn check_invalidate(&self, stag: Stag) -> Result<(), InvalidateFault> {
+        let region = self
+            .regions
+            .get(&stag.0)
+            .ok_or(InvalidateFault::InvalidStag)?;
+        if region.foreign {
+            return Err(InvalidateFault::NotAssociated);
+        }
+        Ok(())
+    }
+}
+
+/// Posted receives.
+#[derive(Debug, Default)]
+pub struct Receives {
+    /// Not taken yet.
+    pub posted: VecDeque<ReceiveBuffer>,
+    /// Tokens of those that were taken, in order.
+    pub taken: Vec<u64>,
+}
+
+impl ReceiveQueue for Receives {
+    fn next(&mut self) -> Option<ReceiveBuffer> {
+        let buffer = self.posted.pop_front()?;
+        self.taken.push(buffer.token);
+        Some(buffer)
+    }
+}

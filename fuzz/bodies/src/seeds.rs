@@ -1,0 +1,286 @@
+//! What the corpora start from: frames of golden captures and scripts of legal conversations.
+//!
+//! The test `seeds_are_in_the_corpora` keeps the committed files equal to this list, and writes
+//! them when the environment variable `FUZZ_WRITE_SEEDS` is set.
+
+/// One input to start from.
+#[derive(Clone, Debug)]
+pub struct Seed {
+    /// Corpus directory.
+    pub target: &'static str,
+    /// File name behind `seed-`.
+    pub name: String,
+    /// The input.
+    pub bytes: Vec<u8>,
+}
+
+/// Start-up frames: revision 1 and 2, enhanced, rejecting, with markers; the last is another
+/// protocol.
+const STARTUP: [(&str, &str); 9] = [
+    ("rev1-request", "4d504120494420526571204672616d6540010000"),
+    ("rev1-reply", "4d504120494420526570204672616d6540010000"),
+    (
+        "enhanced-request",
+        "4d504120494420526571204672616d65500200088004c00444415421",
+    ),
+    (
+        "enhanced-reply",
+        "4d504120494420526570204672616d655002000480048004",
+    ),
+    (
+        "siw-request",
+        "4d504120494420526571204672616d651002000400040004",
+    ),
+    (
+        "siw-reply",
+        "4d504120494420526570204672616d651002000400040004",
+    ),
+    ("reject", "4d504120494420526570204672616d65600100026e6f"),
+    ("markers", "4d504120494420526571204672616d65c0010000"),
+    ("http", "474554202f20485454502f312e310d0a"),
+];
+
+/// FPDUs with their CRCs: streams of an initiator, of a responder, and captured from siw.
+const STREAMS: [(&str, Side, &[&str]); 6] = [
+    (
+        "initiator-rev1",
+        Side::Responder,
+        &[
+            "001741430000000000000000000000010000000068656c6c6f000000b990b10c",
+            "001bc14011223344000000000000100048656c6c6f2c206957415250210000\
+             00b11d0e65",
+        ],
+    ),
+    (
+        "initiator-read",
+        Side::Responder,
+        &[
+            "002e41410000000000000001000000010000000000000000000000000000000000000000000000010000\
+             000000000000ba10e3c9",
+            "002e414100000000000000010000000100000000\
+             0a0b0c01000000000000200000000010112233440000000000001008bf750ab4",
+        ],
+    ),
+    (
+        "initiator-rtr-write",
+        Side::Responder,
+        &[
+            "000ec140000000010000000000000000ebd34c5f",
+            "001a414800000000000000000000000100000000010203040506070806c22805",
+        ],
+    ),
+    (
+        "responder-terminate",
+        Side::Initiator,
+        &[
+            "0012414300000000000000000000000100000000587be8c4",
+            "002641470000000000000002000000010000000\
+             01100c0000013c140deadbe00000000000000300007f86cd6",
+        ],
+    ),
+    (
+        "siw-terminate",
+        Side::Initiator,
+        &[
+            "002a414700000000000000020000000100000000210203000005414300000000000000000000000100000\
+             000c5d505cb",
+        ],
+    ),
+    (
+        "two-segments",
+        Side::Responder,
+        &[
+            "001a014300000000000000000000000100000000414243444546474800000000",
+            "001441430000000000000000000000010000000849\
+             4a000000000000",
+        ],
+    ),
+];
+
+/// Terminate messages behind their DDP header, in the layout of the RFC and of siw.
+const TERMINATES: [(&str, &str); 8] = [
+    ("tagged", "1100c0000013c140deadbe000000000000003000"),
+    (
+        "read-bounds",
+        "0101e000002e414100000000000000010000000300000000\
+         0a0b0c0100000000000020000000100011223344000000000\
+         0fff000",
+    ),
+    ("crc", "20020000"),
+    (
+        "siw-no-buffer",
+        "21020300000541430000000000000000000000010000\
+         0000",
+    ),
+    ("siw-crc", "02020000"),
+    ("siw-bad-reply", "02040000"),
+    ("ird", "20060000"),
+    ("unknown", "f3770000"),
+];
+
+const CONFS: [(&str, &str); 7] = [
+    (
+        "plain",
+        "iwarp-lo u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"lo 0\" \"\"\n",
+    ),
+    (
+        "comments",
+        "# a comment\n\n  \t# another\nia u2 threadsafe nondefault l.so a.1.2 \"\" \"\" # end\n",
+    ),
+    (
+        "escapes",
+        "\"a b\" u2. nonthreadsafe default \"li\\\"b\\\\.so\" \"x y.1.0\" \"p\\\nq\" \"\"\n",
+    ),
+    ("kernel", "k k1.2 threadsafeX defaultY lib.so id.01.002 a b"),
+    (
+        "bad-lines",
+        "a U2.0 threadsafe default l i.1.1 \"\" \"\"\n\
+         b u2.0 safe default l i.1.1 \"\" \"\"\n\
+         c u2.0 threadsafe default l i.1 \"\" \"\"\n\
+         d u2.0 threadsafe default l i.1.1 \"\" \"\" more\n\
+         e u2.0 threadsafe default l i.1.1 \"open\n\
+         f u2.0 threadsafe default l i.1.1 \"\" \"\"\n",
+    ),
+    ("crlf", "a u2.0 threadsafe default l i.1.1 \"\" \"\"\r\n"),
+    (
+        "joined",
+        "a\"b\"u2.0 \"threadsafe\"default l\"i.1.1\"\"\"\"\"",
+    ),
+];
+
+#[derive(Clone, Copy)]
+enum Side {
+    Initiator,
+    Responder,
+}
+
+/// Every seed.
+#[must_use]
+pub fn all() -> Vec<Seed> {
+    let mut seeds = startup();
+    seeds.extend(streams());
+    seeds.extend(scripts());
+    seeds.extend(reassembly());
+    seeds.extend(TERMINATES.map(|(name, message)| {
+        let bytes = [vec![2, 0, 0, 0, 0], hex(message)].concat();
+        seed("terminate", name, bytes)
+    }));
+    seeds.extend(CONFS.map(|(name, text)| seed("dat_conf", name, text.into())));
+    seeds.extend(crate::c_calls::seeds());
+    seeds
+}
+
+/// One seed.
+pub(crate) fn seed(target: &'static str, name: impl Into<String>, bytes: Vec<u8>) -> Seed {
+    Seed {
+        target,
+        name: name.into(),
+        bytes,
+    }
+}
+
+fn startup() -> Vec<Seed> {
+    let mut seeds = Vec::new();
+    for (name, frame) in STARTUP {
+        for (kind, flags) in [("plain", 0x12), ("all", 0xFF), ("enhanced", 0xDB)] {
+            // IRD 4, limit 16, ORD 4, responder 4 and 4, private data up to 256, one byte of it.
+            let mut bytes = vec![flags, 4, 0, 16, 0, 4, 0, 4, 0, 4, 0, 0, 1, 1];
+            bytes.extend(hex(frame));
+            seeds.push(seed("mpa_startup", format!("{name}-{kind}"), bytes));
+        }
+    }
+    seeds
+}
+
+fn streams() -> impl Iterator<Item = Seed> {
+    STREAMS.into_iter().map(|(name, side, fpdus)| {
+        let role = match side {
+            Side::Initiator => 1,
+            Side::Responder => 0,
+        };
+        // Raw, RTR Write; IRD and ORD 4; two receives; no work; cuts of 3 and 30 bytes. The streams
+        // without CRC have it off.
+        let crc_off = if name == "two-segments" { 2 } else { 0 };
+        let mut bytes = vec![0x20 | 0x10 | crc_off | role, 4, 4, 2, 8, 8, 0, 2, 3, 30];
+        fpdus.iter().for_each(|fpdu| bytes.extend(hex(fpdu)));
+        seed("fpdu_stream", name, bytes)
+    })
+}
+
+/// Conversations in which each kind of segment is legal once, and then with one fault each.
+fn scripts() -> Vec<Seed> {
+    // Three receives of 80 bytes; work: two reads, an atomic; one cut.
+    let setup = |flags: u8| {
+        let mut bytes = vec![flags, 4, 4, 3, 10, 10, 10];
+        bytes.extend([3, 5, 40, 5, 0, 4, 0, 1, 7]);
+        bytes
+    };
+    let legal: [(&str, &[u8]); 8] = [
+        ("send", &[0x00, 16, 0x11, 16, 0x10, 0]),
+        ("write", &[0x04, 0, 8, 0, 32, 0x14, 0, 8, 0, 32]),
+        ("read", &[0x16, 64, 0, 0, 0, 0, 0x16, 0, 0, 0, 0, 0]),
+        (
+            "responses",
+            &[0x08, 8, 0x18, 0, 0x18, 0, 0x1C, 1, 1, 1, 1, 1, 1, 1, 1],
+        ),
+        ("immediate", &[0x1A, 1, 2, 3, 4, 5, 6, 7, 8]),
+        (
+            "atomic",
+            &[0x1B, 5, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 1, 1],
+        ),
+        ("invalidate", &[0x12, 0, 4]),
+        ("terminate", &[0x1D, 4, 0x20, 2, 0, 0]),
+    ];
+    let mut seeds = Vec::new();
+    for (name, steps) in legal {
+        for (role, flags) in [("responder", 0), ("initiator", 1)] {
+            let bytes = [setup(flags), steps.to_vec()].concat();
+            seeds.push(seed("fpdu_stream", format!("{name}-{role}"), bytes));
+        }
+        for (fault, bit) in [("flip", 0x20), ("crc", 0x40), ("cut", 0x80)] {
+            let mut bytes = [setup(0), steps.to_vec(), steps.to_vec()].concat();
+            let at = bytes.len() - steps.len();
+            bytes[at] |= bit;
+            seeds.push(seed("fpdu_stream", format!("{name}-{fault}"), bytes));
+        }
+    }
+    seeds
+}
+
+fn reassembly() -> Vec<Seed> {
+    // MULPDU 128 on both sides, 16 receives; work of five kinds on one side, three on the other.
+    let conversation = |rtr: u8| {
+        let mut bytes = vec![rtr, 0, 0, 16];
+        bytes.extend([5, 0, 44, 1, 1, 44, 1, 2, 44, 1, 3, 0, 0, 4, 0, 0]);
+        bytes.extend([3, 0, 200, 0, 0x82, 100, 0, 4, 0, 0]);
+        bytes
+    };
+    let mut seeds = Vec::new();
+    for (name, rtr) in [("write", 0), ("read", 1), ("send", 2)] {
+        let bytes = conversation(rtr);
+        seeds.push(seed("ddp_rdmap_reassembly", format!("clean-{name}"), bytes));
+    }
+    let faults = ["lost", "twice", "swapped", "damaged", "cut"];
+    for (choice, fault) in (0..).zip(faults) {
+        for which in [1, 4, 9] {
+            let fault_bytes = vec![which, choice, 20, 0, 3];
+            let bytes = [conversation(0), fault_bytes].concat();
+            let name = format!("{fault}-{which}");
+            seeds.push(seed("ddp_rdmap_reassembly", name, bytes));
+        }
+    }
+    seeds
+}
+
+/// Bytes from hexadecimal digits; blanks are skipped.
+fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text
+        .chars()
+        .filter_map(|digit| digit.to_digit(16))
+        .map(|digit| digit as u8)
+        .collect();
+    digits
+        .chunks_exact(2)
+        .map(|pair| pair[0] << 4 | pair[1])
+        .collect()
+}

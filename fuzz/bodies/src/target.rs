@@ -1,0 +1,40 @@
+//! The list of targets.
+
+/// One fuzz target.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Name of the libFuzzer program and of the corpus directory.
+    pub name: &'static str,
+    /// What is done with an input; panics when something does not hold.
+    pub run: fn(&[u8]),
+}
+
+/// The targets that need nothing but themselves.
+pub const PURE: [Target; 5] = [
+    Target {
+        name: "mpa_startup",
+        run: crate::mpa_startup::run,
+    },
+    Target {
+        name: "fpdu_stream",
+        run: crate::fpdu_stream::run,
+    },
+    Target {
+        name: "ddp_rdmap_reassembly",
+        run: crate::ddp_rdmap_reassembly::run,
+    },
+    Target {
+        name: "terminate",
+        run: crate::terminate::run,
+    },
+    Target {
+        name: "dat_conf",
+        run: crate::dat_conf::run,
+    },
+];
+
+/// The target that needs the staged libraries, and a process of its own.
+pub const C_CALLS: Target = Target {
+    name: "c_calls",
+    run: crate::c_calls::run,
+};

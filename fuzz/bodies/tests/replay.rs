@@ -1,0 +1,96 @@
+//! Every input of the committed corpora, without a fuzzer.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use fuzz_bodies::target::{C_CALLS, PURE, Target};
+
+/// Runs all inputs of one target; a corpus that is not there is a failure, not a pass.
+fn replay(target: Target) {
+    let dir = corpora().join(target.name);
+    let files = inputs(&dir);
+    assert!(!files.is_empty(), "{} holds no input", dir.display());
+    for file in files {
+        let data = fs::read(&file).expect("a file of the corpus");
+        println!("{}", file.display());
+        (target.run)(&data);
+    }
+}
+
+fn corpora() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus")
+}
+
+fn inputs(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("a readable directory").path())
+        .collect();
+    files.sort();
+    files
+}
+
+fn pure(name: &str) -> Target {
+    let target = PURE.into_iter().find(|target| target.name == name);
+    target.expect("a target of this name")
+}
+
+#[test]
+fn mpa_startup_corpus_holds() {
+    replay(pure("mpa_startup"));
+}
+
+#[test]
+fn fpdu_stream_corpus_holds() {
+    replay(pure("fpdu_stream"));
+}
+
+#[test]
+fn ddp_rdmap_reassembly_corpus_holds() {
+    replay(pure("ddp_rdmap_reassembly"));
+}
+
+#[test]
+fn terminate_corpus_holds() {
+    replay(pure("terminate"));
+}
+
+#[test]
+fn dat_conf_corpus_holds() {
+    replay(pure("dat_conf"));
+}
+
+#[test]
+fn each_target_has_a_corpus_and_a_program_and_nothing_else_has() {
+    let mut names: Vec<_> = PURE.iter().map(|target| target.name).collect();
+    names.push(C_CALLS.name);
+    names.sort_unstable();
+    let programs = inputs(&corpora().join("../fuzz_targets"));
+    for (directory, files) in [("corpus", inputs(&corpora())), ("fuzz_targets", programs)] {
+        let found: Vec<_> = files
+            .iter()
+            .filter_map(|file| file.file_stem().and_then(|stem| stem.to_str()))
+            .collect();
+        assert_eq!(found, names, "{directory}");
+    }
+}
+
+/// Seeds are kept as files, so that fuzzers start from them; this keeps the files true.
+#[test]
+fn seeds_are_in_the_corpora() {
+    for seed in fuzz_bodies::seeds::all() {
+        let file = corpora()
+            .join(seed.target)
+            .join(format!("seed-{}", seed.name));
+        if std::env::var_os("FUZZ_WRITE_SEEDS").is_some() {
+            fs::create_dir_all(file.parent().expect("a directory")).expect("a directory");
+            fs::write(&file, &seed.bytes).expect("a writable corpus");
+        }
+        let found = fs::read(&file).unwrap_or_else(|error| {
+            panic!("{}: {error}; set FUZZ_WRITE_SEEDS=1 once", file.display())
+        });
+        assert_eq!(found, seed.bytes, "{}", file.display());
+    }
+}
