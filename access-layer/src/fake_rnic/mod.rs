@@ -272,6 +272,15 @@ impl Rnic for FakeRnic {
     fn post_srq_recv(&self, srq: &FakeSrq, wr: &RecvWr<'_>) -> Result<(), RnicError> {
         srq.post(wr)
     }
+
+    fn resize_srq(&self, srq: &FakeSrq, depth: u32) -> Result<(), RnicError> {
+        srq.resize(depth);
+        Ok(())
+    }
+
+    fn srq_available(&self, srq: &FakeSrq) -> Option<u32> {
+        u32::try_from(srq.available()).ok()
+    }
 }
 
 /// Locks whatever a panicking test left behind.

@@ -1,6 +1,7 @@
 //! Queue pairs: states, posted receives, endings.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::cq::CqInner;
@@ -20,7 +21,7 @@ pub struct FakeSrq(Arc<SrqInner>);
 
 #[derive(Debug)]
 pub(super) struct SrqInner {
-    depth: usize,
+    depth: AtomicUsize,
     receives: Mutex<VecDeque<Receive>>,
 }
 
@@ -75,18 +76,26 @@ impl FakeSrq {
     pub(super) fn new(_pd: u64, depth: u32) -> Self {
         let receives = Mutex::default();
         Self(Arc::new(SrqInner {
-            depth: depth as usize,
+            depth: AtomicUsize::new(depth as usize),
             receives,
         }))
     }
 
     pub(super) fn post(&self, wr: &RecvWr<'_>) -> Result<(), RnicError> {
         let mut receives = lock(&self.0.receives);
-        if receives.len() >= self.0.depth {
+        if receives.len() >= self.0.depth.load(Ordering::Relaxed) {
             return Err(RnicError::NoResources(Resource::WorkRequest));
         }
         receives.push_back(Receive::new(wr));
         Ok(())
+    }
+
+    pub(super) fn resize(&self, depth: u32) {
+        self.0.depth.store(depth as usize, Ordering::Relaxed);
+    }
+
+    pub(super) fn available(&self) -> usize {
+        lock(&self.0.receives).len()
     }
 }
 

@@ -99,20 +99,6 @@ fn what_cannot_be_registered_is_refused() {
     );
     assert_eq!(
         code(Request {
-            mem_type: DAT_MEM_TYPE_LMR,
-            ..GOOD
-        }),
-        0xBFFF_0000
-    );
-    assert_eq!(
-        code(Request {
-            mem_type: DAT_MEM_TYPE_SHARED_VIRTUAL,
-            ..GOOD
-        }),
-        0xBFFF_0000
-    );
-    assert_eq!(
-        code(Request {
             mem_type: 3,
             ..GOOD
         }),
@@ -166,14 +152,106 @@ fn a_zone_with_regions_is_not_freed() {
 }
 
 #[test]
-fn synchronising_memory_needs_only_the_ia() {
+fn synchronising_memory_checks_its_arguments_and_does_nothing() {
     let dat = Dat::open();
+    let (ia, none) = (dat.ia, ptr::null());
+    let segments = [DatLmrTriplet::zeroed(); 2];
+    let some = segments.as_ptr();
+    for (segments, count, code) in [
+        (none, 0, SUCCESS),
+        (some, 2, SUCCESS),
+        (none, 1, 0x8006_0026),
+        (some, u64::MAX, 0x8006_0027),
+    ] {
+        assert_eq!(call!(dat, lmr_sync_rdma_read, ia, segments, count), code);
+        assert_eq!(call!(dat, lmr_sync_rdma_write, ia, segments, count), code);
+    }
+}
+
+/// `dat_lmr_create` with a description of any kind; the query of what came of it.
+fn create_of(
+    dat: &Dat,
+    pz: DatPzHandle,
+    mem_type: DatMemType,
+    region: DatRegionDescription,
+    len: u64,
+) -> Result<DatLmrParam, u32> {
+    let (mut lmr, mut param) = (ptr::null_mut(), DatLmrParam::zeroed());
+    let none = ptr::null_mut::<u32>();
+    let none64 = ptr::null_mut::<u64>();
+    let code = call!(
+        dat,
+        lmr_create,
+        dat.ia,
+        mem_type,
+        region,
+        len,
+        pz,
+        DAT_MEM_PRIV_REMOTE_READ_FLAG,
+        DAT_VA_TYPE_ZB,
+        &raw mut lmr,
+        none,
+        none,
+        none64,
+        none64
+    );
+    if code != SUCCESS {
+        return Err(code);
+    }
+    let all = DAT_LMR_FIELD_ALL;
+    assert_eq!(call!(dat, lmr_query, lmr, all, &raw mut param), SUCCESS);
+    Ok(param)
+}
+
+#[test]
+fn a_region_of_a_region_has_its_memory_and_rights_and_keys_of_its_own() {
+    let dat = Dat::open();
+    let (pz, other_pz) = (dat.pz(), dat.pz());
+    let (_, parent) = create(&dat, pz, &GOOD);
+    let region = DatRegionDescription {
+        for_lmr_handle: parent,
+    };
+    let of = |region, len| create_of(&dat, other_pz, DAT_MEM_TYPE_LMR, region, len);
+    let whole = of(region, 0).unwrap();
     assert_eq!(
-        call!(dat, lmr_sync_rdma_read, dat.ia, ptr::null(), u64::MAX),
-        SUCCESS
+        (whole.registered_address, whole.registered_size),
+        (GOOD.addr as u64, GOOD.len)
     );
     assert_eq!(
-        call!(dat, lmr_sync_rdma_write, dat.ia, ptr::null(), u64::MAX),
-        SUCCESS
+        (whole.mem_type, whole.mem_priv, whole.pz_handle),
+        (DAT_MEM_TYPE_LMR, DAT_MEM_PRIV_REMOTE_READ_FLAG, other_pz)
     );
+    // SAFETY: the memory type says that this member is meant.
+    assert_eq!(unsafe { whole.region_desc.for_lmr_handle }, parent);
+    let part = of(region, 0x10).unwrap();
+    assert_eq!(part.registered_size, 0x10);
+    assert_ne!(part.rmr_context, whole.rmr_context);
+    assert_eq!(of(region, GOOD.len + 1).unwrap_err(), 0x8008_0000);
+    assert_eq!(call!(dat, lmr_free, parent), SUCCESS);
+    assert_eq!(of(region, 0).unwrap_err(), 0x8005_000D);
+    let elsewhere = Dat::open();
+    let (_, foreign) = create(&elsewhere, elsewhere.pz(), &GOOD);
+    let region = DatRegionDescription {
+        for_lmr_handle: foreign,
+    };
+    assert_eq!(of(region, 0).unwrap_err(), 0x8005_000D);
+}
+
+#[test]
+fn shared_memory_is_registered_under_its_identifier() {
+    let dat = Dat::open();
+    let pz = dat.pz();
+    let mut id = [7; DAT_LMR_COOKIE_SIZE];
+    let region = |id: *mut _| DatRegionDescription {
+        for_shared_memory: DatSharedMemory {
+            virtual_address: ptr::without_provenance_mut(GOOD.addr),
+            shared_memory_id: id,
+        },
+    };
+    let of = |region| create_of(&dat, pz, DAT_MEM_TYPE_SHARED_VIRTUAL, region, GOOD.len);
+    let first = of(region((&raw mut id).cast())).unwrap();
+    let second = of(region((&raw mut id).cast())).unwrap();
+    assert_eq!(first.registered_address, GOOD.addr as u64);
+    assert_ne!(first.rmr_context, second.rmr_context);
+    assert_eq!(of(region(ptr::null_mut())).unwrap_err(), 0x8006_0027);
 }

@@ -47,6 +47,13 @@ fn creation_checks_its_arguments() {
         };
         assert_eq!(create(&dat, pz, attr).0, 0x8006_0027);
     }
+    for low_watermark in [-1, 9] {
+        let attr = DatSrqAttr {
+            low_watermark,
+            ..GOOD
+        };
+        assert_eq!(create(&dat, pz, attr).0, 0x8006_0027);
+    }
 }
 
 #[test]
@@ -79,19 +86,39 @@ fn query_resize_and_watermark_answer_as_documented() {
         (param.srq_state, param.pz_handle),
         (DAT_SRQ_STATE_OPERATIONAL, pz)
     );
-    assert_eq!(
-        (param.max_recv_dtos, param.available_dto_count),
-        (8, DAT_VALUE_UNKNOWN)
-    );
+    assert_eq!((param.max_recv_dtos, param.available_dto_count), (8, 0));
     assert_eq!(call!(dat, srq_query, srq, 1, ptr::null_mut()), 0x8006_0027);
     assert_eq!(
         call!(dat, srq_query, srq, 0x100, &raw mut param),
         0x8006_0026
     );
+    assert_eq!(param.outstanding_dto_count, DAT_VALUE_UNKNOWN);
+    // The RNIC in memory has no limits; one that has them is tested through the stack.
+    assert_eq!(call!(dat, srq_set_lw, srq, 1), 0x0009_0000);
+    assert_eq!(call!(dat, srq_set_lw, srq, -1), 0x8006_0026);
+    assert_eq!(call!(dat, srq_set_lw, srq, 9), 0x8006_0026);
+}
+
+#[test]
+fn a_new_size_holds_what_is_posted() {
+    let dat = Dat::open_with("srq=4");
+    let (_, srq) = create(&dat, dat.pz(), GOOD);
+    let mut iov = DatLmrTriplet::zeroed();
+    let iov = &raw mut iov;
+    let post = || call!(dat, srq_post_recv, srq, 1, iov, DatContext::from_u64(1));
+    for _ in 0..8 {
+        assert_eq!(post(), SUCCESS);
+    }
     assert_eq!(call!(dat, srq_resize, srq, 8), SUCCESS);
     assert_eq!(call!(dat, srq_resize, srq, 0), 0x8007_0000);
-    assert_eq!(call!(dat, srq_resize, srq, 16), 0x0009_0000);
-    assert_eq!(call!(dat, srq_set_lw, srq, 1), 0xBFFF_0000);
+    assert_eq!(call!(dat, srq_resize, srq, 7), 0x8007_0000);
+    assert_eq!(call!(dat, srq_resize, srq, 1025), 0x8006_0026);
+    assert_eq!(post(), 0x8003_0002);
+    assert_eq!(call!(dat, srq_resize, srq, 9), SUCCESS);
+    assert_eq!(post(), SUCCESS);
+    let mut param = DatSrqParam::zeroed();
+    assert_eq!(call!(dat, srq_query, srq, 0, &raw mut param), SUCCESS);
+    assert_eq!((param.max_recv_dtos, param.available_dto_count), (9, 9));
 }
 
 #[test]

@@ -572,3 +572,23 @@ fn common_connect_goes_to_the_port_of_the_address() {
         (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_ACTCONNPENDING)
     );
 }
+
+#[test]
+fn the_receives_that_an_endpoint_holds_can_be_asked_for() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    assert_eq!(ep.recv_query(), Ok((0, 0)));
+    bench.script.set_pending(3, 1);
+    assert_eq!(ep.recv_query(), Ok((3, 3)));
+}
+
+#[test]
+fn watermarks_are_for_endpoints_with_a_shared_receive_queue() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let refused = (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_RECV_WATERMARK);
+    assert_eq!(code(ep.set_watermark(1, DAT_WATERMARK_INFINITE)), refused);
+    let no_mark = |argument| (DAT_INVALID_PARAMETER, argument);
+    assert_eq!(code(ep.set_watermark(-2, 1)), no_mark(DAT_INVALID_ARG2));
+    assert_eq!(code(ep.set_watermark(1, -2)), no_mark(DAT_INVALID_ARG3));
+}
