@@ -3,7 +3,7 @@
 //!
 //! One table is made for each name that a registry library announces. Tables stay for the rest of
 //! the process: registry libraries read through handles that were freed long ago. For the same
-//! reason the library keeps itself loaded ([`registry::keep_loaded`]); OFA's libdat2 unloads a
+//! reason the library keeps itself loaded (`registry::keep_loaded`); OFA's libdat2 unloads a
 //! provider after the last close otherwise.
 
 mod registry;
