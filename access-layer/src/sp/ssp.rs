@@ -172,17 +172,16 @@ impl<R: Rnic> Ssp<R> {
 
     /// The peer has sent its MPA request: the one connection request of this service point.
     pub(crate) fn on_request(&self, request: R::ConnReq, info: &RequestInfo<'_>) {
-        let (socket, evd) = {
-            let mut inner = self.lock();
-            let Some(evd) = inner.evd.as_ref().map(|evd| evd.object().clone()) else {
-                return;
-            };
-            // A service point that is being freed, or is not operational, rejects "without any
-            // local notification" by dropping the request.
-            let Some(socket) = inner.state.on_request() else {
-                return;
-            };
-            (socket, evd)
+        // Held until the request has been told, so that a free comes either before it or after it:
+        // "either a Connection Requested Event was generated [...] or the Connection Request is
+        // rejected by the Provider without any local notification" (section 3.1.2).
+        let mut inner = self.lock();
+        let Some(evd) = inner.evd.as_ref().map(|evd| evd.object().clone()) else {
+            return;
+        };
+        // Dropping the request rejects it.
+        let Some(socket) = inner.state.on_request() else {
+            return;
         };
         // "Socket Service Point Connection Qualifier [we need to decide what to return for it]":
         // the port that the peer is connected to.
