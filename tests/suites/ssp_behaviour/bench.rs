@@ -1,0 +1,206 @@
+//! What every test here needs: our libraries in this process, the objects of one consumer, and
+//! sockets to convert.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use dat_api::{
+    ConnectError, ConnectFailure, ConnectionKind, Cr, Ep, EpAttr, EpEvds, EpState, Evd, EvdFlags,
+    Ia, Pz, Ssp,
+};
+use stack_tests::{IA_NAME, Stage};
+
+/// Whatever has not happened after this long does not happen.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+
+/// An adapter on the loopback interface that takes 16 bytes of private data.
+pub(crate) const SHORT_DATA_IA: &str = "iwarp-short";
+
+/// An adapter on the loopback interface of IPv6.
+pub(crate) const IPV6_IA: &str = "iwarp-v6";
+
+/// Points this process at the staged libraries, once. `Err` says what is missing.
+static LIBRARIES: LazyLock<Result<(), String>> =
+    LazyLock::new(|| use_staged_libraries().map_err(|e| format!("{e:#}")));
+
+fn use_staged_libraries() -> Result<()> {
+    let stage = Stage::find()?;
+    let provider = stage.provider();
+    let provider = provider.display();
+    let lines = [
+        (IA_NAME, "lo 0"),
+        (SHORT_DATA_IA, "lo 0 private_data=16"),
+        (IPV6_IA, "::1 0"),
+    ]
+    .map(|(name, params)| {
+        format!("{name} u2.0 nonthreadsafe default {provider} dat-rs.1.0 \"{params}\" \"\"\n")
+    });
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ssp_behaviour.conf");
+    fs::write(&file, lines.concat()).with_context(|| format!("writing {}", file.display()))?;
+    // SAFETY: every test opens an adapter through `Node::on` first, which waits for this; until
+    // then no thread of this process runs anything that reads the environment.
+    unsafe {
+        std::env::set_var("DAT_OVERRIDE", &file);
+        std::env::set_var(dat_api::LIBRARY_ENV, stage.lib().join("libdat2.so.2"));
+    }
+    Ok(())
+}
+
+/// One consumer: an adapter and what it needs to connect.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) ia: Ia,
+    pub(crate) pz: Pz,
+    pub(crate) transfers: Evd,
+    pub(crate) connections: Evd,
+    pub(crate) requests: Evd,
+}
+
+impl Node {
+    /// A consumer of [`IA_NAME`].
+    pub(crate) fn new() -> Result<Self> {
+        Self::on(IA_NAME)
+    }
+
+    /// A consumer of another adapter.
+    pub(crate) fn on(ia: &str) -> Result<Self> {
+        LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
+        let ia = Ia::open(ia)?;
+        Ok(Self {
+            pz: Pz::create(&ia)?,
+            transfers: Evd::create(&ia, 64, EvdFlags::DTO)?,
+            connections: Evd::create(&ia, 16, EvdFlags::CONNECTION)?,
+            requests: Evd::create(&ia, 16, EvdFlags::CONNECTION_REQUEST)?,
+            ia,
+        })
+    }
+
+    pub(crate) fn evds(&self) -> EpEvds<'_> {
+        EpEvds {
+            recv: &self.transfers,
+            request: &self.transfers,
+            connect: &self.connections,
+        }
+    }
+
+    pub(crate) fn ep(&self) -> Result<Ep> {
+        Ok(Ep::create(&self.pz, self.evds(), None)?)
+    }
+
+    pub(crate) fn ep_with(&self, attr: &EpAttr) -> Result<Ep> {
+        Ok(Ep::create(&self.pz, self.evds(), Some(attr))?)
+    }
+
+    /// A service point for `ep` on `socket`.
+    pub(crate) fn arm(&self, socket: impl Into<OwnedFd>, ep: &Ep) -> Result<Ssp> {
+        Ok(Ssp::create(socket, ep, &self.requests, b"")?)
+    }
+}
+
+/// Both ends of a TCP connection over the loopback interface, whose reads end at the deadline.
+pub(crate) fn pair() -> Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    pair_over(&listener)
+}
+
+/// The same through a listener.
+pub(crate) fn pair_over(listener: &TcpListener) -> Result<(TcpStream, TcpStream)> {
+    let active = TcpStream::connect(listener.local_addr()?)?;
+    let passive = listener.accept()?.0;
+    for stream in [&active, &passive] {
+        stream.set_read_timeout(Some(DEADLINE))?;
+    }
+    Ok((active, passive))
+}
+
+/// A connection that was a socket pair before.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    pub(crate) active: Ep,
+    pub(crate) passive: Ep,
+    /// The numbers that the consumers had given away.
+    pub(crate) numbers: [RawFd; 2],
+}
+
+/// Converts both ends of `sockets`.
+pub(crate) fn connect(node: &Node, sockets: (TcpStream, TcpStream)) -> Result<Connected> {
+    let (active, passive) = sockets;
+    let numbers = [active.as_raw_fd(), passive.as_raw_fd()];
+    let (asker, ep) = (node.ep()?, node.ep()?);
+    let ssp = node.arm(passive, &ep)?;
+    asker.start_connect_socket(active, Some(DEADLINE), b"")?;
+    accept(ssp.wait_request(Some(DEADLINE))?)?;
+    asker.wait_established(Some(DEADLINE))?;
+    ep.wait_established(Some(DEADLINE))?;
+    Ok(Connected {
+        active: asker,
+        passive: ep,
+        numbers,
+    })
+}
+
+/// Accepts on the endpoint that came with the request.
+pub(crate) fn accept(request: Cr) -> Result<Ep> {
+    Ok(request.accept(None, b"")?)
+}
+
+/// Waits for an attempt that must fail; says how, and brings the socket back.
+pub(crate) fn failure(ep: &Ep) -> Result<(ConnectionKind, TcpStream, Vec<u8>)> {
+    let Err(error) = ep.wait_established(Some(DEADLINE)) else {
+        anyhow::bail!("a connection was established");
+    };
+    let ConnectError {
+        reason,
+        private_data,
+        socket,
+    } = error;
+    let ConnectFailure::Ended(kind) = reason else {
+        anyhow::bail!("no outcome: {reason}");
+    };
+    ensure!(ep.state()? == EpState::Disconnected, "{:?}", ep.state()?);
+    let socket = socket.context("the socket did not come back")?;
+    Ok((kind, socket.into(), private_data))
+}
+
+/// Both ends go on in streaming mode.
+pub(crate) fn stream_both_ways(one: &TcpStream, other: &TcpStream) -> Result<()> {
+    for (mut from, mut to) in [(one, other), (other, one)] {
+        from.write_all(b"a stream as before")?;
+        let mut bytes = [0; 18];
+        to.read_exact(&mut bytes)?;
+        ensure!(&bytes == b"a stream as before", "{bytes:?}");
+    }
+    Ok(())
+}
+
+/// Reads exactly this.
+pub(crate) fn expect_bytes(mut stream: &TcpStream, expected: &[u8]) -> Result<()> {
+    let mut bytes = vec![0; expected.len()];
+    stream
+        .read_exact(&mut bytes)
+        .with_context(|| format!("reading {}", expected.escape_ascii()))?;
+    ensure!(bytes == expected, "{}", bytes.escape_ascii());
+    Ok(())
+}
+
+/// Waits until `condition` holds.
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + DEADLINE;
+    while !condition()? {
+        ensure!(Instant::now() < end, "not within {DEADLINE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// What a descriptor number stands for now; `None` when it is closed.
+pub(crate) fn identity(number: RawFd) -> Option<String> {
+    let link = fs::read_link(format!("/proc/self/fd/{number}")).ok()?;
+    Some(link.to_string_lossy().into_owned())
+}

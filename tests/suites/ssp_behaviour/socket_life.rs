@@ -1,0 +1,381 @@
+//! What happens to the socket itself while a connection has it, and when the connection ends
+//! (3.1.1.3, 3.1.4.3).
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use dat_api::abi::DAT_INVALID_STATE;
+use dat_api::{Close, ConnectionKind, SocketRefused, Ssp};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::libc;
+use socket2::SockRef;
+use stack_tests::NetSpace;
+use stack_tests::raw::RawPeer;
+
+use super::bench::{
+    Connected, DEADLINE, Node, accept, connect, failure, identity, pair, pair_over,
+    stream_both_ways, until,
+};
+
+/// Options that a consumer may have chosen, as the system reports them.
+#[derive(Debug, PartialEq, Eq)]
+struct Options {
+    keepalive: bool,
+    keepalive_time: Duration,
+    tos: u32,
+    recv_buffer: usize,
+    send_buffer: usize,
+    user_timeout: Option<Duration>,
+    linger: Option<Duration>,
+    flags: i32,
+}
+
+impl Options {
+    fn of(socket: &TcpStream) -> Result<Self> {
+        let options = SockRef::from(socket);
+        Ok(Self {
+            keepalive: options.keepalive()?,
+            keepalive_time: options.tcp_keepalive_time()?,
+            tos: options.tos_v4()?,
+            recv_buffer: options.recv_buffer_size()?,
+            send_buffer: options.send_buffer_size()?,
+            user_timeout: options.tcp_user_timeout()?,
+            linger: options.linger()?,
+            flags: fcntl(socket.as_fd(), FcntlArg::F_GETFL)?,
+        })
+    }
+}
+
+/// Chooses options that are nobody's default.
+fn choose(socket: &TcpStream, nonblocking: bool) -> Result<()> {
+    let options = SockRef::from(socket);
+    options.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(Duration::from_secs(77)))?;
+    options.set_tos_v4(0x28)?;
+    options.set_recv_buffer_size(50_000)?;
+    options.set_send_buffer_size(60_000)?;
+    options.set_tcp_user_timeout(Some(Duration::from_secs(99)))?;
+    socket.set_nonblocking(nonblocking)?;
+    Ok(())
+}
+
+#[test]
+fn tcp_options_are_kept_and_nagle_is_off() -> Result<()> {
+    let node = Node::new()?;
+    for nonblocking in [false, true] {
+        let (active, passive) = pair()?;
+        let mut watched = Vec::new();
+        for socket in [&active, &passive] {
+            choose(socket, nonblocking)?;
+            ensure!(!socket.nodelay()?);
+            watched.push((socket.try_clone()?, Options::of(socket)?));
+        }
+        let connected = connect(&node, (active, passive))?;
+        for (socket, chosen) in &watched {
+            ensure!(Options::of(socket)? == *chosen, "{chosen:?} changed");
+            ensure!(socket.nodelay()?, "Nagle is on");
+            let flags = OFlag::from_bits_retain(chosen.flags);
+            ensure!(flags.contains(OFlag::O_NONBLOCK) == nonblocking);
+        }
+        drop(connected);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_socket_that_comes_back_has_the_options_it_had() -> Result<()> {
+    let node = Node::new()?;
+    let (active, passive) = pair()?;
+    choose(&active, false)?;
+    let before = (Options::of(&active)?, active.nodelay()?);
+    let ep = node.ep()?;
+    let ssp = node.arm(active, &ep)?;
+    let active = TcpStream::from(ssp.free()?.context("nobody asked")?);
+    ensure!((Options::of(&active)?, active.nodelay()?) == before);
+    stream_both_ways(&active, &passive)
+}
+
+#[test]
+fn options_that_would_stall_rdma_are_set_aside_while_the_provider_has_the_socket() -> Result<()> {
+    let node = Node::new()?;
+    let (active, passive) = pair()?;
+    let (asker, ep) = (node.ep()?, node.ep()?);
+    // A receiver that is told only of 64 KiB at once, and a sender that holds back short segments.
+    for socket in [&active, &passive] {
+        set_int(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 65_536)?;
+        SockRef::from(socket).set_tcp_cork(true)?;
+    }
+    let ssp = node.arm(passive, &ep)?;
+    asker.start_connect_socket(active, Some(DEADLINE), b"")?;
+    let request = ssp.wait_request(Some(DEADLINE))?;
+    let passive = TcpStream::from(request.reject(b"")?.context("it came with a socket")?);
+    let (kind, active, _) = failure(&asker)?;
+    ensure!(kind == ConnectionKind::PeerRejected, "{kind}");
+    for socket in [&active, &passive] {
+        ensure!(get_int(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT)? == 65_536);
+        ensure!(SockRef::from(socket).tcp_cork()?);
+    }
+    asker.reset()?;
+    connect_again(&node, &asker, active, passive)
+}
+
+/// Converts a pair whose first attempt has failed.
+fn connect_again(
+    node: &Node,
+    asker: &dat_api::Ep,
+    active: TcpStream,
+    passive: TcpStream,
+) -> Result<()> {
+    let ep = node.ep()?;
+    let ssp = node.arm(passive, &ep)?;
+    asker.start_connect_socket(active, Some(DEADLINE), b"")?;
+    accept(ssp.wait_request(Some(DEADLINE))?)?;
+    asker.wait_established(Some(DEADLINE))?;
+    ep.wait_established(Some(DEADLINE))?;
+    Ok(())
+}
+
+fn set_int(socket: &TcpStream, level: i32, name: i32, value: i32) -> Result<()> {
+    // SAFETY: the value is an int of this frame and its length is given.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    ensure!(done == 0, "{}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+fn get_int(socket: &TcpStream, level: i32, name: i32) -> Result<i32> {
+    let (mut value, mut len) = (0, size_of::<i32>() as libc::socklen_t);
+    // SAFETY: value and length are of this frame and agree.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw mut value).cast(),
+            &raw mut len,
+        )
+    };
+    ensure!(done == 0, "{}", std::io::Error::last_os_error());
+    Ok(value)
+}
+
+#[test]
+fn the_connection_runs_over_the_very_socket_and_its_route() -> Result<()> {
+    let node = Node::new()?;
+    let (active, passive) = pair()?;
+    let (watched, peer) = (active.try_clone()?, passive.try_clone()?);
+    let addresses = (watched.local_addr()?, watched.peer_addr()?);
+    let _connected = connect(&node, (active, passive))?;
+    ensure!((watched.local_addr()?, watched.peer_addr()?) == addresses);
+    ensure!((peer.peer_addr()?, peer.local_addr()?) == addresses);
+    Ok(())
+}
+
+/// Both numbers stand for something else or nothing, within the deadline.
+fn expect_released(connected: &Connected, before: &[Option<String>; 2]) -> Result<()> {
+    until("the sockets are released", || {
+        Ok((0..2).all(|i| identity(connected.numbers[i]) != before[i]))
+    })
+}
+
+/// A connection, and what its sockets were.
+fn established(node: &Node) -> Result<(Connected, [Option<String>; 2])> {
+    let (active, passive) = pair()?;
+    let before = [identity(active.as_raw_fd()), identity(passive.as_raw_fd())];
+    let connected = connect(node, (active, passive))?;
+    for (number, before) in connected.numbers.iter().zip(&before) {
+        ensure!(identity(*number) == *before, "released while in use");
+    }
+    Ok((connected, before))
+}
+
+#[test]
+fn disconnecting_releases_the_sockets_to_the_system() -> Result<()> {
+    let node = Node::new()?;
+    for how in [Close::Abrupt, Close::Graceful] {
+        let (connected, before) = established(&node)?;
+        connected.active.disconnect(how)?;
+        connected.active.wait_disconnected(Some(DEADLINE))?;
+        connected.passive.wait_disconnected(Some(DEADLINE))?;
+        expect_released(&connected, &before)?;
+        ensure!(
+            connected.active.take_socket().is_none(),
+            "it does not come back"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn destroying_an_endpoint_releases_the_sockets_to_the_system() -> Result<()> {
+    let node = Node::new()?;
+    let (connected, before) = established(&node)?;
+    let Connected {
+        active,
+        passive,
+        numbers,
+    } = connected;
+    drop(active);
+    passive.wait_disconnected(Some(DEADLINE))?;
+    drop(passive);
+    until("the sockets are released", || {
+        Ok((0..2).all(|i| identity(numbers[i]) != before[i]))
+    })
+}
+
+#[test]
+fn a_broken_connection_releases_its_socket_promptly() -> Result<()> {
+    let node = Node::new()?;
+    for reset in [false, true] {
+        let (peer, passive) = pair()?;
+        let number = passive.as_raw_fd();
+        let before = identity(number);
+        let ep = node.ep()?;
+        let ssp = node.arm(passive, &ep)?;
+        let mut peer = RawPeer::over(peer)?;
+        peer.send(&stack_tests::raw::REQUEST)?;
+        accept(ssp.wait_request(Some(DEADLINE))?)?;
+        peer.read(stack_tests::raw::REPLY.len())?;
+        ep.wait_established(Some(DEADLINE))?;
+        if reset {
+            peer.reset()?;
+        } else {
+            drop(peer);
+        }
+        ep.wait_disconnected(Some(DEADLINE))?;
+        until("the socket is released", || Ok(identity(number) != before))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_peer_of_a_destroyed_endpoint_sees_the_end_of_the_stream() -> Result<()> {
+    let node = Node::new()?;
+    let (peer, passive) = pair()?;
+    let ep = node.ep()?;
+    let ssp = node.arm(passive, &ep)?;
+    let mut peer = RawPeer::over(peer)?;
+    peer.send(&stack_tests::raw::REQUEST)?;
+    accept(ssp.wait_request(Some(DEADLINE))?)?;
+    peer.read(stack_tests::raw::REPLY.len())?;
+    ep.wait_established(Some(DEADLINE))?;
+    drop((ep, ssp));
+    ensure!(peer.read_to_end()?.is_empty());
+    Ok(())
+}
+
+/// A Request of revision 2 that asks to send the first FPDU itself as a Write of zero bytes, with
+/// depths of 1 (RFC 6581 section 9.1).
+const PEER_TO_PEER_REQUEST: [u8; 24] = *b"MPA ID Req Frame\x50\x02\x00\x04\x80\x01\x80\x01";
+
+#[test]
+fn an_accept_that_the_peer_does_not_complete_gives_the_socket_back() -> Result<()> {
+    let node = Node::new()?;
+    let (mut peer, passive) = pair()?;
+    let number = passive.as_raw_fd();
+    let before = identity(number).context("it is open")?;
+    let ep = node.ep()?;
+    let ssp = node.arm(passive, &ep)?;
+    peer.write_all(&PEER_TO_PEER_REQUEST)?;
+    accept(ssp.wait_request(Some(DEADLINE))?)?;
+    let mut reply = [0; 24];
+    peer.read_exact(&mut reply)?;
+    ensure!(reply.starts_with(b"MPA ID Rep Frame"), "{reply:?}");
+    // No connection was established over the socket, so it does not stay with the provider.
+    drop(peer);
+    let (kind, socket, _) = failure(&ep)?;
+    ensure!(kind == ConnectionKind::AcceptCompletionError, "{kind}");
+    ensure!(socket.as_raw_fd() == number);
+    drop(ssp);
+    until("the provider lets go", || {
+        Ok(numbers_of(&before)?.len() <= 1)
+    })?;
+    ensure!(
+        numbers_of(&before)? == [number],
+        "closed under its owner's hands"
+    );
+    Ok(())
+}
+
+/// The open numbers of this process that stand for one thing.
+fn numbers_of(thing: &str) -> Result<Vec<RawFd>> {
+    let mut numbers = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let number: RawFd = entry?.file_name().to_string_lossy().parse()?;
+        if identity(number).is_some_and(|found| found == thing) {
+            numbers.push(number);
+        }
+    }
+    Ok(numbers)
+}
+
+/// An address that is on this machine and not on the loopback network, if there can be one.
+fn outside_loopback() -> Result<Option<std::net::Ipv4Addr>> {
+    if let NetSpace::Own = NetSpace::enter()? {
+        let done = std::process::Command::new("ip")
+            .args(["address", "add", "192.0.2.1/32", "dev", "lo"])
+            .status();
+        if done.is_ok_and(|status| status.success()) {
+            return Ok(Some(std::net::Ipv4Addr::new(192, 0, 2, 1)));
+        }
+    }
+    Ok(nix::ifaddrs::getifaddrs()?
+        .filter_map(|interface| interface.address?.as_sockaddr_in().map(|a| a.ip()))
+        .find(|address| !address.is_loopback()))
+}
+
+#[test]
+fn a_socket_that_is_not_routed_through_the_adapter_is_an_invalid_state_and_stays() -> Result<()> {
+    let node = Node::new()?;
+    let Some(address) = outside_loopback()? else {
+        // A machine without any other interface routes everything through this adapter.
+        return Ok(());
+    };
+    let listener = std::net::TcpListener::bind((address, 0))?;
+    let (active, passive) = pair_over(&listener)?;
+    let ep = node.ep()?;
+    let result = Ssp::create(passive, &ep, &node.requests, b"");
+    let Err(SocketRefused { socket, error }) = result else {
+        anyhow::bail!("a service point takes it");
+    };
+    ensure!(error.is(DAT_INVALID_STATE), "{error}");
+    let passive = TcpStream::from(socket);
+    let result = ep.start_connect_socket(active, Some(DEADLINE), b"");
+    let Err(SocketRefused { socket, error }) = result else {
+        anyhow::bail!("a connect takes it");
+    };
+    ensure!(error.is(DAT_INVALID_STATE), "{error}");
+    ensure!(ep.state()? == dat_api::EpState::Unconnected);
+    stream_both_ways(&socket.into(), &passive)
+}
+
+#[test]
+fn a_peer_out_of_reach_is_unreachable_and_the_socket_comes_back() -> Result<()> {
+    let node = Node::new()?;
+    let NetSpace::Own = NetSpace::enter()? else {
+        // The machine's own loopback interface cannot be taken down.
+        return Ok(());
+    };
+    let (active, _peer) = pair()?;
+    SockRef::from(&active).set_tcp_user_timeout(Some(Duration::from_millis(100)))?;
+    let down = std::process::Command::new("ip")
+        .args(["link", "set", "lo", "down"])
+        .status();
+    if !down.is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    let ep = node.ep()?;
+    ep.start_connect_socket(active, Some(DEADLINE), b"")?;
+    let (kind, _socket, _) = failure(&ep)?;
+    ensure!(kind == ConnectionKind::Unreachable, "{kind}");
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! 3.1.2 `dat_iw_ssp_free`: who has the socket and the endpoint afterwards.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+
+use anyhow::{Result, ensure};
+use dat_api::abi::*;
+use dat_api::{ConnectionKind, EpState, Event, SspState};
+use stack_tests::raw::REQUEST;
+
+use super::bench::{DEADLINE, Node, accept, failure, identity, pair, stream_both_ways, until};
+use super::raw_calls::{ia_close, ssp_create, ssp_free, ssp_query};
+
+#[test]
+fn socket_and_endpoint_are_the_consumers_again() -> Result<()> {
+    let node = Node::new()?;
+    let (peer, socket) = pair()?;
+    let number = socket.as_raw_fd();
+    let before = identity(number);
+    let ep = node.ep()?;
+    let ssp = node.arm(socket, &ep)?;
+    ensure!(ep.state()? == EpState::Reserved);
+    let socket = TcpStream::from(ssp.free()?.expect("nobody asked"));
+    ensure!(socket.as_raw_fd() == number && identity(number) == before);
+    ensure!(ep.state()? == EpState::Unconnected);
+    // Both are good for anything, the socket first of all for streaming.
+    stream_both_ways(&peer, &socket)?;
+    let asker = node.ep()?;
+    let ssp = node.arm(socket, &ep)?;
+    asker.start_connect_socket(peer, Some(DEADLINE), b"")?;
+    accept(ssp.wait_request(Some(DEADLINE))?)?;
+    ep.wait_established(Some(DEADLINE))?;
+    Ok(())
+}
+
+#[test]
+fn the_free_has_no_effect_on_the_connectivity_of_the_socket() -> Result<()> {
+    let node = Node::new()?;
+    let (peer, socket) = pair()?;
+    let addresses = (socket.local_addr()?, socket.peer_addr()?);
+    let ep = node.ep()?;
+    let socket = TcpStream::from(node.arm(socket, &ep)?.free()?.expect("nobody asked"));
+    ensure!((socket.local_addr()?, socket.peer_addr()?) == addresses);
+    ensure!(socket.take_error()?.is_none());
+    stream_both_ways(&peer, &socket)
+}
+
+#[test]
+fn a_request_that_was_told_outlives_its_service_point() -> Result<()> {
+    let node = Node::new()?;
+    let (active, passive) = pair()?;
+    let (asker, ep) = (node.ep()?, node.ep()?);
+    let ssp = node.arm(passive, &ep)?;
+    asker.start_connect_socket(active, Some(DEADLINE), b"")?;
+    let request = ssp.wait_request(Some(DEADLINE))?;
+    ensure!(ssp.free()?.is_none(), "the socket is the request's");
+    ensure!(ep.state()? == EpState::PassiveConnectionPending);
+    accept(request)?;
+    asker.wait_established(Some(DEADLINE))?;
+    ep.wait_established(Some(DEADLINE))?;
+    Ok(())
+}
+
+#[test]
+fn a_request_event_that_nobody_has_read_outlives_its_service_point() -> Result<()> {
+    let node = Node::new()?;
+    let (active, passive) = pair()?;
+    let (asker, ep) = (node.ep()?, node.ep()?);
+    let ssp = node.arm(passive, &ep)?;
+    asker.start_connect_socket(active, Some(DEADLINE), b"")?;
+    until("the request comes", || {
+        Ok(ssp.state()? == SspState::NonOperational)
+    })?;
+    until("the endpoint waits", || {
+        Ok(ep.state()? == EpState::PassiveConnectionPending)
+    })?;
+    ensure!(ssp.free()?.is_none(), "the socket is the request's");
+    let Some(Event::ConnectionRequest(request)) = node.requests.wait(Some(DEADLINE))? else {
+        anyhow::bail!("the request was lost");
+    };
+    accept(request)?;
+    asker.wait_established(Some(DEADLINE))?;
+    Ok(())
+}
+
+#[test]
+fn a_request_that_meets_the_free_is_told_or_left_never_both() -> Result<()> {
+    let node = Node::new()?;
+    let (mut told, mut left) = (0, 0);
+    for round in 0_u64..200 {
+        let (mut peer, socket) = pair()?;
+        let ep = node.ep()?;
+        let ssp = node.arm(socket, &ep)?;
+        peer.write_all(&REQUEST)?;
+        // Spread the free over the time that a request takes.
+        (0..round * 50).for_each(|_| std::hint::spin_loop());
+        match ssp.free()? {
+            Some(socket) => {
+                left += 1;
+                ensure!(ep.state()? == EpState::Unconnected);
+                ensure!(node.requests.dequeue()?.is_none(), "told as well");
+                expect_unanswered_or_rejected(&peer, &socket.into())?;
+            }
+            None => {
+                told += 1;
+                ensure!(ep.state()? == EpState::PassiveConnectionPending);
+                let Some(Event::ConnectionRequest(request)) = node.requests.dequeue()? else {
+                    anyhow::bail!("the socket is gone and no request told");
+                };
+                let socket = request.reject(b"")?.expect("the socket came with it");
+                expect_reject(&peer)?;
+                stream_both_ways(&peer, &socket.into())?;
+            }
+        }
+    }
+    ensure!(told + left == 200);
+    Ok(())
+}
+
+/// The request was left to the consumer to read, or taken and rejected; the stream is whole.
+fn expect_unanswered_or_rejected(peer: &TcpStream, socket: &TcpStream) -> Result<()> {
+    let mut front = [0; REQUEST.len()];
+    socket.set_nonblocking(true)?;
+    let there = match (&mut &*socket).read(&mut front) {
+        Ok(len) => len,
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => 0,
+        Err(error) => return Err(error.into()),
+    };
+    socket.set_nonblocking(false)?;
+    if there == 0 {
+        expect_reject(peer)?;
+    } else {
+        ensure!(front[..there] == REQUEST[..there], "{front:?}");
+    }
+    stream_both_ways(peer, socket)
+}
+
+/// A Reply of 20 bytes with the reject flag.
+fn expect_reject(mut peer: &TcpStream) -> Result<()> {
+    let mut reply = [0; 20];
+    peer.read_exact(&mut reply)?;
+    ensure!(reply.starts_with(b"MPA ID Rep Frame"), "{reply:?}");
+    ensure!(reply[16] & 0x20 != 0, "it accepts: {reply:?}");
+    Ok(())
+}
+
+#[test]
+fn a_request_that_nobody_answered_is_rejected() -> Result<()> {
+    let node = Node::new()?;
+    let (mut peer, socket) = pair()?;
+    let ep = node.ep()?;
+    let ssp = node.arm(socket, &ep)?;
+    peer.write_all(&REQUEST)?;
+    let request = ssp.wait_request(Some(DEADLINE))?;
+    drop(request);
+    expect_reject(&peer)
+}
+
+#[test]
+fn a_request_of_a_closed_adapter_is_rejected() -> Result<()> {
+    let node = Node::new()?;
+    let (mut peer, socket) = pair()?;
+    let ep = node.ep()?;
+    let ssp = node.arm(socket, &ep)?;
+    peer.write_all(&REQUEST)?;
+    until("the request comes", || {
+        Ok(ssp.state()? == SspState::NonOperational)
+    })?;
+    // Nobody has read its event; all that is open goes with the adapter.
+    ensure!(ia_close(&node.ia).is_success());
+    std::mem::forget((ssp, ep, node));
+    expect_reject(&peer)
+}
+
+#[test]
+fn a_request_after_the_free_finds_nobody() -> Result<()> {
+    let node = Node::new()?;
+    let (active, passive) = pair()?;
+    let (asker, ep) = (node.ep()?, node.ep()?);
+    let socket = node.arm(passive, &ep)?.free()?.expect("nobody asked");
+    asker.start_connect_socket(active, Some(DEADLINE), b"")?;
+    drop(socket);
+    let (kind, _, _) = failure(&asker)?;
+    // As where nobody listens (DAT 2.0 section 6.6.5).
+    ensure!(kind == ConnectionKind::NonPeerRejected, "{kind}");
+    ensure!(node.requests.dequeue()?.is_none(), "told of nothing");
+    Ok(())
+}
+
+#[test]
+fn a_service_point_without_socket_has_none_to_give_back() -> Result<()> {
+    let node = Node::new()?;
+    let (mut peer, socket) = pair()?;
+    let ep = node.ep()?;
+    let ssp = node.arm(socket, &ep)?;
+    peer.write_all(&REQUEST)?;
+    let request = ssp.wait_request(Some(DEADLINE))?;
+    let socket = TcpStream::from(request.reject(b"")?.expect("it came with the request"));
+    expect_reject(&peer)?;
+    ensure!(ssp.free()?.is_none());
+    stream_both_ways(&peer, &socket)?;
+    ensure!(ep.state()? == EpState::Unconnected);
+    Ok(())
+}
+
+#[test]
+fn a_destroyed_handle_is_invalid_and_not_assigned_again_soon() -> Result<()> {
+    let node = Node::new()?;
+    let (_peer, socket) = pair()?;
+    let ep = node.ep()?;
+    let create = || {
+        let (fd, evd) = (socket.as_raw_fd(), node.requests.as_raw());
+        ssp_create(node.ia.as_raw(), fd, ep.as_raw(), evd)
+            .map_err(|code| anyhow::anyhow!("{code:?}"))
+    };
+    let first = create()?;
+    ensure!(ssp_free(first).is_success());
+    for _ in 0..100 {
+        let next = create()?;
+        ensure!(next != first, "assigned again");
+        ensure!(ssp_free(first).is(DAT_INVALID_HANDLE));
+        ensure!(ssp_query(first, DAT_IW_SSP_FIELD_ALL).is_err_and(|c| c.is(DAT_INVALID_HANDLE)));
+        ensure!(ssp_free(next).is_success());
+    }
+    Ok(())
+}
+
+#[test]
+fn other_handles_are_invalid() -> Result<()> {
+    let node = Node::new()?;
+    let ep = node.ep()?;
+    for handle in [DAT_HANDLE_NULL, ep.as_raw(), node.ia.as_raw()] {
+        let code = ssp_free(handle);
+        ensure!(code.is(DAT_INVALID_HANDLE), "{code:?}");
+    }
+    ensure!(ep.state()? == EpState::Unconnected);
+    Ok(())
+}
