@@ -80,6 +80,18 @@ pub(super) const STEPS: &[Step] = &[
         run: |w, o| suite(w, o, "ssp"),
     },
     Step {
+        name: "suite ssp_behaviour",
+        needs: BUILD,
+        staged: true,
+        run: |w, o| suite(w, o, "ssp_behaviour"),
+    },
+    Step {
+        name: "suite compliance",
+        needs: &[],
+        staged: false,
+        run: |w, o| suite(w, o, "compliance"),
+    },
+    Step {
         name: "suite examples",
         needs: &[install::CC, install::MAKE, install::NM, install::PKG_CONFIG],
         staged: true,
