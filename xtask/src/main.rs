@@ -4,11 +4,13 @@
 //! - `test` runs every check and suite and says of each how it ended.
 //! - `demo` shows the stack at work, in under three minutes after the build.
 //! - `bench` prints latency and bandwidth beside raw TCP.
+//! - `fuzz` feeds the parsers and the C library with what a fuzzer makes up.
 //! - `tidy` runs the house's own style checks alone.
 
 mod bench;
 mod demo;
 mod exports;
+mod fuzz;
 mod install;
 mod job;
 mod report;
@@ -45,6 +47,8 @@ enum Task {
     Demo,
     /// Print latency and bandwidth beside raw TCP.
     Bench(bench::Options),
+    /// Run the fuzz targets for a while.
+    Fuzz(fuzz::Options),
     /// Run the style checks alone.
     Tidy,
 }
@@ -69,6 +73,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Test(options) => test::run(&workspace, &options),
         Task::Demo => demo::run(&workspace),
         Task::Bench(options) => bench::run(&workspace, &options),
+        Task::Fuzz(options) => fuzz::run(&workspace, &options),
         Task::Tidy => {
             let faults = tidy::check(&workspace)?;
             faults.iter().for_each(|fault| println!("{fault}"));

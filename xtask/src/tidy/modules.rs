@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use syn::{Attribute, Expr, Item, ItemMod, Lit, Meta};
 
 use super::Fault;
+use crate::fuzz;
 use crate::workspace::Workspace;
 
 /// The files among `sources` that are part of no target.
@@ -16,7 +17,11 @@ pub(super) fn unreached<'a>(
     sources: impl Iterator<Item = &'a PathBuf>,
 ) -> Result<Vec<Fault>> {
     let mut reached = BTreeSet::new();
-    for root in workspace.target_roots() {
+    let programs = fuzz::programs(workspace.root())?;
+    for root in workspace
+        .target_roots()
+        .chain(programs.iter().map(PathBuf::as_path))
+    {
         let dir = root
             .parent()
             .context("a crate root lies in a directory")?
