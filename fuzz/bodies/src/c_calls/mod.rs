@@ -113,38 +113,46 @@ fn step(world: &mut World, input: &mut Input<'_>) {
 pub(crate) fn seeds() -> Vec<Seed> {
     let objects: &[u8] = &[
         1, 0, 0, // PZ
-        0, 0, 16, 0, 0, 0, // EVD for transfers, requests and connections
+        0, 0, 16, 0, 3, 0, // EVD 2: transfers
+        0, 0, 16, 0, 5, 0, // EVD 1: connections
+        0, 0, 16, 0, 4, 0, // EVD 0: requests
         3, 0, 0, 0, 0, 0, 0, 16, 0, 0, // LMR of 4 KiB
-        2, 0, 0, 0, 0, 0, 0, 0, // EP
-        2, 0, 0, 0, 0, 0, 0, 0, // EP
+        2, 0, 0, 2, 2, 1, 0, 0, // EP
+        2, 0, 0, 2, 2, 1, 0, 0, // EP
     ];
-    let wait: &[u8] = &[6, 0, 3, 0];
+    let [requests, connections, transfers] = [0, 1, 2].map(|evd| [6, evd, 3, 0]);
     let listen: &[u8] = &[45, 0, 0, 0];
     let connect: &[u8] = &[5, 0, 0, 3, 3, 0];
     let accept: &[u8] = &[7, 0, 1, 3];
+    let accept_reserved: &[u8] = &[7, 0, 0xF0, 3];
     let receive: &[u8] = &[8, 1, 1, 0, 0, 64, 0, 0];
     let send: &[u8] = &[9, 0, 1, 0, 0, 64, 0, 0];
     let write: &[u8] = &[10, 4, 1, 0, 1, 0, 0, 64, 0, 0];
     let read: &[u8] = &[11, 4, 1, 0, 1, 0, 8, 64, 0, 0];
     let disconnect: &[u8] = &[13, 0, 0];
-    let free_all: &[u8] = &[22, 0, 0, 22, 0, 0, 22, 4, 0, 22, 1, 0, 22, 3, 0, 22, 2, 0];
+    let free_all: &[u8] = &[
+        22, 0, 0, 22, 0, 0, 22, 4, 0, 22, 1, 0, 22, 1, 0, 22, 1, 0, 22, 3, 0, 22, 2, 0,
+    ];
     let garbage: &[u8] = &[
         25, 0, 0xF0, 0, 25, 1, 0xF1, 0, 25, 2, 0xF2, 0, 22, 3, 0xF8, 22, 4, 0xF9, 13, 0xFA, 0, 13,
         0xFB, 0, 24, 0xFC, 27, 0xFD, 24, 0xE0, 24, 0xE1,
     ];
     let socket: &[u8] = &[20, 0, 0, 1, 0, 4, 0, 21, 0, 1, 3, 4];
-    let meet = [objects, listen, connect, wait, accept, wait, wait].concat();
-    let data = [receive, send, wait, wait, write, wait, read, wait].concat();
+    let both = [connections, connections].concat();
+    let meet = [objects, listen, connect, &requests, accept, &both].concat();
+    let sent = [receive, send, &transfers, &transfers].concat();
+    let moved = [write, &transfers, read, &transfers].concat();
+    let whole = [&meet[..], &sent, &moved, disconnect, &both, free_all].concat();
     let rows = [
         ("nothing", vec![0x60]),
         ("objects", [objects, free_all].concat()),
         ("garbage", [garbage, objects, garbage].concat()),
-        ("connect", [objects, listen, connect, wait].concat()),
-        ("refused", [objects, connect, wait, connect].concat()),
+        ("connect", [objects, listen, connect, &requests].concat()),
+        ("refused", [objects, connect, &connections, connect].concat()),
         ("meet", meet.clone()),
-        ("data", [&meet[..], &data].concat()),
-        ("whole", [&meet[..], &data, disconnect, wait, wait, free_all].concat()),
-        ("socket", [objects, socket, wait, accept, wait, wait].concat()),
+        ("data", [&meet[..], &sent, &moved].concat()),
+        ("whole", whole),
+        ("socket", [objects, socket, &requests, accept_reserved, &both].concat()),
         ("unread", [&meet[..], receive, receive, send, send, write, read].concat()),
     ];
     rows.map(|(name, bytes)| seed("c_calls", name, bytes))
