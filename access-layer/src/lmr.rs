@@ -100,6 +100,10 @@ impl<R: Rnic> Lmr<R> {
     /// is registered once for every mapping: an RNIC that looks into it through the process has nothing
     /// to share, so the identifier only has to be there.
     pub fn create(ia: &Arc<Ia<R>>, pz: &Pinned<Pz<R>>, mut spec: LmrSpec) -> DatResult<Arc<Self>> {
+        // Another IA is another RNIC, and would wait for this region when it closes.
+        if !Arc::ptr_eq(pz.ia(), ia) {
+            return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_PZ));
+        }
         let addr = spec.resolve(ia)?;
         let request = request_of(&spec, addr, ia.attr().mr_len_max)?;
         let pz_use = pz.use_it()?;

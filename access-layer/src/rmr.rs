@@ -19,6 +19,7 @@ pub struct Rmr<R: Rnic> {
     mw: R::Mw,
     bound: Mutex<Option<Bound>>,
     handle: Handle,
+    scope: DatRmrScope,
     pz: Arc<Pz<R>>,
     _pz_use: User,
     ia: Arc<Ia<R>>,
@@ -57,8 +58,17 @@ impl<R: Rnic> Object for Rmr<R> {
 }
 
 impl<R: Rnic> Rmr<R> {
-    /// `dat_rmr_create`.
+    /// `dat_rmr_create`: whoever is connected to an endpoint of the zone may use what it is bound to.
     pub fn create(pz: &Pinned<Pz<R>>) -> DatResult<Handle> {
+        Self::create_with(pz, DAT_RMR_SCOPE_PZ)
+    }
+
+    /// `dat_rmr_create_for_ep`: only the peer of the endpoint on which it was bound may use it.
+    pub fn create_for_ep(pz: &Pinned<Pz<R>>) -> DatResult<Handle> {
+        Self::create_with(pz, DAT_RMR_SCOPE_EP)
+    }
+
+    fn create_with(pz: &Pinned<Pz<R>>, scope: DatRmrScope) -> DatResult<Handle> {
         let ia = pz.ia();
         if ia.attr().mw_max == 0 {
             // What OFA's verbs providers say.
@@ -70,6 +80,7 @@ impl<R: Rnic> Rmr<R> {
             mw: ia.rnic().create_mw(pz.rnic_pd())?,
             bound: Mutex::new(None),
             handle: reservation.handle(),
+            scope,
             pz: pz.to_arc(),
             _pz_use: pz_use,
             ia: ia.clone(),
@@ -100,6 +111,7 @@ impl<R: Rnic> Rmr<R> {
             },
             access: access_of(args.privileges),
             zero_based: args.va_type == DAT_VA_TYPE_ZB,
+            qp_only: self.scope == DAT_RMR_SCOPE_EP,
             completion: args.flags & DAT_COMPLETION_SUPPRESS_FLAG == 0,
             signalled: args.flags & DAT_COMPLETION_UNSIGNALLED_FLAG == 0,
         };
@@ -141,7 +153,7 @@ impl<R: Rnic> Rmr<R> {
         let mut param = DatRmrParam::zeroed();
         param.ia_handle = self.ia.consumer_handle();
         param.pz_handle = self.pz.handle().as_dat();
-        param.rmr_scope = DAT_RMR_SCOPE_PZ;
+        param.rmr_scope = self.scope;
         match bound.as_ref() {
             Some(bound) => {
                 param.lmr_triplet = bound.triplet;

@@ -55,6 +55,10 @@ impl<R: Rnic> Srq<R> {
         if attr.low_watermark < 0 || attr.low_watermark > attr.max_recv_dtos {
             return Err(bad);
         }
+        // Another IA is another RNIC, and would wait for this queue when it closes.
+        if !Arc::ptr_eq(pz.ia(), ia) {
+            return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_PZ));
+        }
         let pz_use = pz.use_it()?;
         let reservation = ia.reserve()?;
         let token = SrqToken(reservation.handle().as_token());

@@ -13,7 +13,7 @@ use iwarp_proto::{
 
 use crate::engine::io::{self, Sent};
 use crate::engine::lane::Lane;
-use crate::memory::{MemoryAccess, MemoryTable, WindowBind};
+use crate::memory::{MemoryAccess, MemoryTable, Stream, WindowBind};
 use crate::qp::Qp;
 use crate::rx::{Rx, RxEnd, Sinks, immediate_bytes};
 use crate::tx::{Flow, Sources, Tx, TxFault};
@@ -287,13 +287,13 @@ impl Conn {
     }
 
     /// Sends what can be sent.
-    pub(crate) fn transmit(&mut self, pd: u32, memory: &MemoryAccess<'_>) -> Result<(), End> {
+    pub(crate) fn transmit(&mut self, stream: Stream, memory: &MemoryAccess<'_>) -> Result<(), End> {
         self.burst.held = false;
         self.burst.bytes = 0;
         let sources = Sources {
             fd: self.lane.as_fd(),
             memory,
-            pd,
+            stream,
             outstanding: &self.outstanding,
         };
         let flow = self.tx.run(&mut self.proto, &sources);
@@ -367,7 +367,7 @@ impl Conn {
     /// message at its end if there is one. As many as possible are sent; the rest is returned.
     pub(crate) fn last_bytes(
         &mut self,
-        pd: u32,
+        stream: Stream,
         memory: &MemoryAccess<'_>,
         fault: Option<&ProtocolError>,
     ) -> Option<Vec<u8>> {
@@ -375,7 +375,7 @@ impl Conn {
         let sources = Sources {
             fd: self.lane.as_fd(),
             memory,
-            pd,
+            stream,
             outstanding: &self.outstanding,
         };
         let mut bytes = self.tx.take_rest_of_fpdu(&sources)?;
@@ -420,5 +420,6 @@ fn window_bind(bind: &BindTask) -> Option<WindowBind> {
         range: bind.range,
         access: bind.access,
         zero_based: bind.zero_based,
+        only: bind.only,
     })
 }

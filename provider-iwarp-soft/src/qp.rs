@@ -30,6 +30,7 @@ use crate::cm::dial::Dial;
 use crate::conn::Conn;
 use crate::cq::{Cq, Pushed};
 use crate::event::{EventQueue, OwnEvent};
+use crate::memory::Stream;
 use crate::rnic::Shared;
 use crate::srq::Srq;
 use crate::work::{RecvSlot, SendSlot};
@@ -139,6 +140,14 @@ impl Qp {
 
     pub(crate) fn pd(&self) -> u32 {
         self.pd
+    }
+
+    /// Whom STags of this end are checked for.
+    pub(crate) fn stream(&self) -> Stream {
+        Stream {
+            pd: self.pd,
+            qp: self.token,
+        }
     }
 
     /// The distinct completion queues.

@@ -280,6 +280,7 @@ impl Rnic for SoftRnic {
             range: bind.range,
             access: bind.access,
             zero_based: bind.zero_based,
+            only: bind.qp_only.then_some(qp.qp.token),
         };
         qp.qp.post_slot(SendSlot::bind(
             bind.wr_id,

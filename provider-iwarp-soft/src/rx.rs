@@ -179,7 +179,7 @@ impl Rx {
         let ulpdu = &covered[fpdu::LENGTH_LEN..fpdu::LENGTH_LEN + ulpdu_len];
         let memory = StreamMemory {
             access: sinks.memory,
-            pd: sinks.qp.pd(),
+            stream: sinks.qp.stream(),
         };
         let mut receives = Receives {
             qp: sinks.qp,
@@ -224,8 +224,8 @@ impl Rx {
             match placement.target {
                 Target::Tagged { stag, to } => {
                     let access = tagged_access(ulpdu);
-                    let (pd, len) = (sinks.qp.pd(), payload.len() as u32);
-                    match sinks.memory.remote(pd, access, stag, to, len) {
+                    let (stream, len) = (sinks.qp.stream(), payload.len() as u32);
+                    match sinks.memory.remote(stream, access, stag, to, len) {
                         Ok(bytes) => bytes.write(payload),
                         Err(fault) => return Err(refuse(ulpdu, fault, sinks)),
                     }
@@ -393,7 +393,7 @@ fn execute_atomic(
     sinks: &mut Sinks<'_>,
 ) -> Result<u64, RxEnd> {
     let range = sinks.memory.remote(
-        sinks.qp.pd(),
+        sinks.qp.stream(),
         Access::RemoteAtomic,
         request.stag,
         request.to,

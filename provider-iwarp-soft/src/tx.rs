@@ -28,7 +28,7 @@ use iwarp_proto::{
 
 use crate::crc::{Crc32c, crc32c};
 use crate::engine::io::{self, Sent};
-use crate::memory::MemoryAccess;
+use crate::memory::{MemoryAccess, Stream};
 use crate::pool::{STAGING_LEN, Staging};
 use crate::work::Outstanding;
 
@@ -45,7 +45,7 @@ const RAMP: [u64; 4] = [32 * 1024, 32 * 1024, 256 * 1024, 1024 * 1024];
 pub(crate) struct Sources<'a> {
     pub(crate) fd: BorrowedFd<'a>,
     pub(crate) memory: &'a MemoryAccess<'a>,
-    pub(crate) pd: u32,
+    pub(crate) stream: Stream,
     pub(crate) outstanding: &'a Outstanding,
 }
 
@@ -364,7 +364,7 @@ impl Piece {
                 let range = (skip, len.min(len_max));
                 let whole =
                     slot.sgl
-                        .for_each_piece(sources.memory, sources.pd, false, range, visit);
+                        .for_each_piece(sources.memory, sources.stream.pd, false, range, visit);
                 if whole {
                     Ok(())
                 } else {
@@ -374,7 +374,7 @@ impl Piece {
             Self::Response { stag, to, len } => {
                 let len = len.min(len_max) as u32;
                 let access = Access::RemoteRead;
-                visit(sources.memory.remote(sources.pd, access, stag, to, len)?);
+                visit(sources.memory.remote(sources.stream, access, stag, to, len)?);
                 Ok(())
             }
         }

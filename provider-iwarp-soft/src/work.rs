@@ -92,6 +92,8 @@ pub(crate) struct BindTask {
     pub(crate) range: Sge,
     pub(crate) access: Access,
     pub(crate) zero_based: bool,
+    /// The one queue pair whose peer may use it.
+    pub(crate) only: Option<QpToken>,
 }
 
 /// A send-queue entry.

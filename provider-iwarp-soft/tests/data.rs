@@ -386,6 +386,7 @@ fn windows_are_bound_used_invalidated_and_rebound() {
             ..Access::default()
         },
         zero_based: true,
+        qp_only: false,
         completion: true,
         signalled: true,
     };

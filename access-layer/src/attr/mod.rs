@@ -170,7 +170,7 @@ fn provider_attr(ia_name: &str, attr: &RnicAttr) -> DatProviderAttr {
         dto_async_return_guaranteed: DAT_TRUE,
         rdma_write_for_rdma_read_req: DAT_TRUE,
         rdma_read_lmr_rmr_context_exposure: DAT_TRUE,
-        rmr_scope_supported: DAT_RMR_SCOPE_PZ,
+        rmr_scope_supported: DAT_RMR_SCOPE_ANY,
         is_signal_safe: DAT_FALSE,
         ha_supported: DAT_FALSE,
         ha_loadbalancing: DAT_HA_LB_NONE,

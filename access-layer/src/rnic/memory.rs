@@ -52,6 +52,8 @@ pub struct BindMw<'a, R: Rnic> {
     pub access: Access,
     /// Tagged offsets count from 0.
     pub zero_based: bool,
+    /// Only the peer of this queue pair may use it; otherwise every queue pair of the domain.
+    pub qp_only: bool,
     /// `false`: no completion on success.
     pub completion: bool,
     /// `false`: the completion wakes nobody.

@@ -24,11 +24,13 @@ pub(crate) unsafe extern "C" fn create<R: Rnic>(
 
 pub(crate) unsafe extern "C" fn create_for_ep<R: Rnic>(
     pz: DatPzHandle,
-    _rmr: *mut DatRmrHandle,
+    rmr: *mut DatRmrHandle,
 ) -> DatReturn {
     guard("rmr_create_for_ep", || {
-        pin::<Pz<R>>(pz, DAT_INVALID_HANDLE_PZ)?;
-        Err(DatError::not_supported())
+        let pz = pin::<Pz<R>>(pz, DAT_INVALID_HANDLE_PZ)?;
+        let out = Out::required(rmr, 2)?;
+        out.write(Rmr::create_for_ep(&pz)?.as_dat());
+        Ok(())
     })
 }
 

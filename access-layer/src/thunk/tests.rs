@@ -310,8 +310,6 @@ fn no_slot_of_the_table_is_empty() {
 #[test]
 fn the_calls_no_provider_has_are_refused() {
     let dat = Dat::open();
-    let (mut out, pz) = (ptr::null_mut(), dat.pz());
-    assert_eq!(call!(dat, rmr_create_for_ep, pz, &raw mut out), 0x0009_0000);
     let mut answer = 0;
     let name = dat.provider.device_name.cast_mut();
     assert_eq!(

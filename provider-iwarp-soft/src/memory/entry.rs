@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use access_layer::rnic::{Access, RegisterMr};
+use access_layer::rnic::{Access, QpToken, RegisterMr};
 use iwarp_proto::ProtectionFault;
 
-use super::WindowBind;
+use super::{Stream, WindowBind};
 
 /// What an entry is.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub(super) enum Kind {
 pub(super) struct Entry {
     pub(super) kind: Kind,
     pub(super) pd: u32,
+    /// The one queue pair whose peer may use it; `None` for all of the domain.
+    only: Option<QpToken>,
     pub(super) access: Access,
     stag: u32,
     /// Address of the first byte.
@@ -35,6 +37,7 @@ impl Entry {
         Self {
             kind: Kind::Region,
             pd,
+            only: None,
             access: request.access,
             stag,
             start: request.addr,
@@ -50,6 +53,7 @@ impl Entry {
         Self {
             kind,
             pd,
+            only: None,
             access: Access::default(),
             stag,
             start: 0,
@@ -75,6 +79,7 @@ impl Entry {
                 valid: AtomicBool::new(true),
             },
             pd,
+            only: bind.only,
             access: wants,
             stag,
             start,
@@ -85,6 +90,11 @@ impl Entry {
 
     pub(super) fn names(&self, stag: u32) -> bool {
         self.stag == stag
+    }
+
+    /// Whether it belongs to a stream: to its domain, and to no other queue pair.
+    pub(super) fn belongs_to(&self, stream: Stream) -> bool {
+        self.pd == stream.pd && self.only.is_none_or(|only| only == stream.qp)
     }
 
     pub(super) fn is_region(&self) -> bool {

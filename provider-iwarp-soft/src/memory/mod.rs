@@ -22,7 +22,7 @@ mod entry;
 use std::collections::VecDeque;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use access_layer::rnic::{Access, RegisterMr, Resource, RnicError, Sge};
+use access_layer::rnic::{Access, QpToken, RegisterMr, Resource, RnicError, Sge};
 use iwarp_proto::{InvalidateFault, ProtectionFault, Stag};
 
 use cipher::{Cipher, INDEX_BITS};
@@ -53,6 +53,15 @@ pub(crate) struct WindowBind {
     pub(crate) range: Sge,
     pub(crate) access: Access,
     pub(crate) zero_based: bool,
+    /// The one queue pair whose peer may use it.
+    pub(crate) only: Option<QpToken>,
+}
+
+/// Whose peer asks: what STags belong to (RFC 5042 section 2.3, "stream").
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stream {
+    pub(crate) pd: u32,
+    pub(crate) qp: QpToken,
 }
 
 impl MemoryTable {
@@ -212,7 +221,7 @@ impl MemoryAccess<'_> {
     /// A tagged range, checked in the order of RFC 5040 section 7.2 and RFC 5041 section 7.1.
     pub(crate) fn remote(
         &self,
-        pd: u32,
+        stream: Stream,
         access: iwarp_proto::Access,
         stag: Stag,
         to: u64,
@@ -222,7 +231,7 @@ impl MemoryAccess<'_> {
         if !entry.is_valid() {
             return Err(ProtectionFault::InvalidStag);
         }
-        if entry.pd != pd {
+        if !entry.belongs_to(stream) {
             return Err(ProtectionFault::NotAssociated);
         }
         if !entry.grants(access) {
@@ -235,12 +244,16 @@ impl MemoryAccess<'_> {
 
     /// Whether the peer may take an STag away: windows only, because several streams share a
     /// region.
-    pub(crate) fn check_invalidate(&self, pd: u32, stag: Stag) -> Result<(), InvalidateFault> {
+    pub(crate) fn check_invalidate(
+        &self,
+        stream: Stream,
+        stag: Stag,
+    ) -> Result<(), InvalidateFault> {
         let entry = self.entry(stag.0).ok_or(InvalidateFault::InvalidStag)?;
         if !entry.is_valid() {
             return Err(InvalidateFault::InvalidStag);
         }
-        if entry.pd != pd {
+        if !entry.belongs_to(stream) {
             return Err(InvalidateFault::NotAssociated);
         }
         match entry.kind {
@@ -261,7 +274,7 @@ impl MemoryAccess<'_> {
 #[derive(Debug)]
 pub(crate) struct StreamMemory<'a> {
     pub(crate) access: &'a MemoryAccess<'a>,
-    pub(crate) pd: u32,
+    pub(crate) stream: Stream,
 }
 
 impl iwarp_proto::MemoryTable for StreamMemory<'_> {
@@ -273,12 +286,12 @@ impl iwarp_proto::MemoryTable for StreamMemory<'_> {
         len: u32,
     ) -> Result<(), ProtectionFault> {
         self.access
-            .remote(self.pd, access, stag, to, len)
+            .remote(self.stream, access, stag, to, len)
             .map(|_| ())
     }
 
     fn check_invalidate(&self, stag: Stag) -> Result<(), InvalidateFault> {
-        self.access.check_invalidate(self.pd, stag)
+        self.access.check_invalidate(self.stream, stag)
     }
 }
 

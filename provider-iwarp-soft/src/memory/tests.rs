@@ -19,6 +19,14 @@ fn register(table: &MemoryTable, pd: u32, bytes: &mut [u8], access: Access) -> S
     table.register(pd, &request).unwrap()
 }
 
+/// A queue pair of a domain; all tests but one know one queue pair only.
+fn stream(pd: u32) -> Stream {
+    Stream {
+        pd,
+        qp: QpToken(11),
+    }
+}
+
 #[test]
 fn remote_access_is_checked_in_order() {
     let table = MemoryTable::new().unwrap();
@@ -35,7 +43,10 @@ fn remote_access_is_checked_in_order() {
         },
     );
     let open = table.access();
-    let check = |pd, access, stag, to, len| open.remote(pd, access, stag, to, len).map(|b| b.len());
+    let check = |pd, access, stag, to, len| {
+        open.remote(stream(pd), access, stag, to, len)
+            .map(|b| b.len())
+    };
     assert_eq!(check(1, Wire::RemoteWrite, stag, base, 100), Ok(100));
     assert_eq!(check(1, Wire::RemoteRead, stag, base + 99, 1), Ok(1));
     assert_eq!(
@@ -134,11 +145,11 @@ fn zero_based_regions_count_from_zero() {
     };
     let stag = table.register(1, &request).unwrap();
     let open = table.access();
-    open.remote(1, Wire::RemoteWrite, stag, 4, 3)
+    open.remote(stream(1), Wire::RemoteWrite, stag, 4, 3)
         .unwrap()
         .write(b"abc");
     assert!(
-        open.remote(1, Wire::RemoteWrite, stag, request.addr, 1)
+        open.remote(stream(1), Wire::RemoteWrite, stag, request.addr, 1)
             .is_err()
     );
     assert_eq!(&bytes[..8], b"\0\0\0\0abc\0");
@@ -154,7 +165,7 @@ fn a_removed_stag_is_unknown_and_rests_before_reuse() {
     assert!(
         table
             .access()
-            .remote(1, Wire::RemoteRead, stag, base, 1)
+            .remote(stream(1), Wire::RemoteRead, stag, base, 1)
             .is_err()
     );
     let next = register(&table, 1, &mut bytes, ALL);
@@ -165,7 +176,7 @@ fn a_removed_stag_is_unknown_and_rests_before_reuse() {
     assert!(
         table
             .access()
-            .remote(1, Wire::RemoteRead, next, base, 1)
+            .remote(stream(1), Wire::RemoteRead, next, base, 1)
             .is_ok()
     );
 }
@@ -186,13 +197,15 @@ fn thousands_of_regions_are_found_again() {
     let open = table.access();
     let base = bytes.as_ptr() as u64;
     for (index, stag) in stags.iter().enumerate() {
-        let found = open.remote(1, Wire::RemoteRead, *stag, base, 8).is_ok();
+        let found = open
+            .remote(stream(1), Wire::RemoteRead, *stag, base, 8)
+            .is_ok();
         assert_eq!(found, index % 2 == 1);
     }
-    assert!(
-        more.iter()
-            .all(|stag| open.remote(2, Wire::RemoteRead, *stag, base, 8).is_ok())
-    );
+    assert!(more.iter().all(|stag| {
+        open.remote(stream(2), Wire::RemoteRead, *stag, base, 8)
+            .is_ok()
+    }));
 }
 
 #[test]
@@ -224,25 +237,26 @@ fn windows_follow_their_binds() {
             ..Access::default()
         },
         zero_based: false,
+        only: None,
     };
     assert!(!table.bind_window(2, first, Some(&bind)), "another domain");
     assert!(table.bind_window(1, first, Some(&bind)));
     assert!(
         table
             .access()
-            .remote(1, Wire::RemoteWrite, first, base + 10, 20)
+            .remote(stream(1), Wire::RemoteWrite, first, base + 10, 20)
             .is_ok()
     );
     assert!(
         table
             .access()
-            .remote(1, Wire::RemoteWrite, first, base + 9, 1)
+            .remote(stream(1), Wire::RemoteWrite, first, base + 9, 1)
             .is_err()
     );
     assert!(
         table
             .access()
-            .remote(1, Wire::RemoteRead, first, base + 10, 1)
+            .remote(stream(1), Wire::RemoteRead, first, base + 10, 1)
             .is_err()
     );
 
@@ -251,27 +265,64 @@ fn windows_follow_their_binds() {
     assert!(
         table
             .access()
-            .remote(1, Wire::RemoteWrite, first, base + 10, 1)
+            .remote(stream(1), Wire::RemoteWrite, first, base + 10, 1)
             .is_err()
     );
     assert_eq!(
-        table.access().check_invalidate(1, region),
+        table.access().check_invalidate(stream(1), region),
         Err(InvalidateFault::NotInvalidatable)
     );
-    assert_eq!(table.access().check_invalidate(1, second), Ok(()));
+    assert_eq!(table.access().check_invalidate(stream(1), second), Ok(()));
     table.access().invalidate(second);
     assert_eq!(
-        table.access().check_invalidate(1, second),
+        table.access().check_invalidate(stream(1), second),
         Err(InvalidateFault::InvalidStag)
     );
     assert!(
         table
             .access()
-            .remote(1, Wire::RemoteWrite, second, base + 10, 1)
+            .remote(stream(1), Wire::RemoteWrite, second, base + 10, 1)
             .is_err()
     );
     table.remove_window(identity);
     assert!(!table.bind_window(1, table.next_window_stag(second), Some(&bind)));
+}
+
+#[test]
+fn a_window_for_one_queue_pair_is_of_no_use_to_another() {
+    let table = MemoryTable::new().unwrap();
+    let mut bytes = vec![0; 100];
+    let base = bytes.as_mut_ptr() as u64;
+    let region = register(&table, 1, &mut bytes, ALL);
+    let stag = table.next_window_stag(table.create_window(1).unwrap());
+    let bind = WindowBind {
+        region: region.0,
+        range: Sge {
+            addr: base,
+            len: 20,
+            lkey: region.0,
+        },
+        access: ALL,
+        zero_based: false,
+        only: Some(stream(1).qp),
+    };
+    assert!(table.bind_window(1, stag, Some(&bind)));
+    let other = Stream {
+        qp: QpToken(12),
+        ..stream(1)
+    };
+    let open = table.access();
+    let reach = |who| {
+        open.remote(who, Wire::RemoteRead, stag, base, 20)
+            .map(|b| b.len())
+    };
+    assert_eq!(reach(stream(1)), Ok(20));
+    assert_eq!(reach(other), Err(ProtectionFault::NotAssociated));
+    assert_eq!(
+        open.check_invalidate(other, stag),
+        Err(InvalidateFault::NotAssociated)
+    );
+    assert_eq!(open.check_invalidate(stream(1), stag), Ok(()));
 }
 
 #[test]
@@ -293,7 +344,7 @@ fn deregistration_waits_for_an_access_in_progress() {
         Err(std::sync::mpsc::TryRecvError::Empty)
     );
     assert!(
-        open.remote(1, Wire::RemoteWrite, stag, bytes.as_ptr() as u64, 8)
+        open.remote(stream(1), Wire::RemoteWrite, stag, bytes.as_ptr() as u64, 8)
             .is_ok()
     );
     drop(open);
@@ -311,7 +362,7 @@ fn copies_reach_both_ends_of_every_length() {
     for len in [1, 7, 8, 9, 63, 4095, 4096, 4097, 4104, 19_990] {
         let open = table.access();
         let range = open
-            .remote(1, Wire::RemoteWrite, stag, base + 3, len)
+            .remote(stream(1), Wire::RemoteWrite, stag, base + 3, len)
             .unwrap();
         range.write(&source);
         let mut back = vec![0; 20_000];

@@ -75,7 +75,7 @@ impl Qp {
             conn.receive(self, &memory)?;
         }
         if conn.wants_transmit() {
-            conn.transmit(self.pd, &memory)?;
+            conn.transmit(self.stream(), &memory)?;
         }
         Ok(())
     }
@@ -248,7 +248,7 @@ impl Qp {
             return Zombie::bury(conn.lane.clone(), Vec::new());
         }
         let memory = self.shared.memory.access();
-        if let Some(rest) = conn.last_bytes(self.pd, &memory, fault) {
+        if let Some(rest) = conn.last_bytes(self.stream(), &memory, fault) {
             drop(memory);
             Zombie::bury(conn.lane.clone(), rest);
         }

@@ -121,7 +121,7 @@ impl Qp {
             conn.burst.held = true;
             return Ok(());
         }
-        conn.transmit(self.pd, &self.shared.memory.access())
+        conn.transmit(self.stream(), &self.shared.memory.access())
     }
 
     /// See [`crate::conn::Burst`].
