@@ -92,6 +92,12 @@ pub(super) const STEPS: &[Step] = &[
         run: |w, o| suite(w, o, "compliance"),
     },
     Step {
+        name: "suite calls",
+        needs: &[install::CC, install::NM],
+        staged: true,
+        run: |w, o| suite(w, o, "calls"),
+    },
+    Step {
         name: "suite examples",
         needs: &[install::CC, install::MAKE, install::NM, install::PKG_CONFIG],
         staged: true,

@@ -1,0 +1,363 @@
+/*
+ * The calls about events: CNOs with a descriptor or an agent, queues that change their length, and
+ * every completion flag from one end to the other.
+ */
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <unistd.h>
+
+#include "pair.h"
+
+/* Long enough for a wake-up that must not come to be noticed. */
+#define QUIET_MS 200
+
+static int readable(int fd, int timeout_ms)
+{
+	struct pollfd set = { .fd = fd, .events = POLLIN };
+
+	return poll(&set, 1, timeout_ms) == 1;
+}
+
+static void send_flagged(struct pair *pair, DAT_UINT64 cookie, DAT_COMPLETION_FLAGS flags)
+{
+	DAT_LMR_TRIPLET part = kit_part(&pair->active, 0, PART);
+
+	must("dat_ep_post_send",
+	     dat_ep_post_send(pair->active.ep, 1, &part, cookie_of(cookie), flags));
+}
+
+/* A descriptor that becomes readable when a message arrives, without anybody who waits in DAT. */
+static void cno_descriptor(void)
+{
+	struct pair pair;
+	DAT_CNO_PARAM param;
+	DAT_CNO_HANDLE cno;
+	DAT_EVD_HANDLE evd;
+	DAT_EVENT event;
+	DAT_FD fd;
+
+	pair_open(&pair);
+	must("dat_cno_fd_create", dat_cno_fd_create(pair.passive.ia, &fd, &cno));
+	must("dat_cno_query", dat_cno_query(cno, DAT_CNO_FIELD_ALL, &param));
+	expect(param.proxy_type == DAT_PROXY_TYPE_FD && param.proxy.fd == fd);
+	must("dat_evd_modify_cno", dat_evd_modify_cno(pair.passive.recv_evd, cno));
+	pair_connect(&pair);
+	must_refuse("dat_cno_trigger", dat_cno_trigger(cno, &evd), DAT_QUEUE_EMPTY,
+		    DAT_NO_SUBTYPE);
+	expect(evd == DAT_HANDLE_NULL && !readable(fd, 0));
+	for (unsigned round = 0; round < 3; round++) {
+		post_recv(&pair.passive, 0, PART);
+		send_part(&pair.active, 0, PART, WAIT_MS);
+		expect(readable(fd, WAIT_MS));
+		must("dat_cno_trigger", dat_cno_trigger(cno, &evd));
+		expect(evd == pair.passive.recv_evd);
+		expect(!readable(fd, 0));
+		must("dat_evd_dequeue", dat_evd_dequeue(evd, &event));
+		expect(event.event_number == DAT_DTO_COMPLETION_EVENT);
+		must_refuse("dat_evd_dequeue", dat_evd_dequeue(evd, &event), DAT_QUEUE_EMPTY,
+			    DAT_NO_SUBTYPE);
+	}
+	must_refuse("dat_cno_free", dat_cno_free(cno), DAT_INVALID_STATE,
+		    DAT_INVALID_STATE_CNO_IN_USE);
+	must("dat_evd_modify_cno", dat_evd_modify_cno(pair.passive.recv_evd, DAT_HANDLE_NULL));
+	must("dat_cno_free", dat_cno_free(cno));
+	expect(lseek(fd, 0, SEEK_CUR) == -1);
+	pair_close(&pair);
+}
+
+struct agent {
+	sem_t called;
+	DAT_EVD_HANDLE evd;
+	unsigned calls;
+};
+
+static void on_event(DAT_PVOID instance_data, DAT_EVD_HANDLE evd)
+{
+	struct agent *agent = instance_data;
+
+	agent->evd = evd;
+	agent->calls++;
+	sem_post(&agent->called);
+}
+
+/* An agent is called once for a trigger, and again only after it has been set again. */
+static void cno_agent(void)
+{
+	struct pair pair;
+	struct agent agent = { .calls = 0 };
+	DAT_OS_WAIT_PROXY_AGENT proxy = { .instance_data = &agent, .proxy_agent_func = on_event };
+	DAT_CNO_HANDLE cno;
+	DAT_EVD_HANDLE evd;
+	DAT_EVENT event;
+
+	sem_init(&agent.called, 0, 0);
+	pair_open(&pair);
+	must("dat_cno_create", dat_cno_create(pair.passive.ia, proxy, &cno));
+	must("dat_evd_modify_cno", dat_evd_modify_cno(pair.passive.recv_evd, cno));
+	pair_connect(&pair);
+	for (unsigned round = 1; round <= 2; round++) {
+		post_recv(&pair.passive, 0, PART);
+		send_part(&pair.active, 0, PART, WAIT_MS);
+		sem_wait(&agent.called);
+		expect(agent.evd == pair.passive.recv_evd && agent.calls == round);
+		must("dat_cno_wait", dat_cno_wait(cno, WAIT_MS * 1000, &evd));
+		must("dat_evd_dequeue", dat_evd_dequeue(evd, &event));
+		/* This look arms the next trigger. */
+		must_refuse("dat_evd_dequeue", dat_evd_dequeue(evd, &event), DAT_QUEUE_EMPTY,
+			    DAT_NO_SUBTYPE);
+		if (round == 1)
+			must("dat_cno_modify_agent", dat_cno_modify_agent(cno, proxy));
+	}
+	post_recv(&pair.passive, 0, PART);
+	send_part(&pair.active, 0, PART, WAIT_MS);
+	must("dat_cno_wait", dat_cno_wait(cno, WAIT_MS * 1000, &evd));
+	usleep(QUIET_MS * 1000);
+	expect(agent.calls == 2);
+	must("dat_evd_modify_cno", dat_evd_modify_cno(pair.passive.recv_evd, DAT_HANDLE_NULL));
+	must("dat_cno_free", dat_cno_free(cno));
+	pair_close(&pair);
+}
+
+static DAT_COUNT qlen_of(DAT_EVD_HANDLE evd)
+{
+	DAT_EVD_PARAM param;
+
+	must("dat_evd_query", dat_evd_query(evd, DAT_EVD_FIELD_ALL, &param));
+	return param.evd_qlen;
+}
+
+static void evd_resize(void)
+{
+	struct pair pair;
+	DAT_EVENT event;
+
+	pair_open(&pair);
+	pair_connect(&pair);
+	for (size_t at = 0; at < 3; at++)
+		post_recv(&pair.passive, at * PART, PART);
+	for (size_t at = 0; at < 3; at++)
+		send_part(&pair.active, 0, PART, WAIT_MS);
+	expect_event(pair.passive.recv_evd, DAT_DTO_COMPLETION_EVENT, &event);
+	/* The two that are left, once they are there, do not fit into one place. */
+	for (DAT_COUNT more = 0; more < 1;) {
+		DAT_COUNT held;
+
+		must("dat_ep_recv_query", dat_ep_recv_query(pair.passive.ep, &held, NULL));
+		more = held == 0;
+		if (!more)
+			dat_evd_wait(pair.passive.recv_evd, 1000, 2, &event, &held);
+	}
+	must_refuse("dat_evd_resize", dat_evd_resize(pair.passive.recv_evd, 1), DAT_INVALID_STATE,
+		    DAT_NO_SUBTYPE);
+	must("dat_evd_resize", dat_evd_resize(pair.passive.recv_evd, 4 * QUEUE_LEN));
+	expect(qlen_of(pair.passive.recv_evd) >= 4 * QUEUE_LEN);
+	must("dat_evd_resize",
+	     dat_evd_resize(pair.passive.recv_evd, qlen_of(pair.passive.recv_evd)));
+	must_refuse("dat_evd_resize", dat_evd_resize(pair.passive.recv_evd, 0),
+		    DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
+	must_refuse("dat_evd_resize", dat_evd_resize(pair.passive.recv_evd, 1 << 30),
+		    DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
+	for (size_t at = 1; at < 3; at++) {
+		expect_event(pair.passive.recv_evd, DAT_DTO_COMPLETION_EVENT, &event);
+		expect(event.event_data.dto_completion_event_data.user_cookie.as_64 == at * PART);
+	}
+	one_message(&pair, 1);
+	pair_close(&pair);
+}
+
+/* Success is silent, what follows is not, and a failure is told whatever the flag. */
+static void suppress(void)
+{
+	struct pair pair;
+	DAT_EVENT event;
+
+	pair_open(&pair);
+	pair_connect(&pair);
+	for (size_t at = 0; at < 3; at++)
+		post_recv(&pair.passive, at * PART, PART);
+	send_flagged(&pair, 1, DAT_COMPLETION_SUPPRESS_FLAG);
+	send_flagged(&pair, 2, DAT_COMPLETION_SUPPRESS_FLAG);
+	send_flagged(&pair, 3, DAT_COMPLETION_DEFAULT_FLAG);
+	for (size_t at = 0; at < 3; at++)
+		completion(pair.passive.recv_evd, WAIT_MS, "receive");
+	expect_event(pair.active.request_evd, DAT_DTO_COMPLETION_EVENT, &event);
+	expect(event.event_data.dto_completion_event_data.user_cookie.as_64 == 3);
+	must_refuse("dat_evd_dequeue", dat_evd_dequeue(pair.active.request_evd, &event),
+		    DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE);
+	pair_disconnect(&pair);
+	send_flagged(&pair, 4, DAT_COMPLETION_SUPPRESS_FLAG);
+	expect_event(pair.active.request_evd, DAT_DTO_COMPLETION_EVENT, &event);
+	expect(event.event_data.dto_completion_event_data.status == DAT_DTO_ERR_FLUSHED);
+	expect(event.event_data.dto_completion_event_data.user_cookie.as_64 == 4);
+	pair_close(&pair);
+}
+
+/* Two messages from another thread, far apart, the second one with these flags. */
+struct sender {
+	pthread_t thread;
+	struct pair *pair;
+	DAT_COMPLETION_FLAGS second;
+};
+
+static void *send_two(void *argument)
+{
+	struct sender *sender = argument;
+
+	/* The waiter sleeps by then. */
+	usleep(QUIET_MS * 1000);
+	send_flagged(sender->pair, 1, DAT_COMPLETION_SUPPRESS_FLAG);
+	usleep(QUIET_MS * 1000);
+	send_flagged(sender->pair, 2, DAT_COMPLETION_SUPPRESS_FLAG | sender->second);
+	return NULL;
+}
+
+/*
+ * Whether a waiter sleeps through the first of two messages. A machine that is too busy may look
+ * before it sleeps, so one success in some rounds counts; a waiter that is woken never has one.
+ */
+static int sleeps_through(struct pair *pair, DAT_COMPLETION_FLAGS first_recv,
+			  DAT_COMPLETION_FLAGS second_send)
+{
+	int slept = 0;
+
+	for (unsigned round = 0; round < 5 && !slept; round++) {
+		struct sender sender = { .pair = pair, .second = second_send };
+		DAT_COUNT more;
+		DAT_EVENT event;
+
+		for (size_t at = 0; at < 2; at++) {
+			DAT_LMR_TRIPLET part = kit_part(&pair->passive, at * PART, PART);
+
+			must("dat_ep_post_recv",
+			     dat_ep_post_recv(pair->passive.ep, 1, &part, cookie_of(at),
+					      at ? DAT_COMPLETION_DEFAULT_FLAG : first_recv));
+		}
+		expect(pthread_create(&sender.thread, NULL, send_two, &sender) == 0);
+		must("dat_evd_wait",
+		     dat_evd_wait(pair->passive.recv_evd, WAIT_MS * 1000, 1, &event, &more));
+		expect(event.event_data.dto_completion_event_data.user_cookie.as_64 == 0);
+		slept = more == 1;
+		pthread_join(sender.thread, NULL);
+		expect_event(pair->passive.recv_evd, DAT_DTO_COMPLETION_EVENT, &event);
+		expect(event.event_data.dto_completion_event_data.user_cookie.as_64 == 1);
+	}
+	return slept;
+}
+
+/* The event is queued, but does not end a wait; the next one does, and then both are there. */
+static void unsignalled(void)
+{
+	struct pair pair;
+
+	pair_open(&pair);
+	pair_connect(&pair);
+	expect(sleeps_through(&pair, DAT_COMPLETION_UNSIGNALLED_FLAG, DAT_COMPLETION_DEFAULT_FLAG));
+	expect(!sleeps_through(&pair, DAT_COMPLETION_DEFAULT_FLAG, DAT_COMPLETION_DEFAULT_FLAG));
+	pair_close(&pair);
+}
+
+/*
+ * Waiters of a queue for solicited events sleep until a send asks for one; the event before it is
+ * there by then. The first endpoint of a queue settles which kind it is, so the queue is a new one.
+ */
+static void solicited(void)
+{
+	struct pair pair;
+	struct kit *passive = &pair.passive;
+	DAT_EP_PARAM param;
+	DAT_COUNT more;
+	DAT_EVENT event;
+
+	pair_open(&pair);
+	must("dat_ep_query", dat_ep_query(passive->ep, DAT_EP_FIELD_ALL, &param));
+	must("dat_ep_free", dat_ep_free(passive->ep));
+	must("dat_evd_free", dat_evd_free(passive->recv_evd));
+	passive->recv_evd = make_evd(passive, DAT_EVD_DTO_FLAG);
+	param.ep_attr.recv_completion_flags = DAT_COMPLETION_SOLICITED_WAIT_FLAG;
+	must("dat_ep_create",
+	     dat_ep_create(passive->ia, passive->pz, passive->recv_evd, passive->request_evd,
+			   passive->connect_evd, &param.ep_attr, &passive->ep));
+	pair_connect(&pair);
+	must_refuse("dat_evd_wait",
+		    dat_evd_wait(passive->recv_evd, QUIET_MS * 1000, 2, &event, &more),
+		    DAT_INVALID_PARAMETER, DAT_INVALID_ARG3);
+	expect(sleeps_through(&pair, DAT_COMPLETION_DEFAULT_FLAG,
+			      DAT_COMPLETION_SOLICITED_WAIT_FLAG));
+	pair_close(&pair);
+}
+
+/* As many events as the waiter wants, and not one wake-up before. */
+static void threshold(void)
+{
+	struct pair pair;
+	DAT_COUNT more;
+	DAT_EVENT event;
+
+	pair_open(&pair);
+	pair_connect(&pair);
+	for (size_t at = 0; at < 4; at++)
+		post_recv(&pair.passive, at * PART, PART);
+	for (size_t at = 0; at < 3; at++)
+		send_part(&pair.active, 0, PART, WAIT_MS);
+	must_refuse("dat_evd_wait",
+		    dat_evd_wait(pair.passive.recv_evd, QUIET_MS * 1000, 4, &event, &more),
+		    DAT_TIMEOUT_EXPIRED, DAT_NO_SUBTYPE);
+	expect(more == 3);
+	send_part(&pair.active, 0, PART, WAIT_MS);
+	must("dat_evd_wait",
+	     dat_evd_wait(pair.passive.recv_evd, WAIT_MS * 1000, 4, &event, &more));
+	expect(more == 3 && event.event_data.dto_completion_event_data.user_cookie.as_64 == 0);
+	pair_close(&pair);
+}
+
+/* A request behind a fence sees what the read before it has brought. */
+static void fence(void)
+{
+	struct pair pair;
+	DAT_LMR_TRIPLET local;
+	DAT_RMR_TRIPLET from, to;
+	DAT_EVENT event;
+
+	pair_open(&pair);
+	pair_connect(&pair);
+	fill(pair.passive.buffer, PART, 3);
+	local = kit_part(&pair.active, 0, PART);
+	memset(&from, 0, sizeof(from));
+	from.virtual_address = (DAT_VADDR)(uintptr_t)pair.passive.buffer;
+	from.segment_length = PART;
+	from.rmr_context = pair.passive.rmr_context;
+	to = from;
+	to.virtual_address += PART;
+	for (unsigned round = 0; round < 50; round++) {
+		memset(pair.active.buffer, 0, PART);
+		memset(pair.passive.buffer + PART, 0, PART);
+		must("dat_ep_post_rdma_read",
+		     dat_ep_post_rdma_read(pair.active.ep, 1, &local, cookie_of(1), &from,
+					   DAT_COMPLETION_SUPPRESS_FLAG));
+		must("dat_ep_post_rdma_write",
+		     dat_ep_post_rdma_write(pair.active.ep, 1, &local, cookie_of(2), &to,
+					    DAT_COMPLETION_BARRIER_FENCE_FLAG |
+						    DAT_COMPLETION_SUPPRESS_FLAG));
+		post_recv(&pair.passive, 2 * PART, PART);
+		send_flagged(&pair, 3, DAT_COMPLETION_DEFAULT_FLAG);
+		completion(pair.passive.recv_evd, WAIT_MS, "receive");
+		verify("fenced", pair.passive.buffer + PART, PART, 3);
+		expect_event(pair.active.request_evd, DAT_DTO_COMPLETION_EVENT, &event);
+		expect(event.event_data.dto_completion_event_data.user_cookie.as_64 == 3);
+	}
+	pair_close(&pair);
+}
+
+static const struct trial TRIALS[] = {
+	{ "cno-descriptor", cno_descriptor },
+	{ "cno-agent", cno_agent },
+	{ "evd-resize", evd_resize },
+	{ "suppress", suppress },
+	{ "unsignalled", unsignalled },
+	{ "solicited", solicited },
+	{ "threshold", threshold },
+	{ "fence", fence },
+};
+
+TRIAL_MAIN(TRIALS)

@@ -1,0 +1,392 @@
+/*
+ * The calls about memory: windows bound, scoped and taken away by the peer, reads into a window,
+ * regions of regions, zero-based and shared memory.
+ */
+#include "pair.h"
+
+#define SECOND (2 * PART)
+
+static DAT_RMR_TRIPLET remote_part(DAT_VADDR address, DAT_RMR_CONTEXT context)
+{
+	DAT_RMR_TRIPLET part;
+
+	memset(&part, 0, sizeof(part));
+	part.virtual_address = address;
+	part.segment_length = PART;
+	part.rmr_context = context;
+	return part;
+}
+
+static DAT_VADDR address_in(struct kit *kit, size_t offset)
+{
+	return (DAT_VADDR)(uintptr_t)(kit->buffer + offset);
+}
+
+/* Writes the first part of `from` to the peer and returns how that ended. */
+static DAT_DTO_COMPLETION_STATUS write_part(struct kit *from, DAT_RMR_TRIPLET to)
+{
+	DAT_LMR_TRIPLET part = kit_part(from, 0, PART);
+	DAT_EVENT event;
+
+	must("dat_ep_post_rdma_write",
+	     dat_ep_post_rdma_write(from->ep, 1, &part, cookie_of(1), &to,
+				    DAT_COMPLETION_DEFAULT_FLAG));
+	expect_event(from->request_evd, DAT_DTO_COMPLETION_EVENT, &event);
+	return event.event_data.dto_completion_event_data.status;
+}
+
+/* The same by reading from the peer into the first part. */
+static DAT_DTO_COMPLETION_STATUS read_part(struct kit *to, DAT_RMR_TRIPLET from)
+{
+	DAT_LMR_TRIPLET part = kit_part(to, 0, PART);
+	DAT_EVENT event;
+
+	must("dat_ep_post_rdma_read",
+	     dat_ep_post_rdma_read(to->ep, 1, &part, cookie_of(2), &from,
+				   DAT_COMPLETION_DEFAULT_FLAG));
+	expect_event(to->request_evd, DAT_DTO_COMPLETION_EVENT, &event);
+	return event.event_data.dto_completion_event_data.status;
+}
+
+/*
+ * A write may complete before the peer refuses it: iWARP has no answer to a write. What tells is that
+ * the connection breaks and that not a byte has changed.
+ */
+static void expect_refused_write(struct pair *pair, size_t offset, DAT_RMR_TRIPLET to)
+{
+	char *target = pair->passive.buffer + offset;
+	DAT_LMR_TRIPLET part = kit_part(&pair->active, 0, PART);
+	DAT_EVENT event;
+
+	memset(target, 0x5a, PART);
+	memset(pair->active.buffer, 0, PART);
+	must("dat_ep_post_rdma_write",
+	     dat_ep_post_rdma_write(pair->active.ep, 1, &part, cookie_of(1), &to,
+				    DAT_COMPLETION_DEFAULT_FLAG));
+	expect_event(pair->active.connect_evd, DAT_CONNECTION_EVENT_BROKEN, &event);
+	expect_event(pair->passive.connect_evd, DAT_CONNECTION_EVENT_BROKEN, &event);
+	for (size_t at = 0; at < PART; at++)
+		expect(target[at] == 0x5a);
+}
+
+/* Binds `rmr` to the part of the end's buffer at `offset`; length 0 unbinds. */
+static DAT_RMR_CONTEXT bind_part(struct kit *kit, DAT_RMR_HANDLE rmr, size_t offset, size_t len)
+{
+	DAT_LMR_TRIPLET part = kit_part(kit, offset, len);
+	DAT_RMR_BIND_COMPLETION_EVENT_DATA *bound;
+	DAT_RMR_CONTEXT context = 0;
+	DAT_EVENT event;
+
+	must("dat_rmr_bind",
+	     dat_rmr_bind(rmr, len ? kit->lmr : DAT_HANDLE_NULL, &part,
+			  DAT_MEM_PRIV_REMOTE_READ_FLAG | DAT_MEM_PRIV_REMOTE_WRITE_FLAG,
+			  DAT_VA_TYPE_VA, kit->ep, cookie_of(77), DAT_COMPLETION_DEFAULT_FLAG,
+			  &context));
+	expect_event(kit->request_evd, DAT_RMR_BIND_COMPLETION_EVENT, &event);
+	bound = &event.event_data.rmr_completion_event_data;
+	expect(bound->rmr_handle == rmr && bound->user_cookie.as_64 == 77);
+	expect(bound->status == DAT_RMR_BIND_SUCCESS);
+	return context;
+}
+
+static void window(void)
+{
+	struct pair pair;
+	DAT_RMR_CONTEXT first, second;
+	DAT_RMR_HANDLE rmr;
+	DAT_RMR_PARAM param;
+	DAT_LMR_TRIPLET part;
+
+	pair_open(&pair);
+	must("dat_rmr_create", dat_rmr_create(pair.passive.pz, &rmr));
+	part = kit_part(&pair.passive, 0, PART);
+	must_refuse("dat_rmr_bind",
+		    dat_rmr_bind(rmr, pair.passive.lmr, &part, DAT_MEM_PRIV_REMOTE_WRITE_FLAG,
+				 DAT_VA_TYPE_VA, pair.passive.ep, cookie_of(1),
+				 DAT_COMPLETION_DEFAULT_FLAG, &first),
+		    DAT_INVALID_STATE, DAT_INVALID_STATE_EP_UNCONNECTED);
+	pair_connect(&pair);
+	part.segment_length = BUFFER_LEN + 1;
+	must_refuse("dat_rmr_bind",
+		    dat_rmr_bind(rmr, pair.passive.lmr, &part, DAT_MEM_PRIV_REMOTE_WRITE_FLAG,
+				 DAT_VA_TYPE_VA, pair.passive.ep, cookie_of(1),
+				 DAT_COMPLETION_DEFAULT_FLAG, &first),
+		    DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
+	must_refuse("dat_rmr_query", dat_rmr_query(rmr, DAT_RMR_FIELD_LMR_TRIPLET, &param),
+		    DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
+	first = bind_part(&pair.passive, rmr, 0, PART);
+	must("dat_rmr_query", dat_rmr_query(rmr, DAT_RMR_FIELD_ALL, &param));
+	expect(param.rmr_context == first && param.rmr_scope == DAT_RMR_SCOPE_PZ);
+	must_refuse("dat_lmr_free", dat_lmr_free(pair.passive.lmr), DAT_INVALID_STATE,
+		    DAT_NO_SUBTYPE);
+	fill(pair.active.buffer, PART, 4);
+	expect(write_part(&pair.active, remote_part(address_in(&pair.passive, 0), first)) ==
+	       DAT_DTO_SUCCESS);
+	/* The read comes after the write, so the write is in its place when it ends. */
+	expect(read_part(&pair.active, remote_part(address_in(&pair.passive, 0), first)) ==
+	       DAT_DTO_SUCCESS);
+	verify("window", pair.passive.buffer, PART, 4);
+	second = bind_part(&pair.passive, rmr, SECOND, PART);
+	expect(second != first);
+	expect(read_part(&pair.active, remote_part(address_in(&pair.passive, SECOND), second)) ==
+	       DAT_DTO_SUCCESS);
+	/* The bind took the former context away. */
+	expect_refused_write(&pair, 0, remote_part(address_in(&pair.passive, 0), first));
+	must("dat_rmr_free", dat_rmr_free(rmr));
+	pair_close(&pair);
+}
+
+static void unbind(void)
+{
+	struct pair pair;
+	DAT_RMR_CONTEXT context;
+	DAT_RMR_HANDLE rmr;
+
+	pair_open(&pair);
+	must("dat_rmr_create", dat_rmr_create(pair.passive.pz, &rmr));
+	pair_connect(&pair);
+	context = bind_part(&pair.passive, rmr, 0, PART);
+	bind_part(&pair.passive, rmr, 0, 0);
+	expect_refused_write(&pair, 0, remote_part(address_in(&pair.passive, 0), context));
+	must("dat_rmr_free", dat_rmr_free(rmr));
+	pair_close(&pair);
+}
+
+/* A window that was made for an endpoint is of no use to the peer of another one. */
+static void window_for_ep(void)
+{
+	struct pair pair;
+	DAT_EP_HANDLE active, passive;
+	DAT_RMR_CONTEXT context;
+	DAT_RMR_HANDLE rmr;
+	DAT_RMR_PARAM param;
+	DAT_EVENT event;
+
+	pair_open(&pair);
+	must("dat_rmr_create_for_ep", dat_rmr_create_for_ep(pair.passive.pz, &rmr));
+	pair_connect(&pair);
+	active = make_ep(&pair.active, DAT_HANDLE_NULL);
+	passive = make_ep(&pair.passive, DAT_HANDLE_NULL);
+	begin_connect(&pair, active);
+	establish(&pair, passive);
+	context = bind_part(&pair.passive, rmr, 0, PART);
+	must("dat_rmr_query", dat_rmr_query(rmr, DAT_RMR_FIELD_ALL, &param));
+	expect(param.rmr_scope == DAT_RMR_SCOPE_EP);
+	fill(pair.active.buffer, PART, 5);
+	expect(write_part(&pair.active, remote_part(address_in(&pair.passive, 0), context)) ==
+	       DAT_DTO_SUCCESS);
+	expect(read_part(&pair.active, remote_part(address_in(&pair.passive, 0), context)) ==
+	       DAT_DTO_SUCCESS);
+	verify("window", pair.passive.buffer, PART, 5);
+	must("dat_ep_free", dat_ep_free(pair.active.ep));
+	expect_event(pair.passive.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED, &event);
+	pair.active.ep = active;
+	expect_refused_write(&pair, 0, remote_part(address_in(&pair.passive, 0), context));
+	must("dat_ep_free", dat_ep_free(passive));
+	must("dat_rmr_free", dat_rmr_free(rmr));
+	pair_close(&pair);
+}
+
+static void send_with_invalidate(void)
+{
+	struct pair pair;
+	DAT_DTO_COMPLETION_EVENT_DATA *received;
+	DAT_RMR_CONTEXT context;
+	DAT_LMR_TRIPLET part;
+	DAT_RMR_HANDLE rmr;
+	DAT_EVENT event;
+
+	pair_open(&pair);
+	must("dat_rmr_create", dat_rmr_create(pair.passive.pz, &rmr));
+	pair_connect(&pair);
+	context = bind_part(&pair.passive, rmr, 0, PART);
+	expect(write_part(&pair.active, remote_part(address_in(&pair.passive, 0), context)) ==
+	       DAT_DTO_SUCCESS);
+	post_recv(&pair.passive, SECOND, PART);
+	post_recv(&pair.passive, SECOND + PART, PART);
+	part = kit_part(&pair.active, 0, PART);
+	/* Without the flag it is a plain send. */
+	must("dat_ep_post_send_with_invalidate",
+	     dat_ep_post_send_with_invalidate(pair.active.ep, 1, &part, cookie_of(3),
+					      DAT_COMPLETION_SUPPRESS_FLAG, DAT_FALSE, context));
+	expect_event(pair.passive.recv_evd, DAT_DTO_COMPLETION_EVENT, &event);
+	expect(event.event_data.dto_completion_event_data.operation == DAT_DTO_RECEIVE);
+	must("dat_ep_post_send_with_invalidate",
+	     dat_ep_post_send_with_invalidate(pair.active.ep, 1, &part, cookie_of(4),
+					      DAT_COMPLETION_DEFAULT_FLAG, DAT_TRUE, context));
+	expect(completion(pair.active.request_evd, WAIT_MS, "send with invalidate") == PART);
+	expect_event(pair.passive.recv_evd, DAT_DTO_COMPLETION_EVENT, &event);
+	received = &event.event_data.dto_completion_event_data;
+	expect(received->status == DAT_DTO_SUCCESS && received->transfered_length == PART);
+	expect(received->operation == DAT_DTO_RECEIVE_WITH_INVALIDATE);
+	expect(received->rmr_context == context);
+	expect_refused_write(&pair, 0, remote_part(address_in(&pair.passive, 0), context));
+	must("dat_rmr_free", dat_rmr_free(rmr));
+	pair_close(&pair);
+}
+
+static void read_to_rmr(void)
+{
+	struct pair pair;
+	DAT_DTO_COMPLETION_EVENT_DATA *done;
+	DAT_RMR_TRIPLET sink, source;
+	DAT_RMR_HANDLE rmr;
+	DAT_EVENT event;
+
+	pair_open(&pair);
+	must("dat_rmr_create", dat_rmr_create(pair.active.pz, &rmr));
+	pair_connect(&pair);
+	fill(pair.passive.buffer, PART, 6);
+	source = remote_part(address_in(&pair.passive, 0), pair.passive.rmr_context);
+	sink = remote_part(address_in(&pair.active, SECOND),
+			   bind_part(&pair.active, rmr, SECOND, PART));
+	sink.segment_length = PART + 1;
+	must_refuse("dat_ep_post_rdma_read_to_rmr",
+		    dat_ep_post_rdma_read_to_rmr(pair.active.ep, &sink, cookie_of(5), &source,
+						 DAT_COMPLETION_DEFAULT_FLAG),
+		    DAT_LENGTH_ERROR, DAT_NO_SUBTYPE);
+	must_refuse("dat_ep_post_rdma_read_to_rmr",
+		    dat_ep_post_rdma_read_to_rmr(pair.active.ep, &sink, cookie_of(5), NULL,
+						 DAT_COMPLETION_DEFAULT_FLAG),
+		    DAT_INVALID_PARAMETER, DAT_INVALID_ARG4);
+	sink.segment_length = PART;
+	must("dat_ep_post_rdma_read_to_rmr",
+	     dat_ep_post_rdma_read_to_rmr(pair.active.ep, &sink, cookie_of(5), &source,
+					  DAT_COMPLETION_DEFAULT_FLAG));
+	expect_event(pair.active.request_evd, DAT_DTO_COMPLETION_EVENT, &event);
+	done = &event.event_data.dto_completion_event_data;
+	expect(done->status == DAT_DTO_SUCCESS && done->operation == DAT_DTO_RDMA_READ);
+	expect(done->transfered_length == PART && done->user_cookie.as_64 == 5);
+	verify("read", pair.active.buffer + SECOND, PART, 6);
+	must("dat_rmr_free", dat_rmr_free(rmr));
+	pair_close(&pair);
+}
+
+/* A view of the passive end's memory with rights of its own. */
+static DAT_LMR_HANDLE view_of(struct kit *kit, DAT_MEM_TYPE type, DAT_REGION_DESCRIPTION region,
+			      DAT_VLEN len, DAT_VA_TYPE va_type, DAT_MEM_PRIV_FLAGS privileges,
+			      DAT_LMR_PARAM *param)
+{
+	DAT_LMR_HANDLE lmr;
+
+	must("dat_lmr_create", dat_lmr_create(kit->ia, type, region, len, kit->pz, privileges,
+					      va_type, &lmr, NULL, NULL, NULL, NULL));
+	must("dat_lmr_query", dat_lmr_query(lmr, DAT_LMR_FIELD_ALL, param));
+	expect(param->mem_type == type && param->mem_priv == privileges);
+	return lmr;
+}
+
+static void region_of_region(void)
+{
+	struct pair pair;
+	DAT_REGION_DESCRIPTION region;
+	DAT_LMR_PARAM param;
+	DAT_LMR_HANDLE view;
+
+	pair_open(&pair);
+	pair_connect(&pair);
+	region.for_lmr_handle = pair.passive.lmr;
+	view = view_of(&pair.passive, DAT_MEM_TYPE_LMR, region, 0, DAT_VA_TYPE_VA,
+		       DAT_MEM_PRIV_REMOTE_READ_FLAG, &param);
+	expect(param.registered_size == BUFFER_LEN);
+	fill(pair.passive.buffer, PART, 7);
+	expect(read_part(&pair.active,
+			 remote_part(address_in(&pair.passive, 0), param.rmr_context)) ==
+	       DAT_DTO_SUCCESS);
+	verify("view", pair.active.buffer, PART, 7);
+	expect_refused_write(&pair, 0, remote_part(address_in(&pair.passive, 0), param.rmr_context));
+	must("dat_lmr_free", dat_lmr_free(view));
+	pair_close(&pair);
+}
+
+static void zero_based(void)
+{
+	struct pair pair;
+	DAT_REGION_DESCRIPTION region;
+	DAT_LMR_PARAM param;
+	DAT_LMR_TRIPLET part;
+	DAT_LMR_HANDLE view;
+
+	pair_open(&pair);
+	pair_connect(&pair);
+	region.for_va = pair.passive.buffer;
+	view = view_of(&pair.passive, DAT_MEM_TYPE_VIRTUAL, region, BUFFER_LEN, DAT_VA_TYPE_ZB,
+		       ALL_PRIVILEGES, &param);
+	fill(pair.active.buffer, PART, 8);
+	expect(write_part(&pair.active, remote_part(SECOND, param.rmr_context)) == DAT_DTO_SUCCESS);
+	memset(&part, 0, sizeof(part));
+	part.virtual_address = 3 * PART;
+	part.segment_length = PART;
+	part.lmr_context = param.lmr_context;
+	must("dat_ep_post_recv", dat_ep_post_recv(pair.passive.ep, 1, &part, cookie_of(6),
+						  DAT_COMPLETION_DEFAULT_FLAG));
+	send_part(&pair.active, 0, PART, WAIT_MS);
+	completion(pair.passive.recv_evd, WAIT_MS, "receive");
+	verify("written", pair.passive.buffer + SECOND, PART, 8);
+	verify("received", pair.passive.buffer + 3 * PART, PART, 8);
+	/* Addresses do not count from the buffer. */
+	expect_refused_write(&pair, 0, remote_part(address_in(&pair.passive, 0), param.rmr_context));
+	must("dat_lmr_free", dat_lmr_free(view));
+	pair_close(&pair);
+}
+
+static void shared_memory(void)
+{
+	struct pair pair;
+	DAT_REGION_DESCRIPTION region;
+	char id[DAT_LMR_COOKIE_SIZE] = "one memory, two registrations";
+	DAT_LMR_HANDLE first, second;
+	DAT_LMR_PARAM params[2];
+
+	pair_open(&pair);
+	pair_connect(&pair);
+	region.for_shared_memory.virtual_address = pair.passive.buffer;
+	region.for_shared_memory.shared_memory_id = &id;
+	first = view_of(&pair.passive, DAT_MEM_TYPE_SHARED_VIRTUAL, region, BUFFER_LEN,
+			DAT_VA_TYPE_VA, ALL_PRIVILEGES, &params[0]);
+	second = view_of(&pair.passive, DAT_MEM_TYPE_SHARED_VIRTUAL, region, BUFFER_LEN,
+			 DAT_VA_TYPE_VA, ALL_PRIVILEGES, &params[1]);
+	fill(pair.active.buffer, PART, 9);
+	expect(write_part(&pair.active,
+			  remote_part(address_in(&pair.passive, 0), params[0].rmr_context)) ==
+	       DAT_DTO_SUCCESS);
+	memset(pair.active.buffer, 0, PART);
+	expect(read_part(&pair.active,
+			 remote_part(address_in(&pair.passive, 0), params[1].rmr_context)) ==
+	       DAT_DTO_SUCCESS);
+	verify("shared", pair.active.buffer, PART, 9);
+	must("dat_lmr_free", dat_lmr_free(first));
+	must("dat_lmr_free", dat_lmr_free(second));
+	pair_close(&pair);
+}
+
+static void sync_memory(void)
+{
+	struct pair pair;
+	DAT_LMR_TRIPLET part;
+
+	pair_open(&pair);
+	part = kit_part(&pair.active, 0, PART);
+	must("dat_lmr_sync_rdma_read", dat_lmr_sync_rdma_read(pair.active.ia, &part, 1));
+	must("dat_lmr_sync_rdma_write", dat_lmr_sync_rdma_write(pair.active.ia, &part, 1));
+	must_refuse("dat_lmr_sync_rdma_read", dat_lmr_sync_rdma_read(pair.active.ia, NULL, 1),
+		    DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
+	must_refuse("dat_lmr_sync_rdma_write",
+		    dat_lmr_sync_rdma_write(pair.active.ia, &part, ~(DAT_VLEN)0),
+		    DAT_INVALID_PARAMETER, DAT_INVALID_ARG3);
+	pair_close(&pair);
+}
+
+static const struct trial TRIALS[] = {
+	{ "window", window },
+	{ "unbind", unbind },
+	{ "window-for-ep", window_for_ep },
+	{ "send-with-invalidate", send_with_invalidate },
+	{ "read-to-rmr", read_to_rmr },
+	{ "region-of-region", region_of_region },
+	{ "zero-based", zero_based },
+	{ "shared-memory", shared_memory },
+	{ "sync", sync_memory },
+};
+
+TRIAL_MAIN(TRIALS)

@@ -1,0 +1,219 @@
+/*
+ * Shared receive queues: what they hold, their sizes and watermarks, and what an endpoint that uses
+ * one says when its connection ends.
+ */
+#include "pair.h"
+
+#define DEPTH 8
+
+static DAT_SRQ_HANDLE make_srq(struct kit *kit)
+{
+	DAT_SRQ_ATTR attr = { .max_recv_dtos = DEPTH, .max_recv_iov = 1 };
+	DAT_SRQ_HANDLE srq;
+
+	must("dat_srq_create", dat_srq_create(kit->ia, kit->pz, &attr, &srq));
+	return srq;
+}
+
+static void post_shared(struct kit *kit, DAT_SRQ_HANDLE srq, size_t at)
+{
+	DAT_LMR_TRIPLET part = kit_part(kit, at * PART, PART);
+
+	must("dat_srq_post_recv", dat_srq_post_recv(srq, 1, &part, cookie_of(at)));
+}
+
+static DAT_COUNT available(DAT_SRQ_HANDLE srq)
+{
+	DAT_SRQ_PARAM param;
+
+	must("dat_srq_query", dat_srq_query(srq, DAT_SRQ_FIELD_ALL, &param));
+	expect(param.srq_state == DAT_SRQ_STATE_OPERATIONAL);
+	return param.available_dto_count;
+}
+
+/* A pair whose passive end receives through an SRQ. */
+static DAT_SRQ_HANDLE open_shared(struct pair *pair)
+{
+	DAT_SRQ_HANDLE srq;
+
+	pair_open(pair);
+	srq = make_srq(&pair->passive);
+	must("dat_ep_free", dat_ep_free(pair->passive.ep));
+	pair->passive.ep = make_ep(&pair->passive, srq);
+	return srq;
+}
+
+static void close_shared(struct pair *pair, DAT_SRQ_HANDLE srq)
+{
+	must_refuse("dat_srq_free", dat_srq_free(srq), DAT_INVALID_STATE,
+		    DAT_INVALID_STATE_SRQ_IN_USE);
+	must("dat_ep_free", dat_ep_free(pair->passive.ep));
+	must("dat_srq_free", dat_srq_free(srq));
+	pair->passive.ep = make_ep(&pair->passive, DAT_HANDLE_NULL);
+	pair_close(pair);
+}
+
+static DAT_ASYNCH_ERROR_EVENT_DATA async_error(struct kit *kit)
+{
+	DAT_EVENT event;
+
+	expect_event(kit->async_evd, DAT_ASYNC_ERROR_EP_BROKEN, &event);
+	return event.event_data.asynch_error_event_data;
+}
+
+/* Two endpoints take from one queue; the event names the one that got the message. */
+static void receives(void)
+{
+	struct pair pair;
+	DAT_SRQ_HANDLE srq = open_shared(&pair);
+	DAT_EP_HANDLE active = make_ep(&pair.active, DAT_HANDLE_NULL);
+	DAT_EP_HANDLE passive = make_ep(&pair.passive, srq);
+	DAT_EP_HANDLE eps[2];
+	DAT_LMR_TRIPLET part = kit_part(&pair.passive, 0, PART);
+	DAT_EVENT event;
+
+	must_refuse("dat_ep_post_recv",
+		    dat_ep_post_recv(pair.passive.ep, 1, &part, cookie_of(0),
+				     DAT_COMPLETION_DEFAULT_FLAG),
+		    DAT_INVALID_STATE, DAT_INVALID_STATE_SRQ_IN_USE);
+	for (size_t at = 0; at < DEPTH; at++)
+		post_shared(&pair.passive, srq, at);
+	must_refuse("dat_srq_post_recv", dat_srq_post_recv(srq, 1, &part, cookie_of(0)),
+		    DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_MEMORY);
+	expect(available(srq) == DEPTH);
+	pair_connect(&pair);
+	begin_connect(&pair, active);
+	establish(&pair, passive);
+	eps[0] = pair.active.ep;
+	eps[1] = active;
+	for (size_t at = 0; at < 4; at++) {
+		DAT_DTO_COMPLETION_EVENT_DATA *dto = &event.event_data.dto_completion_event_data;
+
+		pair.active.ep = eps[at % 2];
+		fill(pair.active.buffer, PART, (unsigned)at);
+		send_part(&pair.active, 0, PART, WAIT_MS);
+		expect_event(pair.passive.recv_evd, DAT_DTO_COMPLETION_EVENT, &event);
+		expect(dto->status == DAT_DTO_SUCCESS && dto->user_cookie.as_64 == at);
+		expect(dto->ep_handle == (at % 2 ? passive : pair.passive.ep));
+		verify("message", pair.passive.buffer + at * PART, PART, (unsigned)at);
+	}
+	expect(available(srq) == DEPTH - 4);
+	pair.active.ep = eps[0];
+	must("dat_ep_free", dat_ep_free(active));
+	must("dat_ep_free", dat_ep_free(passive));
+	close_shared(&pair, srq);
+}
+
+static void resize(void)
+{
+	struct pair pair;
+	DAT_SRQ_HANDLE srq = open_shared(&pair);
+	DAT_LMR_TRIPLET part = kit_part(&pair.passive, 0, PART);
+
+	for (size_t at = 0; at < DEPTH; at++)
+		post_shared(&pair.passive, srq, at);
+	must_refuse("dat_srq_resize", dat_srq_resize(srq, DEPTH - 1), DAT_INVALID_STATE,
+		    DAT_NO_SUBTYPE);
+	must("dat_srq_resize", dat_srq_resize(srq, DEPTH + 1));
+	post_shared(&pair.passive, srq, DEPTH);
+	must_refuse("dat_srq_post_recv", dat_srq_post_recv(srq, 1, &part, cookie_of(0)),
+		    DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_MEMORY);
+	expect(available(srq) == DEPTH + 1);
+	close_shared(&pair, srq);
+}
+
+/* One event when fewer receives are left than the low watermark, and another one when set again. */
+static void low_watermark(void)
+{
+	struct pair pair;
+	DAT_SRQ_HANDLE srq = open_shared(&pair);
+	DAT_ASYNCH_ERROR_EVENT_DATA error;
+	DAT_EVENT event;
+
+	must_refuse("dat_srq_set_lw", dat_srq_set_lw(srq, DEPTH + 1), DAT_INVALID_PARAMETER,
+		    DAT_INVALID_ARG2);
+	for (size_t at = 0; at < 6; at++)
+		post_shared(&pair.passive, srq, at);
+	must("dat_srq_set_lw", dat_srq_set_lw(srq, 5));
+	pair_connect(&pair);
+	for (unsigned round = 0; round < 2; round++) {
+		/* Six, then four receives: the second message of each round passes the mark. */
+		for (unsigned at = 0; at < 2; at++) {
+			must_refuse("dat_evd_dequeue",
+				    dat_evd_dequeue(pair.passive.async_evd, &event),
+				    DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE);
+			send_part(&pair.active, 0, PART, WAIT_MS);
+			completion(pair.passive.recv_evd, WAIT_MS, "receive");
+		}
+		error = async_error(&pair.passive);
+		expect(error.dat_handle == srq);
+		expect(error.reason == DAT_SRQ_LOW_WATERMARK_EVENT);
+		must("dat_srq_set_lw", dat_srq_set_lw(srq, 3));
+	}
+	close_shared(&pair, srq);
+}
+
+/* More receives held at once than the mark: told at the soft one, the end at the hard one. */
+static void high_watermarks(void)
+{
+	struct pair pair;
+	DAT_SRQ_HANDLE srq = open_shared(&pair);
+	DAT_ASYNCH_ERROR_EVENT_DATA error;
+	DAT_LMR_TRIPLET part;
+	DAT_EVENT event;
+
+	for (size_t at = 0; at < DEPTH; at++)
+		post_shared(&pair.passive, srq, at);
+	must("dat_ep_set_watermark",
+	     dat_ep_set_watermark(pair.passive.ep, 0, DAT_WATERMARK_INFINITE));
+	pair_connect(&pair);
+	send_part(&pair.active, 0, PART, WAIT_MS);
+	completion(pair.passive.recv_evd, WAIT_MS, "receive");
+	error = async_error(&pair.passive);
+	expect(error.dat_handle == pair.passive.ep);
+	expect(error.reason == DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
+	must("dat_ep_set_watermark",
+	     dat_ep_set_watermark(pair.passive.ep, DAT_WATERMARK_INFINITE, 0));
+	part = kit_part(&pair.active, 0, PART);
+	must("dat_ep_post_send", dat_ep_post_send(pair.active.ep, 1, &part, cookie_of(1),
+						  DAT_COMPLETION_SUPPRESS_FLAG));
+	expect_event(pair.passive.connect_evd, DAT_CONNECTION_EVENT_BROKEN, &event);
+	expect(available(srq) == DEPTH - 1);
+	close_shared(&pair, srq);
+}
+
+/* Every endpoint says once that it has taken its last receive, whichever side ends the connection. */
+static void last_receive(void)
+{
+	struct pair pair;
+	DAT_SRQ_HANDLE srq = open_shared(&pair);
+	DAT_ASYNCH_ERROR_EVENT_DATA error;
+	DAT_EVENT event;
+
+	for (unsigned round = 0; round < 2; round++) {
+		struct kit *ending = round ? &pair.passive : &pair.active;
+
+		pair_connect(&pair);
+		must("dat_ep_disconnect", dat_ep_disconnect(ending->ep, DAT_CLOSE_ABRUPT_FLAG));
+		expect_event(pair.passive.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED, &event);
+		expect_event(pair.active.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED, &event);
+		error = async_error(&pair.passive);
+		expect(error.dat_handle == pair.passive.ep);
+		expect(error.reason != DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
+		must_refuse("dat_evd_dequeue", dat_evd_dequeue(pair.passive.async_evd, &event),
+			    DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE);
+		must("dat_ep_reset", dat_ep_reset(pair.passive.ep));
+		must("dat_ep_reset", dat_ep_reset(pair.active.ep));
+	}
+	close_shared(&pair, srq);
+}
+
+static const struct trial TRIALS[] = {
+	{ "receives", receives },
+	{ "resize", resize },
+	{ "low-watermark", low_watermark },
+	{ "high-watermarks", high_watermarks },
+	{ "last-receive", last_receive },
+};
+
+TRIAL_MAIN(TRIALS)

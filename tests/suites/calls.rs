@@ -1,0 +1,75 @@
+//! The calls of DAT 2.0 that OFA's library declares and lacks or refuses, each tried end to end: a C
+//! program with both ends of a connection, over the staged libraries. The programs are
+//! `tests/c/calls_*.c`; each of their trials is one test here.
+
+use anyhow::Result;
+use stack_tests::{CProgram, DEADLINE, StackEnv, Stage};
+
+/// Runs one trial of a program in a network of its own.
+fn passes(program: &str, trial: &str) -> Result<()> {
+    let stage = Stage::find()?;
+    let program = CProgram::compile(&stage, program)?;
+    let env = StackEnv::at(stage)?;
+    env.program(program.file())
+        .arg(trial)
+        .named(trial)
+        .spawn()?
+        .finish(DEADLINE)?
+        .success()?
+        .says("PASSED")?;
+    Ok(())
+}
+
+/// One test for each trial of a program.
+macro_rules! trials {
+    ($program:ident: $($test:ident = $trial:literal,)+) => {
+        mod $program {
+            $(
+                #[test]
+                fn $test() -> anyhow::Result<()> {
+                    super::passes(stringify!($program), $trial)
+                }
+            )+
+        }
+    };
+}
+
+trials! { calls_connect:
+    a_common_service_point_is_found_by_address_and_port = "common-service-point",
+    nobody_listens_after_a_common_service_point = "common-service-point-gone",
+    a_request_is_handed_to_another_service_point = "handoff",
+    an_endpoint_connects_to_where_another_one_is = "dup-connect",
+    the_receives_that_an_endpoint_holds_are_counted = "recv-query",
+    the_registry_says_what_it_knows_of_two_providers = "providers-related",
+}
+
+trials! { calls_memory:
+    a_window_moves_and_its_old_context_dies = "window",
+    an_unbound_window_is_closed = "unbind",
+    a_window_for_one_endpoint_is_closed_to_others = "window-for-ep",
+    a_send_takes_a_window_away_and_the_receiver_learns_of_it = "send-with-invalidate",
+    a_read_goes_into_a_window = "read-to-rmr",
+    a_region_of_a_region_has_rights_of_its_own = "region-of-region",
+    zero_based_memory_counts_from_zero = "zero-based",
+    shared_memory_is_registered_by_everyone_who_maps_it = "shared-memory",
+    synchronising_checks_its_arguments = "sync",
+}
+
+trials! { calls_events:
+    a_descriptor_shows_a_trigger = "cno-descriptor",
+    an_agent_is_called_once_for_a_trigger = "cno-agent",
+    a_queue_changes_its_length_and_keeps_its_events = "evd-resize",
+    a_suppressed_request_is_told_only_when_it_fails = "suppress",
+    an_unsignalled_event_waits_for_another_one = "unsignalled",
+    a_solicited_event_wakes_those_who_wait_for_it = "solicited",
+    a_waiter_gets_as_many_events_as_it_wants = "threshold",
+    a_fenced_request_sees_what_was_read = "fence",
+}
+
+trials! { calls_srq:
+    endpoints_share_receives = "receives",
+    a_queue_of_receives_changes_its_length = "resize",
+    the_low_watermark_is_told_once = "low-watermark",
+    the_high_watermarks_tell_and_break = "high-watermarks",
+    an_endpoint_tells_its_last_receive = "last-receive",
+}
