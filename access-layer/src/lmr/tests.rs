@@ -122,6 +122,13 @@ fn what_cannot_be_registered_is_refused() {
     assert_eq!(code, 0x8006_002B);
 }
 
+/// The zone would keep its IA from closing for as long as the other one's region is there.
+#[test]
+fn protection_zone_of_another_ia_is_refused() {
+    let (dat, other) = (Dat::open(), Dat::open());
+    assert_eq!(create(&dat, other.pz(), &GOOD).0, 0x8005_000F);
+}
+
 #[test]
 fn results_the_consumer_does_not_want_may_be_left_out() {
     let dat = Dat::open();

@@ -57,6 +57,12 @@ fn creation_checks_its_arguments() {
 }
 
 #[test]
+fn protection_zone_of_another_ia_is_refused() {
+    let (dat, other) = (Dat::open_with("srq=4"), Dat::open_with("srq=4"));
+    assert_eq!(create(&dat, other.pz(), GOOD).0, 0x8005_000F);
+}
+
+#[test]
 fn receives_are_taken_until_the_queue_is_full() {
     let dat = Dat::open_with("srq=4");
     let (_, srq) = create(&dat, dat.pz(), GOOD);
