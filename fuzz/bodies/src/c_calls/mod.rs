@@ -148,12 +148,21 @@ pub(crate) fn seeds() -> Vec<Seed> {
         ("objects", [objects, free_all].concat()),
         ("garbage", [garbage, objects, garbage].concat()),
         ("connect", [objects, listen, connect, &requests].concat()),
-        ("refused", [objects, connect, &connections, connect].concat()),
+        (
+            "refused",
+            [objects, connect, &connections, connect].concat(),
+        ),
         ("meet", meet.clone()),
         ("data", [&meet[..], &sent, &moved].concat()),
         ("whole", whole),
-        ("socket", [objects, socket, &requests, accept_reserved, &both].concat()),
-        ("unread", [&meet[..], receive, receive, send, send, write, read].concat()),
+        (
+            "socket",
+            [objects, socket, &requests, accept_reserved, &both].concat(),
+        ),
+        (
+            "unread",
+            [&meet[..], receive, receive, send, send, write, read].concat(),
+        ),
     ];
     rows.map(|(name, bytes)| seed("c_calls", name, bytes))
         .into()

@@ -11,6 +11,7 @@ use std::{
     path::PathBuf,
     ptr::{self, null_mut},
     sync::OnceLock,
+    time::{Duration, Instant},
 };
 
 use dat_api::{Library, abi::*};
@@ -23,6 +24,8 @@ use super::session::IA_NAME;
 const ARENA_LEN: usize = 1 << 16;
 /// Objects of one program.
 const OBJECTS_MAX: usize = 64;
+/// What a close may take before it counts as hanging.
+const CLOSE_MAX: Duration = Duration::from_secs(8);
 /// Ports for service points that are not left to the library.
 const PORT_BASE: u64 = 47_100;
 
@@ -116,9 +119,15 @@ impl World {
         let open = |object: &&Object| object.kind == Kind::Ia && object.live;
         let ias: Vec<_> = self.objects.iter().filter(open).copied().collect();
         for ia in ias {
+            let started = Instant::now();
             // SAFETY: an integer; the library resolves it or refuses it.
             let closed = unsafe { (self.library.dat_ia_close)(ia.handle, DAT_CLOSE_ABRUPT_FLAG) };
             assert!(closed.is_success(), "an abrupt close gives {closed:?}");
+            // No call is in progress, so there is nothing to wait for.
+            assert!(
+                started.elapsed() < CLOSE_MAX,
+                "the close waited for something"
+            );
         }
         for (fd, identity) in self.sockets.drain(..) {
             if fs::read_link(format!("/proc/self/fd/{fd}")).ok() == Some(identity) {
