@@ -56,11 +56,19 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
         programs,
         headers,
         renewed: stage.renewed(),
-        root: workspace.stage_dir(),
+        root: shown(workspace),
     };
     exports::check_soname(&registry, "libdat2.so.2")?;
     exports::check_soname(&provider, "libdapl-iwarp.so.2")?;
     Ok(staged)
+}
+
+/// The stage as somebody in the workspace's directory would name it.
+fn shown(workspace: &Workspace) -> PathBuf {
+    let root = workspace.stage_dir();
+    root.strip_prefix(workspace.root())
+        .map(PathBuf::from)
+        .unwrap_or(root)
 }
 
 impl Staged {

@@ -1,5 +1,8 @@
 //! Reading libtest's summaries.
 
+/// Lines shown of what failed tests printed; the log has all of them.
+const REPORT_LINES: usize = 80;
+
 /// Sums of the `test result:` lines of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
@@ -42,6 +45,23 @@ pub(super) fn failures(text: &str) -> Vec<&str> {
         .collect()
 }
 
+/// What the failed tests printed: for each the block that libtest heads by `---- name stdout ----`.
+pub(super) fn failure_reports(text: &str) -> String {
+    let mut inside = false;
+    let mut reports = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("---- ") && line.ends_with(" stdout ----") {
+            inside = true;
+        } else if line == "failures:" {
+            inside = false;
+        }
+        if inside && reports.len() < REPORT_LINES {
+            reports.push(line);
+        }
+    }
+    reports.join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,5 +87,13 @@ mod tests {
     #[test]
     fn failed_tests_are_named() {
         assert_eq!(failures(TEXT), ["a::c"]);
+    }
+
+    #[test]
+    fn only_the_blocks_of_failed_tests_are_shown() {
+        let text = "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\nError: why\n\n\
+                    failures:\n    a\n\ntest result: FAILED. 0 passed; 1 failed;\nnoise\n";
+        assert_eq!(failure_reports(text), "---- a stdout ----\nError: why\n");
+        assert_eq!(failure_reports(TEXT), "");
     }
 }

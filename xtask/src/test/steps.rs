@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 
 use super::Options;
-use super::count::{Counts, failures};
+use super::count::{Counts, failure_reports, failures};
 use crate::install::{self, Need};
 use crate::job::Job;
 use crate::report::Outcome;
@@ -205,19 +205,13 @@ fn counted(job: Job) -> Result<Outcome> {
     let counts = Counts::of(&finished.text);
     if !finished.status.success() {
         let failed = failures(&finished.text);
-        let told: Vec<&str> = finished
-            .text
-            .lines()
-            .filter(|line| line.starts_with("error"))
-            .collect();
-        bail!(
-            "{} passed, {} failed: {}\n{}\n{}",
-            counts.passed,
-            counts.failed,
-            failed.join(", "),
-            told.join("\n"),
-            finished.tail()
-        );
+        let told = match failure_reports(&finished.text) {
+            // Nothing ran: the reason is the compiler's.
+            reports if reports.is_empty() => finished.tail(),
+            reports => reports,
+        };
+        let (passed, names) = (counts.passed, failed.join(", "));
+        bail!("{passed} passed, {} failed: {names}\n{told}", counts.failed);
     }
     ensure!(counts.passed > 0, "not one test ran");
     let detail = match counts.ignored {
