@@ -66,7 +66,7 @@ pub(crate) unsafe fn handle<R: Rnic>(
 }
 
 /// # Safety
-/// As for [`handle`].
+/// As for [`handle()`].
 unsafe fn fetch_and_add<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: AtomicArgs = unsafe { std::mem::zeroed() };
@@ -78,7 +78,7 @@ unsafe fn fetch_and_add<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResu
 }
 
 /// # Safety
-/// As for [`handle`].
+/// As for [`handle()`].
 unsafe fn compare_and_swap<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: AtomicArgs = unsafe { std::mem::zeroed() };
@@ -99,7 +99,7 @@ unsafe fn compare_and_swap<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatR
 /// `local_argument` is the number of the local triplet; cookie and remote triplet follow it.
 ///
 /// # Safety
-/// As for [`handle`].
+/// As for [`handle()`].
 unsafe fn atomic<R: Rnic>(
     ep: DatEpHandle,
     args: &AtomicArgs,
@@ -123,7 +123,7 @@ unsafe fn atomic<R: Rnic>(
 }
 
 /// # Safety
-/// As for [`handle`].
+/// As for [`handle()`].
 unsafe fn write_immediate<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: WriteImmediateArgs = unsafe { std::mem::zeroed() };

@@ -97,7 +97,7 @@ pub(crate) unsafe fn handle<R: Rnic>(
 }
 
 /// # Safety
-/// As for [`handle`].
+/// As for [`handle()`].
 unsafe fn ssp_create<R: Rnic>(ia: DatIaHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: SspCreateArgs = unsafe { std::mem::zeroed() };
@@ -126,7 +126,7 @@ fn ssp_free<R: Rnic>(ssp: DatIwSspHandle) -> DatResult {
 }
 
 /// # Safety
-/// As for [`handle`].
+/// As for [`handle()`].
 unsafe fn ssp_query<R: Rnic>(ssp: DatIwSspHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: SspQueryArgs = unsafe { std::mem::zeroed() };
@@ -140,7 +140,7 @@ unsafe fn ssp_query<R: Rnic>(ssp: DatIwSspHandle, va_list: DatVaList) -> DatResu
 }
 
 /// # Safety
-/// As for [`handle`].
+/// As for [`handle()`].
 unsafe fn socket_connect<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
     let mut args: ConnectArgs = unsafe { std::mem::zeroed() };
