@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use access_layer::rnic::*;
 use provider_iwarp_soft::{SoftCq, SoftMr, SoftPd, SoftQp, SoftRequest, SoftRnic};
 
-const ROUNDS: usize = 40;
+const ROUNDS: usize = 60;
 const LEN_MAX: usize = 1 << 20;
 /// Nothing holds a sender back but the receives of its peer, so a stream's are all posted before.
 const RECEIVES: u32 = 8192;
@@ -330,6 +330,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
     }
+    let only = std::env::args().nth(2).unwrap_or_default();
+    if only == "rnic" {
+        for _ in 0..30 {
+            println!("{}", rnic_latency(&a, &b, 64, 10_000));
+        }
+        return Ok(());
+    }
+    if only == "latency" {
+        let len = 64;
+        for _ in 0..20 {
+            report("send 64", || rnic_latency(&a, &b, len, 300), || tcp_latency(&one, &other, len, 300));
+        }
+        return Ok(());
+    }
     println!("one way, CPU time of a message   rnic us    tcp us     ratio");
     for (len, depth, count) in [
         (64, 1, 500),
@@ -344,16 +358,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             || tcp_cpu(&one, &other, len, depth, count),
         );
     }
-    if std::env::args().nth(2).is_some_and(|what| what == "cpu") {
+    if only == "cpu" {
         return Ok(());
     }
     println!("half a round trip                rnic us    tcp us     ratio");
     for (len, count) in [
-        (1, 5000),
-        (64, 5000),
-        (4096, 4000),
-        (65_536, 1500),
-        (LEN_MAX, 150),
+        (1, 300),
+        (64, 300),
+        (4096, 300),
+        (65_536, 100),
+        (LEN_MAX, 15),
     ] {
         report(
             &format!("send {len}"),
@@ -363,16 +377,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("stream, time of a message");
     let cases = [
-        (What::Send, 64, 16, 6000),
-        (What::Send, 64, 64, 6000),
-        (What::Write, 64, 16, 6000),
-        (What::Write, 4096, 16, 4000),
-        (What::Send, 65_536, 16, 600),
-        (What::Write, 65_536, 16, 600),
-        (What::Read, 65_536, 16, 600),
-        (What::Send, LEN_MAX, 4, 60),
-        (What::Write, LEN_MAX, 4, 60),
-        (What::Read, LEN_MAX, 4, 60),
+        (What::Send, 64, 16, 4000),
+        (What::Send, 64, 64, 4000),
+        (What::Write, 64, 16, 4000),
+        (What::Write, 4096, 16, 2000),
+        (What::Send, 65_536, 16, 200),
+        (What::Write, 65_536, 16, 200),
+        (What::Read, 65_536, 16, 200),
+        (What::Send, LEN_MAX, 4, 20),
+        (What::Write, LEN_MAX, 4, 20),
+        (What::Read, LEN_MAX, 4, 20),
     ];
     for (what, len, depth, count) in cases {
         report(

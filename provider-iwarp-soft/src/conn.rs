@@ -75,6 +75,8 @@ pub(crate) struct Conn {
 pub(crate) struct Burst {
     /// The consumer's looks at its queues when it posted last.
     pub(crate) looks: u32,
+    /// Those when the engine was asked last to look after the connection.
+    pub(crate) looks_at_watch: u32,
     /// Something is held back.
     pub(crate) held: bool,
     /// Payload bytes posted since the last transmission.
@@ -106,7 +108,7 @@ impl Burst {
 /// Posts that are not held back after the engine had to send once; for each time in a row more.
 const PENALTY: u32 = 16;
 const PENALTY_FACTOR_LOG: u32 = 2;
-const PENALTY_STEPS: u32 = 8;
+const PENALTY_STEPS: u32 = 4;
 
 impl Conn {
     pub(crate) fn new(lane: Arc<Lane>, config: Config, crc: bool) -> Option<Box<Self>> {

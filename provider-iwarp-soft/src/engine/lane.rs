@@ -114,17 +114,11 @@ impl Lane {
         self.duty.load(Ordering::Relaxed) == WATCHED
     }
 
-    /// Whether the engine looks at this lane at every tick, which is arranged here for a consumer that
-    /// has driven since the engine looked last.
-    pub(crate) fn is_watched_or_driven(self: &Arc<Self>) -> bool {
-        if self.is_watched() {
-            return true;
-        }
-        let is_engines = self.duty.load(Ordering::Relaxed) == ENGINE;
-        if is_engines && self.was_driven() {
+    /// Makes the engine look at this lane at every tick, unless a blocked consumer owns it.
+    pub(crate) fn watch_unless_owned(self: &Arc<Self>) {
+        if self.duty.load(Ordering::Relaxed) == ENGINE {
             self.watch();
         }
-        self.is_watched()
     }
 
     /// Notes whether bytes wait for room, and makes somebody wait for it.

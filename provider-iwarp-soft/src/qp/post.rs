@@ -136,9 +136,15 @@ impl Qp {
             return false;
         }
         let has_more_to_take = self.send_cq.as_ref().is_some_and(|cq| !cq.is_empty());
-        (no_look_between || has_more_to_take)
-            && conn.burst.bytes < HOLD_BYTES_MAX
-            && conn.lane.is_watched_or_driven()
+        if !(no_look_between || has_more_to_take) || conn.burst.bytes >= HOLD_BYTES_MAX {
+            return false;
+        }
+        // A consumer that looked at its queues since this was tried last is taken for a poller.
+        if !conn.lane.is_watched() && looks != conn.burst.looks_at_watch {
+            conn.burst.looks_at_watch = looks;
+            conn.lane.watch_unless_owned();
+        }
+        conn.lane.is_watched()
     }
 
     /// Takes over what posters left while the connection was held.
