@@ -95,11 +95,14 @@ impl Report {
                 self.not_run.join(", ")
             );
         }
+        let checks = match self.checks {
+            0 => String::new(),
+            checks => format!(" ({checks} checks)"),
+        };
         println!(
-            "{}: {} steps passed ({} checks), {} failed, {} not run, {}",
+            "{}: {} steps passed{checks}, {} failed, {} not run, {}",
             self.title,
             self.passed,
-            self.checks,
             self.failed.len(),
             self.not_run.len(),
             seconds(self.started.elapsed()),
