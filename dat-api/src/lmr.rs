@@ -1,6 +1,6 @@
 //! Local memory regions over memory that this crate does not own (DAT 2.0 section 6.7).
 //!
-//! For memory that belongs to the crate, which is the safe way, see [`Region`](crate::Region).
+//! For memory that belongs to the crate, which is the safe way, see [`Region`].
 
 use std::fmt;
 use std::marker::PhantomData;
