@@ -3,6 +3,7 @@
 fn main() {
     println!("cargo::rerun-if-changed=csrc");
     cc::Build::new()
+        .file("csrc/counters.c")
         .file("csrc/iw_extension.c")
         .file("csrc/open_query.c")
         .file("csrc/variadic_caller.c")

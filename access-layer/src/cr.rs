@@ -128,6 +128,10 @@ impl<R: Rnic> Cr<R> {
             }
         };
         let result = ep.accept_on(request, private_data);
+        if result.is_ok() {
+            this.ia.counters().bump(DCNT_IA_SP_CR_ACCEPTED);
+            this.ia.counters().bump(DCNT_IA_CM_REP_TX);
+        }
         if result.is_err() && creator == Creator::Provider {
             // The request is spent, and the endpoint was made for nothing else.
             Ep::abandon(&ep);
@@ -141,6 +145,10 @@ impl<R: Rnic> Cr<R> {
         check_private_data(private_data, this.ia.attr().private_data_len_max, 2)?;
         let mut pending = this.take()?;
         let result = this.ia.rnic().reject(pending.request, private_data);
+        if result.is_ok() {
+            this.ia.counters().bump(DCNT_IA_SP_CR_REJECTED);
+            this.ia.counters().bump(DCNT_IA_CM_USER_REJ_TX);
+        }
         if let Some(socket) = &mut pending.socket {
             socket.on_rejected();
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use dat_abi::{
     DAT_ASYNC_ERROR_EP_BROKEN, DAT_EP_TRANSFER_TO_ERROR, DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT,
+    DCNT_IA_CM_REQ_RX,
 };
 
 use crate::ep::Ep;
@@ -54,6 +55,9 @@ impl<R: Rnic> Upcall<R> for Dispatch<R> {
         request: R::ConnReq,
         info: &RequestInfo<'_>,
     ) {
+        if let Some(ia) = handle::pin_handle::<Ia<R>>(self.ia) {
+            ia.counters().bump(DCNT_IA_CM_REQ_RX);
+        }
         let kind = Handle::from_token(listener.0).and_then(|sp| handle::kind_of(sp.as_dat()));
         match kind {
             Some(Kind::Psp) => {

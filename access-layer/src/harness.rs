@@ -1,4 +1,5 @@
-//! What the tests of this crate share: the consumer of the conformance suite over the in-memory RNIC.
+//! What the tests of this crate share: the consumer of the conformance suite over the in-memory
+//! RNIC.
 
 use std::ptr;
 

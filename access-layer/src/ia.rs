@@ -11,6 +11,7 @@ use dat_abi::*;
 
 use crate::attr::Attributes;
 use crate::cno::Cno;
+use crate::counters::IaCounters;
 use crate::cr::Cr;
 use crate::dispatch::Dispatch;
 use crate::ep::Ep;
@@ -60,6 +61,7 @@ pub struct Ia<R: Rnic> {
     /// Named, not owned: the EVD owns the IA. The use keeps the consumer from freeing it.
     async_evd: OnceLock<(Handle, User)>,
     binds: Binds,
+    counters: IaCounters,
     rnic: Quiet<R>,
 }
 
@@ -102,6 +104,7 @@ impl<R: Rnic> Ia<R> {
             children: Mutex::default(),
             async_evd: OnceLock::new(),
             binds: Binds::default(),
+            counters: IaCounters::new(),
             rnic: Quiet(rnic),
         });
         // A failure from here on drops the Arc, and with it shuts the RNIC down.
@@ -170,6 +173,11 @@ impl<R: Rnic> Ia<R> {
             .map_or(DAT_EVD_OUT_OF_SCOPE, |(handle, _)| handle.as_dat())
     }
 
+    /// What has happened to it.
+    pub(crate) fn counters(&self) -> &IaCounters {
+        &self.counters
+    }
+
     pub(crate) fn binds(&self) -> &Binds {
         &self.binds
     }
@@ -187,12 +195,18 @@ impl<R: Rnic> Ia<R> {
         }
         let handle = reservation.publish(child);
         children.of_kind[T::KIND as usize].insert(handle);
+        if let Some(index) = creation_counter(T::KIND) {
+            self.counters.bump(index);
+        }
         Ok(handle)
     }
 
     /// Forgets a child that was freed.
     pub fn disown(&self, kind: Kind, handle: Handle) {
         self.lock().of_kind[kind as usize].remove(&handle);
+        if let Some(index) = end_counter(kind) {
+            self.counters.bump(index);
+        }
     }
 
     /// How many children of a kind there are.
@@ -218,6 +232,12 @@ impl<R: Rnic> Ia<R> {
     ) {
         let event_number = format_args!("{number:#x}");
         tracing::warn!(ia = %self.name, event_number, ?object, reason, "asynchronous event");
+        self.counters.bump(DCNT_IA_ASYNC_ERROR);
+        match number {
+            DAT_ASYNC_ERROR_EP_BROKEN => self.counters.bump(DCNT_IA_ASYNC_QP_ERROR),
+            DAT_ASYNC_ERROR_EVD_OVERFLOW => self.counters.bump(DCNT_IA_ASYNC_CQ_ERROR),
+            _ => {}
+        }
         let mut event = DatEvent::zeroed();
         event.event_number = number;
         event.event_data.asynch_error_event_data = DatAsynchErrorEventData {
@@ -338,6 +358,37 @@ impl<R: Rnic> Ia<R> {
 impl<R: Rnic> Drop for Ia<R> {
     fn drop(&mut self) {
         self.rnic().shutdown();
+    }
+}
+
+/// Which counter a new object counts in. Public service points are created in two ways and count
+/// there.
+fn creation_counter(kind: Kind) -> Option<u32> {
+    match kind {
+        Kind::Pz => Some(DCNT_IA_PZ_CREATE),
+        Kind::Lmr => Some(DCNT_IA_LMR_CREATE),
+        Kind::Rmr => Some(DCNT_IA_RMR_CREATE),
+        Kind::Rsp => Some(DCNT_IA_RSP_CREATE),
+        Kind::Evd => Some(DCNT_IA_EVD_CREATE),
+        Kind::Ep => Some(DCNT_IA_EP_CREATE),
+        Kind::Srq => Some(DCNT_IA_SRQ_CREATE),
+        Kind::Cr => Some(DCNT_IA_SP_CR),
+        Kind::Psp | Kind::Csp | Kind::Ssp | Kind::Cno | Kind::Ia => None,
+    }
+}
+
+/// Which counter the end of an object counts in.
+fn end_counter(kind: Kind) -> Option<u32> {
+    match kind {
+        Kind::Pz => Some(DCNT_IA_PZ_FREE),
+        Kind::Lmr => Some(DCNT_IA_LMR_FREE),
+        Kind::Rmr => Some(DCNT_IA_RMR_FREE),
+        Kind::Psp => Some(DCNT_IA_PSP_FREE),
+        Kind::Rsp => Some(DCNT_IA_RSP_FREE),
+        Kind::Evd => Some(DCNT_IA_EVD_FREE),
+        Kind::Ep => Some(DCNT_IA_EP_FREE),
+        Kind::Srq => Some(DCNT_IA_SRQ_FREE),
+        Kind::Cr | Kind::Csp | Kind::Ssp | Kind::Cno | Kind::Ia => None,
     }
 }
 

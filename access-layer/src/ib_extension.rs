@@ -6,6 +6,7 @@
 
 use dat_abi::*;
 
+use crate::counters;
 use crate::ep::Ep;
 use crate::error::{DatError, DatResult};
 use crate::rnic::{Rnic, SendOp, Sge};
@@ -57,6 +58,8 @@ pub(crate) unsafe fn handle<R: Rnic>(
             DAT_IB_FETCH_AND_ADD_OP => Some(fetch_and_add::<R>(handle, args)),
             DAT_IB_CMP_AND_SWAP_OP => Some(compare_and_swap::<R>(handle, args)),
             DAT_IB_RDMA_WRITE_IMMED_OP => Some(write_immediate::<R>(handle, args)),
+            DAT_IB_QUERY_COUNTERS_OP => Some(counters::query::<R>(handle, args)),
+            DAT_IB_PRINT_COUNTERS_OP => Some(counters::print::<R>(handle, args)),
             DAT_IB_UD_SEND_OP..=DAT_IB_UD_AH_FREE_OP => {
                 Some(Err(DatError::bare(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE)))
             }

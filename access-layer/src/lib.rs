@@ -37,6 +37,7 @@ pub use dat_abi as abi;
 
 mod attr;
 pub mod cno;
+mod counters;
 pub mod cr;
 pub mod dispatch;
 pub mod ep;

@@ -1,7 +1,7 @@
 //! Local memory region (DAT 2.0 section 6.9).
 //!
-//! Registration neither pins nor touches the memory: consumers register hundreds of megabytes that they
-//! never use.
+//! Registration neither pins nor touches the memory: consumers register hundreds of megabytes that
+//! they never use.
 
 use std::sync::Arc;
 
@@ -50,8 +50,8 @@ pub struct LmrSpec {
     pub va_type: DatVaType,
 }
 
-// SAFETY: the pointers in the region description are the consumer's words, kept for `dat_lmr_query` and
-// never dereferenced.
+// SAFETY: the pointers in the region description are the consumer's words, kept for `dat_lmr_query`
+// and never dereferenced.
 unsafe impl Send for LmrSpec {}
 // SAFETY: as above.
 unsafe impl Sync for LmrSpec {}
@@ -60,14 +60,16 @@ impl LmrSpec {
     /// Looks up what is to be registered: the first byte, and how many of them.
     fn resolve<R: Rnic>(&mut self, ia: &Arc<Ia<R>>) -> DatResult<u64> {
         match self.mem_type {
-            // SAFETY: every member of the union begins with a word, and all of it was initialised by C.
+            // SAFETY: every member of the union begins with a word, and all of it was initialised
+            // by C.
             DAT_MEM_TYPE_VIRTUAL => Ok(unsafe { self.region.for_va }.addr() as u64),
             DAT_MEM_TYPE_LMR => {
                 // SAFETY: as above; any word may be looked up as a handle.
                 let parent = handle::pin::<Lmr<R>>(unsafe { self.region.for_lmr_handle })
                     .filter(|parent| Arc::ptr_eq(&parent.ia, ia))
                     .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_LMR))?;
-                // The length says nothing that the other region does not: none, or no more than it has.
+                // The length says nothing that the other region does not: none, or no more than it
+                // has.
                 if self.len == 0 {
                     self.len = parent.spec.len;
                 }
@@ -77,7 +79,8 @@ impl LmrSpec {
                 Ok(parent.addr)
             }
             DAT_MEM_TYPE_SHARED_VIRTUAL => {
-                // SAFETY: the type says that this member is meant, and all of it was initialised by C.
+                // SAFETY: the type says that this member is meant, and all of it was initialised by
+                // C.
                 let shared = unsafe { self.region.for_shared_memory };
                 if shared.shared_memory_id.is_null() {
                     return Err(DatError::invalid_arg(3));
@@ -96,9 +99,9 @@ impl<R: Rnic> Object for Lmr<R> {
 impl<R: Rnic> Lmr<R> {
     /// `dat_lmr_create`.
     ///
-    /// A region of another region is a registration of its own, which outlives the other. Shared memory
-    /// is registered once for every mapping: an RNIC that looks into it through the process has nothing
-    /// to share, so the identifier only has to be there.
+    /// A region of another region is a registration of its own, which outlives the other. Shared
+    /// memory is registered once for every mapping: an RNIC that looks into it through the process
+    /// has nothing to share, so the identifier only has to be there.
     pub fn create(ia: &Arc<Ia<R>>, pz: &Pinned<Pz<R>>, mut spec: LmrSpec) -> DatResult<Arc<Self>> {
         // Another IA is another RNIC, and would wait for this region when it closes.
         if !Arc::ptr_eq(pz.ia(), ia) {

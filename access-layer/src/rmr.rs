@@ -58,7 +58,8 @@ impl<R: Rnic> Object for Rmr<R> {
 }
 
 impl<R: Rnic> Rmr<R> {
-    /// `dat_rmr_create`: whoever is connected to an endpoint of the zone may use what it is bound to.
+    /// `dat_rmr_create`: whoever is connected to an endpoint of the zone may use what it is bound
+    /// to.
     pub fn create(pz: &Pinned<Pz<R>>) -> DatResult<Handle> {
         Self::create_with(pz, DAT_RMR_SCOPE_PZ)
     }

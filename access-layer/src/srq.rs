@@ -135,7 +135,8 @@ impl<R: Rnic> Srq<R> {
         Some(DatCount::try_from(available).unwrap_or(DatCount::MAX))
     }
 
-    /// `dat_srq_resize`. Neither the receives that are posted nor the low watermark may be lost by it.
+    /// `dat_srq_resize`. Neither the receives that are posted nor the low watermark may be lost by
+    /// it.
     pub fn resize(&self, max_recv_dtos: DatCount) -> DatResult {
         if max_recv_dtos == self.max_recv_dtos.load(Ordering::Relaxed) {
             return Ok(());

@@ -1,8 +1,8 @@
 //! Latency and bandwidth of the RNIC through its trait, against raw TCP, in one pair of threads.
 //!
-//! `cargo run --release -p provider-iwarp-soft --example pingpong`. Rounds alternate with raw TCP of the
-//! same shape. A shared machine only ever makes a round slower, so the fastest tenth of many short rounds is
-//! what is compared.
+//! `cargo run --release -p provider-iwarp-soft --example pingpong`. Rounds alternate with raw TCP
+//! of the same shape. A shared machine only ever makes a round slower, so the fastest tenth of many
+//! short rounds is what is compared.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

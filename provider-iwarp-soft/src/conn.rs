@@ -68,9 +68,9 @@ pub(crate) struct Conn {
 /// When requests are held back so that they leave together.
 ///
 /// A request that is posted while its consumer has completions to take, or right behind another one
-/// without a look at a queue between, is followed by more or by a look; both send it. Only a consumer
-/// that polls is trusted so far, because the engine looks after its connections at every tick. One that
-/// made the engine send what it left behind is not trusted again for a while.
+/// without a look at a queue between, is followed by more or by a look; both send it. Only a
+/// consumer that polls is trusted so far, because the engine looks after its connections at every
+/// tick. One that made the engine send what it left behind is not trusted again for a while.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
     /// The consumer's looks at its queues when it posted last.

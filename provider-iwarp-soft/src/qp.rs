@@ -21,7 +21,7 @@ mod post;
 mod watermarks;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use access_layer::rnic::{AsyncEvent, Completion, QpAttr, QpToken, RnicError};
@@ -33,6 +33,7 @@ use crate::event::{EventQueue, OwnEvent};
 use crate::memory::Stream;
 use crate::rnic::Shared;
 use crate::srq::Srq;
+use crate::tally::Tally;
 use crate::work::{RecvSlot, SendSlot};
 
 use watermarks::Watermarks;
@@ -99,8 +100,8 @@ pub(crate) struct Qp {
     /// `submitted` is not empty.
     has_submitted: AtomicBool,
     receives: Mutex<Queue<RecvSlot>>,
-    send_pending: AtomicU32,
-    recv_pending: AtomicU32,
+    sends: Tally,
+    recvs: Tally,
     watermarks: Watermarks,
     events: EventQueue,
     /// The access layer has dropped it: no news any more.
@@ -130,8 +131,8 @@ impl Qp {
             submitted: Mutex::default(),
             has_submitted: AtomicBool::new(false),
             receives: Mutex::default(),
-            send_pending: AtomicU32::new(0),
-            recv_pending: AtomicU32::new(0),
+            sends: Tally::default(),
+            recvs: Tally::default(),
             watermarks: Watermarks::default(),
             events: EventQueue::default(),
             is_destroyed: AtomicBool::new(false),
@@ -163,8 +164,8 @@ impl Qp {
     /// Receives that are posted and not consumed, and requests that have not completed.
     pub(crate) fn pending(&self) -> (u32, u32) {
         (
-            self.recv_pending.load(Ordering::Acquire),
-            self.send_pending.load(Ordering::Acquire),
+            self.recvs.pending(),
+            self.sends.pending(),
         )
     }
 
@@ -203,15 +204,15 @@ impl Qp {
         batch.pop_front()
     }
 
-    /// Takes a shared receive, unless that would be more than this queue pair may hold: then it has none
-    /// for the message, and the connection breaks.
+    /// Takes a shared receive, unless that would be more than this queue pair may hold: then it has
+    /// none for the message, and the connection breaks.
     fn take_shared(&self, srq: &Srq) -> Option<RecvSlot> {
-        let held = self.recv_pending.load(Ordering::Relaxed).saturating_add(1);
+        let held = self.recvs.pending().saturating_add(1);
         if !self.watermarks.admit(held) {
             return None;
         }
         let slot = srq.take()?;
-        self.recv_pending.fetch_add(1, Ordering::Relaxed);
+        self.recvs.add_by_link();
         Some(slot)
     }
 

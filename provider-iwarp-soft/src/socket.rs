@@ -1,10 +1,10 @@
 //! Sockets: our own, and those that a consumer has lent us.
 //!
 //! A consumer's socket is held by a duplicate of its descriptor. Giving it back is closing the
-//! duplicate: the consumer's number was valid all the time and nothing that the two share was changed,
-//! but for the options in [`SetAside`], which are put back. Once a connection was established the
-//! socket never goes back: then the end closes the consumer's number as well, if it still means the
-//! same socket.
+//! duplicate: the consumer's number was valid all the time and nothing that the two share was
+//! changed, but for the options in [`SetAside`], which are put back. Once a connection was
+//! established the socket never goes back: then the end closes the consumer's number as well, if it
+//! still means the same socket.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -86,8 +86,8 @@ struct Identity {
 impl Socket {
     /// Takes a consumer's socket, if it is a TCP stream that runs through `address`.
     ///
-    /// `routed` may be false for a socket that is not connected (any more): that is told later by an
-    /// event (DAT 2.0 iWARP extensions 3.1.1.2).
+    /// `routed` may be false for a socket that is not connected (any more): that is told later by
+    /// an event (DAT 2.0 iWARP extensions 3.1.1.2).
     pub(crate) fn take(number: RawFd, address: IpAddr) -> Result<Self, SocketFault> {
         let duplicate = duplicate(number)?;
         let socket_type = sockopt::socket_type(&duplicate).map_err(|_| SocketFault::NotASocket)?;
@@ -144,8 +144,9 @@ impl Drop for ConsumerSocket {
             return;
         }
         if self.number >= 0 && Identity::of_number(self.number) == Some(self.identity) {
-            // SAFETY: the number still means the socket that its consumer handed over for good
-            // (DAT 2.0 iWARP extensions 3.1.1.3), and it is closed once: `kept` sockets are dropped once.
+            // SAFETY: the number still means the socket that its consumer handed over for good (DAT
+            // 2.0 iWARP extensions 3.1.1.3), and it is closed once: `kept` sockets are dropped
+            // once.
             drop(unsafe { OwnedFd::from_raw_fd(self.number) });
         }
     }
@@ -179,8 +180,9 @@ fn duplicate(number: RawFd) -> Result<OwnedFd, SocketFault> {
     })
 }
 
-/// Whether a socket with this local address runs through the interface with `address`. A socket that
-/// is bound to nothing cannot be told and passes: it is not connected, which is told by an event.
+/// Whether a socket with this local address runs through the interface with `address`. A socket
+/// that is bound to nothing cannot be told and passes: it is not connected, which is told by an
+/// event.
 fn is_routed(local: SocketAddr, address: IpAddr) -> bool {
     let local = local.ip().to_canonical();
     let both_loopback = local.is_loopback() && address.is_loopback();

@@ -15,7 +15,8 @@ pub(crate) struct Srq {
     pub(crate) pd: u32,
     pub(crate) token: SrqToken,
     inner: Mutex<Inner>,
-    /// The limit was passed and nobody has told it. Outside the lock, for those who look after each drive.
+    /// The limit was passed and nobody has told it. Outside the lock, for those who look after each
+    /// drive.
     limit_is_due: AtomicBool,
 }
 

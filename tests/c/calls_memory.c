@@ -49,8 +49,8 @@ static DAT_DTO_COMPLETION_STATUS read_part(struct kit *to, DAT_RMR_TRIPLET from)
 }
 
 /*
- * A write may complete before the peer refuses it: iWARP has no answer to a write. What tells is that
- * the connection breaks and that not a byte has changed.
+ * A write may complete before the peer refuses it: iWARP has no answer to a write. What tells is
+ * that the connection breaks and that not a byte has changed.
  */
 static void expect_refused_write(struct pair *pair, size_t offset, DAT_RMR_TRIPLET to)
 {

@@ -1,5 +1,5 @@
-//! The calls of DAT 2.0 that OFA's library declares and lacks or refuses, each tried end to end: a C
-//! program with both ends of a connection, over the staged libraries. The programs are
+//! The calls of DAT 2.0 that OFA's library declares and lacks or refuses, each tried end to end: a
+//! C program with both ends of a connection, over the staged libraries. The programs are
 //! `tests/c/calls_*.c`; each of their trials is one test here.
 
 use anyhow::Result;

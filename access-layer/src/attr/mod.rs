@@ -1,8 +1,8 @@
 //! `DAT_IA_ATTR` and `DAT_PROVIDER_ATTR` of an open IA, built once.
 //!
-//! Owns every string and the socket address that the two structures point at, so they stay valid as long
-//! as the IA is open. Both are always filled whole, whatever the consumer's mask: the test tools of OFA
-//! set one bit and read another field.
+//! Owns every string and the socket address that the two structures point at, so they stay valid as
+//! long as the IA is open. Both are always filled whole, whatever the consumer's mask: the test
+//! tools of OFA set one bit and read another field.
 
 mod named;
 
@@ -124,8 +124,8 @@ fn ia_attr(attr: &RnicAttr) -> DatIaAttr {
     }
 }
 
-/// One enum has to name the extensions: with atomics and immediate data it names those, because OFA's
-/// tools look for them, and Socket Service Points are announced by a named attribute.
+/// One enum has to name the extensions: with atomics and immediate data it names those, because
+/// OFA's tools look for them, and Socket Service Points are announced by a named attribute.
 fn extension_of(attr: &RnicAttr) -> (DatExtension, DatCount) {
     if attr.immediate_and_atomics {
         (DAT_EXTENSION_IB, DAT_IB_EXTENSION_VERSION)

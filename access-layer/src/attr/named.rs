@@ -58,6 +58,7 @@ fn pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
             &attr.message_len_max.to_string(),
         ));
     }
+    pairs.push(pair_c(DAT_IB_ATTR_COUNTERS, "TRUE"));
     if attr.immediate_and_atomics {
         pairs.push(pair_c(DAT_EXTENSION_ATTR, "TRUE"));
         for name in [

@@ -1,7 +1,8 @@
-//! One suite for every RNIC: what a consumer may rely on, asked through the provider table as C asks.
+//! One suite for every RNIC: what a consumer may rely on, asked through the provider table as C
+//! asks.
 //!
-//! A provider's test is one line: `access_layer::conformance::run::<SoftRnic>("lo 0")`. Each case opens an
-//! IA of its own and connects over its own address, so the suite needs no second machine.
+//! A provider's test is one line: `access_layer::conformance::run::<SoftRnic>("lo 0")`. Each case
+//! opens an IA of its own and connects over its own address, so the suite needs no second machine.
 //!
 //! | File | Cases |
 //! |---|---|

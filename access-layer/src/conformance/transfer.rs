@@ -96,8 +96,8 @@ impl Bulk {
         done(&self.pair.dat, evd)
     }
 
-    /// The completions of a request of one end and of the peer's receive, waited for in two threads:
-    /// a message that fills the sockets between them needs both ends to be driven.
+    /// The completions of a request of one end and of the peer's receive, waited for in two
+    /// threads: a message that fills the sockets between them needs both ends to be driven.
     fn both(&self, end: usize) -> (Finished, Finished) {
         let dat = &self.pair.dat;
         let sent = self.pair.ends[end].request.expose_provenance();

@@ -103,6 +103,7 @@ impl<R: Rnic> Ep<R> {
         tracing::debug!(ep = ?self.handle, remote = %params.remote, "connect");
         match self.ia.rnic().connect(&wired.qp, &params) {
             Ok(()) => {
+                self.count_connect();
                 self.after_start(wired);
                 Ok(())
             }
@@ -217,6 +218,7 @@ impl<R: Rnic> Ep<R> {
             .connect_socket(&wired.qp, args.socket, &params)
         {
             Ok(()) => {
+                self.count_connect();
                 self.after_start(wired);
                 Ok(())
             }
@@ -225,6 +227,11 @@ impl<R: Rnic> Ep<R> {
                 Err(fault.into())
             }
         }
+    }
+
+    fn count_connect(&self) {
+        self.counters.bump(DCNT_EP_CONNECT);
+        self.ia.counters().bump(DCNT_IA_CM_REQ_TX);
     }
 
     /// Puts the endpoint behind a connection request that is being accepted, and takes over its
@@ -292,6 +299,10 @@ impl<R: Rnic> Ep<R> {
         let Some(wired) = self.wired.get() else {
             return Ok(());
         };
+        if step != DisconnectStep::AlreadyOver {
+            self.counters.bump(DCNT_EP_DISCONNECT);
+            self.ia.counters().bump(DCNT_IA_CM_DREQ_TX);
+        }
         match step {
             DisconnectStep::AlreadyOver => {}
             DisconnectStep::Graceful => self.ia.rnic().disconnect(&wired.qp, false),
@@ -348,7 +359,9 @@ impl<R: Rnic> Ep<R> {
 
     fn on_established(&self, local: SocketAddr, remote: SocketAddr, private_data: &[u8]) {
         self.change_and_tell(|inner| {
+            let is_active = inner.machine.state() == State::Active;
             let event = inner.machine.on_established()?;
+            self.count_established(is_active);
             tracing::info!(ep = ?self.handle, %local, %remote, "connected");
             inner.private_data = PrivateData::new(private_data);
             inner.local_port = u64::from(local.port());
@@ -364,7 +377,9 @@ impl<R: Rnic> Ep<R> {
 
     fn on_ended(&self, ending: Ending, private_data: &[u8]) {
         self.change_and_tell(|inner| {
+            let asked = inner.machine.state() == State::DisconnectPending;
             let event = inner.machine.on_ended(ending)?;
+            self.count_ending(ending, asked);
             tracing::info!(ep = ?self.handle, ?ending, "connection over");
             if ending == Ending::PeerRejected {
                 inner.private_data = PrivateData::new(private_data);
@@ -372,6 +387,34 @@ impl<R: Rnic> Ep<R> {
             inner.end_socket();
             Some(event)
         });
+    }
+
+    fn count_established(&self, is_active: bool) {
+        let counters = self.ia.counters();
+        if is_active {
+            counters.bump(DCNT_IA_CM_REP_RX);
+            counters.bump(DCNT_IA_CM_ACTIVE_EST);
+        } else {
+            counters.bump(DCNT_IA_CM_PASSIVE_EST);
+        }
+    }
+
+    /// `asked`: our consumer wanted the end.
+    fn count_ending(&self, ending: Ending, asked: bool) {
+        let counters = self.ia.counters();
+        let error = match ending {
+            Ending::Disconnected if asked => return,
+            Ending::Disconnected => return counters.bump(DCNT_IA_CM_DREQ_RX),
+            Ending::PeerRejected => return counters.bump(DCNT_IA_CM_USER_REJ_RX),
+            Ending::NonPeerRejected => Some(DCNT_IA_CM_ERR_REFUSED),
+            Ending::TimedOut => Some(DCNT_IA_CM_ERR_TIMEOUT),
+            Ending::Broken => Some(DCNT_IA_CM_ERR_RESET),
+            Ending::Unreachable | Ending::AcceptFailed => None,
+        };
+        counters.bump(DCNT_IA_CM_ERR);
+        if let Some(index) = error {
+            counters.bump(index);
+        }
     }
 
     fn start_active(

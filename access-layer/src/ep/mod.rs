@@ -51,6 +51,7 @@ use self::parts::{HeldParts, handle_of};
 use self::private_data::PrivateData;
 use self::qp_cell::QpCell;
 use self::state::{CrId, Machine, Released, SpId, State, WrongState};
+use crate::counters::EpCounters;
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::handle::{Handle, Kind, Object, Pinned};
@@ -68,6 +69,7 @@ pub struct Ep<R: Rnic> {
     wired: QpCell<Wired<R>>,
     local: SharedAddress,
     remote: SharedAddress,
+    counters: EpCounters,
     inner: Mutex<Inner<R>>,
     ia: Arc<Ia<R>>,
 }
@@ -169,6 +171,7 @@ impl<R: Rnic> Ep<R> {
             wired: QpCell::empty(),
             local,
             remote: SharedAddress::new(),
+            counters: EpCounters::new(),
             inner: Mutex::new(Inner {
                 machine,
                 parts,
@@ -246,6 +249,23 @@ impl<R: Rnic> Ep<R> {
     /// The handle of its protection zone.
     pub fn pz(&self) -> Option<Handle> {
         self.lock().parts.pz.as_ref().map(|pz| pz.object().handle())
+    }
+
+    /// What has happened to it.
+    pub(crate) fn counters(&self) -> &EpCounters {
+        &self.counters
+    }
+
+    /// A receive has completed, and its event is taken.
+    pub(crate) fn count_receive(&self, dto: &DatDtoCompletionEventData) {
+        let index = match dto.operation {
+            DAT_DTO_RECEIVE | DAT_DTO_RECEIVE_WITH_INVALIDATE => DCNT_EP_RECV,
+            DAT_IB_DTO_RECV_IMMED => DCNT_EP_RECV_RDMA_IMM,
+            _ => return,
+        };
+        // A length is never negative.
+        let bytes = u64::from(dto.transfered_length);
+        self.counters.transfer(index, bytes);
     }
 
     /// Its handle.

@@ -153,14 +153,14 @@ impl<R: Rnic> Ep<R> {
         check_segments(sgl, wired.segments.recv)?;
         check_flags(flags, 5)?;
         let signalled = flags & DAT_COMPLETION_UNSIGNALLED_FLAG == 0;
-        Ok(self.ia.rnic().post_recv(
-            &wired.qp,
-            &RecvWr {
-                wr_id: cookie,
-                sgl,
-                signalled,
-            },
-        )?)
+        let wr = RecvWr {
+            wr_id: cookie,
+            sgl,
+            signalled,
+        };
+        self.ia.rnic().post_recv(&wired.qp, &wr)?;
+        self.counters.transfer(DCNT_EP_POST_RECV, len_of(sgl));
+        Ok(())
     }
 
     /// Posts the bind of a memory window; the key that it will have comes back.
@@ -170,6 +170,21 @@ impl<R: Rnic> Ep<R> {
         }
         let wired = self.wired.get().ok_or(NOT_READY)?;
         Ok(self.ia.rnic().bind_mw(&wired.qp, mw, bind)?)
+    }
+
+    #[inline]
+    fn count(&self, wr: &SendWr<'_>) {
+        let (index, bytes) = match wr.op {
+            SendOp::Send { .. } => (DCNT_EP_POST_SEND, len_of(wr.sgl)),
+            SendOp::Write(to) => (DCNT_EP_POST_WRITE, u64::from(to.len)),
+            SendOp::WriteImmediate(to, _) => (DCNT_EP_POST_WRITE_IMM, u64::from(to.len)),
+            SendOp::Read(from) | SendOp::ReadToWindow { remote: from, .. } => {
+                (DCNT_EP_POST_READ, u64::from(from.len))
+            }
+            SendOp::FetchAdd(..) => return self.counters.bump(DCNT_EP_POST_FETCH_ADD),
+            SendOp::CompareSwap { .. } => return self.counters.bump(DCNT_EP_POST_CMP_SWAP),
+        };
+        self.counters.transfer(index, bytes);
     }
 
     /// Where requests may go in the state the endpoint is in: connected, or disconnected, in which
@@ -200,8 +215,15 @@ impl<R: Rnic> Ep<R> {
             signalled: flags & DAT_COMPLETION_UNSIGNALLED_FLAG == 0,
             fence: flags & DAT_COMPLETION_BARRIER_FENCE_FLAG != 0,
         };
-        Ok(self.ia.rnic().post_send(&wired.qp, &wr)?)
+        self.ia.rnic().post_send(&wired.qp, &wr)?;
+        self.count(&wr);
+        Ok(())
     }
+}
+
+#[inline]
+fn len_of(sgl: &[Sge]) -> u64 {
+    sgl.iter().map(|segment| u64::from(segment.len)).sum()
 }
 
 #[inline]
@@ -223,8 +245,7 @@ fn check_flags(flags: DatCompletionFlags, argument: u32) -> DatResult {
 /// The part of the peer's memory that the local segments cover; they must not be longer than it.
 #[inline]
 fn range(sgl: &[Sge], remote: &DatRmrTriplet) -> DatResult<RemoteRange> {
-    let len: u64 = sgl.iter().map(|segment| u64::from(segment.len)).sum();
-    match u32::try_from(len) {
+    match u32::try_from(len_of(sgl)) {
         Ok(len) if len <= remote.segment_length => Ok(remote_range(remote, len)),
         _ => Err(DatError::of(DAT_LENGTH_ERROR)),
     }

@@ -34,6 +34,7 @@ use self::state::EvdState;
 pub(crate) use self::wait::deadline;
 pub use self::wait::{TimedOut, WaitError, Woken};
 use crate::cno::Cno;
+use crate::counters::EvdCounters;
 use crate::error::{DatError, DatResult};
 use crate::handle::{Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
@@ -83,6 +84,7 @@ pub struct Evd<R: Rnic> {
     inner: Mutex<Inner<R>>,
     /// Events outside the CQ: a polling consumer that sees none lets the RNIC work before it locks.
     at_hand: AtomicUsize,
+    counters: EvdCounters,
     users: Users,
     flags: DatEvdFlags,
     handle: Handle,
@@ -168,6 +170,7 @@ impl<R: Rnic> Evd<R> {
                 news: false,
             }),
             at_hand: AtomicUsize::new(0),
+            counters: EvdCounters::new(),
             users: Users::new(),
             flags,
             handle,
@@ -175,6 +178,11 @@ impl<R: Rnic> Evd<R> {
         });
         ia.install(reservation, evd.clone())?;
         Ok(evd)
+    }
+
+    /// What has happened to it.
+    pub(crate) fn counters(&self) -> &EvdCounters {
+        &self.counters
     }
 
     /// Its handle.
@@ -259,6 +267,7 @@ impl<R: Rnic> Evd<R> {
             return Ok(());
         }
         inner.own.push(event)?;
+        self.counters.bump_locked(DCNT_EVD_CONN_CALLBACK);
         inner.news = true;
         self.publish_count(&inner);
         self.nudge(inner);
@@ -269,6 +278,7 @@ impl<R: Rnic> Evd<R> {
     pub fn on_cq_ready(&self) {
         let mut inner = self.lock();
         inner.armed = false;
+        self.counters.bump_locked(DCNT_EVD_DTO_CALLBACK);
         self.nudge(inner);
     }
 

@@ -10,6 +10,7 @@ use dat_abi::*;
 
 use super::state::WaitTicket;
 use super::{CompletionType, Evd, Inner, pull};
+use crate::ep::Ep;
 use crate::error::{DatError, DatResult};
 use crate::rnic::{Completion, Notify, Rnic, WcStatus};
 
@@ -71,7 +72,16 @@ impl<R: Rnic> Evd<R> {
             taken = self.take(&mut inner);
         }
         self.publish_count(&inner);
-        taken.ok_or_else(|| self.empty())
+        self.counters.bump_locked(DCNT_EVD_DEQUEUE);
+        self.counters.bump_locked(if taken.is_some() {
+            DCNT_EVD_DEQUEUE_FOUND
+        } else {
+            DCNT_EVD_DEQUEUE_NOT_FOUND
+        });
+        drop(inner);
+        let event = taken.ok_or_else(|| self.empty())?;
+        Self::count_receive(&event);
+        Ok(event)
     }
 
     /// `dat_evd_wait`.
@@ -80,6 +90,7 @@ impl<R: Rnic> Evd<R> {
         let (ticket, threshold) = {
             let mut inner = self.lock();
             let threshold = inner.checked_threshold(threshold)?;
+            self.counters.bump_locked(DCNT_EVD_WAIT);
             (inner.state.on_begin_wait()?, threshold)
         };
         let result = self.wait_until(deadline, threshold, ticket);
@@ -88,6 +99,9 @@ impl<R: Rnic> Evd<R> {
         self.publish_count(&inner);
         drop(inner);
         self.arm_for_cno();
+        if let Ok(woken) = &result {
+            Self::count_receive(&woken.event);
+        }
         result
     }
 
@@ -117,7 +131,9 @@ impl<R: Rnic> Evd<R> {
                 return Err(WaitError::TimedOut(self.timed_out()));
             }
             look = Look::News;
+            self.counters.bump(DCNT_EVD_WAIT_BLOCKED);
             self.sleep(rnic, remaining);
+            self.counters.bump(DCNT_EVD_WAIT_NOTIFY);
         }
     }
 
@@ -164,6 +180,10 @@ impl<R: Rnic> Evd<R> {
         }
         if inner.pulled.len() == 0 {
             inner.pulled.pull(self.ia().rnic(), self.cq()?);
+            self.counters.bump_locked(DCNT_EVD_DEQUEUE_POLL);
+            if inner.pulled.len() > 0 {
+                self.counters.bump_locked(DCNT_EVD_DEQUEUE_POLL_FOUND);
+            }
         }
         let completion = inner.pulled.pop()?;
         Some(pull::event_of(
@@ -185,6 +205,21 @@ impl<R: Rnic> Evd<R> {
         let more = self.ia().rnic().arm_cq(cq, solicited);
         inner.armed = !more;
         more
+    }
+
+    /// Adds a received message to its endpoint. Without the lock: the endpoint may end with our pin.
+    fn count_receive(event: &DatEvent) {
+        if !matches!(event.event_number, DAT_DTO_COMPLETION_EVENT | DAT_IB_DTO_EVENT) {
+            return;
+        }
+        // SAFETY: the event number says that this member is meant.
+        let dto = unsafe { event.event_data.dto_completion_event_data };
+        if dto.status == DAT_DTO_SUCCESS
+            && is_receive(dto.operation)
+            && let Some(ep) = crate::handle::pin::<Ep<R>>(dto.ep_handle)
+        {
+            ep.count_receive(&dto);
+        }
     }
 
     fn timed_out(&self) -> TimedOut {
@@ -236,6 +271,13 @@ fn wakes(completion: &Completion, mode: CompletionType) -> bool {
         Notify::Always => mode != CompletionType::Solicited,
         Notify::Never => false,
     }
+}
+
+fn is_receive(operation: DatDtos) -> bool {
+    matches!(
+        operation,
+        DAT_DTO_RECEIVE | DAT_DTO_RECEIVE_WITH_INVALIDATE | DAT_IB_DTO_RECV_IMMED
+    )
 }
 
 /// When a timeout that begins now ends; `None`: never.

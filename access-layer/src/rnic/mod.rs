@@ -268,9 +268,9 @@ pub trait Rnic: Send + Sync + Sized + 'static {
         None
     }
 
-    /// Watches how many receives a queue pair holds that it took from its shared receive queue and has
-    /// not completed. More than `soft`: one [`AsyncEvent::RecvWatermark`]. More than `hard`: the
-    /// connection breaks. `None` does not watch.
+    /// Watches how many receives a queue pair holds that it took from its shared receive queue and
+    /// has not completed. More than `soft`: one [`AsyncEvent::RecvWatermark`]. More than `hard`:
+    /// the connection breaks. `None` does not watch.
     fn set_recv_watermarks(
         &self,
         _qp: &Self::Qp,

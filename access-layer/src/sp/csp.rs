@@ -137,6 +137,7 @@ impl<R: Rnic> Pinned<Csp<R>> {
         match self.ia.rnic().listen(&ListenAddress { port }, token) {
             Ok((listener, port)) => {
                 self.listening.keep(listener);
+                self.ia.counters().bump(DCNT_IA_CM_LISTEN);
                 let port = *self.port.get_or_init(|| port);
                 self.address.set(with_port(self.ia.attr().address, port));
                 Ok(())

@@ -51,6 +51,7 @@ impl<R: Rnic> Psp<R> {
         }
         let psp = Self::install(ia, Some(conn_qual), evd, flags, 4)?;
         psp.listen(port_of(conn_qual))?;
+        ia.counters().bump(DCNT_IA_PSP_CREATE);
         Ok(psp.handle)
     }
 
@@ -68,6 +69,7 @@ impl<R: Rnic> Psp<R> {
                 error
             }
         })?;
+        ia.counters().bump(DCNT_IA_PSP_CREATE_ANY);
         let conn_qual = *psp.conn_qual.get_or_init(|| u64::from(port));
         Ok((psp.handle, conn_qual))
     }
@@ -169,6 +171,7 @@ impl<R: Rnic> Pinned<Psp<R>> {
         match self.ia.rnic().listen(&ListenAddress { port }, token) {
             Ok((listener, port)) => {
                 self.listening.keep(listener);
+                self.ia.counters().bump(DCNT_IA_CM_LISTEN);
                 Ok(port)
             }
             Err(error) => {

@@ -154,6 +154,7 @@ impl<R: Rnic> Pinned<Rsp<R>> {
         let token = ListenToken(self.handle.as_token());
         match self.ia.rnic().listen(&ListenAddress { port }, token) {
             Ok((made, _)) => {
+                self.ia.counters().bump(DCNT_IA_CM_LISTEN);
                 // The request may have come already; then the listener goes at once.
                 if let Service::Open(listener) = &mut self.lock().service {
                     *listener = Some(made);

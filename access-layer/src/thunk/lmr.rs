@@ -86,8 +86,8 @@ pub(crate) unsafe extern "C" fn sync_rdma_write<R: Rnic>(
     })
 }
 
-/// Memory is coherent on every machine this runs on, so there is nothing to do, and the segments are
-/// not looked at beyond being there.
+/// Memory is coherent on every machine this runs on, so there is nothing to do, and the segments
+/// are not looked at beyond being there.
 fn sync<R: Rnic>(
     ia: DatIaHandle,
     segments: *const DatLmrTriplet,

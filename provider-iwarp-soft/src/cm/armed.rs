@@ -28,8 +28,8 @@ impl std::fmt::Debug for SoftArmed {
 }
 
 impl SoftArmed {
-    /// Arms the reception of a request, then sends the final streaming message whole, so that the peer
-    /// cannot answer it before its answer is expected.
+    /// Arms the reception of a request, then sends the final streaming message whole, so that the
+    /// peer cannot answer it before its answer is expected.
     pub(crate) fn arm(
         shared: &Arc<Shared>,
         number: RawFd,

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A consumer's socket starts in `Asking`. A refused connect is tried again for a while, because
-//! consumers race the `listen` of their peers; a connection that is reset instead of answered is tried
-//! once more without the enhanced words of RFC 6581.
+//! consumers race the `listen` of their peers; a connection that is reset instead of answered is
+//! tried once more without the enhanced words of RFC 6581.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -460,8 +460,8 @@ fn is_out_of_reach(error: Errno) -> bool {
     )
 }
 
-/// A socket whose connect has been started. It leaves from the adapter's address unless only one of the
-/// two addresses is on the loopback device, where such a route does not exist.
+/// A socket whose connect has been started. It leaves from the adapter's address unless only one of
+/// the two addresses is on the loopback device, where such a route does not exist.
 fn connecting_socket(
     settings: &crate::config::Config,
     remote: &SocketAddr,

@@ -20,8 +20,8 @@ use super::{PIECES_POLL, STARTUP_MAX, own_socket};
 
 /// Connections the kernel keeps for us.
 const BACKLOG: i32 = 1024;
-/// Inbound connections of one service that have not sent their request; more wait in the backlog, so
-/// that silent peers cost a bounded number of descriptors.
+/// Inbound connections of one service that have not sent their request; more wait in the backlog,
+/// so that silent peers cost a bounded number of descriptors.
 const HALF_OPEN_MAX: usize = 512;
 /// Connections accepted in one go.
 const ACCEPTS_MAX: usize = 64;

@@ -1,8 +1,8 @@
 //! System calls on sockets of the data path.
 //!
-//! All of them go to the kernel without libc, so that a preload library in the process is not entered
-//! again, and all say "do not wait" by flag: `O_NONBLOCK` is shared with a consumer's descriptor and
-//! is never changed there.
+//! All of them go to the kernel without libc, so that a preload library in the process is not
+//! entered again, and all say "do not wait" by flag: `O_NONBLOCK` is shared with a consumer's
+//! descriptor and is never changed there.
 
 use std::io::IoSlice;
 use std::net::SocketAddr;
@@ -146,8 +146,8 @@ pub(crate) fn segment_size(fd: BorrowedFd<'_>) -> usize {
 /// destination in view (Linux, `ip(7)`).
 pub(crate) fn leave_port_open(fd: BorrowedFd<'_>) {
     let on: libc::c_int = 1;
-    // SAFETY: the value is an int of this frame and its length is given. A kernel that refuses costs
-    // nothing but the wider choice of ports.
+    // SAFETY: the value is an int of this frame and its length is given. A kernel that refuses
+    // costs nothing but the wider choice of ports.
     unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),

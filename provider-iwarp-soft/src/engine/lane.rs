@@ -14,8 +14,9 @@
 //!                '------------------------------------> WATCHED
 //! ```
 //!
-//! In `ENGINE` the one-shot interest of the poller is armed; in the other states it is used up, so data
-//! that arrives wakes only the thread that waits for it. `WATCHED` costs ticks; `OWNED` costs nothing.
+//! In `ENGINE` the one-shot interest of the poller is armed; in the other states it is used up, so
+//! data that arrives wakes only the thread that waits for it. `WATCHED` costs ticks; `OWNED` costs
+//! nothing.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -148,7 +149,8 @@ impl Lane {
         self.parked.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// It has woken. The engine looks after the lane until it is clear whether the consumer comes back.
+    /// It has woken. The engine looks after the lane until it is clear whether the consumer comes
+    /// back.
     pub(crate) fn unpark(self: &Arc<Self>) {
         self.note_drive();
         if self.parked.fetch_sub(1, Ordering::SeqCst) == 1 {
@@ -175,8 +177,8 @@ impl Lane {
 
     fn own(self: &Arc<Self>) {
         self.duty.store(OWNED, Ordering::SeqCst);
-        // The consumer may have gone to sleep before there was anything that waits for room; then the
-        // room wakes nobody but the engine. Pairs with the order of store and load in
+        // The consumer may have gone to sleep before there was anything that waits for room; then
+        // the room wakes nobody but the engine. Pairs with the order of store and load in
         // `set_tx_blocked`: one of the two sees the other's store and arms.
         if self.is_tx_blocked() {
             self.engine

@@ -19,8 +19,8 @@ use super::{Effects, Link, Mode, Qp, lock};
 const FIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Qp {
-    /// A consumer's thread reads and writes what the socket gives and takes. Does nothing when another
-    /// thread is at it.
+    /// A consumer's thread reads and writes what the socket gives and takes. Does nothing when
+    /// another thread is at it.
     pub(crate) fn drive_by_consumer(self: &Arc<Self>, lane: &Arc<Lane>) {
         lane.note_drive();
         self.drive(lane, false);
@@ -120,8 +120,8 @@ impl Qp {
         }
     }
 
-    /// Full operation begins. `private_data` is the peer's, for `Established`; `None` leaves that to the
-    /// first FPDU, which is given `timeout` to arrive.
+    /// Full operation begins. `private_data` is the peer's, for `Established`; `None` leaves that
+    /// to the first FPDU, which is given `timeout` to arrive.
     pub(crate) fn on_connected(
         &self,
         link: &mut Link,
@@ -300,8 +300,8 @@ fn ending_event(conn: &Conn, end: &End) -> OwnEvent {
     }
 }
 
-/// Gives the peer's verdict to the request that it is about: reads and atomics are answered in order,
-/// so it is the oldest of them. Sends and Writes have completed before the peer saw them.
+/// Gives the peer's verdict to the request that it is about: reads and atomics are answered in
+/// order, so it is the oldest of them. Sends and Writes have completed before the peer saw them.
 fn blame(failed: &mut [SendSlot], end: &End) {
     let End::Terminated(Some(code)) = end else {
         return;

@@ -10,8 +10,8 @@ use crate::work::{RecvSlot, SegmentList, SendSlot};
 
 use super::{Effects, Link, Mode, Qp, lock};
 
-/// Payload that is held back at most, waiting for more: enough for a send at full efficiency, and not
-/// so much that the peer runs dry.
+/// Payload that is held back at most, waiting for more: enough for a send at full efficiency, and
+/// not so much that the peer runs dry.
 const HOLD_BYTES_MAX: u32 = 256 * 1024;
 /// Operands and results of atomics.
 const ATOMIC_LEN: u32 = 8;
@@ -176,8 +176,8 @@ impl Qp {
     pub(crate) fn after(self: &Arc<Self>, effects: &Effects) {
         self.tell(effects);
         loop {
-            // Pairs with the same fence of a poster whose `try_lock` failed: either it is seen here,
-            // or it sees the lock free.
+            // Pairs with the same fence of a poster whose `try_lock` failed: either it is seen
+            // here, or it sees the lock free.
             fence(Ordering::SeqCst);
             if !self.has_submitted.load(Ordering::Acquire) {
                 return;

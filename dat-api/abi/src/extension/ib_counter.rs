@@ -3,10 +3,29 @@
 //!
 //! Each counter is a u64. The `ALL` index asks for the whole array and is its length.
 
+/// Constants, and their names in a list whose order is that of the indices.
+macro_rules! counters {
+    ($ty:ty, $names:ident: $($(#[$meta:meta])* $name:ident = $value:expr),+ $(,)?) => {
+        constants! { $ty: $($(#[$meta])* $name = $value),+ }
+
+        /// The names of these counters in the order of their indices, the one for all of them last.
+        pub const $names: &[&str] = &[$(stringify!($name)),+];
+
+        const _: () = {
+            let mut index = 0;
+            $(
+                assert!($value == index, "a gap in the indices");
+                index += 1;
+            )+
+            assert!(index as usize == $names.len());
+        };
+    };
+}
+
 /// Counters of an IA.
 pub type DatIaCounters = u32;
 
-constants! { DatIaCounters:
+counters! { DatIaCounters, DAT_IA_COUNTER_NAMES:
     /// Number of `pz_create`.
     DCNT_IA_PZ_CREATE = 0,
     /// Number of `pz_free`.
@@ -184,7 +203,7 @@ constants! { DatIaCounters:
 /// Counters of an endpoint.
 pub type DatEpCounters = u32;
 
-constants! { DatEpCounters:
+counters! { DatEpCounters, DAT_EP_COUNTER_NAMES:
     /// Number of `connect`.
     DCNT_EP_CONNECT = 0,
     /// Number of `disconnect`.
@@ -240,7 +259,7 @@ constants! { DatEpCounters:
 /// Counters of an event dispatcher.
 pub type DatEvdCounters = u32;
 
-constants! { DatEvdCounters:
+counters! { DatEvdCounters, DAT_EVD_COUNTER_NAMES:
     /// Number of `wait`.
     DCNT_EVD_WAIT = 0,
     /// Number of `wait_blocked`.
