@@ -153,7 +153,8 @@ mod tests {
     #[test]
     fn settings_are_taken() {
         let config = Config::parse(
-            "lo 0 crc=off private_data=251 cc=reno fpdu_max=1442 connect_retry_ms=7 mpa_timeout_ms=9",
+            "lo 0 crc=off private_data=251 cc=reno fpdu_max=1442 \
+             connect_retry_ms=7 mpa_timeout_ms=9",
         )
         .unwrap();
         assert!(!config.crc);

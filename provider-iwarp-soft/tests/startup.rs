@@ -79,9 +79,10 @@ fn private_data_of_every_length_arrives_and_longer_is_refused() {
                 },
             )
             .unwrap();
-        assert!(
-            matches!(client.event(), Event::Established { private_data, .. } if private_data == data)
-        );
+        let Event::Established { private_data, .. } = client.event() else {
+            panic!("the client is not connected");
+        };
+        assert_eq!(private_data, data);
         assert!(matches!(server.event(), Event::Established { .. }));
     }
     let client = a.side(30);

@@ -17,7 +17,10 @@ fn null<T>() -> *mut T {
 /// Calls every slot whose first argument is a handle of one kind with `$bad`, and with arguments
 /// that would be good enough otherwise; each has to answer with its own `DAT_INVALID_HANDLE`.
 macro_rules! expect_refusals {
-    ($dat:expr, $bad:expr, $($code:literal: $($slot:ident($($arg:expr),* $(,)?)),+ $(,)?;)+) => {$($(
+    (
+        $dat:expr, $bad:expr,
+        $($code:literal: $($slot:ident($($arg:expr),* $(,)?)),+ $(,)?;)+
+    ) => {$($(
         let code = call!($dat, $slot, $bad $(, $arg)*);
         assert_eq!(code, $code, "{} of {:p}", stringify!($slot), $bad);
     )+)+};

@@ -301,11 +301,13 @@ pub struct DatEvent {
 
 assert_layout!(DatDtoCompletionEventData, size 32, ep_handle @ 0, user_cookie @ 8, status @ 16,
     transfered_length @ 20, operation @ 24, rmr_context @ 28);
-assert_layout!(DatRmrBindCompletionEventData, size 24, rmr_handle @ 0, user_cookie @ 8, status @ 16);
+assert_layout!(DatRmrBindCompletionEventData, size 24,
+    rmr_handle @ 0, user_cookie @ 8, status @ 16);
 assert_layout!(DatSpHandle, size 8);
 assert_layout!(DatCrArrivalEventData, size 40, sp_handle @ 0, local_ia_address_ptr @ 8,
     conn_qual @ 16, cr_handle @ 24, truncate_flag @ 32);
-assert_layout!(DatConnectionEventData, size 24, ep_handle @ 0, private_data_size @ 8, private_data @ 16);
+assert_layout!(DatConnectionEventData, size 24,
+    ep_handle @ 0, private_data_size @ 8, private_data @ 16);
 assert_layout!(DatAsynchErrorEventData, size 16, dat_handle @ 0, reason @ 8);
 assert_layout!(DatSoftwareEventData, size 8, pointer @ 0);
 assert_layout!(DatEventData, size 40);

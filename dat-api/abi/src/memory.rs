@@ -73,7 +73,8 @@ pub struct DatOsWaitProxyAgent {
 assert_layout!(DatLmrTriplet, size 16, virtual_address @ 0, segment_length @ 8, lmr_context @ 12);
 assert_layout!(DatRmrTriplet, size 16, virtual_address @ 0, segment_length @ 8, rmr_context @ 12);
 assert_layout!(DatSharedMemory, size 16, virtual_address @ 0, shared_memory_id @ 8);
-assert_layout!(DatRegionDescription, size 16, for_va @ 0, for_lmr_handle @ 0, for_shared_memory @ 0);
+assert_layout!(DatRegionDescription, size 16,
+    for_va @ 0, for_lmr_handle @ 0, for_shared_memory @ 0);
 assert_layout!(DatOsWaitProxyAgent, size 16, instance_data @ 0, proxy_agent_func @ 8);
 
 impl_zeroed!(

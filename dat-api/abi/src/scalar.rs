@@ -195,7 +195,8 @@ pub struct DatSockAddr6 {
 assert_layout!(DatContext, size 8);
 assert_layout!(DatComm, size 12, domain @ 0, r#type @ 4, protocol @ 8);
 assert_layout!(DatSockAddr, size 16, sa_family @ 0, sa_data @ 2);
-assert_layout!(DatSockAddr6, size 28, sin6_port @ 2, sin6_flowinfo @ 4, sin6_addr @ 8, sin6_scope_id @ 24);
+assert_layout!(DatSockAddr6, size 28,
+    sin6_port @ 2, sin6_flowinfo @ 4, sin6_addr @ 8, sin6_scope_id @ 24);
 const _: () = assert!(align_of::<DatSockAddr>() == 2 && align_of::<DatSockAddr6>() == 4);
 
 impl_zeroed!(DatContext, DatComm, DatSockAddr, DatSockAddr6);

@@ -11,6 +11,9 @@ const FILE_MAX: usize = 800;
 /// Lines of a function's body.
 const FUNCTION_MAX: usize = 70;
 
+/// Lines of a test's body: its table of cases may stand in it.
+const TEST_MAX: usize = 120;
+
 /// Lines of one entry of a table: a `match` arm that only passes its case on, a field.
 const TABLE_ENTRY_MAX: usize = 3;
 
@@ -31,10 +34,10 @@ struct Functions<'a, R: FnMut(usize, String)> {
 }
 
 impl<R: FnMut(usize, String)> Functions<'_, R> {
-    fn look_at(&mut self, name: &str, body: &Block) {
+    fn look_at(&mut self, name: &str, body: &Block, lines_max: usize) {
         let lines = height(body.span().start(), body.span().end());
-        if lines > FUNCTION_MAX && !is_table(body) {
-            let what = format!("fn {name}: {lines} lines, at most {FUNCTION_MAX}");
+        if lines > lines_max && !is_table(body) {
+            let what = format!("fn {name}: {lines} lines, at most {lines_max}");
             (self.report)(body.span().start().line, what);
         }
     }
@@ -42,18 +45,27 @@ impl<R: FnMut(usize, String)> Functions<'_, R> {
 
 impl<'ast, R: FnMut(usize, String)> Visit<'ast> for Functions<'_, R> {
     fn visit_item_fn(&mut self, function: &'ast ItemFn) {
-        self.look_at(&function.sig.ident.to_string(), &function.block);
+        let is_test = function
+            .attrs
+            .iter()
+            .any(|attr| attr.path().is_ident("test"));
+        let lines_max = if is_test { TEST_MAX } else { FUNCTION_MAX };
+        self.look_at(&function.sig.ident.to_string(), &function.block, lines_max);
         visit::visit_item_fn(self, function);
     }
 
     fn visit_impl_item_fn(&mut self, function: &'ast ImplItemFn) {
-        self.look_at(&function.sig.ident.to_string(), &function.block);
+        self.look_at(
+            &function.sig.ident.to_string(),
+            &function.block,
+            FUNCTION_MAX,
+        );
         visit::visit_impl_item_fn(self, function);
     }
 
     fn visit_trait_item_fn(&mut self, function: &'ast TraitItemFn) {
         if let Some(body) = &function.default {
-            self.look_at(&function.sig.ident.to_string(), body);
+            self.look_at(&function.sig.ident.to_string(), body, FUNCTION_MAX);
         }
         visit::visit_trait_item_fn(self, function);
     }

@@ -93,7 +93,8 @@ pub struct DatIwSspParam {
     pub ssp_state: DatIwSspState,
 }
 
-assert_layout!(DatIwSspParam, size 40, ia_handle @ 0, socket_id @ 8, evd_handle @ 16, ep_handle @ 24,
+assert_layout!(DatIwSspParam, size 40,
+    ia_handle @ 0, socket_id @ 8, evd_handle @ 16, ep_handle @ 24,
     ssp_state @ 32);
 
 impl_zeroed!(DatIwSspParam);

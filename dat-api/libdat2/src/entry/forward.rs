@@ -5,12 +5,16 @@ macro_rules! forward {
     ($resolve:expr; $(
         $name:ident => $slot:ident ($handle:ident: $handle_ty:ty $(, $arg:ident: $ty:ty)* $(,)?);
     )+) => {$(
-        #[doc = concat!("`", stringify!($name), "` of DAT 2.0: calls the provider's `", stringify!($slot), "`.")]
+        #[doc = concat!(
+            "`", stringify!($name), "` of DAT 2.0: calls the provider's `", stringify!($slot), "`."
+        )]
         ///
         /// # Safety
         /// The handle may be any value. Pointers are what DAT 2.0 asks for; the provider uses them.
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($handle: $handle_ty $(, $arg: $ty)*) -> ::dat_abi::DatReturn {
+        pub unsafe extern "C" fn $name(
+            $handle: $handle_ty $(, $arg: $ty)*
+        ) -> ::dat_abi::DatReturn {
             $crate::entry::guard::guard(stringify!($name), || {
                 let target = $resolve($handle)?;
                 match target.provider.$slot {

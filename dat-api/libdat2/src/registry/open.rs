@@ -128,7 +128,11 @@ pub unsafe fn open(
     // there.
     let provider_ia = unsafe { ia.read() };
     let target = resolve_object(provider_ia, DAT_INVALID_HANDLE_IA).map_err(|_| {
-        tracing::error!(ia = %key, handle = ?provider_ia, "provider returned a handle that is not its own");
+        tracing::error!(
+            ia = %key,
+            handle = ?provider_ia,
+            "provider returned a handle that is not its own"
+        );
         DatReturn::error(DAT_INTERNAL_ERROR, DAT_NO_SUBTYPE)
     })?;
     let handle = ia_table::global().insert(OpenIa {

@@ -77,7 +77,10 @@ impl StaticRegistry {
                     Self::from_entries(entries)
                 }
                 Err(error) => {
-                    tracing::error!(%error, "no dat.conf, and the local interfaces cannot be listed");
+                    tracing::error!(
+                        %error,
+                        "no dat.conf, and the local interfaces cannot be listed"
+                    );
                     Self::default()
                 }
             },
@@ -240,7 +243,12 @@ fn load_and_init(key: &Key, candidate: &Candidate) -> Option<ProviderLibrary> {
     let library = match ProviderLibrary::load(&candidate.lib_path) {
         Ok(library) => library,
         Err(error) => {
-            tracing::warn!(ia = %key, line = candidate.line, %error, "provider library does not load");
+            tracing::warn!(
+                ia = %key,
+                line = candidate.line,
+                %error,
+                "provider library does not load"
+            );
             return None;
         }
     };
@@ -250,7 +258,10 @@ fn load_and_init(key: &Key, candidate: &Candidate) -> Option<ProviderLibrary> {
         return Some(library);
     }
     tracing::warn!(
-        ia = %key, library = ?candidate.lib_path, params = ?candidate.ia_params, line = candidate.line,
+        ia = %key,
+        library = ?candidate.lib_path,
+        params = ?candidate.ia_params,
+        line = candidate.line,
         "provider did not register this name; its device may be missing"
     );
     library.fini(key);
