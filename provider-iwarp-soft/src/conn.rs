@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use access_layer::rnic::{Completion, RemoteRange, SendOp, Sge, WcStatus};
+use iwarp_proto::wire::fpdu;
 use iwarp_proto::wire::rdmap::AtomicOp;
 use iwarp_proto::{
     Config, Connection, ProtocolError, Role, Stag, StreamState, WorkKind, WorkRequest,
@@ -15,7 +16,7 @@ use crate::engine::io::{self, Sent};
 use crate::engine::lane::Lane;
 use crate::memory::{MemoryAccess, MemoryTable, Stream, WindowBind};
 use crate::qp::Qp;
-use crate::rx::{Rx, RxEnd, Sinks, immediate_bytes};
+use crate::rx::{Lent, Rx, RxEnd, immediate_bytes};
 use crate::tx::{Flow, Sources, Tx, TxFault};
 use crate::work::{BindTask, Outstanding, SendSlot, Task};
 
@@ -63,6 +64,10 @@ pub(crate) struct Conn {
     pub(crate) burst: Burst,
     /// When a start-up or a disconnect that hangs is given up.
     pub(crate) deadline: Option<Instant>,
+    /// The longest ULPDU, whatever TCP's segments hold.
+    ulpdu_max: usize,
+    /// How many bytes are sent when the size of TCP's segments is looked at next.
+    refresh_at: u64,
 }
 
 /// When requests are held back so that they leave together.
@@ -105,13 +110,22 @@ impl Burst {
     }
 }
 
+/// Bytes between two looks at the size of TCP's segments: at first a few windows, later rarely.
+const REFRESH_MIN: u64 = 128 * 1024;
+const REFRESH_MAX: u64 = 256 << 20;
+
 /// Posts that are not held back after the engine had to send once; for each time in a row more.
 const PENALTY: u32 = 16;
 const PENALTY_FACTOR_LOG: u32 = 2;
 const PENALTY_STEPS: u32 = 4;
 
 impl Conn {
-    pub(crate) fn new(lane: Arc<Lane>, config: Config, crc: bool) -> Option<Box<Self>> {
+    pub(crate) fn new(
+        lane: Arc<Lane>,
+        config: Config,
+        crc: bool,
+        ulpdu_max: usize,
+    ) -> Option<Box<Self>> {
         let local = io::local_address(&*lane)?;
         let remote = io::remote_address(&*lane)?;
         Some(Box::new(Self {
@@ -129,6 +143,8 @@ impl Conn {
             recv_done: Vec::new(),
             burst: Burst::default(),
             deadline: None,
+            ulpdu_max,
+            refresh_at: REFRESH_MIN,
         }))
     }
 
@@ -289,12 +305,14 @@ impl Conn {
     }
 
     /// Sends what can be sent.
-    pub(crate) fn transmit(&mut self, stream: Stream, memory: &MemoryAccess<'_>) -> Result<(), End> {
+    pub(crate) fn transmit(&mut self, stream: Stream, table: &MemoryTable) -> Result<(), End> {
+        self.refresh_mulpdu();
+        let memory = table.access();
         self.burst.held = false;
         self.burst.bytes = 0;
         let sources = Sources {
             fd: self.lane.as_fd(),
-            memory,
+            memory: &memory,
             stream,
             outstanding: &self.outstanding,
         };
@@ -313,17 +331,29 @@ impl Conn {
         Ok(())
     }
 
+    /// Follows the size of TCP's segments, which grows in the first moments of a connection and may
+    /// change with its path.
+    fn refresh_mulpdu(&mut self) {
+        if self.tx.sent() < self.refresh_at {
+            return;
+        }
+        let step = self.refresh_at.clamp(REFRESH_MIN, REFRESH_MAX);
+        self.refresh_at = self.tx.sent() + step;
+        let emss = io::segment_size(self.lane.as_fd());
+        let mulpdu = fpdu::mulpdu(emss, false).min(self.ulpdu_max);
+        self.proto.set_mulpdu(mulpdu);
+    }
+
     /// Receives what has arrived.
-    pub(crate) fn receive(&mut self, qp: &Qp, memory: &MemoryAccess<'_>) -> Result<(), End> {
-        let mut sinks = Sinks {
+    pub(crate) fn receive(&mut self, qp: &Qp) -> Result<(), End> {
+        let mut lent = Lent {
             fd: self.lane.as_fd(),
-            memory,
             qp,
             proto: &mut self.proto,
             outstanding: &mut self.outstanding,
             completions: &mut self.recv_done,
         };
-        self.rx.run(&mut sinks).map_err(|end| match end {
+        self.rx.run(&mut lent).map_err(|end| match end {
             RxEnd::Closed => End::Disconnected,
             RxEnd::Broken => End::Broken,
             RxEnd::Fault(fault) => End::Fault(fault),

@@ -13,8 +13,8 @@
 //! # Lost posts
 //!
 //! A poster that cannot get `link` leaves its request in `submitted` and tries once more. The
-//! holder looks at `submitted` again after it has let go. Both put a full fence between their store
-//! and their look, so one of them sees the other.
+//! holder looks at `submitted` again after it has let go. Both keep their look behind their store, so
+//! one of them sees the other.
 
 mod drive;
 mod post;
@@ -163,10 +163,7 @@ impl Qp {
 
     /// Receives that are posted and not consumed, and requests that have not completed.
     pub(crate) fn pending(&self) -> (u32, u32) {
-        (
-            self.recvs.pending(),
-            self.sends.pending(),
-        )
+        (self.recvs.pending(), self.sends.pending())
     }
 
     /// The access layer has let go: everything ends, nothing is told.

@@ -51,13 +51,33 @@ pub(crate) enum RxEnd {
 }
 
 /// What a connection lends its receiving side for one pass.
-pub(crate) struct Sinks<'a> {
+pub(crate) struct Lent<'a> {
     pub(crate) fd: BorrowedFd<'a>,
-    pub(crate) memory: &'a MemoryAccess<'a>,
     pub(crate) qp: &'a Qp,
     pub(crate) proto: &'a mut Connection,
     pub(crate) outstanding: &'a mut Outstanding,
     pub(crate) completions: &'a mut Vec<Completion>,
+}
+
+/// The same once something has arrived, with the memory table open.
+struct Sinks<'a> {
+    memory: &'a MemoryAccess<'a>,
+    qp: &'a Qp,
+    proto: &'a mut Connection,
+    outstanding: &'a mut Outstanding,
+    completions: &'a mut Vec<Completion>,
+}
+
+impl Lent<'_> {
+    fn open<'a>(&'a mut self, memory: &'a MemoryAccess<'a>) -> Sinks<'a> {
+        Sinks {
+            memory,
+            qp: self.qp,
+            proto: &mut *self.proto,
+            outstanding: &mut *self.outstanding,
+            completions: &mut *self.completions,
+        }
+    }
 }
 
 /// The receiving side.
@@ -91,9 +111,9 @@ impl Rx {
     }
 
     /// Receives and places what the socket has.
-    pub(crate) fn run(&mut self, sinks: &mut Sinks<'_>) -> Result<(), RxEnd> {
+    pub(crate) fn run(&mut self, lent: &mut Lent<'_>) -> Result<(), RxEnd> {
         let mut staging = self.staging.take().unwrap_or_else(Staging::take);
-        let result = self.fill_and_handle(&mut staging, sinks);
+        let result = self.fill_and_handle(&mut staging, lent);
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
             staging.give_back();
@@ -103,18 +123,14 @@ impl Rx {
         result
     }
 
-    fn fill_and_handle(
-        &mut self,
-        staging: &mut Staging,
-        sinks: &mut Sinks<'_>,
-    ) -> Result<(), RxEnd> {
+    fn fill_and_handle(&mut self, staging: &mut Staging, lent: &mut Lent<'_>) -> Result<(), RxEnd> {
         for _ in 0..ROUNDS_MAX {
             let room = staging.len() - self.end;
-            match io::receive(sinks.fd, &mut staging[self.end..]) {
+            match io::receive(lent.fd, &mut staging[self.end..]) {
                 Received::Bytes(count) => {
                     self.end += count;
                     self.is_bulk = count >= BULK;
-                    self.handle_all(staging, sinks)?;
+                    self.handle_all(staging, &mut lent.open(&lent.qp.shared.memory.access()))?;
                     if count < room {
                         return Ok(());
                     }

@@ -115,6 +115,11 @@ impl Tx {
         }
     }
 
+    /// Bytes that the socket has taken.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// Whether framed bytes wait for room in the socket.
     pub(crate) fn is_pending(&self) -> bool {
         !self.pieces.is_empty()
@@ -374,7 +379,11 @@ impl Piece {
             Self::Response { stag, to, len } => {
                 let len = len.min(len_max) as u32;
                 let access = Access::RemoteRead;
-                visit(sources.memory.remote(sources.stream, access, stag, to, len)?);
+                visit(
+                    sources
+                        .memory
+                        .remote(sources.stream, access, stag, to, len)?,
+                );
                 Ok(())
             }
         }

@@ -235,7 +235,7 @@ impl Qp {
             .send_wr_max
             .saturating_mul(self.attr.send_sge_max.max(2));
         let config = Config::new(role, negotiated, mulpdu, queue_len as usize);
-        let conn = Conn::new(lane, config, negotiated.crc)?;
+        let conn = Conn::new(lane, config, negotiated.crc, shared.config.ulpdu_max)?;
         conn.lane.open().ok()?;
         Some(conn)
     }

@@ -70,12 +70,11 @@ impl Qp {
 
     fn pass(&self, conn: &mut Conn, receive: bool) -> Result<(), End> {
         self.take_submitted(conn)?;
-        let memory = self.shared.memory.access();
         if receive {
-            conn.receive(self, &memory)?;
+            conn.receive(self)?;
         }
         if conn.wants_transmit() {
-            conn.transmit(self.stream(), &memory)?;
+            conn.transmit(self.stream(), &self.shared.memory)?;
         }
         Ok(())
     }
@@ -84,11 +83,11 @@ impl Qp {
     pub(super) fn settle(&self, conn: &mut Conn, effects: &mut Effects) {
         let sent = conn.reap(self);
         if sent > 0 {
-            self.send_pending.fetch_sub(sent, Ordering::Release);
+            self.sends.finish(sent);
         }
         let received = conn.recv_done.len() as u32;
         if received > 0 {
-            self.recv_pending.fetch_sub(received, Ordering::Release);
+            self.recvs.finish(received);
         }
         if sent > 0 || received > 0 {
             self.publish(&mut conn.send_done, &mut conn.recv_done, effects);
@@ -272,7 +271,7 @@ impl Qp {
             send_done.extend(slot.completion(self.token, status));
         }
         self.has_submitted.store(false, Ordering::Release);
-        self.send_pending.fetch_sub(sends, Ordering::Release);
+        self.sends.finish(sends);
 
         let mut receives = lock(&self.receives);
         receives.mode = Mode::Flushing;
@@ -284,8 +283,7 @@ impl Qp {
                 .chain(receives.slots.drain(..))
                 .map(flushed),
         );
-        self.recv_pending
-            .fetch_sub(recv_done.len() as u32, Ordering::Release);
+        self.recvs.finish(recv_done.len() as u32);
         // Still under the locks of both queues: a post that finds them flushing comes after these.
         self.publish(&mut send_done, &mut recv_done, effects);
     }

@@ -1,11 +1,12 @@
 //! Posting work requests.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{Ordering, compiler_fence, fence};
 
 use access_layer::rnic::{RecvWr, Resource, RnicError, SendOp, SendWr, WcStatus};
 
 use crate::conn::{Closing, Conn, End};
+use crate::tally::Tally;
 use crate::work::{RecvSlot, SegmentList, SendSlot};
 
 use super::{Effects, Link, Mode, Qp, lock};
@@ -25,16 +26,14 @@ impl Qp {
 
     /// Posts an entry whose form has been checked.
     pub(crate) fn post_slot(self: &Arc<Self>, slot: SendSlot) -> Result<(), RnicError> {
-        if self.send_pending.fetch_add(1, Ordering::Relaxed) >= self.attr.send_wr_max {
-            self.send_pending.fetch_sub(1, Ordering::Relaxed);
-            return Err(RnicError::NoResources(Resource::WorkRequest));
-        }
         let Some(mut link) = self.try_lock_link() else {
             return self.submit(slot);
         };
         let mut effects = Effects::default();
         let end = match &mut *link {
             Link::Up(conn) if conn.closing == Closing::No => {
+                check_room(&self.sends, self.attr.send_wr_max)?;
+                self.sends.add_by_link();
                 let posted = self.post_now(conn, slot);
                 self.settle(conn, &mut effects);
                 posted.err()
@@ -84,19 +83,17 @@ impl Qp {
         let mut queue = lock(&self.submitted);
         match queue.mode {
             Mode::Open => {
+                check_room(&self.sends, self.attr.send_wr_max)?;
+                self.sends.add_by_queue();
                 queue.slots.push_back(slot);
                 self.has_submitted.store(true, Ordering::Release);
                 drop(queue);
                 self.after(&Effects::default());
                 Ok(())
             }
-            Mode::Idle => {
-                self.send_pending.fetch_sub(1, Ordering::Relaxed);
-                Err(RnicError::InvalidState("the queue pair is not connected"))
-            }
+            Mode::Idle => Err(RnicError::InvalidState("the queue pair is not connected")),
             Mode::Flushing => {
                 let mut effects = Effects::default();
-                self.send_pending.fetch_sub(1, Ordering::Relaxed);
                 let flushed = slot.completion(self.token, WcStatus::Flushed);
                 self.publish(
                     &mut flushed.into_iter().collect(),
@@ -121,7 +118,7 @@ impl Qp {
             conn.burst.held = true;
             return Ok(());
         }
-        conn.transmit(self.stream(), &self.shared.memory.access())
+        conn.transmit(self.stream(), &self.shared.memory)
     }
 
     /// See [`crate::conn::Burst`].
@@ -176,9 +173,7 @@ impl Qp {
     pub(crate) fn after(self: &Arc<Self>, effects: &Effects) {
         self.tell(effects);
         loop {
-            // Pairs with the same fence of a poster whose `try_lock` failed: either it is seen
-            // here, or it sees the lock free.
-            fence(Ordering::SeqCst);
+            fence_after_unlock();
             if !self.has_submitted.load(Ordering::Acquire) {
                 return;
             }
@@ -212,22 +207,38 @@ impl Qp {
         let total = SegmentList::total(wr.sgl).ok_or(RnicError::Length(
             "the segments are longer than a message can be",
         ))?;
-        if self.recv_pending.fetch_add(1, Ordering::Relaxed) >= self.attr.recv_wr_max {
-            self.recv_pending.fetch_sub(1, Ordering::Relaxed);
-            return Err(RnicError::NoResources(Resource::WorkRequest));
-        }
         let slot = RecvSlot::new(wr, total);
         let mut queue = lock(&self.receives);
         if queue.mode != Mode::Flushing {
+            check_room(&self.recvs, self.attr.recv_wr_max)?;
+            self.recvs.add_by_queue();
             queue.slots.push_back(slot);
             return Ok(());
         }
         let mut effects = Effects::default();
-        self.recv_pending.fetch_sub(1, Ordering::Relaxed);
         let flushed = slot.failed(self.token, WcStatus::Flushed);
         self.publish(&mut Vec::new(), &mut vec![flushed], &mut effects);
         drop(queue);
         self.tell(&effects);
         Ok(())
+    }
+}
+
+fn check_room(tally: &Tally, max: u32) -> Result<(), RnicError> {
+    if tally.pending() < max {
+        Ok(())
+    } else {
+        Err(RnicError::NoResources(Resource::WorkRequest))
+    }
+}
+
+/// Keeps the look at `submitted` that follows behind the unlock that precedes: of the connection for
+/// its holder, of the queue for a poster. So of two threads that pass each other one sees the other.
+fn fence_after_unlock() {
+    // Unlocking is a locked instruction there, which is a full barrier for the processor.
+    if cfg!(target_arch = "x86_64") {
+        compiler_fence(Ordering::SeqCst);
+    } else {
+        fence(Ordering::SeqCst);
     }
 }
