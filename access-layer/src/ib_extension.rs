@@ -1,8 +1,9 @@
 //! Operations of the IB extension that this layer has (`dat_ib_extensions.h` version 209): RDMA
-//! Write with immediate data and the two atomics, where the RNIC has them.
+//! Write with immediate data and the two atomics, where the RNIC has them, and
+//! [counters](crate::counters).
 //!
-//! The rest answers "not implemented", as OFA's providers do when built without it: counters,
-//! collectives, and everything about unreliable datagrams.
+//! The rest answers "not implemented", as OFA's providers do when built without it: collectives, and
+//! everything about unreliable datagrams.
 
 use dat_abi::*;
 

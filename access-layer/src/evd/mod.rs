@@ -267,7 +267,9 @@ impl<R: Rnic> Evd<R> {
             return Ok(());
         }
         inner.own.push(event)?;
-        self.counters.bump_locked(DCNT_EVD_CONN_CALLBACK);
+        if event.event_number != DAT_SOFTWARE_EVENT {
+            self.counters.bump_locked(DCNT_EVD_CONN_CALLBACK);
+        }
         inner.news = true;
         self.publish_count(&inner);
         self.nudge(inner);
@@ -339,6 +341,10 @@ impl<R: Rnic> Evd<R> {
     /// `dat_evd_modify_cno`.
     pub fn modify_cno(this: &Pinned<Self>, cno: Option<&Pinned<Cno<R>>>) -> DatResult {
         let new = match cno {
+            // A CNO waits at the RNIC of its own IA.
+            Some(cno) if !Arc::ptr_eq(cno.ia(), this.ia()) => {
+                return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_CNO));
+            }
             Some(cno) => Some((cno.to_arc(), cno.use_it()?)),
             None => None,
         };

@@ -209,7 +209,10 @@ impl<R: Rnic> Evd<R> {
 
     /// Adds a received message to its endpoint. Without the lock: the endpoint may end with our pin.
     fn count_receive(event: &DatEvent) {
-        if !matches!(event.event_number, DAT_DTO_COMPLETION_EVENT | DAT_IB_DTO_EVENT) {
+        if !matches!(
+            event.event_number,
+            DAT_DTO_COMPLETION_EVENT | DAT_IB_DTO_EVENT
+        ) {
             return;
         }
         // SAFETY: the event number says that this member is meant.

@@ -293,6 +293,7 @@ fn named_attributes_are_pairs_of_strings() {
         ("DAT_IB_DEVICE_NAME", "fake0"),
         ("DAT_EXTENSION_INTERFACE", "TRUE"),
         ("DAT_EXTENSION_VERSION", "2.0.1"),
+        ("DAT_COUNTERS", "TRUE"),
         ("DAT_IB_FETCH_AND_ADD", "TRUE"),
         ("DAT_IB_CMP_AND_SWAP", "TRUE"),
         ("DAT_IB_IMMED_DATA", "TRUE"),

@@ -391,7 +391,7 @@ fn operations_that_are_not_there_say_so_without_class_bit() {
     let bench = Bench::new();
     let ep = bench.ep().handle().as_dat();
     for op in [
-        DAT_IB_QUERY_COUNTERS_OP,
+        DAT_IB_START_COUNTERS_OP,
         DAT_IB_COLLECTIVE_BARRIER_OP,
         DAT_IB_UD_AH_FREE_OP,
         DAT_IW_SOCKET_CONNECT_OP + 1,

@@ -1,0 +1,77 @@
+//! Counters of the IB extension (`dat_ib_extensions.h`, `dat_ib_query_counters`).
+//!
+//! Every IA, EP and EVD has its array, indexed by the numbers of the header, so that a query copies
+//! it out as it is. What this layer cannot see stays 0: datagrams, InfiniBand links, and messages of
+//! connection management that iWARP does not have.
+//!
+//! # Cost
+//!
+//! A posted transfer adds to two counters without any order; a received one is added when its event
+//! is taken. Counters of an EVD that are written under its lock need no atomic addition.
+
+mod ops;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dat_abi::*;
+
+pub(crate) use self::ops::{print, query};
+
+/// Counters of an IA.
+pub(crate) type IaCounters = Counters<{ DCNT_IA_ALL_COUNTERS as usize }>;
+/// Counters of an EP.
+pub(crate) type EpCounters = Counters<{ DCNT_EP_ALL_COUNTERS as usize }>;
+/// Counters of an EVD.
+pub(crate) type EvdCounters = Counters<{ DCNT_EVD_ALL_COUNTERS as usize }>;
+
+/// The counters of one object.
+#[derive(Debug)]
+pub(crate) struct Counters<const N: usize>([AtomicU64; N]);
+
+impl<const N: usize> Counters<N> {
+    /// All zero.
+    pub(crate) fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; N])
+    }
+
+    /// One more.
+    #[inline]
+    pub(crate) fn bump(&self, index: u32) {
+        self.add(index, 1);
+    }
+
+    /// `amount` more.
+    #[inline]
+    pub(crate) fn add(&self, index: u32, amount: u64) {
+        self.0[index as usize].fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// One transfer more of so many bytes, which the next counter has.
+    #[inline]
+    pub(crate) fn transfer(&self, index: u32, bytes: u64) {
+        self.bump(index);
+        self.add(index + 1, bytes);
+    }
+
+    /// One more, where a lock keeps all other writers of this counter away.
+    #[inline]
+    pub(crate) fn bump_locked(&self, index: u32) {
+        let counter = &self.0[index as usize];
+        counter.store(
+            counter.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// The value, which begins at 0 again if `reset`.
+    fn read(&self, index: usize, reset: bool) -> u64 {
+        if reset {
+            self.0[index].swap(0, Ordering::Relaxed)
+        } else {
+            self.0[index].load(Ordering::Relaxed)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! The operations "query counters" and "print counters".
+
+use std::ffi::c_int;
+use std::io::Write;
+
+use dat_abi::*;
+
+use super::Counters;
+use crate::ep::Ep;
+use crate::error::{DatError, DatResult};
+use crate::evd::Evd;
+use crate::handle::{self, Kind};
+use crate::ia::Ia;
+use crate::rnic::Rnic;
+use crate::thunk::guard::{Out, pin};
+
+/// Arguments of a query after the handle.
+#[repr(C)]
+#[derive(Debug)]
+struct QueryArgs {
+    out: *mut u64,
+    counter: c_int,
+    reset: c_int,
+}
+
+/// Arguments of printing after the handle.
+#[repr(C)]
+#[derive(Debug)]
+struct PrintArgs {
+    counter: c_int,
+    reset: c_int,
+}
+
+unsafe extern "C" {
+    fn access_read_query_counters(args: DatVaList, out: *mut QueryArgs);
+    fn access_read_print_counters(args: DatVaList, out: *mut PrintArgs);
+}
+
+/// `dat_ib_query_counters`: one counter, or with the number of all of them the whole array.
+///
+/// # Safety
+///
+/// As for `iw_extension::handle`.
+pub(crate) unsafe fn query<R: Rnic>(handle: DatHandle, va_list: DatVaList) -> DatResult {
+    // SAFETY: all members are integers and raw pointers.
+    let mut args: QueryArgs = unsafe { std::mem::zeroed() };
+    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
+    // C.
+    unsafe { access_read_query_counters(va_list, &raw mut args) };
+    let values = read::<R>(handle, args.counter, args.reset != 0)?;
+    if args.out.is_null() {
+        return Err(DatError::invalid_arg(3));
+    }
+    for (index, (_, value)) in values.into_iter().enumerate() {
+        Out::optional(args.out.wrapping_add(index)).write(value);
+    }
+    Ok(())
+}
+
+/// `dat_ib_print_counters`: the same with names, on standard output.
+///
+/// # Safety
+///
+/// As for `iw_extension::handle`.
+pub(crate) unsafe fn print<R: Rnic>(handle: DatHandle, va_list: DatVaList) -> DatResult {
+    let mut args = PrintArgs {
+        counter: 0,
+        reset: 0,
+    };
+    // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
+    // C.
+    unsafe { access_read_print_counters(va_list, &raw mut args) };
+    let mut text = String::new();
+    for (name, value) in read::<R>(handle, args.counter, args.reset != 0)? {
+        text.push_str(&format!("{name:<28} {value}\n"));
+    }
+    // A standard output that is closed is no fault of this call.
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    Ok(())
+}
+
+type Named = Vec<(&'static str, u64)>;
+
+fn read<R: Rnic>(handle: DatHandle, counter: c_int, reset: bool) -> DatResult<Named> {
+    let gone = DAT_INVALID_HANDLE1;
+    match handle::kind_of(handle) {
+        Some(Kind::Ia) => {
+            let ia = pin::<Ia<R>>(handle, gone)?;
+            choose(ia.counters(), DAT_IA_COUNTER_NAMES, counter, reset)
+        }
+        Some(Kind::Ep) => {
+            let ep = pin::<Ep<R>>(handle, gone)?;
+            choose(ep.counters(), DAT_EP_COUNTER_NAMES, counter, reset)
+        }
+        Some(Kind::Evd) => {
+            let evd = pin::<Evd<R>>(handle, gone)?;
+            choose(evd.counters(), DAT_EVD_COUNTER_NAMES, counter, reset)
+        }
+        Some(_) => Err(DatError::invalid_arg(1)),
+        None => Err(DatError::invalid_handle(gone)),
+    }
+}
+
+/// The counter of this number; all of them for the number after the last.
+fn choose<const N: usize>(
+    counters: &Counters<N>,
+    names: &[&'static str],
+    counter: c_int,
+    reset: bool,
+) -> DatResult<Named> {
+    let chosen = match usize::try_from(counter) {
+        Ok(all) if all == N => 0..N,
+        Ok(one) if one < N => one..one + 1,
+        _ => return Err(DatError::invalid_arg(2)),
+    };
+    Ok(chosen
+        .map(|index| (names[index], counters.read(index, reset)))
+        .collect())
+}

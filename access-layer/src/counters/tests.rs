@@ -1,0 +1,124 @@
+use std::ffi::c_int;
+use std::ptr;
+
+use dat_abi::*;
+
+use super::{Counters, EvdCounters};
+use crate::fake_rnic::FakeRnic;
+use crate::harness::{LONG_US, Pair, SUCCESS, call};
+use crate::thunk::extension;
+
+type Entry = unsafe extern "C" fn(DatHandle, DatExtendedOp, DatVaList) -> DatReturn;
+
+unsafe extern "C" {
+    fn access_call_extension(entry: Entry, handle: DatHandle, op: c_int, ...) -> DatReturn;
+}
+
+fn try_query(handle: DatHandle, counter: c_int, out: *mut u64, reset: c_int) -> u32 {
+    let entry: Entry = extension::handle::<FakeRnic>;
+    let op = DAT_IB_QUERY_COUNTERS_OP;
+    // SAFETY: the arguments are those of the operation, in C's types.
+    unsafe { access_call_extension(entry, handle, op, counter, out, reset) }.0
+}
+
+fn one(handle: DatHandle, counter: u32) -> u64 {
+    let mut value = u64::MAX;
+    let code = try_query(handle, counter as c_int, &raw mut value, 0);
+    assert_eq!(code, SUCCESS);
+    value
+}
+
+#[test]
+fn adding_reading_and_starting_over() {
+    let counters: EvdCounters = Counters::new();
+    counters.bump(1);
+    counters.transfer(2, 100);
+    counters.bump_locked(3);
+    let read = |reset| [1, 2, 3].map(|index| counters.read(index, reset));
+    assert_eq!(read(true), [1, 1, 101]);
+    assert_eq!(read(false), [0, 0, 0]);
+}
+
+#[test]
+fn transfers_are_counted_where_they_are_posted_and_taken() {
+    let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
+    let [sender, receiver] = &pair.ends;
+    for _ in 0..2 {
+        assert_eq!(pair.recv(1, 1, 0), SUCCESS);
+        assert_eq!(pair.send(0, 2, 0), SUCCESS);
+    }
+    assert_eq!(one(receiver.ep, DCNT_EP_RECV), 0);
+    pair.dat.wait(receiver.recv, LONG_US, 1).unwrap();
+    pair.dat.dequeue(receiver.recv).unwrap();
+    for (ep, counter, count) in [
+        (sender.ep, DCNT_EP_POST_SEND, 2),
+        (sender.ep, DCNT_EP_CONNECT, 1),
+        (receiver.ep, DCNT_EP_POST_RECV, 2),
+        (receiver.ep, DCNT_EP_RECV, 2),
+        (receiver.ep, DCNT_EP_CONNECT, 0),
+    ] {
+        assert_eq!(one(ep, counter), count, "counter {counter}");
+    }
+    assert_eq!(one(sender.ep, DCNT_EP_POST_SEND_DATA), 128);
+    assert_eq!(one(receiver.ep, DCNT_EP_RECV_DATA), 128);
+    assert_eq!(one(receiver.recv, DCNT_EVD_WAIT), 1);
+    assert_eq!(one(receiver.recv, DCNT_EVD_DEQUEUE_FOUND), 1);
+    assert!(pair.dat.dequeue(receiver.recv).is_err());
+    assert_eq!(one(receiver.recv, DCNT_EVD_DEQUEUE_NOT_FOUND), 1);
+    assert_eq!(one(receiver.recv, DCNT_EVD_DEQUEUE), 2);
+    assert_eq!(one(receiver.connect, DCNT_EVD_CONN_CALLBACK), 1);
+}
+
+#[test]
+fn all_of_an_ia_are_copied_out_and_start_over() {
+    let pair = Pair::connected("", 0);
+    let ia = pair.dat.ia;
+    let all = DCNT_IA_ALL_COUNTERS as c_int;
+    let mut values = [u64::MAX; DCNT_IA_ALL_COUNTERS as usize + 1];
+    assert_eq!(try_query(ia, all, values.as_mut_ptr(), 1), SUCCESS);
+    for (counter, count) in [
+        (DCNT_IA_PZ_CREATE, 1),
+        (DCNT_IA_EP_CREATE, 2),
+        (DCNT_IA_LMR_CREATE, 1),
+        (DCNT_IA_PSP_CREATE, 0),
+        (DCNT_IA_PSP_CREATE_ANY, 1),
+        (DCNT_IA_PSP_FREE, 1),
+        (DCNT_IA_EVD_FREE, 1),
+        (DCNT_IA_SP_CR, 1),
+        (DCNT_IA_SP_CR_ACCEPTED, 1),
+        (DCNT_IA_CM_LISTEN, 1),
+        (DCNT_IA_CM_REQ_TX, 1),
+        (DCNT_IA_CM_REQ_RX, 1),
+        (DCNT_IA_CM_ACTIVE_EST, 1),
+        (DCNT_IA_CM_PASSIVE_EST, 1),
+        (DCNT_IA_CM_ERR, 0),
+        (DCNT_IA_LNK_ERR_RCV, 0),
+    ] {
+        assert_eq!(values[counter as usize], count, "counter {counter}");
+    }
+    assert_eq!(
+        values[DCNT_IA_ALL_COUNTERS as usize],
+        u64::MAX,
+        "one too many"
+    );
+    assert_eq!(one(ia, DCNT_IA_EP_CREATE), 0);
+    let ep = pair.ends[0].ep;
+    assert_eq!(call!(pair.dat, ep_disconnect, ep, 0), SUCCESS);
+    assert_eq!(one(ia, DCNT_IA_CM_DREQ_TX), 1);
+    assert_eq!(call!(pair.dat, ep_free, ep), SUCCESS);
+    assert_eq!(one(ia, DCNT_IA_EP_FREE), 1);
+}
+
+#[test]
+fn bad_arguments_are_refused() {
+    let pair = Pair::connected("", 0);
+    let mut value = 0;
+    let out = &raw mut value;
+    let ep = pair.ends[0].ep;
+    let beyond = DCNT_EP_ALL_COUNTERS as c_int + 1;
+    assert_eq!(try_query(ep, beyond, out, 0), 0x8006_0026);
+    assert_eq!(try_query(ep, -1, out, 0), 0x8006_0026);
+    assert_eq!(try_query(ep, 0, ptr::null_mut(), 0), 0x8006_0027);
+    assert_eq!(try_query(pair.pz, 0, out, 0), 0x8006_0025);
+    assert_eq!(try_query(ptr::null_mut(), 0, out, 0), 0x8005_001B);
+}
