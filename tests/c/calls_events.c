@@ -9,6 +9,10 @@
 
 #include "pair.h"
 
+#include <netinet/in.h>
+
+#include <dat2/dat_ib_extensions.h>
+
 /* Long enough for a wake-up that must not come to be noticed. */
 #define QUIET_MS 200
 
@@ -349,6 +353,42 @@ static void fence(void)
 	pair_close(&pair);
 }
 
+static DAT_UINT64 counter(DAT_HANDLE handle, int index)
+{
+	DAT_UINT64 value = ~(DAT_UINT64)0;
+
+	must("dat_ib_query_counters", dat_ib_query_counters(handle, index, &value, 0));
+	return value;
+}
+
+/* The counters that one message moves, on its endpoints, queues and adapters. */
+static void counters(void)
+{
+	struct pair pair;
+	DAT_UINT64 all[DCNT_IA_ALL_COUNTERS];
+
+	pair_open(&pair);
+	pair_connect(&pair);
+	one_message(&pair, 1);
+	expect(counter(pair.active.ep, DCNT_EP_POST_SEND) == 1);
+	expect(counter(pair.active.ep, DCNT_EP_POST_SEND_DATA) == PART);
+	expect(counter(pair.passive.ep, DCNT_EP_POST_RECV) == 1);
+	expect(counter(pair.passive.ep, DCNT_EP_RECV) == 1);
+	expect(counter(pair.passive.ep, DCNT_EP_RECV_DATA) == PART);
+	expect(counter(pair.passive.recv_evd, DCNT_EVD_WAIT) == 1);
+	must("dat_ib_query_counters",
+	     dat_ib_query_counters(pair.passive.ia, DCNT_IA_ALL_COUNTERS, all, 1));
+	expect(all[DCNT_IA_CM_PASSIVE_EST] == 1 && all[DCNT_IA_SP_CR_ACCEPTED] == 1);
+	expect(all[DCNT_IA_CM_ACTIVE_EST] == 0 && all[DCNT_IA_CM_REQ_RX] == 1);
+	expect(counter(pair.passive.ia, DCNT_IA_CM_REQ_RX) == 0);
+	must("dat_ib_print_counters",
+	     dat_ib_print_counters(pair.active.ep, DCNT_EP_ALL_COUNTERS, 0));
+	must_refuse("dat_ib_query_counters",
+		    dat_ib_query_counters(pair.active.ep, DCNT_EP_ALL_COUNTERS + 1, all, 0),
+		    DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
+	pair_close(&pair);
+}
+
 static const struct trial TRIALS[] = {
 	{ "cno-descriptor", cno_descriptor },
 	{ "cno-agent", cno_agent },
@@ -358,6 +398,7 @@ static const struct trial TRIALS[] = {
 	{ "solicited", solicited },
 	{ "threshold", threshold },
 	{ "fence", fence },
+	{ "counters", counters },
 };
 
 TRIAL_MAIN(TRIALS)

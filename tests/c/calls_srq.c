@@ -182,7 +182,7 @@ static void high_watermarks(void)
 	close_shared(&pair, srq);
 }
 
-/* Every endpoint says once that it has taken its last receive, whichever side ends the connection. */
+/* Every endpoint says once that it has taken its last receive, whoever ends the connection. */
 static void last_receive(void)
 {
 	struct pair pair;
