@@ -92,6 +92,11 @@ impl<R: Rnic> Cno<R> {
         self.handle
     }
 
+    /// Its IA.
+    pub(crate) fn ia(&self) -> &Arc<Ia<R>> {
+        &self.ia
+    }
+
     /// Keeps it from being freed.
     pub(crate) fn use_it(&self) -> DatResult<User> {
         self.users

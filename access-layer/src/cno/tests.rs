@@ -34,6 +34,18 @@ fn nothing_triggered_is_an_empty_queue_and_a_null_evd() {
     assert_eq!(call!(dat, cno_wait, cno, 0, ptr::null_mut()), 0x8006_0027);
 }
 
+/// A CNO waits at the RNIC of its own IA, and that IA could not close while it is used.
+#[test]
+fn evds_of_another_ia_are_refused() {
+    let (dat, other) = (Dat::open(), Dat::open());
+    let cno = other.cno();
+    let created = dat.try_evd(64, cno, DAT_EVD_SOFTWARE_FLAG);
+    assert_eq!(created, Err(0x8005_0013));
+    let evd = software_evd(&dat, ptr::null_mut());
+    assert_eq!(call!(dat, evd_modify_cno, evd, cno), 0x8005_0013);
+    assert_eq!(call!(other, cno_free, cno), SUCCESS);
+}
+
 #[test]
 fn creation_and_query_check_their_arguments() {
     let dat = Dat::open();
