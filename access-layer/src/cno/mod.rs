@@ -27,8 +27,6 @@ use crate::users::{User, Users};
 pub struct Cno<R: Rnic> {
     waker: Waker,
     inner: Mutex<Inner<R>>,
-    /// Raised and lowered under the lock, so that it agrees with the list.
-    signal: Option<Signal>,
     /// Waiters beyond the one that drives, and those who wait for the agent to return.
     turn: Condvar,
     users: Users,
@@ -40,6 +38,8 @@ opaque_debug!(Cno { handle, users });
 
 struct Inner<R: Rnic> {
     triggered: VecDeque<Handle>,
+    /// Readable while the list is not empty; closed when the CNO is freed.
+    signal: Option<Signal>,
     evds: Vec<(Handle, Weak<Evd<R>>)>,
     agent: AgentState,
     waiters: u32,
@@ -70,9 +70,9 @@ impl<R: Rnic> Cno<R> {
         let reservation = ia.reserve()?;
         let cno = Arc::new(Self {
             waker: Waker::new().map_err(|_| NO_DESCRIPTOR)?,
-            signal,
             inner: Mutex::new(Inner {
                 triggered: VecDeque::new(),
+                signal,
                 evds: Vec::new(),
                 agent: AgentState::new(agent),
                 waiters: 0,
@@ -120,7 +120,7 @@ impl<R: Rnic> Cno<R> {
         let mut inner = self.lock();
         inner.evds.retain(|(known, _)| *known != handle);
         inner.triggered.retain(|known| *known != handle);
-        self.show(&inner);
+        inner.show();
     }
 
     /// Whether somebody waits.
@@ -135,7 +135,7 @@ impl<R: Rnic> Cno<R> {
             return;
         }
         inner.triggered.push_back(evd);
-        if let Some(signal) = &self.signal {
+        if let Some(signal) = &inner.signal {
             signal.raise();
         }
         let agent_due = inner.agent.on_trigger(evd);
@@ -169,10 +169,12 @@ impl<R: Rnic> Cno<R> {
     /// `dat_cno_modify_agent`. When it returns the former agent is not called any more, unless it
     /// is the former agent that calls this. A CNO made for a descriptor has no agent.
     pub fn modify_agent(&self, agent: DatOsWaitProxyAgent) -> DatResult {
-        if self.signal.is_some() {
+        let mut inner = self.lock();
+        if inner.signal.is_some() {
             return Err(DatError::of(DAT_INVALID_STATE));
         }
-        self.lock().agent.on_modify(Agent::from_dat(&agent));
+        inner.agent.on_modify(Agent::from_dat(&agent));
+        drop(inner);
         self.await_agent();
         Ok(())
     }
@@ -196,15 +198,8 @@ impl<R: Rnic> Cno<R> {
             return Err(DatError::invalid_state(DAT_INVALID_STATE_CNO_DEAD));
         }
         let evd = inner.triggered.pop_front();
-        self.show(inner);
+        inner.show();
         Ok(evd)
-    }
-
-    /// Makes the descriptor silent when there is nothing to report.
-    fn show(&self, inner: &Inner<R>) {
-        if let Some(signal) = self.signal.as_ref().filter(|_| inner.triggered.is_empty()) {
-            signal.lower();
-        }
     }
 
     fn evds(&self) -> Vec<Arc<Evd<R>>> {
@@ -297,10 +292,11 @@ impl<R: Rnic> Cno<R> {
 
     /// `dat_cno_query`.
     pub fn query(&self) -> DatCnoParam {
-        let (proxy_type, proxy) = match &self.signal {
+        let inner = self.lock();
+        let (proxy_type, proxy) = match &inner.signal {
             Some(signal) => (DAT_PROXY_TYPE_FD, DatCnoProxy { fd: signal.fd() }),
             None => {
-                let agent = self.lock().agent.as_dat();
+                let agent = inner.agent.as_dat();
                 (DAT_PROXY_TYPE_AGENT, DatCnoProxy { agent })
             }
         };
@@ -325,6 +321,15 @@ impl<R: Rnic> Cno<R> {
     }
 }
 
+impl<R: Rnic> Inner<R> {
+    /// Makes the descriptor silent when there is nothing to report.
+    fn show(&self) {
+        if let Some(signal) = self.signal.as_ref().filter(|_| self.triggered.is_empty()) {
+            signal.lower();
+        }
+    }
+}
+
 impl<R: Rnic> Child for Cno<R> {
     fn abandon(this: &Pinned<Self>) {
         if !this.retire() {
@@ -333,6 +338,7 @@ impl<R: Rnic> Child for Cno<R> {
         this.users.close_anyway();
         let mut inner = this.lock();
         inner.closed = true;
+        inner.signal = None;
         inner.agent.on_modify(None);
         drop(inner);
         this.waker.wake();
