@@ -39,6 +39,10 @@ impl NamedAttrs {
     }
 }
 
+/// The largest MTU of InfiniBand. Messages may be longer here, but consumers that look for the
+/// attribute allocate hundreds of buffers of its size.
+const TRANSPORT_MTU: u32 = 4096;
+
 /// What this layer knows of itself, then what the RNIC adds. The `DAT_IB_*` names are those that
 /// consumers written for OFA's providers look for, whatever the transport.
 fn pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
@@ -55,7 +59,7 @@ fn pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
     {
         pairs.push(pair(
             "DAT_IB_TRANSPORT_MTU",
-            &attr.message_len_max.to_string(),
+            &attr.message_len_max.min(TRANSPORT_MTU).to_string(),
         ));
     }
     pairs.push(pair_c(DAT_IB_ATTR_COUNTERS, "TRUE"));
