@@ -28,11 +28,14 @@ pub(crate) enum OwnEvent {
     AcceptFailed,
     Disconnected,
     Broken,
+    /// Not of the connection: the queue pair takes no more receives from its shared queue.
+    LastReceive,
 }
 
 impl OwnEvent {
-    pub(crate) fn as_event(&self) -> ConnectionEvent<'_> {
-        match self {
+    /// What the connection has to tell; `None` for news of something else.
+    pub(crate) fn as_event(&self) -> Option<ConnectionEvent<'_>> {
+        Some(match self {
             Self::Established {
                 local,
                 remote,
@@ -49,7 +52,8 @@ impl OwnEvent {
             Self::AcceptFailed => ConnectionEvent::AcceptFailed,
             Self::Disconnected => ConnectionEvent::Disconnected,
             Self::Broken => ConnectionEvent::Broken,
-        }
+            Self::LastReceive => return None,
+        })
     }
 }
 

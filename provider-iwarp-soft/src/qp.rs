@@ -276,8 +276,12 @@ impl Qp {
             }
         }
         self.events.tell(|event| {
-            if !self.is_destroyed.load(Ordering::Acquire) {
-                upcall.connection(self.token, event.as_event());
+            if self.is_destroyed.load(Ordering::Acquire) {
+                return;
+            }
+            match event.as_event() {
+                Some(event) => upcall.connection(self.token, event),
+                None => upcall.async_event(AsyncEvent::LastWqeReached(self.token)),
             }
         });
     }

@@ -228,6 +228,9 @@ impl Qp {
         blame(&mut failed, &end);
         self.flush(failed, Some(&mut conn), effects);
         self.queue_event(event);
+        if self.srq.is_some() {
+            self.queue_event(OwnEvent::LastReceive);
+        }
     }
 
     fn settle_last(&self, conn: &mut Conn, effects: &mut Effects) {
