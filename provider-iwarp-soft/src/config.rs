@@ -84,6 +84,15 @@ impl Config {
         Ok(())
     }
 
+    /// Which congestion control paces our sockets: ours, or the system's default.
+    pub(crate) fn congestion_in_force(&self) -> String {
+        match &self.congestion {
+            Some(own) => own.clone(),
+            None => std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")
+                .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned()),
+        }
+    }
+
     /// Address with an unspecified port.
     pub(crate) fn socket_address(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.address, port)
@@ -163,6 +172,13 @@ mod tests {
         assert_eq!(config.ulpdu_max, 1442);
         assert_eq!(config.connect_retry, Duration::from_millis(7));
         assert_eq!(config.request_timeout, Duration::from_millis(9));
+    }
+
+    #[test]
+    fn the_congestion_control_in_force_can_be_told() {
+        let told = |line| Config::parse(line).unwrap().congestion_in_force();
+        assert_eq!(told("lo 0 cc=reno"), "reno");
+        assert!(!told("lo 0").is_empty());
     }
 
     #[test]

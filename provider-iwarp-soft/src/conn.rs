@@ -82,8 +82,6 @@ pub(crate) struct Burst {
     pub(crate) looks: u32,
     /// Those when the engine was asked last to look after the connection.
     pub(crate) looks_at_watch: u32,
-    /// Something is held back.
-    pub(crate) held: bool,
     /// Payload bytes posted since the last transmission.
     pub(crate) bytes: u32,
     /// Posts that are sent at once because trust was lost.
@@ -93,12 +91,9 @@ pub(crate) struct Burst {
 }
 
 impl Burst {
-    /// Somebody drives: what is held back goes out now. A consumer that was merely late once loses
-    /// little trust, one that never looks loses nearly all.
-    pub(crate) fn on_drive(&mut self, by_engine: bool) {
-        if !self.held {
-            return;
-        }
+    /// What is held back goes out now. A consumer that was merely late once loses little trust, one
+    /// that never looks loses nearly all.
+    pub(crate) fn on_release(&mut self, by_engine: bool) {
         self.losses = if by_engine {
             (self.losses + 1).min(PENALTY_STEPS)
         } else {
@@ -308,7 +303,7 @@ impl Conn {
     pub(crate) fn transmit(&mut self, stream: Stream, table: &MemoryTable) -> Result<(), End> {
         self.refresh_mulpdu();
         let memory = table.access();
-        self.burst.held = false;
+        self.lane.clear_held();
         self.burst.bytes = 0;
         let sources = Sources {
             fd: self.lane.as_fd(),

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use access_layer::rnic::{
     AcceptParams, BindMw, Completion, ConnectParams, CqToken, ListenAddress, ListenToken, MrKeys,
-    QpAttr, QpToken, RecvWr, RegisterMr, Resource, Rnic, RnicAttr, RnicConfig, RnicError, SendWr,
-    SocketFault, SrqToken, Upcall, Waker,
+    NamedAttr, QpAttr, QpToken, RecvWr, RegisterMr, Resource, Rnic, RnicAttr, RnicConfig,
+    RnicError, SendWr, SocketFault, SrqToken, Upcall, Waker,
 };
 
 use crate::cm::armed::SoftArmed;
@@ -355,6 +355,18 @@ impl Drop for SoftRnic {
     }
 }
 
+/// What a benchmark has to report with its figures.
+fn named_attributes(config: &Config) -> Vec<NamedAttr> {
+    let named = |name, value: &str| NamedAttr {
+        name,
+        value: value.to_owned(),
+    };
+    vec![
+        named("DAT_RS_CONGESTION_CONTROL", &config.congestion_in_force()),
+        named("DAT_RS_MPA_CRC", if config.crc { "on" } else { "off" }),
+    ]
+}
+
 fn attributes(config: &Config) -> RnicAttr {
     RnicAttr {
         adapter_name: config.adapter.clone(),
@@ -378,6 +390,6 @@ fn attributes(config: &Config) -> RnicAttr {
         message_len_max: u32::MAX,
         socket_service_points: true,
         immediate_and_atomics: true,
-        named: Vec::new(),
+        named: named_attributes(config),
     }
 }

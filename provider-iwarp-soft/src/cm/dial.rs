@@ -236,7 +236,11 @@ impl Qp {
             .saturating_mul(self.attr.send_sge_max.max(2));
         let config = Config::new(role, negotiated, mulpdu, queue_len as usize);
         let conn = Conn::new(lane, config, negotiated.crc, shared.config.ulpdu_max)?;
-        conn.lane.open().ok()?;
+        if let Err(error) = conn.lane.open() {
+            tracing::warn!(%error, "the engine cannot take a connection");
+            conn.lane.close();
+            return None;
+        }
         Some(conn)
     }
 }

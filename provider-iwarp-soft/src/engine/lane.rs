@@ -1,34 +1,16 @@
 //! A connection's socket, and the question who drives it.
 //!
-//! ```text
-//!            readable, nobody drives: drive, arm again
-//!               .--.
-//!               v  |        readable, a consumer drives
-//!  connect --> ENGINE ---------------------------------> WATCHED <--.
-//!               |  ^                                      |  |  |   | still driven
-//!               |  '------- tick: not driven any more ----'  |  '---'
-//!   readable,   |                                            | tick: a consumer is
-//!   a consumer  |           the last blocked consumer        | blocked on it
-//!   is blocked  v           has left                         v
-//!              OWNED <---------------------------------------'
-//!                '------------------------------------> WATCHED
-//! ```
-//!
-//! In `ENGINE` the one-shot interest of the poller is armed; in the other states it is used up, so
-//! data that arrives wakes only the thread that waits for it. `WATCHED` costs ticks; `OWNED` costs
-//! nothing.
+//! Who that is, is a [`Duty`]; here it meets the poller, the ticks and the blocked consumers.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::engine::{Engine, Interest, Key, Source};
 use crate::qp::Qp;
 use crate::socket::Socket;
 
-const ENGINE: u8 = 0;
-const WATCHED: u8 = 1;
-const OWNED: u8 = 2;
+use super::duty::Duty;
 
 /// What the engine does with a lane after a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +30,7 @@ pub(crate) struct Lane {
     pub(crate) key: Key,
     pub(crate) engine: Arc<Engine>,
     socket: Socket,
-    duty: AtomicU8,
+    duty: Duty,
     /// Consumers blocked on the socket.
     parked: AtomicU32,
     /// Counts drives by consumers.
@@ -57,6 +39,8 @@ pub(crate) struct Lane {
     seen: AtomicU32,
     /// Bytes wait for room in the socket.
     tx_blocked: AtomicBool,
+    /// Posted requests are held back for more to come.
+    held: AtomicBool,
     /// The connection is over; whoever still holds the lane leaves it alone.
     closed: AtomicBool,
 }
@@ -68,11 +52,12 @@ impl Lane {
             key,
             engine,
             socket,
-            duty: AtomicU8::new(ENGINE),
+            duty: Duty::default(),
             parked: AtomicU32::new(0),
             drives: AtomicU32::new(0),
             seen: AtomicU32::new(0),
             tx_blocked: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         })
     }
@@ -112,13 +97,32 @@ impl Lane {
 
     /// Whether the engine looks at this lane at every tick.
     pub(crate) fn is_watched(&self) -> bool {
-        self.duty.load(Ordering::Relaxed) == WATCHED
+        self.duty.is_watched()
     }
 
     /// Makes the engine look at this lane at every tick, unless a blocked consumer owns it.
     pub(crate) fn watch_unless_owned(self: &Arc<Self>) {
-        if self.duty.load(Ordering::Relaxed) == ENGINE {
+        if self.duty.is_engines() {
             self.watch();
+        }
+    }
+
+    /// Holds posted requests back, if the engine will send them should nobody else do so. Pairs with
+    /// [`Self::release_held`]: the holder of the connection stores and then looks at the duty, the
+    /// engine changes the duty and then looks here.
+    pub(crate) fn hold(&self) -> bool {
+        self.held.store(true, Ordering::SeqCst);
+        self.duty.is_watched()
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    /// What was held back goes out now.
+    pub(crate) fn clear_held(&self) {
+        if self.held.load(Ordering::Relaxed) {
+            self.held.store(false, Ordering::Relaxed);
         }
     }
 
@@ -129,14 +133,15 @@ impl Lane {
         }
         self.tx_blocked.store(blocked, Ordering::SeqCst);
         if blocked {
-            match self.duty.load(Ordering::SeqCst) {
-                ENGINE => self.engine.rearm(self.key, self.as_fd(), Interest::Both),
+            let interest = if self.duty.is_engines() {
+                Interest::Both
+            } else if self.duty.is_owned() {
                 // A consumer blocked before there was anything to wait for does not see the room.
-                OWNED => self
-                    .engine
-                    .rearm(self.key, self.as_fd(), Interest::Writable),
-                _ => {}
-            }
+                Interest::Writable
+            } else {
+                return;
+            };
+            self.engine.rearm(self.key, self.as_fd(), interest);
         }
     }
 
@@ -158,25 +163,21 @@ impl Lane {
         }
     }
 
-    /// OWNED becomes WATCHED, once.
     fn disown(self: &Arc<Self>) {
-        let change = self
-            .duty
-            .compare_exchange(OWNED, WATCHED, Ordering::SeqCst, Ordering::SeqCst);
-        if change.is_ok() && !self.is_closed() {
+        if self.duty.on_left() && !self.is_closed() {
             self.engine.look_after(self);
         }
     }
 
     /// The engine looks at the lane at every tick, once however often this is said.
     fn watch(self: &Arc<Self>) {
-        if self.duty.swap(WATCHED, Ordering::SeqCst) != WATCHED {
+        if self.duty.on_driven() {
             self.engine.look_after(self);
         }
     }
 
     fn own(self: &Arc<Self>) {
-        self.duty.store(OWNED, Ordering::SeqCst);
+        self.duty.on_blocked();
         // The consumer may have gone to sleep before there was anything that waits for room; then
         // the room wakes nobody but the engine. Pairs with the order of store and load in
         // `set_tx_blocked`: one of the two sees the other's store and arms.
@@ -188,16 +189,25 @@ impl Lane {
         if self.parked.load(Ordering::SeqCst) == 0 {
             self.disown();
         }
+        self.release_held();
     }
 
-    fn arm(&self) {
-        self.duty.store(ENGINE, Ordering::SeqCst);
+    /// Sends what a consumer held back in the belief that the engine goes on looking.
+    fn release_held(self: &Arc<Self>) {
+        if self.is_held() && !self.qp.drive_by_engine(self) {
+            self.watch();
+        }
+    }
+
+    fn arm(self: &Arc<Self>) {
+        self.duty.on_idle();
         let interest = if self.is_tx_blocked() {
             Interest::Both
         } else {
             Interest::Readable
         };
         self.engine.rearm(self.key, self.as_fd(), interest);
+        self.release_held();
     }
 
     /// Whether consumers drove since the engine looked last.

@@ -13,6 +13,7 @@
 //! consumer is blocked on costs nothing.
 
 pub(crate) mod driver;
+mod duty;
 pub(crate) mod io;
 pub(crate) mod lane;
 mod thread;

@@ -64,7 +64,7 @@ impl Worker {
                 let key = Key(event.key);
                 let source = self.engine.lock().sources.get(&key).cloned();
                 if let Some(source) = source {
-                    source.on_ready(key, event.readable, event.writable);
+                    guard(|| source.on_ready(key, event.readable, event.writable));
                 }
             }
             self.expire();
@@ -119,7 +119,7 @@ impl Worker {
             let source = table.sources.get(&key).cloned();
             drop(table);
             if let Some(source) = source {
-                source.on_deadline(key);
+                guard(|| source.on_deadline(key));
             }
         }
     }
@@ -152,6 +152,13 @@ impl Worker {
             (self.tick * 2).min(TICK_MAX)
         };
         self.next_tick = (!self.watched.is_empty()).then(|| now + self.tick);
+    }
+}
+
+/// A panic, in an upcall for example, must not end the service of all connections.
+fn guard(work: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
+        tracing::error!("a panic was caught in the engine");
     }
 }
 

@@ -42,7 +42,9 @@ impl Qp {
         if !Arc::ptr_eq(&conn.lane, lane) {
             return true;
         }
-        conn.burst.on_drive(by_engine);
+        if lane.is_held() {
+            conn.burst.on_release(by_engine);
+        }
         let end = self.step(conn, true, &mut effects).err();
         if let Some(end) = end {
             self.finish(&mut link, end, &mut effects);

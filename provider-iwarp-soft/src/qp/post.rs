@@ -114,8 +114,7 @@ impl Qp {
         if conn.lane.is_tx_blocked() {
             return Ok(());
         }
-        if self.holds_back(conn) {
-            conn.burst.held = true;
+        if self.holds_back(conn) && conn.lane.hold() {
             return Ok(());
         }
         conn.transmit(self.stream(), &self.shared.memory)
