@@ -340,7 +340,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if only == "latency" {
         let len = 64;
         for _ in 0..20 {
-            report("send 64", || rnic_latency(&a, &b, len, 300), || tcp_latency(&one, &other, len, 300));
+            report(
+                "send 64",
+                || rnic_latency(&a, &b, len, 300),
+                || tcp_latency(&one, &other, len, 300),
+            );
         }
         return Ok(());
     }

@@ -282,6 +282,45 @@ fn one_queue_fed_by_many_queue_pairs_gets_all_of_their_messages() {
 }
 
 #[test]
+fn a_consumer_blocked_on_many_queue_pairs_gets_each_message() {
+    const COUNT: u64 = 40;
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let shared = b.rnic.create_cq(4096, CqToken(1)).unwrap();
+    let clients: Vec<_> = (0..COUNT).map(|n| a.side(1000 + n * 10)).collect();
+    let servers: Vec<_> = (0..COUNT)
+        .map(|n| {
+            let token = 5000 + n * 10;
+            let [send_cq, recv_cq] =
+                [1, 2].map(|i| b.rnic.create_cq(16, CqToken(token + i)).unwrap());
+            let qp = b
+                .rnic
+                .create_qp(&b.pd, None, Some(&shared), None, &QP_ATTR, QpToken(token))
+                .unwrap();
+            Side {
+                qp,
+                send_cq,
+                recv_cq,
+                node: &b,
+                token,
+            }
+        })
+        .collect();
+    for (client, server) in clients.iter().zip(&servers) {
+        connect(client, server);
+    }
+    let waker = Arc::new(Waker::new().unwrap());
+    b.recorder.wake_on(1, &waker);
+    for round in 0..3 {
+        for (client, server) in clients.iter().zip(&servers) {
+            server.recv(round, &[]);
+            client.send(round, &[]);
+            let done = blocked(server, &shared, &waker);
+            assert_eq!((done.qp, done.wr_id), (server.qp_token(), round));
+        }
+    }
+}
+
+#[test]
 fn a_full_completion_queue_is_told() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let client = a.side(10);
