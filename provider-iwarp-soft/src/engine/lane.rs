@@ -17,6 +17,8 @@ use super::duty::Duty;
 pub(super) enum Verdict {
     /// A consumer drives it.
     Keep,
+    /// A consumer drives it and leaves posts to be sent with later ones.
+    KeepForHeld,
     /// Something waits in it that the consumer should have sent; look again soon.
     KeepHasty,
     /// It is armed again, owned by a blocked consumer, or gone.
@@ -41,6 +43,8 @@ pub(crate) struct Lane {
     tx_blocked: AtomicBool,
     /// Posted requests are held back for more to come.
     held: AtomicBool,
+    /// Some were since the engine's last look.
+    held_lately: AtomicBool,
     /// The connection is over; whoever still holds the lane leaves it alone.
     closed: AtomicBool,
 }
@@ -58,6 +62,7 @@ impl Lane {
             seen: AtomicU32::new(0),
             tx_blocked: AtomicBool::new(false),
             held: AtomicBool::new(false),
+            held_lately: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         })
     }
@@ -111,6 +116,7 @@ impl Lane {
     /// [`Self::release_held`]: the holder of the connection stores and then looks at the duty, the
     /// engine changes the duty and then looks here.
     pub(crate) fn hold(&self) -> bool {
+        self.held_lately.store(true, Ordering::Relaxed);
         self.held.store(true, Ordering::SeqCst);
         self.duty.is_watched()
     }
@@ -226,7 +232,10 @@ impl Lane {
             return Verdict::Drop;
         }
         if self.was_driven() {
-            return Verdict::Keep;
+            return match self.held_lately.swap(false, Ordering::Relaxed) {
+                true => Verdict::KeepForHeld,
+                false => Verdict::Keep,
+            };
         }
         if !self.qp.drive_by_engine(&self) {
             return Verdict::KeepHasty;
