@@ -127,7 +127,7 @@ impl Conn {
             lane,
             role: config.role,
             proto: Connection::new(config),
-            tx: Tx::new(crc),
+            tx: Tx::new(crc, ulpdu_max),
             rx: Rx::new(crc),
             outstanding: Outstanding::default(),
             closing: Closing::No,
@@ -379,10 +379,13 @@ impl Conn {
 
     /// A graceful disconnect goes on when nothing is left to do. `true`: our FIN went out now.
     pub(crate) fn close_when_idle(&mut self) -> bool {
+        if self.closing != Closing::WhenIdle {
+            return false;
+        }
         let idle = self.proto.is_idle() && !self.tx.is_pending() && self.outstanding.is_empty();
         // A responder that was never spoken to has nothing that could finish.
         let silent = self.proto.state() == StreamState::AwaitFirstFpdu;
-        if self.closing != Closing::WhenIdle || !(idle || silent) {
+        if !(idle || silent) {
             return false;
         }
         self.closing = Closing::FinSent;

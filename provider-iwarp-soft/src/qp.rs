@@ -38,7 +38,11 @@ use crate::work::{RecvSlot, SendSlot};
 
 use watermarks::Watermarks;
 
-/// The state of a queue pair; transitions are the `on_*` methods of [`Link`].
+/// The state of a queue pair.
+///
+/// `Idle` becomes `Dialing` in `connect` and `connect_socket`; both become `Up` in `on_connected`, which
+/// `accept` reaches from `Idle`. `give_up` ends an attempt and `finish` a connection: both leave `Down`
+/// with everything flushed. `reset` makes `Down` `Idle` again. Nothing else writes it.
 #[derive(Debug)]
 pub(crate) enum Link {
     /// Not connected, may connect.

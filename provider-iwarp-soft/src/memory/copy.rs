@@ -3,8 +3,6 @@
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::crc::Crc32c;
-
 /// Piece of a large placement; pieces appear in ascending order.
 const PIECE: usize = 4096;
 /// Bytes at the end of a placement that appear after all others.
@@ -69,16 +67,6 @@ impl<'a> Bytes<'a> {
         // SAFETY: the source is mapped (constructor), the target is a slice of the same length, and
         // staging buffers are not registered memory, so the two do not overlap.
         unsafe { std::ptr::copy_nonoverlapping(self.start, out.as_mut_ptr(), self.len) };
-    }
-
-    /// Adds the bytes to a checksum.
-    pub(crate) fn checksum(&self, crc: &mut Crc32c) {
-        if self.len == 0 {
-            return;
-        }
-        // SAFETY: mapped and readable (constructor); the reference ends with this call. A consumer
-        // that changes the bytes meanwhile gets a checksum that its peer refuses, nothing worse.
-        crc.update(unsafe { std::slice::from_raw_parts(self.start, self.len) });
     }
 
     /// Replaces the eight bytes of the range atomically and returns what they were; `None` when
