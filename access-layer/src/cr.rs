@@ -165,7 +165,11 @@ impl<R: Rnic> Cr<R> {
     /// that do not exist.
     pub fn handoff(this: &Pinned<Self>, conn_qual: DatConnQual) -> DatResult {
         let Some(target) = this.ia.find_child(|psp: &Psp<R>| psp.serves(conn_qual)) else {
-            tracing::info!(cr = ?this.handle, conn_qual, "handoff: no such service point in this process");
+            tracing::info!(
+                cr = ?this.handle,
+                conn_qual,
+                "handoff: no such service point in this process"
+            );
             return Err(DatError::invalid_arg(2));
         };
         let pending = this.take()?;

@@ -287,7 +287,10 @@ impl<R: Rnic> Ia<R> {
         };
         let alone = || this.pin_count() == 1 && (Arc::strong_count(&ia) == 2 || lent());
         if !is_quiet(alone) {
-            tracing::error!(ia = %ia.name, "calls of other threads do not return; closing without them");
+            tracing::error!(
+                ia = %ia.name,
+                "calls of other threads do not return; closing without them"
+            );
         }
         tracing::debug!(ia = %ia.name, "closed");
         Ok(())

@@ -2,8 +2,8 @@
 //! Write with immediate data and the two atomics, where the RNIC has them, and
 //! [counters](crate::counters).
 //!
-//! The rest answers "not implemented", as OFA's providers do when built without it: collectives, and
-//! everything about unreliable datagrams.
+//! The rest answers "not implemented", as OFA's providers do when built without it: collectives,
+//! and everything about unreliable datagrams.
 
 use dat_abi::*;
 

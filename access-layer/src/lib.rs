@@ -1,8 +1,8 @@
 //! DAT object semantics, once, for every provider.
 //!
-//! A provider crate implements [`rnic::Rnic`] and says [`export_provider!`]; everything a consumer sees
-//! of DAT between the registry library and the RNIC is in this crate: handles, objects, states, events,
-//! return codes.
+//! A provider crate implements [`rnic::Rnic`] and says [`export_provider!`]; everything a consumer
+//! sees of DAT between the registry library and the RNIC is in this crate: handles, objects,
+//! states, events, return codes.
 //!
 //! | Module | Holds |
 //! |---|---|
@@ -20,15 +20,16 @@
 //!
 //! # Ownership
 //!
-//! A handle's slot owns its object by an `Arc`; objects own by `Arc` what they cannot do without (an EP
-//! its EVDs, everything its IA). Freeing retires the handle at once; the object goes when the last call
-//! that pinned it returns. An IA's drop is what shuts the RNIC down, so it comes last by construction.
+//! A handle's slot owns its object by an `Arc`; objects own by `Arc` what they cannot do without
+//! (an EP its EVDs, everything its IA). Freeing retires the handle at once; the object goes when
+//! the last call that pinned it returns. An IA's drop is what shuts the RNIC down, so it comes last
+//! by construction.
 //!
 //! # Lock order
 //!
-//! IA children, EP, EVD, CNO, then the RNIC's own. A lock is held for a few moves of memory, never over
-//! a call of the RNIC that may call up and never over a call of the consumer's code. The data path takes
-//! one EVD lock on the way up and none on the way down.
+//! IA children, EP, EVD, CNO, then the RNIC's own. A lock is held for a few moves of memory, never
+//! over a call of the RNIC that may call up and never over a call of the consumer's code. The data
+//! path takes one EVD lock on the way up and none on the way down.
 
 #[macro_use]
 mod macros;

@@ -348,6 +348,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         return Ok(());
     }
+    cpu_times(&a, &b, &one, &other);
+    if only != "cpu" {
+        latencies(&a, &b, &one, &other);
+        streams(&a, &b, &one, &other);
+    }
+    Ok(())
+}
+
+fn cpu_times(a: &End, b: &End, one: &TcpStream, other: &TcpStream) {
     println!("one way, CPU time of a message   rnic us    tcp us     ratio");
     for (len, depth, count) in [
         (64, 1, 500),
@@ -358,13 +367,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ] {
         report(
             &format!("send {len} depth {depth}"),
-            || rnic_cpu(&a, &b, len, depth, count),
-            || tcp_cpu(&one, &other, len, depth, count),
+            || rnic_cpu(a, b, len, depth, count),
+            || tcp_cpu(one, other, len, depth, count),
         );
     }
-    if only == "cpu" {
-        return Ok(());
-    }
+}
+
+fn latencies(a: &End, b: &End, one: &TcpStream, other: &TcpStream) {
     println!("half a round trip                rnic us    tcp us     ratio");
     for (len, count) in [
         (1, 300),
@@ -375,10 +384,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ] {
         report(
             &format!("send {len}"),
-            || rnic_latency(&a, &b, len, count),
-            || tcp_latency(&one, &other, len, count),
+            || rnic_latency(a, b, len, count),
+            || tcp_latency(one, other, len, count),
         );
     }
+}
+
+fn streams(a: &End, b: &End, one: &TcpStream, other: &TcpStream) {
     println!("stream, time of a message");
     let cases = [
         (What::Send, 64, 16, 4000),
@@ -395,11 +407,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (what, len, depth, count) in cases {
         report(
             &format!("{what:?} {len} depth {depth}"),
-            || rnic_stream(&a, &b, what, len, depth, count),
-            || tcp_stream(&one, &other, len, count),
+            || rnic_stream(a, b, what, len, depth, count),
+            || tcp_stream(one, other, len, count),
         );
     }
-    Ok(())
 }
 
 /// CPU time of one message there and back, or of `depth` messages one way, with one thread at both

@@ -14,7 +14,8 @@ use crate::device;
 pub(crate) const PRIVATE_DATA_MAX: u32 = 508;
 /// ULPDU bound of RFC 5044 section 4.1.
 const FPDU_MAX: usize = 64768;
-/// What is copied and checksummed of 16 KiB stays in the first cache level; longer frames gain nothing.
+/// What is copied and checksummed of 16 KiB stays in the first cache level; longer frames gain
+/// nothing.
 const FPDU_DEFAULT: usize = 16 * 1024 + 18;
 /// Long enough for a peer that starts at the same moment to reach its `listen`.
 const CONNECT_RETRY: Duration = Duration::from_millis(3000);

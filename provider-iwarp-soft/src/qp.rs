@@ -13,8 +13,8 @@
 //! # Lost posts
 //!
 //! A poster that cannot get `link` leaves its request in `submitted` and tries once more. The
-//! holder looks at `submitted` again after it has let go. Both keep their look behind their store, so
-//! one of them sees the other.
+//! holder looks at `submitted` again after it has let go. Both keep their look behind their store,
+//! so one of them sees the other.
 
 mod drive;
 mod post;
@@ -40,9 +40,9 @@ use watermarks::Watermarks;
 
 /// The state of a queue pair.
 ///
-/// `Idle` becomes `Dialing` in `connect` and `connect_socket`; both become `Up` in `on_connected`, which
-/// `accept` reaches from `Idle`. `give_up` ends an attempt and `finish` a connection: both leave `Down`
-/// with everything flushed. `reset` makes `Down` `Idle` again. Nothing else writes it.
+/// `Idle` becomes `Dialing` in `connect` and `connect_socket`; both become `Up` in `on_connected`,
+/// which `accept` reaches from `Idle`. `give_up` ends an attempt and `finish` a connection: both
+/// leave `Down` with everything flushed. `reset` makes `Down` `Idle` again. Nothing else writes it.
 #[derive(Debug)]
 pub(crate) enum Link {
     /// Not connected, may connect.

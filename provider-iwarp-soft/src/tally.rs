@@ -1,7 +1,7 @@
 //! How many work requests of one queue are posted and not finished.
 //!
-//! Counts without read-modify-write instructions, each of which would cost a small Send a few percent
-//! of what it costs in all: every part is written under one lock only, and read by anybody.
+//! Counts without read-modify-write instructions, each of which would cost a small Send a few
+//! percent of what it costs in all: every part is written under one lock only, and read by anybody.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

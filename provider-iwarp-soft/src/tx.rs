@@ -2,19 +2,19 @@
 //!
 //! # How bytes leave
 //!
-//! An FPDU is assembled in one staging buffer: header, payload, pad, CRC, and behind it the next one.
-//! As many as are queued leave in one `send`, because a trip through TCP costs twenty times the copy.
-//! The CRC runs over the copy and not over the consumer's memory: that may change while it is sent,
-//! legally so (OFA's dtest lets both ends write into the buffers that they write from), and a CRC over
-//! other bytes than those that leave would end the connection at the peer.
+//! An FPDU is assembled in one staging buffer: header, payload, pad, CRC, and behind it the next
+//! one. As many as are queued leave in one `send`, because a trip through TCP costs twenty times
+//! the copy. The CRC runs over the copy and not over the consumer's memory: that may change while
+//! it is sent, legally so (OFA's dtest lets both ends write into the buffers that they write from),
+//! and a CRC over other bytes than those that leave would end the connection at the peer.
 //!
-//! Where CRC was negotiated away, payloads above 16 KiB stay where they are and `sendmsg` takes them
-//! from there; the pad and CRC field of one FPDU and the header of the next are neighbours in the
-//! staging buffer and one piece of the vector.
+//! Where CRC was negotiated away, payloads above 16 KiB stay where they are and `sendmsg` takes
+//! them from there; the pad and CRC field of one FPDU and the header of the next are neighbours in
+//! the staging buffer and one piece of the vector.
 //!
 //! A burst begins with sends of 64 KiB, so that the peer copies out while we copy in, and grows to
-//! sends of 1 MiB. (A lone 64 KiB message in two sends took 1.2 of the time of one where raw TCP took
-//! 8 us for it, and 0.86 where it took 17 us.)
+//! sends of 1 MiB. (A lone 64 KiB message in two sends took 1.2 of the time of one where raw TCP
+//! took 8 us for it, and 0.86 where it took 17 us.)
 //!
 //! # Cost of one 64-byte Send on an idle connection
 //!
@@ -37,7 +37,8 @@ use crate::memory::{MemoryAccess, Stream};
 use crate::pool::{STAGING_LEN, Staging};
 use crate::work::Outstanding;
 
-/// Without CRC, payloads up to this long are copied next to their frame (measured: iovecs win above).
+/// Without CRC, payloads up to this long are copied next to their frame (measured: iovecs win
+/// above).
 const STAGED_MAX: usize = 16 * 1024;
 /// Pad and CRC.
 const TRAILER_MAX: usize = 7;

@@ -1,8 +1,8 @@
 //! Counters of the IB extension (`dat_ib_extensions.h`, `dat_ib_query_counters`).
 //!
 //! Every IA, EP and EVD has its array, indexed by the numbers of the header, so that a query copies
-//! it out as it is. What this layer cannot see stays 0: datagrams, InfiniBand links, and messages of
-//! connection management that iWARP does not have.
+//! it out as it is. What this layer cannot see stays 0: datagrams, InfiniBand links, and messages
+//! of connection management that iWARP does not have.
 //!
 //! # Cost
 //!

@@ -1,8 +1,8 @@
 //! Endpoint: one side of a connection (DAT 2.0 section 6.6, `dat_ep_*`).
 //!
-//! Owns the DAT state of the endpoint (`state`), its attributes and the RNIC's queue pair. The queue
-//! pair has states of its own, which only the RNIC knows; the two learn of each other by calls and
-//! upcalls and never peek.
+//! Owns the DAT state of the endpoint (`state`), its attributes and the RNIC's queue pair. The
+//! queue pair has states of its own, which only the RNIC knows; the two learn of each other by
+//! calls and upcalls and never peek.
 //!
 //! | File | Holds |
 //! |---|---|
@@ -18,11 +18,11 @@
 //!
 //! # Locks
 //!
-//! One lock guards the state and everything that changes with it. Connection events are posted to the
-//! EVD under it, so their order is that of the state changes, and a consumer that has read an event finds
-//! the endpoint in the state that the event tells. No lock is held while the RNIC is asked to connect,
-//! accept or disconnect, because its news may come up before the call returns. The data path takes no
-//! lock: it reads a copy of the state's number.
+//! One lock guards the state and everything that changes with it. Connection events are posted to
+//! the EVD under it, so their order is that of the state changes, and a consumer that has read an
+//! event finds the endpoint in the state that the event tells. No lock is held while the RNIC is
+//! asked to connect, accept or disconnect, because its news may come up before the call returns.
+//! The data path takes no lock: it reads a copy of the state's number.
 
 pub(crate) mod addr;
 mod attr;
@@ -224,9 +224,10 @@ impl<R: Rnic> Ep<R> {
         }
     }
 
-    /// `dat_ep_recv_query`: how many receives the endpoint holds that have not completed, and over how
-    /// many of them the messages that are arriving are spread. A stream brings messages in order, so
-    /// with a shared receive queue the two are the same, and without one all that is posted is held.
+    /// `dat_ep_recv_query`: how many receives the endpoint holds that have not completed, and over
+    /// how many of them the messages that are arriving are spread. A stream brings messages in
+    /// order, so with a shared receive queue the two are the same, and without one all that is
+    /// posted is held.
     pub fn recv_query(&self) -> DatResult<(DatCount, DatCount)> {
         let wired = self.wired.get().ok_or(connect::NOT_READY)?;
         let (recvs, _) = self.ia.rnic().pending(&wired.qp);
@@ -234,8 +235,8 @@ impl<R: Rnic> Ep<R> {
         Ok((count, count))
     }
 
-    /// `dat_ep_set_watermark`: how many receives of its shared receive queue the endpoint may hold, before
-    /// the consumer is told (`soft`) and before the connection breaks (`hard`).
+    /// `dat_ep_set_watermark`: how many receives of its shared receive queue the endpoint may hold,
+    /// before the consumer is told (`soft`) and before the connection breaks (`hard`).
     pub fn set_watermark(&self, soft: DatCount, hard: DatCount) -> DatResult {
         let soft = watermark(soft).ok_or(DatError::invalid_arg(2))?;
         let hard = watermark(hard).ok_or(DatError::invalid_arg(3))?;
@@ -342,13 +343,15 @@ impl<R: Rnic> Ep<R> {
         })
     }
 
-    /// [`change`](Self::change) that may be worth an event, posted before anybody else can change more.
+    /// [`change`](Self::change) that may be worth an event, posted before anybody else can change
+    /// more.
     fn change_and_tell(&self, change: impl FnOnce(&mut Inner<R>) -> Option<DatEventNumber>) {
         let mut inner = self.lock();
         let number = change(&mut inner);
         self.mirror(&inner);
         let Some(number) = number else { return };
-        tracing::debug!(ep = ?self.handle, number = format_args!("{number:#x}"), "connection event");
+        let hex = format_args!("{number:#x}");
+        tracing::debug!(ep = ?self.handle, number = hex, "connection event");
         let Some(evd) = inner
             .parts
             .connect_evd

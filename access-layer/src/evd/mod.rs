@@ -235,7 +235,11 @@ impl<R: Rnic> Evd<R> {
     /// When there is no room the event is lost, the asynchronous EVD says so, and this EVD is over.
     pub fn post(&self, event: DatEvent) {
         if let Err(queue::Full) = self.try_post(event) {
-            tracing::error!(evd = ?self.handle, number = event.event_number, "event lost: queue full");
+            tracing::error!(
+                evd = ?self.handle,
+                number = event.event_number,
+                "event lost: queue full"
+            );
             self.overflow();
         }
     }

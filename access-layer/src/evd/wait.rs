@@ -207,7 +207,8 @@ impl<R: Rnic> Evd<R> {
         more
     }
 
-    /// Adds a received message to its endpoint. Without the lock: the endpoint may end with our pin.
+    /// Adds a received message to its endpoint. Without the lock: the endpoint may end with our
+    /// pin.
     fn count_receive(event: &DatEvent) {
         if !matches!(
             event.event_number,

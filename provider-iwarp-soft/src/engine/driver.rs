@@ -60,8 +60,8 @@ pub(crate) fn wait(cqs: &[&Arc<Cq>], waker: &Waker, timeout: Option<Duration>) {
     let mut lanes: Vec<&Arc<Lane>> = feeders.iter().flat_map(|all| all.iter()).collect();
     lanes.sort_unstable_by_key(|lane| Arc::as_ptr(lane));
     lanes.dedup_by_key(|lane| Arc::as_ptr(lane));
-    // What a burst left behind goes out before anybody sleeps. With many connections nothing else is
-    // done for them here, so that the engine sees that it has to.
+    // What a burst left behind goes out before anybody sleeps. With many connections nothing else
+    // is done for them here, so that the engine sees that it has to.
     let is_few = lanes.len() <= SLEPT_ON_MAX;
     for lane in lanes.iter().filter(|lane| is_few || lane.is_held()) {
         lane.qp.drive_by_consumer(lane);

@@ -14,8 +14,9 @@
 //!                '------------------------------------> WATCHED
 //! ```
 //!
-//! In `ENGINE` the one-shot interest of the poller is armed; in the other states it is used up, so data
-//! that arrives wakes only the thread that waits for it. `WATCHED` costs ticks; `OWNED` costs nothing.
+//! In `ENGINE` the one-shot interest of the poller is armed; in the other states it is used up, so
+//! data that arrives wakes only the thread that waits for it. `WATCHED` costs ticks; `OWNED` costs
+//! nothing.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -24,7 +25,8 @@ const WATCHED: u8 = 1;
 const OWNED: u8 = 2;
 
 /// The state, shared by the engine and the consumers. All changes are sequentially consistent: each
-/// side stores and then looks at what the other stores (blocked consumers, bytes that wait for room).
+/// side stores and then looks at what the other stores (blocked consumers, bytes that wait for
+/// room).
 #[derive(Debug, Default)]
 pub(super) struct Duty(AtomicU8);
 
@@ -44,7 +46,8 @@ impl Duty {
         self.0.load(Ordering::SeqCst) == OWNED
     }
 
-    /// A consumer drives it. `true`: the engine is to be told to look, once however often this is said.
+    /// A consumer drives it. `true`: the engine is to be told to look, once however often this is
+    /// said.
     pub(super) fn on_driven(&self) -> bool {
         self.0.swap(WATCHED, Ordering::SeqCst) != WATCHED
     }

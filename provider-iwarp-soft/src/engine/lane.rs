@@ -112,9 +112,9 @@ impl Lane {
         }
     }
 
-    /// Holds posted requests back, if the engine will send them should nobody else do so. Pairs with
-    /// [`Self::release_held`]: the holder of the connection stores and then looks at the duty, the
-    /// engine changes the duty and then looks here.
+    /// Holds posted requests back, if the engine will send them should nobody else do so. Pairs
+    /// with [`Self::release_held`]: the holder of the connection stores and then looks at the duty,
+    /// the engine changes the duty and then looks here.
     pub(crate) fn hold(&self) -> bool {
         self.held_lately.store(true, Ordering::Relaxed);
         self.held.store(true, Ordering::SeqCst);

@@ -231,8 +231,9 @@ fn check_room(tally: &Tally, max: u32) -> Result<(), RnicError> {
     }
 }
 
-/// Keeps the look at `submitted` that follows behind the unlock that precedes: of the connection for
-/// its holder, of the queue for a poster. So of two threads that pass each other one sees the other.
+/// Keeps the look at `submitted` that follows behind the unlock that precedes: of the connection
+/// for its holder, of the queue for a poster. So of two threads that pass each other one sees the
+/// other.
 fn fence_after_unlock() {
     // Unlocking is a locked instruction there, which is a full barrier for the processor.
     if cfg!(target_arch = "x86_64") {

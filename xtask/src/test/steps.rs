@@ -67,6 +67,12 @@ pub(super) const STEPS: &[Step] = &[
         run: |w, o| suite(w, o, "handles"),
     },
     Step {
+        name: "suite c_calls",
+        needs: BUILD,
+        staged: true,
+        run: |w, o| suite_of(w, o, "fuzz-bodies", "c_calls"),
+    },
+    Step {
         name: "suite registry",
         // Debian's package brings OFA's library, beside which ours is held.
         needs: &[install::CC, install::NM, install::DTEST],
@@ -148,7 +154,10 @@ fn style(workspace: &Workspace, _: &Options) -> Result<Outcome> {
 
 fn clippy(workspace: &Workspace, _: &Options) -> Result<Outcome> {
     // The suites are not among all targets, because a plain `cargo test` must leave them out.
-    for targets in ["--workspace --all-targets", "-p stack-tests --test *"] {
+    for targets in [
+        "--workspace --all-targets",
+        "-p stack-tests -p fuzz-bodies --test *",
+    ] {
         let args = format!("clippy {targets} --quiet -- -D warnings");
         Job::cargo(workspace, "clippy", &args).minutes(8).check()?;
     }
@@ -176,8 +185,17 @@ fn docs(workspace: &Workspace, _: &Options) -> Result<Outcome> {
 /// Runs one suite of `tests/` against the stage, in a user namespace if that is what it takes to
 /// give each test a network of its own.
 fn suite(workspace: &Workspace, options: &Options, name: &str) -> Result<Outcome> {
+    suite_of(workspace, options, "stack-tests", name)
+}
+
+fn suite_of(
+    workspace: &Workspace,
+    options: &Options,
+    package: &str,
+    name: &str,
+) -> Result<Outcome> {
     let step = format!("suite {name}");
-    let command = format!("test -p stack-tests --test {name} --no-fail-fast");
+    let command = format!("test -p {package} --test {name} --no-fail-fast");
     let (program, prefix) = match namespace_prefix(workspace) {
         Some(prefix) => ("unshare".to_owned(), format!("{prefix} {} ", cargo())),
         None => (cargo(), String::new()),
