@@ -1,6 +1,6 @@
 //! Operations of the IB extension that this layer has (`dat_ib_extensions.h` version 209): RDMA
 //! Write with immediate data and the two atomics, where the RNIC has them, and
-//! [counters](crate::counters).
+//! [`crate::counters`].
 //!
 //! The rest answers "not implemented", as OFA's providers do when built without it: collectives,
 //! and everything about unreliable datagrams.
