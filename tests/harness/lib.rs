@@ -10,12 +10,14 @@
 //! - [`Peers`] runs both ends of a connection as C programs.
 //! - [`raw`] speaks MPA and DDP byte by byte over a plain TCP socket.
 //! - [`Capture`] records the wire and has it decoded by somebody else's program.
+//! - [`not_run`] says that a test could not look at its subject on this machine.
 //! - [`StackEnv`] is all of them for the common case: our libraries, one IA on `lo`.
 
 mod c_examples;
 mod c_program;
 mod capture;
 mod net_space;
+mod not_run;
 mod peers;
 mod program;
 pub mod raw;
@@ -28,6 +30,7 @@ pub use c_examples::make_c_examples;
 pub use c_program::CProgram;
 pub use capture::{Capture, Decoded};
 pub use net_space::NetSpace;
+pub use not_run::not_run;
 pub use peers::{DEADLINE, PASSED_FD, Peers, orderly};
 pub use program::Program;
 pub use registry::{IA_NAME, Registry};

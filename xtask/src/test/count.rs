@@ -12,7 +12,12 @@ pub(super) struct Counts {
     pub(super) failed: usize,
     /// Tests marked as ignored.
     pub(super) ignored: usize,
+    /// Tests that said that they could not run here; the test harness counts them as passed.
+    pub(super) not_run: usize,
 }
+
+/// How a test of `tests/` says that this machine gives it no chance.
+pub(super) const NOT_RUN: &str = "NOT RUN: ";
 
 impl Counts {
     /// Adds up the output of one or many test binaries.
@@ -20,11 +25,24 @@ impl Counts {
         let lines = text
             .lines()
             .filter_map(|line| line.strip_prefix("test result: "));
-        lines.fold(Self::default(), |sum, line| Self {
+        let not_run = text
+            .lines()
+            .filter(|line| line.starts_with(NOT_RUN))
+            .count();
+        let start = Self {
+            not_run,
+            ..Self::default()
+        };
+        let sum = lines.fold(start, |sum, line| Self {
             passed: sum.passed + number_before(line, " passed"),
             failed: sum.failed + number_before(line, " failed"),
             ignored: sum.ignored + number_before(line, " ignored"),
-        })
+            ..sum
+        });
+        Self {
+            passed: sum.passed.saturating_sub(not_run),
+            ..sum
+        }
     }
 }
 
@@ -79,7 +97,8 @@ mod tests {
             Counts {
                 passed: 41,
                 failed: 1,
-                ignored: 3
+                ignored: 3,
+                not_run: 0,
             }
         );
     }
@@ -95,5 +114,12 @@ mod tests {
                     failures:\n    a\n\ntest result: FAILED. 0 passed; 1 failed;\nnoise\n";
         assert_eq!(failure_reports(text), "---- a stdout ----\nError: why\n");
         assert_eq!(failure_reports(TEXT), "");
+    }
+
+    #[test]
+    fn a_test_that_could_not_run_has_not_passed() {
+        let text = "NOT RUN: one: no IPv6\ntest result: ok. 3 passed; 0 failed; 0 ignored\n";
+        let counts = Counts::of(text);
+        assert_eq!((counts.passed, counts.not_run), (2, 1));
     }
 }

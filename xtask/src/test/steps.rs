@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 
 use super::Options;
-use super::count::{Counts, failure_reports, failures};
+use super::count::{Counts, NOT_RUN, failure_reports, failures};
 use crate::install::{self, Need};
 use crate::job::Job;
 use crate::report::Outcome;
@@ -233,9 +233,14 @@ fn counted(job: Job) -> Result<Outcome> {
         bail!("{passed} passed, {} failed: {names}\n{told}", counts.failed);
     }
     ensure!(counts.passed > 0, "not one test ran");
-    let detail = match counts.ignored {
+    let mut detail = match counts.ignored {
         0 => String::new(),
         ignored => format!("{ignored} ignored"),
     };
+    for line in finished.text.lines() {
+        if let Some(why) = line.strip_prefix(NOT_RUN) {
+            detail.push_str(&format!("; not run: {why}"));
+        }
+    }
     Ok(Outcome::passed(counts.passed, detail))
 }
