@@ -12,6 +12,9 @@ use crate::socket::Socket;
 
 use super::duty::Duty;
 
+/// How often the engine tries for a connection that another thread holds.
+const DRIVE_TRIES: usize = 200;
+
 /// What the engine does with a lane after a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -216,6 +219,18 @@ impl Lane {
         self.release_held();
     }
 
+    /// Drives, waiting a moment for a thread that holds the connection: most often one that accepts
+    /// it. Left to a tick, its `Established` would come after endings of other connections that
+    /// their peers caused later, and OFA's dtestcm, which counts events, waits for ever then.
+    fn drive_with_patience(self: &Arc<Self>) -> bool {
+        (0..DRIVE_TRIES).any(|attempt| {
+            if attempt > 0 {
+                std::thread::yield_now();
+            }
+            self.qp.drive_by_engine(self)
+        })
+    }
+
     /// Whether consumers drove since the engine looked last.
     fn was_driven(&self) -> bool {
         let drives = self.drives.load(Ordering::Relaxed);
@@ -257,13 +272,13 @@ impl Source for Lane {
             self.own();
         } else if !parked && self.was_driven() {
             self.watch();
-        } else if self.qp.drive_by_engine(&self) {
+        } else if self.drive_with_patience() {
             if self.is_closed() {
                 return;
             }
             if parked { self.own() } else { self.arm() }
         } else {
-            // A consumer holds the connection this very moment.
+            // A consumer holds the connection and does not let go.
             self.watch();
         }
     }
