@@ -10,7 +10,7 @@
 //! - [`Peers`] runs both ends of a connection as C programs.
 //! - [`raw`] speaks MPA and DDP byte by byte over a plain TCP socket.
 //! - [`Capture`] records the wire and has it decoded by somebody else's program.
-//! - [`not_run`] says that a test could not look at its subject on this machine.
+//! - [`not_run()`] says that a test could not look at its subject on this machine.
 //! - [`StackEnv`] is all of them for the common case: our libraries, one IA on `lo`.
 
 mod c_examples;
