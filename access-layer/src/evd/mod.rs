@@ -35,8 +35,9 @@ pub(crate) use self::wait::deadline;
 pub use self::wait::{TimedOut, WaitError, Woken};
 use crate::cno::Cno;
 use crate::counters::EvdCounters;
+use crate::cr::Cr;
 use crate::error::{DatError, DatResult};
-use crate::handle::{Handle, Kind, Object, Pinned};
+use crate::handle::{self, Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
 use crate::rnic::{CqToken, Rnic, Waker};
 use crate::users::{User, Users};
@@ -130,7 +131,7 @@ impl<R: Rnic> Evd<R> {
         }
         let handle = Self::build(ia, qlen, flags)?.handle;
         if let Some(cno) = cno
-            && let Some(evd) = crate::handle::pin_handle::<Self>(handle)
+            && let Some(evd) = handle::pin_handle::<Self>(handle)
             && let Err(error) = Self::modify_cno(&evd, Some(cno))
         {
             Self::abandon(&evd);
@@ -241,6 +242,7 @@ impl<R: Rnic> Evd<R> {
                 "event lost: queue full"
             );
             self.overflow();
+            refuse_untold::<R>(&event);
         }
     }
 
@@ -443,7 +445,8 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// `dat_evd_free`. Unread events are dropped.
+    /// `dat_evd_free`. Unread events are dropped, and with them the connection requests that they
+    /// would have told.
     pub fn free(this: &Pinned<Self>) -> DatResult {
         let in_use = DatError::invalid_state(DAT_INVALID_STATE_EVD_IN_USE);
         let cno = this.lock().cno.as_ref().map(|(cno, _)| cno.clone());
@@ -492,11 +495,12 @@ impl<R: Rnic> Child for Evd<R> {
         this.users.close_anyway();
         let mut inner = this.lock();
         inner.state.on_close();
-        inner.own.clear();
+        let untold = inner.own.take_all();
         inner.pulled.clear();
         let cno = inner.cno.take();
         drop(inner);
         this.waker.wake();
+        untold.iter().for_each(refuse_untold::<R>);
         if let Some((cno, _)) = cno {
             cno.leave(this.handle);
         }
@@ -529,6 +533,19 @@ pub(crate) fn is_mergeable(flags: DatEvdFlags) -> bool {
         | DAT_IB_EVD_EXTENSION_FLAG;
     let both = DAT_EVD_DTO_FLAG | DAT_EVD_CONNECTION_FLAG;
     flags & !known == 0 && flags & both != both
+}
+
+/// Ends the connection request of an event that nobody will read: only the event names it, so its
+/// peer and its endpoint would wait for ever.
+fn refuse_untold<R: Rnic>(event: &DatEvent) {
+    if event.event_number != DAT_CONNECTION_REQUEST_EVENT {
+        return;
+    }
+    // SAFETY: the event number says that this member is meant.
+    let request = unsafe { event.event_data.cr_arrival_event_data }.cr_handle;
+    if let Some(cr) = handle::pin::<Cr<R>>(request) {
+        Cr::abandon(&cr);
+    }
 }
 
 fn cut_private_data(event: &mut DatEvent, ep: Handle) {

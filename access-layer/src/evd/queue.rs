@@ -57,8 +57,9 @@ impl OwnQueue {
         self.events.iter_mut().for_each(change);
     }
 
-    pub(super) fn clear(&mut self) {
-        self.events.clear();
+    /// Takes everything out.
+    pub(super) fn take_all(&mut self) -> VecDeque<DatEvent> {
+        std::mem::take(&mut self.events)
     }
 }
 

@@ -5,6 +5,7 @@ mod handoff;
 mod psp;
 mod rsp;
 mod ssp;
+mod untold;
 
 use super::*;
 use crate::handle::{self, Kind, Pinned};

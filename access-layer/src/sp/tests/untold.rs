@@ -1,0 +1,109 @@
+//! Requests whose event nobody will read: they end, and so does their hold on an endpoint.
+
+use super::*;
+
+/// A service point of one kind on the bench's EVD, its endpoint if it reserves one, and how it is
+/// freed.
+type Make = fn(&Bench) -> (Handle, Option<TestEp>, fn(Handle));
+
+fn free_psp(psp: Handle) {
+    Psp::free(&handle::pin_handle::<Psp<ScriptedRnic>>(psp).unwrap()).unwrap();
+}
+
+const KINDS: [(&str, Make); 4] = [
+    ("public", |bench| {
+        let psp = Psp::create(&bench.ia, 5, bench.cr.clone(), DAT_PSP_CONSUMER_FLAG);
+        (psp.unwrap(), None, free_psp)
+    }),
+    ("public, endpoints by the provider", |bench| {
+        let psp = Psp::create(&bench.ia, 5, bench.cr.clone(), DAT_PSP_PROVIDER_FLAG);
+        (psp.unwrap(), None, free_psp)
+    }),
+    ("reserved", |bench| {
+        let ep = bench.ep();
+        let rsp = Rsp::create(&bench.ia, 5, &ep, bench.cr.clone()).unwrap();
+        (rsp, Some(ep), |rsp| {
+            Rsp::free(&handle::pin_handle::<Rsp<ScriptedRnic>>(rsp).unwrap()).unwrap();
+        })
+    }),
+    ("socket", |bench| {
+        let ep = bench.ep();
+        let args = SspArgs {
+            socket: 17,
+            ep: handle::pin_handle(ep.handle()),
+            evd: bench.cr.clone(),
+            final_message: b"",
+        };
+        let ssp = Ssp::create(&bench.ia, args).unwrap();
+        (ssp, Some(ep), |ssp| {
+            Ssp::free(&handle::pin_handle::<Ssp<ScriptedRnic>>(ssp).unwrap()).unwrap();
+        })
+    }),
+];
+
+/// Nothing of request 1 is left: its peer is refused and its endpoint the consumer's, or gone.
+fn expect_ended(kind: &str, bench: &Bench, ep: Option<&TestEp>) {
+    let refused = Call::DropRequest { request: 1 };
+    assert!(bench.script.calls().contains(&refused), "{kind}");
+    assert_eq!(bench.ia.child_count(Kind::Cr), 0, "{kind}");
+    match ep {
+        Some(ep) => {
+            assert_eq!(state(ep), DAT_EP_STATE_UNCONNECTED, "{kind}");
+            Ep::free(ep).unwrap();
+        }
+        None => assert_eq!(bench.ia.child_count(Kind::Ep), 0, "{kind}"),
+    }
+}
+
+#[test]
+fn a_request_ends_with_the_evd_in_which_nobody_read_of_it() {
+    for (kind, make) in KINDS {
+        let bench = Bench::new();
+        let (sp, ep, free) = make(&bench);
+        bench.request(sp, 1, b"");
+        free(sp);
+        assert!(
+            !bench
+                .script
+                .calls()
+                .contains(&Call::DropRequest { request: 1 })
+        );
+        if let Some(ep) = &ep {
+            assert_eq!(
+                code(Ep::free(ep)),
+                (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_PASSCONNPENDING)
+            );
+        }
+        free_evd(bench.cr.handle()).unwrap();
+        expect_ended(kind, &bench, ep.as_ref());
+    }
+}
+
+#[test]
+fn a_request_ends_at_once_when_there_is_no_room_to_tell_it() {
+    for (kind, make) in KINDS {
+        let bench = Bench::new();
+        let (sp, ep, _) = make(&bench);
+        let mut filler = DatEvent::zeroed();
+        filler.event_number = DAT_CONNECTION_EVENT_SOCKET_DOWN;
+        for _ in 0..bench.cr.query().evd_qlen {
+            bench.cr.post(filler);
+        }
+        bench.script.calls();
+        bench.request(sp, 1, b"");
+        expect_ended(kind, &bench, ep.as_ref());
+    }
+}
+
+#[test]
+fn a_request_that_was_read_outlives_its_evd() {
+    for (kind, make) in KINDS {
+        let bench = Bench::new();
+        let (sp, _ep, free) = make(&bench);
+        bench.request(sp, 1, b"");
+        let cr = cr_of(&bench.arrival());
+        free(sp);
+        free_evd(bench.cr.handle()).unwrap();
+        Cr::reject(&cr, b"").unwrap_or_else(|error| panic!("{kind}: {error}"));
+    }
+}
