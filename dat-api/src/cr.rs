@@ -3,12 +3,13 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
 
 use dat_abi::*;
 
 use crate::address::read_address;
 use crate::decode::copy_private_data;
-use crate::ep::{Ep, private_data_parts};
+use crate::ep::{Ep, EpInner, private_data_parts};
 use crate::error::{CallError, Error, Result, check};
 use crate::handle::{Handle, SpId};
 use crate::ia::Ia;
@@ -26,6 +27,8 @@ pub struct Cr {
     private_data: Vec<u8>,
     /// The endpoint its service point reserved.
     ep: Option<Ep>,
+    /// The same while the request lies in its dispatcher, which the endpoint may hold.
+    ep_aside: Weak<EpInner>,
     /// The consumer's socket it came over.
     socket: Option<LentSocket>,
 }
@@ -79,7 +82,22 @@ impl Cr {
             remote,
             private_data,
             ep,
+            ep_aside: Weak::new(),
             socket,
+        }
+    }
+
+    /// It is put back into its dispatcher and must not keep the endpoint alive from there.
+    pub(crate) fn on_put_aside(&mut self) {
+        if let Some(ep) = self.ep.take() {
+            self.ep_aside = Arc::downgrade(&ep.inner);
+        }
+    }
+
+    /// It has been taken out again.
+    pub(crate) fn on_taken_up(&mut self) {
+        if self.ep.is_none() {
+            self.ep = Ep::named(&self.ep_aside);
         }
     }
 

@@ -22,12 +22,12 @@ pub(crate) enum Route {
     Rsp(Weak<RspInner>),
     /// A socket service point whose request comes here.
     Ssp(Weak<SspInner>),
-    /// A socket service point that was freed after its request was queued: what the request needs.
+    /// A service point that was freed after its request was queued: what the request needs.
     Orphan {
-        /// The socket, which belongs to the request.
-        socket: LentSocket,
-        /// The endpoint it is for.
-        ep: Ep,
+        /// The socket that it came over, which belongs to the request.
+        socket: Option<LentSocket>,
+        /// The endpoint it is for. Named, not held: the endpoint may hold this dispatcher.
+        ep: Weak<EpInner>,
     },
 }
 
@@ -126,9 +126,9 @@ unsafe fn decode_request(evd: &Evd, raw: &DatCrArrivalEventData) -> Cr {
         }
     };
     let (ep, socket) = match (rsp, ssp, orphan) {
-        (Some(rsp), ..) => (Some(rsp.ep().clone()), None),
+        (Some(rsp), ..) => (Some(rsp.on_request()), None),
         (_, Some(ssp), _) => (Some(ssp.ep().clone()), ssp.on_request()),
-        (.., Some(Route::Orphan { socket, ep })) => (Some(ep), Some(socket)),
+        (.., Some(Route::Orphan { socket, ep })) => (Ep::named(&ep), socket),
         _ => (None, None),
     };
     // SAFETY: the request is live and this wraps it for the first time, as the caller promises.

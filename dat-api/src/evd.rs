@@ -13,7 +13,7 @@ use crate::cno::Cno;
 use crate::decode::{Route, decode};
 use crate::error::{Error, Result, check};
 use crate::event::{DtoCompletion, Event};
-use crate::handle::{EpId, EvdId, Handle};
+use crate::handle::{EpId, EvdId, Handle, SpId};
 use crate::ia::Ia;
 use crate::leak::keep_for_ever;
 
@@ -199,7 +199,10 @@ impl Evd {
         Ok(Some(unsafe { decode(self, &raw) }))
     }
 
-    fn put_aside(&self, event: Event) {
+    fn put_aside(&self, mut event: Event) {
+        if let Event::ConnectionRequest(request) = &mut event {
+            request.on_put_aside();
+        }
         let mut aside = lock(&self.inner.aside);
         aside.push_back(event);
         self.inner.aside_len.store(aside.len(), Ordering::Release);
@@ -211,9 +214,33 @@ impl Evd {
         }
         let mut aside = lock(&self.inner.aside);
         let index = aside.iter().position(wanted)?;
-        let event = aside.remove(index);
+        let mut event = aside.remove(index);
         self.inner.aside_len.store(aside.len(), Ordering::Release);
+        if let Some(Event::ConnectionRequest(request)) = &mut event {
+            request.on_taken_up();
+        }
         event
+    }
+
+    /// Takes the request of service point `sp` that nobody has read, and rejects it. `false` when
+    /// there is none. Other events stay, in order.
+    pub(crate) fn reject_unread(&self, sp: SpId) -> Result<bool> {
+        let wanted = |event: &Event| match event {
+            Event::ConnectionRequest(request) => request.service_point() == sp,
+            _ => false,
+        };
+        if let Some(event) = self.take_aside(wanted) {
+            drop(event);
+            return Ok(true);
+        }
+        while let Some(event) = self.dequeue_fresh()? {
+            if wanted(&event) {
+                drop(event);
+                return Ok(true);
+            }
+            self.put_aside(event);
+        }
+        Ok(false)
     }
 
     /// Posts a software event with a number of the caller's choice.

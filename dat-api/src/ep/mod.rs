@@ -12,7 +12,8 @@ pub(crate) use post::with_iov;
 use std::ffi::c_void;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use dat_abi::*;
 
@@ -21,7 +22,7 @@ use crate::decode::Route;
 use crate::error::{Error, Result, check};
 use crate::evd::Evd;
 use crate::event::ConnectionKind;
-use crate::handle::{EpId, Handle};
+use crate::handle::{EpId, Handle, SpId};
 use crate::keep::Keeper;
 use crate::pz::Pz;
 use crate::socket::{Custody, LentSocket};
@@ -55,6 +56,14 @@ pub(crate) struct EpInner {
     srq: Option<Srq>,
     pub(crate) keeper: Keeper,
     attempts: Mutex<Attempts>,
+    reserved: Mutex<Option<Reserved>>,
+}
+
+/// The service point that took the endpoint last, and where its request arrives.
+#[derive(Debug)]
+struct Reserved {
+    sp: SpId,
+    requests: Evd,
 }
 
 /// The attempts to connect that have been started and whose ending has not been read, and the
@@ -137,11 +146,17 @@ impl Ep {
             srq,
             keeper: Keeper::new(),
             attempts: Mutex::default(),
+            reserved: Mutex::default(),
         });
         evds.connect
             .routes()
             .insert(inner.handle.key(), Route::Ep(Arc::downgrade(&inner)));
         Ok(Self { inner })
+    }
+
+    /// The endpoint behind a name that does not keep it alive.
+    pub(crate) fn named(name: &Weak<EpInner>) -> Option<Self> {
+        name.upgrade().map(|inner| Self { inner })
     }
 
     /// Ends the connection, or the attempt to make one. The connection dispatcher tells when.
@@ -229,7 +244,37 @@ impl Ep {
 
 impl EpInner {
     fn attempts(&self) -> MutexGuard<'_, Attempts> {
-        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.attempts)
+    }
+
+    /// Service point `sp` has taken the endpoint; its request will arrive on `requests`.
+    pub(crate) fn on_reserved(&self, sp: SpId, requests: &Evd) {
+        *lock(&self.reserved) = Some(Reserved {
+            sp,
+            requests: requests.clone(),
+        });
+    }
+
+    /// Its service point has been freed and has left no request behind.
+    pub(crate) fn on_released(&self) {
+        *lock(&self.reserved) = None;
+    }
+
+    /// A request that nobody has read keeps the endpoint from being freed. Whoever drops the last
+    /// handle of the endpoint cannot want it.
+    fn reject_unread_request(&self) {
+        let reserved = lock(&self.reserved).take();
+        let Some(Reserved { sp, requests }) = reserved else {
+            return;
+        };
+        let waiting = || matches!(self.state(), Ok(EpState::PassiveConnectionPending));
+        for _ in 0..REJECT_TRIES {
+            if !waiting() || matches!(requests.reject_unread(sp), Ok(true)) {
+                return;
+            }
+            // Another thread waits on the dispatcher, or has just read the request there.
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub(crate) fn state(&self) -> Result<EpState> {
@@ -284,6 +329,7 @@ impl EpInner {
 impl Drop for EpInner {
     fn drop(&mut self) {
         self.connect.routes().remove(&self.handle.key());
+        self.reject_unread_request();
         // SAFETY: service points and requests that refer to it hold it, so none is left; the handle
         // is used for the last time.
         let code = unsafe { (self.pz.ia().library().dat_ep_free)(self.handle.0) };
@@ -307,6 +353,14 @@ impl Drop for EpInner {
             drop(socket.settle());
         }
     }
+}
+
+/// Looks, a millisecond apart, at a dispatcher on which another thread is just reading.
+const REJECT_TRIES: u32 = 100;
+
+/// Locks; what these mutexes guard is whole at every step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Ep {

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dat_abi::*;
 
 use crate::decode::Route;
-use crate::ep::Ep;
+use crate::ep::{Ep, EpState};
 use crate::error::{Result, check};
 use crate::evd::Evd;
 use crate::handle::{Handle, SpId};
@@ -21,6 +22,8 @@ pub(crate) struct RspInner {
     handle: Handle,
     ep: Ep,
     evd: Evd,
+    /// The request has been read: it answers for the endpoint.
+    request_is_read: AtomicBool,
 }
 
 impl Rsp {
@@ -47,8 +50,10 @@ impl Rsp {
             handle: Handle(handle),
             ep: ep.clone(),
             evd: evd.clone(),
+            request_is_read: AtomicBool::new(false),
         };
         let inner = Arc::new(inner);
+        ep.inner.on_reserved(SpId::of(handle), evd);
         routes.insert(inner.handle.key(), Route::Rsp(Arc::downgrade(&inner)));
         drop(routes);
         Ok(Self { inner })
@@ -68,19 +73,34 @@ impl Rsp {
 }
 
 impl RspInner {
-    pub(crate) fn ep(&self) -> &Ep {
-        &self.ep
+    /// The request was read: it is for this endpoint.
+    pub(crate) fn on_request(&self) -> Ep {
+        self.request_is_read.store(true, Ordering::Release);
+        self.ep.clone()
     }
 }
 
 impl Drop for RspInner {
     fn drop(&mut self) {
-        self.evd.routes().remove(&self.handle.key());
+        // The lock keeps a request from being read between the free and the look at the endpoint.
+        let mut routes = self.evd.routes();
+        routes.remove(&self.handle.key());
         // SAFETY: the handle is live and used for the last time.
         let code = unsafe { (self.evd.ia().library().dat_rsp_free)(self.handle.0) };
         if let Err(error) = check("dat_rsp_free", code) {
             tracing::warn!(%error, "a reserved service point was not freed");
             std::mem::forget((self.ep.clone(), self.evd.clone()));
+            return;
+        }
+        if *self.request_is_read.get_mut() {
+            return;
+        }
+        match self.ep.state() {
+            Ok(EpState::PassiveConnectionPending) => {
+                let ep = Arc::downgrade(&self.ep.inner);
+                routes.insert(self.handle.key(), Route::Orphan { socket: None, ep });
+            }
+            _ => self.ep.inner.on_released(),
         }
     }
 }

@@ -109,6 +109,7 @@ impl Ssp {
             evd: evd.clone(),
             custody: Mutex::new(Custody::Lent(socket)),
         });
+        ep.inner.on_reserved(SpId::of(handle), evd);
         routes.insert(inner.handle.key(), Route::Ssp(Arc::downgrade(&inner)));
         drop(routes);
         Ok(Self { inner })
@@ -217,12 +218,15 @@ impl SspInner {
                 routes.insert(
                     self.handle.key(),
                     Route::Orphan {
-                        socket,
-                        ep: self.ep.clone(),
+                        socket: Some(socket),
+                        ep: Arc::downgrade(&self.ep.inner),
                     },
                 );
             }
-            _ => *custody = Custody::Returned(socket.give_back()),
+            _ => {
+                self.ep.inner.on_released();
+                *custody = Custody::Returned(socket.give_back());
+            }
         }
         Ok(())
     }

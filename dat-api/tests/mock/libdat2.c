@@ -85,10 +85,23 @@ API DAT_RETURN dat_strerror(DAT_RETURN code, const char **major, const char **mi
 	}
 
 FREE(dat_evd_free, "evd")
-FREE(dat_ep_free, "ep")
 FREE(dat_pz_free, "pz")
 FREE(dat_psp_free, "psp")
 FREE(dat_rsp_free, "rsp")
+
+API DAT_RETURN dat_ep_free(DAT_EP_HANDLE ep)
+{
+	if (mock.ep_state == DAT_EP_STATE_PASSIVE_CONNECTION_PENDING)
+		return FAILURE(DAT_INVALID_STATE, DAT_INVALID_STATE_EP_PASSCONNPENDING);
+	note("ep");
+	return DAT_SUCCESS;
+}
+
+API DAT_RETURN dat_rsp_create(DAT_IA_HANDLE ia, DAT_CONN_QUAL qualifier, DAT_EP_HANDLE ep,
+			      DAT_EVD_HANDLE evd, DAT_RSP_HANDLE *rsp)
+{
+	return create(rsp);
+}
 
 API DAT_RETURN dat_ia_close(DAT_IA_HANDLE ia, DAT_CLOSE_FLAGS flags)
 {
@@ -181,6 +194,8 @@ API DAT_RETURN dat_cr_accept(DAT_CR_HANDLE cr, DAT_EP_HANDLE ep, DAT_COUNT size,
 API DAT_RETURN dat_cr_reject(DAT_CR_HANDLE cr, DAT_COUNT size, const DAT_PVOID data)
 {
 	note("reject");
+	if (mock.ep_state == DAT_EP_STATE_PASSIVE_CONNECTION_PENDING)
+		mock.ep_state = DAT_EP_STATE_UNCONNECTED;
 	return DAT_SUCCESS;
 }
 

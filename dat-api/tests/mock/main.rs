@@ -8,6 +8,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod unread;
+
 use std::env;
 use std::ffi::CStr;
 use std::fs;
