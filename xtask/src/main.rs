@@ -13,6 +13,7 @@ mod exports;
 mod fuzz;
 mod install;
 mod job;
+mod pages;
 mod report;
 mod stage;
 mod test;

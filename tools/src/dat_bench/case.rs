@@ -52,6 +52,9 @@ pub(crate) enum Stack {
     Dat,
 }
 
+/// Largest message, in bytes.
+pub(crate) const SIZE_MAX: usize = 1 << 20;
+
 /// Messages in one `writev` of [`Stack::RawBatch`].
 pub(crate) const BATCH: usize = 16;
 
@@ -180,11 +183,8 @@ impl FromStr for Case {
             .find(|(_, known)| *known == name)
             .with_context(|| format!("unknown work {name:?}"))?;
         let case = Self::new(work, size.parse()?, depth.parse()?);
-        if case.size == 0 || case.size > crate::dat::SIZE_MAX || !(1..=256).contains(&case.depth) {
-            bail!(
-                "{text:?}: 1 to {} bytes and 1 to 256 queued",
-                crate::dat::SIZE_MAX
-            );
+        if case.size == 0 || case.size > SIZE_MAX || !(1..=256).contains(&case.depth) {
+            bail!("{text:?}: 1 to {} bytes and 1 to 256 queued", SIZE_MAX);
         }
         Ok(case)
     }

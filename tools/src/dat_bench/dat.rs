@@ -14,11 +14,9 @@ use dat_api::{
     RemoteRegion,
 };
 
-use crate::case::{Case, Work};
+use crate::case::{Case, SIZE_MAX, Work};
 use crate::raw::STALL;
 
-/// Largest message.
-pub(crate) const SIZE_MAX: usize = 1 << 20;
 /// Receives that are always posted at each side.
 const POOL: u32 = 4096;
 /// Messages that a sender may be ahead of the receiving program without asking.

@@ -6,11 +6,13 @@
 //! namespace of its own, where the congestion control is reno on both connections; bbr, which some
 //! machines have as default, paces even on loopback and would be all that is measured.
 //!
-//! - `case.rs` what is measured; `measure.rs` rounds and medians; `report.rs` the table
+//! - `args.rs` the command line; `case.rs` what is measured; `measure.rs` rounds and medians;
+//!   `report.rs` the table
 //! - `raw.rs`, `dat.rs` both sides of a sample over either connection
 //! - `control.rs` how the processes agree; `setup.rs` network, CPUs; `load.rs` who else was busy;
 //!   `syscalls.rs` what it costs
 
+mod args;
 mod case;
 mod control;
 mod dat;
@@ -28,6 +30,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 use clap::Parser;
 
+use crate::args::Args;
 use crate::case::{Case, Stack};
 use crate::control::Peer;
 use crate::dat::DatLink;
@@ -36,37 +39,6 @@ use crate::measure::{Bench, Plan};
 use crate::raw::RawLink;
 use crate::setup::Ground;
 use crate::syscalls::SyscallCounter;
-
-/// Measures DAT beside raw TCP.
-#[derive(Debug, Parser)]
-struct Args {
-    /// A few seconds' worth: 64 B latency and 64 KiB bandwidth.
-    #[arg(long)]
-    quick: bool,
-    /// Interface adapter to measure, from the registry as it is. Without it: the software provider
-    /// on the loopback device.
-    #[arg(long, value_name = "NAME")]
-    ia: Option<String>,
-    /// Measure only these cases: work:bytes:depth, where work is send-ping, write-ping,
-    /// blocked-ping, send, write or read.
-    #[arg(long, value_name = "CASE", value_delimiter = ',')]
-    cases: Vec<Case>,
-    /// Rounds of each case.
-    #[arg(long, value_name = "N")]
-    rounds: Option<usize>,
-    /// Length of a sample.
-    #[arg(long, value_name = "MILLISECONDS")]
-    sample_ms: Option<u32>,
-    /// On bulk, sleep in dat_evd_wait instead of polling.
-    #[arg(long)]
-    sleep_on_bulk: bool,
-    /// Stay in the caller's network.
-    #[arg(long)]
-    no_namespace: bool,
-    /// The second process: what the first one found out.
-    #[arg(long, hide = true, num_args = 3, value_names = ["CPU", "CC", "TRACEPOINT"])]
-    serve: Option<Vec<String>>,
-}
 
 /// What is measured when nothing else is asked for.
 const DEFAULT_IA: &str = "iwarp-lo";

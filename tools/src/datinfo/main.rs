@@ -1,10 +1,12 @@
 //! Lists what the DAT registry knows and what each interface adapter can do.
 //!
+//! - `args.rs` the command line
 //! - `conf.rs`, `source.rs` are libdat2's own: a registry file means here what it means there
 //! - `lines.rs` what each line of the registry file comes to, and why a line is not used
 //! - `fields.rs` attributes as names and values
 //! - `text.rs` the readable form; `--json` prints the same as one object
 
+mod args;
 #[allow(
     dead_code,
     unreachable_pub,
@@ -30,18 +32,7 @@ use dat_api::{Ia, Library, list_providers};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use serde_json::{Value, json};
 
-/// Lists the DAT registry and the attributes of each interface adapter that can be opened.
-#[derive(Debug, Parser)]
-struct Args {
-    /// Print one JSON object.
-    #[arg(long)]
-    json: bool,
-    /// List the adapters without opening them.
-    #[arg(long)]
-    list: bool,
-    /// Only these interface adapters.
-    names: Vec<String>,
-}
+use crate::args::Args;
 
 fn main() -> ExitCode {
     let args = Args::parse();

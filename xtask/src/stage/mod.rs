@@ -16,8 +16,8 @@ use anyhow::{Context, Result};
 
 pub(crate) use self::build::Progress;
 
-use crate::exports;
 use crate::workspace::Workspace;
+use crate::{exports, pages};
 
 /// What lies in the stage.
 #[derive(Debug)]
@@ -45,6 +45,9 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
     let headers = stage.directory(&libdat2.join("include/dat2"), "include/dat2", "h")?;
     stage.text(layout::PKG_CONFIG, "lib/pkgconfig/dat2.pc")?;
     stage.text(layout::DAT_CONF, "etc/dat.conf")?;
+    for (place, text) in pages::all(&workspace.root().join("docs"))? {
+        stage.text(&text, &format!("share/{place}"))?;
+    }
     let mut programs = Vec::new();
     for (name, file) in &built.programs {
         stage.file(file, &format!("bin/{name}"))?;

@@ -98,6 +98,12 @@ pub(super) const STEPS: &[Step] = &[
         run: |w, o| suite(w, o, "compliance"),
     },
     Step {
+        name: "suite documents",
+        needs: &[install::CC, install::NM],
+        staged: true,
+        run: |w, o| suite(w, o, "documents"),
+    },
+    Step {
         name: "suite calls",
         needs: &[install::CC, install::NM],
         staged: true,

@@ -1,0 +1,56 @@
+//! Links between the documents.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+
+use crate::{files, read, workspace};
+
+/// The targets of `[text](target)` in a document.
+fn targets(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')'))
+        .map(|(target, _)| target)
+}
+
+/// The name that a heading can be linked by.
+fn anchor(heading: &str) -> String {
+    heading
+        .trim_start_matches('#')
+        .trim()
+        .to_lowercase()
+        .chars()
+        .filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading() -> Result<()> {
+    let mut documents = files(&workspace("docs"), "md")?;
+    documents.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(workspace));
+    let mut links = 0;
+    for document in &documents {
+        for target in targets(&read(document)?) {
+            if target.starts_with("http") {
+                continue;
+            }
+            links += 1;
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let file = match file {
+                "" => document.clone(),
+                file => document.parent().unwrap_or(Path::new("")).join(file),
+            };
+            let shown = document.display();
+            ensure!(file.exists(), "{shown}: {target} does not exist");
+            let found = heading.is_empty()
+                || read(&file)?
+                    .lines()
+                    .any(|line| line.starts_with('#') && anchor(line) == heading);
+            ensure!(found, "{shown}: {target}: no such heading");
+        }
+    }
+    ensure!(links > 0, "not one link was found");
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! Manual pages and completions.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result};
+use stack_tests::{DEADLINE, Program, Stage};
+
+use crate::{agree, files, read, words, workspace};
+
+const TOOLS: [&str; 2] = ["datinfo", "dat-bench"];
+
+fn page(stage: &Stage, file: &str) -> Result<String> {
+    let section = file.rsplit('.').next().context("a page has a section")?;
+    read(&stage.root().join(format!("share/man/man{section}/{file}")))
+}
+
+/// The part of a page below one heading.
+fn section<'a>(page: &'a str, heading: &str) -> Result<&'a str> {
+    let head = format!(".SH {heading}\n");
+    let at = page
+        .find(&head)
+        .with_context(|| format!("no section {heading}"))?;
+    let rest = &page[at + head.len()..];
+    Ok(rest.split("\n.SH ").next().unwrap_or(rest))
+}
+
+/// The first word of each item of a `.TP` list, without its macro.
+fn items(section: &str) -> BTreeSet<String> {
+    let lines: Vec<&str> = section.lines().collect();
+    lines
+        .windows(2)
+        .filter(|pair| pair[0] == ".TP")
+        .filter_map(|pair| pair[1].split_whitespace().nth(1))
+        .map(|word| word.trim_end_matches('=').to_owned())
+        .collect()
+}
+
+fn options(text: &str) -> BTreeSet<String> {
+    words(text, "--", |c| c == '-' || c.is_ascii_lowercase())
+}
+
+#[test]
+fn a_tools_page_has_the_options_of_its_help_and_no_others() -> Result<()> {
+    let stage = Stage::find()?;
+    for tool in TOOLS {
+        let help = Program::new(stage.bin(tool)).arg("--help").spawn()?;
+        let help = help.finish(DEADLINE)?.success()?.text;
+        let page = page(&stage, &format!("{tool}.1"))?.replace("\\-", "-");
+        agree(tool, &options(&page), &options(&help))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn every_completion_has_the_options_of_the_help() -> Result<()> {
+    let stage = Stage::find()?;
+    for tool in TOOLS {
+        let help = Program::new(stage.bin(tool)).arg("--help").spawn()?;
+        let help = help.finish(DEADLINE)?.success()?.text;
+        let share = stage.root().join("share");
+        for file in [
+            format!("bash-completion/completions/{tool}"),
+            format!("zsh/site-functions/_{tool}"),
+            format!("fish/vendor_completions.d/{tool}.fish"),
+        ] {
+            let script = read(&share.join(&file))?;
+            for option in options(&help) {
+                let name = option.trim_start_matches('-');
+                let known = script.contains(&option) || script.contains(&format!("-l {name}"));
+                anyhow::ensure!(known, "{file} does not know {option}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_setting_of_the_software_provider_is_in_dat_conf_5_and_the_reverse() -> Result<()> {
+    let source = read(&workspace("provider-iwarp-soft/src/config.rs"))?;
+    let set = source.split("fn set(").nth(1).context("no fn set")?;
+    let arms = set.split("unknown key").next().unwrap_or(set);
+    let keys = arms.lines().filter_map(|line| {
+        let (key, _) = line.trim().strip_prefix('"')?.split_once("\" =>")?;
+        Some(key.to_owned())
+    });
+    let page = page(&Stage::find()?, "dat.conf.5")?;
+    let told = items(section(&page, "SOFTWARE PROVIDER")?);
+    agree("settings", &told, &keys.collect())
+}
+
+#[test]
+fn every_environment_variable_is_in_dat_rs_7_and_the_reverse() -> Result<()> {
+    let mut read_by_code = BTreeSet::new();
+    for room in [
+        "dat-api/src",
+        "dat-api/libdat2/src",
+        "access-layer/src",
+        "provider-iwarp-soft/src",
+        "tools/src",
+    ] {
+        for file in files(&workspace(room), "rs")? {
+            // The name stands in the call, or in a constant that the call is given.
+            for line in read(&file)?.lines() {
+                if ["env::var", "variable(\"", ": &str = \"D"]
+                    .iter()
+                    .any(|call| line.contains(call))
+                {
+                    let names = words(line, "\"DA", |c| c == '_' || c.is_ascii_uppercase());
+                    read_by_code.extend(names.iter().map(|name| name[1..].to_owned()));
+                }
+            }
+        }
+    }
+    let page = page(&Stage::find()?, "dat-rs.7")?;
+    agree(
+        "variables",
+        &items(section(&page, "ENVIRONMENT")?),
+        &read_by_code,
+    )
+}

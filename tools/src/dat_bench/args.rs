@@ -1,0 +1,37 @@
+//! The command line. A file of its own, because the manual page is made out of it too.
+
+use clap::Parser;
+
+use super::case::Case;
+
+/// Measures DAT beside raw TCP.
+#[derive(Debug, Parser)]
+#[command(name = "dat-bench", version)]
+pub(crate) struct Args {
+    /// A few seconds' worth: 64 B latency and 64 KiB bandwidth.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Interface adapter to measure, from the registry as it is. Without it: the software provider
+    /// on the loopback device.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) ia: Option<String>,
+    /// Measure only these cases: work:bytes:depth, where work is send-ping, write-ping,
+    /// blocked-ping, send, write or read.
+    #[arg(long, value_name = "CASE", value_delimiter = ',')]
+    pub(crate) cases: Vec<Case>,
+    /// Rounds of each case.
+    #[arg(long, value_name = "N")]
+    pub(crate) rounds: Option<usize>,
+    /// Length of a sample.
+    #[arg(long, value_name = "MILLISECONDS")]
+    pub(crate) sample_ms: Option<u32>,
+    /// On bulk, sleep in dat_evd_wait instead of polling.
+    #[arg(long)]
+    pub(crate) sleep_on_bulk: bool,
+    /// Stay in the caller's network.
+    #[arg(long)]
+    pub(crate) no_namespace: bool,
+    /// The second process: what the first one found out.
+    #[arg(long, hide = true, num_args = 3, value_names = ["CPU", "CC", "TRACEPOINT"])]
+    pub(crate) serve: Option<Vec<String>>,
+}

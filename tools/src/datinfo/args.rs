@@ -1,0 +1,17 @@
+//! The command line. A file of its own, because the manual page is made out of it too.
+
+use clap::Parser;
+
+/// Lists the DAT registry and the attributes of each interface adapter that can be opened.
+#[derive(Debug, Parser)]
+#[command(name = "datinfo", version)]
+pub(crate) struct Args {
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// List the adapters without opening them.
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Only these interface adapters.
+    pub(crate) names: Vec<String>,
+}

@@ -1,0 +1,97 @@
+//! Manual pages and shell completions.
+//!
+//! What a page says of options comes from the declaration that the tool itself parses its command
+//! line with; the rest of it is written by hand in `docs/man`, and so are the other pages.
+
+mod bench;
+#[allow(dead_code, reason = "the file is also a module of datinfo")]
+#[path = "../../../tools/src/datinfo/args.rs"]
+mod datinfo;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+/// A page by where it goes below `share`, and what it says.
+pub(crate) type Page = (String, String);
+
+/// The tools with options of their own.
+fn tools() -> [Command; 2] {
+    [datinfo::Args::command(), bench::Args::command()]
+}
+
+/// Every page and completion of the stage.
+pub(crate) fn all(docs: &Path) -> Result<Vec<Page>> {
+    let written = |name: &str| {
+        let file = docs.join("man").join(name);
+        fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))
+    };
+    let mut pages = Vec::new();
+    for mut tool in tools() {
+        let name = tool.get_name().to_owned();
+        let page = manual(&tool, &written(&format!("{name}.1"))?)?;
+        pages.push((format!("man/man1/{name}.1"), page));
+        for (shell, place) in [
+            (Shell::Bash, format!("bash-completion/completions/{name}")),
+            (Shell::Zsh, format!("zsh/site-functions/_{name}")),
+            (
+                Shell::Fish,
+                format!("fish/vendor_completions.d/{name}.fish"),
+            ),
+        ] {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut tool, &name, &mut script);
+            pages.push((place, String::from_utf8(script)?));
+        }
+    }
+    for (name, section) in [("dat.conf", 5), ("dat-rs", 7)] {
+        let file = format!("{name}.{section}");
+        let page = written(&file)?;
+        pages.push((format!("man/man{section}/{file}"), page));
+    }
+    Ok(pages)
+}
+
+/// The line of a written page that the generated options stand in for.
+const OPTIONS: &str = ".\\\" options\n";
+
+/// A tool's page: generated title and synopsis, then what was written, with the generated options.
+fn manual(tool: &Command, written: &str) -> Result<String> {
+    let (before, after) = written
+        .split_once(OPTIONS)
+        .with_context(|| format!("{}.1 has no place for options", tool.get_name()))?;
+    let page = Man::new(tool.clone());
+    let mut roff = Vec::new();
+    page.render_title(&mut roff)?;
+    page.render_name_section(&mut roff)?;
+    page.render_synopsis_section(&mut roff)?;
+    roff.extend(before.bytes());
+    page.render_options_section(&mut roff)?;
+    roff.extend(after.bytes());
+    Ok(String::from_utf8(roff)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_have_options_and_what_was_written() {
+        for tool in tools() {
+            let page = manual(&tool, &format!("first\n{OPTIONS}by hand\n")).unwrap();
+            assert!(page.starts_with(".ie"), "{page}");
+            assert!(page.contains("fB\\-\\-help"), "{page}");
+            assert!(page.find("first") < page.find(".SH OPTIONS"), "{page}");
+            assert!(page.ends_with("by hand\n"), "{page}");
+            assert!(manual(&tool, "no place").is_err());
+            assert!(
+                !page.contains("serve"),
+                "hidden options stay hidden: {page}"
+            );
+        }
+    }
+}
