@@ -2,6 +2,19 @@
 //!
 //! Grammar: `<netdev|address|host> [0] [key=value ...]`. The second word is the port number of the
 //! other providers' lines; it has no meaning here and may be left out.
+//!
+//! | Key | Value | What |
+//! |---|---|---|
+//! | `crc` | `on`, `off` | whether we ask for CRC32C |
+//! | `private_data` | 0 to 508 | the longest private data, in bytes |
+//! | `cc` | a name | TCP congestion control of our sockets |
+//! | `fpdu_max` | 128 to 64768 | the longest ULPDU, in bytes |
+//! | `long_fpdus` | `on`, `off` | FPDUs longer than a segment between our own ends |
+//! | `connect_retry_ms` | 0 to 3600000 | how long a refused connect is tried again |
+//! | `mpa_timeout_ms` | 0 to 3600000 | how long an MPA Request may take to come whole |
+//!
+//! `long_fpdus=off` at either end is a diagnosis: the peer then gets what one of another make gets,
+//! one FPDU a segment.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
@@ -37,6 +50,10 @@ pub(crate) struct Config {
     pub(crate) congestion: Option<String>,
     /// Largest ULPDU we send, however large the segments are.
     pub(crate) ulpdu_max: usize,
+    /// Whether FPDUs are up to `ulpdu_max` long toward peers of this provider, and not only as long
+    /// as a segment. Off, every peer is treated as one of another make: for diagnosis and to
+    /// measure what such a peer gets.
+    pub(crate) long_fpdus: bool,
     /// How long a refused connect is tried again, within the consumer's timeout.
     pub(crate) connect_retry: Duration,
     /// How long an inbound connection may take to send its whole MPA request.
@@ -56,6 +73,7 @@ impl Config {
             private_data_max: PRIVATE_DATA_MAX,
             congestion: None,
             ulpdu_max: FPDU_DEFAULT,
+            long_fpdus: true,
             connect_retry: CONNECT_RETRY,
             request_timeout: REQUEST_TIMEOUT,
         };
@@ -77,6 +95,7 @@ impl Config {
             }
             "cc" => self.congestion = Some(value.to_owned()),
             "fpdu_max" => self.ulpdu_max = number(key, value, 128, FPDU_MAX as u64)? as usize,
+            "long_fpdus" => self.long_fpdus = switch(key, value)?,
             "connect_retry_ms" => self.connect_retry = millis(key, value)?,
             "mpa_timeout_ms" => self.request_timeout = millis(key, value)?,
             _ => return Err(bad(&format!("unknown key `{key}`"))),
@@ -163,10 +182,10 @@ mod tests {
     fn settings_are_taken() {
         let config = Config::parse(
             "lo 0 crc=off private_data=251 cc=reno fpdu_max=1442 \
-             connect_retry_ms=7 mpa_timeout_ms=9",
+             long_fpdus=off connect_retry_ms=7 mpa_timeout_ms=9",
         )
         .unwrap();
-        assert!(!config.crc);
+        assert!(!config.crc && !config.long_fpdus);
         assert_eq!(config.private_data_max, 251);
         assert_eq!(config.congestion.as_deref(), Some("reno"));
         assert_eq!(config.ulpdu_max, 1442);

@@ -327,9 +327,9 @@ impl Conn {
     }
 
     /// Follows the size of TCP's segments, which grows in the first moments of a connection and may
-    /// change with its path.
+    /// change with its path. Ends that have agreed on longer FPDUs need not know it.
     fn refresh_mulpdu(&mut self) {
-        if self.tx.sent() < self.refresh_at {
+        if self.tx.sent() < self.refresh_at || self.proto.agreed_ulpdu().is_some() {
             return;
         }
         let step = self.refresh_at.clamp(REFRESH_MIN, REFRESH_MAX);

@@ -1,12 +1,12 @@
-//! Recording what crosses the loopback interface, and having it decoded by somebody else.
+//! Recording what crosses an interface, and having it decoded by somebody else.
 
 use std::fs;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
@@ -21,12 +21,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// holds it holds everything before it.
 const END_MARK: &[u8] = b"end of the capture";
 
-/// A running capture of `lo` in the network of the calling thread.
+/// A running capture of a device in the network of the calling thread.
 #[derive(Debug)]
 pub struct Capture {
     dumpcap: Running,
     dir: TempDir,
     file: PathBuf,
+    /// Behind the device, so that what is sent there is caught.
+    beyond: IpAddr,
 }
 
 /// What the decoder made of a capture.
@@ -40,19 +42,32 @@ pub struct Decoded {
 }
 
 impl Capture {
-    /// Starts capturing.
+    /// Starts capturing the loopback device.
     ///
     /// # Errors
     /// When dumpcap is not there or may not capture.
     pub fn start() -> Result<Self> {
+        Self::start_on("lo", Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// Starts capturing `device`, through which `beyond` is reached.
+    ///
+    /// # Errors
+    /// When dumpcap is not there or may not capture.
+    pub fn start_on(device: &str, beyond: IpAddr) -> Result<Self> {
         let dir = TempDir::with_prefix("dat-capture-")?;
-        let file = dir.path().join("lo.pcapng");
+        let file = dir.path().join("capture.pcapng");
         let dumpcap = Program::new("dumpcap")
-            .args_line("-q -i lo -w")
+            .args_line(&format!("-q -i {device} -w"))
             .arg(&file)
             .spawn()?;
         dumpcap.wait_for("File:", DEADLINE)?;
-        Ok(Self { dumpcap, dir, file })
+        Ok(Self {
+            dumpcap,
+            dir,
+            file,
+            beyond,
+        })
     }
 
     /// Stops capturing and decodes what was caught as iWARP.
@@ -60,7 +75,11 @@ impl Capture {
     /// # Errors
     /// When the capture or the decoder fails.
     pub fn decode(self) -> Result<Decoded> {
-        UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.send_to(END_MARK, (Ipv4Addr::LOCALHOST, 9))?;
+        let any: IpAddr = match self.beyond {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        UdpSocket::bind((any, 0))?.send_to(END_MARK, (self.beyond, 9))?;
         self.wait_for_end_mark()?;
         self.dumpcap.signal(Signal::SIGINT)?;
         self.dumpcap.finish(DEADLINE)?.success()?;
@@ -111,6 +130,21 @@ impl Capture {
 }
 
 impl Decoded {
+    /// The ULPDU lengths of all FPDUs, in bytes.
+    ///
+    /// # Errors
+    /// When the decoder writes them in a way that was not expected.
+    pub fn ulpdu_lengths(&self) -> Result<Vec<usize>> {
+        self.text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("ULPDU length: "))
+            .map(|rest| {
+                let digits = rest.split_whitespace().next().unwrap_or_default();
+                digits.parse().with_context(|| format!("{rest:?}"))
+            })
+            .collect()
+    }
+
     /// How many lines of the decoder's text hold `what`.
     #[must_use]
     pub fn count(&self, what: &str) -> usize {

@@ -4,6 +4,7 @@
 //! - [`Stage`] finds `target/stage`.
 //! - [`Registry`] writes a `dat.conf` into a scratch directory.
 //! - [`NetSpace`] gives the calling thread, and the children it starts, a loopback of their own.
+//! - [`Veth`] joins it with a second network, so that TCP has segments of Ethernet's size.
 //! - [`Program`] starts a child, [`Running`] watches it and ends it on drop.
 //! - [`CProgram`] compiles a C file of `tests/c` against the staged headers; [`make_c_examples`]
 //!   builds the examples as their Makefile does.
@@ -25,6 +26,7 @@ mod registry;
 mod running;
 mod stack_env;
 mod stage;
+mod veth;
 
 pub use c_examples::make_c_examples;
 pub use c_program::CProgram;
@@ -37,3 +39,4 @@ pub use registry::{IA_NAME, Registry};
 pub use running::{Finished, Running};
 pub use stack_env::StackEnv;
 pub use stage::Stage;
+pub use veth::Veth;

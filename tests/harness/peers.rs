@@ -77,7 +77,9 @@ impl Peers {
             .spawn()
     }
 
-    fn prepare(&self, args: &str) -> Program {
+    /// One end as a program that is about to start.
+    #[must_use]
+    pub fn prepare(&self, args: &str) -> Program {
         self.env
             .program(self.program.file())
             .args_line(args)

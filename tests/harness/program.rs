@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
@@ -10,13 +11,14 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::Running;
+use crate::{Running, Veth};
 
 /// A program about to be started: in its own process group, its output kept, nothing to read.
 pub struct Program {
     command: Command,
     name: String,
     passed: Vec<(OwnedFd, RawFd)>,
+    network: Option<File>,
     echo: bool,
 }
 
@@ -34,6 +36,7 @@ impl Program {
             command: Command::new(path),
             name,
             passed: Vec::new(),
+            network: None,
             echo: false,
         }
     }
@@ -94,6 +97,15 @@ impl Program {
         self
     }
 
+    /// Lets it run at the far end of `veth`.
+    ///
+    /// # Errors
+    /// When the way there cannot be duplicated.
+    pub fn in_network_of(mut self, veth: &Veth) -> Result<Self> {
+        self.network = Some(veth.far().try_clone().context("duplicating a namespace")?);
+        Ok(self)
+    }
+
     /// Starts it.
     ///
     /// # Errors
@@ -120,13 +132,19 @@ impl Program {
             .iter()
             .map(|(fd, number)| (fd.as_raw_fd(), *number))
             .collect();
-        // SAFETY: between fork and exec the closure makes only the async-signal-safe calls prctl
-        // and dup2, and allocates nothing; `moves` was built before the fork. The descriptors stay
-        // open because `self.passed` lives until after `spawn`.
+        let network = self.network.as_ref().map(AsRawFd::as_raw_fd);
+        // SAFETY: between fork and exec the closure makes only the async-signal-safe calls prctl,
+        // setns and dup2, and allocates nothing; `moves` was built before the fork. The descriptors
+        // stay open because `self.passed` and `self.network` live until after `spawn`.
         unsafe {
             self.command.pre_exec(move || {
                 // A test that is killed must not leave its children behind.
                 if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                if let Some(network) = network
+                    && libc::setns(network, libc::CLONE_NEWNET) != 0
+                {
                     return Err(io::Error::last_os_error());
                 }
                 for &(fd, number) in &moves {

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use stack_tests::raw::{REPLY, REQUEST, RawPeer, SEND_HELLO};
-use stack_tests::{Capture, Decoded, NetSpace, Peers, orderly};
+use stack_tests::{Capture, DEADLINE, Decoded, NetSpace, Peers, Registry, Veth, not_run, orderly};
 
 /// What every capture of ours must satisfy.
 fn is_clean(decoded: &Decoded) -> Result<()> {
@@ -64,6 +64,65 @@ fn messages_of_many_frames_are_decoded() -> Result<()> {
     is_clean(&decoded)?;
     let frames = decoded.count("Good CRC32");
     ensure!(frames >= 2 * 20, "only {frames} FPDUs for 40 messages");
+    Ok(())
+}
+
+/// The longest ULPDU that fits a segment of Ethernet's size, with and without TCP's timestamps.
+const SEGMENT_ULPDU: [usize; 2] = [1442, 1454];
+
+/// The lengths of the ULPDUs of an exchange of 60,000-byte messages over Ethernet, between an IA
+/// with `near` among its settings and one with `far`; `None` where there can be no Ethernet.
+fn lengths_over_ethernet(near: &str, far: &str) -> Result<Option<Vec<usize>>> {
+    let mut peers = Peers::new()?;
+    let Some(veth) = Veth::lay(&peers.env.net, true)? else {
+        return Ok(None);
+    };
+    let line = |device: &str, settings: &str| {
+        format!(
+            "{device} u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \
+             \"{device} 0 {settings}\" \"\"\n"
+        )
+    };
+    let lines = [line(Veth::NEAR, near), line(Veth::FAR, far)];
+    peers.env.registry = Registry::with_text(&lines.concat())?;
+    let capture = Capture::start_on(Veth::NEAR, Veth::FAR_V4)?;
+    let listener = peers
+        .prepare(&format!("listen ia={}", Veth::FAR))
+        .in_network_of(&veth)?
+        .spawn()?;
+    listener.wait_for("READY", DEADLINE)?;
+    let args = format!("connect ia={} host={}", Veth::NEAR, Veth::FAR_V4);
+    orderly(peers.start(&format!("{args} messages=3 size=60000"))?)?.says("DATA")?;
+    orderly(listener)?.says("DATA")?;
+    let decoded = capture.decode()?;
+    is_clean(&decoded)?;
+    Ok(Some(decoded.ulpdu_lengths()?))
+}
+
+#[test]
+fn our_ends_exchange_long_fpdus_over_short_segments() -> Result<()> {
+    let Some(lengths) = lengths_over_ethernet("", "")? else {
+        not_run("no network namespaces");
+        return Ok(());
+    };
+    // 60,000 bytes in frames of 16 KiB are four frames.
+    let long = lengths.iter().filter(|len| **len == 16 * 1024 + 18).count();
+    ensure!(long >= 2 * 3 * 3, "{long} long FPDUs among {lengths:?}");
+    let cut = lengths.iter().filter(|len| SEGMENT_ULPDU.contains(len));
+    ensure!(cut.count() == 0, "FPDUs cut for segments among {lengths:?}");
+    Ok(())
+}
+
+#[test]
+fn peers_of_another_make_get_one_fpdu_a_segment() -> Result<()> {
+    for settings in [["long_fpdus=off", ""], ["", "long_fpdus=off"]] {
+        let Some(lengths) = lengths_over_ethernet(settings[0], settings[1])? else {
+            not_run("no network namespaces");
+            return Ok(());
+        };
+        let longest = lengths.iter().copied().max().unwrap_or_default();
+        ensure!(SEGMENT_ULPDU.contains(&longest), "{settings:?}: {longest}");
+    }
     Ok(())
 }
 

@@ -56,6 +56,11 @@ pub(crate) const DUMPCAP: Need = Need {
     program: "dumpcap",
     package: "wireshark-common",
 };
+/// Networks of virtual Ethernet.
+pub(crate) const IP: Need = Need {
+    program: "ip",
+    package: "iproute2",
+};
 /// Memory errors in C programs that use the library.
 pub(crate) const VALGRIND: Need = Need {
     program: "valgrind",

@@ -235,7 +235,10 @@ impl Qp {
             .send_wr_max
             .saturating_mul(self.attr.send_sge_max.max(2));
         let config = Config::new(role, negotiated, mulpdu, queue_len as usize);
-        let conn = Conn::new(lane, config, negotiated.crc, shared.config.ulpdu_max)?;
+        let mut conn = Conn::new(lane, config, negotiated.crc, shared.config.ulpdu_max)?;
+        if shared.config.long_fpdus {
+            conn.proto.offer_ulpdu(shared.config.ulpdu_max);
+        }
         if let Err(error) = conn.lane.open() {
             tracing::warn!(%error, "the engine cannot take a connection");
             conn.lane.close();

@@ -123,7 +123,13 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "suite capture",
-        needs: &[install::CC, install::NM, install::TSHARK, install::DUMPCAP],
+        needs: &[
+            install::CC,
+            install::NM,
+            install::TSHARK,
+            install::DUMPCAP,
+            install::IP,
+        ],
         staged: true,
         run: |w, o| suite(w, o, "capture"),
     },

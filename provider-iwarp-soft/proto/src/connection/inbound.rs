@@ -188,6 +188,10 @@ impl Connection {
             return Ok(place_tagged(header, payload, None));
         }
         self.outstanding.entries.pop_front();
+        if work.is_none() {
+            self.agreement.on_answered(header.to);
+            self.adopt_agreed_ulpdu();
+        }
         let delivered = work.map(|(sequence, token)| {
             self.send_queue.on_answered(sequence);
             Delivery::Read { token }
@@ -343,7 +347,7 @@ impl Connection {
         payload: &[u8],
         memory: &M,
     ) -> Result<Inbound, TerminateCode> {
-        let request = ReadRequest::parse(exact::<READ_REQUEST_LEN>(header, payload)?);
+        let mut request = ReadRequest::parse(exact::<READ_REQUEST_LEN>(header, payload)?);
         check_msn(header, self.rx.msn.request)?;
         check_mo(header, 0)?;
         // RFC 5040 section 5.2: source STag and TO of an empty read are not validated.
@@ -360,6 +364,10 @@ impl Connection {
         let is_rtr = request.len == 0 && self.is_ready_to_receive(RtrKind::Read);
         self.check_ird(is_rtr)?;
         self.rx.msn.request = header.msn.next();
+        if is_rtr {
+            request.sink_to = self.agreement.on_asked(request.sink_to);
+            self.adopt_agreed_ulpdu();
+        }
         self.pending
             .entries
             .push_back(Pending::Read { request, done: 0 });

@@ -1,9 +1,10 @@
 //! One stream in full operation: DDP and RDMAP in both directions.
 //!
 //! [`Connection`] is split by direction: `outbound.rs` makes FPDUs, `inbound.rs` judges segments,
-//! `ending.rs` is how streams end, `state.rs` what is allowed when, `send_queue.rs` and
-//! `requests.rs` hold what is on its way.
+//! `ending.rs` is how streams end, `state.rs` what is allowed when, `agreement.rs` how long FPDUs
+//! may be, `send_queue.rs` and `requests.rs` hold what is on its way.
 
+mod agreement;
 mod ending;
 mod inbound;
 mod outbound;
@@ -19,6 +20,7 @@ use crate::{
     wire::{fpdu, mpa::RtrKind},
 };
 
+use agreement::Agreement;
 use inbound::Receiver;
 use outbound::Transmitter;
 use requests::{OutstandingQueue, PendingQueue};
@@ -97,6 +99,7 @@ pub struct Connection {
     send_queue: SendQueue,
     outstanding: OutstandingQueue,
     pending: PendingQueue,
+    agreement: Agreement,
     tx: Transmitter,
     rx: Receiver,
 }
@@ -116,6 +119,7 @@ impl Connection {
             send_queue: SendQueue::new(config.send_queue_len),
             outstanding: OutstandingQueue::default(),
             pending: PendingQueue::default(),
+            agreement: Agreement::Off,
             tx: Transmitter::new(rtr),
             rx: Receiver::new(),
         }
@@ -144,8 +148,35 @@ impl Connection {
     }
 
     /// Changes the longest ULPDU for FPDUs to come, for example when the segment size changes.
+    /// Means nothing once both ends have agreed on a length ([`Self::offer_ulpdu`]).
     pub fn set_mulpdu(&mut self, mulpdu: usize) {
-        self.config.mulpdu = mulpdu.clamp(fpdu::MULPDU_MIN, fpdu::MULPDU_MAX);
+        if self.agreement.agreed().is_none() {
+            self.config.mulpdu = mulpdu.clamp(fpdu::MULPDU_MIN, fpdu::MULPDU_MAX);
+        }
+    }
+
+    /// Before the first FPDU: if the peer turns out to be of this implementation too, and offers
+    /// the same, ULPDUs are up to the shorter of both offers from then on, whatever TCP's segments
+    /// hold. Every other peer sees nothing of it and gets FPDUs of the configured MULPDU.
+    ///
+    /// The ends know each other by the zero-length RDMA Read of a peer-to-peer start-up, so an
+    /// initiator knows one round trip after it began.
+    pub fn offer_ulpdu(&mut self, ulpdu_max: usize) {
+        let wanted = ulpdu_max.clamp(fpdu::MULPDU_MIN, fpdu::MULPDU_MAX);
+        self.agreement.on_offer(wanted as u16);
+    }
+
+    /// The longest ULPDU that both ends have agreed on; `None` with a peer of another make.
+    #[must_use]
+    pub fn agreed_ulpdu(&self) -> Option<usize> {
+        self.agreement.agreed().map(usize::from)
+    }
+
+    /// The zero-length Read of the start-up, or its answer, has told who the peer is.
+    fn adopt_agreed_ulpdu(&mut self) {
+        if let Some(agreed) = self.agreed_ulpdu() {
+            self.config.mulpdu = agreed;
+        }
     }
 
     /// The transport has taken (or, with zero-copy transmission, has released) the last byte of

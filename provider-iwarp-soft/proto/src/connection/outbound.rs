@@ -134,7 +134,7 @@ impl Connection {
             RtrKind::Read => {
                 let request = ReadRequest {
                     sink_stag: Stag(0),
-                    sink_to: 0,
+                    sink_to: self.agreement.ask(),
                     len: 0,
                     source_stag: RTR_STAG,
                     source_to: 0,

@@ -1,5 +1,6 @@
 //! Tests of the whole: two connections over a virtual byte pipe, golden frames, violations.
 
+mod agreement;
 mod engine;
 mod golden;
 mod mutation;

@@ -1,0 +1,120 @@
+//! FPDUs longer than a segment: between two of our ends, and never toward anybody else.
+
+use super::engine::{Engine, Pair, config};
+use crate::{Config, Role, wire::mpa::RtrKind};
+
+/// What a segment of TCP holds, and what is offered.
+const MULPDU: usize = 1_442;
+const OFFER: usize = 16_402;
+
+fn side(role: Role, rtr: RtrKind) -> Config {
+    Config {
+        rtr: Some(rtr),
+        ..config(role)
+    }
+}
+
+/// A pair past its start-up, in which each end makes an offer or none.
+fn started(rtr: RtrKind, offers: [Option<usize>; 2]) -> Pair {
+    let mut pair = Pair::new(side(Role::Initiator, rtr), side(Role::Responder, rtr), 9);
+    for (engine, offer) in [&mut pair.initiator, &mut pair.responder]
+        .into_iter()
+        .zip(offers)
+    {
+        if let Some(offer) = offer {
+            engine.conn.offer_ulpdu(offer);
+        }
+    }
+    pair.run();
+    pair
+}
+
+/// The longest ULPDU of a Send of 40,000 bytes.
+fn longest_ulpdu(engine: &mut Engine) -> usize {
+    engine.post_send(77, vec![1; 40_000]);
+    std::iter::from_fn(|| engine.transmit_one(usize::MAX))
+        .map(|fpdu| fpdu.ulpdu_len())
+        .max()
+        .expect("a message has segments")
+}
+
+#[test]
+fn only_two_ends_that_both_offer_exchange_long_fpdus() {
+    let rows = [
+        (RtrKind::Read, [Some(OFFER), Some(OFFER)], OFFER),
+        (RtrKind::Read, [Some(OFFER), Some(20_000)], OFFER),
+        (RtrKind::Read, [Some(3_000), Some(OFFER)], 3_000),
+        (RtrKind::Read, [Some(OFFER), Some(500)], 500),
+        (RtrKind::Read, [Some(0), Some(OFFER)], 128),
+        (RtrKind::Read, [Some(OFFER), None], MULPDU),
+        (RtrKind::Read, [None, Some(OFFER)], MULPDU),
+        (RtrKind::Read, [None, None], MULPDU),
+        // Other first FPDUs have no room for the question.
+        (RtrKind::Write, [Some(OFFER), Some(OFFER)], MULPDU),
+        (RtrKind::Send, [Some(OFFER), Some(OFFER)], MULPDU),
+    ];
+    for (rtr, offers, expected) in rows {
+        let mut pair = started(rtr, offers);
+        for engine in [&mut pair.initiator, &mut pair.responder] {
+            let agreed = engine.conn.agreed_ulpdu();
+            assert_eq!(agreed.unwrap_or(MULPDU), expected, "{rtr:?} {offers:?}");
+            assert_eq!(longest_ulpdu(engine), expected, "{rtr:?} {offers:?}");
+        }
+    }
+}
+
+#[test]
+fn segment_size_matters_until_there_is_an_agreement() {
+    let mut ours = started(RtrKind::Read, [Some(OFFER), Some(OFFER)]);
+    let mut other = started(RtrKind::Read, [Some(OFFER), None]);
+    for (engine, expected) in [(&mut ours.initiator, OFFER), (&mut other.initiator, 536)] {
+        engine.conn.set_mulpdu(536);
+        assert_eq!(engine.conn.config().mulpdu, expected);
+    }
+}
+
+#[test]
+fn start_up_differs_in_bytes_that_nobody_else_looks_at() {
+    let first = |offer: Option<usize>| {
+        let mut engine = Engine::new(side(Role::Initiator, RtrKind::Read));
+        if let Some(offer) = offer {
+            engine.conn.offer_ulpdu(offer);
+        }
+        engine.transmit_all();
+        Vec::from(engine.wire)
+    };
+    let (plain, asking) = (first(None), first(Some(OFFER)));
+    let differing: Vec<_> = (0..plain.len())
+        .filter(|at| plain[*at] != asking[*at])
+        .collect();
+    // Sink TO: eight bytes from the 26th of the FPDU; and the CRC.
+    let sink_to = 24..32;
+    let crc = plain.len() - 4..plain.len();
+    assert!(!differing.is_empty());
+    assert!(
+        differing
+            .iter()
+            .all(|at| sink_to.contains(at) || crc.contains(at)),
+        "{differing:?}"
+    );
+}
+
+#[test]
+fn an_initiator_that_sends_before_the_answer_keeps_to_segments() {
+    let mut initiator = Engine::new(side(Role::Initiator, RtrKind::Read));
+    initiator.conn.offer_ulpdu(OFFER);
+    assert_eq!(longest_ulpdu(&mut initiator), MULPDU);
+    assert_eq!(initiator.conn.agreed_ulpdu(), None);
+}
+
+#[test]
+fn later_zero_length_reads_mean_nothing() {
+    let mut pair = started(RtrKind::Read, [None, Some(OFFER)]);
+    pair.initiator.register(0x20, 0, Vec::new());
+    // A stranger's consumer happens to read into the address that one of ours would ask with.
+    let ask = 0x9E1D_6A43_C5B7_4012;
+    pair.initiator.post_read(1, (0, 0), (0x20, ask), 0, false);
+    pair.run();
+    assert_eq!(pair.initiator.completed(), [1]);
+    assert_eq!(pair.responder.conn.agreed_ulpdu(), None);
+}

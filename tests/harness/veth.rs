@@ -1,0 +1,108 @@
+//! Two networks joined by a cable: a pair of virtual Ethernet devices of MTU 1500.
+
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsRawFd;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::{NetSpace, Program};
+
+/// How long `ip` may take.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A second network beside the calling thread's, and the cable between them.
+///
+/// The near device is [`Veth::NEAR`], in the network of the calling thread; the far one is
+/// [`Veth::FAR`], in a network that programs enter by [`Program::in_network_of`].
+#[derive(Debug)]
+pub struct Veth {
+    far: File,
+}
+
+impl Veth {
+    /// The device in the network of the calling thread.
+    pub const NEAR: &str = "near";
+    /// The device in the other.
+    pub const FAR: &str = "far";
+    /// The near device's IPv4 address.
+    pub const NEAR_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+    /// The far device's.
+    pub const FAR_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+    /// The near device's IPv6 address.
+    pub const NEAR_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
+    /// The far device's.
+    pub const FAR_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2));
+
+    /// Lays the cable; `None` where `net` is the host's, which is not to be changed. Both ends have
+    /// the addresses above, those of IPv4 only if `v4`.
+    ///
+    /// # Errors
+    /// When the kernel or `ip` refuses.
+    pub fn lay(net: &NetSpace, v4: bool) -> Result<Option<Self>> {
+        if matches!(net, NetSpace::Host(_)) {
+            return Ok(None);
+        }
+        let veth = Self { far: new_space()? };
+        let (near, far) = (Self::NEAR, Self::FAR);
+        let into = format!("/proc/{}/fd/{}", std::process::id(), veth.far.as_raw_fd());
+        ip(&format!(
+            "link add {near} mtu 1500 type veth peer name {far} mtu 1500 netns {into}"
+        ))
+        .spawn_and_wait()?;
+        let ends = [
+            (near, Self::NEAR_V4, Self::NEAR_V6, false),
+            (far, Self::FAR_V4, Self::FAR_V6, true),
+        ];
+        for (device, ipv4, ipv6, is_far) in ends {
+            let mut commands = vec![
+                format!("address add {ipv6}/64 dev {device} nodad"),
+                format!("link set {device} addrgenmode eui64 up"),
+                "link set lo up".to_owned(),
+            ];
+            if v4 {
+                commands.insert(0, format!("address add {ipv4}/24 dev {device}"));
+            }
+            for command in commands {
+                let program = ip(&command);
+                let program = if is_far {
+                    program.in_network_of(&veth)?
+                } else {
+                    program
+                };
+                program.spawn_and_wait()?;
+            }
+        }
+        Ok(Some(veth))
+    }
+
+    pub(crate) fn far(&self) -> &File {
+        &self.far
+    }
+}
+
+impl Program {
+    fn spawn_and_wait(self) -> Result<()> {
+        self.spawn()?.finish(DEADLINE)?.success().map(drop)
+    }
+}
+
+fn ip(args: &str) -> Program {
+    Program::new("ip")
+        .args_line(args)
+        .named(&format!("ip {args}"))
+}
+
+/// A network namespace that lives as long as the file is open.
+fn new_space() -> Result<File> {
+    // Namespaces belong to threads, so a thread goes there and comes back with the way.
+    thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET).context("making a network namespace")?;
+        File::open("/proc/thread-self/ns/net").context("opening a network namespace")
+    })
+    .join()
+    .map_err(|_| anyhow!("the thread that makes a namespace panicked"))?
+}
