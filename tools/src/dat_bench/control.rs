@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! child   ready <raw port> <adapter address> <qualifier>    once
-//! parent  run <stack> <case> <count>
+//! parent  run|count <stack> <case> <count>               count: system calls are counted
 //! child   go                                                armed for the sample
 //! child   done <system calls, or ->                         the sample is over
 //! ```
@@ -54,9 +54,16 @@ impl Peer {
     }
 
     /// Has the child arm its side of a sample.
-    pub(crate) fn arm(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
+    pub(crate) fn arm(
+        &mut self,
+        stack: Stack,
+        case: Case,
+        count: u64,
+        counted: Counted,
+    ) -> Result<()> {
         let to = self.to.as_mut().context("the child is gone")?;
-        writeln!(to, "run {stack} {case} {count}")?;
+        let verb = counted.verb();
+        writeln!(to, "{verb} {stack} {case} {count}")?;
         to.flush()?;
         self.expect("go").map(drop)
     }
@@ -94,21 +101,33 @@ impl Drop for Peer {
     }
 }
 
-/// A line of the parent, taken apart.
-pub(crate) fn parse_run(line: &str) -> Result<(Stack, Case, u64)> {
-    let mut words = line.split(' ');
-    match (
-        words.next(),
-        words.next(),
-        words.next(),
-        words.next(),
-        words.next(),
-    ) {
-        (Some("run"), Some(stack), Some(case), Some(count), None) => {
-            Ok((stack.parse()?, case.parse()?, count.parse()?))
+/// Whether a run counts system calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    Yes,
+    No,
+}
+
+impl Counted {
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Yes => "count",
+            Self::No => "run",
         }
-        _ => bail!("not understood: {line:?}"),
     }
+}
+
+/// A line of the parent, taken apart.
+pub(crate) fn parse_run(line: &str) -> Result<(Counted, Stack, Case, u64)> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let &[verb, stack, case, count] = words.as_slice() else {
+        bail!("not understood: {line:?}");
+    };
+    let counted = [Counted::Yes, Counted::No]
+        .into_iter()
+        .find(|counted| counted.verb() == verb)
+        .with_context(|| format!("not understood: {line:?}"))?;
+    Ok((counted, stack.parse()?, case.parse()?, count.parse()?))
 }
 
 /// Says a line to the parent.
@@ -125,11 +144,13 @@ mod tests {
 
     #[test]
     fn orders_are_read_as_they_were_written() {
-        let (stack, case, count) = parse_run("run dat write-ping:64:1 1000").unwrap();
+        let (counted, stack, case, count) = parse_run("run dat write-ping:64:1 1000").unwrap();
         assert_eq!(
-            (stack, case.work, count),
-            (Stack::Dat, Work::WritePing, 1000)
+            (counted, stack, case.work, count),
+            (Counted::No, Stack::Dat, Work::WritePing, 1000)
         );
+        assert_eq!(parse_run("count raw send:64:16 7").unwrap().0, Counted::Yes);
+        assert!(parse_run("walk dat write-ping:64:1 1000").is_err());
         assert!(parse_run("run dat write-ping:64:1").is_err());
         assert!(parse_run("run dat write-ping:64:1 x").is_err());
         assert!(parse_run("run dat write-ping:64:1 1 2").is_err());

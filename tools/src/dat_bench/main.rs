@@ -32,13 +32,13 @@ use clap::Parser;
 
 use crate::args::Args;
 use crate::case::{Case, Stack};
-use crate::control::Peer;
+use crate::control::{Counted, Peer};
 use crate::dat::DatLink;
 use crate::load::LoadMeter;
 use crate::measure::{Bench, Plan};
 use crate::raw::RawLink;
 use crate::setup::Ground;
-use crate::syscalls::SyscallCounter;
+use crate::syscalls::{Counting, SyscallCounter};
 
 /// What is measured when nothing else is asked for.
 const DEFAULT_IA: &str = "iwarp-lo";
@@ -72,7 +72,7 @@ fn lead(args: &Args) -> Result<()> {
     let ground = Ground::prepare(args.no_namespace, args.ia.as_deref())?;
     let ia = args.ia.as_deref().unwrap_or(DEFAULT_IA);
     let trace_point = setup::own_trace_points();
-    let counter = SyscallCounter::start(trace_point);
+    let counter = SyscallCounter::new(trace_point);
     let (their_cpu, our_cpu) = setup::cpus()?;
     setup::pin(our_cpu)?;
 
@@ -160,7 +160,7 @@ fn serve(args: &Args, found: &[String]) -> Result<()> {
         anyhow::bail!("--serve takes three values")
     };
     setup::pin(cpu.parse()?)?;
-    let mut counter = SyscallCounter::start(trace_point.parse().ok());
+    let counter = SyscallCounter::new(trace_point.parse().ok());
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let raw_port = listener.local_addr()?.port();
     let announce = |address: SocketAddr, conn_qual| {
@@ -174,17 +174,17 @@ fn serve(args: &Args, found: &[String]) -> Result<()> {
         raw.set_congestion(congestion)?;
     }
     for line in std::io::stdin().lock().lines() {
-        let (stack, case, count) = control::parse_run(&line?)?;
+        let (counted, stack, case, count) = control::parse_run(&line?)?;
+        let counting = match counted {
+            Counted::Yes => counter.begin(),
+            Counted::No => None,
+        };
         control::say("go")?;
-        let before = counter.read();
         match stack {
             Stack::Raw | Stack::RawBatch => raw.serve(stack, case, count)?,
             Stack::Dat => dat.serve(case, count)?,
         }
-        let calls = counter
-            .read()
-            .zip(before)
-            .map(|(after, before)| after - before);
+        let calls = counting.and_then(Counting::end);
         control::say(&format!(
             "done {}",
             calls.map_or_else(|| NONE.into(), |calls| calls.to_string())

@@ -5,10 +5,10 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::case::{BATCH, Case, Stack};
-use crate::control::Peer;
+use crate::control::{Counted, Peer};
 use crate::dat::DatLink;
 use crate::raw::RawLink;
-use crate::syscalls::SyscallCounter;
+use crate::syscalls::{Counting, SyscallCounter};
 
 /// How long and how often.
 #[derive(Debug, Clone, Copy)]
@@ -26,12 +26,11 @@ pub(crate) struct Bench {
     pub(crate) counter: SyscallCounter,
 }
 
-/// One figure of one sample, with what it cost.
+/// System calls an operation, of one run.
 #[derive(Debug, Clone, Copy)]
-struct Sample {
-    figure: f64,
-    ours_per_op: Option<f64>,
-    peers_per_op: Option<f64>,
+struct Calls {
+    ours: Option<f64>,
+    peers: Option<f64>,
 }
 
 /// Median with its extremes.
@@ -73,26 +72,23 @@ impl Bench {
             let dat = self.sample(Stack::Dat, case, dat_count)?;
             if let Some(count) = batch_count {
                 let batch = self.sample(Stack::RawBatch, case, count)?;
-                batch_ratios.push(dat.figure / batch.figure);
-                batches.push(batch.figure);
+                batch_ratios.push(dat / batch);
+                batches.push(batch);
             }
             let after = self.sample(Stack::Raw, case, raw_count)?;
-            ratios.push(dat.figure * 2.0 / (before.figure + after.figure));
+            ratios.push(dat * 2.0 / (before + after));
             raws.extend([before, after]);
             dats.push(dat);
         }
-        let figures = |samples: &[Sample]| samples.iter().map(|s| s.figure).collect::<Vec<_>>();
+        let dat_calls = self.count(Stack::Dat, case, dat_count)?;
+        let raw_calls = self.count(Stack::Raw, case, raw_count)?;
         Ok(Outcome {
             case,
-            raw: Spread::of(figures(&raws)),
-            dat: Spread::of(figures(&dats)),
+            raw: Spread::of(raws),
+            dat: Spread::of(dats),
             ratio: Spread::of(ratios),
             batch: batch_count.map(|_| (Spread::of(batches), Spread::of(batch_ratios))),
-            syscalls: [
-                dats.last().and_then(|sample| sample.ours_per_op),
-                dats.last().and_then(|sample| sample.peers_per_op),
-                raws.last().and_then(|sample| sample.ours_per_op),
-            ],
+            syscalls: [dat_calls.ours, dat_calls.peers, raw_calls.ours],
         })
     }
 
@@ -100,7 +96,7 @@ impl Bench {
     fn calibrate(&mut self, stack: Stack, case: Case, plan: Plan) -> Result<u64> {
         let mut count = BATCH as u64;
         loop {
-            let seconds = self.run(stack, case, count)?.0;
+            let seconds = self.run(stack, case, count)?;
             if seconds > plan.sample_s / 8.0 || count >= 1 << 24 {
                 let wanted = count as f64 * plan.sample_s / seconds;
                 return Ok((wanted as u64)
@@ -111,30 +107,40 @@ impl Bench {
         }
     }
 
-    fn sample(&mut self, stack: Stack, case: Case, count: u64) -> Result<Sample> {
-        let (seconds, ours, peers) = self.run(stack, case, count)?;
+    fn sample(&mut self, stack: Stack, case: Case, count: u64) -> Result<f64> {
+        Ok(case.figure(count, self.run(stack, case, count)?))
+    }
+
+    /// Counts the system calls of one more run, shorter than a sample.
+    fn count(&mut self, stack: Stack, case: Case, sample: u64) -> Result<Calls> {
+        let count = (sample / 4).next_multiple_of(BATCH as u64);
+        self.peer.arm(stack, case, count, Counted::Yes)?;
+        let counting = self.counter.begin();
+        self.drive(stack, case, count)?;
+        let ours = counting.and_then(Counting::end);
         let per_op = |calls: Option<u64>| calls.map(|calls| calls as f64 / count as f64);
-        Ok(Sample {
-            figure: case.figure(count, seconds),
-            ours_per_op: per_op(ours),
-            peers_per_op: per_op(peers),
+        Ok(Calls {
+            ours: per_op(ours),
+            peers: per_op(self.peer.done()?),
         })
     }
 
-    fn run(
-        &mut self,
-        stack: Stack,
-        case: Case,
-        count: u64,
-    ) -> Result<(f64, Option<u64>, Option<u64>)> {
-        self.peer.arm(stack, case, count)?;
-        let before = self.counter.read();
+    /// One run; how many seconds it took.
+    fn run(&mut self, stack: Stack, case: Case, count: u64) -> Result<f64> {
+        self.peer.arm(stack, case, count, Counted::No)?;
         let begin = Instant::now();
+        self.drive(stack, case, count)?;
+        let seconds = begin.elapsed().as_secs_f64();
+        self.peer.done()?;
+        Ok(seconds)
+    }
+
+    fn drive(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
         let driven = match stack {
             Stack::Raw | Stack::RawBatch => self.raw.drive(stack, case, count),
             Stack::Dat => self.dat.drive(case, count),
         };
-        if let Err(error) = driven {
+        driven.or_else(|error| {
             // What the peer saw is often the cause.
             let peers = self
                 .peer
@@ -142,14 +148,7 @@ impl Bench {
                 .err()
                 .map_or_else(String::new, |e| format!(" ({e:#})"));
             bail!("{error:#}{peers}");
-        }
-        let seconds = begin.elapsed().as_secs_f64();
-        let ours = self
-            .counter
-            .read()
-            .zip(before)
-            .map(|(after, before)| after - before);
-        Ok((seconds, ours, self.peer.done()?))
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Counts this process's system calls by the kernel's own trace point, at no cost to speak of.
+//! Counts this process's system calls by the kernel's own trace point.
 
 use std::fs::File;
 use std::io::Read;
@@ -24,30 +24,50 @@ const PERF_TYPE_TRACEPOINT: u32 = 2;
 /// Bit 1 of the flags: threads started later count too.
 const INHERIT: u64 = 1 << 1;
 
-/// A running count of the system calls of all threads of this process.
-#[derive(Debug)]
+/// Counts the system calls of all threads of this process, a while at a time.
+///
+/// Even an idle counter sends every system call of every process through the kernel's slow entry,
+/// which would add to the figures of both contenders. So the count is taken in runs of its own, and
+/// nothing is open while time is taken.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct SyscallCounter {
-    file: Option<File>,
+    trace_point: Option<u64>,
 }
+
+/// A count that is running.
+#[derive(Debug)]
+pub(crate) struct Counting(Vec<File>);
 
 impl SyscallCounter {
-    /// Starts to count, if `trace_point` is known and the kernel lets us. To be called before
-    /// threads are started.
-    pub(crate) fn start(trace_point: Option<u64>) -> Self {
-        Self {
-            file: trace_point.and_then(open),
-        }
+    /// Counts by this trace point, if it is known.
+    pub(crate) fn new(trace_point: Option<u64>) -> Self {
+        Self { trace_point }
     }
 
-    /// Calls so far; `None` if they cannot be counted.
-    pub(crate) fn read(&mut self) -> Option<u64> {
-        let mut bytes = [0; 8];
-        self.file.as_mut()?.read_exact(&mut bytes).ok()?;
-        Some(u64::from_ne_bytes(bytes))
+    /// Starts to count; `None` if the kernel does not let us.
+    pub(crate) fn begin(self) -> Option<Counting> {
+        let trace_point = self.trace_point?;
+        let threads = std::fs::read_dir("/proc/self/task").ok()?;
+        let files: Option<Vec<File>> = threads
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .map(|thread| open(trace_point, thread))
+            .collect();
+        files.map(Counting)
     }
 }
 
-fn open(trace_point: u64) -> Option<File> {
+impl Counting {
+    /// Calls since the beginning; `None` if they could not be counted.
+    pub(crate) fn end(mut self) -> Option<u64> {
+        self.0.iter_mut().try_fold(0, |sum, file| {
+            let mut bytes = [0; 8];
+            file.read_exact(&mut bytes).ok()?;
+            Some(sum + u64::from_ne_bytes(bytes))
+        })
+    }
+}
+
+fn open(trace_point: u64, thread: libc::pid_t) -> Option<File> {
     let size = u32::try_from(size_of::<PerfEventAttr>()).ok()?;
     let attr = PerfEventAttr {
         kind: PERF_TYPE_TRACEPOINT,
@@ -56,7 +76,6 @@ fn open(trace_point: u64) -> Option<File> {
         flags: INHERIT,
         ..PerfEventAttr::default()
     };
-    const THIS_PROCESS: libc::pid_t = 0;
     const EVERY_CPU: libc::c_int = -1;
     const NO_GROUP: libc::c_int = -1;
     const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
@@ -65,7 +84,7 @@ fn open(trace_point: u64) -> Option<File> {
         libc::syscall(
             libc::SYS_perf_event_open,
             &raw const attr,
-            THIS_PROCESS,
+            thread,
             EVERY_CPU,
             NO_GROUP,
             CLOSE_ON_EXEC,
