@@ -361,6 +361,7 @@ fn immediate_data_and_atomics_do_what_rfc_7306_says() {
         (7, WcOpcode::RecvImmediate)
     );
     assert_eq!(received.immediate, Some(0xCAFE_F00D));
+    assert_eq!(received.byte_len, 8, "the length of the Write before it");
     assert_eq!(remote.copy(8, 8), patterned(3, 8));
     assert_eq!(client.sent().opcode, WcOpcode::RdmaWriteImmediate);
 

@@ -72,7 +72,8 @@ pub enum Delivery {
     Receive {
         /// The receive's token.
         token: u64,
-        /// Bytes in it. 0 for Immediate Data, whose bytes are in `immediate`.
+        /// Bytes in it. For Immediate Data, whose bytes are in `immediate`: bytes of the RDMA Write
+        /// before it, 0 where a Send or other Immediate Data came between or there was none.
         len: u32,
         /// The peer asked for a solicited event.
         solicited: bool,

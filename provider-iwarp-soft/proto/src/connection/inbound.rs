@@ -35,6 +35,8 @@ pub(super) struct Receiver {
     msn: Sequences,
     /// The Send of which some segments arrived.
     message: Option<Message>,
+    /// The RDMA Write of which Immediate Data may tell.
+    written: Written,
     /// A valid FPDU has arrived.
     received_fpdu: bool,
 }
@@ -47,11 +49,36 @@ struct Message {
     received: u32,
 }
 
+/// The length of the latest RDMA Write, as far as it has arrived.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    len: u32,
+    is_complete: bool,
+}
+
+impl Written {
+    /// Nothing, or nothing that Immediate Data could still mean.
+    const NONE: Self = Self {
+        len: 0,
+        is_complete: true,
+    };
+
+    /// A peer may make a Write longer than a length can tell.
+    fn on_segment(&mut self, len: u32, last: bool) {
+        let before = if self.is_complete { 0 } else { self.len };
+        *self = Self {
+            len: before.saturating_add(len),
+            is_complete: last,
+        };
+    }
+}
+
 impl Receiver {
     pub(super) const fn new() -> Self {
         Self {
             msn: Sequences::FIRST,
             message: None,
+            written: Written::NONE,
             received_fpdu: false,
         }
     }
@@ -140,6 +167,9 @@ impl Connection {
                 )
                 .map_err(TerminateCode::tagged)?;
         }
+        self.rx
+            .written
+            .on_segment(payload.len() as u32, header.last);
         Ok(place_tagged(
             header,
             payload,
@@ -278,6 +308,7 @@ impl Connection {
                     .map_err(TerminateCode::invalidate)?;
             }
             self.rx.message = None;
+            self.rx.written = Written::NONE;
             self.rx.msn.send = header.msn.next();
             let solicited = opcode.is_solicited();
             let token = message.buffer.token;
@@ -307,7 +338,8 @@ impl Connection {
         }))
     }
 
-    /// RFC 7306 section 6: exactly eight bytes that consume a receive.
+    /// RFC 7306 section 6: exactly eight bytes that consume a receive. Behind an RDMA Write they
+    /// are the second half of a Write with immediate data, whose receive tells the Write's length.
     fn handle_immediate<Q: ReceiveQueue>(
         &mut self,
         header: &Untagged,
@@ -325,7 +357,7 @@ impl Connection {
         self.rx.msn.send = header.msn.next();
         let delivered = Some(Delivery::Receive {
             token,
-            len: 0,
+            len: std::mem::replace(&mut self.rx.written, Written::NONE).len,
             solicited: opcode.is_solicited(),
             invalidate: None,
             immediate: Some(*data),

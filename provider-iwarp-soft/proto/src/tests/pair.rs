@@ -413,6 +413,83 @@ fn immediate_data_consumes_a_receive() {
 }
 
 #[test]
+fn immediate_data_tells_the_length_of_the_write_before_it() {
+    let write = |to| WorkKind::Write {
+        stag: Stag(0x10),
+        to,
+    };
+    let immediate = || WorkKind::ImmediateData {
+        data: [7; 8],
+        solicited: false,
+    };
+    let send = || WorkKind::Send {
+        solicited: false,
+        invalidate: None,
+    };
+    let rows = [
+        (
+            "a Write",
+            vec![(write(0), 5_000), (immediate(), 0)],
+            vec![5_000],
+        ),
+        (
+            "two Writes",
+            vec![(write(0), 5_000), (write(9), 3), (immediate(), 0)],
+            vec![3],
+        ),
+        (
+            "one after the other",
+            vec![(write(0), 7), (immediate(), 0), (immediate(), 0)],
+            vec![7, 0],
+        ),
+        (
+            "an empty Write",
+            vec![(write(0), 7), (write(0), 0), (immediate(), 0)],
+            vec![0],
+        ),
+        (
+            "a Send between",
+            vec![(write(0), 7), (send(), 2), (immediate(), 0)],
+            vec![2, 0],
+        ),
+        ("none", vec![(immediate(), 0)], vec![0]),
+    ];
+    for (name, work, lengths) in rows {
+        let mut pair = Pair::operational(3);
+        pair.responder.register(0x10, 0, vec![0; 8_000]);
+        for (token, (kind, len)) in (0..).zip(work) {
+            pair.responder.post_receive(100 + token, 10);
+            pair.initiator.post(token, kind, vec![9; len], false);
+        }
+        pair.run();
+        let told = pair.responder.received();
+        let told: Vec<u32> = told.iter().map(|(_, len)| *len).collect();
+        assert_eq!(told, lengths, "{name}");
+    }
+}
+
+#[test]
+fn a_read_between_write_and_immediate_data_changes_nothing() {
+    let mut pair = Pair::operational(3);
+    pair.responder.register(0x10, 0, vec![7; 8_000]);
+    pair.initiator.register(0x20, 0, vec![0; 100]);
+    pair.responder.post_receive(100, 0);
+    let write = WorkKind::Write {
+        stag: Stag(0x10),
+        to: 0,
+    };
+    let immediate = WorkKind::ImmediateData {
+        data: [7; 8],
+        solicited: false,
+    };
+    pair.initiator.post(0, write, vec![9; 5_000], false);
+    pair.initiator.post_read(1, (0x10, 0), (0x20, 0), 10, false);
+    pair.initiator.post(2, immediate, Vec::new(), false);
+    pair.run();
+    assert_eq!(pair.responder.received(), [(100, 5_000)]);
+}
+
+#[test]
 fn work_that_cannot_be_done_is_refused_when_posted() {
     let post = |config: Config, kind| {
         let mut engine = Engine::new(config);
