@@ -143,7 +143,8 @@ impl<R: Rnic> Evd<R> {
     /// The asynchronous EVD that opening an IA creates.
     pub(crate) fn create_async(ia: &Arc<Ia<R>>, min_qlen: DatCount) -> DatResult<Arc<Self>> {
         let qlen = usize::try_from(min_qlen).ok().filter(|qlen| *qlen > 0);
-        let qlen = qlen.ok_or(DatError::invalid_arg(2))?.min(MAX_ASYNC_QLEN);
+        let qlen = qlen.ok_or(DatError::invalid_arg(2))?;
+        let qlen = qlen.clamp(MIN_ASYNC_QLEN, MAX_ASYNC_QLEN);
         Self::build(ia, qlen, DAT_EVD_ASYNC_FLAG)
     }
 
@@ -512,6 +513,9 @@ impl<R: Rnic> Child for Evd<R> {
 const NO_EVD: DatError = DatError::no_resources(DAT_RESOURCE_TEVD);
 /// Consumers pass any length when they open an IA; nobody needs more asynchronous events than this.
 const MAX_ASYNC_QLEN: usize = 4096;
+/// And few read them at once, while each EP of a shared receive queue tells its end there; `dtestsrq`
+/// asks for 8 and lets 100 EPs end.
+const MIN_ASYNC_QLEN: usize = 1024;
 
 fn checked_qlen<R: Rnic>(ia: &Ia<R>, min_qlen: DatCount) -> DatResult<usize> {
     let qlen = u32::try_from(min_qlen).ok().filter(|qlen| *qlen > 0);

@@ -273,6 +273,19 @@ fn the_end_of_the_device_is_told_with_the_ia() {
 }
 
 #[test]
+fn news_of_a_thousand_endpoints_fit_into_the_shortest_asynchronous_evd() {
+    let dat = Dat::open();
+    for _ in 0..1_000 {
+        dat.ia().rnic().raise(AsyncEvent::DeviceFatal);
+    }
+    dat.ia().rnic().settle();
+    for told in 0..1_000 {
+        let event = dat.dequeue(dat.async_evd);
+        assert!(event.is_ok(), "after {told}: {event:x?}");
+    }
+}
+
+#[test]
 fn named_attributes_are_pairs_of_strings() {
     let dat = Dat::open();
     let provider = dat.ia().provider_attr().to_owned();
