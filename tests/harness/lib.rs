@@ -10,6 +10,7 @@
 //!   builds the examples as their Makefile does.
 //! - [`Peers`] runs both ends of a connection as C programs.
 //! - [`raw`] speaks MPA and DDP byte by byte over a plain TCP socket.
+//! - [`frame_writer`] encodes every frame with any value in any field, apart from the stack's code.
 //! - [`Capture`] records the wire and has it decoded by somebody else's program.
 //! - [`not_run()`] says that a test could not look at its subject on this machine.
 //! - [`StackEnv`] is all of them for the common case: our libraries, one IA on `lo`.
@@ -17,6 +18,7 @@
 mod c_examples;
 mod c_program;
 mod capture;
+pub mod frame_writer;
 mod net_space;
 mod not_run;
 mod peers;

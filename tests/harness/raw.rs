@@ -109,22 +109,41 @@ impl RawPeer {
         self.read(private_data_len.into())
     }
 
+    /// Reads one FPDU and returns its DDP segment; `None` when the stream ends before it.
+    ///
+    /// # Errors
+    /// When the stream ends within the frame, or nothing comes in time.
+    pub fn read_segment(&mut self) -> Result<Option<Vec<u8>>> {
+        let mut head = [0; 2];
+        match self.stream.read(&mut head[..1]) {
+            Ok(0) => return Ok(None),
+            Ok(_) => self.stream.read_exact(&mut head[1..])?,
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => return Ok(None),
+            Err(e) => bail!("waiting for a frame: {e}"),
+        }
+        let ulpdu_len = usize::from(u16::from_be_bytes(head));
+        // Two bytes of length, padding to four, four bytes of CRC (RFC 5044 section 4).
+        let rest = (2 + ulpdu_len).next_multiple_of(4) + 4 - 2;
+        let mut segment = self.read(rest)?;
+        segment.truncate(ulpdu_len);
+        Ok(Some(segment))
+    }
+
     /// Reads FPDUs until a Terminate comes and returns its payload from the control word on.
     ///
     /// # Errors
     /// When the connection ends or falls silent without one.
     pub fn read_terminate(&mut self) -> Result<Vec<u8>> {
-        loop {
-            let head = self.read(2).context("waiting for a Terminate")?;
-            let ulpdu_len = usize::from(u16::from_be_bytes([head[0], head[1]]));
-            // Two bytes of length, padding to four, four bytes of CRC (RFC 5044 section 4).
-            let rest = (2 + ulpdu_len).next_multiple_of(4) + 4 - 2;
-            let frame = self.read(rest)?;
-            ensure!(ulpdu_len >= 18, "an FPDU without headers: {frame:02x?}");
-            if frame[1] & 0x0f == TERMINATE {
-                return Ok(frame[18..ulpdu_len].to_vec());
+        while let Some(segment) = self.read_segment()? {
+            ensure!(
+                segment.len() >= 18,
+                "an FPDU without headers: {segment:02x?}"
+            );
+            if segment[1] & 0x0f == TERMINATE {
+                return Ok(segment[18..].to_vec());
             }
         }
+        bail!("the stream ended without a Terminate")
     }
 
     /// Reads until the peer has closed, in whatever way, and returns what still came.

@@ -122,6 +122,12 @@ pub(super) const STEPS: &[Step] = &[
         run: |w, o| suite(w, o, "faults"),
     },
     Step {
+        name: "suite hostile_peer",
+        needs: &[install::CC, install::NM],
+        staged: true,
+        run: |w, o| suite(w, o, "hostile_peer"),
+    },
+    Step {
         name: "suite capture",
         needs: &[
             install::CC,

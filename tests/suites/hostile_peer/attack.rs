@@ -1,0 +1,302 @@
+//! One attack, what must come of it, and how that is looked at.
+
+use anyhow::{Context, Result, bail, ensure};
+use dat_api::abi::*;
+use dat_api::{ConnectionKind, Ep};
+use stack_tests::frame_writer::{self, Fpdu};
+use stack_tests::raw::RawPeer;
+
+use super::arena::library;
+use super::kinds::{PAYLOAD, Scene, TARGET_AT, Target};
+use super::victim::{DEADLINE, RECEIVE_AT, RECEIVE_LEN, RECEIVES, SINK_AT, Stream, Victim};
+
+/// The Send that shows that a stream goes on.
+const PROBE: &[u8] = b"still here?";
+
+/// Opcode of a Terminate.
+const TERMINATE: u8 = 7;
+
+/// Opcode of a Read Request.
+const READ_REQUEST: u8 = 1;
+
+/// How a stream must end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// By a Terminate of this layer, type and code.
+    Terminate(u8, u8, u8),
+    /// Closed by the victim without one, because none may be sent.
+    Close,
+    /// Not by the victim: the attacker ends it, and gets no Terminate.
+    Cut,
+    /// Not at all: the Send with this number is received.
+    GoesOn(u32),
+}
+
+/// What an attacker sends.
+#[derive(Debug)]
+pub(crate) struct Shot {
+    pub(crate) wire: Vec<u8>,
+    /// The segment that a Terminate would quote.
+    offender: Vec<u8>,
+}
+
+impl Shot {
+    /// Frames of which the last is the bad one.
+    pub(crate) fn of(frames: &[Fpdu]) -> Self {
+        Self {
+            wire: frames.iter().flat_map(Fpdu::bytes).collect(),
+            offender: frames.last().map_or(&[][..], Fpdu::ulpdu).to_vec(),
+        }
+    }
+
+    /// Only the first bytes of it.
+    pub(crate) fn cut(mut self, len: usize) -> Self {
+        self.wire.truncate(len);
+        self
+    }
+}
+
+/// What the attacker does, given what it knows.
+pub(crate) type Act = Box<dyn Fn(&Target<'_>) -> Shot>;
+
+/// An attack on a fresh connection.
+pub(crate) struct Attack {
+    pub(crate) name: String,
+    pub(crate) scene: Scene,
+    pub(crate) act: Act,
+    pub(crate) verdict: Verdict,
+    /// Which bytes have changed when the stream has ended: offset in the arena, bytes.
+    pub(crate) placed: Vec<(usize, Vec<u8>)>,
+}
+
+/// Runs attacks one after the other and reports all that went wrong.
+pub(crate) fn run(victim: &Victim, attacks: &[Attack]) -> Result<()> {
+    ensure!(!attacks.is_empty(), "no attacks");
+    let mut faults = Vec::new();
+    for attack in attacks {
+        if let Err(fault) = attack.run(victim) {
+            faults.push(format!("{}: {fault:#}", attack.name));
+            victim.settle()?;
+            victim.arena.refill();
+        }
+    }
+    ensure!(
+        faults.is_empty(),
+        "{} of {} attacks\n{}",
+        faults.len(),
+        attacks.len(),
+        faults.join("\n")
+    );
+    victim.no_descriptor_is_left()
+}
+
+impl Attack {
+    fn run(&self, victim: &Victim) -> Result<()> {
+        victim.bystander_is_fine()?;
+        let mut stream = victim.stream()?;
+        let (target, posted) = set_scene(self.scene, victim, &mut stream)?;
+        let shot = (self.act)(&target);
+        let Stream { ep, mut peer } = stream;
+        // A stream that has ended may refuse the rest.
+        let _ = peer.send(&shot.wire);
+        let mut outstanding = RECEIVES + posted;
+        let mut placed = self.placed.clone();
+        match self.verdict {
+            Verdict::Terminate(layer, etype, code) => {
+                expect_terminate(&mut peer, (layer, etype, code), &shot.offender)?;
+            }
+            Verdict::Close => {}
+            Verdict::Cut => peer.finish_sending()?,
+            Verdict::GoesOn(msn) => {
+                let probe = frame_writer::send(frame_writer::SEND, msn, PROBE);
+                peer.send(&Fpdu::new(&probe).bytes())?;
+                placed.push(wait_for_probe(victim, msn, &mut outstanding)?);
+                peer.finish_sending()?;
+            }
+        }
+        expect_end(&mut peer)?;
+        let ending = ep.wait_disconnected(Some(DEADLINE)).context("its end")?;
+        let is_fault = matches!(self.verdict, Verdict::Terminate(..));
+        ensure!(
+            !is_fault || ending == ConnectionKind::Broken,
+            "the consumer was told {ending:?}"
+        );
+        for left in (0..outstanding).rev() {
+            victim
+                .completion()
+                .with_context(|| format!("{} are missing", left + 1))?;
+        }
+        if let Some(event) = victim.transfers.dequeue()? {
+            bail!("one completion too many: {event:?}");
+        }
+        victim.arena.compare(&placed)?;
+        victim.arena.refill();
+        drop(ep);
+        victim.bystander_is_fine()
+    }
+}
+
+/// What an attack finds, and how many requests the victim has posted for it.
+fn set_scene<'v>(
+    scene: Scene,
+    victim: &'v Victim,
+    stream: &mut Stream,
+) -> Result<(Target<'v>, usize)> {
+    let mut target = Target {
+        victim,
+        window: 0,
+        asked: Vec::new(),
+    };
+    match scene {
+        Scene::Idle => return Ok((target, 0)),
+        Scene::Lending => {
+            target.window = bind_window(victim, &stream.ep)?;
+            return Ok((target, 0));
+        }
+        Scene::Reading => {
+            wake(&mut stream.peer)?;
+            post_read(victim, &stream.ep)?;
+        }
+        Scene::Adding => {
+            wake(&mut stream.peer)?;
+            post_add(victim, &stream.ep)?;
+        }
+    }
+    let asked = stream.peer.read_segment()?.context("no request came")?;
+    target.asked = asked
+        .get(18..)
+        .context("a request without header")?
+        .to_vec();
+    Ok((target, 1))
+}
+
+/// The victim says nothing before it has heard something (RFC 5044 section 7.1).
+fn wake(peer: &mut RawPeer) -> Result<()> {
+    peer.send(&Fpdu::new(&frame_writer::write(1, 0, b"")).bytes())
+}
+
+fn bind_window(victim: &Victim, ep: &Ep) -> Result<u32> {
+    let window = victim.window;
+    let open = &victim.parts.open;
+    let mut triplet = victim.triplet(TARGET_AT, 64);
+    triplet.lmr_context = open.lmr_context;
+    let mut context = 0;
+    // SAFETY: all handles are alive, the triplet is readable, the out-pointer writable.
+    let code = unsafe {
+        (library().dat_rmr_bind)(
+            window,
+            open.lmr,
+            &triplet,
+            DAT_MEM_PRIV_REMOTE_WRITE_FLAG | DAT_MEM_PRIV_REMOTE_READ_FLAG,
+            DAT_VA_TYPE_VA,
+            ep.as_raw(),
+            DatContext::from_u64(0),
+            0,
+            &mut context,
+        )
+    };
+    ensure!(code.is_success(), "dat_rmr_bind: {code:?}");
+    victim.completion().context("the bind")?;
+    Ok(context)
+}
+
+/// What the attacker is asked for names its memory, of which it has none.
+fn remote() -> DatRmrTriplet {
+    let mut remote = DatRmrTriplet::zeroed();
+    remote.virtual_address = 0x1000;
+    remote.segment_length = PAYLOAD.len() as DatSegLength;
+    remote.rmr_context = 0x0a0b_0c0d;
+    remote
+}
+
+fn post_read(victim: &Victim, ep: &Ep) -> Result<()> {
+    let mut sink = victim.triplet(SINK_AT, PAYLOAD.len());
+    let (cookie, remote) = (DatContext::from_u64(100), remote());
+    // SAFETY: endpoint and memory are alive; both triplets are readable for the call.
+    let code =
+        unsafe { (library().dat_ep_post_rdma_read)(ep.as_raw(), 1, &mut sink, cookie, &remote, 0) };
+    ensure!(code.is_success(), "dat_ep_post_rdma_read: {code:?}");
+    Ok(())
+}
+
+fn post_add(victim: &Victim, ep: &Ep) -> Result<()> {
+    let mut sink = victim.triplet(SINK_AT, size_of::<u64>());
+    let mut remote = remote();
+    remote.segment_length = size_of::<u64>() as DatSegLength;
+    // SAFETY: the variadic arguments are those of the operation: u64, local triplet, cookie,
+    // remote triplet, flags; both triplets are alive for the call.
+    let code = unsafe {
+        (library().dat_extension_op)(
+            ep.as_raw(),
+            DAT_IB_FETCH_AND_ADD_OP,
+            1_u64,
+            &raw mut sink,
+            DatContext::from_u64(100),
+            &raw const remote,
+            0_u32,
+        )
+    };
+    ensure!(code.is_success(), "fetch and add: {code:?}");
+    Ok(())
+}
+
+/// Reads on to the Terminate, which must be this one and quote what RFC 5040 section 4.8 demands.
+fn expect_terminate(
+    peer: &mut RawPeer,
+    (layer, etype, code): (u8, u8, u8),
+    offender: &[u8],
+) -> Result<()> {
+    let found = peer.read_terminate()?;
+    let wanted = [layer << 4 | etype, code];
+    ensure!(
+        found.starts_with(&wanted),
+        "Terminate {found:02x?} instead of {wanted:02x?}"
+    );
+    let mut quote = Vec::new();
+    let mut bits = 0;
+    let is_tagged = offender.first().is_some_and(|control| control & 0x80 != 0);
+    let header_len = if is_tagged { 14 } else { 18 };
+    if layer != 2 && offender.len() >= header_len {
+        bits = 0xc0;
+        quote.extend_from_slice(&(offender.len() as u16).to_be_bytes());
+        quote.extend_from_slice(&offender[..header_len]);
+        let is_read = !is_tagged && offender[1] & 0x0f == READ_REQUEST;
+        if (layer, etype) == (0, 1) && is_read {
+            bits |= 0x20;
+            quote.extend_from_slice(&offender[header_len..header_len + 28]);
+        }
+    }
+    ensure!(
+        found[2..4] == [bits, 0] && found[4..] == quote,
+        "the Terminate quotes {:02x?} instead of {bits:02x}, {quote:02x?}",
+        &found[2..]
+    );
+    Ok(())
+}
+
+/// Whatever still comes, it is no Terminate, and then the victim has closed.
+fn expect_end(peer: &mut RawPeer) -> Result<()> {
+    while let Some(segment) = peer.read_segment()? {
+        let opcode = segment.get(1).map(|control| control & 0x0f);
+        ensure!(opcode != Some(TERMINATE), "a Terminate {segment:02x?}");
+    }
+    Ok(())
+}
+
+/// Waits for the probe, which is the Send with this number; says where it has been placed.
+fn wait_for_probe(victim: &Victim, msn: u32, outstanding: &mut usize) -> Result<(usize, Vec<u8>)> {
+    let receive = msn as usize - 1;
+    loop {
+        let done = victim.completion().context("the stream does not go on")?;
+        *outstanding -= 1;
+        ensure!(
+            done.status.is_none_or(|status| status.is_success()),
+            "{:?} instead of the probe",
+            done.status
+        );
+        if done.cookie == receive as u64 {
+            ensure!(done.len == PROBE.len(), "{} bytes of the probe", done.len);
+            return Ok((RECEIVE_AT + receive * RECEIVE_LEN, PROBE.to_vec()));
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A good frame of every kind, as the attacks change them.
+
+use stack_tests::frame_writer::{self, Atomic, Frame, Read};
+
+use super::arena::pattern;
+use super::attack::Verdict::{self, GoesOn};
+use super::victim::{OPEN_AT, RECEIVE_AT, SINK_AT, Victim};
+
+/// Bytes of the messages that carry some.
+pub(crate) const PAYLOAD: &[u8] = b"some bytes, not many.";
+
+/// Where Writes go and Reads come from, within the open part.
+pub(crate) const TARGET_AT: usize = OPEN_AT + 0x88;
+
+/// What `Scene::Adding` adds, and what the memory held before by the attacker's word.
+pub(crate) const ORIGINAL: u64 = 0x1122_3344_5566_7788;
+
+/// What the victim does before the attack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scene {
+    /// Nothing; its receives are posted.
+    Idle,
+    /// It reads as many bytes as [`PAYLOAD`] has.
+    Reading,
+    /// It has an atomic operation under way.
+    Adding,
+    /// It has lent a window.
+    Lending,
+}
+
+/// A message of RDMAP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Write,
+    ReadRequest,
+    ReadResponse,
+    Send,
+    SendInvalidate,
+    SendSolicited,
+    SendSolicitedInvalidate,
+    Terminate,
+    Immediate,
+    ImmediateSolicited,
+    AtomicRequest,
+    AtomicResponse,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 12] = [
+        Self::Write,
+        Self::ReadRequest,
+        Self::ReadResponse,
+        Self::Send,
+        Self::SendInvalidate,
+        Self::SendSolicited,
+        Self::SendSolicitedInvalidate,
+        Self::Terminate,
+        Self::Immediate,
+        Self::ImmediateSolicited,
+        Self::AtomicRequest,
+        Self::AtomicResponse,
+    ];
+
+    /// In which scene the message belongs.
+    pub(crate) const fn scene(self) -> Scene {
+        match self {
+            Self::ReadResponse => Scene::Reading,
+            Self::AtomicResponse => Scene::Adding,
+            Self::SendInvalidate | Self::SendSolicitedInvalidate => Scene::Lending,
+            _ => Scene::Idle,
+        }
+    }
+
+    /// The queue of an untagged message.
+    pub(crate) const fn queue(self) -> Option<u32> {
+        match self {
+            Self::Write | Self::ReadResponse => None,
+            Self::ReadRequest | Self::AtomicRequest => Some(1),
+            Self::Terminate => Some(2),
+            Self::AtomicResponse => Some(3),
+            _ => Some(0),
+        }
+    }
+
+    pub(crate) const fn is_tagged(self) -> bool {
+        self.queue().is_none()
+    }
+}
+
+/// What comes of a message as it should be: what becomes of the stream, and what is placed.
+pub(crate) fn harmless(kind: Kind) -> (Verdict, Vec<(usize, Vec<u8>)>) {
+    match kind {
+        Kind::Write => (GoesOn(1), vec![(TARGET_AT, PAYLOAD.to_vec())]),
+        Kind::ReadResponse => (GoesOn(1), vec![(SINK_AT, PAYLOAD.to_vec())]),
+        Kind::ReadRequest => (GoesOn(1), vec![]),
+        Kind::AtomicRequest => {
+            let old = u64::from_ne_bytes(std::array::from_fn(|at| pattern(TARGET_AT + at)));
+            let new = old.wrapping_add(1).to_ne_bytes();
+            (GoesOn(1), vec![(TARGET_AT, new.to_vec())])
+        }
+        Kind::AtomicResponse => (GoesOn(1), vec![(SINK_AT, ORIGINAL.to_ne_bytes().to_vec())]),
+        Kind::Terminate => (Verdict::Close, vec![]),
+        Kind::Immediate | Kind::ImmediateSolicited => (GoesOn(2), vec![]),
+        Kind::Send | Kind::SendInvalidate | Kind::SendSolicited | Kind::SendSolicitedInvalidate => {
+            (GoesOn(2), vec![(RECEIVE_AT, PAYLOAD.to_vec())])
+        }
+    }
+}
+
+/// What the attacker knows: the victim's memory, and what the victim asked of it.
+#[derive(Debug)]
+pub(crate) struct Target<'v> {
+    pub(crate) victim: &'v Victim,
+    /// The window of [`Scene::Lending`].
+    pub(crate) window: u32,
+    /// The request that the victim sent, from its RDMAP header on; empty if it sent none.
+    pub(crate) asked: Vec<u8>,
+}
+
+impl<'v> Target<'v> {
+    /// An attacker that was asked for nothing, to see what its frames look like.
+    pub(crate) fn blind(victim: &'v Victim) -> Self {
+        Self {
+            victim,
+            window: 0,
+            asked: vec![0; 28],
+        }
+    }
+
+    pub(crate) fn address(&self, at: usize) -> u64 {
+        self.victim.arena.address(at)
+    }
+
+    fn asked_u32(&self, at: usize) -> u32 {
+        let bytes = self.asked.get(at..at + 4).expect("the victim asked for it");
+        u32::from_be_bytes(bytes.try_into().expect("four bytes"))
+    }
+
+    /// The STag that the victim's read goes to.
+    pub(crate) fn sink_stag(&self) -> u32 {
+        self.asked_u32(0)
+    }
+
+    /// The identifier of the victim's atomic.
+    pub(crate) fn atomic_id(&self) -> u32 {
+        self.asked_u32(4)
+    }
+
+    /// A Read Request that the victim serves.
+    pub(crate) fn read(&self) -> Read {
+        Read {
+            sink_stag: 0x0bad_cafe,
+            sink_to: 0x1000,
+            len: 16,
+            source_stag: self.victim.parts.open.stag,
+            source_to: self.address(TARGET_AT),
+        }
+    }
+
+    /// A FetchAdd that the victim serves.
+    pub(crate) fn atomic(&self) -> Atomic {
+        Atomic {
+            operation: 0,
+            id: 77,
+            stag: self.victim.parts.open.stag,
+            to: self.address(TARGET_AT),
+            data: 1,
+        }
+    }
+
+    /// A good frame of this kind, the first of its queue.
+    pub(crate) fn frame(&self, kind: Kind) -> Frame {
+        self.numbered(kind, 1)
+    }
+
+    /// A good frame with this number in its queue; tagged ones have none.
+    pub(crate) fn numbered(&self, kind: Kind, msn: u32) -> Frame {
+        let open = self.victim.parts.open.stag;
+        let invalidate =
+            |opcode| frame_writer::send(opcode, msn, PAYLOAD).with("rsvd_ulp", self.window.into());
+        match kind {
+            Kind::Write => frame_writer::write(open, self.address(TARGET_AT), PAYLOAD),
+            Kind::ReadRequest => frame_writer::read_request(msn, &self.read()),
+            Kind::ReadResponse => {
+                frame_writer::read_response(self.sink_stag(), self.address(SINK_AT), PAYLOAD)
+            }
+            Kind::Send => frame_writer::send(frame_writer::SEND, msn, PAYLOAD),
+            Kind::SendInvalidate => invalidate(frame_writer::SEND_INVALIDATE),
+            Kind::SendSolicited => frame_writer::send(frame_writer::SEND_SOLICITED, msn, PAYLOAD),
+            Kind::SendSolicitedInvalidate => invalidate(frame_writer::SEND_SOLICITED_INVALIDATE),
+            Kind::Terminate => frame_writer::terminate(0, 0, 0).with("msn", msn.into()),
+            Kind::Immediate => frame_writer::immediate(8, msn, 0x0102_0304_0506_0708),
+            Kind::ImmediateSolicited => frame_writer::immediate(9, msn, 0x0102_0304_0506_0708),
+            Kind::AtomicRequest => frame_writer::atomic_request(msn, &self.atomic()),
+            Kind::AtomicResponse => frame_writer::atomic_response(msn, self.atomic_id(), ORIGINAL),
+        }
+    }
+}

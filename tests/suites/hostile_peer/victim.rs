@@ -1,0 +1,407 @@
+//! The process under attack: one consumer with memory of every kind, a service point, and a
+//! connection of its own that must not notice anything.
+
+use std::cell::Cell;
+use std::fs;
+use std::path::Path;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use dat_api::abi::*;
+use dat_api::{
+    CompletionFlags, DtoStatus, Ep, EpAttr, EpEvds, Evd, EvdFlags, Event, Ia, Privileges, Psp, Pz,
+    Region,
+};
+use stack_tests::Stage;
+use stack_tests::frame_writer;
+use stack_tests::raw::RawPeer;
+
+use super::arena::{Arena, Part, library};
+
+/// Whatever has not happened after this long does not happen.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Receives that every endpoint under attack has posted, and their length.
+pub(crate) const RECEIVES: usize = 4;
+pub(crate) const RECEIVE_LEN: usize = 64;
+
+/// The memory that the peer may use.
+pub(crate) const OPEN_AT: usize = 0x408;
+pub(crate) const OPEN_LEN: usize = 0x400;
+
+/// Where the receives are.
+pub(crate) const RECEIVE_AT: usize = 0x1800;
+
+/// Where RDMA Reads and atomics of the victim go.
+pub(crate) const SINK_AT: usize = 0x1c40;
+
+/// Reads that an endpoint under attack serves at once.
+pub(crate) const IRD: i32 = 4;
+
+/// An adapter with nothing set.
+pub(crate) const PLAIN_IA: &str = "plain";
+
+/// An adapter that connects once.
+pub(crate) const ONCE_IA: &str = "once";
+
+const REMOTE_ATOMIC: DatMemPrivFlags = DAT_MEM_PRIV_EXTENSION_BASE;
+
+/// Descriptors are counted for the whole process, so one test runs at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Points this process at the staged libraries, once. `Err` says what is missing.
+static LIBRARIES: LazyLock<Result<(), String>> =
+    LazyLock::new(|| use_staged_libraries().map_err(|e| format!("{e:#}")));
+
+fn use_staged_libraries() -> Result<()> {
+    let stage = Stage::find()?;
+    let provider = stage.provider();
+    let provider = provider.display();
+    let line = |name: &str, params: &str| {
+        format!("{name} u2.0 nonthreadsafe default {provider} dat-rs.1.0 \"{params}\" \"\"\n")
+    };
+    let text = [
+        line(PLAIN_IA, "lo 0"),
+        line(ONCE_IA, "lo 0 connect_retry_ms=0"),
+    ]
+    .concat();
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hostile_peer.conf");
+    fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+    // SAFETY: every test opens an adapter through `Victim::on` first, which waits for this; until
+    // then no thread of this process runs anything that reads the environment.
+    unsafe {
+        std::env::set_var("DAT_OVERRIDE", &file);
+        std::env::set_var(dat_api::LIBRARY_ENV, stage.lib().join("libdat2.so.2"));
+    }
+    Ok(())
+}
+
+/// One consumer.
+#[derive(Debug)]
+pub(crate) struct Victim {
+    pub(crate) pz: Pz,
+    pub(crate) transfers: Evd,
+    pub(crate) connections: Evd,
+    pub(crate) requests: Evd,
+    pub(crate) psp: Psp,
+    pub(crate) arena: Arena,
+    pub(crate) parts: Parts,
+    /// A memory window for whoever binds it.
+    pub(crate) window: DatRmrHandle,
+    bystander: Bystander,
+    descriptors: usize,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// Registered memory of every kind.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    /// The peer may do everything.
+    pub(crate) open: Part,
+    /// The peer may read.
+    pub(crate) readable: Part,
+    /// The peer may write.
+    pub(crate) writable: Part,
+    /// The peer may do nothing: receives and sinks.
+    pub(crate) private: Part,
+    /// Everything, but for the peers of another protection zone.
+    pub(crate) foreign: Part,
+    /// Registered once and not any more.
+    pub(crate) gone: Part,
+    /// The zone of `foreign`.
+    _other_pz: Pz,
+}
+
+/// A connection that exchanges data beside the attacked one.
+#[derive(Debug)]
+struct Bystander {
+    active: Ep,
+    passive: Ep,
+    memory: Region,
+    transfers: Evd,
+    sent: Cell<u8>,
+}
+
+impl Victim {
+    pub(crate) fn new() -> Result<Self> {
+        Self::on(PLAIN_IA)
+    }
+
+    pub(crate) fn on(name: &str) -> Result<Self> {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
+        let ia = Ia::open(name)?;
+        let pz = Pz::create(&ia)?;
+        let transfers = Evd::create(&ia, 64, EvdFlags::DTO | EvdFlags::BIND)?;
+        let connections = Evd::create(&ia, 16, EvdFlags::CONNECTION)?;
+        let requests = Evd::create(&ia, 16, EvdFlags::CONNECTION_REQUEST)?;
+        let psp = Psp::create_any(&ia, &requests)?;
+        let arena = Arena::new()?;
+        let parts = Parts::new(&arena, &pz)?;
+        let window = create_window(&pz)?;
+        let bystander = Bystander::new(&ia, &psp, &requests)?;
+        let mut victim = Self {
+            pz,
+            transfers,
+            connections,
+            requests,
+            psp,
+            arena,
+            parts,
+            window,
+            bystander,
+            descriptors: 0,
+            _turn: turn,
+        };
+        // The first connection may bring things that stay for all later ones.
+        drop(victim.stream()?);
+        victim.settle()?;
+        victim.descriptors = descriptors()?;
+        Ok(victim)
+    }
+
+    pub(crate) fn evds(&self) -> EpEvds<'_> {
+        EpEvds {
+            recv: &self.transfers,
+            request: &self.transfers,
+            connect: &self.connections,
+        }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        u16::try_from(self.psp.conn_qual()).expect("the provider chose a TCP port")
+    }
+
+    /// An endpoint with its receives posted.
+    pub(crate) fn ep(&self) -> Result<Ep> {
+        let attr = EpAttr {
+            max_rdma_read_in: IRD,
+            max_rdma_read_out: IRD,
+            ..EpAttr::default()
+        };
+        let ep = Ep::create(&self.pz, self.evds(), Some(&attr))?;
+        for index in 0..RECEIVES {
+            self.post_recv(&ep, RECEIVE_AT + index * RECEIVE_LEN, index as u64)?;
+        }
+        Ok(ep)
+    }
+
+    fn post_recv(&self, ep: &Ep, at: usize, cookie: u64) -> Result<()> {
+        let mut triplet = self.triplet(at, RECEIVE_LEN);
+        // SAFETY: endpoint and memory are alive, and the triplet is readable for the call.
+        let code = unsafe {
+            (library().dat_ep_post_recv)(
+                ep.as_raw(),
+                1,
+                &mut triplet,
+                DatContext::from_u64(cookie),
+                0,
+            )
+        };
+        ensure!(code.is_success(), "dat_ep_post_recv: {code:?}");
+        Ok(())
+    }
+
+    /// A piece of the private memory, for posts.
+    pub(crate) fn triplet(&self, at: usize, len: usize) -> DatLmrTriplet {
+        let mut triplet = DatLmrTriplet::zeroed();
+        triplet.virtual_address = self.arena.address(at);
+        triplet.segment_length = len as DatSegLength;
+        triplet.lmr_context = self.parts.private.lmr_context;
+        triplet
+    }
+
+    /// Accepts the next request on `ep`.
+    pub(crate) fn accept(&self, ep: &Ep) -> Result<()> {
+        match self.requests.wait(Some(DEADLINE))? {
+            Some(Event::ConnectionRequest(request)) => request.accept(Some(ep), b"")?,
+            other => anyhow::bail!("no connection request but {other:?}"),
+        };
+        ep.wait_established(Some(DEADLINE))?;
+        Ok(())
+    }
+
+    /// A connection whose other end is raw bytes.
+    pub(crate) fn stream(&self) -> Result<Stream> {
+        let ep = self.ep()?;
+        let mut peer = RawPeer::connect(self.port())?;
+        peer.send(&frame_writer::request(b"").bytes())?;
+        self.accept(&ep)?;
+        let reply = peer.read(20)?;
+        ensure!(reply == stack_tests::raw::REPLY, "{reply:02x?}");
+        Ok(Stream { ep, peer })
+    }
+
+    /// One message over the connection that is not attacked.
+    pub(crate) fn bystander_is_fine(&self) -> Result<()> {
+        self.bystander
+            .exchange()
+            .context("the connection beside the attacked one")
+    }
+
+    /// The next completion of whatever was posted to an endpoint under attack.
+    pub(crate) fn completion(&self) -> Result<Completed> {
+        match self.transfers.wait(Some(DEADLINE))? {
+            Some(Event::Dto(dto)) => Ok(Completed {
+                cookie: dto.cookie,
+                status: Some(dto.status),
+                len: dto.transferred as usize,
+            }),
+            // Atomics and immediate data complete by events of the extension.
+            Some(Event::Other { .. } | Event::Bind(_)) => Ok(Completed {
+                cookie: u64::MAX,
+                status: None,
+                len: 0,
+            }),
+            Some(other) => anyhow::bail!("an event that nobody expects: {other:?}"),
+            None => anyhow::bail!("no completion"),
+        }
+    }
+
+    /// Drops what is left in the queues of events.
+    pub(crate) fn settle(&self) -> Result<()> {
+        for evd in [&self.transfers, &self.connections, &self.requests] {
+            while evd.dequeue()?.is_some() {}
+        }
+        Ok(())
+    }
+
+    /// Fails when descriptors are left that were not there in the beginning.
+    pub(crate) fn no_descriptor_is_left(&self) -> Result<()> {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let now = descriptors()?;
+            if now <= self.descriptors {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < end,
+                "{now} descriptors instead of {}",
+                self.descriptors
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Parts {
+    fn new(arena: &Arena, pz: &Pz) -> Result<Self> {
+        let all = DAT_MEM_PRIV_ALL_FLAG | REMOTE_ATOMIC;
+        let local = DAT_MEM_PRIV_LOCAL_READ_FLAG | DAT_MEM_PRIV_LOCAL_WRITE_FLAG;
+        let other_pz = Pz::create(pz.ia())?;
+        let parts = Self {
+            open: arena.register(pz, OPEN_AT, OPEN_LEN, all)?,
+            readable: arena.register(pz, 0x1000, 0x200, DAT_MEM_PRIV_REMOTE_READ_FLAG)?,
+            writable: arena.register(pz, 0x1400, 0x200, local | DAT_MEM_PRIV_REMOTE_WRITE_FLAG)?,
+            private: arena.register(pz, RECEIVE_AT, 0x800, local)?,
+            foreign: arena.register(&other_pz, 0x2400, 0x200, all)?,
+            gone: arena.register(pz, 0x2800, 0x200, all)?,
+            _other_pz: other_pz,
+        };
+        // SAFETY: the handle is alive; nobody uses it any more.
+        let code = unsafe { (library().dat_lmr_free)(parts.gone.lmr) };
+        ensure!(code.is_success(), "dat_lmr_free: {code:?}");
+        Ok(parts)
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let parts = &self.parts;
+        // SAFETY: created in `Victim::on` and freed nowhere else.
+        let _ = unsafe { (library().dat_rmr_free)(self.window) };
+        for part in [
+            parts.open,
+            parts.readable,
+            parts.writable,
+            parts.private,
+            parts.foreign,
+        ] {
+            // SAFETY: registered in `Parts::new` and freed nowhere else; the mapping stays.
+            let _ = unsafe { (library().dat_lmr_free)(part.lmr) };
+        }
+    }
+}
+
+impl Bystander {
+    const LEN: usize = 200;
+
+    fn new(ia: &Ia, psp: &Psp, requests: &Evd) -> Result<Self> {
+        let pz = Pz::create(ia)?;
+        let transfers = Evd::create(ia, 64, EvdFlags::DTO)?;
+        let connections = Evd::create(ia, 16, EvdFlags::CONNECTION)?;
+        let evds = EpEvds {
+            recv: &transfers,
+            request: &transfers,
+            connect: &connections,
+        };
+        let active = Ep::create(&pz, evds, None)?;
+        let passive = Ep::create(&pz, evds, None)?;
+        let memory = Region::create(&pz, 2 * Self::LEN, Privileges::LOCAL)?;
+        let address = ia.attr()?.address.context("the adapter has no address")?;
+        active.start_connect(address, psp.conn_qual(), Some(DEADLINE), b"")?;
+        match requests.wait(Some(DEADLINE))? {
+            Some(Event::ConnectionRequest(request)) => request.accept(Some(&passive), b"")?,
+            other => anyhow::bail!("no connection request but {other:?}"),
+        };
+        active.wait_established(Some(DEADLINE))?;
+        passive.wait_established(Some(DEADLINE))?;
+        Ok(Self {
+            active,
+            passive,
+            memory,
+            transfers,
+            sent: Cell::new(0),
+        })
+    }
+
+    fn exchange(&self) -> Result<()> {
+        let count = self.sent.get().wrapping_add(1);
+        self.sent.set(count);
+        let message: Vec<u8> = (0..Self::LEN).map(|at| at as u8 ^ count).collect();
+        let sink = self.memory.segment(Self::LEN, Self::LEN)?;
+        self.passive.post_recv(&[sink], 1)?;
+        self.memory.write(0, &message)?;
+        let source = self.memory.segment(0, Self::LEN)?;
+        self.active
+            .post_send(&[source], 2, CompletionFlags::default())?;
+        for (ep, cookie) in [(&self.active, 2), (&self.passive, 1)] {
+            let dto = self
+                .transfers
+                .wait_completion(ep.id(), cookie, Some(DEADLINE))?;
+            ensure!(dto.status.is_success(), "{:?}", dto.status);
+        }
+        let arrived = self.memory.to_vec(Self::LEN, Self::LEN)?;
+        ensure!(arrived == message, "wrong bytes");
+        Ok(())
+    }
+}
+
+/// The end of something posted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Completed {
+    pub(crate) cookie: u64,
+    /// `None` for what an extension's event tells.
+    pub(crate) status: Option<DtoStatus>,
+    pub(crate) len: usize,
+}
+
+/// One end of a connection under attack, and the attacker.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) ep: Ep,
+    pub(crate) peer: RawPeer,
+}
+
+fn create_window(pz: &Pz) -> Result<DatRmrHandle> {
+    let mut window = DAT_HANDLE_NULL;
+    // SAFETY: the zone is alive and the out-pointer writable.
+    let code = unsafe { (library().dat_rmr_create)(pz.as_raw(), &mut window) };
+    ensure!(code.is_success(), "dat_rmr_create: {code:?}");
+    Ok(window)
+}
+
+fn descriptors() -> Result<usize> {
+    Ok(fs::read_dir("/proc/self/fd")?.count())
+}
