@@ -1,5 +1,6 @@
 //! The documents against what they describe: options, settings, calls, links.
 
+mod calls;
 mod links;
 mod manual;
 

@@ -1,0 +1,105 @@
+//! `docs/calls` against the library: every call has its one place, every constant exists.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{agree, files, read, words, workspace};
+
+const PAGES: &str = "docs/calls";
+const HEADERS: &str = "dat-api/libdat2/include/dat2";
+
+/// The calls that the headings `### name` of each page are about, by page.
+fn described() -> Result<BTreeMap<String, Vec<String>>> {
+    let mut pages = BTreeMap::new();
+    for file in files(&workspace(PAGES), "md")? {
+        let text = read(&file)?;
+        let calls = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("### "))
+            .flat_map(|heading| heading.split(", "))
+            .map(str::to_owned)
+            .collect();
+        let name = file.file_name().context("a page has a name")?;
+        pages.insert(name.to_string_lossy().into_owned(), calls);
+    }
+    Ok(pages)
+}
+
+/// What C sees: everything in the headers.
+fn headers() -> Result<String> {
+    let mut all = String::new();
+    for file in files(&workspace(HEADERS), "h")? {
+        all.push_str(&read(&file)?);
+    }
+    Ok(all)
+}
+
+fn is_constant(c: char) -> bool {
+    c == '_' || c.is_ascii_uppercase() || c.is_ascii_digit()
+}
+
+fn is_name(c: char) -> bool {
+    c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit()
+}
+
+/// The extension calls: macros of the headers, collectives aside, which are described as one.
+fn extension_calls() -> Result<BTreeSet<String>> {
+    let calls = headers()?
+        .lines()
+        .filter_map(|line| line.strip_prefix("#define "))
+        .map(|rest| rest.chars().take_while(|&c| is_name(c)).collect::<String>())
+        .filter(|name| ["dat_ib_", "dat_iw_"].iter().any(|of| name.starts_with(of)))
+        .filter(|name| !name.starts_with("dat_ib_collective_"))
+        .collect();
+    Ok(calls)
+}
+
+#[test]
+fn every_exported_call_is_described_in_exactly_one_page() -> Result<()> {
+    let list = read(&workspace("dat-api/libdat2/exports.txt"))?;
+    let mut real: BTreeSet<String> = list
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect();
+    real.extend(extension_calls()?);
+    let mut seen = BTreeSet::new();
+    for (page, calls) in described()? {
+        for call in calls {
+            ensure!(
+                seen.insert(call.clone()),
+                "{call} stands twice, again in {page}"
+            );
+        }
+    }
+    agree(PAGES, &seen, &real)
+}
+
+#[test]
+fn every_page_is_in_the_table_of_contents() -> Result<()> {
+    let contents = read(&workspace(PAGES).join("README.md"))?;
+    for page in described()?.keys().filter(|page| *page != "README.md") {
+        ensure!(
+            contents.contains(&format!("]({page})")),
+            "{page} is not in the contents"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn every_constant_named_in_the_pages_is_in_the_headers() -> Result<()> {
+    let known = words(&headers()?, "DAT_", is_constant);
+    for page in files(&workspace(PAGES), "md")? {
+        let named = words(&read(&page)?, "DAT_", is_constant);
+        let unknown: Vec<_> = named.difference(&known).collect();
+        ensure!(
+            unknown.is_empty(),
+            "{}: unknown {unknown:?}",
+            page.display()
+        );
+    }
+    Ok(())
+}
