@@ -1,7 +1,7 @@
 //! Socket addresses on their way in and out of DAT, and durations as DAT timeouts.
 
 use std::ffi::c_int;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
 use dat_abi::{DAT_TIMEOUT_INFINITE, DatIaAddressPtr, DatTimeout};
@@ -69,7 +69,12 @@ pub(crate) unsafe fn read_address(address: DatIaAddressPtr) -> Option<SocketAddr
             // SAFETY: as above, for a sockaddr_in6.
             let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-            Some(SocketAddr::new(IpAddr::V6(ip), u16::from_be(v6.sin6_port)))
+            Some(SocketAddr::V6(SocketAddrV6::new(
+                ip,
+                u16::from_be(v6.sin6_port),
+                v6.sin6_flowinfo,
+                v6.sin6_scope_id,
+            )))
         }
         _ => None,
     }
@@ -94,7 +99,12 @@ mod tests {
 
     #[test]
     fn addresses_of_both_families_survive_the_trip_through_c() {
-        for text in ["192.0.2.7:4711", "[2001:db8::1]:80", "0.0.0.0:0"] {
+        for text in [
+            "192.0.2.7:4711",
+            "[2001:db8::1]:80",
+            "[fe80::1%3]:80",
+            "0.0.0.0:0",
+        ] {
             let address: SocketAddr = text.parse().unwrap();
             let mut raw = RawAddress::new(address);
             // SAFETY: `raw` is a complete socket address of its family.

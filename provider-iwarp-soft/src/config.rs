@@ -1,6 +1,7 @@
 //! The IA line: what `ia_params` says, parsed once into values that cannot be wrong.
 //!
-//! Grammar: `<netdev|address|host> [0] [key=value ...]`. The second word is the port number of the
+//! Grammar: `<netdev|address|host> [0] [key=value ...]`. A link-local IPv6 address may name its
+//! device as in `fe80::1%eth0`. The second word is the port number of the
 //! other providers' lines; it has no meaning here and may be left out.
 //!
 //! | Key | Value | What |
@@ -42,6 +43,8 @@ pub(crate) struct Config {
     pub(crate) adapter: String,
     /// Where we listen and, unless the route forbids it, connect from.
     pub(crate) address: IpAddr,
+    /// The scope of link-local IPv6 addresses on `adapter` (RFC 4007); 0 where there are none.
+    pub(crate) scope_id: u32,
     /// Whether we ask for CRC32C. It is used when either side asks (RFC 5044 section 7.1).
     pub(crate) crc: bool,
     /// Largest private data of a consumer, in bytes.
@@ -65,10 +68,15 @@ impl Config {
     pub(crate) fn parse(ia_params: &str) -> Result<Self, RnicError> {
         let mut words = ia_params.split_ascii_whitespace();
         let device = words.next().ok_or_else(|| bad("names no device"))?;
-        let (adapter, address) = resolve(device)?;
+        let Adapter {
+            name: adapter,
+            address,
+            scope_id,
+        } = resolve(device)?;
         let mut config = Self {
             adapter,
             address,
+            scope_id,
             crc: true,
             private_data_max: PRIVATE_DATA_MAX,
             congestion: None,
@@ -114,21 +122,52 @@ impl Config {
 
     /// Address with an unspecified port.
     pub(crate) fn socket_address(&self, port: u16) -> SocketAddr {
-        SocketAddr::new(self.address, port)
+        self.scoped(SocketAddr::new(self.address, port))
+    }
+
+    /// A link-local IPv6 address without a scope is meant on the link of the adapter.
+    pub(crate) fn scoped(&self, mut address: SocketAddr) -> SocketAddr {
+        if let SocketAddr::V6(v6) = &mut address
+            && v6.ip().is_unicast_link_local()
+            && v6.scope_id() == 0
+        {
+            v6.set_scope_id(self.scope_id);
+        }
+        address
     }
 }
 
+/// What the first word of the IA line means.
+struct Adapter {
+    name: String,
+    address: IpAddr,
+    scope_id: u32,
+}
+
 /// A network device, an address of this machine, or a host name that means one.
-fn resolve(device: &str) -> Result<(String, IpAddr), RnicError> {
+fn resolve(word: &str) -> Result<Adapter, RnicError> {
     let interfaces = device::interfaces()?;
-    if let Some(address) = device::address_of(&interfaces, device) {
-        return Ok((device.to_owned(), address));
+    let adapter = |name: &str, address| Adapter {
+        name: name.to_owned(),
+        address,
+        scope_id: device::scope_of(&interfaces, name),
+    };
+    let none = || RnicError::NoDevice(word.to_owned());
+    if let Some(address) = device::address_of(&interfaces, word) {
+        return Ok(adapter(word, address));
     }
-    let candidates: Vec<IpAddr> = match device.parse() {
+    if let Some((address, name)) = word.split_once('%') {
+        let address = address.parse().map_err(|_| none())?;
+        let is_there = interfaces
+            .iter()
+            .any(|i| i.name == name && i.address == address && device::is_link_local(&address));
+        return is_there.then(|| adapter(name, address)).ok_or_else(none);
+    }
+    let candidates: Vec<IpAddr> = match word.parse() {
         Ok(address) => vec![address],
-        Err(_) => (device, 0)
+        Err(_) => (word, 0)
             .to_socket_addrs()
-            .map_err(|_| RnicError::NoDevice(device.to_owned()))?
+            .map_err(|_| none())?
             .map(|a| a.ip())
             .collect(),
     };
@@ -136,9 +175,9 @@ fn resolve(device: &str) -> Result<(String, IpAddr), RnicError> {
         .into_iter()
         .filter(|address| !address.is_unspecified() && !address.is_multicast())
         .find_map(|address| {
-            device::holder_of(&interfaces, address).map(|name| (name.to_owned(), address))
+            device::holder_of(&interfaces, address).map(|name| adapter(name, address))
         })
-        .ok_or_else(|| RnicError::NoDevice(device.to_owned()))
+        .ok_or_else(none)
 }
 
 fn switch(key: &str, value: &str) -> Result<bool, RnicError> {
@@ -175,6 +214,19 @@ mod tests {
             let config = Config::parse(line).unwrap();
             assert!(config.address.is_loopback(), "{line}");
             assert_eq!(config.adapter, "lo", "{line}");
+        }
+    }
+
+    #[test]
+    fn link_local_addresses_are_meant_on_the_adapters_link() {
+        let mut config = Config::parse("lo").unwrap();
+        config.address = "fe80::1".parse().unwrap();
+        config.scope_id = 7;
+        assert_eq!(config.socket_address(80).to_string(), "[fe80::1%7]:80");
+        let scoped = |text: &str| config.scoped(text.parse().unwrap()).to_string();
+        assert_eq!(scoped("[fe80::2]:1"), "[fe80::2%7]:1");
+        for as_it_is in ["[fe80::2%3]:1", "[2001:db8::2]:1", "192.0.2.1:1"] {
+            assert_eq!(scoped(as_it_is), as_it_is);
         }
     }
 
@@ -218,7 +270,16 @@ mod tests {
                 "{line}"
             );
         }
-        for line in ["nodevice77", "0.0.0.0", "::", "224.0.0.1", "192.0.2.77"] {
+        for line in [
+            "nodevice77",
+            "0.0.0.0",
+            "::",
+            "224.0.0.1",
+            "192.0.2.77",
+            "::1%lo",
+            "fe80::1%nodevice77",
+            "%",
+        ] {
             assert!(
                 matches!(Config::parse(line), Err(RnicError::NoDevice(_))),
                 "{line}"

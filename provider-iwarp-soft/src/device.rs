@@ -9,6 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub(crate) struct Interface {
     pub(crate) name: String,
     pub(crate) address: IpAddr,
+    /// The number of the device, where the address is told apart by it (RFC 4007: link-local IPv6);
+    /// otherwise 0.
+    pub(crate) scope_id: u32,
 }
 
 /// Every address of every device that is configured now.
@@ -25,7 +28,7 @@ pub(crate) fn interfaces() -> io::Result<Vec<Interface>> {
         let item = unsafe { &*entry };
         entry = item.ifa_next;
         // SAFETY: `ifa_addr` is null or points to a socket address of this list.
-        let Some(address) = (unsafe { ip_of(item.ifa_addr) }) else {
+        let Some((address, scope_id)) = (unsafe { ip_of(item.ifa_addr) }) else {
             continue;
         };
         // SAFETY: `ifa_name` is a zero-terminated string of this list.
@@ -33,6 +36,7 @@ pub(crate) fn interfaces() -> io::Result<Vec<Interface>> {
         found.push(Interface {
             name: name.to_string_lossy().into_owned(),
             address,
+            scope_id,
         });
     }
     // SAFETY: the list came from getifaddrs and is freed once; all that was kept are copies.
@@ -41,17 +45,33 @@ pub(crate) fn interfaces() -> io::Result<Vec<Interface>> {
 }
 
 /// The address that stands for a device: its first IPv4, otherwise its first IPv6 that needs no
-/// scope.
+/// scope, otherwise its first.
 pub(crate) fn address_of(interfaces: &[Interface], name: &str) -> Option<IpAddr> {
     let mut own = interfaces
         .iter()
         .filter(|i| i.name == name)
         .map(|i| i.address);
     let all: Vec<IpAddr> = own.by_ref().collect();
-    all.iter().copied().find(IpAddr::is_ipv4).or_else(|| {
-        all.into_iter()
-            .find(|a| matches!(a, IpAddr::V6(a) if !a.is_unicast_link_local()))
-    })
+    all.iter()
+        .find(|a| a.is_ipv4())
+        .or_else(|| all.iter().find(|a| !is_link_local(a)))
+        .or(all.first())
+        .copied()
+}
+
+/// The scope in which a device's link-local addresses are meant; 0 for a device that has none.
+pub(crate) fn scope_of(interfaces: &[Interface], name: &str) -> u32 {
+    interfaces
+        .iter()
+        .filter(|i| i.name == name)
+        .map(|i| i.scope_id)
+        .max()
+        .unwrap_or(0)
+}
+
+/// Whether an address means something on one link only.
+pub(crate) fn is_link_local(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 /// The device that holds an address. The whole of 127/8 belongs to the loopback device.
@@ -72,7 +92,7 @@ fn is_loopback_v4(address: IpAddr) -> bool {
 /// # Safety
 ///
 /// `address` is null or points to a socket address that is as long as its family says.
-unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+unsafe fn ip_of(address: *const libc::sockaddr) -> Option<(IpAddr, u32)> {
     if address.is_null() {
         return None;
     }
@@ -81,14 +101,14 @@ unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
         libc::AF_INET => {
             // SAFETY: the family says that it is a sockaddr_in (caller).
             let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
-            Some(IpAddr::V4(Ipv4Addr::from_bits(u32::from_be(
-                v4.sin_addr.s_addr,
-            ))))
+            let ip = Ipv4Addr::from_bits(u32::from_be(v4.sin_addr.s_addr));
+            Some((ip.into(), 0))
         }
         libc::AF_INET6 => {
             // SAFETY: the family says that it is a sockaddr_in6 (caller).
             let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
-            Some(IpAddr::V6(Ipv6Addr::from(v6.sin6_addr.s6_addr)))
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            Some((ip.into(), v6.sin6_scope_id))
         }
         _ => None,
     }
@@ -102,6 +122,7 @@ mod tests {
         let of = |name: &str, address: &str| Interface {
             name: name.to_owned(),
             address: address.parse().unwrap(),
+            scope_id: if address.starts_with("fe80") { 7 } else { 0 },
         };
         vec![
             of("lo", "127.0.0.1"),
@@ -111,11 +132,13 @@ mod tests {
             of("eth0", "192.0.2.1"),
             of("eth0", "192.0.2.2"),
             of("tun0", "fe80::2"),
+            of("tap0", "fe80::3"),
+            of("tap0", "2001:db8::3"),
         ]
     }
 
     #[test]
-    fn a_device_stands_for_its_first_ipv4() {
+    fn a_device_stands_for_its_first_ipv4_or_the_widest_ipv6() {
         assert_eq!(
             address_of(&list(), "eth0"),
             Some("192.0.2.1".parse().unwrap())
@@ -124,7 +147,10 @@ mod tests {
             address_of(&list(), "lo"),
             Some("127.0.0.1".parse().unwrap())
         );
-        assert_eq!(address_of(&list(), "tun0"), None);
+        let own = |name| address_of(&list(), name).map(|a| a.to_string());
+        assert_eq!(own("tap0").as_deref(), Some("2001:db8::3"));
+        assert_eq!(own("tun0").as_deref(), Some("fe80::2"));
+        assert_eq!(["lo", "tun0"].map(|name| scope_of(&list(), name)), [0, 7]);
         assert_eq!(address_of(&list(), "eth7"), None);
     }
 

@@ -15,9 +15,9 @@
  *   stream   after a failed conversion or with free=1, exchange a line each way again
  *   free     ssp: free the service point instead of waiting for a request
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -92,14 +92,37 @@ static void parse_one(struct settings *set, const char *arg)
 #undef IS
 }
 
-static struct sockaddr_in address_of(const struct settings *set)
+/* The numeric address and port of either family; link-local as in fe80::1%eth0. */
+static struct addrinfo *address_of(const struct settings *set)
 {
-	struct sockaddr_in address = { .sin_family = AF_INET };
+	struct addrinfo hints = { .ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM };
+	struct addrinfo *address;
+	char port[16];
 
-	address.sin_port = htons((uint16_t)set->port);
-	if (inet_pton(AF_INET, set->host, &address.sin_addr) != 1)
-		give_up("host must be an IPv4 address");
+	snprintf(port, sizeof(port), "%u", set->port);
+	if (getaddrinfo(set->host, port, &hints, &address))
+		give_up("host must be an IPv4 or IPv6 address");
 	return address;
+}
+
+/* Says an address that DAT gave, with the length that its family has. */
+static void say_address(const char *label, DAT_IA_ADDRESS_PTR address)
+{
+	socklen_t len = address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+						       : sizeof(struct sockaddr_in);
+	char host[NI_MAXHOST] = "?";
+
+	getnameinfo((struct sockaddr *)address, len, host, sizeof(host), NULL, 0, NI_NUMERICHOST);
+	printf("%s %s\n", label, host);
+}
+
+static void say_endpoint(struct kit *kit)
+{
+	DAT_EP_PARAM param;
+
+	must("dat_ep_query", dat_ep_query(kit->ep, DAT_EP_FIELD_ALL, &param));
+	say_address("LOCAL", param.local_ia_address_ptr);
+	say_address("REMOTE", param.remote_ia_address_ptr);
 }
 
 static void say_private_data(int len, const char *data)
@@ -130,12 +153,13 @@ static int receive_descriptor(int over)
 
 static int accept_one(const struct settings *set)
 {
-	struct sockaddr_in address = address_of(set);
-	int yes = 1, listener = socket(AF_INET, SOCK_STREAM, 0), fd;
+	struct addrinfo *address = address_of(set);
+	int yes = 1, listener = socket(address->ai_family, SOCK_STREAM, 0), fd;
 
 	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-	if (bind(listener, (struct sockaddr *)&address, sizeof(address)) || listen(listener, 1))
+	if (bind(listener, address->ai_addr, address->ai_addrlen) || listen(listener, 1))
 		give_up("cannot listen");
+	freeaddrinfo(address);
 	fd = accept(listener, NULL, NULL);
 	close(listener);
 	return fd;
@@ -143,11 +167,12 @@ static int accept_one(const struct settings *set)
 
 static int connect_one(const struct settings *set)
 {
-	struct sockaddr_in address = address_of(set);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	struct addrinfo *address = address_of(set);
+	int fd = socket(address->ai_family, SOCK_STREAM, 0);
 
-	if (connect(fd, (struct sockaddr *)&address, sizeof(address)))
+	if (connect(fd, address->ai_addr, address->ai_addrlen))
 		give_up("cannot connect");
+	freeaddrinfo(address);
 	return fd;
 }
 
@@ -335,6 +360,7 @@ static void live(struct kit *kit, const struct settings *set, int active)
 		say_flushed(kit);
 		return;
 	}
+	say_endpoint(kit);
 	if (active)
 		exchange_active(kit, set);
 	else
@@ -352,6 +378,7 @@ static int answer(struct kit *kit, const struct settings *set, DAT_EVENT *event)
 
 	must("dat_cr_query", dat_cr_query(cr, DAT_CR_FIELD_ALL, &param));
 	say_private_data((int)param.private_data_size, param.private_data);
+	say_address("CALLER", param.remote_ia_address_ptr);
 	if (set->reject) {
 		must("dat_cr_reject", dat_cr_reject(cr, sizeof(REJECT_DATA), REJECT_DATA));
 		return 0;
@@ -382,13 +409,14 @@ static void run_listen(struct kit *kit, const struct settings *set)
 
 static void run_connect(struct kit *kit, const struct settings *set)
 {
-	struct sockaddr_in address = address_of(set);
+	struct addrinfo *address = address_of(set);
 
 	post_recv(kit, RECV_AREA, AREA_LEN);
 	must("dat_ep_connect",
-	     dat_ep_connect(kit->ep, (DAT_IA_ADDRESS_PTR)&address, set->port,
+	     dat_ep_connect(kit->ep, (DAT_IA_ADDRESS_PTR)address->ai_addr, set->port,
 			    set->timeout_ms * 1000, sizeof(PRIVATE_DATA), PRIVATE_DATA,
 			    DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
+	freeaddrinfo(address);
 	if (connection_event(kit, set->timeout_ms + 1000))
 		live(kit, set, 1);
 }

@@ -32,6 +32,10 @@ impl Veth {
     pub const NEAR_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
     /// The far device's.
     pub const FAR_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+    /// The near device's address on the link.
+    pub const NEAR_LINK: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+    /// The far device's.
+    pub const FAR_LINK: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
     /// The near device's IPv6 address.
     pub const NEAR_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
     /// The far device's.
@@ -54,13 +58,15 @@ impl Veth {
         ))
         .spawn_and_wait()?;
         let ends = [
-            (near, Self::NEAR_V4, Self::NEAR_V6, false),
-            (far, Self::FAR_V4, Self::FAR_V6, true),
+            (near, Self::NEAR_V4, Self::NEAR_V6, Self::NEAR_LINK),
+            (far, Self::FAR_V4, Self::FAR_V6, Self::FAR_LINK),
         ];
-        for (device, ipv4, ipv6, is_far) in ends {
+        for (device, ipv4, ipv6, link) in ends {
             let mut commands = vec![
+                format!("link set {device} addrgenmode none"),
+                format!("address add {link}/64 dev {device} nodad"),
                 format!("address add {ipv6}/64 dev {device} nodad"),
-                format!("link set {device} addrgenmode eui64 up"),
+                format!("link set {device} up"),
                 "link set lo up".to_owned(),
             ];
             if v4 {
@@ -68,7 +74,7 @@ impl Veth {
             }
             for command in commands {
                 let program = ip(&command);
-                let program = if is_far {
+                let program = if device == far {
                     program.in_network_of(&veth)?
                 } else {
                     program

@@ -10,7 +10,7 @@
 //! consumers race the `listen` of their peers; a connection that is reset instead of answered is
 //! tried once more without the enhanced words of RFC 6581.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -153,7 +153,7 @@ impl Qp {
         Ok(Box::new(Dial {
             key,
             engine: shared.engine.clone(),
-            remote: params.remote,
+            remote: shared.config.scoped(canonical(params.remote)),
             deadline: deadline_after(params.timeout),
             retry_until: Instant::now() + shared.config.connect_retry,
             config,
@@ -465,6 +465,14 @@ fn is_out_of_reach(error: Errno) -> bool {
             | Errno::TIMEDOUT
             | Errno::ADDRNOTAVAIL
     )
+}
+
+/// An IPv4 address in the clothes of IPv6 (RFC 4291 section 2.5.5.2) is one of IPv4.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(v4) => SocketAddr::new(v4.into(), address.port()),
+        IpAddr::V6(_) => address,
+    }
 }
 
 /// A socket whose connect has been started. It leaves from the adapter's address unless only one of

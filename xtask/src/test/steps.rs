@@ -116,6 +116,12 @@ pub(super) const STEPS: &[Step] = &[
         run: |w, o| suite(w, o, "examples"),
     },
     Step {
+        name: "suite ipv6",
+        needs: &[install::CC, install::NM, install::IP],
+        staged: true,
+        run: |w, o| suite(w, o, "ipv6"),
+    },
+    Step {
         name: "suite faults",
         needs: &[install::CC, install::NM, install::VALGRIND],
         staged: true,

@@ -1,0 +1,97 @@
+//! DAT over IPv6: what a program sees and gives as addresses, and that data flows.
+
+use anyhow::{Result, ensure};
+use stack_tests::{DEADLINE, Finished, Peers, Registry, Veth, not_run, orderly};
+
+/// A registry line for an adapter that has its IA parameters as a name.
+fn line(name: &str, parameters: &str) -> String {
+    format!(
+        "{name} u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"{parameters}\" \"\"\n"
+    )
+}
+
+/// Peers in a network whose loopback device is adapter `v6`; `None` where it has no IPv6.
+fn on_loopback() -> Result<Option<Peers>> {
+    let mut peers = Peers::new()?;
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        not_run("this machine has no IPv6");
+        return Ok(None);
+    }
+    peers.env.registry = Registry::with_text(&line("v6", "::1 0"))?;
+    Ok(Some(peers))
+}
+
+fn tells(finished: Finished, wanted: &[&str]) -> Result<()> {
+    wanted
+        .iter()
+        .try_fold(finished, |finished, wanted| finished.says(wanted))
+        .map(drop)
+}
+
+#[test]
+fn connections_over_the_loopback_device() -> Result<()> {
+    let Some(peers) = on_loopback()? else {
+        return Ok(());
+    };
+    let listener = peers.start_ready("listen ia=v6")?;
+    let client = orderly(peers.start("connect ia=v6 host=::1")?)?;
+    tells(client, &["DATA", "LOCAL ::1\n", "REMOTE ::1\n"])?;
+    let wanted = ["DATA", "CALLER ::1\n", "LOCAL ::1\n", "REMOTE ::1\n"];
+    tells(orderly(listener)?, &wanted)
+}
+
+#[test]
+fn sockets_that_were_streams_before() -> Result<()> {
+    let Some(peers) = on_loopback()? else {
+        return Ok(());
+    };
+    let passive = peers.start("ssp ia=v6 host=::1 socket=accept greet=1")?;
+    peers.env.net.wait_for_listener(7471, DEADLINE)?;
+    let active = peers.start("upgrade ia=v6 host=::1 socket=connect greet=1")?;
+    tells(orderly(active)?, &["DATA", "LOCAL ::1\n", "REMOTE ::1\n"])?;
+    tells(orderly(passive)?, &["DATA", "CALLER ::1\n", "LOCAL ::1\n"])
+}
+
+#[test]
+fn adapters_named_by_a_device_without_ipv4() -> Result<()> {
+    exchange_over_ethernet(
+        [Veth::NEAR, Veth::FAR],
+        &Veth::FAR_V6.to_string(),
+        [&Veth::NEAR_V6.to_string(), &Veth::FAR_V6.to_string()],
+    )
+}
+
+#[test]
+fn addresses_that_mean_something_on_one_link_only() -> Result<()> {
+    let near = format!("{}%{}", Veth::NEAR_LINK, Veth::NEAR);
+    let far = format!("{}%{}", Veth::FAR_LINK, Veth::FAR);
+    let far_from_here = format!("{}%{}", Veth::FAR_LINK, Veth::NEAR);
+    // With the scope in the address, and without: then the adapter's link is meant.
+    for host in [&far_from_here, &Veth::FAR_LINK.to_string()] {
+        exchange_over_ethernet([&near, &far], host, [&near, &far_from_here])?;
+    }
+    Ok(())
+}
+
+/// Data between the two ends of an Ethernet without IPv4, whose adapters have these parameters;
+/// `sees` are the addresses of both as the connecting end is told them.
+fn exchange_over_ethernet(adapters: [&str; 2], host: &str, sees: [&str; 2]) -> Result<()> {
+    let mut peers = Peers::new()?;
+    let Some(veth) = Veth::lay(&peers.env.net, false)? else {
+        not_run("no network namespaces");
+        return Ok(());
+    };
+    let lines = [line("near", adapters[0]), line("far", adapters[1])];
+    peers.env.registry = Registry::with_text(&lines.concat())?;
+    let listener = peers
+        .prepare("listen ia=far")
+        .in_network_of(&veth)?
+        .spawn()?;
+    listener.wait_for("READY", DEADLINE)?;
+    let client = orderly(peers.start(&format!("connect ia=near host={host}"))?)?;
+    ensure!(client.text.contains("DATA"), "{}", client.text);
+    let local = format!("LOCAL {}\n", sees[0]);
+    let remote = format!("REMOTE {}\n", sees[1]);
+    tells(client, &[&local, &remote])?;
+    tells(orderly(listener)?, &["DATA"])
+}
