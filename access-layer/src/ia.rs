@@ -184,6 +184,9 @@ impl<R: Rnic> Ia<R> {
 
     /// A handle for a child to come.
     pub fn reserve(&self) -> DatResult<Reservation> {
+        if reserve::is_short() {
+            return Err(DatError::no_resources(DAT_RESOURCE_MEMORY));
+        }
         handle::reserve(self.provider).ok_or(OUT_OF_HANDLES)
     }
 

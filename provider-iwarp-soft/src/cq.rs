@@ -61,12 +61,15 @@ pub(crate) struct Cq {
 }
 
 impl Cq {
-    pub(crate) fn new(depth: u32, token: CqToken) -> Self {
+    /// A queue of this depth; `None` when there is no memory for it.
+    pub(crate) fn new(depth: u32, token: CqToken) -> Option<Self> {
         let depth = depth.clamp(1, CQE_MAX) as usize;
-        Self {
+        let mut entries = VecDeque::new();
+        entries.try_reserve_exact(depth).ok()?;
+        Some(Self {
             token,
             ring: Mutex::new(Ring {
-                entries: VecDeque::with_capacity(depth),
+                entries,
                 depth,
                 armed: Armed::No,
             }),
@@ -74,7 +77,7 @@ impl Cq {
             looks: AtomicU32::new(0),
             feeders: Mutex::default(),
             last_wait_us: AtomicU32::new(u32::MAX),
-        }
+        })
     }
 
     /// Changes the depth. `false` when the completions in the queue would not fit.
@@ -226,7 +229,7 @@ mod tests {
 
     #[test]
     fn completions_come_out_in_order() {
-        let cq = Cq::new(4, CqToken(1));
+        let cq = Cq::new(4, CqToken(1)).unwrap();
         assert!(cq.is_empty());
         for id in 0..3 {
             assert_eq!(push(&cq, id, Notify::Always), Pushed::default());
@@ -237,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_tells_the_loss_and_keeps_what_it_has() {
-        let cq = Cq::new(2, CqToken(1));
+        let cq = Cq::new(2, CqToken(1)).unwrap();
         let mut batch: Vec<_> = (0..3).map(|id| completion(id, Notify::Always)).collect();
         assert!(cq.push(&mut batch).overflow);
         assert!(batch.is_empty());
@@ -247,7 +250,7 @@ mod tests {
 
     #[test]
     fn an_armed_queue_nudges_once() {
-        let cq = Cq::new(8, CqToken(1));
+        let cq = Cq::new(8, CqToken(1)).unwrap();
         assert!(!cq.arm(false));
         assert!(!push(&cq, 1, Notify::Never).nudge);
         assert!(push(&cq, 2, Notify::Always).nudge);
@@ -260,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_queue_armed_for_solicited_events_sleeps_through_others() {
-        let cq = Cq::new(8, CqToken(1));
+        let cq = Cq::new(8, CqToken(1)).unwrap();
         assert!(!cq.arm(true));
         assert!(!push(&cq, 1, Notify::Always).nudge);
         assert!(push(&cq, 2, Notify::Solicited).nudge);
@@ -272,7 +275,7 @@ mod tests {
 
     #[test]
     fn resizing_keeps_what_is_in_the_queue() {
-        let cq = Cq::new(2, CqToken(1));
+        let cq = Cq::new(2, CqToken(1)).unwrap();
         push(&cq, 1, Notify::Always);
         push(&cq, 2, Notify::Always);
         assert!(!cq.resize(1));

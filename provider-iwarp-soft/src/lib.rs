@@ -47,4 +47,8 @@ pub use cm::request::SoftRequest;
 pub use objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
 pub use rnic::SoftRnic;
 
+/// A process that runs out of memory is told so by the calls that need some.
+#[global_allocator]
+static ALLOCATOR: reserve::Reserve = reserve::Reserve;
+
 access_layer::export_provider!(SoftRnic);

@@ -36,6 +36,12 @@ impl Staging {
         spare.unwrap_or_else(|| Self(vec![0; STAGING_LEN].into_boxed_slice()))
     }
 
+    /// Has the C library note now that this thread's spare buffer is freed with the thread. It does
+    /// so at the first use, needs memory for it, and ends the process when there is none.
+    pub(crate) fn prepare_thread() {
+        let _ = OWN.try_with(|_| ());
+    }
+
     /// Gives a buffer back for anybody's next use.
     pub(crate) fn give_back(self) {
         let mut rest = Some(self);

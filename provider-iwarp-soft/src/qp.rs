@@ -31,6 +31,7 @@ use crate::conn::Conn;
 use crate::cq::{Cq, Pushed};
 use crate::event::{EventQueue, OwnEvent};
 use crate::memory::Stream;
+use crate::pool::Staging;
 use crate::rnic::Shared;
 use crate::srq::Srq;
 use crate::tally::Tally;
@@ -123,6 +124,7 @@ pub(crate) struct QpParts {
 
 impl Qp {
     pub(crate) fn new(shared: Arc<Shared>, parts: QpParts, attr: QpAttr, token: QpToken) -> Self {
+        Staging::prepare_thread();
         Self {
             token,
             attr,

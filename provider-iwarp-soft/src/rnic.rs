@@ -105,9 +105,8 @@ impl Rnic for SoftRnic {
         if depth > CQE_MAX {
             return Err(RnicError::InvalidArgument("completion queue depth"));
         }
-        Ok(SoftCq {
-            cq: Arc::new(Cq::new(depth, token)),
-        })
+        let cq = Cq::new(depth, token).ok_or(RnicError::NoResources(Resource::Memory))?;
+        Ok(SoftCq { cq: Arc::new(cq) })
     }
 
     fn resize_cq(&self, cq: &SoftCq, depth: u32) -> Result<(), RnicError> {

@@ -28,3 +28,7 @@ pub mod handle;
 pub mod log;
 pub mod registry;
 pub mod strerror;
+
+/// A process that runs out of memory is told so by the calls that need some.
+#[global_allocator]
+static ALLOCATOR: reserve::Reserve = reserve::Reserve;

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{ConnectParams, RnicError, SocketFault};
+use access_layer::rnic::{ConnectParams, Resource, RnicError, SocketFault};
 use iwarp_proto::mpa::{Initiator, InitiatorConfig, Negotiated, Progress, Refusal, ReplyOutcome};
 use iwarp_proto::wire::fpdu;
 use iwarp_proto::{Config, MpaError, ProtocolError, Role, TerminateCode, TransmitFpdu};
@@ -93,8 +93,14 @@ impl Qp {
             return Err(RnicError::InvalidState("the queue pair is not idle"));
         }
         let mut dial = self.new_dial(params)?;
-        // A failure of the first attempt is told by the engine, like those of later ones.
+        // A failure of the first attempt is told by the engine, like those of later ones, unless it
+        // is the consumer's own process that has no room.
         let opened = dial.open(&self.shared.config);
+        if let Err(error) = opened
+            && let Some(short) = missing_resource(error)
+        {
+            return Err(RnicError::NoResources(short));
+        }
         dial.schedule(opened.is_err().then_some(Duration::ZERO));
         *link = Link::Dialing(dial);
         Ok(())
@@ -330,6 +336,9 @@ impl Dial {
             Errno::CONNREFUSED | Errno::CONNRESET if Instant::now() < self.retry_until => {
                 Step::Wait(Some(RETRY_PAUSE))
             }
+            error if missing_resource(error).is_some() && Instant::now() < self.retry_until => {
+                Step::Wait(Some(RETRY_PAUSE))
+            }
             error if is_out_of_reach(error) => Step::Fail(OwnEvent::Unreachable),
             _ => Step::Fail(OwnEvent::NonPeerRejected),
         }
@@ -451,6 +460,15 @@ impl Drop for Dial {
             }
         }
         self.engine.delist(self.key);
+    }
+}
+
+/// What this process has too little of.
+fn missing_resource(error: Errno) -> Option<Resource> {
+    match error {
+        Errno::MFILE | Errno::NFILE => Some(Resource::Descriptor),
+        Errno::NOMEM | Errno::NOBUFS => Some(Resource::Memory),
+        _ => None,
     }
 }
 

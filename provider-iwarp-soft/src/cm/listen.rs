@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use access_layer::rnic::{ListenToken, RequestInfo as Request, Resource, RnicError};
 use iwarp_proto::mpa::{Progress, RequestInfo, Responder, ResponderConfig};
@@ -23,6 +23,8 @@ const BACKLOG: i32 = 1024;
 /// Inbound connections of one service that have not sent their request; more wait in the backlog,
 /// so that silent peers cost a bounded number of descriptors.
 const HALF_OPEN_MAX: usize = 512;
+/// How long a listener that found no descriptor for a connection waits before it asks again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Connections accepted in one go.
 const ACCEPTS_MAX: usize = 64;
 
@@ -89,11 +91,12 @@ impl Listener {
             match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => Inbound::start(self, Socket::Own(socket)),
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
                 Err(error) => {
-                    if error != Errno::AGAIN {
-                        tracing::warn!(%error, "accept failed");
-                    }
-                    break;
+                    // The connection stays in the backlog, so the socket stays readable.
+                    tracing::warn!(%error, "accept failed");
+                    let again = Instant::now() + ACCEPT_PAUSE;
+                    return self.shared.engine.set_deadline(self.key, Some(again));
                 }
             }
         }
@@ -114,7 +117,9 @@ impl Source for Listener {
         self.accept_some();
     }
 
-    fn on_deadline(self: Arc<Self>, _key: Key) {}
+    fn on_deadline(self: Arc<Self>, _key: Key) {
+        self.accept_some();
+    }
 }
 
 /// Where an inbound connection came from.

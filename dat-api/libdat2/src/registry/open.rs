@@ -116,6 +116,12 @@ pub unsafe fn open(
     async_evd: *mut DatEvdHandle,
     ia: *mut DatIaHandle,
 ) -> Result<(), DatReturn> {
+    if reserve::is_short() {
+        return Err(DatReturn::error(
+            DAT_INSUFFICIENT_RESOURCES,
+            DAT_RESOURCE_MEMORY,
+        ));
+    }
     let lease = ProviderLease::acquire(key)?;
     let ia_open = lease.provider().ia_open.ok_or(INCOMPLETE_PROVIDER)?;
     // SAFETY: the provider is registered, and the lease keeps it so; pointers are the consumer's.
