@@ -61,6 +61,22 @@ pub(crate) struct Config {
     pub(crate) connect_retry: Duration,
     /// How long an inbound connection may take to send its whole MPA request.
     pub(crate) request_timeout: Duration,
+    /// How long a peer may say nothing, not even by its kernel, before its connection is broken.
+    pub(crate) peer_timeout: PeerTimeout,
+}
+
+/// What ends a connection whose peer has vanished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PeerTimeout {
+    /// TCP's patience: for unacknowledged data that of `net.ipv4.tcp_retries2`; an idle connection
+    /// stays.
+    System,
+    /// An idle connection is probed after half a minute, three times; data wait as long as TCP
+    /// lets them, so that a peer that is stopped keeps its connection.
+    Idle,
+    /// Both within this time. A peer that is there and takes nothing for so long is ended as well
+    /// (`tcp(7)`, `TCP_USER_TIMEOUT`).
+    Within(Duration),
 }
 
 impl Config {
@@ -84,6 +100,7 @@ impl Config {
             long_fpdus: true,
             connect_retry: CONNECT_RETRY,
             request_timeout: REQUEST_TIMEOUT,
+            peer_timeout: PeerTimeout::Idle,
         };
         for (index, word) in words.enumerate() {
             match word.split_once('=') {
@@ -105,6 +122,12 @@ impl Config {
             "fpdu_max" => self.ulpdu_max = number(key, value, 128, FPDU_MAX as u64)? as usize,
             "long_fpdus" => self.long_fpdus = switch(key, value)?,
             "connect_retry_ms" => self.connect_retry = millis(key, value)?,
+            "peer_timeout_s" => {
+                self.peer_timeout = match number(key, value, 0, 32_767)? {
+                    0 => PeerTimeout::System,
+                    seconds => PeerTimeout::Within(Duration::from_secs(seconds)),
+                }
+            }
             "mpa_timeout_ms" => self.request_timeout = millis(key, value)?,
             _ => return Err(bad(&format!("unknown key `{key}`"))),
         }
@@ -234,7 +257,7 @@ mod tests {
     fn settings_are_taken() {
         let config = Config::parse(
             "lo 0 crc=off private_data=251 cc=reno fpdu_max=1442 \
-             long_fpdus=off connect_retry_ms=7 mpa_timeout_ms=9",
+             long_fpdus=off connect_retry_ms=7 mpa_timeout_ms=9 peer_timeout_s=20",
         )
         .unwrap();
         assert!(!config.crc && !config.long_fpdus);
@@ -243,6 +266,10 @@ mod tests {
         assert_eq!(config.ulpdu_max, 1442);
         assert_eq!(config.connect_retry, Duration::from_millis(7));
         assert_eq!(config.request_timeout, Duration::from_millis(9));
+        let within = PeerTimeout::Within(Duration::from_secs(20));
+        assert_eq!(config.peer_timeout, within);
+        let off = Config::parse("lo 0 peer_timeout_s=0").unwrap();
+        assert_eq!(off.peer_timeout, PeerTimeout::System);
     }
 
     #[test]
@@ -263,6 +290,7 @@ mod tests {
             "lo 0 private_data=509",
             "lo 0 private_data=-1",
             "lo 0 fpdu_max=1",
+            "lo 0 peer_timeout_s=32768",
             "lo 0 color=red",
         ] {
             assert!(

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
 
-use crate::config::Config;
+use crate::config::{Config, PeerTimeout};
 use crate::engine::{Engine, Key, Source};
 use crate::qp::{Effects, Qp};
 
@@ -33,6 +33,11 @@ const STARTUP_MAX: usize = 20 + 512;
 /// How soon a start-up frame that came in pieces is looked at again. Readiness cannot tell: the
 /// pieces that are there stay unread.
 const PIECES_POLL: Duration = Duration::from_millis(1);
+
+/// When an idle connection is probed first, how often then, and how many probes may be lost.
+const PROBE_AFTER: Duration = Duration::from_secs(30);
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+const PROBES: u32 = 3;
 
 /// A TCP socket with the options of this interface adapter.
 fn own_socket(config: &Config, peer: &SocketAddr) -> Result<OwnedFd, Errno> {
@@ -49,7 +54,28 @@ fn own_socket(config: &Config, peer: &SocketAddr) -> Result<OwnedFd, Errno> {
     {
         tracing::warn!(%name, %error, "congestion control not set");
     }
+    if let Err(error) = watch_peer(&socket, config.peer_timeout) {
+        tracing::warn!(%error, "vanished peers go unnoticed");
+    }
     Ok(socket)
+}
+
+/// Has TCP notice a peer that has vanished. Accepted sockets inherit it from their listener.
+fn watch_peer(socket: &OwnedFd, timeout: PeerTimeout) -> Result<(), Errno> {
+    let (idle, interval) = match timeout {
+        PeerTimeout::System => return Ok(()),
+        PeerTimeout::Idle => (PROBE_AFTER, PROBE_EVERY),
+        PeerTimeout::Within(limit) => {
+            let millis = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+            sockopt::set_tcp_user_timeout(socket, millis)?;
+            let second = Duration::from_secs(1);
+            ((limit / 2).max(second), (limit / 6).max(second))
+        }
+    };
+    sockopt::set_tcp_keepidle(socket, idle)?;
+    sockopt::set_tcp_keepintvl(socket, interval)?;
+    sockopt::set_tcp_keepcnt(socket, PROBES)?;
+    sockopt::set_socket_keepalive(socket, true)
 }
 
 /// Sends a start-up frame whole; the socket is as good as empty, so one call nearly always does.
