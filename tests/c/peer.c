@@ -10,6 +10,12 @@
  * connect (a TCP connection made here with host= and port=).
  * Settings: ia= host= port= messages= size= timeout_ms=, and flags that are on with =1:
  *   hold     after the connection is up, do nothing but wait for its end
+ *   close    hold, but ask for a graceful disconnect first
+ *   flood    after the first message, send messages= of size= and count how they end
+ *   fetch    read size= bytes from wherever the peer says that it has them, then hold
+ *   poll     never block: ask the queues again and again
+ *   storm    have a signal every 200 us whose handler does not restart system calls
+ *   pause_ms wait so long between the request and the answer
  *   reject   answer the request with a reject
  *   greet    first exchange a line each way in streaming mode
  *   stream   after a failed conversion or with free=1, exchange a line each way again
@@ -24,6 +30,8 @@
 
 #include <dat2/dat_iw_extensions.h>
 
+#include "census.h"
+#include "faults.h"
 #include "kit.h"
 
 #define PRIVATE_DATA "private data of the request"
@@ -38,8 +46,8 @@
 
 struct settings {
 	const char *role, *ia, *host, *socket;
-	unsigned port, messages, size, timeout_ms;
-	int hold, reject, greet, stream, free;
+	unsigned port, messages, size, timeout_ms, pause_ms;
+	int hold, close, flood, fetch, poll, storm, reject, greet, stream, free;
 };
 
 /* What each side tells the other first: where its buffer is. */
@@ -77,8 +85,20 @@ static void parse_one(struct settings *set, const char *arg)
 		set->size = number(value);
 	else if (IS("timeout_ms"))
 		set->timeout_ms = number(value);
+	else if (IS("pause_ms"))
+		set->pause_ms = number(value);
 	else if (IS("hold"))
 		set->hold = (int)number(value);
+	else if (IS("close"))
+		set->close = (int)number(value);
+	else if (IS("flood"))
+		set->flood = (int)number(value);
+	else if (IS("fetch"))
+		set->fetch = (int)number(value);
+	else if (IS("poll"))
+		set->poll = (int)number(value);
+	else if (IS("storm"))
+		set->storm = (int)number(value);
 	else if (IS("reject"))
 		set->reject = (int)number(value);
 	else if (IS("greet"))
@@ -179,8 +199,13 @@ static int connect_one(const struct settings *set)
 static int open_socket(const struct settings *set)
 {
 	const char *source = set->socket ? set->socket : "";
+	sigset_t alarm;
 	int fd;
 
+	/* A storm is meant for the library and not for what happens here. */
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
+	sigprocmask(SIG_BLOCK, &alarm, NULL);
 	if (strncmp(source, "fd:", 3) == 0)
 		fd = (int)number(source + 3);
 	else if (strncmp(source, "unix:", 5) == 0)
@@ -191,6 +216,7 @@ static int open_socket(const struct settings *set)
 		fd = connect_one(set);
 	else
 		fd = -1;
+	sigprocmask(SIG_UNBLOCK, &alarm, NULL);
 	if (fd < 0)
 		give_up("no socket");
 	return fd;
@@ -349,12 +375,24 @@ static void say_flushed(struct kit *kit)
 	while (dat_evd_dequeue(kit->recv_evd, &event) == DAT_SUCCESS)
 		count += event.event_data.dto_completion_event_data.status == DAT_DTO_ERR_FLUSHED;
 	printf("FLUSHED %u\n", count);
+	count = 0;
+	while (dat_evd_dequeue(kit->request_evd, &event) == DAT_SUCCESS)
+		count += event.event_data.dto_completion_event_data.status != DAT_DTO_SUCCESS;
+	printf("REQUESTS FAILED %u\n", count);
 }
 
 /* What happens on a connection from ESTABLISHED to its end. */
 static void live(struct kit *kit, const struct settings *set, int active)
 {
-	if (set->hold) {
+	if (set->flood)
+		flood(kit, set->messages, set->size, set->timeout_ms);
+	if (set->fetch)
+		fetch(kit, set->size);
+	if (set->close)
+		must("dat_ep_disconnect", dat_ep_disconnect(kit->ep, DAT_CLOSE_GRACEFUL_FLAG));
+	if (set->hold || set->flood || set->fetch || set->close) {
+		printf("REGION %08x %llx\n", (unsigned)kit->rmr_context,
+		       (unsigned long long)(uintptr_t)kit->buffer);
 		printf("HOLDING\n");
 		connection_event(kit, set->timeout_ms);
 		say_flushed(kit);
@@ -379,6 +417,7 @@ static int answer(struct kit *kit, const struct settings *set, DAT_EVENT *event)
 	must("dat_cr_query", dat_cr_query(cr, DAT_CR_FIELD_ALL, &param));
 	say_private_data((int)param.private_data_size, param.private_data);
 	say_address("CALLER", param.remote_ia_address_ptr);
+	pause_for(set->pause_ms);
 	if (set->reject) {
 		must("dat_cr_reject", dat_cr_reject(cr, sizeof(REJECT_DATA), REJECT_DATA));
 		return 0;
@@ -478,6 +517,7 @@ int main(int argc, char **argv)
 				.messages = 10,
 				.size = 4096,
 				.timeout_ms = 10000 };
+	struct census before;
 	struct kit kit;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -486,6 +526,11 @@ int main(int argc, char **argv)
 		parse_one(&set, argv[at]);
 	if (set.size > AREA_LEN)
 		give_up("size is larger than the receive buffer");
+	kit_polls = set.poll;
+	warm_up(&kit, set.ia);
+	before = census_take();
+	if (set.storm)
+		storm(200);
 	kit_open(&kit, set.ia);
 	if (strcmp(set.role, "listen") == 0)
 		run_listen(&kit, &set);
@@ -497,6 +542,10 @@ int main(int argc, char **argv)
 		run_upgrade(&kit, &set);
 	else
 		give_up("no such role");
-	kit_close(&kit);
+	kit_free(&kit);
+	if (set.storm)
+		storm(0);
+	census_say(before);
+	printf("DONE\n");
 	return 0;
 }

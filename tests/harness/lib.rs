@@ -11,6 +11,7 @@
 //! - [`Peers`] runs both ends of a connection as C programs.
 //! - [`raw`] speaks MPA and DDP byte by byte over a plain TCP socket.
 //! - [`frame_writer`] encodes every frame with any value in any field, apart from the stack's code.
+//! - [`relay`](relay()) stands between two ends and passes bytes on at a pace of its own.
 //! - [`Capture`] records the wire and has it decoded by somebody else's program.
 //! - [`not_run()`] says that a test could not look at its subject on this machine.
 //! - [`StackEnv`] is all of them for the common case: our libraries, one IA on `lo`.
@@ -19,12 +20,14 @@ mod c_examples;
 mod c_program;
 mod capture;
 pub mod frame_writer;
+mod full;
 mod net_space;
 mod not_run;
 mod peers;
 mod program;
 pub mod raw;
 mod registry;
+mod relay;
 mod running;
 mod stack_env;
 mod stage;
@@ -33,11 +36,13 @@ mod veth;
 pub use c_examples::make_c_examples;
 pub use c_program::CProgram;
 pub use capture::{Capture, Decoded};
+pub use full::is_full;
 pub use net_space::NetSpace;
 pub use not_run::not_run;
-pub use peers::{DEADLINE, PASSED_FD, Peers, orderly};
+pub use peers::{DEADLINE, PASSED_FD, Peers, left, orderly, orderly_within};
 pub use program::Program;
 pub use registry::{IA_NAME, Registry};
+pub use relay::{Pace, relay};
 pub use running::{Finished, Running};
 pub use stack_env::StackEnv;
 pub use stage::Stage;

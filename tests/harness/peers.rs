@@ -3,9 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 
-use crate::{CProgram, Finished, Program, Running, StackEnv, Stage};
+use crate::{CProgram, Finished, Program, Registry, Running, StackEnv, Stage};
 
 /// Where a passed descriptor appears in the child.
 pub const PASSED_FD: i32 = 9;
@@ -21,6 +21,10 @@ pub struct Peers {
     program: CProgram,
 }
 
+/// What a process may hold more at its end: buffers that it keeps for the next use, and the arenas
+/// of the C library. More is a leak, as are one descriptor or one thread.
+const MAPPINGS_KEPT: i64 = 24;
+
 impl Peers {
     /// Compiles the program and enters a network of its own.
     ///
@@ -33,6 +37,16 @@ impl Peers {
             env: StackEnv::at(stage)?,
             program,
         })
+    }
+
+    /// The same with words at the end of the adapter's `dat.conf` line.
+    ///
+    /// # Errors
+    /// As for [`Peers::new`].
+    pub fn with_params(params: &str) -> Result<Self> {
+        let mut peers = Self::new()?;
+        peers.env.registry = Registry::loopback_with("libdapl-iwarp.so.2", params)?;
+        Ok(peers)
     }
 
     /// Starts one end, for example `listen port=7471 hold=1`.
@@ -90,7 +104,40 @@ impl Peers {
 /// Waits for an end that should have freed everything and left with status 0.
 ///
 /// # Errors
-/// When it hangs, crashes, or gave up.
+/// When it hangs, crashes, gave up or holds more than before.
 pub fn orderly(running: Running) -> Result<Finished> {
-    running.finish(DEADLINE)?.success()?.says("DONE")
+    orderly_within(running, DEADLINE)
+}
+
+/// The same with a deadline of its own.
+///
+/// # Errors
+/// As for [`orderly`].
+pub fn orderly_within(running: Running, deadline: Duration) -> Result<Finished> {
+    let finished = running.finish(deadline)?.success()?.says("DONE")?;
+    for (what, kept) in [
+        ("descriptors", 0),
+        ("threads", 0),
+        ("mappings", MAPPINGS_KEPT),
+    ] {
+        let left = left(&finished, what)?;
+        ensure!(left <= kept, "{left} {what} are left\n{}", finished.tail());
+    }
+    Ok(finished)
+}
+
+/// By how much a program holds more of something at its end, as its `LEFT` line says.
+///
+/// # Errors
+/// When there is no such line.
+pub fn left(finished: &Finished, what: &str) -> Result<i64> {
+    let line = finished
+        .text
+        .lines()
+        .rfind(|line| line.starts_with("LEFT "));
+    line.and_then(|line| {
+        line.split_whitespace()
+            .find_map(|word| word.strip_prefix(what)?.strip_prefix('=')?.parse().ok())
+    })
+    .with_context(|| format!("nothing says how many {what} are left\n{}", finished.tail()))
 }

@@ -5,6 +5,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -129,6 +130,55 @@ impl RawPeer {
         Ok(Some(segment))
     }
 
+    /// Waits for a connection whose initiator can do with revision 1, and answers its Request. The
+    /// enhanced Request that comes first is answered by a reset, as peers without RFC 6581 do.
+    ///
+    /// # Errors
+    /// When no such Request comes.
+    pub fn start_as_responder(listener: &TcpListener) -> Result<Self> {
+        let mut first = Self::accept(listener)?;
+        first.read(REQUEST.len())?;
+        first.reset()?;
+        let mut raw = Self::accept(listener)?;
+        let head = raw.read(REQUEST.len())?;
+        ensure!(head[..16] == REQUEST[..16], "not a Request: {head:02x?}");
+        raw.read(u16::from_be_bytes([head[18], head[19]]).into())?;
+        raw.send(&REPLY)?;
+        Ok(raw)
+    }
+
+    /// From now on the kernel throws away whatever arrives, before TCP sees it: nothing is
+    /// acknowledged any more, as if the machine had lost its power.
+    ///
+    /// # Errors
+    /// When the filter cannot be attached.
+    pub fn vanish(&self) -> Result<()> {
+        // BPF_RET | BPF_K: keep no byte.
+        let mut drop_all = nix::libc::sock_filter {
+            code: 0x06,
+            jt: 0,
+            jf: 0,
+            k: 0,
+        };
+        let program = nix::libc::sock_fprog {
+            len: 1,
+            filter: &raw mut drop_all,
+        };
+        // SAFETY: the option reads one sock_fprog and the one instruction that it points to; both
+        // are of this frame, and the length is given.
+        let done = unsafe {
+            nix::libc::setsockopt(
+                self.stream.as_raw_fd(),
+                nix::libc::SOL_SOCKET,
+                nix::libc::SO_ATTACH_FILTER,
+                (&raw const program).cast(),
+                size_of_val(&program) as nix::libc::socklen_t,
+            )
+        };
+        ensure!(done == 0, "filter: {}", std::io::Error::last_os_error());
+        Ok(())
+    }
+
     /// Reads FPDUs until a Terminate comes and returns its payload from the control word on.
     ///
     /// # Errors
@@ -144,6 +194,25 @@ impl RawPeer {
             }
         }
         bail!("the stream ended without a Terminate")
+    }
+
+    /// Reads Sends until `count` messages have come whole, each with the bytes of `message`.
+    ///
+    /// # Errors
+    /// When the connection ends first, or something else comes.
+    pub fn read_sends(&mut self, count: usize, message: &[u8]) -> Result<()> {
+        const SEND: u8 = 3;
+        for number in 0..count {
+            let mut left = message;
+            while !left.is_empty() {
+                let segment = self.read_segment()?.context("the stream ends")?;
+                ensure!(segment.len() > 18 && segment[1] & 0x0f == SEND, "no Send");
+                let payload = &segment[18..];
+                ensure!(left.starts_with(payload), "other bytes in message {number}");
+                left = &left[payload.len()..];
+            }
+        }
+        Ok(())
     }
 
     /// Reads until the peer has closed, in whatever way, and returns what still came.

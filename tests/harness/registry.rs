@@ -22,8 +22,16 @@ impl Registry {
     /// # Errors
     /// When the scratch directory cannot be written.
     pub fn loopback(library: &str) -> Result<Self> {
+        Self::loopback_with(library, "")
+    }
+
+    /// The same with words at the end of the adapter's parameters.
+    ///
+    /// # Errors
+    /// When the scratch directory cannot be written.
+    pub fn loopback_with(library: &str, params: &str) -> Result<Self> {
         Self::with_text(&format!(
-            "{IA_NAME} u2.0 nonthreadsafe default {library} dat-rs.1.0 \"lo 0\" \"\"\n"
+            "{IA_NAME} u2.0 nonthreadsafe default {library} dat-rs.1.0 \"lo 0 {params}\" \"\"\n"
         ))
     }
 

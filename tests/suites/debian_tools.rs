@@ -3,11 +3,10 @@
 //! Their exit status says little (dtest exits with 0 after many failures), so both sides are judged
 //! by what they print. `STACK_TESTS_FULL=1` runs the iteration counts of OFA's regression lists.
 
-use std::env;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use stack_tests::{Finished, IA_NAME, Registry, StackEnv};
+use stack_tests::{Finished, IA_NAME, Registry, StackEnv, is_full};
 
 const DEADLINE: Duration = Duration::from_secs(90);
 const DEADLINE_FULL: Duration = Duration::from_secs(900);
@@ -20,10 +19,6 @@ const DTEST_PORT: u16 = 15828;
 
 /// What dapltest's server says of a transaction test that worked.
 const TRANSACTION_FINISHED: &str = "Server: Transaction Test Finished for this client";
-
-fn is_full() -> bool {
-    env::var_os("STACK_TESTS_FULL").is_some_and(|value| !value.is_empty())
-}
 
 fn deadline() -> Duration {
     if is_full() { DEADLINE_FULL } else { DEADLINE }

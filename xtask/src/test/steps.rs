@@ -134,6 +134,12 @@ pub(super) const STEPS: &[Step] = &[
         run: |w, o| suite(w, o, "hostile_peer"),
     },
     Step {
+        name: "suite scale",
+        needs: &[install::CC, install::NM],
+        staged: true,
+        run: |w, o| suite(w, o, "scale"),
+    },
+    Step {
         name: "suite capture",
         needs: &[
             install::CC,

@@ -1,0 +1,48 @@
+//! Bytes that arrive and leave as slowly, or in as small pieces, as TCP allows.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use stack_tests::{Pace, Peers, orderly, relay};
+
+use crate::PORT;
+
+const RELAY_PORT: u16 = PORT + 1;
+
+/// Both ends exchange `work` through a relay, and all data are as they should be.
+fn intact_through(pace: Pace, messages: u32, size: u32) -> Result<()> {
+    let peers = Peers::new()?;
+    let listener = peers.start_ready("listen timeout_ms=25000")?;
+    relay(RELAY_PORT, PORT, pace)?;
+    let connect =
+        format!("connect port={RELAY_PORT} messages={messages} size={size} timeout_ms=25000");
+    let connector = peers.start(&connect)?;
+    let data = format!("DATA {messages} messages");
+    orderly(connector)?.says(&data)?;
+    orderly(listener)?.says(&data)?;
+    Ok(())
+}
+
+#[test]
+fn byte_by_byte() -> Result<()> {
+    intact_through(Pace::ByteByByte, 4, 3000)
+}
+
+#[test]
+fn in_pieces_that_are_no_frames() -> Result<()> {
+    intact_through(Pace::Chopped, 40, 60_000)
+}
+
+#[test]
+fn through_a_reader_that_pauses() -> Result<()> {
+    intact_through(
+        Pace::PauseAfter(30_000, Duration::from_millis(700)),
+        20,
+        60_000,
+    )
+}
+
+#[test]
+fn through_a_slow_reader() -> Result<()> {
+    intact_through(Pace::Slow(700, Duration::from_millis(1)), 5, 60_000)
+}

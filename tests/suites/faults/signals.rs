@@ -1,0 +1,46 @@
+//! Signals that interrupt system calls all the time.
+
+use anyhow::Result;
+use stack_tests::{Peers, orderly};
+
+/// Both ends exchange data with a signal every 200 us at each.
+fn intact_under_storm(how: &str) -> Result<()> {
+    let peers = Peers::new()?;
+    let listener = peers.start_ready(&format!("listen storm=1 {how}"))?;
+    let connect = format!("connect storm=1 messages=400 size=60000 {how}");
+    orderly(peers.start(&connect)?)?.says("DATA 400 messages")?;
+    orderly(listener)?.says("DATA 400 messages")?;
+    Ok(())
+}
+
+#[test]
+fn while_consumers_block() -> Result<()> {
+    intact_under_storm("")
+}
+
+#[test]
+fn while_consumers_poll() -> Result<()> {
+    intact_under_storm("poll=1")
+}
+
+#[test]
+fn while_a_conversion_waits_for_its_peer() -> Result<()> {
+    let peers = Peers::new()?;
+    let listener = peers.start("ssp socket=accept storm=1")?;
+    peers
+        .env
+        .net
+        .wait_for_listener(crate::PORT, stack_tests::DEADLINE)?;
+    orderly(peers.start("upgrade socket=connect storm=1")?)?.says("DATA 10 messages")?;
+    orderly(listener)?.says("DATA 10 messages")?;
+    Ok(())
+}
+
+#[test]
+fn while_nothing_comes() -> Result<()> {
+    let peers = Peers::new()?;
+    // The wait ends at its time and not at the first signal.
+    let listener = orderly(peers.start("listen storm=1 timeout_ms=700")?)?;
+    listener.says("DAT_TIMEOUT_EXPIRED")?;
+    Ok(())
+}

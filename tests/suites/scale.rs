@@ -1,0 +1,83 @@
+//! Many connections in one process, at once and one after another.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use stack_tests::{CProgram, Finished, Program, StackEnv, Stage, left, not_run, orderly_within};
+
+/// Generous: a loaded machine does one connection in a millisecond.
+const DEADLINE: Duration = Duration::from_secs(150);
+
+/// Connections of one process.
+const CROWD: u64 = 1000;
+/// Descriptors of a process beside its connections.
+const OTHER_DESCRIPTORS: u64 = 64;
+
+/// Connections that come and go.
+const CYCLES: u32 = 10_000;
+/// What they may leave in memory, in KiB: one byte a cycle is more than a tenth of it.
+const CYCLES_KEEP_KIB: i64 = 1024;
+
+struct Crowd {
+    env: StackEnv,
+    program: CProgram,
+}
+
+impl Crowd {
+    fn new() -> Result<Self> {
+        let stage = Stage::find()?;
+        let program = CProgram::compile(&stage, "crowd")?;
+        let env = StackEnv::at(stage)?;
+        Ok(Self { env, program })
+    }
+
+    fn program(&self, args: &str) -> Program {
+        self.env
+            .program(self.program.file())
+            .args_line(args)
+            .named(&format!("crowd {args}"))
+    }
+}
+
+/// Nothing of a kind is left, but for what is given.
+fn keeps_at_most(finished: &Finished, limits: &[(&str, i64)]) -> Result<()> {
+    for (what, limit) in limits {
+        let left = left(finished, what)?;
+        ensure!(
+            left <= *limit,
+            "{left} {what} are left\n{}",
+            finished.tail()
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_thousand_endpoints_exchange_at_once() -> Result<()> {
+    let (soft, _) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)?;
+    if soft < CROWD + OTHER_DESCRIPTORS {
+        not_run(&format!("{soft} descriptors are too few (ulimit -n)"));
+        return Ok(());
+    }
+    let crowd = Crowd::new()?;
+    let listener = crowd.program(&format!("listen count={CROWD}")).spawn()?;
+    listener.wait_for("READY", DEADLINE)?;
+    let connector = crowd.program(&format!("connect count={CROWD}")).spawn()?;
+    orderly_within(connector, DEADLINE)?.says("EXCHANGED 3 rounds")?;
+    orderly_within(listener, DEADLINE)?.says("ECHOED 3000 messages")?;
+    Ok(())
+}
+
+#[test]
+fn ten_thousand_connections_leave_nothing_behind() -> Result<()> {
+    let crowd = Crowd::new()?;
+    let cycles = crowd.program(&format!("cycles count={CYCLES}")).spawn()?;
+    let finished = cycles.finish(DEADLINE)?.success()?.says("PASSED")?;
+    let limits = [
+        ("descriptors", 0),
+        ("threads", 0),
+        ("mappings", 0),
+        ("resident_kib", CYCLES_KEEP_KIB),
+    ];
+    keeps_at_most(&finished, &limits)
+}
