@@ -1,6 +1,7 @@
 //! Building the C examples as their reader would.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -9,16 +10,37 @@ use crate::{Program, Stage};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Runs `make` in `examples/c` with the staged `dat2.pc`, warnings as errors; the programs go to
-/// `directory`.
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/c")
+}
+
+/// The C example programs: the sources that have a `main`.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn c_examples() -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(sources())? {
+        let path = entry?.path();
+        let is_c = path.extension().is_some_and(|extension| extension == "c");
+        if is_c && fs::read_to_string(&path)?.contains("\nint main(") {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// Runs `make` in `examples/c` with the staged `dat2.pc`, warnings as errors, for some of the
+/// programs; they go to `directory`.
 ///
 /// # Errors
 /// When make, the compiler or pkg-config is missing or refuses.
-pub fn make_c_examples(stage: &Stage, directory: &Path) -> Result<()> {
+pub fn make_c_examples(stage: &Stage, directory: &Path, programs: &str) -> Result<()> {
     Program::new("make")
-        .current_dir(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/c"))
+        .current_dir(&sources())
         .arg(format!("BUILD={}", directory.display()))
         .arg(format!("PKG_CONFIG_PATH={}", stage.pkgconfig().display()))
+        .arg(format!("PROGRAMS={programs}"))
         .arg("CPPFLAGS=-Werror")
         .spawn()?
         .finish(DEADLINE)?

@@ -7,7 +7,7 @@
 //! - [`Veth`] joins it with a second network, so that TCP has segments of Ethernet's size.
 //! - [`Program`] starts a child, [`Running`] watches it and ends it on drop.
 //! - [`CProgram`] compiles a C file of `tests/c` against the staged headers; [`make_c_examples`]
-//!   builds the examples as their Makefile does.
+//!   builds the examples as their Makefile does, [`c_examples()`] names them.
 //! - [`Peers`] runs both ends of a connection as C programs.
 //! - [`raw`] speaks MPA and DDP byte by byte over a plain TCP socket.
 //! - [`frame_writer`] encodes every frame with any value in any field, apart from the stack's code.
@@ -33,7 +33,7 @@ mod stack_env;
 mod stage;
 mod veth;
 
-pub use c_examples::make_c_examples;
+pub use c_examples::{c_examples, make_c_examples};
 pub use c_program::CProgram;
 pub use capture::{Capture, Decoded};
 pub use full::is_full;

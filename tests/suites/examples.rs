@@ -1,10 +1,10 @@
-//! The examples, as their reader would build and run them: each language on each side, and each way
-//! that the conversation can go.
+//! The examples, as their reader would build and run them: the conversation with each language on
+//! each side and each way that it can go, and the small ones with both ends on loopback.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
-use stack_tests::{DEADLINE, Finished, IA_NAME, StackEnv, make_c_examples};
+use anyhow::{Context, Result, ensure};
+use stack_tests::{DEADLINE, Finished, IA_NAME, StackEnv, c_examples, make_c_examples};
 
 const ADDRESS: &str = "127.0.0.1:4711";
 const PORT: u16 = 4711;
@@ -23,7 +23,7 @@ impl Examples {
     fn new() -> Result<Self> {
         let env = StackEnv::new()?;
         let built = env.registry.dir().to_owned();
-        make_c_examples(&env.stage, &built)?;
+        make_c_examples(&env.stage, &built, "hello convert")?;
         Ok(Self {
             rust: env.stage.bin("convert"),
             c: built.join("convert"),
@@ -122,5 +122,63 @@ fn hello_names_the_adapter_and_closes_it() -> Result<()> {
     greeting
         .says(&format!("{IA_NAME}: adapter"))?
         .never_says("dat_ia_close")?;
+    Ok(())
+}
+
+/// Both ends of a small example: one server, some clients.
+fn meet(name: &str, clients: usize, server_says: &str, client_says: &str) -> Result<()> {
+    let env = StackEnv::new()?;
+    make_c_examples(&env.stage, env.registry.dir(), name)?;
+    let start = |args: &str, role: &str| {
+        let program = env.program(env.registry.dir().join(name));
+        program.args_line(args).named(role).spawn()
+    };
+    let server = start(IA_NAME, "server")?;
+    env.net
+        .wait_for_listener(PORT, DEADLINE)
+        .with_context(|| server.text())?;
+    let args = format!("{IA_NAME} 127.0.0.1");
+    let running: Result<Vec<_>> = (0..clients).map(|_| start(&args, "client")).collect();
+    for client in running? {
+        let client = client.finish(DEADLINE).and_then(Finished::success);
+        client.with_context(|| server.text())?.says(client_says)?;
+    }
+    server.finish(DEADLINE)?.success()?.says(server_says)?;
+    Ok(())
+}
+
+/// Declares the small examples: number of clients, what server and clients say in the end.
+macro_rules! pairs {
+    ($($name:ident($clients:literal): $server:literal, $client:literal;)+) => {
+        const PAIRS: &[&str] = &[$(stringify!($name)),+];
+        mod pair {
+            $(
+                #[test]
+                fn $name() -> anyhow::Result<()> {
+                    super::meet(stringify!($name), $clients, $server, $client)
+                }
+            )+
+        }
+    };
+}
+
+pairs! {
+    pingpong(1): "answered 1000 messages", "1000 round trips";
+    rdma(1): "the client wrote bytes with the sum", "wrote 32768 bytes and read them back";
+    window(1): "and closed the window", "wrote 27 bytes through the window and closed it";
+    srq(3): "served 3 clients from one queue", "the server says \"welcome\"";
+    poll(1): "4 messages in all", "sent four messages";
+    csp(1): "found you by address and port", "";
+    rsp(1): "the client says \"thank you\"", "the server answers \"this way\"";
+    extension(1): "note 0x600dcafe; the word is 7, and the client wrote \"hello\"", "now it is 7";
+}
+
+#[test]
+fn every_example_is_run() -> Result<()> {
+    for program in c_examples()? {
+        let name = program.file_stem().unwrap_or_default().to_string_lossy();
+        let known = PAIRS.contains(&&*name) || ["hello", "convert"].contains(&&*name);
+        ensure!(known, "{name} is run by no test");
+    }
     Ok(())
 }

@@ -161,7 +161,7 @@ impl Demo<'_> {
 
     fn compile_c_example(&self) -> Result<PathBuf> {
         let directory = self.env.registry.dir();
-        make_c_examples(&self.env.stage, directory)?;
+        make_c_examples(&self.env.stage, directory, "convert")?;
         Ok(directory.join("convert"))
     }
 

@@ -9,7 +9,7 @@ use crate::job::Job;
 use crate::report::Outcome;
 use crate::workspace::Workspace;
 
-/// A program and the Debian package that holds it.
+/// A program, or a file by its path, and the Debian package that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Need {
     program: &'static str,
@@ -45,6 +45,11 @@ pub(crate) const DAPLTEST: Need = Need {
 pub(crate) const DTEST: Need = Need {
     program: "dtest",
     package: "dapl2-utils",
+};
+/// OFA's headers: sources that name nothing of ours are compiled with them as well.
+pub(crate) const OFA_HEADERS: Need = Need {
+    program: "/usr/include/dat2/udat.h",
+    package: "libdapl-dev",
 };
 /// The independent decoder of our frames.
 pub(crate) const TSHARK: Need = Need {
@@ -130,6 +135,7 @@ fn find(program: &str) -> Option<PathBuf> {
     let system = ["/usr/sbin", "/sbin"].map(|dir| Path::new(dir).to_owned());
     env::split_paths(&path)
         .chain(system)
+        // A path that begins at the root replaces the directory.
         .map(|dir| dir.join(program))
         .find(|file| file.is_file())
 }

@@ -122,6 +122,12 @@ pub(super) const STEPS: &[Step] = &[
         run: |w, o| suite(w, o, "ipv6"),
     },
     Step {
+        name: "suite ofa_headers",
+        needs: &[install::CC, install::OFA_HEADERS],
+        staged: false,
+        run: |w, o| suite(w, o, "ofa_headers"),
+    },
+    Step {
         name: "suite faults",
         needs: &[install::CC, install::NM, install::VALGRIND],
         staged: true,

@@ -1,0 +1,29 @@
+//! The C examples with OFA's headers in place of ours: what is written for one compiles with the
+//! other.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use stack_tests::{DEADLINE, Program, c_examples};
+
+/// What OFA's package comes without a header for.
+const OURS_ALONE: &str = "dat_iw_extensions.h";
+
+#[test]
+fn examples_that_need_nothing_of_ours_compile_with_ofas_headers() -> Result<()> {
+    let mut compiled = 0;
+    for program in c_examples()? {
+        if fs::read_to_string(&program)?.contains(OURS_ALONE) {
+            continue;
+        }
+        Program::new("cc")
+            .args_line("-std=c11 -Wall -Wextra -Werror -fsyntax-only")
+            .arg(&program)
+            .spawn()?
+            .finish(DEADLINE)?
+            .success()?;
+        compiled += 1;
+    }
+    ensure!(compiled > 1, "only {compiled} programs were tried");
+    Ok(())
+}
