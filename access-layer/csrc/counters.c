@@ -32,6 +32,11 @@ void access_read_print_counters(va_list args, struct access_print_counters_args 
 	out->reset = va_arg(args, int);
 }
 
+uint32_t access_read_counter_type(va_list args)
+{
+	return va_arg(args, unsigned int);
+}
+
 #if defined(__GNUC__)
 #pragma GCC visibility pop
 #endif

@@ -4,11 +4,14 @@
 //! the RNIC could not go on with it; until then its private data is the consumer's to read and
 //! write.
 
+mod answer;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dat_abi::*;
 
+use self::answer::Answer;
 use crate::ep::addr::SharedAddress;
 use crate::ep::private_data::PrivateData;
 use crate::ep::state::{CrId, Creator};
@@ -32,7 +35,7 @@ pub struct Cr<R: Rnic> {
     /// Endpoint that came with the request: of a reserved or socket service point, or the
     /// provider's.
     ep: Option<Handle>,
-    pending: Mutex<Option<Pending<R>>>,
+    answer: Mutex<Answer<Pending<R>>>,
     ia: Arc<Ia<R>>,
 }
 
@@ -43,6 +46,16 @@ pub(crate) struct Pending<R: Rnic> {
     pub(crate) request: R::ConnReq,
     /// The consumer's socket that it came over.
     pub(crate) socket: Option<ConsumerSocket>,
+}
+
+impl<R: Rnic> Pending<R> {
+    /// Refuses the peer as a service that does not exist would.
+    fn refuse(mut self) {
+        drop(self.request);
+        if let Some(socket) = &mut self.socket {
+            socket.on_rejected();
+        }
+    }
 }
 
 /// What a service point makes a connection request of.
@@ -73,7 +86,7 @@ impl<R: Rnic> Cr<R> {
             private_data: PrivateData::new(info.private_data),
             truncated: info.truncated,
             ep: new.ep,
-            pending: Mutex::new(Some(new.pending)),
+            answer: Mutex::new(Answer::Waiting(new.pending)),
             ia: ia.clone(),
         });
         ia.install(reservation, cr.clone())?;
@@ -193,12 +206,16 @@ impl<R: Rnic> Cr<R> {
     /// The first answer gets the request.
     fn take(&self) -> DatResult<Pending<R>> {
         self.lock()
-            .take()
+            .on_take()
             .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_CR))
     }
 
     fn put_back(&self, pending: Pending<R>) {
-        *self.lock() = Some(pending);
+        let given_up = self.lock().on_put_back(pending);
+        if let Some(pending) = given_up {
+            pending.refuse();
+            self.release_ep();
+        }
     }
 
     fn release_ep(&self) {
@@ -207,13 +224,18 @@ impl<R: Rnic> Cr<R> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Pending<R>>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Answer<Pending<R>>> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<R: Rnic> Pinned<Cr<R>> {
     fn end(&self) {
+        let unanswered = self.lock().on_over();
+        if let Some(pending) = unanswered {
+            pending.refuse();
+            self.release_ep();
+        }
         if self.retire() {
             self.ia.disown(Kind::Cr, self.handle);
         }
@@ -222,14 +244,6 @@ impl<R: Rnic> Pinned<Cr<R>> {
 
 impl<R: Rnic> Child for Cr<R> {
     fn abandon(this: &Pinned<Self>) {
-        if let Ok(mut pending) = this.take() {
-            // Dropping the request refuses the peer as a service that does not exist would.
-            drop(pending.request);
-            if let Some(socket) = &mut pending.socket {
-                socket.on_rejected();
-            }
-            this.release_ep();
-        }
         this.end();
     }
 }

@@ -217,13 +217,15 @@ impl<R: Rnic> Ia<R> {
         self.lock().of_kind[kind as usize].len()
     }
 
+    /// The live children of a kind, as they are now.
+    pub(crate) fn children<T: Child>(&self) -> impl Iterator<Item = Pinned<T>> {
+        let children = self.lock().of_kind[T::KIND as usize].clone();
+        children.into_iter().filter_map(handle::pin_handle::<T>)
+    }
+
     /// The first live child for which `wanted` holds.
     pub(crate) fn find_child<T: Child>(&self, wanted: impl Fn(&T) -> bool) -> Option<Pinned<T>> {
-        let children = self.lock().of_kind[T::KIND as usize].clone();
-        children
-            .into_iter()
-            .filter_map(handle::pin_handle::<T>)
-            .find(|child| wanted(child))
+        self.children().find(|child| wanted(child))
     }
 
     /// Tells an asynchronous event; lost, but logged, when nobody listens.

@@ -8,7 +8,7 @@
 use dat_abi::*;
 
 use crate::counters;
-use crate::ep::Ep;
+use crate::ep::{Ep, check_flags};
 use crate::error::{DatError, DatResult};
 use crate::rnic::{Rnic, SendOp, Sge};
 use crate::thunk::guard::{pin, read, segments};
@@ -61,6 +61,8 @@ pub(crate) unsafe fn handle<R: Rnic>(
             DAT_IB_RDMA_WRITE_IMMED_OP => Some(write_immediate::<R>(handle, args)),
             DAT_IB_QUERY_COUNTERS_OP => Some(counters::query::<R>(handle, args)),
             DAT_IB_PRINT_COUNTERS_OP => Some(counters::print::<R>(handle, args)),
+            DAT_IB_START_COUNTERS_OP => Some(counters::start::<R>(handle, args)),
+            DAT_IB_STOP_COUNTERS_OP => Some(counters::stop::<R>(handle, args)),
             DAT_IB_UD_SEND_OP..=DAT_IB_UD_AH_FREE_OP => {
                 Some(Err(DatError::bare(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE)))
             }
@@ -118,6 +120,7 @@ unsafe fn atomic<R: Rnic>(
             read(args.remote, local_argument + 2)?,
         )
     };
+    check_flags(args.flags, local_argument + 3)?;
     let local = Sge {
         addr: local.virtual_address,
         len: local.segment_length,
@@ -137,6 +140,7 @@ unsafe fn write_immediate<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatRe
     let ep = pin_able::<R>(ep)?;
     // SAFETY: list and triplet follow the contract of the thunks.
     let (sgl, remote) = unsafe { (segments(args.segments, args.local)?, read(args.remote, 5)?) };
+    check_flags(args.flags, 7)?;
     ep.post_rdma_write_immediate(sgl, args.cookie, &remote, args.immediate, args.flags)
 }
 

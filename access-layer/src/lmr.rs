@@ -220,9 +220,12 @@ pub(crate) fn access_of(privileges: DatMemPrivFlags) -> Access {
     }
 }
 
+/// Every privilege that there is.
+pub(crate) const KNOWN_PRIVILEGES: DatMemPrivFlags =
+    DAT_MEM_PRIV_ALL_FLAG | DAT_IB_MEM_PRIV_REMOTE_ATOMIC;
+
 fn request_of(spec: &LmrSpec, addr: u64, len_max: u64) -> DatResult<RegisterMr> {
-    let known = DAT_MEM_PRIV_ALL_FLAG | DAT_IB_MEM_PRIV_REMOTE_ATOMIC;
-    if spec.privileges & !known != 0 {
+    if spec.privileges & !KNOWN_PRIVILEGES != 0 {
         return Err(DatError::invalid_arg(6));
     }
     let zero_based = match spec.va_type {

@@ -1,15 +1,18 @@
 //! Remote memory region: a window that is bound to part of a region (DAT 2.0 section 6.9.3).
 
+mod binding;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dat_abi::*;
 use slab::Slab;
 
-use crate::ep::Ep;
+use self::binding::Binding;
+use crate::ep::{Ep, check_flags};
 use crate::error::{DatError, DatResult};
 use crate::handle::{Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
-use crate::lmr::{Lmr, access_of};
+use crate::lmr::{KNOWN_PRIVILEGES, Lmr, access_of};
 use crate::pz::Pz;
 use crate::rnic::{BindMw, Rnic, Sge};
 use crate::users::User;
@@ -17,7 +20,7 @@ use crate::users::User;
 /// Remote memory region.
 pub struct Rmr<R: Rnic> {
     mw: R::Mw,
-    bound: Mutex<Option<Bound>>,
+    binding: Mutex<Binding<Bound>>,
     handle: Handle,
     scope: DatRmrScope,
     pz: Arc<Pz<R>>,
@@ -25,7 +28,7 @@ pub struct Rmr<R: Rnic> {
     ia: Arc<Ia<R>>,
 }
 
-opaque_debug!(Rmr { handle, bound });
+opaque_debug!(Rmr { handle, binding });
 
 /// What a window is bound to since its last bind was posted.
 #[derive(Debug)]
@@ -79,7 +82,7 @@ impl<R: Rnic> Rmr<R> {
         let reservation = ia.reserve()?;
         let rmr = Arc::new(Self {
             mw: ia.rnic().create_mw(pz.rnic_pd())?,
-            bound: Mutex::new(None),
+            binding: Mutex::new(Binding::Unbound),
             handle: reservation.handle(),
             scope,
             pz: pz.to_arc(),
@@ -100,6 +103,7 @@ impl<R: Rnic> Rmr<R> {
             return Err(DatError::invalid_arg(4));
         }
         let lmr_use = self.check_region(lmr, args)?;
+        check_flags(args.flags, 8)?;
         let unbind = args.triplet.segment_length == 0;
         let bind_id = self.ia.binds().begin(self.handle, args.cookie)?;
         let request = BindMw {
@@ -119,13 +123,15 @@ impl<R: Rnic> Rmr<R> {
         let rmr_context = ep
             .bind_mw(&self.mw, &request)
             .inspect_err(|_| self.ia.binds().cancel(bind_id))?;
-        *self.lock() = lmr_use.map(|lmr| Bound {
+        let bound = lmr_use.map(|lmr| Bound {
             triplet: args.triplet,
             privileges: args.privileges,
             va_type: args.va_type,
             rmr_context,
             _lmr: lmr,
         });
+        let former = self.lock().on_bind(bound);
+        drop(former);
         Ok(rmr_context)
     }
 
@@ -139,6 +145,12 @@ impl<R: Rnic> Rmr<R> {
             return Ok(None);
         }
         let lmr = lmr.ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_LMR))?;
+        if args.privileges & !KNOWN_PRIVILEGES != 0 {
+            return Err(DatError::invalid_arg(4));
+        }
+        if args.va_type != DAT_VA_TYPE_VA && args.va_type != DAT_VA_TYPE_ZB {
+            return Err(DatError::invalid_arg(5));
+        }
         if !lmr.contains(args.triplet.virtual_address, args.triplet.segment_length) {
             return Err(DatError::invalid_arg(2));
         }
@@ -150,12 +162,12 @@ impl<R: Rnic> Rmr<R> {
 
     /// `dat_rmr_query`.
     pub fn query(&self, mask: DatRmrParamMask) -> DatResult<DatRmrParam> {
-        let bound = self.lock();
+        let binding = self.lock();
         let mut param = DatRmrParam::zeroed();
         param.ia_handle = self.ia.consumer_handle();
         param.pz_handle = self.pz.handle().as_dat();
         param.rmr_scope = self.scope;
-        match bound.as_ref() {
+        match binding.bound() {
             Some(bound) => {
                 param.lmr_triplet = bound.triplet;
                 param.mem_priv = bound.privileges;
@@ -174,15 +186,16 @@ impl<R: Rnic> Rmr<R> {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Bound>> {
-        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Binding<Bound>> {
+        self.binding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<R: Rnic> Child for Rmr<R> {
     fn abandon(this: &Pinned<Self>) {
         if this.retire() {
-            this.lock().take();
+            let bound = this.lock().on_free();
+            drop(bound);
             this.ia.binds().forget(this.handle);
             this.ia.disown(Kind::Rmr, this.handle);
         }

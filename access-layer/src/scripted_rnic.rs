@@ -184,7 +184,7 @@ impl Drop for Request {
 impl Rnic for ScriptedRnic {
     type Pd = ();
     type Cq = ();
-    type Srq = std::convert::Infallible;
+    type Srq = ();
     type Qp = ScriptedQp;
     type Mr = ();
     type Mw = ();
@@ -265,6 +265,16 @@ impl Rnic for ScriptedRnic {
             signalled: wr.signalled,
             fence: wr.fence,
         });
+        Ok(())
+    }
+
+    fn create_srq(
+        &self,
+        _pd: &(),
+        _depth: u32,
+        _max_sge: u32,
+        _token: SrqToken,
+    ) -> Result<(), RnicError> {
         Ok(())
     }
 
@@ -401,8 +411,8 @@ fn attr() -> RnicAttr {
         mr_len_max: 1 << 32,
         mw_max: 0,
         pd_max: 64,
-        srq_max: 0,
-        srq_wr_max: 0,
+        srq_max: 4,
+        srq_wr_max: 64,
         ird_max: 16,
         ord_max: 16,
         message_len_max: u32::MAX,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use dat_abi::*;
 
+use crate::ep::Ep;
 use crate::error::{DatError, DatResult};
 use crate::handle::{Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
@@ -124,9 +125,15 @@ impl<R: Rnic> Srq<R> {
             max_recv_iov: self.attr.max_recv_iov,
             low_watermark: self.low_watermark.load(Ordering::Relaxed),
             available_dto_count: self.available().unwrap_or(DAT_VALUE_UNKNOWN),
-            // What endpoints have taken and not completed is counted with them.
-            outstanding_dto_count: DAT_VALUE_UNKNOWN,
+            outstanding_dto_count: self.outstanding(),
         }
+    }
+
+    /// Receives that endpoints have taken for messages which are still arriving.
+    fn outstanding(&self) -> DatCount {
+        let eps = self.ia.children::<Ep<R>>();
+        let held = eps.map(|ep| ep.receives_held_of(self.handle)).sum::<u32>();
+        DatCount::try_from(held).unwrap_or(DatCount::MAX)
     }
 
     /// Receives that are posted and that no message has taken.

@@ -65,35 +65,46 @@ impl Drop for User {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_owner_with_users_does_not_close() {
+    /// An owner with so many users, open or closed.
+    fn owner(count: u32, closed: bool) -> (Users, Vec<User>) {
         let users = Users::new();
-        let first = users.take().unwrap();
-        let second = users.take().unwrap();
-        assert!(!users.close());
-        drop(first);
-        assert!(!users.close());
-        drop(second);
-        assert!(!users.any());
-        assert!(users.close());
+        let held = (0..count).map(|_| users.take().unwrap()).collect();
+        if closed {
+            users.close_anyway();
+        }
+        (users, held)
     }
 
     #[test]
-    fn a_closed_owner_takes_no_users() {
-        let users = Users::new();
-        assert!(users.close());
-        assert!(users.take().is_none());
-        assert!(!users.close());
-    }
+    fn every_event_in_every_state() {
+        for (count, closed) in [(0, false), (1, false), (2, false), (0, true), (1, true)] {
+            let what = format!("{count} users, closed: {closed}");
+            let word = |users: &Users| users.0.load(Ordering::Acquire);
+            let bits = |count: u32, closed: bool| count | if closed { CLOSED } else { 0 };
 
-    #[test]
-    fn users_left_behind_by_force_can_still_go() {
-        let users = Users::new();
-        let user = users.take().unwrap();
-        users.close_anyway();
-        assert!(users.take().is_none());
-        assert!(users.any());
-        drop(user);
-        assert!(!users.any());
+            let (users, _held) = owner(count, closed);
+            assert_eq!(users.any(), count > 0, "{what}");
+            let user = users.take();
+            assert_eq!(user.is_some(), !closed, "{what}: take");
+            assert_eq!(
+                word(&users),
+                bits(count + u32::from(!closed), closed),
+                "{what}: take"
+            );
+
+            let (users, mut held) = owner(count, closed);
+            if held.pop().is_some() {
+                assert_eq!(word(&users), bits(count - 1, closed), "{what}: drop");
+            }
+
+            let (users, _held) = owner(count, closed);
+            let closes = count == 0 && !closed;
+            assert_eq!(users.close(), closes, "{what}: close");
+            assert_eq!(word(&users), bits(count, closed || closes), "{what}: close");
+
+            let (users, _held) = owner(count, closed);
+            users.close_anyway();
+            assert_eq!(word(&users), bits(count, true), "{what}: close_anyway");
+        }
     }
 }

@@ -20,6 +20,15 @@ pub(super) struct Agent {
     instance_data: DatPvoid,
 }
 
+/// Agents are told apart by their data: functions have no identity.
+impl PartialEq for Agent {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.instance_data, other.instance_data)
+    }
+}
+
+impl Eq for Agent {}
+
 // SAFETY: the data pointer is never dereferenced here; the consumer, who gave it to be passed to
 // its function in a thread of the provider, vouches for that use (DAT 2.0 section 6.3.3.1).
 unsafe impl Send for Agent {}
@@ -41,36 +50,53 @@ impl Agent {
     }
 }
 
-/// An agent is used up by the first trigger and has to be set again.
-#[derive(Debug)]
+/// What the next trigger, or the agent thread, finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// No agent: none was set since the last trigger.
+    Nothing,
+    /// The next trigger makes a call due.
+    Armed(Agent),
+    /// The agent thread has a call to make.
+    Due(Agent, Handle),
+}
+
+/// An agent is used up by the first trigger and has to be set again. While it runs the next one may
+/// be set, by itself for example, and become due.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct AgentState {
-    armed: Option<Agent>,
-    due: Option<(Agent, Handle)>,
+    next: Next,
     running: bool,
 }
 
 impl AgentState {
     pub(super) fn new(armed: Option<Agent>) -> Self {
         Self {
-            armed,
-            due: None,
+            next: armed.map_or(Next::Nothing, Next::Armed),
             running: false,
         }
     }
 
     /// `true`: a call is due now.
     pub(super) fn on_trigger(&mut self, evd: Handle) -> bool {
-        let Some(agent) = self.armed.take() else {
-            return false;
-        };
-        self.due = Some((agent, evd));
-        true
+        match self.next {
+            Next::Armed(agent) => {
+                self.next = Next::Due(agent, evd);
+                true
+            }
+            Next::Nothing | Next::Due(..) => false,
+        }
     }
 
     pub(super) fn on_begin_call(&mut self) -> Option<(Agent, Handle)> {
-        let due = self.due.take();
-        self.running = due.is_some();
-        due
+        match self.next {
+            Next::Due(agent, evd) => {
+                self.next = Next::Nothing;
+                self.running = true;
+                Some((agent, evd))
+            }
+            Next::Nothing | Next::Armed(_) => None,
+        }
     }
 
     pub(super) fn on_end_call(&mut self) {
@@ -79,8 +105,7 @@ impl AgentState {
 
     /// A call that is due and has not begun goes with the former agent.
     pub(super) fn on_modify(&mut self, agent: Option<Agent>) {
-        self.armed = agent;
-        self.due = None;
+        self.next = agent.map_or(Next::Nothing, Next::Armed);
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -88,11 +113,13 @@ impl AgentState {
     }
 
     pub(super) fn as_dat(&self) -> DatOsWaitProxyAgent {
-        self.armed
-            .map_or(DatOsWaitProxyAgent::zeroed(), |agent| DatOsWaitProxyAgent {
+        match self.next {
+            Next::Armed(agent) => DatOsWaitProxyAgent {
                 instance_data: agent.instance_data,
                 proxy_agent_func: Some(agent.func),
-            })
+            },
+            Next::Nothing | Next::Due(..) => DatOsWaitProxyAgent::zeroed(),
+        }
     }
 }
 
@@ -141,4 +168,54 @@ fn start(pid: u32) -> Option<Runner> {
             }
         });
     thread.ok().map(|_| Runner { pid, jobs })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    extern "C" fn nothing(_data: DatPvoid, _evd: DatEvdHandle) {}
+
+    fn agent(number: usize) -> Agent {
+        Agent {
+            func: nothing,
+            instance_data: std::ptr::without_provenance_mut(number),
+        }
+    }
+
+    #[test]
+    fn every_event_in_every_state() {
+        let evd = Handle::from_token(8).unwrap();
+        let (old, new) = (agent(1), agent(2));
+        let due = Next::Due(old, evd);
+        let state = |next, running| AgentState { next, running };
+        let trigger = |mut state: AgentState| (state.on_trigger(evd), state);
+        let begin = |mut state: AgentState| (state.on_begin_call().is_some(), state);
+        for running in [false, true] {
+            let rows = [
+                // (next, what a trigger and the agent thread find, and what they leave)
+                (
+                    Next::Nothing,
+                    (false, Next::Nothing),
+                    (false, Next::Nothing),
+                ),
+                (Next::Armed(old), (true, due), (false, Next::Armed(old))),
+                (due, (false, due), (true, Next::Nothing)),
+            ];
+            for (next, (becomes_due, triggered), (begins, begun)) in rows {
+                let after = (becomes_due, state(triggered, running));
+                assert_eq!(trigger(state(next, running)), after, "{next:?}");
+                let after = (begins, state(begun, running || begins));
+                assert_eq!(begin(state(next, running)), after, "{next:?}");
+                let mut ended = state(next, running);
+                ended.on_end_call();
+                assert_eq!(ended, state(next, false));
+                for (given, left) in [(Some(new), Next::Armed(new)), (None, Next::Nothing)] {
+                    let mut modified = state(next, running);
+                    modified.on_modify(given);
+                    assert_eq!(modified, state(left, running), "{next:?}");
+                }
+            }
+        }
+    }
 }

@@ -7,6 +7,7 @@
 
 mod agent;
 mod signal;
+mod state;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,6 +17,7 @@ use dat_abi::*;
 
 use self::agent::{Agent, AgentState};
 use self::signal::Signal;
+use self::state::CnoState;
 use crate::error::{DatError, DatResult};
 use crate::evd::{Evd, deadline};
 use crate::handle::{Handle, Kind, Object, Pinned};
@@ -42,10 +44,7 @@ struct Inner<R: Rnic> {
     signal: Option<Signal>,
     evds: Vec<(Handle, Weak<Evd<R>>)>,
     agent: AgentState,
-    waiters: u32,
-    /// One of the waiters is in the RNIC.
-    driven: bool,
-    closed: bool,
+    state: CnoState,
 }
 
 impl<R: Rnic> Object for Cno<R> {
@@ -75,9 +74,7 @@ impl<R: Rnic> Cno<R> {
                 signal,
                 evds: Vec::new(),
                 agent: AgentState::new(agent),
-                waiters: 0,
-                driven: false,
-                closed: false,
+                state: CnoState::Idle,
             }),
             turn: Condvar::new(),
             users: Users::new(),
@@ -125,13 +122,13 @@ impl<R: Rnic> Cno<R> {
 
     /// Whether somebody waits.
     pub(crate) fn has_waiter(&self) -> bool {
-        self.lock().waiters > 0
+        self.lock().state.has_waiter()
     }
 
     /// An EVD got an event. Until it is reported further events of the same EVD add nothing.
     pub(crate) fn trigger(self: &Arc<Self>, evd: Handle) {
         let mut inner = self.lock();
-        if inner.closed || inner.triggered.contains(&evd) {
+        if inner.state.is_dead() || inner.triggered.contains(&evd) {
             return;
         }
         inner.triggered.push_back(evd);
@@ -139,7 +136,7 @@ impl<R: Rnic> Cno<R> {
             signal.raise();
         }
         let agent_due = inner.agent.on_trigger(evd);
-        let waited = inner.waiters > 0;
+        let waited = inner.state.has_waiter();
         drop(inner);
         if waited {
             self.waker.wake();
@@ -194,7 +191,7 @@ impl<R: Rnic> Cno<R> {
     }
 
     fn take_open(&self, inner: &mut Inner<R>) -> DatResult<Option<Handle>> {
-        if inner.closed {
+        if inner.state.is_dead() {
             return Err(DatError::invalid_state(DAT_INVALID_STATE_CNO_DEAD));
         }
         let evd = inner.triggered.pop_front();
@@ -212,7 +209,7 @@ impl<R: Rnic> Cno<R> {
     pub fn wait(&self, timeout_us: DatTimeout) -> DatResult<Handle> {
         let deadline = deadline(timeout_us);
         let mut inner = self.lock();
-        inner.waiters += 1;
+        inner.state.on_begin_wait();
         let result = loop {
             match self.take_open(&mut inner) {
                 Ok(Some(evd)) => break Ok(evd),
@@ -223,13 +220,13 @@ impl<R: Rnic> Cno<R> {
             if remaining.is_some_and(|left| left.is_zero()) {
                 break Err(NOTHING);
             }
-            inner = if inner.driven {
-                self.await_turn(inner, remaining)
-            } else {
+            inner = if inner.state.on_begin_drive() {
                 self.drive(inner, remaining)
+            } else {
+                self.await_turn(inner, remaining)
             };
         };
-        inner.waiters -= 1;
+        inner.state.on_end_wait();
         drop(inner);
         self.turn.notify_one();
         result
@@ -238,10 +235,9 @@ impl<R: Rnic> Cno<R> {
     /// Lets the RNIC use this thread until something may have triggered.
     fn drive<'a>(
         &'a self,
-        mut inner: MutexGuard<'a, Inner<R>>,
+        inner: MutexGuard<'a, Inner<R>>,
         remaining: Option<Duration>,
     ) -> MutexGuard<'a, Inner<R>> {
-        inner.driven = true;
         drop(inner);
         let evds = self.evds();
         for evd in &evds {
@@ -254,7 +250,7 @@ impl<R: Rnic> Cno<R> {
             self.ia.rnic().wait(&cqs, &self.waker, remaining);
         }
         let mut inner = self.lock();
-        inner.driven = false;
+        inner.state.on_end_drive();
         inner
     }
 
@@ -337,7 +333,7 @@ impl<R: Rnic> Child for Cno<R> {
         }
         this.users.close_anyway();
         let mut inner = this.lock();
-        inner.closed = true;
+        inner.state.on_free();
         inner.signal = None;
         inner.agent.on_modify(None);
         drop(inner);

@@ -9,16 +9,16 @@
 //! A posted transfer adds to two counters without any order; a received one is added when its event
 //! is taken. Counters of an EVD that are written under its lock need no atomic addition.
 
+mod family;
 mod ops;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dat_abi::*;
 
-pub(crate) use self::ops::{print, query};
+pub(crate) use self::family::IaCounters;
+pub(crate) use self::ops::{print, query, start, stop};
 
-/// Counters of an IA.
-pub(crate) type IaCounters = Counters<{ DCNT_IA_ALL_COUNTERS as usize }>;
 /// Counters of an EP.
 pub(crate) type EpCounters = Counters<{ DCNT_EP_ALL_COUNTERS as usize }>;
 /// Counters of an EVD.

@@ -33,6 +33,7 @@ struct PrintArgs {
 
 unsafe extern "C" {
     fn access_read_query_counters(args: DatVaList, out: *mut QueryArgs);
+    fn access_read_counter_type(args: DatVaList) -> DatIaCounterType;
     fn access_read_print_counters(args: DatVaList, out: *mut PrintArgs);
 }
 
@@ -79,6 +80,32 @@ pub(crate) unsafe fn print<R: Rnic>(handle: DatHandle, va_list: DatVaList) -> Da
     Ok(())
 }
 
+/// `dat_ib_start_counter`: a family of an IA's counters begins at 0 and counts.
+///
+/// # Safety
+///
+/// As for `iw_extension::handle`.
+pub(crate) unsafe fn start<R: Rnic>(ia: DatHandle, va_list: DatVaList) -> DatResult {
+    // SAFETY: the caller passes the va_list of this operation, whose one argument is an integer.
+    let family = unsafe { access_read_counter_type(va_list) };
+    let ia = pin::<Ia<R>>(ia, DAT_INVALID_HANDLE_IA)?;
+    let known = ia.counters().on_start(family);
+    known.ok_or(DatError::invalid_arg(2))
+}
+
+/// `dat_ib_stop_counter`: a family of an IA's counters stands still.
+///
+/// # Safety
+///
+/// As for `iw_extension::handle`.
+pub(crate) unsafe fn stop<R: Rnic>(ia: DatHandle, va_list: DatVaList) -> DatResult {
+    // SAFETY: as in `start`.
+    let family = unsafe { access_read_counter_type(va_list) };
+    let ia = pin::<Ia<R>>(ia, DAT_INVALID_HANDLE_IA)?;
+    let known = ia.counters().on_stop(family);
+    known.ok_or(DatError::invalid_arg(2))
+}
+
 type Named = Vec<(&'static str, u64)>;
 
 fn read<R: Rnic>(handle: DatHandle, counter: c_int, reset: bool) -> DatResult<Named> {
@@ -86,7 +113,7 @@ fn read<R: Rnic>(handle: DatHandle, counter: c_int, reset: bool) -> DatResult<Na
     match handle::kind_of(handle) {
         Some(Kind::Ia) => {
             let ia = pin::<Ia<R>>(handle, gone)?;
-            choose(ia.counters(), DAT_IA_COUNTER_NAMES, counter, reset)
+            choose(ia.counters().all(), DAT_IA_COUNTER_NAMES, counter, reset)
         }
         Some(Kind::Ep) => {
             let ep = pin::<Ep<R>>(handle, gone)?;

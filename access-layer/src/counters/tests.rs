@@ -122,3 +122,22 @@ fn bad_arguments_are_refused() {
     assert_eq!(try_query(pair.pz, 0, out, 0), 0x8006_0025);
     assert_eq!(try_query(ptr::null_mut(), 0, out, 0), 0x8005_001B);
 }
+
+#[test]
+fn families_of_an_ia_are_stopped_and_started() {
+    let pair = Pair::connected("", 0);
+    let (dat, entry): (_, Entry) = (&pair.dat, extension::handle::<FakeRnic>);
+    let (start, stop) = (DAT_IB_START_COUNTERS_OP, DAT_IB_STOP_COUNTERS_OP);
+    // SAFETY: the arguments are those of both operations, in C's types.
+    let change =
+        |handle, op, family: u32| unsafe { access_call_extension(entry, handle, op, family).0 };
+    assert_eq!(change(dat.ia, stop, DCNT_IA_CM), SUCCESS);
+    pair.dat.psp(dat.evd(DAT_EVD_CR_FLAG));
+    assert_eq!(one(dat.ia, DCNT_IA_CM_LISTEN), 1, "one of before");
+    assert_eq!(one(dat.ia, DCNT_IA_PSP_CREATE_ANY), 2);
+    assert_eq!(change(dat.ia, start, DCNT_IA_CM), SUCCESS);
+    pair.dat.psp(dat.evd(DAT_EVD_CR_FLAG));
+    assert_eq!(one(dat.ia, DCNT_IA_CM_LISTEN), 1);
+    assert_eq!(change(dat.ia, start, 3), 0x8006_0026);
+    assert_eq!(change(pair.ends[0].ep, stop, DCNT_IA_CM), 0x8005_000B);
+}

@@ -38,6 +38,7 @@ pub use connect::ConnectArgs;
 pub(crate) use connect::{Acceptance, SocketConnectArgs, check_private_data};
 pub use parts::EpParts;
 pub(crate) use parts::Held;
+pub(crate) use post::check_flags;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -233,6 +234,19 @@ impl<R: Rnic> Ep<R> {
         let (recvs, _) = self.ia.rnic().pending(&wired.qp);
         let count = DatCount::try_from(recvs).unwrap_or(DatCount::MAX);
         Ok((count, count))
+    }
+
+    /// How many receives it has taken from shared receive queue `srq` and not completed.
+    pub(crate) fn receives_held_of(&self, srq: Handle) -> u32 {
+        let uses_it = {
+            let inner = self.lock();
+            let own = inner.parts.srq.as_ref();
+            own.is_some_and(|own| own.object().handle() == srq)
+        };
+        match self.wired.get().filter(|_| uses_it) {
+            Some(wired) => self.ia.rnic().pending(&wired.qp).0,
+            None => 0,
+        }
     }
 
     /// `dat_ep_set_watermark`: how many receives of its shared receive queue the endpoint may hold,

@@ -234,8 +234,9 @@ fn check_segments(sgl: &[Sge], limit: u32) -> DatResult {
     Ok(())
 }
 
+/// Refuses completion flags that DAT does not know.
 #[inline]
-fn check_flags(flags: DatCompletionFlags, argument: u32) -> DatResult {
+pub(crate) fn check_flags(flags: DatCompletionFlags, argument: u32) -> DatResult {
     if flags & !FLAGS != 0 {
         return Err(DatError::invalid_arg(argument));
     }

@@ -173,20 +173,44 @@ mod tests {
     fn every_event_in_every_state() {
         use Access::{Closed, Idle, Overflowed};
         let lost = |waited| Overflowed { waited };
+        let begin: Event = |state| {
+            let _ = state.on_begin_wait();
+        };
         let end: Event = EvdState::on_end_wait;
-        let rows: [(&[Event], [Access; 3]); 5] = [
-            // (way into the state, what end_wait, overflow and close make of it)
-            (&[IDLE], [Idle, lost(false), Closed]),
-            (&[WAITED], [Idle, lost(true), Closed]),
-            (&[OVERFLOWED], [lost(false), lost(false), Closed]),
-            (&[WAITED, OVERFLOWED], [lost(false), lost(true), Closed]),
-            (&[CLOSED], [Closed, Closed, Closed]),
+        let events = [begin, end, OVERFLOWED, CLOSED];
+        let rows: [(&[Event], [Access; 4]); 5] = [
+            // (way into the state, what begin_wait, end_wait, overflow and close make of it)
+            (&[IDLE], [Access::Waited, Idle, lost(false), Closed]),
+            (&[WAITED], [Access::Waited, Idle, lost(true), Closed]),
+            (
+                &[OVERFLOWED],
+                [lost(false), lost(false), lost(false), Closed],
+            ),
+            (
+                &[WAITED, OVERFLOWED],
+                [lost(true), lost(false), lost(true), Closed],
+            ),
+            (&[CLOSED], [Closed, Closed, Closed, Closed]),
         ];
-        for (way, expected) in rows {
-            for (event, access) in [end, OVERFLOWED, CLOSED].into_iter().zip(expected) {
+        for (number, (way, expected)) in rows.into_iter().enumerate() {
+            for (event, access) in events.into_iter().zip(expected) {
                 let mut state = state_after(way);
                 event(&mut state);
-                assert_eq!(state.access, access, "{way:?}");
+                assert_eq!(state.access, access, "row {number}");
+            }
+            // Whether it triggers and whether it can be waited on are questions of their own.
+            let mut state = state_after(way);
+            let before = (state.access, state.is_waited(), state.is_closed());
+            for (enabled, waitable) in [(false, false), (true, true)] {
+                state.on_set_enabled(enabled);
+                if waitable {
+                    state.on_clear_unwaitable();
+                } else {
+                    state.on_set_unwaitable();
+                }
+                assert_eq!((state.enabled, state.waitable), (enabled, waitable));
+                let now = (state.access, state.is_waited(), state.is_closed());
+                assert_eq!(now, before, "row {number}");
             }
         }
     }

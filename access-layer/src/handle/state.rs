@@ -62,16 +62,109 @@ impl State {
         self.0 & (0xF << GENERATION_SHIFT | KIND_MASK | PHASE_MASK) == wanted
     }
 
-    pub(super) fn with_phase(self, phase: Phase) -> Self {
+    /// A reserved slot gets its object and a handle that is good.
+    pub(super) fn on_publish(self, kind: Kind) -> Option<Self> {
+        (self.phase() == Phase::Empty).then(|| self.with_kind(kind).with_phase(Phase::Live))
+    }
+
+    /// The handle dies.
+    pub(super) fn on_retire(self) -> Option<Self> {
+        (self.phase() == Phase::Live).then(|| self.with_phase(Phase::Retired))
+    }
+
+    /// A thread wants to drop the object: only of a retired slot that nobody pins.
+    pub(super) fn on_reclaim(self) -> Option<Self> {
+        (self.phase() == Phase::Retired && self.pins() == 0)
+            .then(|| self.with_phase(Phase::Dropping))
+    }
+
+    /// The object, or the reservation, is gone.
+    pub(super) fn on_give_back(self) -> Option<Self> {
+        matches!(self.phase(), Phase::Empty | Phase::Dropping).then(|| self.next_life())
+    }
+
+    fn with_phase(self, phase: Phase) -> Self {
         Self(self.0 & !PHASE_MASK | (phase as u64) << PHASE_SHIFT)
     }
 
-    pub(super) fn with_kind(self, kind: Kind) -> Self {
+    fn with_kind(self, kind: Kind) -> Self {
         Self(self.0 & !KIND_MASK | (kind as u64) << KIND_SHIFT)
     }
 
     /// Empty, in the next generation; pins of passers-by stay.
-    pub(super) fn next_life(self) -> Self {
+    fn next_life(self) -> Self {
         Self(self.0.wrapping_add(1 << GENERATION_SHIFT)).with_phase(Phase::Empty)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A slot of an endpoint in its third life, `pins` times pinned.
+    fn slot(phase: Phase, pins: u64) -> State {
+        State(3 << GENERATION_SHIFT | pins)
+            .with_kind(Kind::Ep)
+            .with_phase(phase)
+    }
+
+    /// The phase that an event leads to, and that it touches nothing else in this life.
+    fn phase_after(before: State, after: Option<State>) -> Option<Phase> {
+        after.map(|after| {
+            assert_eq!(after.pins(), before.pins());
+            if after.ordinal() == before.ordinal() {
+                assert_eq!(after.with_phase(before.phase()), before);
+            }
+            after.phase()
+        })
+    }
+
+    #[test]
+    fn every_event_in_every_state() {
+        use Phase::{Dropping, Empty, Live, Retired};
+        let events: [fn(State) -> Option<State>; 4] = [
+            |state| state.on_publish(Kind::Ep),
+            State::on_retire,
+            State::on_reclaim,
+            State::on_give_back,
+        ];
+        let rows = [
+            // (phase, pins, what publish, retire, reclaim and give_back make of it)
+            (Empty, 0, [Some(Live), None, None, Some(Empty)]),
+            (Empty, 1, [Some(Live), None, None, Some(Empty)]),
+            (Live, 0, [None, Some(Retired), None, None]),
+            (Live, 1, [None, Some(Retired), None, None]),
+            (Retired, 0, [None, None, Some(Dropping), None]),
+            (Retired, 1, [None, None, None, None]),
+            (Dropping, 0, [None, None, None, Some(Empty)]),
+            (Dropping, 1, [None, None, None, Some(Empty)]),
+        ];
+        for (phase, pins, expected) in rows {
+            let before = slot(phase, pins);
+            for (number, (event, next)) in events.into_iter().zip(expected).enumerate() {
+                let got = phase_after(before, event(before));
+                assert_eq!(got, next, "event {number} in {phase:?}, {pins} pins");
+            }
+        }
+    }
+
+    #[test]
+    fn a_pin_is_good_in_one_phase_of_one_life_of_one_kind() {
+        for phase in [Phase::Empty, Phase::Live, Phase::Retired, Phase::Dropping] {
+            for kind in Kind::ALL {
+                for ordinal in 0..16 {
+                    let good = phase == Phase::Live && kind == Kind::Ep && ordinal == 3;
+                    assert_eq!(slot(phase, 5).is_live(kind, ordinal), good);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_next_life_has_another_handle_and_keeps_the_pins_of_passers_by() {
+        let next = slot(Phase::Dropping, 2).on_give_back().unwrap();
+        assert_eq!((next.ordinal(), next.pins()), (4, 2));
+        let last = State(u64::MAX).with_phase(Phase::Dropping);
+        assert_eq!(last.on_give_back().unwrap().ordinal(), 0);
     }
 }

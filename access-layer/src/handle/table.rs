@@ -134,23 +134,18 @@ impl Slot {
             (*self.type_id.get()).write(TypeId::of::<T>());
             *self.drop_object.get() = Some(drop_arc::<T>);
         }
-        self.update(|state| Some(state.with_kind(T::KIND).with_phase(Phase::Live)));
+        let published = self.update(|state| state.on_publish(T::KIND));
+        debug_assert!(published, "the slot is reserved");
     }
 
     pub(super) fn retire(&self) -> bool {
-        self.update(|state| {
-            (state.phase() == Phase::Live).then(|| state.with_phase(Phase::Retired))
-        })
+        self.update(State::on_retire)
     }
 
     /// Drops the object of a retired slot, unless another thread pins it or does the same.
     #[cold]
     fn reclaim(&self) {
-        let mine = self.update(|state| {
-            (state.phase() == Phase::Retired && state.pins() == 0)
-                .then(|| state.with_phase(Phase::Dropping))
-        });
-        if !mine {
+        if !self.update(State::on_reclaim) {
             return;
         }
         // SAFETY: the Dropping phase makes this thread the slot's only owner; `publish` filled the
@@ -240,7 +235,8 @@ pub(super) fn take(provider: ProviderRef) -> Option<(&'static Slot, Handle)> {
 
 /// Ends a slot's life (or a reservation) and lets it rest.
 pub(super) fn give_back(slot: &Slot) {
-    slot.update(|state| Some(state.next_life()));
+    let given_back = slot.update(State::on_give_back);
+    debug_assert!(given_back, "the slot is the caller's");
     let Some(Some(table)) = TABLE.get() else {
         return;
     };

@@ -387,12 +387,29 @@ fn missing_triplets_are_named() {
 }
 
 #[test]
+fn completion_flags_that_are_not_there_are_named() {
+    let bench = Bench::new();
+    let ep = bench.connected().handle().as_dat();
+    let (local, remote) = (std::ptr::from_ref(&LOCAL), std::ptr::from_ref(&REMOTE));
+    let (add, swap) = (DAT_IB_FETCH_AND_ADD_OP, DAT_IB_CMP_AND_SWAP_OP);
+    let (write, one, bad) = (DAT_IB_RDMA_WRITE_IMMED_OP, 1 as c_int, 0x40u32);
+    let codes = [
+        call!(ep, add, 5u64, local, COOKIE, remote, bad),
+        call!(ep, swap, 6u64, 7u64, local, COOKIE, remote, bad),
+        call!(ep, write, one, local, COOKIE, remote, 7u32, bad),
+    ];
+    let named = [DAT_INVALID_ARG6, DAT_INVALID_ARG7, DAT_INVALID_ARG7];
+    assert_eq!(codes.map(fields), named.map(|n| (DAT_INVALID_PARAMETER, n)));
+}
+
+#[test]
 fn operations_that_are_not_there_say_so_without_class_bit() {
     let bench = Bench::new();
     let ep = bench.ep().handle().as_dat();
     for op in [
-        DAT_IB_START_COUNTERS_OP,
+        DAT_IB_COLLECTIVE_CREATE_MEMBER_OP,
         DAT_IB_COLLECTIVE_BARRIER_OP,
+        DAT_IB_UD_CM_FREE_OP,
         DAT_IB_UD_AH_FREE_OP,
         DAT_IW_SOCKET_CONNECT_OP + 1,
         -1,

@@ -187,3 +187,39 @@ fn a_suppressed_bind_has_no_event() {
     );
     assert_eq!(call!(pair.dat, rmr_free, rmr), SUCCESS);
 }
+
+#[test]
+fn what_a_bind_does_not_know_is_named() {
+    let pair = Pair::connected("mw=1", THRESHOLD);
+    let rmr = rmr(&pair);
+    let (lmr, ep) = (pair.lmr_handle, pair.ends[0].ep);
+    let (triplet, cookie) = (pair.triplet(0, 8), DatContext::from_u64(COOKIE));
+    let (triplet, mut context) = (&raw const triplet, 0);
+    let none = ptr::null_mut();
+    for (privileges, va, flags, out, code) in [
+        (0x80, DAT_VA_TYPE_VA, 0, &raw mut context, 0x8006_0028),
+        (0, 2, 0, &raw mut context, 0x8006_0029),
+        (0, DAT_VA_TYPE_ZB, 0x40, &raw mut context, 0x8006_002C),
+        (0, DAT_VA_TYPE_VA, 0, none, 0x8006_002D),
+        (0, DAT_VA_TYPE_ZB, 0, &raw mut context, SUCCESS),
+    ] {
+        let bound = call!(
+            pair.dat, rmr_bind, rmr, lmr, triplet, privileges, va, ep, cookie, flags, out
+        );
+        assert_eq!(bound, code);
+    }
+    let code = call!(
+        pair.dat,
+        rmr_bind,
+        rmr,
+        lmr,
+        ptr::null(),
+        0,
+        0,
+        ep,
+        cookie,
+        0,
+        none
+    );
+    assert_eq!(code, 0x8006_0027);
+}

@@ -32,17 +32,47 @@ opaque_debug!(Rsp {
 });
 
 struct Inner<R: Rnic> {
-    service: Service<R>,
+    service: Service<R::Listener>,
     /// `None` once freed.
     evd: Option<Held<Evd<R>>>,
 }
 
-/// Whether the one request is still to come.
-enum Service<R: Rnic> {
-    /// It is; the listener is missing only until the RNIC has made it.
-    Open(Option<R::Listener>),
+/// Whether the one request is still to come; `L` listens for it. `on_*` are the only writers.
+#[derive(Debug, PartialEq, Eq)]
+enum Service<L> {
+    /// The RNIC is being asked to listen, and may tell the request already.
+    Opening,
+    /// It is still to come.
+    Open(L),
     /// It came, or nobody wants it any more.
     Closed,
+}
+
+impl<L> Service<L> {
+    /// The RNIC listens. What comes back is of no use any more.
+    fn on_listening(&mut self, listener: L) -> Option<L> {
+        match self {
+            Self::Opening => {
+                *self = Self::Open(listener);
+                None
+            }
+            Self::Open(_) | Self::Closed => Some(listener),
+        }
+    }
+
+    /// A request. `true`: it is the one; the listener is for the caller to drop.
+    fn on_request(&mut self) -> (bool, Option<L>) {
+        let is_first = !matches!(self, Self::Closed);
+        (is_first, self.on_end())
+    }
+
+    /// The service point is freed.
+    fn on_end(&mut self) -> Option<L> {
+        match std::mem::replace(self, Self::Closed) {
+            Self::Open(listener) => Some(listener),
+            Self::Opening | Self::Closed => None,
+        }
+    }
 }
 
 impl<R: Rnic> Object for Rsp<R> {
@@ -70,7 +100,7 @@ impl<R: Rnic> Rsp<R> {
             conn_qual,
             ep: ep.handle(),
             inner: Mutex::new(Inner {
-                service: Service::Open(None),
+                service: Service::Opening,
                 evd: Some(evd),
             }),
             ia: ia.clone(),
@@ -110,17 +140,17 @@ impl<R: Rnic> Rsp<R> {
 
     /// A peer asks for the service. The first one gets it; for all others it is closed.
     pub(crate) fn on_request(&self, request: R::ConnReq, info: &RequestInfo<'_>) {
-        let (service, evd) = {
+        let ((is_first, listener), evd) = {
             let mut inner = self.lock();
             let Some(evd) = inner.evd.as_ref().map(|evd| evd.object().clone()) else {
                 return;
             };
-            (std::mem::replace(&mut inner.service, Service::Closed), evd)
-        };
-        let Service::Open(listener) = service else {
-            return;
+            (inner.service.on_request(), evd)
         };
         drop(listener);
+        if !is_first {
+            return;
+        }
         match self.make_cr(request, info) {
             Ok(cr) => tell_request(&self.ia, &evd, &cr, self.handle, self.conn_qual, info),
             Err(error) => refuse_quietly(self.handle, error),
@@ -156,9 +186,8 @@ impl<R: Rnic> Pinned<Rsp<R>> {
             Ok((made, _)) => {
                 self.ia.counters().bump(DCNT_IA_CM_LISTEN);
                 // The request may have come already; then the listener goes at once.
-                if let Service::Open(listener) = &mut self.lock().service {
-                    *listener = Some(made);
-                }
+                let late = self.lock().service.on_listening(made);
+                drop(late);
                 Ok(())
             }
             Err(error) => {
@@ -172,15 +201,11 @@ impl<R: Rnic> Pinned<Rsp<R>> {
         if !self.retire() {
             return false;
         }
-        let (service, evd) = {
+        let ended = {
             let mut inner = self.lock();
-            (
-                std::mem::replace(&mut inner.service, Service::Closed),
-                inner.evd.take(),
-            )
+            (inner.service.on_end(), inner.evd.take())
         };
-        drop(service);
-        drop(evd);
+        drop(ended);
         if let Some(ep) = handle::pin_handle::<Ep<R>>(self.ep) {
             Ep::release(&ep, SpId(self.handle.as_token()));
         }
@@ -192,5 +217,39 @@ impl<R: Rnic> Pinned<Rsp<R>> {
 impl<R: Rnic> Child for Rsp<R> {
     fn abandon(this: &Pinned<Self>) {
         this.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Service::{Closed, Open, Opening};
+    use super::*;
+
+    #[test]
+    fn every_event_in_every_state() {
+        let rows: [(fn() -> Service<u32>, _, _, _); 3] = [
+            // (state, what listening leaves and gives back, what a request and the end give back)
+            (|| Opening, (None, Open(2)), (true, None), None),
+            (|| Open(1), (Some(2), Open(1)), (true, Some(1)), Some(1)),
+            (|| Closed, (Some(2), Closed), (false, None), None),
+        ];
+        for (state, listening, request, end) in rows {
+            let mut service = state();
+            assert_eq!(
+                (service.on_listening(2), service),
+                listening,
+                "{:?}",
+                state()
+            );
+            let mut service = state();
+            assert_eq!(
+                (service.on_request(), service),
+                (request, Closed),
+                "{:?}",
+                state()
+            );
+            let mut service = state();
+            assert_eq!((service.on_end(), service), (end, Closed), "{:?}", state());
+        }
     }
 }

@@ -43,25 +43,39 @@ pub struct Ssp<R: Rnic> {
 opaque_debug!(Ssp { handle, ep });
 
 struct Inner<R: Rnic> {
-    state: State<R>,
+    state: State<R::ArmedSocket>,
     /// `None` once freed.
     evd: Option<Held<Evd<R>>>,
 }
 
-/// "typedef enum dat_iw_ssp_state" (section 2.2.3).
-enum State<R: Rnic> {
+/// "typedef enum dat_iw_ssp_state" (section 2.2.3); `A` is the RNIC's word for a socket that it
+/// watches. `on_*` are the only writers.
+#[derive(Debug, PartialEq, Eq)]
+enum State<A> {
     /// The socket is the service point's and a connection request may come.
     Operational {
         socket: ConsumerSocket,
         /// Missing only until the RNIC has taken the socket.
-        armed: Option<R::ArmedSocket>,
+        armed: Option<A>,
     },
     /// "Once the SSP is in non-operational state it can not be used for connection establishment
     /// and cannot be associated with a socket."
     NonOperational,
 }
 
-impl<R: Rnic> State<R> {
+impl<A> State<A> {
+    /// The RNIC has taken the socket. What comes back is of no use any more: news came first, or
+    /// the free.
+    fn on_armed(&mut self, taken: A) -> Option<A> {
+        match self {
+            Self::Operational { armed, .. } if armed.is_none() => {
+                *armed = Some(taken);
+                None
+            }
+            Self::Operational { .. } | Self::NonOperational => Some(taken),
+        }
+    }
+
     /// The connection request came: "The SSP transitions into non-operational state and socket is
     /// no longer associated with SSP. The socket become associated with the CR".
     fn on_request(&mut self) -> Option<ConsumerSocket> {
@@ -76,7 +90,7 @@ impl<R: Rnic> State<R> {
 
     /// "If the socket is still associated with the SSP when the call is made then the socket
     /// reverts back to its previous owner."
-    fn on_freed(&mut self) -> Option<R::ArmedSocket> {
+    fn on_freed(&mut self) -> Option<A> {
         self.leave(ConsumerSocket::on_ssp_freed)
             .and_then(|(_, armed)| armed)
     }
@@ -89,7 +103,7 @@ impl<R: Rnic> State<R> {
     fn leave(
         &mut self,
         pass: impl FnOnce(&mut ConsumerSocket),
-    ) -> Option<(ConsumerSocket, Option<R::ArmedSocket>)> {
+    ) -> Option<(ConsumerSocket, Option<A>)> {
         match std::mem::replace(self, Self::NonOperational) {
             Self::Operational { mut socket, armed } => {
                 pass(&mut socket);
@@ -267,9 +281,11 @@ impl<R: Rnic> Pinned<Ssp<R>> {
         let token = ListenToken(self.handle.as_token());
         match self.ia.rnic().arm_socket(socket, final_message, token) {
             Ok(taken) => {
-                // News may have come already; then there is nothing left to disarm.
-                if let State::Operational { armed, .. } = &mut self.lock().state {
-                    *armed = Some(taken);
+                let late = self.lock().state.on_armed(taken);
+                if let Some(late) = late {
+                    // After news there is nothing left to disarm; after a free the socket is the
+                    // consumer's again.
+                    let _ = self.ia.rnic().disarm_socket(late);
                 }
                 Ok(())
             }
@@ -311,5 +327,66 @@ impl<R: Rnic> Pinned<Ssp<R>> {
 impl<R: Rnic> Child for Ssp<R> {
     fn abandon(this: &Pinned<Self>) {
         this.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::State::NonOperational;
+    use super::*;
+
+    const SOCKET: RawFd = 17;
+
+    fn operational(armed: Option<u32>) -> State<u32> {
+        let mut socket = ConsumerSocket::new(SOCKET);
+        socket.on_armed();
+        State::Operational { socket, armed }
+    }
+
+    #[test]
+    fn every_event_in_every_state() {
+        let rows: [(fn() -> State<u32>, bool, _, _); 3] = [
+            // (state, whether it has the socket, what arming leaves and gives back, what is to be
+            // disarmed by a free)
+            (
+                || operational(None),
+                true,
+                (None, operational(Some(2))),
+                None,
+            ),
+            (
+                || operational(Some(1)),
+                true,
+                (Some(2), operational(Some(1))),
+                Some(1),
+            ),
+            (|| NonOperational, false, (Some(2), NonOperational), None),
+        ];
+        for (state, has_socket, armed, disarm) in rows {
+            let what = state();
+            let mut after = state();
+            assert_eq!((after.on_armed(2), after), armed, "{what:?}");
+            let mut after = state();
+            let owner = after.on_request().map(|socket| socket.owner());
+            assert_eq!(
+                (owner, after),
+                (has_socket.then_some(Owner::Cr), NonOperational)
+            );
+            let mut after = state();
+            assert_eq!(
+                (after.on_down(), after),
+                (has_socket, NonOperational),
+                "{what:?}"
+            );
+            let mut after = state();
+            let failed = (after.on_arm_failed(), after);
+            assert_eq!(failed, (has_socket, NonOperational), "{what:?}");
+            let mut after = state();
+            assert_eq!(
+                (after.on_freed(), after),
+                (disarm, NonOperational),
+                "{what:?}"
+            );
+        }
     }
 }

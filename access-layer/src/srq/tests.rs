@@ -2,9 +2,12 @@ use std::ptr;
 
 use dat_abi::*;
 
+use crate::ep::{Ep, EpParts};
 use crate::fake_rnic::FakeRnic;
+use crate::handle::pin_handle;
 use crate::harness::{Dat, SUCCESS, call};
 use crate::rnic::{AsyncEvent, SrqToken};
+use crate::scripted_rnic::{Bench, ScriptedRnic};
 use crate::srq::Srq;
 
 const GOOD: DatSrqAttr = DatSrqAttr {
@@ -98,7 +101,7 @@ fn query_resize_and_watermark_answer_as_documented() {
         call!(dat, srq_query, srq, 0x100, &raw mut param),
         0x8006_0026
     );
-    assert_eq!(param.outstanding_dto_count, DAT_VALUE_UNKNOWN);
+    assert_eq!(param.outstanding_dto_count, 0);
     // The RNIC in memory has no limits; one that has them is tested through the stack.
     assert_eq!(call!(dat, srq_set_lw, srq, 1), 0x0009_0000);
     assert_eq!(call!(dat, srq_set_lw, srq, -1), 0x8006_0026);
@@ -156,4 +159,30 @@ fn the_low_watermark_is_told() {
         (error.dat_handle, error.reason),
         (srq, DAT_SRQ_LOW_WATERMARK_EVENT)
     );
+}
+
+#[test]
+fn what_endpoints_hold_of_it_is_outstanding() {
+    let bench = Bench::new();
+    let pz = pin_handle(bench.pz.handle()).unwrap();
+    let srq = || {
+        let srq = Srq::create(&bench.ia, &pz, &GOOD).unwrap();
+        pin_handle::<Srq<ScriptedRnic>>(srq).unwrap()
+    };
+    let ep = |srq| {
+        let parts = EpParts {
+            srq,
+            ..bench.parts()
+        };
+        Ep::create(&bench.ia, parts, None).unwrap()
+    };
+    let (shared, other) = (srq(), srq());
+    for _ in 0..2 {
+        ep(Some(shared.to_arc()));
+    }
+    ep(None);
+    assert_eq!(shared.query().outstanding_dto_count, 0);
+    bench.script.set_pending(3, 1);
+    assert_eq!(shared.query().outstanding_dto_count, 6);
+    assert_eq!(other.query().outstanding_dto_count, 0);
 }

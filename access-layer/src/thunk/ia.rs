@@ -98,11 +98,16 @@ pub(crate) unsafe extern "C" fn close<R: Rnic>(ia: DatIaHandle, flags: DatCloseF
 
 pub(crate) unsafe extern "C" fn ha_related<R: Rnic>(
     ia: DatIaHandle,
-    _provider: DatNamePtr,
-    _answer: *mut DatBoolean,
+    provider: DatNamePtr,
+    answer: *mut DatBoolean,
 ) -> DatReturn {
     guard("ia_ha_related", || {
         pin_ia::<R>(ia)?;
-        Err(DatError::not_supported())
+        if provider.is_null() {
+            return Err(DatError::invalid_arg(2));
+        }
+        // No adapter stands in for another one: `ha_supported` says so of them all.
+        Out::required(answer, 3)?.write(DAT_FALSE);
+        Ok(())
     })
 }

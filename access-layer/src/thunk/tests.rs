@@ -311,12 +311,14 @@ fn no_slot_of_the_table_is_empty() {
 }
 
 #[test]
-fn the_calls_no_provider_has_are_refused() {
+fn no_adapter_stands_in_for_another() {
     let dat = Dat::open();
-    let mut answer = 0;
+    let mut answer = 7;
     let name = dat.provider.device_name.cast_mut();
-    assert_eq!(
-        call!(dat, ia_ha_related, dat.ia, name, &raw mut answer),
-        0x0009_0000
-    );
+    let related = |name, answer| call!(dat, ia_ha_related, dat.ia, name, answer);
+    assert_eq!(related(name, &raw mut answer), SUCCESS);
+    assert_eq!(answer, DAT_FALSE);
+    assert_eq!(dat.ia().provider_attr().ha_supported, DAT_FALSE);
+    assert_eq!(related(null(), &raw mut answer), 0x8006_0026);
+    assert_eq!(related(name, null()), 0x8006_0027);
 }

@@ -1,0 +1,179 @@
+//! Who waits on a CNO, and which of them lets the RNIC use its thread.
+
+/// `on_*` are the only writers.
+///
+/// ```text
+///          begin_wait               begin_wait, end_wait, begin_drive, end_drive
+///    Idle ───────────▶ Waited ──────▶ Waited
+///      ◀───────────────── the last end_wait
+///    Idle/Waited ── free ──▶ Dead, until those who waited have noticed
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CnoState {
+    /// Nobody waits.
+    Idle,
+    /// Some threads wait.
+    Waited {
+        /// How many; not 0.
+        waiters: u32,
+        /// One of them is in the RNIC.
+        driven: bool,
+    },
+    /// Freed.
+    Dead {
+        /// Threads that have not noticed.
+        waiters: u32,
+    },
+}
+
+impl CnoState {
+    pub(super) fn on_begin_wait(&mut self) {
+        *self = match *self {
+            Self::Idle => Self::Waited {
+                waiters: 1,
+                driven: false,
+            },
+            Self::Waited { waiters, driven } => Self::Waited {
+                waiters: waiters + 1,
+                driven,
+            },
+            Self::Dead { waiters } => Self::Dead {
+                waiters: waiters + 1,
+            },
+        }
+    }
+
+    pub(super) fn on_end_wait(&mut self) {
+        *self = match *self {
+            Self::Idle | Self::Waited { waiters: 1, .. } => Self::Idle,
+            Self::Waited { waiters, driven } => Self::Waited {
+                waiters: waiters - 1,
+                driven,
+            },
+            Self::Dead { waiters } => Self::Dead {
+                waiters: waiters.saturating_sub(1),
+            },
+        }
+    }
+
+    /// A waiter wants to drive. `false`: another one does, or there is nothing to wait for.
+    pub(super) fn on_begin_drive(&mut self) -> bool {
+        match self {
+            Self::Waited { driven, .. } if !*driven => {
+                *driven = true;
+                true
+            }
+            Self::Idle | Self::Waited { .. } | Self::Dead { .. } => false,
+        }
+    }
+
+    pub(super) fn on_end_drive(&mut self) {
+        if let Self::Waited { driven, .. } = self {
+            *driven = false;
+        }
+    }
+
+    pub(super) fn on_free(&mut self) {
+        *self = match *self {
+            Self::Idle => Self::Dead { waiters: 0 },
+            Self::Waited { waiters, .. } | Self::Dead { waiters } => Self::Dead { waiters },
+        }
+    }
+
+    pub(super) fn has_waiter(self) -> bool {
+        match self {
+            Self::Idle => false,
+            Self::Waited { .. } => true,
+            Self::Dead { waiters } => waiters > 0,
+        }
+    }
+
+    pub(super) fn is_dead(self) -> bool {
+        matches!(self, Self::Dead { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn waited(waiters: u32, driven: bool) -> CnoState {
+        CnoState::Waited { waiters, driven }
+    }
+
+    const fn dead(waiters: u32) -> CnoState {
+        CnoState::Dead { waiters }
+    }
+
+    #[test]
+    fn every_event_in_every_state() {
+        use CnoState::Idle;
+        let events: [fn(&mut CnoState); 5] = [
+            CnoState::on_begin_wait,
+            CnoState::on_end_wait,
+            |state| {
+                state.on_begin_drive();
+            },
+            CnoState::on_end_drive,
+            CnoState::on_free,
+        ];
+        let rows = [
+            // (state, what begin_wait, end_wait, begin_drive, end_drive and free make of it)
+            (Idle, [waited(1, false), Idle, Idle, Idle, dead(0)]),
+            (
+                waited(1, false),
+                [
+                    waited(2, false),
+                    Idle,
+                    waited(1, true),
+                    waited(1, false),
+                    dead(1),
+                ],
+            ),
+            (
+                waited(1, true),
+                [
+                    waited(2, true),
+                    Idle,
+                    waited(1, true),
+                    waited(1, false),
+                    dead(1),
+                ],
+            ),
+            (
+                waited(2, true),
+                [
+                    waited(3, true),
+                    waited(1, true),
+                    waited(2, true),
+                    waited(2, false),
+                    dead(2),
+                ],
+            ),
+            (dead(0), [dead(1), dead(0), dead(0), dead(0), dead(0)]),
+            (dead(1), [dead(2), dead(0), dead(1), dead(1), dead(1)]),
+        ];
+        for (state, expected) in rows {
+            for (number, (event, next)) in events.into_iter().zip(expected).enumerate() {
+                let mut after = state;
+                event(&mut after);
+                assert_eq!(after, next, "event {number} in {state:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_waiter_drives_and_the_dead_are_told_apart() {
+        for (mut state, drives, has_waiter, is_dead) in [
+            (CnoState::Idle, false, false, false),
+            (waited(1, false), true, true, false),
+            (waited(2, true), false, true, false),
+            (dead(0), false, false, true),
+            (dead(1), false, true, true),
+        ] {
+            assert_eq!(state.has_waiter(), has_waiter, "{state:?}");
+            assert_eq!(state.is_dead(), is_dead, "{state:?}");
+            assert_eq!(state.on_begin_drive(), drives, "{state:?}");
+        }
+    }
+}

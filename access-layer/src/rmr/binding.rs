@@ -1,0 +1,86 @@
+//! What a window is bound to.
+
+/// `B` describes a binding. `on_*` are the only writers.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Binding<B> {
+    /// To nothing: the peer has no way in.
+    Unbound,
+    /// Since the last bind was posted.
+    Bound(B),
+    /// The window is freed.
+    Over,
+}
+
+impl<B> Binding<B> {
+    /// A bind was posted, or with `None` an unbind. What comes back is for the caller to drop: the
+    /// binding that was replaced, or the new one where the window is gone.
+    pub(super) fn on_bind(&mut self, new: Option<B>) -> Option<B> {
+        let next = match (&self, new) {
+            (Self::Over, new) => return new,
+            (_, Some(new)) => Self::Bound(new),
+            (_, None) => Self::Unbound,
+        };
+        std::mem::replace(self, next).into_bound()
+    }
+
+    /// The window is freed, which unbinds it.
+    pub(super) fn on_free(&mut self) -> Option<B> {
+        std::mem::replace(self, Self::Over).into_bound()
+    }
+
+    /// The binding, if there is one.
+    pub(super) fn bound(&self) -> Option<&B> {
+        match self {
+            Self::Bound(bound) => Some(bound),
+            Self::Unbound | Self::Over => None,
+        }
+    }
+
+    fn into_bound(self) -> Option<B> {
+        match self {
+            Self::Bound(bound) => Some(bound),
+            Self::Unbound | Self::Over => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Binding::{Bound, Over, Unbound};
+    use super::*;
+
+    #[test]
+    fn every_event_in_every_state() {
+        let events: [fn(&mut Binding<u32>) -> Option<u32>; 3] = [
+            |binding| binding.on_bind(Some(2)),
+            |binding| binding.on_bind(None),
+            Binding::on_free,
+        ];
+        let rows: [(fn() -> Binding<u32>, [_; 3]); 3] = [
+            // (state, what bind, unbind and free give back and leave)
+            (
+                || Unbound,
+                [(None, Bound(2)), (None, Unbound), (None, Over)],
+            ),
+            (
+                || Bound(1),
+                [(Some(1), Bound(2)), (Some(1), Unbound), (Some(1), Over)],
+            ),
+            (|| Over, [(Some(2), Over), (None, Over), (None, Over)]),
+        ];
+        for (state, expected) in rows {
+            for (number, (event, after)) in events.into_iter().zip(expected).enumerate() {
+                let mut binding = state();
+                let got = (event(&mut binding), binding);
+                assert_eq!(got, after, "event {number} in {:?}", state());
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_bound_window_tells_a_binding() {
+        for (binding, told) in [(Unbound, None), (Bound(1), Some(&1)), (Over, None)] {
+            assert_eq!(binding.bound(), told, "{binding:?}");
+        }
+    }
+}
