@@ -15,6 +15,7 @@ use crate::handle::{self, Handle, Pinned, ProviderRef};
 use crate::ia::{AsyncEvd, Ia};
 use crate::pz::Pz;
 use crate::rnic::*;
+use crate::srq::Srq;
 use dat_abi::*;
 
 /// A call that an RNIC got.
@@ -71,6 +72,10 @@ pub(crate) enum Call {
     },
     Disconnect {
         abrupt: bool,
+    },
+    Watermarks {
+        soft: Option<u32>,
+        hard: Option<u32>,
     },
 }
 
@@ -386,6 +391,16 @@ impl Rnic for ScriptedRnic {
         self.script.refused()
     }
 
+    fn set_recv_watermarks(
+        &self,
+        _qp: &ScriptedQp,
+        soft: Option<u32>,
+        hard: Option<u32>,
+    ) -> Result<(), RnicError> {
+        self.script.record(Call::Watermarks { soft, hard });
+        Ok(())
+    }
+
     fn disconnect(&self, qp: &ScriptedQp, abrupt: bool) {
         self.script.record(Call::Disconnect { abrupt });
         if self.script.tells_endings.load(Ordering::Relaxed) {
@@ -475,6 +490,20 @@ impl Bench {
             cr: evd(DAT_EVD_CR_FLAG),
             ia,
         }
+    }
+
+    /// A shared receive queue.
+    pub(crate) fn srq(&self) -> Arc<Srq<ScriptedRnic>> {
+        let attr = DatSrqAttr {
+            max_recv_dtos: 8,
+            max_recv_iov: 2,
+            low_watermark: 0,
+        };
+        let pz = handle::pin_handle(self.pz.handle()).unwrap();
+        let srq = Srq::create(&self.ia, &pz, &attr).unwrap();
+        handle::pin_handle::<Srq<ScriptedRnic>>(srq)
+            .unwrap()
+            .to_arc()
     }
 
     pub(crate) fn parts(&self) -> EpParts<ScriptedRnic> {

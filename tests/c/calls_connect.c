@@ -184,6 +184,34 @@ static void recv_query(void)
 	pair_close(&pair);
 }
 
+static void expect_status(struct kit *kit, DAT_EP_STATE state, DAT_BOOLEAN recv_idle)
+{
+	DAT_EP_STATE now;
+	DAT_BOOLEAN recv, request;
+
+	must("dat_ep_get_status", dat_ep_get_status(kit->ep, &now, &recv, &request));
+	expect(now == state && recv == recv_idle && request == DAT_TRUE);
+	must("dat_ep_get_status", dat_ep_get_status(kit->ep, NULL, NULL, NULL));
+}
+
+static void status(void)
+{
+	struct pair pair;
+
+	pair_open(&pair);
+	expect_status(&pair.passive, DAT_EP_STATE_UNCONNECTED, DAT_TRUE);
+	post_recv(&pair.passive, 0, PART);
+	expect_status(&pair.passive, DAT_EP_STATE_UNCONNECTED, DAT_FALSE);
+	pair_connect(&pair);
+	expect_status(&pair.passive, DAT_EP_STATE_CONNECTED, DAT_FALSE);
+	send_part(&pair.active, 0, PART, WAIT_MS);
+	completion(pair.passive.recv_evd, WAIT_MS, "receive");
+	expect_status(&pair.passive, DAT_EP_STATE_CONNECTED, DAT_TRUE);
+	pair_disconnect(&pair);
+	expect_status(&pair.passive, DAT_EP_STATE_DISCONNECTED, DAT_TRUE);
+	pair_close(&pair);
+}
+
 static void providers_related(void)
 {
 	DAT_HA_RELATIONSHIP answer;
@@ -203,6 +231,7 @@ static const struct trial TRIALS[] = {
 	{ "handoff", handoff },
 	{ "dup-connect", dup_connect },
 	{ "recv-query", recv_query },
+	{ "status", status },
 	{ "providers-related", providers_related },
 };
 

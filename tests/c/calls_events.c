@@ -351,6 +351,64 @@ static void fence(void)
 	pair_close(&pair);
 }
 
+/* A queue that cannot be waited on: waits are refused, polling goes on. */
+static void unwaitable(void)
+{
+	struct pair pair;
+	DAT_EVD_PARAM param;
+	DAT_EVENT event;
+	DAT_COUNT more;
+
+	pair_open(&pair);
+	pair_connect(&pair);
+	must("dat_evd_set_unwaitable", dat_evd_set_unwaitable(pair.passive.recv_evd));
+	must("dat_evd_query", dat_evd_query(pair.passive.recv_evd, DAT_EVD_FIELD_ALL, &param));
+	expect(param.evd_state == (DAT_EVD_STATE_ENABLED | DAT_EVD_STATE_UNWAITABLE));
+	must_refuse("dat_evd_wait", dat_evd_wait(pair.passive.recv_evd, 0, 1, &event, &more),
+		    DAT_INVALID_STATE, DAT_INVALID_STATE_EVD_UNWAITABLE);
+	post_recv(&pair.passive, 0, PART);
+	send_part(&pair.active, 0, PART, WAIT_MS);
+	while (dat_evd_dequeue(pair.passive.recv_evd, &event) != DAT_SUCCESS)
+		usleep(1000);
+	expect(event.event_data.dto_completion_event_data.transfered_length == PART);
+	must("dat_evd_clear_unwaitable", dat_evd_clear_unwaitable(pair.passive.recv_evd));
+	one_message(&pair, 1);
+	pair_close(&pair);
+}
+
+/* More completions than there is room for: told once, with the queue, which is over then. */
+static void overflow(void)
+{
+	struct pair pair;
+	struct kit *passive = &pair.passive;
+	DAT_EP_ATTR attr = { .max_recv_dtos = 4 * QUEUE_LEN, .max_recv_iov = 1 };
+	DAT_ASYNCH_ERROR_EVENT_DATA *error;
+	DAT_EVENT event;
+	DAT_COUNT more;
+
+	pair_open(&pair);
+	must("dat_ep_free", dat_ep_free(passive->ep));
+	attr.max_request_dtos = attr.max_request_iov = 1;
+	must("dat_ep_create",
+	     dat_ep_create(passive->ia, passive->pz, passive->recv_evd, passive->request_evd,
+			   passive->connect_evd, &attr, &passive->ep));
+	for (unsigned at = 0; at < 4 * QUEUE_LEN; at++)
+		post_recv(passive, 0, PART);
+	pair_connect(&pair);
+	for (DAT_COUNT sent = 0; sent <= qlen_of(passive->recv_evd); sent++)
+		send_part(&pair.active, 0, PART, WAIT_MS);
+	expect_event(passive->async_evd, DAT_ASYNC_ERROR_EVD_OVERFLOW, &event);
+	error = &event.event_data.asynch_error_event_data;
+	expect(error->dat_handle == passive->recv_evd && error->reason == DAT_EVD_OVERFLOW_ERROR);
+	must_refuse("dat_evd_dequeue", dat_evd_dequeue(passive->recv_evd, &event),
+		    DAT_INVALID_STATE, DAT_NO_SUBTYPE);
+	must_refuse("dat_evd_wait", dat_evd_wait(passive->recv_evd, 0, 1, &event, &more),
+		    DAT_INVALID_STATE, DAT_NO_SUBTYPE);
+	must_refuse("dat_evd_dequeue", dat_evd_dequeue(passive->async_evd, &event),
+		    DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE);
+	pair_close(&pair);
+}
+
 static DAT_UINT64 counter(DAT_HANDLE handle, int index)
 {
 	DAT_UINT64 value = ~(DAT_UINT64)0;
@@ -397,6 +455,8 @@ static const struct trial TRIALS[] = {
 	{ "threshold", threshold },
 	{ "fence", fence },
 	{ "counters", counters },
+	{ "unwaitable", unwaitable },
+	{ "overflow", overflow },
 };
 
 TRIAL_MAIN(TRIALS)

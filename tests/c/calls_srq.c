@@ -153,6 +153,69 @@ static void low_watermark(void)
 	close_shared(&pair, srq);
 }
 
+/* The same mark, given with the queue. */
+static void low_watermark_attribute(void)
+{
+	struct pair pair;
+	DAT_SRQ_ATTR attr = { .max_recv_dtos = DEPTH, .max_recv_iov = 1, .low_watermark = 2 };
+	DAT_ASYNCH_ERROR_EVENT_DATA error;
+	DAT_SRQ_PARAM param;
+	DAT_SRQ_HANDLE srq;
+
+	pair_open(&pair);
+	must("dat_srq_create",
+	     dat_srq_create(pair.passive.ia, pair.passive.pz, &attr, &srq));
+	must("dat_srq_query", dat_srq_query(srq, DAT_SRQ_FIELD_ALL, &param));
+	expect(param.low_watermark == 2);
+	must("dat_ep_free", dat_ep_free(pair.passive.ep));
+	pair.passive.ep = make_ep(&pair.passive, srq);
+	for (size_t at = 0; at < 2; at++)
+		post_shared(&pair.passive, srq, at);
+	pair_connect(&pair);
+	send_part(&pair.active, 0, PART, WAIT_MS);
+	completion(pair.passive.recv_evd, WAIT_MS, "receive");
+	error = async_error(&pair.passive);
+	expect(error.dat_handle == srq && error.reason == DAT_SRQ_LOW_WATERMARK_EVENT);
+	close_shared(&pair, srq);
+}
+
+/* The soft mark, given with the endpoint: the largest number that is a mark does not tell. */
+static void soft_watermark_attribute(void)
+{
+	struct pair pair;
+	DAT_SRQ_HANDLE srq = open_shared(&pair);
+	struct kit *passive = &pair.passive;
+	DAT_EP_ATTR attr = { .srq_soft_hw = 1, .max_request_dtos = 4, .max_request_iov = 1 };
+	DAT_EP_PARAM param;
+	DAT_EVENT event;
+
+	for (size_t at = 0; at < DEPTH; at++)
+		post_shared(passive, srq, at);
+	must("dat_ep_free", dat_ep_free(passive->ep));
+	must("dat_ep_create_with_srq",
+	     dat_ep_create_with_srq(passive->ia, passive->pz, passive->recv_evd,
+				    passive->request_evd, passive->connect_evd, srq, &attr,
+				    &passive->ep));
+	must("dat_ep_query", dat_ep_query(passive->ep, DAT_EP_FIELD_ALL, &param));
+	expect(param.ep_attr.srq_soft_hw == 1);
+	pair_connect(&pair);
+	/* One receive at a time is held, which is the mark and not more. */
+	for (size_t at = 0; at < 3; at++) {
+		send_part(&pair.active, 0, PART, WAIT_MS);
+		completion(passive->recv_evd, WAIT_MS, "receive");
+	}
+	must_refuse("dat_evd_dequeue", dat_evd_dequeue(passive->async_evd, &event),
+		    DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE);
+	must("dat_ep_set_watermark",
+	     dat_ep_set_watermark(passive->ep, 0, DAT_WATERMARK_INFINITE));
+	must("dat_ep_query", dat_ep_query(passive->ep, DAT_EP_FIELD_ALL, &param));
+	expect(param.ep_attr.srq_soft_hw == 0);
+	send_part(&pair.active, 0, PART, WAIT_MS);
+	completion(passive->recv_evd, WAIT_MS, "receive");
+	expect(async_error(passive).reason == DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
+	close_shared(&pair, srq);
+}
+
 /* More receives held at once than the mark: told at the soft one, the end at the hard one. */
 static void high_watermarks(void)
 {
@@ -213,6 +276,8 @@ static const struct trial TRIALS[] = {
 	{ "resize", resize },
 	{ "low-watermark", low_watermark },
 	{ "high-watermarks", high_watermarks },
+	{ "low-watermark-attribute", low_watermark_attribute },
+	{ "soft-watermark-attribute", soft_watermark_attribute },
 	{ "last-receive", last_receive },
 };
 

@@ -40,6 +40,7 @@ trials! { calls_connect:
     a_request_is_handed_to_another_service_point = "handoff",
     an_endpoint_connects_to_where_another_one_is = "dup-connect",
     the_receives_that_an_endpoint_holds_are_counted = "recv-query",
+    an_endpoint_tells_its_state_and_whether_it_is_idle = "status",
     the_registry_says_what_it_knows_of_two_providers = "providers-related",
 }
 
@@ -65,6 +66,8 @@ trials! { calls_events:
     a_waiter_gets_as_many_events_as_it_wants = "threshold",
     a_fenced_request_sees_what_was_read = "fence",
     what_happens_is_counted = "counters",
+    an_unwaitable_queue_is_only_polled = "unwaitable",
+    an_overflow_is_an_asynchronous_error = "overflow",
 }
 
 trials! { calls_srq:
@@ -73,4 +76,13 @@ trials! { calls_srq:
     the_low_watermark_is_told_once = "low-watermark",
     the_high_watermarks_tell_and_break = "high-watermarks",
     an_endpoint_tells_its_last_receive = "last-receive",
+    the_low_watermark_may_come_with_the_creation = "low-watermark-attribute",
+    the_soft_watermark_may_come_with_the_attributes = "soft-watermark-attribute",
+}
+
+trials! { calls_extension:
+    atomics_change_the_peers_memory_and_return_what_was_there = "atomics",
+    a_write_with_immediate_data_completes_a_receive = "immediate",
+    counters_are_stopped_and_started = "stop-counters",
+    an_adapter_is_asked_without_being_opened = "open-query",
 }

@@ -1,8 +1,9 @@
-//! Every sentence of the iWARP Transport Specific Extensions for DAT 2.0, sections 3.1.1 to 3.1.4,
-//! that states a behaviour is held by a test that exists, or has a reason why not.
+//! Every sentence that states a behaviour is held by a test that exists, or has a reason why not:
+//! those of the iWARP Transport Specific Extensions for DAT 2.0, sections 3.1.1 to 3.1.4, and those
+//! about the calls of DAT 2.0 itself.
 //!
-//! The list is `tests/compliance/iwarp-extensions.txt`; `docs/socket-service-points.md` shows it.
-//! With `DAT_RENDER=1` the page is written anew.
+//! The lists are in `tests/compliance`; pages of `docs` show them. With `DAT_RENDER=1` the pages are
+//! written anew.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,31 +11,52 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The list, relative to the workspace.
-const LIST: &str = "tests/compliance/iwarp-extensions.txt";
+/// A list, the page that shows it, and the sections that it must have.
+struct List {
+    /// Relative to the workspace.
+    file: &'static str,
+    /// Relative to the workspace.
+    page: &'static str,
+    sections: &'static [&'static str],
+}
 
-/// The page, relative to the workspace.
-const PAGE: &str = "docs/socket-service-points.md";
+const EXTENSIONS: List = List {
+    file: "tests/compliance/iwarp-extensions.txt",
+    page: "docs/socket-service-points.md",
+    sections: &["3.1.1", "3.1.2", "3.1.3", "3.1.4"],
+};
 
-/// What stands before and after the tables of the page.
+const CALLS: List = List {
+    file: "tests/compliance/dat-calls.txt",
+    page: "docs/dat-calls.md",
+    sections: &[
+        "object", "registry", "ia", "evd", "cno", "pz", "lmr", "rmr", "srq", "ep", "dto", "psp",
+        "rsp", "csp", "cr", "ib",
+    ],
+};
+
+const LISTS: [List; 2] = [EXTENSIONS, CALLS];
+
+/// The functions that `libdat2.so.2` exports.
+const EXPORTS: &str = "dat-api/libdat2/exports.txt";
+
+/// What stands before and after the tables of a page.
 const MARKS: [&str; 2] = ["<!-- sentences: begin -->\n", "<!-- sentences: end -->\n"];
 
-/// The sections that must have sentences.
-const SECTIONS: [&str; 4] = ["3.1.1", "3.1.2", "3.1.3", "3.1.4"];
-
 /// One sentence of the document.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Sentence {
-    /// Such as `3.1.1-07`.
+    /// Such as `3.1.1-07` or `evd-03`.
     id: String,
-    /// Which part of the section it stands in, such as `Description` or `USAGE`.
+    /// Which part of the section it stands in, such as `Description` or `USAGE`, or which call it is
+    /// about.
     part: String,
     text: String,
     holder: Holder,
 }
 
 /// What becomes of a sentence.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Holder {
     /// Tests, as `crate::path::test` or `suite::path::test`.
     Tests(Vec<String>),
@@ -53,9 +75,9 @@ fn read(relative: impl AsRef<Path>) -> Result<String> {
 
 /// Lines `id | part | text | tests or "not applicable: reason"`; an indented line goes on with the
 /// line before it; `#` begins a comment.
-fn sentences() -> Result<Vec<Sentence>> {
+fn sentences(list: &List) -> Result<Vec<Sentence>> {
     let mut lines: Vec<String> = Vec::new();
-    for line in read(LIST)?.lines() {
+    for line in read(list.file)?.lines() {
         if line.starts_with('#') || line.trim().is_empty() {
             continue;
         }
@@ -91,18 +113,26 @@ fn parse(line: &str) -> Result<Sentence> {
     })
 }
 
+/// Where the tests of each crate are; all others are suites.
+const CRATES: [(&str, &[&str]); 4] = [
+    ("access_layer", &["access-layer/src"]),
+    (
+        "provider_iwarp_soft",
+        &["provider-iwarp-soft/tests", "provider-iwarp-soft/src"],
+    ),
+    ("libdat2", &["dat-api/libdat2/tests", "dat-api/libdat2/src"]),
+    ("dat_api", &["dat-api/tests", "dat-api/src"]),
+];
+
 /// The files in which the modules of a test may be.
 fn files_of(modules: &[&str]) -> Vec<PathBuf> {
-    let (roots, modules): (&[&str], _) = match modules.split_first() {
-        Some((&"access_layer", rest)) => (&["access-layer/src"], rest),
-        Some((&"provider_iwarp_soft", rest)) => (
-            &["provider-iwarp-soft/tests", "provider-iwarp-soft/src"],
-            rest,
-        ),
-        _ => (&["tests/suites"], modules),
-    };
+    let known = modules.split_first().and_then(|(first, rest)| {
+        let (_, roots) = CRATES.iter().find(|(name, _)| name == first)?;
+        Some((*roots, rest))
+    });
+    let (roots, modules) = known.unwrap_or((&["tests/suites"], modules));
     // The last module may be one within its file.
-    let inline = modules.strip_suffix(&["tests"]).unwrap_or(modules);
+    let inline = modules.split_last().map_or(modules, |(_, file)| file);
     let mut files = Vec::new();
     for root in roots {
         for modules in [modules, inline] {
@@ -114,12 +144,17 @@ fn files_of(modules: &[&str]) -> Vec<PathBuf> {
     files
 }
 
-/// Whether `text` has the test function `name`.
-fn has_test(text: &str, name: &str) -> bool {
-    let head = format!("fn {name}(");
-    let mut is_test = false;
-    for line in text.lines().map(str::trim_start) {
-        if line.starts_with(&head) && is_test {
+/// Whether `text` has the test function `name`, by itself or as a trial of module `module`.
+fn has_test(text: &str, module: &str, name: &str) -> bool {
+    let (head, trial) = (format!("fn {name}("), format!("{name} = \""));
+    let module = format!("trials! {{ {module}:");
+    let (mut is_test, mut in_module) = (false, false);
+    for line in text.lines() {
+        if line.starts_with("trials! {") {
+            in_module = line == module;
+        }
+        let line = line.trim_start();
+        if line.starts_with(&head) && is_test || line.starts_with(&trial) && in_module {
             return true;
         }
         is_test = line == "#[test]" || is_test && line.starts_with("#[");
@@ -135,7 +170,7 @@ fn exists(test: &str) -> bool {
     files_of(modules)
         .iter()
         .filter_map(|file| read(file).ok())
-        .any(|text| has_test(&text, name))
+        .any(|text| has_test(&text, modules.last().unwrap_or(&""), name))
 }
 
 /// The tables of the page.
@@ -143,7 +178,7 @@ fn render(sentences: &[Sentence]) -> String {
     let mut page = String::new();
     let mut section = "";
     for sentence in sentences {
-        let own = sentence.id.split('-').next().unwrap_or_default();
+        let own = sentence.id.rsplit_once('-').map_or("", |(own, _)| own);
         if own != section {
             section = own;
             page.push_str(&format!(
@@ -170,7 +205,12 @@ fn render(sentences: &[Sentence]) -> String {
 #[test]
 fn every_sentence_is_held_by_tests_that_exist_or_has_a_reason() -> Result<()> {
     let mut faults = Vec::new();
-    for sentence in sentences()? {
+    for sentence in LISTS
+        .iter()
+        .map(sentences)
+        .collect::<Result<Vec<_>>>()?
+        .concat()
+    {
         match &sentence.holder {
             Holder::Reason(reason) if reason.is_empty() => {
                 faults.push(format!("{}: neither tests nor a reason", sentence.id));
@@ -189,29 +229,68 @@ fn every_sentence_is_held_by_tests_that_exist_or_has_a_reason() -> Result<()> {
 }
 
 #[test]
-fn every_section_has_its_sentences_under_ids_of_their_own() -> Result<()> {
-    let sentences = sentences()?;
-    let ids: BTreeSet<&str> = sentences.iter().map(|s| s.id.as_str()).collect();
-    ensure!(ids.len() == sentences.len(), "an id is used twice");
-    for section in SECTIONS {
-        let own = format!("{section}-");
-        ensure!(
-            ids.iter().any(|id| id.starts_with(&own)),
-            "nothing of {section}"
-        );
+fn a_test_that_is_not_there_is_noticed() {
+    for test in [
+        "nothing",
+        "calls::calls_events::there_is_no_such_trial",
+        // The trial is one of another program.
+        "calls::calls_connect::what_happens_is_counted",
+        "access_layer::evd::state::tests::there_is_no_such_test",
+        "access_layer::nowhere::tests::every_event_in_every_state",
+    ] {
+        assert!(!exists(test), "{test}");
     }
-    for id in ids {
-        ensure!(
-            SECTIONS.iter().any(|s| id.starts_with(s)),
-            "{id} is of no section"
-        );
+}
+
+#[test]
+fn every_section_has_its_sentences_under_ids_of_their_own() -> Result<()> {
+    for list in &LISTS {
+        let sentences = sentences(list)?;
+        let ids: BTreeSet<&str> = sentences.iter().map(|s| s.id.as_str()).collect();
+        ensure!(ids.len() == sentences.len(), "an id is used twice");
+        for section in list.sections {
+            let own = format!("{section}-");
+            ensure!(
+                ids.iter().any(|id| id.starts_with(&own)),
+                "nothing of {section}"
+            );
+        }
+        for id in ids {
+            let section = id.rsplit_once('-').map(|(section, _)| section);
+            ensure!(
+                section.is_some_and(|section| list.sections.contains(&section)),
+                "{id} is of no section"
+            );
+        }
     }
     Ok(())
 }
 
 #[test]
+fn every_call_has_sentences_and_every_sentence_a_call_that_exists() -> Result<()> {
+    let exports = read(EXPORTS)?;
+    let calls: BTreeSet<&str> = exports
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with("dat"))
+        .collect();
+    ensure!(calls.len() > 80, "{EXPORTS} lists {} calls", calls.len());
+    let sentences = sentences(&CALLS)?;
+    let told: BTreeSet<&str> = sentences
+        .iter()
+        .map(|sentence| sentence.part.as_str())
+        .filter(|part| *part != "*")
+        .collect();
+    let untold: Vec<_> = calls.difference(&told).collect();
+    let unknown: Vec<_> = told.difference(&calls).collect();
+    ensure!(untold.is_empty(), "nothing is said of {untold:?}");
+    ensure!(unknown.is_empty(), "there are no calls {unknown:?}");
+    Ok(())
+}
+
+#[test]
 fn every_behaviour_suite_is_named_by_a_sentence() -> Result<()> {
-    let sentences = sentences()?;
+    let sentences = sentences(&EXTENSIONS)?;
     let named: BTreeSet<&str> = sentences
         .iter()
         .filter_map(|sentence| match &sentence.holder {
@@ -243,23 +322,25 @@ fn every_behaviour_suite_is_named_by_a_sentence() -> Result<()> {
 }
 
 #[test]
-fn the_page_shows_the_list_as_it_is() -> Result<()> {
-    let page = read(PAGE)?;
-    let between = |page: &str| -> Result<(usize, usize)> {
-        let begin = page.find(MARKS[0]).context("no begin mark")? + MARKS[0].len();
-        let end = page.find(MARKS[1]).context("no end mark")?;
-        ensure!(begin <= end, "the marks are in the wrong order");
-        Ok((begin, end))
-    };
-    let (begin, end) = between(&page)?;
-    let tables = render(&sentences()?);
+fn the_pages_show_the_lists_as_they_are() -> Result<()> {
+    LISTS.iter().try_for_each(shows_its_list)
+}
+
+fn shows_its_list(list: &List) -> Result<()> {
+    let page = read(list.page)?;
+    let begin = page.find(MARKS[0]).context("no begin mark")? + MARKS[0].len();
+    let end = page.find(MARKS[1]).context("no end mark")?;
+    ensure!(begin <= end, "the marks are in the wrong order");
+    let tables = render(&sentences(list)?);
     if std::env::var_os("DAT_RENDER").is_some() {
         let page = format!("{}{tables}{}", &page[..begin], &page[end..]);
-        return fs::write(workspace().join(PAGE), page).context("writing the page");
+        return fs::write(workspace().join(list.page), page).context("writing the page");
     }
     ensure!(
         page[begin..end] == tables,
-        "{PAGE} is out of step with {LIST}; run this test with DAT_RENDER=1"
+        "{} is out of step with {}; run this test with DAT_RENDER=1",
+        list.page,
+        list.file
     );
     Ok(())
 }

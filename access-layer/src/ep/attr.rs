@@ -32,7 +32,8 @@ pub(crate) struct EpAttrs {
     max_request_iov: u32,
     max_rdma_read_in: u32,
     max_rdma_read_out: u32,
-    srq_soft_hw: DatCount,
+    /// Receives of a shared receive queue; see [`soft_watermark`](Self::soft_watermark).
+    pub(crate) srq_soft_hw: DatCount,
     max_rdma_read_iov: u32,
     max_rdma_write_iov: u32,
     read_depth_is_consumers: bool,
@@ -252,6 +253,14 @@ impl EpAttrs {
             write: or(self.max_rdma_write_iov, send),
             read: or(self.max_rdma_read_iov, send.min(limits.read_sge_max)),
         }
+    }
+
+    /// How many receives of its shared receive queue the endpoint may hold before the consumer is
+    /// told. `None` for 0 as well: consumers that do not know the attribute leave it so.
+    pub(crate) fn soft_watermark(&self) -> Option<u32> {
+        u32::try_from(self.srq_soft_hw)
+            .ok()
+            .filter(|soft| *soft > 0)
     }
 
     /// As C gets them. Named attributes: there are none.

@@ -94,6 +94,8 @@ struct Inner<R: Rnic> {
     machine: Machine,
     parts: HeldParts<R>,
     attrs: EpAttrs,
+    /// Receives of a shared receive queue that end the connection.
+    hard_watermark: Option<u32>,
     comm: DatComm,
     local_port: u64,
     remote_port: u64,
@@ -177,6 +179,7 @@ impl<R: Rnic> Ep<R> {
                 machine,
                 parts,
                 attrs,
+                hard_watermark: None,
                 comm: DatComm::zeroed(),
                 local_port: 0,
                 remote_port: 0,
@@ -252,13 +255,18 @@ impl<R: Rnic> Ep<R> {
     /// `dat_ep_set_watermark`: how many receives of its shared receive queue the endpoint may hold,
     /// before the consumer is told (`soft`) and before the connection breaks (`hard`).
     pub fn set_watermark(&self, soft: DatCount, hard: DatCount) -> DatResult {
+        let soft_count = soft;
         let soft = watermark(soft).ok_or(DatError::invalid_arg(2))?;
         let hard = watermark(hard).ok_or(DatError::invalid_arg(3))?;
         let wired = self.wired.get().ok_or(connect::NOT_READY)?;
         if !wired.shares_receives {
             return Err(DatError::invalid_state(DAT_INVALID_STATE_EP_RECV_WATERMARK));
         }
-        Ok(self.ia.rnic().set_recv_watermarks(&wired.qp, soft, hard)?)
+        self.ia.rnic().set_recv_watermarks(&wired.qp, soft, hard)?;
+        let mut inner = self.lock();
+        inner.attrs.srq_soft_hw = soft_count;
+        inner.hard_watermark = hard;
+        Ok(())
     }
 
     /// The handle of its protection zone.

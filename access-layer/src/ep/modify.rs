@@ -76,8 +76,21 @@ impl<R: Rnic> Ep<R> {
             || before.segment_limits(limits) != inner.attrs.segment_limits(limits);
         if parts_concern_qp || attrs_concern_qp {
             self.rewire(inner)?;
+        } else if before.soft_watermark() != inner.attrs.soft_watermark()
+            && let Some(wired) = self.wired.get()
+        {
+            self.watch_receives(inner, wired)?;
         }
         Ok(())
+    }
+
+    /// Tells the RNIC how many receives of a shared receive queue the endpoint may hold.
+    fn watch_receives(&self, inner: &Inner<R>, wired: &Wired<R>) -> DatResult {
+        if !wired.shares_receives {
+            return Ok(());
+        }
+        let (soft, hard) = (inner.attrs.soft_watermark(), inner.hard_watermark);
+        Ok(self.ia.rnic().set_recv_watermarks(&wired.qp, soft, hard)?)
     }
 
     fn rewire(&self, inner: &Inner<R>) -> DatResult {
@@ -121,6 +134,9 @@ impl<R: Rnic> Ep<R> {
             segments,
             shares_receives: srq.is_some(),
         };
+        if inner.attrs.soft_watermark().is_some() || inner.hard_watermark.is_some() {
+            self.watch_receives(inner, &wired)?;
+        }
         let full = DatError::no_resources(DAT_RESOURCE_TEP);
         self.wired.replace(wired).map_err(|_| full)?;
         attach(send, inner.attrs.request_completion_flags);

@@ -4,10 +4,9 @@ use dat_abi::*;
 
 use crate::ep::{Ep, EpParts};
 use crate::fake_rnic::FakeRnic;
-use crate::handle::pin_handle;
 use crate::harness::{Dat, SUCCESS, call};
 use crate::rnic::{AsyncEvent, SrqToken};
-use crate::scripted_rnic::{Bench, ScriptedRnic};
+use crate::scripted_rnic::Bench;
 use crate::srq::Srq;
 
 const GOOD: DatSrqAttr = DatSrqAttr {
@@ -164,11 +163,6 @@ fn the_low_watermark_is_told() {
 #[test]
 fn what_endpoints_hold_of_it_is_outstanding() {
     let bench = Bench::new();
-    let pz = pin_handle(bench.pz.handle()).unwrap();
-    let srq = || {
-        let srq = Srq::create(&bench.ia, &pz, &GOOD).unwrap();
-        pin_handle::<Srq<ScriptedRnic>>(srq).unwrap()
-    };
     let ep = |srq| {
         let parts = EpParts {
             srq,
@@ -176,9 +170,9 @@ fn what_endpoints_hold_of_it_is_outstanding() {
         };
         Ep::create(&bench.ia, parts, None).unwrap()
     };
-    let (shared, other) = (srq(), srq());
+    let (shared, other) = (bench.srq(), bench.srq());
     for _ in 0..2 {
-        ep(Some(shared.to_arc()));
+        ep(Some(shared.clone()));
     }
     ep(None);
     assert_eq!(shared.query().outstanding_dto_count, 0);

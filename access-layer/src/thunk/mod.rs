@@ -30,4 +30,6 @@ pub(crate) mod srq;
 pub(crate) use guard::guard_unit;
 
 #[cfg(test)]
+mod places;
+#[cfg(test)]
 mod tests;

@@ -216,8 +216,10 @@ fn handles_further_back_in_the_list_are_checked_as_well() {
 
 #[test]
 fn kinds_and_contexts_are_those_of_the_object() {
-    let pair = Pair::connected("srq=1", 0);
+    let pair = Pair::connected("srq=1 mw=1", 0);
     let dat = &pair.dat;
+    let (mut rmr, requests) = (null(), dat.evd(DAT_EVD_CR_FLAG));
+    assert_eq!(call!(dat, rmr_create, pair.pz, &raw mut rmr), SUCCESS);
     let mut attr = DatSrqAttr {
         max_recv_dtos: 8,
         max_recv_iov: 1,
@@ -243,6 +245,9 @@ fn kinds_and_contexts_are_those_of_the_object() {
         (pair.pz, DAT_HANDLE_TYPE_PZ),
         (pair.ends[0].ep, DAT_HANDLE_TYPE_EP),
         (srq, DAT_HANDLE_TYPE_SRQ),
+        (pair.lmr_handle, DAT_HANDLE_TYPE_LMR),
+        (rmr, DAT_HANDLE_TYPE_RMR),
+        (dat.psp(requests).0, DAT_HANDLE_TYPE_PSP),
     ];
     for (handle, expected) in objects {
         let mut kind = 99;

@@ -592,3 +592,43 @@ fn watermarks_are_for_endpoints_with_a_shared_receive_queue() {
     assert_eq!(code(ep.set_watermark(-2, 1)), no_mark(DAT_INVALID_ARG2));
     assert_eq!(code(ep.set_watermark(1, -2)), no_mark(DAT_INVALID_ARG3));
 }
+
+#[test]
+fn the_soft_watermark_of_the_attributes_is_in_force_from_the_beginning() {
+    let bench = Bench::new();
+    let marks = |calls: Vec<Call>| -> Vec<_> {
+        let marks = calls.into_iter().filter_map(|call| match call {
+            Call::Watermarks { soft, hard } => Some((soft, hard)),
+            _ => None,
+        });
+        marks.collect()
+    };
+    let parts = |shared: bool| EpParts {
+        srq: shared.then(|| bench.srq()),
+        ..bench.parts()
+    };
+    let attr = |srq_soft_hw| DatEpAttr {
+        srq_soft_hw,
+        ..DatEpAttr::zeroed()
+    };
+    for (shared, soft, expected) in [
+        (true, 5, vec![(Some(5), None)]),
+        (true, 0, vec![]),
+        (true, DAT_HW_DEFAULT, vec![]),
+        (false, 5, vec![]),
+    ] {
+        Ep::create(&bench.ia, parts(shared), Some(&attr(soft))).unwrap();
+        assert_eq!(marks(bench.script.calls()), expected, "{shared} {soft}");
+    }
+    let ep = Ep::create(&bench.ia, parts(true), None).unwrap();
+    let ep = pin_handle::<Ep<ScriptedRnic>>(ep).unwrap();
+    ep.set_watermark(2, 7).unwrap();
+    assert_eq!(ep.query().ep_attr.srq_soft_hw, 2);
+    let param = DatEpParam {
+        ep_attr: attr(3),
+        ..DatEpParam::zeroed()
+    };
+    ep.modify(DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW, &param).unwrap();
+    let expected = [(Some(2), Some(7)), (Some(3), Some(7))];
+    assert_eq!(marks(bench.script.calls()), expected);
+}
