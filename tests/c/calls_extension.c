@@ -19,23 +19,23 @@ static DAT_RMR_TRIPLET atomic_word(struct kit *kit, DAT_LMR_HANDLE *lmr)
 
 	must("dat_lmr_create",
 	     dat_lmr_create(kit->ia, DAT_MEM_TYPE_VIRTUAL, region, PART, kit->pz,
-			    ALL_PRIVILEGES | DAT_IB_MEM_PRIV_REMOTE_ATOMIC, DAT_VA_TYPE_VA, lmr, NULL,
+			    (DAT_MEM_PRIV_FLAGS)(ALL_PRIVILEGES | (int)DAT_IB_MEM_PRIV_REMOTE_ATOMIC), DAT_VA_TYPE_VA, lmr, NULL,
 			    &word.rmr_context, NULL, NULL));
 	return word;
 }
 
 /* What an atomic found, once it has completed as it should. */
-static DAT_UINT64 found(struct kit *kit, DAT_DTOS operation, DAT_IB_EXT_TYPE type)
+static DAT_UINT64 found(struct kit *kit, DAT_IB_DTOS operation, DAT_IB_EXT_TYPE type)
 {
 	DAT_DTO_COMPLETION_EVENT_DATA *dto;
 	DAT_IB_EXTENSION_EVENT_DATA *extension;
 	DAT_EVENT event;
 	DAT_UINT64 value;
 
-	expect_event(kit->request_evd, DAT_IB_DTO_EVENT, &event);
+	expect_event(kit->request_evd, (DAT_EVENT_NUMBER)DAT_IB_DTO_EVENT, &event);
 	dto = &event.event_data.dto_completion_event_data;
 	extension = (DAT_IB_EXTENSION_EVENT_DATA *)event.event_extension_data;
-	expect(dto->status == DAT_DTO_SUCCESS && dto->operation == operation);
+	expect(dto->status == DAT_DTO_SUCCESS && (int)dto->operation == (int)operation);
 	expect(dto->transfered_length == 8 && dto->user_cookie.as_64 == 9);
 	expect(extension->type == type && extension->status == DAT_OP_SUCCESS);
 	memcpy(&value, kit->buffer, sizeof(value));
@@ -101,14 +101,14 @@ static void immediate(void)
 	must("dat_ib_post_rdma_write_immed",
 	     dat_ib_post_rdma_write_immed(pair.active.ep, 1, &local, cookie_of(1), &remote, IMMEDIATE,
 					  DAT_COMPLETION_DEFAULT_FLAG));
-	expect_event(pair.active.request_evd, DAT_IB_DTO_EVENT, &event);
+	expect_event(pair.active.request_evd, (DAT_EVENT_NUMBER)DAT_IB_DTO_EVENT, &event);
 	dto = &event.event_data.dto_completion_event_data;
-	expect(dto->status == DAT_DTO_SUCCESS && dto->operation == DAT_IB_DTO_RDMA_WRITE_IMMED);
+	expect(dto->status == DAT_DTO_SUCCESS && (int)dto->operation == (int)DAT_IB_DTO_RDMA_WRITE_IMMED);
 	expect(dto->transfered_length == PART && dto->user_cookie.as_64 == 1);
-	expect_event(pair.passive.recv_evd, DAT_IB_DTO_EVENT, &event);
+	expect_event(pair.passive.recv_evd, (DAT_EVENT_NUMBER)DAT_IB_DTO_EVENT, &event);
 	dto = &event.event_data.dto_completion_event_data;
 	extension = (DAT_IB_EXTENSION_EVENT_DATA *)event.event_extension_data;
-	expect(dto->status == DAT_DTO_SUCCESS && dto->operation == DAT_IB_DTO_RECV_IMMED);
+	expect(dto->status == DAT_DTO_SUCCESS && (int)dto->operation == (int)DAT_IB_DTO_RECV_IMMED);
 	expect(dto->user_cookie.as_64 == 8 * PART);
 	expect(extension->type == DAT_IB_RDMA_WRITE_IMMED_DATA);
 	expect(extension->val.immed.data == IMMEDIATE);

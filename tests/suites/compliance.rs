@@ -2,8 +2,8 @@
 //! those of the iWARP Transport Specific Extensions for DAT 2.0, sections 3.1.1 to 3.1.4, and those
 //! about the calls of DAT 2.0 itself.
 //!
-//! The lists are in `tests/compliance`; pages of `docs` show them. With `DAT_RENDER=1` the pages are
-//! written anew.
+//! The lists are in `tests/compliance`; pages of `docs` show them. With `DAT_RENDER=1` the pages
+//! are written anew.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,8 +48,8 @@ const MARKS: [&str; 2] = ["<!-- sentences: begin -->\n", "<!-- sentences: end --
 struct Sentence {
     /// Such as `3.1.1-07` or `evd-03`.
     id: String,
-    /// Which part of the section it stands in, such as `Description` or `USAGE`, or which call it is
-    /// about.
+    /// Which part of the section it stands in, such as `Description` or `USAGE`, or which call it
+    /// is about.
     part: String,
     text: String,
     holder: Holder,

@@ -158,7 +158,8 @@ impl All {
             csp_create(ia, comm, null(), evd, handle);
             4: srq_create(ia, self.pair.pz, &raw mut good_srq, null()),
             cr_accept(self.cr, self.idle, 1, ptr::null());
-            5: psp_create(ia, 0x7778, evd, 0, null()), psp_create_any(ia, qualifier, evd, 0, null()),
+            5: psp_create(ia, 0x7778, evd, 0, null()),
+            psp_create_any(ia, qualifier, evd, 0, null()),
             rsp_create(ia, 0x7778, self.idle, evd, null()), csp_create(ia, comm, own, evd, null());
         }
     }
