@@ -11,11 +11,12 @@
 //! | `cc` | a name | TCP congestion control of our sockets |
 //! | `fpdu_max` | 128 to 64768 | the longest ULPDU, in bytes |
 //! | `long_fpdus` | `on`, `off` | FPDUs longer than a segment between our own ends |
+//! | `markers` | `on`, `off` | whether we ask for markers in what we receive |
 //! | `connect_retry_ms` | 0 to 3600000 | how long a refused connect is tried again |
 //! | `mpa_timeout_ms` | 0 to 3600000 | how long an MPA Request may take to come whole |
 //!
 //! `long_fpdus=off` at either end is a diagnosis: the peer then gets what one of another make gets,
-//! one FPDU a segment.
+//! one FPDU a segment. `markers=on` is one as well: markers serve receivers that see segments.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
@@ -57,6 +58,8 @@ pub(crate) struct Config {
     /// as a segment. Off, every peer is treated as one of another make: for diagnosis and to
     /// measure what such a peer gets.
     pub(crate) long_fpdus: bool,
+    /// Whether we ask for MPA markers in what we receive (RFC 5044 section 4.3): for diagnosis.
+    pub(crate) markers: bool,
     /// How long a refused connect is tried again, within the consumer's timeout.
     pub(crate) connect_retry: Duration,
     /// How long an inbound connection may take to send its whole MPA request.
@@ -98,6 +101,7 @@ impl Config {
             congestion: None,
             ulpdu_max: FPDU_DEFAULT,
             long_fpdus: true,
+            markers: false,
             connect_retry: CONNECT_RETRY,
             request_timeout: REQUEST_TIMEOUT,
             peer_timeout: PeerTimeout::Idle,
@@ -120,6 +124,7 @@ impl Config {
             }
             "cc" => self.congestion = Some(value.to_owned()),
             "fpdu_max" => self.ulpdu_max = number(key, value, 128, FPDU_MAX as u64)? as usize,
+            "markers" => self.markers = switch(key, value)?,
             "long_fpdus" => self.long_fpdus = switch(key, value)?,
             "connect_retry_ms" => self.connect_retry = millis(key, value)?,
             "peer_timeout_s" => {
@@ -257,10 +262,10 @@ mod tests {
     fn settings_are_taken() {
         let config = Config::parse(
             "lo 0 crc=off private_data=251 cc=reno fpdu_max=1442 \
-             long_fpdus=off connect_retry_ms=7 mpa_timeout_ms=9 peer_timeout_s=20",
+             long_fpdus=off markers=on connect_retry_ms=7 mpa_timeout_ms=9 peer_timeout_s=20",
         )
         .unwrap();
-        assert!(!config.crc && !config.long_fpdus);
+        assert!(!config.crc && !config.long_fpdus && config.markers);
         assert_eq!(config.private_data_max, 251);
         assert_eq!(config.congestion.as_deref(), Some("reno"));
         assert_eq!(config.ulpdu_max, 1442);

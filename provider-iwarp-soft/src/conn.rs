@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use access_layer::rnic::{Completion, RemoteRange, SendOp, Sge, WcStatus};
+use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::fpdu;
 use iwarp_proto::wire::rdmap::AtomicOp;
 use iwarp_proto::{
@@ -66,6 +67,8 @@ pub(crate) struct Conn {
     pub(crate) deadline: Option<Instant>,
     /// The longest ULPDU, whatever TCP's segments hold.
     ulpdu_max: usize,
+    /// Whether they leave with markers.
+    markers_tx: bool,
     /// How many bytes are sent when the size of TCP's segments is looked at next.
     refresh_at: u64,
 }
@@ -118,7 +121,7 @@ impl Conn {
     pub(crate) fn new(
         lane: Arc<Lane>,
         config: Config,
-        crc: bool,
+        negotiated: &Negotiated,
         ulpdu_max: usize,
     ) -> Option<Box<Self>> {
         let local = io::local_address(&*lane)?;
@@ -127,8 +130,8 @@ impl Conn {
             lane,
             role: config.role,
             proto: Connection::new(config),
-            tx: Tx::new(crc, ulpdu_max),
-            rx: Rx::new(crc),
+            tx: Tx::new(negotiated, ulpdu_max),
+            rx: Rx::new(negotiated),
             outstanding: Outstanding::default(),
             closing: Closing::No,
             told: false,
@@ -139,6 +142,7 @@ impl Conn {
             burst: Burst::default(),
             deadline: None,
             ulpdu_max,
+            markers_tx: negotiated.markers_tx,
             refresh_at: REFRESH_MIN,
         }))
     }
@@ -335,7 +339,7 @@ impl Conn {
         let step = self.refresh_at.clamp(REFRESH_MIN, REFRESH_MAX);
         self.refresh_at = self.tx.sent() + step;
         let emss = io::segment_size(self.lane.as_fd());
-        let mulpdu = fpdu::mulpdu(emss, false).min(self.ulpdu_max);
+        let mulpdu = fpdu::mulpdu(emss, self.markers_tx).min(self.ulpdu_max);
         self.proto.set_mulpdu(mulpdu);
     }
 

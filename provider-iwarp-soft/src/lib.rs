@@ -30,6 +30,7 @@ mod crc;
 mod device;
 mod engine;
 mod event;
+mod marked;
 mod memory;
 mod objects;
 mod pool;

@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
 use access_layer::rnic::{Completion, WcOpcode, WcStatus};
+use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::fpdu::{self, Deframed};
 use iwarp_proto::{
     Access, Connection, Delivery, Inbound, MpaError, Placement, ProtectionFault, ProtocolError,
@@ -24,6 +25,7 @@ use iwarp_proto::{
 
 use crate::crc::crc32c;
 use crate::engine::io::{self, Received};
+use crate::marked::{MarkedRx, Unmarked};
 use crate::memory::{MemoryAccess, StreamMemory};
 use crate::pool::Staging;
 use crate::qp::Qp;
@@ -84,6 +86,8 @@ impl Lent<'_> {
 #[derive(Debug)]
 pub(crate) struct Rx {
     crc: bool,
+    /// The markers that we asked for, if we did.
+    marked: Option<MarkedRx>,
     /// Held while it has a partial frame, at `start..end`.
     staging: Option<Staging>,
     start: usize,
@@ -97,9 +101,10 @@ pub(crate) struct Rx {
 }
 
 impl Rx {
-    pub(crate) fn new(crc: bool) -> Self {
+    pub(crate) fn new(negotiated: &Negotiated) -> Self {
         Self {
-            crc,
+            crc: negotiated.crc,
+            marked: negotiated.markers_rx.then(MarkedRx::default),
             staging: None,
             start: 0,
             end: 0,
@@ -156,6 +161,21 @@ impl Rx {
 
     /// Handles the whole frames in the buffer and moves a partial one to its front.
     fn handle_all(&mut self, staging: &mut Staging, sinks: &mut Sinks<'_>) -> Result<(), RxEnd> {
+        match &self.marked {
+            None => self.handle_plain(staging, sinks)?,
+            Some(_) => self.handle_marked(staging, sinks)?,
+        }
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.start > 0 {
+            staging.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn handle_plain(&mut self, staging: &mut Staging, sinks: &mut Sinks<'_>) -> Result<(), RxEnd> {
         loop {
             match fpdu::peek(&staging[self.start..self.end]) {
                 Deframed::Fpdu {
@@ -173,11 +193,24 @@ impl Rx {
                 }
             }
         }
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        } else if self.start > 0 {
-            staging.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
+        Ok(())
+    }
+
+    /// Handles the whole frames in the buffer where there are markers among them.
+    #[cold]
+    fn handle_marked(&mut self, staging: &mut Staging, sinks: &mut Sinks<'_>) -> Result<(), RxEnd> {
+        let crc = self.crc;
+        while let Some(marked) = &mut self.marked {
+            let front = &mut staging[self.start..self.end];
+            match marked.take(front, crc) {
+                Ok(Some(Unmarked { ulpdu, consumed })) => {
+                    let ulpdu = self.start + ulpdu.start..self.start + ulpdu.end;
+                    self.start += consumed;
+                    self.handle_ulpdu(&staging[ulpdu], sinks)?;
+                }
+                Ok(None) => break,
+                Err(error) => return Err(RxEnd::Fault(sinks.proto.handle_llp_error(error))),
+            }
         }
         Ok(())
     }
@@ -193,6 +226,12 @@ impl Rx {
             return Err(RxEnd::Fault(sinks.proto.handle_llp_error(MpaError::Crc)));
         }
         let ulpdu = &covered[fpdu::LENGTH_LEN..fpdu::LENGTH_LEN + ulpdu_len];
+        self.handle_ulpdu(ulpdu, sinks)
+    }
+
+    /// A segment whose CRC is good.
+    #[inline]
+    fn handle_ulpdu(&mut self, ulpdu: &[u8], sinks: &mut Sinks<'_>) -> Result<(), RxEnd> {
         let memory = StreamMemory {
             access: sinks.memory,
             stream: sinks.qp.stream(),

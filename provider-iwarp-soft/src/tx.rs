@@ -26,7 +26,8 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 
-use iwarp_proto::wire::fpdu;
+use iwarp_proto::mpa::Negotiated;
+use iwarp_proto::wire::{fpdu, marker};
 use iwarp_proto::{
     Access, Connection, Ends, HEADER_MAX, ProtectionFault, ProtocolError, Stag, TransmitFpdu,
     TransmitPayload,
@@ -34,6 +35,7 @@ use iwarp_proto::{
 
 use crate::crc::crc32c;
 use crate::engine::io::{self, Sent};
+use crate::marked::{self, MarkedTx};
 use crate::memory::{MemoryAccess, Stream};
 use crate::pool::{STAGING_LEN, Staging};
 use crate::work::Outstanding;
@@ -98,6 +100,10 @@ struct Mark {
 #[derive(Debug)]
 pub(crate) struct Tx {
     crc: bool,
+    /// The markers that the peer wants, if it does.
+    marked: Option<MarkedTx>,
+    /// Room that one FPDU may take.
+    frame_max: usize,
     /// Payloads up to this long are copied next to their frame.
     staged_max: usize,
     staging: Option<Staging>,
@@ -112,10 +118,20 @@ pub(crate) struct Tx {
 
 impl Tx {
     /// `ulpdu_max` is the longest ULPDU that this connection ever sends.
-    pub(crate) fn new(crc: bool, ulpdu_max: usize) -> Self {
-        let staged_max = if crc { ulpdu_max } else { STAGED_MAX };
+    pub(crate) fn new(negotiated: &Negotiated, ulpdu_max: usize) -> Self {
+        let Negotiated {
+            crc, markers_tx, ..
+        } = *negotiated;
+        let staged_max = if crc || markers_tx {
+            ulpdu_max
+        } else {
+            STAGED_MAX
+        };
+        let markers_max = if markers_tx { marked::BYTES_MAX } else { 0 };
         Self {
             crc,
+            marked: markers_tx.then(MarkedTx::default),
+            frame_max: HEADER_MAX + staged_max + TRAILER_MAX + markers_max,
             staged_max,
             staging: None,
             filled: 0,
@@ -163,7 +179,7 @@ impl Tx {
         limit: u64,
     ) -> Result<(), TxFault> {
         while self.framed - self.sent < limit
-            && self.filled + HEADER_MAX + self.staged_max + TRAILER_MAX <= STAGING_LEN
+            && self.filled + self.frame_max <= STAGING_LEN
             && self.pieces.len() + 2 < VECTOR_MAX
         {
             let Some(fpdu) = proto.poll_transmit() else {
@@ -181,13 +197,16 @@ impl Tx {
 
     /// Frames one FPDU that needs no memory, behind what is framed already.
     pub(crate) fn frame_last(&mut self, fpdu: &TransmitFpdu, sources: &Sources<'_>) {
-        if self.filled + HEADER_MAX + TRAILER_MAX <= STAGING_LEN {
+        if self.filled + HEADER_MAX + TRAILER_MAX + marker::LEN <= STAGING_LEN {
             // A frame without payload has nothing that could be refused.
             let _ = self.frame(fpdu, sources);
         }
     }
 
     fn frame(&mut self, fpdu: &TransmitFpdu, sources: &Sources<'_>) -> Result<(), ProtectionFault> {
+        if self.marked.is_some() {
+            return self.frame_marked(fpdu, sources);
+        }
         let payload_len = fpdu.payload_len();
         let staging = self.staging.get_or_insert_with(Staging::take);
         let header = fpdu.header();
@@ -219,14 +238,46 @@ impl Tx {
             });
             covered + fpdu::CRC_LEN
         };
-        self.filled = end;
-        self.framed += fpdu.wire_len() as u64;
+        self.mark(fpdu, end, fpdu.wire_len());
+        Ok(())
+    }
+
+    /// The same with markers; a path of its own, so that the usual one does not pay for them.
+    #[cold]
+    fn frame_marked(
+        &mut self,
+        fpdu: &TransmitFpdu,
+        sources: &Sources<'_>,
+    ) -> Result<(), ProtectionFault> {
+        let staging = self.staging.get_or_insert_with(Staging::take);
+        let marked = self.marked.get_or_insert_default();
+        let start = self.filled;
+        let len = marked.len(fpdu.wire_len());
+        let room = &mut staging[start..start + len];
+        let frame_at = len - fpdu.wire_len();
+        let body = frame_at + fpdu.header().len();
+        room[frame_at..body].copy_from_slice(fpdu.header());
+        let covered = len - fpdu::CRC_LEN;
+        room[body..].fill(0);
+        copy_payload(fpdu, sources, &mut room[body..body + fpdu.payload_len()])?;
+        marked.insert(room, fpdu.wire_len());
+        if self.crc {
+            let crc = crc32c(&room[..covered]);
+            room[covered..].copy_from_slice(&fpdu::crc_field(crc));
+        }
+        push_staged(&mut self.pieces, start, start + len);
+        self.mark(fpdu, start + len, len);
+        Ok(())
+    }
+
+    fn mark(&mut self, fpdu: &TransmitFpdu, filled: usize, wire_len: usize) {
+        self.filled = filled;
+        self.framed += wire_len as u64;
         let ends_work = matches!(fpdu.ends, Some(Ends::WorkRequest { .. }));
         self.marks.push_back(Mark {
             end: self.framed,
             ends_work,
         });
-        Ok(())
     }
 
     /// Sends what is framed. `false`: the socket is full.

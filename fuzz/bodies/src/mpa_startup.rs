@@ -23,6 +23,7 @@ pub fn run(data: &[u8]) {
         enhanced: flags.is_set(0),
         crc: flags.is_set(1),
         can_insert_markers: flags.is_set(2),
+        markers: false,
         ird: input.short(),
         ird_max: input.short(),
         ord: input.short(),
@@ -36,6 +37,7 @@ pub fn run(data: &[u8]) {
     let responder = Responder::new(ResponderConfig {
         crc: flags.is_set(4),
         can_insert_markers: flags.is_set(5),
+        markers: false,
         rtr_kinds: RtrKinds {
             send: flags.is_set(6),
             write: true,

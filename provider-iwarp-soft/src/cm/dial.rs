@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use access_layer::rnic::{ConnectParams, Resource, RnicError, SocketFault};
 use iwarp_proto::mpa::{Initiator, InitiatorConfig, Negotiated, Progress, Refusal, ReplyOutcome};
-use iwarp_proto::wire::fpdu;
+use iwarp_proto::wire::{fpdu, marker};
 use iwarp_proto::{Config, MpaError, ProtocolError, Role, TerminateCode, TransmitFpdu};
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -139,6 +139,7 @@ impl Qp {
         let ird = depth(self.attr.ird);
         let config = InitiatorConfig {
             crc: shared.config.crc,
+            markers: shared.config.markers,
             ird,
             ird_max: if self.attr.read_depth_is_consumers {
                 ird
@@ -241,7 +242,7 @@ impl Qp {
             .send_wr_max
             .saturating_mul(self.attr.send_sge_max.max(2));
         let config = Config::new(role, negotiated, mulpdu, queue_len as usize);
-        let mut conn = Conn::new(lane, config, negotiated.crc, shared.config.ulpdu_max)?;
+        let mut conn = Conn::new(lane, config, negotiated, shared.config.ulpdu_max)?;
         if shared.config.long_fpdus {
             conn.proto.offer_ulpdu(shared.config.ulpdu_max);
         }
@@ -408,9 +409,11 @@ impl Dial {
 
     /// The peer accepted on conditions that we cannot meet.
     fn on_unfit(&mut self, socket: &Socket, refusal: Refusal) -> Step {
-        let (error, crc) = match refusal {
-            Refusal::InsufficientIrd { crc, .. } => (MpaError::InsufficientIrd, crc),
-            Refusal::NoMatchingRtr { crc } => (MpaError::NoMatchingRtr, crc),
+        let (error, crc, markers) = match refusal {
+            Refusal::InsufficientIrd { crc, markers, .. } => {
+                (MpaError::InsufficientIrd, crc, markers)
+            }
+            Refusal::NoMatchingRtr { crc, markers } => (MpaError::NoMatchingRtr, crc, markers),
             Refusal::NotEnhanced if !socket.is_consumers() && self.falls_back() => {
                 return Step::Wait(Some(Duration::ZERO));
             }
@@ -420,7 +423,9 @@ impl Dial {
         };
         let fault = ProtocolError::without_segment(TerminateCode::Mpa(error));
         let fpdu = TransmitFpdu::terminate(&fault);
-        let mut bytes = fpdu.header().to_vec();
+        // The first marker of a stream stands right before its first FPDU, and is all zero.
+        let mut bytes = vec![0; if markers { marker::LEN } else { 0 }];
+        bytes.extend_from_slice(fpdu.header());
         bytes.resize(bytes.len() + fpdu.pad(), 0);
         let value = if crc { crc32c(&bytes) } else { 0 };
         bytes.extend(fpdu::crc_field(value));

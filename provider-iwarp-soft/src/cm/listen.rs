@@ -365,6 +365,7 @@ impl Source for Inbound {
 pub(super) fn responder(shared: &Shared) -> Responder {
     Responder::new(ResponderConfig {
         crc: shared.config.crc,
+        markers: shared.config.markers,
         pd_length_max: 512,
         ..ResponderConfig::default()
     })

@@ -17,6 +17,9 @@ pub struct InitiatorConfig {
     pub crc: bool,
     /// Whether we can insert markers if the Reply asks for them.
     pub can_insert_markers: bool,
+    /// Ask for markers in what the peer sends. They help receivers that see segments and not a
+    /// stream; we are none of these.
+    pub markers: bool,
     /// Reads and atomics of the peer that we hold at least; up to [`DEPTH_MAX`], or
     /// [`DEPTH_UNSPECIFIED`] to leave `ird_max` unnegotiated.
     pub ird: u16,
@@ -39,7 +42,8 @@ impl Default for InitiatorConfig {
         Self {
             enhanced: true,
             crc: true,
-            can_insert_markers: false,
+            can_insert_markers: true,
+            markers: false,
             ird: 16,
             ird_max: 128,
             ord: 16,
@@ -84,20 +88,24 @@ pub enum Refusal {
     #[error("the responder requires markers")]
     MarkersRequired,
     /// The responder wants more reads than we can hold. Send the Terminate message for
-    /// [`crate::MpaError::InsufficientIrd`], with CRC as given, then close.
+    /// [`crate::MpaError::InsufficientIrd`], with CRC and markers as given, then close.
     #[error("the responder requires an IRD of {needed}")]
     InsufficientIrd {
         /// The ORD of the responder.
         needed: u16,
         /// CRC was agreed on.
         crc: bool,
+        /// The peer wants markers in what we send.
+        markers: bool,
     },
     /// No kind of first FPDU is left that both sides know. Send the Terminate message for
-    /// [`crate::MpaError::NoMatchingRtr`], with CRC as given, then close.
+    /// [`crate::MpaError::NoMatchingRtr`], with CRC and markers as given, then close.
     #[error("no RTR message in common")]
     NoMatchingRtr {
         /// CRC was agreed on.
         crc: bool,
+        /// The peer wants markers in what we send.
+        markers: bool,
     },
 }
 
@@ -121,7 +129,7 @@ impl Initiator {
             ord: config.ord.min(DEPTH_UNSPECIFIED),
         });
         let header = Header {
-            markers: false,
+            markers: config.markers,
             crc: config.crc,
             reject: false,
             enhanced: config.enhanced,
@@ -177,6 +185,7 @@ impl Initiator {
             rev: header.rev,
             crc: self.config.crc || header.crc,
             markers_tx: header.markers,
+            markers_rx: self.config.markers,
             ird: self.config.local_ird(),
             ord: self.config.ord.min(DEPTH_MAX),
             rtr: None,
@@ -194,7 +203,7 @@ impl Initiator {
     /// RFC 6581 section 9.1: "the initiator sets its ORD to at most the responder's IRD and its
     /// IRD to at least the responder's ORD", and picks the first FPDU from what the Reply leaves.
     fn agree(&self, negotiated: &mut Negotiated, peer: &Enhanced) -> Result<(), Refusal> {
-        let crc = negotiated.crc;
+        let (crc, markers) = (negotiated.crc, negotiated.markers_tx);
         if peer.ird != DEPTH_UNSPECIFIED {
             negotiated.ord = negotiated.ord.min(peer.ird);
         }
@@ -203,6 +212,7 @@ impl Initiator {
                 return Err(Refusal::InsufficientIrd {
                     needed: peer.ord,
                     crc,
+                    markers,
                 });
             }
             negotiated.ird = peer.ord;
@@ -215,7 +225,7 @@ impl Initiator {
             let preference = [RtrKind::Write, RtrKind::Read, RtrKind::Send];
             let kind = common
                 .first_of(&preference)
-                .ok_or(Refusal::NoMatchingRtr { crc })?;
+                .ok_or(Refusal::NoMatchingRtr { crc, markers })?;
             negotiated.rtr = Some(kind);
         }
         Ok(())

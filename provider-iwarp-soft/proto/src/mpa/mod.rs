@@ -26,6 +26,8 @@ pub struct Negotiated {
     pub crc: bool,
     /// The peer wants markers in what it receives.
     pub markers_tx: bool,
+    /// We want markers in what we receive.
+    pub markers_rx: bool,
     /// Reads and atomics of the peer that we must be able to hold.
     pub ird: u16,
     /// Reads and atomics that we may have outstanding.

@@ -14,6 +14,8 @@ pub struct ResponderConfig {
     pub crc: bool,
     /// Whether we can insert markers if the Request asks for them.
     pub can_insert_markers: bool,
+    /// Ask for markers in what the initiator sends.
+    pub markers: bool,
     /// The kinds of first FPDU we understand.
     pub rtr_kinds: RtrKinds,
     /// The largest PD_Length to send. RFC 5044 allows 512; siw as initiator crashes its kernel
@@ -25,7 +27,8 @@ impl Default for ResponderConfig {
     fn default() -> Self {
         Self {
             crc: true,
-            can_insert_markers: false,
+            can_insert_markers: true,
+            markers: false,
             rtr_kinds: RtrKinds {
                 send: true,
                 write: true,
@@ -139,6 +142,7 @@ impl Responder {
             rev: request.rev,
             crc: self.config.crc || request.crc,
             markers_tx: request.markers,
+            markers_rx: self.config.markers,
             ird: params.ird.min(DEPTH_MAX),
             ord: params.ord.min(DEPTH_MAX),
             rtr: None,
@@ -185,7 +189,7 @@ impl Responder {
             return Err(too_long);
         }
         let header = Header {
-            markers: false,
+            markers: self.config.markers,
             crc,
             reject,
             enhanced: words.is_some(),

@@ -16,6 +16,7 @@ const PLAIN: InitiatorConfig = InitiatorConfig {
     enhanced: true,
     crc: false,
     can_insert_markers: false,
+    markers: false,
     ird: 4,
     ird_max: 4,
     ord: 4,
@@ -106,6 +107,7 @@ fn golden_start_up_of_group_b() {
         rev: 2,
         crc: true,
         markers_tx: false,
+        markers_rx: false,
         ird: 4,
         ord: 4,
         rtr: Some(RtrKind::Write),
@@ -338,6 +340,7 @@ fn initiator_raises_its_ird_within_its_limit_only() {
     let refusal = Refusal::InsufficientIrd {
         needed: 17,
         crc: false,
+        markers: false,
     };
     assert_eq!(judge(16, 17), ReplyOutcome::Refused(refusal));
 }
@@ -385,7 +388,10 @@ fn nothing_in_common_ends_with_error_7_at_the_initiator() {
     let outcome = value(initiator.handle_input(frame.as_bytes()));
     assert_eq!(
         outcome,
-        ReplyOutcome::Refused(Refusal::NoMatchingRtr { crc: true })
+        ReplyOutcome::Refused(Refusal::NoMatchingRtr {
+            crc: true,
+            markers: false,
+        })
     );
 }
 
@@ -526,29 +532,40 @@ fn flag_r_of_a_request_is_ignored() {
 
 #[test]
 fn markers_are_refused_unless_we_can_insert_them() {
-    let able = ResponderConfig {
-        can_insert_markers: true,
+    let unable = Responder::new(ResponderConfig {
+        can_insert_markers: false,
         ..ResponderConfig::default()
-    };
+    });
     let info = request(&hex("4d504120 49442052 65712046 72616d65 c0010000"));
     assert!(info.markers);
-    let refused = Responder::default().accept(&info, PARAMS, b"");
-    assert_eq!(refused.map(|_| ()), Err(StartupError::MarkersRequired));
-    let (_, negotiated) = Responder::new(able)
-        .accept(&info, PARAMS, b"")
-        .expect("acceptable");
-    assert!(negotiated.markers_tx);
+    let refused = unable.accept(&info, PARAMS, b"").map(|_| ());
+    assert_eq!(refused, Err(StartupError::MarkersRequired));
 
-    let frame = reply(0x90, 2, &words(4, 4, None));
     let (unable, _) = initiator(PLAIN);
-    let outcome = value(unable.handle_input(&frame));
+    let outcome = value(unable.handle_input(&reply(0x90, 2, &words(4, 4, None))));
     assert_eq!(outcome, ReplyOutcome::Refused(Refusal::MarkersRequired));
-    let (able, _) = initiator(InitiatorConfig {
-        can_insert_markers: true,
-        ..PLAIN
-    });
-    let outcome = value(able.handle_input(&frame));
-    assert!(matches!(outcome, ReplyOutcome::Accepted { negotiated, .. } if negotiated.markers_tx));
+}
+
+#[test]
+fn markers_are_agreed_on_for_each_direction_alone() {
+    for (initiator, responder) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (ours, theirs) = agree(
+            InitiatorConfig {
+                can_insert_markers: true,
+                markers: initiator,
+                ..PLAIN
+            },
+            ResponderConfig {
+                markers: responder,
+                ..ResponderConfig::default()
+            },
+        );
+        assert_eq!((ours.markers_tx, ours.markers_rx), (responder, initiator));
+        assert_eq!(
+            (theirs.markers_tx, theirs.markers_rx),
+            (initiator, responder)
+        );
+    }
 }
 
 #[test]
