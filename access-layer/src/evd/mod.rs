@@ -513,8 +513,8 @@ impl<R: Rnic> Child for Evd<R> {
 const NO_EVD: DatError = DatError::no_resources(DAT_RESOURCE_TEVD);
 /// Consumers pass any length when they open an IA; nobody needs more asynchronous events than this.
 const MAX_ASYNC_QLEN: usize = 4096;
-/// And few read them at once, while each EP of a shared receive queue tells its end there; `dtestsrq`
-/// asks for 8 and lets 100 EPs end.
+/// And few read them at once, while each EP of a shared receive queue tells its end there;
+/// `dtestsrq` asks for 8 and lets 100 EPs end.
 const MIN_ASYNC_QLEN: usize = 1024;
 
 fn checked_qlen<R: Rnic>(ia: &Ia<R>, min_qlen: DatCount) -> DatResult<usize> {
