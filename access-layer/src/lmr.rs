@@ -233,7 +233,9 @@ fn request_of(spec: &LmrSpec, addr: u64, len_max: u64) -> DatResult<RegisterMr> 
         DAT_VA_TYPE_ZB => true,
         _ => return Err(DatError::invalid_arg(7)),
     };
-    if spec.len == 0 || spec.len > len_max || addr.checked_add(spec.len).is_none() {
+    // A region of nothing is what `dtest -b 0` asks for; nothing at no address is a mistake.
+    let is_nothing = spec.len == 0 && addr == 0;
+    if is_nothing || spec.len > len_max || addr.checked_add(spec.len).is_none() {
         return Err(DatError::of(DAT_LENGTH_ERROR));
     }
     Ok(RegisterMr {

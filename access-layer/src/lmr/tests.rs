@@ -89,7 +89,12 @@ fn what_cannot_be_registered_is_refused() {
     let dat = Dat::open();
     let pz = dat.pz();
     let code = |request: Request| create(&dat, pz, &request).0;
-    assert_eq!(code(Request { len: 0, ..GOOD }), 0x8008_0000);
+    let nothing = Request {
+        len: 0,
+        addr: 0,
+        ..GOOD
+    };
+    assert_eq!(code(nothing), 0x8008_0000);
     assert_eq!(
         code(Request {
             len: u64::MAX,
@@ -120,6 +125,15 @@ fn what_cannot_be_registered_is_refused() {
         dat, lmr_create, dat.ia, 0, region, 8, pz, 0, 0, out, none, none, none64, none64
     );
     assert_eq!(code, 0x8006_002B);
+}
+
+#[test]
+fn a_region_of_no_bytes_at_an_address_is_one() {
+    let dat = Dat::open();
+    let pz = dat.pz();
+    let (code, lmr) = create(&dat, pz, &Request { len: 0, ..GOOD });
+    assert_eq!(code, SUCCESS);
+    assert_eq!(call!(dat, lmr_free, lmr), SUCCESS);
 }
 
 /// The zone would keep its IA from closing for as long as the other one's region is there.
