@@ -16,7 +16,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     pub(crate) ia: Option<String>,
     /// Measure only these cases: work:bytes:depth, where work is send-ping, write-ping,
-    /// blocked-ping, send, write or read.
+    /// blocked-ping, send, write, read, write-unattended or read-unattended; with @veth or
+    /// @veth-segments behind it, over virtual Ethernet.
     #[arg(long, value_name = "CASE", value_delimiter = ',')]
     pub(crate) cases: Vec<Case>,
     /// Rounds of each case.
@@ -32,6 +33,11 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) no_namespace: bool,
     /// The second process: what the first one found out.
-    #[arg(long, hide = true, num_args = 3, value_names = ["CPU", "CC", "TRACEPOINT"])]
+    #[arg(
+        long,
+        hide = true,
+        num_args = 5,
+        value_names = ["IA", "ADDRESS", "CPU", "CC", "TRACEPOINT"]
+    )]
     pub(crate) serve: Option<Vec<String>>,
 }

@@ -20,14 +20,30 @@ pub(crate) enum Work {
     StreamWrite,
     /// RDMA Reads: data comes from the peer. Raw: the peer writes, one write a message.
     StreamRead,
+    /// RDMA Writes to a program that does not call DAT meanwhile. Raw: one write a message.
+    UnattendedWrite,
+    /// RDMA Reads from a program that does not call DAT meanwhile. Raw: as for reads.
+    UnattendedRead,
 }
 
-/// One case: a pattern, the bytes of a message, and how many are under way at once.
+/// What lies between the two processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wire {
+    /// The loopback device.
+    Loopback,
+    /// A pair of virtual Ethernet devices of MTU 1500 between two network namespaces.
+    Veth,
+    /// The same, and each FPDU fits into one TCP segment: what a peer of another make gets.
+    VethSegments,
+}
+
+/// One case: a pattern, the bytes of a message, how many are under way at once, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Case {
     pub(crate) work: Work,
     pub(crate) size: usize,
     pub(crate) depth: usize,
+    pub(crate) wire: Wire,
 }
 
 /// What the figure of a case says.
@@ -48,6 +64,8 @@ pub(crate) enum Stack {
     Raw,
     /// A TCP socket, sixteen messages a `writev`.
     RawBatch,
+    /// A TCP socket that carries FPDUs with CRC, and nothing else of DAT.
+    Framed,
     /// A DAT endpoint.
     Dat,
 }
@@ -59,36 +77,13 @@ pub(crate) const SIZE_MAX: usize = 1 << 20;
 pub(crate) const BATCH: usize = 16;
 
 impl Case {
-    const fn new(work: Work, size: usize, depth: usize) -> Self {
-        Self { work, size, depth }
-    }
-
-    /// Every case, in the order of the table.
-    pub(crate) fn all() -> Vec<Self> {
-        use Work::{BlockedPing, SendPing, StreamRead, StreamSend, StreamWrite, WritePing};
-        let mut cases = vec![
-            Self::new(SendPing, 64, 1),
-            Self::new(SendPing, 4 << 10, 1),
-            Self::new(SendPing, 64 << 10, 1),
-            Self::new(WritePing, 64, 1),
-            Self::new(BlockedPing, 64, 1),
-        ];
-        for size in [64 << 10, 1 << 20] {
-            cases.extend(
-                [StreamSend, StreamWrite, StreamRead].map(|work| Self::new(work, size, 16)),
-            );
+    pub(crate) const fn new(work: Work, size: usize, depth: usize, wire: Wire) -> Self {
+        Self {
+            work,
+            size,
+            depth,
+            wire,
         }
-        cases.extend([16, 64].map(|depth| Self::new(StreamSend, 64, depth)));
-        cases
-    }
-
-    /// A few seconds' worth.
-    pub(crate) fn quick() -> Vec<Self> {
-        vec![
-            Self::new(Work::SendPing, 64, 1),
-            Self::new(Work::StreamSend, 64 << 10, 16),
-            Self::new(Work::StreamWrite, 64 << 10, 16),
-        ]
     }
 
     pub(crate) fn is_ping(self) -> bool {
@@ -96,6 +91,11 @@ impl Case {
             self.work,
             Work::SendPing | Work::WritePing | Work::BlockedPing
         )
+    }
+
+    /// The program at the other end does not call DAT during a sample.
+    pub(crate) fn is_unattended(self) -> bool {
+        matches!(self.work, Work::UnattendedWrite | Work::UnattendedRead)
     }
 
     /// Small messages one way: the number of messages is the figure.
@@ -135,6 +135,8 @@ impl Case {
             Work::StreamSend => format!("{size} send, {} queued", self.depth),
             Work::StreamWrite => format!("{size} RDMA write, {} queued", self.depth),
             Work::StreamRead => format!("{size} RDMA read, {} queued", self.depth),
+            Work::UnattendedWrite => format!("{size} RDMA write, target idle, {}", self.depth),
+            Work::UnattendedRead => format!("{size} RDMA read, target idle, {}", self.depth),
         }
     }
 }
@@ -149,14 +151,39 @@ impl Unit {
     }
 }
 
-const WORK_NAMES: [(Work, &str); 6] = [
+const WORK_NAMES: [(Work, &str); 8] = [
     (Work::SendPing, "send-ping"),
     (Work::WritePing, "write-ping"),
     (Work::BlockedPing, "blocked-ping"),
     (Work::StreamSend, "send"),
     (Work::StreamWrite, "write"),
     (Work::StreamRead, "read"),
+    (Work::UnattendedWrite, "write-unattended"),
+    (Work::UnattendedRead, "read-unattended"),
 ];
+
+impl Wire {
+    /// In the order of the table.
+    pub(crate) const ALL: [Self; 3] = [Self::Loopback, Self::Veth, Self::VethSegments];
+
+    /// What a case's name ends with.
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Loopback => "",
+            Self::Veth => "@veth",
+            Self::VethSegments => "@veth-segments",
+        }
+    }
+
+    /// What the table calls it.
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::Loopback => "loopback",
+            Self::Veth => "veth pair, MTU 1500",
+            Self::VethSegments => "veth pair, MTU 1500, one FPDU a segment (as to other makes)",
+        }
+    }
+}
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -164,7 +191,8 @@ impl fmt::Display for Case {
             .iter()
             .find(|(work, _)| *work == self.work)
             .map_or("", |(_, name)| name);
-        write!(f, "{name}:{}:{}", self.size, self.depth)
+        let wire = self.wire.suffix();
+        write!(f, "{name}:{}:{}{wire}", self.size, self.depth)
     }
 }
 
@@ -172,17 +200,22 @@ impl FromStr for Case {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let mut parts = text.split(':');
+        let (plain, suffix) = text.split_at(text.find('@').unwrap_or(text.len()));
+        let wire = Wire::ALL
+            .into_iter()
+            .find(|wire| wire.suffix() == suffix)
+            .with_context(|| format!("unknown place {suffix:?}"))?;
+        let mut parts = plain.split(':');
         let (Some(name), Some(size), Some(depth), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            bail!("a case is work:bytes:depth, not {text:?}");
+            bail!("a case is work:bytes:depth or work:bytes:depth@place, not {text:?}");
         };
         let (work, _) = WORK_NAMES
             .into_iter()
             .find(|(_, known)| *known == name)
             .with_context(|| format!("unknown work {name:?}"))?;
-        let case = Self::new(work, size.parse()?, depth.parse()?);
+        let case = Self::new(work, size.parse()?, depth.parse()?, wire);
         if case.size == 0 || case.size > SIZE_MAX || !(1..=256).contains(&case.depth) {
             bail!("{text:?}: 1 to {} bytes and 1 to 256 queued", SIZE_MAX);
         }
@@ -195,6 +228,7 @@ impl fmt::Display for Stack {
         f.write_str(match self {
             Self::Raw => "raw",
             Self::RawBatch => "raw-batch",
+            Self::Framed => "framed",
             Self::Dat => "dat",
         })
     }
@@ -207,6 +241,7 @@ impl FromStr for Stack {
         Ok(match text {
             "raw" => Self::Raw,
             "raw-batch" => Self::RawBatch,
+            "framed" => Self::Framed,
             "dat" => Self::Dat,
             other => bail!("unknown stack {other:?}"),
         })
@@ -219,9 +254,13 @@ mod tests {
 
     #[test]
     fn every_case_keeps_its_name_across_the_processes() {
-        for case in Case::all().into_iter().chain(Case::quick()) {
-            assert_eq!(case.to_string().parse::<Case>().unwrap(), case);
+        for (work, _) in WORK_NAMES {
+            for wire in Wire::ALL {
+                let case = Case::new(work, 4096, 16, wire);
+                assert_eq!(case.to_string().parse::<Case>().unwrap(), case);
+            }
         }
+        assert!("send:64:1@moon".parse::<Case>().is_err());
         assert!("send:0:1".parse::<Case>().is_err());
         assert!("send:64:0".parse::<Case>().is_err());
         assert!("teleport:64:1".parse::<Case>().is_err());
@@ -229,11 +268,11 @@ mod tests {
 
     #[test]
     fn figures_have_the_units_they_claim() {
-        let ping = Case::new(Work::SendPing, 64, 1);
+        let ping = Case::new(Work::SendPing, 64, 1, Wire::Loopback);
         assert!((ping.figure(1000, 0.006) - 3.0).abs() < 1e-9);
-        let stream = Case::new(Work::StreamSend, 1 << 20, 16);
+        let stream = Case::new(Work::StreamSend, 1 << 20, 16, Wire::Loopback);
         assert!((stream.figure(1000, 1.0) - 1.048_576).abs() < 1e-9);
-        let rate = Case::new(Work::StreamSend, 64, 16);
+        let rate = Case::new(Work::StreamSend, 64, 16, Wire::Loopback);
         assert!((rate.figure(5_000_000, 1.0) - 5.0).abs() < 1e-9);
     }
 }

@@ -4,7 +4,8 @@
 //! child   ready <raw port> <adapter address> <qualifier>    once
 //! parent  run|count <stack> <case> <count>               count: system calls are counted
 //! child   go                                                armed for the sample
-//! child   done <system calls, or ->                         the sample is over
+//! parent  end                                               the parent has finished its side
+//! child   done <system calls, or ->                         so has the child
 //! ```
 //!
 //! The child ends when its input does, and the parent reads `failed <why>` if it cannot go on.
@@ -16,6 +17,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::case::{Case, Stack};
+
+/// Ends a sample.
+const END: &str = "end";
 
 /// The parent's hold on its child.
 pub(crate) struct Peer {
@@ -68,9 +72,15 @@ impl Peer {
         self.expect("go").map(drop)
     }
 
-    /// Waits for the end of the child's side; its system calls, if it could count them.
+    /// Ends the sample and waits for the end of the child's side; its system calls, if it could
+    /// count them.
     pub(crate) fn done(&mut self) -> Result<Option<u64>> {
-        Ok(self.expect("done")?.parse().ok())
+        let to = self.to.as_mut().context("the child is gone")?;
+        // A child that has failed is not there to read it, but has said why.
+        let told = writeln!(to, "{END}").and_then(|()| to.flush());
+        let calls = self.expect("done")?.parse().ok();
+        told?;
+        Ok(calls)
     }
 
     fn expect(&mut self, word: &str) -> Result<String> {
@@ -128,6 +138,21 @@ pub(crate) fn parse_run(line: &str) -> Result<(Counted, Stack, Case, u64)> {
         .find(|counted| counted.verb() == verb)
         .with_context(|| format!("not understood: {line:?}"))?;
     Ok((counted, stack.parse()?, case.parse()?, count.parse()?))
+}
+
+/// The next order, or `None` when the parent wants no more.
+pub(crate) fn next_order() -> Result<Option<String>> {
+    let mut line = String::new();
+    let len = std::io::stdin().lock().read_line(&mut line)?;
+    Ok((len > 0).then(|| line.trim_end().to_owned()))
+}
+
+/// Blocks until the parent says that its side of the sample is over.
+pub(crate) fn await_end() -> Result<()> {
+    match next_order()? {
+        Some(line) if line == END => Ok(()),
+        other => bail!("{other:?} instead of {END:?}"),
+    }
 }
 
 /// Says a line to the parent.

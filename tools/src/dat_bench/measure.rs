@@ -1,10 +1,10 @@
 //! Interleaved rounds: raw, DAT, raw; ratios within a round, medians over the rounds.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::case::{BATCH, Case, Stack};
+use crate::case::{BATCH, Case, Stack, Work};
 use crate::control::{Counted, Peer};
 use crate::dat::DatLink;
 use crate::raw::RawLink;
@@ -44,51 +44,82 @@ pub(crate) struct Spread {
 /// What a case gave.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    pub(crate) case: Case,
     pub(crate) raw: Spread,
     pub(crate) dat: Spread,
     /// DAT to raw of the same round.
     pub(crate) ratio: Spread,
-    /// DAT to raw with sixteen messages a `writev`, for message rates.
-    pub(crate) batch: Option<(Spread, Spread)>,
+    /// Other contenders of the same rounds.
+    pub(crate) besides: Vec<Beside>,
     /// System calls an operation: DAT here, DAT at the peer, raw here.
     pub(crate) syscalls: [Option<f64>; 3],
 }
 
+/// What another contender gave.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    pub(crate) stack: Stack,
+    pub(crate) figure: Spread,
+    /// Its figure to that of raw TCP of the same round.
+    pub(crate) to_raw: Spread,
+    /// DAT's figure to its own of the same round.
+    pub(crate) from_dat: Spread,
+}
+
+/// Figures of one contender, a round each.
+struct Series {
+    stack: Stack,
+    count: u64,
+    figures: Vec<f64>,
+}
+
+/// How long a program is left alone before it counts as one that does not call DAT: longer than
+/// the provider takes to notice.
+const LEFT_ALONE: Duration = Duration::from_millis(30);
+
 impl Bench {
     /// Measures one case.
     pub(crate) fn case(&mut self, case: Case, plan: Plan) -> Result<Outcome> {
-        let raw_count = self.calibrate(Stack::Raw, case, plan)?;
-        let dat_count = self.calibrate(Stack::Dat, case, plan)?;
-        let batch_count = if case.is_message_rate() {
-            Some(self.calibrate(Stack::RawBatch, case, plan)?)
-        } else {
-            None
-        };
-        let (mut raws, mut dats, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut batches, mut batch_ratios) = (Vec::new(), Vec::new());
+        let mut raw = self.series(Stack::Raw, case, plan)?;
+        let mut dat = self.series(Stack::Dat, case, plan)?;
+        let mut besides = others(case)
+            .iter()
+            .map(|stack| self.series(*stack, case, plan))
+            .collect::<Result<Vec<_>>>()?;
+        let mut raws = Vec::new();
         for _ in 0..plan.rounds {
-            let before = self.sample(Stack::Raw, case, raw_count)?;
-            let dat = self.sample(Stack::Dat, case, dat_count)?;
-            if let Some(count) = batch_count {
-                let batch = self.sample(Stack::RawBatch, case, count)?;
-                batch_ratios.push(dat / batch);
-                batches.push(batch);
+            let before = self.sample(raw.stack, case, raw.count)?;
+            for series in [&mut dat].into_iter().chain(&mut besides) {
+                let figure = self.sample(series.stack, case, series.count)?;
+                series.figures.push(figure);
             }
-            let after = self.sample(Stack::Raw, case, raw_count)?;
-            ratios.push(dat * 2.0 / (before + after));
+            let after = self.sample(raw.stack, case, raw.count)?;
             raws.extend([before, after]);
-            dats.push(dat);
+            raw.figures.push((before + after) / 2.0);
         }
-        let dat_calls = self.count(Stack::Dat, case, dat_count)?;
-        let raw_calls = self.count(Stack::Raw, case, raw_count)?;
+        let dat_calls = self.count(dat.stack, case, dat.count)?;
+        let raw_calls = self.count(raw.stack, case, raw.count)?;
         Ok(Outcome {
-            case,
             raw: Spread::of(raws),
-            dat: Spread::of(dats),
-            ratio: Spread::of(ratios),
-            batch: batch_count.map(|_| (Spread::of(batches), Spread::of(batch_ratios))),
+            ratio: dat.to(&raw),
+            besides: besides
+                .into_iter()
+                .map(|beside| Beside {
+                    stack: beside.stack,
+                    to_raw: beside.to(&raw),
+                    from_dat: dat.to(&beside),
+                    figure: Spread::of(beside.figures),
+                })
+                .collect(),
+            dat: Spread::of(dat.figures),
             syscalls: [dat_calls.ours, dat_calls.peers, raw_calls.ours],
+        })
+    }
+
+    fn series(&mut self, stack: Stack, case: Case, plan: Plan) -> Result<Series> {
+        Ok(Series {
+            stack,
+            count: self.calibrate(stack, case, plan)?,
+            figures: Vec::new(),
         })
     }
 
@@ -114,7 +145,7 @@ impl Bench {
     /// Counts the system calls of one more run, shorter than a sample.
     fn count(&mut self, stack: Stack, case: Case, sample: u64) -> Result<Calls> {
         let count = (sample / 4).next_multiple_of(BATCH as u64);
-        self.peer.arm(stack, case, count, Counted::Yes)?;
+        self.arm(stack, case, count, Counted::Yes)?;
         let counting = self.counter.begin();
         self.drive(stack, case, count)?;
         let ours = counting.and_then(Counting::end);
@@ -127,7 +158,7 @@ impl Bench {
 
     /// One run; how many seconds it took.
     fn run(&mut self, stack: Stack, case: Case, count: u64) -> Result<f64> {
-        self.peer.arm(stack, case, count, Counted::No)?;
+        self.arm(stack, case, count, Counted::No)?;
         let begin = Instant::now();
         self.drive(stack, case, count)?;
         let seconds = begin.elapsed().as_secs_f64();
@@ -135,9 +166,17 @@ impl Bench {
         Ok(seconds)
     }
 
+    fn arm(&mut self, stack: Stack, case: Case, count: u64, counted: Counted) -> Result<()> {
+        self.peer.arm(stack, case, count, counted)?;
+        if stack == Stack::Dat && case.is_unattended() {
+            std::thread::sleep(LEFT_ALONE);
+        }
+        Ok(())
+    }
+
     fn drive(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
         let driven = match stack {
-            Stack::Raw | Stack::RawBatch => self.raw.drive(stack, case, count),
+            Stack::Raw | Stack::RawBatch | Stack::Framed => self.raw.drive(stack, case, count),
             Stack::Dat => self.dat.drive(case, count),
         };
         driven.or_else(|error| {
@@ -149,6 +188,23 @@ impl Bench {
                 .map_or_else(String::new, |e| format!(" ({e:#})"));
             bail!("{error:#}{peers}");
         })
+    }
+}
+
+/// Who else is measured beside raw TCP and DAT.
+fn others(case: Case) -> &'static [Stack] {
+    match case.work {
+        Work::StreamSend if case.is_message_rate() => &[Stack::RawBatch, Stack::Framed],
+        Work::SendPing | Work::StreamSend => &[Stack::Framed],
+        _ => &[],
+    }
+}
+
+impl Series {
+    /// This contender's figures to another's, round by round.
+    fn to(&self, other: &Self) -> Spread {
+        let pairs = self.figures.iter().zip(&other.figures);
+        Spread::of(pairs.map(|(mine, others)| mine / others).collect())
     }
 }
 

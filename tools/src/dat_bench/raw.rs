@@ -6,8 +6,10 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 
-use crate::case::{BATCH, Case, Stack, Work};
+use crate::case::{BATCH, Case, SIZE_MAX, Stack, Wire, Work};
+use crate::framed::{Framer, PAYLOAD_LONG};
 
 /// Spins between two looks at the clock.
 const SPINS_PER_LOOK: u32 = 1 << 16;
@@ -21,6 +23,14 @@ const RECV_LEN: usize = 1 << 20;
 pub(crate) struct RawLink {
     socket: TcpStream,
     buffer: Vec<u8>,
+    framer: Framer,
+}
+
+/// How a side awaits messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Await {
+    Spinning,
+    Asleep,
 }
 
 impl RawLink {
@@ -31,58 +41,70 @@ impl RawLink {
         Ok(Self {
             socket,
             buffer: vec![0x5A; RECV_LEN],
+            framer: Framer::new(),
         })
     }
 
     /// The active side of one sample; returns when the peer has everything, or when it has arrived
     /// here.
     pub(crate) fn drive(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
+        self.prepare(case)?;
         match case.work {
-            Work::SendPing | Work::WritePing => (0..count).try_for_each(|_| {
-                self.send(case.size)?;
-                self.spin_recv(case.size)
+            Work::SendPing | Work::WritePing | Work::BlockedPing => (0..count).try_for_each(|_| {
+                self.send(stack, case.size)?;
+                self.recv(stack, case)
             }),
-            Work::BlockedPing => (0..count).try_for_each(|_| {
-                self.send(case.size)?;
-                self.recv(case.size)
-            }),
-            Work::StreamSend | Work::StreamWrite => {
-                self.stream_out(stack, case.size, count)?;
-                self.recv(1)
+            Work::StreamSend | Work::StreamWrite | Work::UnattendedWrite => {
+                self.stream_out(stack, case, count)?;
+                self.recv_exact(1)
             }
-            Work::StreamRead => {
-                self.send(1)?;
-                self.drain(case.size as u64 * count)
+            Work::StreamRead | Work::UnattendedRead => {
+                self.send(Stack::Raw, 1)?;
+                self.stream_in(stack, case, count)
             }
         }
     }
 
     /// The passive side of one sample.
     pub(crate) fn serve(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
+        self.prepare(case)?;
         match case.work {
-            Work::SendPing | Work::WritePing => (0..count).try_for_each(|_| {
-                self.spin_recv(case.size)?;
-                self.send(case.size)
+            Work::SendPing | Work::WritePing | Work::BlockedPing => (0..count).try_for_each(|_| {
+                self.recv(stack, case)?;
+                self.send(stack, case.size)
             }),
-            Work::BlockedPing => (0..count).try_for_each(|_| {
-                self.recv(case.size)?;
-                self.send(case.size)
-            }),
-            Work::StreamSend | Work::StreamWrite => {
-                self.drain(case.size as u64 * count)?;
-                self.send(1)
+            Work::StreamSend | Work::StreamWrite | Work::UnattendedWrite => {
+                self.stream_in(stack, case, count)?;
+                self.send(Stack::Raw, 1)
             }
-            Work::StreamRead => {
-                self.recv(1)?;
-                self.stream_out(stack, case.size, count)
+            Work::StreamRead | Work::UnattendedRead => {
+                self.recv_exact(1)?;
+                self.stream_out(stack, case, count)
             }
         }
     }
 
-    fn stream_out(&mut self, stack: Stack, size: usize, count: u64) -> Result<()> {
-        if stack != Stack::RawBatch {
-            return (0..count).try_for_each(|_| self.send(size));
+    fn prepare(&mut self, case: Case) -> Result<()> {
+        let payload_max = match case.wire {
+            Wire::Loopback | Wire::Veth => PAYLOAD_LONG,
+            Wire::VethSegments => {
+                let mss = getsockopt(&self.socket, sockopt::TcpMaxSeg)?;
+                Framer::payload_in_segment(usize::try_from(mss)?)
+            }
+        };
+        self.framer.set_payload_max(payload_max);
+        Ok(())
+    }
+
+    fn stream_out(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
+        match stack {
+            Stack::RawBatch => self.stream_batches(case.size, count),
+            Stack::Framed => self.stream_frames(case, count),
+            Stack::Raw | Stack::Dat => (0..count).try_for_each(|_| self.send(stack, case.size)),
         }
+    }
+
+    fn stream_batches(&mut self, size: usize, count: u64) -> Result<()> {
         ensure!(count.is_multiple_of(BATCH as u64), "whole batches only");
         for _ in 0..count / BATCH as u64 {
             let message = &self.buffer[..size];
@@ -96,11 +118,64 @@ impl RawLink {
         Ok(())
     }
 
-    fn send(&mut self, size: usize) -> Result<()> {
-        self.socket.write_all(&self.buffer[..size]).context("send")
+    /// As many messages a write as the case lets be under way, up to [`SIZE_MAX`] bytes.
+    fn stream_frames(&mut self, case: Case, count: u64) -> Result<()> {
+        let batch = case.depth.min(SIZE_MAX / case.size) as u64;
+        let mut left = count;
+        while left > 0 {
+            let now = left.min(batch);
+            let message = &self.buffer[..case.size];
+            let frames = self.framer.assemble(message, usize::try_from(now)?)?;
+            self.socket.write_all(frames).context("send")?;
+            left -= now;
+        }
+        Ok(())
     }
 
-    fn recv(&mut self, size: usize) -> Result<()> {
+    fn stream_in(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
+        match stack {
+            Stack::Framed => self.recv_framed(Await::Asleep, count),
+            _ => self.drain(case.size as u64 * count),
+        }
+    }
+
+    fn send(&mut self, stack: Stack, size: usize) -> Result<()> {
+        let message = &self.buffer[..size];
+        let bytes = match stack {
+            Stack::Framed => self.framer.assemble(message, 1)?,
+            _ => message,
+        };
+        self.socket.write_all(bytes).context("send")
+    }
+
+    /// One message of a ping-pong.
+    fn recv(&mut self, stack: Stack, case: Case) -> Result<()> {
+        let how = match case.work {
+            Work::BlockedPing => Await::Asleep,
+            _ => Await::Spinning,
+        };
+        match (stack, how) {
+            (Stack::Framed, how) => self.recv_framed(how, 1),
+            (_, Await::Asleep) => self.recv_exact(case.size),
+            (_, Await::Spinning) => self.spin_recv(case.size),
+        }
+    }
+
+    fn recv_framed(&mut self, how: Await, count: u64) -> Result<()> {
+        let mut messages = 0;
+        while messages < count {
+            let room = self.framer.room();
+            let got = match how {
+                Await::Asleep => self.socket.read(room).context("recv")?,
+                Await::Spinning => spin(&self.socket, room)?,
+            };
+            ensure!(got > 0, "the peer hung up");
+            messages += self.framer.arrived(got)?;
+        }
+        Ok(())
+    }
+
+    fn recv_exact(&mut self, size: usize) -> Result<()> {
         self.socket
             .read_exact(&mut self.buffer[..size])
             .context("recv")
@@ -120,54 +195,62 @@ impl RawLink {
 
     fn spin_recv(&mut self, size: usize) -> Result<()> {
         let mut at = 0;
-        let mut spins = 0u32;
-        let mut since = None;
         while at < size {
-            let room = &mut self.buffer[at..size];
-            // SAFETY: the descriptor is open and `room` is writable for its length.
-            let got = unsafe {
-                libc::recv(
-                    self.socket.as_raw_fd(),
-                    room.as_mut_ptr().cast(),
-                    room.len(),
-                    libc::MSG_DONTWAIT,
-                )
-            };
-            if let Ok(got) = usize::try_from(got) {
-                ensure!(got > 0, "the peer hung up");
-                at += got;
-                continue;
-            }
-            let error = std::io::Error::last_os_error();
-            ensure!(error.kind() == ErrorKind::WouldBlock, "recv: {error}");
-            spins += 1;
-            if spins.is_multiple_of(SPINS_PER_LOOK)
-                && since.get_or_insert_with(Instant::now).elapsed() > STALL
-            {
-                bail!("nothing arrived for {STALL:?}");
-            }
+            at += spin(&self.socket, &mut self.buffer[at..size])?;
         }
         Ok(())
     }
 
     /// The congestion control in force on this connection.
     pub(crate) fn congestion(&self) -> Result<String> {
-        use nix::sys::socket::{getsockopt, sockopt::TcpCongestion};
-        let name = getsockopt(&self.socket, TcpCongestion)?;
+        let name = getsockopt(&self.socket, sockopt::TcpCongestion)?;
         Ok(name.to_string_lossy().trim_end_matches('\0').to_owned())
     }
 
     /// Sets the congestion control of this connection.
     pub(crate) fn set_congestion(&self, name: &str) -> Result<()> {
-        use nix::sys::socket::{setsockopt, sockopt::TcpCongestion};
-        setsockopt(&self.socket, TcpCongestion, &std::ffi::OsString::from(name))
-            .with_context(|| format!("setting congestion control {name}"))
+        setsockopt(
+            &self.socket,
+            sockopt::TcpCongestion,
+            &std::ffi::OsString::from(name),
+        )
+        .with_context(|| format!("setting congestion control {name}"))
+    }
+}
+
+/// What has arrived, at least a byte; looks for it without sleeping.
+fn spin(socket: &TcpStream, room: &mut [u8]) -> Result<usize> {
+    let mut spins = 0u32;
+    let mut since = None;
+    loop {
+        // SAFETY: the descriptor is open and `room` is writable for its length.
+        let got = unsafe {
+            libc::recv(
+                socket.as_raw_fd(),
+                room.as_mut_ptr().cast(),
+                room.len(),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        if let Ok(got) = usize::try_from(got) {
+            ensure!(got > 0, "the peer hung up");
+            return Ok(got);
+        }
+        let error = std::io::Error::last_os_error();
+        ensure!(error.kind() == ErrorKind::WouldBlock, "recv: {error}");
+        spins += 1;
+        if spins.is_multiple_of(SPINS_PER_LOOK)
+            && since.get_or_insert_with(Instant::now).elapsed() > STALL
+        {
+            bail!("nothing arrived for {STALL:?}");
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows::Row;
     use std::net::TcpListener;
 
     fn pair() -> (RawLink, RawLink) {
@@ -180,16 +263,15 @@ mod tests {
     #[test]
     fn both_sides_of_every_case_agree_on_the_bytes() {
         let (mut active, mut passive) = pair();
-        for case in Case::all() {
-            let stacks: &[Stack] = if case.is_ping() {
-                &[Stack::Raw]
-            } else {
-                &[Stack::Raw, Stack::RawBatch]
+        for Row { case, .. } in Row::all() {
+            let stacks: &[Stack] = match case.is_ping() {
+                true => &[Stack::Raw, Stack::Framed],
+                false => &[Stack::Raw, Stack::RawBatch, Stack::Framed],
             };
             for stack in stacks.iter().copied() {
                 std::thread::scope(|scope| {
-                    let served = scope.spawn(|| passive.serve(stack, case, 32));
-                    active.drive(stack, case, 32).unwrap();
+                    let served = scope.spawn(|| passive.serve(stack, case, 16));
+                    active.drive(stack, case, 16).unwrap();
                     served.join().unwrap().unwrap();
                 });
             }

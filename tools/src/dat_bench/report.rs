@@ -1,46 +1,104 @@
 //! The table.
 
+use std::fmt;
+
+use crate::case::{Case, Stack};
 use crate::measure::{Outcome, Spread};
+use crate::rows::{Row, Target};
+
+/// What has become of the rows.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    met: usize,
+    missed: usize,
+    without: usize,
+    not_run: usize,
+}
 
 /// Prints the heads of the columns.
 pub(crate) fn head() {
     println!(
-        "{:<34} {:>5} {:>9} {:>9}   {:<22} {:>20}",
-        "case", "unit", "raw TCP", "DAT", "DAT / raw  [min-max]", "syscalls/op DAT; raw"
+        "{:<35} {:>4} {:>9} {:>9}  {:<21} {:<17} syscalls/op DAT; raw",
+        "case", "unit", "raw TCP", "DAT", "DAT / raw [min-max]", "target"
     );
 }
 
-/// Prints one case, and its second line where there is a second yardstick.
-pub(crate) fn line(outcome: &Outcome) {
-    let unit = outcome.case.unit();
-    let [ours, peers, raw] = outcome.syscalls.map(count);
-    println!(
-        "{:<34} {:>5} {:>9} {:>9}   {:<22} {:>20}",
-        outcome.case.title(),
-        unit.label(),
-        figure(outcome.raw.median),
-        figure(outcome.dat.median),
-        spread(outcome.ratio),
-        format!("{ours}+{peers}; {raw}"),
-    );
-    if let Some((raw, ratio)) = outcome.batch {
-        println!(
-            "{:<34} {:>5} {:>9} {:>9}   {:<22}",
-            "  beside writev of 16 messages",
-            unit.label(),
-            figure(raw.median),
-            figure(outcome.dat.median),
-            spread(ratio),
+impl Tally {
+    /// Prints a row, and a further line for each other contender.
+    pub(crate) fn row(&mut self, row: Row, outcome: &Outcome) {
+        let verdict = row.target.map(|target| {
+            let met = target.is_met(outcome.ratio.median, outcome.dat.median);
+            *(if met { &mut self.met } else { &mut self.missed }) += 1;
+            (target, met)
+        });
+        self.without += usize::from(verdict.is_none());
+        let [ours, peers, raw] = outcome.syscalls.map(count);
+        line(
+            row.case,
+            &row.case.title(),
+            (outcome.raw, outcome.dat),
+            outcome.ratio,
+            &format!("{:<17} {ours}+{peers}; {raw}", target(row.case, verdict)),
         );
+        for beside in &outcome.besides {
+            let (title, figures, ratio) = match beside.stack {
+                Stack::Framed => (
+                    "  bare MPA framing with CRC, to raw",
+                    (outcome.raw, beside.figure),
+                    beside.to_raw,
+                ),
+                _ => (
+                    "  DAT beside writev of 16 messages",
+                    (beside.figure, outcome.dat),
+                    beside.from_dat,
+                ),
+            };
+            line(row.case, title, figures, ratio, "");
+        }
     }
+
+    /// Prints why a row is not run.
+    pub(crate) fn not_run(&mut self, case: Case, why: &str) {
+        self.not_run += 1;
+        println!("{:<35} not run: {why}", case.title());
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "targets: {} met, {} missed", self.met, self.missed)?;
+        if self.without > 0 {
+            write!(f, "; rows without: {}", self.without)?;
+        }
+        write!(f, "; rows not run: {}", self.not_run)
+    }
+}
+
+/// One line: two figures and their ratio.
+fn line(case: Case, title: &str, (left, right): (Spread, Spread), ratio: Spread, rest: &str) {
+    let text = format!(
+        "{title:<35} {:>4} {:>9} {:>9}  {:<21} {rest}",
+        case.unit().label(),
+        figure(left.median),
+        figure(right.median),
+        spread(ratio),
+    );
+    println!("{}", text.trim_end());
+}
+
+fn target(case: Case, verdict: Option<(Target, bool)>) -> String {
+    let Some((target, met)) = verdict else {
+        return "-".into();
+    };
+    let met = if met { "met" } else { "missed" };
+    format!("{} {met}", target.label(case.unit()))
 }
 
 /// Share of the CPUs in foreign hands above which figures are called disturbed.
 const FOREIGN_SHARE_MAX: f64 = 0.05;
 
-/// Says how to read it, and whether to believe it.
-pub(crate) fn foot(foreign_share: Option<f64>) {
-    println!();
+/// Says whether to believe the lines above.
+pub(crate) fn disturbance(foreign_share: Option<f64>) {
     if let Some(share) = foreign_share {
         let verdict = if share > FOREIGN_SHARE_MAX {
             "disturbed: "
@@ -52,9 +110,15 @@ pub(crate) fn foot(foreign_share: Option<f64>) {
             share * 100.0
         );
     }
+    println!();
+}
+
+/// Says how to read it, and what has come out.
+pub(crate) fn foot(tally: &Tally) {
     println!("us: half a round trip, less is better; GB/s and M/s: more is better.");
     println!("Figures are medians; a ratio is that of one round (raw, DAT, raw), then the median.");
     println!("syscalls/op: DAT here + DAT at the peer; raw TCP here. Polling counts as well.");
+    println!("{tally}");
 }
 
 fn figure(value: f64) -> String {
@@ -66,10 +130,7 @@ fn figure(value: f64) -> String {
 }
 
 fn spread(spread: Spread) -> String {
-    format!(
-        "{:.2}  [{:.2}-{:.2}]",
-        spread.median, spread.min, spread.max
-    )
+    format!("{:.3} [{:.2}-{:.2}]", spread.median, spread.min, spread.max)
 }
 
 fn count(value: Option<f64>) -> String {

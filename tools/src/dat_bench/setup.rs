@@ -1,19 +1,27 @@
 //! The ground both contenders stand on: a network of their own, congestion control, one CPU each.
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::fs;
 use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, unshare};
 use nix::unistd::Pid;
 use tempfile::NamedTempFile;
 
+use crate::cable::{self, Cable};
+use crate::case::Wire;
+
 /// What bandwidth figures on one machine are usually taken with; bbr paces even on loopback.
 const RENO: &str = "reno";
 /// Names the registry file.
 const OVERRIDE: &str = "DAT_OVERRIDE";
+/// Why there are rows that are not run.
+pub(crate) const NO_RIGHT: &str = "no right to make network namespaces";
 const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 /// Where the connections run.
@@ -32,7 +40,21 @@ pub(crate) struct Ground {
     /// What both connections are told to use; `None` leaves them the default.
     pub(crate) congestion: Option<&'static str>,
     /// The registry file of this run, if it is ours.
-    _conf: Option<NamedTempFile>,
+    registry: Option<NamedTempFile>,
+    /// The second network and the registry for it, once they are needed.
+    far: OnceCell<(Cable, NamedTempFile)>,
+}
+
+/// Where the second process lives.
+#[derive(Debug)]
+pub(crate) enum FarEnd<'a> {
+    /// In the same network.
+    Here,
+    /// At the other end of a cable, with a registry that names the device there.
+    There {
+        cable: &'a Cable,
+        registry: &'a NamedTempFile,
+    },
 }
 
 impl Ground {
@@ -42,28 +64,51 @@ impl Ground {
     /// To be called while the process has one thread and has not loaded the registry library.
     pub(crate) fn prepare(stay: bool, ia: Option<&str>) -> Result<Self> {
         let network = match stay {
-            true => Network::Callers("as asked".into()),
+            true => Network::Callers("asked not to leave it".into()),
             false => own_network(),
+        };
+        let congestion = match network {
+            Network::Own => None,
+            Network::Callers(_) => congestion_to_set(),
         };
         if ia.is_some() || std::env::var_os(OVERRIDE).is_some() {
             return Ok(Self {
                 network,
                 congestion: None,
-                _conf: None,
+                registry: None,
+                far: OnceCell::new(),
             });
         }
-        let congestion = match network {
-            Network::Own => None,
-            Network::Callers(_) => congestion_to_set(),
-        };
-        let conf = write_dat_conf(crate::DEFAULT_IA, congestion)?;
+        let registry = write_dat_conf(cable::NEAR, congestion)?;
         // SAFETY: this process has one thread, so nobody reads the environment meanwhile.
-        unsafe { std::env::set_var(OVERRIDE, conf.path()) };
+        unsafe { std::env::set_var(OVERRIDE, registry.path()) };
         Ok(Self {
             network,
             congestion,
-            _conf: Some(conf),
+            registry: Some(registry),
+            far: OnceCell::new(),
         })
+    }
+
+    /// What the second process needs for this wire; why it cannot be had otherwise.
+    pub(crate) fn far_end(&self, wire: Wire) -> Result<FarEnd<'_>> {
+        if wire == Wire::Loopback {
+            return Ok(FarEnd::Here);
+        }
+        ensure!(
+            self.registry.is_some(),
+            "the caller's registry names the adapter"
+        );
+        match &self.network {
+            Network::Own => {}
+            Network::Callers(why) => bail!("{why}"),
+        }
+        if self.far.get().is_none() {
+            let laid = (Cable::lay()?, write_dat_conf(cable::FAR, None)?);
+            let _ = self.far.set(laid);
+        }
+        let (cable, registry) = self.far.get().context("the cable is laid")?;
+        Ok(FarEnd::There { cable, registry })
     }
 
     /// What the DAT connection uses, as far as it is known from here.
@@ -71,6 +116,27 @@ impl Ground {
         match self.congestion {
             Some(name) => name.to_owned(),
             None => format!("{} (the default)", default_congestion()),
+        }
+    }
+}
+
+impl FarEnd<'_> {
+    /// Where the second process listens for the raw connection.
+    pub(crate) fn address(&self) -> IpAddr {
+        match self {
+            Self::Here => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            Self::There { .. } => cable::FAR_ADDRESS,
+        }
+    }
+
+    /// Has the second process start there.
+    pub(crate) fn place(&self, mut command: Command) -> Result<Command> {
+        match self {
+            Self::Here => Ok(command),
+            Self::There { cable, registry } => {
+                command.env(OVERRIDE, registry.path());
+                cable.start_far(command)
+            }
         }
     }
 }
@@ -93,7 +159,12 @@ fn own_network() -> Network {
 }
 
 fn try_own_network() -> Result<()> {
-    unshare(CloneFlags::CLONE_NEWNET).context("no right to make a network namespace")?;
+    unshare(CloneFlags::CLONE_NEWNET).context(NO_RIGHT)?;
+    furnish_network()
+}
+
+/// What a new network needs: a loopback device that is up, and the congestion control.
+pub(crate) fn furnish_network() -> Result<()> {
     raise_loopback().context("raising the loopback device")?;
     fs::write(CONGESTION, RENO).context("setting the congestion control")
 }
@@ -131,17 +202,35 @@ fn congestion_to_set() -> Option<&'static str> {
     (default_congestion() == "bbr" && reno_allowed).then_some(RENO)
 }
 
-/// A registry file with one adapter on the loopback device. It goes when the value is dropped.
-fn write_dat_conf(ia: &str, congestion: Option<&str>) -> Result<NamedTempFile> {
+/// The adapter for a wire, in a registry that is ours.
+pub(crate) const fn adapter(wire: Wire) -> &'static str {
+    match wire {
+        Wire::Loopback => "iwarp-lo",
+        Wire::Veth => "iwarp-veth",
+        Wire::VethSegments => "iwarp-veth-segments",
+    }
+}
+
+/// A registry file with an adapter for each wire; `device` is this end's of the cable. It goes when
+/// the value is dropped.
+fn write_dat_conf(device: &str, congestion: Option<&str>) -> Result<NamedTempFile> {
     let cc = congestion.map_or_else(String::new, |name| format!(" cc={name}"));
     let mut file = tempfile::Builder::new()
         .prefix("dat-bench-")
         .suffix(".conf")
         .tempfile()?;
-    writeln!(
-        file,
-        "{ia} u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"lo 0{cc}\" \"\""
-    )?;
+    for wire in Wire::ALL {
+        let ia = adapter(wire);
+        let device = match wire {
+            Wire::Loopback => "lo 0".to_owned(),
+            Wire::Veth => format!("{device} 0"),
+            Wire::VethSegments => format!("{device} 0 long_fpdus=off"),
+        };
+        writeln!(
+            file,
+            "{ia} u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"{device}{cc}\" \"\""
+        )?;
+    }
     Ok(file)
 }
 

@@ -1,0 +1,161 @@
+//! The contender: one DAT endpoint at each side, driven through the raw function table.
+//!
+//! `patterns.rs` both sides of a sample; `posts.rs` posts and completions.
+
+mod patterns;
+mod posts;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use dat_api::abi::{DatEpHandle, DatEvdHandle};
+use dat_api::{
+    Ep, EpAttr, EpEvds, Evd, EvdFlags, Event, Ia, Library, Privileges, Psp, Pz, Region,
+    RemoteRegion,
+};
+
+use crate::case::SIZE_MAX;
+use crate::raw::STALL;
+
+/// Receives that are always posted at each side.
+const POOL: u32 = 4096;
+/// Messages that a sender may be ahead of the receiving program without asking.
+const CREDIT: u64 = POOL as u64 / 2;
+/// Received messages after which the receiver lets the sender go on.
+const CREDIT_STEP: u64 = CREDIT / 2;
+/// Requests that may be queued: more than any depth.
+const REQUESTS: u32 = 1024;
+/// Length of a message that gives credit, and of one that acknowledges the end of a sample.
+const CREDIT_LEN: u32 = 4;
+const ACK_LEN: u32 = 8;
+/// Cookies.
+const RECV: u64 = 1;
+const REQUEST: u64 = 2;
+/// Where in the region a side sends from, and where it receives and is written to.
+const SOURCE: usize = 0;
+const SINK: usize = SIZE_MAX;
+
+/// One side of the DAT connection.
+pub(crate) struct DatLink {
+    library: &'static Library,
+    ep: Ep,
+    evd: Evd,
+    ep_raw: DatEpHandle,
+    evd_raw: DatEvdHandle,
+    region: Region,
+    remote: RemoteRegion,
+    /// Requests posted whose completion has not been seen.
+    outstanding: usize,
+    /// Bulk work sleeps in `dat_evd_wait` instead of polling.
+    sleep_on_bulk: bool,
+}
+
+/// The objects before the connection.
+struct Parts {
+    ia: Ia,
+    ep: Ep,
+    evd: Evd,
+    region: Region,
+}
+
+impl Parts {
+    fn open(ia: &str) -> Result<Self> {
+        let ia = Ia::open(ia)?;
+        let pz = Pz::create(&ia)?;
+        let evd = Evd::create(&ia, POOL + REQUESTS + 16, EvdFlags::DTO)?;
+        let connections = Evd::create(&ia, 8, EvdFlags::CONNECTION)?;
+        let reads = ia.attr()?.max_rdma_read_per_ep_out.clamp(1, 64);
+        let attr = EpAttr {
+            max_recv_dtos: i32::try_from(POOL)?,
+            max_request_dtos: i32::try_from(REQUESTS)?,
+            max_rdma_read_in: reads,
+            max_rdma_read_out: reads,
+            ..EpAttr::default()
+        };
+        let evds = EpEvds {
+            recv: &evd,
+            request: &evd,
+            connect: &connections,
+        };
+        let ep = Ep::create(&pz, evds, Some(&attr))?;
+        let region = Region::create(&pz, 2 * SIZE_MAX, Privileges::ALL)?;
+        for _ in 0..POOL {
+            ep.post_recv(&[region.segment(SINK, SIZE_MAX)?], RECV)?;
+        }
+        Ok(Self {
+            ia,
+            ep,
+            evd,
+            region,
+        })
+    }
+
+    fn link(self, private_data: &[u8], sleep_on_bulk: bool) -> Result<DatLink> {
+        let remote = private_data
+            .first_chunk::<{ RemoteRegion::ENCODED_LEN }>()
+            .context("the peer sent no description of its memory")?;
+        Ok(DatLink {
+            library: Library::get()?,
+            ep_raw: self.ep.as_raw(),
+            evd_raw: self.evd.as_raw(),
+            ep: self.ep,
+            evd: self.evd,
+            remote: RemoteRegion::from_bytes(remote),
+            region: self.region,
+            outstanding: 0,
+            sleep_on_bulk,
+        })
+    }
+}
+
+impl DatLink {
+    /// Waits for one peer; `announce` is told where to connect to.
+    pub(crate) fn listen(
+        ia: &str,
+        sleep_on_bulk: bool,
+        announce: impl FnOnce(SocketAddr, u64) -> Result<()>,
+    ) -> Result<Self> {
+        let parts = Parts::open(ia)?;
+        let requests = Evd::create(&parts.ia, 8, EvdFlags::CONNECTION_REQUEST)?;
+        let psp = Psp::create_any(&parts.ia, &requests)?;
+        announce(
+            parts
+                .ia
+                .attr()?
+                .address
+                .context("the adapter has no address")?,
+            psp.conn_qual(),
+        )?;
+        let Some(Event::ConnectionRequest(request)) = requests.wait(Some(STALL))? else {
+            bail!("nobody connected");
+        };
+        let private_data = request.private_data().to_vec();
+        let ep = request.accept(Some(&parts.ep), &parts.region.remote().to_bytes())?;
+        ep.wait_established(Some(STALL))?;
+        parts.link(&private_data, sleep_on_bulk)
+    }
+
+    /// Connects to the peer that announced itself.
+    pub(crate) fn connect(
+        ia: &str,
+        sleep_on_bulk: bool,
+        address: SocketAddr,
+        conn_qual: u64,
+    ) -> Result<Self> {
+        let parts = Parts::open(ia)?;
+        let ours = parts.region.remote().to_bytes();
+        let private_data = parts.ep.connect(address, conn_qual, Some(STALL), &ours)?;
+        parts.link(&private_data, sleep_on_bulk)
+    }
+}
+
+impl Drop for DatLink {
+    fn drop(&mut self) {
+        // An orderly end, so that the peer does not report a broken connection.
+        if self.ep.disconnect(dat_api::Close::Graceful).is_ok() {
+            let _ = self.ep.wait_disconnected(Some(Duration::from_secs(2)));
+        }
+        while let Ok(Some(_)) = self.evd.dequeue() {}
+    }
+}

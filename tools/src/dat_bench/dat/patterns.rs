@@ -1,0 +1,215 @@
+//! Both sides of a sample.
+
+use anyhow::{Result, bail};
+
+use super::posts::{Got, Patience};
+use super::{ACK_LEN, CREDIT, CREDIT_LEN, CREDIT_STEP, DatLink, SINK, SOURCE};
+use crate::case::{Case, Work};
+
+/// The sender's view of a stream of one sample.
+struct Flow {
+    /// Operations to post.
+    left: u64,
+    /// Operations that may be posted before the receiver lets us go on.
+    credit: u64,
+    /// The receiver has everything.
+    acknowledged: bool,
+}
+
+impl DatLink {
+    /// The active side of one sample; returns when the peer has everything, or when it has arrived
+    /// here. Not inlined, so that a profiler can be told to look at nothing else.
+    #[inline(never)]
+    pub(crate) fn drive(&mut self, case: Case, count: u64) -> Result<()> {
+        match case.work {
+            Work::SendPing | Work::BlockedPing => self.ping(case, count)?,
+            Work::WritePing => self.write_ping(case.size, count)?,
+            Work::StreamSend => self.stream(case, count, CREDIT)?,
+            Work::StreamWrite | Work::StreamRead => self.stream(case, count, u64::MAX)?,
+            Work::UnattendedWrite | Work::UnattendedRead => self.unattended(case, count)?,
+        }
+        self.finish()
+    }
+
+    /// The passive side of one sample.
+    #[inline(never)]
+    pub(crate) fn serve(&mut self, case: Case, count: u64) -> Result<()> {
+        match case.work {
+            Work::SendPing | Work::BlockedPing => self.pong(case, count)?,
+            Work::WritePing => self.write_pong(case.size, count)?,
+            Work::StreamSend => self.sink(count)?,
+            Work::StreamWrite => {
+                self.await_message(self.sleep_on_bulk)?;
+                self.send(ACK_LEN as usize)?;
+            }
+            // The peer says when it has read everything; meanwhile its reads are served here.
+            Work::StreamRead => drop(self.await_message(self.sleep_on_bulk)?),
+            // Not one call: the caller blocks until the peer has finished.
+            Work::UnattendedWrite | Work::UnattendedRead => {}
+        }
+        self.finish()
+    }
+
+    fn ping(&mut self, case: Case, count: u64) -> Result<()> {
+        let sleep = case.work == Work::BlockedPing;
+        for round in 0..count {
+            self.send(case.size)?;
+            if round > 0 {
+                // The receive taken in the round before: posted off the critical path.
+                self.repost()?;
+            }
+            while !matches!(self.next(sleep)?, Got::Message(_)) {}
+        }
+        self.repost()
+    }
+
+    fn pong(&mut self, case: Case, count: u64) -> Result<()> {
+        let sleep = case.work == Work::BlockedPing;
+        for _ in 0..count {
+            // The answer goes out before the receive is posted again.
+            while !matches!(self.next(sleep)?, Got::Message(_)) {}
+            self.send(case.size)?;
+            self.repost()?;
+        }
+        Ok(())
+    }
+
+    fn write_ping(&mut self, size: usize, count: u64) -> Result<()> {
+        for round in 0..count {
+            self.write_marked(size, round)?;
+            self.await_mark(size, round)?;
+        }
+        self.settle_marks(size)
+    }
+
+    fn write_pong(&mut self, size: usize, count: u64) -> Result<()> {
+        for round in 0..count {
+            self.await_mark(size, round)?;
+            self.write_marked(size, round)?;
+        }
+        self.settle_marks(size)
+    }
+
+    /// The last byte of round `round`; never zero, and different from its predecessor's.
+    fn mark(round: u64) -> u8 {
+        (round % 250) as u8 + 1
+    }
+
+    fn write_marked(&mut self, size: usize, round: u64) -> Result<()> {
+        self.region.store(SOURCE + size - 1, Self::mark(round))?;
+        self.write(size)
+    }
+
+    /// Watches the last byte, lending the thread to the provider meanwhile.
+    fn await_mark(&mut self, size: usize, round: u64) -> Result<()> {
+        let mut patience = Patience::default();
+        loop {
+            while self.poll()?.is_some() {}
+            if self.region.load(SINK + size - 1)? == Self::mark(round) {
+                return Ok(());
+            }
+            patience.spend()?;
+        }
+    }
+
+    /// Forgets the last mark, so that the next sample cannot take it for its own first one.
+    fn settle_marks(&mut self, size: usize) -> Result<()> {
+        Ok(self.region.store(SINK + size - 1, 0)?)
+    }
+
+    /// Posts everything, takes every completion, and waits until the peer has acknowledged.
+    fn stream(&mut self, case: Case, count: u64, credit: u64) -> Result<()> {
+        let mut flow = self.pour(case, count, credit)?;
+        if case.work != Work::StreamSend {
+            self.send(ACK_LEN as usize)?;
+        }
+        let sleep = self.sleeps(case);
+        while !flow.acknowledged && case.work != Work::StreamRead {
+            let got = self.next(sleep)?;
+            self.on_stream_event(&mut flow, got)?;
+        }
+        Ok(())
+    }
+
+    /// As `stream`, to a program that acknowledges nothing: a read that comes back says that every
+    /// write before it is in place.
+    fn unattended(&mut self, case: Case, count: u64) -> Result<()> {
+        self.pour(case, count, u64::MAX)?;
+        self.read(1)?;
+        self.finish()
+    }
+
+    /// Posts everything and takes every completion.
+    fn pour(&mut self, case: Case, count: u64, credit: u64) -> Result<Flow> {
+        let sleep = self.sleeps(case);
+        let mut flow = Flow {
+            left: count,
+            credit,
+            acknowledged: false,
+        };
+        while flow.left > 0 || self.outstanding > 0 {
+            while flow.left > 0 && flow.credit > 0 && self.outstanding < case.depth {
+                match case.work {
+                    Work::StreamWrite | Work::UnattendedWrite => self.write(case.size)?,
+                    Work::StreamRead | Work::UnattendedRead => self.read(case.size)?,
+                    _ => self.send(case.size)?,
+                }
+                flow.left -= 1;
+                flow.credit -= 1;
+            }
+            // Everything that has completed is taken before the queue is filled again.
+            let mut got = Some(self.next(sleep)?);
+            while let Some(one) = got {
+                self.on_stream_event(&mut flow, one)?;
+                got = self.poll()?;
+            }
+        }
+        Ok(flow)
+    }
+
+    fn sleeps(&self, case: Case) -> bool {
+        self.sleep_on_bulk && !case.is_message_rate()
+    }
+
+    fn on_stream_event(&mut self, flow: &mut Flow, got: Got) -> Result<()> {
+        match got {
+            Got::Request => return Ok(()),
+            Got::Message(CREDIT_LEN) => flow.credit = flow.credit.saturating_add(CREDIT_STEP),
+            Got::Message(ACK_LEN) => flow.acknowledged = true,
+            Got::Message(len) => bail!("a message of {len} bytes to the sender of a stream"),
+        }
+        self.repost()
+    }
+
+    /// Takes `count` messages, lets the sender go on from time to time, and acknowledges the last.
+    fn sink(&mut self, count: u64) -> Result<()> {
+        let sleep = self.sleep_on_bulk;
+        for received in 1..=count {
+            self.await_message(sleep)?;
+            if received.is_multiple_of(CREDIT_STEP) && received < count {
+                self.send(CREDIT_LEN as usize)?;
+            }
+        }
+        self.send(ACK_LEN as usize)
+    }
+
+    /// Takes one message and posts its receive again; returns its length.
+    fn await_message(&mut self, sleep: bool) -> Result<u32> {
+        loop {
+            if let Got::Message(len) = self.next(sleep)? {
+                self.repost()?;
+                return Ok(len);
+            }
+        }
+    }
+
+    /// Waits until every request of this sample has completed.
+    fn finish(&mut self) -> Result<()> {
+        while self.outstanding > 0 {
+            if let Got::Message(len) = self.next(false)? {
+                bail!("a message of {len} bytes outside a sample");
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! One wire: the second process at its other end, both connections, and the rows measured there.
+
+use std::net::TcpStream;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::args::Args;
+use crate::case::Wire;
+use crate::control::Peer;
+use crate::dat::DatLink;
+use crate::load::LoadMeter;
+use crate::measure::{Bench, Plan};
+use crate::raw::RawLink;
+use crate::report::{self, Tally};
+use crate::rows::Row;
+use crate::second::NONE;
+use crate::setup::{self, FarEnd, Ground};
+use crate::syscalls::SyscallCounter;
+
+/// What every wire has in common.
+pub(crate) struct Session<'a> {
+    pub(crate) args: &'a Args,
+    pub(crate) ground: &'a Ground,
+    pub(crate) trace_point: Option<u64>,
+    pub(crate) our_cpu: usize,
+    pub(crate) their_cpu: usize,
+    pub(crate) plan: Plan,
+}
+
+impl Session<'_> {
+    /// Measures the rows of one wire; they are not run if the wire cannot be had.
+    pub(crate) fn measure(&self, wire: Wire, rows: &[Row], tally: &mut Tally) -> Result<()> {
+        let far = match self.ground.far_end(wire) {
+            Ok(far) => far,
+            Err(why) => {
+                println!("{}", wire.title());
+                rows.iter()
+                    .for_each(|row| tally.not_run(row.case, &format!("{why:#}")));
+                println!();
+                return Ok(());
+            }
+        };
+        let mut bench = self.connect(wire, &far)?;
+        let load = LoadMeter::start(bench.peer.id());
+        report::head();
+        for row in rows {
+            let outcome = bench
+                .case(row.case, self.plan)
+                .with_context(|| format!("measuring {}", row.case.title()))?;
+            tally.row(*row, &outcome);
+        }
+        report::disturbance(load.foreign_share());
+        Ok(())
+    }
+
+    fn connect(&self, wire: Wire, far: &FarEnd<'_>) -> Result<Bench> {
+        let ia = self.args.ia.as_deref().unwrap_or(setup::adapter(wire));
+        let mut peer = Peer::spawn(self.second_process(ia, far)?)?;
+        let (raw_port, address, conn_qual) = peer.ready()?;
+        let raw_address = far.address();
+        let raw = RawLink::new(TcpStream::connect((raw_address, raw_port))?)?;
+        if let Some(congestion) = self.ground.congestion {
+            raw.set_congestion(congestion)?;
+        }
+        let dat = DatLink::connect(ia, self.args.sleep_on_bulk, address, conn_qual)
+            .with_context(|| format!("connecting over {ia}"))?;
+        println!(
+            "{}: {ia} to {} beside TCP to {raw_address}, in {}",
+            wire.title(),
+            address.ip(),
+            self.ground.network
+        );
+        println!(
+            "congestion control: raw {}, DAT {}; CPUs: here {}, peer {}{}",
+            raw.congestion()?,
+            self.ground.dat_congestion(),
+            self.our_cpu,
+            self.their_cpu,
+            if self.our_cpu == self.their_cpu {
+                " (one CPU: figures mean little)"
+            } else {
+                ""
+            },
+        );
+        Ok(Bench {
+            peer,
+            raw,
+            dat,
+            counter: SyscallCounter::new(self.trace_point),
+        })
+    }
+
+    fn second_process(&self, ia: &str, far: &FarEnd<'_>) -> Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(self.args.sleep_on_bulk.then_some("--sleep-on-bulk"));
+        command.args(["--serve", ia, &far.address().to_string()]);
+        command.arg(self.their_cpu.to_string());
+        command.arg(self.ground.congestion.unwrap_or(NONE));
+        command.arg(
+            self.trace_point
+                .map_or_else(|| NONE.to_owned(), |id| id.to_string()),
+        );
+        far.place(command)
+    }
+}
