@@ -16,61 +16,34 @@ pub(crate) struct Need {
     package: &'static str,
 }
 
+impl Need {
+    const fn new(program: &'static str, package: &'static str) -> Self {
+        Self { program, package }
+    }
+}
+
 /// The C compiler.
-pub(crate) const CC: Need = Need {
-    program: "cc",
-    package: "gcc",
-};
+pub(crate) const CC: Need = Need::new("cc", "gcc");
 /// Symbol tables.
-pub(crate) const NM: Need = Need {
-    program: "nm",
-    package: "binutils",
-};
+pub(crate) const NM: Need = Need::new("nm", "binutils");
 /// Compiler flags of a library.
-pub(crate) const PKG_CONFIG: Need = Need {
-    program: "pkg-config",
-    package: "pkg-config",
-};
+pub(crate) const PKG_CONFIG: Need = Need::new("pkg-config", "pkg-config");
 /// Runs the Makefile of the C examples.
-pub(crate) const MAKE: Need = Need {
-    program: "make",
-    package: "make",
-};
+pub(crate) const MAKE: Need = Need::new("make", "make");
 /// OFA's transaction and performance tester, as Debian ships it.
-pub(crate) const DAPLTEST: Need = Need {
-    program: "dapltest",
-    package: "dapl2-utils",
-};
+pub(crate) const DAPLTEST: Need = Need::new("dapltest", "dapl2-utils");
 /// OFA's smaller tests, in the same package.
-pub(crate) const DTEST: Need = Need {
-    program: "dtest",
-    package: "dapl2-utils",
-};
+pub(crate) const DTEST: Need = Need::new("dtest", "dapl2-utils");
 /// OFA's headers: sources that name nothing of ours are compiled with them as well.
-pub(crate) const OFA_HEADERS: Need = Need {
-    program: "/usr/include/dat2/udat.h",
-    package: "libdapl-dev",
-};
+pub(crate) const OFA_HEADERS: Need = Need::new("/usr/include/dat2/udat.h", "libdapl-dev");
 /// The independent decoder of our frames.
-pub(crate) const TSHARK: Need = Need {
-    program: "tshark",
-    package: "tshark",
-};
+pub(crate) const TSHARK: Need = Need::new("tshark", "tshark");
 /// The capturing half of it.
-pub(crate) const DUMPCAP: Need = Need {
-    program: "dumpcap",
-    package: "wireshark-common",
-};
+pub(crate) const DUMPCAP: Need = Need::new("dumpcap", "wireshark-common");
 /// Networks of virtual Ethernet.
-pub(crate) const IP: Need = Need {
-    program: "ip",
-    package: "iproute2",
-};
+pub(crate) const IP: Need = Need::new("ip", "iproute2");
 /// Memory errors in C programs that use the library.
-pub(crate) const VALGRIND: Need = Need {
-    program: "valgrind",
-    package: "valgrind",
-};
+pub(crate) const VALGRIND: Need = Need::new("valgrind", "valgrind");
 
 /// Which of `needs` are not on this machine.
 pub(crate) fn missing(needs: &[Need]) -> Vec<Need> {
@@ -146,20 +119,8 @@ mod tests {
 
     #[test]
     fn what_no_package_provides_is_missing() {
-        let odd = Need {
-            program: "no-such-program-anywhere",
-            package: "none",
-        };
-        assert_eq!(
-            missing(&[
-                Need {
-                    program: "sh",
-                    package: "dash"
-                },
-                odd
-            ]),
-            [odd]
-        );
+        let odd = Need::new("no-such-program-anywhere", "none");
+        assert_eq!(missing(&[Need::new("sh", "dash"), odd]), [odd]);
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
             (_, Staging::Failed) if step.staged => {
                 Ok(Outcome::NotRun("there is no stage, see above".into()))
             }
-            _ => (step.run)(workspace, options),
+            _ => step.run(workspace, options),
         });
     }
     Ok(report.finish())

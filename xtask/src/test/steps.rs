@@ -4,7 +4,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::Options;
 use super::count::{Counts, NOT_RUN, failure_reports, failures};
-use crate::install::{self, Need};
+use crate::install::{
+    CC, DAPLTEST, DTEST, DUMPCAP, IP, MAKE, NM, Need, OFA_HEADERS, PKG_CONFIG, TSHARK, VALGRIND,
+};
 use crate::job::Job;
 use crate::report::Outcome;
 use crate::tidy;
@@ -18,159 +20,90 @@ pub(super) struct Step {
     pub(super) needs: &'static [Need],
     /// Whether it looks at `target/stage`.
     pub(super) staged: bool,
-    /// What it does.
-    pub(super) run: fn(&Workspace, &Options) -> Result<Outcome>,
+    work: Work,
+}
+
+/// What a step does.
+enum Work {
+    /// Something of its own.
+    Check(fn(&Workspace, &Options) -> Result<Outcome>),
+    /// Runs the suite that the step is named after, of this package.
+    Suite(&'static str),
+}
+
+impl Step {
+    const fn check(
+        name: &'static str,
+        needs: &'static [Need],
+        run: fn(&Workspace, &Options) -> Result<Outcome>,
+    ) -> Self {
+        Self {
+            name,
+            needs,
+            staged: false,
+            work: Work::Check(run),
+        }
+    }
+
+    /// A suite of `tests/` against the stage; `name` is `suite` and the name of the suite.
+    const fn suite(name: &'static str, needs: &'static [Need]) -> Self {
+        Self {
+            name,
+            needs,
+            staged: true,
+            work: Work::Suite("stack-tests"),
+        }
+    }
+
+    /// A suite that looks at the sources only.
+    const fn unstaged(mut self) -> Self {
+        self.staged = false;
+        self
+    }
+
+    /// A suite of another package.
+    const fn of(mut self, package: &'static str) -> Self {
+        self.work = Work::Suite(package);
+        self
+    }
+
+    /// Does it.
+    pub(super) fn run(&self, workspace: &Workspace, options: &Options) -> Result<Outcome> {
+        match self.work {
+            Work::Check(run) => run(workspace, options),
+            Work::Suite(package) => suite(workspace, options, package, self.name),
+        }
+    }
 }
 
 /// All steps. The quick ones come first, so that a slip shows early.
 pub(super) const STEPS: &[Step] = &[
-    Step {
-        name: "fmt",
-        needs: &[],
-        staged: false,
-        run: fmt,
-    },
-    Step {
-        name: "tidy",
-        needs: &[],
-        staged: false,
-        run: style,
-    },
-    Step {
-        name: "clippy",
-        needs: &[install::CC],
-        staged: false,
-        run: clippy,
-    },
-    Step {
-        name: "unit tests",
-        needs: &[install::CC],
-        staged: false,
-        run: unit_tests,
-    },
-    Step {
-        name: "docs",
-        needs: &[install::CC],
-        staged: false,
-        run: docs,
-    },
-    Step {
-        name: "suite abi",
-        needs: BUILD,
-        staged: true,
-        run: |w, o| suite(w, o, "abi"),
-    },
-    Step {
-        name: "suite handles",
-        needs: BUILD,
-        staged: true,
-        run: |w, o| suite(w, o, "handles"),
-    },
-    Step {
-        name: "suite c_calls",
-        needs: BUILD,
-        staged: true,
-        run: |w, o| suite_of(w, o, "fuzz-bodies", "c_calls"),
-    },
-    Step {
-        name: "suite registry",
-        // Debian's package brings OFA's library, beside which ours is held.
-        needs: &[install::CC, install::NM, install::DTEST],
-        staged: true,
-        run: |w, o| suite(w, o, "registry"),
-    },
-    Step {
-        name: "suite ssp",
-        needs: BUILD,
-        staged: true,
-        run: |w, o| suite(w, o, "ssp"),
-    },
-    Step {
-        name: "suite ssp_behaviour",
-        needs: BUILD,
-        staged: true,
-        run: |w, o| suite(w, o, "ssp_behaviour"),
-    },
-    Step {
-        name: "suite compliance",
-        needs: &[],
-        staged: false,
-        run: |w, o| suite(w, o, "compliance"),
-    },
-    Step {
-        name: "suite documents",
-        needs: &[install::CC, install::NM],
-        staged: true,
-        run: |w, o| suite(w, o, "documents"),
-    },
-    Step {
-        name: "suite calls",
-        needs: &[install::CC, install::NM],
-        staged: true,
-        run: |w, o| suite(w, o, "calls"),
-    },
-    Step {
-        name: "suite examples",
-        needs: &[install::CC, install::MAKE, install::NM, install::PKG_CONFIG],
-        staged: true,
-        run: |w, o| suite(w, o, "examples"),
-    },
-    Step {
-        name: "suite ipv6",
-        needs: &[install::CC, install::NM, install::IP],
-        staged: true,
-        run: |w, o| suite(w, o, "ipv6"),
-    },
-    Step {
-        name: "suite ofa_headers",
-        needs: &[install::CC, install::OFA_HEADERS],
-        staged: false,
-        run: |w, o| suite(w, o, "ofa_headers"),
-    },
-    Step {
-        name: "suite faults",
-        needs: &[install::CC, install::NM, install::VALGRIND],
-        staged: true,
-        run: |w, o| suite(w, o, "faults"),
-    },
-    Step {
-        name: "suite hostile_peer",
-        needs: &[install::CC, install::NM],
-        staged: true,
-        run: |w, o| suite(w, o, "hostile_peer"),
-    },
-    Step {
-        name: "suite scale",
-        needs: &[install::CC, install::NM],
-        staged: true,
-        run: |w, o| suite(w, o, "scale"),
-    },
-    Step {
-        name: "suite capture",
-        needs: &[
-            install::CC,
-            install::NM,
-            install::TSHARK,
-            install::DUMPCAP,
-            install::IP,
-        ],
-        staged: true,
-        run: |w, o| suite(w, o, "capture"),
-    },
-    Step {
-        name: "suite debian_tools",
-        needs: &[install::CC, install::NM, install::DAPLTEST, install::DTEST],
-        staged: true,
-        run: |w, o| suite(w, o, "debian_tools"),
-    },
+    Step::check("fmt", &[], fmt),
+    Step::check("tidy", &[], style),
+    Step::check("clippy", &[CC], clippy),
+    Step::check("unit tests", &[CC], unit_tests),
+    Step::check("docs", &[CC], docs),
+    Step::suite("suite abi", BUILD),
+    Step::suite("suite handles", BUILD),
+    Step::suite("suite c_calls", BUILD).of("fuzz-bodies"),
+    // Debian's package brings OFA's library, beside which ours is held.
+    Step::suite("suite registry", &[CC, NM, DTEST]),
+    Step::suite("suite ssp", BUILD),
+    Step::suite("suite ssp_behaviour", BUILD),
+    Step::suite("suite compliance", &[]).unstaged(),
+    Step::suite("suite documents", &[CC, NM]),
+    Step::suite("suite calls", &[CC, NM]),
+    Step::suite("suite examples", &[CC, MAKE, NM, PKG_CONFIG]),
+    Step::suite("suite ipv6", &[CC, NM, IP]),
+    Step::suite("suite ofa_headers", &[CC, OFA_HEADERS]).unstaged(),
+    Step::suite("suite faults", &[CC, NM, VALGRIND]),
+    Step::suite("suite hostile_peer", &[CC, NM]),
+    Step::suite("suite scale", &[CC, NM]),
+    Step::suite("suite capture", &[CC, NM, TSHARK, DUMPCAP, IP]),
+    Step::suite("suite debian_tools", &[CC, NM, DAPLTEST, DTEST]),
 ];
 
-const BUILD: &[Need] = &[
-    install::CC,
-    install::NM,
-    install::PKG_CONFIG,
-    install::VALGRIND,
-];
+const BUILD: &[Need] = &[CC, NM, PKG_CONFIG, VALGRIND];
 
 fn fmt(workspace: &Workspace, _: &Options) -> Result<Outcome> {
     Job::cargo(workspace, "fmt", "fmt --all --check -- -l")
@@ -218,25 +151,16 @@ fn docs(workspace: &Workspace, _: &Options) -> Result<Outcome> {
     Ok(Outcome::passed(0, "warnings are errors"))
 }
 
-/// Runs one suite of `tests/` against the stage, in a user namespace if that is what it takes to
-/// give each test a network of its own.
-fn suite(workspace: &Workspace, options: &Options, name: &str) -> Result<Outcome> {
-    suite_of(workspace, options, "stack-tests", name)
-}
-
-fn suite_of(
-    workspace: &Workspace,
-    options: &Options,
-    package: &str,
-    name: &str,
-) -> Result<Outcome> {
-    let step = format!("suite {name}");
+/// Runs one suite against the stage, in a user namespace if that is what it takes to give each test
+/// a network of its own.
+fn suite(workspace: &Workspace, options: &Options, package: &str, step: &str) -> Result<Outcome> {
+    let name = step.trim_start_matches("suite ");
     let command = format!("test -p {package} --test {name} --no-fail-fast");
     let (program, prefix) = match namespace_prefix(workspace) {
         Some(prefix) => ("unshare".to_owned(), format!("{prefix} {} ", cargo())),
         None => (cargo(), String::new()),
     };
-    let job = Job::new(workspace, &step, &program)
+    let job = Job::new(workspace, step, &program)
         .args(&format!("{prefix}{command}"))
         .env("RUST_LIB_BACKTRACE", "0")
         .env("DAT_STAGE", workspace.stage_dir())
