@@ -297,7 +297,7 @@ pub(crate) fn text_of(field: &[c_char]) -> String {
     let bytes: Vec<u8> = field
         .iter()
         .take_while(|byte| **byte != 0)
-        .map(|byte| byte.cast_unsigned())
+        .flat_map(|byte| byte.to_ne_bytes())
         .collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -81,7 +81,7 @@ fn bring_up_loopback() -> io::Result<()> {
     // SAFETY: an all-zero ifreq is a valid value of this C structure.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([*from]);
     }
     let flags = libc::IFF_UP | libc::IFF_RUNNING;
     request.ifr_ifru.ifru_flags = i16::try_from(flags).map_err(io::Error::other)?;

@@ -124,7 +124,6 @@ fn build_dir(workspace: &Workspace) -> PathBuf {
 
 /// Where cargo-fuzz puts its programs: it always names the target triple.
 fn fuzzer(workspace: &Workspace, name: &str) -> PathBuf {
-    build_dir(workspace)
-        .join("x86_64-unknown-linux-gnu/release")
-        .join(name)
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    build_dir(workspace).join(triple).join("release").join(name)
 }

@@ -52,7 +52,7 @@ impl Key {
     pub fn from_info(info: &DatProviderInfo) -> Self {
         let bytes: Vec<u8> = info.ia_name[..DAT_NAME_MAX_LENGTH - 1]
             .iter()
-            .map(|&byte| byte.cast_unsigned())
+            .flat_map(|byte| byte.to_ne_bytes())
             .take_while(|&byte| byte != 0)
             .collect();
         Self {
@@ -68,7 +68,7 @@ impl Key {
     pub fn to_info(&self) -> DatProviderInfo {
         let mut info = DatProviderInfo::zeroed();
         for (place, &byte) in info.ia_name.iter_mut().zip(self.name.as_bytes()) {
-            *place = byte.cast_signed();
+            *place = c_char::from_ne_bytes([byte]);
         }
         info.dapl_version_major = self.major;
         info.dapl_version_minor = self.minor;
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn a_name_without_terminator_is_cut() {
         let mut info = DatProviderInfo::zeroed();
-        info.ia_name = [b'x'.cast_signed(); DAT_NAME_MAX_LENGTH];
+        info.ia_name = [c_char::from_ne_bytes(*b"x"); DAT_NAME_MAX_LENGTH];
         assert_eq!(Key::from_info(&info).name().count_bytes(), 255);
     }
 }

@@ -7,8 +7,14 @@ use crate::support::{Stage, source_dir, succeed, text_of};
 use std::path::Path;
 use std::process::Command;
 
-/// OFA's library, where Debian puts it.
-const OFA_LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/libdat2.so.2";
+/// Where Debian puts OFA's library.
+fn ofa_directory() -> String {
+    format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH)
+}
+
+fn has_ofa_library() -> bool {
+    Path::new(&ofa_directory()).join("libdat2.so.2").exists()
+}
 
 /// A registry with an entry for every behaviour of the test provider, bad lines included.
 const CONF: &str = "\
@@ -40,14 +46,12 @@ fn run_over_both(name: &str) {
     let program = stage.program(name);
     println!("{}", succeed(&mut stage.command(&program, &conf)));
 
-    if !Path::new(OFA_LIBRARY).exists() {
+    if !has_ofa_library() {
         println!("skipped over OFA's library: not installed");
         return;
     }
     let mut over_ofa = stage.command(&program, &conf);
-    over_ofa
-        .arg("ofa")
-        .env("LD_LIBRARY_PATH", "/usr/lib/x86_64-linux-gnu");
+    over_ofa.arg("ofa").env("LD_LIBRARY_PATH", ofa_directory());
     println!("{}", succeed(&mut over_ofa));
 }
 
@@ -260,7 +264,7 @@ fn lines_of_all_kinds() -> Vec<String> {
 
 #[test]
 fn ofa_reads_the_same_entries() {
-    if !Path::new(OFA_LIBRARY).exists() {
+    if !has_ofa_library() {
         println!("skipped: OFA's library is not installed");
         return;
     }
@@ -285,7 +289,7 @@ fn ofa_reads_the_same_entries() {
             .collect::<Vec<_>>()
     };
     let ours = names(&stage.path().display().to_string());
-    let theirs = names("/usr/lib/x86_64-linux-gnu");
+    let theirs = names(&ofa_directory());
     assert!(ours.len() > lines_of_all_kinds().len());
     assert_eq!(ours, theirs);
 }
