@@ -227,7 +227,9 @@ impl Rnic for ScriptedRnic {
         0
     }
 
-    fn progress(&self, _cq: &()) {}
+    fn progress(&self, _cq: &()) -> bool {
+        true
+    }
 
     fn arm_cq(&self, _cq: &(), _solicited_only: bool) -> bool {
         false

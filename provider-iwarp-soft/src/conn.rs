@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use access_layer::rnic::{Completion, RemoteRange, SendOp, Sge, WcStatus};
+use access_layer::rnic::{Completion, RemoteRange, SendOp, SendWr, Sge, WcStatus};
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::fpdu;
 use iwarp_proto::wire::rdmap::AtomicOp;
@@ -19,7 +19,7 @@ use crate::memory::{MemoryAccess, MemoryTable, Stream, WindowBind};
 use crate::qp::Qp;
 use crate::rx::{Lent, Rx, RxEnd, immediate_bytes};
 use crate::tx::{Flow, Sources, Tx, TxFault};
-use crate::work::{BindTask, Outstanding, SendSlot, Task};
+use crate::work::{BindTask, Outstanding, Pieces, Report, SendSlot, Task};
 
 /// How far a graceful disconnect has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,8 @@ pub(crate) struct Conn {
     pub(crate) send_done: Vec<Completion>,
     pub(crate) recv_done: Vec<Completion>,
     pub(crate) burst: Burst,
+    /// The last pass sent something and left the receiving to the next one.
+    pub(crate) owes_receive: bool,
     /// When a start-up or a disconnect that hangs is given up.
     pub(crate) deadline: Option<Instant>,
     /// The longest ULPDU, whatever TCP's segments hold.
@@ -76,13 +78,17 @@ pub(crate) struct Conn {
 /// When requests are held back so that they leave together.
 ///
 /// A request that is posted while its consumer has completions to take, or right behind another one
-/// without a look at a queue between, is followed by more or by a look; both send it. Only a
+/// without a look at a queue between, is followed by more or by a look; both send it. So is the
+/// first one after a look where the one before it was followed by more. Only a
 /// consumer that polls is trusted so far, because the engine looks after its connections at every
 /// tick. One that made the engine send what it left behind is not trusted again for a while.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
     /// The consumer's looks at its queues when it posted last.
-    pub(crate) looks: u32,
+    looks: u32,
+    /// Posts since that look, and between the two looks before it.
+    posts: u32,
+    posts_before: u32,
     /// Those when the engine was asked last to look after the connection.
     pub(crate) looks_at_watch: u32,
     /// Payload bytes posted since the last transmission.
@@ -94,6 +100,18 @@ pub(crate) struct Burst {
 }
 
 impl Burst {
+    /// A request is posted when the consumer has looked so many times. Whether it is likely to be
+    /// one of several without a look between.
+    pub(crate) fn on_post(&mut self, looks: u32) -> bool {
+        if looks == self.looks {
+            self.posts = self.posts.saturating_add(1);
+        } else {
+            (self.posts_before, self.posts) = (self.posts, 1);
+            self.looks = looks;
+        }
+        self.posts > 1 || self.posts_before > 1
+    }
+
     /// What is held back goes out now. A consumer that was merely late once loses little trust, one
     /// that never looks loses nearly all.
     pub(crate) fn on_release(&mut self, by_engine: bool) {
@@ -140,6 +158,7 @@ impl Conn {
             send_done: Vec::new(),
             recv_done: Vec::new(),
             burst: Burst::default(),
+            owes_receive: false,
             deadline: None,
             ulpdu_max,
             markers_tx: negotiated.markers_tx,
@@ -179,6 +198,42 @@ impl Conn {
         slot.parts_left = u32::MAX;
         self.outstanding.push(slot);
         Err(End::Fault(self.proto.fail_local()))
+    }
+
+    /// Frames a small Send or Write behind what is framed already, so that nothing of it needs to
+    /// be remembered but what is told at its end.
+    ///
+    /// `false` when it has to be submitted: it is of another kind, too long for one FPDU, or there
+    /// is work that it may not overtake; or a segment may not be read, which submitting tells.
+    pub(crate) fn frame_at_once(
+        &mut self,
+        stream: Stream,
+        table: &MemoryTable,
+        wr: &SendWr<'_>,
+        len: u32,
+    ) -> bool {
+        let kind = match wr.op {
+            SendOp::Send {
+                solicited,
+                invalidate,
+            } => send_kind(solicited, invalidate),
+            SendOp::Write(to) => write_kind(to),
+            _ => return false,
+        };
+        if wr.fence || !self.outstanding.is_empty() || !self.tx.has_room(len as usize) {
+            return false;
+        }
+        let memory = table.access();
+        let Some(pieces) = Pieces::of(&memory, stream.pd, wr.sgl) else {
+            return false;
+        };
+        let Some(fpdu) = self.proto.transmit_now(kind, len) else {
+            return false;
+        };
+        self.burst.bytes = self.burst.bytes.saturating_add(len);
+        self.tx
+            .frame_at_once(&fpdu, pieces.as_slice(), Report::new(wr, len));
+        true
     }
 
     /// How many requests of the protocol a work request became.
@@ -306,16 +361,14 @@ impl Conn {
     /// Sends what can be sent.
     pub(crate) fn transmit(&mut self, stream: Stream, table: &MemoryTable) -> Result<(), End> {
         self.refresh_mulpdu();
-        let memory = table.access();
         self.lane.clear_held();
         self.burst.bytes = 0;
-        let sources = Sources {
-            fd: self.lane.as_fd(),
-            memory: &memory,
-            stream,
-            outstanding: &self.outstanding,
+        let flow = if self.tx.is_all_staged() && !self.proto.has_transmit() {
+            self.tx.flush(&mut self.proto, self.lane.as_fd())
+        } else {
+            self.run_tx(stream, table)
         };
-        let flow = self.tx.run(&mut self.proto, &sources);
+        self.rest_unless_watched();
         match flow {
             Ok(flow) => self.lane.set_tx_blocked(flow == Flow::Blocked),
             Err(TxFault::Socket) => return Err(End::Broken),
@@ -328,6 +381,32 @@ impl Conn {
             }
         }
         Ok(())
+    }
+
+    /// Gives empty staging buffers back, unless the engine will do so when its consumer has stopped
+    /// to drive.
+    fn rest_unless_watched(&mut self) {
+        if !self.lane.is_watched() {
+            self.rest();
+        }
+    }
+
+    /// Gives empty staging buffers back.
+    pub(crate) fn rest(&mut self) {
+        self.tx.rest();
+        self.rx.rest();
+    }
+
+    /// Frames and sends what the queues hold.
+    fn run_tx(&mut self, stream: Stream, table: &MemoryTable) -> Result<Flow, TxFault> {
+        let memory = table.access();
+        let sources = Sources {
+            fd: self.lane.as_fd(),
+            memory: &memory,
+            stream,
+            outstanding: &self.outstanding,
+        };
+        self.tx.run(&mut self.proto, &sources)
     }
 
     /// Follows the size of TCP's segments, which grows in the first moments of a connection and may
@@ -343,8 +422,9 @@ impl Conn {
         self.proto.set_mulpdu(mulpdu);
     }
 
-    /// Receives what has arrived.
-    pub(crate) fn receive(&mut self, qp: &Qp) -> Result<(), End> {
+    /// Receives what has arrived. `false`: nothing has.
+    pub(crate) fn receive(&mut self, qp: &Qp) -> Result<bool, End> {
+        let keep = self.lane.is_watched();
         let mut lent = Lent {
             fd: self.lane.as_fd(),
             qp,
@@ -352,7 +432,7 @@ impl Conn {
             outstanding: &mut self.outstanding,
             completions: &mut self.recv_done,
         };
-        self.rx.run(&mut lent).map_err(|end| match end {
+        self.rx.run(keep, &mut lent).map_err(|end| match end {
             RxEnd::Closed => End::Disconnected,
             RxEnd::Broken => End::Broken,
             RxEnd::Fault(fault) => End::Fault(fault),
@@ -367,16 +447,23 @@ impl Conn {
 
     /// Moves finished requests to the list of completions, in the order of submission.
     pub(crate) fn reap(&mut self, qp: &Qp) -> u32 {
+        let framed = self.tx.take_finished();
+        let mut count = framed.len() as u32;
+        // A framed request is older than all that are queued.
+        let done = framed.filter_map(|report| report.completion(qp.token, WcStatus::Success));
+        self.send_done.extend(done);
+        if self.outstanding.is_empty() {
+            return count;
+        }
         while let Some(done) = self.proto.poll_completion() {
             if let Some(slot) = self.outstanding.get_mut(done.token) {
                 slot.parts_left = slot.parts_left.saturating_sub(1);
             }
         }
-        let mut count = 0;
         while let Some(slot) = self.outstanding.pop_done() {
             count += 1;
             self.send_done
-                .extend(slot.completion(qp.token, WcStatus::Success));
+                .extend(slot.report().completion(qp.token, WcStatus::Success));
         }
         count
     }
@@ -456,4 +543,21 @@ fn window_bind(bind: &BindTask) -> Option<WindowBind> {
         zero_based: bind.zero_based,
         only: bind.only,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_expected_where_the_last_one_was_longer_than_one() {
+        let mut burst = Burst::default();
+        let mut post = |looks| burst.on_post(looks);
+        assert!(!post(1), "the first of all");
+        assert!(!post(2), "one before it");
+        assert!(!post(3));
+        assert!(post(3), "a second without a look");
+        assert!(post(5), "the first after two");
+        assert!(!post(6), "the first after one");
+    }
 }

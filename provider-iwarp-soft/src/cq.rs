@@ -10,16 +10,19 @@
 //! Nobody, unless [`Cq::arm`] was called: then the push that deserves it takes the mark away under
 //! the same lock, and its caller makes one upcall after it has left every lock.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use access_layer::rnic::{Completion, CqToken, Notify};
+use arc_swap::{ArcSwap, Guard};
 
 use crate::engine::lane::Lane;
 
 /// Completions that one queue may hold.
 pub(crate) const CQE_MAX: u32 = 65535;
+
+/// Completions that a new queue has room for, a power of two.
+const RING_MIN: usize = 16;
 
 /// Who is to be told about the next completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,9 +32,14 @@ enum Armed {
     SolicitedOnly,
 }
 
+/// Completions in a circle: `entries[index & mask]` for the indices `head..tail`, which wrap.
 #[derive(Debug)]
 struct Ring {
-    entries: VecDeque<Completion>,
+    /// Grows by doubling within its capacity, so that memory is touched when it is used and a push
+    /// never allocates.
+    entries: Vec<Completion>,
+    head: usize,
+    tail: usize,
     depth: usize,
     armed: Armed,
 }
@@ -55,7 +63,7 @@ pub(crate) struct Cq {
     looks: AtomicU32,
     /// Queue pairs that complete into this queue. Replaced as a whole, so that a drive walks over
     /// it without a lock.
-    feeders: Mutex<Arc<Vec<Arc<Lane>>>>,
+    feeders: ArcSwap<Vec<Arc<Lane>>>,
     /// How long the last blocking wait lasted, in microseconds; decides whether the next one spins.
     pub(crate) last_wait_us: AtomicU32,
 }
@@ -64,31 +72,37 @@ impl Cq {
     /// A queue of this depth; `None` when there is no memory for it.
     pub(crate) fn new(depth: u32, token: CqToken) -> Option<Self> {
         let depth = depth.clamp(1, CQE_MAX) as usize;
-        let mut entries = VecDeque::new();
-        entries.try_reserve_exact(depth).ok()?;
+        let mut entries = Vec::new();
+        entries.try_reserve_exact(ring_len(depth)).ok()?;
+        entries.resize(RING_MIN, Completion::EMPTY);
         Some(Self {
             token,
             ring: Mutex::new(Ring {
                 entries,
+                head: 0,
+                tail: 0,
                 depth,
                 armed: Armed::No,
             }),
             len: AtomicUsize::new(0),
             looks: AtomicU32::new(0),
-            feeders: Mutex::default(),
+            feeders: ArcSwap::default(),
             last_wait_us: AtomicU32::new(u32::MAX),
         })
     }
 
-    /// Changes the depth. `false` when the completions in the queue would not fit.
+    /// Changes the depth. `false` when the completions in the queue would not fit, or there
+    /// is no memory.
     pub(crate) fn resize(&self, depth: u32) -> bool {
         let depth = depth.clamp(1, CQE_MAX) as usize;
         let mut ring = self.lock();
-        if ring.entries.len() > depth {
+        if ring.len() > depth {
             return false;
         }
-        let missing = depth.saturating_sub(ring.entries.len());
-        ring.entries.reserve(missing);
+        let missing = ring_len(depth).saturating_sub(ring.entries.len());
+        if ring.entries.try_reserve(missing).is_err() {
+            return false;
+        }
         ring.depth = depth;
         true
     }
@@ -100,18 +114,16 @@ impl Cq {
             return pushed;
         }
         let mut ring = self.lock();
-        for completion in batch.drain(..) {
+        for completion in batch.iter() {
             pushed.nudge |= ring.deserves(completion.notify);
-            if ring.entries.len() < ring.depth {
-                ring.entries.push_back(completion);
-            } else {
-                pushed.overflow = true;
-            }
+            pushed.overflow |= !ring.push(completion);
         }
         if pushed.nudge {
             ring.armed = Armed::No;
         }
-        self.len.store(ring.entries.len(), Ordering::Release);
+        self.len.store(ring.len(), Ordering::Release);
+        drop(ring);
+        batch.clear();
         pushed
     }
 
@@ -122,18 +134,18 @@ impl Cq {
             return 0;
         }
         let mut ring = self.lock();
-        let count = out.len().min(ring.entries.len());
-        for (slot, completion) in out.iter_mut().zip(ring.entries.drain(..count)) {
-            *slot = completion;
+        let count = out.len().min(ring.len());
+        for slot in &mut out[..count] {
+            *slot = ring.pop();
         }
-        self.len.store(ring.entries.len(), Ordering::Release);
+        self.len.store(ring.len(), Ordering::Release);
         count
     }
 
     /// Asks for one nudge. `true`: there are completions already, and the queue is not armed.
     pub(crate) fn arm(&self, solicited_only: bool) -> bool {
         let mut ring = self.lock();
-        if !ring.entries.is_empty() {
+        if ring.len() > 0 {
             return true;
         }
         ring.armed = match (solicited_only, ring.armed) {
@@ -161,11 +173,8 @@ impl Cq {
     }
 
     /// The queue pairs that feed this queue now.
-    pub(crate) fn feeders(&self) -> Arc<Vec<Arc<Lane>>> {
-        self.feeders
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    pub(crate) fn feeders(&self) -> Guard<Arc<Vec<Arc<Lane>>>> {
+        self.feeders.load()
     }
 
     pub(crate) fn attach(&self, lane: &Arc<Lane>) {
@@ -180,14 +189,14 @@ impl Cq {
         self.change_feeders(|all| all.retain(|known| !Arc::ptr_eq(known, lane)));
     }
 
-    fn change_feeders(&self, change: impl FnOnce(&mut Vec<Arc<Lane>>)) {
-        let mut feeders = self.feeders.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all = Vec::clone(&feeders);
-        change(&mut all);
-        let old = std::mem::replace(&mut *feeders, Arc::new(all));
-        drop(feeders);
-        // Outside the lock: it may hold the last reference to a queue pair.
-        drop(old);
+    fn change_feeders(&self, change: impl Fn(&mut Vec<Arc<Lane>>)) {
+        // What comes back may hold the last reference to a queue pair; it is dropped here, where no
+        // lock is held.
+        let _old = self.feeders.rcu(|feeders| {
+            let mut all = Vec::clone(feeders);
+            change(&mut all);
+            all
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
@@ -195,7 +204,50 @@ impl Cq {
     }
 }
 
+/// Entries of a ring for so many completions.
+fn ring_len(depth: usize) -> usize {
+    depth.next_power_of_two().max(RING_MIN)
+}
+
 impl Ring {
+    fn len(&self) -> usize {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    fn place(&self, index: usize) -> usize {
+        index & (self.entries.len() - 1)
+    }
+
+    /// `false`: it is full.
+    fn push(&mut self, completion: &Completion) -> bool {
+        if self.len() >= self.depth {
+            return false;
+        }
+        if self.len() == self.entries.len() {
+            self.grow();
+        }
+        let place = self.place(self.tail);
+        self.entries[place] = *completion;
+        self.tail = self.tail.wrapping_add(1);
+        true
+    }
+
+    /// Takes the oldest; the ring is not empty.
+    fn pop(&mut self) -> Completion {
+        let completion = self.entries[self.place(self.head)];
+        self.head = self.head.wrapping_add(1);
+        completion
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let (len, at) = (self.len(), self.place(self.head));
+        self.entries.rotate_left(at);
+        self.entries
+            .resize(self.entries.len() * 2, Completion::EMPTY);
+        (self.head, self.tail) = (0, len);
+    }
+
     fn deserves(&self, notify: Notify) -> bool {
         match self.armed {
             Armed::No => false,
@@ -236,6 +288,26 @@ mod tests {
         }
         assert_eq!(taken(&cq), [0, 1, 2]);
         assert!(cq.is_empty());
+    }
+
+    #[test]
+    fn order_survives_growth_at_every_place_of_the_ring() {
+        for shift in 0..RING_MIN as u64 {
+            let cq = Cq::new(100, CqToken(1)).unwrap();
+            for id in 0..shift {
+                push(&cq, id, Notify::Always);
+                assert_eq!(taken(&cq), [id]);
+            }
+            let ids: Vec<u64> = (0..40).collect();
+            for id in &ids {
+                assert!(!push(&cq, *id, Notify::Always).overflow);
+            }
+            let mut all = Vec::new();
+            while !cq.is_empty() {
+                all.extend(taken(&cq));
+            }
+            assert_eq!(all, ids, "begun at {shift}");
+        }
     }
 
     #[test]

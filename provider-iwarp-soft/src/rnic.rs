@@ -125,8 +125,8 @@ impl Rnic for SoftRnic {
         cq.cq.poll(out)
     }
 
-    fn progress(&self, cq: &SoftCq) {
-        driver::progress(&cq.cq);
+    fn progress(&self, cq: &SoftCq) -> bool {
+        driver::progress(&cq.cq)
     }
 
     fn arm_cq(&self, cq: &SoftCq, solicited_only: bool) -> bool {
@@ -281,7 +281,7 @@ impl Rnic for SoftRnic {
             zero_based: bind.zero_based,
             only: bind.qp_only.then_some(qp.qp.token),
         };
-        qp.qp.post_slot(SendSlot::bind(
+        qp.qp.post_bind(SendSlot::bind(
             bind.wr_id,
             task,
             bind.completion,

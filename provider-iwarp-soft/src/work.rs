@@ -73,6 +73,34 @@ impl SegmentList {
     }
 }
 
+/// The memory of a short segment list, checked.
+#[derive(Debug)]
+pub(crate) struct Pieces<'m> {
+    count: usize,
+    bytes: [Bytes<'m>; INLINE_MAX],
+}
+
+impl<'m> Pieces<'m> {
+    /// `None` when the list is longer, or a segment may not be read.
+    pub(crate) fn of(memory: &'m MemoryAccess<'_>, pd: u32, sgl: &[Sge]) -> Option<Self> {
+        let mut bytes = [Bytes::EMPTY; INLINE_MAX];
+        if sgl.len() > INLINE_MAX {
+            return None;
+        }
+        for (piece, sge) in bytes.iter_mut().zip(sgl) {
+            *piece = memory.local(pd, sge, false)?;
+        }
+        Some(Self {
+            count: sgl.len(),
+            bytes,
+        })
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Bytes<'m>] {
+        &self.bytes[..self.count]
+    }
+}
+
 /// What a send-queue entry does.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Task {
@@ -141,19 +169,43 @@ impl SendSlot {
         }
     }
 
-    pub(crate) fn opcode(&self) -> WcOpcode {
-        match self.task {
-            Task::Bind(_) => WcOpcode::BindMw,
-            Task::Wire(SendOp::Send { .. }) => WcOpcode::Send,
-            Task::Wire(SendOp::Write(_)) => WcOpcode::RdmaWrite,
-            Task::Wire(SendOp::WriteImmediate(..)) => WcOpcode::RdmaWriteImmediate,
-            Task::Wire(SendOp::Read(_) | SendOp::ReadToWindow { .. }) => WcOpcode::RdmaRead,
-            Task::Wire(SendOp::FetchAdd(..)) => WcOpcode::FetchAdd,
-            Task::Wire(SendOp::CompareSwap { .. }) => WcOpcode::CompareSwap,
+    /// What is told of it when it is over.
+    pub(crate) fn report(&self) -> Report {
+        Report {
+            wr_id: self.wr_id,
+            opcode: match &self.task {
+                Task::Bind(_) => WcOpcode::BindMw,
+                Task::Wire(op) => opcode_of(op),
+            },
+            len: self.len,
+            completion: self.completion,
+            signalled: self.signalled,
+        }
+    }
+}
+
+/// What is told of a send-queue entry when it is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Report {
+    wr_id: u64,
+    opcode: WcOpcode,
+    len: u32,
+    completion: bool,
+    signalled: bool,
+}
+
+impl Report {
+    pub(crate) fn new(wr: &SendWr<'_>, len: u32) -> Self {
+        Self {
+            wr_id: wr.wr_id,
+            opcode: opcode_of(&wr.op),
+            len,
+            completion: wr.completion,
+            signalled: wr.signalled,
         }
     }
 
-    /// Its completion, unless it was suppressed and succeeded.
+    /// The completion, unless it was suppressed and the request succeeded.
     pub(crate) fn completion(&self, qp: QpToken, status: WcStatus) -> Option<Completion> {
         if status == WcStatus::Success && !self.completion {
             return None;
@@ -161,12 +213,23 @@ impl SendSlot {
         Some(Completion {
             wr_id: self.wr_id,
             qp,
-            opcode: self.opcode(),
+            opcode: self.opcode,
             status,
             byte_len: self.len,
             notify: notify(self.signalled, false, status),
             ..Completion::EMPTY
         })
+    }
+}
+
+fn opcode_of(op: &SendOp) -> WcOpcode {
+    match op {
+        SendOp::Send { .. } => WcOpcode::Send,
+        SendOp::Write(_) => WcOpcode::RdmaWrite,
+        SendOp::WriteImmediate(..) => WcOpcode::RdmaWriteImmediate,
+        SendOp::Read(_) | SendOp::ReadToWindow { .. } => WcOpcode::RdmaRead,
+        SendOp::FetchAdd(..) => WcOpcode::FetchAdd,
+        SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
     }
 }
 

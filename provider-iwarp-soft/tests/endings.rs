@@ -401,3 +401,38 @@ fn an_abrupt_disconnect_within_a_message_ends_between_frames() {
     }
     assert!(stream.len() > 60_000);
 }
+
+#[test]
+fn small_requests_that_the_socket_has_not_taken_are_flushed_in_order() {
+    const LEN: usize = 4096;
+    let node = Node::new("lo 0");
+    let client = node.side(10);
+    // The peer reads nothing: the socket fills, then the staging buffer, then the queues.
+    let (_peer, _) = raw_peer(&client, &node);
+    let memory = node.memory(LEN);
+    let mut ended = Vec::new();
+    let mut posted = 0;
+    while posted < 1 << 16 {
+        let send = SendOp::Send {
+            solicited: false,
+            invalidate: None,
+        };
+        if client
+            .try_post(posted, send, &[memory.sge(0, LEN)])
+            .is_err()
+        {
+            break;
+        }
+        posted += 1;
+        ended.extend(client.resting(&client.send_cq));
+    }
+    node.rnic.disconnect(&client.qp, true);
+    ended.extend(client.resting(&client.send_cq));
+    let ids: Vec<u64> = ended.iter().map(|c| c.wr_id).collect();
+    assert_eq!(ids, (0..posted).collect::<Vec<_>>());
+    let first_flushed = ended.partition_point(|c| c.status == WcStatus::Success);
+    assert!(first_flushed > 0, "the socket took the first ones");
+    let flushed = &ended[first_flushed..];
+    assert!(!flushed.is_empty(), "the last ones found no room");
+    assert!(flushed.iter().all(|c| c.status == WcStatus::Flushed));
+}

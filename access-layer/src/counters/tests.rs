@@ -33,7 +33,7 @@ fn adding_reading_and_starting_over() {
     let counters: EvdCounters = Counters::new();
     counters.bump(1);
     counters.transfer(2, 100);
-    counters.bump_locked(3);
+    counters.bump(3);
     let read = |reset| [1, 2, 3].map(|index| counters.read(index, reset));
     assert_eq!(read(true), [1, 1, 101]);
     assert_eq!(read(false), [0, 0, 0]);

@@ -24,7 +24,7 @@ mod queue;
 mod state;
 mod wait;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dat_abi::*;
@@ -85,6 +85,8 @@ pub struct Evd<R: Rnic> {
     inner: Mutex<Inner<R>>,
     /// Events outside the CQ: a polling consumer that sees none lets the RNIC work before it locks.
     at_hand: AtomicUsize,
+    /// The last look found nothing, needed nothing but that look, and nobody has had the lock since.
+    idle: AtomicBool,
     counters: EvdCounters,
     users: Users,
     flags: DatEvdFlags,
@@ -172,6 +174,7 @@ impl<R: Rnic> Evd<R> {
                 news: false,
             }),
             at_hand: AtomicUsize::new(0),
+            idle: AtomicBool::new(false),
             counters: EvdCounters::new(),
             users: Users::new(),
             flags,
@@ -275,7 +278,7 @@ impl<R: Rnic> Evd<R> {
         }
         inner.own.push(event)?;
         if event.event_number != DAT_SOFTWARE_EVENT {
-            self.counters.bump_locked(DCNT_EVD_CONN_CALLBACK);
+            self.counters.bump(DCNT_EVD_CONN_CALLBACK);
         }
         inner.news = true;
         self.publish_count(&inner);
@@ -287,7 +290,7 @@ impl<R: Rnic> Evd<R> {
     pub fn on_cq_ready(&self) {
         let mut inner = self.lock();
         inner.armed = false;
-        self.counters.bump_locked(DCNT_EVD_DTO_CALLBACK);
+        self.counters.bump(DCNT_EVD_DTO_CALLBACK);
         self.nudge(inner);
     }
 
@@ -477,6 +480,13 @@ impl<R: Rnic> Evd<R> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<R>> {
+        let inner = self.lock_to_look();
+        self.idle.store(false, Ordering::Relaxed);
+        inner
+    }
+
+    /// The lock for somebody who says afterwards whether there is anything ([`Self::idle`]).
+    fn lock_to_look(&self) -> MutexGuard<'_, Inner<R>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -58,13 +58,18 @@ enum Look {
 
 impl<R: Rnic> Evd<R> {
     /// `dat_evd_dequeue`: the oldest event. Never blocks.
+    ///
+    /// A poll that finds nothing where the last one found nothing takes no lock.
     pub fn dequeue(&self) -> DatResult<DatEvent> {
+        self.counters.bump(DCNT_EVD_DEQUEUE);
         if self.at_hand.load(Ordering::Acquire) == 0
-            && let Some(cq) = self.cq()
+            && !self.progress()
+            && self.idle.load(Ordering::Acquire)
         {
-            self.ia().rnic().progress(cq);
+            self.counters.bump(DCNT_EVD_DEQUEUE_NOT_FOUND);
+            return Err(self.empty());
         }
-        let mut inner = self.lock();
+        let mut inner = self.lock_to_look();
         inner.state.check_dequeue()?;
         let mut taken = self.take(&mut inner);
         if taken.is_none() && self.rearm(&mut inner) {
@@ -72,16 +77,21 @@ impl<R: Rnic> Evd<R> {
             taken = self.take(&mut inner);
         }
         self.publish_count(&inner);
-        self.counters.bump_locked(DCNT_EVD_DEQUEUE);
-        self.counters.bump_locked(if taken.is_some() {
-            DCNT_EVD_DEQUEUE_FOUND
-        } else {
-            DCNT_EVD_DEQUEUE_NOT_FOUND
-        });
+        self.idle
+            .store(taken.is_none() && inner.cno.is_none(), Ordering::Release);
         drop(inner);
-        let event = taken.ok_or_else(|| self.empty())?;
+        let Some(event) = taken else {
+            self.counters.bump(DCNT_EVD_DEQUEUE_NOT_FOUND);
+            return Err(self.empty());
+        };
+        self.counters.bump(DCNT_EVD_DEQUEUE_FOUND);
         Self::count_receive(&event);
         Ok(event)
+    }
+
+    /// Lends the thread to the RNIC. `false`: there are no completions.
+    fn progress(&self) -> bool {
+        self.cq().is_some_and(|cq| self.ia().rnic().progress(cq))
     }
 
     /// `dat_evd_wait`.
@@ -90,7 +100,7 @@ impl<R: Rnic> Evd<R> {
         let (ticket, threshold) = {
             let mut inner = self.lock();
             let threshold = inner.checked_threshold(threshold)?;
-            self.counters.bump_locked(DCNT_EVD_WAIT);
+            self.counters.bump(DCNT_EVD_WAIT);
             (inner.state.on_begin_wait()?, threshold)
         };
         let result = self.wait_until(deadline, threshold, ticket);
@@ -180,9 +190,9 @@ impl<R: Rnic> Evd<R> {
         }
         if inner.pulled.len() == 0 {
             inner.pulled.pull(self.ia().rnic(), self.cq()?);
-            self.counters.bump_locked(DCNT_EVD_DEQUEUE_POLL);
+            self.counters.bump(DCNT_EVD_DEQUEUE_POLL);
             if inner.pulled.len() > 0 {
-                self.counters.bump_locked(DCNT_EVD_DEQUEUE_POLL_FOUND);
+                self.counters.bump(DCNT_EVD_DEQUEUE_POLL_FOUND);
             }
         }
         let completion = inner.pulled.pop()?;

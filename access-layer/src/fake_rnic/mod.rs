@@ -137,7 +137,9 @@ impl Rnic for FakeRnic {
         cq.poll(out)
     }
 
-    fn progress(&self, _cq: &FakeCq) {}
+    fn progress(&self, _cq: &FakeCq) -> bool {
+        true
+    }
 
     fn arm_cq(&self, cq: &FakeCq, solicited_only: bool) -> bool {
         cq.arm(solicited_only)

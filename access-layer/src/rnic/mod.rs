@@ -103,8 +103,8 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Lets the calling thread do the work that may fill `cq`, without blocking. *May call up.*
     ///
     /// Returns at once when `cq` has completions already. This is what a polling consumer calls
-    /// before it looks.
-    fn progress(&self, cq: &Self::Cq);
+    /// before it looks. `false`: `cq` is empty, there is nothing to look at.
+    fn progress(&self, cq: &Self::Cq) -> bool;
 
     /// Asks for one [`Upcall::cq_ready`] at the next completion that deserves it ([`Notify`]).
     ///

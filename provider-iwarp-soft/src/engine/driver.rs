@@ -31,11 +31,11 @@ const SPIN_WORTH_US: u32 = 100;
 /// How long a wait spins before it sleeps.
 const SPIN_TIME: Duration = Duration::from_micros(50);
 
-/// Does what may fill `cq`, without blocking.
-pub(crate) fn progress(cq: &Cq) {
+/// Does what may fill `cq`, without blocking. `false`: it is empty.
+pub(crate) fn progress(cq: &Cq) -> bool {
     cq.note_look();
     if !cq.is_empty() {
-        return;
+        return true;
     }
     let lanes = cq.feeders();
     if lanes.len() <= POLLED_AT_ONCE {
@@ -50,6 +50,7 @@ pub(crate) fn progress(cq: &Cq) {
             lane.qp.drive_by_consumer(lane);
         }
     }
+    !cq.is_empty()
 }
 
 /// Blocks until a queue may have completions, the waker was woken or the time is over.

@@ -18,6 +18,13 @@ use super::{Effects, Link, Mode, Qp, lock};
 /// How long a peer may take to answer our FIN.
 const FIN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Whether a pass did anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moved {
+    Yes,
+    No,
+}
+
 impl Qp {
     /// A consumer's thread reads and writes what the socket gives and takes. Does nothing when
     /// another thread is at it.
@@ -45,9 +52,18 @@ impl Qp {
         if lane.is_held() {
             conn.burst.on_release(by_engine);
         }
-        let end = self.step(conn, true, &mut effects).err();
-        if let Some(end) = end {
-            self.finish(&mut link, end, &mut effects);
+        let stepped = self.step(conn, true, &mut effects);
+        if by_engine {
+            conn.rest();
+        }
+        match stepped {
+            Ok(Moved::No) => {
+                drop(link);
+                self.catch_up();
+                return true;
+            }
+            Ok(Moved::Yes) => {}
+            Err(end) => self.finish(&mut link, end, &mut effects),
         }
         drop(link);
         self.after(&effects);
@@ -60,25 +76,40 @@ impl Qp {
         conn: &mut Conn,
         receive: bool,
         effects: &mut Effects,
-    ) -> Result<(), End> {
+    ) -> Result<Moved, End> {
         let result = self.pass(conn, receive);
-        self.settle(conn, effects);
+        let moved = !matches!(result, Ok(Moved::No));
+        if moved || !conn.told {
+            self.settle(conn, effects);
+        }
         result?;
         if conn.close_when_idle() {
             self.set_deadline(conn, Some(FIN_TIMEOUT));
         }
-        Ok(())
+        Ok(if moved { Moved::Yes } else { Moved::No })
     }
 
-    fn pass(&self, conn: &mut Conn, receive: bool) -> Result<(), End> {
+    fn pass(&self, conn: &mut Conn, receive: bool) -> Result<Moved, End> {
         self.take_submitted(conn)?;
+        if conn.lane.is_held() && !conn.owes_receive {
+            // The consumer looks for the completions of what it has just posted. It gets them
+            // without a system call more; what has arrived meanwhile is for its next look.
+            conn.transmit(self.stream(), &self.shared.memory)?;
+            conn.owes_receive = true;
+            return Ok(Moved::Yes);
+        }
+        let mut moved = Moved::No;
         if receive {
-            conn.receive(self)?;
+            conn.owes_receive = false;
+            if conn.receive(self)? {
+                moved = Moved::Yes;
+            }
         }
         if conn.wants_transmit() {
             conn.transmit(self.stream(), &self.shared.memory)?;
+            moved = Moved::Yes;
         }
-        Ok(())
+        Ok(moved)
     }
 
     /// Publishes what completed, and notices that the connection came into use.
@@ -196,7 +227,7 @@ impl Qp {
         conn.told = true;
         self.take_submitted(conn)?;
         conn.closing = Closing::WhenIdle;
-        self.step(conn, false, effects)
+        self.step(conn, false, effects).map(drop)
     }
 
     /// The attempt to connect is over; a disconnected queue pair flushes its receives.
@@ -258,22 +289,32 @@ impl Qp {
         }
     }
 
-    /// Ends all posted work: `failed` first, then what was never taken over, then the receives.
+    /// Ends all posted work: what was framed first, then `failed`, then what was never taken over,
+    /// then the receives.
     fn flush(&self, failed: Vec<SendSlot>, conn: Option<&mut Conn>, effects: &mut Effects) {
         let mut send_done = Vec::new();
         let mut recv_done = Vec::new();
-        let (current, batch) = conn.map(|conn| conn.rx.take_receives()).unwrap_or_default();
+        let mut sends = 0;
+        let (current, batch) = match conn {
+            Some(conn) => {
+                for report in conn.tx.take_unfinished() {
+                    sends += 1;
+                    send_done.extend(report.completion(self.token, WcStatus::Flushed));
+                }
+                conn.rx.take_receives()
+            }
+            None => Default::default(),
+        };
 
         let mut submitted = lock(&self.submitted);
         submitted.mode = Mode::Flushing;
-        let mut sends = 0;
         for slot in failed.into_iter().chain(submitted.slots.drain(..)) {
             sends += 1;
             let status = match slot.status {
                 WcStatus::Success => WcStatus::Flushed,
                 failed => failed,
             };
-            send_done.extend(slot.completion(self.token, status));
+            send_done.extend(slot.report().completion(self.token, status));
         }
         self.has_submitted.store(false, Ordering::Release);
         self.sends.finish(sends);

@@ -17,30 +17,58 @@ const HOLD_BYTES_MAX: u32 = 256 * 1024;
 /// Operands and results of atomics.
 const ATOMIC_LEN: u32 = 8;
 
+/// What became of a post.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Posted {
+    /// It leaves with later ones; nothing has completed.
+    Held,
+    /// It was sent, as far as the socket took it; something may have completed.
+    Sent,
+}
+
 impl Qp {
     /// Posts a send-queue work request and, when nobody else is at it, sends it from here.
     pub(crate) fn post_send(self: &Arc<Self>, wr: &SendWr<'_>) -> Result<(), RnicError> {
         let len = self.check_send(wr)?;
-        self.post_slot(SendSlot::new(wr, len))
+        let at_once =
+            |conn: &mut Conn| conn.frame_at_once(self.stream(), &self.shared.memory, wr, len);
+        self.post(at_once, || SendSlot::new(wr, len))
     }
 
-    /// Posts an entry whose form has been checked.
-    pub(crate) fn post_slot(self: &Arc<Self>, slot: SendSlot) -> Result<(), RnicError> {
+    /// Posts an entry that is nothing on the wire.
+    pub(crate) fn post_bind(self: &Arc<Self>, slot: SendSlot) -> Result<(), RnicError> {
+        self.post(|_| false, || slot)
+    }
+
+    /// Posts an entry: by `at_once` if that works and nothing posted before waits, else as `slot`.
+    fn post(
+        self: &Arc<Self>,
+        at_once: impl FnOnce(&mut Conn) -> bool,
+        slot: impl FnOnce() -> SendSlot,
+    ) -> Result<(), RnicError> {
         let Some(mut link) = self.try_lock_link() else {
-            return self.submit(slot);
+            return self.submit(slot());
         };
         let mut effects = Effects::default();
         let end = match &mut *link {
             Link::Up(conn) if conn.closing == Closing::No => {
                 check_room(&self.sends, self.attr.send_wr_max)?;
                 self.sends.add_by_link();
-                let posted = self.post_now(conn, slot);
-                self.settle(conn, &mut effects);
-                posted.err()
+                match self.post_now(conn, at_once, slot) {
+                    Ok(Posted::Held) => {
+                        drop(link);
+                        self.catch_up();
+                        return Ok(());
+                    }
+                    posted => {
+                        self.settle(conn, &mut effects);
+                        posted.err()
+                    }
+                }
             }
             _ => {
                 drop(link);
-                return self.submit(slot);
+                return self.submit(slot());
             }
         };
         if let Some(end) = end {
@@ -94,7 +122,7 @@ impl Qp {
             Mode::Idle => Err(RnicError::InvalidState("the queue pair is not connected")),
             Mode::Flushing => {
                 let mut effects = Effects::default();
-                let flushed = slot.completion(self.token, WcStatus::Flushed);
+                let flushed = slot.report().completion(self.token, WcStatus::Flushed);
                 self.publish(
                     &mut flushed.into_iter().collect(),
                     &mut Vec::new(),
@@ -107,17 +135,26 @@ impl Qp {
         }
     }
 
-    /// Hands a request to the protocol and sends it, unless it is worth while to wait for more.
-    fn post_now(&self, conn: &mut Conn, slot: SendSlot) -> Result<(), End> {
-        self.take_submitted(conn)?;
-        conn.submit(self, &self.shared.memory, slot)?;
+    /// Frames a request or hands it to the protocol, and sends it, unless it is worth while to wait
+    /// for more.
+    fn post_now(
+        &self,
+        conn: &mut Conn,
+        at_once: impl FnOnce(&mut Conn) -> bool,
+        slot: impl FnOnce() -> SendSlot,
+    ) -> Result<Posted, End> {
+        if self.has_submitted.load(Ordering::Acquire) || !at_once(conn) {
+            self.take_submitted(conn)?;
+            conn.submit(self, &self.shared.memory, slot())?;
+        }
         if conn.lane.is_tx_blocked() {
-            return Ok(());
+            return Ok(Posted::Sent);
         }
         if self.holds_back(conn) && conn.lane.hold() {
-            return Ok(());
+            return Ok(Posted::Held);
         }
-        conn.transmit(self.stream(), &self.shared.memory)
+        conn.transmit(self.stream(), &self.shared.memory)?;
+        Ok(Posted::Sent)
     }
 
     /// See [`crate::conn::Burst`].
@@ -125,14 +162,13 @@ impl Qp {
         let looks = self
             .cqs()
             .fold(0_u32, |sum, cq| sum.wrapping_add(cq.looks()));
-        let no_look_between = looks == conn.burst.looks;
-        conn.burst.looks = looks;
+        let is_one_of_many = conn.burst.on_post(looks);
         if conn.burst.penalty > 0 {
             conn.burst.penalty -= 1;
             return false;
         }
         let has_more_to_take = self.send_cq.as_ref().is_some_and(|cq| !cq.is_empty());
-        if !(no_look_between || has_more_to_take) || conn.burst.bytes >= HOLD_BYTES_MAX {
+        if !(is_one_of_many || has_more_to_take) || conn.burst.bytes >= HOLD_BYTES_MAX {
             return false;
         }
         // A consumer that looked at its queues since this was tried last is taken for a poller.
@@ -171,6 +207,11 @@ impl Qp {
     /// Tells the effects of a drive, and goes on for posters that came too late for it.
     pub(crate) fn after(self: &Arc<Self>, effects: &Effects) {
         self.tell(effects);
+        self.catch_up();
+    }
+
+    /// Goes on for posters that came too late for the drive that has just ended.
+    pub(super) fn catch_up(self: &Arc<Self>) {
         loop {
             fence_after_unlock();
             if !self.has_submitted.load(Ordering::Acquire) {

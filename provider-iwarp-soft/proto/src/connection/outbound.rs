@@ -111,6 +111,44 @@ impl Connection {
                 || self.send_queue.current().is_some_and(work_ready))
     }
 
+    /// The FPDU of a Send or Write that fits one, past the queue of work requests: for an engine
+    /// that copies the payload at once and keeps account of the request itself.
+    ///
+    /// `None` when it has to be posted, and then nothing has changed: older work or an answer waits
+    /// to be transmitted, the message needs several FPDUs, or it is of another kind.
+    pub fn transmit_now(&mut self, kind: WorkKind, len: u32) -> Option<TransmitFpdu> {
+        let is_free = self.state.may_transmit()
+            && self.tx.rtr.is_none()
+            && self.send_queue.current().is_none()
+            && self.pending.entries.is_empty();
+        if !is_free {
+            return None;
+        }
+        let part = |header_len: usize| {
+            let part = Part::cut(0, len, self.config.mulpdu - header_len);
+            part.last.then_some(part)
+        };
+        let fpdu = match kind {
+            WorkKind::Send {
+                solicited,
+                invalidate,
+            } => {
+                let part = part(UNTAGGED_LEN)?;
+                let opcode = Opcode::send(solicited, invalidate.is_some());
+                self.send_fpdu(opcode, invalidate, part, part.of_work(0), None)
+            }
+            WorkKind::Write { stag, to } => {
+                let part = part(TAGGED_LEN)?;
+                write_fpdu(stag, to, part, part.of_work(0), None)
+            }
+            WorkKind::Read { .. } | WorkKind::ImmediateData { .. } | WorkKind::Atomic { .. } => {
+                return None;
+            }
+        };
+        self.tx.on_segment(Source::Work, true);
+        Some(fpdu)
+    }
+
     fn transmit_from(&mut self, source: Source, mulpdu: usize) -> Option<TransmitFpdu> {
         match source {
             Source::Work => self.transmit_work(mulpdu),
@@ -221,20 +259,33 @@ impl Connection {
         mulpdu: usize,
     ) -> TransmitFpdu {
         let part = Part::cut(offset, len, mulpdu - UNTAGGED_LEN);
+        self.send_queue.advance(part.len, part.last);
+        self.tx.on_segment(Source::Work, part.last);
+        let (payload, ends) = (part.of_work(token), part.ends_work(token));
+        self.send_fpdu(opcode, invalidate, part, payload, ends)
+    }
+
+    /// A segment of a Send; the last one takes the message's MSN.
+    fn send_fpdu(
+        &mut self,
+        opcode: Opcode,
+        invalidate: Option<Stag>,
+        part: Part,
+        payload: TransmitPayload,
+        ends: Option<Ends>,
+    ) -> TransmitFpdu {
         let header = Untagged {
             last: part.last,
             rdmap: opcode.control(),
             rsvd_ulp: invalidate.map_or(0, |stag| stag.0),
             qn: qn::SEND,
             msn: self.tx.msn.send,
-            mo: offset,
+            mo: part.offset,
         };
         if part.last {
             self.tx.msn.send = header.msn.next();
         }
-        self.send_queue.advance(part.len, part.last);
-        self.tx.on_segment(Source::Work, part.last);
-        let mut fpdu = TransmitFpdu::new(RDMAP_AT, part.of_work(token), part.ends_work(token));
+        let mut fpdu = TransmitFpdu::new(RDMAP_AT, payload, ends);
         header.emit(fpdu.part(LENGTH_LEN));
         fpdu
     }
@@ -249,15 +300,9 @@ impl Connection {
         mulpdu: usize,
     ) -> TransmitFpdu {
         let part = Part::cut(offset, len, mulpdu - TAGGED_LEN);
-        let header = Tagged {
-            last: part.last,
-            rdmap: Opcode::Write.control(),
-            stag,
-            to: to.wrapping_add(u64::from(offset)),
-        };
         self.send_queue.advance(part.len, part.last);
         self.tx.on_segment(Source::Work, part.last);
-        tagged(header, part.of_work(token), part.ends_work(token))
+        write_fpdu(stag, to, part, part.of_work(token), part.ends_work(token))
     }
 
     fn read_request(
@@ -381,6 +426,22 @@ impl Connection {
         header.emit(fpdu.part(LENGTH_LEN));
         fpdu
     }
+}
+
+fn write_fpdu(
+    stag: Stag,
+    to: u64,
+    part: Part,
+    payload: TransmitPayload,
+    ends: Option<Ends>,
+) -> TransmitFpdu {
+    let header = Tagged {
+        last: part.last,
+        rdmap: Opcode::Write.control(),
+        stag,
+        to: to.wrapping_add(u64::from(part.offset)),
+    };
+    tagged(header, payload, ends)
 }
 
 fn read_response(at: &ReadRequest, part: Part) -> TransmitFpdu {

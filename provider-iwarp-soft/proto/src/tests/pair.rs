@@ -630,3 +630,76 @@ fn side(pair: &mut Pair, which: usize) -> &mut Engine {
         &mut pair.responder
     }
 }
+
+#[test]
+fn a_message_sent_at_once_is_the_one_that_would_have_been_queued() {
+    let kinds = [
+        WorkKind::Send {
+            solicited: false,
+            invalidate: None,
+        },
+        WorkKind::Send {
+            solicited: true,
+            invalidate: Some(Stag(9)),
+        },
+        WorkKind::Write {
+            stag: Stag(7),
+            to: 1 << 40,
+        },
+    ];
+    let (mut queued, mut at_once) = (Pair::operational(1), Pair::operational(1));
+    for (token, kind) in kinds.into_iter().cycle().take(9).enumerate() {
+        let len = token as u32 * 100;
+        let request = WorkRequest {
+            token: 0,
+            kind,
+            len,
+            fence: false,
+        };
+        let connection = &mut queued.initiator.conn;
+        connection.post(request).unwrap();
+        let expected = connection.poll_transmit().unwrap();
+        let fpdu = at_once.initiator.conn.transmit_now(kind, len).unwrap();
+        assert_eq!(fpdu.header(), expected.header());
+        assert_eq!(fpdu.payload_len(), expected.payload_len());
+        assert_eq!(fpdu.ends, None, "the engine keeps account of it");
+    }
+}
+
+#[test]
+fn nothing_is_sent_at_once_that_would_overtake_or_does_not_fit() {
+    let send = WorkKind::Send {
+        solicited: false,
+        invalidate: None,
+    };
+    let mut pair = Pair::operational(1);
+    let connection = &mut pair.initiator.conn;
+    let longest = (connection.config().mulpdu - 18) as u32;
+    assert!(connection.transmit_now(send, longest + 1).is_none());
+    assert!(connection.transmit_now(send, longest).is_some());
+    let read = WorkKind::Read {
+        source_stag: Stag(1),
+        source_to: 0,
+        sink_stag: Stag(2),
+        sink_to: 0,
+    };
+    assert!(connection.transmit_now(read, 1).is_none());
+    let request = WorkRequest {
+        token: 1,
+        kind: send,
+        len: 1,
+        fence: false,
+    };
+    connection.post(request).unwrap();
+    assert!(
+        connection.transmit_now(send, 1).is_none(),
+        "older work waits"
+    );
+    assert!(connection.poll_transmit().is_some());
+    assert!(connection.transmit_now(send, 1).is_some());
+    connection.on_llp_closed();
+    assert!(
+        connection.transmit_now(send, 1).is_none(),
+        "the stream is over"
+    );
+}
