@@ -186,8 +186,8 @@ impl Rx {
         }
     }
 
-    /// Handles the whole frames in the buffer and moves a partial one to its front. Returns how many
-    /// there were.
+    /// Handles the whole frames in the buffer and moves a partial one to its front. Returns how
+    /// many there were.
     fn handle_all(&mut self, staging: &mut Staging, sinks: &mut Sinks<'_>) -> Result<u32, RxEnd> {
         let frames = match &self.marked {
             None => self.handle_plain(staging, sinks)?,

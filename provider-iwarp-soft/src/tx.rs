@@ -12,10 +12,10 @@
 //! them from there; the pad and CRC field of one FPDU and the header of the next are neighbours in
 //! the staging buffer and one piece of the vector.
 //!
-//! A burst begins with two sends of 32 KiB, so that the peer copies out while we copy in, and grows
-//! to sends of 1 MiB, or of the 256 KiB that the staging buffer holds where it takes it all. (A lone
-//! 64 KiB message in two sends took 1.2 of the time of one where raw TCP took 8 us for it, 0.86
-//! where it took 17 us, and 0.65 where it took 40 us.)
+//! A burst begins with two sends of 32 KiB, so that the peer copies out while we copy in, and
+//! grows to sends of 1 MiB, or of the 256 KiB that the staging buffer holds where it takes it all.
+//! (A lone 64 KiB message in two sends took 1.2 of the time of one where raw TCP took 8 us for it,
+//! 0.86 where it took 17 us, and 0.65 where it took 40 us.)
 //!
 //! A Send or Write that fits one FPDU and overtakes nothing is framed when it is posted
 //! ([`Tx::frame_at_once`]), whether it leaves at once or is held back for more: all that is kept of

@@ -85,7 +85,8 @@ pub struct Evd<R: Rnic> {
     inner: Mutex<Inner<R>>,
     /// Events outside the CQ: a polling consumer that sees none lets the RNIC work before it locks.
     at_hand: AtomicUsize,
-    /// The last look found nothing, needed nothing but that look, and nobody has had the lock since.
+    /// The last look found nothing, needed nothing but that look, and nobody has had the lock
+    /// since.
     idle: AtomicBool,
     counters: EvdCounters,
     users: Users,
