@@ -16,8 +16,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     pub(crate) ia: Option<String>,
     /// Measure only these cases: work:bytes:depth, where work is send-ping, write-ping,
-    /// blocked-ping, send, write, read, write-unattended or read-unattended; with @veth or
-    /// @veth-segments behind it, over virtual Ethernet.
+    /// blocked-ping, send, write, read, write-unattended, read-unattended, connect or idle-ep; with
+    /// @veth or @veth-segments behind it, over virtual Ethernet.
     #[arg(long, value_name = "CASE", value_delimiter = ',')]
     pub(crate) cases: Vec<Case>,
     /// Rounds of each case.

@@ -24,6 +24,10 @@ pub(crate) enum Work {
     UnattendedWrite,
     /// RDMA Reads from a program that does not call DAT meanwhile. Raw: as for reads.
     UnattendedRead,
+    /// Connections made and ended. Raw: connect, a byte there and back, close.
+    Connect,
+    /// What an idle connected endpoint keeps in memory. Raw: nothing.
+    IdleEndpoints,
 }
 
 /// What lies between the two processes.
@@ -55,6 +59,10 @@ pub(crate) enum Unit {
     Gigabytes,
     /// Million messages a second; more is better.
     MegaMessages,
+    /// Thousand connections a second; more is better.
+    KiloConnections,
+    /// KiB an endpoint; less is better.
+    Kibibytes,
 }
 
 /// Who carries the bytes in a sample.
@@ -98,13 +106,20 @@ impl Case {
         matches!(self.work, Work::UnattendedWrite | Work::UnattendedRead)
     }
 
+    /// About connections and not about what they carry.
+    pub(crate) fn is_scale(self) -> bool {
+        matches!(self.work, Work::Connect | Work::IdleEndpoints)
+    }
+
     /// Small messages one way: the number of messages is the figure.
     pub(crate) fn is_message_rate(self) -> bool {
-        !self.is_ping() && self.size < 1024
+        !self.is_ping() && !self.is_scale() && self.size < 1024
     }
 
     pub(crate) fn unit(self) -> Unit {
         match self {
+            _ if self.work == Work::Connect => Unit::KiloConnections,
+            _ if self.work == Work::IdleEndpoints => Unit::Kibibytes,
             _ if self.is_ping() => Unit::Microseconds,
             _ if self.is_message_rate() => Unit::MegaMessages,
             _ => Unit::Gigabytes,
@@ -115,6 +130,9 @@ impl Case {
     pub(crate) fn figure(self, count: u64, seconds: f64) -> f64 {
         let count = count as f64;
         match self.unit() {
+            Unit::KiloConnections => count / seconds / 1e3,
+            // No figure of time; see `Bench::idle_endpoints`.
+            Unit::Kibibytes => f64::NAN,
             Unit::Microseconds => seconds / count / 2.0 * 1e6,
             Unit::Gigabytes => count * self.size as f64 / seconds / 1e9,
             Unit::MegaMessages => count / seconds / 1e6,
@@ -137,6 +155,8 @@ impl Case {
             Work::StreamRead => format!("{size} RDMA read, {} queued", self.depth),
             Work::UnattendedWrite => format!("{size} RDMA write, target idle, {}", self.depth),
             Work::UnattendedRead => format!("{size} RDMA read, target idle, {}", self.depth),
+            Work::Connect => format!("connections, {} under way", self.depth),
+            Work::IdleEndpoints => "memory of an idle connected EP".into(),
         }
     }
 }
@@ -147,11 +167,13 @@ impl Unit {
             Self::Microseconds => "us",
             Self::Gigabytes => "GB/s",
             Self::MegaMessages => "M/s",
+            Self::KiloConnections => "k/s",
+            Self::Kibibytes => "KiB",
         }
     }
 }
 
-const WORK_NAMES: [(Work, &str); 8] = [
+const WORK_NAMES: [(Work, &str); 10] = [
     (Work::SendPing, "send-ping"),
     (Work::WritePing, "write-ping"),
     (Work::BlockedPing, "blocked-ping"),
@@ -160,6 +182,8 @@ const WORK_NAMES: [(Work, &str); 8] = [
     (Work::StreamRead, "read"),
     (Work::UnattendedWrite, "write-unattended"),
     (Work::UnattendedRead, "read-unattended"),
+    (Work::Connect, "connect"),
+    (Work::IdleEndpoints, "idle-ep"),
 ];
 
 impl Wire {

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! child   ready <raw port> <adapter address> <qualifier>    once
-//! parent  run|count <stack> <case> <count>               count: system calls are counted
+//! parent  run|count|weigh <stack> <case> <count>         count: system calls are counted; weigh:
+//!                                                        memory is
 //! child   go                                                armed for the sample
 //! parent  end                                               the parent has finished its side
-//! child   done <system calls, or ->                         so has the child
+//! child   done <system calls or bytes, or ->                so has the child
 //! ```
 //!
 //! The child ends when its input does, and the parent reads `failed <why>` if it cannot go on.
@@ -72,8 +73,8 @@ impl Peer {
         self.expect("go").map(drop)
     }
 
-    /// Ends the sample and waits for the end of the child's side; its system calls, if it could
-    /// count them.
+    /// Ends the sample and waits for the end of the child's side; what it counted, if it
+    /// could.
     pub(crate) fn done(&mut self) -> Result<Option<u64>> {
         let to = self.to.as_mut().context("the child is gone")?;
         // A child that has failed is not there to read it, but has said why.
@@ -111,18 +112,22 @@ impl Drop for Peer {
     }
 }
 
-/// Whether a run counts system calls.
+/// What the second process counts of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counted {
-    Yes,
-    No,
+    Nothing,
+    /// System calls.
+    Calls,
+    /// Bytes by which its resident memory grows.
+    Memory,
 }
 
 impl Counted {
     fn verb(self) -> &'static str {
         match self {
-            Self::Yes => "count",
-            Self::No => "run",
+            Self::Nothing => "run",
+            Self::Calls => "count",
+            Self::Memory => "weigh",
         }
     }
 }
@@ -133,7 +138,7 @@ pub(crate) fn parse_run(line: &str) -> Result<(Counted, Stack, Case, u64)> {
     let &[verb, stack, case, count] = words.as_slice() else {
         bail!("not understood: {line:?}");
     };
-    let counted = [Counted::Yes, Counted::No]
+    let counted = [Counted::Nothing, Counted::Calls, Counted::Memory]
         .into_iter()
         .find(|counted| counted.verb() == verb)
         .with_context(|| format!("not understood: {line:?}"))?;
@@ -172,9 +177,12 @@ mod tests {
         let (counted, stack, case, count) = parse_run("run dat write-ping:64:1 1000").unwrap();
         assert_eq!(
             (counted, stack, case.work, count),
-            (Counted::No, Stack::Dat, Work::WritePing, 1000)
+            (Counted::Nothing, Stack::Dat, Work::WritePing, 1000)
         );
-        assert_eq!(parse_run("count raw send:64:16 7").unwrap().0, Counted::Yes);
+        assert_eq!(
+            parse_run("count raw send:64:16 7").unwrap().0,
+            Counted::Calls
+        );
         assert!(parse_run("walk dat write-ping:64:1 1000").is_err());
         assert!(parse_run("run dat write-ping:64:1").is_err());
         assert!(parse_run("run dat write-ping:64:1 x").is_err());

@@ -71,6 +71,7 @@ fn lead(args: &Args) -> Result<()> {
     let trace_point = setup::own_trace_points();
     let (their_cpu, our_cpu) = setup::cpus()?;
     setup::pin(our_cpu)?;
+    setup::lift_descriptor_limit()?;
     let session = Session {
         args,
         ground: &ground,
@@ -79,20 +80,28 @@ fn lead(args: &Args) -> Result<()> {
         their_cpu,
         plan: plan(args),
     };
-    let rows = rows(args);
     let mut tally = Tally::default();
-    for wire in Wire::ALL {
-        let rows: Vec<Row> = rows
-            .iter()
-            .filter(|row| row.case.wire == wire)
-            .copied()
-            .collect();
-        if !rows.is_empty() {
-            session.measure(wire, &rows, &mut tally)?;
-        }
+    for (wire, rows) in sessions(rows(args)) {
+        session.measure(wire, &rows, &mut tally)?;
     }
     report::foot(&tally);
     Ok(())
+}
+
+/// The rows that share two processes: those of a wire, and each row about many connections alone,
+/// because it leaves memory behind.
+fn sessions(rows: Vec<Row>) -> Vec<(Wire, Vec<Row>)> {
+    let (scale, traffic): (Vec<Row>, Vec<Row>) =
+        rows.into_iter().partition(|row| row.case.is_scale());
+    let of_wire = |wire| {
+        let rows = traffic.iter().filter(|row| row.case.wire == wire);
+        (wire, rows.copied().collect::<Vec<_>>())
+    };
+    let alone = scale.iter().map(|row| (row.case.wire, vec![*row]));
+    let mut sessions: Vec<_> = Wire::ALL.map(of_wire).into();
+    sessions.extend(alone);
+    sessions.retain(|(_, rows)| !rows.is_empty());
+    sessions
 }
 
 fn plan(args: &Args) -> Plan {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::case::{BATCH, Case, Stack, Work};
 use crate::control::{Counted, Peer};
@@ -76,9 +76,16 @@ struct Series {
 /// the provider takes to notice.
 const LEFT_ALONE: Duration = Duration::from_millis(30);
 
+/// Endpoints whose memory is taken the average of, and those connected before.
+const CROWD: u64 = 1000;
+const CROWD_BEFORE: u64 = 64;
+
 impl Bench {
     /// Measures one case.
     pub(crate) fn case(&mut self, case: Case, plan: Plan) -> Result<Outcome> {
+        if case.work == Work::IdleEndpoints {
+            return self.idle_endpoints(case);
+        }
         let mut raw = self.series(Stack::Raw, case, plan)?;
         let mut dat = self.series(Stack::Dat, case, plan)?;
         let mut besides = others(case)
@@ -115,6 +122,31 @@ impl Bench {
         })
     }
 
+    /// What endpoints that do nothing add to the second process, which holds no others before.
+    fn idle_endpoints(&mut self, case: Case) -> Result<Outcome> {
+        // The first ones bring what all share.
+        self.grow(case, CROWD_BEFORE)?;
+        let bytes = self.grow(case, CROWD)?;
+        let kibibytes = bytes as f64 / 1024.0 / CROWD as f64;
+        Ok(Outcome {
+            raw: Spread::of(Vec::new()),
+            dat: Spread::of(vec![kibibytes]),
+            ratio: Spread::of(Vec::new()),
+            besides: Vec::new(),
+            syscalls: [None; 3],
+        })
+    }
+
+    /// Connects `count` endpoints more; by how many bytes the second process has grown.
+    fn grow(&mut self, case: Case, count: u64) -> Result<u64> {
+        self.arm(Stack::Dat, case, count, Counted::Memory)?;
+        self.drive(Stack::Dat, case, count)?;
+        std::thread::sleep(LEFT_ALONE);
+        self.peer
+            .done()?
+            .context("the second process cannot read its size")
+    }
+
     fn series(&mut self, stack: Stack, case: Case, plan: Plan) -> Result<Series> {
         Ok(Series {
             stack,
@@ -145,7 +177,7 @@ impl Bench {
     /// Counts the system calls of one more run, shorter than a sample.
     fn count(&mut self, stack: Stack, case: Case, sample: u64) -> Result<Calls> {
         let count = (sample / 4).next_multiple_of(BATCH as u64);
-        self.arm(stack, case, count, Counted::Yes)?;
+        self.arm(stack, case, count, Counted::Calls)?;
         let counting = self.counter.begin();
         self.drive(stack, case, count)?;
         let ours = counting.and_then(Counting::end);
@@ -158,7 +190,7 @@ impl Bench {
 
     /// One run; how many seconds it took.
     fn run(&mut self, stack: Stack, case: Case, count: u64) -> Result<f64> {
-        self.arm(stack, case, count, Counted::No)?;
+        self.arm(stack, case, count, Counted::Nothing)?;
         let begin = Instant::now();
         self.drive(stack, case, count)?;
         let seconds = begin.elapsed().as_secs_f64();

@@ -115,7 +115,7 @@ pub(crate) fn disturbance(foreign_share: Option<f64>) {
 
 /// Says how to read it, and what has come out.
 pub(crate) fn foot(tally: &Tally) {
-    println!("us: half a round trip, less is better; GB/s and M/s: more is better.");
+    println!("us: half a round trip, less is better; GB/s, M/s, k/s: more is better.");
     println!("Figures are medians; a ratio is that of one round (raw, DAT, raw), then the median.");
     println!("syscalls/op: DAT here + DAT at the peer; raw TCP here. Polling counts as well.");
     println!("{tally}");
@@ -123,6 +123,7 @@ pub(crate) fn foot(tally: &Tally) {
 
 fn figure(value: f64) -> String {
     match value {
+        value if value.is_nan() => "-".into(),
         value if value < 10.0 => format!("{value:.3}"),
         value if value < 100.0 => format!("{value:.2}"),
         value => format!("{value:.1}"),
@@ -130,6 +131,9 @@ fn figure(value: f64) -> String {
 }
 
 fn spread(spread: Spread) -> String {
+    if spread.median.is_nan() {
+        return "-".into();
+    }
     format!("{:.3} [{:.2}-{:.2}]", spread.median, spread.min, spread.max)
 }
 

@@ -2,8 +2,8 @@
 
 use crate::case::Wire::{self, Loopback, Veth, VethSegments};
 use crate::case::Work::{
-    self, BlockedPing, SendPing, StreamRead, StreamSend, StreamWrite, UnattendedRead,
-    UnattendedWrite, WritePing,
+    self, BlockedPing, Connect, IdleEndpoints, SendPing, StreamRead, StreamSend, StreamWrite,
+    UnattendedRead, UnattendedWrite, WritePing,
 };
 use crate::case::{Case, Unit};
 
@@ -16,6 +16,8 @@ pub(crate) enum Target {
     RatioAtLeast(f64),
     /// The figure itself, in the row's unit.
     FigureAtLeast(f64),
+    /// The same, where less is better.
+    FigureAtMost(f64),
 }
 
 /// One row.
@@ -57,6 +59,8 @@ const ROWS: &[Row] = &[
     at_least(0.93, StreamRead, MIB, Veth),
     at_least(0.65, StreamSend, 64 * KIB, VethSegments),
     at_least(0.60, StreamSend, MIB, VethSegments),
+    scale(Target::FigureAtLeast(15.0), Connect),
+    scale(Target::FigureAtMost(8.0), IdleEndpoints),
 ];
 
 /// A few seconds' worth.
@@ -89,6 +93,14 @@ const fn million_messages(rate: f64, depth: usize) -> Row {
     }
 }
 
+/// Sixteen connections under way.
+const fn scale(target: Target, work: Work) -> Row {
+    Row {
+        case: Case::new(work, 1, 16, Loopback),
+        target: Some(target),
+    }
+}
+
 impl Row {
     /// Every row of the table.
     pub(crate) fn all() -> Vec<Self> {
@@ -117,6 +129,7 @@ impl Target {
             Self::RatioAtMost(most) => ratio <= most,
             Self::RatioAtLeast(least) => ratio >= least,
             Self::FigureAtLeast(least) => figure >= least,
+            Self::FigureAtMost(most) => figure <= most,
         }
     }
 
@@ -126,6 +139,7 @@ impl Target {
             Self::RatioAtMost(most) => format!("<= {most:.2}"),
             Self::RatioAtLeast(least) => format!(">= {least:.2}"),
             Self::FigureAtLeast(least) => format!(">= {least} {}", unit.label()),
+            Self::FigureAtMost(most) => format!("<= {most} {}", unit.label()),
         }
     }
 }
@@ -141,7 +155,9 @@ mod tests {
             match (row.case.unit(), row.target.unwrap()) {
                 (Unit::Microseconds, Target::RatioAtMost(_))
                 | (Unit::Gigabytes, Target::RatioAtLeast(_))
-                | (Unit::MegaMessages, Target::FigureAtLeast(_)) => {}
+                | (Unit::MegaMessages, Target::FigureAtLeast(_))
+                | (Unit::KiloConnections, Target::FigureAtLeast(_))
+                | (Unit::Kibibytes, Target::FigureAtMost(_)) => {}
                 (unit, target) => panic!("{}: {target:?} of {unit:?}", row.case),
             }
         }
@@ -156,6 +172,8 @@ mod tests {
         assert!(least.is_met(0.96, 0.0) && !least.is_met(0.9599, 9.0));
         let figure = Target::FigureAtLeast(4.0);
         assert!(figure.is_met(0.0, 4.0) && !figure.is_met(9.0, 3.99));
+        let room = Target::FigureAtMost(8.0);
+        assert!(room.is_met(0.0, 8.0) && !room.is_met(0.0, 8.01));
         assert!(!most.is_met(f64::NAN, 0.0) && !least.is_met(f64::NAN, 0.0));
         assert_eq!(figure.label(Unit::MegaMessages), ">= 4 M/s");
     }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use anyhow::{Context, Result, bail};
+use nix::unistd::{SysconfVar, sysconf};
 
 use crate::args::Args;
 use crate::case::Stack;
@@ -21,6 +22,7 @@ pub(crate) fn serve(args: &Args, found: &[String]) -> Result<()> {
         bail!("--serve takes five values")
     };
     setup::pin(cpu.parse()?)?;
+    setup::lift_descriptor_limit()?;
     let counter = SyscallCounter::new(trace_point.parse().ok());
     let address: IpAddr = address.parse()?;
     let listener = TcpListener::bind((address, 0)).context("listening for the raw connection")?;
@@ -30,16 +32,16 @@ pub(crate) fn serve(args: &Args, found: &[String]) -> Result<()> {
     };
     let mut dat = DatLink::listen(ia, args.sleep_on_bulk, announce)
         .with_context(|| format!("listening on {ia}"))?;
-    let mut raw = RawLink::new(listener.accept()?.0)?;
+    let mut raw = RawLink::new(listener.accept()?.0)?.with_listener(listener);
     if congestion != NONE {
         raw.set_congestion(congestion)?;
     }
     while let Some(order) = control::next_order()? {
         let (counted, stack, case, count) = control::parse_run(&order)?;
-        let counting = match counted {
-            Counted::Yes => counter.begin(),
-            Counted::No => None,
-        };
+        let counting = (counted == Counted::Calls)
+            .then(|| counter.begin())
+            .flatten();
+        let before = resident_bytes();
         control::say("go")?;
         match stack {
             Stack::Raw | Stack::RawBatch | Stack::Framed => raw.serve(stack, case, count)?,
@@ -47,11 +49,27 @@ pub(crate) fn serve(args: &Args, found: &[String]) -> Result<()> {
         }
         // An unattended sample is served while this blocks.
         control::await_end()?;
-        let calls = counting.and_then(Counting::end);
+        let told = match counted {
+            Counted::Memory => grown_since(before),
+            Counted::Calls | Counted::Nothing => counting.and_then(Counting::end),
+        };
         control::say(&format!(
             "done {}",
-            calls.map_or_else(|| NONE.into(), |calls| calls.to_string())
+            told.map_or_else(|| NONE.into(), |told| told.to_string())
         ))?;
     }
     Ok(())
+}
+
+/// Memory of this process that is in RAM.
+fn resident_bytes() -> Option<u64> {
+    // Second column: resident pages.
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
+    Some(pages * u64::try_from(page).ok()?)
+}
+
+fn grown_since(before: Option<u64>) -> Option<u64> {
+    Some(resident_bytes()?.saturating_sub(before?))
 }

@@ -66,10 +66,13 @@ impl Session<'_> {
         let dat = DatLink::connect(ia, self.args.sleep_on_bulk, address, conn_qual)
             .with_context(|| format!("connecting over {ia}"))?;
         println!(
-            "{}: {ia} to {} beside TCP to {raw_address}, in {}",
+            "{}: {ia} to {} beside TCP to {raw_address}, {}",
             wire.title(),
             address.ip(),
-            self.ground.network
+            match far {
+                FarEnd::Here => format!("in {}", self.ground.network),
+                FarEnd::There { .. } => "between two network namespaces of its own".into(),
+            }
         );
         println!(
             "congestion control: raw {}, DAT {}; CPUs: here {}, peer {}{}",

@@ -10,6 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, unshare};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 use tempfile::NamedTempFile;
 
@@ -22,6 +23,7 @@ const RENO: &str = "reno";
 const OVERRIDE: &str = "DAT_OVERRIDE";
 /// Why there are rows that are not run.
 pub(crate) const NO_RIGHT: &str = "no right to make network namespaces";
+const PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 const CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 /// Where the connections run.
@@ -163,9 +165,11 @@ fn try_own_network() -> Result<()> {
     furnish_network()
 }
 
-/// What a new network needs: a loopback device that is up, and the congestion control.
+/// What a new network needs: a loopback device that is up, the congestion control, and ports for
+/// more connections than end in a minute.
 pub(crate) fn furnish_network() -> Result<()> {
     raise_loopback().context("raising the loopback device")?;
+    fs::write(PORTS, "1024 65535").context("setting the range of ports")?;
     fs::write(CONGESTION, RENO).context("setting the congestion control")
 }
 
@@ -243,6 +247,13 @@ pub(crate) fn cpus() -> Result<(usize, usize)> {
     let first = usable.first().context("no usable CPU")?;
     let last = usable.last().context("no usable CPU")?;
     Ok((*first, *last))
+}
+
+/// Allows this process as many descriptors as it may have: a thousand connections need more than
+/// the usual.
+pub(crate) fn lift_descriptor_limit() -> Result<()> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
 }
 
 /// Binds this process to one CPU; threads it starts later inherit it.

@@ -1,7 +1,9 @@
 //! The contender: one DAT endpoint at each side, driven through the raw function table.
 //!
-//! `patterns.rs` both sides of a sample; `posts.rs` posts and completions.
+//! `patterns.rs` both sides of a sample; `posts.rs` posts and completions; `crowd.rs` many
+//! connections beside the measured one.
 
+mod crowd;
 mod patterns;
 mod posts;
 
@@ -11,10 +13,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use dat_api::abi::{DatEpHandle, DatEvdHandle};
 use dat_api::{
-    Ep, EpAttr, EpEvds, Evd, EvdFlags, Event, Ia, Library, Privileges, Psp, Pz, Region,
-    RemoteRegion,
+    Ep, EpAttr, EpEvds, Evd, EvdFlags, Event, Ia, Library, Privileges, Pz, Region, RemoteRegion,
 };
 
+use self::crowd::Crowd;
 use crate::case::SIZE_MAX;
 use crate::raw::STALL;
 
@@ -49,11 +51,13 @@ pub(crate) struct DatLink {
     outstanding: usize,
     /// Bulk work sleeps in `dat_evd_wait` instead of polling.
     sleep_on_bulk: bool,
+    crowd: Crowd,
 }
 
 /// The objects before the connection.
 struct Parts {
     ia: Ia,
+    pz: Pz,
     ep: Ep,
     evd: Evd,
     region: Region,
@@ -85,13 +89,14 @@ impl Parts {
         }
         Ok(Self {
             ia,
+            pz,
             ep,
             evd,
             region,
         })
     }
 
-    fn link(self, private_data: &[u8], sleep_on_bulk: bool) -> Result<DatLink> {
+    fn link(self, private_data: &[u8], crowd: Crowd, sleep_on_bulk: bool) -> Result<DatLink> {
         let remote = private_data
             .first_chunk::<{ RemoteRegion::ENCODED_LEN }>()
             .context("the peer sent no description of its memory")?;
@@ -105,6 +110,7 @@ impl Parts {
             region: self.region,
             outstanding: 0,
             sleep_on_bulk,
+            crowd,
         })
     }
 }
@@ -117,8 +123,8 @@ impl DatLink {
         announce: impl FnOnce(SocketAddr, u64) -> Result<()>,
     ) -> Result<Self> {
         let parts = Parts::open(ia)?;
-        let requests = Evd::create(&parts.ia, 8, EvdFlags::CONNECTION_REQUEST)?;
-        let psp = Psp::create_any(&parts.ia, &requests)?;
+        let crowd = Crowd::passive(&parts.ia, &parts.pz)?;
+        let (psp, requests) = crowd.service().context("nothing to connect to")?;
         announce(
             parts
                 .ia
@@ -133,7 +139,7 @@ impl DatLink {
         let private_data = request.private_data().to_vec();
         let ep = request.accept(Some(&parts.ep), &parts.region.remote().to_bytes())?;
         ep.wait_established(Some(STALL))?;
-        parts.link(&private_data, sleep_on_bulk)
+        parts.link(&private_data, crowd, sleep_on_bulk)
     }
 
     /// Connects to the peer that announced itself.
@@ -146,7 +152,8 @@ impl DatLink {
         let parts = Parts::open(ia)?;
         let ours = parts.region.remote().to_bytes();
         let private_data = parts.ep.connect(address, conn_qual, Some(STALL), &ours)?;
-        parts.link(&private_data, sleep_on_bulk)
+        let crowd = Crowd::active(&parts.ia, &parts.pz, address, conn_qual)?;
+        parts.link(&private_data, crowd, sleep_on_bulk)
     }
 }
 

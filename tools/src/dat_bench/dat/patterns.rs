@@ -27,6 +27,7 @@ impl DatLink {
             Work::StreamSend => self.stream(case, count, CREDIT)?,
             Work::StreamWrite | Work::StreamRead => self.stream(case, count, u64::MAX)?,
             Work::UnattendedWrite | Work::UnattendedRead => self.unattended(case, count)?,
+            Work::Connect | Work::IdleEndpoints => self.crowd.gather(case, count)?,
         }
         self.finish()
     }
@@ -46,6 +47,7 @@ impl DatLink {
             Work::StreamRead => drop(self.await_message(self.sleep_on_bulk)?),
             // Not one call: the caller blocks until the peer has finished.
             Work::UnattendedWrite | Work::UnattendedRead => {}
+            Work::Connect | Work::IdleEndpoints => self.crowd.gather(case, count)?,
         }
         self.finish()
     }

@@ -1,0 +1,150 @@
+//! Many connections beside the measured one: made and ended by the dozen, or kept idle.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, bail};
+use dat_api::{
+    Close, ConnectionKind, Ep, EpEvds, EpId, Evd, EvdFlags, Event, Ia, Privileges, Psp, Pz, Region,
+};
+
+use crate::case::{Case, Work};
+use crate::raw::STALL;
+
+/// Events of connections that may be unread.
+const NEWS: u32 = 4096;
+/// Receives that may be flushed and unread.
+const FLUSHED: u32 = 4096;
+/// Bytes of the one receive of an idle endpoint.
+const RECEIVE: usize = 64;
+
+/// What the endpoints of a crowd share.
+pub(super) struct Crowd {
+    pz: Pz,
+    completions: Evd,
+    /// Requests and news of connections.
+    news: Evd,
+    region: Region,
+    side: Side,
+    eps: HashMap<EpId, Ep>,
+}
+
+/// Who connects to whom.
+enum Side {
+    Passive(Psp),
+    Active(SocketAddr, u64),
+}
+
+/// What becomes of a connection that is established.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It stays; this was all.
+    Kept,
+    /// It is ended from here.
+    Ended,
+    /// The peer ends it.
+    EndedByPeer,
+}
+
+impl Crowd {
+    /// The side that is connected to.
+    pub(super) fn passive(ia: &Ia, pz: &Pz) -> Result<Self> {
+        let flags = EvdFlags::CONNECTION_REQUEST | EvdFlags::CONNECTION;
+        let news = Evd::create(ia, NEWS, flags)?;
+        let psp = Psp::create_any(ia, &news)?;
+        Self::new(ia, pz, news, Side::Passive(psp))
+    }
+
+    /// The side that connects.
+    pub(super) fn active(ia: &Ia, pz: &Pz, to: SocketAddr, conn_qual: u64) -> Result<Self> {
+        let news = Evd::create(ia, NEWS, EvdFlags::CONNECTION)?;
+        Self::new(ia, pz, news, Side::Active(to, conn_qual))
+    }
+
+    fn new(ia: &Ia, pz: &Pz, news: Evd, side: Side) -> Result<Self> {
+        Ok(Self {
+            pz: pz.clone(),
+            completions: Evd::create(ia, FLUSHED, EvdFlags::DTO)?,
+            news,
+            region: Region::create(pz, RECEIVE, Privileges::ALL)?,
+            side,
+            eps: HashMap::new(),
+        })
+    }
+
+    /// The service point and where its requests arrive; only the passive side has one.
+    pub(super) fn service(&self) -> Option<(&Psp, &Evd)> {
+        match &self.side {
+            Side::Passive(psp) => Some((psp, &self.news)),
+            Side::Active(..) => None,
+        }
+    }
+
+    /// Connects, or is connected to, until `count` connections have met their fate.
+    pub(super) fn gather(&mut self, case: Case, count: u64) -> Result<()> {
+        let fate = match (&self.side, case.work) {
+            (_, Work::IdleEndpoints) => Fate::Kept,
+            (Side::Active(..), _) => Fate::Ended,
+            (Side::Passive(_), _) => Fate::EndedByPeer,
+        };
+        let (mut begun, mut over) = (0, 0);
+        while over < count {
+            while let Side::Active(to, conn_qual) = self.side
+                && begun < count
+                && begun - over < case.depth as u64
+            {
+                let ep = self.endpoint()?;
+                ep.start_connect(to, conn_qual, Some(STALL), &[])?;
+                self.eps.insert(ep.id(), ep);
+                begun += 1;
+            }
+            let mut news = self.news.wait(Some(STALL))?;
+            while let Some(event) = news {
+                over += self.on_news(event, fate)?;
+                news = self.news.dequeue()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many connections have met their fate by this event: one or none.
+    fn on_news(&mut self, event: Event, fate: Fate) -> Result<u64> {
+        let event = match event {
+            Event::ConnectionRequest(request) => {
+                let ep = self.endpoint()?;
+                request.accept(Some(&ep), &[])?;
+                self.eps.insert(ep.id(), ep);
+                return Ok(0);
+            }
+            Event::Connection(event) => event,
+            other => bail!("{other:?} among the news of connections"),
+        };
+        match (event.kind, fate) {
+            (ConnectionKind::Established, Fate::Kept) => Ok(1),
+            (ConnectionKind::Established, Fate::EndedByPeer) => Ok(0),
+            (ConnectionKind::Established, Fate::Ended) => {
+                let ep = self.eps.get(&event.ep).context("news of a stranger")?;
+                ep.disconnect(Close::Graceful)?;
+                Ok(0)
+            }
+            (ConnectionKind::Disconnected, Fate::Ended | Fate::EndedByPeer) => {
+                self.eps.remove(&event.ep);
+                while self.completions.dequeue()?.is_some() {}
+                Ok(1)
+            }
+            (kind, _) => bail!("one of many connections: {kind}"),
+        }
+    }
+
+    /// An endpoint with a receive posted.
+    fn endpoint(&self) -> Result<Ep> {
+        let evds = EpEvds {
+            recv: &self.completions,
+            request: &self.completions,
+            connect: &self.news,
+        };
+        let ep = Ep::create(&self.pz, evds, None)?;
+        ep.post_recv(&[self.region.segment(0, RECEIVE)?], 0)?;
+        Ok(ep)
+    }
+}
