@@ -34,6 +34,13 @@ fn accepted<'n>(node: &'n Node, request: &str, memory: &Memory) -> (Side<'n>, Tc
     for id in 0..4 {
         server.recv(id, &[memory.sge(0, 100)]);
     }
+    let (raw, reply) = accept_on(&server, request);
+    (server, raw, reply)
+}
+
+/// A raw initiator that `server` has accepted, and the Reply that it got.
+fn accept_on(server: &Side<'_>, request: &str) -> (TcpStream, Vec<u8>) {
+    let node = server.node;
     let (_listener, port) = node
         .rnic
         .listen(&ListenAddress { port: 0 }, ListenToken(7))
@@ -45,7 +52,7 @@ fn accepted<'n>(node: &'n Node, request: &str, memory: &Memory) -> (Side<'n>, Tc
         .accept(request, &server.qp, &AcceptParams { private_data: &[] })
         .unwrap();
     let reply = read_startup(&mut raw);
-    (server, raw, reply)
+    (raw, reply)
 }
 
 #[test]
@@ -175,6 +182,75 @@ fn violations_are_answered_by_one_terminate_message_and_a_close() {
     assert_eq!(answer_to(&bad_crc), hex(CRC_TERMINATE));
     let bad_length = answer_to(&[0, 4, 0x41, 0x43, 0, 0, 0, 0]);
     assert_eq!(bad_length[20..22], [0x20, 0x03]);
+}
+
+/// An FPDU with a good CRC around a DDP segment.
+fn fpdu(segment: &[u8]) -> Vec<u8> {
+    let mut bytes = (segment.len() as u16).to_be_bytes().to_vec();
+    bytes.extend_from_slice(segment);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    let crc = crc32c(&bytes);
+    bytes.extend(crc.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn more_reads_than_announced_end_the_connection() {
+    for (ird, held) in [(1, 1), (3, 4), (16, 16)] {
+        let b = Node::new("lo 0");
+        let memory = b.memory(100);
+        memory.fill(0);
+        let server = b.side_with(
+            20,
+            QpAttr {
+                ird,
+                read_depth_is_consumers: true,
+                ..QP_ATTR
+            },
+        );
+        let request = "4d504120 49442052 65712046 72616d65 50020004 00400040";
+        let (mut raw, reply) = accept_on(&server, request);
+        assert_eq!(
+            reply[20..22],
+            (ird as u16).to_be_bytes(),
+            "what we announce"
+        );
+        // All in one piece, so that none is answered before the last is there.
+        let reads: Vec<u8> = (1..=held + 1)
+            .flat_map(|msn: u32| {
+                let mut segment = hex("4141 00000000 00000001");
+                segment.extend(msn.to_be_bytes());
+                segment.extend(hex("00000000 0000000a 00000000 00000000 00000004"));
+                segment.extend(memory.remote(0, 4).rkey.to_be_bytes());
+                segment.extend(memory.addr().to_be_bytes());
+                fpdu(&segment)
+            })
+            .collect();
+        raw.write_all(&reads).unwrap();
+        let mut answer = Vec::new();
+        raw.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer[2..4], [0x41, 0x47], "no answer but a Terminate");
+        assert_eq!(answer[20..22], [0x02, 0x07]);
+        assert!(matches!(server.event(), Event::Established { .. }));
+        assert_eq!(server.event(), Event::Broken);
+    }
+}
+
+#[test]
+fn an_ird_that_nobody_chose_follows_the_peers_wish() {
+    for (read_depth_is_consumers, told) in [(true, 16_u16), (false, 32)] {
+        let b = Node::new("lo 0");
+        let server = b.side_with(
+            20,
+            QpAttr {
+                read_depth_is_consumers,
+                ..QP_ATTR
+            },
+        );
+        let request = "4d504120 49442052 65712046 72616d65 50020004 00080020";
+        let (_raw, reply) = accept_on(&server, request);
+        assert_eq!(reply[20..24], [0, told as u8, 0, 8]);
+    }
 }
 
 #[test]

@@ -30,9 +30,11 @@ pub fn run(data: &[u8]) {
         peer_to_peer: flags.is_set(3).then_some(RtrKinds::WRITE_READ),
         pd_length_max: 256,
     };
+    let ird = input.short();
     let params = AcceptParams {
-        ird: input.short(),
+        ird,
         ord: input.short(),
+        ird_max: ird,
     };
     let responder = Responder::new(ResponderConfig {
         crc: flags.is_set(4),

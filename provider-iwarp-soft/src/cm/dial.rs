@@ -31,12 +31,10 @@ use crate::event::OwnEvent;
 use crate::qp::{Effects, Link, Qp};
 use crate::socket::Socket;
 
-use super::{PIECES_POLL, STARTUP_MAX, own_socket};
+use super::{PIECES_POLL, STARTUP_MAX, depth, ird_max, own_socket};
 
 /// Between two attempts on a port where nobody listens.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
-/// IRD up to which an unset depth may be raised by the peer's wish.
-const IRD_MAX: u16 = 128;
 
 /// An attempt to connect.
 #[derive(Debug)]
@@ -135,17 +133,11 @@ impl Qp {
 
     fn new_dial(self: &Arc<Self>, params: &ConnectParams<'_>) -> Result<Box<Dial>, RnicError> {
         let shared = &self.shared;
-        let depth = |depth: u32| depth.min(u32::from(IRD_MAX)) as u16;
-        let ird = depth(self.attr.ird);
         let config = InitiatorConfig {
             crc: shared.config.crc,
             markers: shared.config.markers,
-            ird,
-            ird_max: if self.attr.read_depth_is_consumers {
-                ird
-            } else {
-                IRD_MAX
-            },
+            ird: depth(self.attr.ird),
+            ird_max: ird_max(&self.attr),
             ord: depth(self.attr.ord),
             pd_length_max: 512,
             ..InitiatorConfig::default()

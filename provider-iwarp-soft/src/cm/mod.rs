@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use access_layer::rnic::QpAttr;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
 
@@ -38,6 +39,23 @@ const PIECES_POLL: Duration = Duration::from_millis(1);
 const PROBE_AFTER: Duration = Duration::from_secs(30);
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
+
+/// Reads and atomics that either side has outstanding at most.
+const DEPTH_MAX: u16 = 128;
+
+/// IRD or ORD as start-up frames tell it.
+fn depth(depth: u32) -> u16 {
+    depth.min(u32::from(DEPTH_MAX)) as u16
+}
+
+/// The IRD up to which the peer's wish may raise ours: a consumer's choice stays as it is.
+fn ird_max(attr: &QpAttr) -> u16 {
+    if attr.read_depth_is_consumers {
+        depth(attr.ird)
+    } else {
+        DEPTH_MAX
+    }
+}
 
 /// A TCP socket with the options of this interface adapter.
 fn own_socket(config: &Config, peer: &SocketAddr) -> Result<OwnedFd, Errno> {

@@ -15,7 +15,7 @@ use crate::socket::Socket;
 
 use super::listen::responder;
 use super::zombie::Zombie;
-use super::{send_whole, tell_soon};
+use super::{depth, ird_max, send_whole, tell_soon};
 
 /// How long a full socket may keep a start-up frame.
 const REPLY_PATIENCE: Duration = Duration::from_secs(1);
@@ -62,10 +62,10 @@ impl SoftRequest {
         if !matches!(*link, Link::Idle) {
             return Err(RnicError::InvalidState("the queue pair is not idle"));
         }
-        let depth = |depth: u32| depth.min(128) as u16;
         let depths = Depths {
             ird: depth(qp.attr.ird),
             ord: depth(qp.attr.ord),
+            ird_max: ird_max(&qp.attr),
         };
         let (frame, negotiated) = responder(&self.shared)
             .accept(&self.info, depths, params.private_data)
@@ -105,7 +105,7 @@ impl SoftRequest {
 
     fn rejection(&self, private_data: &[u8]) -> Result<StartupFrame, RnicError> {
         responder(&self.shared)
-            .reject(&self.info, Depths { ird: 0, ord: 0 }, private_data)
+            .reject(&self.info, Depths::default(), private_data)
             .map_err(|_| RnicError::InvalidArgument("private data"))
     }
 }

@@ -8,6 +8,8 @@
 mod initiator;
 mod responder;
 #[cfg(test)]
+mod tables;
+#[cfg(test)]
 mod tests;
 
 pub use initiator::{Initiator, InitiatorConfig, Refusal, ReplyOutcome};

@@ -59,13 +59,16 @@ pub struct RequestInfo {
 }
 
 /// What the consumer of the responder wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AcceptParams {
     /// Reads and atomics of the initiator that we hold. Peers round up to powers of two, so
     /// announce one.
     pub ird: u16,
     /// Reads and atomics that we want to have outstanding; lowered to the initiator's IRD.
     pub ord: u16,
+    /// How far `ird` is raised when the Request announces a higher ORD. Equal to `ird` if it may
+    /// not.
+    pub ird_max: u16,
 }
 
 impl Responder {
@@ -149,7 +152,7 @@ impl Responder {
         };
         let words = request
             .enhanced
-            .map(|peer| self.agree(&mut negotiated, &peer));
+            .map(|peer| self.agree(&mut negotiated, &peer, params.ird_max.min(DEPTH_MAX)));
         let frame = self.reply(request, false, negotiated.crc, words, private_data)?;
         Ok((frame, negotiated))
     }
@@ -199,14 +202,18 @@ impl Responder {
         StartupFrame::build(FrameKind::Reply, header, words, private_data).ok_or(too_long)
     }
 
-    /// RFC 6581 section 9.1: the responder's ORD is at most the initiator's IRD, and it announces
-    /// its own IRD. 0x3FFF is answered by 0x3FFF and leaves the value on our side as it is.
-    fn agree(&self, negotiated: &mut Negotiated, peer: &Enhanced) -> Enhanced {
+    /// RFC 6581 section 9.1: the responder's ORD is at most the initiator's IRD, and its IRD is the
+    /// initiator's ORD if it can hold as many reads. 0x3FFF is answered by 0x3FFF and leaves the
+    /// value on our side as it is.
+    fn agree(&self, negotiated: &mut Negotiated, peer: &Enhanced, ird_max: u16) -> Enhanced {
         negotiated.rtr = peer.peer_to_peer.map(|offered| self.choose(offered));
         // Same section: "if the zero-length read is used and the initiator's ORD is 0, the
         // responder may raise its IRD to 1".
         if negotiated.rtr == Some(RtrKind::Read) {
             negotiated.ird = negotiated.ird.max(1);
+        }
+        if peer.ord != DEPTH_UNSPECIFIED {
+            negotiated.ird = negotiated.ird.max(peer.ord.min(ird_max));
         }
         if peer.ird != DEPTH_UNSPECIFIED {
             negotiated.ord = negotiated.ord.min(peer.ird);

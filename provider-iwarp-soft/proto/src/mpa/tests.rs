@@ -11,8 +11,12 @@ use crate::{
     },
 };
 
-const PARAMS: AcceptParams = AcceptParams { ird: 4, ord: 4 };
-const PLAIN: InitiatorConfig = InitiatorConfig {
+const PARAMS: AcceptParams = AcceptParams {
+    ird: 4,
+    ord: 4,
+    ird_max: 4,
+};
+pub(super) const PLAIN: InitiatorConfig = InitiatorConfig {
     enhanced: true,
     crc: false,
     can_insert_markers: false,
@@ -41,7 +45,7 @@ fn initiator(config: InitiatorConfig) -> (Initiator, Vec<u8>) {
 }
 
 /// A Reply as a peer might make it.
-fn reply(flags: u8, rev: u8, rest: &[u8]) -> Vec<u8> {
+pub(super) fn reply(flags: u8, rev: u8, rest: &[u8]) -> Vec<u8> {
     let mut frame = FrameKind::Reply.key().to_vec();
     frame.extend([flags, rev]);
     frame.extend((rest.len() as u16).to_be_bytes());
@@ -49,13 +53,13 @@ fn reply(flags: u8, rev: u8, rest: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn request_frame(flags: u8, rev: u8, rest: &[u8]) -> Vec<u8> {
+pub(super) fn request_frame(flags: u8, rev: u8, rest: &[u8]) -> Vec<u8> {
     let mut frame = reply(flags, rev, rest);
     frame[..16].copy_from_slice(FrameKind::Request.key());
     frame
 }
 
-fn words(ird: u16, ord: u16, peer_to_peer: Option<RtrKinds>) -> [u8; 4] {
+pub(super) fn words(ird: u16, ord: u16, peer_to_peer: Option<RtrKinds>) -> [u8; 4] {
     let mut bytes = [0; 4];
     Enhanced {
         peer_to_peer,
@@ -287,6 +291,7 @@ fn depths_follow_the_peer() {
         let params = AcceptParams {
             ird: peer_ird,
             ord: peer_ord,
+            ird_max: peer_ird,
         };
         let (frame, theirs) = Responder::default()
             .accept(&request(&frame), params, b"")
@@ -426,7 +431,7 @@ fn zero_length_read_raises_an_ird_of_zero() {
         peer_to_peer: p2p,
         ..PLAIN
     });
-    let params = AcceptParams { ird: 0, ord: 0 };
+    let params = AcceptParams::default();
     let (_, negotiated) = Responder::default()
         .accept(&request(&frame), params, b"")
         .expect("acceptable");
@@ -437,7 +442,15 @@ fn zero_length_read_raises_an_ird_of_zero() {
 fn reject_carries_private_data_and_depths() {
     let (initiator, frame) = initiator(PLAIN);
     let frame = Responder::default()
-        .reject(&request(&frame), AcceptParams { ird: 1, ord: 2 }, b"busy")
+        .reject(
+            &request(&frame),
+            AcceptParams {
+                ird: 1,
+                ord: 2,
+                ird_max: 1,
+            },
+            b"busy",
+        )
         .expect("four bytes fit");
     let Progress::Frame {
         private_data,

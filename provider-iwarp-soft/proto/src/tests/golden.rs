@@ -26,8 +26,22 @@ const B3: &str = "000ec140 00000001 00000000 00000000 ebd34c5f";
 const B3_READ: &str = "002e4141 00000000 00000001 00000001 00000000 00000000 00000000 00000000 \
                        00000000 00000001 00000000 00000000 ba10e3c9";
 const B3_ANSWER: &str = "000ec142 00000000 00000000 00000000 6975d6ca";
+const B4: &str = "0046414a 00000000 00000001 00000002 00000000 00000000 00000077 11223344 00000000 \
+                  00001000 00000000 00000005 00000000 00000000 00000000 00000000 ffffffff ffffffff \
+                  53895caf";
+/// B4 as the first request of a stream of ours, with id 0.
+const FETCH_ADD: &str = "0046414a 00000000 00000001 00000001 00000000 00000000 00000000 11223344 \
+                         00000000 00001000 00000000 00000005 00000000 00000000 00000000 00000000 \
+                         ffffffff ffffffff 7c19f3e9";
+/// The second: 7 into 1008 if 46 is there.
+const CMP_SWAP: &str = "0046414a 00000000 00000001 00000002 00000000 00000002 00000001 11223344 \
+                        00000000 00001008 00000000 00000007 ffffffff ffffffff 00000000 0000002e \
+                        ffffffff ffffffff 9ae48559";
 const B5: &str = "001e414b 00000000 00000003 00000001 00000000 00000077 00000000 00000029 556671a6";
 const B6: &str = "001a4148 00000000 00000000 00000001 00000000 01020304 05060708 06c22805";
+/// B6 with a solicited event.
+const IMMEDIATE_SOLICITED: &str =
+    "001a4149 00000000 00000000 00000001 00000000 01020304 05060708 9b091c2b";
 const B7: &str = "00464147 00000000 00000002 00000001 00000000 0101e000 002e4141 00000000 00000001 \
                   00000003 00000000 0a0b0c01 00000000 00002000 00001000 11223344 00000000 00fff000 \
                   10406111";
@@ -160,22 +174,57 @@ fn ready_to_receive_messages_of_group_b() {
 
 #[test]
 fn immediate_data_of_group_b() {
-    let mut engine = initiator(None);
     let data = [1, 2, 3, 4, 5, 6, 7, 8];
-    let kind = WorkKind::ImmediateData {
-        data,
-        solicited: false,
-    };
-    engine
-        .conn
-        .post(WorkRequest {
-            token: 1,
-            kind,
+    for (solicited, frame) in [(false, B6), (true, IMMEDIATE_SOLICITED)] {
+        let mut engine = initiator(None);
+        let kind = WorkKind::ImmediateData { data, solicited };
+        engine.post(1, kind, Vec::new(), false);
+        assert_eq!(on_wire(&mut engine), hex(frame));
+
+        let mut engine = responder(None);
+        engine.receive(&hex(frame)).expect("a legal frame");
+        let delivered = Delivery::Receive {
+            token: 0,
             len: 0,
-            fence: false,
-        })
-        .expect("room");
-    assert_eq!(on_wire(&mut engine), hex(B6));
+            solicited,
+            invalidate: None,
+            immediate: Some(data),
+        };
+        assert_eq!(engine.deliveries, [delivered]);
+    }
+}
+
+#[test]
+fn atomic_requests_are_made_to_the_byte() {
+    let mut engine = initiator(None);
+    let atomic = |op, to| WorkKind::Atomic {
+        op,
+        stag: Stag(0x1122_3344),
+        to,
+    };
+    let add = AtomicOp::FetchAdd { add: 5, mask: 0 };
+    engine.post(1, atomic(add, 0x1000), Vec::new(), false);
+    assert_eq!(on_wire(&mut engine), hex(FETCH_ADD));
+    let swap = AtomicOp::CmpSwap {
+        swap: 7,
+        swap_mask: u64::MAX,
+        compare: 46,
+        compare_mask: u64::MAX,
+    };
+    engine.post(2, atomic(swap, 0x1008), Vec::new(), false);
+    assert_eq!(on_wire(&mut engine), hex(CMP_SWAP));
+}
+
+#[test]
+fn responder_of_group_b_executes_and_answers() {
+    let mut engine = responder(Some(RtrKind::Read));
+    engine.register(0x1122_3344, 0x1000, 41_u64.to_be_bytes().to_vec());
+    engine.receive(&hex(B3_READ)).expect("a legal frame");
+    assert_eq!(on_wire(&mut engine), hex(B3_ANSWER));
+    engine.receive(&hex(B4)).expect("a legal frame");
+    assert_eq!(on_wire(&mut engine), hex(B5));
+    let cell = engine.memory.slice(Stag(0x1122_3344), 0x1000, 8);
+    assert_eq!(cell, 46_u64.to_be_bytes());
 }
 
 #[test]

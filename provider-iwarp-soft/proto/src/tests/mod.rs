@@ -5,6 +5,7 @@ mod engine;
 mod golden;
 mod mutation;
 mod pair;
+mod situations;
 mod violations;
 
 /// Bytes from the notation of captures: hexadecimal digits in groups, white space ignored.

@@ -1,0 +1,185 @@
+//! Every kind of segment, well made, in every situation of a stream.
+
+use super::{
+    engine::{Engine, config},
+    hex,
+};
+use crate::{
+    Config, Delivery, Inbound, Role, Stag, WorkKind,
+    wire::{mpa::RtrKind, rdmap::AtomicOp},
+};
+
+/// One segment of each kind, with the sequence number that is first in its queue. STag 1 may do
+/// everything in 1000..1010.
+const SEGMENTS: [(&str, &str); 17] = [
+    ("Write", "c140 00000001 0000000000001000 01020304"),
+    ("Write, goes on", "8140 00000001 0000000000001000 01020304"),
+    ("empty Write", "c140 00000000 0000000000000000"),
+    (
+        "Read Request",
+        "4141 00000000 00000001 00000001 00000000 \
+         0000000a 0000000000000000 00000004 00000001 0000000000001000",
+    ),
+    (
+        "empty Read Request",
+        "4141 00000000 00000001 00000001 00000000 \
+         0000000a 0000000000000000 00000000 00000000 0000000000000000",
+    ),
+    (
+        "Read Response",
+        "c142 00000001 0000000000001000 0102030405060708",
+    ),
+    ("Send", "4143 00000000 00000000 00000001 00000000 6869"),
+    (
+        "Send, goes on",
+        "0143 00000000 00000000 00000001 00000000 6869",
+    ),
+    (
+        "second half of a Send",
+        "4143 00000000 00000000 00000001 00000002 6869",
+    ),
+    ("empty Send", "4143 00000000 00000000 00000001 00000000"),
+    (
+        "Send, invalidate",
+        "4144 00000001 00000000 00000001 00000000 6869",
+    ),
+    (
+        "Send, solicited",
+        "4145 00000000 00000000 00000001 00000000 6869",
+    ),
+    (
+        "Send, both",
+        "4146 00000001 00000000 00000001 00000000 6869",
+    ),
+    (
+        "Terminate",
+        "4147 00000000 00000002 00000001 00000000 20020000",
+    ),
+    (
+        "Immediate Data",
+        "4148 00000000 00000000 00000001 00000000 0102030405060708",
+    ),
+    (
+        "Atomic Request",
+        "414a 00000000 00000001 00000001 00000000 00000000 00000000 00000001 0000000000001000 \
+         0000000000000001 0000000000000000 0000000000000000 0000000000000000",
+    ),
+    (
+        "Atomic Response",
+        "414b 00000000 00000003 00000001 00000000 00000000 0000000000000005",
+    ),
+];
+
+/// One row per segment, one column per situation in the order of [`situations`]; a fault is
+/// layer, type and code.
+const OUTCOMES: &str = "\
+Write | written | written | written | written | written | written | dropped
+Write, goes on | placed | placed | placed | placed | placed | placed | dropped
+empty Write | written | ready | written | written | written | written | dropped
+Read Request | asked | asked | asked | asked | asked | asked | dropped
+empty Read Request | asked | ready | asked | asked | asked | asked | dropped
+Read Response | 0/2/06 | 0/2/06 | 0/2/06 | 0/2/06 | read | 0/2/06 | dropped
+Send | received | received | 1/2/04 | 1/2/02 | received | received | dropped
+Send, goes on | placed | placed | 1/2/04 | 1/2/02 | placed | placed | dropped
+second half of a Send | 1/2/04 | 1/2/04 | received | 1/2/04 | 1/2/04 | 1/2/04 | dropped
+empty Send | received | ready | 1/2/04 | 1/2/02 | received | received | dropped
+Send, invalidate | received | received | 0/2/06 | 1/2/02 | received | received | dropped
+Send, solicited | received | received | 0/2/06 | 1/2/02 | received | received | dropped
+Send, both | received | received | 0/2/06 | 1/2/02 | received | received | dropped
+Terminate | ended | ended | ended | ended | ended | ended | dropped
+Immediate Data | received | received | 0/2/06 | 1/2/02 | received | received | dropped
+Atomic Request | executed | executed | executed | executed | executed | executed | dropped
+Atomic Response | 0/2/06 | 0/2/06 | 0/2/06 | 0/2/06 | 0/2/06 | answered | dropped
+";
+
+/// A responder before its first FPDU; the same in peer-to-peer mode with a Send as first FPDU; in
+/// the middle of a Send; without a receive; an initiator that reads 8 bytes to 1000; one that waits
+/// for an atomic; a stream that has ended.
+fn situations() -> [Engine; 7] {
+    let engine = |role, rtr, receives| {
+        let mut engine = Engine::new(Config {
+            rtr,
+            ..config(role)
+        });
+        engine.register(1, 0x1000, vec![0; 16]);
+        for token in 0..receives {
+            engine.post_receive(token, 8);
+        }
+        engine
+    };
+    let mut middle = engine(Role::Responder, None, 1);
+    middle
+        .handle(&hex("0143 00000000 00000000 00000001 00000000 6869"))
+        .expect("legal");
+    let mut reader = engine(Role::Initiator, None, 1);
+    reader.post_read(1, (9, 0), (1, 0x1000), 8, false);
+    let mut atomic = engine(Role::Initiator, None, 1);
+    let kind = WorkKind::Atomic {
+        op: AtomicOp::FetchAdd { add: 1, mask: 0 },
+        stag: Stag(9),
+        to: 0,
+    };
+    atomic.post(1, kind, Vec::new(), false);
+    for initiator in [&mut reader, &mut atomic] {
+        initiator.transmit_all();
+    }
+    let mut ended = engine(Role::Responder, None, 1);
+    ended.conn.fail_local();
+    [
+        engine(Role::Responder, None, 1),
+        engine(Role::Responder, Some(RtrKind::Send), 1),
+        middle,
+        engine(Role::Responder, None, 0),
+        reader,
+        atomic,
+        ended,
+    ]
+}
+
+/// What becomes of a segment, in a word.
+fn outcome(mut engine: Engine, segment: &[u8]) -> String {
+    let judged = engine
+        .conn
+        .handle_ulpdu(segment, &engine.memory, &mut engine.receives);
+    match judged {
+        Err(error) => {
+            let (layer, etype, code) = error.code.to_triple();
+            format!("{layer}/{etype}/{code:02x}")
+        }
+        Ok(Inbound::Place(placement)) => match placement.delivered {
+            None => "placed".into(),
+            Some(Delivery::Write) => "written".into(),
+            Some(Delivery::Receive { .. }) => "received".into(),
+            Some(Delivery::Read { .. }) => "read".into(),
+        },
+        Ok(Inbound::ReadRequest) => "asked".into(),
+        Ok(Inbound::Atomic(_)) => "executed".into(),
+        Ok(Inbound::AtomicResponse { .. }) => "answered".into(),
+        Ok(Inbound::ReadyToReceive) => "ready".into(),
+        Ok(Inbound::Terminated(_)) => "ended".into(),
+        Ok(Inbound::Dropped) => "dropped".into(),
+    }
+}
+
+#[test]
+fn every_kind_of_segment_in_every_situation() {
+    let mut told = String::new();
+    for (name, segment) in SEGMENTS {
+        let columns = situations().map(|engine| outcome(engine, &hex(segment)));
+        told.push_str(&format!("{name} | {}\n", columns.join(" | ")));
+    }
+    assert_eq!(told, OUTCOMES, "\n{told}");
+}
+
+#[test]
+fn opcodes_without_a_meaning_in_every_situation() {
+    for opcode in 0x4c..=0x4f {
+        for tagged in ["c1", "41"] {
+            let segment = format!("{tagged}{opcode:02x} 00000000 00000000 00000001 00000000");
+            let told = situations().map(|engine| outcome(engine, &hex(&segment)));
+            let (dropped, refused) = told.split_last().expect("there are situations");
+            assert!(refused.iter().all(|fault| fault == "0/2/06"), "{told:?}");
+            assert_eq!(dropped, "dropped");
+        }
+    }
+}
