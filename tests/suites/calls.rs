@@ -86,3 +86,13 @@ trials! { calls_extension:
     counters_are_stopped_and_started = "stop-counters",
     an_adapter_is_asked_without_being_opened = "open-query",
 }
+
+trials! { calls_returns:
+    the_registry_refuses_as_documented = "registry",
+    event_dispatchers_refuse_as_documented = "events",
+    notification_objects_refuse_as_documented = "notification",
+    endpoints_refuse_as_documented = "endpoints",
+    connections_refuse_as_documented = "connections",
+    memory_refuses_as_documented = "memory",
+    transfers_refuse_as_documented = "transfers",
+}
