@@ -101,6 +101,23 @@ impl Cno {
         Ok((!evd.is_null()).then(|| EvdId::of(evd)))
     }
 
+    /// Which dispatcher has triggered, without waiting; `None` when none has. With the last one the
+    /// descriptor is silent again.
+    pub fn take_trigger(&self) -> Result<Option<EvdId>> {
+        const CALL: &str = "dat_cno_trigger";
+        let Some(trigger) = self.inner.ia.library().dat_cno_trigger else {
+            return self.wait(Some(Duration::ZERO));
+        };
+        let mut evd = DAT_HANDLE_NULL;
+        // SAFETY: the handle is live and the out-pointer writable.
+        let code = unsafe { trigger(self.inner.handle.0, &mut evd) };
+        if code.is(DAT_QUEUE_EMPTY) {
+            return Ok(None);
+        }
+        check(CALL, code)?;
+        Ok((!evd.is_null()).then(|| EvdId::of(evd)))
+    }
+
     /// The descriptor of [`create_with_fd`](Self::create_with_fd).
     #[must_use]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {

@@ -139,6 +139,30 @@ impl Cr {
         }
     }
 
+    /// Hands the request to the service `conn_qual` of the same adapter, where it arrives as a new
+    /// one. A request over a consumer's socket stays where it is.
+    pub fn handoff(mut self, conn_qual: u64) -> Result<(), AnswerError> {
+        let result = if self.socket.is_some() {
+            Err(Error::Unrepresentable {
+                what: "the handoff of a request over a socket",
+            })
+        } else {
+            // SAFETY: the request is live.
+            let code = unsafe { (self.ia.library().dat_cr_handoff)(self.handle.0, conn_qual) };
+            check("dat_cr_handoff", code).map_err(Error::from)
+        };
+        match result {
+            Ok(()) => {
+                self.handle = Handle::NULL;
+                Ok(())
+            }
+            Err(error) => Err(AnswerError {
+                request: Box::new(self),
+                error,
+            }),
+        }
+    }
+
     /// Declines. If the request came over a consumer's socket, the socket comes back.
     pub fn reject(mut self, private_data: &[u8]) -> Result<Option<OwnedFd>, AnswerError> {
         match self.reject_once(private_data) {

@@ -45,6 +45,14 @@ pub(crate) unsafe fn decode(evd: &Evd, raw: &DatEvent) -> Event {
             &data.dto_completion_event_data
         }));
     }
+    if number == DAT_IB_DTO_EVENT {
+        // SAFETY: as above.
+        let dto = unsafe { &data.dto_completion_event_data };
+        return Event::Dto(DtoCompletion::from_extension(
+            dto,
+            &raw.event_extension_data,
+        ));
+    }
     if let Some(kind) = ConnectionKind::from_raw(number) {
         // SAFETY: as above.
         return unsafe { decode_connection(evd, kind, &data.connect_event_data) };

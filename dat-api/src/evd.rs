@@ -10,6 +10,7 @@ use dat_abi::*;
 
 use crate::address::timeout_us;
 use crate::cno::Cno;
+use crate::counters;
 use crate::decode::{Route, decode};
 use crate::error::{Error, Result, check};
 use crate::event::{DtoCompletion, Event};
@@ -131,6 +132,24 @@ impl Evd {
         }
     }
 
+    /// Waits until `threshold` events are there and takes the oldest; says how many are left.
+    /// `None` when `timeout` has passed first, and then nothing is taken. An event that a wait for
+    /// a particular one passed by comes at once.
+    pub fn wait_many(
+        &self,
+        threshold: u32,
+        timeout: Option<Duration>,
+    ) -> Result<Option<(Event, u32)>> {
+        if let Some(event) = self.take_aside(|_| true) {
+            let left = self.inner.aside_len.load(Ordering::Acquire);
+            return Ok(Some((event, u32::try_from(left).unwrap_or(u32::MAX))));
+        }
+        let threshold = DatCount::try_from(threshold).map_err(|_| Error::Unrepresentable {
+            what: "a threshold",
+        })?;
+        self.wait_raw(threshold, timeout)
+    }
+
     /// Waits for the completion of the work that was posted to `ep` with `cookie`. Other events
     /// stay for later calls, in order. Fails with [`Error::TimedOut`] when the time has passed.
     pub fn wait_completion(
@@ -184,19 +203,34 @@ impl Evd {
     }
 
     fn wait_fresh(&self, timeout: Option<Duration>) -> Result<Option<Event>> {
+        Ok(self.wait_raw(1, timeout)?.map(|(event, _)| event))
+    }
+
+    fn wait_raw(
+        &self,
+        threshold: DatCount,
+        timeout: Option<Duration>,
+    ) -> Result<Option<(Event, u32)>> {
         let mut raw = DatEvent::zeroed();
         let mut nmore: DatCount = 0;
         // SAFETY: the handle is live and both out-pointers are writable.
         let code = unsafe {
             let wait = self.inner.ia.library().dat_evd_wait;
-            wait(self.as_raw(), timeout_us(timeout), 1, &mut raw, &mut nmore)
+            wait(
+                self.as_raw(),
+                timeout_us(timeout),
+                threshold,
+                &mut raw,
+                &mut nmore,
+            )
         };
         if code.is(DAT_TIMEOUT_EXPIRED) || code.is(DAT_QUEUE_EMPTY) {
             return Ok(None);
         }
         check("dat_evd_wait", code)?;
         // SAFETY: the call filled `raw` and this dispatcher delivers each event once.
-        Ok(Some(unsafe { decode(self, &raw) }))
+        let event = unsafe { decode(self, &raw) };
+        Ok(Some((event, u32::try_from(nmore).unwrap_or(0))))
     }
 
     fn put_aside(&self, mut event: Event) {
@@ -288,6 +322,25 @@ impl Evd {
         };
         check("dat_evd_query", code)?;
         Ok(u32::try_from(param.evd_qlen).unwrap_or(0))
+    }
+
+    /// Whether events trigger the notification object; those that are there when it is allowed
+    /// again do at once.
+    pub fn set_enabled(&self, enabled: bool) -> Result<()> {
+        let library = self.inner.ia.library();
+        let (call, change) = if enabled {
+            ("dat_evd_enable", library.dat_evd_enable)
+        } else {
+            ("dat_evd_disable", library.dat_evd_disable)
+        };
+        // SAFETY: the handle is live.
+        Ok(check(call, unsafe { change(self.as_raw()) })?)
+    }
+
+    /// What has happened to it, by the numbers `DCNT_EVD_*`; `reset` begins again at 0.
+    pub fn counters(&self, reset: bool) -> Result<Vec<u64>> {
+        let ia = &self.inner.ia;
+        counters::query(ia, self.as_raw(), DCNT_EVD_ALL_COUNTERS, reset)
     }
 
     /// Makes waiting fail until it is allowed again; a waiter returns with `DAT_INVALID_STATE`.

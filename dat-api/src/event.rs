@@ -49,6 +49,10 @@ pub struct DtoCompletion {
     pub transferred: u32,
     /// What it was, where the provider says; OFA's do not.
     pub operation: DatDtos,
+    /// The number that came with the peer's write, at a receive that it completed (IB extension).
+    pub immediate: Option<u32>,
+    /// The context of the window that the peer's Send took away.
+    pub invalidated: Option<u32>,
 }
 
 /// The end of a bind.
@@ -253,6 +257,20 @@ impl DtoCompletion {
             status: DtoStatus::from_raw(raw.status),
             transferred: raw.transfered_length,
             operation: raw.operation,
+            immediate: None,
+            invalidated: (raw.operation == DAT_DTO_RECEIVE_WITH_INVALIDATE)
+                .then_some(raw.rmr_context),
+        }
+    }
+
+    /// The same of an event of the IB extension.
+    pub(crate) fn from_extension(raw: &DatDtoCompletionEventData, data: &[u64; 8]) -> Self {
+        // The words are type and status, then the immediate data.
+        let [kind, immediate] = [data[0], data[1]].map(|word| word as u32);
+        let comes_with_it = matches!(kind, DAT_IB_RDMA_WRITE_IMMED_DATA | DAT_IB_RECV_IMMED_DATA);
+        Self {
+            immediate: (comes_with_it && raw.status == DAT_DTO_SUCCESS).then_some(immediate),
+            ..Self::from_raw(raw)
         }
     }
 }

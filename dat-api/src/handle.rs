@@ -57,6 +57,10 @@ identity! {
     RmrId
 }
 identity! {
+    /// Which shared receive queue; compare with [`Srq::id`](crate::Srq::id).
+    SrqId
+}
+identity! {
     /// Which object, of whatever kind, an asynchronous error speaks of.
     ObjectId
 }
@@ -69,6 +73,12 @@ impl PartialEq<EpId> for ObjectId {
 
 impl PartialEq<EvdId> for ObjectId {
     fn eq(&self, other: &EvdId) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl PartialEq<SrqId> for ObjectId {
+    fn eq(&self, other: &SrqId) -> bool {
         self.0 == other.0
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use dat_abi::*;
 
 use crate::attr::{IaAttr, ProviderAttr};
+use crate::counters;
 use crate::error::{Error, Result, check};
 use crate::evd::Evd;
 use crate::handle::Handle;
@@ -107,6 +108,13 @@ impl Ia {
         check("dat_ia_query", code)?;
         // SAFETY: the call filled `raw`, and the IA is open as long as `self` lives.
         Ok(unsafe { ProviderAttr::from_raw(&raw) })
+    }
+
+    /// What has happened to it, by the numbers `DCNT_IA_*`; `reset` begins again at 0. Providers
+    /// that count nothing say so by an error for which
+    /// [`is_unsupported`](crate::Error::is_unsupported) is true.
+    pub fn counters(&self, reset: bool) -> Result<Vec<u64>> {
+        counters::query(self, self.as_raw(), DCNT_IA_ALL_COUNTERS, reset)
     }
 
     /// The dispatcher of asynchronous errors that came with the opening.

@@ -65,7 +65,8 @@
 //! | [`Ep`] | endpoint: one end of a connection |
 //! | [`Region`], [`Lmr`] | registered memory, the crate's own or somebody else's |
 //! | [`Rmr`] | memory window |
-//! | [`Psp`], [`Rsp`], [`Ssp`] | service points: for many peers, for one endpoint, for one socket |
+//! | [`Psp`], [`Csp`] | service points for many peers, by qualifier and by address |
+//! | [`Rsp`], [`Ssp`] | service points for one endpoint, by qualifier and over a socket |
 //! | [`Cr`] | connection request |
 //! | [`Srq`] | shared receive queue |
 //! | [`Event`] | what a dispatcher tells |
@@ -95,6 +96,7 @@
 mod address;
 mod attr;
 mod cno;
+mod counters;
 mod cr;
 mod decode;
 mod ep;
@@ -122,7 +124,7 @@ pub use cr::{AnswerError, Cr};
 pub use dat_abi as abi;
 pub use ep::{
     Close, CompletionFlags, ConnectError, ConnectFailure, Ep, EpAttr, EpEvds, EpInfo, EpState,
-    SocketRefused,
+    EpStatus, SocketRefused,
 };
 pub use error::{CallError, Error, Result, SocketError};
 pub use evd::{Evd, EvdFlags};
@@ -130,7 +132,7 @@ pub use event::{
     AsyncError, AsyncKind, BindCompletion, ConnectionEvent, ConnectionKind, DtoCompletion,
     DtoStatus, Event,
 };
-pub use handle::{EpId, EvdId, ObjectId, RmrId, SpId};
+pub use handle::{EpId, EvdId, ObjectId, RmrId, SpId, SrqId};
 pub use ia::Ia;
 pub use library::{
     DatExtensionOpFunc, DatRegistryListProvidersFunc, DatStrerrorFunc, LIBRARY_ENV, LIBRARY_NAME,
@@ -141,5 +143,5 @@ pub use pz::Pz;
 pub use region::Region;
 pub use registry::{ProviderInfo, list_providers};
 pub use rmr::Rmr;
-pub use sp::{Psp, Rsp, Ssp, SspState, SspWaitError};
-pub use srq::Srq;
+pub use sp::{Csp, Psp, Rsp, Ssp, SspState, SspWaitError};
+pub use srq::{Srq, SrqInfo};

@@ -28,9 +28,12 @@ impl Privileges {
     pub const REMOTE_READ: Self = Self(DAT_MEM_PRIV_REMOTE_READ_FLAG);
     /// The peer may write it.
     pub const REMOTE_WRITE: Self = Self(DAT_MEM_PRIV_REMOTE_WRITE_FLAG);
+    /// The peer may use atomics on it, which takes [`LOCAL_WRITE`](Self::LOCAL_WRITE) as well (IB
+    /// extension).
+    pub const REMOTE_ATOMIC: Self = Self(DAT_IB_MEM_PRIV_REMOTE_ATOMIC);
     /// Both local rights.
     pub const LOCAL: Self = Self(DAT_MEM_PRIV_LOCAL_READ_FLAG | DAT_MEM_PRIV_LOCAL_WRITE_FLAG);
-    /// All four.
+    /// All but atomics.
     pub const ALL: Self = Self(DAT_MEM_PRIV_ALL_FLAG);
 
     /// The bits.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dat_abi::*;
 
 use crate::ep::Ep;
-use crate::error::{Result, check};
+use crate::error::{Error, Result, check};
 use crate::handle::{Handle, RmrId};
 use crate::leak::keep_for_ever;
 use crate::lmr::{Privileges, RemoteRegion};
@@ -28,12 +28,23 @@ struct RmrInner {
 }
 
 impl Rmr {
-    /// Creates an unbound window.
+    /// Creates an unbound window, for the peers of every endpoint of the zone.
     pub fn create(pz: &Pz) -> Result<Self> {
+        Self::create_with(pz, "dat_rmr_create", pz.ia().library().dat_rmr_create)
+    }
+
+    /// Creates an unbound window that serves only the peer of the endpoint through which it is
+    /// bound. OFA's registry library does not export this call.
+    pub fn create_for_ep(pz: &Pz) -> Result<Self> {
+        const CALL: &str = "dat_rmr_create_for_ep";
+        let create = pz.ia().library().dat_rmr_create_for_ep;
+        Self::create_with(pz, CALL, create.ok_or(Error::Missing { call: CALL })?)
+    }
+
+    fn create_with(pz: &Pz, call: &'static str, create: DatRmrCreateFunc) -> Result<Self> {
         let mut handle = DAT_HANDLE_NULL;
         // SAFETY: the zone is live and the out-pointer writable.
-        let code = unsafe { (pz.ia().library().dat_rmr_create)(pz.as_raw(), &mut handle) };
-        check("dat_rmr_create", code)?;
+        check(call, unsafe { create(pz.as_raw(), &mut handle) })?;
         Ok(Self {
             inner: Arc::new(RmrInner {
                 handle: Handle(handle),

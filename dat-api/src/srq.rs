@@ -7,9 +7,10 @@ use dat_abi::*;
 
 use crate::ep::with_iov;
 use crate::error::{Error, Result, check};
-use crate::handle::Handle;
+use crate::handle::{Handle, SrqId};
 use crate::keep::Keeper;
 use crate::leak::keep_for_ever;
+use crate::library::Library;
 use crate::lmr::Segment;
 use crate::pz::Pz;
 
@@ -18,6 +19,21 @@ use crate::pz::Pz;
 #[derive(Clone)]
 pub struct Srq {
     inner: Arc<SrqInner>,
+}
+
+/// What `dat_srq_query` tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SrqInfo {
+    /// Receives that it takes.
+    pub max_recv_dtos: u32,
+    /// Fewer receives than this are told, as it was set last.
+    pub low_watermark: u32,
+    /// Receives that no message has taken, where the provider counts them.
+    pub available: Option<u32>,
+    /// Receives that messages have taken and that have not completed, where the provider counts
+    /// them.
+    pub outstanding: Option<u32>,
 }
 
 struct SrqInner {
@@ -29,11 +45,6 @@ struct SrqInner {
 impl Srq {
     /// Creates a queue for `max_recv_dtos` receives of up to `max_recv_iov` segments.
     pub fn create(pz: &Pz, max_recv_dtos: u32, max_recv_iov: u32) -> Result<Self> {
-        let count = |value: u32| {
-            DatCount::try_from(value).map_err(|_| Error::Unrepresentable {
-                what: "a queue size",
-            })
-        };
         let mut attr = DatSrqAttr {
             max_recv_dtos: count(max_recv_dtos)?,
             max_recv_iov: count(max_recv_iov)?,
@@ -70,12 +81,61 @@ impl Srq {
         Ok(check("dat_srq_post_recv", code)?)
     }
 
+    /// Changes how many receives it takes; those in it stay.
+    pub fn resize(&self, max_recv_dtos: u32) -> Result<()> {
+        let max_recv_dtos = count(max_recv_dtos)?;
+        // SAFETY: the handle is live.
+        let code = unsafe { (self.library().dat_srq_resize)(self.as_raw(), max_recv_dtos) };
+        Ok(check("dat_srq_resize", code)?)
+    }
+
+    /// Asks for one asynchronous event when fewer receives are left than this; 0 takes it back.
+    pub fn set_low_watermark(&self, low_watermark: u32) -> Result<()> {
+        let low_watermark = count(low_watermark)?;
+        // SAFETY: the handle is live.
+        let code = unsafe { (self.library().dat_srq_set_lw)(self.as_raw(), low_watermark) };
+        Ok(check("dat_srq_set_lw", code)?)
+    }
+
+    /// How it is.
+    pub fn query(&self) -> Result<SrqInfo> {
+        let mut param = DatSrqParam::zeroed();
+        // SAFETY: the handle is live and the out-pointer writable.
+        let code =
+            unsafe { (self.library().dat_srq_query)(self.as_raw(), DAT_SRQ_FIELD_ALL, &mut param) };
+        check("dat_srq_query", code)?;
+        // A number that nobody knows is negative.
+        let known = |value: DatCount| u32::try_from(value).ok();
+        Ok(SrqInfo {
+            max_recv_dtos: known(param.max_recv_dtos).unwrap_or(0),
+            low_watermark: known(param.low_watermark).unwrap_or(0),
+            available: known(param.available_dto_count),
+            outstanding: known(param.outstanding_dto_count),
+        })
+    }
+
+    /// Identity, for [`AsyncError::object`](crate::AsyncError::object).
+    #[must_use]
+    pub fn id(&self) -> SrqId {
+        SrqId::of(self.as_raw())
+    }
+
+    fn library(&self) -> &'static Library {
+        self.inner.pz.ia().library()
+    }
+
     /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone
     /// lives.
     #[must_use]
     pub fn as_raw(&self) -> DatSrqHandle {
         self.inner.handle.0
     }
+}
+
+fn count(value: u32) -> Result<DatCount> {
+    DatCount::try_from(value).map_err(|_| Error::Unrepresentable {
+        what: "a queue size",
+    })
 }
 
 impl Drop for SrqInner {

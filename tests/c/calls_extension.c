@@ -9,6 +9,7 @@
 #include <dat2/dat_ib_extensions.h>
 
 #define IMMEDIATE 0xC0FFEEu
+#define WITH_ATOMICS (DAT_MEM_PRIV_FLAGS)(ALL_PRIVILEGES | (int)DAT_IB_MEM_PRIV_REMOTE_ATOMIC)
 
 /* An end that lets its peer use atomics on its first eight bytes. */
 static DAT_RMR_TRIPLET atomic_word(struct kit *kit, DAT_LMR_HANDLE *lmr)
@@ -18,9 +19,8 @@ static DAT_RMR_TRIPLET atomic_word(struct kit *kit, DAT_LMR_HANDLE *lmr)
 				 .segment_length = 8 };
 
 	must("dat_lmr_create",
-	     dat_lmr_create(kit->ia, DAT_MEM_TYPE_VIRTUAL, region, PART, kit->pz,
-			    (DAT_MEM_PRIV_FLAGS)(ALL_PRIVILEGES | (int)DAT_IB_MEM_PRIV_REMOTE_ATOMIC), DAT_VA_TYPE_VA, lmr, NULL,
-			    &word.rmr_context, NULL, NULL));
+	     dat_lmr_create(kit->ia, DAT_MEM_TYPE_VIRTUAL, region, PART, kit->pz, WITH_ATOMICS,
+			    DAT_VA_TYPE_VA, lmr, NULL, &word.rmr_context, NULL, NULL));
 	return word;
 }
 

@@ -182,3 +182,26 @@ fn every_example_is_run() -> Result<()> {
     }
     Ok(())
 }
+
+/// The short examples of the Rust API: both ends in one program, which says what it did.
+#[test]
+fn the_short_examples_run() -> Result<()> {
+    let env = StackEnv::new()?;
+    for (name, last_words) in [
+        ("send_recv", "100 round trips of 64 bytes"),
+        ("rdma", "wrote and read 1048576 bytes of the peer"),
+        ("srq_server", "4 clients shared 16 receives"),
+        ("cno_poll", "12 messages and"),
+        ("atomics", "3 counters made it 150"),
+    ] {
+        let program = env.program(env.stage.bin(name));
+        program
+            .args_line(IA_NAME)
+            .named(name)
+            .spawn()?
+            .finish(DEADLINE)?
+            .success()?
+            .says(last_words)?;
+    }
+    Ok(())
+}

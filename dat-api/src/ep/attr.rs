@@ -32,6 +32,8 @@ pub struct EpAttr {
     pub recv_completion_flags: u32,
     /// How requests may complete (`DAT_COMPLETION_FLAGS`).
     pub request_completion_flags: u32,
+    /// Receives of a shared queue that it may hold before an asynchronous event tells; 0 for none.
+    pub srq_soft_watermark: i32,
 }
 
 impl Default for EpAttr {
@@ -49,11 +51,27 @@ impl Default for EpAttr {
             max_rdma_write_iov: 1,
             recv_completion_flags: DAT_COMPLETION_DEFAULT_FLAG,
             request_completion_flags: DAT_COMPLETION_DEFAULT_FLAG,
+            srq_soft_watermark: 0,
         }
     }
 }
 
 impl EpAttr {
+    /// The members of `DAT_EP_ATTR` that this has.
+    pub(crate) const MASK: DatEpParamMask = DAT_EP_FIELD_EP_ATTR_MAX_MESSAGE_SIZE
+        | DAT_EP_FIELD_EP_ATTR_MAX_RDMA_SIZE
+        | DAT_EP_FIELD_EP_ATTR_RECV_COMPLETION_FLAGS
+        | DAT_EP_FIELD_EP_ATTR_REQUEST_COMPLETION_FLAGS
+        | DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS
+        | DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_DTOS
+        | DAT_EP_FIELD_EP_ATTR_MAX_RECV_IOV
+        | DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_IOV
+        | DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IN
+        | DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_OUT
+        | DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW
+        | DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IOV
+        | DAT_EP_FIELD_EP_ATTR_MAX_RDMA_WRITE_IOV;
+
     pub(crate) fn to_raw(self) -> DatEpAttr {
         let mut raw = DatEpAttr::zeroed();
         raw.service_type = DAT_SERVICE_TYPE_RC;
@@ -70,6 +88,7 @@ impl EpAttr {
         raw.max_rdma_read_out = self.max_rdma_read_out;
         raw.max_rdma_read_iov = self.max_rdma_read_iov;
         raw.max_rdma_write_iov = self.max_rdma_write_iov;
+        raw.srq_soft_hw = self.srq_soft_watermark;
         raw
     }
 
@@ -87,8 +106,21 @@ impl EpAttr {
             max_rdma_write_iov: raw.max_rdma_write_iov,
             recv_completion_flags: raw.recv_completion_flags,
             request_completion_flags: raw.request_completion_flags,
+            srq_soft_watermark: raw.srq_soft_hw.max(0),
         }
     }
+}
+
+/// How much an endpoint has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EpStatus {
+    /// State.
+    pub state: EpState,
+    /// No receive is posted that has not completed.
+    pub recv_idle: bool,
+    /// No request is posted that has not completed.
+    pub request_idle: bool,
 }
 
 /// What `dat_ep_query` tells.

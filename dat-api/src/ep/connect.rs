@@ -63,21 +63,68 @@ impl Ep {
     ) -> Result<()> {
         let (len, data) = private_data_parts(private_data)?;
         let mut address = RawAddress::new(remote);
+        let (timeout, qos) = (timeout_us(timeout), DAT_QOS_BEST_EFFORT);
+        self.start("dat_ep_connect", |ep| {
+            let (connect, flags) = (self.library().dat_ep_connect, DAT_CONNECT_DEFAULT_FLAG);
+            // SAFETY: the handle is live; address and private data are readable for the call.
+            unsafe {
+                connect(
+                    ep,
+                    address.as_ptr(),
+                    conn_qual,
+                    timeout,
+                    len,
+                    data,
+                    qos,
+                    flags,
+                )
+            }
+        })
+    }
+
+    /// Starts to connect to where `other` is connected. The connection dispatcher tells the
+    /// outcome.
+    pub fn start_dup_connect(
+        &self,
+        other: &Ep,
+        timeout: Option<Duration>,
+        private_data: &[u8],
+    ) -> Result<()> {
+        let (len, data) = private_data_parts(private_data)?;
+        self.start("dat_ep_dup_connect", |ep| {
+            let (connect, dup) = (self.library().dat_ep_dup_connect, other.as_raw());
+            // SAFETY: both handles are live; the private data is readable for the call.
+            unsafe { connect(ep, dup, timeout_us(timeout), len, data, DAT_QOS_BEST_EFFORT) }
+        })
+    }
+
+    /// Starts to connect to `remote`, port included, where a [`Csp`](crate::Csp) or any other stack
+    /// listens. OFA's registry library does not export this call.
+    pub fn start_common_connect(
+        &self,
+        remote: SocketAddr,
+        timeout: Option<Duration>,
+        private_data: &[u8],
+    ) -> Result<()> {
+        const CALL: &str = "dat_ep_common_connect";
+        let connect = self.library().dat_ep_common_connect;
+        let connect = connect.ok_or(Error::Missing { call: CALL })?;
+        let (len, data) = private_data_parts(private_data)?;
+        let mut address = RawAddress::new(remote);
+        self.start(CALL, |ep| {
+            // SAFETY: the handle is live; address and private data are readable for the call.
+            unsafe { connect(ep, address.as_ptr(), timeout_us(timeout), len, data) }
+        })
+    }
+
+    /// Announces an attempt, which `connect` starts, and takes it back when it does not start.
+    fn start(
+        &self,
+        call: &'static str,
+        connect: impl FnOnce(DatEpHandle) -> DatReturn,
+    ) -> Result<()> {
         self.inner.on_attempt(None);
-        // SAFETY: the handle is live; address and private data are readable for the call.
-        let code = unsafe {
-            (self.inner.pz.ia().library().dat_ep_connect)(
-                self.as_raw(),
-                address.as_ptr(),
-                conn_qual,
-                timeout_us(timeout),
-                len,
-                data,
-                DAT_QOS_BEST_EFFORT,
-                DAT_CONNECT_DEFAULT_FLAG,
-            )
-        };
-        check("dat_ep_connect", code).map_err(|error| {
+        check(call, connect(self.as_raw())).map_err(|error| {
             self.inner.on_attempt_refused();
             error.into()
         })

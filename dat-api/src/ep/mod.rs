@@ -4,7 +4,7 @@ mod attr;
 mod connect;
 mod post;
 
-pub use attr::{EpAttr, EpInfo, EpState};
+pub use attr::{EpAttr, EpInfo, EpState, EpStatus};
 pub use connect::{ConnectError, ConnectFailure, SocketRefused};
 pub use post::CompletionFlags;
 pub(crate) use post::with_iov;
@@ -18,6 +18,7 @@ use std::time::Duration;
 use dat_abi::*;
 
 use crate::address::read_address;
+use crate::counters;
 use crate::decode::Route;
 use crate::error::{Error, Result, check};
 use crate::evd::Evd;
@@ -183,6 +184,56 @@ impl Ep {
         self.inner.state()
     }
 
+    /// Its state, and whether anything posted is still under way. OFA's providers tell the second
+    /// the other way round.
+    pub fn status(&self) -> Result<EpStatus> {
+        self.inner.status()
+    }
+
+    /// Changes its limits, which is possible before it begins to connect (`dat_ep_modify`).
+    pub fn set_attr(&self, attr: &EpAttr) -> Result<()> {
+        let param = DatEpParam {
+            ep_attr: attr.to_raw(),
+            ..DatEpParam::zeroed()
+        };
+        // SAFETY: the handle is live and the parameters readable.
+        let code = unsafe { (self.library().dat_ep_modify)(self.as_raw(), EpAttr::MASK, &param) };
+        Ok(check("dat_ep_modify", code)?)
+    }
+
+    /// How many receives it holds that have not completed, and over how many places of their queue
+    /// they are spread.
+    pub fn receives_held(&self) -> Result<(u32, u32)> {
+        let (mut held, mut span) = (0, 0);
+        // SAFETY: the handle is live and the out-pointers writable.
+        let code =
+            unsafe { (self.library().dat_ep_recv_query)(self.as_raw(), &mut held, &mut span) };
+        check("dat_ep_recv_query", code)?;
+        let count = |value: DatCount| u32::try_from(value).unwrap_or(0);
+        Ok((count(held), count(span)))
+    }
+
+    /// How many receives of its shared queue it may hold: more than `soft` is told by one
+    /// asynchronous event, more than `hard` ends the connection. `None` sets no mark.
+    pub fn set_watermarks(&self, soft: Option<u32>, hard: Option<u32>) -> Result<()> {
+        let mark = |mark: Option<u32>| match mark {
+            None => Ok(DAT_WATERMARK_INFINITE),
+            Some(mark) => DatCount::try_from(mark).map_err(|_| Error::Unrepresentable {
+                what: "a watermark",
+            }),
+        };
+        let (soft, hard) = (mark(soft)?, mark(hard)?);
+        // SAFETY: the handle is live.
+        let code = unsafe { (self.library().dat_ep_set_watermark)(self.as_raw(), soft, hard) };
+        Ok(check("dat_ep_set_watermark", code)?)
+    }
+
+    /// What has happened to it, by the numbers `DCNT_EP_*`; `reset` begins again at 0.
+    pub fn counters(&self, reset: bool) -> Result<Vec<u64>> {
+        let ia = self.inner.pz.ia();
+        counters::query(ia, self.as_raw(), DCNT_EP_ALL_COUNTERS, reset)
+    }
+
     /// Its state and addresses.
     pub fn query(&self) -> Result<EpInfo> {
         let mut param = DatEpParam::zeroed();
@@ -278,6 +329,10 @@ impl EpInner {
     }
 
     pub(crate) fn state(&self) -> Result<EpState> {
+        Ok(self.status()?.state)
+    }
+
+    fn status(&self) -> Result<EpStatus> {
         let mut state = 0;
         let (mut recv_idle, mut request_idle) = (DAT_FALSE, DAT_FALSE);
         // SAFETY: the handle is live and the out-pointers writable.
@@ -286,7 +341,11 @@ impl EpInner {
             get_status(self.handle.0, &mut state, &mut recv_idle, &mut request_idle)
         };
         check("dat_ep_get_status", code)?;
-        Ok(EpState::from_raw(state))
+        Ok(EpStatus {
+            state: EpState::from_raw(state),
+            recv_idle: recv_idle != DAT_FALSE,
+            request_idle: request_idle != DAT_FALSE,
+        })
     }
 
     /// An attempt to connect is about to start, over the consumer's socket if there is one.

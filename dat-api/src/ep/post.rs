@@ -4,6 +4,7 @@ use dat_abi::*;
 
 use super::Ep;
 use crate::error::{Error, Result, check};
+use crate::library::Library;
 use crate::lmr::{RemoteRegion, Segment};
 
 /// How a request completes (`DAT_COMPLETION_FLAGS`).
@@ -41,21 +42,25 @@ impl Ep {
     /// Posts memory for one message of the peer. Allowed in every state.
     #[inline]
     pub fn post_recv(&self, segments: &[Segment<'_>], cookie: u64) -> Result<()> {
-        self.inner.keeper.keep(segments);
-        let code = with_iov(segments, |count, iov| {
-            // SAFETY: the handle is live, the list readable; its memory is kept by this endpoint or
-            // covered by the contract of `Lmr::register`. So in the posts below.
-            unsafe {
-                (self.inner.pz.ia().library().dat_ep_post_recv)(
-                    self.as_raw(),
-                    count,
-                    iov,
-                    DatContext::from_u64(cookie),
-                    DAT_COMPLETION_DEFAULT_FLAG,
-                )
-            }
-        })?;
-        Ok(check("dat_ep_post_recv", code)?)
+        self.post_recv_with(segments, cookie, CompletionFlags::DEFAULT)
+    }
+
+    /// The same with a completion flag: [`UNSIGNALLED`](CompletionFlags::UNSIGNALLED) wakes nobody.
+    #[inline]
+    pub fn post_recv_with(
+        &self,
+        segments: &[Segment<'_>],
+        cookie: u64,
+        flags: CompletionFlags,
+    ) -> Result<()> {
+        let (post, cookie) = (
+            self.library().dat_ep_post_recv,
+            DatContext::from_u64(cookie),
+        );
+        self.post("dat_ep_post_recv", segments, |ep, count, iov| {
+            // SAFETY: as `post` says.
+            unsafe { post(ep, count, iov, cookie, flags.bits()) }
+        })
     }
 
     /// Sends the segments as one message into the peer's next receive.
@@ -66,20 +71,33 @@ impl Ep {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.inner.keeper.keep(segments);
-        let code = with_iov(segments, |count, iov| {
-            // SAFETY: as in `post_recv`.
-            unsafe {
-                (self.inner.pz.ia().library().dat_ep_post_send)(
-                    self.as_raw(),
-                    count,
-                    iov,
-                    DatContext::from_u64(cookie),
-                    flags.bits(),
-                )
-            }
-        })?;
-        Ok(check("dat_ep_post_send", code)?)
+        let (post, cookie) = (
+            self.library().dat_ep_post_send,
+            DatContext::from_u64(cookie),
+        );
+        self.post("dat_ep_post_send", segments, |ep, count, iov| {
+            // SAFETY: as `post` says.
+            unsafe { post(ep, count, iov, cookie, flags.bits()) }
+        })
+    }
+
+    /// Sends the segments as one message and takes away the window of the peer's whose context this
+    /// is; the peer learns it with the message. OFA's registry library does not export this call.
+    pub fn post_send_with_invalidate(
+        &self,
+        segments: &[Segment<'_>],
+        rmr_context: u32,
+        cookie: u64,
+        flags: CompletionFlags,
+    ) -> Result<()> {
+        const CALL: &str = "dat_ep_post_send_with_invalidate";
+        let post = self.library().dat_ep_post_send_with_invalidate;
+        let post = post.ok_or(Error::Missing { call: CALL })?;
+        let cookie = DatContext::from_u64(cookie);
+        self.post(CALL, segments, |ep, count, iov| {
+            // SAFETY: as `post` says.
+            unsafe { post(ep, count, iov, cookie, flags.bits(), DAT_TRUE, rmr_context) }
+        })
     }
 
     /// Writes the segments into the peer's memory. The peer's program is not told.
@@ -91,22 +109,12 @@ impl Ep {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.inner.keeper.keep(segments);
-        let remote = remote.to_raw();
-        let code = with_iov(segments, |count, iov| {
-            // SAFETY: as in `post_recv`; the remote triplet is readable for the call.
-            unsafe {
-                (self.inner.pz.ia().library().dat_ep_post_rdma_write)(
-                    self.as_raw(),
-                    count,
-                    iov,
-                    DatContext::from_u64(cookie),
-                    &remote,
-                    flags.bits(),
-                )
-            }
-        })?;
-        Ok(check("dat_ep_post_rdma_write", code)?)
+        let post = self.library().dat_ep_post_rdma_write;
+        let (remote, cookie) = (remote.to_raw(), DatContext::from_u64(cookie));
+        self.post("dat_ep_post_rdma_write", segments, |ep, count, iov| {
+            // SAFETY: as `post` says; the remote triplet is readable for the call.
+            unsafe { post(ep, count, iov, cookie, &remote, flags.bits()) }
+        })
     }
 
     /// Reads the peer's memory into the segments. The peer's program is not told.
@@ -118,22 +126,99 @@ impl Ep {
         cookie: u64,
         flags: CompletionFlags,
     ) -> Result<()> {
-        self.inner.keeper.keep(segments);
-        let remote = remote.to_raw();
-        let code = with_iov(segments, |count, iov| {
+        let post = self.library().dat_ep_post_rdma_read;
+        let (remote, cookie) = (remote.to_raw(), DatContext::from_u64(cookie));
+        self.post("dat_ep_post_rdma_read", segments, |ep, count, iov| {
             // SAFETY: as in `post_rdma_write`.
+            unsafe { post(ep, count, iov, cookie, &remote, flags.bits()) }
+        })
+    }
+
+    /// Writes the segments into the peer's memory and then completes one receive of the peer with
+    /// `immediate` (IB extension; [`DtoCompletion::immediate`](crate::DtoCompletion::immediate)).
+    pub fn post_rdma_write_immediate(
+        &self,
+        segments: &[Segment<'_>],
+        remote: RemoteRegion,
+        immediate: u32,
+        cookie: u64,
+        flags: CompletionFlags,
+    ) -> Result<()> {
+        let (post, remote) = (self.library().dat_extension_op, remote.to_raw());
+        self.post(
+            "dat_ib_post_rdma_write_immed",
+            segments,
+            |ep, count, iov| {
+                // SAFETY: as `post` says; the variadic arguments are those of the operation: int
+                // count, list, 8-byte cookie, readable triplet, u32 immediate, u32 flags.
+                unsafe {
+                    let op = DAT_IB_RDMA_WRITE_IMMED_OP;
+                    let remote = &raw const remote;
+                    post(ep, op, count, iov, cookie, remote, immediate, flags.bits())
+                }
+            },
+        )
+    }
+
+    /// Adds to eight bytes of the peer, at an address that is a multiple of eight and registered
+    /// with [`REMOTE_ATOMIC`](crate::Privileges::REMOTE_ATOMIC); what was there before lands in
+    /// `result` (IB extension).
+    pub fn post_fetch_add(
+        &self,
+        result: Segment<'_>,
+        remote: RemoteRegion,
+        add: u64,
+        cookie: u64,
+        flags: CompletionFlags,
+    ) -> Result<()> {
+        let (post, remote) = (self.library().dat_extension_op, remote.to_raw());
+        self.post("dat_ib_post_fetch_and_add", &[result], |ep, _, local| {
+            // SAFETY: as `post` says; the variadic arguments are those of the operation: u64,
+            // triplet, 8-byte cookie, readable triplet, u32 flags.
             unsafe {
-                (self.inner.pz.ia().library().dat_ep_post_rdma_read)(
-                    self.as_raw(),
-                    count,
-                    iov,
-                    DatContext::from_u64(cookie),
-                    &remote,
-                    flags.bits(),
-                )
+                let op = DAT_IB_FETCH_AND_ADD_OP;
+                post(ep, op, add, local, cookie, &raw const remote, flags.bits())
             }
-        })?;
-        Ok(check("dat_ep_post_rdma_read", code)?)
+        })
+    }
+
+    /// Replaces eight bytes of the peer by `swap` if they are `compare`; what was there before
+    /// lands in `result` (IB extension). See [`post_fetch_add`](Self::post_fetch_add).
+    pub fn post_compare_swap(
+        &self,
+        result: Segment<'_>,
+        remote: RemoteRegion,
+        (compare, swap): (u64, u64),
+        cookie: u64,
+        flags: CompletionFlags,
+    ) -> Result<()> {
+        let (post, remote) = (self.library().dat_extension_op, remote.to_raw());
+        self.post("dat_ib_post_cmp_and_swap", &[result], |ep, _, local| {
+            // SAFETY: as in `post_fetch_add`, with one u64 more.
+            unsafe {
+                let (op, remote) = (DAT_IB_CMP_AND_SWAP_OP, &raw const remote);
+                post(ep, op, compare, swap, local, cookie, remote, flags.bits())
+            }
+        })
+    }
+
+    /// What all posts have in common. `post` gets a live endpoint and a readable list of segments
+    /// whose memory this endpoint keeps, or the contract of `Lmr::register` covers.
+    #[inline]
+    fn post(
+        &self,
+        call: &'static str,
+        segments: &[Segment<'_>],
+        post: impl FnOnce(DatEpHandle, DatCount, *mut DatLmrTriplet) -> DatReturn,
+    ) -> Result<()> {
+        self.inner.keeper.keep(segments);
+        let code = with_iov(segments, |count, iov| post(self.as_raw(), count, iov))?;
+        Ok(check(call, code)?)
+    }
+
+    #[inline]
+    pub(super) fn library(&self) -> &'static Library {
+        self.inner.pz.ia().library()
     }
 }
 

@@ -1,0 +1,85 @@
+//! Atomics and immediate data (RFC 7306): many sides count in one word of a peer, and a write tells
+//! the peer's program that it has come.
+//!
+//! ```text
+//! atomics [adapter]
+//! ```
+
+mod common;
+
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+use common::{Node, SOON};
+use dat_api::{Close, CompletionFlags, Ep, Event, Privileges, Region, RemoteRegion};
+
+const COUNTERS: usize = 3;
+const STEPS: u64 = 50;
+const WORD: usize = 8;
+
+fn main() -> Result<()> {
+    let owner = Node::open()?;
+    let service = owner.listen()?;
+    let qualifier = service.conn_qual();
+    let rights = Privileges::ALL | Privileges::REMOTE_ATOMIC;
+    let memory = Region::create(&owner.pz, 2 * WORD, rights)?;
+    let remote = memory.remote();
+    let counters: Vec<_> = (0..COUNTERS)
+        .map(|_| thread::spawn(move || count(qualifier, remote)))
+        .collect();
+    let eps = (0..COUNTERS)
+        .map(|_| expect_one(&owner))
+        .collect::<Result<Vec<Ep>>>()?;
+
+    // Each counter's last write completes a receive here and brings a number with it.
+    let mut told = 0;
+    for _ in 0..COUNTERS {
+        let event = owner.transfers.wait(SOON)?.context("a counter is silent")?;
+        let Event::Dto(done) = event else {
+            anyhow::bail!("unexpected: {event:?}");
+        };
+        ensure!(done.status.is_success(), "{}", done.status);
+        told += done.immediate.context("no number came with the write")?;
+    }
+    let mut total = [0; WORD];
+    memory.read(0, &mut total)?;
+    let total = u64::from_ne_bytes(total);
+    ensure!(total == COUNTERS as u64 * STEPS && u64::from(told) == total);
+    for counter in counters {
+        counter.join().expect("a counter panicked")?;
+    }
+    for ep in eps {
+        ep.wait_disconnected(SOON)?;
+    }
+    drop(service);
+    println!("{COUNTERS} counters made it {total}");
+    Ok(())
+}
+
+/// Accepts a counter, with a receive for its last write.
+fn expect_one(owner: &Node) -> Result<Ep> {
+    let ep = owner.endpoint()?;
+    let nothing = Region::create(&owner.pz, WORD, Privileges::LOCAL)?;
+    ep.post_recv(&[nothing.segment(0, WORD)?], 1)?;
+    owner.accept(&ep)?;
+    Ok(ep)
+}
+
+fn count(service: u64, remote: RemoteRegion) -> Result<()> {
+    let node = Node::open()?;
+    let ep = node.endpoint()?;
+    let before = Region::create(&node.pz, WORD, Privileges::LOCAL)?;
+    node.connect(&ep, service)?;
+    let (word, place) = (remote.slice(0, WORD as u32)?, remote.slice(8, WORD as u32)?);
+    let flags = CompletionFlags::DEFAULT;
+    for cookie in 0..STEPS {
+        ep.post_fetch_add(before.segment(0, WORD)?, word, 1, cookie, flags)?;
+        node.done(ep.id(), cookie)?;
+    }
+    let own = [before.segment(0, WORD)?];
+    ep.post_rdma_write_immediate(&own, place, STEPS as u32, STEPS, flags)?;
+    node.done(ep.id(), STEPS)?;
+    ep.disconnect(Close::Graceful)?;
+    ep.wait_disconnected(SOON)?;
+    Ok(())
+}

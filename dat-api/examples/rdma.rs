@@ -1,0 +1,81 @@
+//! RDMA Write and Read: one side works in the memory of the other, whose program does nothing.
+//!
+//! The owner sends a description of the memory, and learns by a last message that the peer is done.
+//! The write is told before the read is posted only by their order: work of one endpoint takes
+//! effect in the order in which it was posted.
+//!
+//! ```text
+//! rdma [adapter]
+//! ```
+
+mod common;
+
+use std::thread;
+
+use anyhow::{Result, ensure};
+use common::{Node, SOON};
+use dat_api::{Close, CompletionFlags, Privileges, Region, RemoteRegion};
+
+const LEN: usize = 1 << 20;
+
+fn main() -> Result<()> {
+    let owner = Node::open()?;
+    let service = owner.listen()?;
+    let qualifier = service.conn_qual();
+    let owned = thread::spawn(move || lend(&owner));
+    let guest = Node::open()?;
+    work(&guest, qualifier)?;
+    owned.join().expect("the owner panicked")?;
+    drop(service);
+    println!("wrote and read {LEN} bytes of the peer");
+    Ok(())
+}
+
+fn lend(node: &Node) -> Result<()> {
+    let ep = node.endpoint()?;
+    // What a peer may write, this program may write as well.
+    let lent = Region::create(&node.pz, LEN, Privileges::ALL)?;
+    let note = Region::create(&node.pz, RemoteRegion::ENCODED_LEN, Privileges::LOCAL)?;
+    ep.post_recv(&[note.segment(0, note.len())?], 1)?;
+    node.accept(&ep)?;
+    let description = Region::from_bytes(&node.pz, &lent.remote().to_bytes(), Privileges::LOCAL)?;
+    node.send(&ep, description.segment(0, description.len())?, 2)?;
+    node.done(ep.id(), 1)?;
+    ensure!(lent.to_vec(0, LEN)? == pattern());
+    ep.wait_disconnected(SOON)?;
+    Ok(())
+}
+
+fn work(node: &Node, service: u64) -> Result<()> {
+    let ep = node.endpoint()?;
+    let note = Region::create(&node.pz, RemoteRegion::ENCODED_LEN, Privileges::LOCAL)?;
+    ep.post_recv(&[note.segment(0, note.len())?], 1)?;
+    node.connect(&ep, service)?;
+    node.done(ep.id(), 1)?;
+    let mut bytes = [0; RemoteRegion::ENCODED_LEN];
+    note.read(0, &mut bytes)?;
+    let remote = RemoteRegion::from_bytes(&bytes);
+
+    let source = Region::from_bytes(&node.pz, &pattern(), Privileges::LOCAL)?;
+    let sink = Region::create(&node.pz, LEN, Privileges::LOCAL)?;
+    // Nobody waits for the write itself: the read behind it cannot overtake it.
+    let quiet = CompletionFlags::SUPPRESS;
+    ep.post_rdma_write(&[source.segment(0, LEN)?], remote, 2, quiet)?;
+    ep.post_rdma_read(
+        &[sink.segment(0, LEN)?],
+        remote,
+        3,
+        CompletionFlags::DEFAULT,
+    )?;
+    node.done(ep.id(), 3)?;
+    ensure!(sink.to_vec(0, LEN)? == pattern());
+
+    node.send(&ep, note.segment(0, note.len())?, 4)?;
+    ep.disconnect(Close::Graceful)?;
+    ep.wait_disconnected(SOON)?;
+    Ok(())
+}
+
+fn pattern() -> Vec<u8> {
+    (0..LEN).map(|at| (at % 251) as u8).collect()
+}

@@ -1,0 +1,118 @@
+//! A server whose clients share one queue of receives.
+//!
+//! With a queue for each client a server needs memory for as many messages as all of them might
+//! send. With a shared one it needs memory for as many as are under way, and an event says when the
+//! queue runs low. A message that finds it empty ends its connection, so a client waits for its
+//! answer before it sends again, and the mark is above the number of clients.
+//!
+//! ```text
+//! srq_server [adapter]
+//! ```
+
+mod common;
+
+use std::collections::HashMap;
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+use common::{Node, SOON};
+use dat_api::{AsyncKind, Close, CompletionFlags, Ep, EpId, Event, Privileges, Region, Srq};
+
+const CLIENTS: usize = 4;
+const MESSAGES: usize = 8;
+const DEPTH: usize = 16;
+const LOW: u32 = 8;
+const LEN: usize = 64;
+
+fn main() -> Result<()> {
+    let server = Node::open()?;
+    let service = server.listen()?;
+    let qualifier = service.conn_qual();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| thread::spawn(move || send_all(qualifier)))
+        .collect();
+    let refills = serve(&server)?;
+    for client in clients {
+        client.join().expect("a client panicked")?;
+    }
+    drop(service);
+    println!("{CLIENTS} clients shared {DEPTH} receives, refilled {refills} times");
+    Ok(())
+}
+
+/// Takes every message of every client. Returns how often the queue was filled up.
+fn serve(node: &Node) -> Result<usize> {
+    let srq = Srq::create(&node.pz, DEPTH as u32, 1)?;
+    let memory = Region::create(&node.pz, DEPTH * LEN, Privileges::LOCAL)?;
+    // The cookie of a receive is its place in the memory.
+    let post = |place: usize| srq.post_recv(&[memory.segment(place * LEN, LEN)?], place as u64);
+    (0..DEPTH).try_for_each(post)?;
+    srq.set_low_watermark(LOW)?;
+    let clients = (0..CLIENTS)
+        .map(|_| {
+            let ep = node.sharing_endpoint(&srq)?;
+            node.accept(&ep)?;
+            Ok((ep.id(), ep))
+        })
+        .collect::<Result<HashMap<EpId, Ep>>>()?;
+
+    let answer = Region::from_bytes(&node.pz, b"taken", Privileges::LOCAL)?;
+    let (mut used, mut refills) = (Vec::new(), 0);
+    let mut told: HashMap<EpId, usize> = HashMap::new();
+    while told.values().sum::<usize>() < CLIENTS * MESSAGES {
+        let event = node.transfers.wait(SOON)?.context("no message")?;
+        let Event::Dto(done) = event else {
+            anyhow::bail!("unexpected: {event:?}");
+        };
+        ensure!(done.status.is_success(), "{}", done.status);
+        // The event names the endpoint that got the message, whoever's receive it took.
+        let client = clients.get(&done.ep).context("a message for nobody")?;
+        *told.entry(done.ep).or_default() += 1;
+        used.push(done.cookie as usize);
+        if is_low(node, &srq)? {
+            used.drain(..).try_for_each(post)?;
+            srq.set_low_watermark(LOW)?;
+            refills += 1;
+        }
+        // Nobody looks at the end of this; it is told only if it fails.
+        client.post_send(
+            &[answer.segment(0, answer.len())?],
+            0,
+            CompletionFlags::SUPPRESS,
+        )?;
+    }
+    ensure!(told.values().all(|count| *count == MESSAGES));
+    for ep in clients.values() {
+        ep.wait_disconnected(SOON)?;
+    }
+    Ok(refills)
+}
+
+/// Whether the queue has said that it runs low. The asynchronous dispatcher has other news as well.
+fn is_low(node: &Node, srq: &Srq) -> Result<bool> {
+    while let Some(event) = node.ia.async_evd().dequeue()? {
+        if let Event::Async(error) = event
+            && error.kind == AsyncKind::EpBroken
+            && error.object == srq.id()
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn send_all(service: u64) -> Result<()> {
+    let node = Node::open()?;
+    let ep = node.endpoint()?;
+    let question = Region::create(&node.pz, LEN, Privileges::LOCAL)?;
+    let answer = Region::create(&node.pz, LEN, Privileges::LOCAL)?;
+    node.connect(&ep, service)?;
+    for _ in 0..MESSAGES {
+        ep.post_recv(&[answer.segment(0, LEN)?], 1)?;
+        node.send(&ep, question.segment(0, LEN)?, 2)?;
+        node.done(ep.id(), 1)?;
+    }
+    ep.disconnect(Close::Graceful)?;
+    ep.wait_disconnected(SOON)?;
+    Ok(())
+}

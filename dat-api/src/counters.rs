@@ -1,0 +1,27 @@
+//! Counters of adapters, endpoints and dispatchers (`dat_ib_query_counters` of the IB extension).
+
+use std::ffi::c_int;
+
+use dat_abi::*;
+
+use crate::error::{Result, check};
+use crate::ia::Ia;
+
+/// All counters of an object that belongs to `ia`; `all` is their number, which stands for them
+/// all.
+pub(crate) fn query(ia: &Ia, handle: DatHandle, all: u32, reset: bool) -> Result<Vec<u64>> {
+    let mut values = vec![0_u64; all as usize];
+    // SAFETY: the handle is live and the variadic arguments are those of the operation: int, a
+    // place for as many values as the number says, int.
+    let code = unsafe {
+        (ia.library().dat_extension_op)(
+            handle,
+            DAT_IB_QUERY_COUNTERS_OP,
+            all as c_int,
+            values.as_mut_ptr(),
+            c_int::from(reset),
+        )
+    };
+    check("dat_ib_query_counters", code)?;
+    Ok(values)
+}

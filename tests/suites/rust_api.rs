@@ -1,0 +1,430 @@
+//! The Rust API over the staged libraries: what its own tests can only pretend, and what the
+//! examples do not show.
+
+#[path = "ssp_behaviour/bench.rs"]
+#[allow(dead_code, reason = "shared with a suite that needs more of it")]
+mod bench;
+
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bench::{DEADLINE, Node, pair};
+use dat_api::abi::{
+    DAT_COMPLETION_EVD_THRESHOLD_FLAG, DAT_CONN_QUAL_IN_USE, DAT_INVALID_STATE, DCNT_EP_POST_SEND,
+    DCNT_EP_RECV, DCNT_EVD_DEQUEUE_FOUND, DCNT_IA_EP_CREATE,
+};
+use dat_api::{
+    AsyncKind, Cno, CompletionFlags, ConnectionKind, Cr, Csp, Ep, EpAttr, EpState, Evd, EvdFlags,
+    Event, Library, Privileges, Psp, Region, Rmr, Rsp, Srq, Ssp,
+};
+
+const WAIT: Option<Duration> = Some(DEADLINE);
+const LEN: usize = 64;
+
+/// One test at a time: handles of adapters are small integers, and a test wants to see that its own
+/// is dead.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn next_request(node: &Node) -> Result<Cr> {
+    match node.requests.wait(WAIT)? {
+        Some(Event::ConnectionRequest(request)) => Ok(request),
+        other => bail!("no request but {other:?}"),
+    }
+}
+
+fn address(node: &Node) -> Result<SocketAddr> {
+    node.ia
+        .attr()?
+        .address
+        .context("the adapter has no address")
+}
+
+/// Connects two endpoints of a node.
+fn join(node: &Node, active: &Ep, passive: &Ep) -> Result<()> {
+    let psp = Psp::create_any(&node.ia, &node.requests)?;
+    active.start_connect(address(node)?, psp.conn_qual(), WAIT, b"")?;
+    next_request(node)?.accept(Some(passive), b"")?;
+    passive.wait_established(WAIT)?;
+    active.wait_established(WAIT)?;
+    Ok(())
+}
+
+fn joined(node: &Node) -> Result<(Ep, Ep)> {
+    let (active, passive) = (node.ep()?, node.ep()?);
+    join(node, &active, &passive)?;
+    Ok((active, passive))
+}
+
+fn region(node: &Node) -> Result<Region> {
+    Ok(Region::create(&node.pz, LEN, Privileges::ALL)?)
+}
+
+/// Sends one message, for which a receive is posted, and waits for both ends of it.
+fn one_message(node: &Node, active: &Ep, passive: &Ep, memory: &Region) -> Result<()> {
+    passive.post_recv(&[memory.segment(0, LEN)?], 77)?;
+    active.post_send(&[memory.segment(0, LEN)?], 78, CompletionFlags::DEFAULT)?;
+    for (ep, cookie) in [(active, 78), (passive, 77)] {
+        let done = node.transfers.wait_completion(ep.id(), cookie, WAIT)?;
+        ensure!(done.status.is_success(), "{}", done.status);
+    }
+    Ok(())
+}
+
+/// Looks again until it is so.
+fn eventually(what: &str, mut look: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + DEADLINE;
+    while !look()? {
+        ensure!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Whether the adapter of this number is open.
+fn is_open(ia: usize) -> Result<bool> {
+    let ia = std::ptr::without_provenance_mut(ia);
+    let none = std::ptr::null_mut();
+    // SAFETY: any word may be asked about, and nothing is to be filled.
+    let code = unsafe { (Library::get()?.dat_ia_query)(ia, none, 0, none.cast(), 0, none.cast()) };
+    Ok(code.is_success())
+}
+
+/// Whose request nobody has read.
+#[allow(dead_code, reason = "held to be dropped")]
+enum Service {
+    Socket(Ssp),
+    Reserved(Rsp),
+}
+
+/// A node whose endpoint waits with a request that nobody has read, and the endpoint that asks.
+fn with_unread_request(over_socket: bool) -> Result<(Node, Ep, Service, Node, Ep)> {
+    let (node, asker) = (Node::new()?, Node::new()?);
+    let (ep, asking) = (node.ep()?, asker.ep()?);
+    let service = if over_socket {
+        let (active, passive) = pair()?;
+        let ssp = Ssp::create(passive, &ep, &node.requests, b"")?;
+        asking.start_connect_socket(active, WAIT, b"")?;
+        Service::Socket(ssp)
+    } else {
+        let (rsp, qualifier) = reserve(&node, &ep)?;
+        asking.start_connect(address(&node)?, qualifier, WAIT, b"")?;
+        Service::Reserved(rsp)
+    };
+    eventually("no request comes", || {
+        Ok(ep.state()? == EpState::PassiveConnectionPending)
+    })?;
+    Ok((node, ep, service, asker, asking))
+}
+
+/// A reserved service point on a qualifier that nobody uses.
+fn reserve(node: &Node, ep: &Ep) -> Result<(Rsp, u64)> {
+    for qualifier in 20_000..30_000 {
+        match Rsp::create(ep, qualifier, &node.requests) {
+            Ok(rsp) => return Ok((rsp, qualifier)),
+            Err(error) if error.is(DAT_CONN_QUAL_IN_USE) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    bail!("no qualifier is free")
+}
+
+#[test]
+fn an_unread_request_does_not_keep_the_adapter_open() -> Result<()> {
+    let _turn = turn();
+    for over_socket in [true, false] {
+        for service_first in [true, false] {
+            let (node, ep, service, asker, asking) = with_unread_request(over_socket)?;
+            let ia = node.ia.as_raw().addr();
+            ensure!(is_open(ia)?);
+            if service_first {
+                drop(service);
+                drop((ep, node));
+            } else {
+                drop((node, ep));
+                drop(service);
+            }
+            ensure!(!is_open(ia)?, "socket {over_socket}, first {service_first}");
+            let ending = asker.connections.wait(WAIT)?;
+            let Some(Event::Connection(event)) = ending else {
+                bail!("{ending:?}");
+            };
+            ensure!(event.kind == ConnectionKind::PeerRejected, "{}", event.kind);
+            ensure!(asking.take_socket().is_some() == over_socket);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_reserved_service_point_connects_its_endpoint() -> Result<()> {
+    let _turn = turn();
+    let node = Node::new()?;
+    let (ep, asking) = (node.ep()?, node.ep()?);
+    let (rsp, qualifier) = reserve(&node, &ep)?;
+    ensure!(ep.state()? == EpState::Reserved);
+    asking.start_connect(address(&node)?, qualifier, WAIT, b"hello")?;
+    let request = next_request(&node)?;
+    ensure!(request.service_point() == rsp.id() && request.private_data() == b"hello");
+    ensure!(request.reserved_ep().map(Ep::id) == Some(ep.id()));
+    drop(rsp);
+    request.accept(None, b"")?.wait_established(WAIT)?;
+    asking.wait_established(WAIT)?;
+    one_message(&node, &asking, &ep, &region(&node)?)
+}
+
+#[test]
+fn a_reserved_service_point_that_goes_frees_its_endpoint() -> Result<()> {
+    let _turn = turn();
+    let node = Node::new()?;
+    let ep = node.ep()?;
+    let (rsp, _) = reserve(&node, &ep)?;
+    drop(rsp);
+    ensure!(ep.state()? == EpState::Unconnected);
+    Ok(())
+}
+
+#[test]
+fn a_common_service_point_is_found_by_its_address() -> Result<()> {
+    let _turn = turn();
+    let node = Node::new()?;
+    let (active, passive) = (node.ep()?, node.ep()?);
+    let any = SocketAddr::new(address(&node)?.ip(), 0);
+    let csp = Csp::create(&node.ia, any, &node.requests)?;
+    ensure!(csp.address().port() != 0);
+    active.start_common_connect(csp.address(), WAIT, b"")?;
+    let request = next_request(&node)?;
+    ensure!(request.service_point() == csp.id());
+    request.accept(Some(&passive), b"")?;
+    active.wait_established(WAIT)?;
+    passive.wait_established(WAIT)?;
+    one_message(&node, &active, &passive, &region(&node)?)
+}
+
+#[test]
+fn an_endpoint_connects_to_where_another_one_is() -> Result<()> {
+    let _turn = turn();
+    let node = Node::new()?;
+    let psp = Psp::create_any(&node.ia, &node.requests)?;
+    let eps = [(); 4].map(|()| node.ep());
+    let [first, second, third, fourth] = eps;
+    let (first, second, third, fourth) = (first?, second?, third?, fourth?);
+    ensure!(
+        third.start_dup_connect(&first, WAIT, b"").is_err(),
+        "not connected yet"
+    );
+    first.start_connect(address(&node)?, psp.conn_qual(), WAIT, b"")?;
+    next_request(&node)?.accept(Some(&second), b"")?;
+    first.wait_established(WAIT)?;
+    third.start_dup_connect(&first, WAIT, b"too")?;
+    let request = next_request(&node)?;
+    ensure!(request.private_data() == b"too");
+    request.accept(Some(&fourth), b"")?;
+    third.wait_established(WAIT)?;
+    fourth.wait_established(WAIT)?;
+    one_message(&node, &third, &fourth, &region(&node)?)
+}
+
+#[test]
+fn a_request_is_handed_to_another_service() -> Result<()> {
+    let _turn = turn();
+    let node = Node::new()?;
+    let (active, passive) = (node.ep()?, node.ep()?);
+    let first = Psp::create_any(&node.ia, &node.requests)?;
+    let second = Psp::create_any(&node.ia, &node.requests)?;
+    active.start_connect(address(&node)?, first.conn_qual(), WAIT, b"")?;
+    let refused = next_request(&node)?
+        .handoff(1)
+        .err()
+        .context("nobody is there")?;
+    refused.request.handoff(second.conn_qual())?;
+    let request = next_request(&node)?;
+    ensure!(request.service_point() == second.id());
+    request.accept(Some(&passive), b"")?;
+    active.wait_established(WAIT)?;
+    passive.wait_established(WAIT)?;
+    Ok(())
+}
+
+#[test]
+fn limits_are_changed_before_a_connection_and_not_after() -> Result<()> {
+    let _turn = turn();
+    let node = Node::new()?;
+    let (active, passive) = (node.ep()?, node.ep()?);
+    let attr = EpAttr {
+        max_recv_dtos: 33,
+        ..EpAttr::default()
+    };
+    passive.set_attr(&attr)?;
+    ensure!(passive.query()?.attr.max_recv_dtos == 33);
+    join(&node, &active, &passive)?;
+    let refused = passive.set_attr(&attr).err().context("not refused")?;
+    ensure!(refused.is(DAT_INVALID_STATE), "{refused}");
+    Ok(())
+}
+
+#[test]
+fn status_and_receives_tell_what_is_posted() -> Result<()> {
+    let _turn = turn();
+    let node = Node::new()?;
+    let (active, passive) = joined(&node)?;
+    let memory = region(&node)?;
+    ensure!(passive.status()?.recv_idle && passive.receives_held()?.0 == 0);
+    passive.post_recv(&[memory.segment(0, LEN)?], 1)?;
+    ensure!(!passive.status()?.recv_idle && passive.receives_held()?.0 == 1);
+    active.post_send(&[memory.segment(0, LEN)?], 2, CompletionFlags::SUPPRESS)?;
+    node.transfers.wait_completion(passive.id(), 1, WAIT)?;
+    let status = passive.status()?;
+    ensure!(status.state == EpState::Connected && status.recv_idle && status.request_idle);
+    Ok(())
+}
+
+#[test]
+fn what_happens_is_counted() -> Result<()> {
+    let _turn = turn();
+    let node = Node::new()?;
+    let (active, passive) = joined(&node)?;
+    one_message(&node, &active, &passive, &region(&node)?)?;
+    ensure!(node.ia.counters(false)?[DCNT_IA_EP_CREATE as usize] == 2);
+    ensure!(active.counters(true)?[DCNT_EP_POST_SEND as usize] == 1);
+    ensure!(active.counters(false)?[DCNT_EP_POST_SEND as usize] == 0);
+    ensure!(passive.counters(false)?[DCNT_EP_RECV as usize] == 1);
+    while node.transfers.dequeue()?.is_some() {}
+    ensure!(node.transfers.counters(false)?[DCNT_EVD_DEQUEUE_FOUND as usize] == 0);
+    Ok(())
+}
+
+#[test]
+fn a_descriptor_shows_triggers_until_they_are_taken() -> Result<()> {
+    let _turn = turn();
+    let node = Node::new()?;
+    let cno = Cno::create_with_fd(&node.ia)?;
+    let software = Evd::create_with_cno(&node.ia, 8, EvdFlags::SOFTWARE, &cno)?;
+    let fd = cno.fd().context("no descriptor")?.as_raw_fd();
+    let readable = || {
+        let mut set = libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one entry of this frame, and no waiting.
+        unsafe { libc::poll(&raw mut set, 1, 0) == 1 }
+    };
+    ensure!(!readable() && cno.take_trigger()?.is_none());
+    software.set_enabled(false)?;
+    software.post_software(5)?;
+    ensure!(!readable(), "disabled");
+    software.set_enabled(true)?;
+    ensure!(readable() && cno.take_trigger()? == Some(software.id()));
+    ensure!(!readable() && cno.take_trigger()?.is_none());
+    ensure!(matches!(software.dequeue()?, Some(Event::Software(5))));
+    Ok(())
+}
+
+#[test]
+fn a_wait_for_many_tells_how_many_are_left() -> Result<()> {
+    let _turn = turn();
+    let node = Node::new()?;
+    let attr = EpAttr {
+        recv_completion_flags: DAT_COMPLETION_EVD_THRESHOLD_FLAG,
+        ..EpAttr::default()
+    };
+    let (active, passive) = (node.ep()?, node.ep_with(&attr)?);
+    join(&node, &active, &passive)?;
+    let memory = region(&node)?;
+    for cookie in 0..3 {
+        passive.post_recv(&[memory.segment(0, LEN)?], cookie)?;
+    }
+    ensure!(node.transfers.wait_many(2, Some(Duration::ZERO))?.is_none());
+    for cookie in 0..3 {
+        active.post_send(
+            &[memory.segment(0, LEN)?],
+            cookie,
+            CompletionFlags::SUPPRESS,
+        )?;
+    }
+    let (event, left) = node.transfers.wait_many(3, WAIT)?.context("not three")?;
+    ensure!(matches!(event, Event::Dto(done) if done.cookie == 0) && left == 2);
+    Ok(())
+}
+
+#[test]
+fn a_shared_queue_tells_how_it_is_and_when_it_runs_low() -> Result<()> {
+    let _turn = turn();
+    let node = Node::new()?;
+    let srq = Srq::create(&node.pz, 8, 1)?;
+    let (active, passive) = (
+        node.ep()?,
+        Ep::create_with_srq(&node.pz, node.evds(), &srq, None)?,
+    );
+    join(&node, &active, &passive)?;
+    let memory = region(&node)?;
+    for cookie in 0..4 {
+        srq.post_recv(&[memory.segment(0, LEN)?], cookie)?;
+    }
+    srq.resize(9)?;
+    srq.set_low_watermark(4)?;
+    passive.set_watermarks(None, Some(4))?;
+    active.post_send(&[memory.segment(0, LEN)?], 9, CompletionFlags::SUPPRESS)?;
+    node.transfers.wait_completion(passive.id(), 0, WAIT)?;
+    let info = srq.query()?;
+    ensure!(
+        (info.max_recv_dtos, info.available) == (9, Some(3)),
+        "{info:?}"
+    );
+    ensure!(
+        (info.low_watermark, info.outstanding) == (4, Some(0)),
+        "{info:?}"
+    );
+    match node.ia.async_evd().wait(WAIT)? {
+        Some(Event::Async(error)) => {
+            ensure!(error.kind == AsyncKind::EpBroken && error.object == srq.id());
+        }
+        other => bail!("{other:?}"),
+    }
+    Ok(())
+}
+
+/// Binds a window to the region and returns what the peer may name.
+fn bound(rmr: &Rmr, ep: &Ep, requests: &Evd, memory: &Region) -> Result<dat_api::RemoteRegion> {
+    let remote = rmr.bind(ep, memory, 0, LEN, Privileges::ALL, 5)?;
+    match requests.wait(WAIT)? {
+        Some(Event::Bind(bind)) => ensure!(bind.rmr == rmr.id() && bind.status.is_success()),
+        other => bail!("{other:?}"),
+    }
+    Ok(remote)
+}
+
+#[test]
+fn a_window_is_bound_used_and_taken_away() -> Result<()> {
+    let _turn = turn();
+    for for_ep in [false, true] {
+        let mut node = Node::new()?;
+        node.transfers = Evd::create(&node.ia, 64, EvdFlags::DTO | EvdFlags::BIND)?;
+        let (active, passive) = joined(&node)?;
+        let (ours, theirs) = (region(&node)?, region(&node)?);
+        let rmr = if for_ep {
+            Rmr::create_for_ep(&node.pz)?
+        } else {
+            Rmr::create(&node.pz)?
+        };
+        let remote = bound(&rmr, &passive, &node.transfers, &theirs)?;
+        ours.write(0, b"through the window")?;
+        let (all, flags) = ([ours.segment(0, LEN)?], CompletionFlags::DEFAULT);
+        active.post_rdma_write(&all, remote, 1, flags)?;
+        passive.post_recv(&[theirs.segment(0, LEN)?], 2)?;
+        active.post_send_with_invalidate(&all, remote.context, 3, flags)?;
+        let received = node.transfers.wait_completion(passive.id(), 2, WAIT)?;
+        ensure!(received.invalidated == Some(remote.context), "{received:?}");
+        ensure!(theirs.to_vec(0, 18)? == b"through the window");
+        active.post_rdma_read(&all, remote, 4, flags)?;
+        let refused = node.transfers.wait_completion(active.id(), 4, WAIT)?;
+        ensure!(!refused.status.is_success(), "the window is still open");
+    }
+    Ok(())
+}
