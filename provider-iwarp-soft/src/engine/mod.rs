@@ -16,6 +16,7 @@ pub(crate) mod driver;
 mod duty;
 pub(crate) mod io;
 pub(crate) mod lane;
+mod poller;
 mod thread;
 mod timer;
 
@@ -27,9 +28,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{Resource, RnicError};
-use polling::{Event, Poller};
+use rustix::io::Errno;
 
 use lane::Lane;
+use poller::Poller;
 use timer::Timers;
 
 /// Names a source for the poller and the timers; never used twice.
@@ -69,9 +71,9 @@ struct Table {
 
 impl Engine {
     pub(crate) fn new() -> Result<Arc<Self>, RnicError> {
-        let poller = Poller::new().map_err(|error| match error.raw_os_error() {
-            Some(libc::EMFILE | libc::ENFILE) => RnicError::NoResources(Resource::Descriptor),
-            _ => RnicError::Os(error),
+        let poller = Poller::new().map_err(|error| match error {
+            Errno::MFILE | Errno::NFILE => RnicError::NoResources(Resource::Descriptor),
+            other => RnicError::Os(other.into()),
         })?;
         Ok(Arc::new(Self {
             poller,
@@ -134,15 +136,13 @@ impl Engine {
         fd: BorrowedFd<'_>,
         interest: Interest,
     ) -> std::io::Result<()> {
-        // SAFETY: every socket is owned by a `Lane` or a start-up object, which calls `unwatch`
-        // before it closes or gives away the descriptor.
-        unsafe { self.poller.add(&fd, interest.event(key)) }
+        Ok(self.poller.add(fd, key, interest)?)
     }
 
     /// Changes the interest and arms it again. A level that holds already is told at once.
     pub(crate) fn rearm(&self, key: Key, fd: BorrowedFd<'_>, interest: Interest) {
         // Fails only for a descriptor that was unwatched meanwhile, and then nobody wants to know.
-        let _ = self.poller.modify(fd, interest.event(key));
+        let _ = self.poller.modify(fd, key, interest);
     }
 
     /// Takes a socket out of the poller.
@@ -237,17 +237,6 @@ pub(crate) enum Interest {
     Readable,
     Writable,
     Both,
-}
-
-impl Interest {
-    fn event(self, Key(key): Key) -> Event {
-        match self {
-            Self::Nothing => Event::none(key),
-            Self::Readable => Event::readable(key),
-            Self::Writable => Event::writable(key),
-            Self::Both => Event::all(key),
-        }
-    }
 }
 
 /// A deadline that far away that no one waits for it.

@@ -1,16 +1,16 @@
 //! The engine's thread.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{Resource, RnicError};
-use polling::Events;
+use rustix::io::Errno;
 
+use super::Engine;
 use super::lane::{Lane, Verdict};
-use super::{Engine, Key};
+use super::poller::{Poller, Ready, readiness};
 
 /// How soon the engine looks whether a consumer still drives what it drove.
 pub(super) const TICK_MIN: Duration = Duration::from_micros(100);
@@ -25,8 +25,6 @@ const TICK_MAX_HELD: Duration = Duration::from_millis(1);
 /// How long the end of the engine waits for the peers of connections that have ended: closing a
 /// socket with unread data would turn a good ending into a reset.
 const LAST_MOMENT: Duration = Duration::from_millis(250);
-
-const EVENTS_MAX: NonZeroUsize = NonZeroUsize::new(256).expect("256 is not zero");
 
 /// Starts the thread with all signals blocked: handlers belong to the consumer's threads.
 pub(super) fn spawn(engine: Arc<Engine>) -> Result<JoinHandle<()>, RnicError> {
@@ -58,18 +56,17 @@ impl Worker {
     }
 
     fn run(mut self) {
-        let mut events = Events::with_capacity(EVENTS_MAX);
+        let mut ready = Poller::room();
         while !self.is_over() {
-            events.clear();
-            if let Err(error) = self.sleep(&mut events) {
+            ready.clear();
+            if let Err(error) = self.sleep(&mut ready) {
                 tracing::error!(%error, "the engine's poller failed; connections are not served");
                 return;
             }
-            for event in events.iter() {
-                let key = Key(event.key);
+            for (key, readable, writable) in ready.iter().filter_map(readiness) {
                 let source = self.engine.lock().sources.get(&key).cloned();
                 if let Some(source) = source {
-                    guard(|| source.on_ready(key, event.readable, event.writable));
+                    guard(|| source.on_ready(key, readable, writable));
                 }
             }
             self.expire();
@@ -88,7 +85,7 @@ impl Worker {
         now >= until || self.engine.dying.load(Ordering::Acquire) == 0
     }
 
-    fn sleep(&mut self, events: &mut Events) -> std::io::Result<()> {
+    fn sleep(&mut self, ready: &mut Ready) -> Result<(), Errno> {
         let mut table = self.engine.lock();
         let until = match (table.timers.next(), self.next_tick) {
             (Some(timer), Some(tick)) => Some(timer.min(tick)),
@@ -106,12 +103,9 @@ impl Worker {
         table.sleeps_until = until;
         drop(table);
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let result = self.engine.poller.wait(events, timeout);
+        let result = self.engine.poller.wait(ready, timeout);
         self.engine.lock().asleep = false;
-        match result {
-            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => Err(error),
-            _ => Ok(()),
-        }
+        result
     }
 
     fn expire(&self) {

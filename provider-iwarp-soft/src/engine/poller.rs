@@ -1,0 +1,235 @@
+//! Readiness of many sockets: `epoll` with one-shot interest and times in nanoseconds.
+//!
+//! A wait is one system call and a wake-up is one more. (The `polling` crate sets a timer
+//! descriptor and arms two descriptors again at each wait; that was a third of all system calls of
+//! a connection that comes and goes.)
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
+
+use super::{Interest, Key};
+
+/// The key of the descriptor that wakes the waiter.
+const WAKE: u64 = u64::MAX;
+/// Events taken at once.
+const EVENTS_MAX: usize = 256;
+
+/// What a wait brought.
+pub(super) type Ready = Vec<Event>;
+
+/// Sockets and who waits for them.
+pub(super) struct Poller {
+    epoll: OwnedFd,
+    /// Edge-triggered and never read: each write is a new edge.
+    wake: OwnedFd,
+    /// A wake-up is under way.
+    is_woken: AtomicBool,
+}
+
+impl Poller {
+    pub(super) fn new() -> Result<Self, Errno> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), flags)?;
+        Ok(Self {
+            epoll,
+            wake,
+            is_woken: AtomicBool::new(false),
+        })
+    }
+
+    /// Room for what [`Self::wait`] brings.
+    pub(super) fn room() -> Ready {
+        Vec::with_capacity(EVENTS_MAX)
+    }
+
+    /// Adds a socket with a one-shot interest.
+    pub(super) fn add(
+        &self,
+        fd: BorrowedFd<'_>,
+        key: Key,
+        interest: Interest,
+    ) -> Result<(), Errno> {
+        epoll::add(&self.epoll, fd, data(key), flags(interest))
+    }
+
+    /// Changes the interest and arms it again.
+    pub(super) fn modify(
+        &self,
+        fd: BorrowedFd<'_>,
+        key: Key,
+        interest: Interest,
+    ) -> Result<(), Errno> {
+        epoll::modify(&self.epoll, fd, data(key), flags(interest))
+    }
+
+    /// Takes a socket out.
+    pub(super) fn delete(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        epoll::delete(&self.epoll, fd)
+    }
+
+    /// Ends the wait that is under way, or the next one.
+    pub(super) fn notify(&self) -> Result<(), Errno> {
+        if self.is_woken.swap(true, Ordering::AcqRel) {
+            // The waiter has not yet seen the last one, and will look at everything when it does.
+            return Ok(());
+        }
+        rustix::io::write(&self.wake, &1_u64.to_ne_bytes()).map(drop)
+    }
+
+    /// Waits for sockets, a wake-up or the end of the time. An interruption ends it too.
+    pub(super) fn wait(&self, ready: &mut Ready, timeout: Option<Duration>) -> Result<(), Errno> {
+        ready.clear();
+        let timeout = timeout.map(|timeout| Timespec::try_from(timeout).unwrap_or_default());
+        let result = match wait_precisely(self.epoll.as_fd(), ready, timeout.as_ref()) {
+            // Before Linux 5.11; times are rounded up to milliseconds.
+            Err(Errno::NOSYS | Errno::PERM) => epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(ready),
+                timeout.as_ref(),
+            )
+            .map(drop),
+            other => other,
+        };
+        self.is_woken.swap(false, Ordering::AcqRel);
+        match result {
+            Err(error) if error != Errno::INTR => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Key, readable, writable; `None` for the wake-up. A connection that is gone is both.
+pub(super) fn readiness(event: &Event) -> Option<(Key, bool, bool)> {
+    let number = event.data.u64();
+    if number == WAKE {
+        return None;
+    }
+    // A packed field is copied out before it is looked at.
+    let flags = event.flags;
+    let gone = EventFlags::ERR | EventFlags::HUP;
+    let readable = EventFlags::IN | EventFlags::PRI | EventFlags::RDHUP;
+    Some((
+        Key(number as usize),
+        flags.intersects(gone | readable),
+        flags.intersects(gone | EventFlags::OUT),
+    ))
+}
+
+fn data(Key(key): Key) -> EventData {
+    EventData::new_u64(key as u64)
+}
+
+fn flags(interest: Interest) -> EventFlags {
+    let wanted = match interest {
+        Interest::Nothing => EventFlags::empty(),
+        Interest::Readable => EventFlags::IN,
+        Interest::Writable => EventFlags::OUT,
+        Interest::Both => EventFlags::IN | EventFlags::OUT,
+    };
+    wanted | EventFlags::ONESHOT
+}
+
+/// `epoll_pwait2`, which libraries leave out because older kernels lack it.
+fn wait_precisely(
+    epoll: BorrowedFd<'_>,
+    ready: &mut Ready,
+    timeout: Option<&Timespec>,
+) -> Result<(), Errno> {
+    let timeout = timeout.map(|time| libc::timespec {
+        tv_sec: time.tv_sec,
+        tv_nsec: time.tv_nsec,
+    });
+    // SAFETY: the events are written to the spare room of the vector, of which at most the capacity
+    // is offered; `epoll::Event` has the layout of the kernel's `epoll_event`; the time is of this
+    // frame; no signal mask is given. The vector grows by what the kernel says that it has written.
+    let count = unsafe {
+        let count = libc::syscall(
+            libc::SYS_epoll_pwait2,
+            epoll.as_raw_fd(),
+            ready.as_mut_ptr(),
+            ready.capacity().min(EVENTS_MAX) as libc::c_int,
+            timeout
+                .as_ref()
+                .map_or(std::ptr::null(), std::ptr::from_ref),
+            std::ptr::null::<libc::sigset_t>(),
+            0_usize,
+        );
+        if let Ok(count) = usize::try_from(count) {
+            ready.set_len(count);
+        }
+        count
+    };
+    if count < 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::time::Instant;
+
+    const LONG: Option<Duration> = Some(Duration::from_secs(20));
+
+    fn keys(poller: &Poller, timeout: Option<Duration>) -> Vec<(usize, bool, bool)> {
+        let mut ready = Poller::room();
+        poller.wait(&mut ready, timeout).unwrap();
+        let known = ready.iter().filter_map(readiness);
+        known.map(|(Key(key), r, w)| (key, r, w)).collect()
+    }
+
+    #[test]
+    fn interest_is_used_up_and_armed_again() {
+        let poller = Poller::new().unwrap();
+        let (mut near, far) = UnixStream::pair().unwrap();
+        poller.add(far.as_fd(), Key(7), Interest::Readable).unwrap();
+        assert_eq!(keys(&poller, Some(Duration::from_micros(50))), []);
+        near.write_all(b"x").unwrap();
+        assert_eq!(keys(&poller, LONG), [(7, true, false)]);
+        assert_eq!(keys(&poller, Some(Duration::ZERO)), []);
+        poller.modify(far.as_fd(), Key(8), Interest::Both).unwrap();
+        assert_eq!(keys(&poller, LONG), [(8, true, true)]);
+        poller
+            .modify(far.as_fd(), Key(8), Interest::Writable)
+            .unwrap();
+        poller.delete(far.as_fd()).unwrap();
+        assert_eq!(keys(&poller, Some(Duration::ZERO)), []);
+    }
+
+    #[test]
+    fn a_wake_up_ends_one_wait_before_or_during_it() {
+        let poller = Poller::new().unwrap();
+        let start = Instant::now();
+        for _ in 0..3 {
+            poller.notify().unwrap();
+            poller.notify().unwrap();
+            assert_eq!(keys(&poller, LONG), []);
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| poller.notify().unwrap());
+            assert_eq!(keys(&poller, LONG), []);
+        });
+        assert!(start.elapsed() < Duration::from_secs(20));
+        assert_eq!(keys(&poller, Some(Duration::ZERO)), []);
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_is_readable_and_writable() {
+        let poller = Poller::new().unwrap();
+        let (near, far) = UnixStream::pair().unwrap();
+        poller.add(far.as_fd(), Key(1), Interest::Nothing).unwrap();
+        drop(near);
+        assert_eq!(keys(&poller, LONG), [(1, true, true)]);
+    }
+}
