@@ -63,12 +63,13 @@ pub(super) fn failures(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// What the failed tests printed: for each the block that libtest heads by `---- name stdout ----`.
+/// What the failed tests printed: for each the block that libtest heads by `---- name stdout ----`,
+/// and a suite whose tests are data by `---- name ----`.
 pub(super) fn failure_reports(text: &str) -> String {
     let mut inside = false;
     let mut reports = Vec::new();
     for line in text.lines() {
-        if line.starts_with("---- ") && line.ends_with(" stdout ----") {
+        if line.starts_with("---- ") && line.ends_with(" ----") {
             inside = true;
         } else if line == "failures:" {
             inside = false;
@@ -113,6 +114,11 @@ mod tests {
         let text = "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\nError: why\n\n\
                     failures:\n    a\n\ntest result: FAILED. 0 passed; 1 failed;\nnoise\n";
         assert_eq!(failure_reports(text), "---- a stdout ----\nError: why\n");
+        let of_data = text.replace("a stdout", "dtest -p");
+        assert_eq!(
+            failure_reports(&of_data),
+            "---- dtest -p ----\nError: why\n"
+        );
         assert_eq!(failure_reports(TEXT), "");
     }
 

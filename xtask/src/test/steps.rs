@@ -166,7 +166,7 @@ fn suite(workspace: &Workspace, options: &Options, package: &str, step: &str) ->
         .env("RUST_LIB_BACKTRACE", "0")
         .env("DAT_STAGE", workspace.stage_dir())
         .env("STACK_TESTS_FULL", if options.full() { "1" } else { "" })
-        .minutes(if options.full() { 60 } else { 5 });
+        .minutes(if options.full() { 120 } else { 5 });
     counted(job)
 }
 

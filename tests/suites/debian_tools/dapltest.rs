@@ -1,0 +1,336 @@
+//! dapltest: transactions, performance, limits and functions, with the command that stops a server.
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+use stack_tests::{Finished, IA_NAME, StackEnv};
+
+use crate::line::{
+    End, Line, ToolsFault, cut, deadline, line, no_complaint, no_complaint_but, trial,
+};
+
+/// Where the server listens; its test connections use the ports above.
+const PORT: u16 = 62000;
+
+/// `-T T` lines: OFA's regression lists, then what those leave out.
+const TRANSACTIONS: &[Line] = &[
+    line("conn", "-i 1 -t 1 -w 1 client SR 4096 server SR 4096"),
+    cut(
+        "trans",
+        "-i # -t 1 -w 1 client SR 4096 server SR 4096",
+        "1000",
+        "8192",
+    ),
+    cut(
+        "transm",
+        "-P -t 1 -w 1 -i # client RW 4096 1 server RW 2048 4 server RR 1024 1 client RR 2048 1 \
+         client SR 1024 3 -f server SR 256 3 -f",
+        "300",
+        "4096",
+    ),
+    cut(
+        "transmx",
+        "-P -i # client RW 32768 4 server RW 32768 4 server RR 32768 1 client RR 32768 1 \
+         client SR 16384 4 -f server SR 16384 4 -f",
+        "100",
+        "8192",
+    ),
+    cut(
+        "transt",
+        "-i # -t 4 -w 1 client SR 8192 3 server SR 8192 3",
+        "100",
+        "4096",
+    ),
+    cut(
+        "transme",
+        "-P -t 1 -w 4 -i # client RW 4096 1 server RW 2048 4 server RR 1024 1 client RR 2048 1 \
+         client SR 1024 3 -f server SR 256 3 -f",
+        "50",
+        "4096",
+    ),
+    cut(
+        "transmet",
+        "-P -t 2 -w 4 -i # client RW 4096 1 server RW 2048 4 server RR 1024 1 client RR 2048 1 \
+         client SR 1024 3 -f server SR 256 3 -f",
+        "20",
+        "4096",
+    ),
+    cut(
+        "transmete",
+        "-P -t 4 -w 4 -i # client RW 4096 1 server RW 2048 4 server RR 1024 1 client RR 2048 1 \
+         client SR 1024 3 -f server SR 256 3 -f",
+        "10",
+        "8192",
+    ),
+    cut(
+        "threads",
+        "-i # -t 6 -w 1 client SR 8192 3 server SR 8192 3",
+        "100",
+        "4096",
+    ),
+    cut(
+        "threadsm",
+        "-i # -t 4 -w 4 client SR 8192 3 server SR 8192 3",
+        "30",
+        "4096",
+    ),
+    cut(
+        "epa 10",
+        "-i # -t 10 -w 10 client SR 8192 3 server SR 8192 3",
+        "5",
+        "4096",
+    ),
+    cut(
+        "epa 20",
+        "-i # -t 10 -w 20 client SR 8192 3 server SR 8192 3",
+        "3",
+        "4096",
+    ),
+    cut(
+        "epa 30",
+        "-i # -t 10 -w 30 client SR 8192 3 server SR 8192 3",
+        "2",
+        "4096",
+    ),
+    cut(
+        "epa 40",
+        "-i # -t 10 -w 40 client SR 8192 3 server SR 8192 3",
+        "1",
+        "4096",
+    ),
+    cut(
+        "epa 50",
+        "-i # -t 10 -w 50 client SR 8192 3 server SR 8192 3",
+        "1",
+        "4096",
+    ),
+    cut(
+        "regress 1",
+        "-i # client SR 256 server SR 256",
+        "500",
+        "10000",
+    ),
+    cut(
+        "regress 2",
+        "-i # client SR 256 server SR 256 server RW 4096",
+        "300",
+        "10000",
+    ),
+    cut(
+        "regress 3",
+        "-i # client SR 256 server SR 256 server RR 4096",
+        "300",
+        "10000",
+    ),
+    cut(
+        "regress 4",
+        "-i # client RW 4096 1 server RW 2048 4 server RR 1024 1 client RR 2048 1 \
+         client SR 1024 3 -f server SR 256 3 -f",
+        "100",
+        "10000",
+    ),
+    cut(
+        "regress 5",
+        "-i # -w 8 client RW 4096 1 server RW 2048 4 server RR 1024 1 client RR 2048 1 \
+         client SR 1024 3 -f server SR 256 3 -f",
+        "30",
+        "10000",
+    ),
+    cut(
+        "regress 6",
+        "-i # -t 4 -w 8 client RW 4096 1 server RW 2048 4 server RR 1024 1 client RR 2048 1 \
+         client SR 1024 3 -f server SR 256 3 -f",
+        "5",
+        "10000",
+    ),
+    cut(
+        "complicated",
+        "-V -d -t 2 -w 4 -i # client RW 4096 1 server RW 2048 4 client SR 1024 4 \
+         server SR 4096 2 client SR 1024 3 -f server SR 2048 1 -f",
+        "20",
+        "55555",
+    ),
+    cut(
+        "through reserved service points",
+        "-r -i # -t 1 -w 2 client SR 4096 server SR 4096",
+        "200",
+        "4096",
+    ),
+    cut(
+        "polling",
+        "-P -i # client SR 4096 server SR 4096",
+        "300",
+        "4096",
+    ),
+];
+
+/// `-T T -Q`, which the manual has and the program has not.
+const THROUGH_A_CNO: ToolsFault = ToolsFault {
+    options: "-T T -Q -i 100 client SR 4096 server SR 4096",
+    end: End::Says("Command line syntax error"),
+    why: "the option string of -T T lacks the letter Q, so that it is a syntax error",
+};
+
+/// `-T P` lines.
+const PERFORMANCE: &[Line] = &[
+    line("perf", "-i 2048 -m b RW 4096 2"),
+    cut("perf polling", "-i # -m p RW 4096 2", "500", "2048"),
+    cut("rdma-read", "-i # RR 32768 1", "500", "4096"),
+    cut("rdma-read blocking", "-i # -m b RR 32768 1", "300", "4096"),
+    cut("rdma-write", "-i # RW 32768 4", "300", "4096"),
+    cut("bw", "-i # -p 16 -m b RW 65536 2", "300", "4096"),
+    cut("latb", "-i # -p 1 -m b RW 4 1", "1000", "8192"),
+    cut("latp", "-i # -p 1 -m p RW 4 1", "1000", "100000"),
+];
+
+/// `-T L` lines and the number of objects in which each ends. A failing create ends a test well,
+/// so the number is what tells.
+const LIMITS: &[(&str, &str)] = &[
+    ("-w 8 -m 100 limit_ia", "IAs opened: 100"),
+    ("-w 8 -m 100 limit_pz", "PZs created: 100"),
+    ("-w 8 -m 100 limit_evd", "EVDs created: 100"),
+    ("-w 8 -m 100 limit_ep", "EPs created: 100"),
+    ("-w 8 -m 100 limit_psp", "PSPs created: 100"),
+    ("-w 8 -m 100 limit_lmr", "LMRs created: 100"),
+    ("-m 15 limit_rpost", "recv buffers posted per EP: 15"),
+    ("-w 16 -m 1000 limit_ia", "IAs opened: 1000"),
+    ("-w 16 -m 1000 limit_pz", "PZs created: 1000"),
+    ("-w 16 -m 1000 limit_cno", "CNOs created: 1000"),
+    ("-w 16 -m 1000 limit_evd", "EVDs created: 1000"),
+    ("-w 16 -m 1000 limit_ep", "EPs created: 1000"),
+    ("-w 16 -m 1000 limit_rsp", "RSPs created: 1000"),
+    ("-w 16 -m 1000 limit_psp", "PSPs created: 1000"),
+    ("-w 16 -m 1000 limit_lmr", "LMRs created: 1000"),
+    (
+        "-w 16 -m 1000 limit_size_lmr",
+        "LMR of 0x40000000 bytes OK - stopping now.",
+    ),
+    // Each EP takes the 16 receives that its attributes ask for, the 17th is refused.
+    ("-w 16 -m 1000 limit_rpost", "(total posted: 256)"),
+];
+
+/// What the refused receive is told as.
+const REFUSED_RECEIVE: &str =
+    "dat_ep_post_recv fails: DAT_INSUFFICIENT_RESOURCES DAT_RESOURCE_MEMORY";
+
+/// `-T F` features with the cases that pass and those that the tool itself calls unsupported.
+const FUNCTIONS: &[(&str, usize, usize)] = &[
+    ("hwconn", 4, 0),
+    ("endpoint", 3, 0),
+    ("pz", 3, 0),
+    ("mem", 5, 0),
+    ("connmgt", 2, 0),
+    ("queryinfo", 17, 1),
+];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let transactions = TRANSACTIONS.iter().map(|line| {
+        line.trial("dapltest -T T", |options| {
+            transaction(&StackEnv::new()?, options)
+        })
+    });
+    let performance = PERFORMANCE.iter().map(|line| {
+        line.trial("dapltest -T P", |options| {
+            let says = ["Total Data Exchanged", "Server: Finished performance test."];
+            with_server(&StackEnv::new()?, &format!("-T P {options}"), says)
+        })
+    });
+    let limits = LIMITS.iter().map(|(options, reached)| {
+        trial(&format!("dapltest -T L {options}"), || {
+            limit(options, reached)
+        })
+    });
+    let functions = FUNCTIONS.iter().map(|(feature, passed, unsupported)| {
+        let name = format!("dapltest -T F -f {feature}");
+        trial(&name, || function(feature, *passed, *unsupported))
+    });
+    let fault = trial("dapltest -T T -Q, a syntax error", || {
+        let (options, end) = (THROUGH_A_CNO.options, THROUGH_A_CNO.end);
+        end.is_of(client(&StackEnv::new()?, options)?, &THROUGH_A_CNO)
+    });
+    transactions
+        .chain(performance)
+        .chain(limits)
+        .chain(functions)
+        .chain([fault])
+        .collect()
+}
+
+/// A transaction test with a server of its own. A single one is over too quickly for figures.
+pub(crate) fn transaction(env: &StackEnv, options: &str) -> Result<()> {
+    let says = ["-----", "Server: Transaction Test Finished for this client"];
+    with_server(env, &format!("-T T {options}"), says)
+}
+
+/// A server, one client, then `-T Q`. The texts are what client and server say of a test that
+/// worked.
+fn with_server(env: &StackEnv, options: &str, says: [&str; 2]) -> Result<()> {
+    let server = env
+        .program("dapltest")
+        .args_line(&format!("-T S -D {IA_NAME} -n {PORT}"))
+        .named("dapltest server")
+        .spawn()?;
+    let ready = env.net.wait_for_listener(PORT, deadline());
+    ready.with_context(|| server.text())?;
+    let judged = client(env, options)
+        .and_then(no_complaint)
+        .and_then(Finished::success)
+        .and_then(|client| client.says(says[0])?.says("End of Work"));
+    judged.with_context(|| server.text())?;
+    let quit = client(env, "-T Q")?;
+    no_complaint(quit)?.success()?.says("End of Work")?;
+    no_complaint(server.finish(deadline())?)?
+        .success()?
+        .says(says[1])?
+        .says("Exiting.")?;
+    Ok(())
+}
+
+/// Runs one command against the server.
+fn client(env: &StackEnv, options: &str) -> Result<Finished> {
+    // The kind of test must be the first argument.
+    let (kind, rest) = options.split_at("-T T".len());
+    env.program("dapltest")
+        .args_line(&format!(
+            "{kind} -s 127.0.0.1 -D {IA_NAME} -n {PORT} {rest}"
+        ))
+        .named(&format!("dapltest {options}"))
+        .spawn()?
+        .finish(deadline())
+}
+
+fn limit(options: &str, reached: &str) -> Result<()> {
+    let finished = alone(&format!("-T L -D {IA_NAME} {options}"))?;
+    no_complaint_but(finished, &[REFUSED_RECEIVE])?.says(&format!("{reached}\n"))?;
+    Ok(())
+}
+
+/// Failed expectations are told in a line of their own, after which the result is called PASS all
+/// the same.
+fn function(feature: &str, passed: usize, unsupported: usize) -> Result<()> {
+    let finished = alone(&format!(
+        "-T F -D {IA_NAME} -s 127.0.0.1 -n {PORT} -f {feature}"
+    ))?
+    .never_says("failed in file")?;
+    let results = [
+        ("", passed + unsupported),
+        ("PASS", passed),
+        ("UNSUPP", unsupported),
+    ];
+    for (result, wanted) in results {
+        let line = format!("Result: {result}");
+        let found = finished.text.matches(&line).count();
+        let tail = finished.tail();
+        ensure!(
+            found == wanted,
+            "{line:?} {found} times, not {wanted}\n{tail}"
+        );
+    }
+    Ok(())
+}
+
+/// Runs a command that needs no server.
+fn alone(args: &str) -> Result<Finished> {
+    let env = StackEnv::new()?;
+    let program = env.program("dapltest").args_line(args);
+    program.spawn()?.finish(deadline())?.success()
+}

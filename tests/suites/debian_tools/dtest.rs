@@ -1,0 +1,128 @@
+//! dtest: its options one by one, and OFA's cross product of them.
+
+use anyhow::{Result, bail};
+use libtest_mimic::Trial;
+use stack_tests::StackEnv;
+
+use crate::line::{End, Line, Pair, ToolsFault, cut, is_full, line, trial};
+
+/// Where the programs exchange addresses before DAT begins.
+const PORT: u16 = 15828;
+
+const SUCCESS: &str = "DAPL Test Complete. PASSED";
+
+/// dtest says this when a CNO names an EVD whose event it has taken already; over OFA's stack it
+/// does so once in a while as well.
+const OTHER_EVD: &str = "WARNING: CNO notification: without EVD?";
+
+const LINES: &[Line] = &[
+    cut("plain", "#", "-B 10", ""),
+    cut("-p", "-p #", "-B 10", ""),
+    cut("-c", "-c #", "-B 10", ""),
+    line("-v -b 64 -B 10", "-v -b 64 -B 10"),
+    line("-b 4096", "-b 4096"),
+    cut("-w", "-w #", "-B 20", ""),
+    cut("-w -S 9", "-w -S 9 #", "-B 20", ""),
+    cut("-u", "-u #", "-B 20", ""),
+    cut("-W", "-W #", "-B 10", ""),
+    cut("-W -a", "-W -a #", "-B 2", ""),
+    cut("-D -a", "-D -a -B #", "2", "10"),
+    cut("-t", "-t #", "-B 10", ""),
+];
+
+/// The lines of the cross product that no stack can make pass, and why.
+const FAULTS: &[ToolsFault] = &[
+    ToolsFault {
+        options: "-b 4096 -S 0 -B 10",
+        end: End::Signal(libc::SIGFPE),
+        why: "the streaming tests divide by the signal rate",
+    },
+    ToolsFault {
+        options: "-b 0 -W -B 10",
+        end: End::Says("ERROR: dat_rdma_write() DAT_LENGTH_ERROR"),
+        why: "the ping-pong writes its first byte into the peer's buffer of none",
+    },
+];
+
+/// `-b 0 -w` is not run: dtest writes the last byte of its buffer of none, the byte before the
+/// buffer, which belongs to the heap (valgrind shows it), and what comes of that is chance.
+const NO_ROOM: &str = "writes before its own buffer";
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let lines = LINES
+        .iter()
+        .map(|line| line.trial("dtest", |options| passes(&StackEnv::new()?, options)));
+    let faults = FAULTS.iter().map(|fault| {
+        let name = format!("dtest {}: {}", fault.options, fault.why);
+        trial(&name, || {
+            let env = StackEnv::new()?;
+            let (_server, client) = pair(&env, fault.options).meet()?;
+            fault.end.is_of(client, fault)
+        })
+    });
+    lines.chain(faults).chain(cross()).collect()
+}
+
+/// A server and a client that both say they passed.
+pub(crate) fn passes(env: &StackEnv, options: &str) -> Result<()> {
+    let pair = pair(env, options);
+    if !options.contains("-c") {
+        return pair.works(SUCCESS, &[]);
+    }
+    pair.works(SUCCESS, &[OTHER_EVD])
+}
+
+fn pair<'a>(env: &'a StackEnv, options: &'a str) -> Pair<'a> {
+    Pair {
+        env,
+        tool: "dtest",
+        port: PORT,
+        options,
+    }
+}
+
+/// The product over buffer sizes, `-u`, `-w`, signal rates, `-B`, `-D` and `-W`.
+fn cross() -> Vec<Trial> {
+    let words: [&[&str]; 7] = [
+        &["-b 0", "-b 1", "-b 4096"],
+        &["", "-u"],
+        &["", "-w"],
+        &["-S 0", "-S 9"],
+        &["", "-D"],
+        &["", "-W"],
+        // Last, because -D and -W set it.
+        &["-B 10", ""],
+    ];
+    let mut lines = vec![String::new()];
+    for choices in words {
+        lines = lines
+            .iter()
+            .flat_map(|line| choices.iter().map(move |word| format!("{line} {word}")))
+            .collect();
+    }
+    lines.iter().map(|line| crossed(line)).collect()
+}
+
+fn crossed(line: &str) -> Trial {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let options = words.join(" ");
+    let has = |option: &str| words.contains(&option);
+    let is_ping_pong = has("-D") || has("-W");
+    let fault = match (options.starts_with("-b 0"), options.contains("-S 0")) {
+        (true, _) if has("-w") => Some(NO_ROOM),
+        (true, _) if is_ping_pong => Some(FAULTS[1].why),
+        (_, true) if !is_ping_pong => Some(FAULTS[0].why),
+        _ => None,
+    };
+    if let Some(why) = fault {
+        let name = format!("dtest {options}, not run because it {why}");
+        return trial(&name, move || bail!("{why}")).with_ignored_flag(true);
+    }
+    // Polling plain memory takes its time where two programs have more threads than processors.
+    let is_short = has("-B") && (has("4096") || options.starts_with("-b 0"));
+    let is_quick = is_short && (!is_ping_pong || (has("-D") != has("-W") && !has("-w")));
+    trial(&format!("dtest {options}"), move || {
+        passes(&StackEnv::new()?, &options)
+    })
+    .with_ignored_flag(!is_quick && !is_full())
+}

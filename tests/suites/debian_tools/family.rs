@@ -1,0 +1,100 @@
+//! dtestcm, dtestsrq and dtestx: connections by the thousand, shared receive queues, and the
+//! operations of the InfiniBand extension.
+
+use anyhow::Result;
+use libtest_mimic::Trial;
+use stack_tests::{Finished, IA_NAME, StackEnv};
+
+use crate::line::{Line, Pair, deadline, line, no_complaint, trial};
+
+/// Where dtestcm and dtestx exchange addresses before DAT begins.
+const EXCHANGE_PORT: u16 = 15828;
+
+/// The service point of dtestsrq, which exchanges nothing before.
+const SRQ_PORT: u16 = 45248;
+
+const CONNECTIONS: &[Line] = &[
+    line("-c 1", "-c 1"),
+    line("-c 10 -b 10", "-c 10 -b 10"),
+    line("plain", ""),
+    line("-m -c 100 -b 10", "-m -c 100 -b 10"),
+    line("-w", "-w"),
+];
+
+const SHARED_RECEIVES: &[Line] = &[
+    line("plain", ""),
+    line("-c 10", "-c 10"),
+    line("-c 10 -B 8 -t 10", "-c 10 -B 8 -t 10"),
+    line("-S 0 -c 4", "-S 0 -c 4"),
+    line("-b 4096", "-b 4096"),
+    line("-c 100", "-c 100"),
+];
+
+const EXTENSION: &[Line] = &[
+    line("plain", ""),
+    line("-v", "-v"),
+    line("-b 4096", "-b 4096"),
+    line("-p", "-p"),
+];
+
+/// dtestx passed.
+const EXTENSION_PASSED: &str = "IB extension test - immed/atomic test PASSED";
+
+/// Names of counters in what `dtestx -p` prints.
+const COUNTER_NAMES: &[&str] = &[
+    "DCNT_IA_ASYNC_ERROR",
+    "DCNT_IA_ASYNC_QP_ERROR",
+    "DCNT_IA_ASYNC_CQ_ERROR",
+];
+
+/// One attribute of each kind that `dtestx -q` shows.
+const ATTRIBUTES: &[&str] = &[
+    "DAT_EXTENSION_INTERFACE=TRUE",
+    "DAT_IB_FETCH_AND_ADD=TRUE",
+    "DAT_IB_CMP_AND_SWAP=TRUE",
+    "DAT_IB_IMMED_DATA=TRUE",
+    "DAT_COUNTERS=TRUE",
+];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let tables: [(&'static str, &[Line], u16, &'static str); 3] = [
+        (
+            "dtestcm",
+            CONNECTIONS,
+            EXCHANGE_PORT,
+            "DAPL Connection Test Complete.",
+        ),
+        ("dtestsrq", SHARED_RECEIVES, SRQ_PORT, "SRQ Test Complete."),
+        ("dtestx", EXTENSION, EXCHANGE_PORT, EXTENSION_PASSED),
+    ];
+    let mut trials = vec![trial("dtestx -q", query)];
+    for (tool, lines, port, success) in tables {
+        trials.extend(lines.iter().map(|line| {
+            line.trial(tool, move |options| {
+                let env = StackEnv::new()?;
+                let pair = Pair {
+                    env: &env,
+                    tool,
+                    port,
+                    options,
+                };
+                pair.works(success, COUNTER_NAMES)
+            })
+        }));
+    }
+    trials
+}
+
+/// The attributes alone: there is no peer.
+fn query() -> Result<()> {
+    let program = StackEnv::new()?;
+    let program = program
+        .program("dtestx")
+        .args_line(&format!("-P {IA_NAME} -s -q"));
+    let mut finished = program.spawn()?.finish(deadline()).and_then(no_complaint)?;
+    for attribute in ATTRIBUTES {
+        finished = finished.says(attribute)?;
+    }
+    Finished::success(finished)?;
+    Ok(())
+}
