@@ -14,6 +14,9 @@
 //! | `markers` | `on`, `off` | whether we ask for markers in what we receive |
 //! | `connect_retry_ms` | 0 to 3600000 | how long a refused connect is tried again |
 //! | `mpa_timeout_ms` | 0 to 3600000 | how long an MPA Request may take to come whole |
+//! | `peer_timeout_s` | 0 to 32767 | how long a peer may say nothing; 0: TCP's own patience |
+//!
+//! Users read of them in `docs/man/dat.conf.5`; the suite `documents` compares.
 //!
 //! `long_fpdus=off` at either end is a diagnosis: the peer then gets what one of another make gets,
 //! one FPDU a segment. `markers=on` is one as well: markers serve receivers that see segments.
