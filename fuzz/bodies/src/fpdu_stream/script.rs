@@ -234,7 +234,7 @@ fn offset(input: &mut Input<'_>) -> u64 {
     let end = BASE + REGION_LEN as u64;
     input.pick(&[
         BASE + near,
-        BASE + 8 * near,
+        BASE + 4 * near,
         end - near,
         end + near,
         u64::MAX - near,

@@ -51,8 +51,9 @@ pub struct Engine {
     pub completions: Vec<Completion>,
     /// Tokens of accepted work requests, in order.
     posted: Vec<u64>,
-    /// Bytes that are not a whole FPDU yet.
+    /// Received bytes; those before `handled` belong to FPDUs that are done with.
     staging: Vec<u8>,
+    handled: usize,
     /// Bytes of the receive in progress.
     filled: u32,
     crc: bool,
@@ -71,6 +72,7 @@ impl Engine {
             completions: Vec::new(),
             posted: Vec::new(),
             staging: Vec::new(),
+            handled: 0,
             filled: 0,
             crc,
         }
@@ -100,18 +102,32 @@ impl Engine {
 
     /// Takes bytes as a socket gives them, and transmits after each segment what there is to say.
     pub fn receive(&mut self, bytes: &[u8]) {
-        self.staging.extend_from_slice(bytes);
-        while let Some(frame) = self.next_frame() {
-            let (covered, crc) = frame.split_at(frame.len() - CRC_LEN);
-            if self.crc && crc_field(covered) != crc {
-                let error = self.connection.handle_llp_error(MpaError::Crc);
-                self.fail(error);
-                return;
+        let mut staging = std::mem::take(&mut self.staging);
+        staging.extend_from_slice(bytes);
+        while let Some(frame) = self.next_frame(&staging) {
+            self.handled += frame.len();
+            if !self.receive_frame(frame) {
+                break;
             }
-            let ulpdu_len = usize::from(u16::from_be_bytes([frame[0], frame[1]]));
-            self.handle(&frame[LENGTH_LEN..LENGTH_LEN + ulpdu_len]);
-            self.transmit();
         }
+        // Only what is left over moves, so a long stream costs no more than its length.
+        staging.drain(..self.handled);
+        self.handled = 0;
+        self.staging = staging;
+    }
+
+    /// False when the bytes behind the FPDU have to wait.
+    fn receive_frame(&mut self, frame: &[u8]) -> bool {
+        let (covered, crc) = frame.split_at(frame.len() - CRC_LEN);
+        if self.crc && crc_field(covered) != crc {
+            let error = self.connection.handle_llp_error(MpaError::Crc);
+            self.fail(error);
+            return false;
+        }
+        let ulpdu_len = usize::from(u16::from_be_bytes([frame[0], frame[1]]));
+        self.handle(&frame[LENGTH_LEN..LENGTH_LEN + ulpdu_len]);
+        self.transmit();
+        true
     }
 
     /// Sends all that may be sent now.
@@ -163,14 +179,15 @@ impl Engine {
         })
     }
 
-    fn next_frame(&mut self) -> Option<Vec<u8>> {
-        match fpdu::peek(&self.staging) {
+    fn next_frame<'a>(&mut self, staging: &'a [u8]) -> Option<&'a [u8]> {
+        let staged = &staging[self.handled..];
+        match fpdu::peek(staged) {
             Deframed::Need(len) => {
-                assert!(len > self.staging.len(), "what is asked for is missing");
+                assert!(len > staged.len(), "what is asked for is missing");
                 None
             }
             Deframed::BadLength => {
-                self.staging.clear();
+                self.handled = staging.len();
                 let error = self.connection.handle_llp_error(MpaError::Length);
                 self.fail(error);
                 None
@@ -180,7 +197,7 @@ impl Engine {
                 total_len,
             } => {
                 assert!(LENGTH_LEN + ulpdu_len + CRC_LEN <= total_len);
-                Some(self.staging.drain(..total_len).collect())
+                Some(&staged[..total_len])
             }
         }
     }

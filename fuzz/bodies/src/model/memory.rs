@@ -18,7 +18,7 @@ pub struct Region {
     /// The memory.
     pub bytes: Vec<u8>,
     /// What peers may do, besides being told off.
-    pub rights: Vec<Access>,
+    pub rights: &'static [Access],
     /// Another stream's.
     pub foreign: bool,
 }
@@ -31,7 +31,7 @@ impl Region {
         Self {
             base,
             bytes,
-            rights: vec![RemoteWrite, RemoteRead, ReadSink, RemoteAtomic],
+            rights: &[RemoteWrite, RemoteRead, ReadSink, RemoteAtomic],
             foreign: false,
         }
     }
@@ -64,8 +64,8 @@ pub struct Memory {
     pub regions: BTreeMap<u32, Region>,
     /// The latest grant that changes memory and was not used yet.
     fresh: Cell<Option<Grant>>,
-    /// Every grant to read.
-    readable: RefCell<Vec<Grant>>,
+    /// Grants to read that may still be answered, oldest first.
+    readable: RefCell<VecDeque<Grant>>,
 }
 
 impl Memory {
@@ -74,14 +74,19 @@ impl Memory {
         self.fresh.take()
     }
 
-    /// Panics unless the peer was granted to read every byte of the range.
+    /// Panics unless the peer was granted to read every byte of the range. Requests are answered in
+    /// their order, so a grant is void once a later one is used.
     pub fn assert_readable(&self, stag: Stag, to: u64, len: u32) {
         let covers = |grant: &Grant| {
             let offset = u128::from(to.wrapping_sub(grant.to));
             grant.stag == stag && offset + u128::from(len) <= u128::from(grant.len)
         };
+        let mut readable = self.readable.borrow_mut();
+        while readable.front().is_some_and(|grant| !covers(grant)) {
+            readable.pop_front();
+        }
         assert!(
-            self.readable.borrow().iter().any(covers),
+            !readable.is_empty(),
             "{len} bytes at {stag} + {to:#x} are sent and were never granted"
         );
     }
@@ -117,7 +122,7 @@ impl MemoryTable for Memory {
             len,
         };
         if access == Access::RemoteRead {
-            self.readable.borrow_mut().push(grant);
+            self.readable.borrow_mut().push_back(grant);
         } else {
             self.fresh.set(Some(grant));
         }
