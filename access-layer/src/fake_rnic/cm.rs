@@ -193,8 +193,21 @@ impl Node {
 }
 
 impl Network {
+    /// Forgets waiting sockets whose attempt has ended.
+    pub(super) fn drop_ended(&self) {
+        let mut waiting = lock(&self.waiting);
+        let (live, ended): (Vec<_>, Vec<_>) = waiting
+            .drain(..)
+            .partition(|socket| socket.attempt.is_live());
+        *waiting = live;
+        // Dropping one may end a queue pair, which wants the network.
+        drop(waiting);
+        drop(ended);
+    }
+
     /// Brings together requests and armed sockets that are the two ends of one TCP connection.
     fn match_sockets(&self) {
+        self.drop_ended();
         let mut armed = lock(&self.armed);
         let mut waiting = lock(&self.waiting);
         let mut pairs = Vec::new();
@@ -248,6 +261,10 @@ impl Service {
 }
 
 impl Attempt {
+    fn is_live(&self) -> bool {
+        self.qp.is_attempting(self.number)
+    }
+
     fn fail(self, event: ConnectionEvent<'static>) {
         self.qp.fail_attempt(self.number, move |qp| qp.tell(event));
     }

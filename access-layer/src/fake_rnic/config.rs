@@ -8,6 +8,8 @@ use crate::rnic::{NamedAttr, RnicAttr, RnicConfig, RnicError};
 #[derive(Debug)]
 pub(super) struct Config {
     pub(super) net: String,
+    /// News waits until the test tells it.
+    pub(super) held: bool,
     ip: IpAddr,
     srq_max: u32,
     mw_max: u32,
@@ -19,6 +21,7 @@ impl Config {
     pub(super) fn parse(config: &RnicConfig) -> Result<Self, RnicError> {
         let mut parsed = Self {
             net: "default".to_owned(),
+            held: false,
             ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
             srq_max: 0,
             mw_max: 0,
@@ -30,6 +33,7 @@ impl Config {
             let number = || value.parse().map_err(|_| bad(word));
             match key {
                 "net" => parsed.net = value.to_owned(),
+                "held" => parsed.held = true,
                 "ip" => parsed.ip = value.parse().map_err(|_| bad(word))?,
                 "srq" => parsed.srq_max = number()?,
                 "mw" => parsed.mw_max = number()?,

@@ -1,14 +1,16 @@
-//! The thread that tells news: upcalls of connections never come from the thread that asked.
+//! Who tells news: upcalls of connections never come from within the call that asked for them.
 
 use std::io;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::held_news::{HeldNews, Owner};
 use super::lock;
 
-type Job = Box<dyn FnOnce() + Send>;
+pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 enum Order {
     Now(Job),
@@ -16,11 +18,22 @@ enum Order {
     Stop,
 }
 
-/// Handle of the thread.
+/// Handle of whoever tells the news of one RNIC.
 #[derive(Debug)]
 pub(super) struct Engine {
-    orders: Sender<Order>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    teller: Teller,
+    stopped: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Teller {
+    /// A thread of its own, at once.
+    Thread {
+        orders: Sender<Order>,
+        thread: Mutex<Option<JoinHandle<()>>>,
+    },
+    /// The test, when it likes.
+    Held(Arc<HeldNews>, Owner),
 }
 
 impl Engine {
@@ -29,25 +42,58 @@ impl Engine {
         let thread = std::thread::Builder::new()
             .name("fake-rnic".to_owned())
             .spawn(move || serve(&inbox))?;
-        Ok(Self {
+        Ok(Self::of(Teller::Thread {
             orders,
             thread: Mutex::new(Some(thread)),
-        })
+        }))
     }
 
-    /// Runs a job in the thread, after those asked for before. After `stop` it is dropped instead.
+    /// News waits until [`HeldNews::tell`].
+    pub(super) fn held(news: Arc<HeldNews>) -> Self {
+        let owner = news.new_owner();
+        Self::of(Teller::Held(news, owner))
+    }
+
+    fn of(teller: Teller) -> Self {
+        Self {
+            teller,
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// Runs a job, after those asked for before. After `stop` it is dropped instead.
     pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) {
-        let _ = self.orders.send(Order::Now(Box::new(job)));
+        if self.stopped.load(Ordering::Acquire) {
+            return;
+        }
+        match &self.teller {
+            Teller::Thread { orders, .. } => {
+                let _ = orders.send(Order::Now(Box::new(job)));
+            }
+            Teller::Held(news, owner) => news.add(*owner, Box::new(job)),
+        }
     }
 
     pub(super) fn run_after(&self, delay: Duration, job: impl FnOnce() + Send + 'static) {
-        if let Some(at) = Instant::now().checked_add(delay) {
-            let _ = self.orders.send(Order::At(at, Box::new(job)));
+        if self.stopped.load(Ordering::Acquire) {
+            return;
+        }
+        match &self.teller {
+            Teller::Thread { orders, .. } => {
+                if let Some(at) = Instant::now().checked_add(delay) {
+                    let _ = orders.send(Order::At(at, Box::new(job)));
+                }
+            }
+            Teller::Held(news, owner) => news.add_timer(*owner, Box::new(job)),
         }
     }
 
     /// Returns when everything asked for before has run.
     pub(super) fn settle(&self) {
+        if let Teller::Held(news, _) = &self.teller {
+            news.tell();
+            return;
+        }
         let (done, settled) = channel();
         self.run(move || {
             let _ = done.send(());
@@ -56,12 +102,18 @@ impl Engine {
     }
 
     pub(super) fn stop(&self) {
-        let _ = self.orders.send(Order::Stop);
-        let thread = lock(&self.thread).take();
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-        {
-            let _ = thread.join();
+        self.stopped.store(true, Ordering::Release);
+        match &self.teller {
+            Teller::Thread { orders, thread } => {
+                let _ = orders.send(Order::Stop);
+                let thread = lock(thread).take();
+                if let Some(thread) = thread
+                    && thread.thread().id() != std::thread::current().id()
+                {
+                    let _ = thread.join();
+                }
+            }
+            Teller::Held(news, owner) => news.forget(*owner),
         }
     }
 }

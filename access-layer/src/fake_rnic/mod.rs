@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `config` | what `ia_params` may say |
 //! | `engine` | the thread that tells news, and its timers |
+//! | `held_news` | news that waits for the test instead |
 //! | `network` | who is at which address, and the regions of everybody |
 //! | `cq` | completion queues |
 //! | `qp` | queue pairs: states, receives, flushing |
@@ -19,6 +20,7 @@ mod cm;
 mod config;
 mod cq;
 mod engine;
+mod held_news;
 mod network;
 mod qp;
 mod work;
@@ -40,7 +42,8 @@ use crate::rnic::*;
 /// The in-memory RNIC.
 ///
 /// `ia_params` is a list of `key=value`: `net` (only RNICs of one network reach each other), `ip`,
-/// `srq`, `mw`, `cqe_max`, `qp_max`, `fail` (opening fails).
+/// `srq`, `mw`, `cqe_max`, `qp_max`, `fail` (opening fails), `held` (there is no thread: news waits
+/// until [`tell_news`]).
 #[derive(Debug)]
 pub struct FakeRnic {
     node: Arc<Node>,
@@ -99,10 +102,15 @@ impl Rnic for FakeRnic {
 
     fn open(config: &RnicConfig, upcall: Arc<dyn Upcall<Self>>) -> Result<Self, RnicError> {
         let config = Config::parse(config)?;
+        let network = Network::named(&config.net);
         let node = Node {
             attr: config.attr(),
-            network: Network::named(&config.net),
-            engine: Engine::start()?,
+            engine: if config.held {
+                Engine::held(network.held.clone())
+            } else {
+                Engine::start()?
+            },
+            network,
             upcall,
         };
         Ok(Self {
@@ -283,6 +291,24 @@ impl Rnic for FakeRnic {
     fn srq_available(&self, srq: &FakeSrq) -> Option<u32> {
         u32::try_from(srq.available()).ok()
     }
+}
+
+/// Tells all news of the RNICs of network `net` that hold it back, in this thread.
+pub fn tell_news(net: &str) {
+    Network::named(net).held.tell();
+}
+
+/// As [`tell_news`], after every timeout that runs has expired.
+pub fn let_time_pass(net: &str) {
+    let network = Network::named(net);
+    network.held.expire();
+    network.held.tell();
+}
+
+/// Whether nothing is left in a network: no service, armed or waiting socket, region, window, news.
+#[must_use]
+pub fn is_deserted(net: &str) -> bool {
+    Network::named(net).is_deserted()
 }
 
 /// Locks whatever a panicking test left behind.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use super::cm::{ArmedSocket, Service, WaitingSocket};
+use super::held_news::HeldNews;
 use super::lock;
 use crate::rnic::{Access, RegisterMr, RnicError, Sge};
 
@@ -19,6 +20,7 @@ pub(super) struct Network {
     pub(super) armed: Mutex<Vec<ArmedSocket>>,
     pub(super) waiting: Mutex<Vec<WaitingSocket>>,
     regions: RwLock<HashMap<u32, Region>>,
+    pub(super) held: Arc<HeldNews>,
 }
 
 /// What a key gives access to.
@@ -66,6 +68,17 @@ impl Network {
     pub(super) fn named(name: &str) -> Arc<Self> {
         let networks = NETWORKS.get_or_init(Mutex::default);
         lock(networks).entry(name.to_owned()).or_default().clone()
+    }
+
+    /// Attempts that ended while their sockets waited do not count, nor do they stay.
+    pub(super) fn is_deserted(&self) -> bool {
+        self.drop_ended();
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        regions.is_empty()
+            && lock(&self.services).is_empty()
+            && lock(&self.armed).is_empty()
+            && lock(&self.waiting).is_empty()
+            && self.held.is_empty()
     }
 
     pub(super) fn next_id(&self) -> u64 {

@@ -202,6 +202,11 @@ impl QpInner {
         )
     }
 
+    /// Whether this attempt has not ended.
+    pub(super) fn is_attempting(&self, attempt: u64) -> bool {
+        matches!(lock(&self.state).phase, Phase::Connecting(number) if number == attempt)
+    }
+
     /// This attempt to connected.
     pub(super) fn finish_attempt(&self, attempt: u64, peer: &Arc<Self>) -> bool {
         let peer = Phase::Connected(Arc::downgrade(peer));

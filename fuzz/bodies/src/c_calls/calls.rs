@@ -1,0 +1,64 @@
+//! The functions under test.
+
+use dat_api::{DatExtensionOpFunc, DatRegistryListProvidersFunc, DatStrerrorFunc, Library, abi::*};
+
+/// Declares the table and both ways to fill it.
+macro_rules! table {
+    (
+        required { $($name:ident: $ty:ty),+ $(,)? }
+        optional { $($opt:ident: $opt_ty:ty),+ $(,)? }
+    ) => {
+        /// The functions of a registry library, by their names in C.
+        pub struct Calls {
+            $(#[doc = concat!("`", stringify!($name), "`.")] pub $name: $ty,)+
+            $(#[doc = concat!("`", stringify!($opt), "`, where the library has it.")]
+              pub $opt: Option<$opt_ty>,)+
+        }
+
+        impl Calls {
+            /// Those of a shared library.
+            #[must_use]
+            pub fn loaded(library: &Library) -> Self {
+                Self { $($name: library.$name,)+ $($opt: library.$opt,)+ }
+            }
+
+            /// Those of the registry that is linked into this program.
+            #[must_use]
+            pub fn linked() -> Self {
+                Self { $($name: linked::$name,)+ $($opt: Some(linked::$opt),)+ }
+            }
+        }
+    };
+}
+
+dat_api::for_each_function!(table);
+
+impl std::fmt::Debug for Calls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Calls").finish_non_exhaustive()
+    }
+}
+
+/// Every function under its own name.
+mod linked {
+    use dat_api::abi::*;
+    pub(super) use libdat2::entry::{
+        cno::*, context::*, cr::*, csp::*, ep::*, evd::*, ia::*, lmr::*, psp::*, pz::*, rmr::*,
+        rsp::*, srq::*, strerror::*,
+    };
+
+    unsafe extern "C" {
+        /// Written in C, because it takes any number of arguments.
+        pub(super) fn dat_extension_op(handle: DatHandle, op: DatExtendedOp, ...) -> DatReturn;
+    }
+
+    /// The list is not const in the header.
+    pub(super) unsafe extern "C" fn dat_registry_list_providers(
+        max: DatCount,
+        returned: *mut DatCount,
+        list: *mut *mut DatProviderInfo,
+    ) -> DatReturn {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { libdat2::entry::registry::dat_registry_list_providers(max, returned, list) }
+    }
+}

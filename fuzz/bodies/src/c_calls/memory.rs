@@ -1,0 +1,87 @@
+//! The whole stack in this program: the registry, the access layer, and an RNIC in memory.
+//!
+//! No thread, no clock, no socket but those that a program asks for: an input does the same in
+//! every run, and a fuzzer sees what it reaches. News is told between calls.
+
+use std::{
+    ffi::{CStr, c_char},
+    io,
+    os::fd::{AsFd, AsRawFd},
+    sync::OnceLock,
+    thread,
+    time::{Duration, Instant},
+};
+
+use access_layer::{
+    fake_rnic::{self, FakeRnic},
+    provider,
+    rnic::RnicConfig,
+};
+use dat_api::abi::*;
+use libdat2::entry::registry::dat_registry_add_provider;
+
+use super::calls::Calls;
+
+/// Name of the interface.
+pub(super) const IA_NAME: &CStr = c"memory";
+/// The network that its RNICs are in.
+const NET: &str = "calls";
+/// What only a thread of the library can still hold is given up within this time.
+const SETTLE: Duration = Duration::from_secs(60);
+
+/// The functions, after the provider has been registered once.
+pub(super) fn calls() -> &'static Calls {
+    static CALLS: OnceLock<Calls> = OnceLock::new();
+    CALLS.get_or_init(|| {
+        register();
+        Calls::linked()
+    })
+}
+
+fn register() {
+    let name = IA_NAME.to_str().expect("plain text");
+    let provider = provider::announce::<FakeRnic>(RnicConfig {
+        ia_name: name.to_owned(),
+        ia_params: format!("net={NET} held srq=8 mw=8"),
+    });
+    let mut info = DatProviderInfo::zeroed();
+    for (place, byte) in info.ia_name.iter_mut().zip(IA_NAME.to_bytes()) {
+        *place = c_char::from_ne_bytes([*byte]);
+    }
+    info.dapl_version_major = 2;
+    // SAFETY: the table stays for the rest of the process; the key is a local structure.
+    let added = unsafe { dat_registry_add_provider(provider.get(), &raw const info) };
+    assert!(added.is_success(), "{added:?}");
+}
+
+/// What has happened is told.
+pub(super) fn tell_news() {
+    fake_rnic::tell_news(NET);
+}
+
+/// Every timeout that runs expires.
+pub(super) fn let_time_pass() {
+    fake_rnic::let_time_pass(NET);
+}
+
+/// Whether closing gave the IA up. The registry says "not found" of a provider that no file names.
+pub(super) fn has_closed(result: DatReturn) -> bool {
+    result.is_success() || result.is(DAT_PROVIDER_NOT_FOUND)
+}
+
+/// The lowest descriptor that is free: one higher after each that was forgotten.
+pub(super) fn lowest_descriptor() -> i32 {
+    let copy = io::stdin().as_fd().try_clone_to_owned();
+    copy.map_or(-1, |fd| fd.as_raw_fd())
+}
+
+/// Panics unless descriptors are as they were, and nothing is left in the network.
+pub(super) fn assert_nothing_left(descriptor: i32) {
+    assert!(fake_rnic::is_deserted(NET), "objects outlive their IA");
+    let deadline = Instant::now() + SETTLE;
+    // The thread that calls agents may hold the last share of a CNO.
+    while lowest_descriptor() > descriptor {
+        assert!(Instant::now() < deadline, "a descriptor outlives its IA");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
