@@ -70,8 +70,8 @@ pub fn run(data: &[u8]) {
     let mut wire = Wire::take(&mut input);
     wire.run(&mut initiator, &mut responder);
 
-    check_received(&work[0], &responder);
-    check_received(&work[1], &initiator);
+    check_received(&work[0], &responder, wire.did_harm);
+    check_received(&work[1], &initiator, wire.did_harm);
     check_atomics(&initiator);
     check_atomics(&responder);
     check_memory(&work[0], &initiator, &work[1]);
@@ -298,7 +298,7 @@ fn sent_since(engine: &Engine, seen: &mut usize) -> Vec<Vec<u8>> {
 }
 
 /// What `receiver` got is the beginning of what was sent, byte for byte.
-fn check_received(sent: &[Item], receiver: &Engine) {
+fn check_received(sent: &[Item], receiver: &Engine, did_harm: bool) {
     let mut numbered = (0..)
         .zip(sent)
         .filter(|(_, item)| item.op.is_numbered_send());
@@ -317,11 +317,22 @@ fn check_received(sent: &[Item], receiver: &Engine) {
         assert_eq!(*solicited, index % 2 == 0);
         assert_eq!(*invalidate, None);
         if item.op == Op::Immediate {
-            assert_eq!((*immediate, *len), (Some([index as u8; 8]), 0));
+            assert_eq!(*immediate, Some([index as u8; 8]));
+            // The model of the engine holds it against the Writes that came.
+            assert!(did_harm || *len as usize == written_before(&sent[..index]));
         } else {
             assert_eq!((*immediate, *len as usize), (None, item.bytes.len()));
             assert!(receiver.buffers[token].starts_with(item.bytes));
         }
+    }
+}
+
+/// What Immediate Data behind these items tells: the length of a Write right before it.
+fn written_before(sent: &[Item]) -> usize {
+    let mut before = sent.iter().rev();
+    match before.find(|item| !matches!(item.op, Op::Read | Op::Add)) {
+        Some(item) if item.op == Op::Write => item.bytes.len(),
+        _ => 0,
     }
 }
 

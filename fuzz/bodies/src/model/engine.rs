@@ -8,8 +8,9 @@ use iwarp_proto::{
     Placement, ProtocolError, ReceiveBuffer, StreamState, Target, TerminateCode, TransmitFpdu,
     TransmitPayload, WorkKind, WorkRequest,
     wire::{
+        ddp,
         fpdu::{self, CRC_LEN, Deframed, LENGTH_LEN},
-        rdmap::AtomicRequest,
+        rdmap::{self, AtomicRequest, Opcode},
     },
 };
 
@@ -56,6 +57,8 @@ pub struct Engine {
     handled: usize,
     /// Bytes of the receive in progress.
     filled: u32,
+    /// Bytes of the latest Write as far as it came, and whether all of it did.
+    written: (u32, bool),
     crc: bool,
 }
 
@@ -74,6 +77,7 @@ impl Engine {
             staging: Vec::new(),
             handled: 0,
             filled: 0,
+            written: (0, true),
             crc,
         }
     }
@@ -242,6 +246,10 @@ impl Engine {
     fn place(&mut self, ulpdu: &[u8], placement: Placement) {
         let payload = &ulpdu[placement.payload];
         let len = payload.len() as u32;
+        if rdmap::Control(ulpdu[1]).opcode() == Some(Opcode::Write) {
+            let before = if self.written.1 { 0 } else { self.written.0 };
+            self.written = (before + len, ddp::Control(ulpdu[0]).is_last());
+        }
         match placement.target {
             Target::Tagged { .. } if payload.is_empty() => {}
             Target::Tagged { stag, to } => {
@@ -264,9 +272,10 @@ impl Engine {
             }
         }
         if let Some(delivery) = placement.delivered {
-            if let Delivery::Receive { len, .. } = delivery {
-                assert_eq!(len, self.filled);
-                self.filled = 0;
+            if let Delivery::Receive { len, immediate, .. } = delivery {
+                let (written, _) = std::mem::replace(&mut self.written, (0, true));
+                let filled = std::mem::take(&mut self.filled);
+                assert_eq!(len, if immediate.is_some() { written } else { filled });
             }
             self.events.push(Event::Delivered(delivery));
         }
