@@ -1,4 +1,4 @@
-//! libFuzzer around [`fuzz_bodies::c_calls`].
+//! libFuzzer around [`fuzz_bodies::c_calls`] in memory.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Fuzzing: each target for a while, from its committed corpus.
+//! Fuzzing: each target for a while, from its committed corpus, and a table of what was done.
 //!
 //! What a run finds worth keeping goes to `target/fuzz/kept/<target>`, crashes to
 //! `target/fuzz/artifacts`; neither is committed by itself. Works on the stable toolchain, without
@@ -16,16 +16,23 @@ use crate::report::{Outcome, Report};
 use crate::workspace::Workspace;
 
 /// The target that calls the staged libraries.
-const C_CALLS: &str = "c_calls";
+const STAGED: &str = "c_calls_staged";
+/// The target whose corpus it shares.
+const UNSTAGED: &str = "c_calls";
+/// How long each target runs when nothing else is said.
+const SECONDS: u64 = 60;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Only this target; all of `fuzz/fuzz_targets` without it.
     #[arg(long)]
     target: Option<String>,
-    /// Inputs to run; without it each target runs for a minute.
+    /// Inputs to run for each target; without it a target runs for a minute.
     #[arg(long)]
     runs: Option<u64>,
+    /// Seconds to run each target for; with `--runs`, whichever ends first.
+    #[arg(long)]
+    seconds: Option<u64>,
 }
 
 /// Runs the targets one after another.
@@ -49,10 +56,37 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         .minutes(30)
         .check()?;
     let mut report = Report::new("fuzz");
+    let mut rows = Vec::new();
     for name in &chosen {
-        report.step(name, || fuzz(workspace, name, options.runs));
+        report.step(name, || fuzz(workspace, name, options, &mut rows));
     }
+    print_table(&rows);
     Ok(report.finish())
+}
+
+/// What became of one target.
+#[derive(Debug)]
+struct Row {
+    target: String,
+    executions: u64,
+    per_second: u64,
+    /// Crashes, hangs and the like: 1 ends a run.
+    findings: usize,
+    /// Inputs that together reach everything.
+    inputs: usize,
+}
+
+fn print_table(rows: &[Row]) {
+    println!(
+        "\n  {:<22} {:>12} {:>10} {:>9} {:>8}",
+        "target", "executions", "per second", "findings", "inputs"
+    );
+    for row in rows {
+        println!(
+            "  {:<22} {:>12} {:>10} {:>9} {:>8}",
+            row.target, row.executions, row.per_second, row.findings, row.inputs
+        );
+    }
 }
 
 /// The root source files of the fuzzing programs, which belong to a workspace of their own.
@@ -72,30 +106,17 @@ fn targets(root: &Path) -> Result<Vec<String>> {
     Ok(programs(root)?.iter().filter_map(stem).collect())
 }
 
-fn fuzz(workspace: &Workspace, name: &str, runs: Option<u64>) -> Result<Outcome> {
-    let root = workspace.root();
-    let kept = workspace.target().join("fuzz/kept").join(name);
+fn fuzz(
+    workspace: &Workspace,
+    name: &str,
+    options: &Options,
+    rows: &mut Vec<Row>,
+) -> Result<Outcome> {
     let artifacts = workspace.target().join("fuzz/artifacts");
-    for dir in [&kept, &artifacts] {
-        fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
-    }
-    let mut program = Program::new(fuzzer(workspace, name))
-        .current_dir(root)
-        .args_line(&match runs {
-            Some(runs) => format!("-runs={runs}"),
-            None => "-max_total_time=60".to_owned(),
-        })
-        .args_line("-timeout=20 -max_len=2048 -print_final_stats=1")
-        .arg(format!("-artifact_prefix={}/{name}-", artifacts.display()))
-        .arg(&kept)
-        .arg(root.join("fuzz/corpus").join(name));
-    let dictionary = root.join(format!("fuzz/dictionaries/{name}.dict"));
-    if dictionary.exists() {
-        program = program.arg(format!("-dict={}", dictionary.display()));
-    }
+    let mut program = program(workspace, name, options, &artifacts)?;
     // Lives until the fuzzer has ended.
     let mut registry = None;
-    if name == C_CALLS {
+    if name == STAGED {
         let Ok(stage) = Stage::at(workspace.stage_dir()) else {
             return Ok(Outcome::NotRun(
                 "nothing is staged; `cargo xtask stage`".into(),
@@ -109,13 +130,95 @@ fn fuzz(workspace: &Workspace, name: &str, runs: Option<u64>) -> Result<Outcome>
     }
     let finished = Job::with_program(workspace, &format!("fuzz {name}"), program)
         .minutes(24 * 60)
-        .check()?;
-    let executed = finished
-        .text
-        .lines()
-        .find_map(|line| line.strip_prefix("stat::number_of_executed_units:"))
-        .context("the fuzzer does not say how many inputs it ran")?;
-    Ok(Outcome::passed(0, format!("{} inputs", executed.trim())))
+        .run()?;
+    let row = row(name, &finished.text).context("the fuzzer does not say what it did")?;
+    let detail = format!("{} inputs", row.executions);
+    rows.push(row);
+    ensure!(
+        finished.status.success(),
+        "{}; the input is in {}\n{}",
+        finished.status,
+        artifacts.display(),
+        why(&finished.text)
+    );
+    Ok(Outcome::passed(0, detail))
+}
+
+/// The fuzzer with its corpora, dictionary and limits.
+fn program(
+    workspace: &Workspace,
+    name: &str,
+    options: &Options,
+    artifacts: &Path,
+) -> Result<Program> {
+    let root = workspace.root();
+    let kept = workspace.target().join("fuzz/kept").join(name);
+    for dir in [kept.as_path(), artifacts] {
+        fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+    }
+    let corpus = if name == STAGED { UNSTAGED } else { name };
+    let program = Program::new(fuzzer(workspace, name))
+        .current_dir(root)
+        .args_line(&limits(options))
+        .args_line(&format!("-max_len={} -print_final_stats=1", max_len(corpus)))
+        // Wall time, so it must be generous: a machine that is busy or stopped hangs nobody.
+        .args_line("-timeout=300 -report_slow_units=120")
+        .arg(format!("-artifact_prefix={}/{name}-", artifacts.display()))
+        .arg(&kept)
+        .arg(root.join("fuzz/corpus").join(corpus));
+    let dictionary = root.join(format!("fuzz/dictionaries/{corpus}.dict"));
+    Ok(if dictionary.exists() {
+        program.arg(format!("-dict={}", dictionary.display()))
+    } else {
+        program
+    })
+}
+
+fn limits(options: &Options) -> String {
+    match (options.runs, options.seconds) {
+        (Some(runs), Some(seconds)) => format!("-runs={runs} -max_total_time={seconds}"),
+        (Some(runs), None) => format!("-runs={runs}"),
+        (None, seconds) => format!("-max_total_time={}", seconds.unwrap_or(SECONDS)),
+    }
+}
+
+/// How long inputs become: as long as there is something new to say. Longer ones cost executions.
+fn max_len(corpus: &str) -> usize {
+    match corpus {
+        "mpa_startup" => 700,
+        "terminate" | "c_calls" => 256,
+        _ => 512,
+    }
+}
+
+/// What the fuzzer printed while it ran and at its end.
+fn row(name: &str, text: &str) -> Option<Row> {
+    let stat = |key: &str| {
+        let line = text.lines().rev().find_map(|line| line.strip_prefix(key))?;
+        line.trim().parse::<u64>().ok()
+    };
+    let crashed = text.lines().any(|line| line.contains("ERROR: libFuzzer"));
+    let corpus = text.lines().rev().find_map(|line| {
+        let (inputs, _) = line.split_once("corp: ")?.1.split_once('/')?;
+        inputs.parse().ok()
+    });
+    Some(Row {
+        target: name.to_owned(),
+        executions: stat("stat::number_of_executed_units:")?,
+        per_second: stat("stat::average_exec_per_sec:")?,
+        findings: usize::from(crashed),
+        inputs: corpus.unwrap_or(0),
+    })
+}
+
+/// The panic message and the engine's own words for a finding.
+fn why(text: &str) -> String {
+    let says = |line: &&str| {
+        ["panicked at", "ERROR: libFuzzer", "SUMMARY:"]
+            .iter()
+            .any(|word| line.contains(word))
+    };
+    text.lines().filter(says).collect::<Vec<_>>().join("\n")
 }
 
 fn build_dir(workspace: &Workspace) -> PathBuf {
@@ -126,4 +229,50 @@ fn build_dir(workspace: &Workspace) -> PathBuf {
 fn fuzzer(workspace: &Workspace, name: &str) -> PathBuf {
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     build_dir(workspace).join(triple).join("release").join(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CRASHED: &str = "#8\tINITED cov: 5 ft: 6 corp: 3/20b exec/s: 0 rss: 30Mb\n\
+        thread '<unnamed>' panicked at a.rs:1:2:\n\
+        ==1== ERROR: libFuzzer: deadly signal\n\
+        stat::number_of_executed_units: 1234\n\
+        stat::average_exec_per_sec:     56\n";
+
+    #[test]
+    fn a_row_holds_what_the_fuzzer_printed() {
+        let crashed = row("x", CRASHED).expect("complete");
+        let Row {
+            executions,
+            per_second,
+            findings,
+            inputs,
+            ..
+        } = crashed;
+        assert_eq!((executions, per_second, findings, inputs), (1234, 56, 1, 3));
+        let fine = CRASHED.replace("ERROR", "");
+        assert_eq!(row("x", &fine).map(|row| row.findings), Some(0));
+        assert!(row("x", "stat::number_of_executed_units: 1\n").is_none());
+        assert_eq!(why(CRASHED).lines().count(), 2);
+    }
+
+    #[test]
+    fn a_count_and_a_time_limit_a_run() {
+        let cases = [
+            (None, None, "-max_total_time=60"),
+            (None, Some(5), "-max_total_time=5"),
+            (Some(7), None, "-runs=7"),
+            (Some(7), Some(5), "-runs=7 -max_total_time=5"),
+        ];
+        for (runs, seconds, expected) in cases {
+            let options = Options {
+                target: None,
+                runs,
+                seconds,
+            };
+            assert_eq!(limits(&options), expected);
+        }
+    }
 }

@@ -11,7 +11,7 @@
 //! | [`ddp_rdmap_reassembly`] | two connections, a bad wire | a fault is reported or exactly what was sent is delivered |
 //! | [`terminate`] | Terminate messages | both layouts are read; what is written reads back |
 //! | [`dat_conf`] | `dat.conf` | a bad line costs only itself; entries obey the grammar |
-//! | [`c_calls`] | the staged C library | no call crashes or hangs; closing the IA leaves nothing behind |
+//! | [`c_calls`] | the C library, in memory and staged | no call crashes or hangs; closing the IA leaves nothing behind |
 //!
 //! [`input`] turns bytes into choices, [`model`] is the memory and the engine around a connection,
 //! [`target`] lists the targets, [`seeds`] is what their corpora start from.

@@ -3,14 +3,14 @@
 /// One fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Name of the libFuzzer program and of the corpus directory.
+    /// Name of the libFuzzer program, and of the corpus directory but for [`C_CALLS_STAGED`].
     pub name: &'static str,
     /// What is done with an input; panics when something does not hold.
     pub run: fn(&[u8]),
 }
 
 /// The targets that need nothing but themselves.
-pub const PURE: [Target; 5] = [
+pub const PURE: [Target; 6] = [
     Target {
         name: "mpa_startup",
         run: crate::mpa_startup::run,
@@ -31,10 +31,15 @@ pub const PURE: [Target; 5] = [
         name: "dat_conf",
         run: crate::dat_conf::run,
     },
+    Target {
+        name: "c_calls",
+        run: crate::c_calls::run,
+    },
 ];
 
-/// The target that needs the staged libraries, and a process of its own.
-pub const C_CALLS: Target = Target {
-    name: "c_calls",
-    run: crate::c_calls::run,
+/// The target that needs the staged libraries, and a process of its own; its corpus is that of
+/// `c_calls`.
+pub const C_CALLS_STAGED: Target = Target {
+    name: "c_calls_staged",
+    run: crate::c_calls::run_staged,
 };

@@ -15,7 +15,7 @@ use std::{
 use dat_api::LIBRARY_ENV;
 use fuzz_bodies::{
     c_calls::session::{IA_NAME, REGISTRY_ENV, Session},
-    target::C_CALLS,
+    target::C_CALLS_STAGED,
 };
 
 /// Set for the child; its value is one input, or the directory of all.
@@ -53,7 +53,7 @@ fn c_calls_corpus_holds() {
 fn replay(path: &Path) {
     for file in files(path) {
         eprintln!("{}", file.display());
-        (C_CALLS.run)(&fs::read(&file).expect("a file of the corpus"));
+        (C_CALLS_STAGED.run)(&fs::read(&file).expect("a file of the corpus"));
     }
     assert_eq!(Session::skipped(), 0, "the environment names a library");
 }

@@ -1,18 +1,27 @@
-//! The staged C library: programs of calls over handles that live, are freed, or never were.
+//! The C library: programs of calls over handles that live, are freed, or never were.
 //!
 //! | Module | Holds |
 //! |---|---|
+//! | [`calls`] | the functions, linked or loaded |
+//! | `memory` | the stack that is linked into this program, over an RNIC in memory |
 //! | [`session`] | the loaded library, and what the process held before the program |
 //! | [`world`] | handles, memory and sockets of one program, and how arguments are chosen |
 //! | `objects` | calls that make, query, change and free objects |
 //! | `transfers` | calls that post, wait and connect |
+//! | `extensions` | operations of the extensions, and calls that name no object |
 //!
 //! Input: a sequence of calls, each one byte that says which and then its arguments.
 //!
-//! The registry library is the one that the environment variable `DAT_LIBRARY` names, its
-//! registry file the one in `DAT_OVERRIDE`; `cargo xtask fuzz` and the replay test set both to
-//! what is staged. Without them nothing is called; that is said once, and counted.
+//! [`run`] is for volume: everything is in this program and follows from the input. There bit 7 of
+//! a call's byte keeps the news of it back until after the next call. [`run_staged`] is for depth:
+//! the same programs over real sockets. Its registry library is the one that the environment
+//! variable `DAT_LIBRARY` names, its registry file the one in `DAT_OVERRIDE`; `cargo xtask fuzz` and
+//! the replay test set both to what is staged. Without them nothing is called; that is said once,
+//! and counted.
 
+pub mod calls;
+mod extensions;
+mod memory;
 mod objects;
 pub mod session;
 mod transfers;
@@ -24,18 +33,30 @@ use crate::{
 };
 
 use session::Session;
-use world::World;
+use world::{Place, World};
 
 /// Calls of one program; keeps an input under a second.
 const CALLS_MAX: usize = 96;
 
-/// Runs one input.
+/// Runs one input in memory.
 pub fn run(data: &[u8]) {
+    let calls = memory::calls();
+    let descriptor = memory::lowest_descriptor();
+    play(World::new(calls, Place::Memory), data);
+    memory::assert_nothing_left(descriptor);
+}
+
+/// Runs one input with the staged libraries.
+pub fn run_staged(data: &[u8]) {
     let Some(session) = Session::get() else {
         return;
     };
+    play(World::new(session.calls(), Place::Staged), data);
+    session.assert_nothing_left();
+}
+
+fn play(mut world: World, data: &[u8]) {
     let mut input = Input::new(data);
-    let mut world = World::new(session.library());
     world.open_ia();
     for _ in 0..CALLS_MAX {
         if input.is_empty() {
@@ -44,13 +65,12 @@ pub fn run(data: &[u8]) {
         step(&mut world, &mut input);
     }
     world.finish();
-    session.assert_nothing_left();
 }
 
-/// The names of the calls, in the order of their numbers in an input.
+/// The calls, in the order of their numbers in an input.
 type Call = fn(&mut World, &mut Input<'_>);
 
-const CALLS: [Call; 48] = [
+const CALLS: [Call; 64] = [
     World::create_evd,
     World::create_pz,
     World::create_ep,
@@ -99,11 +119,30 @@ const CALLS: [Call; 48] = [
     World::create_psp_any,
     World::watermarks,
     World::query_ia,
+    World::pass_time,
+    World::create_csp,
+    World::common_connect,
+    World::create_rmr_for_ep,
+    World::post_send_with_invalidate,
+    World::post_read_to_rmr,
+    World::trigger_cno,
+    World::name_error,
+    World::post_atomic,
+    World::post_write_immediate,
+    World::counters,
+    World::list_providers,
+    World::connect,
+    World::post_send,
+    World::wait,
+    World::dequeue,
 ];
 
 fn step(world: &mut World, input: &mut Input<'_>) {
-    let call = input.pick(&CALLS);
-    call(world, input);
+    let choice = input.byte();
+    CALLS[usize::from(choice) % CALLS.len()](world, input);
+    if world.place == Place::Memory && choice < 0x80 {
+        memory::tell_news();
+    }
 }
 
 /// Conversations: objects, a connection to ourselves, data both ways, and an untimely end.

@@ -6,18 +6,24 @@ use dat_api::abi::*;
 
 use crate::input::Input;
 
-use super::world::{Kind, World, arena};
+use super::{
+    calls::Calls,
+    world::{Kind, World, arena},
+};
+
+/// What a call gives that the library lacks.
+pub(super) const MISSING: DatReturn = DatReturn::error(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE);
 
 /// The longest parameter structure of any query, and the alignment of all.
 #[repr(C, align(16))]
-struct Scratch([u8; 4096]);
+pub(super) struct Scratch([u8; 4096]);
 
 impl Scratch {
-    fn new() -> Box<Self> {
+    pub(super) fn new() -> Box<Self> {
         Box::new(Self([0; 4096]))
     }
 
-    fn out<T>(&mut self) -> *mut T {
+    pub(super) fn out<T>(&mut self) -> *mut T {
         const { assert!(size_of::<T>() <= 4096) };
         self.0.as_mut_ptr().cast()
     }
@@ -36,7 +42,8 @@ impl World {
         let flags = input.pick(&[DAT_CLOSE_GRACEFUL_FLAG, DAT_CLOSE_ABRUPT_FLAG, 7]);
         // SAFETY: a word; the library resolves it or refuses it.
         let closed = unsafe { (self.library.dat_ia_close)(ia, flags) };
-        if self.check(closed) {
+        self.check(closed);
+        if self.has_closed(closed) {
             self.forget(ia);
         }
     }
@@ -228,16 +235,35 @@ impl World {
         }
     }
 
-    pub(super) fn create_ssp(&mut self, input: &mut Input<'_>) {
-        let ia = self.handle(Kind::Ia, input);
-        let socket = self.socket(input);
-        let (ep, evd) = (self.handle(Kind::Ep, input), self.handle(Kind::Evd, input));
-        let (message, len) = self.private_data(input);
-        let message = message.cast_mut();
-        // SAFETY: the operation takes these arguments; the message is as long as any legal one.
-        self.create(Kind::Ssp, input, |library, out| unsafe {
-            (library.dat_extension_op)(ia, DAT_IW_SSP_CREATE_OP, socket, ep, evd, message, len, out)
+    pub(super) fn create_rmr_for_ep(&mut self, input: &mut Input<'_>) {
+        let pz = self.handle(Kind::Pz, input);
+        // SAFETY: as in `create_evd`.
+        self.create(Kind::Rmr, input, |library, out| unsafe {
+            let create = library.dat_rmr_create_for_ep;
+            create.map_or(MISSING, |create| create(pz, out))
         });
+    }
+
+    pub(super) fn create_csp(&mut self, input: &mut Input<'_>) {
+        let ia = self.handle(Kind::Ia, input);
+        let evd = self.handle(Kind::Evd, input);
+        let mut comm = DatComm {
+            domain: i32::from(input.pick(&[2_u8, 0, 10, 255])),
+            r#type: i32::from(input.pick(&[1_u8, 0, 2])),
+            protocol: i32::from(input.pick(&[6_u8, 0, 17])),
+        };
+        let qual = self.qual(input);
+        let mut address = socket_address(qual);
+        let null = input.byte() == 0xFF;
+        let address = if null { null_mut() } else { &raw mut address };
+        // SAFETY: as in `create_evd`; the address is null or that of an IPv4 socket.
+        let created = self.create(Kind::Csp, input, |library, out| unsafe {
+            let create = library.dat_csp_create;
+            create.map_or(MISSING, |create| create(ia, &mut comm, address, evd, out))
+        });
+        if created {
+            self.quals.insert(qual);
+        }
     }
 
     /// Frees a handle as what it should be, or as something else.
@@ -253,9 +279,11 @@ impl World {
             Kind::Srq,
             Kind::Rsp,
             Kind::Ssp,
+            Kind::Csp,
         ]);
         let handle = self.handle(kind, input);
         let library = self.library;
+        let csp_free = library.dat_csp_free;
         // SAFETY: words; the library resolves them or refuses them. Nothing points at the objects.
         let freed = unsafe {
             match kind {
@@ -268,6 +296,7 @@ impl World {
                 Kind::Rmr => (library.dat_rmr_free)(handle),
                 Kind::Srq => (library.dat_srq_free)(handle),
                 Kind::Rsp => (library.dat_rsp_free)(handle),
+                Kind::Csp => csp_free.map_or(MISSING, |free| free(handle)),
                 _ => (library.dat_extension_op)(handle, DAT_IW_SSP_FREE_OP),
             }
         };
@@ -289,6 +318,7 @@ impl World {
             Kind::Rsp,
             Kind::Ssp,
             Kind::Cr,
+            Kind::Csp,
         ]);
         let handle = self.handle(kind, input);
         let mask = input.pick(&[u32::MAX, 0x7FFF_FFFF, 0xFFFF, 0xFF, 7, 1, 0]);
@@ -307,6 +337,10 @@ impl World {
                 Kind::Srq => (library.dat_srq_query)(handle, mask, scratch.out()),
                 Kind::Rsp => (library.dat_rsp_query)(handle, mask, scratch.out()),
                 Kind::Cr => (library.dat_cr_query)(handle, mask, scratch.out()),
+                Kind::Csp => {
+                    let query = library.dat_csp_query;
+                    query.map_or(MISSING, |query| query(handle, mask, scratch.out()))
+                }
                 _ => (library.dat_extension_op)(
                     handle,
                     DAT_IW_SSP_QUERY_OP,
@@ -365,22 +399,12 @@ impl World {
         }
     }
 
-    pub(super) fn extension(&mut self, input: &mut Input<'_>) {
-        let handle = self.handle(Kind::Ep, input);
-        let op = input.pick(&[0, -1, 1, 0x3FF, 0x4FF, DAT_IW_SSP_FREE_OP, i32::MAX]);
-        // SAFETY: no operation of this library has these numbers and arguments that are pointers.
-        let answer = unsafe { (self.library.dat_extension_op)(handle, op, 0_u64, 0_u64) };
-        if self.check(answer) {
-            self.forget(handle);
-        }
-    }
-
     /// A call that gives a handle; sometimes it has no place to put it.
-    fn create(
+    pub(super) fn create(
         &mut self,
         kind: Kind,
         input: &mut Input<'_>,
-        call: impl FnOnce(&dat_api::Library, *mut DatHandle) -> DatReturn,
+        call: impl FnOnce(&Calls, *mut DatHandle) -> DatReturn,
     ) -> bool {
         if !self.has_room() {
             return false;
@@ -403,6 +427,17 @@ impl World {
         }
         created
     }
+}
+
+/// That number on this machine, as `struct sockaddr_in`.
+pub(super) fn socket_address(qual: DatConnQual) -> DatSockAddr {
+    let mut address = DatSockAddr {
+        sa_family: 2,
+        sa_data: [0; 14],
+    };
+    address.sa_data[..2].copy_from_slice(&(qual as u16).to_be_bytes());
+    address.sa_data[2..6].copy_from_slice(&[127, 0, 0, 1]);
+    address
 }
 
 /// Lengths and depths: sensible, at limits, and absurd.

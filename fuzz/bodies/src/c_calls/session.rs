@@ -11,6 +11,8 @@ use std::{
 
 use dat_api::{LIBRARY_ENV, Library, abi::*};
 
+use super::calls::Calls;
+
 /// The environment variable that names the registry file.
 pub const REGISTRY_ENV: &str = "DAT_OVERRIDE";
 
@@ -26,7 +28,7 @@ static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 /// The loaded library.
 #[derive(Debug)]
 pub struct Session {
-    library: &'static Library,
+    calls: Calls,
     before: Held,
 }
 
@@ -49,8 +51,8 @@ impl Session {
 
     /// The functions.
     #[must_use]
-    pub fn library(&self) -> &'static Library {
-        self.library
+    pub fn calls(&'static self) -> &'static Calls {
+        &self.calls
     }
 
     /// Panics unless the process holds what it held before the first program.
@@ -75,27 +77,28 @@ impl Session {
         for name in [LIBRARY_ENV, REGISTRY_ENV] {
             if std::env::var_os(name).is_none() {
                 eprintln!(
-                    "c_calls: SKIPPED, {name} is not set; run `cargo xtask stage`, then `cargo \
-                     xtask fuzz --target c_calls`"
+                    "c_calls_staged: SKIPPED, {name} is not set; run `cargo xtask stage`, then `cargo \
+                     xtask fuzz --target c_calls_staged`"
                 );
                 return None;
             }
         }
         let library = Library::get().unwrap_or_else(|error| panic!("{error}"));
-        warm_up(library);
+        let calls = Calls::loaded(library);
+        warm_up(&calls);
         Some(Self {
-            library,
+            calls,
             before: Held::count().expect("a readable /proc"),
         })
     }
 }
 
 /// Opens and closes the IA once: what the libraries load and keep is not the programs' business.
-fn warm_up(library: &Library) {
+fn warm_up(calls: &Calls) {
     let (mut ia, mut evd) = (null_mut(), null_mut());
     // SAFETY: the name is NUL-terminated and the out-pointers are local variables.
     let opened = unsafe {
-        (library.dat_ia_openv)(
+        (calls.dat_ia_openv)(
             ptr::from_ref(IA_NAME).cast_mut().cast(),
             8,
             &mut evd,
@@ -107,7 +110,7 @@ fn warm_up(library: &Library) {
     };
     assert!(opened.is_success(), "opening {IA_NAME:?}: {opened:?}");
     // SAFETY: the handle was just opened.
-    let closed = unsafe { (library.dat_ia_close)(ia, DAT_CLOSE_ABRUPT_FLAG) };
+    let closed = unsafe { (calls.dat_ia_close)(ia, DAT_CLOSE_ABRUPT_FLAG) };
     assert!(closed.is_success(), "closing {IA_NAME:?}: {closed:?}");
 }
 

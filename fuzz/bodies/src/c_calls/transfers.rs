@@ -7,7 +7,8 @@ use dat_api::abi::*;
 use crate::input::Input;
 
 use super::{
-    objects::{agent, endpoint_attr, length},
+    calls::Calls,
+    objects::{MISSING, agent, endpoint_attr, length, socket_address},
     world::{Kind, World, arena},
 };
 
@@ -17,7 +18,7 @@ impl World {
         let qual = self.qual(input);
         let timeout = self.timeout_us(input);
         let (data, len) = self.private_data(input);
-        let mut address = loopback();
+        let mut address = socket_address(0);
         let choice = input.byte();
         let address = match choice {
             0xFF => null_mut(),
@@ -36,16 +37,17 @@ impl World {
         self.check(answer);
     }
 
-    pub(super) fn connect_socket(&mut self, input: &mut Input<'_>) {
+    pub(super) fn common_connect(&mut self, input: &mut Input<'_>) {
         let ep = self.handle(Kind::Ep, input);
-        let socket = self.socket(input);
+        let mut address = socket_address(self.qual(input));
         let timeout = self.timeout_us(input);
         let (data, len) = self.private_data(input);
-        // SAFETY: the operation takes these arguments; private data as in `connect`.
-        let answer = unsafe {
-            let op = DAT_IW_SOCKET_CONNECT_OP;
-            (self.library.dat_extension_op)(ep, op, socket, timeout, len, data)
-        };
+        let connect = self.library.dat_ep_common_connect;
+        // SAFETY: the address is a local variable as long as its family needs; private data as in
+        // `connect`.
+        let answer = connect.map_or(MISSING, |connect| unsafe {
+            connect(ep, &raw mut address, timeout, len, data.cast())
+        });
         self.check(answer);
     }
 
@@ -184,13 +186,36 @@ impl World {
         });
     }
 
+    pub(super) fn post_send_with_invalidate(&mut self, input: &mut Input<'_>) {
+        let (context, invalidate) = (self.context(input), u32::from(input.byte() & 3));
+        let post = self.library.dat_ep_post_send_with_invalidate;
+        self.post(input, |_, ep, (list, count), cookie, flags, _| {
+            // SAFETY: as `post` says.
+            post.map_or(MISSING, |post| unsafe {
+                post(ep, count, list, cookie, flags, invalidate, context)
+            })
+        });
+    }
+
+    pub(super) fn post_read_to_rmr(&mut self, input: &mut Input<'_>) {
+        let (local, remote) = (self.remote(input), self.remote(input));
+        let post = self.library.dat_ep_post_rdma_read_to_rmr;
+        self.post(input, |_, ep, _, cookie, flags, null| {
+            let local = if null { ptr::null() } else { &raw const local };
+            // SAFETY: as `post` says; the triplets are null or local variables.
+            post.map_or(MISSING, |post| unsafe {
+                post(ep, local, cookie, &remote, flags)
+            })
+        });
+    }
+
     /// The list is null or longer than any legal count, and names payload memory or nothing that
     /// is registered.
-    fn post(
+    pub(super) fn post(
         &mut self,
         input: &mut Input<'_>,
         call: impl FnOnce(
-            &dat_api::Library,
+            &Calls,
             DatEpHandle,
             (*mut DatLmrTriplet, DatCount),
             DatDtoCookie,
@@ -291,7 +316,7 @@ impl World {
 
     pub(super) fn wait(&mut self, input: &mut Input<'_>) {
         let evd = self.handle(Kind::Evd, input);
-        let timeout = self.timeout_us(input);
+        let timeout = self.patience_us(input);
         let threshold = match input.byte() {
             0 => 1,
             _ => length(input),
@@ -365,10 +390,19 @@ impl World {
 
     pub(super) fn wait_cno(&mut self, input: &mut Input<'_>) {
         let cno = self.handle(Kind::Cno, input);
-        let timeout = self.timeout_us(input);
+        let timeout = self.patience_us(input);
         let mut evd = null_mut();
         // SAFETY: words, and a local out-variable.
         let answer = unsafe { (self.library.dat_cno_wait)(cno, timeout, &mut evd) };
+        self.check(answer);
+    }
+
+    pub(super) fn trigger_cno(&mut self, input: &mut Input<'_>) {
+        let cno = self.handle(Kind::Cno, input);
+        let mut evd = null_mut();
+        let trigger = self.library.dat_cno_trigger;
+        // SAFETY: a word, and a local out-variable.
+        let answer = trigger.map_or(MISSING, |trigger| unsafe { trigger(cno, &mut evd) });
         self.check(answer);
     }
 
@@ -379,14 +413,4 @@ impl World {
         let answer = unsafe { (self.library.dat_cno_modify_agent)(cno, agent) };
         self.check(answer);
     }
-}
-
-/// 127.0.0.1, as `struct sockaddr_in`.
-fn loopback() -> DatSockAddr {
-    let mut address = DatSockAddr {
-        sa_family: 2,
-        sa_data: [0; 14],
-    };
-    address.sa_data[2..6].copy_from_slice(&[127, 0, 0, 1]);
-    address
 }

@@ -5,20 +5,24 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
-    net::{TcpListener, TcpStream},
-    os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd},
+    ffi::CStr,
+    fs, io,
+    net::{TcpListener, TcpStream, UdpSocket},
+    os::{
+        fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd},
+        unix::net::UnixStream,
+    },
     path::PathBuf,
     ptr::{self, null_mut},
     sync::OnceLock,
     time::{Duration, Instant},
 };
 
-use dat_api::{Library, abi::*};
+use dat_api::abi::*;
 
 use crate::input::Input;
 
-use super::session::IA_NAME;
+use super::{calls::Calls, memory, session};
 
 /// Bytes of payload memory. Peers may write to it while nobody looks.
 const ARENA_LEN: usize = 1 << 16;
@@ -48,6 +52,8 @@ pub enum Kind {
     Rmr,
     /// Protection zone.
     Pz,
+    /// Common service point.
+    Csp,
     /// Public service point.
     Psp,
     /// Reserved service point.
@@ -69,16 +75,28 @@ pub struct Object {
     pub live: bool,
 }
 
+/// What the functions are those of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The staged libraries: real sockets and threads.
+    Staged,
+    /// The stack of this program over an RNIC in memory, whose news is told between calls.
+    Memory,
+}
+
 /// The state of one program.
 pub struct World {
-    pub(super) library: &'static Library,
+    pub(super) library: &'static Calls,
+    pub(super) place: Place,
     pub(super) objects: Vec<Object>,
     /// Keys of regions and windows.
     pub(super) contexts: Vec<u32>,
     /// Service numbers to connect to.
     pub(super) quals: BTreeSet<u64>,
-    /// Sockets that were given to the library, with what they were.
+    /// Connected sockets to give to the library, with what they were.
     sockets: Vec<(RawFd, PathBuf)>,
+    /// Other descriptors, likewise.
+    dummies: Vec<(RawFd, PathBuf)>,
 }
 
 impl std::fmt::Debug for World {
@@ -92,20 +110,26 @@ impl std::fmt::Debug for World {
 impl World {
     /// Nothing open.
     #[must_use]
-    pub fn new(library: &'static Library) -> Self {
+    pub fn new(library: &'static Calls, place: Place) -> Self {
         Self {
             library,
+            place,
             objects: Vec::new(),
             contexts: vec![0, u32::MAX],
             quals: BTreeSet::new(),
             sockets: Vec::new(),
+            dummies: Vec::new(),
         }
     }
 
     /// Opens the IA.
     pub fn open_ia(&mut self) {
         let (mut ia, mut evd) = (null_mut(), null_mut());
-        let name = ptr::from_ref(IA_NAME).cast_mut().cast();
+        let name: *const CStr = match self.place {
+            Place::Staged => session::IA_NAME,
+            Place::Memory => memory::IA_NAME,
+        };
+        let name = name.cast_mut().cast();
         // SAFETY: the name is NUL-terminated and static, the out-pointers are local variables.
         let opened = unsafe { (self.library.dat_ia_openv)(name, 8, &mut evd, &mut ia, 2, 0, 0) };
         if self.check(opened) {
@@ -122,19 +146,27 @@ impl World {
             let started = Instant::now();
             // SAFETY: an integer; the library resolves it or refuses it.
             let closed = unsafe { (self.library.dat_ia_close)(ia.handle, DAT_CLOSE_ABRUPT_FLAG) };
-            assert!(closed.is_success(), "an abrupt close gives {closed:?}");
+            assert!(self.has_closed(closed), "an abrupt close gives {closed:?}");
             // No call is in progress, so there is nothing to wait for.
             assert!(
                 started.elapsed() < CLOSE_MAX,
                 "the close waited for something"
             );
         }
-        for (fd, identity) in self.sockets.drain(..) {
+        for (fd, identity) in self.sockets.drain(..).chain(self.dummies.drain(..)) {
             if fs::read_link(format!("/proc/self/fd/{fd}")).ok() == Some(identity) {
-                // SAFETY: the number still names the socket that `socket_pair` opened, and no
+                // SAFETY: the number still names the socket that was opened for it, and no
                 // value in this process owns it: it was released when it was given away.
                 drop(unsafe { OwnedFd::from_raw_fd(fd) });
             }
+        }
+    }
+
+    /// Whether a close of an IA gave it up.
+    pub(super) fn has_closed(&self, result: DatReturn) -> bool {
+        match self.place {
+            Place::Staged => self.check(result),
+            Place::Memory => memory::has_closed(result),
         }
     }
 
@@ -224,6 +256,8 @@ impl World {
         let count = input.byte();
         let context = self.context(input);
         let (start, len) = (u64::from(input.byte()) * 64, u32::from(input.short()));
+        // Long ones are rare, because they take most of the time.
+        let len = if len < 0xF000 { len & 0x0FFF } else { len };
         let segment = DatLmrTriplet {
             virtual_address: arena().addr() as u64 + start,
             segment_length: len,
@@ -272,9 +306,18 @@ impl World {
         (data, len)
     }
 
-    /// A timeout in microseconds that nobody minds waiting for.
+    /// A timeout in microseconds of something that goes on without us.
     pub(super) fn timeout_us(&self, input: &mut Input<'_>) -> DatTimeout {
-        input.pick(&[0, 10, 1_000, 5_000])
+        input.pick(&[0, 10, 1_000, 5_000, 60_000_000, u32::MAX])
+    }
+
+    /// How long to wait, in microseconds: nobody minds it. In memory nothing comes while we wait.
+    pub(super) fn patience_us(&self, input: &mut Input<'_>) -> DatTimeout {
+        let patience = input.pick(&[0, 10, 1_000, 5_000]);
+        match self.place {
+            Place::Staged => patience,
+            Place::Memory => 0,
+        }
     }
 
     /// A service number: one that somebody listens at, or one of ours that nobody may.
@@ -292,11 +335,13 @@ impl World {
         }
     }
 
-    /// A socket for the library, connected to another one; or none.
+    /// A socket for the library, connected to another one; or something else, or nothing.
     pub(super) fn socket(&mut self, input: &mut Input<'_>) -> RawFd {
         match input.byte() {
             0xFF => -1,
             0xFE => 9999,
+            0xFD => i32::MIN,
+            choice @ 0xF0.. => self.dummy(choice & 3),
             choice => {
                 if self.sockets.is_empty() {
                     self.sockets.extend(socket_pair());
@@ -305,6 +350,19 @@ impl World {
                 self.sockets.get(nth).map_or(-1, |(fd, _)| *fd)
             }
         }
+    }
+
+    /// A descriptor that is no connected TCP socket.
+    fn dummy(&mut self, choice: u8) -> RawFd {
+        let made: io::Result<OwnedFd> = match choice {
+            0 => UnixStream::pair().map(|(near, _)| near.into()),
+            1 => TcpListener::bind("127.0.0.1:0").map(OwnedFd::from),
+            2 => io::pipe().map(|(reader, _)| reader.into()),
+            _ => UdpSocket::bind("127.0.0.1:0").map(OwnedFd::from),
+        };
+        let Ok(made) = made else { return -1 };
+        self.dummies.push(released(made));
+        self.dummies.last().map_or(-1, |(fd, _)| *fd)
     }
 }
 
@@ -331,7 +389,7 @@ fn garbage(nth: usize) -> DatHandle {
         9 => arena().addr() + 1,
         10 => arena().addr() + ARENA_LEN - 4,
         11 => garbage as *const () as usize,
-        12 => IA_NAME.as_ptr().addr(),
+        12 => session::IA_NAME.as_ptr().addr(),
         13 => 0x0000_7FFF_FFFF_FFF8,
         14 => 4096,
         _ => 0x8000_0000_0000_0000,
@@ -346,10 +404,13 @@ fn socket_pair() -> Vec<(RawFd, PathBuf)> {
         let (far, _) = listener.accept()?;
         Ok([near, far])
     };
-    let released = pair().into_iter().flatten().map(|stream| {
-        let fd = stream.into_raw_fd();
-        let identity = fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
-        (fd, identity)
-    });
-    released.collect()
+    let ends = pair().into_iter().flatten();
+    ends.map(|end| released(end.into())).collect()
+}
+
+/// The number of a descriptor that from now on belongs to whoever has the number, and what it is.
+fn released(owned: OwnedFd) -> (RawFd, PathBuf) {
+    let fd = owned.into_raw_fd();
+    let identity = fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+    (fd, identity)
 }
