@@ -14,9 +14,9 @@
 //!                '------------------------------------> WATCHED
 //! ```
 //!
-//! In `ENGINE` the one-shot interest of the poller is armed; in the other states it is used up, so
-//! data that arrives wakes only the thread that waits for it. `WATCHED` costs ticks; `OWNED` costs
-//! nothing.
+//! In `ENGINE` the one-shot interest of the poller is armed; in `OWNED` it is used up and in
+//! `WATCHED` the socket is not in the poller, so data that arrives wakes only the thread that waits
+//! for it. `WATCHED` costs ticks; `OWNED` costs nothing.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

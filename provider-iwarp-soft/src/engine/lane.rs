@@ -3,8 +3,8 @@
 //! Who that is, is a [`Duty`]; here it meets the poller, the ticks and the blocked consumers.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::engine::{Engine, Interest, Key, Source};
 use crate::qp::Qp;
@@ -48,8 +48,10 @@ pub(crate) struct Lane {
     held: AtomicBool,
     /// Some were since the engine's last look.
     held_lately: AtomicBool,
-    /// The connection is over; whoever still holds the lane leaves it alone.
+    /// The connection is over; whoever still holds the lane leaves it alone. Under this lock the
+    /// poller's entry is made and taken away: a closed lane has none.
     closed: AtomicBool,
+    entry: Mutex<()>,
 }
 
 impl Lane {
@@ -67,6 +69,7 @@ impl Lane {
             held: AtomicBool::new(false),
             held_lately: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            entry: Mutex::new(()),
         })
     }
 
@@ -81,10 +84,32 @@ impl Lane {
 
     /// Takes the lane out of the engine; the socket stays as it is.
     pub(crate) fn close(&self) {
+        let entry = self.lock_entry();
         if !self.closed.swap(true, Ordering::AcqRel) {
             self.engine.unwatch(self.as_fd());
+            drop(entry);
             self.engine.delist(self.key);
         }
+    }
+
+    /// Takes the socket out of the poller while the engine looks at it at every tick: even an entry
+    /// that is not armed costs every arrival a call and two locks in the kernel.
+    pub(super) fn leave_poller(&self) {
+        let _entry = self.lock_entry();
+        if self.is_watched() && !self.is_closed() {
+            self.engine.unwatch(self.as_fd());
+        }
+    }
+
+    fn rearm(&self, interest: Interest) {
+        let _entry = self.lock_entry();
+        if !self.is_closed() {
+            self.engine.rearm(self.key, self.as_fd(), interest);
+        }
+    }
+
+    fn lock_entry(&self) -> MutexGuard<'_, ()> {
+        self.entry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection is established: its socket does not go back to a consumer who lent it.
@@ -150,7 +175,7 @@ impl Lane {
             } else {
                 return;
             };
-            self.engine.rearm(self.key, self.as_fd(), interest);
+            self.rearm(interest);
         }
     }
 
@@ -191,8 +216,7 @@ impl Lane {
         // the room wakes nobody but the engine. Pairs with the order of store and load in
         // `set_tx_blocked`: one of the two sees the other's store and arms.
         if self.is_tx_blocked() {
-            self.engine
-                .rearm(self.key, self.as_fd(), Interest::Writable);
+            self.rearm(Interest::Writable);
         }
         // The consumer may have left between the engine's look and the store.
         if self.parked.load(Ordering::SeqCst) == 0 {
@@ -215,7 +239,7 @@ impl Lane {
         } else {
             Interest::Readable
         };
-        self.engine.rearm(self.key, self.as_fd(), interest);
+        self.rearm(interest);
         self.release_held();
     }
 

@@ -139,10 +139,16 @@ impl Engine {
         Ok(self.poller.add(fd, key, interest)?)
     }
 
-    /// Changes the interest and arms it again. A level that holds already is told at once.
+    /// Changes the interest and arms it again; a socket that was unwatched is watched again. A level
+    /// that holds already is told at once.
     pub(crate) fn rearm(&self, key: Key, fd: BorrowedFd<'_>, interest: Interest) {
-        // Fails only for a descriptor that was unwatched meanwhile, and then nobody wants to know.
-        let _ = self.poller.modify(fd, key, interest);
+        let result = match self.poller.modify(fd, key, interest) {
+            Err(Errno::NOENT) => self.poller.add(fd, key, interest),
+            result => result,
+        };
+        if let Err(error) = result {
+            tracing::error!(%error, "a socket cannot be watched; it is served only while driven");
+        }
     }
 
     /// Takes a socket out of the poller.

@@ -127,6 +127,7 @@ impl Worker {
     fn look_after(&mut self) {
         let fresh = std::mem::take(&mut self.engine.lock().watched);
         if !fresh.is_empty() {
+            fresh.iter().for_each(|lane| lane.leave_poller());
             self.watched.extend(fresh);
             self.tick = TICK_MIN;
             self.next_tick
