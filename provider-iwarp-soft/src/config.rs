@@ -65,7 +65,8 @@ pub(crate) struct Config {
     pub(crate) markers: bool,
     /// How long a refused connect is tried again, within the consumer's timeout.
     pub(crate) connect_retry: Duration,
-    /// How long an inbound connection may take to send its whole MPA request.
+    /// How long an inbound connection may take to send its whole MPA request; in peer-to-peer mode,
+    /// twice as long for its first FPDU after the reply.
     pub(crate) request_timeout: Duration,
     /// How long a peer may say nothing, not even by its kernel, before its connection is broken.
     pub(crate) peer_timeout: PeerTimeout,

@@ -307,6 +307,24 @@ fn a_peer_that_streams_something_else_is_refused_and_its_bytes_stay() {
 }
 
 #[test]
+fn two_initiators_over_one_stream_refuse_each_other() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (one, other) = pair();
+    let sides = [(a.side(10), &a, &one), (b.side(20), &b, &other)];
+    for (side, node, socket) in &sides {
+        node.rnic
+            .connect_socket(&side.qp, socket.as_raw_fd(), &params(DEADLINE))
+            .unwrap();
+    }
+    for (side, _, socket) in &sides {
+        assert_eq!(side.event(), Event::NonPeerRejected);
+        let mut key = [0; 16];
+        (&mut &**socket).read_exact(&mut key).unwrap();
+        assert_eq!(&key, b"MPA ID Req Frame", "the other's Request stays");
+    }
+}
+
+#[test]
 fn a_disconnect_during_the_attempt_gives_the_socket_back() {
     let a = Node::new("lo 0");
     let client = a.side(10);

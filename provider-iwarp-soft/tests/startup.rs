@@ -269,6 +269,68 @@ fn replies_in_pieces_and_with_frames_behind_them_are_understood() {
 }
 
 #[test]
+fn replies_that_we_cannot_meet_are_answered_by_a_terminate_message() {
+    // RFC 6581 section 10: no kind of first FPDU that we know (Send only), more reads than we hold.
+    let rows = [
+        ("50020004 c0040004", "20070000"),
+        ("50020004 8004804d", "20060000"),
+    ];
+    let hello = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
+    for (n, (words, control)) in rows.into_iter().enumerate() {
+        for (marker, flags) in [("", "50"), ("00000000", "d0")] {
+            let a = Node::new("lo 0");
+            let attr = QpAttr {
+                read_depth_is_consumers: true,
+                ..QP_ATTR
+            };
+            let client = a.side_with(10 + n as u64, attr);
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = listener.local_addr().unwrap().port();
+            a.rnic
+                .connect(&client.qp, &a.connect_params(port, &[]))
+                .unwrap();
+            let (mut raw, _) = listener.accept().unwrap();
+            raw.set_read_timeout(Some(DEADLINE)).unwrap();
+            read_startup(&mut raw);
+            // What nobody reads any more must not turn the close into a reset.
+            let words = &words[2..];
+            let key = "4d504120 49442052 65702046 72616d65";
+            raw.write_all(&hex(&format!("{key} {flags}{words} {hello}")))
+                .unwrap();
+            let mut said = Vec::new();
+            raw.read_to_end(&mut said).unwrap();
+            let start = "00164147 00000000 00000002 00000001 00000000";
+            let expected = hex(&format!("{marker} {start} {control}"));
+            assert_eq!(said[..said.len() - 4], expected, "{words} {flags}");
+            drop(raw);
+            assert_eq!(client.event(), Event::NonPeerRejected);
+        }
+    }
+}
+
+#[test]
+fn an_initiator_that_never_says_ready_fails_the_accept() {
+    let b = Node::new("lo 0 mpa_timeout_ms=20");
+    let server = b.side(20);
+    server.recv(1, &[]);
+    let (_listener, port) = b
+        .rnic
+        .listen(&ListenAddress { port: 0 }, ListenToken(7))
+        .unwrap();
+    let mut raw = raw_client(port);
+    let request = "4d504120 49442052 65712046 72616d65 50020004 8004c004";
+    raw.write_all(&hex(request)).unwrap();
+    let (request, _) = b.recorder.request(7);
+    b.rnic
+        .accept(request, &server.qp, &AcceptParams { private_data: &[] })
+        .unwrap();
+    read_startup(&mut raw);
+    assert_eq!(server.event(), Event::AcceptFailed);
+    assert_eq!(server.received().status, WcStatus::Flushed);
+    assert_eq!(raw.read(&mut [0; 1]).unwrap(), 0, "the stream is closed");
+}
+
+#[test]
 fn a_rejection_of_revision_one_is_understood() {
     let a = Node::new("lo 0");
     let client = a.side(10);

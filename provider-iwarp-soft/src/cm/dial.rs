@@ -31,6 +31,7 @@ use crate::event::OwnEvent;
 use crate::qp::{Effects, Link, Qp};
 use crate::socket::Socket;
 
+use super::zombie::Zombie;
 use super::{PIECES_POLL, STARTUP_MAX, depth, ird_max, own_socket};
 
 /// Between two attempts on a port where nobody listens.
@@ -384,7 +385,7 @@ impl Dial {
                 private_data,
             },
             ReplyOutcome::Rejected { .. } => Step::Fail(OwnEvent::PeerRejected { private_data }),
-            ReplyOutcome::Refused(refusal) => self.on_unfit(&socket, refusal),
+            ReplyOutcome::Refused(refusal) => self.on_unfit(socket, refusal),
         }
     }
 
@@ -400,7 +401,7 @@ impl Dial {
     }
 
     /// The peer accepted on conditions that we cannot meet.
-    fn on_unfit(&mut self, socket: &Socket, refusal: Refusal) -> Step {
+    fn on_unfit(&mut self, socket: Socket, refusal: Refusal) -> Step {
         let (error, crc, markers) = match refusal {
             Refusal::InsufficientIrd { crc, markers, .. } => {
                 (MpaError::InsufficientIrd, crc, markers)
@@ -423,6 +424,9 @@ impl Dial {
         bytes.extend(fpdu::crc_field(value));
         // A courtesy: the connection is of no use whether it arrives or not.
         let _ = io::send(socket.as_fd(), &bytes);
+        if !socket.is_consumers() {
+            Zombie::bury_socket(self.engine.clone(), socket);
+        }
         Step::Fail(OwnEvent::NonPeerRejected)
     }
 

@@ -19,8 +19,9 @@ use super::{depth, ird_max, send_whole, tell_soon};
 
 /// How long a full socket may keep a start-up frame.
 const REPLY_PATIENCE: Duration = Duration::from_secs(1);
-/// How long the initiator may take to send its first FPDU.
-const FIRST_FPDU_TIMEOUT: Duration = Duration::from_secs(10);
+/// How many times as long as its Request an initiator's first FPDU may take: the Reply is on its way
+/// before.
+const FIRST_FPDU_TURNS: u32 = 2;
 
 /// A request that was told and waits for its consumer. Dropping it closes the connection; over a
 /// consumer's socket, which goes back, it is rejected, because the request has been taken from the
@@ -126,7 +127,10 @@ impl Drop for SoftRequest {
 fn begin(qp: &Arc<Qp>, link: &mut Link, socket: Socket, negotiated: &Negotiated) {
     let told_now = negotiated.rtr.is_none().then(Vec::new);
     match qp.new_conn(socket, Role::Responder, negotiated) {
-        Some(conn) => qp.on_connected(link, conn, told_now, Some(FIRST_FPDU_TIMEOUT)),
+        Some(conn) => {
+            let timeout = qp.shared.config.request_timeout * FIRST_FPDU_TURNS;
+            qp.on_connected(link, conn, told_now, Some(timeout));
+        }
         None => qp.give_up(link, OwnEvent::AcceptFailed, &mut Effects::default()),
     }
 }
