@@ -3,17 +3,17 @@
 /// What waits for an answer, and whether it still does. `on_*` are the only writers.
 ///
 /// ```text
-///             take
-///    Waiting ──────▶ InAnswer ──over──▶ Over
-///       ▲ ◀─put_back───┘                 ▲
-///       └──────────────over──────────────┘
+///            take            over
+///    Waiting ────▶ Taken ──────────▶ Over
+///      ▲  │ ◀──put_back                ▲
+///         └────────────over────────────┘
 /// ```
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer<P> {
     /// The first answer gets it.
     Waiting(P),
     /// A thread has it and answers.
-    InAnswer,
+    Taken,
     /// Answered, handed off or gone.
     Over,
 }
@@ -21,7 +21,7 @@ pub(super) enum Answer<P> {
 impl<P> Answer<P> {
     /// A thread begins to answer.
     pub(super) fn on_take(&mut self) -> Option<P> {
-        match std::mem::replace(self, Self::InAnswer) {
+        match std::mem::replace(self, Self::Taken) {
             Self::Waiting(pending) => Some(pending),
             other => {
                 *self = other;
@@ -33,7 +33,7 @@ impl<P> Answer<P> {
     /// The answer could not be given. What comes back was given up meanwhile: the caller ends it.
     pub(super) fn on_put_back(&mut self, pending: P) -> Option<P> {
         match self {
-            Self::InAnswer => {
+            Self::Taken => {
                 *self = Self::Waiting(pending);
                 None
             }
@@ -45,21 +45,22 @@ impl<P> Answer<P> {
     pub(super) fn on_over(&mut self) -> Option<P> {
         match std::mem::replace(self, Self::Over) {
             Self::Waiting(pending) => Some(pending),
-            Self::InAnswer | Self::Over => None,
+            Self::Taken | Self::Over => None,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Answer::{InAnswer, Over, Waiting};
+    use super::Answer::{Over, Taken, Waiting};
     use super::*;
 
+    type Event = fn(&mut Answer<u32>) -> Option<u32>;
     type Row = (fn() -> Answer<u32>, [(Option<u32>, Answer<u32>); 3]);
 
     #[test]
     fn every_event_in_every_state() {
-        let events: [fn(&mut Answer<u32>) -> Option<u32>; 3] = [
+        let events: [Event; 3] = [
             Answer::on_take,
             |answer| answer.on_put_back(2),
             Answer::on_over,
@@ -68,12 +69,9 @@ mod tests {
             // (state, what take, put_back and over give and leave)
             (
                 || Waiting(1),
-                [(Some(1), InAnswer), (Some(2), Waiting(1)), (Some(1), Over)],
+                [(Some(1), Taken), (Some(2), Waiting(1)), (Some(1), Over)],
             ),
-            (
-                || InAnswer,
-                [(None, InAnswer), (None, Waiting(2)), (None, Over)],
-            ),
+            (|| Taken, [(None, Taken), (None, Waiting(2)), (None, Over)]),
             (|| Over, [(None, Over), (Some(2), Over), (None, Over)]),
         ];
         for (state, expected) in rows {

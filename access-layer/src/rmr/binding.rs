@@ -49,14 +49,17 @@ mod tests {
     use super::Binding::{Bound, Over, Unbound};
     use super::*;
 
+    type Event = fn(&mut Binding<u32>) -> Option<u32>;
+    type Row = (fn() -> Binding<u32>, [(Option<u32>, Binding<u32>); 3]);
+
     #[test]
     fn every_event_in_every_state() {
-        let events: [fn(&mut Binding<u32>) -> Option<u32>; 3] = [
+        let events: [Event; 3] = [
             |binding| binding.on_bind(Some(2)),
             |binding| binding.on_bind(None),
             Binding::on_free,
         ];
-        let rows: [(fn() -> Binding<u32>, [_; 3]); 3] = [
+        let rows: [Row; 3] = [
             // (state, what bind, unbind and free give back and leave)
             (
                 || Unbound,

@@ -225,9 +225,11 @@ mod tests {
     use super::Service::{Closed, Open, Opening};
     use super::*;
 
+    type Make = fn() -> Service<u32>;
+
     #[test]
     fn every_event_in_every_state() {
-        let rows: [(fn() -> Service<u32>, _, _, _); 3] = [
+        let rows: [(Make, _, _, _); 3] = [
             // (state, what listening leaves and gives back, what a request and the end give back)
             (|| Opening, (None, Open(2)), (true, None), None),
             (|| Open(1), (Some(2), Open(1)), (true, Some(1)), Some(1)),

@@ -335,6 +335,8 @@ mod tests {
     use super::State::NonOperational;
     use super::*;
 
+    type Make = fn() -> State<u32>;
+
     const SOCKET: RawFd = 17;
 
     fn operational(armed: Option<u32>) -> State<u32> {
@@ -345,7 +347,7 @@ mod tests {
 
     #[test]
     fn every_event_in_every_state() {
-        let rows: [(fn() -> State<u32>, bool, _, _); 3] = [
+        let rows: [(Make, bool, _, _); 3] = [
             // (state, whether it has the socket, what arming leaves and gives back, what is to be
             // disarmed by a free)
             (
