@@ -94,9 +94,13 @@ impl Framer {
 
     /// Where to receive to; never empty.
     pub(crate) fn room(&mut self) -> &mut [u8] {
-        self.stage.copy_within(self.begin..self.end, 0);
-        self.end -= self.begin;
-        self.begin = 0;
+        // The beginning of a frame is moved only when the rest of it might find no room.
+        let is_full = self.stage.len() - self.end < fpdu::total_len(fpdu::MULPDU_MAX);
+        if self.begin == self.end || is_full {
+            self.stage.copy_within(self.begin..self.end, 0);
+            self.end -= self.begin;
+            self.begin = 0;
+        }
         &mut self.stage[self.end..]
     }
 
