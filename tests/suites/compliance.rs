@@ -144,8 +144,16 @@ fn files_of(modules: &[&str]) -> Vec<PathBuf> {
     files
 }
 
-/// Whether `text` has the test function `name`, by itself or as a trial of module `module`.
+/// Whether `text` has the test function `name`, by itself or as a trial of module `module`, or the
+/// table `name` whose rows are tests.
 fn has_test(text: &str, module: &str, name: &str) -> bool {
+    let table = format!("const {name}: &[");
+    if text.lines().any(|line| line.starts_with(&table)) {
+        // Rows that nobody takes are no tests.
+        return text.matches(&format!("{name}\n        .iter()")).count()
+            + text.matches(&format!("{name}.iter()")).count()
+            > 0;
+    }
     let (head, trial) = (format!("fn {name}("), format!("{name} = \""));
     let module = format!("trials! {{ {module}:");
     let (mut is_test, mut in_module) = (false, false);
@@ -233,6 +241,9 @@ fn a_test_that_is_not_there_is_noticed() {
     for test in [
         "nothing",
         "calls::calls_events::there_is_no_such_trial",
+        "debian_tools::dapltest::NO_SUCH_TABLE",
+        // A table, but not of tests.
+        "debian_tools::family::COUNTER_NAMES",
         // The trial is one of another program.
         "calls::calls_connect::what_happens_is_counted",
         "access_layer::evd::state::tests::there_is_no_such_test",
