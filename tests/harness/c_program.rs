@@ -35,23 +35,21 @@ impl CProgram {
     /// # Errors
     /// As for [`CProgram::compile`].
     pub fn compile_file(stage: &Stage, source: &Path, name: &str) -> Result<Self> {
-        let dir = TempDir::with_prefix("dat-c-")?;
-        let file = dir.path().join(name);
-        compiler()
-            .args_line("-std=gnu11 -O1 -g -Wall -Wextra -Werror -pthread")
-            .arg("-I")
-            .arg(stage.include())
-            .arg("-o")
-            .arg(&file)
-            .arg(source)
-            .arg("-L")
-            .arg(stage.lib())
-            .arg("-ldat2")
-            .named("cc")
-            .spawn()?
-            .finish(COMPILE_TIME)?
-            .success()?;
-        Ok(Self { _dir: dir, file })
+        build(source, name, |compiler| {
+            compiler
+                .arg("-I")
+                .arg(stage.include())
+                .arg("-L")
+                .arg(stage.lib())
+        })
+    }
+
+    /// The same against the headers and the library that the system has installed, OFA's.
+    ///
+    /// # Errors
+    /// As for [`CProgram::compile`].
+    pub fn compile_with_ofa(source: &Path, name: &str) -> Result<Self> {
+        build(source, name, |compiler| compiler)
     }
 
     /// The executable.
@@ -59,6 +57,22 @@ impl CProgram {
     pub fn file(&self) -> &Path {
         &self.file
     }
+}
+
+fn build(source: &Path, name: &str, against: impl FnOnce(Program) -> Program) -> Result<CProgram> {
+    let dir = TempDir::with_prefix("dat-c-")?;
+    let file = dir.path().join(name);
+    let compiler = compiler().args_line("-std=gnu11 -O1 -g -Wall -Wextra -Werror -pthread");
+    against(compiler)
+        .arg("-o")
+        .arg(&file)
+        .arg(source)
+        .arg("-ldat2")
+        .named("cc")
+        .spawn()?
+        .finish(COMPILE_TIME)?
+        .success()?;
+    Ok(CProgram { _dir: dir, file })
 }
 
 fn compiler() -> Program {

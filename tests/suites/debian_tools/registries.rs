@@ -1,14 +1,39 @@
-//! Who loads whom: OFA's library with our provider.
+//! Who loads whom: OFA's library with our provider, and programs built against either's headers
+//! over either's library.
 
-use anyhow::Result;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
 use libtest_mimic::Trial;
-use stack_tests::{Registry, StackEnv};
+use stack_tests::{CProgram, Finished, IA_NAME, Registry, StackEnv};
 
-use crate::line::trial;
+use crate::line::{deadline, trial};
 use crate::{dapltest, dtest};
 
+/// Examples that call nothing which OFA's library lacks; what server and client say in the end.
+const PROGRAMS: &[(&str, [&str; 2])] = &[
+    ("pingpong", ["answered 1000 messages", "1000 round trips"]),
+    (
+        "rdma",
+        [
+            "the client wrote bytes with the sum",
+            "wrote 32768 bytes and read them back",
+        ],
+    ),
+    (
+        "rsp",
+        [
+            "the client says \"thank you\"",
+            "the server answers \"this way\"",
+        ],
+    ),
+];
+
+/// Where the examples listen.
+const EXAMPLES_PORT: u16 = 4711;
+
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![
+    let tools = [
         trial("OFA's library, our provider: dtest", || {
             dtest::passes(&ofas_library()?, "-b 4096")
         }),
@@ -16,7 +41,21 @@ pub(crate) fn trials() -> Vec<Trial> {
             let options = "-i 1000 -t 1 -w 1 client SR 4096 server SR 4096";
             dapltest::transaction(&ofas_library()?, options)
         }),
-    ]
+    ];
+    let programs = PROGRAMS.iter().flat_map(|(name, says)| {
+        [
+            trial(&format!("OFA's headers, our library: {name}"), || {
+                let program = CProgram::compile_with_ofa(&source(name), name)?;
+                converse(&StackEnv::new()?, &program, says)
+            }),
+            trial(&format!("our headers, OFA's library: {name}"), || {
+                let env = ofas_library()?;
+                let program = CProgram::compile_file(&env.stage, &source(name), name)?;
+                converse(&env, &program, says)
+            }),
+        ]
+    });
+    tools.into_iter().chain(programs).collect()
 }
 
 /// The `libdat2.so.2` that the system has, and our provider by its full path.
@@ -24,4 +63,25 @@ fn ofas_library() -> Result<StackEnv> {
     let mut env = StackEnv::new()?;
     env.registry = Registry::loopback(&env.stage.provider().display().to_string())?;
     Ok(env.with_system_registry())
+}
+
+fn source(name: &str) -> PathBuf {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/c");
+    examples.join(format!("{name}.c"))
+}
+
+/// Runs a server and a client of an example to their end.
+fn converse(env: &StackEnv, program: &CProgram, says: &[&str; 2]) -> Result<()> {
+    let start = |args: &str| {
+        let program = env.program(program.file()).args_line(args);
+        program.named(&format!("example {args}")).spawn()
+    };
+    let server = start(IA_NAME)?;
+    let ready = env.net.wait_for_listener(EXAMPLES_PORT, deadline());
+    ready.with_context(|| server.text())?;
+    let client = start(&format!("{IA_NAME} 127.0.0.1"))?.finish(deadline());
+    let client = client.and_then(Finished::success);
+    client.with_context(|| server.text())?.says(says[1])?;
+    server.finish(deadline())?.success()?.says(says[0])?;
+    Ok(())
 }

@@ -101,7 +101,10 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite hostile_peer", &[CC, NM]),
     Step::suite("suite scale", &[CC, NM]),
     Step::suite("suite capture", &[CC, NM, TSHARK, DUMPCAP, IP]),
-    Step::suite("suite debian_tools", &[CC, NM, DAPLTEST, DTEST]),
+    Step::suite(
+        "suite debian_tools",
+        &[CC, NM, DAPLTEST, DTEST, OFA_HEADERS],
+    ),
 ];
 
 const BUILD: &[Need] = &[CC, NM, PKG_CONFIG, VALGRIND];
