@@ -19,7 +19,7 @@ use super::{depth, ird_max, send_whole, tell_soon};
 
 /// How long a full socket may keep a start-up frame.
 const REPLY_PATIENCE: Duration = Duration::from_secs(1);
-/// How many times as long as its Request an initiator's first FPDU may take: the Reply is on its way
+/// How many times as long as its Request an initiator's first FPDU may take: the Reply comes
 /// before.
 const FIRST_FPDU_TURNS: u32 = 2;
 
