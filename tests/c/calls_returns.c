@@ -238,7 +238,8 @@ static void memory(void)
 	RETURNS(region(kit, DAT_MEM_TYPE_VIRTUAL, 1, 0x1000, 0, &lmr), ARGUMENT(6));
 	RETURNS(region(kit, DAT_MEM_TYPE_VIRTUAL, 1, 0x33, 5, &lmr), ARGUMENT(7));
 	RETURNS(region(kit, DAT_MEM_TYPE_VIRTUAL, 1, 0x33, 0, NULL), ARGUMENT(7));
-	RETURNS(region(kit, DAT_MEM_TYPE_VIRTUAL, 0, 0x33, 0, &lmr), ERROR(DAT_LENGTH_ERROR, 0));
+	RETURNS(region(kit, DAT_MEM_TYPE_VIRTUAL, (DAT_VLEN)-1, 0x33, 0, &lmr),
+		ERROR(DAT_LENGTH_ERROR, 0));
 	RETURNS(region(kit, DAT_MEM_TYPE_VIRTUAL, 1, DAT_MEM_PRIV_REMOTE_WRITE_FLAG, 0, &lmr),
 		ERROR(DAT_INVALID_PARAMETER, 0));
 	RETURNS(dat_lmr_sync_rdma_read(kit->ia, NULL, 1), ARGUMENT(2));
