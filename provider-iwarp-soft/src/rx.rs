@@ -2,8 +2,8 @@
 //!
 //! # How bytes arrive
 //!
-//! One `recv` of up to 128 KiB into a staging buffer takes what TCP has; then frame by frame: length,
-//! CRC, every check of RFC 5040 and 5041, and only then the copy to the target. (Reading payload
+//! One `recv` of up to 128 KiB into a staging buffer takes what TCP has; then frame by frame:
+//! length, CRC, every check of RFC 5040 and 5041, and only then the copy to the target. (Reading payload
 //! straight into its place costs a system call a frame and loses on every frame size that was
 //! measured.) A connection keeps the buffer while it holds a partial frame, and while a consumer
 //! drives it, which the engine looks after.
@@ -45,6 +45,7 @@ const STREAM: u32 = 4;
 /// How long a bulk receiver stays off an empty socket. Asking again at once would fight the sender
 /// for the socket's lock and cost 15 % of the bandwidth (measured).
 const BULK_PAUSE_SPINS: u32 = 60;
+const BULK_PAUSE_DOUBLINGS: u32 = 3;
 
 /// Why receiving ended for good.
 #[derive(Debug)]
@@ -100,6 +101,8 @@ pub(crate) struct Rx {
     start: usize,
     end: usize,
     is_bulk: bool,
+    /// Looks at the empty socket since the last bytes, as far as they matter.
+    empty_looks: u32,
     /// Receives taken over from the queue pair, so that its lock is taken once for many.
     batch: VecDeque<RecvSlot>,
     /// The receive of the message that is arriving, and why it cannot complete well.
@@ -116,6 +119,7 @@ impl Rx {
             start: 0,
             end: 0,
             is_bulk: false,
+            empty_looks: 0,
             batch: VecDeque::new(),
             current: None,
             current_status: WcStatus::Success,
@@ -157,6 +161,7 @@ impl Rx {
                     self.end += count;
                     let memory = lent.qp.shared.memory.access();
                     let frames = self.handle_all(staging, &mut lent.open(&memory))?;
+                    self.empty_looks = 0;
                     self.is_bulk = count >= BULK || frames >= STREAM;
                     if count < room {
                         return Ok(true);
@@ -164,7 +169,7 @@ impl Rx {
                 }
                 Received::WouldBlock => {
                     self.warm_up();
-                    self.pause_if_bulk();
+                    self.pause_if_bulk(lent.proto);
                     return Ok(round > 0);
                 }
                 Received::Eof if self.start == self.end => return Err(RxEnd::Closed),
@@ -182,11 +187,17 @@ impl Rx {
         }
     }
 
-    fn pause_if_bulk(&self) {
-        if self.is_bulk {
-            for _ in 0..BULK_PAUSE_SPINS {
-                std::hint::spin_loop();
-            }
+    /// Stays off an empty socket during a bulk transfer: longer and longer while it is certain that
+    /// more comes, because a frame is cut or a read is not answered.
+    fn pause_if_bulk(&mut self, proto: &Connection) {
+        if !self.is_bulk {
+            return;
+        }
+        let more_comes = self.start < self.end || proto.outstanding_reads() > 0;
+        let doublings = if more_comes { self.empty_looks } else { 0 };
+        self.empty_looks = (self.empty_looks + 1).min(BULK_PAUSE_DOUBLINGS);
+        for _ in 0..BULK_PAUSE_SPINS << doublings {
+            std::hint::spin_loop();
         }
     }
 

@@ -139,8 +139,8 @@ impl Engine {
         Ok(self.poller.add(fd, key, interest)?)
     }
 
-    /// Changes the interest and arms it again; a socket that was unwatched is watched again. A level
-    /// that holds already is told at once.
+    /// Changes the interest and arms it again; a socket that was unwatched is watched again. A
+    /// level that holds already is told at once.
     pub(crate) fn rearm(&self, key: Key, fd: BorrowedFd<'_>, interest: Interest) {
         let result = match self.poller.modify(fd, key, interest) {
             Err(Errno::NOENT) => self.poller.add(fd, key, interest),
