@@ -15,9 +15,9 @@
 //! [`run`] is for volume: everything is in this program and follows from the input. There bit 7 of
 //! a call's byte keeps the news of it back until after the next call. [`run_staged`] is for depth:
 //! the same programs over real sockets. Its registry library is the one that the environment
-//! variable `DAT_LIBRARY` names, its registry file the one in `DAT_OVERRIDE`; `cargo xtask fuzz` and
-//! the replay test set both to what is staged. Without them nothing is called; that is said once,
-//! and counted.
+//! variable `DAT_LIBRARY` names, its registry file the one in `DAT_OVERRIDE`; `cargo xtask fuzz`
+//! and the replay test set both to what is staged. Without them nothing is called; that is said
+//! once, and counted.
 
 pub mod calls;
 mod extensions;

@@ -77,8 +77,8 @@ impl Session {
         for name in [LIBRARY_ENV, REGISTRY_ENV] {
             if std::env::var_os(name).is_none() {
                 eprintln!(
-                    "c_calls_staged: SKIPPED, {name} is not set; run `cargo xtask stage`, then `cargo \
-                     xtask fuzz --target c_calls_staged`"
+                    "c_calls_staged: SKIPPED, {name} is not set; run `cargo xtask stage`, then \
+                     `cargo xtask fuzz --target c_calls_staged`"
                 );
                 return None;
             }
