@@ -17,6 +17,7 @@ mod duty;
 pub(crate) mod io;
 pub(crate) mod lane;
 mod poller;
+mod slice;
 mod thread;
 mod timer;
 

@@ -56,6 +56,7 @@ impl Worker {
     }
 
     fn run(mut self) {
+        super::slice::ask_for_short_slices();
         let mut ready = Poller::room();
         while !self.is_over() {
             ready.clear();
