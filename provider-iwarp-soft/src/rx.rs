@@ -3,10 +3,10 @@
 //! # How bytes arrive
 //!
 //! One `recv` of up to 128 KiB into a staging buffer takes what TCP has; then frame by frame:
-//! length, CRC, every check of RFC 5040 and 5041, and only then the copy to the target. (Reading payload
-//! straight into its place costs a system call a frame and loses on every frame size that was
-//! measured.) A connection keeps the buffer while it holds a partial frame, and while a consumer
-//! drives it, which the engine looks after.
+//! length, CRC, every check of RFC 5040 and 5041, and only then the copy to the target. (Reading
+//! payload straight into its place costs a system call a frame and loses on every frame size that
+//! was measured.) A connection keeps the buffer while it holds a partial frame, and while a
+//! consumer drives it, which the engine looks after.
 //!
 //! # Cost of one 64-byte Send
 //!
