@@ -97,7 +97,7 @@ fn judge<T: Debug + PartialEq>(
     };
     let is_looked_at = |len: &usize| {
         let near = |end: usize| len.abs_diff(end) <= 2;
-        *len <= DENSE || len % STRIDE == 0 || near(frame_end) || near(stream.len())
+        *len <= DENSE || len.is_multiple_of(STRIDE) || near(frame_end) || near(stream.len())
     };
     for len in (0..=stream.len()).filter(is_looked_at) {
         match handle_input(&stream[..len]) {
