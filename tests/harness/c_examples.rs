@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::{Program, Stage};
+use crate::{Program, Sanitizer, Stage};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -36,14 +36,16 @@ pub fn c_examples() -> Result<Vec<PathBuf>> {
 /// # Errors
 /// When make, the compiler or pkg-config is missing or refuses.
 pub fn make_c_examples(stage: &Stage, directory: &Path, programs: &str) -> Result<()> {
+    let sanitizer = Sanitizer::chosen();
     Program::new("make")
         .current_dir(&sources())
         .arg(format!("BUILD={}", directory.display()))
         .arg(format!("PKG_CONFIG_PATH={}", stage.pkgconfig().display()))
         .arg(format!("PROGRAMS={programs}"))
-        .arg("CPPFLAGS=-Werror")
+        .arg(format!("CPPFLAGS=-Werror {}", sanitizer.flags()))
         .spawn()?
         .finish(DEADLINE)?
         .success()?;
-    Ok(())
+    let mut built = programs.split_whitespace();
+    built.try_for_each(|program| sanitizer.wrap(&directory.join(program)))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use tempfile::TempDir;
 
-use crate::{Program, Stage};
+use crate::{Program, Sanitizer, Stage};
 
 const COMPILE_TIME: Duration = Duration::from_secs(60);
 
@@ -62,7 +62,10 @@ impl CProgram {
 fn build(source: &Path, name: &str, against: impl FnOnce(Program) -> Program) -> Result<CProgram> {
     let dir = TempDir::with_prefix("dat-c-")?;
     let file = dir.path().join(name);
-    let compiler = compiler().args_line("-std=gnu11 -O1 -g -Wall -Wextra -Werror -pthread");
+    let sanitizer = Sanitizer::chosen();
+    let compiler = compiler()
+        .args_line("-std=gnu11 -O1 -g -Wall -Wextra -Werror -pthread")
+        .args_line(sanitizer.flags());
     against(compiler)
         .arg("-o")
         .arg(&file)
@@ -72,6 +75,7 @@ fn build(source: &Path, name: &str, against: impl FnOnce(Program) -> Program) ->
         .spawn()?
         .finish(COMPILE_TIME)?
         .success()?;
+    sanitizer.wrap(&file)?;
     Ok(CProgram { _dir: dir, file })
 }
 

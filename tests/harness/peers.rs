@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{CProgram, Finished, Program, Registry, Running, StackEnv, Stage};
+use crate::{CProgram, Finished, Program, Registry, Running, StackEnv, Stage, VALGRIND};
 
 /// Where a passed descriptor appears in the child.
 pub const PASSED_FD: i32 = 9;
@@ -81,10 +81,8 @@ impl Peers {
     /// When it cannot be started.
     pub fn start_under_valgrind(&self, args: &str) -> Result<Running> {
         self.env
-            .program("valgrind")
-            .args_line(
-                "--quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite",
-            )
+            .program("env")
+            .args_line(VALGRIND)
             .arg(self.program.file())
             .args_line(args)
             .named(&format!("valgrind peer {args}"))

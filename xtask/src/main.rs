@@ -5,6 +5,8 @@
 //! - `demo` shows the stack at work, in under three minutes after the build.
 //! - `bench` prints latency and bandwidth beside raw TCP.
 //! - `fuzz` feeds the parsers and the C library with what a fuzzer makes up.
+//! - `sanitize` runs the suites of C programs with memory errors and leaks watched for.
+//! - `miri` interprets what runs without the system.
 //! - `tidy` runs the house's own style checks alone.
 
 mod bench;
@@ -15,6 +17,7 @@ mod install;
 mod job;
 mod pages;
 mod report;
+mod sanitize;
 mod stage;
 mod test;
 mod tidy;
@@ -50,6 +53,10 @@ enum Task {
     Bench(bench::Options),
     /// Run the fuzz targets for a while.
     Fuzz(fuzz::Options),
+    /// Run the suites with their C programs under AddressSanitizer and valgrind.
+    Sanitize(sanitize::Options),
+    /// Interpret what runs without the system and look for undefined behaviour.
+    Miri,
     /// Run the style checks alone.
     Tidy,
 }
@@ -74,6 +81,8 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Test(options) => test::run(&workspace, &options),
         Task::Demo => demo::run(&workspace),
         Task::Bench(options) => bench::run(&workspace, &options),
+        Task::Sanitize(options) => sanitize::run(&workspace, &options),
+        Task::Miri => sanitize::miri(&workspace),
         Task::Fuzz(options) => fuzz::run(&workspace, &options),
         Task::Tidy => {
             let faults = tidy::check(&workspace)?;

@@ -6,6 +6,8 @@
 mod count;
 mod steps;
 
+pub(crate) use steps::{counted, suite_under};
+
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
@@ -65,12 +67,14 @@ enum Staging {
     Failed,
 }
 
+/// Lays out the stage and checks what the libraries export.
+pub(crate) fn stage_step(workspace: &Workspace) -> Result<Outcome> {
+    let staged = stage::run(workspace, Progress::Kept)?;
+    Ok(Outcome::passed(staged.checks(), staged))
+}
+
 fn stage_all(workspace: &Workspace, report: &mut Report) -> Staging {
-    let run = || {
-        let staged = stage::run(workspace, Progress::Kept)?;
-        Ok(Outcome::passed(staged.checks(), staged))
-    };
-    if report.step("stage and exports", run) {
+    if report.step("stage and exports", || stage_step(workspace)) {
         Staging::Done
     } else {
         Staging::Failed

@@ -159,18 +159,31 @@ fn docs(workspace: &Workspace, _: &Options) -> Result<Outcome> {
 /// a network of its own.
 fn suite(workspace: &Workspace, options: &Options, package: &str, step: &str) -> Result<Outcome> {
     let name = step.trim_start_matches("suite ");
+    let job = suite_job(workspace, package, step, name)
+        .env("STACK_TESTS_FULL", if options.full() { "1" } else { "" })
+        .minutes(if options.full() { 120 } else { 5 });
+    counted(job)
+}
+
+/// Runs a suite of `stack-tests` with its C programs under a sanitizer.
+pub(crate) fn suite_under(workspace: &Workspace, name: &str, sanitizer: &str) -> Result<Outcome> {
+    let step = format!("{name} under {sanitizer}");
+    let job = suite_job(workspace, "stack-tests", &step, name)
+        .env("STACK_TESTS_SANITIZER", sanitizer)
+        .minutes(15);
+    counted(job)
+}
+
+fn suite_job(workspace: &Workspace, package: &str, step: &str, name: &str) -> Job {
     let command = format!("test -p {package} --test {name} --no-fail-fast");
     let (program, prefix) = match namespace_prefix(workspace) {
         Some(prefix) => ("unshare".to_owned(), format!("{prefix} {} ", cargo())),
         None => (cargo(), String::new()),
     };
-    let job = Job::new(workspace, step, &program)
+    Job::new(workspace, step, &program)
         .args(&format!("{prefix}{command}"))
         .env("RUST_LIB_BACKTRACE", "0")
         .env("DAT_STAGE", workspace.stage_dir())
-        .env("STACK_TESTS_FULL", if options.full() { "1" } else { "" })
-        .minutes(if options.full() { 120 } else { 5 });
-    counted(job)
 }
 
 /// How an ordinary user gets network namespaces: by being root of a user namespace.
@@ -183,7 +196,8 @@ fn namespace_prefix(workspace: &Workspace) -> Option<&'static str> {
     probe.check().is_ok().then_some(PREFIX)
 }
 
-fn counted(job: Job) -> Result<Outcome> {
+/// Runs tests and counts them; fails when one does, or none ran.
+pub(crate) fn counted(job: Job) -> Result<Outcome> {
     let finished = job.run()?;
     let counts = Counts::of(&finished.text);
     if !finished.status.success() {

@@ -1,0 +1,63 @@
+//! Watching the C programs for memory errors and leaks while the suites run.
+
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// Valgrind as the suites use it: a memory error or a leak becomes the exit status.
+pub const VALGRIND: &str =
+    "valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite";
+
+/// Who watches, as `STACK_TESTS_SANITIZER` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sanitizer {
+    /// Nobody.
+    None,
+    /// `address`: AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer in the program,
+    /// and through its allocator in the libraries.
+    Address,
+    /// `valgrind`: memcheck around program and libraries.
+    Valgrind,
+}
+
+impl Sanitizer {
+    /// What was asked for.
+    #[must_use]
+    pub fn chosen() -> Self {
+        match env::var("STACK_TESTS_SANITIZER").as_deref() {
+            Ok("address") => Self::Address,
+            Ok("valgrind") => Self::Valgrind,
+            _ => Self::None,
+        }
+    }
+
+    /// Flags for compiler and linker.
+    #[must_use]
+    pub fn flags(self) -> &'static str {
+        match self {
+            Self::Address => {
+                "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+            }
+            Self::None | Self::Valgrind => "",
+        }
+    }
+
+    /// Has whoever starts `program` start it under watch.
+    ///
+    /// # Errors
+    /// When the file cannot be replaced.
+    pub fn wrap(self, program: &Path) -> Result<()> {
+        if self != Self::Valgrind {
+            return Ok(());
+        }
+        let itself = program.with_extension("program");
+        fs::rename(program, &itself).context("moving a program aside")?;
+        let script = format!("#!/bin/sh\nexec {VALGRIND} {} \"$@\"\n", itself.display());
+        fs::write(program, script).context("writing a script in its place")?;
+        fs::set_permissions(program, fs::Permissions::from_mode(0o755))
+            .context("making it executable")
+    }
+}

@@ -1,0 +1,85 @@
+//! The suites with their C programs watched for memory errors and leaks, and the interpreter for
+//! what has `unsafe` or wire input and runs without the system.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::install;
+use crate::job::Job;
+use crate::report::{Outcome, Report};
+use crate::test::suite_under;
+use crate::workspace::Workspace;
+
+/// Suites of C programs, and those of them that valgrind slows down too much for their deadlines.
+const WATCHED: [(&str, bool); 6] = [
+    ("calls", true),
+    ("examples", true),
+    ("handles", true),
+    ("faults", false),
+    ("ssp", false),
+    ("scale", false),
+];
+
+/// Packages for the interpreter, and the tests of each that it can run.
+const INTERPRETED: [(&str, &str); 3] = [
+    ("iwarp-proto", "--lib"),
+    ("access-layer", "--lib handle::"),
+    ("reserve", "--lib"),
+];
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Only suites whose name holds this word.
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+}
+
+/// Runs the watched suites.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
+    let mut report = Report::new("sanitize");
+    let needs = [
+        install::CC,
+        install::MAKE,
+        install::PKG_CONFIG,
+        install::VALGRIND,
+    ];
+    report.step("packages", || install::provide(workspace, &needs));
+    report.step("stage", || crate::test::stage_step(workspace));
+    let wanted = |name: &str| options.only.as_ref().is_none_or(|word| name.contains(word));
+    for sanitizer in ["address", "valgrind"] {
+        for (suite, is_quick) in WATCHED {
+            if wanted(suite) && (is_quick || sanitizer == "address") {
+                report.step(&format!("{suite} under {sanitizer}"), || {
+                    suite_under(workspace, suite, sanitizer)
+                });
+            }
+        }
+    }
+    Ok(report.finish())
+}
+
+/// Runs what Miri can run; says so where there is no Miri.
+pub(crate) fn miri(workspace: &Workspace) -> Result<ExitCode> {
+    let mut report = Report::new("miri");
+    let version = Job::new(workspace, "miri version", "cargo")
+        .args("+nightly miri --version")
+        .run();
+    let is_here = version.is_ok_and(|finished| finished.status.success());
+    for (package, tests) in INTERPRETED {
+        report.step(package, || {
+            if !is_here {
+                let advice = "no Miri: rustup component add --toolchain nightly miri rust-src";
+                return Ok(Outcome::NotRun(advice.into()));
+            }
+            let job = Job::new(workspace, &format!("miri {package}"), "cargo")
+                .args(&format!("+nightly miri test -p {package} {tests}"))
+                // Tests read the clock and files of golden bytes.
+                .env("MIRIFLAGS", "-Zmiri-disable-isolation")
+                .minutes(60);
+            crate::test::counted(job)
+        });
+    }
+    Ok(report.finish())
+}
