@@ -55,6 +55,19 @@
 //!
 //! `examples/convert.rs` is the whole conversation as two programs.
 //!
+//! # Examples
+//!
+//! | File in `examples` | Shows |
+//! |---|---|
+//! | `convert.rs` | a TCP connection that becomes an RDMA connection, or stays what it was |
+//! | `send_recv.rs` | ping-pong by Send and Receive |
+//! | `rdma.rs` | RDMA Write and Read in the memory of a peer that does nothing |
+//! | `srq_server.rs` | clients that share one queue of receives, refilled at its low watermark |
+//! | `cno_poll.rs` | a poll loop in which RDMA is one descriptor among others |
+//! | `atomics.rs` | fetch and add, and writes that tell the peer's program of themselves |
+//!
+//! The short ones have both ends in one program: `cargo run -p dat-api --example rdma`.
+//!
 //! # Objects
 //!
 //! | Type | DAT object |

@@ -124,8 +124,7 @@ impl Srq {
         self.inner.pz.ia().library()
     }
 
-    /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone
-    /// lives.
+    /// The handle, for calls through [`Library`]. Valid while `self` or a clone lives.
     #[must_use]
     pub fn as_raw(&self) -> DatSrqHandle {
         self.inner.handle.0
