@@ -251,6 +251,16 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
+    /// A connection request arrived. Without room its peer is refused, as by a service that is
+    /// busy: nothing was promised to the consumer, and strangers must not be able to make its EVD
+    /// unusable.
+    pub(crate) fn post_request(&self, event: DatEvent) {
+        if let Err(queue::Full) = self.try_post(event) {
+            tracing::warn!(evd = ?self.handle, "connection request refused: queue full");
+            refuse_untold::<R>(&event);
+        }
+    }
+
     /// `dat_evd_post_se`.
     pub fn post_software(&self, event: &DatEvent) -> DatResult {
         if !self.has(DAT_EVD_SOFTWARE_FLAG) {

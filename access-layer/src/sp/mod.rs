@@ -87,7 +87,7 @@ fn tell_request<R: Rnic>(
         cr: Some(cr.handle()),
         truncated: info.truncated,
     };
-    evd.post(arrival_event(ia, DAT_CONNECTION_REQUEST_EVENT, &arrival));
+    evd.post_request(arrival_event(ia, DAT_CONNECTION_REQUEST_EVENT, &arrival));
 }
 
 /// Why a request was not told to the consumer: for the log, the peer sees a service that does not
