@@ -17,7 +17,7 @@ use crate::cm::request::SoftRequest;
 use crate::config::Config;
 use crate::cq::{CQE_MAX, Cq};
 use crate::engine::{Engine, driver};
-use crate::memory::{MemoryTable, REGION_MAX};
+use crate::memory::{MemoryTable, REGION_MAX, is_mapped};
 use crate::objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
 use crate::qp::{Qp, QpParts};
 use crate::srq::Srq;
@@ -198,6 +198,9 @@ impl Rnic for SoftRnic {
             return Err(RnicError::InvalidArgument(
                 "remote write without local write",
             ));
+        }
+        if !is_mapped(request.addr, request.len) {
+            return Err(RnicError::InvalidArgument("memory that is not mapped"));
         }
         let stag = self.shared.memory.register(pd.id, request)?;
         Ok(SoftMr {

@@ -2,7 +2,8 @@
 //!
 //! # What is promised
 //!
-//! * Registration neither pins nor touches memory; it is an entry in a table.
+//! * Registration neither pins nor touches memory; it is an entry in a table. Memory that is not
+//!   mapped then is refused ([`mapping`]); what is unmapped later is the consumer's fault.
 //! * An access holds the table's read lock from its check to its last byte. Deregistration takes
 //!   the write lock, so when it returns no byte is read or written any more (RFC 5042 section 6).
 //! * STags are unpredictable ([`cipher`]) and an index is reused as late as possible
@@ -18,6 +19,7 @@
 mod cipher;
 mod copy;
 mod entry;
+mod mapping;
 
 use std::collections::VecDeque;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -28,6 +30,7 @@ use iwarp_proto::{InvalidateFault, ProtectionFault, Stag};
 use cipher::{Cipher, INDEX_BITS};
 pub(crate) use copy::Bytes;
 use entry::{Entry, Kind};
+pub(crate) use mapping::is_mapped;
 
 /// Regions and windows of one RNIC.
 pub(crate) const REGION_MAX: u32 = 1 << 20;
