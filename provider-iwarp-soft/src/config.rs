@@ -14,6 +14,7 @@
 //! | `markers` | `on`, `off` | whether we ask for markers in what we receive |
 //! | `connect_retry_ms` | 0 to 3600000 | how long a refused connect is tried again |
 //! | `mpa_timeout_ms` | 0 to 3600000 | how long an MPA Request may take to come whole |
+//! | `half_open_max` | 1 to 65536 | connections of a service without a Request; more are closed |
 //! | `peer_timeout_s` | 0 to 32767 | how long a peer may say nothing; 0: TCP's own patience |
 //!
 //! Users read of them in `docs/man/dat.conf.5`; the suite `documents` compares.
@@ -37,6 +38,8 @@ const FPDU_MAX: usize = 64768;
 const FPDU_DEFAULT: usize = 16 * 1024 + 18;
 /// Long enough for a peer that starts at the same moment to reach its `listen`.
 const CONNECT_RETRY: Duration = Duration::from_millis(3000);
+/// Connections that have not sent their Request. One that has just connected sends it at once.
+const HALF_OPEN_MAX: usize = 512;
 /// Linux siw waits as long for a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -68,6 +71,8 @@ pub(crate) struct Config {
     /// How long an inbound connection may take to send its whole MPA request; in peer-to-peer mode,
     /// twice as long for its first FPDU after the reply.
     pub(crate) request_timeout: Duration,
+    /// Inbound connections of one service that have not sent their request.
+    pub(crate) half_open_max: usize,
     /// How long a peer may say nothing, not even by its kernel, before its connection is broken.
     pub(crate) peer_timeout: PeerTimeout,
 }
@@ -109,6 +114,7 @@ impl Config {
             connect_retry: CONNECT_RETRY,
             request_timeout: REQUEST_TIMEOUT,
             peer_timeout: PeerTimeout::Idle,
+            half_open_max: HALF_OPEN_MAX,
         };
         for (index, word) in words.enumerate() {
             match word.split_once('=') {
@@ -138,6 +144,7 @@ impl Config {
                 }
             }
             "mpa_timeout_ms" => self.request_timeout = millis(key, value)?,
+            "half_open_max" => self.half_open_max = number(key, value, 1, 65_536)? as usize,
             _ => return Err(bad(&format!("unknown key `{key}`"))),
         }
         Ok(())
@@ -266,7 +273,8 @@ mod tests {
     fn settings_are_taken() {
         let config = Config::parse(
             "lo 0 crc=off private_data=251 cc=reno fpdu_max=1442 \
-             long_fpdus=off markers=on connect_retry_ms=7 mpa_timeout_ms=9 peer_timeout_s=20",
+             long_fpdus=off markers=on connect_retry_ms=7 mpa_timeout_ms=9 peer_timeout_s=20 \
+             half_open_max=3",
         )
         .unwrap();
         assert!(!config.crc && !config.long_fpdus && config.markers);
@@ -279,6 +287,7 @@ mod tests {
         assert_eq!(config.peer_timeout, within);
         let off = Config::parse("lo 0 peer_timeout_s=0").unwrap();
         assert_eq!(off.peer_timeout, PeerTimeout::System);
+        assert_eq!(config.half_open_max, 3);
     }
 
     #[test]
@@ -300,6 +309,7 @@ mod tests {
             "lo 0 private_data=-1",
             "lo 0 fpdu_max=1",
             "lo 0 peer_timeout_s=32768",
+            "lo 0 half_open_max=0",
             "lo 0 color=red",
         ] {
             assert!(

@@ -1,7 +1,7 @@
 //! Services, and inbound connections until their request is whole.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,14 +15,12 @@ use crate::engine::{Interest, Key, Source};
 use crate::rnic::Shared;
 use crate::socket::Socket;
 
+use super::half_open::HalfOpen;
 use super::request::SoftRequest;
-use super::{PIECES_POLL, STARTUP_MAX, own_socket};
+use super::{STARTUP_MAX, own_socket, pieces_pause};
 
 /// Connections the kernel keeps for us.
 const BACKLOG: i32 = 1024;
-/// Inbound connections of one service that have not sent their request; more wait in the backlog,
-/// so that silent peers cost a bounded number of descriptors.
-const HALF_OPEN_MAX: usize = 512;
 /// How long a listener that found no descriptor for a connection waits before it asks again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Connections accepted in one go.
@@ -35,7 +33,7 @@ pub(crate) struct Listener {
     socket: OwnedFd,
     token: ListenToken,
     is_open: AtomicBool,
-    half_open: AtomicUsize,
+    half_open: HalfOpen,
 }
 
 impl Listener {
@@ -59,7 +57,7 @@ impl Listener {
             socket,
             token,
             is_open: AtomicBool::new(true),
-            half_open: AtomicUsize::new(0),
+            half_open: HalfOpen::default(),
         });
         shared.engine.enlist(listener.key, listener.clone())?;
         if let Err(error) =
@@ -84,10 +82,6 @@ impl Listener {
 
     fn accept_some(self: &Arc<Self>) {
         for _ in 0..ACCEPTS_MAX {
-            if self.half_open.load(Ordering::Acquire) >= HALF_OPEN_MAX {
-                // The first that finishes arms the listener again.
-                return;
-            }
             match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => Inbound::start(self, Socket::Own(socket)),
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
@@ -145,6 +139,8 @@ struct State {
     socket: Option<Socket>,
     /// When the request must be whole.
     deadline: Option<Instant>,
+    /// How often a part of a request has been looked at.
+    looks: u32,
 }
 
 /// What the front of the stream is.
@@ -165,10 +161,16 @@ impl Inbound {
         let shared = &listener.shared;
         let deadline = Instant::now() + shared.config.request_timeout;
         let origin = Origin::Listener(listener.clone());
-        listener.half_open.fetch_add(1, Ordering::AcqRel);
-        if let Ok(inbound) = Self::open(shared, origin, socket, Some(deadline)) {
-            // On a fast path the request is there already.
-            inbound.look();
+        let Ok(inbound) = Self::open(shared, origin, socket, Some(deadline)) else {
+            return;
+        };
+        let max = shared.config.half_open_max;
+        let oldest = listener.half_open.enter(inbound.key, &inbound, max);
+        // On a fast path the request is there already.
+        inbound.look();
+        if let Some(oldest) = oldest {
+            tracing::debug!("too many connections without a request; the oldest is closed");
+            drop(oldest.take());
         }
     }
 
@@ -191,6 +193,7 @@ impl Inbound {
         let state = Mutex::new(State {
             socket: Some(socket),
             deadline,
+            looks: 0,
         });
         let inbound = Arc::new(Self {
             shared: shared.clone(),
@@ -234,10 +237,8 @@ impl Inbound {
     fn leave(&self, socket: &Socket) {
         self.shared.engine.unwatch(socket.as_fd());
         self.shared.engine.delist(self.key);
-        if let Origin::Listener(listener) = &self.origin
-            && listener.half_open.fetch_sub(1, Ordering::AcqRel) == HALF_OPEN_MAX
-        {
-            listener.arm();
+        if let Origin::Listener(listener) = &self.origin {
+            listener.half_open.leave(self.key);
         }
     }
 
@@ -314,7 +315,9 @@ impl Inbound {
             let deadline = *state
                 .deadline
                 .get_or_insert(now + self.shared.config.request_timeout);
-            engine.set_deadline(self.key, Some(deadline.min(now + PIECES_POLL)));
+            let again = now + pieces_pause(state.looks);
+            state.looks += 1;
+            engine.set_deadline(self.key, Some(deadline.min(again)));
         } else if let Some(socket) = &state.socket {
             engine.rearm(self.key, socket.as_fd(), Interest::Readable);
             engine.set_deadline(self.key, state.deadline);

@@ -2,6 +2,7 @@
 //!
 //! * [`dial`]: the side that connects, over a socket of ours or of the consumer.
 //! * [`listen`]: services, and inbound connections that have not sent their whole request.
+//! * [`half_open`]: how many of those there may be.
 //! * [`request`]: a request between its arrival and `accept` or `reject`.
 //! * [`armed`]: a consumer's socket that waits for a request (Socket Service Point).
 //! * [`zombie`]: a socket whose connection is over, until the peer has read everything.
@@ -11,6 +12,7 @@
 
 pub(crate) mod armed;
 pub(crate) mod dial;
+mod half_open;
 pub(crate) mod listen;
 pub(crate) mod request;
 pub(crate) mod zombie;
@@ -34,6 +36,13 @@ const STARTUP_MAX: usize = 20 + 512;
 /// How soon a start-up frame that came in pieces is looked at again. Readiness cannot tell: the
 /// pieces that are there stay unread.
 const PIECES_POLL: Duration = Duration::from_millis(1);
+/// How often that doubles: a peer that dawdles costs fewer and fewer looks.
+const PIECES_DOUBLINGS: u32 = 6;
+
+/// How long to wait after so many looks at a part of a start-up frame.
+fn pieces_pause(looks: u32) -> Duration {
+    PIECES_POLL * (1 << looks.min(PIECES_DOUBLINGS))
+}
 
 /// When an idle connection is probed first, how often then, and how many probes may be lost.
 const PROBE_AFTER: Duration = Duration::from_secs(30);
@@ -147,5 +156,19 @@ impl Source for Teller {
     fn on_deadline(self: Arc<Self>, key: Key) {
         self.engine.delist(key);
         self.qp.tell(&Effects::default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_frame_are_looked_at_less_and_less() {
+        let pauses: Vec<u128> = (0..9)
+            .map(|looks| pieces_pause(looks).as_millis())
+            .collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+        assert_eq!(pieces_pause(u32::MAX).as_millis(), 64);
     }
 }

@@ -5,6 +5,7 @@
 //! its FIN or a deadline.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,13 @@ use crate::socket::Socket;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes thrown away in one go, so that one peer does not keep the engine.
 const DISCARD_ROUNDS: usize = 64;
+
+/// Bytes thrown away before a peer that does not stop is cut off: more than what TCP's largest
+/// usual windows let be on its way when our last message arrives.
+const DISCARD_MAX: usize = 16 << 20;
+/// Sockets of one adapter that wait so. More close at once, and their last message may be lost:
+/// descriptors are worth more than the manners of a peer that makes so many.
+const ZOMBIES_MAX: usize = 1024;
 
 /// What owns the socket.
 #[derive(Debug)]
@@ -32,6 +40,7 @@ pub(crate) struct Zombie {
     body: Body,
     /// What is unsent; `None` after our FIN.
     rest: Mutex<Option<Vec<u8>>>,
+    discarded: AtomicUsize,
 }
 
 impl Zombie {
@@ -51,10 +60,14 @@ impl Zombie {
             engine: engine.clone(),
             body,
             rest: Mutex::new(Some(rest)),
+            discarded: AtomicUsize::new(0),
         });
         let Some(interest) = zombie.proceed() else {
             return;
         };
+        if engine.dying() >= ZOMBIES_MAX {
+            return;
+        }
         let key = engine.new_key();
         // Without an engine the socket closes here and now.
         if engine.enlist_dying(key, zombie.clone()).is_ok() {
@@ -84,7 +97,12 @@ impl Zombie {
         let mut scrap = [0; 4096];
         for _ in 0..DISCARD_ROUNDS {
             match io::receive(self.fd(), &mut scrap) {
-                Received::Bytes(_) => {}
+                Received::Bytes(count) => {
+                    let before = self.discarded.fetch_add(count, Ordering::Relaxed);
+                    if before + count > DISCARD_MAX {
+                        return None;
+                    }
+                }
                 Received::WouldBlock => break,
                 Received::Eof if rest.is_some() => return Some(Interest::Writable),
                 Received::Eof | Received::Failed => return None,

@@ -123,6 +123,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Sockets known by [`Self::enlist_dying`].
+    pub(crate) fn dying(&self) -> usize {
+        self.dying.load(Ordering::Acquire)
+    }
+
     /// Undoes [`Self::enlist_dying`].
     pub(crate) fn delist_dying(&self, key: Key) {
         if self.delist(key) {
