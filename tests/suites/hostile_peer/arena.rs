@@ -88,13 +88,21 @@ impl Arena {
                 &mut address,
             )
         };
-        ensure!(code.is_success(), "dat_lmr_create: {code:?}");
+        raw_ok("dat_lmr_create", code)?;
         Ok(Part {
             at,
             len,
             lmr,
             lmr_context,
             stag,
+        })
+    }
+
+    /// Takes a registration back.
+    pub(crate) fn deregister(&self, part: Part) -> Result<()> {
+        // SAFETY: a handle that is not alive is refused, and the memory stays.
+        raw_ok("dat_lmr_free", unsafe {
+            (library().dat_lmr_free)(part.lmr)
         })
     }
 
@@ -148,4 +156,10 @@ pub(crate) fn pattern(at: usize) -> u8 {
 
 pub(crate) fn library() -> &'static Library {
     Library::get().expect("a victim opens an adapter first, which loads the library")
+}
+
+/// What a raw call said, as an error unless it is success.
+pub(crate) fn raw_ok(call: &str, code: DatReturn) -> Result<()> {
+    ensure!(code.is_success(), "{call}: {code:?}");
+    Ok(())
 }

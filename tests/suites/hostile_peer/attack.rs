@@ -3,10 +3,10 @@
 use anyhow::{Context, Result, bail, ensure};
 use dat_api::abi::*;
 use dat_api::{ConnectionKind, Ep};
-use stack_tests::frame_writer::{self, Fpdu};
+use stack_tests::frame_writer::{self, Fpdu, Frame};
 use stack_tests::raw::RawPeer;
 
-use super::arena::library;
+use super::arena::{library, raw_ok};
 use super::kinds::{PAYLOAD, Scene, TARGET_AT, Target};
 use super::victim::{DEADLINE, RECEIVE_AT, RECEIVE_LEN, RECEIVES, SINK_AT, Stream, Victim};
 
@@ -175,7 +175,8 @@ fn wake(peer: &mut RawPeer) -> Result<()> {
     peer.send(&Fpdu::new(&frame_writer::write(1, 0, b"")).bytes())
 }
 
-fn bind_window(victim: &Victim, ep: &Ep) -> Result<u32> {
+/// Binds the victim's window to 64 bytes for an endpoint, and returns its STag.
+pub(crate) fn bind_window(victim: &Victim, ep: &Ep) -> Result<u32> {
     let window = victim.window;
     let open = &victim.parts.open;
     let mut triplet = victim.triplet(TARGET_AT, 64);
@@ -195,7 +196,7 @@ fn bind_window(victim: &Victim, ep: &Ep) -> Result<u32> {
             &mut context,
         )
     };
-    ensure!(code.is_success(), "dat_rmr_bind: {code:?}");
+    raw_ok("dat_rmr_bind", code)?;
     victim.completion().context("the bind")?;
     Ok(context)
 }
@@ -215,8 +216,7 @@ fn post_read(victim: &Victim, ep: &Ep) -> Result<()> {
     // SAFETY: endpoint and memory are alive; both triplets are readable for the call.
     let code =
         unsafe { (library().dat_ep_post_rdma_read)(ep.as_raw(), 1, &mut sink, cookie, &remote, 0) };
-    ensure!(code.is_success(), "dat_ep_post_rdma_read: {code:?}");
-    Ok(())
+    raw_ok("dat_ep_post_rdma_read", code)
 }
 
 fn post_add(victim: &Victim, ep: &Ep) -> Result<()> {
@@ -236,8 +236,7 @@ fn post_add(victim: &Victim, ep: &Ep) -> Result<()> {
             0_u32,
         )
     };
-    ensure!(code.is_success(), "fetch and add: {code:?}");
-    Ok(())
+    raw_ok("fetch and add", code)
 }
 
 /// Reads on to the Terminate, which must be this one and quote what RFC 5040 section 4.8 demands.
@@ -281,6 +280,32 @@ fn expect_end(peer: &mut RawPeer) -> Result<()> {
         ensure!(opcode != Some(TERMINATE), "a Terminate {segment:02x?}");
     }
     Ok(())
+}
+
+impl Stream {
+    /// Sends frames in one go.
+    pub(crate) fn send(&mut self, frames: &[Frame]) -> Result<()> {
+        let bytes: Vec<u8> = frames.iter().flat_map(|f| Fpdu::new(f).bytes()).collect();
+        self.peer.send(&bytes)
+    }
+
+    /// Reads on to a Terminate, which must be this one.
+    pub(crate) fn expect_terminate(&mut self, (layer, etype, code): (u8, u8, u8)) -> Result<()> {
+        let found = self.peer.read_terminate()?;
+        let wanted = [layer << 4 | etype, code];
+        ensure!(
+            found.starts_with(&wanted),
+            "Terminate {found:02x?} instead of {wanted:02x?}"
+        );
+        Ok(())
+    }
+
+    /// Gives the connection up and forgets what it completed.
+    pub(crate) fn end(self, victim: &Victim) -> Result<()> {
+        drop(self.peer);
+        drop(self.ep);
+        victim.settle()
+    }
 }
 
 /// Waits for the probe, which is the Send with this number; says where it has been placed.

@@ -8,8 +8,10 @@
 
 mod arena;
 mod attack;
+mod exhaustion;
 mod fields;
 mod kinds;
+mod rfc5042;
 mod sequences;
 mod startup;
 mod victim;

@@ -17,7 +17,7 @@ use stack_tests::Stage;
 use stack_tests::frame_writer;
 use stack_tests::raw::RawPeer;
 
-use super::arena::{Arena, Part, library};
+use super::arena::{Arena, Part, library, raw_ok};
 
 /// Whatever has not happened after this long does not happen.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
@@ -45,6 +45,13 @@ pub(crate) const PLAIN_IA: &str = "plain";
 /// An adapter that connects once.
 pub(crate) const ONCE_IA: &str = "once";
 
+/// An adapter with few places for connections without a request, and much time for them.
+pub(crate) const CROWDED_IA: &str = "crowded";
+pub(crate) const HALF_OPEN_MAX: usize = 8;
+
+/// An adapter with little time for connections without a request.
+pub(crate) const IMPATIENT_IA: &str = "impatient";
+
 const REMOTE_ATOMIC: DatMemPrivFlags = DAT_MEM_PRIV_EXTENSION_BASE;
 
 /// Descriptors are counted for the whole process, so one test runs at a time.
@@ -64,6 +71,11 @@ fn use_staged_libraries() -> Result<()> {
     let text = [
         line(PLAIN_IA, "lo 0"),
         line(ONCE_IA, "lo 0 connect_retry_ms=0"),
+        line(
+            CROWDED_IA,
+            &format!("lo 0 half_open_max={HALF_OPEN_MAX} mpa_timeout_ms=3600000"),
+        ),
+        line(IMPATIENT_IA, "lo 0 mpa_timeout_ms=200"),
     ]
     .concat();
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hostile_peer.conf");
@@ -187,7 +199,8 @@ impl Victim {
         Ok(ep)
     }
 
-    fn post_recv(&self, ep: &Ep, at: usize, cookie: u64) -> Result<()> {
+    /// Posts a receive into the private memory.
+    pub(crate) fn post_recv(&self, ep: &Ep, at: usize, cookie: u64) -> Result<()> {
         let mut triplet = self.triplet(at, RECEIVE_LEN);
         // SAFETY: endpoint and memory are alive, and the triplet is readable for the call.
         let code = unsafe {
@@ -199,8 +212,7 @@ impl Victim {
                 0,
             )
         };
-        ensure!(code.is_success(), "dat_ep_post_recv: {code:?}");
-        Ok(())
+        raw_ok("dat_ep_post_recv", code)
     }
 
     /// A piece of the private memory, for posts.
@@ -224,7 +236,11 @@ impl Victim {
 
     /// A connection whose other end is raw bytes.
     pub(crate) fn stream(&self) -> Result<Stream> {
-        let ep = self.ep()?;
+        self.stream_to(self.ep()?)
+    }
+
+    /// The same to an endpoint that exists.
+    pub(crate) fn stream_to(&self, ep: Ep) -> Result<Stream> {
         let mut peer = RawPeer::connect(self.port())?;
         peer.send(&frame_writer::request(b"").bytes())?;
         self.accept(&ep)?;
@@ -301,7 +317,7 @@ impl Parts {
         };
         // SAFETY: the handle is alive; nobody uses it any more.
         let code = unsafe { (library().dat_lmr_free)(parts.gone.lmr) };
-        ensure!(code.is_success(), "dat_lmr_free: {code:?}");
+        raw_ok("dat_lmr_free", code)?;
         Ok(parts)
     }
 }
@@ -398,7 +414,7 @@ fn create_window(pz: &Pz) -> Result<DatRmrHandle> {
     let mut window = DAT_HANDLE_NULL;
     // SAFETY: the zone is alive and the out-pointer writable.
     let code = unsafe { (library().dat_rmr_create)(pz.as_raw(), &mut window) };
-    ensure!(code.is_success(), "dat_rmr_create: {code:?}");
+    raw_ok("dat_rmr_create", code)?;
     Ok(window)
 }
 

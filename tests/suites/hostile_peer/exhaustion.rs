@@ -1,0 +1,173 @@
+//! Attacks on what the victim has only so much of (RFC 5042 section 6.4.1 and 6.4.2).
+
+use anyhow::{Context, Result, bail, ensure};
+use dat_api::{Event, Privileges, Region};
+use stack_tests::frame_writer::{self, Fpdu, Read};
+use stack_tests::raw::RawPeer;
+
+use super::victim::{CROWDED_IA, DEADLINE, HALF_OPEN_MAX, IMPATIENT_IA, IRD, Victim};
+
+/// Connections whose request never becomes whole, far more than are kept.
+fn crowd(victim: &Victim, said: &[u8]) -> Result<Vec<RawPeer>> {
+    (0..HALF_OPEN_MAX * 10)
+        .map(|_| {
+            let mut peer = RawPeer::connect(victim.port())?;
+            peer.send(said)?;
+            Ok(peer)
+        })
+        .collect()
+}
+
+/// With all places taken and no timeout to free one, a peer that asks is heard at once, and those
+/// that have waited longest are gone.
+fn a_crowd_keeps_nobody_out(said: &[u8]) -> Result<()> {
+    let victim = Victim::on(CROWDED_IA)?;
+    let mut crowd = crowd(&victim, said)?;
+    drop(victim.stream().context("a peer among the crowd")?);
+    for oldest in &mut crowd[..HALF_OPEN_MAX] {
+        ensure!(oldest.read_to_end()?.is_empty());
+    }
+    victim.settle()?;
+    victim.bystander_is_fine()?;
+    drop(crowd);
+    victim.no_descriptor_is_left()
+}
+
+#[test]
+fn rfc5042_6_4_1_silent_connections_keep_nobody_out() -> Result<()> {
+    a_crowd_keeps_nobody_out(b"")
+}
+
+#[test]
+fn rfc5042_6_4_1_half_requests_keep_nobody_out() -> Result<()> {
+    a_crowd_keeps_nobody_out(b"MPA ID Req")
+}
+
+#[test]
+fn rfc5042_6_4_1_connections_that_come_and_go_leave_nothing() -> Result<()> {
+    let victim = Victim::new()?;
+    for round in 0..1000 {
+        let peer = RawPeer::connect(victim.port())?;
+        match round % 2 {
+            0 => drop(peer),
+            _ => peer.reset()?,
+        }
+    }
+    drop(victim.stream()?);
+    victim.settle()?;
+    victim.bystander_is_fine()?;
+    victim.no_descriptor_is_left()
+}
+
+#[test]
+fn rfc5042_6_4_1_a_flood_of_terminates_leaves_nothing() -> Result<()> {
+    let victim = Victim::new()?;
+    let terminate = frame_writer::terminate(0, 2, 7);
+    for _ in 0..300 {
+        let mut stream = victim.stream()?;
+        let many = vec![terminate.clone(); 50];
+        stream.send(&many)?;
+        ensure!(stream.peer.read_segment()?.is_none(), "it was answered");
+        stream.end(&victim)?;
+    }
+    victim.bystander_is_fine()?;
+    victim.no_descriptor_is_left()
+}
+
+/// More requests than the consumer's queue of events holds, none of which it answers.
+#[test]
+fn rfc5042_6_4_1_requests_that_nobody_answers_are_bounded() -> Result<()> {
+    let victim = Victim::new()?;
+    let room = victim.requests.qlen()? as usize;
+    let mut refused = 0;
+    let mut peers = Vec::new();
+    for _ in 0..2 * room + 2 {
+        let mut peer = RawPeer::connect(victim.port())?;
+        peer.send(&frame_writer::request(b"").bytes())?;
+        peers.push(peer);
+    }
+    // The last ones found no room and are closed.
+    for peer in peers.iter_mut().skip(room + 1) {
+        refused += usize::from(peer.read_to_end()?.is_empty());
+    }
+    ensure!(refused > 0, "none was refused");
+    while let Some(event) = victim.requests.dequeue()? {
+        ensure!(matches!(event, Event::ConnectionRequest(_)), "{event:?}");
+    }
+    drop(peers);
+    victim.bystander_is_fine()?;
+    victim.no_descriptor_is_left()
+}
+
+/// A peer that begins and does not go on is closed after the time that is set, wherever it stops.
+#[test]
+fn rfc5042_6_4_2_resource_consumption_by_idle_peers() -> Result<()> {
+    let victim = Victim::on(IMPATIENT_IA)?;
+    for said in [&b""[..], b"MPA ID Req Frame"] {
+        let mut peer = RawPeer::connect(victim.port())?;
+        peer.send(said)?;
+        ensure!(peer.read_to_end()?.is_empty());
+    }
+    // In peer-to-peer mode the connection is not up before its first frame has come.
+    let ep = victim.ep()?;
+    let mut peer = RawPeer::connect(victim.port())?;
+    let request = frame_writer::enhanced_request(4, 4, b"");
+    let request = request.with("peer_to_peer", 1).with("rtr_write", 1);
+    peer.send(&request.bytes())?;
+    match victim.requests.wait(Some(DEADLINE))? {
+        Some(Event::ConnectionRequest(request)) => request.accept(Some(&ep), b"")?,
+        other => bail!("no connection request but {other:?}"),
+    };
+    peer.read(24)?;
+    ensure!(peer.read_to_end()?.is_empty(), "it was kept");
+    drop(ep);
+    victim.settle()?;
+    victim.bystander_is_fine()?;
+    victim.no_descriptor_is_left()
+}
+
+/// A peer that asks for much and reads nothing holds a bounded amount, and nobody else up.
+#[test]
+fn rfc5042_6_4_1_a_peer_that_never_reads_its_read_responses() -> Result<()> {
+    const LEN: usize = 16 << 20;
+    let victim = Victim::new()?;
+    let memory = Region::create(&victim.pz, LEN, Privileges::ALL)?;
+    let region = memory.remote();
+    let read = Read {
+        len: region.len,
+        source_stag: region.context,
+        source_to: region.addr,
+        ..Read::default()
+    };
+    let mut stream = victim.stream()?;
+    let reads: Vec<_> = (1..=IRD as u32)
+        .map(|msn| frame_writer::read_request(msn, &read))
+        .collect();
+    stream.send(&reads)?;
+    // What it asked for is on its way.
+    stream.peer.read(2)?;
+    for _ in 0..200 {
+        victim.bystander_is_fine()?;
+    }
+    stream.end(&victim)?;
+    victim.bystander_is_fine()?;
+    victim.no_descriptor_is_left()
+}
+
+/// After the Terminate the rest is thrown away, so that the message is not lost; but not for ever.
+#[test]
+fn rfc5042_6_4_1_a_peer_that_goes_on_after_its_terminate_is_cut_off() -> Result<()> {
+    /// What the victim throws away, and what the buffers of two sockets hold.
+    const TAKEN_MAX: usize = 64 << 20;
+    let victim = Victim::new()?;
+    let mut stream = victim.stream()?;
+    stream.send(&[frame_writer::write(0, 0, b"to nowhere")])?;
+    let more = Fpdu::of(vec![0; 60_000]).bytes();
+    let mut taken = 0;
+    while stream.peer.send(&more).is_ok() {
+        taken += more.len();
+        ensure!(taken < TAKEN_MAX, "{taken} bytes were taken");
+    }
+    stream.end(&victim)?;
+    victim.bystander_is_fine()
+}
