@@ -39,6 +39,7 @@ static union {
 	DAT_CR_PARAM cr;
 	DAT_CNO_PARAM cno;
 	DAT_SRQ_PARAM srq;
+	DAT_CSP_PARAM csp;
 } param;
 static DAT_HANDLE out;
 static DAT_EVENT event;
@@ -239,6 +240,36 @@ static DAT_RETURN get_type(DAT_HANDLE h)
 }
 static DAT_RETURN extension_op(DAT_HANDLE h) { return dat_extension_op(h, 0x402, 1, &param); }
 
+static DAT_RETURN cno_fd_create(DAT_HANDLE h)
+{
+	DAT_FD fd;
+	return dat_cno_fd_create(h, &fd, &out);
+}
+static DAT_RETURN cno_trigger(DAT_HANDLE h) { return dat_cno_trigger(h, &out); }
+static DAT_RETURN csp_create(DAT_HANDLE h)
+{
+	DAT_COMM comm = { .domain = AF_INET };
+	return dat_csp_create(h, &comm, ADDRESS, live.evd, &out);
+}
+static DAT_RETURN csp_query(DAT_HANDLE h)
+{
+	return dat_csp_query(h, DAT_CSP_FIELD_ALL, &param.csp);
+}
+static DAT_RETURN csp_free(DAT_HANDLE h) { return dat_csp_free(h); }
+static DAT_RETURN common_connect(DAT_HANDLE h)
+{
+	return dat_ep_common_connect(h, ADDRESS, 1000000, 0, NULL);
+}
+static DAT_RETURN send_with_invalidate(DAT_HANDLE h)
+{
+	return dat_ep_post_send_with_invalidate(h, 1, &local, cookie, 0, DAT_TRUE, rmr_context);
+}
+static DAT_RETURN read_to_rmr(DAT_HANDLE h)
+{
+	return dat_ep_post_rdma_read_to_rmr(h, &remote, cookie, &remote, 0);
+}
+static DAT_RETURN rmr_create_for_ep(DAT_HANDLE h) { return dat_rmr_create_for_ep(h, &out); }
+
 /* Calls with a good first handle and the handle under test behind it. */
 static DAT_RETURN ep_create_pz(DAT_HANDLE h)
 {
@@ -315,6 +346,12 @@ static const struct {
 	{ "dat_set_consumer_context", set_context, ANY },
 	{ "dat_get_consumer_context", get_context, ANY },
 	{ "dat_get_handle_type", get_type, ANY }, { "dat_extension_op", extension_op, ANY },
+	{ "dat_cno_fd_create", cno_fd_create, IA }, { "dat_cno_trigger", cno_trigger, CNO },
+	{ "dat_csp_create", csp_create, IA }, { "dat_csp_query", csp_query, NONE },
+	{ "dat_csp_free", csp_free, NONE }, { "dat_ep_common_connect", common_connect, EP },
+	{ "dat_ep_post_send_with_invalidate", send_with_invalidate, EP },
+	{ "dat_ep_post_rdma_read_to_rmr", read_to_rmr, EP },
+	{ "dat_rmr_create_for_ep", rmr_create_for_ep, PZ },
 	{ "dat_ep_create, pz", ep_create_pz, PZ }, { "dat_ep_create, recv evd", ep_create_evd,
 			EVD },
 	{ "dat_lmr_create, pz", lmr_create_pz, PZ }, { "dat_evd_create, cno", evd_create_cno, CNO },

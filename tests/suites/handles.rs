@@ -1,23 +1,173 @@
-//! Handles that are null, stale, foreign or of the wrong kind, at every entry of the C interface.
+//! Handles that are null, stale, foreign or of the wrong kind, and arguments and states that make
+//! no sense, at every entry of the C interface; and which codes come of that.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
-use stack_tests::{CProgram, IA_NAME, StackEnv};
+use anyhow::{Context, Result, ensure};
+use stack_tests::{CProgram, Finished, IA_NAME, StackEnv};
 
 const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Which calls answer with which codes, and why some codes come from none.
+const CODES: &str = "tests/compliance/return-codes.txt";
+
+/// Calls that take no handle, and whose arguments are attacked by another suite or by none.
+const WITHOUT_HANDLE: [(&str, &str); 7] = [
+    ("dat_ia_openv", "takes a name"),
+    ("dat_strerror", "takes a code"),
+    ("dat_registry_list_providers", "takes places only"),
+    ("dat_registry_providers_related", "takes names"),
+    ("dat_registry_add_provider", "for providers, takes a table"),
+    (
+        "dat_registry_remove_provider",
+        "for providers, takes a table",
+    ),
+    (
+        "dats_get_ia_handle",
+        "for providers, translates any integer",
+    ),
+];
+
+fn read(relative: &str) -> Result<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .join(relative);
+    fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+}
+
+fn run(program: &str) -> Result<Finished> {
+    let env = StackEnv::new()?;
+    let program = CProgram::compile(&env.stage, program)?;
+    env.program(program.file())
+        .arg(IA_NAME)
+        .spawn()?
+        .finish(DEADLINE)
+}
 
 /// Architecture decision 7: such a handle gets `DAT_INVALID_HANDLE`; it is never dereferenced as
 /// something else.
 #[test]
 fn bad_handles_are_refused_by_every_entry() -> Result<()> {
-    let env = StackEnv::new()?;
-    let program = CProgram::compile(&env.stage, "bad_handles")?;
-    env.program(program.file())
-        .arg(IA_NAME)
-        .spawn()?
-        .finish(DEADLINE)?
-        .success()?
-        .says(" 0 wrong answers")?;
+    run("bad_handles")?.success()?.says(" 0 wrong answers")?;
     Ok(())
+}
+
+#[test]
+fn arguments_and_states_that_make_no_sense_are_refused_by_every_entry() -> Result<()> {
+    run("bad_arguments")?.success()?.says(" 0 wrong answers")?;
+    Ok(())
+}
+
+/// A new function of the library needs a row in the programs, or a reason here.
+#[test]
+fn every_export_has_its_rows() -> Result<()> {
+    let handles = read("tests/c/bad_handles.c")?;
+    let arguments = read("tests/c/bad_arguments.c")?;
+    for export in read("dat-api/libdat2/exports.txt")?.lines() {
+        let takes_no_handle = WITHOUT_HANDLE.iter().any(|(name, _)| *name == export);
+        let row = format!("{{ \"{export}\", ");
+        ensure!(
+            takes_no_handle || handles.contains(&row),
+            "{export} has no row in bad_handles.c"
+        );
+        let rows = [format!("ROW({export}, "), format!("check(\"{export}\", ")];
+        let is_row = |row: &String| arguments.contains(row.as_str());
+        ensure!(
+            rows.iter().any(is_row) || takes_nothing_else(export)?,
+            "{export} has no row in bad_arguments.c"
+        );
+    }
+    Ok(())
+}
+
+/// Whether a function takes one handle and nothing else, or nothing that could be wrong.
+fn takes_nothing_else(function: &str) -> Result<bool> {
+    let headers = read("dat-api/libdat2/include/dat2/udat.h")?
+        + &read("dat-api/libdat2/include/dat2/dat_registry.h")?;
+    let start = headers
+        .find(&format!(" {function}("))
+        .with_context(|| format!("{function} is in no header"))?;
+    let end = headers[start..].find(';').context("no end of it")?;
+    Ok(!headers[start..start + end].contains(','))
+}
+
+/// One line of the list: a call with type and subtype, or a code alone with its holder.
+fn lines() -> Result<(BTreeSet<String>, Vec<(String, String)>)> {
+    let mut provoked = BTreeSet::new();
+    let mut elsewhere = Vec::new();
+    for line in read(CODES)?.lines() {
+        if line.starts_with('#') || line.trim().is_empty() {
+            continue;
+        }
+        match line.split_once('|') {
+            Some((code, why)) => {
+                elsewhere.push((code.trim().to_owned(), why.trim().to_owned()));
+            }
+            None => ensure!(
+                provoked.insert(line.trim().to_owned()),
+                "{line} stands twice"
+            ),
+        }
+    }
+    Ok((provoked, elsewhere))
+}
+
+#[test]
+fn the_listed_codes_are_those_that_come() -> Result<()> {
+    let finished = run("bad_arguments")?;
+    let came: BTreeSet<String> = finished
+        .text
+        .lines()
+        .filter_map(|line| line.strip_prefix("PROVOKED "))
+        .map(|line| line.trim().to_owned())
+        .collect();
+    let (listed, _) = lines()?;
+    let missing: Vec<&String> = listed.difference(&came).collect();
+    let unlisted: Vec<&String> = came.difference(&listed).collect();
+    ensure!(
+        missing.is_empty() && unlisted.is_empty(),
+        "{CODES}: not provoked {missing:#?}, not listed {unlisted:#?}"
+    );
+    Ok(())
+}
+
+/// Every type and subtype of the header is provoked here, held by a test elsewhere, or has a reason
+/// why a consumer cannot get it.
+#[test]
+fn every_code_of_the_header_is_provoked_or_explained() -> Result<()> {
+    let (provoked, elsewhere) = lines()?;
+    let mut known: BTreeSet<&str> = provoked
+        .iter()
+        .flat_map(|line| line.split_whitespace().skip(1))
+        .collect();
+    for (code, why) in &elsewhere {
+        ensure!(!known.contains(code.as_str()), "{code} is provoked here");
+        match why.strip_prefix("never:") {
+            Some(reason) => ensure!(!reason.trim().is_empty(), "{code}: no reason"),
+            None => ensure!(is_test(why)?, "{code}: there is no test {why}"),
+        }
+        known.insert(code);
+    }
+    let header = read("dat-api/libdat2/include/dat2/dat_error.h")?;
+    let missing: Vec<&str> = header
+        .lines()
+        .filter_map(|line| line.trim().split_once(" = "))
+        .map(|(name, _)| name)
+        .filter(|name| name.starts_with("DAT_") && !known.contains(name))
+        .filter(|name| !matches!(*name, "DAT_SUCCESS" | "DAT_NO_SUBTYPE"))
+        .collect();
+    ensure!(
+        missing.is_empty(),
+        "neither provoked nor explained: {missing:#?}"
+    );
+    Ok(())
+}
+
+/// Whether a test with the last part of this path is in the file that the parts before name.
+fn is_test(path: &str) -> Result<bool> {
+    let (file, name) = path.rsplit_once(' ').context("no file and test")?;
+    Ok(read(file)?.contains(&format!("fn {name}(")))
 }
