@@ -39,7 +39,8 @@ impl Sanitizer {
     pub fn flags(self) -> &'static str {
         match self {
             Self::Address => {
-                "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+                "-fsanitize=address,undefined -fno-sanitize-recover=undefined \
+                 -fno-omit-frame-pointer"
             }
             Self::None | Self::Valgrind => "",
         }
