@@ -186,7 +186,7 @@ fn limits(options: &Options) -> String {
 fn max_len(corpus: &str) -> usize {
     match corpus {
         "mpa_startup" => 700,
-        "terminate" | "c_calls" => 256,
+        "terminate" | "c_calls" | "marked_stream" => 256,
         _ => 512,
     }
 }

@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | [`mpa_startup`] | MPA start-up frames | one verdict however the bytes are cut; ranges inside the frame |
 //! | [`fpdu_stream`] | one connection, any stream | nothing is placed unchecked; one Terminate; cuts do not matter |
+//! | [`marked_stream`] | MPA markers | put in, damaged, taken out: what is whole arrives, nothing else |
 //! | [`ddp_rdmap_reassembly`] | two connections, a bad wire | a fault is reported or exactly what was sent is delivered |
 //! | [`terminate`] | Terminate messages | both layouts are read; what is written reads back |
 //! | [`dat_conf`] | `dat.conf` | a bad line costs only itself; entries obey the grammar |
@@ -17,10 +18,15 @@
 //! [`target`] lists the targets, [`seeds`] is what their corpora start from.
 
 pub mod c_calls;
+mod crc;
 pub mod dat_conf;
 pub mod ddp_rdmap_reassembly;
 pub mod fpdu_stream;
 pub mod input;
+/// The provider's own file: in its crate nobody else can reach it.
+#[path = "../../../provider-iwarp-soft/src/marked.rs"]
+mod marked;
+pub mod marked_stream;
 pub mod model;
 pub mod mpa_startup;
 pub mod seeds;

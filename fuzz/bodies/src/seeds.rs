@@ -166,6 +166,7 @@ pub fn all() -> Vec<Seed> {
         seed("terminate", name, bytes)
     }));
     seeds.extend(CONFS.map(|(name, text)| seed("dat_conf", name, text.into())));
+    seeds.extend(crate::marked_stream::seeds());
     seeds.extend(crate::c_calls::seeds());
     seeds
 }

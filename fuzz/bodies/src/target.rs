@@ -10,7 +10,7 @@ pub struct Target {
 }
 
 /// The targets that need nothing but themselves.
-pub const PURE: [Target; 6] = [
+pub const PURE: [Target; 7] = [
     Target {
         name: "mpa_startup",
         run: crate::mpa_startup::run,
@@ -18,6 +18,10 @@ pub const PURE: [Target; 6] = [
     Target {
         name: "fpdu_stream",
         run: crate::fpdu_stream::run,
+    },
+    Target {
+        name: "marked_stream",
+        run: crate::marked_stream::run,
     },
     Target {
         name: "ddp_rdmap_reassembly",

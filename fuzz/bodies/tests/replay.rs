@@ -48,6 +48,11 @@ fn fpdu_stream_corpus_holds() {
 }
 
 #[test]
+fn marked_stream_corpus_holds() {
+    replay(pure("marked_stream"));
+}
+
+#[test]
 fn ddp_rdmap_reassembly_corpus_holds() {
     replay(pure("ddp_rdmap_reassembly"));
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crc_fast::CrcAlgorithm::Crc32Iscsi;
 use iwarp_proto::{
     Access, Completion, CompletionStatus, Config, Connection, Delivery, Ends, Inbound, MpaError,
     Placement, ProtocolError, ReceiveBuffer, StreamState, Target, TerminateCode, TransmitFpdu,
@@ -13,6 +12,8 @@ use iwarp_proto::{
         rdmap::{self, AtomicRequest, Opcode},
     },
 };
+
+use crate::crc::crc32c;
 
 use super::memory::{Memory, Receives};
 
@@ -361,5 +362,5 @@ pub fn frame(ulpdu: &[u8]) -> Vec<u8> {
 }
 
 fn crc_field(covered: &[u8]) -> [u8; CRC_LEN] {
-    fpdu::crc_field(crc_fast::checksum(Crc32Iscsi, covered) as u32)
+    fpdu::crc_field(crc32c(covered))
 }
