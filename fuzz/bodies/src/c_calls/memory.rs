@@ -19,6 +19,7 @@ use access_layer::{
 };
 use dat_api::abi::*;
 use libdat2::entry::registry::dat_registry_add_provider;
+use tracing::subscriber::NoSubscriber;
 
 use super::calls::Calls;
 
@@ -33,6 +34,8 @@ const SETTLE: Duration = Duration::from_secs(60);
 pub(super) fn calls() -> &'static Calls {
     static CALLS: OnceLock<Calls> = OnceLock::new();
     CALLS.get_or_init(|| {
+        // Thousands of programs a second have too much to say. Fails if somebody listens already.
+        let _ = tracing::subscriber::set_global_default(NoSubscriber::new());
         register();
         Calls::linked()
     })

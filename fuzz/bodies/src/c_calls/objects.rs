@@ -454,11 +454,16 @@ pub(super) fn length(input: &mut Input<'_>) -> DatCount {
 }
 
 pub(super) fn agent(input: &mut Input<'_>) -> DatOsWaitProxyAgent {
+    idle_agent(input.byte() & 1 == 1)
+}
+
+/// An agent that does nothing, or none.
+pub(super) fn idle_agent(is_there: bool) -> DatOsWaitProxyAgent {
     unsafe extern "C" fn nothing(_: DatPvoid, _: DatEvdHandle) {}
     let function: DatAgentFunc = nothing;
     DatOsWaitProxyAgent {
         instance_data: null_mut(),
-        proxy_agent_func: (input.byte() & 1 == 1).then_some(function),
+        proxy_agent_func: is_there.then_some(function),
     }
 }
 

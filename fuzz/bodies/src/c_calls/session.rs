@@ -11,7 +11,7 @@ use std::{
 
 use dat_api::{LIBRARY_ENV, Library, abi::*};
 
-use super::calls::Calls;
+use super::{calls::Calls, objects::idle_agent};
 
 /// The environment variable that names the registry file.
 pub const REGISTRY_ENV: &str = "DAT_OVERRIDE";
@@ -93,7 +93,8 @@ impl Session {
     }
 }
 
-/// Opens and closes the IA once: what the libraries load and keep is not the programs' business.
+/// Opens and closes the IA once, and has an agent called in between: what the libraries load and
+/// keep, the thread for agents among it, is not the programs' business.
 fn warm_up(calls: &Calls) {
     let (mut ia, mut evd) = (null_mut(), null_mut());
     // SAFETY: the name is NUL-terminated and the out-pointers are local variables.
@@ -109,9 +110,30 @@ fn warm_up(calls: &Calls) {
         )
     };
     assert!(opened.is_success(), "opening {IA_NAME:?}: {opened:?}");
+    call_agent(calls, ia);
     // SAFETY: the handle was just opened.
     let closed = unsafe { (calls.dat_ia_close)(ia, DAT_CLOSE_ABRUPT_FLAG) };
     assert!(closed.is_success(), "closing {IA_NAME:?}: {closed:?}");
+}
+
+/// An event triggers a CNO with an agent.
+fn call_agent(calls: &Calls, ia: DatIaHandle) {
+    let (mut cno, mut evd) = (null_mut(), null_mut());
+    let mut event = DatEvent::zeroed();
+    event.event_number = DAT_SOFTWARE_EVENT;
+    // SAFETY: handles that were just given, local variables, and an agent whose function can be
+    // called at any time.
+    let results = unsafe {
+        [
+            (calls.dat_cno_create)(ia, idle_agent(true), &mut cno),
+            (calls.dat_evd_create)(ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &mut evd),
+            (calls.dat_evd_post_se)(evd, &event),
+        ]
+    };
+    assert!(
+        results.iter().all(|result| result.is_success()),
+        "{results:?}"
+    );
 }
 
 /// What can leak and be counted.
