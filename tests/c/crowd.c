@@ -6,6 +6,7 @@
  *   crowd cycles  [count=N]                      both ends here: connect, accept, disconnect, free
  */
 #include <arpa/inet.h>
+#include <sys/resource.h>
 
 #include "census.h"
 #include "pair.h"
@@ -272,6 +273,17 @@ static void run_cycles(void)
 	pair_close(&pair);
 }
 
+/* What the shell allows is often less than what the system does. */
+static void allow_many_descriptors(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const char *role = argc > 1 ? argv[1] : "";
@@ -279,6 +291,7 @@ int main(int argc, char **argv)
 	struct crowd crowd;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	allow_many_descriptors();
 	for (int at = 2; at < argc; at++) {
 		if (sscanf(argv[at], "port=%u", &port) == 1 ||
 		    sscanf(argv[at], "count=%u", &count) == 1 ||

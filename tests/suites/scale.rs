@@ -54,9 +54,9 @@ fn keeps_at_most(finished: &Finished, limits: &[(&str, i64)]) -> Result<()> {
 
 #[test]
 fn a_thousand_endpoints_exchange_at_once() -> Result<()> {
-    let (soft, _) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)?;
-    if soft < CROWD + OTHER_DESCRIPTORS {
-        not_run(&format!("{soft} descriptors are too few (ulimit -n)"));
+    let (_, hard) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)?;
+    if hard < CROWD + OTHER_DESCRIPTORS {
+        not_run(&format!("{hard} descriptors are too few (ulimit -Hn)"));
         return Ok(());
     }
     let crowd = Crowd::new()?;
