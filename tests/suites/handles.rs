@@ -94,8 +94,11 @@ fn takes_nothing_else(function: &str) -> Result<bool> {
     Ok(!headers[start..start + end].contains(','))
 }
 
-/// One line of the list: a call with type and subtype, or a code alone with its holder.
-fn lines() -> Result<(BTreeSet<String>, Vec<(String, String)>)> {
+/// A code that no call of `bad_arguments.c` answers with, and its holder or reason.
+type Elsewhere = (String, String);
+
+/// The list: calls with type and subtype, and codes alone.
+fn lines() -> Result<(BTreeSet<String>, Vec<Elsewhere>)> {
     let mut provoked = BTreeSet::new();
     let mut elsewhere = Vec::new();
     for line in read(CODES)?.lines() {

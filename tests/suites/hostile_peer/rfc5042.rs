@@ -359,11 +359,12 @@ fn rfc5042_6_3_3_accessing_a_buffer_after_the_transfer() -> Result<()> {
         ));
         let flood = write.bytes().repeat(16);
         std::thread::scope(|scope| {
-            scope.spawn(
-                || {
-                    while !stop.load(Ordering::Relaxed) && stream.peer.send(&flood).is_ok() {}
-                },
-            );
+            scope.spawn(|| {
+                let mut is_up = true;
+                while is_up && !stop.load(Ordering::Relaxed) {
+                    is_up = stream.peer.send(&flood).is_ok();
+                }
+            });
             let fenced = take_away_under_fire(&victim, part);
             stop.store(true, Ordering::Relaxed);
             fenced
