@@ -1,7 +1,8 @@
 //! Two connections and a wire that loses, repeats, exchanges and damages FPDUs on their way from
 //! the initiator to the responder.
 //!
-//! Input: one byte of flags, the MULPDU of the initiator and of the responder, the receives of the
+//! Input: one byte of flags (two bits for the start-up's Read, one for each end that offers longer
+//! FPDUs), the MULPDU of the initiator and of the responder, the receives of the
 //! responder, the work of both sides (each with its count first), then the faults: which FPDU,
 //! what happens to it, and three bytes of where and how.
 //!
@@ -67,6 +68,12 @@ pub fn run(data: &[u8]) {
     };
     let mut initiator = engine(config(Role::Initiator, mulpdus[0]), &work[0], WORK_MAX);
     let mut responder = engine(config(Role::Responder, mulpdus[1]), &work[1], receives);
+    // Ends that both offer it agree on longer FPDUs, behind the Read of their start-up.
+    for (bit, engine) in [(4, &mut initiator), (8, &mut responder)] {
+        if flags & bit != 0 {
+            engine.connection.offer_ulpdu(2 * mulpdus[0]);
+        }
+    }
     let mut wire = Wire::take(&mut input);
     wire.run(&mut initiator, &mut responder);
 
