@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use access_layer::rnic::ConnectionEvent;
 
@@ -62,12 +63,15 @@ impl OwnEvent {
 pub(crate) struct EventQueue {
     waiting: AtomicBool,
     state: Mutex<State>,
+    /// The thread that told has told everything.
+    told: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     events: VecDeque<OwnEvent>,
-    telling: bool,
+    /// Who tells.
+    teller: Option<ThreadId>,
 }
 
 impl EventQueue {
@@ -83,17 +87,33 @@ impl EventQueue {
             return;
         }
         let mut state = self.lock();
-        if state.telling {
+        if state.teller.is_some() {
             return;
         }
-        state.telling = true;
+        state.teller = Some(thread::current().id());
         while let Some(event) = state.events.pop_front() {
             drop(state);
+            let unwinding = Unwinding(self);
             upcall(&event);
+            std::mem::forget(unwinding);
             state = self.lock();
         }
-        state.telling = false;
+        state.teller = None;
         self.waiting.store(false, Ordering::Release);
+        self.told.notify_all();
+    }
+
+    /// Returns when another thread that is telling has told everything. Upcalls run no consumer
+    /// code, so it does not take long; within an upcall it does not wait for itself.
+    pub(crate) fn wait_for_teller(&self) {
+        let mut state = self.lock();
+        let me = thread::current().id();
+        while state.teller.is_some_and(|teller| teller != me) {
+            state = self
+                .told
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -101,9 +121,41 @@ impl EventQueue {
     }
 }
 
+/// Dropped only when an upcall panics: the next one to tell goes on.
+struct Unwinding<'a>(&'a EventQueue);
+
+impl Drop for Unwinding<'_> {
+    fn drop(&mut self) {
+        self.0.lock().teller = None;
+        self.0.told.notify_all();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_waits_for_the_teller_returns_when_all_is_told() {
+        let queue = EventQueue::default();
+        queue.push(OwnEvent::TimedOut);
+        queue.push(OwnEvent::Broken);
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let told = Mutex::new(0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                queue.tell(|_| {
+                    let _ = begun.send(());
+                    thread::sleep(std::time::Duration::from_millis(20));
+                    queue.wait_for_teller();
+                    *told.lock().unwrap() += 1;
+                });
+            });
+            has_begun.recv().unwrap();
+            queue.wait_for_teller();
+            assert_eq!(*told.lock().unwrap(), 2);
+        });
+    }
 
     #[test]
     fn an_event_queued_by_an_upcall_comes_after_it() {

@@ -215,7 +215,8 @@ pub trait Rnic: Send + Sync + Sized + 'static {
 
     /// Ends the connection of `qp`, or the attempt to make one. *May call up.*
     ///
-    /// Abrupt: when it returns, everything posted has completed (flushed where unfinished).
+    /// Abrupt: when it returns, everything posted has completed (flushed where unfinished), and no
+    /// news of the connection is still to come: the next call may begin another one.
     /// Graceful: posted requests finish first, receives are flushed, and the call returns at once.
     /// On a queue pair that is neither connecting nor connected nothing happens.
     fn disconnect(&self, qp: &Self::Qp, abrupt: bool);

@@ -24,7 +24,7 @@ mod timer;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -63,8 +63,9 @@ pub(crate) struct Engine {
 struct Table {
     sources: HashMap<Key, Arc<dyn Source>>,
     timers: Timers,
-    /// Connections that consumers drive and the engine looks after at every tick.
-    watched: Vec<Arc<Lane>>,
+    /// Connections that consumers drive and the engine looks after at every tick. Their sockets close
+    /// when they end, not when the engine notices.
+    watched: Vec<Weak<Lane>>,
     /// When the thread, asleep now, wakes by itself.
     sleeps_until: Option<Instant>,
     asleep: bool,
@@ -181,7 +182,7 @@ impl Engine {
     /// Asks the engine to look after a lane that a consumer drove and may stop driving.
     pub(crate) fn look_after(&self, lane: &Arc<Lane>) {
         let mut table = self.lock();
-        table.watched.push(lane.clone());
+        table.watched.push(Arc::downgrade(lane));
         // A thread that is asleep for longer than the first tick is told; an awake one will see it.
         let soon = Instant::now() + thread::TICK_MIN;
         let late = table.asleep && table.sleeps_until.is_none_or(|until| soon < until);

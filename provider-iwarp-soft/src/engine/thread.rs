@@ -1,7 +1,7 @@
 //! The engine's thread.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ struct Worker {
     engine: Arc<Engine>,
     tick: Duration,
     next_tick: Option<Instant>,
-    watched: Vec<Arc<Lane>>,
+    watched: Vec<Weak<Lane>>,
     stop_at: Option<Instant>,
 }
 
@@ -128,7 +128,8 @@ impl Worker {
     fn look_after(&mut self) {
         let fresh = std::mem::take(&mut self.engine.lock().watched);
         if !fresh.is_empty() {
-            fresh.iter().for_each(|lane| lane.leave_poller());
+            let fresh_lanes = fresh.iter().filter_map(Weak::upgrade);
+            fresh_lanes.for_each(|lane| lane.leave_poller());
             self.watched.extend(fresh);
             self.tick = TICK_MIN;
             self.next_tick
@@ -139,18 +140,20 @@ impl Worker {
             return;
         }
         let mut tick = (self.tick * 2).min(TICK_MAX);
-        self.watched.retain(|lane| match lane.clone().on_tick() {
-            Verdict::Keep => true,
-            Verdict::KeepForHeld => {
-                tick = tick.min(TICK_MAX_HELD);
-                true
-            }
-            Verdict::KeepHasty => {
-                tick = TICK_MIN;
-                true
-            }
-            Verdict::Drop => false,
-        });
+        self.watched.retain(
+            |lane| match lane.upgrade().map_or(Verdict::Drop, Lane::on_tick) {
+                Verdict::Keep => true,
+                Verdict::KeepForHeld => {
+                    tick = tick.min(TICK_MAX_HELD);
+                    true
+                }
+                Verdict::KeepHasty => {
+                    tick = TICK_MIN;
+                    true
+                }
+                Verdict::Drop => false,
+            },
+        );
         self.tick = tick;
         self.next_tick = (!self.watched.is_empty()).then(|| now + self.tick);
     }

@@ -200,7 +200,8 @@ impl Qp {
         self.after(&effects);
     }
 
-    /// Ends the connection, or the attempt to make one. Abrupt: all work has ended on return.
+    /// Ends the connection, or the attempt to make one. Abrupt: all work has ended on return, and
+    /// everything is told.
     pub(crate) fn disconnect(self: &Arc<Self>, abrupt: bool) {
         let mut link = self.lock_link();
         let mut effects = Effects::default();
@@ -221,6 +222,10 @@ impl Qp {
         }
         drop(link);
         self.after(&effects);
+        if abrupt {
+            // What another thread tells late would be taken for news of the next connection.
+            self.events.wait_for_teller();
+        }
     }
 
     fn close_gracefully(&self, conn: &mut Conn, effects: &mut Effects) -> Result<(), End> {
