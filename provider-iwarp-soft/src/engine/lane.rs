@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::engine::{Engine, Interest, Key, Source};
-use crate::qp::Qp;
+use crate::qp::{Effects, Qp};
 use crate::socket::Socket;
 
 use super::duty::Duty;
@@ -227,8 +227,11 @@ impl Lane {
 
     /// Sends what a consumer held back in the belief that the engine goes on looking.
     fn release_held(self: &Arc<Self>) {
-        if self.is_held() && !self.qp.drive_by_engine(self) {
-            self.watch();
+        if self.is_held() {
+            match self.qp.drive_by_engine(self) {
+                Some(effects) => self.qp.after(&effects),
+                None => self.watch(),
+            }
         }
     }
 
@@ -246,8 +249,8 @@ impl Lane {
     /// Drives, waiting a moment for a thread that holds the connection: most often one that accepts
     /// it. Left to a tick, its `Established` would come after endings of other connections that
     /// their peers caused later, and OFA's dtestcm, which counts events, waits for ever then.
-    fn drive_with_patience(self: &Arc<Self>) -> bool {
-        (0..DRIVE_TRIES).any(|attempt| {
+    fn drive_with_patience(self: &Arc<Self>) -> Option<Effects> {
+        (0..DRIVE_TRIES).find_map(|attempt| {
             if attempt > 0 {
                 std::thread::yield_now();
             }
@@ -276,13 +279,22 @@ impl Lane {
                 false => Verdict::Keep,
             };
         }
-        if !self.qp.drive_by_engine(&self) {
+        let Some(effects) = self.qp.drive_by_engine(&self) else {
             return Verdict::KeepHasty;
-        }
+        };
         if !self.is_closed() {
             self.arm();
         }
+        self.leave(&effects);
         Verdict::Drop
+    }
+
+    /// Lets go of the lane, then tells what driving it brought: a socket that was lent is closed by
+    /// the time its owner hears of the end.
+    fn leave(self: Arc<Self>, effects: &Effects) {
+        let qp = self.qp.clone();
+        drop(self);
+        qp.after(effects);
     }
 }
 
@@ -296,11 +308,13 @@ impl Source for Lane {
             self.own();
         } else if !parked && self.was_driven() {
             self.watch();
-        } else if self.drive_with_patience() {
-            if self.is_closed() {
-                return;
+        } else if let Some(effects) = self.drive_with_patience() {
+            match (self.is_closed(), parked) {
+                (true, _) => {}
+                (false, true) => self.own(),
+                (false, false) => self.arm(),
             }
-            if parked { self.own() } else { self.arm() }
+            self.leave(&effects);
         } else {
             // A consumer holds the connection and does not let go.
             self.watch();

@@ -63,8 +63,8 @@ pub(crate) struct Engine {
 struct Table {
     sources: HashMap<Key, Arc<dyn Source>>,
     timers: Timers,
-    /// Connections that consumers drive and the engine looks after at every tick. Their sockets close
-    /// when they end, not when the engine notices.
+    /// Connections that consumers drive and the engine looks after at every tick. Their sockets
+    /// close when they end, not when the engine notices.
     watched: Vec<Weak<Lane>>,
     /// When the thread, asleep now, wakes by itself.
     sleeps_until: Option<Instant>,

@@ -30,24 +30,26 @@ impl Qp {
     /// another thread is at it.
     pub(crate) fn drive_by_consumer(self: &Arc<Self>, lane: &Arc<Lane>) {
         lane.note_drive();
-        self.drive(lane, false);
+        if let Some(effects) = self.drive(lane, false) {
+            self.after(&effects);
+        }
     }
 
-    /// The engine does the same. `false`: another thread is at it.
-    pub(crate) fn drive_by_engine(self: &Arc<Self>, lane: &Arc<Lane>) -> bool {
+    /// The engine does the same. `None`: another thread is at it; otherwise [`Self::after`] is to
+    /// be called once the caller has let go of the lane, whose socket may have to close before its
+    /// end is told.
+    pub(crate) fn drive_by_engine(self: &Arc<Self>, lane: &Arc<Lane>) -> Option<Effects> {
         self.drive(lane, true)
     }
 
-    fn drive(self: &Arc<Self>, lane: &Arc<Lane>, by_engine: bool) -> bool {
-        let Some(mut link) = self.try_lock_link() else {
-            return false;
-        };
+    fn drive(&self, lane: &Arc<Lane>, by_engine: bool) -> Option<Effects> {
+        let mut link = self.try_lock_link()?;
         let mut effects = Effects::default();
         let Link::Up(conn) = &mut *link else {
-            return true;
+            return Some(effects);
         };
         if !Arc::ptr_eq(&conn.lane, lane) {
-            return true;
+            return Some(effects);
         }
         if lane.is_held() {
             conn.burst.on_release(by_engine);
@@ -56,18 +58,10 @@ impl Qp {
         if by_engine {
             conn.rest();
         }
-        match stepped {
-            Ok(Moved::No) => {
-                drop(link);
-                self.catch_up();
-                return true;
-            }
-            Ok(Moved::Yes) => {}
-            Err(end) => self.finish(&mut link, end, &mut effects),
+        if let Err(end) = stepped {
+            self.finish(&mut link, end, &mut effects);
         }
-        drop(link);
-        self.after(&effects);
-        true
+        Some(effects)
     }
 
     /// One pass over both directions. Whatever completed is in its queue afterwards.
@@ -76,7 +70,7 @@ impl Qp {
         conn: &mut Conn,
         receive: bool,
         effects: &mut Effects,
-    ) -> Result<Moved, End> {
+    ) -> Result<(), End> {
         let result = self.pass(conn, receive);
         let moved = !matches!(result, Ok(Moved::No));
         if moved || !conn.told {
@@ -86,11 +80,15 @@ impl Qp {
         if conn.close_when_idle() {
             self.set_deadline(conn, Some(FIN_TIMEOUT));
         }
-        Ok(if moved { Moved::Yes } else { Moved::No })
+        Ok(())
     }
 
     fn pass(&self, conn: &mut Conn, receive: bool) -> Result<Moved, End> {
-        self.take_submitted(conn)?;
+        // Work that has nothing to send, a bind, is done once it is taken over.
+        let mut moved = match self.take_submitted(conn)? {
+            true => Moved::Yes,
+            false => Moved::No,
+        };
         if conn.lane.is_held() && !conn.owes_receive {
             // The consumer looks for the completions of what it has just posted. It gets them
             // without a system call more; what has arrived meanwhile is for its next look.
@@ -98,14 +96,13 @@ impl Qp {
             conn.owes_receive = true;
             return Ok(Moved::Yes);
         }
-        let mut moved = Moved::No;
         if receive {
             conn.owes_receive = false;
             if conn.receive(self)? {
                 moved = Moved::Yes;
             }
         }
-        if conn.wants_transmit() {
+        if conn.wants_transmit() || conn.lane.is_held() {
             conn.transmit(self.stream(), &self.shared.memory)?;
             moved = Moved::Yes;
         }
@@ -232,7 +229,7 @@ impl Qp {
         conn.told = true;
         self.take_submitted(conn)?;
         conn.closing = Closing::WhenIdle;
-        self.step(conn, false, effects).map(drop)
+        self.step(conn, false, effects)
     }
 
     /// The attempt to connect is over; a disconnected queue pair flushes its receives.

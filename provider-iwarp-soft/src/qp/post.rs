@@ -55,7 +55,8 @@ impl Qp {
                 check_room(&self.sends, self.attr.send_wr_max)?;
                 self.sends.add_by_link();
                 match self.post_now(conn, at_once, slot) {
-                    Ok(Posted::Held) => {
+                    // What is queued may be done already: a bind has nothing to send.
+                    Ok(Posted::Held) if conn.outstanding.is_empty() => {
                         drop(link);
                         self.catch_up();
                         return Ok(());
@@ -179,10 +180,10 @@ impl Qp {
         conn.lane.is_watched()
     }
 
-    /// Takes over what posters left while the connection was held.
-    pub(super) fn take_submitted(&self, conn: &mut Conn) -> Result<(), End> {
+    /// Takes over what posters left while the connection was held. `false`: they left nothing.
+    pub(super) fn take_submitted(&self, conn: &mut Conn) -> Result<bool, End> {
         if conn.closing != Closing::No || !self.has_submitted.load(Ordering::Acquire) {
-            return Ok(());
+            return Ok(false);
         }
         let mut queue = lock(&self.submitted);
         let mut slots = std::mem::take(&mut queue.slots);
@@ -201,7 +202,7 @@ impl Qp {
             slots.append(&mut queue.slots);
             queue.slots = slots;
         }
-        result
+        result.map(|()| true)
     }
 
     /// Tells the effects of a drive, and goes on for posters that came too late for it.
