@@ -4,22 +4,35 @@
 //! question is asked once, at registration: asking at each access costs a system call, more than
 //! the access itself, and a handler of SIGSEGV is not a library's to install.
 
-use rustix::mm::{MsyncFlags, msync};
+/// Pages that one question is about.
+const PAGES_AT_ONCE: usize = 4096;
 
 /// Whether every page of the range belongs to a mapping. Nothing is touched; rights are not looked
 /// at, because they may be given later.
+///
+/// By `mincore`: `msync` would answer for the whole range at once, but checkers of memory take it
+/// for a use of the bytes and complain of a consumer's buffer that is not filled yet.
 pub(crate) fn is_mapped(addr: u64, len: u64) -> bool {
-    let start = addr & !(page_size() as u64 - 1);
+    let page = page_size();
+    let start = addr & !(page as u64 - 1);
     let (Some(end), true) = (addr.checked_add(len), len > 0) else {
         return len == 0;
     };
-    let (Ok(first), Ok(bytes)) = (usize::try_from(start), usize::try_from(end - start)) else {
+    let (Ok(mut at), Ok(end)) = (usize::try_from(start), usize::try_from(end)) else {
         return false;
     };
-    let first = std::ptr::with_exposed_provenance_mut(first);
-    // SAFETY: an asynchronous `msync` writes nothing here or elsewhere; of the range it only looks
-    // whether it is mapped, and fails with ENOMEM where it is not (msync(2)).
-    unsafe { msync(first, bytes, MsyncFlags::ASYNC) }.is_ok()
+    let mut residency = [0_u8; PAGES_AT_ONCE];
+    while at < end {
+        let bytes = (end - at).min(PAGES_AT_ONCE.saturating_mul(page));
+        let first = std::ptr::with_exposed_provenance_mut(at);
+        // SAFETY: the call writes one byte a page, for which there is room, and fails with ENOMEM
+        // where a page of the range is not mapped (mincore(2)).
+        if unsafe { libc::mincore(first, bytes, residency.as_mut_ptr()) } != 0 {
+            return false;
+        }
+        at = at.saturating_add(bytes);
+    }
+    true
 }
 
 fn page_size() -> usize {
