@@ -142,17 +142,14 @@ impl Cq {
         count
     }
 
-    /// Asks for one nudge. `true`: there are completions already, and the queue is not armed.
+    /// Asks for one nudge by the next completion. `true`: there are some already, which nudge nobody.
     pub(crate) fn arm(&self, solicited_only: bool) -> bool {
         let mut ring = self.lock();
-        if ring.len() > 0 {
-            return true;
-        }
         ring.armed = match (solicited_only, ring.armed) {
             (true, Armed::No | Armed::SolicitedOnly) => Armed::SolicitedOnly,
             _ => Armed::Any,
         };
-        false
+        ring.len() > 0
     }
 
     pub(crate) fn is_empty(&self) -> bool {

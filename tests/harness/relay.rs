@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// How a [`Relay`] passes bytes on.
+/// How a relay passes bytes on.
 #[derive(Debug, Clone, Copy)]
 pub enum Pace {
     /// One byte in each read and each write.

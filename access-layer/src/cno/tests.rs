@@ -139,6 +139,27 @@ fn completions_trigger_again_after_the_evd_was_drained() {
 }
 
 #[test]
+fn completions_that_were_announced_do_not_trigger_again_until_somebody_looks() {
+    const AT_ONCE: u32 = 0;
+    let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
+    let cno = pair.dat.cno();
+    let recv = pair.ends[1].recv;
+    assert_eq!(call!(pair.dat, evd_modify_cno, recv, cno), SUCCESS);
+    for _ in 0..2 {
+        assert_eq!(pair.recv(1, 1, 0), SUCCESS);
+    }
+    assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
+    assert_eq!(pair.dat.cno_wait(cno, LONG_US), Ok(recv));
+    for _ in 0..3 {
+        assert!(pair.dat.cno_wait(cno, AT_ONCE).is_err(), "nothing is new");
+    }
+    // A new one triggers, looked at or not.
+    assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
+    assert_eq!(pair.dat.cno_wait(cno, LONG_US), Ok(recv));
+    assert!(pair.dat.dequeue(recv).is_ok());
+}
+
+#[test]
 fn two_waiters_get_one_evd_each() {
     let dat = Dat::open();
     let cno = dat.cno();

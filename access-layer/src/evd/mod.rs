@@ -112,6 +112,8 @@ struct Inner<R: Rnic> {
     /// The CQ will nudge the CNO, as far as this layer knows. Set under this lock, around the call
     /// that arms, so that a nudge that comes at once is not overwritten.
     armed: bool,
+    /// Completions that the CNO was told of and that the consumer has not looked for since.
+    announced: usize,
     /// Something that may end a wait arrived since the waiter last looked.
     news: bool,
 }
@@ -172,6 +174,7 @@ impl<R: Rnic> Evd<R> {
                 completion_type: CompletionType::Open,
                 cno: None,
                 armed: false,
+                announced: 0,
                 news: false,
             }),
             at_hand: AtomicUsize::new(0),
@@ -301,6 +304,8 @@ impl<R: Rnic> Evd<R> {
     pub fn on_cq_ready(&self) {
         let mut inner = self.lock();
         inner.armed = false;
+        self.pull_known(&mut inner);
+        inner.announced = inner.pulled.len();
         self.counters.bump(DCNT_EVD_DTO_CALLBACK);
         self.nudge(inner);
     }

@@ -71,6 +71,7 @@ impl<R: Rnic> Evd<R> {
         }
         let mut inner = self.lock_to_look();
         inner.state.check_dequeue()?;
+        inner.announced = 0;
         let mut taken = self.take(&mut inner);
         if taken.is_none() && self.rearm(&mut inner) {
             // Completions slipped in between the look and the arming.
@@ -106,6 +107,7 @@ impl<R: Rnic> Evd<R> {
         let result = self.wait_until(deadline, threshold, ticket);
         let mut inner = self.lock();
         inner.state.on_end_wait();
+        inner.announced = 0;
         self.publish_count(&inner);
         drop(inner);
         self.arm_for_cno();
@@ -203,7 +205,8 @@ impl<R: Rnic> Evd<R> {
         ))
     }
 
-    /// Arms the CQ for the CNO, if it is not. `true`: there are completions, look again.
+    /// Arms the CQ for the CNO, if it is not. `true`: there are completions that the CNO was not
+    /// told of.
     pub(super) fn rearm(&self, inner: &mut Inner<R>) -> bool {
         let Some(cq) = self.cq().filter(|_| inner.cno.is_some()) else {
             return false;
@@ -213,8 +216,26 @@ impl<R: Rnic> Evd<R> {
         }
         let solicited = inner.completion_type == CompletionType::Solicited;
         let more = self.ia().rnic().arm_cq(cq, solicited);
-        inner.armed = !more;
-        more
+        inner.armed = true;
+        if more {
+            self.pull_known(inner);
+        }
+        let known = inner.pulled.len();
+        std::mem::replace(&mut inner.announced, known) < known
+    }
+
+    /// Takes completions from the CQ to know how many there are, as far as the EVD may hold them.
+    pub(super) fn pull_known(&self, inner: &mut Inner<R>) {
+        let Some(cq) = self.cq() else { return };
+        let mode = inner.completion_type;
+        while inner.count() < inner.qlen {
+            let batch = inner.pulled.pull(self.ia().rnic(), cq);
+            if batch.is_empty() {
+                break;
+            }
+            inner.news |= batch.iter().any(|completion| wakes(completion, mode));
+        }
+        self.publish_count(inner);
     }
 
     /// Adds a received message to its endpoint. Without the lock: the endpoint may end with our

@@ -109,7 +109,8 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Asks for one [`Upcall::cq_ready`] at the next completion that deserves it ([`Notify`]).
     ///
     /// With `solicited_only`, only solicited and failed completions deserve it. Returns `true` when
-    /// completions are in the queue already: then the caller looks again instead of sleeping.
+    /// completions are in the queue already, which call nobody: then the caller looks again instead
+    /// of sleeping. The queue is armed in either case.
     fn arm_cq(&self, cq: &Self::Cq, solicited_only: bool) -> bool;
 
     /// Blocks until one of `cqs` may have completions, `waker` was woken or `timeout` has passed
