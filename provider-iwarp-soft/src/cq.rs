@@ -142,7 +142,8 @@ impl Cq {
         count
     }
 
-    /// Asks for one nudge by the next completion. `true`: there are some already, which nudge nobody.
+    /// Asks for one nudge by the next completion. `true`: there are some already, which nudge
+    /// nobody.
     pub(crate) fn arm(&self, solicited_only: bool) -> bool {
         let mut ring = self.lock();
         ring.armed = match (solicited_only, ring.armed) {

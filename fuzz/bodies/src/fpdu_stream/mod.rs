@@ -2,7 +2,7 @@
 //!
 //! Input: one byte of flags; IRD and ORD; the posted receives and the posted work, each with its
 //! count first; the cuts, with their count first; then the stream, either raw or as a script
-//! ([`script`]) that fixes lengths and CRCs and keeps the numbers of a legal peer, so that faults
+//! (`script`) that fixes lengths and CRCs and keeps the numbers of a legal peer, so that faults
 //! come deep inside a conversation.
 
 mod script;
