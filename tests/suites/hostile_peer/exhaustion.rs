@@ -120,7 +120,7 @@ fn rfc5042_6_4_2_resource_consumption_by_idle_peers() -> Result<()> {
     };
     peer.read(24)?;
     ensure!(peer.read_to_end()?.is_empty(), "it was kept");
-    drop(ep);
+    drop((peer, ep));
     victim.settle()?;
     victim.bystander_is_fine()?;
     victim.no_descriptor_is_left()
