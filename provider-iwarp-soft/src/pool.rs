@@ -1,7 +1,8 @@
 //! Staging buffers.
 //!
 //! Every drive of a connection may need one buffer to receive into and one to assemble frames in. A
-//! connection that has no partial frame owns none, so ten thousand idle connections cost none. A
+//! connection that has no partial frame and that no consumer polls owns none, so ten thousand idle
+//! connections cost none; the engine takes those of a consumer that has stopped polling back. A
 //! thread that drives keeps one spare buffer to itself, which makes the usual take and return two
 //! moves of a pointer without a lock; the rest rest in one small pool for the process.
 

@@ -7,7 +7,7 @@
 //! # Cost
 //!
 //! A load and a store for each counter, no locked instruction: those of a small Send alone would
-//! cost it 2 % of its latency. Where several threads use one object at the same moment a count may
+//! show in its latency. Where several threads use one object at the same moment a count may
 //! be lost, as it may with OFA's; no decision hangs on a counter. A received message is added when
 //! its event is taken.
 

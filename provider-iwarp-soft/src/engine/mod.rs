@@ -9,7 +9,7 @@
 //! # What it costs
 //!
 //! A process that opened an RNIC and did nothing has no thread. An idle connection is one entry in
-//! the poller. A connection that a consumer polls costs one tick every 0.1 to 1 ms; one that a
+//! the poller. A connection that a consumer polls costs one tick every 0.1 to 10 ms; one that a
 //! consumer is blocked on costs nothing.
 
 pub(crate) mod driver;
