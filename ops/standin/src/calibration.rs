@@ -1,0 +1,91 @@
+//! How large the send buffer of a program's end must be for its readiness to be steered.
+//!
+//! The kernel calls a Unix socket writable as long as four times the memory of what it has sent and
+//! nobody has read fits its send buffer. The memory of a one-byte message depends on the kernel, so
+//! the size is found by trial, once per process: with one byte unread the socket is writable, with
+//! two it is not. The first byte stays unread for the life of the pair; it is what makes a reset out
+//! of a close.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+
+/// Doubling from what the kernel raises to its minimum; 64 KiB is far beyond any message's memory.
+const SIZES: [usize; 7] = [1, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16];
+
+/// Why this machine offers no descriptor that can be steered.
+#[derive(Debug, thiserror::Error)]
+pub enum NoStandIn {
+    /// A system call failed; sandboxes may forbid Unix sockets.
+    #[error("no pair of Unix sockets: {0}; the socket stays on TCP")]
+    Os(#[from] io::Error),
+    /// The kernel's accounting is not what we know.
+    #[error(
+        "no send buffer size makes a Unix socket full after two bytes; the socket stays on TCP"
+    )]
+    Accounting,
+}
+
+impl From<rustix::io::Errno> for NoStandIn {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self::Os(error.into())
+    }
+}
+
+/// The value for `SO_SNDBUF`, found by the first caller.
+pub(crate) fn send_buffer() -> Result<usize, NoStandIn> {
+    static FOUND: OnceLock<usize> = OnceLock::new();
+    if let Some(size) = FOUND.get() {
+        return Ok(*size);
+    }
+    for size in SIZES {
+        if fits(size)? {
+            return Ok(*FOUND.get_or_init(|| size));
+        }
+    }
+    Err(NoStandIn::Accounting)
+}
+
+fn fits(size: usize) -> Result<bool, NoStandIn> {
+    let (near, _far) = pair()?;
+    sockopt::set_socket_send_buffer_size(&near, size)?;
+    send(&near, &[0], SendFlags::DONTWAIT)?;
+    if !writable(&near)? {
+        return Ok(false);
+    }
+    send(&near, &[0], SendFlags::DONTWAIT)?;
+    Ok(!writable(&near)?)
+}
+
+pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), NoStandIn> {
+    let kind = SocketType::STREAM;
+    Ok(socketpair(
+        AddressFamily::UNIX,
+        kind,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+fn writable(socket: &impl AsFd) -> Result<bool, NoStandIn> {
+    let mut set = [PollFd::new(socket, PollFlags::OUT)];
+    let now = rustix::event::Timespec::default();
+    Ok(poll(&mut set, Some(&now))? == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn this_kernel_has_a_size() {
+        assert!(super::send_buffer().is_ok());
+    }
+
+    #[test]
+    fn a_large_buffer_is_not_full_after_two_bytes() {
+        assert!(!super::fits(1 << 16).unwrap());
+    }
+}

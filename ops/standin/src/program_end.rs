@@ -1,0 +1,155 @@
+//! The program's end of a pair: making it, and what is done to it while the program calls.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
+    accept_with, bind, connect, getsockname, listen, recv, send, shutdown, socket_with,
+};
+
+use crate::calibration::{NoStandIn, pair, send_buffer};
+use crate::library_end::LibraryEnd;
+use crate::signals::Signals;
+
+/// What the program asked for when it made its socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flags {
+    /// `SOCK_NONBLOCK`.
+    pub nonblocking: bool,
+    /// `SOCK_CLOEXEC`.
+    pub close_on_exec: bool,
+}
+
+impl Flags {
+    fn of_socket(self) -> SocketFlags {
+        let mut flags = SocketFlags::empty();
+        flags.set(SocketFlags::NONBLOCK, self.nonblocking);
+        flags.set(SocketFlags::CLOEXEC, self.close_on_exec);
+        flags
+    }
+}
+
+/// A program's end that shows what a fresh TCP socket shows: `OUT HUP`.
+pub fn fresh(flags: Flags) -> Result<OwnedFd, NoStandIn> {
+    let size = send_buffer()?;
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        flags.of_socket(),
+        None,
+    )?;
+    sockopt::set_socket_send_buffer_size(&socket, size)?;
+    Ok(socket)
+}
+
+/// Connects a fresh program's end, which then shows what a connecting TCP socket shows: nothing.
+///
+/// The file description stays the same, so registrations in `epoll` sets and duplicates keep their
+/// meaning.
+pub fn begin_connect(program: impl AsFd, signals: &Signals) -> Result<LibraryEnd, NoStandIn> {
+    let library = meet(program.as_fd())?;
+    leave_unread_byte(&program)?;
+    close_window(&program, signals)?;
+    Ok(LibraryEnd::new(library))
+}
+
+/// A pair that shows an established connection from the start: `OUT`. For accepted connections.
+pub fn established(flags: Flags) -> Result<(OwnedFd, LibraryEnd), NoStandIn> {
+    let size = send_buffer()?;
+    let (program, library) = pair()?;
+    sockopt::set_socket_send_buffer_size(&program, size)?;
+    leave_unread_byte(&program)?;
+    if flags.nonblocking {
+        fcntl_setfl(&program, OFlags::RDWR | OFlags::NONBLOCK)?;
+    }
+    if !flags.close_on_exec {
+        rustix::io::fcntl_setfd(&program, rustix::io::FdFlags::empty())?;
+    }
+    Ok((program, LibraryEnd::new(library)))
+}
+
+/// Shows that there is no room to write: not `OUT`.
+///
+/// The caller looks for room once more afterwards and opens the window again if there is some: the
+/// room may have come in between.
+pub fn close_window(program: impl AsFd, signals: &Signals) -> io::Result<()> {
+    if !signals.close_window() {
+        return Ok(());
+    }
+    match send(&program, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        // The library's end is gone: the program sees the hang-up.
+        Ok(_) | Err(Errno::AGAIN | Errno::PIPE | Errno::CONNRESET) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Takes announcements back. With `all`, when the program has found nothing to read; otherwise all
+/// but one, when there is more.
+///
+/// The caller looks once more for arrivals after taking all back, and announces again when there are
+/// some.
+pub fn consume(program: impl AsFd, signals: &Signals, all: bool) -> io::Result<()> {
+    let mut bytes = [0; crate::signals::ANNOUNCED_MAX as usize];
+    let wanted = if all {
+        bytes.len()
+    } else {
+        signals.announced().saturating_sub(1) as usize
+    };
+    let wanted = wanted.min(bytes.len());
+    if wanted == 0 {
+        return Ok(());
+    }
+    match recv(&program, &mut bytes[..wanted], RecvFlags::DONTWAIT) {
+        Ok((_, count)) => {
+            signals.give_back(u32::try_from(count).unwrap_or(u32::MAX));
+            Ok(())
+        }
+        Err(Errno::AGAIN | Errno::CONNRESET) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Shows that our side has shut down as well as the peer's: `HUP`.
+pub fn half_close_ours(program: impl AsFd) -> io::Result<()> {
+    Ok(shutdown(program, Shutdown::Write)?)
+}
+
+/// The byte that is never read; see `calibration`.
+fn leave_unread_byte(program: &impl AsFd) -> Result<(), NoStandIn> {
+    send(program, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Connects `program` to a listener that lives for this call alone, and returns the other end.
+fn meet(program: impl AsFd) -> Result<OwnedFd, NoStandIn> {
+    let kind = SocketType::STREAM;
+    let listener = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    bind(&listener, &SocketAddrUnix::new_unnamed())?;
+    listen(&listener, 4)?;
+    // The program's end gets a name of the kernel's choice, by which it is told from a stranger who
+    // has guessed the listener's.
+    bind(&program, &SocketAddrUnix::new_unnamed())?;
+    let ours = getsockname(&program)?;
+    connect_blocking(&program, &getsockname(&listener)?)?;
+    loop {
+        let end = accept_with(&listener, SocketFlags::CLOEXEC)?;
+        if rustix::net::getpeername(&end)?.as_ref() == Some(&ours) {
+            return Ok(end);
+        }
+    }
+}
+
+/// A Unix socket connects at once unless the backlog is full, whatever `O_NONBLOCK` says.
+fn connect_blocking(program: &impl AsFd, to: &rustix::net::SocketAddrAny) -> Result<(), NoStandIn> {
+    loop {
+        match connect(program, to) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
