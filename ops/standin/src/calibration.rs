@@ -3,8 +3,8 @@
 //! The kernel calls a Unix socket writable as long as four times the memory of what it has sent and
 //! nobody has read fits its send buffer. The memory of a one-byte message depends on the kernel, so
 //! the size is found by trial, once per process: with one byte unread the socket is writable, with
-//! two it is not. The first byte stays unread for the life of the pair; it is what makes a reset out
-//! of a close.
+//! two it is not. The first byte stays unread for the life of the pair; it is what makes a reset
+//! out of a close.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -45,8 +45,8 @@ impl LibraryEnd {
         }
         let mut byte = [0];
         match recv(&self.socket, &mut byte[..], RecvFlags::DONTWAIT) {
-            // When the program's thread has claimed the window and not sent its byte yet, this takes
-            // the byte that is never read, and the late one takes its place.
+            // When the program's thread has claimed the window and not sent its byte yet, this
+            // takes the byte that is never read, and the late one takes its place.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -62,8 +62,8 @@ impl LibraryEnd {
     /// The kernel reports `ECONNRESET` once at the program's end; the library answers `SO_ERROR`
     /// itself, with the error that it knows.
     pub fn reset(self) {
-        // Closing with a byte unread is what the kernel reports as a reset, and there is always one:
-        // the pair is born with it.
+        // Closing with a byte unread is what the kernel reports as a reset, and there is always
+        // one: the pair is born with it.
         drop(self.socket);
     }
 

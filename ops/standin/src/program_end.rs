@@ -90,8 +90,8 @@ pub fn close_window(program: impl AsFd, signals: &Signals) -> io::Result<()> {
 /// Takes announcements back. With `all`, when the program has found nothing to read; otherwise all
 /// but one, when there is more.
 ///
-/// The caller looks once more for arrivals after taking all back, and announces again when there are
-/// some.
+/// The caller looks once more for arrivals after taking all back, and announces again when there
+/// are some.
 pub fn consume(program: impl AsFd, signals: &Signals, all: bool) -> io::Result<()> {
     let mut bytes = [0; crate::signals::ANNOUNCED_MAX as usize];
     let wanted = if all {
