@@ -12,6 +12,7 @@
 //! | [`ddp_rdmap_reassembly`] | two connections, a bad wire | a fault is reported or exactly what was sent is delivered |
 //! | [`terminate`] | Terminate messages | both layouts are read; what is written reads back |
 //! | [`dat_conf`] | `dat.conf` | a bad line costs only itself; entries obey the grammar |
+//! | [`rule_file`] | rules of the offload switch | a bad line is told by itself; a rule says what it reads |
 //! | [`c_calls`] | the C library, in memory and staged | no call crashes or hangs; closing the IA leaves nothing behind |
 //!
 //! [`input`] turns bytes into choices, [`model`] is the memory and the engine around a connection,
@@ -29,6 +30,7 @@ mod marked;
 pub mod marked_stream;
 pub mod model;
 pub mod mpa_startup;
+pub mod rule_file;
 pub mod seeds;
 pub mod target;
 pub mod terminate;

@@ -10,7 +10,7 @@ pub struct Target {
 }
 
 /// The targets that need nothing but themselves.
-pub const PURE: [Target; 7] = [
+pub const PURE: [Target; 8] = [
     Target {
         name: "mpa_startup",
         run: crate::mpa_startup::run,
@@ -34,6 +34,10 @@ pub const PURE: [Target; 7] = [
     Target {
         name: "dat_conf",
         run: crate::dat_conf::run,
+    },
+    Target {
+        name: "rule_file",
+        run: crate::rule_file::run,
     },
     Target {
         name: "c_calls",

@@ -68,6 +68,11 @@ fn dat_conf_corpus_holds() {
 }
 
 #[test]
+fn rule_file_corpus_holds() {
+    replay(pure("rule_file"));
+}
+
+#[test]
 fn c_calls_corpus_holds_in_memory() {
     replay(pure("c_calls"));
 }

@@ -1,0 +1,57 @@
+//! The rule file of the offload protocol switch: which sockets may leave TCP.
+//!
+//! What `libsdp.conf` says, this file says as well; more is possible behind the address:
+//!
+//! ```text
+//! # target role program address:port [key=value ...]
+//! use tcp  client  *      *:22
+//! use both listen  nginx  10.0.0.0/8:80-443    within=100ms
+//! use both connect *      [2001:db8::]/32:*    interface=eth1 user=1000
+//! use sdp  connect redis* *:6379               sdp.zcopy=65536
+//! log destination stderr min-level 8
+//! ```
+//!
+//! | Word | Values |
+//! |---|---|
+//! | target | `tcp`: the kernel's stack; `both`: an offload protocol, and TCP where that fails; `offload`: no TCP; `sdp`: as `offload protocol=sdp` |
+//! | role | `listen` or `server`, `connect` or `client` |
+//! | program | a glob against the program's base name, or against its path if the glob has a `/` |
+//! | address | `*`, or an address with a prefix length or without; the program's own when it listens, the peer's when it connects |
+//! | port | `*`, one port or a range |
+//! | `protocol=` | only this offload protocol |
+//! | `user=` | only programs of this numeric user id |
+//! | `interface=` | only where the route leaves, or the address lives, on this device |
+//! | `within=` | `ms` or `s`: how long an offload protocol may delay TCP |
+//! | `NAME.KEY=` | a setting handed to offload protocol NAME as it stands |
+//!
+//! The first rule that matches wins; a socket that none matches is `both`. That holds for a file
+//! without rules too, where libsdp takes TCP away. A file with one bad line is refused whole,
+//! because leaving a rule out would give its sockets to the next one.
+//!
+//! - [`parse`](parse()) reads a file into [`Rules`], or into all its [`Fault`]s
+//! - [`Rules`] answers a [`Query`] with a [`Verdict`] and counts what each rule decided
+//! - [`Source`] finds the file of this process
+//! - `glob`, `place`, `word` are what a line is made of
+
+#![forbid(unsafe_code)]
+
+mod fault;
+mod glob;
+mod log;
+mod parse;
+mod place;
+mod query;
+mod rule;
+mod rules;
+mod source;
+mod word;
+
+pub use fault::{Fault, Reason};
+pub use glob::Glob;
+pub use log::{Destination, Log};
+pub use parse::parse;
+pub use place::{Addresses, Place, Ports};
+pub use query::{Query, Role};
+pub use rule::{Rule, Setting, Target};
+pub use rules::{Rules, Verdict};
+pub use source::{CONFIG_FILES, Loaded, Source, Unusable, VARIABLES};

@@ -1,0 +1,357 @@
+//! From bytes to rules.
+
+use std::time::Duration;
+
+use crate::fault::{Fault, Reason};
+use crate::glob::Glob;
+use crate::log::{Destination, Log};
+use crate::place::{Place, decimal};
+use crate::query::Role;
+use crate::rule::{Rule, Setting, Target};
+use crate::rules::Rules;
+use crate::word::{Word, Words};
+
+/// Longest time that a program may be asked to wait for an offload protocol.
+const WITHIN_MAX: Duration = Duration::from_secs(60);
+
+/// Longest name of a device, without its end.
+const INTERFACE_LEN_MAX: usize = 15;
+
+/// Reads a file.
+///
+/// # Errors
+/// Every line that cannot be used, in file order; then no rule of the file is to be used.
+pub fn parse(file: &[u8]) -> Result<Rules, Vec<Fault>> {
+    let mut rules = Rules::default();
+    let mut faults = Vec::new();
+    for (number, line) in (1..).zip(file.split(|byte| *byte == b'\n')) {
+        if let Err(fault) = parse_line(line, number, &mut rules) {
+            faults.push(fault);
+        }
+    }
+    if faults.is_empty() {
+        Ok(rules)
+    } else {
+        Err(faults)
+    }
+}
+
+fn parse_line(line: &[u8], number: u32, rules: &mut Rules) -> Result<(), Fault> {
+    let text = std::str::from_utf8(line).map_err(|error| {
+        let good = String::from_utf8_lossy(&line[..error.valid_up_to()]);
+        Fault {
+            line: number,
+            column: u32::try_from(good.chars().count())
+                .unwrap_or(u32::MAX)
+                .saturating_add(1),
+            reason: Reason::NotText,
+        }
+    })?;
+    let mut words = Words::new(text, number);
+    match words.next() {
+        None => Ok(()),
+        Some(word) if word.is("use") => {
+            rules.rules.push(parse_rule(&mut words, number)?);
+            Ok(())
+        }
+        Some(word) if word.is("log") => parse_log(&mut words, &mut rules.log),
+        Some(word) => Err(word.refuse(Reason::Directive)),
+    }
+}
+
+fn parse_rule(words: &mut Words<'_>, line: u32) -> Result<Rule, Fault> {
+    let target = words.need("target")?;
+    let (target, protocol) = parse_target(target)?;
+    let role = parse_role(words.need("role")?)?;
+    let program = words.need("program")?;
+    let program = Glob::new(program.text).ok_or_else(|| program.refuse(Reason::Glob))?;
+    let place = Place::parse(words.need("address")?)?;
+    let mut rule = Rule {
+        line,
+        target,
+        role,
+        program,
+        place,
+        protocol: protocol.map(str::to_owned),
+        user: None,
+        interface: None,
+        within: None,
+        settings: Vec::new(),
+        hits: 0.into(),
+    };
+    words.try_for_each(|word| parse_setting(word, &mut rule))?;
+    Ok(rule)
+}
+
+fn parse_target(word: Word<'_>) -> Result<(Target, Option<&'static str>), Fault> {
+    Ok(match word.text.to_ascii_lowercase().as_str() {
+        "tcp" => (Target::Tcp, None),
+        "both" => (Target::Both, None),
+        "offload" => (Target::Offload, None),
+        "sdp" => (Target::Offload, Some("sdp")),
+        _ => return Err(word.refuse(Reason::Target)),
+    })
+}
+
+fn parse_role(word: Word<'_>) -> Result<Role, Fault> {
+    Ok(match word.text.to_ascii_lowercase().as_str() {
+        "listen" | "server" => Role::Listen,
+        "connect" | "client" => Role::Connect,
+        _ => return Err(word.refuse(Reason::Role)),
+    })
+}
+
+fn parse_setting(word: Word<'_>, rule: &mut Rule) -> Result<(), Fault> {
+    let (key, value) = word
+        .split_first('=')
+        .ok_or_else(|| word.refuse(Reason::NoSetting))?;
+    match key.text {
+        "protocol" if rule.target == Target::Tcp => {
+            Err(word.fault(Reason::ProtocolOf(rule.target.word())))
+        }
+        "protocol" => {
+            let name = is_name(value.text).then(|| value.text.to_owned());
+            set(
+                &mut rule.protocol,
+                key,
+                value,
+                name,
+                "a name of letters, digits, `-` and `_`",
+            )
+        }
+        "user" => set(
+            &mut rule.user,
+            key,
+            value,
+            decimal(value.text),
+            "a numeric user id",
+        ),
+        "interface" => {
+            let fits = (1..=INTERFACE_LEN_MAX).contains(&value.text.len());
+            let name = (fits && !value.text.contains('/')).then(|| value.text.to_owned());
+            set(
+                &mut rule.interface,
+                key,
+                value,
+                name,
+                "the name of a network device",
+            )
+        }
+        "within" => {
+            let time = parse_time(value.text).filter(|time| *time <= WITHIN_MAX);
+            set(
+                &mut rule.within,
+                key,
+                value,
+                time,
+                "a time up to 60s, such as 100ms or 2s",
+            )
+        }
+        _ => parse_protocol_setting(key, value, rule),
+    }
+}
+
+/// Stores a value that stands once and has the right form.
+fn set<T>(
+    place: &mut Option<T>,
+    key: Word<'_>,
+    value: Word<'_>,
+    parsed: Option<T>,
+    wanted: &'static str,
+) -> Result<(), Fault> {
+    if place.is_some() {
+        return Err(key.refuse(Reason::Twice));
+    }
+    *place = Some(parsed.ok_or_else(|| wrong(key, value, wanted))?);
+    Ok(())
+}
+
+fn wrong(key: Word<'_>, value: Word<'_>, wanted: &'static str) -> Fault {
+    value.fault(Reason::Value {
+        key: key.text.to_owned(),
+        value: value.text.to_owned(),
+        wanted,
+    })
+}
+
+fn parse_protocol_setting(key: Word<'_>, value: Word<'_>, rule: &mut Rule) -> Result<(), Fault> {
+    let (protocol, own) = key
+        .split_first('.')
+        .filter(|(protocol, own)| is_name(protocol.text) && is_name(own.text))
+        .ok_or_else(|| key.refuse(Reason::Key))?;
+    if value.text.is_empty() {
+        return Err(wrong(
+            key,
+            value,
+            "what the offload protocol asks for, not nothing",
+        ));
+    }
+    let setting = Setting {
+        protocol: protocol.text.to_owned(),
+        key: own.text.to_owned(),
+        value: value.text.to_owned(),
+    };
+    let same = |other: &Setting| other.protocol == setting.protocol && other.key == setting.key;
+    if rule.settings.iter().any(same) {
+        return Err(key.refuse(Reason::Twice));
+    }
+    rule.settings.push(setting);
+    Ok(())
+}
+
+fn is_name(text: &str) -> bool {
+    let of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    !text.is_empty() && text.bytes().all(of_name)
+}
+
+fn parse_time(text: &str) -> Option<Duration> {
+    if let Some(millis) = text.strip_suffix("ms") {
+        return decimal(millis).map(Duration::from_millis);
+    }
+    decimal(text.strip_suffix('s')?).map(Duration::from_secs)
+}
+
+fn parse_log(words: &mut Words<'_>, log: &mut Log) -> Result<(), Fault> {
+    while let Some(word) = words.next() {
+        if word.is("destination") {
+            log.destination = parse_destination(words)?;
+        } else if word.is("min-level") {
+            let level = words.need("level")?;
+            log.level_min = decimal(level.text)
+                .filter(|level| (1..=9).contains(level))
+                .ok_or_else(|| level.refuse(Reason::Level))?;
+        } else {
+            return Err(word.refuse(Reason::Log));
+        }
+    }
+    Ok(())
+}
+
+fn parse_destination(words: &mut Words<'_>) -> Result<Destination, Fault> {
+    let word = words.need("destination")?;
+    if word.is("stderr") {
+        Ok(Destination::Stderr)
+    } else if word.is("syslog") {
+        Ok(Destination::Syslog)
+    } else if word.is("file") {
+        Ok(Destination::File(words.need("path")?.text.to_owned()))
+    } else {
+        Err(word.refuse(Reason::Log))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn only(line: &str) -> Rule {
+        parse(line.as_bytes()).unwrap().rules.pop().unwrap()
+    }
+
+    #[test]
+    fn a_file_for_libsdp_is_understood() {
+        let file = b"# header\n\
+            log min-level 8 destination file /var/log/sdp.log\n\
+            \n\
+            use sdp server * *:5001\n\
+            use tcp client ssh* *:22 # never\n\
+            USE Both LISTEN nginx 192.168.0.0/16:80-443\r\n\
+            use both connect * *:*";
+        let rules = parse(file).unwrap();
+        let lines: Vec<String> = rules.rules.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "use offload listen * *:5001 protocol=sdp",
+                "use tcp connect ssh* *:22",
+                "use both listen nginx 192.168.0.0/16:80-443",
+                "use both connect * *:*",
+            ]
+        );
+        assert_eq!(
+            *rules.log(),
+            Log {
+                destination: Destination::File("/var/log/sdp.log".to_owned()),
+                level_min: 8,
+            }
+        );
+    }
+
+    #[test]
+    fn settings_stand_behind_the_address() {
+        let rule = only(
+            "use both client * *:* protocol=sdp user=33 interface=eth0 within=2s sdp.zcopy=64K",
+        );
+        assert_eq!(rule.protocol.as_deref(), Some("sdp"));
+        assert_eq!(rule.user, Some(33));
+        assert_eq!(rule.interface.as_deref(), Some("eth0"));
+        assert_eq!(rule.within, Some(Duration::from_secs(2)));
+        assert_eq!(rule.settings.len(), 1);
+        assert_eq!(only(&rule.to_string()), rule);
+    }
+
+    #[test]
+    fn every_fault_is_told_with_line_column_and_what_to_write() {
+        for (line, column, words) in [
+            ("match both", 1, "`use`, `log` or `#`"),
+            ("use", 4, "the target is missing"),
+            ("use udp client * *:*", 5, "one of tcp, both, offload, sdp"),
+            ("use both", 9, "the role is missing"),
+            (
+                "use both peer * *:*",
+                10,
+                "one of listen, server, connect, client",
+            ),
+            ("use both client", 16, "the program is missing"),
+            ("use both client [a *:*", 17, "a `[` needs a `]`"),
+            ("use both client *", 18, "the address is missing"),
+            ("use both client * 10.0.0.1", 19, "ADDRESS:PORT"),
+            ("use both client * 10.0.0.x:80", 19, "is no address"),
+            ("use both client * 10.0.0.1/40:80", 28, "from 0 to 32"),
+            ("use both client * *:http", 21, "is no port"),
+            ("use both client * *:9-1", 21, "smaller port first"),
+            ("use both client * *:* fast", 23, "no KEY=VALUE"),
+            (
+                "use both client * *:* speed=9",
+                23,
+                "unknown setting `speed`",
+            ),
+            ("use both client * *:* .x=9", 23, "unknown setting `.x`"),
+            ("use both client * *:* a.b=", 27, "not nothing"),
+            ("use both client * *:* user=root", 28, "numeric user id"),
+            ("use both client * *:* user=1 user=2", 30, "stands twice"),
+            ("use both client * *:* a.b=1 a.b=2", 29, "stands twice"),
+            ("use both client * *:* within=5", 30, "such as 100ms"),
+            ("use both client * *:* within=61s", 30, "up to 60s"),
+            ("use both client * *:* interface=", 33, "network device"),
+            (
+                "use tcp client * *:* protocol=sdp",
+                22,
+                "no meaning for target `tcp`",
+            ),
+            ("use sdp client * *:* protocol=tcp", 22, "stands twice"),
+            ("log loudly", 5, "min-level 1-9"),
+            ("log destination paper", 17, "stderr|syslog|file"),
+            ("log destination file", 21, "the path is missing"),
+            ("log min-level 10", 15, "only errors"),
+        ] {
+            let file = format!("# first\n{line}\n");
+            let faults = parse(file.as_bytes()).unwrap_err();
+            assert_eq!(faults.len(), 1, "{line}");
+            let told = faults[0].to_string();
+            assert!(told.starts_with(&format!("2:{column}: ")), "{line}: {told}");
+            assert!(told.contains(words), "{line}: {told}");
+        }
+    }
+
+    #[test]
+    fn one_bad_line_refuses_the_file_and_every_bad_line_is_told() {
+        let file = b"use both client * *:*\nuse nothing\nuse \xff\nlog min-level 0\n";
+        let lines: Vec<u32> = parse(file)
+            .unwrap_err()
+            .iter()
+            .map(|fault| fault.line)
+            .collect();
+        assert_eq!(lines, [2, 3, 4]);
+    }
+}

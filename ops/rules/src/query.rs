@@ -1,0 +1,46 @@
+//! What is asked of the rules.
+
+use std::net::SocketAddr;
+
+/// What a socket is about to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Wait for connections at an address of its own.
+    Listen,
+    /// Connect to an address of a peer.
+    Connect,
+}
+
+impl Role {
+    /// Its keyword.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Listen => "listen",
+            Self::Connect => "connect",
+        }
+    }
+}
+
+/// One socket at the moment of the decision.
+#[derive(Debug, Clone, Copy)]
+pub struct Query<'a> {
+    /// What it is about to do.
+    pub role: Role,
+    /// Path of the program's file, or its base name alone.
+    pub program: &'a str,
+    /// Effective user id of the program.
+    pub user: u32,
+    /// Its own address if it listens, the peer's if it connects.
+    pub address: SocketAddr,
+    /// Device by which the route leaves or on which the address lives, if there is one such device.
+    pub interface: Option<&'a str>,
+}
+
+impl<'a> Query<'a> {
+    /// The program without its directories.
+    #[must_use]
+    pub fn base_name(&self) -> &'a str {
+        self.program.rsplit('/').next().unwrap_or(self.program)
+    }
+}

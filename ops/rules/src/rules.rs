@@ -1,0 +1,198 @@
+//! All rules of a file.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::log::Log;
+use crate::query::{Query, Role};
+use crate::rule::{Rule, Target};
+
+/// What a file says, and how often each of its rules decided.
+#[derive(Debug, Default)]
+pub struct Rules {
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) log: Log,
+    pub(crate) unmatched: AtomicU64,
+}
+
+/// What becomes of a socket.
+#[derive(Debug, Clone, Copy)]
+pub struct Verdict<'a> {
+    /// Which stacks it may use.
+    pub target: Target,
+    /// The rule that says so; `None` where none matches.
+    pub rule: Option<&'a Rule>,
+}
+
+impl Rules {
+    /// The rules in file order.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// What the file says about reporting.
+    #[must_use]
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// How many sockets no rule matched.
+    #[must_use]
+    pub fn unmatched(&self) -> u64 {
+        self.unmatched.load(Ordering::Relaxed)
+    }
+
+    /// Decides, and counts the rule that did.
+    pub fn decide(&self, query: &Query<'_>) -> Verdict<'_> {
+        let verdict = self.verdict(query);
+        let counter = verdict.rule.map_or(&self.unmatched, |rule| &rule.hits);
+        counter.fetch_add(1, Ordering::Relaxed);
+        verdict
+    }
+
+    /// What [`Rules::decide`] would say, for those who only want to know.
+    #[must_use]
+    pub fn verdict(&self, query: &Query<'_>) -> Verdict<'_> {
+        let rule = self.rules.iter().find(|rule| rule.matches(query));
+        Verdict {
+            target: rule.map_or(Target::Both, |rule| rule.target),
+            rule,
+        }
+    }
+
+    /// What every socket of this program comes to, wherever it connects or listens; `None` if that
+    /// depends on the address. A program that stays on TCP so needs no thought at `socket()`.
+    #[must_use]
+    pub fn always(&self, program: &str, user: u32) -> Option<Target> {
+        let listen = self.always_as(Role::Listen, program, user)?;
+        let connect = self.always_as(Role::Connect, program, user)?;
+        (listen == connect).then_some(listen)
+    }
+
+    fn always_as(&self, role: Role, program: &str, user: u32) -> Option<Target> {
+        let query = Query {
+            role,
+            program,
+            user,
+            address: ([0, 0, 0, 0], 0).into(),
+            interface: None,
+        };
+        let mut possible = Vec::new();
+        let mut rules = self
+            .rules
+            .iter()
+            .filter(|rule| rule.role == role && rule.is_for(&query));
+        let last = rules.find_map(|rule| {
+            possible.push(rule.target);
+            rule.is_unconditional().then_some(rule.target)
+        });
+        let last = last.unwrap_or(Target::Both);
+        possible
+            .iter()
+            .all(|target| *target == last)
+            .then_some(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+
+    fn query(role: Role, address: &str) -> Query<'_> {
+        Query {
+            role,
+            program: "/usr/bin/redis-server",
+            user: 1000,
+            address: address.parse().unwrap(),
+            interface: Some("eth1"),
+        }
+    }
+
+    fn line_for(file: &str, query: &Query<'_>) -> Option<u32> {
+        let rules = parse(file.as_bytes()).unwrap();
+        rules.verdict(query).rule.map(|rule| rule.line)
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_wins() {
+        let connect = query(Role::Connect, "10.0.0.1:80");
+        for (file, line) in [
+            ("", None),
+            ("use tcp client * *:*\nuse both client * *:*", Some(1)),
+            ("use tcp server * *:*\nuse both client * *:*", Some(2)),
+            (
+                "use tcp client nginx *:*\nuse both client redis* *:*",
+                Some(2),
+            ),
+            (
+                "use tcp client /bin/* *:*\nuse both client /usr/* *:*",
+                Some(2),
+            ),
+            ("use tcp client * *:81\nuse both client * *:80-90", Some(2)),
+            (
+                "use tcp client * 10.0.1.0/24:*\nuse tcp client * 10.0.0.0/24:*",
+                Some(2),
+            ),
+            (
+                "use tcp client * *:* user=0\nuse tcp client * *:* user=1000",
+                Some(2),
+            ),
+            ("use tcp client * *:* interface=lo", None),
+            ("use tcp client * *:* interface=eth1", Some(1)),
+        ] {
+            assert_eq!(line_for(file, &connect), line, "{file}");
+        }
+    }
+
+    #[test]
+    fn where_no_rule_matches_both_stacks_are_tried() {
+        let rules = parse(b"use tcp server * *:80").unwrap();
+        let verdict = rules.verdict(&query(Role::Connect, "10.0.0.1:80"));
+        assert_eq!(verdict.target, Target::Both);
+        assert!(verdict.rule.is_none());
+    }
+
+    #[test]
+    fn decisions_are_counted_by_the_rule_that_made_them() {
+        let rules = parse(b"use tcp client * *:80\nuse both client * *:90").unwrap();
+        for port in [80, 90, 90, 91] {
+            let address = format!("10.0.0.1:{port}");
+            rules.decide(&query(Role::Connect, &address));
+            let _ = rules.verdict(&query(Role::Connect, &address));
+        }
+        let hits: Vec<u64> = rules.rules().iter().map(Rule::hits).collect();
+        assert_eq!(hits, [1, 2]);
+        assert_eq!(rules.unmatched(), 1);
+    }
+
+    #[test]
+    fn what_no_address_can_change_is_known_at_once() {
+        for (file, expected) in [
+            ("", Some(Target::Both)),
+            (
+                "use tcp client * *:*\nuse tcp server * *:*",
+                Some(Target::Tcp),
+            ),
+            ("use tcp client * *:*", None),
+            ("use tcp client * *:80\nuse tcp server * *:*", None),
+            ("use both client * *:80", Some(Target::Both)),
+            (
+                "use tcp client * *:80\nuse tcp client * *:*\nuse tcp server * *:*",
+                Some(Target::Tcp),
+            ),
+            (
+                "use tcp client nginx *:*\nuse tcp server nginx *:*",
+                Some(Target::Both),
+            ),
+            ("use tcp client * *:* user=0\nuse tcp server * *:*", None),
+            (
+                "use tcp client * *:* interface=eth0\nuse tcp server * *:* interface=eth0",
+                None,
+            ),
+        ] {
+            let rules = parse(file.as_bytes()).unwrap();
+            assert_eq!(rules.always("redis-server", 1000), expected, "{file}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! A line as words that know where they stand.
+
+use crate::fault::{Fault, Reason};
+
+/// One word of a line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Word<'a> {
+    pub(crate) text: &'a str,
+    line: u32,
+    column: u32,
+}
+
+impl<'a> Word<'a> {
+    /// Whether this is the keyword, in capitals or not.
+    pub(crate) fn is(self, keyword: &str) -> bool {
+        self.text.eq_ignore_ascii_case(keyword)
+    }
+
+    /// The part of this word that begins at byte `at`.
+    pub(crate) fn from(self, at: usize) -> Self {
+        let (before, text) = self.text.split_at(at);
+        Self {
+            text,
+            column: self.column.saturating_add(length(before)),
+            ..self
+        }
+    }
+
+    /// This word up to byte `at`.
+    pub(crate) fn until(self, at: usize) -> Self {
+        Self {
+            text: &self.text[..at],
+            ..self
+        }
+    }
+
+    /// Before and behind the last `separator`.
+    pub(crate) fn split_last(self, separator: char) -> Option<(Self, Self)> {
+        let at = self.text.rfind(separator)?;
+        Some((self.until(at), self.from(at + separator.len_utf8())))
+    }
+
+    /// Before and behind the first `separator`.
+    pub(crate) fn split_first(self, separator: char) -> Option<(Self, Self)> {
+        let at = self.text.find(separator)?;
+        Some((self.until(at), self.from(at + separator.len_utf8())))
+    }
+
+    pub(crate) fn fault(self, reason: Reason) -> Fault {
+        Fault {
+            line: self.line,
+            column: self.column,
+            reason,
+        }
+    }
+
+    /// A fault that quotes this word.
+    pub(crate) fn refuse(self, reason: fn(String) -> Reason) -> Fault {
+        self.fault(reason(self.text.to_owned()))
+    }
+}
+
+/// The words of one line that are not taken yet.
+#[derive(Debug)]
+pub(crate) struct Words<'a> {
+    line: &'a str,
+    number: u32,
+    at: usize,
+}
+
+impl<'a> Words<'a> {
+    /// A line without its comment.
+    pub(crate) fn new(line: &'a str, number: u32) -> Self {
+        let line = line.find('#').map_or(line, |at| &line[..at]);
+        Self {
+            line,
+            number,
+            at: 0,
+        }
+    }
+
+    /// The next word, which the line must have.
+    pub(crate) fn need(&mut self, what: &'static str) -> Result<Word<'a>, Fault> {
+        let end = self.line.trim_end();
+        let column = length(end).saturating_add(1);
+        self.next().ok_or(Fault {
+            line: self.number,
+            column,
+            reason: Reason::Missing(what),
+        })
+    }
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = Word<'a>;
+
+    fn next(&mut self) -> Option<Word<'a>> {
+        let rest = &self.line[self.at..];
+        let start = self.at + rest.find(|c: char| !c.is_whitespace())?;
+        let word = &self.line[start..];
+        let len = word.find(char::is_whitespace).unwrap_or(word.len());
+        self.at = start + len;
+        Some(Word {
+            text: &word[..len],
+            line: self.number,
+            column: length(&self.line[..start]).saturating_add(1),
+        })
+    }
+}
+
+fn length(text: &str) -> u32 {
+    u32::try_from(text.chars().count()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_know_their_columns_in_characters() {
+        let words: Vec<_> = Words::new("  üse\ta:b  # rest", 3)
+            .map(|word| (word.text.to_owned(), word.column))
+            .collect();
+        assert_eq!(words, [("üse".to_owned(), 3), ("a:b".to_owned(), 7)]);
+        let word = Words::new("üü:b", 1).next().unwrap();
+        let (_, port) = word.split_last(':').unwrap();
+        assert_eq!((port.text, port.column), ("b", 4));
+    }
+
+    #[test]
+    fn a_missing_word_is_told_behind_the_last() {
+        let mut words = Words::new("use   ", 9);
+        words.next();
+        let fault = words.need("target").unwrap_err();
+        assert_eq!((fault.line, fault.column), (9, 4));
+    }
+}
