@@ -42,7 +42,7 @@ pub(crate) enum End {
     /// Somebody violated the protocol; a Terminate message goes out if it still may.
     Fault(ProtocolError),
     /// The peer has sent a Terminate message.
-    Terminated(Option<iwarp_proto::TerminateCode>),
+    Terminated(Option<iwarp_proto::Verdict>),
 }
 
 /// A connection in full operation.
@@ -436,7 +436,7 @@ impl Conn {
             RxEnd::Closed => End::Disconnected,
             RxEnd::Broken => End::Broken,
             RxEnd::Fault(fault) => End::Fault(fault),
-            RxEnd::Terminated(code) => End::Terminated(code),
+            RxEnd::Terminated(verdict) => End::Terminated(verdict),
         })
     }
 

@@ -21,7 +21,7 @@ use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::fpdu::{self, Deframed};
 use iwarp_proto::{
     Access, Connection, Delivery, Inbound, MpaError, Placement, ProtectionFault, ProtocolError,
-    ReceiveBuffer, ReceiveQueue, Target, TerminateCode,
+    ReceiveBuffer, ReceiveQueue, Target, TerminateCode, Verdict,
 };
 
 use crate::crc::crc32c;
@@ -57,7 +57,7 @@ pub(crate) enum RxEnd {
     /// The peer violated the protocol, or a local receive was unusable.
     Fault(ProtocolError),
     /// The peer has sent a Terminate message.
-    Terminated(Option<TerminateCode>),
+    Terminated(Option<Verdict>),
 }
 
 /// What a connection lends its receiving side for one pass.
@@ -307,7 +307,7 @@ impl Rx {
                 self.store_atomic(token, original, sinks)
             }
             Inbound::ReadRequest | Inbound::ReadyToReceive | Inbound::Dropped => Ok(()),
-            Inbound::Terminated(code) => Err(RxEnd::Terminated(code)),
+            Inbound::Terminated(verdict) => Err(RxEnd::Terminated(verdict)),
         }
     }
 

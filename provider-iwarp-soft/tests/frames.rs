@@ -310,6 +310,78 @@ fn a_terminate_message_from_the_peer_breaks_the_connection_silently() {
 }
 
 #[test]
+fn a_terminate_message_is_charged_to_a_read_only_if_it_can_be_about_one() {
+    /// Lengths and headers of quoted segments, up to the MO.
+    const SEND_INVALIDATE: &str = "0017 4144 0badc0de 00000000 00000001 00000000";
+    const IMMEDIATE: &str = "001a 4148 00000000 00000000 00000001 00000000";
+    const READ: &str = "002e 4141 00000000 00000001 00000001 00000000";
+    const ATOMIC: &str = "0046 414a 00000000 00000001 00000001 00000000";
+    use WcStatus::{Flushed, RemoteAccess, RemoteOperation};
+    let rows = [
+        ("invalid STag, of whatever", "01000000", "", RemoteAccess),
+        ("invalid STag of a Read", "0100c000", READ, RemoteAccess),
+        (
+            "unspecified, of an atomic",
+            "01ffc000",
+            ATOMIC,
+            RemoteOperation,
+        ),
+        (
+            "invalid STag of an invalidation",
+            "0100c000",
+            SEND_INVALIDATE,
+            Flushed,
+        ),
+        (
+            "the same in the layout of siw",
+            "10000300",
+            SEND_INVALIDATE,
+            Flushed,
+        ),
+        (
+            "a Read in the layout of siw",
+            "10000300",
+            READ,
+            RemoteAccess,
+        ),
+        ("cannot be invalidated, protection", "01090000", "", Flushed),
+        ("cannot be invalidated, operation", "02090000", "", Flushed),
+        (
+            "cannot be invalidated, quoted",
+            "0109c000",
+            SEND_INVALIDATE,
+            Flushed,
+        ),
+        (
+            "unexpected opcode of an immediate",
+            "0206c000",
+            IMMEDIATE,
+            Flushed,
+        ),
+        ("too many Reads", "0207c000", READ, RemoteOperation),
+    ];
+    for (about, control, quote, status) in rows {
+        let a = Node::new("lo 0");
+        let client = a.side(10);
+        let memory = a.memory(100);
+        let (mut raw, _) = raw_peer(&client, &a);
+        let read = SendOp::Read(memory.remote(0, 10));
+        client.post(1, read, &[memory.sge(0, 10)]);
+        let invalidating = SendOp::Send {
+            solicited: false,
+            invalidate: Some(0x0bad_c0de),
+        };
+        client.post(2, invalidating, &[]);
+        let head = "4147 00000000 00000002 00000001 00000000";
+        raw.write_all(&fpdu(&hex(&format!("{head} {control} {quote}"))))
+            .unwrap();
+        assert_eq!(client.event(), Event::Broken, "{about}");
+        let sends = client.resting(&client.send_cq);
+        assert_eq!((sends[0].wr_id, sends[0].status), (1, status), "{about}");
+    }
+}
+
+#[test]
 fn peers_without_crc_get_and_may_send_anything_in_its_field() {
     let b = Node::new("lo 0 crc=off");
     let memory = b.memory(100);

@@ -121,7 +121,7 @@ fn check_heard(error: ProtocolError) {
     };
     let len = ulpdu.len().min(18);
     let expected = terminate::parse(&ulpdu[len..], context).map(|received| received.code);
-    assert_eq!(Some(heard), expected);
+    assert_eq!(Some(heard.code), expected);
     let later = connection.handle_ulpdu(ulpdu, &memory, &mut receives);
     assert_eq!(later, Ok(Inbound::Dropped));
     assert_eq!(connection.terminate(&error), None);

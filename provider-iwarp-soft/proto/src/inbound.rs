@@ -2,7 +2,10 @@
 
 use core::ops::Range;
 
-use crate::{Stag, TerminateCode, wire::rdmap::AtomicRequest};
+use crate::{
+    Stag, TerminateCode,
+    wire::rdmap::{AtomicRequest, Opcode},
+};
 
 /// The meaning of one inbound DDP segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,9 +33,18 @@ pub enum Inbound {
     ReadyToReceive,
     /// The peer has ended the stream; stop sending and close. `None`: its Terminate message could
     /// not be understood.
-    Terminated(Option<TerminateCode>),
+    Terminated(Option<Verdict>),
     /// The stream has already ended; the segment means nothing any more.
     Dropped,
+}
+
+/// What a Terminate message of the peer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Why it ended the stream.
+    pub code: TerminateCode,
+    /// The kind of the message that it complains of, when it quotes a header of it.
+    pub about: Option<Opcode>,
 }
 
 /// Where payload belongs. Every check has been made: the engine copies, then acts on `delivered`.

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{SendOp, WcStatus};
-use iwarp_proto::{RemoteOperation, RemoteProtection, Role, StreamState, TerminateCode};
+use iwarp_proto::wire::rdmap::Opcode;
+use iwarp_proto::{RemoteOperation, RemoteProtection, Role, StreamState, TerminateCode, Verdict};
 
 use crate::cm::zombie::Zombie;
 use crate::conn::{Closing, Conn, End};
@@ -347,17 +348,13 @@ fn ending_event(conn: &Conn, end: &End) -> OwnEvent {
 }
 
 /// Gives the peer's verdict to the request that it is about: reads and atomics are answered in
-/// order, so it is the oldest of them. Sends and Writes have completed before the peer saw them.
+/// order, so it is the oldest of them.
 fn blame(failed: &mut [SendSlot], end: &End) {
-    let End::Terminated(Some(code)) = end else {
+    let End::Terminated(Some(verdict)) = end else {
         return;
     };
-    let status = match code {
-        TerminateCode::RemoteProtection(RemoteProtection::Unspecified) => WcStatus::RemoteOperation,
-        TerminateCode::RemoteProtection(_) => WcStatus::RemoteAccess,
-        TerminateCode::RemoteOperation(RemoteOperation::Version)
-        | TerminateCode::RemoteOperation(_) => WcStatus::RemoteOperation,
-        _ => return,
+    let Some(status) = charge(verdict) else {
+        return;
     };
     let answered = failed.iter_mut().find(|slot| {
         matches!(
@@ -374,5 +371,24 @@ fn blame(failed: &mut [SendSlot], end: &End) {
         && slot.status == WcStatus::Success
     {
         slot.status = status;
+    }
+}
+
+/// What a read or an atomic fails with by this verdict; `None` when it is about something else. A
+/// Send or Write that the peer refused has completed before the peer saw it, so nobody is charged
+/// with that.
+fn charge(verdict: &Verdict) -> Option<WcStatus> {
+    match verdict.about {
+        None | Some(Opcode::ReadRequest | Opcode::AtomicRequest) => {}
+        Some(_) => return None,
+    }
+    match verdict.code {
+        // Only a Send invalidates, with or without a quoted header that says so.
+        TerminateCode::RemoteProtection(RemoteProtection::NotInvalidatable)
+        | TerminateCode::RemoteOperation(RemoteOperation::NotInvalidatable) => None,
+        TerminateCode::RemoteProtection(RemoteProtection::Unspecified)
+        | TerminateCode::RemoteOperation(_) => Some(WcStatus::RemoteOperation),
+        TerminateCode::RemoteProtection(_) => Some(WcStatus::RemoteAccess),
+        _ => None,
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use iwarp_proto::{
     Access, Completion, CompletionStatus, Config, Connection, Delivery, Ends, Inbound, MpaError,
-    Placement, ProtocolError, ReceiveBuffer, StreamState, Target, TerminateCode, TransmitFpdu,
-    TransmitPayload, WorkKind, WorkRequest,
+    Placement, ProtocolError, ReceiveBuffer, StreamState, Target, TransmitFpdu, TransmitPayload,
+    Verdict, WorkKind, WorkRequest,
     wire::{
         ddp,
         fpdu::{self, CRC_LEN, Deframed, LENGTH_LEN},
@@ -29,7 +29,7 @@ pub enum Event {
     /// The first FPDU of a peer-to-peer initiator.
     ReadyToReceive,
     /// The peer ended the stream.
-    Terminated(Option<TerminateCode>),
+    Terminated(Option<Verdict>),
     /// The peer broke the protocol; the Terminate message follows among the sent FPDUs.
     Failed(ProtocolError),
     /// An FPDU went.
@@ -236,9 +236,9 @@ impl Engine {
                 self.events.push(Event::AtomicResult(token, original));
             }
             Inbound::ReadyToReceive => self.events.push(Event::ReadyToReceive),
-            Inbound::Terminated(code) => {
+            Inbound::Terminated(verdict) => {
                 assert!(self.connection.state().has_ended());
-                self.events.push(Event::Terminated(code));
+                self.events.push(Event::Terminated(verdict));
             }
             Inbound::Dropped => panic!("the stream has not ended"),
         }

@@ -6,6 +6,7 @@
 use crate::{
     Access, Delivery, Inbound, MemoryTable, MpaError, Msn, Placement, ProtocolError, ReceiveBuffer,
     ReceiveQueue, RemoteOperation, Stag, TaggedError, Target, TerminateCode, UntaggedError,
+    Verdict,
     wire::{
         ddp::{self, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, qn},
         mpa::RtrKind,
@@ -478,9 +479,12 @@ impl Connection {
             sent_fpdu: self.tx.sent_fpdu,
         };
         self.state.on_terminate_received();
-        let code = terminate::parse(payload, context).map(|received| received.code);
-        tracing::debug!(?code, "peer ends the stream");
-        Inbound::Terminated(code)
+        let verdict = terminate::parse(payload, context).map(|received| Verdict {
+            code: received.code,
+            about: received.opcode,
+        });
+        tracing::debug!(?verdict, "peer ends the stream");
+        Inbound::Terminated(verdict)
     }
 
     /// Whether an empty message of this kind is the first FPDU of a peer-to-peer initiator rather

@@ -7,7 +7,7 @@ use crc_fast::CrcAlgorithm::Crc32Iscsi;
 use crate::{
     Access, Completion, Config, Connection, Delivery, Ends, Inbound, InvalidateFault, MemoryTable,
     MpaError, Placement, ProtectionFault, ProtocolError, ReceiveBuffer, ReceiveQueue, Role, Stag,
-    Target, TerminateCode, TransmitFpdu, TransmitPayload, WorkKind, WorkRequest,
+    Target, TransmitFpdu, TransmitPayload, Verdict, WorkKind, WorkRequest,
     wire::fpdu::{self, CRC_LEN, Deframed, LENGTH_LEN},
 };
 
@@ -115,7 +115,7 @@ pub(super) struct Engine {
     pub(super) deliveries: Vec<Delivery>,
     pub(super) atomic_results: Vec<(u64, u64)>,
     pub(super) ready_to_receive: usize,
-    pub(super) terminated: Option<Option<TerminateCode>>,
+    pub(super) terminated: Option<Option<Verdict>>,
     /// The longest queue of unanswered requests of ours that was ever seen.
     pub(super) outstanding_max: usize,
 }
@@ -306,7 +306,7 @@ impl Engine {
                 self.atomic_results.push((token, original));
             }
             Inbound::ReadyToReceive => self.ready_to_receive += 1,
-            Inbound::Terminated(code) => self.terminated = Some(code),
+            Inbound::Terminated(verdict) => self.terminated = Some(verdict),
         }
         self.complete();
         Ok(())

@@ -6,8 +6,12 @@ use super::{
 };
 use crate::{
     Config, Delivery, MpaError, Msn, ProtocolError, Role, Stag, TerminateCode, TransmitFpdu,
-    WorkKind, WorkRequest,
-    wire::{fpdu, marker, mpa::RtrKind, rdmap::AtomicOp},
+    Verdict, WorkKind, WorkRequest,
+    wire::{
+        fpdu, marker,
+        mpa::RtrKind,
+        rdmap::{AtomicOp, Opcode},
+    },
 };
 
 const A3: &str = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
@@ -150,7 +154,11 @@ fn write_to_a_bad_stag_ends_with_the_terminate_of_group_a() {
     let mut peer = initiator(None);
     peer.receive(&hex(A11))
         .expect("a Terminate is not a violation");
-    assert_eq!(peer.terminated, Some(Some(error.code)));
+    let verdict = Verdict {
+        code: error.code,
+        about: Some(Opcode::Write),
+    };
+    assert_eq!(peer.terminated, Some(Some(verdict)));
     peer.post_expect_ended();
 }
 

@@ -40,6 +40,7 @@ mod bit {
     pub(super) const ALL: u8 = LENGTH_VALID | DDP_HEADER | RDMAP_HEADER;
     /// The same three in the layout of siw.
     pub(super) const ALL_SIW: u8 = 0x07;
+    pub(super) const DDP_HEADER_SIW: u8 = 0x02;
 }
 
 /// What a Terminate message quotes of the segment that caused it.
@@ -161,6 +162,8 @@ pub struct Received<'a> {
     pub code: TerminateCode,
     /// The segment length field and the headers behind it, as they came; empty when absent.
     pub quote: &'a [u8],
+    /// What kind of message the quoted segment belongs to; `None` when nothing is quoted.
+    pub opcode: Option<Opcode>,
 }
 
 /// Reads the message behind its DDP header; `None` when it is too short for its fixed part.
@@ -169,11 +172,27 @@ pub fn parse(message: &[u8], context: Context) -> Option<Received<'_>> {
     let (control, quote) = message.split_first_chunk::<CONTROL_LEN>()?;
     let [kind, code, bits, _] = *control;
     let (high, low) = (kind >> 4, kind & 0x0F);
-    let code = match layout(kind, code, bits, context) {
-        Layout::Rfc => TerminateCode::from_triple(high, low, code),
-        Layout::Siw => TerminateCode::from_triple(low, high, code),
+    let (code, quotes) = match layout(kind, code, bits, context) {
+        Layout::Rfc => (
+            TerminateCode::from_triple(high, low, code),
+            bits & bit::DDP_HEADER != 0,
+        ),
+        Layout::Siw => (
+            TerminateCode::from_triple(low, high, code),
+            bits & bit::DDP_HEADER_SIW != 0,
+        ),
     };
-    Some(Received { code, quote })
+    Some(Received {
+        code,
+        quote,
+        opcode: if quotes { quoted_opcode(quote) } else { None },
+    })
+}
+
+fn quoted_opcode(quote: &[u8]) -> Option<Opcode> {
+    let (_segment_len, headers) = quote.split_first_chunk::<SEGMENT_LEN>()?;
+    let [_ddp_control, rdmap_control] = *headers.first_chunk()?;
+    rdmap::Control(rdmap_control).opcode()
 }
 
 /// Tells the layouts apart: by the header bits, which never overlap, else by what is possible.
