@@ -7,7 +7,7 @@ use stack_tests::{DEADLINE, Program, Stage};
 
 use crate::{agree, files, read, words, workspace};
 
-const TOOLS: [&str; 2] = ["datinfo", "dat-bench"];
+const TOOLS: [&str; 3] = ["datinfo", "dat-bench", "dat-conformance"];
 
 /// A page that is written by hand, all of it.
 fn written(file: &str) -> Result<String> {

@@ -4,6 +4,9 @@
 //! line with; the rest of it is written by hand in `docs/man`, and so are the other pages.
 
 mod bench;
+#[allow(dead_code, reason = "the file is also a module of dat-conformance")]
+#[path = "../../../tools/src/dat_conformance/args.rs"]
+mod conformance;
 #[allow(dead_code, reason = "the file is also a module of datinfo")]
 #[path = "../../../tools/src/datinfo/args.rs"]
 mod datinfo;
@@ -20,8 +23,12 @@ use clap_mangen::Man;
 pub(crate) type Page = (String, String);
 
 /// The tools with options of their own.
-fn tools() -> [Command; 2] {
-    [datinfo::Args::command(), bench::Args::command()]
+fn tools() -> [Command; 3] {
+    [
+        datinfo::Args::command(),
+        bench::Args::command(),
+        conformance::Args::command(),
+    ]
 }
 
 /// Every page and completion of the stage.

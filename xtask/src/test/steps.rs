@@ -98,6 +98,7 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite ipv6", &[CC, NM, IP]),
     Step::suite("suite ofa_headers", &[CC, OFA_HEADERS]).unstaged(),
     Step::suite("suite faults", &[CC, NM, VALGRIND]),
+    Step::suite("suite conformance", &[CC, NM, IP]),
     Step::suite("suite hostile_peer", &[CC, NM]),
     Step::suite("suite scale", &[CC, NM]),
     Step::suite("suite capture", &[CC, NM, TSHARK, DUMPCAP, IP]),

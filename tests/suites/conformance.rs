@@ -1,0 +1,137 @@
+//! `dat-conformance` over the software provider: on loopback, and across two networks.
+//!
+//! Each case of the tool is a test. A ground is run once, and its tests tell what came of their
+//! cases; the table of differences is `tests/conformance/differences.txt`.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use libtest_mimic::{Arguments, Failed, Trial};
+use stack_tests::{Finished, IA_NAME, Program, Registry, StackEnv, Veth, is_full, not_run};
+
+/// A ground that takes longer hangs; each case has a limit of its own.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Where the server of the far network waits.
+const CONTROL_PORT: u16 = 45300;
+
+/// Runs the tool on a ground; `None` when this machine does not have it.
+type Ground = fn(&str) -> Result<Option<Finished>>;
+
+const GROUNDS: [(&str, Ground); 2] = [("soft-lo", loopback), ("soft-veth", veth)];
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let runs = GROUNDS.map(|(name, run)| (name, thread::spawn(move || run(name))));
+    let trials = runs.into_iter().flat_map(|(name, run)| {
+        let ran = run
+            .join()
+            .unwrap_or_else(|_| Err(anyhow!("the run panicked")));
+        trials(name, ran)
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+/// A test for each line that speaks of a case, and one for the run as a whole.
+fn trials(ground: &str, ran: Result<Option<Finished>>) -> Vec<Trial> {
+    let whole = format!("{ground} as a whole");
+    let finished = match ran {
+        Ok(Some(finished)) => finished,
+        Ok(None) => {
+            let told = format!("{ground}: this needs a network namespace of its own");
+            let trial = Trial::test(whole, move || {
+                not_run(&told);
+                Ok(())
+            });
+            return vec![trial];
+        }
+        Err(error) => return vec![Trial::test(whole, move || Err(failed(&error)))],
+    };
+    let mut trials: Vec<Trial> = finished
+        .text
+        .lines()
+        .filter_map(|line| of_case(ground, line))
+        .collect();
+    trials.push(Trial::test(whole, move || {
+        let done = finished.success().and_then(|done| done.says(" 0 failed,"));
+        done.map(drop).map_err(|error| failed(&error))
+    }));
+    trials
+}
+
+/// The test of a case, if the line speaks of one.
+fn of_case(ground: &str, line: &str) -> Option<Trial> {
+    let told = ["ok ", "FAIL ", "DIFFERS ", "NOT RUN "];
+    let (word, rest) = told
+        .iter()
+        .find_map(|word| Some((word.trim(), line.strip_prefix(word)?.trim_start())))?;
+    let case = rest.split([' ', ':']).next()?;
+    let line = line.to_owned();
+    Some(Trial::test(format!("{ground} {case}"), move || {
+        match word {
+            "FAIL" => return Err(Failed::from(line)),
+            // What the provider declares itself unable to do is a test that was not run.
+            "NOT RUN" => not_run(&line),
+            _ => {}
+        }
+        Ok(())
+    }))
+}
+
+fn failed(error: &anyhow::Error) -> Failed {
+    Failed::from(format!("{error:#}"))
+}
+
+fn loopback(ground: &str) -> Result<Option<Finished>> {
+    let env = StackEnv::new()?;
+    let tool = tool(&env, env.registry.file(), IA_NAME);
+    finish(lead(tool, ground)).map(Some)
+}
+
+/// The client here, the server in the network at the other end of a cable.
+fn veth(ground: &str) -> Result<Option<Finished>> {
+    let env = StackEnv::new()?;
+    let Some(veth) = Veth::lay(&env.net, true)? else {
+        return Ok(None);
+    };
+    let line = |device: &str| {
+        let library = "libdapl-iwarp.so.2 dat-rs.1.0";
+        format!(
+            "{device} u2.0 nonthreadsafe default {library} \"{device} 0\" \"\"
+"
+        )
+    };
+    let registry = Registry::with_text(&[Veth::NEAR, Veth::FAR].map(line).concat())?;
+    let place = format!("{}:{CONTROL_PORT}", Veth::FAR_V4);
+    let server = tool(&env, registry.file(), Veth::FAR)
+        .args_line(&format!("--role server --listen {place}"))
+        .in_network_of(&veth)?
+        .spawn()?;
+    server.wait_for("listening at", DEADLINE)?;
+    let client =
+        tool(&env, registry.file(), Veth::NEAR).args_line(&format!("--role client --peer {place}"));
+    finish(lead(client, ground))
+        .with_context(|| server.text())
+        .map(Some)
+}
+
+fn tool(env: &StackEnv, registry: &Path, ia_name: &str) -> Program {
+    let tool = env.stage.bin("dat-conformance");
+    env.program_with(tool, registry)
+        .args_line(&format!("--ia {ia_name}"))
+}
+
+fn lead(tool: Program, ground: &str) -> Program {
+    let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/differences.txt");
+    let tool = tool.args_line(&format!("--ground {ground} --differences"));
+    let tool = tool.arg(table);
+    if is_full() { tool.arg("--long") } else { tool }
+}
+
+fn finish(tool: Program) -> Result<Finished> {
+    let deadline = if is_full() { DEADLINE * 10 } else { DEADLINE };
+    tool.spawn()?.finish(deadline)
+}

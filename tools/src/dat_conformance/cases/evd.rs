@@ -1,0 +1,398 @@
+//! Event dispatchers, fed by software events.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use dat_api::abi::*;
+use dat_api::{Evd, EvdFlags, Event, Ia};
+
+use crate::case::{Alone, Case};
+use crate::expect;
+use crate::kit::Kit;
+use crate::raw;
+use crate::side::Side;
+
+pub(super) fn cases() -> Vec<Case> {
+    Case::all_alone(CASES)
+}
+
+const CASES: &[Alone] = &[
+    ("evd/empty", "an empty queue has nothing to take", empty),
+    ("evd/timeout", "a wait ends when its time is over", timeout),
+    ("evd/poll", "a wait of no time returns at once", poll),
+    (
+        "evd/software",
+        "a software event carries its pointer",
+        software,
+    ),
+    (
+        "evd/order",
+        "events come in the order in which they were posted",
+        order,
+    ),
+    ("evd/nmore", "a wait tells how many events are left", nmore),
+    (
+        "evd/flag-needed",
+        "software events need their flag",
+        flag_needed,
+    ),
+    ("evd/qlen", "the queue is as long as asked, or longer", qlen),
+    ("evd/qlen-zero", "a queue has room", qlen_zero),
+    (
+        "evd/qlen-limit",
+        "a queue longer than the limit is refused",
+        qlen_limit,
+    ),
+    (
+        "evd/async-flag",
+        "asynchronous events do not merge",
+        async_flag,
+    ),
+    ("evd/resize", "events stay while the queue grows", resize),
+    (
+        "evd/resize-pending",
+        "a queue does not shrink below its events",
+        resize_pending,
+    ),
+    ("evd/full", "a full queue refuses software events", full),
+    (
+        "evd/unwaitable",
+        "an unwaitable queue is only polled",
+        unwaitable,
+    ),
+    (
+        "evd/unwaitable-wakes",
+        "who waits when it becomes unwaitable returns",
+        unwaitable_wakes,
+    ),
+    (
+        "evd/threshold",
+        "a wait for several events is not content with fewer",
+        threshold,
+    ),
+    (
+        "evd/threshold-limit",
+        "a threshold fits the queue",
+        threshold_limit,
+    ),
+    (
+        "evd/threshold-zero",
+        "a threshold is at least one",
+        threshold_zero,
+    ),
+    ("evd/wakes", "an event wakes the waiter", wakes),
+    ("evd/one-waiter", "one waits at a time", one_waiter),
+    (
+        "evd/waiter-alone",
+        "nothing is taken from under a waiter",
+        waiter_alone,
+    ),
+    ("evd/in-use", "a dispatcher in use is not freed", in_use),
+    (
+        "evd/null-event",
+        "a wait needs a place for the event",
+        null_event,
+    ),
+    (
+        "evd/unread",
+        "a dispatcher goes with its unread events",
+        unread,
+    ),
+    ("evd/many", "64 dispatchers live beside each other", many),
+];
+
+fn ia(side: &Side<'_>) -> Result<Ia> {
+    Ok(Ia::open(side.ia_name)?)
+}
+
+fn evd(side: &Side<'_>) -> Result<Evd> {
+    Ok(Evd::create(&ia(side)?, 16, EvdFlags::SOFTWARE)?)
+}
+
+/// The next event, which is a software event with this number.
+fn number(evd: &Evd, due: usize, side: &Side<'_>) -> Result<()> {
+    match expect::event(evd, side)? {
+        Event::Software(number) if number == due => Ok(()),
+        other => bail!("{other:?} instead of software event {due}"),
+    }
+}
+
+fn empty(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    for (what, evd) in [
+        ("transfers", &kit.recv),
+        ("binds and requests", &kit.request),
+        ("connections", &kit.connect),
+        ("connection requests", &kit.requests),
+    ] {
+        let event = evd.dequeue().context(what)?;
+        ensure!(event.is_none(), "{what}: {event:?} in a new queue");
+    }
+    Ok(())
+}
+
+fn timeout(side: &mut Side<'_>) -> Result<()> {
+    let evd = evd(side)?;
+    let due = Duration::from_millis(30);
+    let start = Instant::now();
+    let event = evd.wait(Some(due))?;
+    ensure!(event.is_none(), "{event:?} in a new queue");
+    expect::took(start.elapsed(), due, side)
+}
+
+fn poll(side: &mut Side<'_>) -> Result<()> {
+    let evd = evd(side)?;
+    ensure!(
+        evd.wait(Some(Duration::ZERO))?.is_none(),
+        "an event in a new queue"
+    );
+    evd.post_software(3)?;
+    match evd.wait(Some(Duration::ZERO))? {
+        Some(Event::Software(3)) => Ok(()),
+        other => bail!("{other:?} instead of the event that is there"),
+    }
+}
+
+fn software(side: &mut Side<'_>) -> Result<()> {
+    let evd = evd(side)?;
+    evd.post_software(usize::MAX - 7)?;
+    number(&evd, usize::MAX - 7, side)?;
+    expect::nothing(&evd, side)
+}
+
+fn order(side: &mut Side<'_>) -> Result<()> {
+    let evd = evd(side)?;
+    (1..=16).try_for_each(|due| evd.post_software(due))?;
+    (1..=16).try_for_each(|due| number(&evd, due, side))
+}
+
+fn nmore(side: &mut Side<'_>) -> Result<()> {
+    let evd = evd(side)?;
+    (1..=5).try_for_each(|due| evd.post_software(due))?;
+    let waited = evd.wait_many(1, Some(side.patience()))?;
+    let (_, left) = waited.context("no event of five")?;
+    ensure!(left == 4, "{left} are said to be left of four");
+    Ok(())
+}
+
+fn flag_needed(side: &mut Side<'_>) -> Result<()> {
+    let evd = Evd::create(&ia(side)?, 16, EvdFlags::DTO)?;
+    expect::refused(evd.post_software(1), DAT_INVALID_PARAMETER)
+}
+
+fn qlen(side: &mut Side<'_>) -> Result<()> {
+    let ia = ia(side)?;
+    for asked in [1, 2, 100, 1000] {
+        let granted = Evd::create(&ia, asked, EvdFlags::DTO)?.qlen()?;
+        ensure!(granted >= asked, "{granted} places instead of {asked}");
+    }
+    Ok(())
+}
+
+fn qlen_zero(side: &mut Side<'_>) -> Result<()> {
+    let ia = ia(side)?;
+    for len in [0, -1] {
+        let created = raw::evd_create(ia.as_raw(), len, DAT_EVD_SOFTWARE_FLAG);
+        expect::refused(created, DAT_INVALID_PARAMETER)?;
+    }
+    Ok(())
+}
+
+fn qlen_limit(side: &mut Side<'_>) -> Result<()> {
+    let ia = ia(side)?;
+    let Some(over) = ia.attr()?.max_evd_qlen.checked_add(1) else {
+        return Ok(());
+    };
+    let created = raw::evd_create(ia.as_raw(), over, DAT_EVD_DTO_FLAG);
+    expect::refused(created, DAT_INSUFFICIENT_RESOURCES)
+}
+
+fn async_flag(side: &mut Side<'_>) -> Result<()> {
+    let ia = ia(side)?;
+    let flags = DAT_EVD_ASYNC_FLAG | DAT_EVD_SOFTWARE_FLAG;
+    expect::refused(
+        raw::evd_create(ia.as_raw(), 8, flags),
+        DAT_INVALID_PARAMETER,
+    )
+}
+
+fn resize(side: &mut Side<'_>) -> Result<()> {
+    let evd = evd(side)?;
+    (1..=10).try_for_each(|due| evd.post_software(due))?;
+    evd.resize(200)?;
+    ensure!(evd.qlen()? >= 200, "{} places instead of 200", evd.qlen()?);
+    (11..=200).try_for_each(|due| evd.post_software(due))?;
+    (1..=200).try_for_each(|due| number(&evd, due, side))
+}
+
+fn resize_pending(side: &mut Side<'_>) -> Result<()> {
+    let evd = evd(side)?;
+    (1..=10).try_for_each(|due| evd.post_software(due))?;
+    expect::refused(evd.resize(4), DAT_INVALID_STATE)?;
+    (1..=10).try_for_each(|due| number(&evd, due, side))
+}
+
+fn full(side: &mut Side<'_>) -> Result<()> {
+    let evd = evd(side)?;
+    let room = evd.qlen()? as usize;
+    (1..=room).try_for_each(|due| evd.post_software(due))?;
+    expect::refused(evd.post_software(0), DAT_QUEUE_FULL)
+}
+
+fn unwaitable(side: &mut Side<'_>) -> Result<()> {
+    let evd = evd(side)?;
+    evd.set_waitable(false)?;
+    evd.post_software(1)?;
+    expect::refused(evd.wait(Some(side.patience())), DAT_INVALID_STATE)?;
+    ensure!(
+        evd.dequeue()?.is_some(),
+        "an unwaitable queue cannot be polled"
+    );
+    evd.set_waitable(true)?;
+    evd.post_software(2)?;
+    number(&evd, 2, side)
+}
+
+/// Runs `meanwhile` while another thread waits on the dispatcher; returns what that thread got.
+fn with_waiter(
+    evd: &Evd,
+    side: &Side<'_>,
+    meanwhile: impl FnOnce() -> Result<()>,
+) -> Result<dat_api::Result<Option<Event>>> {
+    let patience = side.patience();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(move || evd.wait(Some(patience)));
+        // It sleeps by then; one that does not yet makes the case easier, never harder.
+        thread::sleep(side.quiet());
+        let told = meanwhile();
+        let got = waiter
+            .join()
+            .map_err(|_| anyhow::anyhow!("the waiter panicked"));
+        told?;
+        got
+    })
+}
+
+fn unwaitable_wakes(side: &mut Side<'_>) -> Result<()> {
+    let evd = evd(side)?;
+    let start = Instant::now();
+    let got = with_waiter(&evd, side, || Ok(evd.set_waitable(false)?))?;
+    expect::refused(got, DAT_INVALID_STATE)?;
+    ensure!(
+        start.elapsed() < side.patience(),
+        "the waiter slept to the end of its time"
+    );
+    Ok(())
+}
+
+fn threshold(side: &mut Side<'_>) -> Result<()> {
+    let evd = evd(side)?;
+    evd.post_software(1)?;
+    evd.post_software(2)?;
+    let early = evd.wait_many(3, Some(side.quiet()))?;
+    ensure!(early.is_none(), "{early:?} when two of three were there");
+    evd.post_software(3)?;
+    let (event, left) = evd
+        .wait_many(3, Some(side.patience()))?
+        .context("three events do not end a wait for three")?;
+    ensure!(
+        matches!(event, Event::Software(1)),
+        "{event:?} is not the oldest"
+    );
+    ensure!(left == 2, "{left} are said to be left of two");
+    Ok(())
+}
+
+fn threshold_limit(side: &mut Side<'_>) -> Result<()> {
+    let evd = evd(side)?;
+    let over = evd.qlen()? + 1;
+    expect::refused(
+        evd.wait_many(over, Some(Duration::ZERO)),
+        DAT_INVALID_PARAMETER,
+    )
+}
+
+fn threshold_zero(side: &mut Side<'_>) -> Result<()> {
+    let evd = evd(side)?;
+    expect::refused(
+        evd.wait_many(0, Some(Duration::ZERO)),
+        DAT_INVALID_PARAMETER,
+    )
+}
+
+fn wakes(side: &mut Side<'_>) -> Result<()> {
+    let evd = evd(side)?;
+    let start = Instant::now();
+    let got = with_waiter(&evd, side, || Ok(evd.post_software(9)?))??;
+    ensure!(
+        matches!(got, Some(Event::Software(9))),
+        "the waiter got {got:?}"
+    );
+    ensure!(
+        start.elapsed() < side.patience(),
+        "the waiter slept to the end of its time"
+    );
+    Ok(())
+}
+
+fn one_waiter(side: &mut Side<'_>) -> Result<()> {
+    let evd = evd(side)?;
+    with_waiter(&evd, side, || {
+        let second = evd.wait(Some(Duration::ZERO));
+        evd.post_software(1)?;
+        expect::refused(second, DAT_INVALID_STATE)
+    })?
+    .context("the first waiter")?;
+    Ok(())
+}
+
+fn waiter_alone(side: &mut Side<'_>) -> Result<()> {
+    let evd = evd(side)?;
+    with_waiter(&evd, side, || {
+        let taken = evd.dequeue();
+        evd.post_software(1)?;
+        expect::refused(taken, DAT_INVALID_STATE)
+    })?
+    .context("the waiter")?;
+    Ok(())
+}
+
+fn in_use(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let _ep = kit.ep()?;
+    for evd in [&kit.recv, &kit.request, &kit.connect] {
+        expect::refused(raw::evd_free(evd.as_raw()), DAT_INVALID_STATE)?;
+    }
+    Ok(())
+}
+
+fn null_event(side: &mut Side<'_>) -> Result<()> {
+    let evd = evd(side)?;
+    expect::refused(raw::evd_wait_nowhere(evd.as_raw()), DAT_INVALID_PARAMETER)
+}
+
+fn unread(side: &mut Side<'_>) -> Result<()> {
+    let ia = ia(side)?;
+    let evd = Evd::create(&ia, 16, EvdFlags::SOFTWARE)?;
+    (1..=16).try_for_each(|due| evd.post_software(due))?;
+    drop(evd);
+    // A dispatcher that was not freed would be left.
+    raw::ia_close(ia.as_raw(), DAT_CLOSE_GRACEFUL_FLAG)?;
+    std::mem::forget(ia);
+    Ok(())
+}
+
+fn many(side: &mut Side<'_>) -> Result<()> {
+    let ia = ia(side)?;
+    let flags = EvdFlags::SOFTWARE | EvdFlags::CONNECTION_REQUEST;
+    let evds: Vec<Evd> = (0..64)
+        .map(|_| Evd::create(&ia, 8, flags))
+        .collect::<dat_api::Result<_>>()?;
+    for (due, evd) in evds.iter().enumerate() {
+        evd.post_software(due)?;
+    }
+    evds.iter()
+        .enumerate()
+        .try_for_each(|(due, evd)| number(evd, due, side))
+}

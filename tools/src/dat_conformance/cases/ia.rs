@@ -1,0 +1,232 @@
+//! Interface adapters.
+
+use anyhow::{Result, ensure};
+use dat_api::abi::*;
+use dat_api::{Ep, Evd, EvdFlags, Ia, Pz};
+
+use crate::case::{Alone, Case};
+use crate::expect;
+use crate::kit::Kit;
+use crate::raw;
+use crate::side::Side;
+
+pub(super) fn cases() -> Vec<Case> {
+    Case::all_alone(CASES)
+}
+
+const CASES: &[Alone] = &[
+    (
+        "ia/attributes",
+        "limits are there and can be used",
+        attributes,
+    ),
+    (
+        "ia/address",
+        "the adapter has an address that peers can name",
+        address,
+    ),
+    (
+        "ia/provider",
+        "the provider tells its version and what it can",
+        provider,
+    ),
+    (
+        "ia/unknown",
+        "a name that nobody registered is not found",
+        unknown,
+    ),
+    (
+        "ia/twice",
+        "an adapter is open as often as it was opened",
+        twice,
+    ),
+    (
+        "ia/eight",
+        "eight openings have objects of their own",
+        eight,
+    ),
+    (
+        "ia/async-silent",
+        "nothing has happened to a new adapter",
+        async_silent,
+    ),
+    ("ia/close-null", "a null handle is none", close_null),
+    (
+        "ia/close-graceful",
+        "an adapter without objects closes",
+        close_graceful,
+    ),
+    (
+        "ia/close-in-use",
+        "a graceful close leaves objects alone",
+        close_in_use,
+    ),
+    (
+        "ia/close-abrupt",
+        "an abrupt close takes the objects along",
+        close_abrupt,
+    ),
+    (
+        "ia/handle-types",
+        "each handle knows its kind",
+        handle_types,
+    ),
+    (
+        "ia/context",
+        "a consumer's context stays as it was set",
+        context,
+    ),
+];
+
+fn attributes(side: &mut Side<'_>) -> Result<()> {
+    let attr = Ia::open(side.ia_name)?.attr()?;
+    for (what, value, least) in [
+        ("max_eps", attr.max_eps, 1),
+        ("max_dto_per_ep", attr.max_dto_per_ep, 16),
+        ("max_evds", attr.max_evds, 4),
+        ("max_evd_qlen", attr.max_evd_qlen, 64),
+        ("max_iov_segments_per_dto", attr.max_iov_segments_per_dto, 1),
+        ("max_lmrs", attr.max_lmrs, 1),
+        ("max_pzs", attr.max_pzs, 1),
+        ("max_rdma_read_per_ep_in", attr.max_rdma_read_per_ep_in, 1),
+        ("max_rdma_read_per_ep_out", attr.max_rdma_read_per_ep_out, 1),
+    ] {
+        ensure!(
+            value >= least,
+            "{what} is {value}, and no program can use less than {least}"
+        );
+    }
+    ensure!(
+        attr.max_message_size >= 1 << 20,
+        "max_message_size {}",
+        attr.max_message_size
+    );
+    ensure!(
+        attr.max_rdma_size >= 1 << 20,
+        "max_rdma_size {}",
+        attr.max_rdma_size
+    );
+    ensure!(
+        attr.max_lmr_block_size >= 1 << 20,
+        "max_lmr_block_size {}",
+        attr.max_lmr_block_size
+    );
+    Ok(())
+}
+
+fn address(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let address = kit.address()?;
+    ensure!(!address.ip().is_unspecified(), "its address is {address}");
+    Ok(())
+}
+
+fn provider(side: &mut Side<'_>) -> Result<()> {
+    let attr = Ia::open(side.ia_name)?.provider_attr()?;
+    ensure!(!attr.name.is_empty(), "it has no name");
+    ensure!(
+        attr.dapl_version.0 == 2,
+        "DAT version {:?}",
+        attr.dapl_version
+    );
+    ensure!(attr.max_private_data_size > 0, "it takes no private data");
+    let table = attr.evd_stream_merging_supported;
+    for (row, column) in (0..table.len()).flat_map(|row| (0..row).map(move |column| (row, column)))
+    {
+        let same = table[row][column] == table[column][row];
+        ensure!(same, "streams {row} and {column} merge in one order only");
+    }
+    Ok(())
+}
+
+fn unknown(_: &mut Side<'_>) -> Result<()> {
+    expect::refused(Ia::open("no-adapter-has-this-name"), DAT_PROVIDER_NOT_FOUND)
+}
+
+fn twice(side: &mut Side<'_>) -> Result<()> {
+    let first = Ia::open(side.ia_name)?;
+    let second = Ia::open(side.ia_name)?;
+    ensure!(
+        first.as_raw() != second.as_raw(),
+        "both have the same handle"
+    );
+    drop(first);
+    let pz = Pz::create(&second)?;
+    drop(pz);
+    Ok(())
+}
+
+fn eight(side: &mut Side<'_>) -> Result<()> {
+    let kits: Vec<Kit> = (0..8).map(|_| Kit::open(side)).collect::<Result<_>>()?;
+    for kit in &kits {
+        drop(kit.ep()?);
+    }
+    Ok(())
+}
+
+fn async_silent(side: &mut Side<'_>) -> Result<()> {
+    expect::nothing(&Ia::open(side.ia_name)?.async_evd(), side)
+}
+
+fn close_null(_: &mut Side<'_>) -> Result<()> {
+    expect::refused(
+        raw::ia_close(DAT_HANDLE_NULL, DAT_CLOSE_ABRUPT_FLAG),
+        DAT_INVALID_HANDLE,
+    )
+}
+
+fn close_graceful(side: &mut Side<'_>) -> Result<()> {
+    let ia = Ia::open(side.ia_name)?;
+    raw::ia_close(ia.as_raw(), DAT_CLOSE_GRACEFUL_FLAG)?;
+    // Its handle has gone, so it must not be closed again.
+    std::mem::forget(ia);
+    Ok(())
+}
+
+fn close_in_use(side: &mut Side<'_>) -> Result<()> {
+    let ia = Ia::open(side.ia_name)?;
+    let pz = Pz::create(&ia)?;
+    let closed = raw::ia_close(ia.as_raw(), DAT_CLOSE_GRACEFUL_FLAG);
+    expect::refused(closed, DAT_INVALID_STATE)?;
+    drop(pz);
+    drop(Pz::create(&ia)?);
+    Ok(())
+}
+
+fn close_abrupt(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (ep, region) = (kit.ep()?, kit.region(4096)?);
+    ep.post_recv(&[region.segment(0, 4096)?], 1)?;
+    raw::ia_close(kit.ia.as_raw(), DAT_CLOSE_ABRUPT_FLAG)?;
+    // All handles have gone, so nothing must be freed again.
+    std::mem::forget((kit, ep, region));
+    Ok(())
+}
+
+fn handle_types(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (ep, region) = (kit.ep()?, kit.region(64)?);
+    for (what, handle, ty) in [
+        ("the adapter", kit.ia.as_raw(), DAT_HANDLE_TYPE_IA),
+        ("the zone", kit.pz.as_raw(), DAT_HANDLE_TYPE_PZ),
+        ("the dispatcher", kit.recv.as_raw(), DAT_HANDLE_TYPE_EVD),
+        ("the endpoint", ep.as_raw(), DAT_HANDLE_TYPE_EP),
+        ("the region", region.lmr().as_raw(), DAT_HANDLE_TYPE_LMR),
+    ] {
+        let told = raw::handle_type(handle)?;
+        ensure!(told == ty, "{what} is said to be of kind {told}");
+    }
+    Ok(())
+}
+
+fn context(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep: Ep = kit.ep()?;
+    let evd = Evd::create(&kit.ia, 8, EvdFlags::SOFTWARE)?;
+    for handle in [kit.ia.as_raw(), kit.pz.as_raw(), evd.as_raw(), ep.as_raw()] {
+        ensure!(raw::context(handle)? == 0, "a new object has a context");
+        raw::set_context(handle, 0x1234_5678_9abc)?;
+        ensure!(raw::context(handle)? == 0x1234_5678_9abc, "another context");
+    }
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! The table of known differences: where an adapter is not as DAT says, and why.
+//!
+//! ```text
+//! # ground    case             kind     reason
+//! ofa-*       srq/watermark    lacks    OFA has no low watermarks
+//! ```
+//!
+//! Ground and case may hold `*`. What is listed and does not show is a fault of the table, unless
+//! its kind is `varies`.
+
+use anyhow::{Context, Result, bail};
+
+use crate::case::matches;
+use crate::verdict::Verdict;
+
+/// Every row of the table that speaks of one ground.
+#[derive(Debug, Default)]
+pub(crate) struct Differences {
+    rows: Vec<Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    line: usize,
+    case: String,
+    kind: Kind,
+    reason: String,
+    /// A case that it speaks of has run, and whether one was different.
+    met: bool,
+    seen: bool,
+}
+
+/// How a case differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It fails.
+    Fails,
+    /// The provider says that it cannot.
+    Lacks,
+    /// It fails at times.
+    Varies,
+}
+
+/// What a verdict comes to, with the table in mind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// As DAT says.
+    Ok,
+    /// Not as DAT says, and nobody knew.
+    Failed(String),
+    /// Different, as the table says.
+    Differs { reason: String, seen: String },
+    /// The provider says that it cannot.
+    NotRun(String),
+}
+
+impl Differences {
+    /// The rows of `text` for `ground`.
+    pub(crate) fn parse(text: &str, ground: &str) -> Result<Self> {
+        let mut rows = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let row = Row::parse(index + 1, line, ground)
+                .with_context(|| format!("line {} of the table of differences", index + 1))?;
+            rows.extend(row);
+        }
+        Ok(Self { rows })
+    }
+
+    /// What the verdict of a case comes to.
+    pub(crate) fn judge(&mut self, case: &str, verdict: Verdict) -> Finding {
+        let mut known = None;
+        for row in &mut self.rows {
+            if !matches(&row.case, case) {
+                continue;
+            }
+            row.met = true;
+            let applies = match &verdict {
+                Verdict::Ok => false,
+                Verdict::Failed(_) => row.kind != Kind::Lacks,
+                Verdict::Lacks(_) => row.kind == Kind::Lacks,
+            };
+            if applies {
+                row.seen = true;
+                known.get_or_insert_with(|| row.reason.clone());
+            }
+        }
+        match (verdict, known) {
+            (Verdict::Ok, _) => Finding::Ok,
+            (Verdict::Failed(seen) | Verdict::Lacks(seen), Some(reason)) => {
+                Finding::Differs { reason, seen }
+            }
+            (Verdict::Failed(why), None) => Finding::Failed(why),
+            (Verdict::Lacks(what), None) => Finding::NotRun(what),
+        }
+    }
+
+    /// Rows that every case they speak of contradicts.
+    pub(crate) fn outdated(&self) -> Vec<String> {
+        let outdated = |row: &&Row| row.met && !row.seen && row.kind != Kind::Varies;
+        let rows = self.rows.iter().filter(outdated);
+        rows.map(|row| {
+            format!(
+                "line {}: {} does not differ any more; take the row out ({})",
+                row.line, row.case, row.reason
+            )
+        })
+        .collect()
+    }
+}
+
+impl Row {
+    /// `None` for a row about another ground.
+    fn parse(line: usize, text: &str, our_ground: &str) -> Result<Option<Self>> {
+        let mut words = text.split_whitespace();
+        let mut word = |what| words.next().with_context(|| format!("{what} is missing"));
+        let (ground, case) = (word("the ground")?, word("the case")?);
+        let kind = match word("the kind")? {
+            "fails" => Kind::Fails,
+            "lacks" => Kind::Lacks,
+            "varies" => Kind::Varies,
+            other => bail!("{other:?} instead of fails, lacks or varies"),
+        };
+        let reason: Vec<&str> = words.collect();
+        if reason.is_empty() {
+            bail!("the reason is missing");
+        }
+        Ok(matches(ground, our_ground).then(|| Self {
+            line,
+            case: case.to_owned(),
+            kind,
+            reason: reason.join(" "),
+            met: false,
+            seen: false,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "# ground case kind reason\n\n\
+        ofa-*  srq/*   lacks   no queues there\n\
+        ofa-*  evd/x   fails   forgets the event\n\
+        siw    cm/*    varies  drops what comes fast\n";
+
+    fn failed() -> Verdict {
+        Verdict::Failed("seen".into())
+    }
+
+    #[test]
+    fn a_listed_difference_carries_its_reason() {
+        let mut table = Differences::parse(TABLE, "ofa-rxe").unwrap();
+        let Finding::Differs { reason, seen } = table.judge("evd/x", failed()) else {
+            panic!("it is listed");
+        };
+        assert_eq!(
+            (reason.as_str(), seen.as_str()),
+            ("forgets the event", "seen")
+        );
+        let lacks = table.judge("srq/a", Verdict::Lacks("none".into()));
+        assert!(matches!(lacks, Finding::Differs { .. }));
+    }
+
+    #[test]
+    fn another_ground_case_or_kind_is_not_listed() {
+        let mut table = Differences::parse(TABLE, "soft").unwrap();
+        assert!(matches!(table.judge("evd/x", failed()), Finding::Failed(_)));
+        let mut table = Differences::parse(TABLE, "ofa-siw").unwrap();
+        assert!(matches!(table.judge("evd/y", failed()), Finding::Failed(_)));
+        assert!(matches!(table.judge("srq/a", failed()), Finding::Failed(_)));
+        let lacks = table.judge("evd/x", Verdict::Lacks("none".into()));
+        assert!(matches!(lacks, Finding::NotRun(_)));
+    }
+
+    #[test]
+    fn a_row_that_no_case_bears_out_is_outdated() {
+        let mut table = Differences::parse(TABLE, "ofa-rxe").unwrap();
+        assert!(table.outdated().is_empty(), "no case has run");
+        table.judge("srq/a", Verdict::Ok);
+        table.judge("evd/x", failed());
+        let outdated = table.outdated();
+        assert!(outdated[0].starts_with("line 3: srq/*"), "{outdated:?}");
+        assert_eq!(outdated.len(), 1);
+        let mut table = Differences::parse(TABLE, "siw").unwrap();
+        assert_eq!(table.judge("cm/a", Verdict::Ok), Finding::Ok);
+        assert!(table.outdated().is_empty(), "it varies");
+    }
+
+    #[test]
+    fn mistakes_in_the_table_are_named_with_their_line() {
+        for (text, what) in [
+            ("x", "the case is missing"),
+            ("x y sometimes z", "instead of fails"),
+            ("x y fails", "the reason is missing"),
+        ] {
+            let error = Differences::parse(&format!("\n{text}"), "x").unwrap_err();
+            let told = format!("{error:#}");
+            assert!(told.contains("line 2") && told.contains(what), "{told}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What must come, what must not, and what must be refused.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use dat_api::abi::DatReturnType;
+use dat_api::{Cr, DtoCompletion, DtoStatus, Evd, Event};
+
+use crate::side::Side;
+
+/// The next event of a dispatcher.
+pub(crate) fn event(evd: &Evd, side: &Side<'_>) -> Result<Event> {
+    let patience = side.patience();
+    let event = evd.wait(Some(patience))?;
+    event.with_context(|| format!("no event came in {patience:?}"))
+}
+
+/// The next completion.
+pub(crate) fn completion(evd: &Evd, side: &Side<'_>) -> Result<DtoCompletion> {
+    match event(evd, side).context("waiting for a completion")? {
+        Event::Dto(completion) => Ok(completion),
+        other => bail!("{other:?} instead of a completion"),
+    }
+}
+
+/// The next completion, which is the good end of the work with this cookie.
+pub(crate) fn done(evd: &Evd, cookie: u64, side: &Side<'_>) -> Result<DtoCompletion> {
+    with_status(evd, cookie, DtoStatus::Success, side)
+}
+
+/// The next completion, which is that of the work with this cookie.
+pub(crate) fn with_status(
+    evd: &Evd,
+    cookie: u64,
+    status: DtoStatus,
+    side: &Side<'_>,
+) -> Result<DtoCompletion> {
+    let got = completion(evd, side).with_context(|| format!("work {cookie}"))?;
+    ensure!(
+        got.cookie == cookie && got.status == status,
+        "work {} ended as {:?} where work {cookie} was to end as {status:?}",
+        got.cookie,
+        got.status
+    );
+    Ok(got)
+}
+
+/// The next event, which is a request for a connection.
+pub(crate) fn request(evd: &Evd, side: &Side<'_>) -> Result<Cr> {
+    match event(evd, side).context("waiting for a connection request")? {
+        Event::ConnectionRequest(request) => Ok(request),
+        other => bail!("{other:?} instead of a connection request"),
+    }
+}
+
+/// Nothing comes.
+pub(crate) fn nothing(evd: &Evd, side: &Side<'_>) -> Result<()> {
+    match evd.wait(Some(side.quiet()))? {
+        None => Ok(()),
+        Some(event) => bail!("{event:?} where nothing was due"),
+    }
+}
+
+/// The call was refused with this type of `DAT_RETURN`.
+pub(crate) fn refused<T>(
+    result: Result<T, impl Into<anyhow::Error>>,
+    due: DatReturnType,
+) -> Result<()> {
+    refused_with(result, &[due])
+}
+
+/// The call was refused with one of these types.
+pub(crate) fn refused_with<T>(
+    result: Result<T, impl Into<anyhow::Error>>,
+    due: &[DatReturnType],
+) -> Result<()> {
+    let names = || -> Vec<String> { due.iter().map(|ty| name(*ty)).collect() };
+    let error: anyhow::Error = match result {
+        Ok(_) => bail!(
+            "a call succeeded that was due to return {}",
+            names().join(" or ")
+        ),
+        Err(error) => error.into(),
+    };
+    let is_due = |error: &dat_api::Error| due.iter().any(|ty| error.is(*ty));
+    match error.downcast_ref::<dat_api::Error>() {
+        Some(call) if is_due(call) => Ok(()),
+        // A provider that has no such call says so.
+        Some(call) if call.is_unsupported() => Err(error),
+        _ => Err(error.context(format!("not {}", names().join(" or ")))),
+    }
+}
+
+fn name(ty: DatReturnType) -> String {
+    match ty.name() {
+        Some(name) => name.to_string_lossy().into_owned(),
+        None => format!("{:#x}", ty.0),
+    }
+}
+
+/// A time was waited for at least, and not without end.
+pub(crate) fn took(elapsed: Duration, due: Duration, side: &Side<'_>) -> Result<()> {
+    // Clocks are read at different places.
+    let least = due.saturating_sub(Duration::from_millis(2));
+    ensure!(
+        elapsed >= least && elapsed < due + side.patience(),
+        "{elapsed:?} passed instead of {due:?}"
+    );
+    Ok(())
+}

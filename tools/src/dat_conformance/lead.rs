@@ -1,0 +1,164 @@
+//! Has every chosen case run: starts processes, and others for the cases that are left when one
+//! ends.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::args::Args;
+use crate::case::Case;
+use crate::process::{self, Ended};
+use crate::server::LISTENING;
+use crate::verdict::Verdict;
+
+/// How a case went and how long it took.
+#[derive(Debug, Clone)]
+pub(crate) struct Ran {
+    pub(crate) verdict: Verdict,
+    pub(crate) took: Duration,
+}
+
+/// Runs the cases in order and tells each result as it comes.
+pub(crate) fn run(
+    args: &Args,
+    ia_name: &str,
+    cases: &[Case],
+    mut tell: impl FnMut(&Case, Ran) -> Result<()>,
+) -> Result<()> {
+    let server = match args.peer {
+        Some(peer) => Server::Elsewhere(peer),
+        None => Server::start(args, ia_name)?,
+    };
+    let mut left = cases;
+    while !left.is_empty() {
+        let done = run_some(args, ia_name, server.address(), left, &mut tell)?;
+        left = &left[done..];
+    }
+    Ok(())
+}
+
+/// Runs cases in one process until one fails or the process ends. Returns how many were run.
+fn run_some(
+    args: &Args,
+    ia_name: &str,
+    server: SocketAddr,
+    cases: &[Case],
+    tell: &mut impl FnMut(&Case, Ran) -> Result<()>,
+) -> Result<usize> {
+    let mut worker = Worker::start(args, ia_name, server, cases)?;
+    for (done, case) in cases.iter().enumerate() {
+        if worker
+            .line()?
+            .is_none_or(|line| !line.starts_with("begin "))
+        {
+            let ended = worker.ended()?;
+            ensure!(
+                done > 0,
+                "{ia_name} cannot be used: the process that opens it {ended}"
+            );
+            return Ok(done);
+        }
+        let start = Instant::now();
+        let verdict = match worker.line()? {
+            Some(line) => Verdict::parse(&line)?,
+            None => Verdict::Failed(format!("the client's process {}", worker.ended()?)),
+        };
+        let took = start.elapsed();
+        tell(case, Ran { verdict, took })?;
+    }
+    worker.ended()?;
+    Ok(cases.len())
+}
+
+/// A process that runs the client's ends.
+struct Worker {
+    child: Child,
+    from: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    fn start(args: &Args, ia_name: &str, server: SocketAddr, cases: &[Case]) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .args(["--worker", &server.to_string(), "--ia", ia_name])
+            .args(["--limit", &args.limit.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        process::tie(&mut command);
+        let mut child = command.spawn().context("starting a process")?;
+        let mut to = child.stdin.take().context("a process without input")?;
+        let from = child.stdout.take().context("a process without output")?;
+        for case in cases {
+            // A process that has ended says so by the end of its output.
+            let _ = writeln!(to, "{}", case.name);
+        }
+        let from = BufReader::new(from);
+        Ok(Self { child, from })
+    }
+
+    fn line(&mut self) -> Result<Option<String>> {
+        let mut line = String::new();
+        let len = self.from.read_line(&mut line)?;
+        Ok((len > 0).then(|| line.trim_end_matches('\n').to_owned()))
+    }
+
+    fn ended(&mut self) -> Result<Ended> {
+        Ok(Ended::of(self.child.wait()?))
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // One that has ended needs no more than to be waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where the server's ends run.
+enum Server {
+    Elsewhere(SocketAddr),
+    Here { child: Child, address: SocketAddr },
+}
+
+impl Server {
+    /// Starts one on this machine.
+    fn start(args: &Args, ia_name: &str) -> Result<Self> {
+        let ia_name = args.peer_ia.as_deref().unwrap_or(ia_name);
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .args(["--role", "server", "--ia", ia_name])
+            .args(["--listen", "127.0.0.1:0"])
+            .args(["--limit", &args.limit.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        process::tie(&mut command);
+        let mut child = command.spawn().context("starting the server")?;
+        let mut line = String::new();
+        if let Some(out) = child.stdout.take() {
+            BufReader::new(out).read_line(&mut line)?;
+        }
+        let address = line.trim_end().strip_prefix(LISTENING);
+        let address = address.context("the server does not say where it listens")?;
+        let address = address.parse()?;
+        Ok(Self::Here { child, address })
+    }
+
+    fn address(&self) -> SocketAddr {
+        match self {
+            Self::Elsewhere(address) | Self::Here { address, .. } => *address,
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Self::Here { child, .. } = self {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

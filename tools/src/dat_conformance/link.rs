@@ -1,0 +1,83 @@
+//! Two ends that are connected, which is where most cases begin.
+
+use anyhow::{Context, Result};
+use dat_api::{CompletionFlags, Cr, Ep, EpAttr, Psp, Region};
+
+use crate::expect;
+use crate::kit::{self, Kit};
+use crate::side::Side;
+
+/// The cookie of the message that tells each end of the other.
+const HELLO: u64 = 0x68656c6c6f;
+
+/// This end of a connection, and what it was made from.
+#[derive(Debug)]
+pub(crate) struct Link {
+    // The endpoint is freed before what it was made from.
+    pub(crate) ep: Ep,
+    pub(crate) kit: Kit,
+}
+
+impl Link {
+    /// Connects the two ends.
+    ///
+    /// The connecting end sends the first message, as iWARP without peer-to-peer mode needs it, and
+    /// both ends have seen it go.
+    pub(crate) fn make(side: &mut Side<'_>) -> Result<Self> {
+        Self::make_with(side, &kit::attr())
+    }
+
+    pub(crate) fn make_with(side: &mut Side<'_>, attr: &EpAttr) -> Result<Self> {
+        let kit = Kit::open(side)?;
+        let ep = kit.ep_with(attr)?;
+        let link = Self { ep, kit };
+        let hello = link.kit.region(1)?;
+        link.connect(side, &hello)
+            .context("making the connection that the case is about")?;
+        Ok(link)
+    }
+
+    fn connect(&self, side: &mut Side<'_>, hello: &Region) -> Result<()> {
+        let Self { ep, kit } = self;
+        if side.is_client {
+            let (address, conn_qual) = side.hear_address()?;
+            ep.connect(address, conn_qual, Some(side.patience()), &[])?;
+            ep.post_send(&[hello.segment(0, 1)?], HELLO, CompletionFlags::DEFAULT)?;
+            expect::done(&kit.request, HELLO, side)?;
+        } else {
+            ep.post_recv(&[hello.segment(0, 1)?], HELLO)?;
+            let (_psp, request) = listen(side, kit)?;
+            request.accept(Some(ep), &[])?;
+            ep.wait_established(Some(side.patience()))?;
+            expect::done(&kit.recv, HELLO, side)?;
+        }
+        Ok(())
+    }
+
+    /// Posts part of a region as a receive.
+    pub(crate) fn recv(&self, region: &Region, at: usize, len: usize, cookie: u64) -> Result<()> {
+        Ok(self.ep.post_recv(&[region.segment(at, len)?], cookie)?)
+    }
+
+    /// Sends part of a region.
+    pub(crate) fn send(&self, region: &Region, at: usize, len: usize, cookie: u64) -> Result<()> {
+        let segment = region.segment(at, len)?;
+        Ok(self
+            .ep
+            .post_send(&[segment], cookie, CompletionFlags::DEFAULT)?)
+    }
+}
+
+/// Offers a service, tells the other end where it is, and waits for its request.
+pub(crate) fn listen(side: &mut Side<'_>, kit: &Kit) -> Result<(Psp, Cr)> {
+    let psp = offer(side, kit)?;
+    let request = expect::request(&kit.requests, side)?;
+    Ok((psp, request))
+}
+
+/// Offers a service and tells the other end where it is.
+pub(crate) fn offer(side: &mut Side<'_>, kit: &Kit) -> Result<Psp> {
+    let psp = Psp::create_any(&kit.ia, &kit.requests)?;
+    side.say_address(kit.address()?, psp.conn_qual())?;
+    Ok(psp)
+}

@@ -1,0 +1,142 @@
+//! Does a provider keep what DAT promises? Small cases, each asked of one interface adapter or of
+//! two that talk with each other, through the public API alone.
+//!
+//! A case has an end for the process that connects and one for the process that listens; they agree
+//! over a plain TCP connection, so the ends may run on one machine or on two, on the same adapter
+//! or on different ones. A process runs many cases and is given up with the first that fails, hangs
+//! or crashes; the cases that are left run in another.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `args` | the command line |
+//! | `case`, `cases` | what a case is; all of them, by DAT object |
+//! | `side` | one end of a case |
+//! | `kit`, `link`, `expect`, `pattern`, `raw` | what cases are made of |
+//! | `control` | how the ends agree |
+//! | `lead`, `server`, `worker`, `process` | the processes, from the one that reports down |
+//! | `watchdog`, `leaks` | what no case may do: hang, leave something behind |
+//! | `verdict`, `differences`, `report` | how a case went, whether that was known, and the telling |
+
+mod args;
+mod case;
+mod cases;
+mod control;
+mod differences;
+mod expect;
+mod kit;
+mod lead;
+mod leaks;
+mod link;
+mod pattern;
+mod process;
+mod raw;
+mod report;
+mod server;
+mod side;
+mod verdict;
+mod watchdog;
+mod worker;
+
+use std::fs;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+
+use crate::args::{Args, Role};
+use crate::case::Case;
+use crate::differences::Differences;
+use crate::report::Report;
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("dat-conformance: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<ExitCode> {
+    let chosen = chosen(args)?;
+    if args.list {
+        for case in chosen {
+            println!("{}: {}", case.name, case.about);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let ia_name = args.ia.as_deref().context("--ia names the adapter")?;
+    let limit = Duration::from_secs(args.limit.into());
+    match (args.worker.as_deref(), args.role) {
+        (Some("-"), _) => worker::serve(ia_name, limit)?,
+        (Some(peer), _) => worker::lead(ia_name, limit, peer)?,
+        (None, Role::Server) => server::serve(ia_name, args.listen, args.limit)?,
+        (None, Role::Both | Role::Client) => return lead(args, ia_name, &chosen),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn lead(args: &Args, ia_name: &str, cases: &[Case]) -> Result<ExitCode> {
+    let mut report = Report::new(differences(args)?);
+    lead::run(args, ia_name, cases, |case, ran| {
+        report.case(case, ran);
+        Ok(())
+    })?;
+    Ok(report.finish())
+}
+
+/// The cases that the command line asks for.
+fn chosen(args: &Args) -> Result<Vec<Case>> {
+    let any = |globs: &[String], name: &str| globs.iter().any(|glob| case::matches(glob, name));
+    let mut cases = cases::all();
+    cases.retain(|case| {
+        (args.long || args.list || !case.long)
+            && (args.only.is_empty() || any(&args.only, &case.name))
+            && !any(&args.skip, &case.name)
+    });
+    ensure!(
+        !cases.is_empty(),
+        "no case has such a name; --list shows them all, --long chooses the long ones too"
+    );
+    Ok(cases)
+}
+
+fn differences(args: &Args) -> Result<Option<Differences>> {
+    let (Some(file), Some(ground)) = (&args.differences, &args.ground) else {
+        return Ok(None);
+    };
+    let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+    Differences::parse(&text, ground).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_of_cases_are_their_own_and_have_an_object() {
+        let cases = cases::all();
+        let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+        assert_eq!(names.len(), cases.len());
+        assert!(names.iter().all(|name| name.contains('/')), "{names:?}");
+    }
+
+    #[test]
+    fn the_command_line_chooses_cases() {
+        let of = |line: &str| {
+            let words = line.split_whitespace();
+            chosen(&Args::try_parse_from(words).unwrap())
+        };
+        let evd = of("dat-conformance --ia x --only evd/*").unwrap();
+        assert!(evd.iter().all(|case| case.name.starts_with("evd/")));
+        let rest = of("dat-conformance --ia x --skip evd/*").unwrap();
+        assert!(!rest.iter().any(|case| case.name.starts_with("evd/")));
+        assert!(rest.iter().all(|case| !case.long));
+        assert!(of("dat-conformance --ia x --only nothing").is_err());
+        assert!(Args::try_parse_from(["dat-conformance"]).is_err());
+        assert!(Args::try_parse_from(["dat-conformance", "--list"]).is_ok());
+    }
+}

@@ -1,0 +1,77 @@
+//! Processes of this program: how they end, and that they do not outlive who started them.
+
+use std::fmt;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+
+use nix::sys::signal::Signal;
+
+use crate::watchdog::{PEER_GONE, TOO_LONG};
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Well,
+    TooLong,
+    PeerGone,
+    Killed(i32),
+    Status(i32),
+}
+
+impl Ended {
+    pub(crate) fn of(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(0), _) => Self::Well,
+            (Some(TOO_LONG), _) => Self::TooLong,
+            (Some(PEER_GONE), _) => Self::PeerGone,
+            (Some(code), _) => Self::Status(code),
+            (None, signal) => Self::Killed(signal.unwrap_or_default()),
+        }
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Well => f.write_str("ended in good order"),
+            Self::TooLong => f.write_str("had not finished in time and was ended"),
+            Self::PeerGone => f.write_str("lost the process at the other end"),
+            Self::Killed(number) => match Signal::try_from(*number) {
+                Ok(signal) => write!(f, "was killed by {signal}"),
+                Err(_) => write!(f, "was killed by signal {number}"),
+            },
+            Self::Status(code) => write!(f, "ended with status {code}"),
+        }
+    }
+}
+
+/// Lets the process end with the one that starts it.
+pub(crate) fn tie(command: &mut Command) {
+    // SAFETY: between fork and exec the closure makes one async-signal-safe call and allocates
+    // nothing.
+    unsafe {
+        command.pre_exec(|| {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0 {
+                Ok(())
+            } else {
+                Err(io::Error::last_os_error())
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endings_are_told_apart() {
+        let of = |raw| Ended::of(ExitStatus::from_raw(raw));
+        assert_eq!(of(0), Ended::Well);
+        assert_eq!(of(TOO_LONG << 8), Ended::TooLong);
+        assert_eq!(of(PEER_GONE << 8), Ended::PeerGone);
+        assert_eq!(of(3 << 8), Ended::Status(3));
+        assert_eq!(of(11).to_string(), "was killed by SIGSEGV");
+    }
+}

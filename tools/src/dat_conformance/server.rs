@@ -1,0 +1,39 @@
+//! The machine that listens: a process for each client's.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::process::{self, Ended};
+
+/// What a server says once it listens, before the address.
+pub(crate) const LISTENING: &str = "listening at ";
+
+/// Serves clients, one at a time, until the process is ended.
+pub(crate) fn serve(ia_name: &str, listen: SocketAddr, limit: u32) -> Result<()> {
+    let listener = TcpListener::bind(listen)
+        .with_context(|| format!("cannot listen at {listen}; --listen names another place"))?;
+    println!("{LISTENING}{}", listener.local_addr()?);
+    std::io::stdout().flush()?;
+    loop {
+        let (connection, from) = listener.accept().context("accepting a client")?;
+        let mut worker = worker(ia_name, limit, connection)?;
+        let ended = Ended::of(worker.wait()?);
+        if ended != Ended::Well {
+            eprintln!("dat-conformance: the server's process for {from} {ended}");
+        }
+    }
+}
+
+fn worker(ia_name: &str, limit: u32, connection: TcpStream) -> Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["--worker", "-", "--ia", ia_name])
+        .args(["--limit", &limit.to_string()])
+        .stdin(Stdio::from(OwnedFd::from(connection)));
+    process::tie(&mut command);
+    command.spawn().context("starting a process")
+}

@@ -1,0 +1,145 @@
+//! How a part of a case, or a whole case, ended.
+
+use std::fmt;
+
+use anyhow::{Result, bail};
+
+use crate::control::PeerStopped;
+
+/// The verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// As DAT says.
+    Ok,
+    /// Not as DAT says.
+    Failed(String),
+    /// The provider says that it cannot do what the case is about.
+    Lacks(String),
+}
+
+/// What a part fails with to say that the provider declares itself unable to do it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lacks(pub(crate) &'static str);
+
+impl fmt::Display for Lacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Lacks {}
+
+impl Verdict {
+    /// Of what a part returned.
+    pub(crate) fn of(outcome: Result<()>) -> Self {
+        let Err(error) = outcome else {
+            return Self::Ok;
+        };
+        let text = format!("{error:#}").replace('\n', " ");
+        let call = error.downcast_ref::<dat_api::Error>();
+        if error.is::<Lacks>() || call.is_some_and(dat_api::Error::is_unsupported) {
+            Self::Lacks(text)
+        } else if error.is::<PeerStopped>() {
+            Self::Failed(STOPPED.into())
+        } else {
+            Self::Failed(text)
+        }
+    }
+
+    /// Of a case whose ends ended like this. What stopped one end is worth more than that the other
+    /// noticed.
+    pub(crate) fn of_case(client: Self, server: Self) -> Self {
+        let at = |end: &str, text: &str| format!("{end}: {text}");
+        match (client, server) {
+            (Self::Failed(text), Self::Ok) => Self::Failed(text),
+            (Self::Failed(text), other) if text != STOPPED => match other {
+                Self::Failed(theirs) if theirs != STOPPED => Self::Failed(format!(
+                    "{}; {}",
+                    at("client", &text),
+                    at("server", &theirs)
+                )),
+                _ => Self::Failed(at("client", &text)),
+            },
+            (Self::Ok | Self::Failed(_), Self::Failed(text)) => Self::Failed(at("server", &text)),
+            (Self::Lacks(_), Self::Failed(text)) if text != STOPPED => {
+                Self::Failed(at("server", &text))
+            }
+            (Self::Lacks(text), _) => Self::Lacks(text),
+            (_, Self::Lacks(text)) => Self::Lacks(at("server", &text)),
+            (Self::Ok, Self::Ok) => Self::Ok,
+        }
+    }
+
+    /// Inverse of its text.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        match text.split_once(": ") {
+            None if text == "ok" => Ok(Self::Ok),
+            Some(("failed", why)) => Ok(Self::Failed(why.to_owned())),
+            Some(("lacks", what)) => Ok(Self::Lacks(what.to_owned())),
+            _ => bail!("{text:?} is no verdict"),
+        }
+    }
+}
+
+/// How an end fails that was stopped by the other.
+const STOPPED: &str = "the other end stopped";
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ok => f.write_str("ok"),
+            Self::Failed(why) => write!(f, "failed: {why}"),
+            Self::Lacks(what) => write!(f, "lacks: {what}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::{Context, anyhow};
+
+    fn failed(text: &str) -> Verdict {
+        Verdict::Failed(text.into())
+    }
+
+    fn lacks(text: &str) -> Verdict {
+        Verdict::Lacks(text.into())
+    }
+
+    #[test]
+    fn verdicts_are_read_as_they_were_written() {
+        for verdict in [Verdict::Ok, failed("a: b"), lacks("no windows")] {
+            assert_eq!(Verdict::parse(&verdict.to_string()).unwrap(), verdict);
+        }
+        assert!(Verdict::parse("failed").is_err());
+    }
+
+    #[test]
+    fn what_a_provider_does_not_have_is_no_failure() {
+        let lacking = Err(Lacks("no windows")).context("binding");
+        assert!(matches!(Verdict::of(lacking), Verdict::Lacks(_)));
+        let missing = dat_api::Error::Missing {
+            call: "dat_csp_create",
+        };
+        assert!(matches!(
+            Verdict::of(Err(missing.into())),
+            Verdict::Lacks(_)
+        ));
+        assert_eq!(Verdict::of(Err(anyhow!("no\nevent"))), failed("no event"));
+    }
+
+    #[test]
+    fn the_end_that_failed_first_gives_the_reason() {
+        let stopped = || failed(STOPPED);
+        let of = Verdict::of_case;
+        assert_eq!(of(Verdict::Ok, Verdict::Ok), Verdict::Ok);
+        assert_eq!(of(failed("x"), stopped()), failed("client: x"));
+        assert_eq!(of(stopped(), failed("x")), failed("server: x"));
+        assert_eq!(of(failed("x"), failed("y")), failed("client: x; server: y"));
+        assert_eq!(of(lacks("x"), stopped()), lacks("x"));
+        assert_eq!(of(stopped(), lacks("x")), lacks("server: x"));
+        assert_eq!(of(lacks("x"), failed("y")), failed("server: y"));
+        assert_eq!(of(Verdict::Ok, failed("x")), failed("server: x"));
+    }
+}

@@ -1,0 +1,104 @@
+//! Ends a process whose case takes too long, or whose peer has gone.
+//!
+//! A provider that hangs hangs the thread that called it, for good: nothing but the end of the
+//! process helps, and its supervisor starts another for the cases that are left.
+
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Exit status of a process that its watchdog has ended.
+pub(crate) const TOO_LONG: i32 = 90;
+/// The same because the other end's process has gone in the middle of a case.
+pub(crate) const PEER_GONE: i32 = 91;
+
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long a case may go on without its peer.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What it watches.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Watchdog {
+    deadline: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Watchdog {
+    /// Starts to watch; `peer` is the connection to the other end.
+    pub(crate) fn start(peer: Option<TcpStream>) -> Self {
+        let watchdog = Self::default();
+        let watched = watchdog.clone();
+        thread::spawn(move || watched.watch(peer.as_ref()));
+        watchdog
+    }
+
+    /// A case begins that may take this long.
+    pub(crate) fn arm(&self, limit: Duration) {
+        *self.lock() = Some(Instant::now() + limit);
+    }
+
+    /// The case is over.
+    pub(crate) fn disarm(&self) {
+        *self.lock() = None;
+    }
+
+    fn watch(&self, peer: Option<&TcpStream>) {
+        let mut gone_since = None;
+        loop {
+            thread::sleep(LOOK);
+            let Some(deadline) = *self.lock() else {
+                gone_since = None;
+                continue;
+            };
+            let now = Instant::now();
+            if now > deadline {
+                end(TOO_LONG);
+            }
+            if peer.is_some_and(is_gone) && now > *gone_since.get_or_insert(now) + GRACE {
+                end(PEER_GONE);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.deadline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the process at once. What the hanging call holds is of no use to anyone, and handlers that
+/// run at an orderly exit may wait for it.
+fn end(status: i32) -> ! {
+    // SAFETY: the call does not return and touches no memory of the program.
+    unsafe { libc::_exit(status) }
+}
+
+fn is_gone(peer: &TcpStream) -> bool {
+    let mut asked = libc::pollfd {
+        fd: peer.as_raw_fd(),
+        events: libc::POLLRDHUP,
+        revents: 0,
+    };
+    // SAFETY: one structure is readable and writable for the call, and its descriptor is open.
+    let found = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    found > 0 && asked.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_peer_that_closed_is_gone_and_one_that_is_silent_is_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let far = listener.accept().unwrap().0;
+        assert!(!is_gone(&near));
+        drop(far);
+        thread::sleep(Duration::from_millis(20));
+        assert!(is_gone(&near));
+    }
+}

@@ -1,0 +1,140 @@
+//! A process that runs cases, one after another, until one hangs, crashes or fails.
+//!
+//! The client's takes names from its standard input and says on its standard output, for each,
+//! `begin` and then the verdict; the server's takes them from the client's, over the connection
+//! that is its standard input.
+
+use std::io::{BufRead, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use dat_api::Ia;
+
+use crate::case::{Case, Part, Parts};
+use crate::cases;
+use crate::control::Control;
+use crate::leaks::Holdings;
+use crate::side::Side;
+use crate::verdict::Verdict;
+use crate::watchdog::Watchdog;
+
+/// What a worker has for all its cases.
+struct Worker {
+    ia_name: String,
+    limit: Duration,
+    watchdog: Watchdog,
+    control: Control,
+    cases: Vec<Case>,
+}
+
+/// Runs the server's ends of cases for the client at the other end of standard input.
+pub(crate) fn serve(ia_name: &str, limit: Duration) -> Result<()> {
+    let connection: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let mut worker = Worker::start(ia_name, limit, TcpStream::from(connection))?;
+    while let Some(name) = worker.control.next_case()? {
+        let case = worker.case(&name)?;
+        let Parts::Both { server, .. } = case.parts else {
+            anyhow::bail!("{name} has no server's part");
+        };
+        worker.run(&case, false, server)?;
+    }
+    Ok(())
+}
+
+/// Runs the cases named on standard input with the server at `peer`, and ends with the first that
+/// fails: after it, nothing is as it should be.
+pub(crate) fn lead(ia_name: &str, limit: Duration, peer: &str) -> Result<()> {
+    let connection = TcpStream::connect(peer)
+        .with_context(|| format!("no server at {peer}; start one there with --role server"))?;
+    let mut worker = Worker::start(ia_name, limit, connection)?;
+    for name in std::io::stdin().lock().lines() {
+        let name = name?;
+        say(&format!("begin {name}"))?;
+        let case = worker.case(&name)?;
+        let verdict = match case.parts {
+            Parts::Alone(part) => worker.run_alone(&case, part),
+            Parts::Both { client, .. } => {
+                worker.control.start_case(&name)?;
+                worker.run(&case, true, client)?
+            }
+        };
+        say(&verdict.to_string())?;
+        if matches!(verdict, Verdict::Failed(_)) {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+impl Worker {
+    fn start(ia_name: &str, limit: Duration, connection: TcpStream) -> Result<Self> {
+        let control = Control::new(connection)?;
+        let watchdog = Watchdog::start(Some(control.connection()?));
+        watchdog.arm(limit);
+        // What libraries keep from their first use on is not a leak of the first case.
+        drop(Ia::open(ia_name)?);
+        watchdog.disarm();
+        Ok(Self {
+            ia_name: ia_name.to_owned(),
+            limit,
+            watchdog,
+            control,
+            cases: cases::all(),
+        })
+    }
+
+    fn case(&self, name: &str) -> Result<Case> {
+        let case = self.cases.iter().find(|case| case.name == name);
+        case.cloned().with_context(|| {
+            format!("no case {name}: both ends need the same version of this program")
+        })
+    }
+
+    /// A case with both ends: this one's part, and how the whole of it went.
+    fn run(&mut self, case: &Case, is_client: bool, part: Part) -> Result<Verdict> {
+        self.watchdog.arm(self.limit);
+        let mut side = Side {
+            ia_name: &self.ia_name,
+            is_client,
+            size: case.size,
+            limit: self.limit,
+            control: Some(&mut self.control),
+        };
+        let ours = attempt(&mut side, part);
+        let theirs = self.control.end(&ours)?;
+        self.watchdog.disarm();
+        Ok(Verdict::of_case(ours, theirs))
+    }
+
+    fn run_alone(&mut self, case: &Case, part: Part) -> Verdict {
+        self.watchdog.arm(self.limit);
+        let mut side = Side {
+            ia_name: &self.ia_name,
+            is_client: true,
+            size: case.size,
+            limit: self.limit,
+            control: None,
+        };
+        let verdict = attempt(&mut side, part);
+        self.watchdog.disarm();
+        verdict
+    }
+}
+
+/// Runs a part and looks at what it leaves behind.
+fn attempt(side: &mut Side<'_>, part: Part) -> Verdict {
+    let before = Holdings::now();
+    let verdict = Verdict::of(part(side));
+    match (verdict, Holdings::left_over(before)) {
+        (Verdict::Ok, Some(left)) => Verdict::Failed(left),
+        (verdict, _) => verdict,
+    }
+}
+
+fn say(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
