@@ -96,6 +96,9 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite rust_api", BUILD),
     Step::suite("suite examples", &[CC, MAKE, NM, PKG_CONFIG]),
     Step::suite("suite ipv6", &[CC, NM, IP]),
+    Step::suite("suite netlink", &[CC, IP])
+        .of("ops-netlink")
+        .unstaged(),
     Step::suite("suite ofa_headers", &[CC, OFA_HEADERS]).unstaged(),
     Step::suite("suite faults", &[CC, NM, VALGRIND]),
     Step::suite("suite conformance", &[CC, NM, IP]),

@@ -1,0 +1,62 @@
+//! Addresses of this host.
+
+use std::net::IpAddr;
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{
+    AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
+};
+
+use crate::channel::Channel;
+use crate::error::Error;
+
+/// An address and where it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalAddress {
+    /// The address.
+    pub ip: IpAddr,
+    /// Index of its device.
+    pub device: u32,
+    /// Whether it means something on its link only.
+    pub link_local: bool,
+    /// Whether it means something on this host only.
+    pub host_local: bool,
+    /// Whether new connections may carry it: it is known to be unique, and not on its way out.
+    pub usable: bool,
+}
+
+impl LocalAddress {
+    pub(crate) fn of(message: &AddressMessage) -> Option<Self> {
+        let mut local = None;
+        let mut address = None;
+        for attribute in &message.attributes {
+            match attribute {
+                AddressAttribute::Local(ip) => local = Some(*ip),
+                AddressAttribute::Address(ip) => address = Some(*ip),
+                _ => {}
+            }
+        }
+        let flags = message.header.flags;
+        let unusable = AddressHeaderFlags::Tentative
+            | AddressHeaderFlags::Dadfailed
+            | AddressHeaderFlags::Deprecated;
+        Some(Self {
+            // On a point-to-point link `Address` is the other end's.
+            ip: local.or(address)?,
+            device: message.header.index,
+            link_local: message.header.scope == AddressScope::Link,
+            host_local: message.header.scope == AddressScope::Host,
+            usable: !flags.intersects(unusable),
+        })
+    }
+
+    pub(crate) fn all(channel: &mut Channel) -> Result<Vec<Self>, Error> {
+        let question = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let answers = channel.dump(&question)?;
+        let of = |answer: &RouteNetlinkMessage| match answer {
+            RouteNetlinkMessage::NewAddress(message) => Self::of(message),
+            _ => None,
+        };
+        Ok(answers.iter().filter_map(of).collect())
+    }
+}

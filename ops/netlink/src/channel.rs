@@ -1,0 +1,192 @@
+//! Questions to the kernel, and its answers.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use crate::error::Error;
+
+/// The kernel answers within the call that asks; one that does not must not hold a program up.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
+/// One answer may fill this much; longer ones come in parts.
+const BUFFER_LEN: usize = 64 << 10;
+
+/// How often a table that changes while it is read is read again.
+const READINGS_MAX: u32 = 8;
+
+/// Header of a netlink message.
+const HEADER_LEN: usize = 16;
+
+/// A socket for questions. One question at a time.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    socket: OwnedFd,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl Channel {
+    pub(crate) fn open() -> Result<Self, Error> {
+        let socket = open_socket(0)?;
+        sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_WITHIN))
+            .map_err(Error::Socket)?;
+        Ok(Self {
+            socket,
+            sequence: 0,
+            buffer: vec![0; BUFFER_LEN],
+        })
+    }
+
+    /// Asks for one object.
+    pub(crate) fn get(&mut self, question: RouteNetlinkMessage) -> Result<Answer, Error> {
+        self.send(question, NLM_F_REQUEST)?;
+        let mut answers = Vec::new();
+        self.receive(&mut answers, true)?;
+        answers.pop().ok_or(Error::Garbled)
+    }
+
+    /// Reads a whole table.
+    pub(crate) fn dump(&mut self, question: &RouteNetlinkMessage) -> Result<Vec<Answer>, Error> {
+        for _ in 0..READINGS_MAX {
+            self.send(question.clone(), NLM_F_REQUEST | NLM_F_DUMP)?;
+            let mut answers = Vec::new();
+            if self.receive(&mut answers, false)? {
+                return Ok(answers);
+            }
+        }
+        Err(Error::Unsteady)
+    }
+
+    fn send(&mut self, question: RouteNetlinkMessage, flags: u16) -> Result<(), Error> {
+        // An answer that came too late for its question stands before the next one.
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = flags;
+        header.sequence_number = self.sequence;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(question));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        let kernel = SocketAddrNetlink::new(0, 0);
+        retry(|| rustix::net::sendto(&self.socket, &bytes, SendFlags::empty(), &kernel))
+            .map(drop)
+            .map_err(Error::Socket)
+    }
+
+    /// Takes answers until the last; `one` means that the first is the last. Says whether the table
+    /// stood still meanwhile.
+    fn receive(&mut self, answers: &mut Vec<Answer>, one: bool) -> Result<bool, Error> {
+        let mut steady = true;
+        loop {
+            let flags = RecvFlags::TRUNC;
+            let (len, whole) = retry(|| rustix::net::recv(&self.socket, &mut self.buffer, flags))
+                .map_err(Error::Socket)?;
+            if whole > len {
+                return Err(Error::Garbled);
+            }
+            for bytes in messages(&self.buffer[..len]) {
+                let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes)
+                    .map_err(|_| Error::Garbled)?;
+                if message.header.sequence_number != self.sequence {
+                    continue;
+                }
+                steady &= message.header.flags & NLM_F_DUMP_INTR == 0;
+                match message.payload {
+                    NetlinkPayload::InnerMessage(answer) => {
+                        answers.push(answer);
+                        if one {
+                            return Ok(steady);
+                        }
+                    }
+                    NetlinkPayload::Error(error) => {
+                        return match error.code {
+                            None => Ok(steady),
+                            Some(code) => {
+                                Err(Error::Refused(Errno::from_raw_os_error(-code.get())))
+                            }
+                        };
+                    }
+                    NetlinkPayload::Done(_) => return Ok(steady),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// What the kernel says about one object.
+pub(crate) type Answer = RouteNetlinkMessage;
+
+/// A socket of the calling thread's namespace that hears the multicast groups of this mask.
+pub(crate) fn open_socket(groups: u32) -> Result<OwnedFd, Error> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        // Protocol 0 is NETLINK_ROUTE.
+        None,
+    )
+    .map_err(Error::Socket)?;
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups)).map_err(Error::Socket)?;
+    Ok(socket)
+}
+
+/// The messages of one datagram; a length that cannot be ends them.
+pub(crate) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let len = datagram.first_chunk::<4>()?;
+        let len = usize::try_from(u32::from_ne_bytes(*len)).ok()?;
+        if len < HEADER_LEN || len > datagram.len() {
+            return None;
+        }
+        let (message, _) = datagram.split_at(len);
+        datagram = datagram.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some(message)
+    })
+}
+
+/// Repeats a call that a signal interrupted.
+pub(crate) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(len: u32, padded: usize) -> Vec<u8> {
+        let mut bytes = len.to_ne_bytes().to_vec();
+        bytes.resize(padded, 0);
+        bytes
+    }
+
+    #[test]
+    fn a_datagram_is_cut_where_its_messages_end() {
+        let datagram = [message(17, 20), message(16, 16)].concat();
+        let lengths: Vec<usize> = messages(&datagram).map(<[u8]>::len).collect();
+        assert_eq!(lengths, [17, 16]);
+    }
+
+    #[test]
+    fn lengths_that_cannot_be_end_the_datagram() {
+        for (len, padded) in [(0, 16), (15, 16), (17, 16), (u32::MAX, 16), (16, 3)] {
+            assert_eq!(messages(&message(len, padded)).count(), 0, "{len}");
+        }
+        // The last message's padding may be missing.
+        assert_eq!(messages(&message(17, 17)).count(), 1);
+    }
+}

@@ -1,0 +1,268 @@
+//! News from the kernel.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+
+use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use crate::address::LocalAddress;
+use crate::channel::{messages, open_socket, retry};
+use crate::device::Device;
+use crate::error::Error;
+
+/// Multicast groups, as bits of the mask that a socket is bound with.
+pub(crate) mod group {
+    const fn bit(number: u32) -> u32 {
+        1 << (number - 1)
+    }
+
+    pub(crate) const NEIGHBOUR: u32 = bit(3);
+
+    /// Whatever a route depends on.
+    pub(crate) const ROUTING: u32 =
+        bit(1) | bit(5) | bit(7) | bit(8) | bit(9) | bit(11) | bit(19) | bit(32);
+}
+
+/// Bytes of one datagram of news.
+const BUFFER_LEN: usize = 32 << 10;
+
+/// Something that may make an earlier answer untrue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// A device's MTU is another now.
+    Mtu {
+        /// Which device.
+        device: u32,
+        /// Its name.
+        name: String,
+        /// The new MTU.
+        mtu: u32,
+    },
+    /// A device appeared, or began or ceased to run.
+    Device {
+        /// Which device.
+        device: u32,
+        /// Its name.
+        name: String,
+        /// Whether it runs.
+        running: bool,
+    },
+    /// A device is gone.
+    DeviceGone {
+        /// Which device.
+        device: u32,
+    },
+    /// An address came or went.
+    Address {
+        /// The address.
+        ip: IpAddr,
+        /// On which device.
+        device: u32,
+        /// Whether it is there now.
+        present: bool,
+    },
+    /// A route, a rule or a next-hop object changed.
+    Routing,
+    /// More happened than the kernel could keep; anything may be different.
+    Lost,
+}
+
+/// A socket that hears changes of this namespace.
+#[derive(Debug)]
+pub(crate) struct Events {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+    /// What was last said about each device, because the kernel tells the whole device and not what
+    /// is new about it.
+    devices: BTreeMap<u32, Device>,
+}
+
+impl Events {
+    /// Listens from now on; `devices` is read after that.
+    pub(crate) fn open() -> Result<Self, Error> {
+        Ok(Self {
+            socket: open_socket(group::ROUTING)?,
+            buffer: vec![0; BUFFER_LEN],
+            devices: BTreeMap::new(),
+        })
+    }
+
+    /// Takes over what the devices are now.
+    pub(crate) fn set_devices(&mut self, devices: Vec<Device>) {
+        self.devices = devices
+            .into_iter()
+            .map(|device| (device.index, device))
+            .collect();
+    }
+
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// What has happened since the last look; never waits.
+    pub(crate) fn take(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        loop {
+            let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+            match retry(|| rustix::net::recv(&self.socket, &mut self.buffer, flags)) {
+                Ok((len, whole)) if len == whole => self.read(len, &mut changes),
+                Ok(_) => changes.push(Change::Lost),
+                Err(Errno::AGAIN) => return changes,
+                Err(Errno::NOBUFS) => changes.push(Change::Lost),
+                Err(_) => {
+                    changes.push(Change::Lost);
+                    return changes;
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, len: usize, changes: &mut Vec<Change>) {
+        let news: Vec<_> = messages(&self.buffer[..len])
+            .map(NetlinkMessage::<RouteNetlinkMessage>::deserialize)
+            .collect();
+        for message in news {
+            match message.map(|message| message.payload) {
+                Ok(NetlinkPayload::InnerMessage(news)) => self.note(&news, changes),
+                Ok(NetlinkPayload::Noop) => {}
+                // News that cannot be read may be about anything.
+                _ => changes.push(Change::Lost),
+            }
+        }
+    }
+
+    fn note(&mut self, news: &RouteNetlinkMessage, changes: &mut Vec<Change>) {
+        match news {
+            RouteNetlinkMessage::NewLink(message) => self.note_device(Device::of(message), changes),
+            RouteNetlinkMessage::DelLink(message) => {
+                let device = message.header.index;
+                // Leaving a bridge is told as the end of a link as well.
+                if self.devices.remove(&device).is_some() {
+                    changes.push(Change::DeviceGone { device });
+                }
+            }
+            RouteNetlinkMessage::NewAddress(message) => {
+                changes.extend(address_change(LocalAddress::of(message), true));
+            }
+            RouteNetlinkMessage::DelAddress(message) => {
+                changes.extend(address_change(LocalAddress::of(message), false));
+            }
+            _ => changes.push(Change::Routing),
+        }
+    }
+
+    fn note_device(&mut self, new: Device, changes: &mut Vec<Change>) {
+        let old = self.devices.insert(new.index, new.clone());
+        let same = |of: fn(&Device, &Device) -> bool| old.as_ref().is_some_and(|old| of(old, &new));
+        let mtu = old.is_none() || same(|old, new| old.mtu == new.mtu);
+        let rest = same(|old, new| old.name == new.name && old.running == new.running);
+        let device = new.index;
+        if !mtu {
+            changes.push(Change::Mtu {
+                device,
+                name: new.name.clone(),
+                mtu: new.mtu,
+            });
+        }
+        if !rest {
+            changes.push(Change::Device {
+                device,
+                name: new.name.clone(),
+                running: new.running,
+            });
+        } else if mtu {
+            // Something else about a device, which routes may depend on.
+            changes.push(Change::Routing);
+        }
+    }
+}
+
+fn address_change(address: Option<LocalAddress>, present: bool) -> Option<Change> {
+    address.map(|address| Change::Address {
+        ip: address.ip,
+        device: address.device,
+        present,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(index: u32, mtu: u32, running: bool) -> Device {
+        Device {
+            index,
+            name: format!("eth{index}"),
+            mtu,
+            running,
+            loopback: false,
+            resolves: true,
+        }
+    }
+
+    fn noted(old: &[Device], new: Device) -> Vec<Change> {
+        let mut events = Events::open().unwrap();
+        events.set_devices(old.to_vec());
+        let mut changes = Vec::new();
+        events.note_device(new, &mut changes);
+        changes
+    }
+
+    #[test]
+    fn what_is_new_about_a_device_is_told() {
+        let name = || "eth7".to_owned();
+        let mtu = Change::Mtu {
+            device: 7,
+            name: name(),
+            mtu: 9000,
+        };
+        let stopped = Change::Device {
+            device: 7,
+            name: name(),
+            running: false,
+        };
+        let began = Change::Device {
+            device: 7,
+            name: name(),
+            running: true,
+        };
+        let known = [device(7, 1500, true)];
+        assert_eq!(
+            noted(&known, device(7, 9000, true)),
+            std::slice::from_ref(&mtu)
+        );
+        assert_eq!(
+            noted(&known, device(7, 1500, false)),
+            std::slice::from_ref(&stopped)
+        );
+        assert_eq!(noted(&known, device(7, 9000, false)), [mtu, stopped]);
+        assert_eq!(noted(&known, device(7, 1500, true)), [Change::Routing]);
+        // A new device has its MTU from the beginning: that is no change.
+        assert_eq!(noted(&[], device(7, 1500, true)), [began]);
+    }
+
+    #[test]
+    fn a_renamed_device_is_told() {
+        let renamed = Device {
+            name: "lan".to_owned(),
+            ..device(7, 1500, true)
+        };
+        let told = Change::Device {
+            device: 7,
+            name: "lan".to_owned(),
+            running: true,
+        };
+        assert_eq!(noted(&[device(7, 1500, true)], renamed), [told]);
+    }
+
+    #[test]
+    fn nothing_has_happened_since_a_moment_ago() {
+        // In a namespace of other people's something may; then it is told and not lost.
+        let mut events = Events::open().unwrap();
+        assert!(!events.take().contains(&Change::Lost));
+    }
+}

@@ -1,0 +1,218 @@
+//! Which network devices can do RDMA.
+//!
+//! The kernel shows it as files: `infiniband/DEVICE/ports/PORT/gid_attrs/ndevs/INDEX` holds the
+//! name of the network device behind a GID, VLANs and bonds included. A software RNIC in user space
+//! has no such files; who opens one marks its device.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Dir, Mode, OFlags};
+use rustix::io::Errno;
+
+/// Where the kernel shows RDMA devices.
+const CLASS: &str = "/sys/class/infiniband";
+
+/// Longest content of a file that is looked at.
+const TEXT_LEN_MAX: usize = 64;
+
+/// One port of an RDMA device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RdmaPort {
+    /// Name of the RDMA device, such as `mlx5_0`.
+    pub device: String,
+    /// Port number, from 1.
+    pub port: u8,
+    /// Whether it carries traffic now.
+    pub active: bool,
+}
+
+/// RDMA ports by network device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RdmaDevices {
+    ports: BTreeMap<String, BTreeSet<RdmaPort>>,
+    marked: BTreeSet<String>,
+}
+
+impl RdmaDevices {
+    /// What the kernel shows now. A machine without such devices has none, and no error.
+    #[must_use]
+    pub fn read() -> Self {
+        Self::read_below(Path::new(CLASS))
+    }
+
+    pub(crate) fn read_below(class: &Path) -> Self {
+        let mut devices = Self::default();
+        for device in names(class) {
+            let ports = class.join(&device).join("ports");
+            for port in names(&ports) {
+                let path = ports.join(&port);
+                let Ok(number) = port.parse() else { continue };
+                let active =
+                    text(&path.join("state")).is_some_and(|state| state.contains("ACTIVE"));
+                let found = RdmaPort {
+                    device: device.clone(),
+                    port: number,
+                    active,
+                };
+                for network_device in network_devices(&class.join(&device), &path) {
+                    devices
+                        .ports
+                        .entry(network_device)
+                        .or_default()
+                        .insert(found.clone());
+                }
+            }
+        }
+        devices
+    }
+
+    /// Marks a network device as one that a software RNIC uses.
+    pub fn mark(&mut self, network_device: &str) {
+        self.marked.insert(network_device.to_owned());
+    }
+
+    /// Takes the marks of another reading over.
+    pub(crate) fn with_marks_of(mut self, other: &Self) -> Self {
+        self.marked.clone_from(&other.marked);
+        self
+    }
+
+    /// Whether traffic through this network device can be RDMA now.
+    #[must_use]
+    pub fn can(&self, network_device: &str) -> bool {
+        self.marked.contains(network_device)
+            || self.ports_of(network_device).any(|port| port.active)
+    }
+
+    /// The RDMA ports behind a network device, inactive ones included.
+    pub fn ports_of(&self, network_device: &str) -> impl Iterator<Item = &RdmaPort> {
+        self.ports.get(network_device).into_iter().flatten()
+    }
+
+    /// Network devices with an RDMA port or a mark.
+    pub fn network_devices(&self) -> impl Iterator<Item = &str> {
+        let names: BTreeSet<&str> = self
+            .ports
+            .keys()
+            .chain(&self.marked)
+            .map(String::as_str)
+            .collect();
+        names.into_iter()
+    }
+}
+
+/// The network devices behind a port: those of its GIDs, or where it has none the one of the same
+/// hardware.
+fn network_devices(device: &Path, port: &Path) -> BTreeSet<String> {
+    let gids = port.join("gid_attrs/ndevs");
+    let found: BTreeSet<String> = names(&gids)
+        .into_iter()
+        .filter_map(|index| text(&gids.join(index)))
+        .collect();
+    if found.is_empty() {
+        return names(&device.join("device/net")).into_iter().collect();
+    }
+    found
+}
+
+/// What is in a directory, in order; nothing if it is not there.
+fn names(path: &Path) -> Vec<String> {
+    let open = || {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(path, flags, Mode::empty())?;
+        let mut names = Vec::new();
+        for entry in Dir::new(directory)? {
+            let entry = entry?;
+            if let Ok(name) = entry.file_name().to_str()
+                && !name.starts_with('.')
+            {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort();
+        Ok::<_, Errno>(names)
+    };
+    open().unwrap_or_default()
+}
+
+/// The text of a short file without its line end. GIDs that are not set refuse to be read.
+fn text(path: &PathBuf) -> Option<String> {
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut bytes = [0; TEXT_LEN_MAX];
+    let len = rustix::io::read(&file, &mut bytes).ok()?;
+    let text = std::str::from_utf8(&bytes[..len]).ok()?.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let file = dir.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn network_devices_are_those_of_the_gids() {
+        let dir = tree(&[
+            ("mlx5_0/ports/1/state", "4: ACTIVE\n"),
+            ("mlx5_0/ports/1/gid_attrs/ndevs/0", "eth1\n"),
+            ("mlx5_0/ports/1/gid_attrs/ndevs/1", "eth1\n"),
+            ("mlx5_0/ports/1/gid_attrs/ndevs/2", "eth1.7\n"),
+            ("mlx5_0/ports/1/gid_attrs/ndevs/3", ""),
+            ("mlx5_0/device/net/other/mtu", ""),
+            ("mlx5_1/ports/1/state", "1: DOWN\n"),
+            ("mlx5_1/ports/1/gid_attrs/ndevs/0", "eth2\n"),
+        ]);
+        let devices = RdmaDevices::read_below(dir.path());
+        let names: Vec<&str> = devices.network_devices().collect();
+        assert_eq!(names, ["eth1", "eth1.7", "eth2"]);
+        assert!(devices.can("eth1.7") && !devices.can("eth2") && !devices.can("other"));
+        let ports: Vec<_> = devices.ports_of("eth2").collect();
+        assert_eq!(
+            (ports[0].device.as_str(), ports[0].port, ports[0].active),
+            ("mlx5_1", 1, false)
+        );
+    }
+
+    #[test]
+    fn a_device_without_gids_is_that_of_its_hardware() {
+        let dir = tree(&[
+            ("siw0/ports/1/state", "4: ACTIVE\n"),
+            ("siw0/device/net/eth0/mtu", ""),
+        ]);
+        assert!(RdmaDevices::read_below(dir.path()).can("eth0"));
+    }
+
+    #[test]
+    fn odd_files_are_passed_over() {
+        let dir = tree(&[
+            ("a", "a file where a directory should be"),
+            ("b/ports/none/state", "4: ACTIVE"),
+            ("c/ports/1/gid_attrs/ndevs/0", "\u{fffd}\n"),
+            ("d/ports", "a file"),
+        ]);
+        fs::write(dir.path().join("c/ports/1/gid_attrs/ndevs/1"), [0xff, 0xfe]).unwrap();
+        let devices = RdmaDevices::read_below(dir.path());
+        assert_eq!(devices.network_devices().collect::<Vec<_>>(), ["\u{fffd}"]);
+        let nothing = RdmaDevices::read_below(Path::new("/nonexistent"));
+        assert_eq!(nothing, RdmaDevices::default());
+    }
+
+    #[test]
+    fn a_software_rnic_marks_its_device() {
+        let mut devices = RdmaDevices::default();
+        assert!(!devices.can("eth0"));
+        devices.mark("eth0");
+        assert!(devices.can("eth0"));
+        assert!(RdmaDevices::default().with_marks_of(&devices).can("eth0"));
+    }
+}

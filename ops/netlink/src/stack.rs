@@ -1,0 +1,308 @@
+//! The door.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::Pid;
+
+use crate::address::LocalAddress;
+use crate::channel::Channel;
+use crate::device::Device;
+use crate::error::Error;
+use crate::events::{Change, Events};
+use crate::neighbour::{self, LinkAddress};
+use crate::rdma::RdmaDevices;
+use crate::route::{Reach, Route, RouteQuery};
+
+/// Cached routes; a program that talks to more peers at a time asks the kernel again.
+const ROUTES_MAX: usize = 4096;
+
+/// Changes that nobody has asked for yet.
+const CHANGES_MAX: usize = 1024;
+
+/// The network stack of the namespace in which this was opened.
+#[derive(Debug)]
+pub struct NetStack {
+    inner: Mutex<Inner>,
+}
+
+/// A local address from which a destination can be reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The address.
+    pub ip: IpAddr,
+    /// The device by which packets with it leave.
+    pub device: Device,
+    /// Whether that device can do RDMA.
+    pub rdma: bool,
+}
+
+#[derive(Debug)]
+struct Inner {
+    channel: Channel,
+    events: Events,
+    /// Process that opened the sockets. Both sides of a fork would take each other's answers.
+    owner: Pid,
+    generation: u64,
+    routes: BTreeMap<RouteQuery, Result<Route, Error>>,
+    changes: Vec<Change>,
+    rdma: RdmaDevices,
+}
+
+impl NetStack {
+    /// Opens the stack of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// When netlink sockets cannot be had, for instance because a filter forbids them.
+    pub fn open() -> Result<Self, Error> {
+        Ok(Self {
+            inner: Mutex::new(Inner::open()?),
+        })
+    }
+
+    /// The way toward a destination.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with what `connect` would fail with where there is none.
+    pub fn route(&self, query: &RouteQuery) -> Result<Route, Error> {
+        self.lock()?.route(query)
+    }
+
+    /// Every local address from which `to` can be reached, the best first: the kernel's own choice,
+    /// others of the same device, those whose packets leave by a device that can do RDMA, the rest.
+    ///
+    /// # Errors
+    /// As [`NetStack::route`].
+    pub fn sources_to(&self, to: IpAddr) -> Result<Vec<Source>, Error> {
+        self.lock()?.sources_to(&RouteQuery::to(to))
+    }
+
+    /// Link-layer address of the next hop of `route`; the kernel is made to find it out, and has
+    /// until `within` has passed.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn link_address(&self, route: &Route, within: Duration) -> Result<LinkAddress, Error> {
+        let mut inner = self.lock()?;
+        if route.reach == Reach::Local || !inner.device(route.device)?.resolves {
+            return Ok(LinkAddress::NotNeeded);
+        }
+        match neighbour::known(&mut inner.channel, route.device, route.next_hop())? {
+            LinkAddress::Unknown if !within.is_zero() => {
+                // The others need not wait for a neighbour that may never answer.
+                drop(inner);
+                neighbour::resolve(&mut Channel::open()?, route, within)
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// The MTU toward a destination: that of the route if it has one, else that of its device.
+    ///
+    /// # Errors
+    /// As [`NetStack::route`].
+    pub fn mtu_to(&self, to: IpAddr) -> Result<u32, Error> {
+        let mut inner = self.lock()?;
+        let route = inner.route(&RouteQuery::to(to))?;
+        let device = inner.device(route.device)?.mtu;
+        Ok(route.mtu.map_or(device, |mtu| mtu.min(device)))
+    }
+
+    /// A device by its number.
+    ///
+    /// # Errors
+    /// When there is none of this number.
+    pub fn device(&self, index: u32) -> Result<Device, Error> {
+        self.lock()?.device(index)
+    }
+
+    /// Every device.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn devices(&self) -> Result<Vec<Device>, Error> {
+        Device::all(&mut self.lock()?.channel)
+    }
+
+    /// Every address of this host.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn addresses(&self) -> Result<Vec<LocalAddress>, Error> {
+        LocalAddress::all(&mut self.lock()?.channel)
+    }
+
+    /// Which network devices can do RDMA.
+    ///
+    /// # Errors
+    /// When sockets cannot be had after a fork.
+    pub fn rdma(&self) -> Result<RdmaDevices, Error> {
+        Ok(self.lock()?.rdma.clone())
+    }
+
+    /// Tells the stack that a software RNIC uses this device.
+    ///
+    /// # Errors
+    /// When sockets cannot be had after a fork.
+    pub fn mark_rdma(&self, network_device: &str) -> Result<(), Error> {
+        let mut inner = self.lock()?;
+        inner.rdma.mark(network_device);
+        inner.forget();
+        Ok(())
+    }
+
+    /// Counts what may make earlier answers untrue: while it stays the same, they are true.
+    ///
+    /// # Errors
+    /// When sockets cannot be had after a fork.
+    pub fn generation(&self) -> Result<u64, Error> {
+        Ok(self.lock()?.generation)
+    }
+
+    /// What has changed since this was last asked.
+    ///
+    /// # Errors
+    /// When sockets cannot be had after a fork.
+    pub fn changes(&self) -> Result<Vec<Change>, Error> {
+        Ok(std::mem::take(&mut self.lock()?.changes))
+    }
+
+    /// A descriptor that is readable when something has changed.
+    ///
+    /// # Errors
+    /// When there is no room for one more.
+    pub fn watch(&self) -> Result<OwnedFd, Error> {
+        let inner = self.lock()?;
+        rustix::io::fcntl_dupfd_cloexec(inner.events.socket().as_fd(), 0).map_err(Error::Socket)
+    }
+
+    /// Everything up to date.
+    fn lock(&self) -> Result<MutexGuard<'_, Inner>, Error> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.owner != rustix::process::getpid() {
+            let marks = inner.rdma.clone();
+            let generation = inner.generation;
+            *inner = Inner::open()?;
+            inner.rdma = RdmaDevices::read().with_marks_of(&marks);
+            inner.generation = generation + 1;
+        }
+        inner.take_news();
+        Ok(inner)
+    }
+}
+
+impl Inner {
+    fn open() -> Result<Self, Error> {
+        let mut channel = Channel::open()?;
+        // Listening begins before reading, so that no change falls between.
+        let mut events = Events::open()?;
+        events.set_devices(Device::all(&mut channel)?);
+        Ok(Self {
+            channel,
+            events,
+            owner: rustix::process::getpid(),
+            generation: 0,
+            routes: BTreeMap::new(),
+            changes: Vec::new(),
+            rdma: RdmaDevices::read(),
+        })
+    }
+
+    fn take_news(&mut self) {
+        let news = self.events.take();
+        if news.is_empty() {
+            return;
+        }
+        let lost = news.contains(&Change::Lost);
+        if lost && let Ok(devices) = Device::all(&mut self.channel) {
+            self.events.set_devices(devices);
+        }
+        let of_device = |change: &Change| {
+            matches!(
+                change,
+                Change::Device { .. } | Change::DeviceGone { .. } | Change::Lost
+            )
+        };
+        if news.iter().any(of_device) {
+            self.rdma = RdmaDevices::read().with_marks_of(&self.rdma);
+        }
+        self.changes.extend(news);
+        if self.changes.len() > CHANGES_MAX {
+            self.changes = vec![Change::Lost];
+        }
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        self.generation += 1;
+        self.routes.clear();
+    }
+
+    fn route(&mut self, query: &RouteQuery) -> Result<Route, Error> {
+        if let Some(known) = self.routes.get(query) {
+            return known.clone();
+        }
+        let found = Route::look_up(&mut self.channel, query);
+        // That a question failed for want of memory says nothing about the route.
+        if matches!(found, Ok(_) | Err(Error::Refused(_))) {
+            if self.routes.len() >= ROUTES_MAX {
+                self.routes.clear();
+            }
+            self.routes.insert(query.clone(), found.clone());
+        }
+        found
+    }
+
+    fn device(&mut self, index: u32) -> Result<Device, Error> {
+        Device::by_index(&mut self.channel, index)
+    }
+
+    fn sources_to(&mut self, query: &RouteQuery) -> Result<Vec<Source>, Error> {
+        let best = self.route(query)?;
+        let to = query.to;
+        let addresses = LocalAddress::all(&mut self.channel)?;
+        let candidates = addresses.iter().filter(|address| {
+            let same_family = address.ip.is_ipv4() == to.is_ipv4();
+            // An address of this host or of a link means nothing further away.
+            let wide_enough = best.reach == Reach::Local
+                || !address.host_local && (!address.link_local || address.device == best.device);
+            same_family && address.usable && wide_enough
+        });
+        let mut sources = Vec::new();
+        for address in candidates {
+            let route = match self.route(&query.clone().from(Some(address.ip))) {
+                Ok(route) => route,
+                Err(Error::Refused(_)) => continue,
+                Err(error) => return Err(error),
+            };
+            let device = match self.device(route.device) {
+                Ok(device) => device,
+                // Gone between both questions.
+                Err(Error::Refused(Errno::NODEV)) => continue,
+                Err(error) => return Err(error),
+            };
+            let rdma = self.rdma.can(&device.name);
+            let rank = if Some(address.ip) == best.source {
+                0
+            } else if address.device == best.device {
+                1
+            } else {
+                3 - u8::from(rdma)
+            };
+            sources.push((
+                rank,
+                Source {
+                    ip: address.ip,
+                    device,
+                    rdma,
+                },
+            ));
+        }
+        sources.sort_by_key(|(rank, _)| *rank);
+        Ok(sources.into_iter().map(|(_, source)| source).collect())
+    }
+}
