@@ -239,6 +239,26 @@ fn a_provider_library_that_is_not_there_is_told_by_its_code() -> Result<()> {
     Ok(())
 }
 
+/// A script that asks datinfo about an adapter must notice that it does not exist.
+#[test]
+fn datinfo_fails_for_an_adapter_that_does_not_exist() -> Result<()> {
+    let env = StackEnv::new()?;
+    let datinfo = |args: &str| {
+        let program = env.program(env.stage.bin("datinfo")).args_line(args);
+        program.spawn()?.finish(DEADLINE)
+    };
+    for form in ["", "--list ", "--json "] {
+        let absent = datinfo(&format!("{form}no-such-ia {IA_NAME}"))?;
+        ensure!(absent.status.code() == Some(1), "{form}: {}", absent.status);
+        absent
+            .says("no interface adapter \"no-such-ia\" in the registry")?
+            .says("`datinfo --list` names those that there are")?
+            .never_says(&format!("no interface adapter \"{IA_NAME}\""))?;
+        datinfo(&format!("{form}{IA_NAME}"))?.success()?;
+    }
+    Ok(())
+}
+
 #[test]
 fn the_registry_of_ofa_loads_our_provider() -> Result<()> {
     let both = Both::new()?;

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
             } else {
                 text::print(&report);
             }
-            ExitCode::SUCCESS
+            complain_of_unknown(&args, &report)
         }
         Err(error) => {
             eprintln!("datinfo: {error}");
@@ -84,6 +84,25 @@ fn report(args: &Args) -> Result<Value, dat_api::Error> {
         "adapters": adapters,
         "unused_lines": lines::unused(&lines),
     }))
+}
+
+/// Fails when the registry lacks a name that was asked for: what a script asks about must exist.
+fn complain_of_unknown(args: &Args, report: &Value) -> ExitCode {
+    let adapters = report["adapters"].as_array();
+    let is_known = |name: &str| {
+        let mut names = adapters.into_iter().flatten().map(|one| &one["ia_name"]);
+        names.any(|known| known == name)
+    };
+    let mut code = ExitCode::SUCCESS;
+    for name in args.names.iter().filter(|name| !is_known(name)) {
+        let file = report["registry_file"].as_str().unwrap_or_default();
+        eprintln!(
+            "datinfo: no interface adapter {name:?} in the registry ({file}): \
+             `datinfo --list` names those that there are and the lines that are not used"
+        );
+        code = ExitCode::FAILURE;
+    }
+    code
 }
 
 /// Attributes of an adapter, or why it cannot be opened.
