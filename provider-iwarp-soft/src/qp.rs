@@ -24,12 +24,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use access_layer::rnic::{AsyncEvent, Completion, QpAttr, QpToken, RnicError};
+use access_layer::rnic::{AsyncEvent, Completion, NewsQueue, QpAttr, QpToken, RnicError};
 
 use crate::cm::dial::Dial;
 use crate::conn::Conn;
 use crate::cq::{Cq, Pushed};
-use crate::event::{EventQueue, OwnEvent};
+use crate::event::OwnEvent;
 use crate::memory::Stream;
 use crate::pool::Staging;
 use crate::rnic::Shared;
@@ -108,7 +108,7 @@ pub(crate) struct Qp {
     sends: Tally,
     recvs: Tally,
     watermarks: Watermarks,
-    events: EventQueue,
+    events: NewsQueue<OwnEvent>,
     /// The access layer has dropped it: no news any more.
     is_destroyed: AtomicBool,
 }
@@ -140,7 +140,7 @@ impl Qp {
             sends: Tally::default(),
             recvs: Tally::default(),
             watermarks: Watermarks::default(),
-            events: EventQueue::default(),
+            events: NewsQueue::default(),
             is_destroyed: AtomicBool::new(false),
         }
     }

@@ -30,6 +30,7 @@ mod cm;
 mod cq;
 mod error;
 mod memory;
+mod news;
 mod qp;
 mod upcall;
 mod waker;
@@ -41,6 +42,7 @@ pub use cm::{
 pub use cq::{Completion, CqToken, Notify, WcOpcode, WcStatus};
 pub use error::{Resource, RnicError};
 pub use memory::{Access, BindMw, MrKeys, RegisterMr};
+pub use news::NewsQueue;
 pub use qp::{QpAttr, QpToken, RecvWr, RemoteRange, SendOp, SendWr, Sge};
 pub use upcall::{AsyncEvent, ListenToken, SrqToken, Upcall};
 pub use waker::Waker;
