@@ -16,6 +16,7 @@
 //! | [`ep`] [`sp`] [`cr`] | endpoint, service points, connection request |
 //! | [`dispatch`] | what becomes of an RNIC's news |
 //! | [`rnic`] | the interface to the RNIC |
+//! | [`net_device`] | network devices and addresses, for providers |
 //! | `conformance` `fake_rnic` | the suite for every RNIC, and one in memory (feature `testing`) |
 //!
 //! # Ownership
@@ -50,6 +51,7 @@ mod ib_extension;
 mod iw_extension;
 pub mod lmr;
 pub mod logging;
+pub mod net_device;
 pub mod provider;
 pub mod pz;
 pub mod rmr;

@@ -22,12 +22,11 @@
 //! `long_fpdus=off` at either end is a diagnosis: the peer then gets what one of another make gets,
 //! one FPDU a segment. `markers=on` is one as well: markers serve receivers that see segments.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use access_layer::net_device::{Adapter, resolve};
 use access_layer::rnic::RnicError;
-
-use crate::device;
 
 /// RFC 6581 section 9.2: 512 octets of private data less the four enhanced ones.
 pub(crate) const PRIVATE_DATA_MAX: u32 = 508;
@@ -174,49 +173,6 @@ impl Config {
         }
         address
     }
-}
-
-/// What the first word of the IA line means.
-struct Adapter {
-    name: String,
-    address: IpAddr,
-    scope_id: u32,
-}
-
-/// A network device, an address of this machine, or a host name that means one.
-fn resolve(word: &str) -> Result<Adapter, RnicError> {
-    let interfaces = device::interfaces()?;
-    let adapter = |name: &str, address| Adapter {
-        name: name.to_owned(),
-        address,
-        scope_id: device::scope_of(&interfaces, name),
-    };
-    let none = || RnicError::NoDevice(word.to_owned());
-    if let Some(address) = device::address_of(&interfaces, word) {
-        return Ok(adapter(word, address));
-    }
-    if let Some((address, name)) = word.split_once('%') {
-        let address = address.parse().map_err(|_| none())?;
-        let is_there = interfaces
-            .iter()
-            .any(|i| i.name == name && i.address == address && device::is_link_local(&address));
-        return is_there.then(|| adapter(name, address)).ok_or_else(none);
-    }
-    let candidates: Vec<IpAddr> = match word.parse() {
-        Ok(address) => vec![address],
-        Err(_) => (word, 0)
-            .to_socket_addrs()
-            .map_err(|_| none())?
-            .map(|a| a.ip())
-            .collect(),
-    };
-    candidates
-        .into_iter()
-        .filter(|address| !address.is_unspecified() && !address.is_multicast())
-        .find_map(|address| {
-            device::holder_of(&interfaces, address).map(|name| adapter(name, address))
-        })
-        .ok_or_else(none)
 }
 
 fn switch(key: &str, value: &str) -> Result<bool, RnicError> {

@@ -8,7 +8,7 @@
 //! | `conn`, `tx`, `rx` | a connection in full operation, and its two directions |
 //! | `cm` | listen, connect, accept, reject, consumers' sockets, the end of sockets |
 //! | `engine` | who drives: polling consumers, blocked consumers, one thread for the rest |
-//! | `config`, `device`, `socket`, `pool`, `crc`, `event`, `tally` | their tools |
+//! | `config`, `socket`, `pool`, `crc`, `event`, `tally` | their tools |
 //!
 //! The protocol itself is the crate `iwarp-proto`, which never sees a socket. What it says is to be
 //! sent or placed, this crate sends and places.
@@ -27,7 +27,6 @@ mod config;
 mod conn;
 mod cq;
 mod crc;
-mod device;
 mod engine;
 mod event;
 mod marked;

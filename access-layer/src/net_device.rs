@@ -1,21 +1,25 @@
-//! Network devices of this machine and their addresses.
+//! Network devices of this machine and their addresses: how a provider finds what `ia_params` names.
 
 use std::ffi::CStr;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
+
+use crate::rnic::RnicError;
 
 /// One address of one network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Interface {
-    pub(crate) name: String,
-    pub(crate) address: IpAddr,
+pub struct Interface {
+    /// Network device.
+    pub name: String,
+    /// One of its addresses.
+    pub address: IpAddr,
     /// The number of the device, where the address is told apart by it (RFC 4007: link-local IPv6);
     /// otherwise 0.
-    pub(crate) scope_id: u32,
+    pub scope_id: u32,
 }
 
 /// Every address of every device that is configured now.
-pub(crate) fn interfaces() -> io::Result<Vec<Interface>> {
+pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: the pointer is to a local; on success the list is ours until `freeifaddrs`.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
@@ -46,7 +50,7 @@ pub(crate) fn interfaces() -> io::Result<Vec<Interface>> {
 
 /// The address that stands for a device: its first IPv4, otherwise its first IPv6 that needs no
 /// scope, otherwise its first.
-pub(crate) fn address_of(interfaces: &[Interface], name: &str) -> Option<IpAddr> {
+pub fn address_of(interfaces: &[Interface], name: &str) -> Option<IpAddr> {
     let mut own = interfaces
         .iter()
         .filter(|i| i.name == name)
@@ -60,7 +64,7 @@ pub(crate) fn address_of(interfaces: &[Interface], name: &str) -> Option<IpAddr>
 }
 
 /// The scope in which a device's link-local addresses are meant; 0 for a device that has none.
-pub(crate) fn scope_of(interfaces: &[Interface], name: &str) -> u32 {
+pub fn scope_of(interfaces: &[Interface], name: &str) -> u32 {
     interfaces
         .iter()
         .filter(|i| i.name == name)
@@ -70,12 +74,12 @@ pub(crate) fn scope_of(interfaces: &[Interface], name: &str) -> u32 {
 }
 
 /// Whether an address means something on one link only.
-pub(crate) fn is_link_local(address: &IpAddr) -> bool {
+pub fn is_link_local(address: &IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 /// The device that holds an address. The whole of 127/8 belongs to the loopback device.
-pub(crate) fn holder_of(interfaces: &[Interface], address: IpAddr) -> Option<&str> {
+pub fn holder_of(interfaces: &[Interface], address: IpAddr) -> Option<&str> {
     interfaces
         .iter()
         .find(|i| {
@@ -87,6 +91,54 @@ pub(crate) fn holder_of(interfaces: &[Interface], address: IpAddr) -> Option<&st
 
 fn is_loopback_v4(address: IpAddr) -> bool {
     address.is_ipv4() && address.is_loopback()
+}
+
+/// What the first word of an IA line means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Adapter {
+    /// Network device.
+    pub name: String,
+    /// The address that stands for it.
+    pub address: IpAddr,
+    /// As in [`Interface`].
+    pub scope_id: u32,
+}
+
+/// A network device, an address of this machine, or a host name that means one.
+///
+/// # Errors
+/// [`RnicError::NoDevice`] when it is none of these.
+pub fn resolve(word: &str) -> Result<Adapter, RnicError> {
+    let interfaces = interfaces()?;
+    let adapter = |name: &str, address| Adapter {
+        name: name.to_owned(),
+        address,
+        scope_id: scope_of(&interfaces, name),
+    };
+    let none = || RnicError::NoDevice(word.to_owned());
+    if let Some(address) = address_of(&interfaces, word) {
+        return Ok(adapter(word, address));
+    }
+    if let Some((address, name)) = word.split_once('%') {
+        let address = address.parse().map_err(|_| none())?;
+        let is_there = interfaces
+            .iter()
+            .any(|i| i.name == name && i.address == address && is_link_local(&address));
+        return is_there.then(|| adapter(name, address)).ok_or_else(none);
+    }
+    let candidates: Vec<IpAddr> = match word.parse() {
+        Ok(address) => vec![address],
+        Err(_) => (word, 0)
+            .to_socket_addrs()
+            .map_err(|_| none())?
+            .map(|a| a.ip())
+            .collect(),
+    };
+    candidates
+        .into_iter()
+        .filter(|address| !address.is_unspecified() && !address.is_multicast())
+        .find_map(|address| holder_of(&interfaces, address).map(|name| adapter(name, address)))
+        .ok_or_else(none)
 }
 
 /// # Safety
