@@ -1,4 +1,4 @@
-//! Network devices of this machine and their addresses: how a provider finds what `ia_params` names.
+//! Network devices of this machine and their addresses: what the beginning of `ia_params` names.
 
 use std::ffi::CStr;
 use std::io;

@@ -8,8 +8,10 @@
 //! - `sanitize` runs the suites of C programs with memory errors and leaks watched for.
 //! - `miri` interprets what runs without the system.
 //! - `tidy` runs the house's own style checks alone.
+//! - `bindings` makes the bindings of the verbs libraries anew out of their headers.
 
 mod bench;
+mod bindings;
 mod demo;
 mod exports;
 mod fuzz;
@@ -59,6 +61,8 @@ enum Task {
     Miri,
     /// Run the style checks alone.
     Tidy,
+    /// Make the bindings of libibverbs and librdmacm anew.
+    Bindings,
 }
 
 fn main() -> ExitCode {
@@ -83,6 +87,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Bench(options) => bench::run(&workspace, &options),
         Task::Sanitize(options) => sanitize::run(&workspace, &options),
         Task::Miri => sanitize::miri(&workspace),
+        Task::Bindings => bindings::run(&workspace).map(|()| ExitCode::SUCCESS),
         Task::Fuzz(options) => fuzz::run(&workspace, &options),
         Task::Tidy => {
             let faults = tidy::check(&workspace)?;

@@ -9,6 +9,12 @@ use serde_json::Value;
 
 use crate::workspace::{Workspace, array, cargo};
 
+/// The providers: package, and the library that `dat.conf` names.
+const PROVIDERS: [(&str, &str); 2] = [
+    ("provider-iwarp-soft", "libdapl-iwarp.so.2"),
+    ("provider-ib", "libdapl-ib.so.2"),
+];
+
 /// Lines shown of a failed build.
 const ERROR_LINES: usize = 20;
 
@@ -17,8 +23,8 @@ const ERROR_LINES: usize = 20;
 pub(super) struct Built {
     /// `liblibdat2.a`, not yet linked.
     pub(super) registry_archive: PathBuf,
-    /// The software provider as cargo names it.
-    pub(super) provider_library: PathBuf,
+    /// The providers as cargo names them, each with the name that it is staged under.
+    pub(super) provider_libraries: Vec<(PathBuf, &'static str)>,
     /// Tools and examples, by name.
     pub(super) programs: BTreeMap<String, PathBuf>,
 }
@@ -34,8 +40,12 @@ pub(crate) enum Progress {
 
 /// Builds the libraries, the tools and the examples.
 pub(super) fn release(workspace: &Workspace, progress: Progress) -> Result<Built> {
-    let libraries = ["-p", "libdat2", "-p", "provider-iwarp-soft", "--lib"];
-    let mut artifacts = build(workspace, progress, &libraries.map(String::from))?;
+    let packages = PROVIDERS.iter().map(|(package, _)| *package);
+    let mut libraries = vec!["--lib".to_owned()];
+    for package in packages.chain(["libdat2"]) {
+        libraries.extend(["-p".to_owned(), package.to_owned()]);
+    }
+    let mut artifacts = build(workspace, progress, &libraries)?;
     let packages: Vec<String> = workspace
         .packages()
         .iter()
@@ -50,7 +60,13 @@ pub(super) fn release(workspace: &Workspace, progress: Progress) -> Result<Built
     }
     Ok(Built {
         registry_archive: library(&artifacts, "libdat2", "a")?,
-        provider_library: library(&artifacts, "provider_iwarp_soft", "so")?,
+        provider_libraries: PROVIDERS
+            .iter()
+            .map(|(package, name)| {
+                let file = library(&artifacts, &package.replace('-', "_"), "so")?;
+                Ok((file, *name))
+            })
+            .collect::<Result<_>>()?,
         programs: artifacts.iter().filter_map(Artifact::program).collect(),
     })
 }

@@ -25,6 +25,7 @@ pub(crate) struct Staged {
     root: PathBuf,
     registry_exports: usize,
     provider_exports: usize,
+    sonames: usize,
     programs: Vec<String>,
     headers: usize,
     renewed: usize,
@@ -41,7 +42,12 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
     let registry = stage.file(&linked, "lib/libdat2.so.2.0.0")?;
     stage.link("libdat2.so.2.0.0", "lib/libdat2.so.2")?;
     stage.link("libdat2.so.2", "lib/libdat2.so")?;
-    let provider = stage.file(&built.provider_library, "lib/libdapl-iwarp.so.2")?;
+    let mut provider_exports = 0;
+    for (file, name) in &built.provider_libraries {
+        let provider = stage.file(file, &format!("lib/{name}"))?;
+        provider_exports += exports::check_provider(&provider)?;
+        exports::check_soname(&provider, name)?;
+    }
     let headers = stage.directory(&libdat2.join("include/dat2"), "include/dat2", "h")?;
     stage.text(layout::PKG_CONFIG, "lib/pkgconfig/dat2.pc")?;
     stage.text(layout::DAT_CONF, "etc/dat.conf")?;
@@ -55,14 +61,14 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
     }
     let staged = Staged {
         registry_exports: exports::check_registry(&registry, &libdat2.join("exports.txt"))?,
-        provider_exports: exports::check_provider(&provider)?,
+        provider_exports,
+        sonames: 1 + built.provider_libraries.len(),
         programs,
         headers,
         renewed: stage.renewed(),
         root: shown(workspace),
     };
     exports::check_soname(&registry, "libdat2.so.2")?;
-    exports::check_soname(&provider, "libdapl-iwarp.so.2")?;
     Ok(staged)
 }
 
@@ -75,9 +81,9 @@ fn shown(workspace: &Workspace) -> PathBuf {
 }
 
 impl Staged {
-    /// How many single facts were checked: one per exported symbol, and two sonames.
+    /// How many single facts were checked: one per exported symbol and soname.
     pub(crate) fn checks(&self) -> usize {
-        self.registry_exports + self.provider_exports + 2
+        self.registry_exports + self.provider_exports + self.sonames
     }
 }
 
@@ -85,7 +91,7 @@ impl fmt::Display for Staged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}: {} symbols @@{}, {} of the provider, {} headers, bin/{{{}}}, {} files renewed",
+            "{}: {} symbols @@{}, {} of the providers, {} headers, bin/{{{}}}, {} files renewed",
             self.root.display(),
             self.registry_exports,
             exports::VERSION_NODE,

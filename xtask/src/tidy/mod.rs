@@ -22,6 +22,9 @@ use crate::workspace::Workspace;
 /// Directories that hold nothing of ours.
 const FOREIGN: [&str; 2] = ["target", ".git"];
 
+/// Beginning of a file that a program wrote; how it looks is that program's business.
+const GENERATED: &str = "// @generated";
+
 /// One place that is not in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
@@ -50,6 +53,9 @@ fn check_file(root: &Path, file: &Path, faults: &mut Vec<Fault>) -> Result<()> {
         return Ok(());
     }
     let source = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+    if source.starts_with(GENERATED) {
+        return Ok(());
+    }
     let shown = file.strip_prefix(root).unwrap_or(file);
     let mut report = |line: usize, what: String| {
         faults.push(Fault {

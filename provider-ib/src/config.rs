@@ -1,0 +1,110 @@
+//! The IA line: what `ia_params` says.
+//!
+//! Grammar: `<netdev|address|host|verbs device> [port] [key=value ...]`, as OFA's providers take
+//! it. The port counts with a verbs device, from 1; with the others it is written 0 and has no
+//! meaning.
+//!
+//! | Key | Value | What |
+//! |---|---|---|
+//! | `inline` | 0 to 1024 | the longest message that is copied into its work request, in bytes |
+
+use access_layer::rnic::RnicError;
+
+/// What a work request carries itself, where the device can: as much as OFA's providers ask for.
+const INLINE_DEFAULT: u32 = 64;
+
+/// Settings of one interface adapter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// Network device, address, host name or verbs device.
+    pub(crate) adapter: String,
+    /// Port of a verbs device; `None`: any.
+    pub(crate) port: Option<u8>,
+    /// Bytes that a work request is to be able to carry itself; the device may know better.
+    pub(crate) inline_max: u32,
+}
+
+impl Config {
+    /// Parses an IA line.
+    pub(crate) fn parse(ia_params: &str) -> Result<Self, RnicError> {
+        let mut words = ia_params.split_ascii_whitespace();
+        let adapter = words.next().ok_or_else(|| bad("names no device"))?;
+        let mut config = Self {
+            adapter: adapter.to_owned(),
+            port: None,
+            inline_max: INLINE_DEFAULT,
+        };
+        for (index, word) in words.enumerate() {
+            match word.split_once('=') {
+                Some((key, value)) => config.set(key, value)?,
+                None if index == 0 => config.port = port(word)?,
+                None => return Err(bad(&format!("`{word}` is not key=value"))),
+            }
+        }
+        Ok(config)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), RnicError> {
+        match key {
+            "inline" => self.inline_max = number(key, value, 0, 1024)?,
+            _ => return Err(bad(&format!("unknown key `{key}`"))),
+        }
+        Ok(())
+    }
+}
+
+fn port(word: &str) -> Result<Option<u8>, RnicError> {
+    match word.parse::<u8>() {
+        Ok(0) => Ok(None),
+        Ok(port) => Ok(Some(port)),
+        Err(_) => Err(bad(&format!("`{word}` is no port from 1 to 255, nor 0"))),
+    }
+}
+
+fn number(key: &str, value: &str, min: u32, max: u32) -> Result<u32, RnicError> {
+    value
+        .parse::<u32>()
+        .ok()
+        .filter(|n| (min..=max).contains(n))
+        .ok_or_else(|| bad(&format!("{key}={value}: a number from {min} to {max}")))
+}
+
+fn bad(why: &str) -> RnicError {
+    RnicError::BadConfig(why.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_an_adapter_and_perhaps_its_port() {
+        let named = |line| Config::parse(line).map(|c| (c.adapter, c.port)).unwrap();
+        assert_eq!(named("v0 0"), ("v0".to_owned(), None));
+        assert_eq!(named("mlx5_0 2"), ("mlx5_0".to_owned(), Some(2)));
+        assert_eq!(named("10.9.9.1"), ("10.9.9.1".to_owned(), None));
+        assert_eq!(Config::parse("v0").unwrap().inline_max, INLINE_DEFAULT);
+        assert_eq!(Config::parse("v0 0 inline=0").unwrap().inline_max, 0);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in [
+            "",
+            "  ",
+            "v0 x",
+            "v0 256",
+            "v0 -1",
+            "v0 0 1",
+            "v0 0 inline",
+            "v0 0 inline=1025",
+            "v0 0 colour=red",
+        ] {
+            let parsed = Config::parse(line);
+            assert!(
+                matches!(parsed, Err(RnicError::BadConfig(_))),
+                "{line}: {parsed:?}"
+            );
+        }
+    }
+}

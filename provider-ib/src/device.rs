@@ -1,0 +1,245 @@
+//! From a name in `dat.conf` to an open device.
+//!
+//! librdmacm knows which device serves an address: an id bound to the address has it. So a network
+//! device or a host name is resolved to an address first, and for a verbs device all addresses of
+//! this machine are tried until one belongs to it. The device is then opened once more, for this
+//! RNIC alone: librdmacm shares its own opening among everybody in the process, and with it the
+//! queue of asynchronous events.
+
+use std::ffi::CStr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ptr::{self, NonNull};
+
+use access_layer::net_device;
+use access_layer::rnic::RnicError;
+use verbs_dl::Libraries;
+use verbs_dl::types::*;
+
+use crate::cm::address::CAddress;
+use crate::config::Config;
+
+/// An open device and what it can do.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) libraries: Libraries,
+    context: NonNull<ibv_context>,
+    /// Name of the verbs device.
+    pub(crate) name: String,
+    /// Address of the interface adapter, with port 0.
+    pub(crate) address: SocketAddr,
+    pub(crate) port: u8,
+    pub(crate) transport: Transport,
+    pub(crate) attr: ibv_device_attr,
+    pub(crate) port_attr: ibv_port_attr,
+}
+
+// SAFETY: a context and the functions of the libraries may be used by any thread (ibv_open_device).
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+/// How its packets travel; what differs by it is asked by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// InfiniBand and RoCE.
+    InfiniBand,
+    /// MPA over TCP.
+    Iwarp,
+}
+
+/// The device that serves an address.
+struct Served {
+    name: String,
+    port: u8,
+    address: SocketAddr,
+}
+
+impl Device {
+    /// Finds and opens the device that `config` names.
+    pub(crate) fn open(config: &Config) -> Result<Self, RnicError> {
+        let libraries = Libraries::load().map_err(|why| RnicError::NoDevice(why.to_string()))?;
+        let served = find(&libraries, config)?;
+        let context = open_by_name(&libraries, &served.name)?;
+        let (Served { name, port, address }, attr, port_attr) =
+            // SAFETY: structures of numbers, for which zero is a value.
+            (served, unsafe { std::mem::zeroed() }, unsafe { std::mem::zeroed() });
+        let mut device = Self {
+            libraries,
+            context,
+            name,
+            address,
+            port,
+            transport: Transport::InfiniBand,
+            attr,
+            port_attr,
+        };
+        device.query()?;
+        Ok(device)
+    }
+
+    /// The device itself, for calls that take it.
+    pub(crate) fn context(&self) -> *mut ibv_context {
+        self.context.as_ptr()
+    }
+
+    fn query(&mut self) -> Result<(), RnicError> {
+        let context = self.context();
+        // SAFETY: an open context points to its device.
+        if unsafe { (*(*context).device).transport_type } == IBV_TRANSPORT_IWARP {
+            self.transport = Transport::Iwarp;
+        }
+        let verbs = &self.libraries.verbs;
+        // SAFETY: the context is open and the place is for one `ibv_device_attr`.
+        checked(unsafe { verbs.ibv_query_device(context, &raw mut self.attr) })?;
+        let place = (&raw mut self.port_attr).cast::<_compat_ibv_port_attr>();
+        // SAFETY: the exported function writes the beginning of the structure that the header calls
+        // `ibv_port_attr` today; the rest stays zero.
+        checked(unsafe { verbs.ibv_query_port(context, self.port, place) })?;
+        Ok(())
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: opened by us and closed once; every object made on it holds the device.
+        unsafe { self.libraries.verbs.ibv_close_device(self.context()) };
+    }
+}
+
+/// 0, or the error number that a verb returned.
+pub(crate) fn checked(code: i32) -> io::Result<()> {
+    match code {
+        0 => Ok(()),
+        -1 => Err(io::Error::last_os_error()),
+        code => Err(io::Error::from_raw_os_error(code.abs())),
+    }
+}
+
+fn find(libraries: &Libraries, config: &Config) -> Result<Served, RnicError> {
+    let word = config.adapter.as_str();
+    if is_verbs_device(libraries, word) {
+        return serve_any(libraries, word, config.port);
+    }
+    let adapter = net_device::resolve(word)?;
+    let address = with_scope(adapter.address, adapter.scope_id);
+    served_by(libraries, address)?.ok_or_else(|| {
+        RnicError::NoDevice(format!(
+            "{word} ({}) belongs to no RDMA device; `rdma link` lists those that there are",
+            adapter.address
+        ))
+    })
+}
+
+fn with_scope(address: IpAddr, scope_id: u32) -> SocketAddr {
+    let mut address = SocketAddr::new(address, 0);
+    if let SocketAddr::V6(v6) = &mut address
+        && v6.ip().is_unicast_link_local()
+    {
+        v6.set_scope_id(scope_id);
+    }
+    address
+}
+
+/// The address of a verbs device: the first IPv4 one, otherwise the first.
+fn serve_any(libraries: &Libraries, name: &str, port: Option<u8>) -> Result<Served, RnicError> {
+    let mut addresses: Vec<SocketAddr> = net_device::interfaces()?
+        .iter()
+        .map(|i| with_scope(i.address, i.scope_id))
+        .collect();
+    addresses.sort_by_key(|address| !address.is_ipv4());
+    for address in addresses {
+        let served = served_by(libraries, address)?;
+        let fits = |s: &Served| s.name == name && port.is_none_or(|port| port == s.port);
+        if let Some(served) = served.filter(fits) {
+            return Ok(served);
+        }
+    }
+    let port = port.map_or(String::new(), |port| format!(" port {port}"));
+    Err(RnicError::NoDevice(format!(
+        "{name}{port} has no network device with an address; give it one with `ip address add`"
+    )))
+}
+
+/// The device that serves an address, as librdmacm sees it.
+fn served_by(libraries: &Libraries, address: SocketAddr) -> Result<Option<Served>, RnicError> {
+    let mut id: *mut rdma_cm_id = ptr::null_mut();
+    let (none, space) = (ptr::null_mut(), RDMA_PS_TCP);
+    // SAFETY: the place is for one pointer; without a channel the id is synchronous.
+    let made = unsafe {
+        libraries
+            .cm
+            .rdma_create_id(none, &raw mut id, none.cast(), space)
+    };
+    if made != 0 {
+        return Err(no_cm(&io::Error::last_os_error()));
+    }
+    let mut name = CAddress::from(address);
+    // SAFETY: the id is alive and the address is one of its family's length.
+    let bound = unsafe { libraries.cm.rdma_bind_addr(id, name.as_ptr()) } == 0;
+    // SAFETY: an id that was just made and nobody else knows.
+    let (context, port) = unsafe { ((*id).verbs, (*id).port_num) };
+    let served = (bound && !context.is_null()).then(|| Served {
+        // SAFETY: a bound id's context is open and points to its device, whose name ends in zero.
+        name: unsafe { CStr::from_ptr((*(*context).device).name.as_ptr()) }
+            .to_string_lossy()
+            .into_owned(),
+        port,
+        address,
+    });
+    // SAFETY: made above, and not used any more.
+    unsafe { libraries.cm.rdma_destroy_id(id) };
+    Ok(served)
+}
+
+fn no_cm(why: &io::Error) -> RnicError {
+    RnicError::NoDevice(format!(
+        "the RDMA connection manager (/dev/infiniband/rdma_cm) cannot be opened: {why}; it comes \
+         with an RDMA device and the kernel module rdma_ucm"
+    ))
+}
+
+fn is_verbs_device(libraries: &Libraries, name: &str) -> bool {
+    with_device(libraries, name, |_| ()).is_some()
+}
+
+fn open_by_name(libraries: &Libraries, name: &str) -> Result<NonNull<ibv_context>, RnicError> {
+    let open = |device| {
+        // SAFETY: the device is one of the list that is alive during this call.
+        NonNull::new(unsafe { libraries.verbs.ibv_open_device(device) })
+            .ok_or_else(io::Error::last_os_error)
+    };
+    match with_device(libraries, name, open) {
+        Some(Ok(context)) => Ok(context),
+        Some(Err(why)) => Err(RnicError::NoDevice(format!(
+            "{name} cannot be opened: {why}; /dev/infiniband/uverbs* must be there and writable"
+        ))),
+        None => Err(RnicError::NoDevice(format!("{name} is gone"))),
+    }
+}
+
+/// Calls `then` with the device of this name, if there is one.
+fn with_device<T>(
+    libraries: &Libraries,
+    name: &str,
+    then: impl FnOnce(*mut ibv_device) -> T,
+) -> Option<T> {
+    let mut count = 0;
+    // SAFETY: the place is for one number; the list is ours until it is freed below.
+    let list = unsafe { libraries.verbs.ibv_get_device_list(&raw mut count) };
+    if list.is_null() {
+        return None;
+    }
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: the list has so many devices.
+    let devices = unsafe { std::slice::from_raw_parts(list, count) };
+    let found = devices.iter().copied().find(|device| {
+        // SAFETY: an element of the list, whose name ends in zero.
+        let its_name = unsafe { CStr::from_ptr((**device).name.as_ptr()) };
+        its_name.to_bytes() == name.as_bytes()
+    });
+    let result = found.map(then);
+    // SAFETY: from `ibv_get_device_list`, freed once; what was opened stays open.
+    unsafe { libraries.verbs.ibv_free_device_list(list) };
+    result
+}

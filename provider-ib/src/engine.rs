@@ -1,0 +1,237 @@
+//! One thread for what nobody waits for: events of connections, of queues and of the device, and
+//! deadlines.
+//!
+//! It starts with the first connection, listener or armed queue ([`Engine::start`]), and sleeps in
+//! `epoll_wait` until a descriptor has something, somebody calls [`Engine::wake`], or the next
+//! deadline of the connection manager passes.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use access_layer::rnic::RnicError;
+
+use crate::qp::Qp;
+use crate::rnic::Shared;
+
+/// Events taken by one `epoll_wait`.
+const BATCH: usize = 32;
+
+/// What a watched descriptor belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// [`Engine::wake`].
+    Wake,
+    /// The connection manager's event channel.
+    Cm,
+    /// Asynchronous events of the device.
+    Device,
+    /// The completion channel of the queue registered under this number.
+    Cq(u32),
+}
+
+/// The thread, and what it is told by others.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    epoll: OwnedFd,
+    wake: OwnedFd,
+    stopping: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Queue pairs whose work failed since the last round.
+    failed: Mutex<Vec<Weak<Qp>>>,
+}
+
+impl Engine {
+    /// An engine whose thread does not run yet.
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: takes no pointers; the result is checked before it is owned.
+        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: as above.
+        let wake = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        let engine = Self {
+            epoll,
+            wake,
+            stopping: AtomicBool::new(false),
+            thread: Mutex::new(None),
+            failed: Mutex::default(),
+        };
+        engine.watch(engine.wake.as_raw_fd(), Source::Wake)?;
+        Ok(engine)
+    }
+
+    /// Starts the thread unless it runs.
+    pub(crate) fn start(&self, shared: &Arc<Shared>) -> Result<(), RnicError> {
+        let mut thread = lock(&self.thread);
+        if thread.is_some() || self.stopping.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let shared = shared.clone();
+        let started = std::thread::Builder::new()
+            .name("dat-ib".to_owned())
+            .spawn(move || run(&shared))?;
+        *thread = Some(started);
+        Ok(())
+    }
+
+    /// Watches a descriptor until it is closed or taken out. Edges only: who is told takes
+    /// everything.
+    pub(crate) fn watch(&self, fd: RawFd, source: Source) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: (libc::EPOLLIN | libc::EPOLLET) as u32,
+            u64: source.encode(),
+        };
+        let (epoll, add) = (self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD);
+        // SAFETY: the event is of this frame.
+        match unsafe { libc::epoll_ctl(epoll, add, fd, &raw mut event) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Takes a descriptor out.
+    pub(crate) fn unwatch(&self, fd: RawFd) {
+        let (epoll, del) = (self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL);
+        // SAFETY: takes no event. That it was not watched does not matter.
+        unsafe { libc::epoll_ctl(epoll, del, fd, std::ptr::null_mut()) };
+    }
+
+    /// Makes the thread look at everything, deadlines included.
+    pub(crate) fn wake(&self) {
+        let one: u64 = 1;
+        let fd = self.wake.as_raw_fd();
+        // SAFETY: eight bytes of this frame. Only a count near 2^64 could make it fail.
+        unsafe { libc::write(fd, (&raw const one).cast(), size_of::<u64>()) };
+    }
+
+    /// Notes that a work request of a queue pair failed; the connection manager breaks its
+    /// connection.
+    pub(crate) fn report_failed(&self, qp: Weak<Qp>) {
+        lock(&self.failed).push(qp);
+        self.wake();
+    }
+
+    /// Ends the thread and waits for it. Nothing is told afterwards.
+    pub(crate) fn shutdown(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.wake();
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+
+    fn sleep(&self, events: &mut [libc::epoll_event; BATCH], deadline: Option<Instant>) -> usize {
+        let timeout = deadline.map_or(-1, millis_until);
+        let (epoll, room) = (self.epoll.as_raw_fd(), BATCH as i32);
+        // SAFETY: the place is for so many events. An interruption is an empty round.
+        let count = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), room, timeout) };
+        usize::try_from(count).unwrap_or(0)
+    }
+
+    fn drain_wake(&self) {
+        let mut count: u64 = 0;
+        let fd = self.wake.as_raw_fd();
+        // SAFETY: eight bytes of this frame; the descriptor does not block.
+        unsafe { libc::read(fd, (&raw mut count).cast(), size_of::<u64>()) };
+    }
+
+    fn take_failed(&self) -> Vec<Weak<Qp>> {
+        std::mem::take(&mut *lock(&self.failed))
+    }
+}
+
+fn run(shared: &Arc<Shared>) {
+    let engine = &shared.engine;
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
+    while !engine.stopping.load(Ordering::Acquire) {
+        let count = engine.sleep(&mut events, shared.cm.next_deadline());
+        for event in &events[..count] {
+            match Source::decode(event.u64) {
+                Some(Source::Wake) => engine.drain_wake(),
+                Some(Source::Cm) => shared.cm.on_readable(shared),
+                Some(Source::Device) => shared.on_device_event(),
+                Some(Source::Cq(number)) => shared.on_cq_event(number),
+                None => {}
+            }
+        }
+        for qp in engine.take_failed() {
+            if let Some(qp) = qp.upgrade() {
+                shared.cm.on_qp_failed(&qp);
+            }
+        }
+        shared.cm.on_deadline(shared, Instant::now());
+    }
+}
+
+/// Rounded up, so that the deadline has passed when the sleep ends.
+fn millis_until(deadline: Instant) -> i32 {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let left = left + Duration::from_micros(999);
+    i32::try_from(left.as_millis()).unwrap_or(i32::MAX)
+}
+
+impl Source {
+    fn encode(self) -> u64 {
+        match self {
+            Self::Wake => 0,
+            Self::Cm => 1,
+            Self::Device => 2,
+            Self::Cq(number) => 1 << 32 | u64::from(number),
+        }
+    }
+
+    fn decode(word: u64) -> Option<Self> {
+        match word {
+            0 => Some(Self::Wake),
+            1 => Some(Self::Cm),
+            2 => Some(Self::Device),
+            word if word >> 32 == 1 => Some(Self::Cq(word as u32)),
+            _ => None,
+        }
+    }
+}
+
+fn owned(fd: RawFd) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the system just returned this descriptor and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_survive_the_way_through_epoll() {
+        for source in [
+            Source::Wake,
+            Source::Cm,
+            Source::Device,
+            Source::Cq(0),
+            Source::Cq(u32::MAX),
+        ] {
+            assert_eq!(Source::decode(source.encode()), Some(source));
+        }
+        assert_eq!(Source::decode(7 << 32), None);
+    }
+
+    #[test]
+    fn deadlines_are_rounded_up() {
+        let soon = Instant::now() + Duration::from_micros(10);
+        assert!(millis_until(soon) <= 1);
+        assert_eq!(millis_until(Instant::now() - Duration::from_secs(1)), 0);
+        assert!(millis_until(Instant::now() + Duration::from_secs(1)) > 990);
+    }
+}

@@ -1,0 +1,136 @@
+//! Protection domains, regions and windows.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use access_layer::rnic::{Access, MrKeys, RegisterMr, Resource, RnicError};
+use verbs_dl::types::*;
+
+use crate::device::Transport;
+use crate::rnic::Shared;
+
+/// A protection domain.
+#[derive(Debug)]
+pub(crate) struct Pd {
+    hw: NonNull<ibv_pd>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+// SAFETY: verbs objects may be used by any thread (ibv_create_qp(3) and its like).
+unsafe impl Send for Pd {}
+// SAFETY: as above.
+unsafe impl Sync for Pd {}
+
+impl Pd {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Result<Arc<Self>, RnicError> {
+        let device = &shared.device;
+        // SAFETY: the device is open.
+        let hw = unsafe { device.libraries.verbs.ibv_alloc_pd(device.context()) };
+        let hw = NonNull::new(hw).ok_or_else(|| refused(Resource::ProtectionDomain))?;
+        Ok(Arc::new(Self {
+            hw,
+            shared: shared.clone(),
+        }))
+    }
+
+    pub(crate) fn hw(&self) -> *mut ibv_pd {
+        self.hw.as_ptr()
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        // SAFETY: made by us; everything made in it holds it, so nothing is left.
+        unsafe { self.shared.device.libraries.verbs.ibv_dealloc_pd(self.hw()) };
+    }
+}
+
+/// Why the last verb made nothing; `resource` is what it would have been.
+pub(crate) fn refused(resource: Resource) -> RnicError {
+    of(io::Error::last_os_error(), resource)
+}
+
+/// What an error of a verb means.
+pub(crate) fn of(error: io::Error, resource: Resource) -> RnicError {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM | libc::ENOSPC | libc::EAGAIN) => RnicError::NoResources(resource),
+        Some(libc::EMFILE | libc::ENFILE) => RnicError::NoResources(Resource::Descriptor),
+        Some(libc::EINVAL | libc::EFAULT) => RnicError::InvalidArgument("the device refuses it"),
+        Some(libc::EPERM | libc::EACCES) => RnicError::NotPermitted("the device refuses it"),
+        Some(libc::EOPNOTSUPP | libc::ENOSYS) => RnicError::NotSupported("the device has it not"),
+        _ => RnicError::Os(error),
+    }
+}
+
+/// A memory region.
+#[derive(Debug)]
+pub(crate) struct Mr {
+    hw: NonNull<ibv_mr>,
+    pd: Arc<Pd>,
+}
+
+// SAFETY: as for `Pd`.
+unsafe impl Send for Mr {}
+// SAFETY: as above.
+unsafe impl Sync for Mr {}
+
+impl Mr {
+    pub(crate) fn register(pd: &Arc<Pd>, request: &RegisterMr) -> Result<Self, RnicError> {
+        let access = request.access;
+        if (access.remote_write || access.remote_atomic) && !access.local_write {
+            return Err(RnicError::InvalidArgument(
+                "remote write without local write",
+            ));
+        }
+        let device = &pd.shared.device;
+        if request.zero_based && device.transport == Transport::Iwarp {
+            return Err(RnicError::NotSupported("zero-based regions on this device"));
+        }
+        let Ok(len) = usize::try_from(request.len) else {
+            return Err(RnicError::InvalidArgument("length of a region"));
+        };
+        let addr = std::ptr::with_exposed_provenance_mut(request.addr as usize);
+        let first = if request.zero_based { 0 } else { request.addr };
+        let flags = access_flags(access) as i32;
+        let verbs = &device.libraries.verbs;
+        // SAFETY: the domain is alive; whether the memory is there is what the kernel finds out.
+        let hw = unsafe { verbs.ibv_reg_mr_iova(pd.hw(), addr, len, first, flags) };
+        let hw = NonNull::new(hw).ok_or_else(|| refused(Resource::MemoryRegion))?;
+        Ok(Self { hw, pd: pd.clone() })
+    }
+
+    pub(crate) fn hw(&self) -> *mut ibv_mr {
+        self.hw.as_ptr()
+    }
+
+    pub(crate) fn keys(&self) -> MrKeys {
+        // SAFETY: alive as long as `self`, and not changed by anybody.
+        let mr = unsafe { self.hw.as_ref() };
+        MrKeys {
+            lkey: mr.lkey,
+            rkey: mr.rkey,
+        }
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        let verbs = &self.pd.shared.device.libraries.verbs;
+        // SAFETY: registered by us and taken back once.
+        unsafe { verbs.ibv_dereg_mr(self.hw()) };
+    }
+}
+
+/// Rights in verbs words. Local reading needs none.
+pub(crate) fn access_flags(access: Access) -> u32 {
+    let when = |set: bool, flag: ibv_access_flags| if set { flag } else { 0 };
+    when(access.local_write, IBV_ACCESS_LOCAL_WRITE)
+        | when(access.remote_read, IBV_ACCESS_REMOTE_READ)
+        | when(access.remote_write, IBV_ACCESS_REMOTE_WRITE)
+        | when(access.remote_atomic, IBV_ACCESS_REMOTE_ATOMIC)
+}
+
+/// A memory window.
+#[derive(Debug)]
+pub(crate) struct Mw {}

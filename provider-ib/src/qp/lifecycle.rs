@@ -1,0 +1,108 @@
+//! The states of a queue pair's connection.
+
+/// Where a queue pair stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Lifecycle {
+    /// No connection; receives may be posted.
+    Idle,
+    /// The connection manager tries to make one.
+    Connecting,
+    /// Both directions may be used.
+    Connected,
+    /// The device gives up what is posted; what is posted now waits in line to be flushed.
+    Ending,
+    /// Everything has completed; what is posted completes flushed at once.
+    Disconnected,
+}
+
+impl Lifecycle {
+    /// The connection manager takes the queue pair.
+    pub(crate) fn on_attempt(self) -> Option<Self> {
+        (self == Self::Idle).then_some(Self::Connecting)
+    }
+
+    /// The attempt was refused before anything went out.
+    pub(crate) fn on_abandon(self) -> Option<Self> {
+        (self == Self::Connecting).then_some(Self::Idle)
+    }
+
+    /// The connection stands.
+    pub(crate) fn on_establish(self) -> Option<Self> {
+        (self == Self::Connecting).then_some(Self::Connected)
+    }
+
+    /// The connection, or the attempt, is over.
+    pub(crate) fn on_end(self) -> Option<Self> {
+        matches!(self, Self::Connecting | Self::Connected).then_some(Self::Ending)
+    }
+
+    /// Everything posted has completed.
+    pub(crate) fn on_drained(self) -> Option<Self> {
+        (self == Self::Ending).then_some(Self::Disconnected)
+    }
+
+    /// The queue pair was made anew.
+    pub(crate) fn on_reset(self) -> Option<Self> {
+        (self == Self::Disconnected).then_some(Self::Idle)
+    }
+
+    /// The state that [`u8`] stands for.
+    pub(crate) fn from_u8(word: u8) -> Self {
+        match word {
+            0 => Self::Idle,
+            1 => Self::Connecting,
+            2 => Self::Connected,
+            3 => Self::Ending,
+            _ => Self::Disconnected,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lifecycle::{self, *};
+
+    const ALL: [Lifecycle; 5] = [Idle, Connecting, Connected, Ending, Disconnected];
+
+    #[test]
+    fn every_pair_of_state_and_event() {
+        type Event = (&'static str, fn(Lifecycle) -> Option<Lifecycle>);
+        let events: [(Event, [Option<Lifecycle>; 5]); 6] = [
+            (
+                ("attempt", Lifecycle::on_attempt),
+                [Some(Connecting), None, None, None, None],
+            ),
+            (
+                ("abandon", Lifecycle::on_abandon),
+                [None, Some(Idle), None, None, None],
+            ),
+            (
+                ("establish", Lifecycle::on_establish),
+                [None, Some(Connected), None, None, None],
+            ),
+            (
+                ("end", Lifecycle::on_end),
+                [None, Some(Ending), Some(Ending), None, None],
+            ),
+            (
+                ("drained", Lifecycle::on_drained),
+                [None, None, None, Some(Disconnected), None],
+            ),
+            (
+                ("reset", Lifecycle::on_reset),
+                [None, None, None, None, Some(Idle)],
+            ),
+        ];
+        for ((name, on_event), expected) in events {
+            assert_eq!(ALL.map(on_event), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn states_survive_the_way_through_a_byte() {
+        for state in ALL {
+            assert_eq!(Lifecycle::from_u8(state as u8), state);
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Shared receive queues.
+
+/// A shared receive queue.
+#[derive(Debug)]
+pub(crate) struct Srq {}

@@ -1,0 +1,83 @@
+//! Finding the libraries.
+
+use std::error::Error;
+
+use crate::cm::RdmaCm;
+use crate::verbs::IbVerbs;
+
+const VERBS: &str = "libibverbs.so.1";
+const CM: &str = "librdmacm.so.1";
+
+/// Both libraries, loaded. Their functions are fields' worth of pointers; calling one is as unsafe
+/// as it is in C.
+pub struct Libraries {
+    /// libibverbs.
+    pub verbs: IbVerbs,
+    /// librdmacm.
+    pub cm: RdmaCm,
+}
+
+impl std::fmt::Debug for Libraries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Libraries").finish_non_exhaustive()
+    }
+}
+
+/// Why a library could not be loaded.
+#[derive(Debug, thiserror::Error)]
+#[error("{library} (package {package}) cannot be loaded: {reason}")]
+pub struct LoadError {
+    library: &'static str,
+    package: &'static str,
+    /// What the loader says.
+    reason: String,
+}
+
+impl LoadError {
+    fn new(library: &'static str, package: &'static str, error: &libloading::Error) -> Self {
+        // The outer error only says which call failed.
+        let reason = error
+            .source()
+            .map_or_else(|| error.to_string(), ToString::to_string);
+        Self {
+            library,
+            package,
+            reason,
+        }
+    }
+}
+
+impl Libraries {
+    /// Loads both, and looks up every function that the bindings hold.
+    ///
+    /// # Errors
+    /// Names the library that is missing, or the function that it does not have.
+    pub fn load() -> Result<Self, LoadError> {
+        // SAFETY: the initialisers of these libraries set up logging and look for device drivers;
+        // they have no conditions. The signatures in the bindings are those of the headers, and the
+        // version in the file name promises them.
+        let verbs = unsafe { IbVerbs::new(VERBS) };
+        let verbs = verbs.map_err(|error| LoadError::new(VERBS, "libibverbs1", &error))?;
+        // SAFETY: as above.
+        let cm = unsafe { RdmaCm::new(CM) };
+        let cm = cm.map_err(|error| LoadError::new(CM, "librdmacm1", &error))?;
+        Ok(Self { verbs, cm })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_is_named_with_its_package() {
+        // SAFETY: no library has this name, so nothing is loaded.
+        let error = unsafe { IbVerbs::new("libibverbs.so.0") }.err().unwrap();
+        let text = LoadError::new(VERBS, "libibverbs1", &error).to_string();
+        assert!(
+            text.starts_with("libibverbs.so.1 (package libibverbs1) cannot"),
+            "{text}"
+        );
+        assert!(text.contains("libibverbs.so.0"), "{text}");
+    }
+}
