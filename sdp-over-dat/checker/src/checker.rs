@@ -1,0 +1,156 @@
+//! Both ends and the wire between them.
+
+use std::collections::VecDeque;
+
+use crate::{
+    Broken,
+    end::End,
+    frame::{Frame, Greeting},
+};
+
+/// One of the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The one that said Hello.
+    Active,
+    /// The one that said HelloAck.
+    Passive,
+}
+
+impl Side {
+    /// The other one.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Active => Self::Passive,
+            Self::Passive => Self::Active,
+        }
+    }
+}
+
+/// Follows one connection.
+#[derive(Debug, Default)]
+pub struct Checker {
+    hello: Option<Greeting>,
+    ends: Option<Ends>,
+    frames: u64,
+}
+
+#[derive(Debug)]
+struct Ends {
+    active: End,
+    passive: End,
+    /// Frames under way to the active side, and to the passive one.
+    to_active: VecDeque<Frame>,
+    to_passive: VecDeque<Frame>,
+}
+
+impl Ends {
+    fn end(&mut self, side: Side) -> &mut End {
+        match side {
+            Side::Active => &mut self.active,
+            Side::Passive => &mut self.passive,
+        }
+    }
+
+    fn wire_to(&mut self, side: Side) -> &mut VecDeque<Frame> {
+        match side {
+            Side::Active => &mut self.to_active,
+            Side::Passive => &mut self.to_passive,
+        }
+    }
+}
+
+impl Checker {
+    /// Of a connection that nobody has said anything on.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The private data of the connection request.
+    pub fn hello(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+        self.hello = Some(Greeting::read(bytes, true)?);
+        Ok(())
+    }
+
+    /// The private data of the connection reply.
+    pub fn hello_ack(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+        let active = self.hello.ok_or(Broken::BeforeGreeting)?;
+        let passive = Greeting::read(bytes, false)?;
+        self.ends = Some(Ends {
+            active: End::new(active, passive),
+            passive: End::new(passive, active),
+            to_active: VecDeque::new(),
+            to_passive: VecDeque::new(),
+        });
+        Ok(())
+    }
+
+    /// `by` sends the message of `len` bytes that starts with `head`, its headers at least.
+    pub fn sent(&mut self, by: Side, head: &[u8], len: usize) -> Result<(), Broken> {
+        let frame = Frame::read(head, len)?;
+        let ends = self.ends.as_mut().ok_or(Broken::BeforeGreeting)?;
+        ends.end(by).say(&frame)?;
+        ends.wire_to(by.other()).push_back(frame);
+        self.frames += 1;
+        Ok(())
+    }
+
+    /// `by` receives the oldest message that is under way to it.
+    pub fn received(&mut self, by: Side) {
+        if let Some(ends) = &mut self.ends
+            && let Some(frame) = ends.wire_to(by).pop_front()
+        {
+            ends.end(by).hear(&frame);
+        }
+    }
+
+    /// Seen from one end: a message of `from`, the other one, came. Whatever was sent to it
+    /// before, it may have known.
+    pub fn arrived(&mut self, from: Side, head: &[u8], len: usize) -> Result<(), Broken> {
+        while self.under_way(from) > 0 {
+            self.received(from);
+        }
+        self.sent(from, head, len)?;
+        self.received(from.other());
+        Ok(())
+    }
+
+    /// Frames checked.
+    #[must_use]
+    pub const fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Bytes of the stream that left `side`, as far as messages tell it.
+    #[must_use]
+    pub fn streamed(&self, side: Side) -> u64 {
+        self.ends.as_ref().map_or(0, |ends| match side {
+            Side::Active => ends.active.streamed,
+            Side::Passive => ends.passive.streamed,
+        })
+    }
+
+    /// Says whether both ends have nothing left to say to each other.
+    pub fn at_rest(&self) -> Result<(), Broken> {
+        let Some(ends) = &self.ends else {
+            return Ok(());
+        };
+        if !ends.to_active.is_empty() || !ends.to_passive.is_empty() {
+            return Err(Broken::UnderWay);
+        }
+        if ends.active.is_at_rest() && ends.passive.is_at_rest() {
+            Ok(())
+        } else {
+            Err(Broken::Unanswered)
+        }
+    }
+
+    fn under_way(&mut self, to: Side) -> usize {
+        (self.ends.as_mut()).map_or(0, |ends| ends.wire_to(to).len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,326 @@
+//! Each rule broken once, and one conversation that breaks none.
+
+use super::{
+    Broken, Checker,
+    Side::{self, Active, Passive},
+};
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text
+        .bytes()
+        .filter_map(|byte| char::from(byte).to_digit(16).map(|digit| digit as u8))
+        .collect();
+    digits
+        .chunks(2)
+        .map(|pair| pair[0] << 4 | pair[1])
+        .collect()
+}
+
+fn hello(bufs: u8) -> Vec<u8> {
+    let mut bytes = hex("00000040 0000005c 00000000 00000000 22400001 00008010 00008010 9c400000");
+    bytes[3] = bufs;
+    bytes.resize(92, 0);
+    bytes
+}
+
+fn hello_ack(bufs: u8) -> Vec<u8> {
+    let mut bytes = hex("01000040 000000c4 00000000 00000000 22000001 00008010");
+    bytes[3] = bufs;
+    bytes.resize(196, 0);
+    bytes
+}
+
+fn open(bufs: u8) -> Checker {
+    let mut checker = Checker::new();
+    checker.hello(&hello(bufs)).expect("a good Hello");
+    checker
+        .hello_ack(&hello_ack(bufs))
+        .expect("a good HelloAck");
+    checker
+}
+
+/// Sends and delivers each, and says what the last one broke.
+fn say(checker: &mut Checker, messages: &[(Side, &str)]) -> Result<(), Broken> {
+    for (index, (side, text)) in messages.iter().enumerate() {
+        let bytes = hex(text);
+        let result = checker.sent(*side, &bytes, bytes.len());
+        if index + 1 == messages.len() {
+            return result;
+        }
+        result.unwrap_or_else(|broken| panic!("{text}: {broken}"));
+        checker.received(side.other());
+    }
+    Ok(())
+}
+
+/// Who says what.
+type Said = (Side, &'static str);
+
+const DATA: Said = (Active, "ff000040 00000015 00000001 00000000 68656c6c 6f");
+const UPDATE: Said = (Passive, "ff000040 00000010 00000001 00000001");
+const SRC_AVAIL: Said = (
+    Active,
+    "fe000040 00000021 00000002 00000001 00020000 12345678 00007f00 deadb000 41",
+);
+const READ: Said = (Passive, "0600003f 00000014 00000002 00000002 0001ffff");
+const FIN: Said = (Active, "02000040 00000010 00000003 00000002");
+
+#[test]
+fn a_whole_conversation_breaks_nothing() {
+    let mut checker = open(64);
+    let fin = (Passive, "02000040 00000010 00000003 00000003");
+    say(&mut checker, &[DATA, UPDATE, SRC_AVAIL, READ, FIN, fin]).expect("no rule is broken");
+    assert_eq!(checker.at_rest(), Err(Broken::UnderWay));
+    checker.received(Active);
+    assert_eq!(checker.at_rest(), Ok(()));
+    assert_eq!(checker.streamed(Active), 5 + 131_072);
+    assert_eq!(checker.frames(), 6);
+}
+
+#[test]
+fn forms_are_checked() {
+    let rows = [
+        ("ff0000400000001000000001000000", Broken::Cut),
+        ("ff000040 00000011 00000001 00000000", Broken::Length),
+        ("ff080040 00000010 00000001 00000000", Broken::ReservedFlags),
+        ("0f000040 00000010 00000001 00000000", Broken::Kind),
+        ("00000040 00000010 00000001 00000000", Broken::Kind),
+        (
+            "02000040 00000011 00000001 00000000 00",
+            Broken::PayloadOnControl,
+        ),
+        (
+            "ff010040 00000010 00000001 00000000",
+            Broken::UrgentWithoutByte,
+        ),
+        (
+            "ff040040 00000011 00000001 00000000 00",
+            Broken::PipelineHint,
+        ),
+        (
+            "ff010040 00000011 00000001 00000000 00",
+            Broken::UrgentUnannounced,
+        ),
+        (
+            "07000040 00000014 00000001 00000000 01000000",
+            Broken::ModeForm,
+        ),
+        ("fe000040 00000014 00000001 00000000 00010000", Broken::Cut),
+    ];
+    for (text, broken) in rows {
+        let result = say(&mut open(64), &[(Active, text)]);
+        assert_eq!(result, Err(broken), "{text}");
+    }
+}
+
+#[test]
+fn numbers_and_lengths_are_checked() {
+    let rows = [
+        ("ff000040 00000011 00000002 00000000 00", Broken::Sequence),
+        (
+            "ff000040 00000011 00000001 00000001 00",
+            Broken::Acknowledgement,
+        ),
+        (
+            "ff000041 00000011 00000001 00000000 00",
+            Broken::MoreBuffers,
+        ),
+    ];
+    for (text, broken) in rows {
+        let result = say(&mut open(64), &[(Active, text)]);
+        assert_eq!(result, Err(broken), "{text}");
+    }
+    let long = hex("ff000040 00008011 00000001 00000000");
+    let result = open(64).sent(Active, &long, 0x8011);
+    assert_eq!(result, Err(Broken::TooLong));
+}
+
+#[test]
+fn the_last_credit_is_guarded() {
+    let data = |seq| format!("ff000003 00000011 0000000{seq} 00000000 00");
+    let mut checker = open(3);
+    for seq in 1..=2 {
+        let bytes = hex(&data(seq));
+        checker.sent(Active, &bytes, 17).expect("two credits");
+    }
+    let bytes = hex(&data(3));
+    assert_eq!(checker.sent(Active, &bytes, 17), Err(Broken::LastCredit));
+
+    let mut checker = open(3);
+    let peer = hex("ff000003 00000011 00000001 00000000 00");
+    checker.sent(Passive, &peer, 17).expect("a credit");
+    checker.received(Active);
+    for seq in 1..=2 {
+        let bytes = hex(&format!("ff000002 00000011 0000000{seq} 00000001 00"));
+        checker.sent(Active, &bytes, 17).expect("two credits");
+    }
+    let nothing_new = hex("ff000002 00000010 00000003 00000001");
+    let result = checker.sent(Active, &nothing_new, 16);
+    assert_eq!(result, Err(Broken::LastCredit));
+
+    let mut checker = open(3);
+    for seq in 1..=2 {
+        let bytes = hex(&data(seq));
+        checker.sent(Active, &bytes, 17).expect("two credits");
+    }
+    checker.sent(Passive, &peer, 17).expect("a credit");
+    checker.received(Active);
+    let news = hex("ff000003 00000010 00000003 00000001");
+    checker
+        .sent(Active, &news, 16)
+        .expect("the last one, with news");
+    let none = hex("ff000003 00000010 00000004 00000001");
+    assert_eq!(checker.sent(Active, &none, 16), Err(Broken::NoCredit));
+}
+
+#[test]
+fn order_of_the_stream_is_checked() {
+    let before = [DATA, UPDATE, SRC_AVAIL];
+    let rows: [(&[Said], Said, Broken); 12] = [
+        (
+            &before,
+            (Active, "ff000040 00000011 00000003 00000001 00"),
+            Broken::DataBehindAdvert,
+        ),
+        (
+            &before,
+            (
+                Active,
+                "fe000040 00000021 00000003 00000001 00020000 12345678 00000000 00000000 41",
+            ),
+            Broken::AdvertLimit,
+        ),
+        (
+            &before,
+            (Active, "02000040 00000010 00000003 00000001"),
+            Broken::DisConnTooEarly,
+        ),
+        (
+            &before,
+            (Passive, "06000040 00000014 00000002 00000002 00020000"),
+            Broken::ReadDone,
+        ),
+        (
+            &before,
+            (Passive, "06000040 00000014 00000002 00000002 00000000"),
+            Broken::ReadDone,
+        ),
+        (
+            &before,
+            (Active, "07000040 00000014 00000003 00000001 00000000"),
+            Broken::ModeChange,
+        ),
+        (
+            &[DATA, UPDATE],
+            (Active, "08000040 00000010 00000002 00000001"),
+            Broken::Cancel,
+        ),
+        (
+            &[DATA],
+            (Passive, "04000040 00000010 00000001 00000001"),
+            Broken::SendSm,
+        ),
+        (
+            &[DATA],
+            (Active, "03000040 00000010 00000002 00000000"),
+            Broken::Abort,
+        ),
+        (
+            &[DATA],
+            (Passive, "0c000040 00000014 00000001 00000001 00008010"),
+            Broken::Unasked,
+        ),
+        (
+            &[DATA],
+            (Passive, "0a000040 00000010 00000001 00000001"),
+            Broken::Unasked,
+        ),
+        (
+            &[DATA],
+            (
+                Passive,
+                "fd000040 00000024 00000001 00000001 00010000 0a0b0c0d 00000000 00000000 00000000",
+            ),
+            Broken::SinkAvail,
+        ),
+    ];
+    for (before, last, broken) in rows {
+        let messages: Vec<_> = before.iter().copied().chain([last]).collect();
+        assert_eq!(say(&mut open(64), &messages), Err(broken), "{}", last.1);
+    }
+}
+
+#[test]
+fn nothing_of_the_stream_follows_disconn() {
+    let before = [
+        DATA,
+        UPDATE,
+        (Active, "02000040 00000010 00000002 00000001"),
+    ];
+    let rows = [
+        "ff000040 00000011 00000003 00000001 00",
+        "02000040 00000010 00000003 00000001",
+        "fe000040 00000021 00000003 00000001 00020000 12345678 00000000 00000000 41",
+    ];
+    for text in rows {
+        let messages: Vec<_> = before.into_iter().chain([(Active, text)]).collect();
+        assert_eq!(
+            say(&mut open(64), &messages),
+            Err(Broken::AfterDisConn),
+            "{text}"
+        );
+    }
+    let update = (Active, "ff000040 00000010 00000003 00000001");
+    let messages: Vec<_> = before.into_iter().chain([update]).collect();
+    assert_eq!(say(&mut open(64), &messages), Ok(()));
+}
+
+#[test]
+fn forms_of_advertisements_follow_the_mode() {
+    let buffered = (Active, "07000040 00000014 00000001 00000000 00000000");
+    let pipelined = (Active, "07000040 00000014 00000001 00000000 20000000");
+    let with_byte = "fe000040 00000021 00000002 00000000 00020000 12345678 00000000 00000000 41";
+    let without = "fe000040 00000020 00000002 00000000 00020000 12345678 00000000 00000000";
+    for (mode, text, result) in [
+        (buffered, with_byte, Err(Broken::AdvertForm)),
+        (pipelined, with_byte, Err(Broken::AdvertForm)),
+        (pipelined, without, Ok(())),
+    ] {
+        assert_eq!(
+            say(&mut open(64), &[mode, (Active, text)]),
+            result,
+            "{text}"
+        );
+    }
+    let again = (Active, "07000040 00000014 00000002 00000000 10000000");
+    let result = say(&mut open(64), &[buffered, again]);
+    assert_eq!(result, Err(Broken::ModeChange), "only the sink goes back");
+    let back = (Passive, "07000040 00000014 00000001 00000001 90000000");
+    assert_eq!(say(&mut open(64), &[buffered, back]), Ok(()));
+}
+
+#[test]
+fn greetings_are_checked() {
+    for (at, byte) in [
+        (0, 1),
+        (7, 0x5d),
+        (11, 1),
+        (16, 0x32),
+        (17, 0x50),
+        (19, 0),
+        (3, 2),
+        (91, 1),
+    ] {
+        let mut bytes = hello(64);
+        bytes[at] = byte;
+        let result = Checker::new().hello(&bytes);
+        assert_eq!(result, Err(Broken::Greeting), "byte {at}");
+    }
+    assert_eq!(Checker::new().hello(&hello(64)[..64]), Ok(()), "trimmed");
+    assert_eq!(
+        Checker::new().hello(&hello(64)[..63]),
+        Err(Broken::Greeting)
+    );
+    let early = Checker::new().sent(Active, &hex(DATA.1), 21);
+    assert_eq!(early, Err(Broken::BeforeGreeting));
+}

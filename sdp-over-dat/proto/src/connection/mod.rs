@@ -1,0 +1,176 @@
+//! One connection.
+//!
+//! | File | What |
+//! |---|---|
+//! | `setup.rs` | Hello and HelloAck |
+//! | `commands.rs` | what the engine asks for |
+//! | `inbound.rs` | a message came |
+//! | `outbound.rs` | the next message |
+//! | `send_queue.rs` | what was written and has not left |
+
+mod commands;
+mod inbound;
+mod outbound;
+mod send_queue;
+mod setup;
+
+use std::collections::VecDeque;
+
+use crate::{
+    ConnectionState, Event, Failure, ProtocolError, ReceiveHalf, SendHalf,
+    credit::{Owed, ReceiveCredits, SendCredits},
+    exchange::{sink, source},
+    mode,
+    wire::Mode,
+};
+
+pub use commands::Read;
+pub use inbound::Inbound;
+use send_queue::SendQueue;
+pub use setup::Config;
+
+/// The protocol of one connection.
+#[derive(Debug)]
+pub struct Connection {
+    config: Config,
+    state: ConnectionState,
+    send_half: SendHalf,
+    receive_half: ReceiveHalf,
+    send_mode: Mode,
+    receive_mode: Mode,
+    send_credits: SendCredits,
+    receive_credits: ReceiveCredits,
+    /// Our memory that the peer reads.
+    source: source::Exchange,
+    /// The peer's memory that we read.
+    sink: sink::Exchange,
+    /// The receive buffers of the peer, base header counted.
+    peer_buffer_size: u32,
+    queue: SendQueue,
+    due: Due,
+    events: VecDeque<Event>,
+}
+
+/// Messages that wait for a credit and nothing else.
+#[derive(Clone, Copy, Debug, Default)]
+struct Due {
+    /// The answer to ChRcvBuf.
+    buffer_size: bool,
+    /// Our sending half goes to buffered mode.
+    go_buffered: bool,
+    /// Our receiving half goes back to combined mode.
+    go_combined: bool,
+    /// The engine has ticked; see [`crate::credit::Owed::Later`].
+    ticked: bool,
+}
+
+impl Connection {
+    /// The next news.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Where the connection is in its life.
+    #[must_use]
+    pub const fn state(&self) -> ConnectionState {
+        self.state
+    }
+
+    /// The half in which this end is the source.
+    #[must_use]
+    pub const fn send_half(&self) -> SendHalf {
+        self.send_half
+    }
+
+    /// The half in which this end is the sink.
+    #[must_use]
+    pub const fn receive_half(&self) -> ReceiveHalf {
+        self.receive_half
+    }
+
+    /// The mode of the sending half.
+    #[must_use]
+    pub const fn send_mode(&self) -> Mode {
+        self.send_mode
+    }
+
+    /// The mode of the receiving half.
+    #[must_use]
+    pub const fn receive_mode(&self) -> Mode {
+        self.receive_mode
+    }
+
+    /// Messages that the peer has room for.
+    #[must_use]
+    pub fn credits(&self) -> u32 {
+        self.send_credits.credits()
+    }
+
+    /// Whether everything that was written has left, and all of it was taken.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.queue.is_empty() && self.source.is_idle()
+    }
+
+    /// Whether the peer waits for [`Self::handle_tick`]. A tick every 10 ms will do; only ends
+    /// with three buffers ever ask for one.
+    #[must_use]
+    pub fn wants_tick(&self) -> bool {
+        self.state.is_established() && self.receive_credits.owed() == Owed::Later
+    }
+
+    /// The fewest payload bytes of a full message to this peer.
+    #[must_use]
+    pub const fn payload_max(&self) -> u32 {
+        let size = if self.peer_buffer_size < self.config.send_size_max {
+            self.peer_buffer_size
+        } else {
+            self.config.send_size_max
+        };
+        size - crate::wire::BSDH_LEN as u32
+    }
+
+    fn new(config: Config, state: ConnectionState, bufs: u16, size: u32) -> Self {
+        Self {
+            config,
+            state,
+            send_half: SendHalf::Open,
+            receive_half: ReceiveHalf::Open,
+            send_mode: mode::START,
+            receive_mode: mode::START,
+            send_credits: SendCredits::new(bufs),
+            receive_credits: ReceiveCredits::new(config.buffers),
+            source: source::Exchange::Idle,
+            sink: sink::Exchange::Idle,
+            peer_buffer_size: size,
+            queue: SendQueue::default(),
+            due: Due::default(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// The connection ends by a fault of the peer.
+    fn violated(&mut self, error: ProtocolError) -> ProtocolError {
+        tracing::warn!(%error, state = ?self.state, "the peer broke the protocol");
+        self.fail(Failure::Protocol(error));
+        error
+    }
+
+    /// The connection ends by fault, and the transport with it.
+    fn fail(&mut self, failure: Failure) {
+        if !self.state.has_ended() {
+            self.state.on_failure(failure);
+            self.events.push_back(Event::Failed(failure));
+            self.events.push_back(Event::Disconnect);
+        }
+    }
+
+    /// Looks whether both halves have ended.
+    fn check_halves(&mut self) {
+        let sent = self.send_half == SendHalf::Finished;
+        if sent && self.receive_half.has_ended() && self.state.is_established() {
+            self.state.on_halves_ended();
+            self.events.push_back(Event::Disconnect);
+        }
+    }
+}

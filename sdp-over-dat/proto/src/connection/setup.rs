@@ -1,0 +1,101 @@
+//! Hello and HelloAck.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::Connection;
+use crate::{
+    BUFFERS_MIN, ConnectionState, Event, Failure, ProtocolError,
+    wire::{Hello, HelloAck, Version, WireError},
+};
+
+/// What an end brings along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Receive buffers, all of them posted before the first message can come.
+    pub buffers: u16,
+    /// Bytes of each, base header counted.
+    pub buffer_size: u32,
+    /// The longest message to send, base header counted.
+    pub send_size_max: u32,
+}
+
+impl Config {
+    /// The smallest receive buffer: the longest header and one byte.
+    pub const BUFFER_SIZE_MIN: u32 = 37;
+
+    /// The same within the protocol's limits.
+    fn bounded(self) -> Self {
+        Self {
+            buffers: self.buffers.max(BUFFERS_MIN),
+            buffer_size: self.buffer_size.max(Self::BUFFER_SIZE_MIN),
+            send_size_max: self.send_size_max.max(Self::BUFFER_SIZE_MIN),
+        }
+    }
+}
+
+impl Connection {
+    /// The active side: its connection and the Hello for the connection request. Receive buffers
+    /// are posted before the request leaves.
+    #[must_use]
+    pub fn connect(config: Config, local: SocketAddr, peer: IpAddr) -> (Self, Hello) {
+        let config = config.bounded();
+        let hello = Hello {
+            bufs: config.buffers,
+            version: Version::OURS,
+            takes_invalidate: false,
+            adverts_max: 1,
+            wanted_size: config.send_size_max,
+            own_size: config.buffer_size,
+            port: local.port(),
+            source: local.ip(),
+            destination: peer,
+        };
+        let state = ConnectionState::HelloSent;
+        (Self::new(config, state, 0, Config::BUFFER_SIZE_MIN), hello)
+    }
+
+    /// The passive side: its connection and the HelloAck for the connection reply. Receive buffers
+    /// are posted before the reply leaves. Whether `hello` is for this listener is the engine's
+    /// business.
+    #[must_use]
+    pub fn accept(config: Config, hello: &Hello) -> (Self, HelloAck) {
+        let config = config.bounded();
+        let ack = HelloAck {
+            bufs: config.buffers,
+            version: Version::OURS,
+            takes_invalidate: false,
+            adverts_max: 1,
+            own_size: config.buffer_size,
+        };
+        let state = ConnectionState::HelloAckSent;
+        (Self::new(config, state, hello.bufs, hello.own_size), ack)
+    }
+
+    /// Active side: the connection reply came, with `bytes` as its private data.
+    pub fn handle_hello_ack(&mut self, bytes: &[u8]) -> Result<(), WireError> {
+        if self.state != ConnectionState::HelloSent {
+            return Ok(());
+        }
+        match HelloAck::parse(bytes) {
+            Ok(ack) => {
+                self.send_credits = crate::credit::SendCredits::new(ack.bufs);
+                self.peer_buffer_size = ack.own_size;
+                self.state.on_hello_ack();
+                self.events.push_back(Event::Established);
+                Ok(())
+            }
+            Err(error) => {
+                self.fail(Failure::Protocol(ProtocolError::Wire(error)));
+                Err(error)
+            }
+        }
+    }
+
+    /// Passive side: the transport says that the connection is up.
+    pub fn handle_established(&mut self) {
+        if self.state == ConnectionState::HelloAckSent {
+            self.state.on_ready();
+            self.events.push_back(Event::Established);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The two halves of a connection.
+
+/// The half in which this end is the source. The `on_*` methods are the only writers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SendHalf {
+    /// Bytes may be written.
+    Open,
+    /// The user writes no more; what was written still leaves.
+    Draining,
+    /// DisConn was sent.
+    FinSent,
+    /// The transport has completed it.
+    Finished,
+}
+
+impl SendHalf {
+    /// Whether the user may write.
+    #[must_use]
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Open)
+    }
+
+    /// Whether DisConn has left.
+    #[must_use]
+    pub const fn has_said_fin(self) -> bool {
+        matches!(self, Self::FinSent | Self::Finished)
+    }
+
+    /// The user writes no more.
+    pub(crate) const fn on_shut(&mut self) {
+        if matches!(self, Self::Open) {
+            *self = Self::Draining;
+        }
+    }
+
+    /// DisConn is being sent.
+    pub(crate) const fn on_fin_sent(&mut self) {
+        if matches!(self, Self::Open | Self::Draining) {
+            *self = Self::FinSent;
+        }
+    }
+
+    /// The transport has completed DisConn.
+    pub(crate) const fn on_fin_completed(&mut self) {
+        if matches!(self, Self::FinSent) {
+            *self = Self::Finished;
+        }
+    }
+}
+
+/// The half in which this end is the sink. The `on_*` methods are the only writers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReceiveHalf {
+    /// Bytes may come.
+    Open,
+    /// The user reads no more: bytes that come end the connection (RFC 1122 4.2.2.13).
+    Refusing,
+    /// The peer's DisConn came.
+    Ended,
+}
+
+impl ReceiveHalf {
+    /// Whether the peer's DisConn came.
+    #[must_use]
+    pub const fn has_ended(self) -> bool {
+        matches!(self, Self::Ended)
+    }
+
+    /// The user reads no more.
+    pub(crate) const fn on_shut(&mut self) {
+        if matches!(self, Self::Open) {
+            *self = Self::Refusing;
+        }
+    }
+
+    /// The peer's DisConn came.
+    pub(crate) const fn on_fin(&mut self) {
+        *self = Self::Ended;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ReceiveHalf, SendHalf};
+
+    #[test]
+    fn every_event_in_every_state_of_the_sending_half() {
+        use SendHalf::{Draining, FinSent, Finished, Open};
+        type On = fn(&mut SendHalf);
+        let before = [Open, Draining, FinSent, Finished];
+        let rows: [(&str, On, [SendHalf; 4]); 3] = [
+            (
+                "shut",
+                |half| half.on_shut(),
+                [Draining, Draining, FinSent, Finished],
+            ),
+            (
+                "fin sent",
+                |half| half.on_fin_sent(),
+                [FinSent, FinSent, FinSent, Finished],
+            ),
+            (
+                "fin completed",
+                |half| half.on_fin_completed(),
+                [Open, Draining, Finished, Finished],
+            ),
+        ];
+        for (name, on, after) in rows {
+            for (before, expected) in before.into_iter().zip(after) {
+                let mut half = before;
+                on(&mut half);
+                assert_eq!(half, expected, "{name} in {before:?}");
+            }
+        }
+        assert_eq!(before.map(SendHalf::is_open), [true, false, false, false]);
+        assert_eq!(
+            before.map(SendHalf::has_said_fin),
+            [false, false, true, true]
+        );
+    }
+
+    #[test]
+    fn every_event_in_every_state_of_the_receiving_half() {
+        use ReceiveHalf::{Ended, Open, Refusing};
+        type On = fn(&mut ReceiveHalf);
+        let before = [Open, Refusing, Ended];
+        let rows: [(&str, On, [ReceiveHalf; 3]); 2] = [
+            ("shut", |half| half.on_shut(), [Refusing, Refusing, Ended]),
+            ("fin", |half| half.on_fin(), [Ended, Ended, Ended]),
+        ];
+        for (name, on, after) in rows {
+            for (before, expected) in before.into_iter().zip(after) {
+                let mut half = before;
+                on(&mut half);
+                assert_eq!(half, expected, "{name} in {before:?}");
+            }
+        }
+        assert_eq!(before.map(ReceiveHalf::has_ended), [false, false, true]);
+    }
+}

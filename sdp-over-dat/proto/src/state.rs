@@ -1,0 +1,159 @@
+//! Where a connection is in its life.
+
+use crate::Failure;
+
+/// The state of a connection. Its halves have their own ([`crate::SendHalf`],
+/// [`crate::ReceiveHalf`]), which count while it is established.
+///
+/// The `on_*` methods are the only writers. A state that has ended stays as it is: the first cause
+/// is the one that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionState {
+    /// Active side: Hello was sent, HelloAck is due.
+    HelloSent,
+    /// Passive side: HelloAck was sent. The transport says when the peer has it; the peer's first
+    /// message may overtake that.
+    HelloAckSent,
+    /// Data may flow.
+    Established,
+    /// Both halves have ended; the transport is being disconnected.
+    Disconnecting,
+    /// This end gives up and may still say AbortConn.
+    Aborting,
+    /// The transport is gone after both halves had ended.
+    Closed,
+    /// The connection ended by fault.
+    Failed(Failure),
+}
+
+impl ConnectionState {
+    /// Whether messages may come and go.
+    #[must_use]
+    pub const fn is_established(self) -> bool {
+        matches!(self, Self::Established)
+    }
+
+    /// Whether nothing will happen any more.
+    #[must_use]
+    pub const fn has_ended(self) -> bool {
+        matches!(self, Self::Closed | Self::Failed(_))
+    }
+
+    /// HelloAck came and is a good one.
+    pub(crate) const fn on_hello_ack(&mut self) {
+        if matches!(self, Self::HelloSent) {
+            *self = Self::Established;
+        }
+    }
+
+    /// The transport says that the peer is ready, or a message of the peer says so.
+    pub(crate) const fn on_ready(&mut self) {
+        if matches!(self, Self::HelloAckSent) {
+            *self = Self::Established;
+        }
+    }
+
+    /// Both halves have ended.
+    pub(crate) const fn on_halves_ended(&mut self) {
+        if matches!(self, Self::Established) {
+            *self = Self::Disconnecting;
+        }
+    }
+
+    /// This end gives up; `says_so` when AbortConn is to be sent.
+    pub(crate) const fn on_abort(&mut self, says_so: bool) {
+        match self {
+            Self::Established if says_so => *self = Self::Aborting,
+            Self::Closed | Self::Failed(_) => (),
+            _ => *self = Self::Failed(Failure::Aborted),
+        }
+    }
+
+    /// A fault was found.
+    pub(crate) const fn on_failure(&mut self, failure: Failure) {
+        if !self.has_ended() {
+            *self = Self::Failed(failure);
+        }
+    }
+
+    /// The transport is gone. `is_clean` when both halves have at least said their last word.
+    pub(crate) const fn on_disconnected(&mut self, is_clean: bool) {
+        match self {
+            Self::HelloSent => *self = Self::Failed(Failure::Refused),
+            Self::Disconnecting => *self = Self::Closed,
+            Self::Established if is_clean => *self = Self::Closed,
+            Self::HelloAckSent | Self::Established => *self = Self::Failed(Failure::Reset),
+            Self::Aborting => *self = Self::Failed(Failure::Aborted),
+            Self::Closed | Self::Failed(_) => (),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ConnectionState::{self, *};
+    use crate::Failure::{self, Aborted, PeerAborted, Refused, Reset};
+
+    const fn failed(failure: Failure) -> ConnectionState {
+        Failed(failure)
+    }
+
+    const ALL: [ConnectionState; 7] = [
+        HelloSent,
+        HelloAckSent,
+        Established,
+        Disconnecting,
+        Aborting,
+        Closed,
+        failed(PeerAborted),
+    ];
+
+    type On = fn(&mut ConnectionState);
+
+    /// One row per event, one column per state in the order of `ALL`.
+    #[rustfmt::skip]
+    const ROWS: [(&str, On, [ConnectionState; 7]); 8] = [
+        ("hello ack", |s| s.on_hello_ack(),
+            [Established, HelloAckSent, Established, Disconnecting, Aborting, Closed, ALL[6]]),
+        ("ready", |s| s.on_ready(),
+            [HelloSent, Established, Established, Disconnecting, Aborting, Closed, ALL[6]]),
+        ("halves ended", |s| s.on_halves_ended(),
+            [HelloSent, HelloAckSent, Disconnecting, Disconnecting, Aborting, Closed, ALL[6]]),
+        ("abort", |s| s.on_abort(false),
+            [failed(Aborted), failed(Aborted), failed(Aborted), failed(Aborted), failed(Aborted),
+             Closed, ALL[6]]),
+        ("abort with a word", |s| s.on_abort(true),
+            [failed(Aborted), failed(Aborted), Aborting, failed(Aborted), failed(Aborted),
+             Closed, ALL[6]]),
+        ("failure", |s| s.on_failure(Reset),
+            [failed(Reset), failed(Reset), failed(Reset), failed(Reset), failed(Reset),
+             Closed, ALL[6]]),
+        ("disconnected", |s| s.on_disconnected(false),
+            [failed(Refused), failed(Reset), failed(Reset), Closed, failed(Aborted), Closed,
+             ALL[6]]),
+        ("disconnected after both last words", |s| s.on_disconnected(true),
+            [failed(Refused), failed(Reset), Closed, Closed, failed(Aborted), Closed, ALL[6]]),
+    ];
+
+    #[test]
+    fn every_event_in_every_state() {
+        for (name, on, after) in ROWS {
+            for (before, expected) in ALL.into_iter().zip(after) {
+                let mut state = before;
+                on(&mut state);
+                assert_eq!(state, expected, "{name} in {before:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_each_state_permits() {
+        let established = ALL.map(ConnectionState::is_established);
+        assert_eq!(
+            established,
+            [false, false, true, false, false, false, false]
+        );
+        let ended = ALL.map(ConnectionState::has_ended);
+        assert_eq!(ended, [false, false, false, false, false, true, true]);
+    }
+}

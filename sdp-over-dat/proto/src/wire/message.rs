@@ -1,0 +1,128 @@
+//! A message of the data path.
+
+use super::{BSDH_LEN, Body, Bsdh, Flags, Mid, WireError};
+use crate::Seq;
+
+/// Bytes of the longest header of the data path, SinkAvail's.
+pub const HEADER_MAX: usize = 36;
+
+/// A message without its payload bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Urgent data and hints.
+    pub flags: Flags,
+    /// Receive buffers that the sender has posted.
+    pub bufs: u16,
+    /// Its number.
+    pub seq: Seq,
+    /// The last message of the other direction that the sender has processed.
+    pub ack: Seq,
+    /// What it says.
+    pub body: Body,
+    /// Bytes of payload behind the headers.
+    pub payload_len: u32,
+}
+
+/// The bytes in front of a message's payload.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    bytes: [u8; HEADER_MAX],
+    len: usize,
+}
+
+impl Message {
+    /// Reads the message of `len` bytes whose first ones are `head`: all of them, or at least
+    /// [`HEADER_MAX`].
+    pub fn parse(head: &[u8], len: usize) -> Result<Self, WireError> {
+        let bsdh = Bsdh::parse(head)?;
+        let mid = bsdh.mid;
+        if matches!(mid, Mid::Hello | Mid::HelloAck) {
+            return Err(WireError::Misplaced(mid));
+        }
+        if bsdh.len as usize != len {
+            return Err(WireError::Length {
+                stated: bsdh.len,
+                received: len,
+            });
+        }
+        let header_len = BSDH_LEN + mid.extended_len();
+        let Some(extended) = head.get(BSDH_LEN..header_len) else {
+            return Err(WireError::Short { len });
+        };
+        let Some(payload_len) = len.checked_sub(header_len) else {
+            return Err(WireError::Short { len });
+        };
+        if payload_len > 0 && !mid.may_carry_payload() {
+            return Err(WireError::Payload(mid));
+        }
+        if bsdh.flags.contains(Flags::OOB_PRES) && (mid != Mid::Data || payload_len == 0) {
+            return Err(WireError::Urgent);
+        }
+        Ok(Self {
+            flags: bsdh.flags,
+            bufs: bsdh.bufs,
+            seq: bsdh.seq,
+            ack: bsdh.ack,
+            body: Body::parse(mid, extended)?,
+            payload_len: payload_len as u32,
+        })
+    }
+
+    /// Its headers as bytes.
+    #[must_use]
+    pub fn emit(&self) -> Header {
+        let mid = self.body.mid();
+        let len = self.header_len();
+        let bsdh = Bsdh {
+            mid,
+            flags: self.flags,
+            bufs: self.bufs,
+            len: len as u32 + self.payload_len,
+            seq: self.seq,
+            ack: self.ack,
+        };
+        let mut bytes = [0; HEADER_MAX];
+        bytes[..BSDH_LEN].copy_from_slice(&bsdh.emit());
+        self.body.emit(&mut bytes[BSDH_LEN..len]);
+        Header { bytes, len }
+    }
+
+    /// Bytes in front of the payload.
+    #[must_use]
+    pub const fn header_len(&self) -> usize {
+        BSDH_LEN + self.body.mid().extended_len()
+    }
+
+    /// Whether it brings nothing but news of receive buffers.
+    #[must_use]
+    pub const fn is_credit_update(&self) -> bool {
+        matches!(self.body, Body::Data) && self.payload_len == 0
+    }
+}
+
+impl Header {
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// The same header with other flags.
+    #[must_use]
+    pub(crate) fn with_flags(mut self, flags: Flags) -> Self {
+        self.bytes[1] = flags.byte();
+        self
+    }
+}
+
+impl std::fmt::Debug for Header {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for group in self.as_bytes().chunks(4) {
+            for byte in group {
+                write!(f, "{byte:02x}")?;
+            }
+            f.write_str(" ")?;
+        }
+        Ok(())
+    }
+}
