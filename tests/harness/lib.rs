@@ -44,7 +44,7 @@ pub use peers::{DEADLINE, PASSED_FD, Peers, left, orderly, orderly_within};
 pub use program::Program;
 pub use registry::{IA_NAME, Registry};
 pub use relay::{Pace, relay};
-pub use running::{Finished, Running};
+pub use running::{Echo, Finished, Running};
 pub use sanitizer::{Sanitizer, VALGRIND};
 pub use stack_env::StackEnv;
 pub use stage::Stage;

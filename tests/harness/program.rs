@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::{Running, Veth};
+use crate::{Echo, Running, Veth};
 
 /// A program about to be started: in its own process group, its output kept, nothing to read.
 pub struct Program {
@@ -19,7 +19,7 @@ pub struct Program {
     name: String,
     passed: Vec<(OwnedFd, RawFd)>,
     network: Option<File>,
-    echo: bool,
+    echo: Echo,
 }
 
 impl Program {
@@ -37,7 +37,7 @@ impl Program {
             name,
             passed: Vec::new(),
             network: None,
-            echo: false,
+            echo: Echo::None,
         }
     }
 
@@ -85,8 +85,14 @@ impl Program {
 
     /// Repeats each line of output on our own standard output, indented.
     #[must_use]
-    pub fn echo(mut self) -> Self {
-        self.echo = true;
+    pub fn echo(self) -> Self {
+        self.echo_as(Echo::Indented)
+    }
+
+    /// Repeats its output in this way.
+    #[must_use]
+    pub fn echo_as(mut self, echo: Echo) -> Self {
+        self.echo = echo;
         self
     }
 

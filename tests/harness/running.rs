@@ -1,6 +1,6 @@
 //! A child process under watch.
 
-use std::io::{self, PipeReader, Read};
+use std::io::{self, PipeReader, Read, Write as _};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -38,6 +38,17 @@ pub struct Finished {
     pub text: String,
 }
 
+/// How a child's output is repeated on our own standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Echo {
+    /// Not at all.
+    None,
+    /// With each line indented.
+    Indented,
+    /// As it comes.
+    Plain,
+}
+
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
@@ -52,7 +63,7 @@ struct State {
 }
 
 impl Running {
-    pub(crate) fn watch(name: String, child: Child, reader: PipeReader, echo: bool) -> Self {
+    pub(crate) fn watch(name: String, child: Child, reader: PipeReader, echo: Echo) -> Self {
         let shared = Arc::new(Shared::default());
         let output = Arc::clone(&shared);
         thread::spawn(move || read_output(reader, &output, echo));
@@ -231,17 +242,25 @@ impl Shared {
     }
 }
 
-fn read_output(mut reader: PipeReader, shared: &Shared, echo: bool) {
+fn read_output(mut reader: PipeReader, shared: &Shared, echo: Echo) {
     let mut buffer = [0; 4096];
     let mut line_starts = true;
     while let Ok(len @ 1..) = reader.read(&mut buffer) {
         let text = String::from_utf8_lossy(&buffer[..len]);
-        if echo {
-            print_indented(&text, &mut line_starts);
+        match echo {
+            Echo::None => (),
+            Echo::Indented => print_indented(&text, &mut line_starts),
+            Echo::Plain => print_at_once(&buffer[..len]),
         }
         shared.update(|state| state.text.push_str(&text));
     }
     shared.update(|state| state.closed = true);
+}
+
+fn print_at_once(bytes: &[u8]) {
+    let mut out = io::stdout().lock();
+    // A reader that has gone away misses the output; the child is judged all the same.
+    let _ = out.write_all(bytes).and_then(|()| out.flush());
 }
 
 fn print_indented(text: &str, line_starts: &mut bool) {

@@ -17,7 +17,8 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    const fn new(program: &'static str, package: &'static str) -> Self {
+    /// `program` on `PATH`, or a file by its path, out of `package`.
+    pub(crate) const fn new(program: &'static str, package: &'static str) -> Self {
         Self { program, package }
     }
 }
@@ -89,7 +90,8 @@ pub(crate) fn advice(needs: &[Need]) -> String {
     )
 }
 
-fn apt_get(workspace: &Workspace, args: &str) -> Job {
+/// An apt-get command that asks nothing.
+pub(crate) fn apt_get(workspace: &Workspace, args: &str) -> Job {
     Job::new(workspace, "apt-get", "apt-get")
         .args(args)
         .env("DEBIAN_FRONTEND", "noninteractive")
@@ -102,7 +104,8 @@ fn packages_of(needs: &[Need]) -> String {
     packages.join(" ")
 }
 
-fn find(program: &str) -> Option<PathBuf> {
+/// The file of a program.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     // Debian keeps some of them where only root looks.
     let system = ["/usr/sbin", "/sbin"].map(|dir| Path::new(dir).to_owned());

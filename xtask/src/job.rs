@@ -1,7 +1,7 @@
 //! One external command of a step: bounded in time, its output kept in a log.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -39,6 +39,12 @@ impl Job {
                 .log_dir()
                 .join(format!("{}.log", name.replace(' ', "-"))),
         }
+    }
+
+    /// A program run in a directory.
+    pub(crate) fn at(workspace: &Workspace, name: &str, program: &Path, directory: &Path) -> Self {
+        let program = Program::new(program).current_dir(directory);
+        Self::with_program(workspace, name, program)
     }
 
     /// A cargo command.

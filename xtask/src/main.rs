@@ -7,6 +7,7 @@
 //! - `fuzz` feeds the parsers and the C library with what a fuzzer makes up.
 //! - `sanitize` runs the suites of C programs with memory errors and leaks watched for.
 //! - `miri` interprets what runs without the system.
+//! - `vm` runs programs in a guest that has the kernel's own RDMA devices.
 //! - `tidy` runs the house's own style checks alone.
 //! - `bindings` makes the bindings of the verbs libraries anew out of their headers.
 
@@ -23,6 +24,7 @@ mod sanitize;
 mod stage;
 mod test;
 mod tidy;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -59,6 +61,8 @@ enum Task {
     Sanitize(sanitize::Options),
     /// Interpret what runs without the system and look for undefined behaviour.
     Miri,
+    /// Run programs in a guest with the kernel's RDMA devices.
+    Vm(vm::Options),
     /// Run the style checks alone.
     Tidy,
     /// Make the bindings of libibverbs and librdmacm anew.
@@ -89,6 +93,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Miri => sanitize::miri(&workspace),
         Task::Bindings => bindings::run(&workspace).map(|()| ExitCode::SUCCESS),
         Task::Fuzz(options) => fuzz::run(&workspace, &options),
+        Task::Vm(options) => vm::run(&workspace, &options),
         Task::Tidy => {
             let faults = tidy::check(&workspace)?;
             faults.iter().for_each(|fault| println!("{fault}"));

@@ -1,6 +1,11 @@
 //! The steps of `cargo xtask test`, in order.
 
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail, ensure};
+use stack_tests::Finished;
 
 use super::Options;
 use super::count::{Counts, NOT_RUN, failure_reports, failures};
@@ -9,8 +14,8 @@ use crate::install::{
 };
 use crate::job::Job;
 use crate::report::Outcome;
-use crate::tidy;
 use crate::workspace::{Workspace, cargo};
+use crate::{tidy, vm};
 
 /// One step.
 pub(super) struct Step {
@@ -53,6 +58,12 @@ impl Step {
             staged: true,
             work: Work::Suite("stack-tests"),
         }
+    }
+
+    /// A check that looks at the stage.
+    const fn on_stage(mut self) -> Self {
+        self.staged = true;
+        self
     }
 
     /// A suite that looks at the sources only.
@@ -109,6 +120,7 @@ pub(super) const STEPS: &[Step] = &[
         "suite debian_tools",
         &[CC, NM, DAPLTEST, DTEST, OFA_HEADERS],
     ),
+    Step::check("guest", &[CC, NM, DAPLTEST, DTEST], guest).on_stage(),
 ];
 
 const BUILD: &[Need] = &[CC, NM, PKG_CONFIG, VALGRIND];
@@ -159,6 +171,37 @@ fn docs(workspace: &Workspace, _: &Options) -> Result<Outcome> {
     Ok(Outcome::passed(0, "warnings are errors"))
 }
 
+/// Runs the suite `guest` where the kernel has RDMA devices. What it takes cannot be missing in
+/// silence: then this fails.
+fn guest(workspace: &Workspace, options: &Options) -> Result<Outcome> {
+    let minutes = if options.full() { 90 } else { 12 };
+    let suite = suite_program(workspace, "guest")?;
+    let job = vm::Job::new(suite)
+        .env("DAT_STAGE", workspace.stage_dir())
+        .env("STACK_TESTS_FULL", if options.full() { "1" } else { "" })
+        .deadline(Duration::from_secs(60 * minutes));
+    let kernel = vm::Kernel::get(workspace)?;
+    let finished = vm::Machine::new(workspace, &kernel).run(&job, vm::Output::Kept)?;
+    let log = workspace.log_dir().join("guest.log");
+    fs::write(&log, &finished.text).with_context(|| format!("writing {}", log.display()))?;
+    judged(&finished)
+}
+
+/// Builds a suite and returns its program.
+fn suite_program(workspace: &Workspace, name: &str) -> Result<PathBuf> {
+    let args = format!("test -p stack-tests --test {name} --no-run");
+    let build = Job::cargo(workspace, &format!("build {name}"), &args).minutes(9);
+    let program = executable(&build.check()?.text).map(|path| workspace.root().join(path));
+    program.with_context(|| format!("cargo made no program of the suite {name}"))
+}
+
+/// The program that cargo says it made, possibly relative to the workspace.
+fn executable(text: &str) -> Option<&str> {
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.trim().strip_prefix("Executable "))?;
+    line.split_once('(')?.1.strip_suffix(')')
+}
+
 /// Runs one suite against the stage, in a user namespace if that is what it takes to give each test
 /// a network of its own.
 fn suite(workspace: &Workspace, options: &Options, package: &str, step: &str) -> Result<Outcome> {
@@ -200,9 +243,13 @@ fn namespace_prefix(workspace: &Workspace) -> Option<&'static str> {
     probe.check().is_ok().then_some(PREFIX)
 }
 
-/// Runs tests and counts them; fails when one does, or none ran.
+/// Runs tests and counts them.
 pub(crate) fn counted(job: Job) -> Result<Outcome> {
-    let finished = job.run()?;
+    judged(&job.run()?)
+}
+
+/// Counts the tests of a run; fails when one did, or there was none.
+fn judged(finished: &Finished) -> Result<Outcome> {
     let counts = Counts::of(&finished.text);
     if !finished.status.success() {
         let failed = failures(&finished.text);
@@ -225,4 +272,17 @@ pub(crate) fn counted(job: Job) -> Result<Outcome> {
         }
     }
     Ok(Outcome::passed(counts.passed, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_of_a_suite_is_where_cargo_says() {
+        let text =
+            "    Finished `test` profile\n  Executable suites/a.rs (target/debug/deps/a-1)\n";
+        assert_eq!(executable(text), Some("target/debug/deps/a-1"));
+        assert_eq!(executable("error: no"), None);
+    }
 }

@@ -1,0 +1,48 @@
+//! The scripts of `tests/vm/jobs`.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use libtest_mimic::{Failed, Trial};
+use stack_tests::{Program, is_full, not_run};
+
+/// How a script says that it could not look at its subject.
+const NOT_RUN: &str = "NOT RUN: ";
+
+const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE_FULL: Duration = Duration::from_secs(1200);
+
+/// One test for each script.
+pub(crate) fn trials() -> Result<Vec<Trial>> {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("vm/jobs");
+    let mut scripts = Vec::new();
+    for entry in fs::read_dir(&place).with_context(|| format!("reading {}", place.display()))? {
+        let path = entry?.path();
+        if path.extension() == Some(OsStr::new("sh")) {
+            scripts.push(path);
+        }
+    }
+    scripts.sort();
+    Ok(scripts.into_iter().map(trial).collect())
+}
+
+fn trial(script: PathBuf) -> Trial {
+    let name = script.file_stem().unwrap_or_default().to_string_lossy();
+    let name = format!("job {name}");
+    Trial::test(name, move || {
+        run(&script).map_err(|error| Failed::from(format!("{error:#}")))
+    })
+}
+
+fn run(script: &Path) -> Result<()> {
+    let deadline = if is_full() { DEADLINE_FULL } else { DEADLINE };
+    let finished = Program::new(script).spawn()?.finish(deadline)?.success()?;
+    let mut lines = finished.text.lines();
+    if let Some(why) = lines.find_map(|line| line.strip_prefix(NOT_RUN)) {
+        not_run(why);
+    }
+    Ok(())
+}

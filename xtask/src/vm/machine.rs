@@ -1,0 +1,348 @@
+//! One boot of the guest: QEMU, a job, and how it ended.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use stack_tests::{Echo, Finished, Program};
+
+use super::FILES;
+use super::initramfs::Initramfs;
+use super::kernel::{Kernel, STARTING};
+use crate::workspace::Workspace;
+
+/// Lines of the kernel's log that are shown when the guest died.
+const LOG_LINES: usize = 25;
+
+/// A statically linked busybox is all that the guest's first steps have.
+const BUSYBOX: &str = "/bin/busybox";
+
+/// Whether what a job prints is shown as it comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// On standard output.
+    Shown,
+    /// Returned only.
+    Kept,
+}
+
+/// A program to run in the guest as root.
+#[derive(Debug)]
+pub(crate) struct Job {
+    command: Vec<OsString>,
+    environment: Vec<(String, OsString)>,
+    deadline: Duration,
+}
+
+impl Job {
+    /// The program at `path`, the same in the guest as outside.
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self {
+            command: vec![path.into_os_string()],
+            environment: Vec::new(),
+            deadline: Duration::from_secs(300),
+        }
+    }
+
+    /// Appends arguments.
+    pub(crate) fn args(mut self, args: &[OsString]) -> Self {
+        self.command.extend_from_slice(args);
+        self
+    }
+
+    /// Sets an environment variable.
+    pub(crate) fn env(mut self, key: &str, value: impl Into<OsString>) -> Self {
+        self.environment.push((key.into(), value.into()));
+        self
+    }
+
+    /// Ends the guest after this time, boot included.
+    pub(crate) fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Shell text that becomes the program.
+    fn command_text(&self) -> Vec<u8> {
+        let words: Vec<Vec<u8>> = self.command.iter().map(|word| quoted(word)).collect();
+        [b"exec ".to_vec(), words.join(&b' ')].concat()
+    }
+
+    fn environment_text(&self) -> Vec<u8> {
+        let lines = self.environment.iter().map(|(key, value)| {
+            let assignment = format!("export {key}=").into_bytes();
+            [assignment, quoted(value), b"\n".to_vec()].concat()
+        });
+        lines.collect::<Vec<_>>().concat()
+    }
+}
+
+/// The guest before it is switched on.
+#[derive(Debug)]
+pub(crate) struct Machine<'a> {
+    workspace: &'a Workspace,
+    kernel: &'a Kernel,
+    cpus: u32,
+    memory_mib: u32,
+}
+
+impl<'a> Machine<'a> {
+    /// A machine of two processors and 4 GiB.
+    pub(crate) fn new(workspace: &'a Workspace, kernel: &'a Kernel) -> Self {
+        Self {
+            workspace,
+            kernel,
+            cpus: 2,
+            memory_mib: 4096,
+        }
+    }
+
+    /// Another number of processors.
+    pub(crate) fn cpus(mut self, cpus: u32) -> Self {
+        self.cpus = cpus;
+        self
+    }
+
+    /// Another size of memory.
+    pub(crate) fn memory_mib(mut self, memory_mib: u32) -> Self {
+        self.memory_mib = memory_mib;
+        self
+    }
+
+    /// Boots, runs the job, and returns what it printed and its exit status.
+    ///
+    /// # Errors
+    /// When the guest does not come to the end of the job: the message holds the end of the
+    /// kernel's log.
+    pub(crate) fn run(&self, job: &Job, output: Output) -> Result<Finished> {
+        let files = tempfile::tempdir().context("making a scratch directory")?;
+        let (status, log) = (files.path().join("status"), files.path().join("log"));
+        let archive = self.archive(|archive| {
+            archive.file("job/command", &job.command_text())?;
+            archive.file("job/environment", &job.environment_text())
+        })?;
+        let mut qemu = Program::new("qemu-system-x86_64").named("the guest");
+        for arg in self.arguments(files.path(), &archive, "loglevel=4")? {
+            qemu = qemu.arg(arg);
+        }
+        let qemu = qemu
+            .args_line("-display none -monitor none -device virtio-serial-pci")
+            // Not `stdio`: without a standard input, its port never opens.
+            .args_line("-chardev file,id=output,path=/dev/stdout")
+            .args_line("-device virtserialport,chardev=output,name=output")
+            .arg("-chardev")
+            .arg(with_path("file,id=status,path=", &status))
+            .args_line("-device virtserialport,chardev=status,name=status")
+            .arg("-serial")
+            .arg(with_path("file:", &log))
+            .echo_as(match output {
+                Output::Shown => Echo::Plain,
+                Output::Kept => Echo::None,
+            });
+        let finished = qemu.spawn()?.finish(job.deadline);
+        let log = lossy(&log);
+        let finished = finished.with_context(|| {
+            format!(
+                "the guest did not end in time (--timeout); its kernel's log:\n{}",
+                telling(&log)
+            )
+        })?;
+        match lossy(&status).trim().parse::<u8>() {
+            Ok(code) => Ok(Finished {
+                status: ExitStatus::from_raw(i32::from(code) << 8),
+                ..finished
+            }),
+            Err(_) => bail!(
+                "the guest died before the job ended (QEMU: {}); it printed\n{}\n\
+                 its kernel's log:\n{}",
+                finished.status,
+                finished.tail(),
+                telling(&log)
+            ),
+        }
+    }
+
+    /// Boots with a shell on the terminal.
+    pub(crate) fn shell(&self) -> Result<()> {
+        let files = tempfile::tempdir().context("making a scratch directory")?;
+        let archive = self.archive(|archive| {
+            archive.file("job/shell", b"")?;
+            archive.file("job/command", b"exec bash -i")?;
+            archive.file("job/environment", b"")
+        })?;
+        let status = Command::new("qemu-system-x86_64")
+            .args(self.arguments(files.path(), &archive, "quiet")?)
+            .args(["-nographic", "-device", "virtio-serial-pci"])
+            .args(["-chardev", "null,id=status"])
+            .args(["-device", "virtserialport,chardev=status,name=status"])
+            .status()
+            .context("starting qemu-system-x86_64")?;
+        ensure!(status.success(), "QEMU: {status}");
+        Ok(())
+    }
+
+    /// What QEMU is told in every case.
+    fn arguments(&self, files: &Path, archive: &[u8], words: &str) -> Result<Vec<OsString>> {
+        let initrd = files.join("initrd");
+        fs::write(&initrd, archive).with_context(|| format!("writing {}", initrd.display()))?;
+        // A kernel that has erred ends at once: what it does afterwards proves nothing.
+        let append = format!("console=ttyS0 panic=-1 oops=panic {words}");
+        let line = format!(
+            "-nodefaults -no-user-config -no-reboot -nic none -accel tcg,thread=multi -cpu max \
+             -smp {} -m {} \
+             -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
+            self.cpus, self.memory_mib
+        );
+        let mut arguments: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
+        arguments.extend(["-kernel".into(), self.kernel.image().into_os_string()]);
+        arguments.extend(["-initrd".into(), initrd.into_os_string()]);
+        arguments.extend(["-append".into(), append.into()]);
+        Ok(arguments)
+    }
+
+    /// What the kernel starts with: busybox, the modules to reach the host's files, the job.
+    fn archive(&self, job: impl FnOnce(&mut Initramfs) -> Result<()>) -> Result<Vec<u8>> {
+        let own = self.workspace.root().join(FILES);
+        let mut archive = Initramfs::default();
+        let directories = [
+            "bin", "dev", "job", "lower", "modules", "new", "proc", "sys", "upper",
+        ];
+        for directory in directories {
+            archive.directory(directory)?;
+        }
+        archive.file("bin/busybox", &read(Path::new(BUSYBOX))?)?;
+        archive.file("init", &read(&own.join("init"))?)?;
+        archive.file("job/enter", &read(&own.join("enter"))?)?;
+        let here = std::env::current_dir().context("asking where we are")?;
+        archive.file("job/directory", here.as_os_str().as_bytes())?;
+        archive.file("job/kernel", &self.kernel_text())?;
+        self.add_modules(&mut archive)?;
+        job(&mut archive)?;
+        archive.finish()
+    }
+
+    fn kernel_text(&self) -> Vec<u8> {
+        let release = format!("KERNEL_RELEASE={}\nKERNEL_MODULES=", self.kernel.release());
+        let modules = quoted(self.kernel.modules().as_os_str());
+        [release.into_bytes(), modules, b"\n".to_vec()].concat()
+    }
+
+    fn add_modules(&self, archive: &mut Initramfs) -> Result<()> {
+        let mut order: Vec<String> = Vec::new();
+        for module in STARTING {
+            for file in self.kernel.files_of(self.workspace, module)? {
+                let name = file.file_name().unwrap_or_default().to_string_lossy();
+                let name = name.trim_end_matches(".xz").to_owned();
+                if !order.contains(&name) {
+                    archive.file(format!("modules/{name}"), &self.plain(&file)?)?;
+                    order.push(name);
+                }
+            }
+        }
+        let order: String = order.iter().map(|name| format!("{name}\n")).collect();
+        archive.file("modules/order", order.as_bytes())
+    }
+
+    /// The content of a module; busybox loads none that is compressed.
+    fn plain(&self, file: &Path) -> Result<Vec<u8>> {
+        if file.extension() != Some(OsStr::new("xz")) {
+            return read(file);
+        }
+        let output = Command::new("xz")
+            .args(["--decompress", "--stdout"])
+            .arg(file)
+            .output()
+            .context("starting xz")?;
+        ensure!(
+            output.status.success(),
+            "xz cannot unpack {}",
+            file.display()
+        );
+        Ok(output.stdout)
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>> {
+    fs::read(file).with_context(|| format!("reading {}", file.display()))
+}
+
+/// What a file holds; nothing where the guest has not come to write it.
+fn lossy(file: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(file).unwrap_or_default()).into_owned()
+}
+
+/// The lines of a kernel's log that tell most: from its first complaint on, or the last ones.
+fn telling(log: &str) -> String {
+    const COMPLAINTS: [&str; 4] = ["BUG: ", "Oops", "general protection", "Kernel panic"];
+    let lines: Vec<&str> = log.lines().collect();
+    let complains = |line: &&str| COMPLAINTS.iter().any(|words| line.contains(words));
+    let last = lines.len().saturating_sub(LOG_LINES);
+    let first = lines.iter().position(complains).unwrap_or(last);
+    let shown = lines.iter().skip(first).take(LOG_LINES);
+    shown.copied().collect::<Vec<_>>().join("\n")
+}
+
+/// A QEMU option that ends in a path, whose commas are doubled.
+fn with_path(option: &str, path: &Path) -> OsString {
+    let doubled = path.as_os_str().as_bytes().iter().flat_map(|&byte| {
+        let times = if byte == b',' { 2 } else { 1 };
+        std::iter::repeat_n(byte, times)
+    });
+    let bytes = option.bytes().chain(doubled).collect::<Vec<u8>>();
+    OsStr::from_bytes(&bytes).to_owned()
+}
+
+/// A word as the shell takes it, whatever it holds.
+fn quoted(word: &OsStr) -> Vec<u8> {
+    let mut text = vec![b'\''];
+    for &byte in word.as_bytes() {
+        match byte {
+            b'\'' => text.extend(br"'\''"),
+            _ => text.push(byte),
+        }
+    }
+    text.push(b'\'');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_reaches_the_shell_as_it_was_given() {
+        let job = Job::new("/a b/program".into())
+            .args(&["it's".into(), "$HOME".into()])
+            .env("KEY", "a value");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        assert_eq!(
+            text(job.command_text()),
+            r"exec '/a b/program' 'it'\''s' '$HOME'"
+        );
+        assert_eq!(text(job.environment_text()), "export KEY='a value'\n");
+    }
+
+    #[test]
+    fn a_comma_does_not_end_a_path() {
+        let option = with_path("file:", Path::new("/a,b"));
+        assert_eq!(option, OsString::from("file:/a,,b"));
+    }
+
+    #[test]
+    fn a_log_is_shown_from_its_first_complaint_or_at_its_end() {
+        let log: String = (0..100).map(|line| format!("{line}\n")).collect();
+        assert!(telling(&log).starts_with("75\n"));
+        assert_eq!(telling("short"), "short");
+        let died = log.replace("\n50\n", "\nBUG: kernel NULL pointer dereference\n");
+        let shown = telling(&died);
+        assert!(
+            shown.starts_with("BUG: ") && shown.ends_with("\n74"),
+            "{shown}"
+        );
+    }
+}

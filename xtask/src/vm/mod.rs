@@ -1,0 +1,119 @@
+//! A guest with the kernel's own RDMA devices, on machines that have none.
+//!
+//! - `kernel.rs` gets a kernel and its modules from Debian's packages, and builds `siw`.
+//! - `cache.rs` keeps them, whole or not at all.
+//! - `initramfs.rs` packs what the kernel starts with.
+//! - `machine.rs` boots QEMU with a job and says how it ended.
+//!
+//! What runs inside lies in `tests/vm`, with a README. The guest runs under software emulation
+//! only: where `/dev/kvm` exists, it need not work.
+
+mod cache;
+mod initramfs;
+mod kernel;
+mod machine;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Subcommand};
+
+use crate::workspace::Workspace;
+
+pub(crate) use self::kernel::Kernel;
+pub(crate) use self::machine::{Job, Machine, Output};
+
+/// Where the guest's own files lie.
+const FILES: &str = "tests/vm";
+
+/// What to do with the guest.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Fetch a kernel from Debian's packages and build siw; once, about two minutes.
+    Setup,
+    /// Boot, run a job, and exit with its status.
+    Run(RunOptions),
+    /// Boot and open a shell.
+    Shell,
+    /// Print the directory of the kernel and its modules.
+    Where,
+}
+
+#[derive(Debug, Args)]
+struct RunOptions {
+    /// End the guest after this time.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    timeout: u64,
+    /// Processors of the guest.
+    #[arg(long, value_name = "COUNT", default_value_t = 2)]
+    cpus: u32,
+    /// Memory of the guest; what jobs write to files is in it too.
+    #[arg(long, value_name = "MIB", default_value_t = 4096)]
+    memory: u32,
+    /// A job of tests/vm/jobs by its name, or a program by its path, and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "JOB")]
+    job: Vec<OsString>,
+}
+
+/// Does it.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
+    match &options.command {
+        Command::Setup => Kernel::renew(workspace).map(|kernel| {
+            println!("{kernel}");
+            ExitCode::SUCCESS
+        }),
+        Command::Where => Kernel::get(workspace).map(|kernel| {
+            println!("{}", kernel.directory().display());
+            ExitCode::SUCCESS
+        }),
+        Command::Run(options) => run_job(workspace, options),
+        Command::Shell => {
+            let kernel = Kernel::get(workspace)?;
+            Machine::new(workspace, &kernel).shell()?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn run_job(workspace: &Workspace, options: &RunOptions) -> Result<ExitCode> {
+    let (program, args) = options.job.split_first().context("a job has a name")?;
+    let job = Job::new(program_of(workspace, program)?)
+        .args(args)
+        .env("DAT_STAGE", workspace.stage_dir())
+        .deadline(Duration::from_secs(options.timeout));
+    let kernel = Kernel::get(workspace)?;
+    let finished = Machine::new(workspace, &kernel)
+        .cpus(options.cpus)
+        .memory_mib(options.memory)
+        .run(&job, Output::Shown)?;
+    // The status of a process fits into a byte; the machine has checked that there is one.
+    let status = finished.status.code().unwrap_or(1);
+    Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
+}
+
+/// A job of ours by its name, otherwise a program by its path.
+fn program_of(workspace: &Workspace, name: &OsString) -> Result<PathBuf> {
+    let jobs = workspace.root().join(FILES).join("jobs");
+    let ours = jobs.join(name).with_added_extension("sh");
+    if ours.is_file() {
+        return Ok(ours);
+    }
+    let path = PathBuf::from(name);
+    ensure!(
+        path.is_file(),
+        "{} is neither a job of {} nor a file",
+        path.display(),
+        jobs.display()
+    );
+    path.canonicalize()
+        .with_context(|| format!("finding {}", path.display()))
+}
