@@ -13,6 +13,7 @@
 //! | [`terminate`] | Terminate messages | both layouts are read; what is written reads back |
 //! | [`dat_conf`] | `dat.conf` | a bad line costs only itself; entries obey the grammar |
 //! | [`rule_file`] | rules of the offload switch | a bad line is told by itself; a rule says what it reads |
+//! | [`port_mapper`] | port mapper datagrams | what is read is written the same; one answer, no longer than its question |
 //! | [`c_calls`] | the C library, in memory and staged | no call crashes or hangs; closing the IA leaves nothing behind |
 //!
 //! [`input`] turns bytes into choices, [`model`] is the memory and the engine around a connection,
@@ -30,6 +31,7 @@ mod marked;
 pub mod marked_stream;
 pub mod model;
 pub mod mpa_startup;
+pub mod port_mapper;
 pub mod rule_file;
 pub mod seeds;
 pub mod target;

@@ -10,7 +10,7 @@ pub struct Target {
 }
 
 /// The targets that need nothing but themselves.
-pub const PURE: [Target; 8] = [
+pub const PURE: [Target; 9] = [
     Target {
         name: "mpa_startup",
         run: crate::mpa_startup::run,
@@ -38,6 +38,10 @@ pub const PURE: [Target; 8] = [
     Target {
         name: "rule_file",
         run: crate::rule_file::run,
+    },
+    Target {
+        name: "port_mapper",
+        run: crate::port_mapper::run,
     },
     Target {
         name: "c_calls",

@@ -73,6 +73,11 @@ fn rule_file_corpus_holds() {
 }
 
 #[test]
+fn port_mapper_corpus_holds() {
+    replay(pure("port_mapper"));
+}
+
+#[test]
 fn c_calls_corpus_holds_in_memory() {
     replay(pure("c_calls"));
 }

@@ -110,6 +110,9 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite netlink", &[CC, IP])
         .of("ops-netlink")
         .unstaged(),
+    Step::suite("suite portmap", &[CC])
+        .of("ops-portmap")
+        .unstaged(),
     Step::suite("suite ofa_headers", &[CC, OFA_HEADERS]).unstaged(),
     Step::suite("suite faults", &[CC, NM, VALGRIND]),
     Step::suite("suite conformance", &[CC, NM, IP]),
@@ -145,7 +148,7 @@ fn clippy(workspace: &Workspace, _: &Options) -> Result<Outcome> {
     // The suites are not among all targets, because a plain `cargo test` must leave them out.
     for targets in [
         "--workspace --all-targets",
-        "-p stack-tests -p fuzz-bodies --test *",
+        "-p stack-tests -p fuzz-bodies -p ops-netlink -p ops-portmap --test *",
     ] {
         let args = format!("clippy {targets} --quiet -- -D warnings");
         Job::cargo(workspace, "clippy", &args).minutes(8).check()?;

@@ -1,0 +1,301 @@
+//! Asking and answering between processes and networks.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use nix::sys::prctl;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, fork};
+use ops_portmap::{Answer, Asking, Message, PORT, Proof, Seat, Station};
+use stack_tests::{NetSpace, not_run};
+
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// Long enough for a loaded machine; answers come at once.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// A network of the test's own; `None` where there is none to be had.
+fn own_network() -> Result<Option<NetSpace>> {
+    match NetSpace::enter()? {
+        NetSpace::Host(_) => {
+            not_run("no network namespaces; run as root or allow user namespaces");
+            Ok(None)
+        }
+        own @ NetSpace::Own => Ok(Some(own)),
+    }
+}
+
+fn listener() -> Result<TcpListener> {
+    Ok(TcpListener::bind((LOCALHOST, 0))?)
+}
+
+fn station() -> Station {
+    let mut station = Station::new();
+    station.set_addresses(vec![(LOCALHOST, 1)]);
+    station
+}
+
+fn proof(listener: &TcpListener) -> Proof {
+    let socket = listener.as_fd().try_clone_to_owned().ok();
+    Proof::new(move || socket.as_ref()?.try_clone().ok())
+}
+
+fn mapped(port: u16) -> SocketAddr {
+    SocketAddr::new(LOCALHOST, port)
+}
+
+/// Asks while these stations are driven.
+fn ask(service: SocketAddr, stations: &mut [&mut Station]) -> Result<Answer> {
+    let mut asking = Asking::begin(service, WITHIN)?;
+    loop {
+        for station in &mut *stations {
+            station.drive();
+        }
+        if let Some(answer) = asking.step() {
+            return Ok(answer);
+        }
+        thread::yield_now();
+    }
+}
+
+/// Drives until the station sits there.
+fn until_seated(station: &mut Station, seat: Seat) -> Result<()> {
+    let end = Instant::now() + WITHIN;
+    while station.seat() != seat {
+        ensure!(Instant::now() < end, "still {:?}", station.seat());
+        station.wait(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Asks until the answer is this one.
+fn until_answered(service: SocketAddr, expected: Answer) -> Result<()> {
+    let end = Instant::now() + WITHIN;
+    loop {
+        let answer = Asking::begin(service, Duration::from_millis(200))?.wait();
+        if answer == expected {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "still {answer:?}");
+    }
+}
+
+#[test]
+fn a_service_that_is_offered_is_found_and_another_is_refused() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let (tcp, mut station) = (listener()?, station());
+    let service = tcp.local_addr()?;
+    station.offer(service, mapped(41000), proof(&tcp));
+    ensure!(station.seat() == Seat::Owner);
+    ensure!(ask(service, &mut [&mut station])? == Answer::Mapped(mapped(41000)));
+    ensure!(ask(mapped(2000), &mut [&mut station])? == Answer::Refused);
+    station.withdraw(service);
+    ensure!(station.seat() == Seat::Standing && station.descriptors().count() == 0);
+    ensure!(ask(service, &mut [])? == Answer::Absent);
+    Ok(())
+}
+
+#[test]
+fn a_host_without_port_mapper_costs_nothing_and_a_silent_one_the_bound() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let begin = Instant::now();
+    ensure!(Asking::begin(mapped(80), WITHIN)?.wait() == Answer::Absent);
+    ensure!(begin.elapsed() < WITHIN / 2);
+    let _silent = UdpSocket::bind((LOCALHOST, PORT))?;
+    let (begin, bound) = (Instant::now(), Duration::from_millis(50));
+    ensure!(Asking::begin(mapped(80), bound)?.wait() == Answer::Silent);
+    ensure!(begin.elapsed() >= bound);
+    Ok(())
+}
+
+#[test]
+fn a_peer_without_us_sees_not_one_byte_at_its_service() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let service = listener()?;
+    service.set_nonblocking(true)?;
+    let address = service.local_addr()?;
+    let same_number = UdpSocket::bind(address)?;
+    same_number.set_nonblocking(true)?;
+    let _silent = UdpSocket::bind((LOCALHOST, PORT))?;
+    let answer = Asking::begin(address, Duration::from_millis(50))?.wait();
+    ensure!(answer == Answer::Silent);
+    let nothing = std::io::ErrorKind::WouldBlock;
+    ensure!(service.accept().is_err_and(|error| error.kind() == nothing));
+    ensure!(
+        same_number
+            .recv(&mut [0; 9])
+            .is_err_and(|error| error.kind() == nothing)
+    );
+    Ok(())
+}
+
+#[test]
+fn the_first_process_answers_for_all() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let (tcp_a, tcp_b) = (listener()?, listener()?);
+    let (mut a, mut b) = (station(), station());
+    a.offer(tcp_a.local_addr()?, mapped(41000), proof(&tcp_a));
+    b.offer(tcp_b.local_addr()?, mapped(42000), proof(&tcp_b));
+    ensure!((a.seat(), b.seat()) == (Seat::Owner, Seat::Member));
+    ensure!(ask(tcp_b.local_addr()?, &mut [&mut a])? == Answer::Mapped(mapped(42000)));
+    // What a member offers later counts too, and what it withdraws does not.
+    let later = listener()?;
+    b.offer(later.local_addr()?, mapped(43000), proof(&later));
+    ensure!(ask(later.local_addr()?, &mut [&mut a])? == Answer::Mapped(mapped(43000)));
+    b.withdraw(later.local_addr()?);
+    ensure!(ask(later.local_addr()?, &mut [&mut a])? == Answer::Refused);
+    // An owner without services stays for the others, and goes with the last of them.
+    a.withdraw(tcp_a.local_addr()?);
+    ensure!(a.seat() == Seat::Owner);
+    ensure!(ask(tcp_b.local_addr()?, &mut [&mut a])? == Answer::Mapped(mapped(42000)));
+    b.withdraw(tcp_b.local_addr()?);
+    a.drive();
+    ensure!(a.seat() == Seat::Standing);
+    Ok(())
+}
+
+#[test]
+fn a_survivor_takes_over_from_an_owner_that_leaves() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let listeners = [listener()?, listener()?, listener()?];
+    let mut stations = [station(), station(), station()];
+    for (n, (station, tcp)) in (0..).zip(stations.iter_mut().zip(&listeners)) {
+        station.offer(tcp.local_addr()?, mapped(41000 + n), proof(tcp));
+    }
+    let [a, mut b, mut c] = stations;
+    drop(a);
+    until_seated(&mut b, Seat::Owner)?;
+    c.drive();
+    until_seated(&mut c, Seat::Member)?;
+    for (tcp, answer) in [
+        (&listeners[0], Answer::Refused),
+        (&listeners[1], Answer::Mapped(mapped(41001))),
+        (&listeners[2], Answer::Mapped(mapped(41002))),
+    ] {
+        let found = ask(tcp.local_addr()?, &mut [&mut b, &mut c])?;
+        ensure!(found == answer, "{found:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_survivor_takes_over_from_a_process_that_was_killed() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let (tcp_a, tcp_b) = (listener()?, listener()?);
+    let (service_a, service_b) = (tcp_a.local_addr()?, tcp_b.local_addr()?);
+    // SAFETY: the child makes system calls and allocates; the allocator of glibc is whole in the
+    // child of a fork, and no lock of this test is held by another thread.
+    let child = match unsafe { fork() }? {
+        ForkResult::Parent { child } => child,
+        ForkResult::Child => {
+            prctl::set_pdeathsig(Signal::SIGKILL)?;
+            let mut station = station();
+            station.offer(service_a, mapped(41000), proof(&tcp_a));
+            loop {
+                station.wait(WITHIN);
+            }
+        }
+    };
+    until_answered(service_a, Answer::Mapped(mapped(41000)))?;
+    let mut survivor = station();
+    survivor.offer(service_b, mapped(42000), proof(&tcp_b));
+    until_seated(&mut survivor, Seat::Member)?;
+    until_answered(service_b, Answer::Mapped(mapped(42000)))?;
+    kill(child, Signal::SIGKILL)?;
+    waitpid(child, None)?;
+    until_seated(&mut survivor, Seat::Owner)?;
+    ensure!(ask(service_b, &mut [&mut survivor])? == Answer::Mapped(mapped(42000)));
+    ensure!(ask(service_a, &mut [&mut survivor])? == Answer::Refused);
+    Ok(())
+}
+
+#[test]
+fn nobody_offers_the_service_of_another() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let (tcp, victim) = (listener()?, listener()?);
+    let (mut owner, mut thief) = (station(), station());
+    owner.offer(tcp.local_addr()?, mapped(41000), proof(&tcp));
+    let own = listener()?;
+    // The proof is a socket of the thief's own.
+    thief.offer(victim.local_addr()?, mapped(42000), proof(&own));
+    ensure!(ask(victim.local_addr()?, &mut [&mut owner])? == Answer::Refused);
+    Ok(())
+}
+
+#[test]
+fn malformed_datagrams_are_not_answered_and_harm_nobody() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let (tcp, mut station) = (listener()?, station());
+    let service = tcp.local_addr()?;
+    station.offer(service, mapped(41000), proof(&tcp));
+    let hostile = UdpSocket::bind((LOCALHOST, 0))?;
+    hostile.connect((LOCALHOST, PORT))?;
+    hostile.set_nonblocking(true)?;
+    let good = Message::request(service, hostile.local_addr()?, 1)
+        .expect("one family")
+        .to_bytes();
+    for len in [0, 1, 47, 49, 63, 65, 1400, 65_000] {
+        let mut bytes = good.clone();
+        bytes.resize(len, 0xFF);
+        hostile.send(&bytes)?;
+        station.drive();
+    }
+    for first in (0..=255_u8).filter(|first| !matches!(first, 0x04 | 0x06)) {
+        let mut bytes = good.clone();
+        bytes[0] = first;
+        hostile.send(&bytes)?;
+        station.drive();
+    }
+    ensure!(hostile.recv(&mut [0; 99]).is_err());
+    ensure!(ask(service, &mut [&mut station])? == Answer::Mapped(mapped(41000)));
+    Ok(())
+}
+
+#[test]
+fn where_another_port_mapper_runs_it_answers_and_nothing_breaks() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let other = UdpSocket::bind((LOCALHOST, PORT))?;
+    let (tcp, mut station) = (listener()?, station());
+    station.offer(tcp.local_addr()?, mapped(41000), proof(&tcp));
+    ensure!(station.seat() == Seat::Owner);
+    // The other one rejects, as one does that knows of no mapping.
+    let mut asking = Asking::begin(tcp.local_addr()?, WITHIN)?;
+    let mut bytes = [0; 99];
+    let (len, from) = other.recv_from(&mut bytes)?;
+    other.send_to(&Message::parse(&bytes[..len])?.reject().to_bytes(), from)?;
+    let end = Instant::now() + WITHIN;
+    while asking.step().is_none() {
+        ensure!(Instant::now() < end);
+    }
+    ensure!(asking.step() == Some(Answer::Refused));
+    // When it ends, the station answers.
+    drop(other);
+    while station.descriptors().count() < 2 {
+        ensure!(Instant::now() < end, "still deaf");
+        station.wait(WITHIN);
+    }
+    ensure!(ask(tcp.local_addr()?, &mut [&mut station])? == Answer::Mapped(mapped(41000)));
+    Ok(())
+}
