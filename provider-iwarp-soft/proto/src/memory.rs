@@ -51,7 +51,7 @@ pub enum InvalidateFault {
     #[error("the STag to invalidate is not associated with this stream")]
     NotAssociated,
     /// The registration is of a kind that a peer may not invalidate, for example one that several
-    /// streams share (RFC 5042 section 5).
+    /// streams share (RFC 5042 section 6.4.5).
     #[error("the STag cannot be invalidated")]
     NotInvalidatable,
 }

@@ -42,7 +42,7 @@ pub enum WorkKind {
         /// Where in it.
         source_to: u64,
         /// Our STag that receives the bytes. It is exposed to the peer, so it should be valid for
-        /// this range and this read only (RFC 5042 section 5).
+        /// this range and this read only (RFC 5042 sections 6.2.1 and 6.3.3).
         sink_stag: Stag,
         /// Where in it.
         sink_to: u64,

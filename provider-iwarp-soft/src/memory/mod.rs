@@ -5,9 +5,10 @@
 //! * Registration neither pins nor touches memory; it is an entry in a table. Memory that is not
 //!   mapped then is refused ([`mapping`]); what is unmapped later is the consumer's fault.
 //! * An access holds the table's read lock from its check to its last byte. Deregistration takes
-//!   the write lock, so when it returns no byte is read or written any more (RFC 5042 section 6).
+//!   the write lock, so when it returns no byte is read or written any more (RFC 5042 section
+//!   6.3.3).
 //! * STags are unpredictable ([`cipher`]) and an index is reused as late as possible
-//!   (RFC 5042 section 6.1).
+//!   (RFC 5042 section 6.1.1).
 //! * Consumer memory is never a Rust slice that outlives a checksum: a peer or a thread of the
 //!   consumer that changes a buffer in flight harms only that message.
 //!
@@ -60,7 +61,7 @@ pub(crate) struct WindowBind {
     pub(crate) only: Option<QpToken>,
 }
 
-/// Whose peer asks: what STags belong to (RFC 5042 section 2.3, "stream").
+/// Whose peer asks: what STags belong to (RFC 5042 section 2.2.5).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stream {
     pub(crate) pd: u32,

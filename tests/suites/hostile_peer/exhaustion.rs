@@ -101,7 +101,7 @@ fn rfc5042_6_4_1_requests_that_nobody_answers_are_bounded() -> Result<()> {
 
 /// A peer that begins and does not go on is closed after the time that is set, wherever it stops.
 #[test]
-fn rfc5042_6_4_2_resource_consumption_by_idle_peers() -> Result<()> {
+fn rfc5042_6_4_2_resource_consumption_by_idle_ulps() -> Result<()> {
     let victim = Victim::on(IMPATIENT_IA)?;
     for said in [&b""[..], b"MPA ID Req Frame"] {
         let mut peer = RawPeer::connect(victim.port())?;

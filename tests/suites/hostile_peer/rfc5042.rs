@@ -596,7 +596,7 @@ fn rfc5042_6_4_5_remote_invalidate_an_stag_shared_on_multiple_streams() -> Resul
 
 /// STags cannot be computed from those that one was told.
 #[test]
-fn rfc5042_6_1_an_stag_cannot_be_guessed_from_others() -> Result<()> {
+fn rfc5042_6_1_1_an_stag_cannot_be_guessed_from_others() -> Result<()> {
     const COUNT: usize = 256;
     let victim = Victim::new()?;
     let mut parts = Vec::new();
