@@ -11,8 +11,9 @@ const PORT: u16 = 15828;
 
 const SUCCESS: &str = "DAPL Test Complete. PASSED";
 
-/// dtest says this when a CNO names an EVD whose event it has taken already; over OFA's stack it
-/// does so once in a while as well.
+/// Both EVDs for data of `dtest -c` feed one CNO, and dtest waits for an event of one of them at a
+/// time. When the other's comes first, a message while writes are still going out, the CNO triggers
+/// as it must; dtest says this and waits again, over any stack.
 const OTHER_EVD: &str = "WARNING: CNO notification: without EVD?";
 
 const LINES: &[Line] = &[
