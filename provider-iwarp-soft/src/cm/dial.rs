@@ -384,7 +384,14 @@ impl Dial {
                 negotiated,
                 private_data,
             },
-            ReplyOutcome::Rejected { .. } => Step::Fail(OwnEvent::PeerRejected { private_data }),
+            ReplyOutcome::Rejected { peer } => {
+                // RFC 6581 section 9.1 wants the consumer to know, and DAT's event has no place.
+                tracing::info!(
+                    ?peer,
+                    "the peer rejects; these are the IRD and ORD that it names"
+                );
+                Step::Fail(OwnEvent::PeerRejected { private_data })
+            }
             ReplyOutcome::Refused(refusal) => self.on_unfit(socket, refusal),
         }
     }

@@ -248,7 +248,9 @@ impl Lane {
 
     /// Drives, waiting a moment for a thread that holds the connection: most often one that accepts
     /// it. Left to a tick, its `Established` would come after endings of other connections that
-    /// their peers caused later, and OFA's dtestcm, which counts events, waits for ever then.
+    /// their peers caused later, and OFA's `dtestcm -w`, which counts events, waits for ever then.
+    /// (Arming the lane only when the acceptor has let go is no cure: an acceptor that loses its
+    /// processor just before makes the event as late.)
     fn drive_with_patience(self: &Arc<Self>) -> Option<Effects> {
         (0..DRIVE_TRIES).find_map(|attempt| {
             if attempt > 0 {
