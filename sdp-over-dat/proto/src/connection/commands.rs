@@ -22,9 +22,10 @@ impl Connection {
     /// `len` more bytes were written, which the engine keeps in order until
     /// [`crate::Payload::Stream`] asks for them.
     ///
-    /// Says whether they count: an end that has shut its sending half writes no more.
+    /// Says whether they count: an end that has shut its sending half writes no more, nor does one
+    /// whose connection has ended.
     pub fn write(&mut self, len: u32) -> bool {
-        let is_open = self.send_half.is_open();
+        let is_open = self.may_write();
         if is_open {
             self.queue.push_stream(len, false);
         }
@@ -34,7 +35,7 @@ impl Connection {
     /// One more byte was written, and it is urgent. It must not wait behind memory that the peer
     /// may never read, so advertisements before it are taken back and leave in Sends.
     pub fn write_urgent(&mut self) -> bool {
-        let is_open = self.send_half.is_open();
+        let is_open = self.may_write();
         if is_open {
             self.queue.send_adverts();
             self.source.on_cancel(OnCancel::Send);
@@ -46,7 +47,7 @@ impl Connection {
     /// Memory was written: the peer may read it, until [`Event::AdvertDone`]. In buffered mode,
     /// and when it is too short for an advertisement, its bytes leave in Sends.
     pub fn advertise(&mut self, advert: Advert) -> bool {
-        if !self.send_half.is_open() || advert.len == 0 {
+        if !self.may_write() || advert.len == 0 {
             return false;
         }
         if advert.len < 2 || self.send_mode == Mode::Buffered || self.due.go_buffered {
@@ -132,12 +133,16 @@ impl Connection {
     /// Bytes of the peer's memory that come next in the stream, behind what was received.
     #[must_use]
     pub const fn readable(&self) -> u32 {
-        self.sink.readable()
+        if self.state.is_established() {
+            self.sink.readable()
+        } else {
+            0
+        }
     }
 
     /// Starts a read of at most `max` of them. Reads complete in the order in which they start.
     pub fn begin_read(&mut self, max: u32) -> Option<Read> {
-        let (stag, address, len) = self.sink.on_read(max)?;
+        let (stag, address, len) = self.sink.on_read(max.min(self.readable()))?;
         Some(Read { stag, address, len })
     }
 
@@ -165,6 +170,16 @@ impl Connection {
     /// The receiving half takes advertisements again.
     pub fn go_combined(&mut self) {
         self.due.go_combined = self.receive_mode == Mode::Buffered;
+    }
+
+    /// Whether the user may write.
+    #[must_use]
+    pub const fn may_write(&self) -> bool {
+        let has_ended = matches!(
+            self.state,
+            ConnectionState::Aborting | ConnectionState::Closed | ConnectionState::Failed(_)
+        );
+        self.send_half.is_open() && !has_ended
     }
 
     /// Bytes of an advertisement that go with its message.

@@ -1,7 +1,7 @@
 //! Memory that the engine offers to the peer.
 
 /// The engine's name for an advertisement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AdvertId(pub u64);
 
 /// Registered memory whose bytes come next in the stream.

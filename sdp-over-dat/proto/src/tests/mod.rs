@@ -4,9 +4,20 @@
 //! |---|---|
 //! | `golden.rs` | every message byte for byte |
 //! | `setup.rs` | Hello, HelloAck, versions, trimming |
+//! | `engine.rs` | an engine in memory: bytes, regions, receive buffers |
+//! | `pair.rs` | two of them, the wire between them, and the checker that reads it |
+//! | `conversations.rs` | what two ends say to each other |
+//! | `situations.rs` | every message in every situation, and every field with other values |
+//! | `simulation.rs` | two ends that do anything, in virtual time |
 
+mod conversations;
+mod engine;
 mod golden;
+mod pair;
+mod random;
 mod setup;
+mod simulation;
+mod situations;
 
 /// Bytes written as groups of hexadecimal digits.
 fn hex(text: &str) -> Vec<u8> {

@@ -1,0 +1,233 @@
+//! Two engines, the wire between them, and the checker that reads it.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::SocketAddr,
+};
+
+use sdp_checker::{Checker, Side};
+
+use super::engine::{Engine, Frame};
+use crate::{AdvertId, Config, Connection};
+
+/// What travels in one direction, in order, with the time at which it arrives.
+#[derive(Debug, Default)]
+struct Wire {
+    under_way: VecDeque<(u64, Frame)>,
+    latency: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) active: Engine,
+    pub(super) passive: Engine,
+    to_active: Wire,
+    to_passive: Wire,
+    pub(super) checker: Checker,
+    pub(super) now: u64,
+    /// Frames that were sent.
+    pub(super) sent: u64,
+    /// How many of each kind.
+    pub(super) kinds: BTreeMap<u8, u64>,
+    /// Whether the checker looks: not at ends that are being lied to.
+    checked: bool,
+}
+
+pub(super) const SMALL: Config = Config {
+    buffers: 8,
+    buffer_size: 116,
+    send_size_max: 116,
+};
+
+impl Pair {
+    /// Two ends that have set up a connection.
+    pub(super) fn new(active: Config, passive: Config, latency: [u64; 2]) -> Self {
+        let local: SocketAddr = "192.0.2.1:40000".parse().expect("an address");
+        let peer = "192.0.2.2".parse().expect("an address");
+        let mut checker = Checker::new();
+        let (mut initiator, hello) = Connection::connect(active, local, peer);
+        let bytes = hello.trimmed(64).expect("room enough");
+        checker.hello(&bytes).expect("a good Hello");
+        let hello = crate::wire::Hello::parse(&bytes).expect("a good Hello");
+        let (responder, ack) = Connection::accept(passive, &hello);
+        let bytes = ack.trimmed(24).expect("room enough");
+        checker.hello_ack(&bytes).expect("a good HelloAck");
+        initiator.handle_hello_ack(&bytes).expect("a good HelloAck");
+        let wire = |latency| Wire {
+            under_way: VecDeque::new(),
+            latency,
+        };
+        let mut pair = Self {
+            active: Engine::new(initiator, active.buffers),
+            passive: Engine::new(responder, passive.buffers),
+            to_active: wire(latency[0]),
+            to_passive: wire(latency[1]),
+            checker,
+            now: 0,
+            sent: 0,
+            kinds: BTreeMap::new(),
+            checked: true,
+        };
+        pair.active.take_events();
+        pair
+    }
+
+    /// Two small ends on a wire without latency, both ready.
+    pub(super) fn small() -> Self {
+        let mut pair = Self::new(SMALL, SMALL, [0, 0]);
+        pair.passive.connection.handle_established();
+        pair.passive.take_events();
+        pair
+    }
+
+    pub(super) fn end(&mut self, side: Side) -> &mut Engine {
+        match side {
+            Side::Active => &mut self.active,
+            Side::Passive => &mut self.passive,
+        }
+    }
+
+    fn wire_to(&mut self, side: Side) -> &mut Wire {
+        match side {
+            Side::Active => &mut self.to_active,
+            Side::Passive => &mut self.to_passive,
+        }
+    }
+
+    /// `side` sends at most one frame.
+    pub(super) fn transmit(&mut self, side: Side) -> bool {
+        let Some(frame) = self.end(side).transmit() else {
+            return false;
+        };
+        self.sent += 1;
+        *self.kinds.entry(frame.bytes[0]).or_default() += 1;
+        if self.checked {
+            let head = &frame.bytes[..frame.header_len];
+            if let Err(broken) = self.checker.sent(side, head, frame.bytes.len()) {
+                let end = self.end(side);
+                panic!("{side:?} sends {head:02x?}: {broken}\n{:?}", end.connection);
+            }
+        }
+        let now = self.now;
+        let wire = self.wire_to(side.other());
+        let at = now + wire.latency;
+        wire.under_way.push_back((at, frame));
+        true
+    }
+
+    /// `side` receives at most one frame, if it has arrived.
+    pub(super) fn deliver(&mut self, side: Side) -> bool {
+        let now = self.now;
+        let wire = self.wire_to(side);
+        if wire.under_way.front().is_none_or(|(at, _)| *at > now) {
+            return false;
+        }
+        let Some((_, frame)) = wire.under_way.pop_front() else {
+            return false;
+        };
+        self.checker.received(side);
+        self.end(side).receive(&frame.bytes);
+        if frame.fin {
+            let sender = self.end(side.other());
+            sender.connection.handle_fin_completed();
+            sender.take_events();
+        }
+        true
+    }
+
+    /// The oldest read of `side` brings its bytes, out of memory that must still be there.
+    pub(super) fn serve_read(&mut self, side: Side) -> bool {
+        let Some(read) = self.end(side).reads.front().copied() else {
+            return false;
+        };
+        if self.end(side.other()).has_ended() {
+            return false;
+        }
+        let source = &self.end(side.other()).registered;
+        let memory = source.get(&AdvertId(u64::from(read.stag)));
+        let memory = memory.expect("a read of memory that was let go");
+        let from = (read.address - 0x10_0000) as usize;
+        let bytes = memory[from..from + read.len as usize].to_vec();
+        self.end(side).finish_read(&bytes);
+        true
+    }
+
+    /// Ends the transport when an end asks for it: what is under way is lost.
+    pub(super) fn disconnect_if_asked(&mut self) {
+        for side in [Side::Active, Side::Passive] {
+            if !std::mem::take(&mut self.end(side).wants_disconnect) {
+                continue;
+            }
+            // What this end sent before still arrives.
+            self.now += self.wire_to(side.other()).latency;
+            while self.deliver(side.other()) {}
+            self.end(side).disconnected();
+            self.end(side.other()).disconnected();
+            self.to_active.under_way.clear();
+            self.to_passive.under_way.clear();
+        }
+    }
+
+    /// Moves everything that moves without a user, until nothing does. Says how many frames it
+    /// took.
+    pub(super) fn settle(&mut self) -> u64 {
+        let before = self.sent;
+        loop {
+            let mut moved = false;
+            for side in [Side::Active, Side::Passive] {
+                while self.transmit(side) {
+                    moved = true;
+                }
+            }
+            self.now += self.to_active.latency.max(self.to_passive.latency);
+            for side in [Side::Active, Side::Passive] {
+                while self.deliver(side) {
+                    moved = true;
+                }
+                while self.serve_read(side) {
+                    moved = true;
+                }
+            }
+            if !moved {
+                return self.sent - before;
+            }
+            assert!(self.sent - before < 100_000, "two idle ends talk for ever");
+        }
+    }
+
+    /// Both users read everything, until nothing comes.
+    pub(super) fn drain(&mut self) {
+        for _ in 0..100_000 {
+            let mut moved = self.settle() > 0;
+            for side in [Side::Active, Side::Passive] {
+                let end = self.end(side);
+                moved |= end.has_unread();
+                end.read(usize::MAX);
+                end.begin_read(u32::MAX);
+                if end.connection.wants_tick() {
+                    end.connection.handle_tick();
+                    moved = true;
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+        panic!("two ends that read everything never come to rest");
+    }
+
+    pub(super) fn is_quiet(&self) -> bool {
+        self.to_active.under_way.is_empty() && self.to_passive.under_way.is_empty()
+    }
+
+    /// The frame that `side` sends next, taken off the wire.
+    pub(super) fn take_frame(&mut self, side: Side) -> Option<Vec<u8>> {
+        let wire = self.wire_to(side.other());
+        wire.under_way.pop_back().map(|(_, frame)| frame.bytes)
+    }
+
+    /// The checker looks away from here on.
+    pub(super) fn lie(&mut self) {
+        self.checked = false;
+    }
+}

@@ -1,0 +1,334 @@
+//! Two differently configured ends that do anything, in virtual time.
+//!
+//! An episode follows from its seed. Both users write, advertise, cancel, read, refuse, change
+//! modes and send urgent bytes as their characters are; then the wire heals, both read everything
+//! and close. What must hold: no rule is broken, no end waits for ever, nothing is read from memory
+//! that was let go, no memory stays registered, and each end has read exactly what the other wrote.
+//!
+//! `SDP_SEED=7` replays one episode; `SDP_EPISODES=100000` runs more of them.
+
+use std::{collections::BTreeMap, env};
+
+use sdp_checker::Side::{self, Active, Passive};
+
+use super::{pair::Pair, random::Random};
+use crate::{Config, OnCancel, wire::Mid};
+
+/// Steps of an episode before the wire heals.
+const STEPS: u64 = 2_500;
+/// Together more than a million steps.
+const EPISODES: u64 = 420;
+
+/// What two of our ends say to each other. Nobody resizes buffers, and AbortConn is rare.
+const SPOKEN: [Mid; 7] = [
+    Mid::Data,
+    Mid::SrcAvail,
+    Mid::RdmaRdCompl,
+    Mid::SendSm,
+    Mid::SrcAvailCancel,
+    Mid::ModeChange,
+    Mid::DisConn,
+];
+
+/// How a user behaves: out of a hundred steps, how often it does what.
+#[derive(Clone, Copy, Debug)]
+struct Character {
+    writes: u64,
+    advertises: u64,
+    reads: u64,
+    cancels: u64,
+    refuses: u64,
+    changes_mode: u64,
+    urgent: u64,
+    /// Writes from this length on are advertised.
+    threshold: u64,
+    read_max: u64,
+    shuts_at: u64,
+    aborts_at: u64,
+}
+
+impl Character {
+    fn draw(random: &mut Random) -> Self {
+        let rarely = |random: &mut Random| random.one_of(&[0, 0, 0, 1, 3]);
+        Self {
+            writes: random.one_of(&[0, 2, 10, 30]),
+            advertises: random.one_of(&[0, 5, 20]),
+            reads: random.one_of(&[0, 1, 5, 20, 40]),
+            cancels: random.one_of(&[0, 0, 2, 10]),
+            refuses: random.one_of(&[0, 0, 2, 10]),
+            changes_mode: rarely(random),
+            urgent: rarely(random),
+            threshold: random.one_of(&[1, 64, 1 << 40]),
+            read_max: random.one_of(&[1, 50, 1_000, 1 << 30]),
+            shuts_at: random.one_of(&[u64::MAX, u64::MAX, STEPS / 2]),
+            aborts_at: random.one_of(&[u64::MAX; 12]).min(if random.chance(4) {
+                STEPS * 3 / 4
+            } else {
+                u64::MAX
+            }),
+        }
+    }
+}
+
+fn config(random: &mut Random) -> Config {
+    Config {
+        buffers: random.one_of(&[3, 3, 4, 5, 8, 16, 64]),
+        buffer_size: random.one_of(&[37, 40, 80, 200, 1_000, 4_096]),
+        send_size_max: random.one_of(&[37, 100, 1_000, 65_536]),
+    }
+}
+
+struct Episode {
+    pair: Pair,
+    random: Random,
+    characters: [Character; 2],
+    steps: u64,
+    pattern: u8,
+}
+
+impl Episode {
+    fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let configs = [config(&mut random), config(&mut random)];
+        let latency = [0, 1].map(|_| random.one_of(&[0, 1, 5, 40]));
+        let characters = [Character::draw(&mut random), Character::draw(&mut random)];
+        Self {
+            pair: Pair::new(configs[0], configs[1], latency),
+            random,
+            characters,
+            steps: 0,
+            pattern: 0,
+        }
+    }
+
+    /// Bytes that tell where they are, so that a mix-up shows.
+    fn bytes(&mut self, len: u64) -> Vec<u8> {
+        (0..len)
+            .map(|_| {
+                self.pattern = self.pattern.wrapping_mul(5).wrapping_add(17);
+                self.pattern
+            })
+            .collect()
+    }
+
+    fn step(&mut self) {
+        self.steps += 1;
+        self.pair.now += 1;
+        let side = if self.random.chance(50) {
+            Active
+        } else {
+            Passive
+        };
+        let character = self.characters[side as usize];
+        if self.steps == character.shuts_at {
+            self.pair.end(side).connection.shut_send();
+        }
+        if self.steps == character.aborts_at {
+            self.pair.end(side).connection.abort();
+            self.pair.end(side).take_events();
+            self.pair.transmit(side);
+        }
+        if self.random.chance(50) {
+            self.move_wire(side);
+        } else {
+            self.act(side, character);
+        }
+        self.pair.disconnect_if_asked();
+    }
+
+    fn move_wire(&mut self, side: Side) {
+        match self.random.below(8) {
+            0..3 => drop(self.pair.transmit(side)),
+            3..6 => drop(self.pair.deliver(side)),
+            6 => drop(self.pair.serve_read(side)),
+            _ => {
+                let end = self.pair.end(side);
+                end.connection.handle_established();
+                if end.connection.wants_tick() {
+                    end.connection.handle_tick();
+                }
+                end.take_events();
+            }
+        }
+    }
+
+    fn act(&mut self, side: Side, character: Character) {
+        let long = self.random.one_of(&[3, 60, 700, 9_000]);
+        let len = 1 + self.random.below(long);
+        if self.random.chance(character.writes) {
+            let bytes = self.bytes(len);
+            if len < character.threshold {
+                self.pair.end(side).write(bytes);
+            } else {
+                self.pair.end(side).advertise(bytes, 1);
+            }
+        }
+        if self.random.chance(character.advertises) {
+            let bytes = self.bytes(len);
+            let inline = self.random.below(300) as u32;
+            self.pair.end(side).advertise(bytes, inline);
+        }
+        let read_max = 1 + self.random.below(character.read_max);
+        let [reads, cancels, refuses, modes, urgent] = [
+            character.reads,
+            character.cancels,
+            character.refuses,
+            character.changes_mode,
+            character.urgent,
+        ]
+        .map(|percent| self.random.chance(percent));
+        let odd = self.random.chance(50);
+        let byte = self.bytes(1)[0];
+        let end = self.pair.end(side);
+        if reads {
+            end.read(read_max as usize);
+            end.begin_read(read_max as u32);
+        }
+        if cancels {
+            let then = [OnCancel::Send, OnCancel::TakeBack][usize::from(odd)];
+            end.cancel(then, read_max % 2 == 0);
+        }
+        if refuses {
+            end.connection.refuse_advert();
+        }
+        if modes && odd {
+            end.connection.go_buffered();
+        } else if modes {
+            end.connection.go_combined();
+        }
+        if urgent {
+            end.write_urgent(byte);
+        }
+    }
+
+    /// The wire heals, both users read everything and close.
+    fn finish(&mut self) {
+        for side in [Active, Passive] {
+            let end = self.pair.end(side);
+            end.connection.handle_established();
+            end.take_events();
+        }
+        // Nobody reads: what can move does, and then it is quiet.
+        self.pair.settle();
+        self.pair.disconnect_if_asked();
+        self.pair.drain();
+        if !self.has_failed() {
+            self.check_streams();
+        }
+        for side in [Active, Passive] {
+            self.pair.end(side).connection.shut_send();
+        }
+        self.pair.drain();
+        if !self.has_failed() {
+            self.pair.checker.at_rest().expect("both are at rest");
+            assert!(self.pair.is_quiet());
+            assert!(self.pair.active.saw_end && self.pair.passive.saw_end);
+        }
+        self.pair.disconnect_if_asked();
+        for side in [Active, Passive] {
+            let end = self.pair.end(side);
+            assert!(end.has_ended(), "{side:?} is {:?}", end.connection.state());
+            assert!(end.registered.is_empty(), "{side:?} leaks a registration");
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.pair.active.failure.is_some() || self.pair.passive.failure.is_some()
+    }
+
+    fn check_streams(&mut self) {
+        for side in [Active, Passive] {
+            let (stream, urgent) = self.pair.end(side).stream();
+            let is_drained = self.pair.end(side).connection.is_drained();
+            assert!(is_drained, "{side:?} still has something to send");
+            let checked = self.pair.checker.streamed(side);
+            let peer = self.pair.end(side.other());
+            assert_eq!(
+                peer.received.len(),
+                stream.len(),
+                "{side:?}: bytes are lost"
+            );
+            assert!(peer.received == stream, "{side:?}: bytes are mixed up");
+            assert_eq!(peer.urgent_received, urgent, "{side:?}: urgent bytes");
+            let announced = peer.urgent_announced as usize;
+            assert!(
+                announced >= urgent.len(),
+                "{side:?}: urgent and not announced"
+            );
+            assert_eq!(
+                checked,
+                stream.len() as u64,
+                "{side:?}: the checker's count"
+            );
+            let registered = &self.pair.end(side).registered;
+            assert!(
+                registered.is_empty(),
+                "{side:?} leaks {:?}",
+                registered.keys()
+            );
+        }
+    }
+}
+
+/// What episodes did.
+#[derive(Debug, Default)]
+struct Tally {
+    steps: u64,
+    frames: u64,
+    failed: u64,
+    /// Frames of each kind.
+    kinds: BTreeMap<u8, u64>,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.frames += other.frames;
+        self.failed += other.failed;
+        for (kind, count) in &other.kinds {
+            *self.kinds.entry(*kind).or_default() += count;
+        }
+    }
+}
+
+fn run(seed: u64) -> Tally {
+    let mut episode = Episode::new(seed);
+    for _ in 0..STEPS {
+        episode.step();
+    }
+    episode.finish();
+    Tally {
+        steps: episode.steps,
+        frames: episode.pair.sent,
+        failed: u64::from(episode.has_failed()),
+        kinds: episode.pair.kinds,
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    env::var(name).ok().map(|text| {
+        let number = text.parse();
+        number.unwrap_or_else(|_| panic!("{name} is to be a number, not {text}"))
+    })
+}
+
+#[test]
+fn two_ends_that_do_anything_lose_nothing_and_come_to_rest() {
+    if let Some(seed) = number("SDP_SEED") {
+        println!("seed {seed}: {:?}", run(seed));
+        return;
+    }
+    let mut tally = Tally::default();
+    for seed in 0..number("SDP_EPISODES").unwrap_or(EPISODES) {
+        match std::panic::catch_unwind(|| run(seed)) {
+            Ok(episode) => tally.add(&episode),
+            Err(_) => panic!("replay with SDP_SEED={seed}"),
+        }
+    }
+    println!("{tally:?}");
+    assert!(tally.steps >= 1_000_000 && tally.frames > tally.steps / 20 && tally.failed > 0);
+    for mid in SPOKEN {
+        let count = tally.kinds.get(&(mid as u8)).copied().unwrap_or(0);
+        assert!(count > 20, "{mid:?} was sent {count} times");
+    }
+}
