@@ -169,8 +169,12 @@ impl Connection {
         match change.half {
             TargetHalf::Receive => {
                 let mode = mode::changed(self.receive_mode, change)?;
-                let drops = self.receive_mode == Mode::Pipelined || mode == Mode::Buffered;
-                if drops && !self.sink.on_dropped() {
+                let is_good = match (self.receive_mode, mode) {
+                    (Mode::Pipelined, _) => self.sink.on_dropped(),
+                    (_, Mode::Buffered) => self.sink.is_idle(),
+                    _ => true,
+                };
+                if !is_good {
                     return Err(ProtocolError::DataDuringSrcAvail);
                 }
                 self.receive_mode = mode;

@@ -1,1 +1,271 @@
 //! What two ends say to each other.
+
+use sdp_checker::Side::{Active, Passive};
+
+use super::pair::Pair;
+use crate::{ConnectionState, Event, Failure, OnCancel, SendHalf, wire::Mode};
+
+/// One message after the other, none under way at the same time.
+fn exchange(pair: &mut Pair) {
+    pair.settle();
+}
+
+#[test]
+fn bytes_cross_in_messages_of_the_peer_s_size() {
+    let mut pair = Pair::small();
+    let bytes: Vec<u8> = (0..=250).collect();
+    pair.active.write(bytes.clone());
+    exchange(&mut pair);
+    assert_eq!(pair.kinds[&0xff], 3, "100 bytes each");
+    pair.passive.read(usize::MAX);
+    assert_eq!(pair.passive.received, bytes);
+}
+
+#[test]
+fn a_reader_that_does_not_read_stops_the_writer_and_nobody_else() {
+    let mut pair = Pair::small();
+    pair.active.write(vec![1; 2_000]);
+    exchange(&mut pair);
+    assert_eq!(pair.kinds[&0xff], 5, "three of eight stay in reserve");
+    pair.passive.write(vec![2; 50]);
+    exchange(&mut pair);
+    pair.active.read(usize::MAX);
+    assert_eq!(pair.active.received.len(), 50);
+    pair.drain();
+    assert_eq!(pair.passive.received.len(), 2_000);
+}
+
+#[test]
+fn advertised_memory_is_read_and_let_go() {
+    let mut pair = Pair::small();
+    let bytes: Vec<u8> = (0..200).collect();
+    pair.active.advertise(bytes.clone(), 10);
+    exchange(&mut pair);
+    assert_eq!(pair.passive.connection.readable(), 190);
+    assert_eq!(pair.active.registered.len(), 1);
+    pair.passive.read(usize::MAX);
+    pair.passive.begin_read(100);
+    pair.passive.begin_read(1_000);
+    assert_eq!(pair.passive.reads.len(), 2);
+    exchange(&mut pair);
+    assert_eq!(pair.passive.received, bytes);
+    assert!(pair.active.registered.is_empty());
+    assert_eq!(
+        pair.kinds.get(&0x06),
+        Some(&1),
+        "reads that run together are one report"
+    );
+}
+
+#[test]
+fn a_refusal_after_a_part_brings_the_rest_in_sends() {
+    let mut pair = Pair::small();
+    let bytes: Vec<u8> = (0..200).collect();
+    pair.active.advertise(bytes.clone(), 10);
+    pair.active.write(vec![9; 3]);
+    exchange(&mut pair);
+    pair.passive.read(usize::MAX);
+    pair.passive.begin_read(90);
+    pair.passive.connection.refuse_advert();
+    exchange(&mut pair);
+    assert_eq!(pair.kinds.get(&0x06), Some(&1));
+    assert_eq!(pair.kinds.get(&0x04), Some(&1));
+    pair.drain();
+    let (stream, _) = pair.active.stream();
+    assert_eq!(pair.passive.received, stream);
+    assert_eq!(stream.len(), 203);
+    assert!(pair.active.registered.is_empty());
+}
+
+#[test]
+fn what_is_taken_back_was_never_written() {
+    let mut pair = Pair::small();
+    pair.active.advertise(vec![5; 200], 10);
+    exchange(&mut pair);
+    pair.passive.read(usize::MAX);
+    pair.passive.begin_read(40);
+    exchange(&mut pair);
+    pair.active.cancel(OnCancel::TakeBack, true);
+    exchange(&mut pair);
+    assert_eq!(pair.kinds.get(&0x08), Some(&1));
+    assert_eq!(pair.kinds.get(&0x04), Some(&1), "the cancel is answered");
+    pair.drain();
+    assert_eq!(pair.passive.received.len(), 50);
+    assert_eq!(pair.active.stream().0.len(), 50);
+    assert!(pair.active.registered.is_empty());
+}
+
+#[test]
+fn a_cancel_during_a_read_waits_for_it() {
+    let mut pair = Pair::small();
+    pair.active.advertise(vec![5; 200], 10);
+    while pair.transmit(Active) || pair.deliver(Passive) {}
+    pair.passive.read(usize::MAX);
+    pair.passive.begin_read(40);
+    pair.active.cancel(OnCancel::TakeBack, true);
+    while pair.transmit(Active) || pair.deliver(Passive) {}
+    pair.passive.write(vec![1; 5]);
+    assert!(pair.transmit(Passive));
+    let data = pair.take_frame(Passive).expect("Data");
+    assert_eq!(
+        data[..16],
+        [0xff, 0, 0, 8, 0, 0, 0, 21, 0, 0, 0, 1, 0, 0, 0, 1]
+    );
+    assert!(!pair.transmit(Passive), "nothing while the read runs");
+    assert!(pair.serve_read(Passive));
+    assert!(pair.transmit(Passive) && pair.transmit(Passive));
+    let send_sm = pair.take_frame(Passive).expect("SendSm");
+    assert_eq!(
+        (send_sm[0], send_sm[15]),
+        (0x04, 2),
+        "it acknowledges the cancel"
+    );
+}
+
+#[test]
+fn a_refusal_that_crosses_a_cancel_ends_both() {
+    let mut pair = Pair::small();
+    pair.active.advertise(vec![5; 200], 10);
+    while pair.transmit(Active) || pair.deliver(Passive) {}
+    pair.passive.connection.refuse_advert();
+    pair.active.cancel(OnCancel::TakeBack, true);
+    assert!(pair.transmit(Passive) && pair.transmit(Active));
+    exchange(&mut pair);
+    assert!(pair.active.registered.is_empty());
+    pair.active.advertise(vec![6; 100], 10);
+    pair.drain();
+    assert_eq!(pair.passive.received.len(), 110);
+    pair.checker.at_rest().expect("nothing is open");
+}
+
+#[test]
+fn an_urgent_byte_passes_memory_that_nobody_reads() {
+    let mut pair = Pair::small();
+    pair.active.advertise(vec![5; 200], 10);
+    exchange(&mut pair);
+    pair.active.write_urgent(b'!');
+    exchange(&mut pair);
+    pair.passive.read(usize::MAX);
+    exchange(&mut pair);
+    pair.passive.read(usize::MAX);
+    assert_eq!(pair.passive.urgent_received, [200]);
+    assert_eq!(pair.passive.received[200], b'!');
+    assert!(
+        pair.passive.urgent_announced >= 2,
+        "early, and with the byte"
+    );
+}
+
+#[test]
+fn each_half_closes_by_itself() {
+    let mut pair = Pair::small();
+    pair.active.write(vec![1; 120]);
+    pair.active.connection.shut_send();
+    pair.active.write(vec![2; 10]);
+    exchange(&mut pair);
+    assert_eq!(pair.active.connection.send_half(), SendHalf::Finished);
+    assert!(pair.passive.saw_end);
+    pair.passive.write(vec![3; 120]);
+    pair.drain();
+    assert_eq!(
+        (pair.passive.received.len(), pair.active.received.len()),
+        (120, 120)
+    );
+    assert!(!pair.active.wants_disconnect);
+    pair.passive.connection.shut_send();
+    exchange(&mut pair);
+    assert!(pair.active.wants_disconnect && pair.passive.wants_disconnect);
+    pair.disconnect_if_asked();
+    assert_eq!(pair.active.connection.state(), ConnectionState::Closed);
+    assert_eq!(pair.passive.connection.state(), ConnectionState::Closed);
+}
+
+#[test]
+fn disconn_waits_for_memory_that_is_being_read() {
+    let mut pair = Pair::small();
+    pair.active.advertise(vec![5; 200], 10);
+    pair.active.connection.shut_send();
+    exchange(&mut pair);
+    assert!(!pair.passive.saw_end);
+    pair.drain();
+    assert!(pair.passive.saw_end);
+    assert_eq!(pair.passive.received.len(), 200);
+}
+
+#[test]
+fn an_abort_is_a_reset_and_after_disconn_it_is_said() {
+    for says_fin in [false, true] {
+        let mut pair = Pair::small();
+        if says_fin {
+            pair.active.connection.shut_send();
+            exchange(&mut pair);
+        }
+        pair.active.connection.abort();
+        pair.active.take_events();
+        exchange(&mut pair);
+        assert_eq!(pair.kinds.contains_key(&0x03), says_fin);
+        pair.disconnect_if_asked();
+        assert_eq!(pair.active.failure, Some(Failure::Aborted));
+        let expected = if says_fin {
+            Failure::PeerAborted
+        } else {
+            Failure::Reset
+        };
+        assert_eq!(pair.passive.failure, Some(expected));
+    }
+}
+
+#[test]
+fn a_half_goes_to_buffered_mode_and_back() {
+    let mut pair = Pair::small();
+    pair.active.advertise(vec![5; 200], 10);
+    pair.active.connection.go_buffered();
+    exchange(&mut pair);
+    assert_eq!(pair.active.connection.send_mode(), Mode::Buffered);
+    assert_eq!(pair.passive.connection.receive_mode(), Mode::Buffered);
+    assert_eq!(
+        pair.passive.connection.send_mode(),
+        Mode::Combined,
+        "the other half stays"
+    );
+    assert!(!pair.kinds.contains_key(&0xfe));
+    pair.passive.connection.go_combined();
+    exchange(&mut pair);
+    assert_eq!(pair.active.connection.send_mode(), Mode::Combined);
+    pair.active.advertise(vec![5; 200], 10);
+    pair.drain();
+    assert_eq!(pair.kinds.get(&0xfe), Some(&1));
+    assert_eq!(pair.passive.received.len(), 400);
+}
+
+#[test]
+fn a_wish_for_other_buffers_is_answered_with_the_present_size() {
+    let mut pair = Pair::small();
+    pair.lie();
+    let wish = [
+        0x0b, 0, 0, 8, 0, 0, 0, 20, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 16,
+    ];
+    pair.passive.receive(&wish);
+    assert!(pair.transmit(Passive));
+    let answer = pair.take_frame(Passive).expect("an answer");
+    assert_eq!(answer[0], 0x0c);
+    assert_eq!(answer[16..], 116_u32.to_be_bytes());
+}
+
+#[test]
+fn three_buffers_at_both_ends_are_enough_for_everything() {
+    let three = crate::Config {
+        buffers: 3,
+        ..super::pair::SMALL
+    };
+    let mut pair = Pair::new(three, three, [1, 1]);
+    pair.passive.connection.handle_established();
+    pair.active.write(vec![1; 1_000]);
+    pair.passive.write(vec![2; 1_000]);
+    pair.active.advertise(vec![3; 500], 1);
+    pair.settle();
+    pair.drain();
+    assert_eq!(pair.passive.received.len(), 1_500);
+    assert_eq!(pair.active.received.len(), 1_000);
+    assert_eq!(pair.active.connection.poll_event(), None::<Event>);
+}

@@ -186,7 +186,7 @@ impl Episode {
         }
         if cancels {
             let then = [OnCancel::Send, OnCancel::TakeBack][usize::from(odd)];
-            end.cancel(then, read_max % 2 == 0);
+            end.cancel(then, read_max.is_multiple_of(2));
         }
         if refuses {
             end.connection.refuse_advert();
@@ -210,6 +210,7 @@ impl Episode {
         }
         // Nobody reads: what can move does, and then it is quiet.
         self.pair.settle();
+        self.check_reserves();
         self.pair.disconnect_if_asked();
         self.pair.drain();
         if !self.has_failed() {
@@ -229,6 +230,20 @@ impl Episode {
             let end = self.pair.end(side);
             assert!(end.has_ended(), "{side:?} is {:?}", end.connection.state());
             assert!(end.registered.is_empty(), "{side:?} leaks a registration");
+        }
+    }
+
+    /// Nobody reads, and still each end could say something, now or after the other's tick.
+    fn check_reserves(&mut self) {
+        for side in [Active, Passive] {
+            let connection = &self.pair.end(side).connection;
+            let (state, credits) = (connection.state(), connection.credits());
+            let hopes = self.pair.end(side.other()).connection.wants_tick();
+            let can_speak = credits >= 2 || hopes || !state.is_established();
+            assert!(
+                can_speak,
+                "{side:?} has {credits} credits and nothing to hope for"
+            );
         }
     }
 

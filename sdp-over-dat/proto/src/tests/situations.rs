@@ -1,1 +1,370 @@
-//! Every message in every situation.
+//! Every message in every situation, and every field of every message with other values.
+
+use super::{engine::Engine, random::Random};
+use crate::{
+    Config, Connection, ConnectionState, Event, Failure, OnCancel, ProtocolError, Seq,
+    wire::{
+        Body, Flags, Hello, Message, Mode, ModeChange, SinkAvail, SrcAvail, TargetHalf, Version,
+    },
+};
+
+/// An end that is told whatever the test likes.
+struct Victim {
+    engine: Engine,
+    /// Messages it has received and sent.
+    told: u32,
+    heard: u32,
+}
+
+const CONFIG: Config = Config {
+    buffers: 16,
+    buffer_size: 1_016,
+    send_size_max: 1_016,
+};
+
+impl Victim {
+    /// A passive end that has sent HelloAck.
+    fn new() -> Self {
+        let hello = Hello {
+            bufs: 16,
+            version: Version::OURS,
+            takes_invalidate: false,
+            adverts_max: 1,
+            wanted_size: 1_016,
+            own_size: 1_016,
+            port: 1,
+            source: [192, 0, 2, 1].into(),
+            destination: [192, 0, 2, 2].into(),
+        };
+        let (connection, _) = Connection::accept(CONFIG, &hello);
+        Self {
+            engine: Engine::new(connection, CONFIG.buffers),
+            told: 0,
+            heard: 0,
+        }
+    }
+
+    fn established() -> Self {
+        let mut victim = Self::new();
+        victim.engine.connection.handle_established();
+        victim.engine.take_events();
+        victim
+    }
+
+    fn message(&self, body: Body, payload_len: u32) -> Vec<u8> {
+        let message = Message {
+            flags: Flags::default(),
+            bufs: 16,
+            seq: Seq(self.told + 1),
+            ack: Seq(self.heard),
+            body,
+            payload_len,
+        };
+        let mut bytes = message.emit().as_bytes().to_vec();
+        bytes.resize(bytes.len() + payload_len as usize, b'x');
+        bytes
+    }
+
+    fn tell(&mut self, body: Body, payload_len: u32) {
+        let bytes = self.message(body, payload_len);
+        self.tell_bytes(&bytes);
+    }
+
+    fn tell_bytes(&mut self, bytes: &[u8]) {
+        self.told += 1;
+        self.engine.receive(bytes);
+    }
+
+    /// Takes what the victim has to say.
+    fn listen(&mut self) -> Vec<u8> {
+        let mut kinds = Vec::new();
+        while let Some(frame) = self.engine.transmit() {
+            self.heard += 1;
+            kinds.push(frame.bytes[0]);
+        }
+        kinds
+    }
+}
+
+type Prepare = fn(&mut Victim);
+
+fn advertise(victim: &mut Victim) {
+    victim.engine.advertise(vec![7; 100], 1);
+    assert_eq!(victim.listen(), [0xfe]);
+}
+
+fn be_offered(victim: &mut Victim) {
+    victim.tell(SRC_AVAIL, 1);
+}
+
+/// In the order of the columns below.
+const SITUATIONS: [(&str, Prepare); 12] = [
+    ("idle", |_| ()),
+    ("advertising", advertise),
+    ("cancelling", |victim| {
+        advertise(victim);
+        victim.engine.cancel(OnCancel::TakeBack, true);
+        assert_eq!(victim.listen(), [0x08]);
+    }),
+    ("offered", be_offered),
+    ("reading", |victim| {
+        be_offered(victim);
+        victim.engine.read(1);
+        victim.engine.begin_read(50);
+        assert_eq!(victim.engine.reads.len(), 1);
+    }),
+    ("refusing", |victim| {
+        be_offered(victim);
+        victim.engine.connection.refuse_advert();
+    }),
+    ("buffered sink", |victim| {
+        victim.tell(change(TargetHalf::Receive, Mode::Buffered), 0)
+    }),
+    ("pipelined sink", |victim| {
+        victim.tell(change(TargetHalf::Receive, Mode::Pipelined), 0)
+    }),
+    ("buffered source", |victim| {
+        victim.engine.connection.go_buffered();
+        assert_eq!(victim.listen(), [0x07]);
+    }),
+    ("said DisConn", |victim| {
+        victim.engine.connection.shut_send();
+        assert_eq!(victim.listen(), [0x02]);
+    }),
+    ("heard DisConn", |victim| victim.tell(Body::DisConn, 0)),
+    ("aborted", |victim| {
+        victim.engine.connection.abort();
+        victim.engine.take_events();
+    }),
+];
+
+const SRC_AVAIL: Body = Body::SrcAvail(SrcAvail {
+    len: 100,
+    stag: 7,
+    address: 0x10_0000,
+});
+const SINK_AVAIL: Body = Body::SinkAvail(SinkAvail {
+    len: 2_000,
+    stag: 7,
+    address: 0x10_0000,
+    non_discards: 0,
+});
+
+const fn change(half: TargetHalf, mode: Mode) -> Body {
+    Body::ModeChange(ModeChange { half, mode })
+}
+
+/// One row per message, one column per situation: `o` it is taken, `x` it ends the connection,
+/// `.` it means nothing any more.
+#[rustfmt::skip]
+const ROWS: [(&str, Body, u32, &str); 23] = [
+    ("credit update",     Body::Data, 0,             "ooooooooooo."),
+    ("Data",              Body::Data, 5,             "oooxxxooooX."),
+    ("SrcAvail",          SRC_AVAIL, 1,              "oooxxxxxooX."),
+    ("bare SrcAvail",     SRC_AVAIL, 0,              "xxxxxxxoxxx."),
+    ("whole SrcAvail",    SRC_AVAIL, 100,            "xxxxxxxxxxx."),
+    ("DisConn",           Body::DisConn, 0,          "oooxxxooooX."),
+    ("AbortConn",         Body::AbortConn, 0,        "xxxxxxxxxxa."),
+    ("SendSm",            Body::SendSm, 0,           "ooooooooooo."),
+    ("RdmaRdCompl part",  Body::RdmaRdCompl(40), 0,  "xooxxxxxxxx."),
+    ("RdmaRdCompl all",   Body::RdmaRdCompl(99), 0,  "xooxxxxxxxx."),
+    ("RdmaRdCompl more",  Body::RdmaRdCompl(100), 0, "xxxxxxxxxxx."),
+    ("RdmaRdCompl none",  Body::RdmaRdCompl(0), 0,   "xxxxxxxxxxx."),
+    ("SrcAvailCancel",    Body::SrcAvailCancel, 0,   "ooooooooooo."),
+    ("to buffered",       change(TargetHalf::Receive, Mode::Buffered), 0,  "oooxxxxxooo."),
+    ("to pipelined",      change(TargetHalf::Receive, Mode::Pipelined), 0, "ooooooxxooo."),
+    ("to combined",       change(TargetHalf::Receive, Mode::Combined), 0,  "xxxxxxxoxxx."),
+    ("combined, please",  change(TargetHalf::Send, Mode::Combined), 0,     "xxxxxxxxoxx."),
+    ("buffered, please",  change(TargetHalf::Send, Mode::Buffered), 0,     "xxxxxxxxxxx."),
+    ("ChRcvBuf",          Body::ChRcvBuf(65_536), 0, "ooooooooooo."),
+    ("ChRcvBufAck",       Body::ChRcvBufAck(9), 0,   "xxxxxxxxxxx."),
+    ("SinkAvail",         SINK_AVAIL, 0,             "xxxxxxxxxxx."),
+    ("SinkAvailCancel",   Body::SinkAvailCancel, 0,  "ooooooooooo."),
+    ("SuspComm",          Body::SuspComm(7), 0,      "xxxxxxxxxxx."),
+];
+
+/// Messages that are a violation whatever the situation.
+const NEVER: [(&str, Body); 4] = [
+    ("RdmaWrCompl", Body::RdmaWrCompl(7)),
+    ("SinkCancelAck", Body::SinkCancelAck),
+    ("SuspCommAck", Body::SuspCommAck),
+    (
+        "pipelined, please",
+        change(TargetHalf::Send, Mode::Pipelined),
+    ),
+];
+
+fn outcome(prepare: Prepare, body: Body, payload_len: u32) -> char {
+    let mut victim = Victim::established();
+    prepare(&mut victim);
+    if victim.engine.connection.state().has_ended() {
+        let before = victim.engine.failure;
+        victim.tell(body, payload_len);
+        assert_eq!(victim.engine.failure, before, "the first cause counts");
+        assert_eq!(victim.listen(), [], "an end that has ended is silent");
+        return '.';
+    }
+    victim.tell(body, payload_len);
+    match victim.engine.failure {
+        None => 'o',
+        Some(Failure::Protocol(ProtocolError::AfterDisConn(_))) => 'X',
+        Some(Failure::PeerAborted) => 'a',
+        Some(Failure::Protocol(_)) => {
+            assert_eq!(victim.listen(), [], "an end that has ended is silent");
+            assert!(victim.engine.wants_disconnect);
+            'x'
+        }
+        Some(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn every_message_in_every_situation() {
+    for (name, body, payload_len, expected) in ROWS {
+        let found: String = SITUATIONS
+            .iter()
+            .map(|(_, prepare)| outcome(*prepare, body, payload_len))
+            .collect();
+        assert_eq!(found, expected, "{name}");
+    }
+    for (name, body) in NEVER {
+        for (situation, prepare) in &SITUATIONS[..11] {
+            assert_eq!(outcome(*prepare, body, 0), 'x', "{name}, {situation}");
+        }
+    }
+}
+
+#[test]
+fn every_violation_is_a_reset_for_the_user() {
+    for (name, body, payload_len, expected) in ROWS {
+        for ((situation, prepare), outcome) in SITUATIONS.iter().zip(expected.chars()) {
+            let mut victim = Victim::established();
+            prepare(&mut victim);
+            victim.tell(body, payload_len);
+            let kind = victim.engine.failure.map(Failure::error_kind);
+            let expected = match outcome {
+                'x' | 'X' | 'a' => Some(std::io::ErrorKind::ConnectionReset),
+                '.' => Some(std::io::ErrorKind::ConnectionAborted),
+                _ => None,
+            };
+            assert_eq!(kind, expected, "{name}, {situation}");
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_has_left_resets_and_a_writer_that_has_left_gets_a_broken_pipe() {
+    let mut victim = Victim::established();
+    victim.engine.connection.shut_receive();
+    victim.tell(Body::Data, 0);
+    assert_eq!(victim.engine.failure, None);
+    victim.tell(Body::Data, 1);
+    assert_eq!(victim.engine.failure, Some(Failure::NobodyReads));
+
+    let mut victim = Victim::established();
+    victim.tell(Body::DisConn, 0);
+    victim.engine.connection.shut_send();
+    victim.tell(Body::AbortConn, 0);
+    let failure = victim.engine.failure.expect("the peer aborted");
+    assert_eq!(failure.error_kind(), std::io::ErrorKind::BrokenPipe);
+}
+
+/// Every message of the table, in every situation, with every byte of its headers set to other
+/// values, and cut and padded. Nothing panics, and an end that goes on still talks.
+#[test]
+fn every_field_with_other_values() {
+    let mut tried = 0;
+    for (_, body, payload_len, _) in ROWS {
+        for (_, prepare) in SITUATIONS {
+            for at in 0..36 {
+                for value in [0x00, 0x01, 0x7f, 0x80, 0xff] {
+                    tried += 1;
+                    let mut victim = Victim::established();
+                    prepare(&mut victim);
+                    let mut bytes = victim.message(body, payload_len);
+                    let Some(byte) = bytes.get_mut(at) else {
+                        continue;
+                    };
+                    *byte = value;
+                    victim.tell_bytes(&bytes);
+                    finish(victim);
+                }
+            }
+        }
+    }
+    assert!(tried > 40_000);
+}
+
+#[test]
+fn every_length_that_is_not_the_message_s() {
+    for (name, body, payload_len, _) in ROWS {
+        let whole = Victim::established().message(body, payload_len);
+        for len in (0..whole.len()).chain([whole.len() + 1, 1_000]) {
+            let mut victim = Victim::established();
+            let mut bytes = whole.clone();
+            bytes.resize(len, 0);
+            victim.tell_bytes(&bytes);
+            let failure = victim.engine.failure;
+            let is_wire_error = matches!(failure, Some(Failure::Protocol(ProtocolError::Wire(_))));
+            assert!(is_wire_error, "{name}, {len} bytes: {failure:?}");
+        }
+    }
+}
+
+/// Streams of messages that are mostly good, from a peer that minds no rule.
+#[test]
+fn a_peer_that_minds_no_rule() {
+    let (mut ended, mut lived) = (0, 0);
+    for seed in 0..4_000 {
+        let mut random = Random::new(seed);
+        let mut victim = Victim::new();
+        for _ in 0..60 {
+            let (_, body, payload_len, _) = if random.chance(97) {
+                ROWS[random.one_of(&[0, 1, 7, 12, 18, 21])]
+            } else {
+                random.one_of(&ROWS)
+            };
+            let mut bytes = victim.message(body, payload_len);
+            if random.chance(2) {
+                let at = random.below(bytes.len() as u64) as usize;
+                bytes[at] ^= 1 << random.below(8);
+            }
+            match random.below(6) {
+                0 => victim.engine.write(vec![1; 300]),
+                1 => drop(victim.engine.advertise(vec![2; 300], 9)),
+                2 => victim.engine.begin_read(random.below(99) as u32),
+                3 => victim.engine.cancel(OnCancel::TakeBack, random.chance(50)),
+                4 => victim.engine.connection.refuse_advert(),
+                _ => victim.engine.write_urgent(3),
+            }
+            victim.listen();
+            victim.engine.read(usize::MAX);
+            if random.chance(60) {
+                victim.tell_bytes(&bytes);
+            }
+        }
+        let has_failed = victim.engine.failure.is_some();
+        (ended, lived) = (
+            ended + u32::from(has_failed),
+            lived + u32::from(!has_failed),
+        );
+        finish(victim);
+    }
+    assert!(ended > 100 && lived > 5, "{ended} ended, {lived} lived");
+}
+
+/// Whatever was said before: the victim comes to an end and lets all memory go.
+fn finish(mut victim: Victim) {
+    victim.listen();
+    victim.engine.read(usize::MAX);
+    victim.engine.disconnected();
+    assert!(victim.engine.has_ended());
+    assert_eq!(victim.engine.connection.poll_transmit(), None);
+    assert!(!victim.engine.connection.write(1));
+    let event = victim.engine.connection.poll_event();
+    assert_eq!(event, None::<Event>);
+    assert_ne!(
+        victim.engine.connection.state(),
+        ConnectionState::Established
+    );
+}
