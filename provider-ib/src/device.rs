@@ -9,6 +9,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
 
 use access_layer::net_device;
@@ -18,6 +19,7 @@ use verbs_dl::types::*;
 
 use crate::cm::address::CAddress;
 use crate::config::Config;
+use crate::quirks::Quirks;
 
 /// An open device and what it can do.
 #[derive(Debug)]
@@ -32,6 +34,7 @@ pub(crate) struct Device {
     pub(crate) transport: Transport,
     pub(crate) attr: ibv_device_attr,
     pub(crate) port_attr: ibv_port_attr,
+    quirks: Quirks,
 }
 
 // SAFETY: a context and the functions of the libraries may be used by any thread (ibv_open_device).
@@ -73,9 +76,48 @@ impl Device {
             transport: Transport::InfiniBand,
             attr,
             port_attr,
+            quirks: Quirks::of(Transport::InfiniBand, 0),
         };
         device.query()?;
+        device.quirks = Quirks::of(device.transport, device.attr.vendor_id);
         Ok(device)
+    }
+
+    /// What is to be done differently on this device.
+    pub(crate) fn quirks(&self) -> Quirks {
+        self.quirks
+    }
+
+    /// Whether it has atomics and writes with immediate data, which iWARP has not in verbs.
+    pub(crate) fn has_immediate_and_atomics(&self) -> bool {
+        self.transport == Transport::InfiniBand && self.attr.atomic_cap != IBV_ATOMIC_NONE
+    }
+
+    /// Readable when the device has asynchronous events; reading them does not block.
+    pub(crate) fn event_fd(&self) -> Result<RawFd, RnicError> {
+        // SAFETY: open as long as `self`, and its descriptor does not change.
+        let fd = unsafe { self.context.as_ref() }.async_fd;
+        set_nonblocking(fd)?;
+        Ok(fd)
+    }
+
+    /// Largest payload of a packet, in bytes.
+    pub(crate) fn mtu(&self) -> u32 {
+        match self.port_attr.active_mtu {
+            code @ IBV_MTU_256..=IBV_MTU_4096 => 128 << code,
+            _ => 0,
+        }
+    }
+
+    /// As OFA's providers name it.
+    pub(crate) fn port_status(&self) -> &'static str {
+        match self.port_attr.state {
+            IBV_PORT_ACTIVE => "PORT_ACTIVE",
+            IBV_PORT_ARMED => "PORT_ARMED",
+            IBV_PORT_INIT => "PORT_INIT",
+            IBV_PORT_DOWN => "PORT_DOWN",
+            _ => "UNKNOWN",
+        }
     }
 
     /// The device itself, for calls that take it.
@@ -105,6 +147,17 @@ impl Drop for Device {
         // SAFETY: opened by us and closed once; every object made on it holds the device.
         unsafe { self.libraries.verbs.ibv_close_device(self.context()) };
     }
+}
+
+/// Makes reading a descriptor of the libraries never block.
+pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    // SAFETY: as above.
+    if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// 0, or the error number that a verb returned.

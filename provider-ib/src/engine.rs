@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::RnicError;
+use access_layer::rnic::{AsyncEvent, RnicError};
 
+use crate::events;
 use crate::qp::Qp;
 use crate::rnic::Shared;
 
@@ -40,8 +41,19 @@ pub(crate) struct Engine {
     wake: OwnedFd,
     stopping: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Queue pairs whose work failed since the last round.
-    failed: Mutex<Vec<Weak<Qp>>>,
+    running: AtomicBool,
+    errands: Mutex<Errands>,
+}
+
+/// What others have left for the thread.
+#[derive(Debug, Default)]
+struct Errands {
+    /// Queue pairs whose work failed.
+    failed: Vec<Weak<Qp>>,
+    /// Completion queues to look at, by number.
+    nudged: Vec<u32>,
+    /// To be told as they are.
+    events: Vec<AsyncEvent>,
 }
 
 impl Engine {
@@ -56,7 +68,8 @@ impl Engine {
             wake,
             stopping: AtomicBool::new(false),
             thread: Mutex::new(None),
-            failed: Mutex::default(),
+            running: AtomicBool::new(false),
+            errands: Mutex::default(),
         };
         engine.watch(engine.wake.as_raw_fd(), Source::Wake)?;
         Ok(engine)
@@ -64,6 +77,9 @@ impl Engine {
 
     /// Starts the thread unless it runs.
     pub(crate) fn start(&self, shared: &Arc<Shared>) -> Result<(), RnicError> {
+        if self.running.load(Ordering::Acquire) {
+            return Ok(());
+        }
         let mut thread = lock(&self.thread);
         if thread.is_some() || self.stopping.load(Ordering::Acquire) {
             return Ok(());
@@ -73,6 +89,7 @@ impl Engine {
             .name("dat-ib".to_owned())
             .spawn(move || run(&shared))?;
         *thread = Some(started);
+        self.running.store(true, Ordering::Release);
         Ok(())
     }
 
@@ -109,7 +126,19 @@ impl Engine {
     /// Notes that a work request of a queue pair failed; the connection manager breaks its
     /// connection.
     pub(crate) fn report_failed(&self, qp: Weak<Qp>) {
-        lock(&self.failed).push(qp);
+        lock(&self.errands).failed.push(qp);
+        self.wake();
+    }
+
+    /// Makes the thread look at a completion queue.
+    pub(crate) fn nudge(&self, number: u32) {
+        lock(&self.errands).nudged.push(number);
+        self.wake();
+    }
+
+    /// Makes the thread tell something.
+    pub(crate) fn tell(&self, event: AsyncEvent) {
+        lock(&self.errands).events.push(event);
         self.wake();
     }
 
@@ -141,8 +170,8 @@ impl Engine {
         unsafe { libc::read(fd, (&raw mut count).cast(), size_of::<u64>()) };
     }
 
-    fn take_failed(&self) -> Vec<Weak<Qp>> {
-        std::mem::take(&mut *lock(&self.failed))
+    fn take_errands(&self) -> Errands {
+        std::mem::take(&mut *lock(&self.errands))
     }
 }
 
@@ -155,17 +184,31 @@ fn run(shared: &Arc<Shared>) {
             match Source::decode(event.u64) {
                 Some(Source::Wake) => engine.drain_wake(),
                 Some(Source::Cm) => shared.cm.on_readable(shared),
-                Some(Source::Device) => shared.on_device_event(),
-                Some(Source::Cq(number)) => shared.on_cq_event(number),
+                Some(Source::Device) => events::take_all(shared),
+                Some(Source::Cq(number)) => on_cq(shared, number),
                 None => {}
             }
         }
-        for qp in engine.take_failed() {
-            if let Some(qp) = qp.upgrade() {
-                shared.cm.on_qp_failed(&qp);
-            }
-        }
+        run_errands(shared, engine.take_errands());
         shared.cm.on_deadline(shared, Instant::now());
+    }
+}
+
+fn on_cq(shared: &Shared, number: u32) {
+    if let Some(cq) = shared.cqs.get(number) {
+        cq.on_event();
+    }
+}
+
+fn run_errands(shared: &Shared, errands: Errands) {
+    for number in errands.nudged {
+        on_cq(shared, number);
+    }
+    for qp in errands.failed.iter().filter_map(Weak::upgrade) {
+        shared.cm.on_qp_failed(&qp);
+    }
+    for event in errands.events {
+        shared.upcall.async_event(event);
     }
 }
 

@@ -4,10 +4,14 @@
 //! |---|---|
 //! | [`rnic`] | the trait that the access layer asks |
 //! | `objects` | what it hands out |
-//! | `qp`, `cq`, `srq`, `memory` | queue pairs, completion queues, regions and windows |
+//! | `qp`, `cq`, `srq` | queue pairs, completion queues, shared receive queues |
+//! | `memory`, `regions`, `window` | domains and regions, where regions lie, memory windows |
+//! | `work`, `segments` | work requests that the device has, and their segments |
 //! | `cm` | listen, connect, accept, reject, disconnect |
+//! | `wait` | the thread that waits for completions |
 //! | `engine` | one thread for what nobody waits for: events of connections, queues and the device |
-//! | `config`, `device` | what `dat.conf` names, and the device behind it |
+//! | `events` | asynchronous events of the device |
+//! | `config`, `device`, `quirks` | what `dat.conf` names, the device behind it, its peculiarities |
 //!
 //! The libraries are loaded when an interface is opened (crate `verbs-dl`): this provider builds
 //! and loads on a machine that has neither them nor a device.
@@ -19,11 +23,18 @@ mod config;
 mod cq;
 mod device;
 mod engine;
+mod events;
 mod memory;
 mod objects;
 mod qp;
+mod quirks;
+mod regions;
 pub mod rnic;
+mod segments;
 mod srq;
+mod wait;
+mod window;
+mod work;
 
 pub use cm::request::IbRequest;
 pub use objects::{IbCq, IbListener, IbMr, IbMw, IbPd, IbQp, IbSrq};

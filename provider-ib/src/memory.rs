@@ -1,4 +1,4 @@
-//! Protection domains, regions and windows.
+//! Protection domains and regions.
 
 use std::io;
 use std::ptr::NonNull;
@@ -7,7 +7,6 @@ use std::sync::Arc;
 use access_layer::rnic::{Access, MrKeys, RegisterMr, Resource, RnicError};
 use verbs_dl::types::*;
 
-use crate::device::Transport;
 use crate::rnic::Shared;
 
 /// A protection domain.
@@ -84,7 +83,8 @@ impl Mr {
             ));
         }
         let device = &pd.shared.device;
-        if request.zero_based && device.transport == Transport::Iwarp {
+        let quirks = device.quirks();
+        if request.zero_based && !quirks.zero_based_regions {
             return Err(RnicError::NotSupported("zero-based regions on this device"));
         }
         let Ok(len) = usize::try_from(request.len) else {
@@ -92,12 +92,23 @@ impl Mr {
         };
         let addr = std::ptr::with_exposed_provenance_mut(request.addr as usize);
         let first = if request.zero_based { 0 } else { request.addr };
-        let flags = access_flags(access) as i32;
+        let mut flags = access_flags(access);
+        if quirks.read_sink_is_remote && access.local_write {
+            flags |= IBV_ACCESS_REMOTE_WRITE;
+        }
+        if device.attr.max_mw > 0 {
+            flags |= IBV_ACCESS_MW_BIND;
+        }
         let verbs = &device.libraries.verbs;
         // SAFETY: the domain is alive; whether the memory is there is what the kernel finds out.
-        let hw = unsafe { verbs.ibv_reg_mr_iova(pd.hw(), addr, len, first, flags) };
+        let hw = unsafe { verbs.ibv_reg_mr_iova(pd.hw(), addr, len, first, flags as i32) };
         let hw = NonNull::new(hw).ok_or_else(|| refused(Resource::MemoryRegion))?;
-        Ok(Self { hw, pd: pd.clone() })
+        let mr = Self { hw, pd: pd.clone() };
+        if !request.zero_based {
+            let regions = &pd.shared.regions;
+            regions.insert(mr.keys().lkey, request.addr, request.len);
+        }
+        Ok(mr)
     }
 
     pub(crate) fn hw(&self) -> *mut ibv_mr {
@@ -116,6 +127,7 @@ impl Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
+        self.pd.shared.regions.remove(self.keys().lkey);
         let verbs = &self.pd.shared.device.libraries.verbs;
         // SAFETY: registered by us and taken back once.
         unsafe { verbs.ibv_dereg_mr(self.hw()) };
@@ -130,7 +142,3 @@ pub(crate) fn access_flags(access: Access) -> u32 {
         | when(access.remote_write, IBV_ACCESS_REMOTE_WRITE)
         | when(access.remote_atomic, IBV_ACCESS_REMOTE_ATOMIC)
 }
-
-/// A memory window.
-#[derive(Debug)]
-pub(crate) struct Mw {}

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crate::cm::listen::Listener;
 use crate::cq::Cq;
-use crate::memory::{Mr, Mw, Pd};
+use crate::memory::{Mr, Pd};
 use crate::qp::Qp;
 use crate::srq::Srq;
+use crate::window::Mw;
 
 /// A protection domain.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ pub struct IbMr {
 /// A memory window.
 #[derive(Debug)]
 pub struct IbMw {
-    pub(crate) mw: Mw,
+    pub(crate) mw: Arc<Mw>,
 }
 
 /// A listening service.

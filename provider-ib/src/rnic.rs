@@ -4,21 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access_layer::rnic::{
-    AcceptParams, AsyncEvent, Completion, ConnectParams, CqToken, ListenAddress, ListenToken,
-    MrKeys, QpAttr, QpToken, RecvWr, RegisterMr, Rnic, RnicAttr, RnicConfig, RnicError, SendWr,
-    Upcall, Waker,
+    AcceptParams, BindMw, Completion, ConnectParams, CqToken, ListenAddress, ListenToken, MrKeys,
+    NamedAttr, QpAttr, QpToken, RecvWr, RegisterMr, Resource, Rnic, RnicAttr, RnicConfig,
+    RnicError, SendWr, SrqToken, Upcall, Waker,
 };
-use verbs_dl::types::*;
 
+use crate::cm::listen::Listener;
+use crate::cm::request::IbRequest;
 use crate::cm::{self, Cm};
 use crate::config::Config;
-use crate::cq::Cq;
-use crate::device::{Device, Transport};
-use crate::engine::Engine;
+use crate::cq::{Cq, Cqs};
+use crate::device::Device;
+use crate::engine::{Engine, Source};
 use crate::memory::{Mr, Pd};
 use crate::objects::{IbCq, IbListener, IbMr, IbMw, IbPd, IbQp, IbSrq};
-use crate::qp::{Qp, QpParts};
-use crate::{cm::listen::Listener, cm::request::IbRequest};
+use crate::qp::{Qp, QpParts, Qps};
+use crate::regions::Regions;
+use crate::segments::SGE_MAX;
+use crate::srq::Srq;
+use crate::wait;
+use crate::window::Mw;
 
 /// An RNIC behind libibverbs.
 #[derive(Debug)]
@@ -34,6 +39,9 @@ pub(crate) struct Shared {
     pub(crate) upcall: Arc<dyn Upcall<IbRnic>>,
     pub(crate) engine: Engine,
     pub(crate) cm: Cm,
+    pub(crate) cqs: Cqs,
+    pub(crate) qps: Qps,
+    pub(crate) regions: Regions,
 }
 
 impl std::fmt::Debug for Shared {
@@ -42,17 +50,6 @@ impl std::fmt::Debug for Shared {
             .field("config", &self.config)
             .finish_non_exhaustive()
     }
-}
-
-impl Shared {
-    /// Engine: the device has asynchronous events.
-    pub(crate) fn on_device_event(self: &Arc<Self>) {
-        self.cm.on_device_gone(self);
-        self.upcall.async_event(AsyncEvent::DeviceFatal);
-    }
-
-    /// Engine: a completion channel has events.
-    pub(crate) fn on_cq_event(&self, _number: u32) {}
 }
 
 impl Rnic for IbRnic {
@@ -69,15 +66,22 @@ impl Rnic for IbRnic {
     fn open(config: &RnicConfig, upcall: Arc<dyn Upcall<Self>>) -> Result<Self, RnicError> {
         let config = Config::parse(&config.ia_params)?;
         let device = Device::open(&config)?;
+        let attr = attributes(&device);
+        let shared = Shared {
+            device,
+            config,
+            upcall,
+            engine: Engine::new()?,
+            cm: Cm::new(),
+            cqs: Cqs::default(),
+            qps: Qps::default(),
+            regions: Regions::default(),
+        };
+        let events = shared.device.event_fd()?;
+        shared.engine.watch(events, Source::Device)?;
         Ok(Self {
-            attr: attributes(&device),
-            shared: Arc::new(Shared {
-                device,
-                config,
-                upcall,
-                engine: Engine::new()?,
-                cm: Cm::new(),
-            }),
+            attr,
+            shared: Arc::new(shared),
         })
     }
 
@@ -94,27 +98,37 @@ impl Rnic for IbRnic {
     }
 
     fn create_cq(&self, depth: u32, token: CqToken) -> Result<IbCq, RnicError> {
+        if depth > self.attr.cqe_max {
+            return Err(RnicError::InvalidArgument("completion queue depth"));
+        }
         Cq::new(&self.shared, depth, token).map(|cq| IbCq { cq })
     }
 
-    fn resize_cq(&self, _cq: &IbCq, _depth: u32) -> Result<(), RnicError> {
-        Err(RnicError::NotSupported("resizing a completion queue"))
+    fn resize_cq(&self, cq: &IbCq, depth: u32) -> Result<(), RnicError> {
+        if depth > self.attr.cqe_max {
+            return Err(RnicError::InvalidArgument("completion queue depth"));
+        }
+        cq.cq.resize(depth)
     }
 
-    fn poll_cq(&self, _cq: &IbCq, _out: &mut [Completion]) -> usize {
-        0
+    fn poll_cq(&self, cq: &IbCq, out: &mut [Completion]) -> usize {
+        cq.cq.poll(out)
     }
 
     fn progress(&self, _cq: &IbCq) -> bool {
+        // The device needs no thread of ours; whether it has something is what a poll finds out.
         true
     }
 
-    fn arm_cq(&self, _cq: &IbCq, _solicited_only: bool) -> bool {
-        false
+    fn arm_cq(&self, cq: &IbCq, solicited_only: bool) -> bool {
+        if let Err(why) = self.shared.engine.start(&self.shared) {
+            tracing::error!(%why, "the engine's thread cannot be started");
+        }
+        cq.cq.arm(solicited_only)
     }
 
-    fn wait(&self, _cqs: &[&IbCq], waker: &Waker, timeout: Option<Duration>) {
-        waker.sleep(timeout);
+    fn wait(&self, cqs: &[&IbCq], waker: &Waker, timeout: Option<Duration>) {
+        wait::wait(cqs, waker, timeout);
     }
 
     fn create_qp(
@@ -126,6 +140,13 @@ impl Rnic for IbRnic {
         attr: &QpAttr,
         token: QpToken,
     ) -> Result<IbQp, RnicError> {
+        self.shared.engine.start(&self.shared)?;
+        self.check(attr)?;
+        if srq.is_some_and(|srq| !Arc::ptr_eq(&srq.srq.pd, &pd.pd)) {
+            return Err(RnicError::InvalidArgument(
+                "shared receive queue of another domain",
+            ));
+        }
         let spare = || Cq::new(&self.shared, 1, CqToken(0));
         let some = |cq: Option<&IbCq>| cq.map_or_else(spare, |cq| Ok(cq.cq.clone()));
         let parts = QpParts {
@@ -141,16 +162,16 @@ impl Rnic for IbRnic {
         qp.qp.reset()
     }
 
-    fn post_send(&self, _qp: &IbQp, _wr: &SendWr<'_>) -> Result<(), RnicError> {
-        Err(RnicError::NotSupported("posting"))
+    fn post_send(&self, qp: &IbQp, wr: &SendWr<'_>) -> Result<(), RnicError> {
+        qp.qp.post_send(wr)
     }
 
-    fn post_recv(&self, _qp: &IbQp, _wr: &RecvWr<'_>) -> Result<(), RnicError> {
-        Err(RnicError::NotSupported("posting"))
+    fn post_recv(&self, qp: &IbQp, wr: &RecvWr<'_>) -> Result<(), RnicError> {
+        qp.qp.post_recv(wr)
     }
 
-    fn pending(&self, _qp: &IbQp) -> (u32, u32) {
-        (0, 0)
+    fn pending(&self, qp: &IbQp) -> (u32, u32) {
+        qp.qp.pending()
     }
 
     fn register_mr(&self, pd: &IbPd, request: &RegisterMr) -> Result<IbMr, RnicError> {
@@ -166,6 +187,7 @@ impl Rnic for IbRnic {
         address: &ListenAddress,
         token: ListenToken,
     ) -> Result<(IbListener, u16), RnicError> {
+        self.shared.engine.start(&self.shared)?;
         let (listener, port) = Listener::open(&self.shared, address, token)?;
         Ok((IbListener { listener }, port))
     }
@@ -190,6 +212,67 @@ impl Rnic for IbRnic {
     fn disconnect(&self, qp: &IbQp, abrupt: bool) {
         cm::disconnect(&qp.qp, abrupt);
     }
+
+    fn create_mw(&self, pd: &IbPd) -> Result<IbMw, RnicError> {
+        Mw::new(&pd.pd).map(|mw| IbMw { mw })
+    }
+
+    fn bind_mw(&self, qp: &IbQp, mw: &IbMw, bind: &BindMw<'_, Self>) -> Result<u32, RnicError> {
+        mw.mw.bind(&qp.qp, bind)
+    }
+
+    fn create_srq(
+        &self,
+        pd: &IbPd,
+        depth: u32,
+        sge_max: u32,
+        token: SrqToken,
+    ) -> Result<IbSrq, RnicError> {
+        if depth > self.attr.srq_wr_max || sge_max > self.attr.sge_max {
+            return Err(RnicError::InvalidArgument(
+                "shared receive queue attributes",
+            ));
+        }
+        Srq::new(&pd.pd, depth, sge_max, token).map(|srq| IbSrq { srq })
+    }
+
+    fn post_srq_recv(&self, srq: &IbSrq, wr: &RecvWr<'_>) -> Result<(), RnicError> {
+        srq.srq.post(wr)
+    }
+
+    fn resize_srq(&self, srq: &IbSrq, depth: u32) -> Result<(), RnicError> {
+        if depth > self.attr.srq_wr_max {
+            return Err(RnicError::InvalidArgument("shared receive queue depth"));
+        }
+        srq.srq.resize(depth)
+    }
+
+    fn arm_srq(&self, srq: &IbSrq, limit: u32) -> Result<(), RnicError> {
+        srq.srq.arm(limit)
+    }
+
+    fn srq_available(&self, srq: &IbSrq) -> Option<u32> {
+        Some(srq.srq.available())
+    }
+}
+
+impl IbRnic {
+    fn check(&self, wanted: &QpAttr) -> Result<(), RnicError> {
+        let max = &self.attr;
+        let too_much = wanted.send_wr_max > max.wr_max
+            || wanted.recv_wr_max > max.wr_max
+            || wanted.send_sge_max > max.sge_max
+            || wanted.recv_sge_max > max.sge_max
+            || wanted.ird > max.ird_max
+            || wanted.ord > max.ord_max;
+        if too_much {
+            return Err(RnicError::InvalidArgument("queue pair attributes"));
+        }
+        if self.shared.qps.len() >= max.qp_max as usize {
+            return Err(RnicError::NoResources(Resource::QueuePair));
+        }
+        Ok(())
+    }
 }
 
 impl Drop for IbRnic {
@@ -202,29 +285,46 @@ impl Drop for IbRnic {
 fn attributes(device: &Device) -> RnicAttr {
     let attr = &device.attr;
     let many = |count: i32| u32::try_from(count).unwrap_or(0);
-    let atomics = attr.atomic_cap != IBV_ATOMIC_NONE && device.transport == Transport::InfiniBand;
+    let sge_max = many(attr.max_sge).min(SGE_MAX as u32);
     RnicAttr {
         adapter_name: device.name.clone(),
-        vendor_name: format!("{:#x}", attr.vendor_id),
+        vendor_name: format!("{:#08x}", attr.vendor_id),
         address: device.address,
         private_data_len_max: cm::private_data_max(device),
         qp_max: many(attr.max_qp),
-        wr_max: many(attr.max_qp_wr),
-        sge_max: many(attr.max_sge),
-        read_sge_max: many(attr.max_sge_rd),
+        // One of each queue is kept for a marker.
+        wr_max: many(attr.max_qp_wr).saturating_sub(1),
+        sge_max,
+        read_sge_max: match many(attr.max_sge_rd) {
+            0 => sge_max,
+            known => known.min(sge_max),
+        },
         cq_max: many(attr.max_cq),
         cqe_max: many(attr.max_cqe),
         mr_max: many(attr.max_mr),
         mr_len_max: attr.max_mr_size,
-        mw_max: 0,
+        mw_max: many(attr.max_mw),
         pd_max: many(attr.max_pd),
-        srq_max: 0,
-        srq_wr_max: 0,
+        srq_max: many(attr.max_srq),
+        srq_wr_max: many(attr.max_srq_wr),
         ird_max: many(attr.max_qp_rd_atom),
         ord_max: many(attr.max_qp_init_rd_atom),
         message_len_max: device.port_attr.max_msg_sz,
         socket_service_points: false,
-        immediate_and_atomics: atomics,
-        named: Vec::new(),
+        immediate_and_atomics: device.has_immediate_and_atomics(),
+        named: named_attributes(device),
     }
+}
+
+/// What consumers of OFA's providers look for.
+fn named_attributes(device: &Device) -> Vec<NamedAttr> {
+    let named = |name, value: String| NamedAttr { name, value };
+    vec![
+        named("DAT_IB_PROVIDER_NAME", "CMA".to_owned()),
+        named("DAT_IB_DEVICE_NAME", device.name.clone()),
+        named("DAT_IB_CONNECTIVITY_MODE", "DIRECT".to_owned()),
+        named("DAT_IB_PORT_NUMBER", device.port.to_string()),
+        named("DAT_IB_TRANSPORT_MTU", device.mtu().to_string()),
+        named("DAT_IB_PORT_STATUS", device.port_status().to_owned()),
+    ]
 }

@@ -1,5 +1,208 @@
 //! Shared receive queues.
+//!
+//! Their receives complete in any order, so each has a slot of its own instead of a place in a
+//! ring.
+
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use access_layer::rnic::{RecvWr, Resource, RnicError, SrqToken, WcOpcode};
+use verbs_dl::types::*;
+
+use crate::device::checked;
+use crate::memory::{Pd, of, refused};
+use crate::segments::Segments;
+use crate::work::{At, Kind, Posted, Ticket};
 
 /// A shared receive queue.
 #[derive(Debug)]
-pub(crate) struct Srq {}
+pub(crate) struct Srq {
+    hw: NonNull<ibv_srq>,
+    pub(crate) pd: Arc<Pd>,
+    sge_max: u32,
+    depth: AtomicU32,
+    slots: Mutex<Slots>,
+}
+
+// SAFETY: verbs objects may be used by any thread (ibv_create_srq(3)).
+unsafe impl Send for Srq {}
+// SAFETY: as above.
+unsafe impl Sync for Srq {}
+
+/// The consumer's identifiers of what is posted.
+#[derive(Debug, Default)]
+struct Slots {
+    wr_ids: Vec<u64>,
+    free: Vec<u32>,
+}
+
+impl Srq {
+    /// Makes a queue for so many receives.
+    pub(crate) fn new(
+        pd: &Arc<Pd>,
+        depth: u32,
+        sge_max: u32,
+        token: SrqToken,
+    ) -> Result<Arc<Self>, RnicError> {
+        let mut init = ibv_srq_init_attr {
+            srq_context: ptr::without_provenance_mut(token.0 as usize),
+            attr: ibv_srq_attr {
+                max_wr: depth,
+                max_sge: sge_max,
+                srq_limit: 0,
+            },
+        };
+        let verbs = &pd.shared.device.libraries.verbs;
+        // SAFETY: the domain is alive, the structure of this frame, the context a word for us.
+        let hw = unsafe { verbs.ibv_create_srq(pd.hw(), &raw mut init) };
+        let hw = NonNull::new(hw).ok_or_else(|| refused(Resource::SharedReceiveQueue))?;
+        Ok(Arc::new(Self {
+            hw,
+            pd: pd.clone(),
+            sge_max,
+            depth: AtomicU32::new(depth),
+            slots: Mutex::default(),
+        }))
+    }
+
+    pub(crate) fn hw(&self) -> *mut ibv_srq {
+        self.hw.as_ptr()
+    }
+
+    /// Posts one receive.
+    pub(crate) fn post(&self, wr: &RecvWr<'_>) -> Result<(), RnicError> {
+        let mut segments = Segments::of(wr.sgl, self.sge_max)?;
+        let mut slots = self.lock();
+        let slot = slots.take_slot(wr.wr_id, self.depth.load(Ordering::Relaxed))?;
+        let ticket = Ticket {
+            kind: Kind::SharedRecv,
+            epoch: 0,
+            place: 0,
+            sequence: slot,
+        };
+        let mut request = ibv_recv_wr {
+            wr_id: ticket.encode(),
+            next: ptr::null_mut(),
+            sg_list: segments.as_mut_ptr(),
+            num_sge: segments.count(),
+        };
+        // SAFETY: the queue is alive, and the request and its segments are of this frame.
+        let posted = unsafe { verbs_dl::post_srq_recv(self.hw(), &raw mut request) };
+        posted.map_err(|why| {
+            slots.free.push(slot);
+            of(why, Resource::WorkRequest)
+        })
+    }
+
+    /// The receive in a slot, which a message has taken.
+    pub(crate) fn take(&self, slot: u32) -> Option<Posted> {
+        let mut slots = self.lock();
+        let wr_id = *slots.wr_ids.get(slot as usize)?;
+        slots.free.push(slot);
+        Some(Posted {
+            wr_id,
+            len: 0,
+            opcode: WcOpcode::Recv,
+            told: true,
+            signalled: true,
+            at: At::Device,
+        })
+    }
+
+    /// Changes how many receives it takes.
+    pub(crate) fn resize(&self, depth: u32) -> Result<(), RnicError> {
+        if self.available() > depth {
+            return Err(RnicError::InvalidState("more receives than the new depth"));
+        }
+        self.modify(depth, 0, IBV_SRQ_MAX_WR)?;
+        self.depth.store(depth, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Asks for one event when fewer receives are left.
+    pub(crate) fn arm(&self, limit: u32) -> Result<(), RnicError> {
+        self.modify(0, limit, IBV_SRQ_LIMIT)
+    }
+
+    fn modify(
+        &self,
+        max_wr: u32,
+        srq_limit: u32,
+        mask: ibv_srq_attr_mask,
+    ) -> Result<(), RnicError> {
+        let mut attr = ibv_srq_attr {
+            max_wr,
+            max_sge: self.sge_max,
+            srq_limit,
+        };
+        let verbs = &self.pd.shared.device.libraries.verbs;
+        // SAFETY: the queue is alive and the structure of this frame.
+        let code = unsafe { verbs.ibv_modify_srq(self.hw(), &raw mut attr, mask as i32) };
+        checked(code).map_err(|why| of(why, Resource::SharedReceiveQueue))
+    }
+
+    /// Receives that no message has completed.
+    pub(crate) fn available(&self) -> u32 {
+        let slots = self.lock();
+        (slots.wr_ids.len() - slots.free.len()) as u32
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slots {
+    /// A slot for a receive, as long as there are fewer than `depth`.
+    fn take_slot(&mut self, wr_id: u64, depth: u32) -> Result<u32, RnicError> {
+        let used = self.wr_ids.len() - self.free.len();
+        if used >= depth as usize {
+            return Err(RnicError::NoResources(Resource::WorkRequest));
+        }
+        if let Some(slot) = self.free.pop() {
+            self.wr_ids[slot as usize] = wr_id;
+            return Ok(slot);
+        }
+        let full = |_| RnicError::NoResources(Resource::Memory);
+        self.wr_ids.try_reserve(1).map_err(full)?;
+        // Room for every slot that may ever come back, so that `take` never allocates.
+        self.free.try_reserve(self.wr_ids.len() + 1).map_err(full)?;
+        self.wr_ids.push(wr_id);
+        Ok((self.wr_ids.len() - 1) as u32)
+    }
+}
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        // SAFETY: made by us; queue pairs hold their shared receive queue, so none uses it.
+        unsafe {
+            self.pd
+                .shared
+                .device
+                .libraries
+                .verbs
+                .ibv_destroy_srq(self.hw())
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_used_again_and_bounded() {
+        let mut slots = Slots::default();
+        assert_eq!(slots.take_slot(10, 2).unwrap(), 0);
+        assert_eq!(slots.take_slot(11, 2).unwrap(), 1);
+        let full = slots.take_slot(12, 2);
+        assert!(matches!(
+            full,
+            Err(RnicError::NoResources(Resource::WorkRequest))
+        ));
+        slots.free.push(0);
+        assert_eq!(slots.take_slot(13, 2).unwrap(), 0);
+        assert_eq!(slots.wr_ids, [13, 11]);
+    }
+}

@@ -3,24 +3,33 @@
 //! | File | What |
 //! |---|---|
 //! | `lifecycle` | the states of its connection |
+//! | `post` | posting |
+//! | `hw` | the device's queue pair |
 
+mod hw;
 mod lifecycle;
+mod post;
 
+use std::collections::HashMap;
 use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use access_layer::rnic::{QpAttr, QpToken, Resource, RnicError};
 use verbs_dl::types::*;
 
 use crate::cm::Connection;
 use crate::cq::Cq;
-use crate::device::{Transport, checked};
-use crate::memory::{Pd, of, refused};
+use crate::device::Transport;
+use crate::memory::Pd;
 use crate::rnic::Shared;
 use crate::srq::Srq;
+use crate::window::Mw;
+use crate::work::Work;
 
+use hw::Hw;
 pub(crate) use lifecycle::Lifecycle;
 
 /// What a queue pair is made of.
@@ -32,7 +41,16 @@ pub(crate) struct QpParts {
     pub(crate) srq: Option<Arc<Srq>>,
 }
 
+/// How long the device may take to give back what is posted, before it is taken from it.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// The same for iWARP, whose devices have given back everything when they enter the error state;
+/// siw keeps receives when a Read ends the connection.
+const DRAIN_IWARP: Duration = Duration::from_millis(50);
+
 /// A queue pair.
+///
+/// Lock order: `hw`, `send`, `recv`, `stage`, then those of the completion queues.
 #[derive(Debug)]
 pub(crate) struct Qp {
     pub(crate) shared: Arc<Shared>,
@@ -41,19 +59,43 @@ pub(crate) struct Qp {
     /// The connection manager's part, from an attempt to its end.
     pub(crate) connection: Mutex<Option<Arc<Connection>>>,
     parts: QpParts,
-    /// The device's queue pair; null when it was destroyed. Replaced by a reset.
+    work: Arc<Work>,
+    /// Places in the two completion queues.
+    send_place: u32,
+    recv_place: u32,
+    /// Bytes that a request carries itself.
+    inline_max: u32,
+    /// One in so many requests is completed by the device whether the consumer wants it or not.
+    silent_max: u32,
+    /// The device's queue pair; a reset replaces it.
     hw: Mutex<Hw>,
+    send: Mutex<Side>,
+    recv: Mutex<Side>,
     stage: Mutex<Lifecycle>,
     stage_changed: Condvar,
     /// What `stage` holds, for readers without the lock.
     stage_seen: AtomicU8,
+    /// Windows that are bound on this queue pair alone.
+    windows: Mutex<Vec<Weak<Mw>>>,
 }
 
+/// One direction.
 #[derive(Debug)]
-struct Hw(*mut ibv_qp);
+struct Side {
+    /// What `Qp::hw` owns; null when nobody will post any more.
+    hw: *mut ibv_qp,
+    /// Requests since the last that the device completes for certain.
+    silent: u32,
+}
 
 // SAFETY: verbs objects may be used by any thread (ibv_create_qp(3)).
-unsafe impl Send for Hw {}
+unsafe impl Send for Side {}
+
+impl Side {
+    fn new(hw: *mut ibv_qp) -> Mutex<Self> {
+        Mutex::new(Self { hw, silent: 0 })
+    }
+}
 
 impl Qp {
     /// Makes a queue pair that takes receives.
@@ -63,18 +105,46 @@ impl Qp {
         attr: QpAttr,
         token: QpToken,
     ) -> Result<Arc<Self>, RnicError> {
-        let hw = create(shared, &parts, &attr)?;
-        Ok(Arc::new(Self {
+        let no_memory = RnicError::NoResources(Resource::Memory);
+        let recvs = if parts.srq.is_some() {
+            0
+        } else {
+            attr.recv_wr_max
+        };
+        let work = Work::new(token, attr.send_wr_max, recvs, parts.srq.clone());
+        let work = Arc::new(work.ok_or(no_memory)?);
+        let hw = Hw::create(shared, &parts, &attr, token)?;
+        let num = hw.num();
+        let send_place = parts.send_cq.attach(&work, num)?;
+        let recv_place = if Arc::ptr_eq(&parts.send_cq, &parts.recv_cq) {
+            send_place
+        } else {
+            let place = parts.recv_cq.attach(&work, num);
+            place.inspect_err(|_| parts.send_cq.detach(send_place, num))?
+        };
+        let pointer = hw.as_ptr();
+        let qp = Arc::new(Self {
             shared: shared.clone(),
             token,
             attr,
             connection: Mutex::new(None),
             parts,
-            hw: Mutex::new(Hw(hw)),
+            work,
+            send_place,
+            recv_place,
+            inline_max: hw.inline_max(),
+            silent_max: (attr.send_wr_max / 2).max(1),
+            hw: Mutex::new(hw),
+            send: Side::new(pointer),
+            recv: Side::new(pointer),
             stage: Mutex::new(Lifecycle::Idle),
             stage_changed: Condvar::new(),
             stage_seen: AtomicU8::new(Lifecycle::Idle as u8),
-        }))
+            windows: Mutex::default(),
+        });
+        qp.work.belongs_to(Arc::downgrade(&qp));
+        shared.qps.insert(token, &qp);
+        Ok(qp)
     }
 
     /// Where it stands now.
@@ -84,9 +154,7 @@ impl Qp {
 
     /// The number by which the connection manager and the peer know it; another one after a reset.
     pub(crate) fn num(&self) -> u32 {
-        let hw = lock(&self.hw);
-        // SAFETY: null, or alive while the lock is held.
-        unsafe { hw.0.as_ref() }.map_or(0, |qp| qp.qp_num)
+        lock(&self.hw).num()
     }
 
     /// Whether it takes its receives from a shared receive queue.
@@ -96,24 +164,18 @@ impl Qp {
 
     /// `ibv_modify_qp`.
     pub(crate) fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> io::Result<()> {
-        let hw = lock(&self.hw);
-        modify(&self.shared, hw.0, attr, mask)
+        lock(&self.hw).modify(attr, mask)
     }
 
-    /// Whether the device has put it into the error state: its connection broke and was not ended
-    /// in good order.
+    /// Whether work of it failed or the device has put it into the error state: its connection
+    /// broke and was not ended in good order.
     pub(crate) fn is_in_error(&self) -> bool {
-        let hw = lock(&self.hw);
-        if hw.0.is_null() {
-            return true;
-        }
-        // SAFETY: structures of numbers and pointers, for which zero is a value.
-        let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) =
-            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-        let (state, verbs) = (IBV_QP_STATE as i32, &self.shared.device.libraries.verbs);
-        // SAFETY: alive while the lock is held, and places of this frame.
-        let code = unsafe { verbs.ibv_query_qp(hw.0, &raw mut attr, state, &raw mut init) };
-        code != 0 || attr.qp_state == IBV_QPS_ERR || attr.qp_state == IBV_QPS_SQE
+        self.work.has_failed() || lock(&self.hw).is_in_error()
+    }
+
+    /// How many receives are posted and not consumed, and how many requests have not completed.
+    pub(crate) fn pending(&self) -> (u32, u32) {
+        (self.work.recvs.len(), self.work.sends.len())
     }
 
     /// Idle to connecting: `connect` and `accept` begin with it.
@@ -141,7 +203,7 @@ impl Qp {
     /// `false`: there was nothing to end, or another thread ends it; then it has ended when this
     /// returns. Who gets `true` tells the ending.
     pub(crate) fn finish(&self) -> bool {
-        if !self.advance(Lifecycle::on_end) {
+        if !self.begin_end() {
             let mut stage = lock(&self.stage);
             while *stage == Lifecycle::Ending {
                 stage = self
@@ -155,14 +217,27 @@ impl Qp {
         self.advance(Lifecycle::on_drained)
     }
 
+    /// From now on nothing goes to the device. With the posting locks, so that what was on its way
+    /// there has arrived.
+    fn begin_end(&self) -> bool {
+        let _send = lock(&self.send);
+        let _recv = lock(&self.recv);
+        self.advance(Lifecycle::on_end)
+    }
+
     /// Takes what the device has completed into the queues of its CQs, and tells how many requests
-    /// have not completed. For a graceful ending, which waits for 0.
+    /// the device still has. For a graceful ending, which waits for 0.
     pub(crate) fn requests_left(&self) -> u32 {
-        0
+        self.parts.send_cq.pull();
+        if self.lifecycle() == Lifecycle::Connected {
+            self.post_marker(&mut lock(&self.send));
+        }
+        self.work.sends.len()
     }
 
     /// Disconnected to idle, or idle as it is.
     pub(crate) fn reset(&self) -> Result<(), RnicError> {
+        let mut hw = lock(&self.hw);
         match self.lifecycle() {
             Lifecycle::Idle => return Ok(()),
             Lifecycle::Disconnected => {}
@@ -171,9 +246,20 @@ impl Qp {
         // A new one, not the old one reset: its number is new as well, so that a peer's connection
         // manager does not take the next connection for a stale copy of the last, and iWARP devices
         // cannot leave the error state at all.
-        let new = create(&self.shared, &self.parts, &self.attr)?;
-        let old = std::mem::replace(&mut *lock(&self.hw), Hw(new));
-        destroy(&self.shared, old.0);
+        let new = Hw::create(&self.shared, &self.parts, &self.attr, self.token)?;
+        self.give_windows_back();
+        let (mut send, mut recv) = (lock(&self.send), lock(&self.recv));
+        for side in [&mut *send, &mut *recv] {
+            *side = Side {
+                hw: new.as_ptr(),
+                silent: 0,
+            };
+        }
+        let old = std::mem::replace(&mut *hw, new);
+        self.work.begin_epoch();
+        let (before, now) = (old.num(), hw.num());
+        self.parts.send_cq.rename(self.send_place, before, now);
+        self.parts.recv_cq.rename(self.recv_place, before, now);
         self.advance(Lifecycle::on_reset);
         Ok(())
     }
@@ -181,16 +267,67 @@ impl Qp {
     /// Destroys the device's queue pair: nobody will use it any more.
     pub(crate) fn retire(&self) {
         self.finish();
-        let old = std::mem::replace(&mut *lock(&self.hw), Hw(ptr::null_mut()));
-        destroy(&self.shared, old.0);
+        self.give_windows_back();
+        let mut hw = lock(&self.hw);
+        let num = hw.num();
+        for side in [&self.send, &self.recv] {
+            lock(side).hw = ptr::null_mut();
+        }
+        hw.destroy();
+        self.shared.qps.remove(self.token);
+        self.parts.send_cq.detach(self.send_place, num);
+        if !Arc::ptr_eq(&self.parts.send_cq, &self.parts.recv_cq) {
+            self.parts.recv_cq.detach(self.recv_place, num);
+        }
     }
 
+    fn give_windows_back(&self) {
+        let windows = std::mem::take(&mut *lock(&self.windows));
+        for window in windows.iter().filter_map(Weak::upgrade) {
+            window.on_qp_gone();
+        }
+    }
+
+    /// Makes the device give up what is posted, and flushes what it does not give back.
     fn drain(&self) {
         // SAFETY: a structure of numbers, for which zero is a value.
         let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
         attr.qp_state = IBV_QPS_ERR;
         if let Err(why) = self.modify(&mut attr, IBV_QP_STATE) {
             tracing::debug!(qp = self.token.0, %why, "no error state entered");
+        }
+        let is_iwarp = self.shared.device.transport == Transport::Iwarp;
+        if !is_iwarp {
+            self.post_marker(&mut lock(&self.send));
+        }
+        let patience = if is_iwarp { DRAIN_IWARP } else { DRAIN };
+        if !self.await_device(Instant::now() + patience) {
+            tracing::debug!(
+                qp = self.token.0,
+                "the device keeps work of a connection that ended"
+            );
+            // From this state it does not touch the memory of its requests any more.
+            attr.qp_state = IBV_QPS_RESET;
+            let _ = self.modify(&mut attr, IBV_QP_STATE);
+        }
+        self.parts.recv_cq.flush_recvs(&self.work);
+        self.parts.send_cq.flush_sends(&self.work);
+    }
+
+    /// Takes completions until the device has nothing more to say; `false`: it took too long.
+    fn await_device(&self, deadline: Instant) -> bool {
+        let mut pause = Duration::from_micros(20);
+        loop {
+            self.parts.send_cq.pull();
+            self.parts.recv_cq.pull();
+            if !self.work.sends.awaits_device() && !self.work.recvs.awaits_device() {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(2));
         }
     }
 
@@ -206,72 +343,27 @@ impl Qp {
     }
 }
 
-/// Makes the device's queue pair and brings it to the state in which it takes receives.
-fn create(shared: &Arc<Shared>, parts: &QpParts, attr: &QpAttr) -> Result<*mut ibv_qp, RnicError> {
-    let verbs = &shared.device.libraries.verbs;
-    // SAFETY: a structure of numbers and pointers, for which zero is a value.
-    let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
-    init.send_cq = parts.send_cq.hw();
-    init.recv_cq = parts.recv_cq.hw();
-    init.qp_type = IBV_QPT_RC;
-    init.cap = ibv_qp_cap {
-        max_send_wr: attr.send_wr_max.max(1),
-        max_recv_wr: attr.recv_wr_max.max(1),
-        max_send_sge: attr.send_sge_max.max(1),
-        max_recv_sge: attr.recv_sge_max.max(1),
-        max_inline_data: 0,
-    };
-    // SAFETY: domain and queues are alive; the structure is of this frame.
-    let qp = unsafe { verbs.ibv_create_qp(parts.pd.hw(), &raw mut init) };
-    if qp.is_null() {
-        return Err(refused(Resource::QueuePair));
-    }
-    let (mut attr, mask) = initial(shared);
-    if let Err(why) = modify(shared, qp, &mut attr, mask) {
-        destroy(shared, qp);
-        return Err(of(why, Resource::QueuePair));
-    }
-    Ok(qp)
-}
+/// The queue pairs of an RNIC by their tokens: the device's events name them so.
+#[derive(Debug, Default)]
+pub(crate) struct Qps(Mutex<HashMap<u64, Weak<Qp>>>);
 
-/// What leads from the first state to the one in which receives may be posted.
-fn initial(shared: &Shared) -> (ibv_qp_attr, u32) {
-    // SAFETY: a structure of numbers, for which zero is a value.
-    let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
-    let access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
-    attr.qp_state = IBV_QPS_INIT;
-    attr.qp_access_flags = access;
-    attr.port_num = shared.device.port;
-    let mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
-    match shared.device.transport {
-        Transport::Iwarp => (attr, mask),
-        Transport::InfiniBand => {
-            if shared.device.attr.atomic_cap != IBV_ATOMIC_NONE {
-                attr.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
-            }
-            (attr, mask | IBV_QP_PKEY_INDEX | IBV_QP_PORT)
-        }
+impl Qps {
+    fn insert(&self, token: QpToken, qp: &Arc<Qp>) {
+        lock(&self.0).insert(token.0, Arc::downgrade(qp));
     }
-}
 
-fn modify(shared: &Shared, qp: *mut ibv_qp, attr: &mut ibv_qp_attr, mask: u32) -> io::Result<()> {
-    if qp.is_null() {
-        return Err(io::Error::from_raw_os_error(libc::ENOTCONN));
+    fn remove(&self, token: QpToken) {
+        lock(&self.0).remove(&token.0);
     }
-    // SAFETY: alive (callers hold its lock or have just made it); the structure is read only.
-    checked(unsafe {
-        shared
-            .device
-            .libraries
-            .verbs
-            .ibv_modify_qp(qp, attr, mask as i32)
-    })
-}
 
-fn destroy(shared: &Shared, qp: *mut ibv_qp) {
-    if !qp.is_null() {
-        // SAFETY: made by us, and nobody reaches it any more.
-        unsafe { shared.device.libraries.verbs.ibv_destroy_qp(qp) };
+    /// The queue pair of this token, if it is alive.
+    pub(crate) fn get(&self, token: QpToken) -> Option<Arc<Qp>> {
+        lock(&self.0).get(&token.0)?.upgrade()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.0).len()
     }
 }
 

@@ -1,0 +1,133 @@
+//! What the device says of a request, in the words of the access layer.
+
+use access_layer::rnic::{Completion, WcOpcode, WcStatus};
+use verbs_dl::types::*;
+
+use crate::work::{Posted, Work};
+
+/// The status of a completion.
+pub(super) fn status_of(status: ibv_wc_status) -> WcStatus {
+    match status {
+        IBV_WC_SUCCESS => WcStatus::Success,
+        IBV_WC_WR_FLUSH_ERR => WcStatus::Flushed,
+        IBV_WC_LOC_LEN_ERR => WcStatus::LocalLength,
+        IBV_WC_LOC_QP_OP_ERR | IBV_WC_LOC_EEC_OP_ERR => WcStatus::LocalQpOperation,
+        IBV_WC_LOC_PROT_ERR | IBV_WC_LOC_ACCESS_ERR | IBV_WC_LOC_RDD_VIOL_ERR => {
+            WcStatus::LocalProtection
+        }
+        IBV_WC_MW_BIND_ERR => WcStatus::BindFailed,
+        IBV_WC_BAD_RESP_ERR => WcStatus::BadResponse,
+        IBV_WC_REM_ACCESS_ERR => WcStatus::RemoteAccess,
+        IBV_WC_REM_INV_REQ_ERR
+        | IBV_WC_REM_OP_ERR
+        | IBV_WC_REM_INV_RD_REQ_ERR
+        | IBV_WC_REM_ABORT_ERR => WcStatus::RemoteOperation,
+        IBV_WC_RNR_RETRY_EXC_ERR | IBV_WC_RESP_TIMEOUT_ERR => WcStatus::ReceiverNotReady,
+        _ => WcStatus::Transport,
+    }
+}
+
+/// The completion of a receive that took a message.
+pub(super) fn received(work: &Work, posted: &Posted, wc: &ibv_wc) -> Completion {
+    let mut completion = work.completion(posted, WcStatus::Success);
+    completion.byte_len = wc.byte_len;
+    // SAFETY: both members are words of the same place, and every device writes all of an entry
+    // that says by its flags which of them it means.
+    let word = unsafe { wc.__bindgen_anon_1.imm_data };
+    if wc.wc_flags & IBV_WC_WITH_INV != 0 {
+        completion.opcode = WcOpcode::RecvInvalidate;
+        completion.invalidated = Some(word);
+    } else if wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM || wc.wc_flags & IBV_WC_WITH_IMM != 0 {
+        // As given: DAT's immediate data is not turned around, so neither is OFA's.
+        completion.opcode = WcOpcode::RecvImmediate;
+        completion.immediate = Some(word);
+    }
+    completion
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::work::At;
+    use access_layer::rnic::QpToken;
+
+    fn posted() -> Posted {
+        Posted {
+            wr_id: 5,
+            len: 100,
+            opcode: WcOpcode::Recv,
+            told: true,
+            signalled: true,
+            at: At::Device,
+        }
+    }
+
+    fn entry(opcode: ibv_wc_opcode, flags: ibv_wc_flags) -> ibv_wc {
+        // SAFETY: a structure of numbers, for which zero is a value.
+        let mut wc: ibv_wc = unsafe { std::mem::zeroed() };
+        wc.opcode = opcode;
+        wc.wc_flags = flags;
+        wc.byte_len = 42;
+        wc.__bindgen_anon_1.imm_data = 0x1234;
+        wc
+    }
+
+    #[test]
+    fn every_status_has_a_word() {
+        let statuses: Vec<WcStatus> = (0..24).map(status_of).collect();
+        use WcStatus::*;
+        let expected = [
+            Success,
+            LocalLength,
+            LocalQpOperation,
+            LocalQpOperation,
+            LocalProtection,
+            Flushed,
+            BindFailed,
+            BadResponse,
+            LocalProtection,
+            RemoteOperation,
+            RemoteAccess,
+            RemoteOperation,
+            Transport,
+            ReceiverNotReady,
+            LocalProtection,
+            RemoteOperation,
+            RemoteOperation,
+            Transport,
+            Transport,
+            Transport,
+            ReceiverNotReady,
+            Transport,
+            Transport,
+            Transport,
+        ];
+        assert_eq!(statuses, expected);
+    }
+
+    #[test]
+    fn a_received_message_says_what_came_with_it() {
+        let work = Work::new(QpToken(9), 1, 1, None).unwrap();
+        let plain = received(&work, &posted(), &entry(IBV_WC_RECV, 0));
+        assert_eq!(
+            (plain.opcode, plain.byte_len, plain.wr_id),
+            (WcOpcode::Recv, 42, 5)
+        );
+        assert_eq!((plain.invalidated, plain.immediate), (None, None));
+        let taken = received(&work, &posted(), &entry(IBV_WC_RECV, IBV_WC_WITH_INV));
+        assert_eq!(
+            (taken.opcode, taken.invalidated),
+            (WcOpcode::RecvInvalidate, Some(0x1234))
+        );
+        for (opcode, flags) in [
+            (IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_WITH_IMM),
+            (IBV_WC_RECV, IBV_WC_WITH_IMM),
+        ] {
+            let told = received(&work, &posted(), &entry(opcode, flags));
+            assert_eq!(
+                (told.opcode, told.immediate),
+                (WcOpcode::RecvImmediate, Some(0x1234))
+            );
+        }
+    }
+}

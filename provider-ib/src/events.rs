@@ -1,0 +1,87 @@
+//! Asynchronous events of the device.
+
+use std::sync::Arc;
+
+use access_layer::rnic::{AsyncEvent, CqToken, QpToken, SrqToken};
+use verbs_dl::types::*;
+
+use crate::rnic::Shared;
+
+/// An event, with the word by which we named its object to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum News {
+    CqLost(u64),
+    QpBroken(u64),
+    QpLastReceive(u64),
+    SrqLow(u64),
+    /// Everything on the device.
+    DeviceGone,
+    /// The port; connections over it break when their patience ends.
+    PortDown,
+    /// Nothing that a consumer has to do something about.
+    Other,
+}
+
+/// Engine: takes all events of the device and tells them.
+pub(crate) fn take_all(shared: &Arc<Shared>) {
+    // SAFETY: a structure of numbers and pointers, for which zero is a value.
+    let mut event: ibv_async_event = unsafe { std::mem::zeroed() };
+    let (verbs, context) = (&shared.device.libraries.verbs, shared.device.context());
+    // SAFETY: the device is open and its descriptor does not block; the place is of this frame.
+    while unsafe { verbs.ibv_get_async_event(context, &raw mut event) } == 0 {
+        // SAFETY: taken above and not acknowledged yet.
+        let news = unsafe { read(&event) };
+        tracing::debug!(kind = event.event_type, ?news, "event of the device");
+        // Before anything else: the destruction of the object waits for it.
+        // SAFETY: taken above, acknowledged once.
+        unsafe { verbs.ibv_ack_async_event(&raw mut event) };
+        tell(shared, news);
+    }
+}
+
+/// # Safety
+/// The event was taken and is not acknowledged, which keeps its object alive.
+unsafe fn read(event: &ibv_async_event) -> News {
+    let element = event.element;
+    match event.event_type {
+        // SAFETY: the type says which member is meant; the object is alive (caller).
+        IBV_EVENT_CQ_ERR => News::CqLost(unsafe { (*element.cq).cq_context }.addr() as u64),
+        IBV_EVENT_QP_FATAL | IBV_EVENT_QP_REQ_ERR | IBV_EVENT_QP_ACCESS_ERR => {
+            // SAFETY: as above.
+            News::QpBroken(unsafe { (*element.qp).qp_context }.addr() as u64)
+        }
+        IBV_EVENT_QP_LAST_WQE_REACHED => {
+            // SAFETY: as above.
+            News::QpLastReceive(unsafe { (*element.qp).qp_context }.addr() as u64)
+        }
+        IBV_EVENT_SRQ_LIMIT_REACHED => {
+            // SAFETY: as above.
+            News::SrqLow(unsafe { (*element.srq).srq_context }.addr() as u64)
+        }
+        IBV_EVENT_DEVICE_FATAL => News::DeviceGone,
+        IBV_EVENT_PORT_ERR => News::PortDown,
+        _ => News::Other,
+    }
+}
+
+fn tell(shared: &Arc<Shared>, news: News) {
+    let event = match news {
+        News::CqLost(token) => AsyncEvent::CqOverflow(CqToken(token)),
+        News::QpBroken(token) => {
+            if let Some(qp) = shared.qps.get(QpToken(token)) {
+                shared.cm.on_qp_failed(&qp);
+            }
+            return;
+        }
+        News::QpLastReceive(token) => AsyncEvent::LastWqeReached(QpToken(token)),
+        News::SrqLow(token) => AsyncEvent::SrqLimit(SrqToken(token)),
+        News::DeviceGone => {
+            shared.cm.on_device_gone(shared);
+            AsyncEvent::DeviceFatal
+        }
+        // As OFA's providers tell it.
+        News::PortDown => AsyncEvent::DeviceFatal,
+        News::Other => return,
+    };
+    shared.upcall.async_event(event);
+}

@@ -1,0 +1,159 @@
+//! The device's queue pair.
+
+use std::io;
+use std::ptr;
+use std::sync::Arc;
+
+use access_layer::rnic::{QpAttr, QpToken, Resource, RnicError};
+use verbs_dl::types::*;
+
+use super::QpParts;
+use crate::device::{Transport, checked};
+use crate::memory::{of, refused};
+use crate::rnic::Shared;
+
+/// A queue pair of the device, destroyed with its owner; gone when null.
+#[derive(Debug)]
+pub(super) struct Hw {
+    qp: *mut ibv_qp,
+    inline_max: u32,
+    shared: Arc<Shared>,
+}
+
+// SAFETY: verbs objects may be used by any thread (ibv_create_qp(3)).
+unsafe impl Send for Hw {}
+
+impl Hw {
+    /// Makes one and brings it to the state in which it takes receives.
+    pub(super) fn create(
+        shared: &Arc<Shared>,
+        parts: &QpParts,
+        attr: &QpAttr,
+        token: QpToken,
+    ) -> Result<Self, RnicError> {
+        let mut init = init_attr(parts, attr, token);
+        init.cap.max_inline_data = shared.config.inline_max;
+        let verbs = &shared.device.libraries.verbs;
+        // SAFETY: domain and queues are alive; the structure is of this frame.
+        let mut qp = unsafe { verbs.ibv_create_qp(parts.pd.hw(), &raw mut init) };
+        if qp.is_null() && shared.config.inline_max > 0 {
+            init = init_attr(parts, attr, token);
+            // SAFETY: as above.
+            qp = unsafe { verbs.ibv_create_qp(parts.pd.hw(), &raw mut init) };
+        }
+        if qp.is_null() {
+            return Err(refused(Resource::QueuePair));
+        }
+        let hw = Self {
+            qp,
+            inline_max: init.cap.max_inline_data.min(shared.config.inline_max),
+            shared: shared.clone(),
+        };
+        let (mut attr, mask) = initial(shared);
+        let ready = hw.modify(&mut attr, mask);
+        ready.map_err(|why| of(why, Resource::QueuePair))?;
+        Ok(hw)
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ibv_qp {
+        self.qp
+    }
+
+    /// Bytes that a request can carry itself.
+    pub(super) fn inline_max(&self) -> u32 {
+        self.inline_max
+    }
+
+    /// Its number; 0 when it is gone.
+    pub(super) fn num(&self) -> u32 {
+        // SAFETY: null, or ours and alive.
+        unsafe { self.qp.as_ref() }.map_or(0, |qp| qp.qp_num)
+    }
+
+    /// `ibv_modify_qp`.
+    pub(super) fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> io::Result<()> {
+        if self.qp.is_null() {
+            return Err(io::Error::from_raw_os_error(libc::ENOTCONN));
+        }
+        let verbs = &self.shared.device.libraries.verbs;
+        // SAFETY: ours and alive; the structure is read only.
+        checked(unsafe { verbs.ibv_modify_qp(self.qp, attr, mask as i32) })
+    }
+
+    /// Whether the device has put it into the error state.
+    pub(super) fn is_in_error(&self) -> bool {
+        if self.qp.is_null() {
+            return true;
+        }
+        // SAFETY: structures of numbers and pointers, for which zero is a value.
+        let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) =
+            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        let (state, verbs) = (IBV_QP_STATE as i32, &self.shared.device.libraries.verbs);
+        // SAFETY: ours and alive, and places of this frame.
+        let code = unsafe { verbs.ibv_query_qp(self.qp, &raw mut attr, state, &raw mut init) };
+        code != 0 || attr.qp_state == IBV_QPS_ERR || attr.qp_state == IBV_QPS_SQE
+    }
+
+    /// Destroys it. Waits until the device's events about it are acknowledged.
+    pub(super) fn destroy(&mut self) {
+        let qp = std::mem::replace(&mut self.qp, ptr::null_mut());
+        if !qp.is_null() {
+            // SAFETY: made by us, and forgotten above.
+            unsafe { self.shared.device.libraries.verbs.ibv_destroy_qp(qp) };
+        }
+    }
+}
+
+impl Drop for Hw {
+    fn drop(&mut self) {
+        self.destroy();
+    }
+}
+
+fn init_attr(parts: &QpParts, attr: &QpAttr, token: QpToken) -> ibv_qp_init_attr {
+    // SAFETY: a structure of numbers and pointers, for which zero is a value.
+    let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+    init.qp_context = ptr::without_provenance_mut(token.0 as usize);
+    init.send_cq = parts.send_cq.hw();
+    init.recv_cq = parts.recv_cq.hw();
+    init.srq = parts.srq.as_ref().map_or(ptr::null_mut(), |srq| srq.hw());
+    init.qp_type = IBV_QPT_RC;
+    let has_own_receives = parts.srq.is_none();
+    init.cap = ibv_qp_cap {
+        // One more, for a marker.
+        max_send_wr: attr.send_wr_max + 1,
+        max_recv_wr: if has_own_receives {
+            attr.recv_wr_max.max(1)
+        } else {
+            0
+        },
+        max_send_sge: attr.send_sge_max.max(1),
+        max_recv_sge: if has_own_receives {
+            attr.recv_sge_max.max(1)
+        } else {
+            0
+        },
+        max_inline_data: 0,
+    };
+    init
+}
+
+/// What leads from the first state to the one in which receives may be posted.
+fn initial(shared: &Shared) -> (ibv_qp_attr, u32) {
+    // SAFETY: a structure of numbers, for which zero is a value.
+    let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
+    let access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+    attr.qp_state = IBV_QPS_INIT;
+    attr.qp_access_flags = access;
+    attr.port_num = shared.device.port;
+    let mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
+    match shared.device.transport {
+        Transport::Iwarp => (attr, mask),
+        Transport::InfiniBand => {
+            if shared.device.attr.atomic_cap != IBV_ATOMIC_NONE {
+                attr.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
+            }
+            (attr, mask | IBV_QP_PKEY_INDEX | IBV_QP_PORT)
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Posting.
+//!
+//! A request is written down before the device gets it, because it may complete before the call
+//! returns; what the device refuses is struck out again. Both under the lock of one direction,
+//! which is what keeps our order and the device's the same.
+
+use std::ptr;
+use std::sync::Arc;
+
+use access_layer::rnic::{BindMw, RecvWr, Resource, RnicError, SendOp, SendWr, WcOpcode};
+use verbs_dl::types::*;
+
+use super::{Lifecycle, Qp, Side, lock};
+use crate::memory::{Mr, of};
+use crate::rnic::IbRnic;
+use crate::segments::Segments;
+use crate::window::{Mw, bind_info};
+use crate::work::{At, Kind, Posted, Ticket};
+
+/// Where a request goes, by the state of the queue pair.
+enum Way {
+    /// To the device.
+    Device,
+    /// Into the queue, to be flushed with what is in it.
+    Wait,
+    /// It completes flushed.
+    Flush,
+}
+
+/// A work request without its number.
+struct Request {
+    wr: ibv_send_wr,
+    opcode: WcOpcode,
+    len: u32,
+    wr_id: u64,
+    told: bool,
+    signalled: bool,
+}
+
+impl Qp {
+    /// Posts one request.
+    #[inline]
+    pub(crate) fn post_send(&self, wr: &SendWr<'_>) -> Result<(), RnicError> {
+        let mut segments = Segments::of(wr.sgl, self.attr.send_sge_max)?;
+        let mut request = self.request(wr, &segments)?;
+        request.wr.sg_list = segments.as_mut_ptr();
+        request.wr.num_sge = segments.count();
+        let inline = matches!(request.opcode, WcOpcode::Send | WcOpcode::RdmaWrite)
+            && segments.total() <= self.inline_max
+            && segments.total() > 0
+            && self.shared.regions.cover(segments.as_slice());
+        if inline {
+            request.wr.send_flags |= IBV_SEND_INLINE;
+        }
+        self.submit(request, |qp, wr| {
+            // SAFETY: the queue pair is alive while its send lock is held; the request and its
+            // segments are of a frame below.
+            unsafe { verbs_dl::post_send(qp, wr) }
+        })
+    }
+
+    /// What the device is asked for, without the segments.
+    fn request(&self, wr: &SendWr<'_>, segments: &Segments<'_>) -> Result<Request, RnicError> {
+        // SAFETY: a structure of numbers and pointers, for which zero is a value.
+        let mut out: ibv_send_wr = unsafe { std::mem::zeroed() };
+        let (opcode, done, len) = match wr.op {
+            SendOp::Send {
+                solicited,
+                invalidate,
+            } => {
+                if solicited {
+                    out.send_flags |= IBV_SEND_SOLICITED;
+                }
+                let opcode = self.send_opcode(&mut out, invalidate);
+                (opcode, WcOpcode::Send, segments.total())
+            }
+            SendOp::Write(to) => {
+                set_remote(&mut out, to.addr, to.rkey);
+                (IBV_WR_RDMA_WRITE, WcOpcode::RdmaWrite, to.len)
+            }
+            SendOp::WriteImmediate(to, immediate) => {
+                self.needs_infiniband("immediate data on this device")?;
+                set_remote(&mut out, to.addr, to.rkey);
+                out.__bindgen_anon_1.imm_data = immediate;
+                (
+                    IBV_WR_RDMA_WRITE_WITH_IMM,
+                    WcOpcode::RdmaWriteImmediate,
+                    to.len,
+                )
+            }
+            SendOp::Read(from) => {
+                set_remote(&mut out, from.addr, from.rkey);
+                (IBV_WR_RDMA_READ, WcOpcode::RdmaRead, from.len)
+            }
+            SendOp::ReadToWindow { .. } => {
+                return Err(RnicError::NotSupported("RDMA Read into a window"));
+            }
+            SendOp::FetchAdd(on, add) => {
+                self.needs_infiniband("atomics on this device")?;
+                set_atomic(&mut out, on.addr, on.rkey, add, 0);
+                (IBV_WR_ATOMIC_FETCH_AND_ADD, WcOpcode::FetchAdd, on.len)
+            }
+            SendOp::CompareSwap {
+                remote,
+                compare,
+                swap,
+            } => {
+                self.needs_infiniband("atomics on this device")?;
+                set_atomic(&mut out, remote.addr, remote.rkey, compare, swap);
+                (IBV_WR_ATOMIC_CMP_AND_SWP, WcOpcode::CompareSwap, remote.len)
+            }
+        };
+        out.opcode = opcode;
+        if wr.fence {
+            out.send_flags |= IBV_SEND_FENCE;
+        }
+        Ok(Request {
+            wr: out,
+            opcode: done,
+            len,
+            wr_id: wr.wr_id,
+            told: wr.completion,
+            signalled: wr.signalled,
+        })
+    }
+
+    fn send_opcode(&self, out: &mut ibv_send_wr, invalidate: Option<u32>) -> ibv_wr_opcode {
+        let Some(rkey) = invalidate else {
+            return IBV_WR_SEND;
+        };
+        out.__bindgen_anon_1.invalidate_rkey = rkey;
+        if !self.shared.device.quirks().invalidates_by_its_field {
+            out.wr.rdma.rkey = rkey;
+        }
+        IBV_WR_SEND_WITH_INV
+    }
+
+    fn needs_infiniband(&self, what: &'static str) -> Result<(), RnicError> {
+        let has = self.shared.device.has_immediate_and_atomics();
+        has.then_some(()).ok_or(RnicError::NotSupported(what))
+    }
+
+    /// Binds a window of type 2 that is free.
+    pub(crate) fn post_bind_own(
+        &self,
+        mw: *mut ibv_mw,
+        mr: &Mr,
+        bind: &BindMw<'_, IbRnic>,
+    ) -> Result<u32, RnicError> {
+        // SAFETY: alive (the window holds it).
+        let old = unsafe { (*mw).rkey };
+        // The low byte is ours to choose, the rest names the window.
+        let rkey = old & !0xff | old.wrapping_add(1) & 0xff;
+        let mut request = bind_request(bind);
+        request.wr.opcode = IBV_WR_BIND_MW;
+        request.wr.__bindgen_anon_2.bind_mw = ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
+            mw,
+            rkey,
+            bind_info: bind_info(mr.hw(), bind),
+        };
+        self.submit(request, |qp, wr| {
+            // SAFETY: queue pair, window and region are alive; the request is of a frame below.
+            unsafe { verbs_dl::post_send(qp, wr) }
+        })?;
+        // SAFETY: as above; nobody else reads it, because the window's lock is held.
+        unsafe { (*mw).rkey = rkey };
+        Ok(rkey)
+    }
+
+    /// Binds or unbinds a window of type 1.
+    pub(crate) fn post_bind_shared(
+        &self,
+        mw: *mut ibv_mw,
+        region: *mut ibv_mr,
+        bind: &BindMw<'_, IbRnic>,
+    ) -> Result<u32, RnicError> {
+        let info = bind_info(region, bind);
+        self.submit(bind_request(bind), |qp, wr| {
+            // SAFETY: the pointer is to the request that `submit` holds.
+            let (wr_id, send_flags) = unsafe { ((*wr).wr_id, (*wr).send_flags) };
+            let mut mw_bind = ibv_mw_bind {
+                wr_id,
+                send_flags,
+                bind_info: info,
+            };
+            // SAFETY: queue pair, window and region are alive.
+            unsafe { verbs_dl::bind_mw(qp, mw, &mut mw_bind) }
+        })?;
+        // SAFETY: alive (the window holds it), and the window's lock is held.
+        Ok(unsafe { (*mw).rkey })
+    }
+
+    /// A bind's completion in its place among the others, without a bind: a write of nothing, which
+    /// touches no memory.
+    pub(crate) fn post_bind_nothing(&self, bind: &BindMw<'_, IbRnic>) -> Result<(), RnicError> {
+        let mut request = bind_request(bind);
+        request.wr.opcode = IBV_WR_RDMA_WRITE;
+        set_remote(&mut request.wr, 0, 1);
+        self.submit(request, |qp, wr| {
+            // SAFETY: the queue pair is alive; the request is of a frame below.
+            unsafe { verbs_dl::post_send(qp, wr) }
+        })
+    }
+
+    /// Gives the queue pair's end notice to a window that is bound on it.
+    pub(crate) fn holds_window(&self, mw: &Arc<Mw>) {
+        let mut windows = lock(&self.windows);
+        windows.retain(|held| held.strong_count() > 0 && !ptr::eq(held.as_ptr(), Arc::as_ptr(mw)));
+        windows.push(Arc::downgrade(mw));
+    }
+
+    /// Writes a request down and gives it to the device, or to where requests go in this state.
+    #[inline]
+    fn submit(
+        &self,
+        mut request: Request,
+        post: impl FnOnce(*mut ibv_qp, *mut ibv_send_wr) -> std::io::Result<()>,
+    ) -> Result<(), RnicError> {
+        let mut side = lock(&self.send);
+        let mut posted = request.posted();
+        match self.way_of_sends()? {
+            Way::Device => {}
+            Way::Wait => return write_down(&self.work.sends, &posted, At::Nobody).map(drop),
+            Way::Flush => {
+                drop(side);
+                self.parts.send_cq.push(self.work.flushed(&posted));
+                return Ok(());
+            }
+        }
+        // The device frees its slots by completions, so one is wanted now and then.
+        let silent = !request.told && side.silent + 1 < self.silent_max;
+        posted.at = if silent {
+            At::DeviceSilently
+        } else {
+            At::Device
+        };
+        let sequence = write_down(&self.work.sends, &posted, posted.at)?;
+        request.wr.wr_id = self.ticket(Kind::Send, sequence);
+        if !silent {
+            request.wr.send_flags |= IBV_SEND_SIGNALED;
+        }
+        if let Err(why) = post(side.hw, &raw mut request.wr) {
+            self.work.sends.unpush();
+            return Err(of(why, Resource::WorkRequest));
+        }
+        side.silent = if silent { side.silent + 1 } else { 0 };
+        Ok(())
+    }
+
+    /// Posts one receive, in any state.
+    #[inline]
+    pub(crate) fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), RnicError> {
+        let mut segments = Segments::of(wr.sgl, self.attr.recv_sge_max)?;
+        let posted = Posted {
+            wr_id: wr.wr_id,
+            len: segments.total(),
+            opcode: WcOpcode::Recv,
+            told: true,
+            signalled: wr.signalled,
+            at: At::Device,
+        };
+        let side = lock(&self.recv);
+        match self.lifecycle() {
+            Lifecycle::Idle | Lifecycle::Connecting | Lifecycle::Connected => {}
+            Lifecycle::Ending => {
+                return write_down(&self.work.recvs, &posted, At::Nobody).map(drop);
+            }
+            Lifecycle::Disconnected => {
+                drop(side);
+                self.parts.recv_cq.push(self.work.flushed(&posted));
+                return Ok(());
+            }
+        }
+        let sequence = write_down(&self.work.recvs, &posted, At::Device)?;
+        let mut request = ibv_recv_wr {
+            wr_id: self.ticket(Kind::Recv, sequence),
+            next: ptr::null_mut(),
+            sg_list: segments.as_mut_ptr(),
+            num_sge: segments.count(),
+        };
+        // SAFETY: the queue pair is alive while its receive lock is held; the request and its
+        // segments are of this frame.
+        unsafe { verbs_dl::post_recv(side.hw, &raw mut request) }.map_err(|why| {
+            self.work.recvs.unpush();
+            of(why, Resource::WorkRequest)
+        })
+    }
+
+    fn way_of_sends(&self) -> Result<Way, RnicError> {
+        match self.lifecycle() {
+            Lifecycle::Connected => Ok(Way::Device),
+            Lifecycle::Ending => Ok(Way::Wait),
+            Lifecycle::Disconnected => Ok(Way::Flush),
+            Lifecycle::Idle | Lifecycle::Connecting => {
+                Err(RnicError::InvalidState("not connected"))
+            }
+        }
+    }
+
+    fn ticket(&self, kind: Kind, sequence: u32) -> u64 {
+        let place = match kind {
+            Kind::Send => self.send_place,
+            Kind::Recv | Kind::SharedRecv => self.recv_place,
+        };
+        Ticket {
+            kind,
+            epoch: self.work.epoch(),
+            place,
+            sequence,
+        }
+        .encode()
+    }
+
+    /// Posts something behind all requests whose completion shows that the device has no more to
+    /// say of them, when the last of them is a silent one: a write of nothing.
+    pub(super) fn post_marker(&self, side: &mut Side) {
+        if !self.work.sends.ends_silently() {
+            return;
+        }
+        let Some(sequence) = self.work.sends.push_marker() else {
+            return;
+        };
+        // SAFETY: a structure of numbers and pointers, for which zero is a value.
+        let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+        wr.wr_id = self.ticket(Kind::Send, sequence);
+        wr.opcode = IBV_WR_RDMA_WRITE;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        // Nothing has this key; the key 0 some adapters refuse even for nothing.
+        set_remote(&mut wr, 0, 1);
+        // SAFETY: the queue pair is alive while its send lock is held; the request is of this
+        // frame.
+        if unsafe { verbs_dl::post_send(side.hw, &raw mut wr) }.is_err() {
+            self.work.sends.unpush();
+        }
+        side.silent = 0;
+    }
+}
+
+impl Request {
+    fn posted(&self) -> Posted {
+        Posted {
+            wr_id: self.wr_id,
+            len: self.len,
+            opcode: self.opcode,
+            told: self.told,
+            signalled: self.signalled,
+            at: At::Device,
+        }
+    }
+}
+
+fn write_down(ring: &crate::work::Ring, posted: &Posted, at: At) -> Result<u32, RnicError> {
+    let full = RnicError::NoResources(Resource::WorkRequest);
+    ring.push(&Posted { at, ..*posted }).ok_or(full)
+}
+
+fn bind_request(bind: &BindMw<'_, IbRnic>) -> Request {
+    Request {
+        // SAFETY: a structure of numbers and pointers, for which zero is a value.
+        wr: unsafe { std::mem::zeroed() },
+        opcode: WcOpcode::BindMw,
+        len: bind.range.len,
+        wr_id: bind.wr_id,
+        told: bind.completion,
+        signalled: bind.signalled,
+    }
+}
+
+fn set_remote(wr: &mut ibv_send_wr, remote_addr: u64, rkey: u32) {
+    wr.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
+}
+
+fn set_atomic(wr: &mut ibv_send_wr, remote_addr: u64, rkey: u32, compare_add: u64, swap: u64) {
+    wr.wr.atomic = ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
+        remote_addr,
+        compare_add,
+        swap,
+        rkey,
+    };
+}

@@ -1,0 +1,56 @@
+//! Where devices differ from what verbs say, one name each.
+//!
+//! A device is known by its driver's name (`siw`, from `siw0` or whatever it was renamed to, by the
+//! vendor that it tells). What a quirk weakens, it weakens for that device alone.
+
+use crate::device::Transport;
+
+/// What is to be done differently on one device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Quirks {
+    /// A queue that is armed for solicited messages hears of them. siw (Linux 6.1 to 7.2) passes
+    /// the wrong flag along and never makes that event.
+    pub(crate) hears_solicited: bool,
+    /// A Send with Invalidate takes its STag from the field that says so. libsiw takes it from that
+    /// of the remote key, which verbs leave alone in a Send.
+    pub(crate) invalidates_by_its_field: bool,
+    /// Regions may begin at offset 0. siw ignores the wish and counts from the address.
+    pub(crate) zero_based_regions: bool,
+    /// A region that an RDMA Read fills needs to be writable by the peer as well. Of iWARP, where
+    /// the peer's response names it (RFC 5040 section 5.3); siw does not ask for it.
+    pub(crate) read_sink_is_remote: bool,
+}
+
+/// `ibv_device_attr::vendor_id` of siw: that of the research laboratory it comes from.
+const SIW_VENDOR: u32 = 0x0062_6d74;
+
+impl Quirks {
+    /// What is known of a device.
+    pub(crate) fn of(transport: Transport, vendor: u32) -> Self {
+        let is_iwarp = transport == Transport::Iwarp;
+        let is_siw = is_iwarp && vendor == SIW_VENDOR;
+        Self {
+            hears_solicited: !is_siw,
+            invalidates_by_its_field: !is_siw,
+            zero_based_regions: !is_iwarp,
+            read_sink_is_remote: is_iwarp && !is_siw,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quirks_are_those_of_one_device() {
+        let siw = Quirks::of(Transport::Iwarp, SIW_VENDOR);
+        assert!(!siw.hears_solicited && !siw.invalidates_by_its_field && !siw.zero_based_regions);
+        assert!(!siw.read_sink_is_remote);
+        let other = Quirks::of(Transport::Iwarp, 0x1425);
+        assert!(other.hears_solicited && other.invalidates_by_its_field);
+        assert!(other.read_sink_is_remote && !other.zero_based_regions);
+        let rxe = Quirks::of(Transport::InfiniBand, 0);
+        assert!(rxe.hears_solicited && rxe.zero_based_regions && !rxe.read_sink_is_remote);
+    }
+}

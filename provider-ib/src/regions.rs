@@ -1,0 +1,67 @@
+//! Where the regions of an RNIC lie.
+//!
+//! A device reads a segment by its key and refuses what the key does not cover. A message that is
+//! copied into its work request (inline) is read by the library instead, in the posting thread and
+//! without a look at the key: a wild pointer there would end the process. So a message goes inline
+//! only when this table says that its segments are registered.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+
+use access_layer::rnic::Sge;
+
+/// What is registered under a local key: first byte and length.
+#[derive(Debug, Default)]
+pub(crate) struct Regions(RwLock<HashMap<u32, (u64, u64)>>);
+
+impl Regions {
+    /// A region whose segments name it by address was registered.
+    pub(crate) fn insert(&self, lkey: u32, first: u64, len: u64) {
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        table.insert(lkey, (first, len));
+    }
+
+    /// It is about to go.
+    pub(crate) fn remove(&self, lkey: u32) {
+        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        table.remove(&lkey);
+    }
+
+    /// Whether every byte of the segments is registered under their keys.
+    #[inline]
+    pub(crate) fn cover(&self, segments: &[Sge]) -> bool {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        segments.iter().all(|segment| {
+            let Some((first, len)) = table.get(&segment.lkey) else {
+                return false;
+            };
+            let offset = segment.addr.wrapping_sub(*first);
+            offset <= *len && u64::from(segment.len) <= len - offset
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_covered_to_the_last_byte() {
+        let regions = Regions::default();
+        regions.insert(7, 1000, 100);
+        let covers = |addr, len, lkey| regions.cover(&[Sge { addr, len, lkey }]);
+        assert!(covers(1000, 100, 7) && covers(1099, 1, 7) && covers(1100, 0, 7));
+        for (addr, len, lkey) in [
+            (999, 1, 7),
+            (1000, 101, 7),
+            (1100, 1, 7),
+            (u64::MAX, 2, 7),
+            (1000, 1, 8),
+        ] {
+            assert!(!covers(addr, len, lkey), "{addr} {len} {lkey}");
+        }
+        regions.remove(7);
+        assert!(!covers(1000, 1, 7));
+        assert!(regions.cover(&[]));
+    }
+}

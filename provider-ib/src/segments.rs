@@ -1,0 +1,130 @@
+//! Local segments as the device gets them.
+
+use access_layer::rnic::{RnicError, Sge};
+use verbs_dl::types::ibv_sge;
+
+/// Segments of one request at most, whatever the device could.
+pub(crate) const SGE_MAX: usize = 32;
+
+const _: () = assert!(size_of::<Sge>() == size_of::<ibv_sge>());
+const _: () = assert!(std::mem::offset_of!(Sge, len) == std::mem::offset_of!(ibv_sge, length));
+const _: () = assert!(std::mem::offset_of!(Sge, lkey) == std::mem::offset_of!(ibv_sge, lkey));
+
+/// The segment list of one request: the consumer's own, or a copy without its empty segments.
+///
+/// Devices take a length of 0 for 2^31 (InfiniBand's own format), so an empty segment must not
+/// reach one.
+#[derive(Debug)]
+pub(crate) struct Segments<'a> {
+    list: List<'a>,
+    total: u32,
+}
+
+#[derive(Debug)]
+enum List<'a> {
+    Given(&'a [Sge]),
+    Copied(Box<[Sge]>),
+}
+
+impl<'a> Segments<'a> {
+    /// Checks a list.
+    #[inline]
+    pub(crate) fn of(sgl: &'a [Sge], max: u32) -> Result<Self, RnicError> {
+        if sgl.len() > (max as usize).min(SGE_MAX) {
+            return Err(RnicError::Length("more segments than the queue takes"));
+        }
+        let mut total: u32 = 0;
+        let mut empty = false;
+        for segment in sgl {
+            empty |= segment.len == 0;
+            total = total.checked_add(segment.len).ok_or(RnicError::Length(
+                "the segments are longer than a message can be",
+            ))?;
+        }
+        let list = if empty { copied(sgl) } else { List::Given(sgl) };
+        Ok(Self { list, total })
+    }
+
+    /// Bytes of all.
+    pub(crate) fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// For a work request; the device does not change the list.
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut ibv_sge {
+        self.as_slice().as_ptr().cast_mut().cast()
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> i32 {
+        self.as_slice().len() as i32
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Sge] {
+        match &self.list {
+            List::Given(list) => list,
+            List::Copied(list) => list,
+        }
+    }
+}
+
+#[cold]
+fn copied<'a>(sgl: &[Sge]) -> List<'a> {
+    List::Copied(
+        sgl.iter()
+            .copied()
+            .filter(|segment| segment.len > 0)
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(len: u32) -> Sge {
+        Sge {
+            addr: 1000,
+            len,
+            lkey: 7,
+        }
+    }
+
+    #[test]
+    fn a_plain_list_is_used_in_place() {
+        let list = [segment(1), segment(2)];
+        let mut segments = Segments::of(&list, 2).unwrap();
+        assert_eq!((segments.total(), segments.count()), (3, 2));
+        assert_eq!(segments.as_mut_ptr().cast_const().cast(), list.as_ptr());
+    }
+
+    #[test]
+    fn empty_segments_are_left_out() {
+        let list = [segment(0), segment(5), segment(0)];
+        let segments = Segments::of(&list, 3).unwrap();
+        assert_eq!(
+            (segments.total(), segments.as_slice()),
+            (5, &[segment(5)][..])
+        );
+        let none = Segments::of(&list[..1], 3).unwrap();
+        assert_eq!((none.total(), none.count()), (0, 0));
+    }
+
+    #[test]
+    fn what_no_queue_takes_is_refused() {
+        let too_long = [segment(u32::MAX), segment(1)];
+        assert!(matches!(
+            Segments::of(&too_long, 2),
+            Err(RnicError::Length(_))
+        ));
+        assert!(matches!(
+            Segments::of(&too_long, 1),
+            Err(RnicError::Length(_))
+        ));
+        let many = [segment(1); SGE_MAX + 1];
+        assert!(matches!(
+            Segments::of(&many, 1000),
+            Err(RnicError::Length(_))
+        ));
+    }
+}

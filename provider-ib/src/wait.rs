@@ -1,0 +1,56 @@
+//! Sleeping until a completion comes.
+
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::time::Duration;
+
+use access_layer::rnic::Waker;
+
+use crate::objects::IbCq;
+
+/// Queues that one sleeper listens to itself. For further ones the engine does, and wakes it.
+const HEARD_MAX: usize = 16;
+
+/// Sleeps until one of the queues may have completions, `waker` is woken, or `timeout` passes.
+///
+/// The caller sleeps on the queues' channels in its own thread: nobody stands between the device
+/// and it.
+pub(crate) fn wait(cqs: &[&IbCq], waker: &Waker, timeout: Option<Duration>) {
+    if !waker.begin_sleep() {
+        return;
+    }
+    let heard = &cqs[..cqs.len().min(HEARD_MAX)];
+    heard.iter().for_each(|cq| cq.cq.begin_wait());
+    // Between the arming and now, what came without the device has told the engine, which leaves
+    // waiters alone.
+    if !heard.iter().any(|cq| cq.cq.has_queued()) {
+        let mut set = [poll_of(-1); 1 + 2 * HEARD_MAX];
+        set[0] = poll_of(waker.as_fd().as_raw_fd());
+        for (index, cq) in heard.iter().enumerate() {
+            set[1 + 2 * index] = poll_of(cq.cq.channel_fd());
+            set[2 + 2 * index] = poll_of(cq.cq.kick_fd());
+        }
+        sleep(&mut set[..1 + 2 * heard.len()], timeout);
+    }
+    heard.iter().for_each(|cq| cq.cq.end_wait());
+    waker.end_sleep();
+}
+
+fn poll_of(fd: RawFd) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
+fn sleep(set: &mut [libc::pollfd], timeout: Option<Duration>) {
+    let spec = timeout.map(|t| libc::timespec {
+        tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(t.subsec_nanos()),
+    });
+    let spec = spec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let count = set.len() as libc::nfds_t;
+    // SAFETY: the set and the timespec (or null) are of the caller's and this frame; no signal
+    // mask. An interruption is an early return, which the callers' loops expect.
+    unsafe { libc::ppoll(set.as_mut_ptr(), count, spec, std::ptr::null()) };
+}

@@ -1,0 +1,167 @@
+//! Memory windows.
+//!
+//! A window that every queue pair of a domain may use is of verbs' type 1, one for a single queue
+//! pair of type 2B; which of them a window becomes is decided by its first bind.
+//!
+//! A window of type 2 has to be free when it is bound. Instead of freeing it by a work request of
+//! its own, a bind takes a fresh window from the device and gives the old one back: the peer may
+//! have invalidated it meanwhile, and rxe (Linux 6.1) does not survive the invalidation of a free
+//! window.
+
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use access_layer::rnic::{BindMw, Resource, RnicError};
+use verbs_dl::types::*;
+
+use crate::memory::{Mr, Pd, access_flags, of};
+use crate::qp::Qp;
+use crate::rnic::IbRnic;
+
+/// A memory window.
+#[derive(Debug)]
+pub(crate) struct Mw {
+    pd: Arc<Pd>,
+    hw: Mutex<Hw>,
+}
+
+/// What the device has of a window.
+#[derive(Debug)]
+enum Hw {
+    /// Nothing yet, or nothing any more.
+    None,
+    /// Of type 1, with the region that it was bound to last.
+    Shared {
+        mw: NonNull<ibv_mw>,
+        region: *mut ibv_mr,
+    },
+    /// Of type 2B, bound.
+    Own { mw: NonNull<ibv_mw> },
+}
+
+// SAFETY: verbs objects may be used by any thread.
+unsafe impl Send for Hw {}
+
+impl Mw {
+    /// A window that is not bound. Takes nothing of the device yet, so the device's limit shows at
+    /// the first bind.
+    pub(crate) fn new(pd: &Arc<Pd>) -> Result<Arc<Self>, RnicError> {
+        if pd.shared.device.attr.max_mw <= 0 {
+            return Err(RnicError::NotSupported("memory windows on this device"));
+        }
+        Ok(Arc::new(Self {
+            pd: pd.clone(),
+            hw: Mutex::new(Hw::None),
+        }))
+    }
+
+    /// Posts a bind, or with length 0 an unbind, and returns the key that the window then has.
+    pub(crate) fn bind(
+        self: &Arc<Self>,
+        qp: &Arc<Qp>,
+        bind: &BindMw<'_, IbRnic>,
+    ) -> Result<u32, RnicError> {
+        let mr = bind.mr.filter(|_| bind.range.len > 0).map(|mr| &mr.mr);
+        let mut hw = self.lock();
+        match (&*hw, mr) {
+            (Hw::None, None) => qp.post_bind_nothing(bind).map(|()| 0),
+            (Hw::Own { mw }, None) => {
+                let old = *mw;
+                qp.post_bind_nothing(bind)?;
+                *hw = Hw::None;
+                dealloc(old);
+                Ok(0)
+            }
+            (Hw::Own { .. } | Hw::None, Some(mr)) if bind.qp_only => {
+                let fresh = self.alloc(IBV_MW_TYPE_2)?;
+                let key = match qp.post_bind_own(fresh.as_ptr(), mr, bind) {
+                    Ok(key) => key,
+                    Err(why) => {
+                        dealloc(fresh);
+                        return Err(why);
+                    }
+                };
+                if let Hw::Own { mw } = std::mem::replace(&mut *hw, Hw::Own { mw: fresh }) {
+                    dealloc(mw);
+                }
+                qp.holds_window(self);
+                Ok(key)
+            }
+            (Hw::Own { .. }, Some(_)) => Err(RnicError::InvalidState("a window of one queue pair")),
+            (Hw::None | Hw::Shared { .. }, _) => self.bind_shared(&mut hw, qp, mr, bind),
+        }
+    }
+
+    fn bind_shared(
+        &self,
+        hw: &mut Hw,
+        qp: &Arc<Qp>,
+        mr: Option<&Mr>,
+        bind: &BindMw<'_, IbRnic>,
+    ) -> Result<u32, RnicError> {
+        if bind.zero_based {
+            return Err(RnicError::NotSupported(
+                "zero-based windows of a whole domain",
+            ));
+        }
+        let (mw, region) = match hw {
+            Hw::Shared { mw, region } => (*mw, *region),
+            _ => (self.alloc(IBV_MW_TYPE_1)?, ptr::null_mut()),
+        };
+        // An unbind names the region as well: drivers read its key before they look at the length.
+        let region = mr.map_or(region, Mr::hw);
+        *hw = Hw::Shared { mw, region };
+        qp.post_bind_shared(mw.as_ptr(), region, bind)
+    }
+
+    fn alloc(&self, kind: ibv_mw_type) -> Result<NonNull<ibv_mw>, RnicError> {
+        // SAFETY: the domain is alive.
+        let mw = unsafe { verbs_dl::alloc_mw(self.pd.hw(), kind) };
+        let mw = mw.map_err(|why| of(why, Resource::MemoryRegion))?;
+        NonNull::new(mw).ok_or(RnicError::NoResources(Resource::MemoryRegion))
+    }
+
+    /// The queue pair that the window was bound on goes: the device wants the window back first.
+    pub(crate) fn on_qp_gone(&self) {
+        let mut hw = self.lock();
+        if let Hw::Own { mw } = *hw {
+            *hw = Hw::None;
+            dealloc(mw);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Hw> {
+        self.hw.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Mw {
+    fn drop(&mut self) {
+        match *self.lock() {
+            Hw::None => {}
+            Hw::Own { mw } | Hw::Shared { mw, .. } => dealloc(mw),
+        }
+    }
+}
+
+fn dealloc(mw: NonNull<ibv_mw>) {
+    // SAFETY: made by `alloc`, and forgotten by the caller.
+    if let Err(why) = unsafe { verbs_dl::dealloc_mw(mw.as_ptr()) } {
+        tracing::warn!(%why, "the device keeps a memory window");
+    }
+}
+
+/// What a bind says to the device.
+pub(crate) fn bind_info(region: *mut ibv_mr, bind: &BindMw<'_, IbRnic>) -> ibv_mw_bind_info {
+    let mut flags = access_flags(bind.access) & !IBV_ACCESS_LOCAL_WRITE;
+    if bind.zero_based {
+        flags |= IBV_ACCESS_ZERO_BASED;
+    }
+    let empty = bind.range.len == 0;
+    ibv_mw_bind_info {
+        mr: region,
+        addr: if empty { 0 } else { bind.range.addr },
+        length: u64::from(bind.range.len),
+        mw_access_flags: if empty { 0 } else { flags },
+    }
+}

@@ -1,0 +1,88 @@
+//! What a work request carries through the device, as its `wr_id`.
+
+/// Queue pairs of the device told apart by a ticket; an older one is forgotten by then.
+pub(crate) const EPOCHS: u16 = 1 << EPOCH_BITS;
+
+/// Queue pairs of one completion queue.
+pub(crate) const PLACES: usize = 1 << PLACE_BITS;
+
+const EPOCH_BITS: u32 = 8;
+const PLACE_BITS: u32 = 22;
+
+/// Which queue a request is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A send queue.
+    Send,
+    /// A receive queue.
+    Recv,
+    /// A shared receive queue; the completion names the queue pair by its number.
+    SharedRecv,
+}
+
+/// Finds a work request when the device gives it back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    pub(crate) kind: Kind,
+    pub(crate) epoch: u16,
+    /// Of the queue pair, in the completion queue.
+    pub(crate) place: u32,
+    /// Of the request, in its queue.
+    pub(crate) sequence: u32,
+}
+
+impl Ticket {
+    /// As a `wr_id`.
+    pub(crate) fn encode(self) -> u64 {
+        let kind = match self.kind {
+            Kind::Send => 0,
+            Kind::Recv => 1,
+            Kind::SharedRecv => 2,
+        };
+        kind << 62
+            | u64::from(self.epoch) << (32 + PLACE_BITS)
+            | u64::from(self.place) << 32
+            | u64::from(self.sequence)
+    }
+
+    /// `None` for a word that is none of ours.
+    pub(crate) fn decode(word: u64) -> Option<Self> {
+        let kind = match word >> 62 {
+            0 => Kind::Send,
+            1 => Kind::Recv,
+            2 => Kind::SharedRecv,
+            _ => return None,
+        };
+        Some(Self {
+            kind,
+            epoch: (word >> (32 + PLACE_BITS)) as u16 & (EPOCHS - 1),
+            place: (word >> 32) as u32 & (PLACES as u32 - 1),
+            sequence: word as u32,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tickets_survive_the_way_through_the_device() {
+        for kind in [Kind::Send, Kind::Recv, Kind::SharedRecv] {
+            for (epoch, place, sequence) in [
+                (0, 0, 0),
+                (EPOCHS - 1, PLACES as u32 - 1, u32::MAX),
+                (1, 2, 3),
+            ] {
+                let ticket = Ticket {
+                    kind,
+                    epoch,
+                    place,
+                    sequence,
+                };
+                assert_eq!(Ticket::decode(ticket.encode()), Some(ticket));
+            }
+        }
+        assert_eq!(Ticket::decode(u64::MAX), None);
+    }
+}
