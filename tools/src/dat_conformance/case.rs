@@ -24,6 +24,9 @@ pub(crate) struct Case {
 /// Rows of a table of cases that need no peer: name, promise, part.
 pub(crate) type Alone = (&'static str, &'static str, Part);
 
+/// Rows of a table of cases with two ends: name, promise, client's part, server's part.
+pub(crate) type Both = (&'static str, &'static str, Part, Part);
+
 /// Who does what.
 #[derive(Clone, Copy)]
 pub(crate) enum Parts {
@@ -50,6 +53,18 @@ impl Case {
         rows.iter().map(case).collect()
     }
 
+    /// A table of the second kind.
+    pub(crate) fn all_both(rows: &[Both]) -> Vec<Self> {
+        let case = |(name, about, client, server): &Both| Self::both(name, about, *client, *server);
+        rows.iter().map(case).collect()
+    }
+
+    /// A table of the second kind, each way.
+    pub(crate) fn all_each_way(rows: &[Both]) -> Vec<Self> {
+        let cases = Self::all_both(rows);
+        cases.into_iter().flat_map(Self::each_way).collect()
+    }
+
     fn new(name: &str, about: &'static str, parts: Parts) -> Self {
         Self {
             name: name.to_owned(),
@@ -63,6 +78,12 @@ impl Case {
     /// The same with a size of its own.
     pub(crate) fn sized(mut self, size: usize) -> Self {
         self.size = size;
+        self
+    }
+
+    /// The same for those who have time.
+    pub(crate) fn long(mut self) -> Self {
+        self.long = true;
         self
     }
 

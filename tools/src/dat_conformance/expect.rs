@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use dat_api::abi::DatReturnType;
-use dat_api::{Cr, DtoCompletion, DtoStatus, Evd, Event};
+use dat_api::{
+    AsyncError, BindCompletion, ConnectionEvent, ConnectionKind, Cr, DtoCompletion, DtoStatus, Ep,
+    EpState, Evd, Event,
+};
 
 use crate::side::Side;
 
@@ -45,11 +48,75 @@ pub(crate) fn with_status(
     Ok(got)
 }
 
+/// The next event, which is the end of a bind.
+pub(crate) fn bound(evd: &Evd, cookie: u64, side: &Side<'_>) -> Result<BindCompletion> {
+    match event(evd, side).context("waiting for a bind")? {
+        Event::Bind(bind) => {
+            ensure!(
+                bind.cookie == cookie && bind.status.is_success(),
+                "bind {} ended as {:?} where bind {cookie} was due",
+                bind.cookie,
+                bind.status
+            );
+            Ok(bind)
+        }
+        other => bail!("{other:?} instead of the end of a bind"),
+    }
+}
+
+/// The next event, which is news of this endpoint's connection.
+pub(crate) fn news(ep: &Ep, evd: &Evd, side: &Side<'_>) -> Result<ConnectionEvent> {
+    match event(evd, side).context("waiting for a connection event")? {
+        Event::Connection(event) => {
+            ensure!(event.ep == ep.id(), "{event:?} names another endpoint");
+            Ok(event)
+        }
+        other => bail!("{other:?} instead of a connection event"),
+    }
+}
+
+/// The next connection event, which is one of these kinds; the endpoint has the state that belongs
+/// to it.
+pub(crate) fn told(
+    ep: &Ep,
+    evd: &Evd,
+    kinds: &[ConnectionKind],
+    side: &Side<'_>,
+) -> Result<ConnectionEvent> {
+    let event = news(ep, evd, side)?;
+    ensure!(
+        kinds.contains(&event.kind),
+        "{:?} instead of {kinds:?}",
+        event.kind
+    );
+    let due = match event.kind {
+        ConnectionKind::Established => EpState::Connected,
+        _ => EpState::Disconnected,
+    };
+    in_state(ep, due)?;
+    Ok(event)
+}
+
+/// The endpoint is in this state.
+pub(crate) fn in_state(ep: &Ep, state: EpState) -> Result<()> {
+    let is = ep.state()?;
+    ensure!(is == state, "the endpoint is {is:?} instead of {state:?}");
+    Ok(())
+}
+
 /// The next event, which is a request for a connection.
 pub(crate) fn request(evd: &Evd, side: &Side<'_>) -> Result<Cr> {
     match event(evd, side).context("waiting for a connection request")? {
         Event::ConnectionRequest(request) => Ok(request),
         other => bail!("{other:?} instead of a connection request"),
+    }
+}
+
+/// The next event of the dispatcher of asynchronous errors.
+pub(crate) fn async_error(evd: &Evd, side: &Side<'_>) -> Result<AsyncError> {
+    match event(evd, side).context("waiting for an asynchronous event")? {
+        Event::Async(error) => Ok(error),
+        other => bail!("{other:?} instead of an asynchronous event"),
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Kit {
 
 impl Kit {
     pub(crate) fn open(side: &Side<'_>) -> Result<Self> {
-        Self::on(Ia::open(side.ia_name)?)
+        Self::on(side.open()?)
     }
 
     pub(crate) fn on(ia: Ia) -> Result<Self> {

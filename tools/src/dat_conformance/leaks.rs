@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// Descriptors and threads of this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Holdings {
     descriptors: usize,
     threads: usize,
@@ -25,22 +25,36 @@ impl Holdings {
         }
     }
 
-    /// Says what there is more than before, if it does not go away.
-    pub(crate) fn left_over(before: Self) -> Option<String> {
+    /// What there is more than before, once what is going has gone; no longer waited for when it is
+    /// no more than `usual`.
+    pub(crate) fn left_over(before: Self, usual: Self) -> Self {
         let deadline = Instant::now() + SETTLE;
         loop {
-            let now = Self::now();
-            let more = Self {
-                descriptors: now.descriptors.saturating_sub(before.descriptors),
-                threads: now.threads.saturating_sub(before.threads),
-            };
-            if more.descriptors + more.threads == 0 {
-                return None;
-            }
-            if Instant::now() > deadline {
-                return Some(format!("left behind: {more}"));
+            let more = Self::now().beyond(before);
+            if more.beyond(usual).is_none() || Instant::now() > deadline {
+                return more.beyond(usual);
             }
             thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// As many times as much.
+    pub(crate) fn times(self, count: usize) -> Self {
+        Self {
+            descriptors: self.descriptors * count,
+            threads: self.threads * count,
+        }
+    }
+
+    /// Whether it is nothing.
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::default()
+    }
+
+    fn beyond(self, other: Self) -> Self {
+        Self {
+            descriptors: self.descriptors.saturating_sub(other.descriptors),
+            threads: self.threads.saturating_sub(other.threads),
         }
     }
 }
@@ -71,6 +85,8 @@ mod tests {
             .map(|_| fs::File::open("/dev/null").unwrap())
             .collect();
         assert!(Holdings::now().descriptors >= before.descriptors + 100);
+        let left = Holdings::left_over(before, Holdings::default());
+        assert!(left.descriptors >= 100, "{left}");
         drop(held);
         assert!(Holdings::now().descriptors < before.descriptors + 100);
     }

@@ -1,6 +1,7 @@
 //! Two ends that are connected, which is where most cases begin.
 
 use anyhow::{Context, Result};
+use dat_api::abi::DAT_COMPLETION_SOLICITED_WAIT_FLAG;
 use dat_api::{CompletionFlags, Cr, Ep, EpAttr, Psp, Region};
 
 use crate::expect;
@@ -32,17 +33,22 @@ impl Link {
         let ep = kit.ep_with(attr)?;
         let link = Self { ep, kit };
         let hello = link.kit.region(1)?;
-        link.connect(side, &hello)
+        link.connect(side, &hello, attr)
             .context("making the connection that the case is about")?;
         Ok(link)
     }
 
-    fn connect(&self, side: &mut Side<'_>, hello: &Region) -> Result<()> {
+    fn connect(&self, side: &mut Side<'_>, hello: &Region, attr: &EpAttr) -> Result<()> {
         let Self { ep, kit } = self;
+        // Where only what is solicited wakes, this is.
+        let flags = match attr.recv_completion_flags {
+            DAT_COMPLETION_SOLICITED_WAIT_FLAG => CompletionFlags::SOLICITED_WAIT,
+            _ => CompletionFlags::DEFAULT,
+        };
         if side.is_client {
             let (address, conn_qual) = side.hear_address()?;
             ep.connect(address, conn_qual, Some(side.patience()), &[])?;
-            ep.post_send(&[hello.segment(0, 1)?], HELLO, CompletionFlags::DEFAULT)?;
+            ep.post_send(&[hello.segment(0, 1)?], HELLO, flags)?;
             expect::done(&kit.request, HELLO, side)?;
         } else {
             ep.post_recv(&[hello.segment(0, 1)?], HELLO)?;

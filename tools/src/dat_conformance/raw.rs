@@ -1,10 +1,13 @@
 //! Calls that the Rust API makes only when they are right, for the cases in which they are not.
 
+use std::net::SocketAddr;
 use std::ptr;
 
 use anyhow::Result;
 use dat_api::abi::*;
-use dat_api::{CallError, Error, Library};
+use dat_api::{CallError, Ep, Error, Library, RemoteRegion};
+
+use crate::kit::Kit;
 
 fn library() -> Result<&'static Library> {
     Ok(Library::get()?)
@@ -72,4 +75,191 @@ pub(crate) fn evd_wait_nowhere(evd: DatEvdHandle) -> Result<()> {
     // SAFETY: callers give a live handle; a null event must be refused.
     let code = unsafe { (library()?.dat_evd_wait)(evd, 0, 1, ptr::null_mut(), &mut nmore) };
     check("dat_evd_wait", code)
+}
+
+/// Frees a zone, which must be refused.
+pub(crate) fn pz_free(pz: DatPzHandle) -> Result<()> {
+    // SAFETY: the handle is in use or gone, which is for the provider to see.
+    check("dat_pz_free", unsafe { (library()?.dat_pz_free)(pz) })
+}
+
+/// What a region tells of itself.
+pub(crate) fn lmr_query(lmr: DatLmrHandle) -> Result<DatLmrParam> {
+    let mut param = DatLmrParam::zeroed();
+    // SAFETY: whether the handle is live is for the provider to see; the out-pointer is writable.
+    let code = unsafe { (library()?.dat_lmr_query)(lmr, DAT_LMR_FIELD_ALL, &mut param) };
+    check("dat_lmr_query", code)?;
+    Ok(param)
+}
+
+/// Synchronises a part of registered memory, both ways.
+pub(crate) fn lmr_sync(ia: DatIaHandle, segment: &DatLmrTriplet) -> Result<()> {
+    let library = library()?;
+    for (call, sync) in [
+        ("dat_lmr_sync_rdma_read", library.dat_lmr_sync_rdma_read),
+        ("dat_lmr_sync_rdma_write", library.dat_lmr_sync_rdma_write),
+    ] {
+        // SAFETY: callers give a live adapter and a segment of registered memory; the list of one
+        // segment is readable.
+        check(call, unsafe { sync(ia, segment, 1) })?;
+    }
+    Ok(())
+}
+
+/// Registers memory that must be refused, at no address when it has no length.
+pub(crate) fn lmr_create(kit: &Kit, ty: DatMemType, len: DatVlen) -> Result<()> {
+    let mut memory = [0_u8; 64];
+    let mut lmr = DAT_HANDLE_NULL;
+    let (mut context, mut remote, mut granted, mut at) = (0, 0, 0, 0);
+    let region = DatRegionDescription {
+        for_va: match len {
+            0 => ptr::null_mut(),
+            _ => memory.as_mut_ptr().cast(),
+        },
+    };
+    let rights = DAT_MEM_PRIV_ALL_FLAG;
+    // SAFETY: adapter and zone are live, the out-pointers writable, and no work is posted.
+    let code = unsafe {
+        (library()?.dat_lmr_create)(
+            kit.ia.as_raw(),
+            ty,
+            region,
+            len,
+            kit.pz.as_raw(),
+            rights,
+            DAT_VA_TYPE_VA,
+            &mut lmr,
+            &mut context,
+            &mut remote,
+            &mut granted,
+            &mut at,
+        )
+    };
+    check("dat_lmr_create", code)
+}
+
+/// Frees a notification object, which must be refused.
+pub(crate) fn cno_free(cno: DatCnoHandle) -> Result<()> {
+    // SAFETY: callers give a live handle that is in use, and do not use it if it is freed.
+    check("dat_cno_free", unsafe { (library()?.dat_cno_free)(cno) })
+}
+
+/// Frees a region, which must be refused.
+pub(crate) fn lmr_free(lmr: DatLmrHandle) -> Result<()> {
+    // SAFETY: callers give a live handle that is in use, and do not use it if it is freed.
+    check("dat_lmr_free", unsafe { (library()?.dat_lmr_free)(lmr) })
+}
+
+/// Creates an endpoint with this zone and dispatcher of connection events, which must be refused.
+pub(crate) fn ep_create(kit: &Kit, pz: DatPzHandle, connect: DatEvdHandle) -> Result<()> {
+    let mut ep = DAT_HANDLE_NULL;
+    // SAFETY: the adapter is live, the out-pointer writable, and the other handles are for the
+    // provider to judge.
+    let code = unsafe {
+        (library()?.dat_ep_create)(
+            kit.ia.as_raw(),
+            pz,
+            kit.recv.as_raw(),
+            kit.request.as_raw(),
+            connect,
+            ptr::null(),
+            &mut ep,
+        )
+    };
+    check("dat_ep_create", code)
+}
+
+/// Frees an endpoint, which must be refused.
+pub(crate) fn ep_free(ep: DatEpHandle) -> Result<()> {
+    // SAFETY: the handle is in use or gone, which is for the provider to see.
+    check("dat_ep_free", unsafe { (library()?.dat_ep_free)(ep) })
+}
+
+/// Connects an endpoint that has no zone.
+pub(crate) fn connect_without_zone(kit: &Kit, address: SocketAddr) -> Result<()> {
+    let library = library()?;
+    let mut ep = DAT_HANDLE_NULL;
+    // SAFETY: the handles are live or null, as the call allows; the out-pointer is writable.
+    let code = unsafe {
+        (library.dat_ep_create)(
+            kit.ia.as_raw(),
+            DAT_HANDLE_NULL,
+            kit.recv.as_raw(),
+            kit.request.as_raw(),
+            kit.connect.as_raw(),
+            ptr::null(),
+            &mut ep,
+        )
+    };
+    check("dat_ep_create", code)?;
+    let SocketAddr::V4(address) = address else {
+        anyhow::bail!("the adapter has no IPv4 address");
+    };
+    let mut place = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: 0,
+        sin_addr: libc::in_addr {
+            s_addr: u32::from_ne_bytes(address.ip().octets()),
+        },
+        sin_zero: [0; 8],
+    };
+    // SAFETY: the endpoint is live and the address readable for the call.
+    let code = unsafe {
+        let place = (&raw mut place).cast();
+        let (qos, flags) = (DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG);
+        (library.dat_ep_connect)(ep, place, 1, 1_000_000, 0, ptr::null(), qos, flags)
+    };
+    let connected = check("dat_ep_connect", code);
+    // SAFETY: the endpoint is live and not used again.
+    check("dat_ep_free", unsafe { (library.dat_ep_free)(ep) })?;
+    connected
+}
+
+/// Sends a segment that the Rust API would not make.
+pub(crate) fn post_send(ep: &Ep, mut segment: DatLmrTriplet, cookie: u64) -> dat_api::Result<()> {
+    let cookie = DatContext::from_u64(cookie);
+    let library = Library::get()?;
+    // SAFETY: the endpoint is live and the list of one segment readable; that the segment names
+    // memory that it must not reach is for the provider to see.
+    let code = unsafe {
+        let post = library.dat_ep_post_send;
+        post(
+            ep.as_raw(),
+            1,
+            &mut segment,
+            cookie,
+            DAT_COMPLETION_DEFAULT_FLAG,
+        )
+    };
+    if code.is_success() {
+        return Ok(());
+    }
+    let call = "dat_ep_post_send";
+    Err(CallError { call, code }.into())
+}
+
+/// Frees a queue of receives, which must be refused.
+pub(crate) fn srq_free(srq: DatSrqHandle) -> Result<()> {
+    // SAFETY: callers give a live handle that is in use, and do not use it if it is freed.
+    check("dat_srq_free", unsafe { (library()?.dat_srq_free)(srq) })
+}
+
+/// Reads into memory through a window, of which the Rust API has no form.
+pub(crate) fn post_read_to_window(
+    ep: &Ep,
+    sink: RemoteRegion,
+    source: RemoteRegion,
+    cookie: u64,
+) -> dat_api::Result<()> {
+    let call = "dat_ep_post_rdma_read_to_rmr";
+    let post = Library::get()?.dat_ep_post_rdma_read_to_rmr;
+    let post = post.ok_or(Error::Missing { call })?;
+    let (sink, source) = (sink.to_raw(), source.to_raw());
+    let (cookie, flags) = (DatContext::from_u64(cookie), DAT_COMPLETION_DEFAULT_FLAG);
+    // SAFETY: the endpoint is live and both triplets readable; the case keeps the window's memory.
+    let code = unsafe { post(ep.as_raw(), &sink, cookie, &source, flags) };
+    if code.is_success() {
+        return Ok(());
+    }
+    Err(CallError { call, code }.into())
 }

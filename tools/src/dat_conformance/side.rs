@@ -1,9 +1,11 @@
 //! One end of a case: which it is, and its line to the other.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use dat_api::Ia;
 
 use crate::control::Control;
 
@@ -22,10 +24,30 @@ pub(crate) struct Side<'a> {
     /// [`Case::size`](crate::case::Case::size).
     pub(crate) size: usize,
     pub(crate) limit: Duration,
+    /// How often it has opened the adapter.
+    pub(crate) openings: Cell<usize>,
     pub(crate) control: Option<&'a mut Control>,
 }
 
 impl Side<'_> {
+    /// Opens the adapter.
+    pub(crate) fn open(&self) -> dat_api::Result<Ia> {
+        self.openings.set(self.openings.get() + 1);
+        Ia::open(self.ia_name)
+    }
+
+    /// What a thread of a case needs of its end: nothing but how long to wait.
+    pub(crate) fn of_thread(patience: Duration) -> Self {
+        Side {
+            ia_name: "",
+            is_client: true,
+            size: 0,
+            limit: patience * PATIENCE_SHARE,
+            openings: Cell::new(0),
+            control: None,
+        }
+    }
+
     /// How long an event is waited for that must come.
     pub(crate) fn patience(&self) -> Duration {
         self.limit / PATIENCE_SHARE

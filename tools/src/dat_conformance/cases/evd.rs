@@ -103,7 +103,7 @@ const CASES: &[Alone] = &[
 ];
 
 fn ia(side: &Side<'_>) -> Result<Ia> {
-    Ok(Ia::open(side.ia_name)?)
+    Ok(side.open()?)
 }
 
 fn evd(side: &Side<'_>) -> Result<Evd> {

@@ -9,6 +9,7 @@ use crate::expect;
 use crate::kit::Kit;
 use crate::raw;
 use crate::side::Side;
+use crate::worker::left_by_opening;
 
 pub(super) fn cases() -> Vec<Case> {
     Case::all_alone(CASES)
@@ -50,6 +51,11 @@ const CASES: &[Alone] = &[
         "nothing has happened to a new adapter",
         async_silent,
     ),
+    (
+        "ia/leaves-nothing",
+        "an adapter that was opened and closed is gone",
+        leaves_nothing,
+    ),
     ("ia/close-null", "a null handle is none", close_null),
     (
         "ia/close-graceful",
@@ -79,7 +85,7 @@ const CASES: &[Alone] = &[
 ];
 
 fn attributes(side: &mut Side<'_>) -> Result<()> {
-    let attr = Ia::open(side.ia_name)?.attr()?;
+    let attr = side.open()?.attr()?;
     for (what, value, least) in [
         ("max_eps", attr.max_eps, 1),
         ("max_dto_per_ep", attr.max_dto_per_ep, 16),
@@ -122,7 +128,7 @@ fn address(side: &mut Side<'_>) -> Result<()> {
 }
 
 fn provider(side: &mut Side<'_>) -> Result<()> {
-    let attr = Ia::open(side.ia_name)?.provider_attr()?;
+    let attr = side.open()?.provider_attr()?;
     ensure!(!attr.name.is_empty(), "it has no name");
     ensure!(
         attr.dapl_version.0 == 2,
@@ -144,8 +150,8 @@ fn unknown(_: &mut Side<'_>) -> Result<()> {
 }
 
 fn twice(side: &mut Side<'_>) -> Result<()> {
-    let first = Ia::open(side.ia_name)?;
-    let second = Ia::open(side.ia_name)?;
+    let first = side.open()?;
+    let second = side.open()?;
     ensure!(
         first.as_raw() != second.as_raw(),
         "both have the same handle"
@@ -165,7 +171,13 @@ fn eight(side: &mut Side<'_>) -> Result<()> {
 }
 
 fn async_silent(side: &mut Side<'_>) -> Result<()> {
-    expect::nothing(&Ia::open(side.ia_name)?.async_evd(), side)
+    expect::nothing(&side.open()?.async_evd(), side)
+}
+
+fn leaves_nothing(side: &mut Side<'_>) -> Result<()> {
+    let left = left_by_opening(side.ia_name)?;
+    ensure!(left.is_none(), "left behind: {left}");
+    Ok(())
 }
 
 fn close_null(_: &mut Side<'_>) -> Result<()> {
@@ -176,7 +188,7 @@ fn close_null(_: &mut Side<'_>) -> Result<()> {
 }
 
 fn close_graceful(side: &mut Side<'_>) -> Result<()> {
-    let ia = Ia::open(side.ia_name)?;
+    let ia = side.open()?;
     raw::ia_close(ia.as_raw(), DAT_CLOSE_GRACEFUL_FLAG)?;
     // Its handle has gone, so it must not be closed again.
     std::mem::forget(ia);
@@ -184,7 +196,7 @@ fn close_graceful(side: &mut Side<'_>) -> Result<()> {
 }
 
 fn close_in_use(side: &mut Side<'_>) -> Result<()> {
-    let ia = Ia::open(side.ia_name)?;
+    let ia = side.open()?;
     let pz = Pz::create(&ia)?;
     let closed = raw::ia_close(ia.as_raw(), DAT_CLOSE_GRACEFUL_FLAG);
     expect::refused(closed, DAT_INVALID_STATE)?;

@@ -2,17 +2,64 @@
 //!
 //! | File | Object |
 //! |---|---|
-//! | `ia` | interface adapters |
-//! | `evd` | event dispatchers without connections |
-//! | `send` | Send and Receive |
+//! | `ia`, `pz`, `lmr` | adapters, zones, regions |
+//! | `evd`, `cno` | event dispatchers, notification objects |
+//! | `ep`, `ep_state` | endpoints without a connection; which calls they take in which state |
+//! | `connect`, `disconnect` | how connections begin and end |
+//! | `sp` | service points |
+//! | `send`, `rdma`, `flags` | Send and Receive; RDMA Write and Read; completion flags |
+//! | `protection` | what is not allowed, and what becomes of it |
+//! | `rmr`, `invalidate` | windows, and peers that take them away |
+//! | `srq` | shared receive queues |
+//! | `ib`, `ssp` | the extensions |
+//! | `many` | much at once, and much one after another |
 
+mod cno;
+mod connect;
+mod disconnect;
+mod ep;
+mod ep_state;
 mod evd;
+mod flags;
 mod ia;
+mod ib;
+mod invalidate;
+mod lmr;
+mod many;
+mod protection;
+mod pz;
+mod rdma;
+mod rmr;
 mod send;
+mod sp;
+mod srq;
+mod ssp;
 
 use crate::case::Case;
 
 /// All of them, in the order in which they run.
 pub(crate) fn all() -> Vec<Case> {
-    [ia::cases(), evd::cases(), send::cases()].concat()
+    [
+        ia::cases(),
+        pz::cases(),
+        lmr::cases(),
+        evd::cases(),
+        cno::cases(),
+        ep::cases(),
+        ep_state::cases(),
+        sp::cases(),
+        connect::cases(),
+        disconnect::cases(),
+        send::cases(),
+        rdma::cases(),
+        flags::cases(),
+        protection::cases(),
+        rmr::cases(),
+        invalidate::cases(),
+        srq::cases(),
+        ib::cases(),
+        ssp::cases(),
+        many::cases(),
+    ]
+    .concat()
 }

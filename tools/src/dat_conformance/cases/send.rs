@@ -1,8 +1,10 @@
 //! Send and Receive: every length class, lists of segments, order.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use dat_api::CompletionFlags;
+use dat_api::abi::*;
 
-use crate::case::Case;
+use crate::case::{Both, Case};
 use crate::expect;
 use crate::link::Link;
 use crate::pattern;
@@ -39,8 +41,88 @@ pub(super) fn cases() -> Vec<Case> {
         let case = Case::both(&format!("send/{name}"), about, sends, receives);
         cases.extend(case.sized(len).each_way());
     }
+    cases.extend(Case::all_each_way(EACH_WAY));
+    cases.extend(Case::all_both(BOTH));
     cases
 }
+
+const EACH_WAY: &[Both] = &[
+    (
+        "send/gather",
+        "the segments of a Send are one message",
+        gathers,
+        receives_one,
+    ),
+    (
+        "send/scatter",
+        "a message fills the segments of a receive in turn",
+        sends_one,
+        scatters,
+    ),
+    (
+        "send/empty-segments",
+        "segments without bytes add nothing",
+        gathers_empty,
+        receives_one,
+    ),
+    (
+        "send/stream",
+        "200 messages keep their order and their lengths",
+        streams,
+        takes_stream,
+    ),
+];
+
+const BOTH: &[Both] = &[
+    (
+        "send/both-ways",
+        "messages pass each other",
+        crosses,
+        crosses,
+    ),
+    (
+        "send/ping-pong",
+        "50 messages go there and back",
+        pings,
+        pongs,
+    ),
+    (
+        "send/cookies",
+        "cookies come back whole",
+        sends_cookies,
+        receives_cookies,
+    ),
+    (
+        "send/queue-full",
+        "a full queue says so and goes on when there is room",
+        fills_queue,
+        takes_all,
+    ),
+    (
+        "send/iov-limit",
+        "a list longer than the limit is refused",
+        list_too_long,
+        stands_by,
+    ),
+    (
+        "send/no-segments",
+        "a message may be of no segments",
+        sends_nothing,
+        receives_nothing,
+    ),
+    (
+        "send/operation",
+        "a completion says what it was of",
+        sends_named,
+        receives_named,
+    ),
+    (
+        "send/waiter",
+        "a message wakes who sleeps",
+        sends_late,
+        sleeps,
+    ),
+];
 
 /// Refuses what the adapter says it cannot carry.
 pub(super) fn fits(link: &Link, len: usize) -> Result<()> {
@@ -84,6 +166,342 @@ fn receives(side: &mut Side<'_>) -> Result<()> {
     );
     pattern::check(&region, 0, len, 5)?;
     pattern::untouched(&region, len, ROOM)?;
-    expect::nothing(&link.kit.recv, side)?;
+    side.meet("over")
+}
+
+/// What the cases below send: three pieces of one pattern.
+const PIECES: [(usize, usize); 3] = [(0, 100), (100, 1), (101, 1999)];
+const WHOLE: usize = 2100;
+
+fn gathers(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(WHOLE)?;
+    pattern::fill(&region, 0, WHOLE, 2)?;
+    side.hear("posted")?;
+    let list = PIECES.map(|(at, len)| region.segment(at, len));
+    let list: Vec<_> = list.into_iter().collect::<dat_api::Result<_>>()?;
+    link.ep.post_send(&list, 1, CompletionFlags::DEFAULT)?;
+    expect::done(&link.kit.request, 1, side)?;
+    side.meet("over")
+}
+
+fn gathers_empty(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(WHOLE)?;
+    pattern::fill(&region, 0, WHOLE, 2)?;
+    side.hear("posted")?;
+    let list = [
+        region.segment(0, 0)?,
+        region.segment(0, 1000)?,
+        region.segment(77, 0)?,
+        region.segment(1000, WHOLE - 1000)?,
+    ];
+    link.ep.post_send(&list, 1, CompletionFlags::DEFAULT)?;
+    expect::done(&link.kit.request, 1, side)?;
+    side.meet("over")
+}
+
+fn receives_one(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(WHOLE)?;
+    link.recv(&region, 0, WHOLE, 1)?;
+    side.say("posted", &[])?;
+    let received = expect::done(&link.kit.recv, 1, side)?;
+    ensure!(
+        received.transferred as usize == WHOLE,
+        "{} bytes",
+        received.transferred
+    );
+    pattern::check(&region, 0, WHOLE, 2)?;
+    side.meet("over")
+}
+
+fn sends_one(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(WHOLE)?;
+    pattern::fill(&region, 0, WHOLE, 2)?;
+    side.hear("posted")?;
+    link.send(&region, 0, WHOLE, 1)?;
+    expect::done(&link.kit.request, 1, side)?;
+    side.meet("over")
+}
+
+fn scatters(side: &mut Side<'_>) -> Result<()> {
+    /// The pieces lie apart in another order, and the last has room to spare.
+    const PLACES: [usize; 3] = [5000, 4000, 0];
+    const ROOM: usize = 3000;
+    let link = Link::make(side)?;
+    let region = link.kit.region(8192)?;
+    let lens = [PIECES[0].1, PIECES[1].1, ROOM];
+    let list = PLACES.iter().zip(lens);
+    let list: Vec<_> = list
+        .map(|(at, len)| region.segment(*at, len))
+        .collect::<dat_api::Result<_>>()?;
+    link.ep.post_recv(&list, 1)?;
+    side.say("posted", &[])?;
+    let received = expect::done(&link.kit.recv, 1, side)?;
+    ensure!(
+        received.transferred as usize == WHOLE,
+        "{} bytes",
+        received.transferred
+    );
+    let mut whole = Vec::new();
+    for (place, (_, len)) in PLACES.iter().zip(PIECES) {
+        whole.extend(region.to_vec(*place, len)?);
+    }
+    ensure!(whole == pattern::bytes(2, WHOLE), "the pieces are others");
+    pattern::untouched(&region, PIECES[2].1, ROOM - PIECES[2].1)?;
+    side.meet("over")
+}
+
+/// The lengths of a stream: its messages differ.
+fn stream_len(index: usize) -> usize {
+    index * 37 % 1500
+}
+
+const STREAM: usize = 200;
+/// Receives that are posted ahead of the messages.
+const AHEAD: usize = 16;
+
+fn streams(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(STREAM * 1500)?;
+    for index in 0..STREAM {
+        pattern::fill(&region, index * 1500, stream_len(index), index as u8)?;
+    }
+    for index in 0..STREAM {
+        if index % AHEAD == 0 {
+            side.hear("posted")?;
+        }
+        link.send(&region, index * 1500, stream_len(index), index as u64)?;
+        expect::done(&link.kit.request, index as u64, side)?;
+    }
+    side.meet("over")
+}
+
+fn takes_stream(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(AHEAD * 1500)?;
+    for first in (0..STREAM).step_by(AHEAD) {
+        let indices = first..STREAM.min(first + AHEAD);
+        for index in indices.clone() {
+            link.recv(&region, index % AHEAD * 1500, 1500, index as u64)?;
+        }
+        side.say("posted", &[])?;
+        for index in indices {
+            let received = expect::done(&link.kit.recv, index as u64, side)?;
+            let len = stream_len(index);
+            ensure!(
+                received.transferred as usize == len,
+                "message {index} is another"
+            );
+            pattern::check(&region, index % AHEAD * 1500, len, index as u8)
+                .with_context(|| format!("message {index}"))?;
+        }
+    }
+    side.meet("over")
+}
+
+fn crosses(side: &mut Side<'_>) -> Result<()> {
+    const LEN: usize = 100_000;
+    let link = Link::make(side)?;
+    let (ours, theirs) = (link.kit.region(LEN)?, link.kit.region(4 * LEN)?);
+    pattern::fill(&ours, 0, LEN, u8::from(side.is_client))?;
+    for index in 0..4 {
+        link.recv(&theirs, index * LEN, LEN, index as u64)?;
+    }
+    side.meet("posted")?;
+    (0..4).try_for_each(|cookie| link.send(&ours, 0, LEN, cookie))?;
+    for index in 0..4 {
+        expect::done(&link.kit.request, index, side)?;
+        expect::done(&link.kit.recv, index, side)?;
+        pattern::check(
+            &theirs,
+            index as usize * LEN,
+            LEN,
+            u8::from(!side.is_client),
+        )?;
+    }
+    side.meet("over")
+}
+
+const ROUNDS: u64 = 50;
+
+fn pings(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let (out, back) = (link.kit.region(8)?, link.kit.region(8)?);
+    side.hear("posted")?;
+    for round in 0..ROUNDS {
+        out.write(0, &round.to_be_bytes())?;
+        link.recv(&back, 0, 8, round)?;
+        link.send(&out, 0, 8, round)?;
+        expect::done(&link.kit.request, round, side)?;
+        expect::done(&link.kit.recv, round, side)?;
+        ensure!(
+            back.to_vec(0, 8)? == round.to_be_bytes(),
+            "another answer to {round}"
+        );
+    }
+    side.meet("over")
+}
+
+fn pongs(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(8)?;
+    link.recv(&region, 0, 8, 0)?;
+    side.say("posted", &[])?;
+    for round in 0..ROUNDS {
+        expect::done(&link.kit.recv, round, side)?;
+        let answer = link.kit.region(8)?;
+        answer.write(0, &region.to_vec(0, 8)?)?;
+        if round + 1 < ROUNDS {
+            link.recv(&region, 0, 8, round + 1)?;
+        }
+        link.send(&answer, 0, 8, round)?;
+        expect::done(&link.kit.request, round, side)?;
+    }
+    side.meet("over")
+}
+
+const COOKIES: [u64; 5] = [0, 1, u64::MAX, 1 << 63, 0x0123_4567_89ab_cdef];
+
+fn sends_cookies(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(8)?;
+    side.hear("posted")?;
+    for cookie in COOKIES {
+        link.send(&region, 0, 8, cookie)?;
+        expect::done(&link.kit.request, cookie, side)?;
+    }
+    side.meet("over")
+}
+
+fn receives_cookies(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(8)?;
+    for cookie in COOKIES {
+        link.recv(&region, 0, 8, cookie)?;
+    }
+    side.say("posted", &[])?;
+    for cookie in COOKIES {
+        let received = expect::done(&link.kit.recv, cookie, side)?;
+        ensure!(
+            received.ep == link.ep.id(),
+            "the completion names another endpoint"
+        );
+    }
+    side.meet("over")
+}
+
+fn fills_queue(side: &mut Side<'_>) -> Result<()> {
+    const MANY: u64 = 100_000;
+    let link = Link::make(side)?;
+    let region = link.kit.region(64)?;
+    let segment = [region.segment(0, 64)?];
+    let refused = (0..MANY).find_map(|cookie| {
+        let posted = link.ep.post_recv(&segment, cookie);
+        posted.err().map(|error| (cookie, error))
+    });
+    let (room, error) = refused.context("receives find room without end")?;
+    ensure!(room >= 30, "room for {room} receives");
+    expect::refused::<()>(Err(error), DAT_INSUFFICIENT_RESOURCES)?;
+    side.say("full", &room.to_be_bytes())?;
+    for cookie in 0..room.min(8) {
+        expect::done(&link.kit.recv, cookie, side)?;
+    }
+    // There is room again.
+    link.ep.post_recv(&segment, 0)?;
+    side.meet("over")
+}
+
+fn takes_all(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(64)?;
+    side.hear("full")?;
+    for cookie in 0..8 {
+        link.send(&region, 0, 64, cookie)?;
+        expect::done(&link.kit.request, cookie, side)?;
+    }
+    side.meet("over")
+}
+
+fn list_too_long(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(64)?;
+    let limit = usize::try_from(link.kit.ia.attr()?.max_iov_segments_per_dto)?;
+    let granted = usize::try_from(link.ep.query()?.attr.max_request_iov)?;
+    let list = vec![region.segment(0, 1)?; limit.max(granted) + 1];
+    let sent = link.ep.post_send(&list, 1, CompletionFlags::DEFAULT);
+    expect::refused(sent, DAT_INVALID_PARAMETER)?;
+    side.meet("over")
+}
+
+fn stands_by(side: &mut Side<'_>) -> Result<()> {
+    let _link = Link::make(side)?;
+    side.meet("over")
+}
+
+fn sends_nothing(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    side.hear("posted")?;
+    link.ep.post_send(&[], 1, CompletionFlags::DEFAULT)?;
+    expect::done(&link.kit.request, 1, side)?;
+    side.meet("over")
+}
+
+fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    link.ep.post_recv(&[], 1)?;
+    side.say("posted", &[])?;
+    let received = expect::done(&link.kit.recv, 1, side)?;
+    ensure!(received.transferred == 0, "{} bytes", received.transferred);
+    side.meet("over")
+}
+
+fn sends_named(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(8)?;
+    side.hear("posted")?;
+    link.send(&region, 0, 8, 1)?;
+    let sent = expect::done(&link.kit.request, 1, side)?;
+    ensure!(
+        sent.operation == DAT_DTO_SEND,
+        "a Send is operation {}",
+        sent.operation
+    );
+    ensure!(sent.transferred == 8, "{} bytes", sent.transferred);
+    side.meet("over")
+}
+
+fn receives_named(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(8)?;
+    link.recv(&region, 0, 8, 1)?;
+    side.say("posted", &[])?;
+    let got = expect::done(&link.kit.recv, 1, side)?;
+    ensure!(
+        got.operation == DAT_DTO_RECEIVE,
+        "a Receive is operation {}",
+        got.operation
+    );
+    side.meet("over")
+}
+
+fn sends_late(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(8)?;
+    side.hear("posted")?;
+    std::thread::sleep(side.quiet() * 4);
+    link.send(&region, 0, 8, 1)?;
+    expect::done(&link.kit.request, 1, side)?;
+    side.meet("over")
+}
+
+fn sleeps(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(8)?;
+    link.recv(&region, 0, 8, 1)?;
+    side.say("posted", &[])?;
+    expect::done(&link.kit.recv, 1, side)?;
     side.meet("over")
 }

@@ -1,0 +1,472 @@
+//! Connecting: how it comes out, and what each end hears.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use dat_api::abi::*;
+use dat_api::{Close, CompletionFlags, ConnectionKind, Ep, EpState};
+
+use crate::case::{Alone, Both, Case};
+use crate::expect;
+use crate::kit::Kit;
+use crate::link::{Link, listen, offer};
+use crate::pattern;
+use crate::side::Side;
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = [Case::all_alone(ALONE), Case::all_both(BOTH)].concat();
+    for (size, name) in [
+        (0, "0"),
+        (1, "1"),
+        (24, "24"),
+        (48, "48"),
+        (usize::MAX, "limit"),
+    ] {
+        let about = "private data of the connect and of the accept reach the other end";
+        let name = format!("connect/private-data-{name}");
+        cases.push(Case::both(&name, about, tells, answers).sized(size));
+        let about = "private data of a rejection reaches the connecting end";
+        let name = name.replace("connect/", "reject/");
+        cases.push(Case::both(&name, about, tells_in_vain, rejects_with).sized(size));
+    }
+    cases
+}
+
+const ALONE: &[Alone] = &[(
+    "connect/unreachable",
+    "an address without a way to it is told",
+    unreachable,
+)];
+
+const BOTH: &[Both] = &[
+    (
+        "connect/established",
+        "both ends are told, and know the peer",
+        connects,
+        accepts,
+    ),
+    (
+        "connect/nobody",
+        "where nobody listens, nobody accepts",
+        finds_nobody,
+        listens_no_more,
+    ),
+    (
+        "connect/rejected",
+        "a rejection is told as the peer's",
+        is_rejected,
+        rejects,
+    ),
+    (
+        "connect/dropped",
+        "a request that goes unanswered is a rejection",
+        is_rejected,
+        drops_request,
+    ),
+    (
+        "connect/timeout",
+        "an attempt ends when its time is over",
+        times_out,
+        never_answers,
+    ),
+    (
+        "connect/again",
+        "after a rejection and a reset an endpoint connects",
+        tries_again,
+        rejects_once,
+    ),
+    (
+        "connect/cancelled",
+        "an attempt that is given up ends",
+        gives_up,
+        is_given_up,
+    ),
+    (
+        "connect/duplicate",
+        "a second endpoint connects to where the first is",
+        duplicates,
+        accepts_twice,
+    ),
+    (
+        "connect/passive-first",
+        "the accepting end may speak first",
+        hears_first,
+        speaks_first,
+    ),
+    (
+        "connect/second-accept",
+        "a connected endpoint accepts no second request",
+        asks_twice,
+        accepts_second,
+    ),
+    (
+        "connect/shared-evd",
+        "two connections share their dispatchers",
+        connects_two,
+        accepts_two,
+    ),
+    (
+        "connect/too-much-accepted",
+        "an accept has no more private data than allowed",
+        is_rejected,
+        accepts_too_much,
+    ),
+];
+
+const ESTABLISHED: &[ConnectionKind] = &[ConnectionKind::Established];
+
+fn connects(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    expect::in_state(&link.ep, EpState::Connected)?;
+    let (peer, _) = side.hear_address()?;
+    let info = link.ep.query()?;
+    let remote = info.remote.context("the peer's address is not known")?;
+    ensure!(
+        remote.ip() == peer.ip(),
+        "the peer is said to be {remote} instead of {peer}"
+    );
+    side.meet("over")
+}
+
+fn accepts(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    expect::in_state(&link.ep, EpState::Connected)?;
+    side.say_address(link.kit.address()?, 0)?;
+    side.meet("over")
+}
+
+/// Starts to connect to where the other end listens.
+fn start(ep: &Ep, side: &mut Side<'_>, private_data: &[u8]) -> Result<()> {
+    let (address, conn_qual) = side.hear_address()?;
+    Ok(ep.start_connect(address, conn_qual, Some(side.patience()), private_data)?)
+}
+
+fn finds_nobody(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    // A provider may try again for some of the time, because a listener may be about to start.
+    start(&ep, side, &[])?;
+    expect::told(&ep, &kit.connect, &[ConnectionKind::NonPeerRejected], side)?;
+    side.meet("over")
+}
+
+fn listens_no_more(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let psp = dat_api::Psp::create_any(&kit.ia, &kit.requests)?;
+    let conn_qual = psp.conn_qual();
+    psp.free()?;
+    side.say_address(kit.address()?, conn_qual)?;
+    side.meet("over")
+}
+
+fn is_rejected(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    start(&ep, side, &[])?;
+    expect::told(&ep, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
+    side.meet("over")
+}
+
+fn rejects(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (_psp, request) = listen(side, &kit)?;
+    request.reject(&[])?;
+    side.meet("over")
+}
+
+fn drops_request(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    drop(listen(side, &kit)?);
+    side.meet("over")
+}
+
+fn accepts_too_much(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let limit = usize::try_from(kit.ia.provider_attr()?.max_private_data_size)?;
+    let (_psp, request) = listen(side, &kit)?;
+    match request.accept(Some(&ep), &vec![1; limit + 1]) {
+        Ok(_) => bail!("it was accepted"),
+        Err(refused) => {
+            expect::refused::<()>(Err(refused.error), DAT_INVALID_PARAMETER)?;
+            refused.request.reject(&[])?;
+        }
+    }
+    expect::in_state(&ep, EpState::Unconnected)?;
+    side.meet("over")
+}
+
+fn times_out(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let (address, conn_qual) = side.hear_address()?;
+    let (start, due) = (Instant::now(), Duration::from_millis(400));
+    ep.start_connect(address, conn_qual, Some(due), &[])?;
+    expect::told(&ep, &kit.connect, &[ConnectionKind::TimedOut], side)?;
+    expect::took(start.elapsed(), due, side)?;
+    side.meet("over")
+}
+
+fn never_answers(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let asked = listen(side, &kit)?;
+    side.meet("over")?;
+    drop(asked);
+    Ok(())
+}
+
+fn unreachable(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    // The prefix is for documents (RFC 5737): nobody has it.
+    let nowhere = "203.0.113.77:0".parse()?;
+    ep.start_connect(nowhere, 7777, Some(Duration::from_millis(700)), &[])?;
+    // Somebody on the way may answer for it.
+    let kinds = [
+        ConnectionKind::Unreachable,
+        ConnectionKind::TimedOut,
+        ConnectionKind::NonPeerRejected,
+    ];
+    expect::told(&ep, &kit.connect, &kinds, side)?;
+    Ok(())
+}
+
+fn tries_again(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let (address, conn_qual) = side.hear_address()?;
+    let patience = Some(side.patience());
+    ep.start_connect(address, conn_qual, patience, &[])?;
+    expect::told(&ep, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
+    ep.reset()?;
+    ep.start_connect(address, conn_qual, patience, &[])?;
+    expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
+    side.meet("over")
+}
+
+fn rejects_once(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let (_psp, request) = listen(side, &kit)?;
+    request.reject(&[])?;
+    expect::request(&kit.requests, side)?.accept(Some(&ep), &[])?;
+    expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
+    side.meet("over")
+}
+
+fn gives_up(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    start(&ep, side, &[])?;
+    side.hear("asked")?;
+    ep.disconnect(Close::Abrupt)?;
+    expect::told(&ep, &kit.connect, &[ConnectionKind::Disconnected], side)?;
+    side.say("gone", &[])?;
+    expect::nothing(&kit.connect, side)?;
+    side.meet("over")
+}
+
+/// The accept of a request whose peer has gone is refused, or ends without a connection that lasts.
+fn is_given_up(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let (_psp, request) = listen(side, &kit)?;
+    side.say("asked", &[])?;
+    side.hear("gone")?;
+    match request.accept(Some(&ep), &[]) {
+        Ok(_) => loop {
+            let kind = expect::news(&ep, &kit.connect, side)?.kind;
+            if kind != ConnectionKind::Established {
+                expect::in_state(&ep, EpState::Disconnected)?;
+                break;
+            }
+        },
+        Err(refused) => drop(refused.request),
+    }
+    side.meet("over")
+}
+
+fn duplicates(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (first, second) = (kit.ep()?, kit.ep()?);
+    start(&first, side, &[])?;
+    expect::told(&first, &kit.connect, ESTABLISHED, side)?;
+    second.start_dup_connect(&first, Some(side.patience()), b"twin")?;
+    expect::told(&second, &kit.connect, ESTABLISHED, side)?;
+    side.meet("over")
+}
+
+fn accepts_twice(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (first, second) = (kit.ep()?, kit.ep()?);
+    let (_psp, request) = listen(side, &kit)?;
+    request.accept(Some(&first), &[])?;
+    expect::told(&first, &kit.connect, ESTABLISHED, side)?;
+    let request = expect::request(&kit.requests, side)?;
+    ensure!(
+        request.private_data().starts_with(b"twin"),
+        "{:?}",
+        request.private_data()
+    );
+    request.accept(Some(&second), &[])?;
+    expect::told(&second, &kit.connect, ESTABLISHED, side)?;
+    side.meet("over")
+}
+
+fn hears_first(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (ep, region) = (kit.ep()?, kit.region(64)?);
+    ep.post_recv(&[region.segment(0, 64)?], 1)?;
+    start(&ep, side, &[])?;
+    expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
+    expect::done(&kit.recv, 1, side)?;
+    pattern::check(&region, 0, 64, 3)?;
+    side.meet("over")
+}
+
+fn speaks_first(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (ep, region) = (kit.ep()?, kit.region(64)?);
+    pattern::fill(&region, 0, 64, 3)?;
+    let (_psp, request) = listen(side, &kit)?;
+    request.accept(Some(&ep), &[])?;
+    expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
+    ep.post_send(&[region.segment(0, 64)?], 1, CompletionFlags::DEFAULT)?;
+    expect::done(&kit.request, 1, side)?;
+    side.meet("over")
+}
+
+fn asks_twice(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (first, second) = (kit.ep()?, kit.ep()?);
+    let (address, conn_qual) = side.hear_address()?;
+    let patience = Some(side.patience());
+    first.start_connect(address, conn_qual, patience, &[])?;
+    expect::told(&first, &kit.connect, ESTABLISHED, side)?;
+    second.start_connect(address, conn_qual, patience, &[])?;
+    expect::told(&second, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
+    expect::in_state(&first, EpState::Connected)?;
+    side.meet("over")
+}
+
+fn accepts_second(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let (_psp, request) = listen(side, &kit)?;
+    request.accept(Some(&ep), &[])?;
+    expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
+    let second = expect::request(&kit.requests, side)?;
+    match second.accept(Some(&ep), &[]) {
+        Ok(_) => bail!("a connected endpoint accepted"),
+        Err(refused) => {
+            expect::refused::<()>(Err(refused.error), DAT_INVALID_STATE)?;
+            refused.request.reject(&[])?;
+        }
+    }
+    expect::in_state(&ep, EpState::Connected)?;
+    side.meet("over")
+}
+
+fn connects_two(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (first, second) = (kit.ep()?, kit.ep()?);
+    let (address, conn_qual) = side.hear_address()?;
+    let patience = Some(side.patience());
+    first.start_connect(address, conn_qual, patience, &[1])?;
+    second.start_connect(address, conn_qual, patience, &[2])?;
+    both_established(&first, &second, &kit)?;
+    side.meet("over")
+}
+
+fn accepts_two(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (first, second) = (kit.ep()?, kit.ep()?);
+    let _psp = offer(side, &kit)?;
+    for ep in [&first, &second] {
+        expect::request(&kit.requests, side)?.accept(Some(ep), &[])?;
+    }
+    let patience = Some(side.patience());
+    first.wait_established(patience)?;
+    second.wait_established(patience)?;
+    side.meet("over")
+}
+
+fn both_established(first: &Ep, second: &Ep, kit: &Kit) -> Result<()> {
+    let patience = Some(Duration::from_secs(5));
+    // Each waits for its own and leaves the other's.
+    second.wait_established(patience)?;
+    first.wait_established(patience)?;
+    ensure!(kit.connect.dequeue()?.is_none(), "a third connection event");
+    Ok(())
+}
+
+/// How much private data a case sends: its size, cut to what both ends take.
+fn length(side: &mut Side<'_>, kit: &Kit) -> Result<usize> {
+    let ours = usize::try_from(kit.ia.provider_attr()?.max_private_data_size)?;
+    side.say("limit", &u64::try_from(ours)?.to_be_bytes())?;
+    let theirs = side.hear("limit")?;
+    let theirs = theirs.first_chunk().context("half a number")?;
+    let limit = ours.min(usize::try_from(u64::from_be_bytes(*theirs))?);
+    Ok(side.size.min(limit))
+}
+
+/// What came is what was sent. Providers below which only buffers of one length travel may add
+/// zeros.
+fn same_data(came: &[u8], seed: u8, len: usize) -> Result<()> {
+    ensure!(came.len() >= len, "{} bytes of {len}", came.len());
+    let (data, rest) = came.split_at(len);
+    ensure!(data == pattern::bytes(seed, len), "the bytes are others");
+    ensure!(
+        rest.iter().all(|byte| *byte == 0),
+        "{} bytes more than {len}",
+        rest.len()
+    );
+    Ok(())
+}
+
+fn tells(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let len = length(side, &kit)?;
+    start(&ep, side, &pattern::bytes(1, len))?;
+    let told = expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
+    same_data(&told.private_data, 2, len).context("of the accept")?;
+    side.meet("over")
+}
+
+fn answers(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let len = length(side, &kit)?;
+    let (psp, request) = listen(side, &kit)?;
+    same_data(request.private_data(), 1, len).context("of the connect")?;
+    ensure!(!request.is_truncated(), "it is said to be cut");
+    ensure!(request.conn_qual() == psp.conn_qual(), "another qualifier");
+    ensure!(request.service_point() == psp.id(), "another service point");
+    request.accept(Some(&ep), &pattern::bytes(2, len))?;
+    let told = expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
+    ensure!(
+        told.private_data.is_empty(),
+        "private data at the accepting end"
+    );
+    side.meet("over")
+}
+
+fn tells_in_vain(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let len = length(side, &kit)?;
+    start(&ep, side, &pattern::bytes(1, len))?;
+    let told = expect::told(&ep, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
+    same_data(&told.private_data, 2, len).context("of the rejection")?;
+    side.meet("over")
+}
+
+fn rejects_with(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let len = length(side, &kit)?;
+    let (_psp, request) = listen(side, &kit)?;
+    same_data(request.private_data(), 1, len).context("of the connect")?;
+    request.reject(&pattern::bytes(2, len))?;
+    side.meet("over")
+}

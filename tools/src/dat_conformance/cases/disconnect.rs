@@ -1,0 +1,298 @@
+//! How connections end, and what becomes of the work that was posted.
+
+use anyhow::{Context, Result, ensure};
+use dat_api::{Close, ConnectionKind, DtoStatus, EpState};
+
+use crate::case::{Both, Case};
+use crate::expect;
+use crate::link::Link;
+use crate::pattern;
+use crate::side::Side;
+
+pub(super) fn cases() -> Vec<Case> {
+    [Case::all_each_way(EACH_WAY), Case::all_both(BOTH)].concat()
+}
+
+const EACH_WAY: &[Both] = &[
+    (
+        "disconnect/abrupt",
+        "each end hears of the end once",
+        abrupt,
+        hears_once,
+    ),
+    (
+        "disconnect/graceful",
+        "each end hears of the end once",
+        graceful,
+        hears_once,
+    ),
+    (
+        "disconnect/graceful-finishes",
+        "what was sent before arrives",
+        sends_and_leaves,
+        receives_all,
+    ),
+    (
+        "disconnect/flushes",
+        "receives that are left are told as flushed",
+        is_left,
+        flushes,
+    ),
+    (
+        "disconnect/flushes-here",
+        "so are those of the end that disconnects",
+        leaves_with_receives,
+        is_left_alone,
+    ),
+    (
+        "disconnect/freed",
+        "an endpoint that is freed ends its connection",
+        frees,
+        hears_once,
+    ),
+    (
+        "disconnect/closed",
+        "an adapter that is closed ends its connections",
+        closes,
+        hears_once,
+    ),
+];
+
+const BOTH: &[Both] = &[
+    (
+        "disconnect/both",
+        "both ends disconnect at once and hear of it once",
+        disconnects_too,
+        disconnects_too,
+    ),
+    (
+        "disconnect/twice",
+        "a second disconnect changes nothing",
+        twice,
+        hears_once,
+    ),
+    (
+        "disconnect/reuse",
+        "a reset endpoint connects again",
+        uses_again,
+        is_used_again,
+    ),
+    (
+        "disconnect/late-work",
+        "what is posted after the end is told as flushed",
+        posts_late,
+        hears_once,
+    ),
+];
+
+const ENDED: &[ConnectionKind] = &[ConnectionKind::Disconnected];
+
+/// The end of the connection is told once.
+fn ends_once(link: &Link, side: &Side<'_>) -> Result<()> {
+    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    expect::nothing(&link.kit.connect, side)
+}
+
+fn ends(how: Close, side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    side.meet("connected")?;
+    link.ep.disconnect(how)?;
+    ends_once(&link, side)?;
+    side.meet("over")
+}
+
+fn abrupt(side: &mut Side<'_>) -> Result<()> {
+    ends(Close::Abrupt, side)
+}
+
+fn graceful(side: &mut Side<'_>) -> Result<()> {
+    ends(Close::Graceful, side)
+}
+
+fn hears_once(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    side.meet("connected")?;
+    ends_once(&link, side)?;
+    side.meet("over")
+}
+
+fn frees(side: &mut Side<'_>) -> Result<()> {
+    let Link { ep, kit } = Link::make(side)?;
+    side.meet("connected")?;
+    drop(ep);
+    side.meet("over")?;
+    drop(kit);
+    Ok(())
+}
+
+fn closes(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    side.meet("connected")?;
+    crate::raw::ia_close(link.kit.ia.as_raw(), dat_api::abi::DAT_CLOSE_ABRUPT_FLAG)?;
+    // All handles have gone, so nothing must be freed again.
+    std::mem::forget(link);
+    side.meet("over")
+}
+
+fn disconnects_too(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    side.meet("connected")?;
+    // The other end may have been quicker; then there is nothing left to end.
+    link.ep.disconnect(Close::Abrupt)?;
+    ends_once(&link, side)?;
+    side.meet("over")?;
+    link.ep.reset()?;
+    expect::in_state(&link.ep, EpState::Unconnected)
+}
+
+fn twice(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    side.meet("connected")?;
+    link.ep.disconnect(Close::Abrupt)?;
+    link.ep.disconnect(Close::Abrupt)?;
+    ends_once(&link, side)?;
+    link.ep.disconnect(Close::Abrupt)?;
+    expect::nothing(&link.kit.connect, side)?;
+    side.meet("over")
+}
+
+/// Messages that are under way when the sender leaves.
+const MESSAGES: u64 = 16;
+const LEN: usize = 3000;
+
+fn sends_and_leaves(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(LEN)?;
+    pattern::fill(&region, 0, LEN, 6)?;
+    side.hear("posted")?;
+    for cookie in 0..MESSAGES {
+        link.send(&region, 0, LEN, cookie)?;
+    }
+    link.ep.disconnect(Close::Graceful)?;
+    for cookie in 0..MESSAGES {
+        expect::done(&link.kit.request, cookie, side)?;
+    }
+    ends_once(&link, side)?;
+    side.meet("over")
+}
+
+fn receives_all(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(LEN * MESSAGES as usize)?;
+    for cookie in 0..MESSAGES {
+        link.recv(&region, cookie as usize * LEN, LEN, cookie)?;
+    }
+    side.say("posted", &[])?;
+    for cookie in 0..MESSAGES {
+        expect::done(&link.kit.recv, cookie, side)?;
+        pattern::check(&region, cookie as usize * LEN, LEN, 6)?;
+    }
+    ends_once(&link, side)?;
+    side.meet("over")
+}
+
+/// Posts receives that nobody will fill.
+fn posts_receives(link: &Link) -> Result<()> {
+    let region = link.kit.region(64)?;
+    (1..=5).try_for_each(|cookie| link.recv(&region, 0, 64, cookie))
+}
+
+fn all_flushed(link: &Link, side: &Side<'_>) -> Result<()> {
+    for cookie in 1..=5 {
+        expect::with_status(&link.kit.recv, cookie, DtoStatus::Flushed, side)?;
+    }
+    expect::nothing(&link.kit.recv, side)
+}
+
+fn is_left(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    side.hear("posted")?;
+    link.ep.disconnect(Close::Abrupt)?;
+    ends_once(&link, side)?;
+    side.meet("over")
+}
+
+fn flushes(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    posts_receives(&link)?;
+    side.say("posted", &[])?;
+    all_flushed(&link, side)?;
+    ends_once(&link, side)?;
+    side.meet("over")
+}
+
+fn leaves_with_receives(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    posts_receives(&link)?;
+    side.hear("connected")?;
+    link.ep.disconnect(Close::Abrupt)?;
+    all_flushed(&link, side)?;
+    ends_once(&link, side)?;
+    side.meet("over")
+}
+
+fn is_left_alone(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    side.say("connected", &[])?;
+    ends_once(&link, side)?;
+    side.meet("over")
+}
+
+fn posts_late(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    side.meet("connected")?;
+    link.ep.disconnect(Close::Abrupt)?;
+    ends_once(&link, side)?;
+    let region = link.kit.region(64)?;
+    link.recv(&region, 0, 64, 1)?;
+    link.send(&region, 0, 64, 2)?;
+    expect::with_status(&link.kit.recv, 1, DtoStatus::Flushed, side)?;
+    expect::with_status(&link.kit.request, 2, DtoStatus::Flushed, side)?;
+    side.meet("over")
+}
+
+/// How often an endpoint is used again.
+const TIMES: usize = 3;
+
+fn uses_again(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(64)?;
+    pattern::fill(&region, 0, 64, 8)?;
+    for round in 0..TIMES {
+        link.ep.disconnect(Close::Abrupt)?;
+        ends_once(&link, side)?;
+        link.ep.reset()?;
+        let (address, conn_qual) = side.hear_address()?;
+        let connected = link
+            .ep
+            .connect(address, conn_qual, Some(side.patience()), &[]);
+        connected.with_context(|| format!("round {round}"))?;
+        link.send(&region, 0, 64, 1)?;
+        expect::done(&link.kit.request, 1, side)?;
+        side.meet("round")?;
+    }
+    Ok(())
+}
+
+fn is_used_again(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(64)?;
+    for round in 0..TIMES {
+        ends_once(&link, side)?;
+        link.ep.reset()?;
+        link.recv(&region, 0, 64, 1)?;
+        let (_psp, request) = crate::link::listen(side, &link.kit)?;
+        request.accept(Some(&link.ep), &[])?;
+        expect::told(
+            &link.ep,
+            &link.kit.connect,
+            &[ConnectionKind::Established],
+            side,
+        )
+        .with_context(|| format!("round {round}"))?;
+        let received = expect::done(&link.kit.recv, 1, side)?;
+        ensure!(received.transferred == 64, "{} bytes", received.transferred);
+        side.meet("round")?;
+    }
+    Ok(())
+}

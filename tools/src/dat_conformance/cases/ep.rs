@@ -1,0 +1,311 @@
+//! Endpoints that are not connected.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use dat_api::abi::*;
+use dat_api::{Ep, EpAttr, EpState, Event};
+
+use crate::case::{Alone, Case};
+use crate::expect;
+use crate::kit::{Kit, attr};
+use crate::raw;
+use crate::side::Side;
+
+pub(super) fn cases() -> Vec<Case> {
+    Case::all_alone(CASES)
+}
+
+const CASES: &[Alone] = &[
+    ("ep/new", "a new endpoint is unconnected and idle", new),
+    (
+        "ep/defaults",
+        "an endpoint without attributes has room for work",
+        defaults,
+    ),
+    (
+        "ep/granted",
+        "an endpoint has at least what was asked",
+        granted,
+    ),
+    (
+        "ep/too-much",
+        "what is beyond the adapter's limits is refused",
+        too_much,
+    ),
+    ("ep/modify", "limits change while it is unconnected", modify),
+    ("ep/many", "64 endpoints live beside each other", many),
+    (
+        "ep/recv",
+        "receives are posted before there is a connection",
+        recv,
+    ),
+    (
+        "ep/recv-full",
+        "more receives than asked for find no room at last",
+        recv_full,
+    ),
+    (
+        "ep/recv-freed",
+        "an endpoint goes with its receives",
+        recv_freed,
+    ),
+    (
+        "ep/recv-iov",
+        "a list longer than the limit is refused",
+        recv_iov,
+    ),
+    (
+        "ep/reset-keeps",
+        "a reset leaves an unconnected endpoint its receives",
+        reset_keeps,
+    ),
+    (
+        "ep/no-zone",
+        "an endpoint without a zone does not connect",
+        no_zone,
+    ),
+    (
+        "ep/timeout-zero",
+        "an attempt to connect has time",
+        timeout_zero,
+    ),
+    (
+        "ep/private-data-limit",
+        "private data beyond the limit is refused",
+        private_data_limit,
+    ),
+    (
+        "ep/freed-zone",
+        "an endpoint needs a zone that is there",
+        freed_zone,
+    ),
+    ("ep/freed", "the handle of a freed endpoint is none", freed),
+    (
+        "ep/wrong-evd",
+        "connection events need a dispatcher for them",
+        wrong_evd,
+    ),
+];
+
+fn new(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let status = ep.status()?;
+    ensure!(status.state == EpState::Unconnected, "{status:?}");
+    ensure!(status.recv_idle && status.request_idle, "{status:?}");
+    Ok(())
+}
+
+fn defaults(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let attr = Ep::create(&kit.pz, kit.evds(), None)?.query()?.attr;
+    ensure!(
+        attr.max_recv_dtos >= 1 && attr.max_request_dtos >= 1,
+        "{attr:?}"
+    );
+    // dapltest posts lists of four without asking.
+    ensure!(
+        attr.max_recv_iov >= 4 && attr.max_request_iov >= 4,
+        "{attr:?}"
+    );
+    Ok(())
+}
+
+fn granted(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let asked = attr();
+    let got = kit.ep_with(&asked)?.query()?.attr;
+    for (what, asked, got) in [
+        ("max_recv_dtos", asked.max_recv_dtos, got.max_recv_dtos),
+        (
+            "max_request_dtos",
+            asked.max_request_dtos,
+            got.max_request_dtos,
+        ),
+        ("max_recv_iov", asked.max_recv_iov, got.max_recv_iov),
+        (
+            "max_request_iov",
+            asked.max_request_iov,
+            got.max_request_iov,
+        ),
+        (
+            "max_rdma_read_in",
+            asked.max_rdma_read_in,
+            got.max_rdma_read_in,
+        ),
+        (
+            "max_rdma_read_out",
+            asked.max_rdma_read_out,
+            got.max_rdma_read_out,
+        ),
+    ] {
+        ensure!(got >= asked, "{what} is {got} instead of {asked}");
+    }
+    Ok(())
+}
+
+fn too_much(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let limits = kit.ia.attr()?;
+    let over = |limit: i32| limit.saturating_add(1);
+    for (limit, asked) in [
+        (
+            limits.max_dto_per_ep,
+            EpAttr {
+                max_recv_dtos: over(limits.max_dto_per_ep),
+                ..attr()
+            },
+        ),
+        (
+            limits.max_dto_per_ep,
+            EpAttr {
+                max_request_dtos: over(limits.max_dto_per_ep),
+                ..attr()
+            },
+        ),
+        (
+            limits.max_iov_segments_per_dto,
+            EpAttr {
+                max_recv_iov: over(limits.max_iov_segments_per_dto),
+                ..attr()
+            },
+        ),
+    ] {
+        if limit < i32::MAX {
+            expect::refused(kit.ep_with(&asked), DAT_INVALID_PARAMETER)?;
+        }
+    }
+    Ok(())
+}
+
+fn modify(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let asked = EpAttr {
+        max_recv_dtos: 64,
+        max_request_dtos: 48,
+        ..attr()
+    };
+    ep.set_attr(&asked)?;
+    let got = ep.query()?.attr;
+    ensure!(
+        got.max_recv_dtos >= 64 && got.max_request_dtos >= 48,
+        "{got:?}"
+    );
+    Ok(())
+}
+
+fn many(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let eps: Vec<Ep> = (0..64).map(|_| kit.ep()).collect::<Result<_>>()?;
+    for ep in &eps {
+        expect::in_state(ep, EpState::Unconnected)?;
+    }
+    Ok(())
+}
+
+fn recv(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (ep, region) = (kit.ep()?, kit.region(64)?);
+    for cookie in 0..32 {
+        ep.post_recv(&[region.segment(0, 64)?], cookie)?;
+    }
+    expect::in_state(&ep, EpState::Unconnected)?;
+    expect::nothing(&kit.recv, side)
+}
+
+fn recv_full(side: &mut Side<'_>) -> Result<()> {
+    /// A provider may have more room than asked, but not without end.
+    const MANY: u64 = 100_000;
+    let kit = Kit::open(side)?;
+    let (ep, region) = (kit.ep()?, kit.region(64)?);
+    for cookie in 0..MANY {
+        let posted = ep.post_recv(&[region.segment(0, 64)?], cookie);
+        if posted.is_err() {
+            ensure!(cookie >= 32, "room for {cookie} receives of 32");
+            return expect::refused(posted, DAT_INSUFFICIENT_RESOURCES);
+        }
+    }
+    anyhow::bail!("{MANY} receives found room where 32 were asked for")
+}
+
+fn recv_freed(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (ep, region) = (kit.ep()?, kit.region(64)?);
+    for cookie in 0..8 {
+        ep.post_recv(&[region.segment(0, 64)?], cookie)?;
+    }
+    drop(ep);
+    // Whether they are told as flushed is the provider's choice.
+    while let Some(event) = kit.recv.dequeue()? {
+        let Event::Dto(completion) = event else {
+            anyhow::bail!("{event:?} after the endpoint has gone");
+        };
+        ensure!(!completion.status.is_success(), "a receive was filled");
+    }
+    Ok(())
+}
+
+fn recv_iov(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (ep, region) = (kit.ep()?, kit.region(64)?);
+    let limit = ep.query()?.attr.max_recv_iov;
+    let limit = usize::try_from(limit)?.max(kit.ia.attr()?.max_iov_segments_per_dto.try_into()?);
+    let list = vec![region.segment(0, 1)?; limit + 1];
+    expect::refused(ep.post_recv(&list, 1), DAT_INVALID_PARAMETER)
+}
+
+fn reset_keeps(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (ep, region) = (kit.ep()?, kit.region(64)?);
+    ep.post_recv(&[region.segment(0, 64)?], 1)?;
+    ep.reset()?;
+    expect::in_state(&ep, EpState::Unconnected)?;
+    expect::nothing(&kit.recv, side)
+}
+
+fn no_zone(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let connected = raw::connect_without_zone(&kit, kit.address()?);
+    expect::refused(connected, DAT_INVALID_STATE)
+}
+
+fn timeout_zero(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let started = ep.start_connect(kit.address()?, 1, Some(Duration::ZERO), &[]);
+    expect::refused(started, DAT_INVALID_PARAMETER)?;
+    expect::in_state(&ep, EpState::Unconnected)
+}
+
+fn private_data_limit(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let limit = usize::try_from(kit.ia.provider_attr()?.max_private_data_size)?;
+    let data = vec![1; limit + 1];
+    let started = ep.start_connect(kit.address()?, 1, Some(side.patience()), &data);
+    expect::refused(started, DAT_INVALID_PARAMETER)?;
+    expect::in_state(&ep, EpState::Unconnected)
+}
+
+fn freed_zone(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let freed = dat_api::Pz::create(&kit.ia)?.as_raw();
+    expect::refused(
+        raw::ep_create(&kit, freed, kit.connect.as_raw()),
+        DAT_INVALID_HANDLE,
+    )
+}
+
+fn freed(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let freed = kit.ep()?.as_raw();
+    expect::refused(raw::ep_free(freed), DAT_INVALID_HANDLE)
+}
+
+fn wrong_evd(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let created = raw::ep_create(&kit, kit.pz.as_raw(), kit.recv.as_raw());
+    expect::refused(created, DAT_INVALID_HANDLE)
+}

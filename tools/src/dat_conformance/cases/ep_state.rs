@@ -1,0 +1,299 @@
+//! Which calls an endpoint takes in which state, as a table.
+
+use anyhow::{Context, Result, bail, ensure};
+use dat_api::abi::*;
+use dat_api::{Close, CompletionFlags, ConnectionKind, Cr, Ep, EpState, Psp, RemoteRegion, Rsp};
+
+use crate::case::{Both, Case};
+use crate::expect;
+use crate::kit::Kit;
+use crate::link::{Link, offer};
+use crate::raw;
+use crate::side::Side;
+
+pub(super) fn cases() -> Vec<Case> {
+    Case::all_both(CASES)
+}
+
+const CASES: &[Both] = &[
+    (
+        "ep-state/unconnected",
+        "what a new endpoint takes",
+        unconnected,
+        stands_by,
+    ),
+    (
+        "ep-state/reserved",
+        "what an endpoint takes while it waits at a service point",
+        reserved,
+        stands_by,
+    ),
+    (
+        "ep-state/passive",
+        "what an endpoint takes while its request waits",
+        asks,
+        passive,
+    ),
+    (
+        "ep-state/active",
+        "what an endpoint takes while it connects",
+        active,
+        leaves_unanswered,
+    ),
+    (
+        "ep-state/connected",
+        "what an endpoint takes while it is connected",
+        connected,
+        stays_connected,
+    ),
+    (
+        "ep-state/disconnected",
+        "what an endpoint takes after its connection",
+        disconnected,
+        stays_connected,
+    ),
+    (
+        "ep-state/walk",
+        "an endpoint goes from state to state as it should",
+        walks,
+        walks_along,
+    ),
+];
+
+/// Calls that a state refuses or takes without leaving it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Connect,
+    Reserve,
+    Disconnect,
+    Reset,
+    Free,
+    Send,
+    Write,
+    Read,
+    Recv,
+    Modify,
+}
+
+use Call::*;
+
+const ALL: [Call; 10] = [
+    Connect, Reserve, Disconnect, Reset, Free, Send, Write, Read, Recv, Modify,
+];
+
+/// For each state the calls that it refuses, and those that succeed and leave it. Calls in neither
+/// list lead to another state.
+const TABLE: &[(EpState, &[Call], &[Call])] = &[
+    (
+        EpState::Unconnected,
+        &[Disconnect, Send, Write, Read],
+        &[Reset, Recv, Modify],
+    ),
+    (
+        EpState::Reserved,
+        &[Connect, Reserve, Disconnect, Reset, Free, Send, Write, Read],
+        &[Recv],
+    ),
+    (
+        EpState::PassiveConnectionPending,
+        &[
+            Connect, Reserve, Disconnect, Reset, Free, Send, Write, Read, Modify,
+        ],
+        &[Recv],
+    ),
+    (
+        EpState::ActiveConnectionPending,
+        &[Connect, Reserve, Reset, Send, Write, Read, Modify],
+        &[Recv],
+    ),
+    (
+        EpState::Connected,
+        &[Connect, Reserve, Reset, Modify],
+        &[Recv],
+    ),
+    (
+        EpState::Disconnected,
+        &[Connect, Reserve, Modify],
+        &[Disconnect, Recv, Send, Write, Read],
+    ),
+];
+
+/// Asks an endpoint in `state` for every call of the table.
+fn holds(ep: &Ep, kit: &Kit, state: EpState, side: &Side<'_>) -> Result<()> {
+    expect::in_state(ep, state)?;
+    let row = TABLE.iter().find(|row| row.0 == state);
+    let (_, refused, taken) = row.context("a state that the table has not")?;
+    for call in ALL {
+        let told = || format!("{call:?} while {state:?}");
+        if refused.contains(&call) {
+            let result = make(call, ep, kit, side);
+            expect::refused(result, DAT_INVALID_STATE).with_context(told)?;
+        } else if taken.contains(&call) {
+            make(call, ep, kit, side).with_context(told)?;
+        }
+        expect::in_state(ep, state).with_context(told)?;
+    }
+    Ok(())
+}
+
+fn make(call: Call, ep: &Ep, kit: &Kit, side: &Side<'_>) -> Result<()> {
+    let region = kit.region(64)?;
+    let segment = [region.segment(0, 64)?];
+    let remote = RemoteRegion {
+        addr: 0,
+        len: 64,
+        context: 0,
+    };
+    let (flags, patience) = (CompletionFlags::DEFAULT, Some(side.patience()));
+    match call {
+        Connect => ep.start_connect(kit.address()?, 1, patience, &[])?,
+        Reserve => drop(Rsp::create(ep, free_qualifier(kit)?, &kit.requests)?),
+        Disconnect => ep.disconnect(Close::Abrupt)?,
+        Reset => ep.reset()?,
+        Free => raw::ep_free(ep.as_raw())?,
+        Send => ep.post_send(&segment, 1, flags)?,
+        Write => ep.post_rdma_write(&segment, remote, 2, flags)?,
+        Read => ep.post_rdma_read(&segment, remote, 3, flags)?,
+        Recv => ep.post_recv(&segment, 4)?,
+        Modify => ep.set_attr(&crate::kit::attr())?,
+    }
+    Ok(())
+}
+
+/// A qualifier at which nobody listens just now.
+fn free_qualifier(kit: &Kit) -> Result<u64> {
+    Ok(Psp::create_any(&kit.ia, &kit.requests)?.conn_qual())
+}
+
+fn stands_by(_: &mut Side<'_>) -> Result<()> {
+    Ok(())
+}
+
+fn unconnected(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    holds(&kit.ep()?, &kit, EpState::Unconnected, side)
+}
+
+fn reserved(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let rsp = Rsp::create(&ep, free_qualifier(&kit)?, &kit.requests)?;
+    holds(&ep, &kit, EpState::Reserved, side)?;
+    drop(rsp);
+    expect::in_state(&ep, EpState::Unconnected)
+}
+
+/// The client of an endpoint that waits at a reserved service point.
+fn asks(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let (address, conn_qual) = side.hear_address()?;
+    ep.start_connect(address, conn_qual, Some(side.patience()), &[])?;
+    let told = expect::news(&ep, &kit.connect, side)?;
+    let kind = told.kind;
+    ensure!(kind == ConnectionKind::PeerRejected, "{kind:?}");
+    side.meet("over")
+}
+
+fn passive(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let conn_qual = free_qualifier(&kit)?;
+    let _rsp = Rsp::create(&ep, conn_qual, &kit.requests)?;
+    side.say_address(kit.address()?, conn_qual)?;
+    let request: Cr = expect::request(&kit.requests, side)?;
+    holds(&ep, &kit, EpState::PassiveConnectionPending, side)?;
+    request.reject(&[])?;
+    expect::in_state(&ep, EpState::Unconnected)?;
+    side.meet("over")
+}
+
+fn active(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let (address, conn_qual) = side.hear_address()?;
+    ep.start_connect(address, conn_qual, Some(side.limit), &[])?;
+    side.hear("asked")?;
+    holds(&ep, &kit, EpState::ActiveConnectionPending, side)?;
+    ep.disconnect(Close::Abrupt)?;
+    let ends = [ConnectionKind::Disconnected];
+    expect::told(&ep, &kit.connect, &ends, side)?;
+    side.meet("over")
+}
+
+fn leaves_unanswered(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let _psp = offer(side, &kit)?;
+    let request = expect::request(&kit.requests, side)?;
+    side.say("asked", &[])?;
+    side.meet("over")?;
+    // Who asked has gone; a rejection that cannot be delivered is no fault.
+    drop(request);
+    Ok(())
+}
+
+fn connected(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    holds(&link.ep, &link.kit, EpState::Connected, side)?;
+    side.meet("over")
+}
+
+fn stays_connected(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    side.meet("over")?;
+    drop(link);
+    Ok(())
+}
+
+fn disconnected(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    link.ep.disconnect(Close::Abrupt)?;
+    link.ep.wait_disconnected(Some(side.patience()))?;
+    holds(&link.ep, &link.kit, EpState::Disconnected, side)?;
+    side.meet("over")
+}
+
+fn walks(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    expect::in_state(&ep, EpState::Unconnected)?;
+    let (address, conn_qual) = side.hear_address()?;
+    ep.start_connect(address, conn_qual, Some(side.patience()), &[])?;
+    side.hear("asked")?;
+    expect::in_state(&ep, EpState::ActiveConnectionPending)?;
+    side.say("accept", &[])?;
+    expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    ep.disconnect(Close::Abrupt)?;
+    expect::told(&ep, &kit.connect, &[ConnectionKind::Disconnected], side)?;
+    ep.reset()?;
+    expect::in_state(&ep, EpState::Unconnected)?;
+    side.meet("over")
+}
+
+fn walks_along(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let _psp = offer(side, &kit)?;
+    let request = expect::request(&kit.requests, side)?;
+    side.say("asked", &[])?;
+    side.hear("accept")?;
+    request.accept(Some(&ep), &[])?;
+    let state = ep.state()?;
+    if !matches!(
+        state,
+        EpState::CompletionPending
+            | EpState::Connected
+            | EpState::DisconnectPending
+            | EpState::Disconnected
+    ) {
+        bail!("the endpoint is {state:?} after the accept");
+    }
+    // The other end may leave before the handshake is over here.
+    let kind = ep.wait_established(Some(side.patience()));
+    if kind.is_ok() {
+        let kind = ep.wait_disconnected(Some(side.patience()))?;
+        ensure!(kind == ConnectionKind::Disconnected, "{kind:?}");
+    }
+    expect::in_state(&ep, EpState::Disconnected)?;
+    side.meet("over")
+}

@@ -1,0 +1,246 @@
+//! Completion flags and thresholds of dispatchers that connections feed.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use dat_api::abi::*;
+use dat_api::{CompletionFlags, DtoStatus, EpAttr, Event};
+
+use super::rdma::{hear_region, say_region};
+use crate::case::{Both, Case};
+use crate::expect;
+use crate::kit;
+use crate::link::Link;
+use crate::side::Side;
+
+pub(super) fn cases() -> Vec<Case> {
+    Case::all_both(CASES)
+}
+
+const CASES: &[Both] = &[
+    (
+        "flags/suppress",
+        "a suppressed Send that succeeds is not told",
+        suppresses,
+        receives,
+    ),
+    (
+        "flags/suppress-slots",
+        "suppressed work gives its place back",
+        suppresses_many,
+        receives_many,
+    ),
+    (
+        "flags/suppress-failed",
+        "a suppressed Send that fails is told",
+        suppresses_failing,
+        leaves,
+    ),
+    (
+        "flags/suppress-write",
+        "so it is with Writes and Reads",
+        suppresses_rdma,
+        offers,
+    ),
+    (
+        "flags/unsignalled",
+        "an unsignalled completion waits until another wakes",
+        unsignalled,
+        receives,
+    ),
+    (
+        "flags/threshold",
+        "a wait for several messages is not content with fewer",
+        sends_in_time,
+        waits_for_three,
+    ),
+    (
+        "flags/solicited",
+        "a solicited message wakes who sleeps until one comes",
+        solicits,
+        sleeps_until_solicited,
+    ),
+];
+
+fn receives(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(8)?;
+    (0..2).try_for_each(|cookie| link.recv(&region, 0, 8, cookie))?;
+    side.say("posted", &[])?;
+    (0..2).try_for_each(|cookie| expect::done(&link.kit.recv, cookie, side).map(drop))?;
+    side.meet("over")
+}
+
+fn suppresses(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(8)?;
+    side.hear("posted")?;
+    let segment = [region.segment(0, 8)?];
+    link.ep.post_send(&segment, 1, CompletionFlags::SUPPRESS)?;
+    link.send(&region, 0, 8, 2)?;
+    expect::done(&link.kit.request, 2, side)?;
+    expect::nothing(&link.kit.request, side)?;
+    side.meet("over")
+}
+
+/// Far more than there is room for at once.
+const MANY: u64 = 320;
+/// Every so many, one is told.
+const TOLD: u64 = 16;
+
+fn suppresses_many(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(8)?;
+    for cookie in 1..=MANY {
+        if cookie % TOLD == 1 {
+            side.hear("posted")?;
+        }
+        let last = cookie % TOLD == 0;
+        let flags = if last {
+            CompletionFlags::DEFAULT
+        } else {
+            CompletionFlags::SUPPRESS
+        };
+        let posted = link.ep.post_send(&[region.segment(0, 8)?], cookie, flags);
+        posted.with_context(|| format!("Send {cookie}"))?;
+        if last {
+            expect::done(&link.kit.request, cookie, side)?;
+        }
+    }
+    side.meet("over")
+}
+
+fn receives_many(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(8)?;
+    for _ in 0..MANY / TOLD {
+        (0..TOLD).try_for_each(|cookie| link.recv(&region, 0, 8, cookie))?;
+        side.say("posted", &[])?;
+        (0..TOLD).try_for_each(|cookie| expect::done(&link.kit.recv, cookie, side).map(drop))?;
+    }
+    side.meet("over")
+}
+
+fn suppresses_failing(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(8)?;
+    side.hear("left")?;
+    link.ep.wait_disconnected(Some(side.patience()))?;
+    let segment = [region.segment(0, 8)?];
+    link.ep.post_send(&segment, 1, CompletionFlags::SUPPRESS)?;
+    expect::with_status(&link.kit.request, 1, DtoStatus::Flushed, side)?;
+    side.meet("over")
+}
+
+fn leaves(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    link.ep.disconnect(dat_api::Close::Abrupt)?;
+    link.ep.wait_disconnected(Some(side.patience()))?;
+    side.say("left", &[])?;
+    side.meet("over")
+}
+
+fn suppresses_rdma(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(64)?;
+    let remote = hear_region(side)?;
+    let segment = [region.segment(0, 64)?];
+    let quiet = CompletionFlags::SUPPRESS;
+    link.ep.post_rdma_write(&segment, remote, 1, quiet)?;
+    link.ep.post_rdma_read(&segment, remote, 2, quiet)?;
+    link.ep
+        .post_rdma_read(&segment, remote, 3, CompletionFlags::DEFAULT)?;
+    expect::done(&link.kit.request, 3, side)?;
+    expect::nothing(&link.kit.request, side)?;
+    side.meet("over")
+}
+
+fn offers(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(64)?;
+    say_region(side, region.remote())?;
+    side.meet("over")
+}
+
+/// An endpoint whose requests may be unsignalled.
+fn attr_with(request: u32, recv: u32) -> EpAttr {
+    EpAttr {
+        request_completion_flags: request,
+        recv_completion_flags: recv,
+        ..kit::attr()
+    }
+}
+
+fn unsignalled(side: &mut Side<'_>) -> Result<()> {
+    let attr = attr_with(DAT_COMPLETION_UNSIGNALLED_FLAG, 0);
+    let link = Link::make_with(side, &attr)?;
+    let region = link.kit.region(8)?;
+    side.hear("posted")?;
+    let segment = [region.segment(0, 8)?];
+    link.ep
+        .post_send(&segment, 1, CompletionFlags::UNSIGNALLED)?;
+    link.send(&region, 0, 8, 2)?;
+    // The signalled one wakes, and then both are there, in order.
+    expect::done(&link.kit.request, 1, side)?;
+    expect::done(&link.kit.request, 2, side)?;
+    side.meet("over")
+}
+
+fn sends_in_time(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make_with(side, &attr_with(0, DAT_COMPLETION_EVD_THRESHOLD_FLAG))?;
+    let region = link.kit.region(8)?;
+    side.hear("posted")?;
+    link.send(&region, 0, 8, 1)?;
+    link.send(&region, 0, 8, 2)?;
+    expect::done(&link.kit.request, 1, side)?;
+    expect::done(&link.kit.request, 2, side)?;
+    side.say("two", &[])?;
+    side.hear("third")?;
+    link.send(&region, 0, 8, 3)?;
+    expect::done(&link.kit.request, 3, side)?;
+    side.meet("over")
+}
+
+fn waits_for_three(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make_with(side, &attr_with(0, DAT_COMPLETION_EVD_THRESHOLD_FLAG))?;
+    let region = link.kit.region(8)?;
+    (1..=3).try_for_each(|cookie| link.recv(&region, 0, 8, cookie))?;
+    side.say("posted", &[])?;
+    side.hear("two")?;
+    let early = link.kit.recv.wait_many(3, Some(side.quiet()))?;
+    ensure!(early.is_none(), "{early:?} when two of three were there");
+    side.say("third", &[])?;
+    let waited = link.kit.recv.wait_many(3, Some(side.patience()))?;
+    let (event, left) = waited.context("three messages do not end a wait for three")?;
+    let oldest = matches!(event, Event::Dto(completion) if completion.cookie == 1);
+    ensure!(oldest && left == 2, "{event:?}, and {left} left");
+    expect::done(&link.kit.recv, 2, side)?;
+    expect::done(&link.kit.recv, 3, side)?;
+    side.meet("over")
+}
+
+fn solicits(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make_with(side, &attr_with(0, DAT_COMPLETION_SOLICITED_WAIT_FLAG))?;
+    let region = link.kit.region(8)?;
+    side.hear("posted")?;
+    std::thread::sleep(side.quiet());
+    let segment = [region.segment(0, 8)?];
+    link.ep
+        .post_send(&segment, 1, CompletionFlags::SOLICITED_WAIT)?;
+    expect::done(&link.kit.request, 1, side)?;
+    side.meet("over")
+}
+
+fn sleeps_until_solicited(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make_with(side, &attr_with(0, DAT_COMPLETION_SOLICITED_WAIT_FLAG))?;
+    let region = link.kit.region(8)?;
+    link.recv(&region, 0, 8, 1)?;
+    side.say("posted", &[])?;
+    let start = Instant::now();
+    expect::done(&link.kit.recv, 1, side)?;
+    ensure!(
+        start.elapsed() < side.patience(),
+        "the waiter slept to the end of its time"
+    );
+    side.meet("over")
+}

@@ -1,0 +1,397 @@
+//! The IB extension: immediate data, atomics, counters.
+
+use anyhow::{Result, ensure};
+use dat_api::abi::*;
+use dat_api::{CompletionFlags, ConnectionKind, DtoStatus, Ia, Privileges, Region, RemoteRegion};
+
+use super::rdma::{hear_region, say_region};
+use crate::case::{Alone, Both, Case};
+use crate::expect;
+use crate::link::Link;
+use crate::pattern;
+use crate::side::Side;
+use crate::verdict::Lacks;
+
+pub(super) fn cases() -> Vec<Case> {
+    [
+        Case::all_alone(ALONE),
+        Case::all_each_way(EACH_WAY),
+        Case::all_both(BOTH),
+    ]
+    .concat()
+}
+
+const ALONE: &[Alone] = &[(
+    "ib/counters",
+    "what happened to an adapter is counted",
+    counts,
+)];
+
+const EACH_WAY: &[Both] = &[
+    (
+        "ib/immediate",
+        "a Write with immediate data is told to the peer",
+        writes,
+        is_told,
+    ),
+    (
+        "ib/fetch-add",
+        "a number is added to, and what it was comes back",
+        adds,
+        offers_number,
+    ),
+    (
+        "ib/compare-swap",
+        "a number is replaced if it is what was expected",
+        swaps,
+        offers_number,
+    ),
+];
+
+const BOTH: &[Both] = &[
+    (
+        "ib/immediate-order",
+        "immediate data comes behind what was written before",
+        writes_often,
+        is_told_often,
+    ),
+    (
+        "ib/immediate-empty",
+        "immediate data needs no bytes beside it",
+        writes_nothing,
+        is_told_of_nothing,
+    ),
+    (
+        "ib/fetch-add-often",
+        "no addition is lost when both ends add",
+        adds_often,
+        adds_often,
+    ),
+    (
+        "ib/atomic-right",
+        "no atomic operation without the right to it",
+        adds_without_right,
+        offers_without_right,
+    ),
+    (
+        "ib/atomic-unaligned",
+        "no atomic operation across words",
+        adds_unaligned,
+        offers_and_breaks,
+    ),
+];
+
+/// Whether the provider says that it has this part of the extension.
+fn has(ia: &Ia, name: &str, what: &'static str) -> Result<()> {
+    let attrs = ia.provider_attr()?.specific;
+    let found = attrs
+        .iter()
+        .any(|attr| attr.name == name && attr.value != "FALSE");
+    ensure!(found, Lacks(what));
+    Ok(())
+}
+
+fn has_immediate(link: &Link) -> Result<()> {
+    has(
+        &link.kit.ia,
+        "DAT_IB_IMMED_DATA",
+        "the provider has no immediate data",
+    )
+}
+
+fn has_atomics(link: &Link) -> Result<()> {
+    has(
+        &link.kit.ia,
+        "DAT_IB_FETCH_AND_ADD",
+        "the provider has no atomic operations",
+    )
+}
+
+fn counts(side: &mut Side<'_>) -> Result<()> {
+    let ia = side.open()?;
+    has(&ia, "DAT_COUNTERS", "the provider counts nothing")?;
+    let before = ia.counters(false)?;
+    let _pz = dat_api::Pz::create(&ia)?;
+    let after = ia.counters(false)?;
+    let made = DCNT_IA_PZ_CREATE as usize;
+    ensure!(
+        after[made] == before[made] + 1,
+        "{} zones, then {}",
+        before[made],
+        after[made]
+    );
+    Ok(())
+}
+
+const LEN: usize = 2000;
+const IMMEDIATE: u32 = 0xdead_beef;
+
+fn writes(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    has_immediate(&link)?;
+    let region = link.kit.region(LEN)?;
+    pattern::fill(&region, 0, LEN, 4)?;
+    let remote = hear_region(side)?;
+    write(&link, &region, LEN, remote, IMMEDIATE, side)?;
+    side.meet("over")
+}
+
+fn write(
+    link: &Link,
+    region: &Region,
+    len: usize,
+    remote: RemoteRegion,
+    immediate: u32,
+    side: &Side<'_>,
+) -> Result<()> {
+    let segment = [region.segment(0, len)?];
+    let flags = CompletionFlags::DEFAULT;
+    link.ep
+        .post_rdma_write_immediate(&segment, remote, immediate, 1, flags)?;
+    expect::done(&link.kit.request, 1, side).map(drop)
+}
+
+/// The next receive is completed by a Write of this length.
+fn told(link: &Link, len: usize, immediate: u32, side: &Side<'_>) -> Result<()> {
+    let received = expect::done(&link.kit.recv, 9, side)?;
+    ensure!(
+        received.immediate == Some(immediate),
+        "{:?}",
+        received.immediate
+    );
+    ensure!(
+        received.transferred as usize == len,
+        "{} bytes",
+        received.transferred
+    );
+    Ok(())
+}
+
+fn is_told(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    has_immediate(&link)?;
+    let (region, message) = (link.kit.region(LEN)?, link.kit.region(64)?);
+    link.recv(&message, 0, 64, 9)?;
+    say_region(side, region.remote())?;
+    told(&link, LEN, IMMEDIATE, side)?;
+    pattern::check(&region, 0, LEN, 4)?;
+    pattern::untouched(&message, 0, 64)?;
+    side.meet("over")
+}
+
+fn writes_nothing(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    has_immediate(&link)?;
+    let region = link.kit.region(LEN)?;
+    let remote = hear_region(side)?.slice(0, 0)?;
+    write(&link, &region, 0, remote, 7, side)?;
+    side.meet("over")
+}
+
+fn is_told_of_nothing(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    has_immediate(&link)?;
+    let (region, message) = (link.kit.region(LEN)?, link.kit.region(64)?);
+    link.recv(&message, 0, 64, 9)?;
+    say_region(side, region.remote())?;
+    told(&link, 0, 7, side)?;
+    pattern::untouched(&region, 0, LEN)?;
+    side.meet("over")
+}
+
+const ROUNDS: u32 = 20;
+
+fn writes_often(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    has_immediate(&link)?;
+    let region = link.kit.region(LEN)?;
+    let remote = hear_region(side)?;
+    for round in 0..ROUNDS {
+        pattern::fill(&region, 0, LEN, round as u8)?;
+        side.hear("posted")?;
+        write(&link, &region, LEN, remote, round, side)?;
+        side.hear("seen")?;
+    }
+    side.meet("over")
+}
+
+fn is_told_often(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    has_immediate(&link)?;
+    let (region, message) = (link.kit.region(LEN)?, link.kit.region(64)?);
+    say_region(side, region.remote())?;
+    for round in 0..ROUNDS {
+        link.recv(&message, 0, 64, 9)?;
+        side.say("posted", &[])?;
+        told(&link, LEN, round, side)?;
+        pattern::check(&region, 0, LEN, round as u8)?;
+        side.say("seen", &[])?;
+    }
+    side.meet("over")
+}
+
+fn atomic_region(link: &Link) -> Result<Region> {
+    link.kit
+        .region_with(64, Privileges::ALL | Privileges::REMOTE_ATOMIC)
+}
+
+fn number(region: &Region, at: usize) -> Result<u64> {
+    let bytes = region.to_vec(at, 8)?;
+    let bytes = bytes.first_chunk().copied().unwrap_or_default();
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// The number that is offered, and where.
+const BEGIN: u64 = 1 << 40 | 5;
+const AT: usize = 16;
+
+fn offers_number(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    has_atomics(&link)?;
+    let region = atomic_region(&link)?;
+    region.write(AT, &BEGIN.to_ne_bytes())?;
+    say_region(side, region.remote().slice(AT as u32, 8)?)?;
+    let due = side.hear("number")?;
+    ensure!(
+        region.to_vec(AT, 8)? == due,
+        "the number is {:#x}",
+        number(&region, AT)?
+    );
+    pattern::untouched(&region, 0, AT)?;
+    pattern::untouched(&region, AT + 8, 64 - AT - 8)?;
+    side.meet("over")
+}
+
+fn adds(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    has_atomics(&link)?;
+    let result = link.kit.region(8)?;
+    let remote = hear_region(side)?;
+    let flags = CompletionFlags::DEFAULT;
+    link.ep
+        .post_fetch_add(result.segment(0, 8)?, remote, 100, 1, flags)?;
+    expect::done(&link.kit.request, 1, side)?;
+    ensure!(
+        number(&result, 0)? == BEGIN,
+        "it was {:#x}",
+        number(&result, 0)?
+    );
+    side.say("number", &(BEGIN + 100).to_ne_bytes())?;
+    side.meet("over")
+}
+
+fn swaps(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    has_atomics(&link)?;
+    let result = link.kit.region(8)?;
+    let remote = hear_region(side)?;
+    let flags = CompletionFlags::DEFAULT;
+    for (cookie, words) in [(1, (BEGIN + 1, 1)), (2, (BEGIN, 77))] {
+        link.ep
+            .post_compare_swap(result.segment(0, 8)?, remote, words, cookie, flags)?;
+        expect::done(&link.kit.request, cookie, side)?;
+        ensure!(
+            number(&result, 0)? == BEGIN,
+            "it was {:#x}",
+            number(&result, 0)?
+        );
+    }
+    side.say("number", &77_u64.to_ne_bytes())?;
+    side.meet("over")
+}
+
+/// Both ends add to the client's number at once: the client over a connection to itself would be
+/// one too many, so each adds to the other's, and both numbers come out whole.
+fn adds_often(side: &mut Side<'_>) -> Result<()> {
+    const TIMES: u64 = 50;
+    let link = Link::make(side)?;
+    has_atomics(&link)?;
+    let (region, result) = (atomic_region(&link)?, link.kit.region(8)?);
+    say_region(side, region.remote().slice(0, 8)?)?;
+    let remote = hear_region(side)?;
+    for cookie in 0..TIMES {
+        let sink = result.segment(0, 8)?;
+        link.ep
+            .post_fetch_add(sink, remote, 3, cookie, CompletionFlags::DEFAULT)?;
+        expect::done(&link.kit.request, cookie, side)?;
+        ensure!(
+            number(&result, 0)? == 3 * cookie,
+            "{} at {cookie}",
+            number(&result, 0)?
+        );
+    }
+    side.meet("added")?;
+    ensure!(
+        number(&region, 0)? == 3 * TIMES,
+        "{} at the end",
+        number(&region, 0)?
+    );
+    side.meet("over")
+}
+
+/// How a connection ends that one end broke.
+const ENDED: &[ConnectionKind] = &[ConnectionKind::Broken, ConnectionKind::Disconnected];
+
+fn add_breaks(remote: RemoteRegion, link: &Link, side: &mut Side<'_>) -> Result<()> {
+    let result = link.kit.region(8)?;
+    let flags = CompletionFlags::DEFAULT;
+    link.ep
+        .post_fetch_add(result.segment(0, 8)?, remote, 1, 1, flags)?;
+    add_is_broken(link, side)
+}
+
+fn add_is_broken(link: &Link, side: &mut Side<'_>) -> Result<()> {
+    let status = expect::completion(&link.kit.request, side)?.status;
+    let objected = [DtoStatus::RemoteAccess, DtoStatus::RemoteResponder];
+    ensure!(objected.contains(&status), "it ended as {status:?}");
+    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    side.meet("over")
+}
+
+fn adds_without_right(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    has_atomics(&link)?;
+    let remote = hear_region(side)?;
+    add_breaks(remote, &link, side)
+}
+
+fn offers_without_right(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    has_atomics(&link)?;
+    let region = link.kit.region(64)?;
+    say_region(side, region.remote().slice(0, 8)?)?;
+    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    pattern::untouched(&region, 0, 64)?;
+    side.meet("over")
+}
+
+/// Refused here, or by the peer.
+fn adds_unaligned(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    has_atomics(&link)?;
+    let mut remote = hear_region(side)?;
+    remote.addr += 4;
+    let result = link.kit.region(8)?;
+    let flags = CompletionFlags::DEFAULT;
+    let posted = link
+        .ep
+        .post_fetch_add(result.segment(0, 8)?, remote, 1, 1, flags);
+    side.say("posted", &[u8::from(posted.is_ok())])?;
+    if posted.is_err() {
+        expect::refused_with(posted, &[DAT_LENGTH_ERROR, DAT_INVALID_PARAMETER])?;
+        return side.meet("over");
+    }
+    add_is_broken(&link, side)
+}
+
+fn offers_and_breaks(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    has_atomics(&link)?;
+    let region = atomic_region(&link)?;
+    say_region(side, region.remote().slice(0, 8)?)?;
+    if side.hear("posted")? == [1] {
+        expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    }
+    pattern::untouched(&region, 0, 64)?;
+    side.meet("over")
+}

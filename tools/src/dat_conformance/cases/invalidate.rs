@@ -1,0 +1,188 @@
+//! Keys that the peer takes back.
+
+use anyhow::{Result, ensure};
+use dat_api::abi::*;
+use dat_api::{CompletionFlags, ConnectionKind, DtoStatus, Privileges, RemoteRegion, Rmr};
+
+use super::rdma::{hear_region, say_region};
+use crate::case::{Both, Case};
+use crate::expect;
+use crate::link::Link;
+use crate::pattern;
+use crate::raw;
+use crate::side::Side;
+
+pub(super) fn cases() -> Vec<Case> {
+    Case::all_both(CASES)
+}
+
+const CASES: &[Both] = &[
+    (
+        "invalidate/told",
+        "the receiver is told which window its peer took away",
+        invalidates,
+        is_told,
+    ),
+    (
+        "invalidate/closed",
+        "an invalidated window is closed",
+        invalidates_and_writes,
+        stays_closed,
+    ),
+    (
+        "invalidate/bound-again",
+        "an invalidated window can be bound again",
+        invalidates,
+        binds_again,
+    ),
+    (
+        "invalidate/wrong-key",
+        "a key that was never given is not invalidated in silence",
+        invalidates_wrong,
+        is_broken,
+    ),
+    (
+        "invalidate/read-to-window",
+        "a Read fills memory through a window",
+        reads_to_window,
+        offers,
+    ),
+];
+
+const LEN: usize = 512;
+
+fn bind(
+    link: &Link,
+    window: &Rmr,
+    region: &dat_api::Region,
+    side: &Side<'_>,
+) -> Result<RemoteRegion> {
+    let rights = Privileges::REMOTE_READ | Privileges::REMOTE_WRITE;
+    let remote = window.bind(&link.ep, region, 0, LEN, rights, 7)?;
+    expect::bound(&link.kit.request, 7, side)?;
+    Ok(remote)
+}
+
+fn send(link: &Link, key: u32, side: &mut Side<'_>) -> Result<()> {
+    let region = link.kit.region(LEN)?;
+    pattern::fill(&region, 0, LEN, 4)?;
+    let segment = [region.segment(0, LEN)?];
+    let flags = CompletionFlags::DEFAULT;
+    link.ep.post_send_with_invalidate(&segment, key, 1, flags)?;
+    expect::done(&link.kit.request, 1, side).map(drop)
+}
+
+fn invalidates(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let remote = hear_region(side)?;
+    send(&link, remote.context, side)?;
+    side.meet("over")
+}
+
+/// Lends a window and receives the message that takes it away.
+fn lend_and_lose(link: &Link, window: &Rmr, side: &mut Side<'_>) -> Result<()> {
+    let (region, message) = (link.kit.region(LEN)?, link.kit.region(LEN)?);
+    let remote = bind(link, window, &region, side)?;
+    link.recv(&message, 0, LEN, 1)?;
+    say_region(side, remote)?;
+    let received = expect::done(&link.kit.recv, 1, side)?;
+    let operation = received.operation;
+    ensure!(
+        operation == DAT_DTO_RECEIVE_WITH_INVALIDATE,
+        "operation {operation}"
+    );
+    ensure!(
+        received.invalidated == Some(remote.context),
+        "{:?}",
+        received.invalidated
+    );
+    pattern::check(&message, 0, LEN, 4)
+}
+
+fn is_told(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let window = Rmr::create(&link.kit.pz)?;
+    lend_and_lose(&link, &window, side)?;
+    side.meet("over")
+}
+
+fn binds_again(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let window = Rmr::create(&link.kit.pz)?;
+    lend_and_lose(&link, &window, side)?;
+    let region = link.kit.region(LEN)?;
+    bind(&link, &window, &region, side)?;
+    side.meet("over")
+}
+
+/// How a connection ends that one end broke.
+const ENDED: &[ConnectionKind] = &[ConnectionKind::Broken, ConnectionKind::Disconnected];
+
+fn invalidates_and_writes(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let remote = hear_region(side)?;
+    send(&link, remote.context, side)?;
+    let region = link.kit.region(LEN)?;
+    let segment = [region.segment(0, LEN)?];
+    link.ep
+        .post_rdma_write(&segment, remote, 2, CompletionFlags::DEFAULT)?;
+    let status = expect::completion(&link.kit.request, side)?.status;
+    let objected = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
+    ensure!(objected, "the Write ended as {status:?}");
+    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    side.meet("over")
+}
+
+fn stays_closed(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let window = Rmr::create(&link.kit.pz)?;
+    lend_and_lose(&link, &window, side)?;
+    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    side.meet("over")
+}
+
+fn invalidates_wrong(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    side.hear("posted")?;
+    let region = link.kit.region(LEN)?;
+    let segment = [region.segment(0, LEN)?];
+    let flags = CompletionFlags::DEFAULT;
+    link.ep
+        .post_send_with_invalidate(&segment, 0x5A5A_5A00, 1, flags)?;
+    expect::completion(&link.kit.request, side)?;
+    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    side.meet("over")
+}
+
+fn is_broken(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(LEN)?;
+    link.recv(&region, 0, LEN, 1)?;
+    side.say("posted", &[])?;
+    let received = expect::completion(&link.kit.recv, side)?;
+    ensure!(
+        !received.status.is_success(),
+        "the message came as if the key were good"
+    );
+    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    side.meet("over")
+}
+
+fn reads_to_window(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let remote = hear_region(side)?;
+    let (window, region) = (Rmr::create(&link.kit.pz)?, link.kit.region(LEN)?);
+    let sink = bind(&link, &window, &region, side)?;
+    raw::post_read_to_window(&link.ep, sink, remote, 2)?;
+    expect::done(&link.kit.request, 2, side)?;
+    pattern::check(&region, 0, LEN, 4)?;
+    side.meet("over")
+}
+
+fn offers(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(LEN)?;
+    pattern::fill(&region, 0, LEN, 4)?;
+    say_region(side, region.remote())?;
+    side.meet("over")
+}

@@ -1,0 +1,178 @@
+//! Local memory regions.
+
+use std::ptr::NonNull;
+
+use anyhow::{Context, Result, ensure};
+use dat_api::abi::*;
+use dat_api::{Lmr, Privileges, Region};
+
+use crate::case::{Alone, Case};
+use crate::expect;
+use crate::kit::Kit;
+use crate::raw;
+use crate::side::Side;
+
+pub(super) fn cases() -> Vec<Case> {
+    Case::all_alone(CASES)
+}
+
+const CASES: &[Alone] = &[
+    (
+        "lmr/lengths",
+        "memory of every length is registered",
+        lengths,
+    ),
+    ("lmr/none", "no memory at no address is not", none),
+    ("lmr/unaligned", "memory begins where it begins", unaligned),
+    (
+        "lmr/privileges",
+        "every set of rights is granted",
+        privileges,
+    ),
+    (
+        "lmr/twice",
+        "the same memory is registered twice, under two keys",
+        twice,
+    ),
+    (
+        "lmr/untouched",
+        "256 MiB that nobody touched are registered",
+        untouched,
+    ),
+    ("lmr/many", "256 regions live beside each other", many),
+    ("lmr/query", "a region tells what it covers", query),
+    ("lmr/freed", "the handle of a freed region is none", freed),
+    ("lmr/sync", "memory is synchronised on request", sync),
+    (
+        "lmr/no-such-memory",
+        "an unknown kind of memory is refused",
+        no_such_memory,
+    ),
+];
+
+fn lengths(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    for len in [1, 2, 4095, 4096, 4097, 1 << 20, (1 << 24) + 1] {
+        let region = kit.region(len)?;
+        ensure!(region.remote().len as usize == len, "{:?}", region.remote());
+    }
+    Ok(())
+}
+
+fn none(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let created = raw::lmr_create(&kit, DAT_MEM_TYPE_VIRTUAL, 0);
+    expect::refused(created, DAT_LENGTH_ERROR)
+}
+
+fn unaligned(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let mut memory = [0_u8; 64];
+    for offset in 1..9 {
+        let (_, part) = memory.split_at_mut(offset);
+        let at = NonNull::from(part).cast();
+        // SAFETY: the memory outlives the registration, and no work is posted.
+        let lmr = unsafe { Lmr::register(&kit.pz, at, 33, Privileges::ALL) }?;
+        ensure!(
+            lmr.remote().addr == at.addr().get() as u64,
+            "it begins elsewhere"
+        );
+    }
+    Ok(())
+}
+
+fn privileges(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (read, write) = (Privileges::LOCAL_READ, Privileges::LOCAL_WRITE);
+    for rights in [
+        Privileges::NONE,
+        read,
+        write,
+        read | write,
+        read | Privileges::REMOTE_READ,
+        read | write | Privileges::REMOTE_READ,
+        read | write | Privileges::REMOTE_WRITE,
+        Privileges::ALL,
+    ] {
+        drop(kit.region_with(64, rights)?);
+    }
+    Ok(())
+}
+
+fn twice(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let region = kit.region(4096)?;
+    let at = NonNull::new(region.as_ptr()).context("memory has an address")?;
+    // SAFETY: the region outlives the second registration, and no work is posted.
+    let second = unsafe { Lmr::register(&kit.pz, at, 4096, Privileges::ALL) }?;
+    let (first, second) = (region.remote(), second.remote());
+    ensure!(first.addr == second.addr, "the second begins elsewhere");
+    ensure!(
+        first.context != second.context,
+        "both have the key {:#x}",
+        first.context
+    );
+    Ok(())
+}
+
+fn untouched(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    drop(kit.region(256 << 20)?);
+    Ok(())
+}
+
+fn many(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let regions: Vec<Region> = (0..256).map(|_| kit.region(64)).collect::<Result<_>>()?;
+    let mut keys: Vec<u32> = regions
+        .iter()
+        .map(|region| region.remote().context)
+        .collect();
+    keys.sort_unstable();
+    keys.dedup();
+    ensure!(
+        keys.len() == regions.len(),
+        "{} keys for 256 regions",
+        keys.len()
+    );
+    Ok(())
+}
+
+fn query(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let region = kit.region_with(5000, Privileges::LOCAL)?;
+    let param = raw::lmr_query(region.lmr().as_raw())?;
+    let begin = region.as_ptr().addr() as u64;
+    ensure!(
+        param.registered_address <= begin,
+        "it begins behind the memory"
+    );
+    let end = param.registered_address + param.registered_size;
+    ensure!(end >= begin + 5000, "it ends before the memory");
+    ensure!(param.length == 5000, "it is {} long", param.length);
+    ensure!(
+        param.mem_priv == Privileges::LOCAL.bits(),
+        "rights {:#x}",
+        param.mem_priv
+    );
+    ensure!(param.pz_handle == kit.pz.as_raw(), "another zone");
+    Ok(())
+}
+
+fn freed(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let handle = kit.region(64)?.lmr().as_raw();
+    expect::refused(raw::lmr_query(handle), DAT_INVALID_HANDLE)
+}
+
+fn sync(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let region = kit.region(4096)?;
+    let segment = region.segment(16, 128)?.to_raw();
+    raw::lmr_sync(kit.ia.as_raw(), &segment)
+}
+
+fn no_such_memory(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    expect::refused(raw::lmr_create(&kit, 99, 64), DAT_INVALID_PARAMETER)
+}

@@ -1,0 +1,277 @@
+//! Much at once, and much one after another.
+
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use dat_api::{Close, CompletionFlags, ConnectionKind, Ep, EpEvds, Evd, EvdFlags, Event};
+
+use crate::case::{Both, Case};
+use crate::expect;
+use crate::kit::{Kit, attr};
+use crate::leaks::Holdings;
+use crate::link::offer;
+use crate::pattern;
+use crate::side::Side;
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Case::all_both(CASES);
+    for (size, long) in [(40, false), (1000, true)] {
+        let about = "connections that come and go leave nothing behind";
+        let case = Case::both(&format!("many/cycles-{size}"), about, cycles, is_cycled);
+        let case = case.sized(size);
+        cases.push(if long { case.long() } else { case });
+    }
+    cases
+}
+
+const CASES: &[Both] = &[
+    (
+        "many/endpoints",
+        "64 connections exchange messages at once",
+        connects_all,
+        accepts_all,
+    ),
+    (
+        "many/threads",
+        "two threads work on connections of their own",
+        works_twice,
+        works_twice,
+    ),
+    (
+        "many/one-endpoint",
+        "two threads send on one connection",
+        sends_from_two,
+        receives_from_two,
+    ),
+];
+
+const CROWD: usize = 64;
+const LEN: usize = 512;
+
+/// Dispatchers for many endpoints.
+fn evds(kit: &Kit) -> Result<[Evd; 3]> {
+    let evd = |flags| Evd::create(&kit.ia, 4 * CROWD as u32, flags);
+    Ok([
+        evd(EvdFlags::DTO)?,
+        evd(EvdFlags::DTO)?,
+        evd(EvdFlags::CONNECTION)?,
+    ])
+}
+
+fn crowd(kit: &Kit, [recv, request, connect]: &[Evd; 3]) -> Result<Vec<Ep>> {
+    let evds = EpEvds {
+        recv,
+        request,
+        connect,
+    };
+    let ep = |_| Ok(Ep::create(&kit.pz, evds, Some(&attr()))?);
+    (0..CROWD).map(ep).collect()
+}
+
+fn connects_all(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let evds = evds(&kit)?;
+    let eps = crowd(&kit, &evds)?;
+    let (out, back) = (kit.region(LEN * CROWD)?, kit.region(LEN * CROWD)?);
+    pattern::fill(&out, 0, out.len(), 1)?;
+    for (index, ep) in eps.iter().enumerate() {
+        ep.post_recv(&[back.segment(index * LEN, LEN)?], index as u64)?;
+    }
+    let (address, conn_qual) = side.hear_address()?;
+    for ep in &eps {
+        ep.start_connect(address, conn_qual, Some(side.limit), &[])?;
+    }
+    for ep in &eps {
+        ep.wait_established(Some(side.patience()))?;
+    }
+    for (index, ep) in eps.iter().enumerate() {
+        let segment = [out.segment(index * LEN, LEN)?];
+        ep.post_send(&segment, index as u64, CompletionFlags::DEFAULT)?;
+    }
+    for (index, ep) in eps.iter().enumerate() {
+        evds[0]
+            .wait_completion(ep.id(), index as u64, Some(side.patience()))
+            .with_context(|| format!("answer {index}"))?;
+    }
+    pattern::check(&back, 0, back.len(), 1)?;
+    side.meet("over")
+}
+
+fn accepts_all(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let evds = evds(&kit)?;
+    let eps = crowd(&kit, &evds)?;
+    let region = kit.region(LEN * CROWD)?;
+    for (index, ep) in eps.iter().enumerate() {
+        ep.post_recv(&[region.segment(index * LEN, LEN)?], index as u64)?;
+    }
+    let _psp = offer(side, &kit)?;
+    for ep in &eps {
+        expect::request(&kit.requests, side)?.accept(Some(ep), &[])?;
+    }
+    for _ in 0..CROWD {
+        let received = expect::completion(&evds[0], side)?;
+        ensure!(received.status.is_success(), "{:?}", received.status);
+        let ep = eps.iter().find(|ep| ep.id() == received.ep);
+        let ep = ep.context("a message on an endpoint of nobody")?;
+        let at = received.cookie as usize * LEN;
+        ep.post_send(&[region.segment(at, LEN)?], 0, CompletionFlags::DEFAULT)?;
+    }
+    side.meet("over")
+}
+
+/// One connection of a thread's own, on which it sends and receives.
+fn exchange(kit: &Kit, ep: &Ep, side: &Side<'_>) -> Result<()> {
+    let (out, back) = (kit.region(LEN)?, kit.region(LEN)?);
+    pattern::fill(&out, 0, LEN, 2)?;
+    for round in 0..30 {
+        expect::done(&kit.recv, round, side)?;
+        if round < 29 {
+            ep.post_recv(&[back.segment(0, LEN)?], round + 1)?;
+        }
+        ep.post_send(&[out.segment(0, LEN)?], round, CompletionFlags::DEFAULT)?;
+        expect::done(&kit.request, round, side)?;
+    }
+    Ok(())
+}
+
+/// Two connections, each made here and worked on in a thread of its own. The client begins.
+fn works_twice(side: &mut Side<'_>) -> Result<()> {
+    let mut works = Vec::new();
+    for _ in 0..2 {
+        let kit = Kit::open(side)?;
+        let (ep, region) = (kit.ep()?, kit.region(LEN)?);
+        ep.post_recv(&[region.segment(0, LEN)?], 0)?;
+        if side.is_client {
+            let (address, conn_qual) = side.hear_address()?;
+            ep.connect(address, conn_qual, Some(side.patience()), &[])?;
+        } else {
+            let _psp = offer(side, &kit)?;
+            expect::request(&kit.requests, side)?.accept(Some(&ep), &[])?;
+            ep.wait_established(Some(side.patience()))?;
+        }
+        works.push((kit, ep));
+    }
+    let (patience, is_client) = (side.patience(), side.is_client);
+    thread::scope(|scope| {
+        let threads: Vec<_> = works
+            .iter()
+            .map(|(kit, ep)| {
+                scope.spawn(move || {
+                    let alone = Side::of_thread(patience);
+                    if is_client {
+                        let first = kit.region(LEN)?;
+                        ep.post_send(&[first.segment(0, LEN)?], 99, CompletionFlags::DEFAULT)?;
+                        expect::done(&kit.request, 99, &alone)?;
+                    }
+                    exchange(kit, ep, &alone)
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().map_err(|_| anyhow!("a thread panicked"))??;
+        }
+        anyhow::Ok(())
+    })?;
+    side.meet("over")
+}
+
+fn sends_from_two(side: &mut Side<'_>) -> Result<()> {
+    let link = crate::link::Link::make(side)?;
+    let region = link.kit.region(8)?;
+    side.hear("posted")?;
+    let (ep, request) = (&link.ep, &link.kit.request);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..2)
+            .map(|number: u64| {
+                let region = &region;
+                scope.spawn(move || {
+                    for index in 0..10 {
+                        let cookie = number << 32 | index;
+                        let segment = [region.segment(0, 8)?];
+                        ep.post_send(&segment, cookie, CompletionFlags::DEFAULT)?;
+                    }
+                    anyhow::Ok(())
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().map_err(|_| anyhow!("a thread panicked"))??;
+        }
+        anyhow::Ok(())
+    })?;
+    let mut next = [0; 2];
+    for _ in 0..20 {
+        let sent = expect::completion(request, side)?;
+        let due = &mut next[(sent.cookie >> 32) as usize];
+        ensure!(
+            sent.cookie & 0xffff == *due,
+            "the Sends of a thread changed places"
+        );
+        *due += 1;
+    }
+    side.meet("over")
+}
+
+fn receives_from_two(side: &mut Side<'_>) -> Result<()> {
+    let link = crate::link::Link::make(side)?;
+    let region = link.kit.region(8)?;
+    (0..20).try_for_each(|cookie| link.recv(&region, 0, 8, cookie))?;
+    side.say("posted", &[])?;
+    (0..20).try_for_each(|cookie| expect::done(&link.kit.recv, cookie, side).map(drop))?;
+    side.meet("over")
+}
+
+/// What a provider may need once, not for each connection.
+const SETTLED: usize = 4;
+
+fn cycles(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (address, conn_qual) = side.hear_address()?;
+    let mut before = Holdings::now();
+    for round in 0..side.size {
+        if round == SETTLED {
+            before = Holdings::now();
+        }
+        let ep = kit.ep()?;
+        ep.start_connect(address, conn_qual, Some(side.limit), &[])?;
+        expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)
+            .with_context(|| format!("connection {round}"))?;
+        ep.disconnect(Close::Abrupt)?;
+        expect::told(&ep, &kit.connect, &[ConnectionKind::Disconnected], side)?;
+    }
+    let left = Holdings::left_over(before, Holdings::default());
+    ensure!(
+        left.is_none(),
+        "left behind while the adapter is open: {left}"
+    );
+    side.meet("over")
+}
+
+fn is_cycled(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let _psp = offer(side, &kit)?;
+    let mut before = Holdings::now();
+    for round in 0..side.size {
+        if round == SETTLED {
+            before = Holdings::now();
+        }
+        let ep = kit.ep()?;
+        expect::request(&kit.requests, side)
+            .with_context(|| format!("connection {round}"))?
+            .accept(Some(&ep), &[])?;
+        loop {
+            match expect::event(&kit.connect, side)? {
+                Event::Connection(event) if event.kind == ConnectionKind::Established => {}
+                Event::Connection(_) => break,
+                other => anyhow::bail!("{other:?} on connection {round}"),
+            }
+        }
+    }
+    let left = Holdings::left_over(before, Holdings::default());
+    ensure!(
+        left.is_none(),
+        "left behind while the adapter is open: {left}"
+    );
+    side.meet("over")
+}

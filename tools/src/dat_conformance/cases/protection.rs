@@ -1,0 +1,487 @@
+//! What one end does not allow, the other does not get; and what becomes of both.
+
+use anyhow::{Context, Result, bail, ensure};
+use dat_api::abi::*;
+use dat_api::{
+    Close, CompletionFlags, ConnectionKind, DtoStatus, EpState, Event, Privileges, Pz, Region,
+    RemoteRegion,
+};
+
+use super::rdma::{hear_region, say_region};
+use crate::case::{Both, Case};
+use crate::expect;
+use crate::link::Link;
+use crate::pattern;
+use crate::side::Side;
+
+pub(super) fn cases() -> Vec<Case> {
+    [Case::all_each_way(EACH_WAY), Case::all_both(BOTH)].concat()
+}
+
+const EACH_WAY: &[Both] = &[
+    (
+        "protection/write-right",
+        "no Write where the peer may only read",
+        write_fails,
+        offers_for_reading,
+    ),
+    (
+        "protection/read-right",
+        "no Read where the peer may only write",
+        read_fails,
+        offers_for_writing,
+    ),
+    (
+        "protection/write-beyond",
+        "no Write beyond the end of a region",
+        write_beyond,
+        offers_all,
+    ),
+    (
+        "protection/read-beyond",
+        "no Read beyond the end of a region",
+        read_beyond,
+        offers_all,
+    ),
+    (
+        "protection/write-before",
+        "no Write before the beginning of a region",
+        write_before,
+        offers_all,
+    ),
+    (
+        "protection/write-key",
+        "no Write by a key that was never given",
+        write_wrong_key,
+        offers_all,
+    ),
+    (
+        "protection/read-key",
+        "no Read by a key that was never given",
+        read_wrong_key,
+        offers_all,
+    ),
+    (
+        "protection/write-freed",
+        "no Write by the key of a freed region",
+        write_fails,
+        offers_freed,
+    ),
+    (
+        "protection/read-freed",
+        "no Read by the key of a freed region",
+        read_fails,
+        offers_freed,
+    ),
+    (
+        "protection/write-zone",
+        "no Write into memory of another zone",
+        write_fails,
+        offers_other_zone,
+    ),
+    (
+        "protection/read-zone",
+        "no Read of memory of another zone",
+        read_fails,
+        offers_other_zone,
+    ),
+    (
+        "protection/short-receive",
+        "a message longer than its receive is an error",
+        sends_long,
+        receives_short,
+    ),
+    (
+        "protection/no-receive",
+        "a message without a receive is not lost in silence",
+        sends_unexpected,
+        receives_late,
+    ),
+];
+
+const BOTH: &[Both] = &[
+    (
+        "protection/recv-right",
+        "no message into memory that is not written",
+        sends_in_vain,
+        receives_without_right,
+    ),
+    (
+        "protection/read-sink",
+        "no Read into memory that is not written",
+        reads_without_right,
+        offers_quietly,
+    ),
+    (
+        "protection/local-beyond",
+        "no Send from beyond the end of a region",
+        sends_from_beyond,
+        hears_nothing,
+    ),
+    (
+        "protection/local-key",
+        "no Send by a key that was never given",
+        sends_by_wrong_key,
+        hears_nothing,
+    ),
+    (
+        "protection/flushes",
+        "work behind the work that failed is flushed",
+        fails_and_flushes,
+        offers_all,
+    ),
+    (
+        "protection/recovers",
+        "after an error both ends connect again",
+        fails_and_recovers,
+        recovers,
+    ),
+];
+
+const LEN: usize = 4096;
+
+/// How a connection ends that an error broke, as the end hears it that made the error.
+const BROKEN: &[ConnectionKind] = &[ConnectionKind::Broken];
+
+/// How the other end may hear of it: its own transport noticed, or the peer's leave.
+const ENDED: &[ConnectionKind] = &[ConnectionKind::Broken, ConnectionKind::Disconnected];
+
+fn offer_and_watch(
+    link: &Link,
+    region: &Region,
+    remote: RemoteRegion,
+    side: &mut Side<'_>,
+) -> Result<()> {
+    pattern::fill(region, 0, region.len(), 3)?;
+    say_region(side, remote)?;
+    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    pattern::check(region, 0, region.len(), 3)?;
+    side.meet("over")
+}
+
+fn offers_with(privileges: Privileges, side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region_with(LEN, privileges)?;
+    offer_and_watch(&link, &region, region.remote(), side)
+}
+
+fn offers_all(side: &mut Side<'_>) -> Result<()> {
+    offers_with(Privileges::ALL, side)
+}
+
+fn offers_for_reading(side: &mut Side<'_>) -> Result<()> {
+    offers_with(Privileges::LOCAL | Privileges::REMOTE_READ, side)
+}
+
+fn offers_for_writing(side: &mut Side<'_>) -> Result<()> {
+    offers_with(Privileges::LOCAL | Privileges::REMOTE_WRITE, side)
+}
+
+fn offers_freed(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(LEN)?;
+    let remote = link.kit.region(LEN)?.remote();
+    offer_and_watch(&link, &region, remote, side)
+}
+
+fn offers_other_zone(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let other = Pz::create(&link.kit.ia)?;
+    let region = Region::create(&other, LEN, Privileges::ALL)?;
+    offer_and_watch(&link, &region, region.remote(), side)
+}
+
+/// The remote end objects to a Write: the Write fails or, where Writes are not acknowledged, the
+/// connection breaks behind it.
+fn write_breaks(remote: RemoteRegion, link: &Link, side: &mut Side<'_>) -> Result<()> {
+    let region = link.kit.region(remote.len as usize)?;
+    let segment = [region.segment(0, region.len())?];
+    link.ep
+        .post_rdma_write(&segment, remote, 1, CompletionFlags::DEFAULT)?;
+    let status = expect::completion(&link.kit.request, side)?.status;
+    let objected = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
+    ensure!(objected, "the Write ended as {status:?}");
+    expect::told(&link.ep, &link.kit.connect, BROKEN, side)?;
+    side.meet("over")
+}
+
+/// The remote end objects to a Read, which fails, and nothing has come.
+fn read_breaks(remote: RemoteRegion, link: &Link, side: &mut Side<'_>) -> Result<()> {
+    let region = link.kit.region(remote.len as usize)?;
+    let segment = [region.segment(0, region.len())?];
+    link.ep
+        .post_rdma_read(&segment, remote, 1, CompletionFlags::DEFAULT)?;
+    expect::with_status(&link.kit.request, 1, DtoStatus::RemoteAccess, side)?;
+    expect::told(&link.ep, &link.kit.connect, BROKEN, side)?;
+    pattern::untouched(&region, 0, region.len())?;
+    side.meet("over")
+}
+
+fn write_fails(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let remote = hear_region(side)?;
+    write_breaks(remote, &link, side)
+}
+
+fn read_fails(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let remote = hear_region(side)?;
+    read_breaks(remote, &link, side)
+}
+
+fn write_beyond(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let mut remote = hear_region(side)?;
+    remote.addr += 1;
+    write_breaks(remote, &link, side)
+}
+
+fn read_beyond(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let mut remote = hear_region(side)?;
+    remote.len += 1;
+    read_breaks(remote, &link, side)
+}
+
+fn write_before(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let mut remote = hear_region(side)?;
+    remote.addr -= 8;
+    remote.len = 16;
+    write_breaks(remote, &link, side)
+}
+
+/// A key that the peer never gave: none of its regions is a million keys away.
+fn wrong_key(mut remote: RemoteRegion) -> RemoteRegion {
+    remote.context ^= 0x5A5A_5A00;
+    remote
+}
+
+fn write_wrong_key(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let remote = wrong_key(hear_region(side)?);
+    write_breaks(remote, &link, side)
+}
+
+fn read_wrong_key(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let remote = wrong_key(hear_region(side)?);
+    read_breaks(remote, &link, side)
+}
+
+fn sends_long(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(1000)?;
+    side.hear("posted")?;
+    link.send(&region, 0, 1000, 1)?;
+    // A transport that acknowledges tells what it was; another may have sent it by then.
+    expect::completion(&link.kit.request, side)?;
+    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    side.meet("over")
+}
+
+fn receives_short(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(2000)?;
+    link.recv(&region, 0, 999, 1)?;
+    side.say("posted", &[])?;
+    expect::with_status(&link.kit.recv, 1, DtoStatus::LocalLength, side)?;
+    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    pattern::untouched(&region, 999, 1001)?;
+    side.meet("over")
+}
+
+/// Either the transport waits for the receive, or both ends learn that the connection is over.
+fn sends_unexpected(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(64)?;
+    link.send(&region, 0, 64, 1)?;
+    side.say("sent", &[])?;
+    expect::completion(&link.kit.request, side)?;
+    if side.hear("came")? == [0] {
+        expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    }
+    side.meet("over")
+}
+
+fn receives_late(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(64)?;
+    side.hear("sent")?;
+    std::thread::sleep(side.quiet());
+    link.recv(&region, 0, 64, 1)?;
+    let received = expect::completion(&link.kit.recv, side)?;
+    let came = received.status.is_success();
+    side.say("came", &[u8::from(came)])?;
+    if !came {
+        ensure!(
+            received.status == DtoStatus::Flushed,
+            "{:?}",
+            received.status
+        );
+        expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    }
+    side.meet("over")
+}
+
+fn sends_in_vain(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(64)?;
+    if side.hear("posted")? == [0] {
+        return side.meet("over");
+    }
+    link.send(&region, 0, 64, 1)?;
+    expect::completion(&link.kit.request, side)?;
+    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    side.meet("over")
+}
+
+/// The right is missed when the receive is posted, or when a message comes.
+fn receives_without_right(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region_with(64, Privileges::LOCAL_READ)?;
+    let posted = link.ep.post_recv(&[region.segment(0, 64)?], 1);
+    side.say("posted", &[u8::from(posted.is_ok())])?;
+    if posted.is_err() {
+        expect::refused_with(posted, MISSED)?;
+        return side.meet("over");
+    }
+    expect::with_status(&link.kit.recv, 1, DtoStatus::LocalProtection, side)?;
+    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    pattern::untouched(&region, 0, 64)?;
+    side.meet("over")
+}
+
+/// How a post may be refused whose memory does not allow it.
+const MISSED: &[DatReturnType] = &[
+    DAT_PRIVILEGES_VIOLATION,
+    DAT_PROTECTION_VIOLATION,
+    DAT_INVALID_PARAMETER,
+];
+
+/// The work is refused at once, or fails and the connection with it.
+fn fails_locally(posted: dat_api::Result<()>, link: &Link, side: &Side<'_>) -> Result<()> {
+    if posted.is_err() {
+        return expect::refused_with(posted, MISSED);
+    }
+    let ended = expect::completion(&link.kit.request, side)?;
+    let status = ended.status;
+    let local = [DtoStatus::LocalProtection, DtoStatus::LocalLength];
+    ensure!(local.contains(&status), "the work ended as {status:?}");
+    expect::told(&link.ep, &link.kit.connect, BROKEN, side)?;
+    Ok(())
+}
+
+fn reads_without_right(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region_with(64, Privileges::LOCAL_READ)?;
+    let remote = hear_region(side)?;
+    let segment = [region.segment(0, 64)?];
+    let posted = link
+        .ep
+        .post_rdma_read(&segment, remote, 1, CompletionFlags::DEFAULT);
+    fails_locally(posted, &link, side)?;
+    pattern::untouched(&region, 0, 64)?;
+    side.meet("over")
+}
+
+fn offers_quietly(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(64)?;
+    pattern::fill(&region, 0, 64, 3)?;
+    say_region(side, region.remote())?;
+    side.meet("over")
+}
+
+fn sends_from_beyond(side: &mut Side<'_>) -> Result<()> {
+    sends_segment(side, |segment| segment.virtual_address += 1)
+}
+
+fn sends_by_wrong_key(side: &mut Side<'_>) -> Result<()> {
+    sends_segment(side, |segment| segment.lmr_context ^= 0x5A5A_5A00)
+}
+
+fn sends_segment(side: &mut Side<'_>, spoil: fn(&mut DatLmrTriplet)) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(LEN)?;
+    side.hear("posted")?;
+    let mut segment = region.segment(0, LEN)?.to_raw();
+    spoil(&mut segment);
+    let posted = crate::raw::post_send(&link.ep, segment, 1);
+    fails_locally(posted, &link, side)?;
+    side.meet("over")
+}
+
+fn hears_nothing(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(LEN)?;
+    link.recv(&region, 0, LEN, 1)?;
+    side.say("posted", &[])?;
+    side.meet("over")?;
+    match link.kit.recv.dequeue()? {
+        Some(Event::Dto(completion)) if completion.status.is_success() => bail!("a message came"),
+        _ => Ok(()),
+    }
+}
+
+fn fails_and_flushes(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(64)?;
+    let remote = wrong_key(hear_region(side)?).slice(0, 64)?;
+    let segment = [region.segment(0, 64)?];
+    (10..14).try_for_each(|cookie| link.recv(&region, 0, 64, cookie))?;
+    for cookie in 1..=3 {
+        link.ep
+            .post_rdma_read(&segment, remote, cookie, CompletionFlags::DEFAULT)?;
+    }
+    expect::with_status(&link.kit.request, 1, DtoStatus::RemoteAccess, side)?;
+    expect::with_status(&link.kit.request, 2, DtoStatus::Flushed, side)?;
+    expect::with_status(&link.kit.request, 3, DtoStatus::Flushed, side)?;
+    for cookie in 10..14 {
+        expect::with_status(&link.kit.recv, cookie, DtoStatus::Flushed, side)?;
+    }
+    expect::told(&link.ep, &link.kit.connect, BROKEN, side)?;
+    side.meet("over")
+}
+
+fn fails_and_recovers(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(64)?;
+    let remote = wrong_key(hear_region(side)?).slice(0, 64)?;
+    let segment = [region.segment(0, 64)?];
+    link.ep
+        .post_rdma_read(&segment, remote, 1, CompletionFlags::DEFAULT)?;
+    expect::with_status(&link.kit.request, 1, DtoStatus::RemoteAccess, side)?;
+    expect::told(&link.ep, &link.kit.connect, BROKEN, side)?;
+    link.ep.reset()?;
+    let (address, conn_qual) = side.hear_address()?;
+    let connected = link
+        .ep
+        .connect(address, conn_qual, Some(side.patience()), &[]);
+    connected.context("connecting again")?;
+    link.send(&region, 0, 64, 2)?;
+    expect::done(&link.kit.request, 2, side)?;
+    side.meet("over")
+}
+
+fn recovers(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(LEN)?;
+    say_region(side, region.remote())?;
+    expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
+    // Nothing to end any more, and it is no error to say so.
+    link.ep.disconnect(Close::Abrupt)?;
+    link.ep.reset()?;
+    expect::in_state(&link.ep, EpState::Unconnected)?;
+    link.recv(&region, 0, LEN, 2)?;
+    let (_psp, request) = crate::link::listen(side, &link.kit)?;
+    request.accept(Some(&link.ep), &[])?;
+    expect::told(
+        &link.ep,
+        &link.kit.connect,
+        &[ConnectionKind::Established],
+        side,
+    )?;
+    expect::done(&link.kit.recv, 2, side)?;
+    side.meet("over")
+}

@@ -1,0 +1,105 @@
+//! Protection zones.
+
+use anyhow::Result;
+use dat_api::abi::*;
+use dat_api::{CompletionFlags, Privileges, Pz, Region};
+
+use crate::case::{Alone, Both, Case};
+use crate::expect;
+use crate::kit::Kit;
+use crate::link::Link;
+use crate::raw;
+use crate::side::Side;
+
+pub(super) fn cases() -> Vec<Case> {
+    [Case::all_alone(ALONE), Case::all_both(BOTH)].concat()
+}
+
+const ALONE: &[Alone] = &[
+    ("pz/many", "64 zones live beside each other", many),
+    (
+        "pz/in-use-by-region",
+        "a zone with a region is not freed",
+        in_use_by_region,
+    ),
+    (
+        "pz/in-use-by-endpoint",
+        "a zone with an endpoint is not freed",
+        in_use_by_endpoint,
+    ),
+    ("pz/freed", "the handle of a freed zone is none", freed),
+];
+
+const BOTH: &[Both] = &[(
+    "pz/other-zone",
+    "an endpoint does not touch memory of another zone",
+    sends_from_other_zone,
+    hears_of_nothing,
+)];
+
+fn many(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let zones: Vec<Pz> = (0..64)
+        .map(|_| Pz::create(&kit.ia))
+        .collect::<dat_api::Result<_>>()?;
+    for zone in &zones {
+        drop(Region::create(zone, 64, Privileges::ALL)?);
+    }
+    Ok(())
+}
+
+fn in_use_by_region(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let _region = kit.region(64)?;
+    expect::refused(raw::pz_free(kit.pz.as_raw()), DAT_INVALID_STATE)
+}
+
+fn in_use_by_endpoint(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let _ep = kit.ep()?;
+    expect::refused(raw::pz_free(kit.pz.as_raw()), DAT_INVALID_STATE)
+}
+
+fn freed(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let handle = Pz::create(&kit.ia)?.as_raw();
+    expect::refused(raw::pz_free(handle), DAT_INVALID_HANDLE)
+}
+
+/// The post is refused, or the work fails and the connection with it.
+fn sends_from_other_zone(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let other = Pz::create(&link.kit.ia)?;
+    let region = Region::create(&other, 64, Privileges::ALL)?;
+    side.hear("posted")?;
+    let posted = link
+        .ep
+        .post_send(&[region.segment(0, 64)?], 1, CompletionFlags::DEFAULT);
+    match posted {
+        Ok(()) => {
+            let ended = expect::completion(&link.kit.request, side)?;
+            anyhow::ensure!(!ended.status.is_success(), "it was sent from another zone");
+        }
+        refused => expect::refused_with(
+            refused,
+            &[
+                DAT_PROTECTION_VIOLATION,
+                DAT_PRIVILEGES_VIOLATION,
+                DAT_INVALID_PARAMETER,
+            ],
+        )?,
+    }
+    side.meet("over")
+}
+
+fn hears_of_nothing(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(64)?;
+    link.recv(&region, 0, 64, 1)?;
+    side.say("posted", &[])?;
+    side.meet("over")?;
+    if let Some(dat_api::Event::Dto(completion)) = link.kit.recv.dequeue()? {
+        anyhow::ensure!(!completion.status.is_success(), "a message came");
+    }
+    Ok(())
+}

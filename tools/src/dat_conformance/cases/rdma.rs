@@ -1,0 +1,525 @@
+//! RDMA Write and Read: every length class, places, order.
+
+use anyhow::{Context, Result, ensure};
+use dat_api::abi::*;
+use dat_api::{CompletionFlags, EpAttr, Region, RemoteRegion};
+
+use super::send::LENGTHS;
+use crate::case::{Both, Case};
+use crate::expect;
+use crate::kit;
+use crate::link::Link;
+use crate::pattern;
+use crate::side::Side;
+use crate::verdict::Lacks;
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (len, name) in LENGTHS {
+        let about = "the named bytes of the peer's memory are written, and no others";
+        let write = Case::both(&format!("write/{name}"), about, writes, is_written);
+        let about = "the named bytes of the peer's memory are read, and no others";
+        let read = Case::both(&format!("read/{name}"), about, reads, is_read);
+        cases.extend(write.sized(len).each_way());
+        cases.extend(read.sized(len).each_way());
+    }
+    cases.extend(Case::all_both(BOTH));
+    cases
+}
+
+const BOTH: &[Both] = &[
+    (
+        "write/gather",
+        "the segments of a Write land one behind the other",
+        gathers,
+        is_written_in_row,
+    ),
+    (
+        "write/many",
+        "64 Writes land where each belongs",
+        writes_many,
+        is_written_in_row,
+    ),
+    (
+        "write/order",
+        "what a Send tells of is there when it arrives",
+        writes_and_tells,
+        sees_in_order,
+    ),
+    (
+        "write/last-byte",
+        "the last byte of a Write lands last",
+        writes_rounds,
+        watches_last_byte,
+    ),
+    (
+        "write/both-ways",
+        "both ends write at once",
+        writes_across,
+        writes_across,
+    ),
+    (
+        "write/too-long",
+        "a Write longer than the place for it is refused",
+        writes_too_long,
+        offers,
+    ),
+    (
+        "read/scatter",
+        "a Read fills its segments in turn",
+        scatters,
+        is_read,
+    ),
+    (
+        "read/outstanding",
+        "several Reads are under way at once",
+        reads_at_once,
+        is_read,
+    ),
+    (
+        "read/beyond-depth",
+        "more Reads than may be under way wait their turn",
+        reads_many,
+        is_read,
+    ),
+    (
+        "read/both-ways",
+        "both ends read at once",
+        reads_across,
+        reads_across,
+    ),
+    (
+        "read/mixed",
+        "Sends, Writes and Reads complete in the order of their posts",
+        mixes,
+        takes_mixed,
+    ),
+    (
+        "read/fence",
+        "a fenced Send goes when the Reads before it are done",
+        fences,
+        takes_mixed,
+    ),
+    (
+        "read/operation",
+        "a completion says what it was of",
+        names_operations,
+        offers,
+    ),
+    (
+        "read/own-memory",
+        "what was read can be written back",
+        echoes,
+        is_echoed,
+    ),
+];
+
+/// Bytes left alone on either side of what the peer is given.
+const MARGIN: usize = 64;
+
+pub(super) fn say_region(side: &mut Side<'_>, remote: RemoteRegion) -> Result<()> {
+    side.say("region", &remote.to_bytes())
+}
+
+pub(super) fn hear_region(side: &mut Side<'_>) -> Result<RemoteRegion> {
+    let bytes = side.hear("region")?;
+    let bytes = bytes.first_chunk().context("half a region")?;
+    Ok(RemoteRegion::from_bytes(bytes))
+}
+
+fn fits(link: &Link, len: usize) -> Result<()> {
+    let limit = link.kit.ia.attr()?.max_rdma_size as usize;
+    ensure!(
+        len <= limit,
+        Lacks("the adapter carries nothing of this length")
+    );
+    Ok(())
+}
+
+/// Writes part of a region to where the peer said.
+fn write(link: &Link, region: &Region, at: usize, remote: RemoteRegion, cookie: u64) -> Result<()> {
+    let segment = region.segment(at, remote.len as usize)?;
+    let flags = CompletionFlags::DEFAULT;
+    Ok(link.ep.post_rdma_write(&[segment], remote, cookie, flags)?)
+}
+
+/// Reads from where the peer said into a region.
+fn read(link: &Link, region: &Region, at: usize, remote: RemoteRegion, cookie: u64) -> Result<()> {
+    let segment = region.segment(at, remote.len as usize)?;
+    let flags = CompletionFlags::DEFAULT;
+    Ok(link.ep.post_rdma_read(&[segment], remote, cookie, flags)?)
+}
+
+/// Sends a message that says that everything before it has been done.
+fn tell(link: &Link, side: &Side<'_>) -> Result<()> {
+    let note = link.kit.region(1)?;
+    link.send(&note, 0, 1, TOLD)?;
+    expect::done(&link.kit.request, TOLD, side).map(drop)
+}
+
+const TOLD: u64 = 1 << 40;
+
+/// Offers memory and waits for the message that says that it was used.
+fn offer(link: &Link, remote: RemoteRegion, side: &mut Side<'_>) -> Result<()> {
+    let note = link.kit.region(1)?;
+    link.recv(&note, 0, 1, TOLD)?;
+    say_region(side, remote)?;
+    expect::done(&link.kit.recv, TOLD, side).map(drop)
+}
+
+fn writes(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    fits(&link, side.size)?;
+    let region = link.kit.region(side.size.max(1))?;
+    pattern::fill(&region, 0, side.size, 5)?;
+    let remote = hear_region(side)?;
+    write(&link, &region, 0, remote, 1)?;
+    expect::done(&link.kit.request, 1, side)?;
+    tell(&link, side)?;
+    side.meet("over")
+}
+
+fn is_written(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    fits(&link, side.size)?;
+    let region = link.kit.region(side.size + 2 * MARGIN)?;
+    let remote = region.remote().slice(MARGIN as u32, side.size as u32)?;
+    offer(&link, remote, side)?;
+    pattern::untouched(&region, 0, MARGIN)?;
+    pattern::check(&region, MARGIN, side.size, 5)?;
+    pattern::untouched(&region, MARGIN + side.size, MARGIN)?;
+    side.meet("over")
+}
+
+fn reads(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    fits(&link, side.size)?;
+    let region = link.kit.region(side.size + 2 * MARGIN)?;
+    let remote = hear_region(side)?.slice(0, side.size as u32)?;
+    read(&link, &region, MARGIN, remote, 1)?;
+    let done = expect::done(&link.kit.request, 1, side)?;
+    ensure!(
+        done.transferred as usize == side.size,
+        "{} bytes",
+        done.transferred
+    );
+    pattern::untouched(&region, 0, MARGIN)?;
+    pattern::check(&region, MARGIN, side.size, 5)?;
+    pattern::untouched(&region, MARGIN + side.size, MARGIN)?;
+    side.meet("over")
+}
+
+/// Bytes that are offered to readers that name no length of their own.
+const OFFERED: usize = 8192;
+
+/// The length of what is read: the case's, if it has one.
+fn offered(side: &Side<'_>) -> usize {
+    if side.size == 0 { OFFERED } else { side.size }
+}
+
+fn is_read(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    fits(&link, side.size)?;
+    let len = offered(side);
+    let region = link.kit.region(len)?;
+    pattern::fill(&region, 0, len, 5)?;
+    // A case that reads nothing has no length, and reads nothing of what is offered.
+    say_region(side, region.remote())?;
+    side.meet("over")
+}
+
+fn gathers(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(OFFERED)?;
+    pattern::fill(&region, 0, OFFERED, 5)?;
+    let remote = hear_region(side)?;
+    let list = [(0, 1), (1, 4000), (4001, 0), (4001, OFFERED - 4001)];
+    let list = list.map(|(at, len)| region.segment(at, len));
+    let list: Vec<_> = list.into_iter().collect::<dat_api::Result<_>>()?;
+    link.ep
+        .post_rdma_write(&list, remote, 1, CompletionFlags::DEFAULT)?;
+    expect::done(&link.kit.request, 1, side)?;
+    tell(&link, side)?;
+    side.meet("over")
+}
+
+fn writes_many(side: &mut Side<'_>) -> Result<()> {
+    const PIECE: usize = OFFERED / 64;
+    let link = Link::make(side)?;
+    let region = link.kit.region(OFFERED)?;
+    pattern::fill(&region, 0, OFFERED, 5)?;
+    let remote = hear_region(side)?;
+    // Half of them at a time, and none in the order of its place.
+    for round in 0..2 {
+        for index in 0..32 {
+            let place = (index * 2 + round) * 29 % 64;
+            let part = remote.slice((place * PIECE) as u32, PIECE as u32)?;
+            write(&link, &region, place * PIECE, part, index as u64)?;
+        }
+        (0..32).try_for_each(|index| expect::done(&link.kit.request, index, side).map(drop))?;
+    }
+    tell(&link, side)?;
+    side.meet("over")
+}
+
+fn is_written_in_row(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(OFFERED)?;
+    offer(&link, region.remote(), side)?;
+    pattern::check(&region, 0, OFFERED, 5)?;
+    side.meet("over")
+}
+
+/// Rounds of the cases that look for bytes that overtake others.
+const ROUNDS: u8 = 30;
+
+fn writes_and_tells(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(OFFERED)?;
+    let note = link.kit.region(1)?;
+    let remote = hear_region(side)?;
+    for round in 1..=ROUNDS {
+        pattern::fill(&region, 0, OFFERED, round)?;
+        side.hear("posted")?;
+        let segment = [region.segment(0, OFFERED)?];
+        link.ep
+            .post_rdma_write(&segment, remote, 1, CompletionFlags::SUPPRESS)?;
+        link.send(&note, 0, 1, 2)?;
+        expect::done(&link.kit.request, 2, side)?;
+        side.hear("seen")?;
+    }
+    side.meet("over")
+}
+
+fn sees_in_order(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let (region, note) = (link.kit.region(OFFERED)?, link.kit.region(1)?);
+    say_region(side, region.remote())?;
+    for round in 1..=ROUNDS {
+        link.recv(&note, 0, 1, 1)?;
+        side.say("posted", &[])?;
+        expect::done(&link.kit.recv, 1, side)?;
+        let checked = pattern::check(&region, 0, OFFERED, round);
+        checked.with_context(|| format!("round {round}"))?;
+        side.say("seen", &[])?;
+    }
+    side.meet("over")
+}
+
+fn writes_rounds(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(OFFERED)?;
+    let remote = hear_region(side)?;
+    for round in 1..=ROUNDS {
+        region.write(0, &[round; OFFERED])?;
+        write(&link, &region, 0, remote, 1)?;
+        expect::done(&link.kit.request, 1, side)?;
+        side.hear("seen")?;
+    }
+    side.meet("over")
+}
+
+fn watches_last_byte(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(OFFERED)?;
+    say_region(side, region.remote())?;
+    for round in 1..=ROUNDS {
+        // A program that watches memory polls its dispatcher too, now and then.
+        while region.load(OFFERED - 1)? != round {
+            ensure!(
+                link.kit.connect.dequeue()?.is_none(),
+                "the connection ended"
+            );
+            ensure!(link.kit.recv.dequeue()?.is_none(), "a message came");
+        }
+        let whole = region.to_vec(0, OFFERED)?;
+        ensure!(
+            whole.iter().all(|byte| *byte == round),
+            "the last byte overtook others"
+        );
+        side.say("seen", &[])?;
+    }
+    side.meet("over")
+}
+
+fn writes_across(side: &mut Side<'_>) -> Result<()> {
+    const LEN: usize = 300_000;
+    let link = Link::make(side)?;
+    let (ours, theirs) = (link.kit.region(LEN)?, link.kit.region(LEN)?);
+    let (seed, other) = (u8::from(side.is_client), u8::from(!side.is_client));
+    pattern::fill(&ours, 0, LEN, seed)?;
+    let note = link.kit.region(1)?;
+    link.recv(&note, 0, 1, TOLD)?;
+    say_region(side, theirs.remote())?;
+    let remote = hear_region(side)?;
+    write(&link, &ours, 0, remote, 1)?;
+    expect::done(&link.kit.request, 1, side)?;
+    tell(&link, side)?;
+    expect::done(&link.kit.recv, TOLD, side)?;
+    pattern::check(&theirs, 0, LEN, other)?;
+    side.meet("over")
+}
+
+fn writes_too_long(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(OFFERED)?;
+    let remote = hear_region(side)?.slice(0, 100)?;
+    let segment = [region.segment(0, 101)?];
+    let flags = CompletionFlags::DEFAULT;
+    let written = link.ep.post_rdma_write(&segment, remote, 1, flags);
+    expect::refused(written, DAT_LENGTH_ERROR)?;
+    side.meet("over")
+}
+
+fn offers(side: &mut Side<'_>) -> Result<()> {
+    is_read(side)
+}
+
+fn scatters(side: &mut Side<'_>) -> Result<()> {
+    let attr = EpAttr {
+        max_rdma_read_iov: 3,
+        ..kit::attr()
+    };
+    let link = match Link::make_with(side, &attr) {
+        Err(error) if link_refused(&error) => return Err(Lacks("Reads fill one segment").into()),
+        made => made?,
+    };
+    let region = link.kit.region(OFFERED)?;
+    let remote = hear_region(side)?;
+    let list = [
+        region.segment(5000, 3000)?,
+        region.segment(0, 1)?,
+        region.segment(8, 4000)?,
+    ];
+    let remote = remote.slice(0, 7001)?;
+    link.ep
+        .post_rdma_read(&list, remote, 1, CompletionFlags::DEFAULT)?;
+    expect::done(&link.kit.request, 1, side)?;
+    let mut whole = region.to_vec(5000, 3000)?;
+    whole.extend(region.to_vec(0, 1)?);
+    whole.extend(region.to_vec(8, 4000)?);
+    ensure!(whole == pattern::bytes(5, 7001), "the pieces are others");
+    side.meet("over")
+}
+
+/// Whether the endpoint was refused for what was asked of it.
+fn link_refused(error: &anyhow::Error) -> bool {
+    let call = error.downcast_ref::<dat_api::Error>();
+    call.is_some_and(|call| call.is(DAT_INVALID_PARAMETER))
+}
+
+fn reads_at_once(side: &mut Side<'_>) -> Result<()> {
+    reads_in_pieces(side, 4)
+}
+
+fn reads_many(side: &mut Side<'_>) -> Result<()> {
+    reads_in_pieces(side, 32)
+}
+
+/// Reads what is offered in pieces that are all posted before the first is done.
+fn reads_in_pieces(side: &mut Side<'_>, pieces: usize) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(OFFERED)?;
+    let remote = hear_region(side)?;
+    let piece = OFFERED / pieces;
+    for index in 0..pieces {
+        let part = remote.slice((index * piece) as u32, piece as u32)?;
+        read(&link, &region, index * piece, part, index as u64)?;
+    }
+    for index in 0..pieces {
+        expect::done(&link.kit.request, index as u64, side)?;
+        pattern::check(&region, 0, 1, 5)?;
+    }
+    pattern::check(&region, 0, OFFERED, 5)?;
+    side.meet("over")
+}
+
+fn reads_across(side: &mut Side<'_>) -> Result<()> {
+    const LEN: usize = 300_000;
+    let link = Link::make(side)?;
+    let (ours, theirs) = (link.kit.region(LEN)?, link.kit.region(LEN)?);
+    let (seed, other) = (u8::from(side.is_client), u8::from(!side.is_client));
+    pattern::fill(&ours, 0, LEN, seed)?;
+    say_region(side, ours.remote())?;
+    let remote = hear_region(side)?;
+    read(&link, &theirs, 0, remote, 1)?;
+    expect::done(&link.kit.request, 1, side)?;
+    pattern::check(&theirs, 0, LEN, other)?;
+    side.meet("over")
+}
+
+fn mixes(side: &mut Side<'_>) -> Result<()> {
+    mixed(side, CompletionFlags::DEFAULT)
+}
+
+fn fences(side: &mut Side<'_>) -> Result<()> {
+    mixed(side, CompletionFlags::BARRIER_FENCE)
+}
+
+/// Posts a Read, a Write and a Send that carries what was read, if it is fenced.
+fn mixed(side: &mut Side<'_>, send: CompletionFlags) -> Result<()> {
+    let link = Link::make(side)?;
+    let (got, out) = (link.kit.region(1000)?, link.kit.region(1000)?);
+    pattern::fill(&out, 0, 1000, 6)?;
+    let remote = hear_region(side)?;
+    let (first, second) = (remote.slice(0, 1000)?, remote.slice(1000, 1000)?);
+    let fenced = send != CompletionFlags::DEFAULT;
+    read(&link, &got, 0, first, 1)?;
+    write(&link, &out, 0, second, 2)?;
+    let source = if fenced { &got } else { &out };
+    link.ep.post_send(&[source.segment(0, 1000)?], 3, send)?;
+    read(&link, &got, 0, second, 4)?;
+    (1..=4).try_for_each(|cookie| expect::done(&link.kit.request, cookie, side).map(drop))?;
+    pattern::check(&got, 0, 1000, 6).context("the Read behind the Write")?;
+    side.say("sent", &[if fenced { 5 } else { 6 }])?;
+    side.meet("over")
+}
+
+fn takes_mixed(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let (region, message) = (link.kit.region(2000)?, link.kit.region(1000)?);
+    pattern::fill(&region, 0, 1000, 5)?;
+    link.recv(&message, 0, 1000, 1)?;
+    say_region(side, region.remote())?;
+    expect::done(&link.kit.recv, 1, side)?;
+    let seed = side.hear("sent")?;
+    pattern::check(&message, 0, 1000, seed[0]).context("the message")?;
+    pattern::check(&region, 1000, 1000, 6).context("what was written")?;
+    side.meet("over")
+}
+
+fn names_operations(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(64)?;
+    let remote = hear_region(side)?.slice(0, 64)?;
+    write(&link, &region, 0, remote, 1)?;
+    let done = expect::done(&link.kit.request, 1, side)?;
+    let named = done.operation == DAT_DTO_RDMA_WRITE && done.transferred == 64;
+    ensure!(named, "a Write of 64 bytes is {done:?}");
+    read(&link, &region, 0, remote, 2)?;
+    let done = expect::done(&link.kit.request, 2, side)?;
+    let named = done.operation == DAT_DTO_RDMA_READ && done.transferred == 64;
+    ensure!(named, "a Read of 64 bytes is {done:?}");
+    side.meet("over")
+}
+
+fn echoes(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(4096)?;
+    let remote = hear_region(side)?;
+    read(&link, &region, 0, remote.slice(0, 4096)?, 1)?;
+    expect::done(&link.kit.request, 1, side)?;
+    write(&link, &region, 0, remote.slice(4096, 4096)?, 2)?;
+    expect::done(&link.kit.request, 2, side)?;
+    tell(&link, side)?;
+    side.meet("over")
+}
+
+fn is_echoed(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let region = link.kit.region(OFFERED)?;
+    pattern::fill(&region, 0, 4096, 5)?;
+    offer(&link, region.remote(), side)?;
+    pattern::check(&region, 4096, 4096, 5)?;
+    side.meet("over")
+}

@@ -1,0 +1,321 @@
+//! Memory windows.
+
+use anyhow::{Context, Result, ensure};
+use dat_api::abi::*;
+use dat_api::{CompletionFlags, ConnectionKind, DtoStatus, Lmr, Privileges, RemoteRegion, Rmr};
+
+use crate::case::{Alone, Both, Case};
+use crate::expect;
+use crate::kit::Kit;
+use crate::link::Link;
+use crate::pattern;
+use crate::side::Side;
+
+/// Bytes of the region under each window.
+const LEN: usize = 4096;
+/// Where the window begins, and its length.
+const AT: usize = 256;
+const WINDOW: usize = 512;
+
+pub(super) fn cases() -> Vec<Case> {
+    [Case::all_alone(ALONE), Case::all_both(BOTH)].concat()
+}
+
+const ALONE: &[Alone] = &[
+    ("rmr/create", "windows come and go", create),
+    (
+        "rmr/bind-unconnected",
+        "a window is bound over a connection",
+        bind_unconnected,
+    ),
+];
+
+const BOTH: &[Both] = &[
+    (
+        "rmr/write",
+        "the peer writes through a window",
+        writes,
+        lends_for_writing,
+    ),
+    (
+        "rmr/read",
+        "the peer reads through a window",
+        reads,
+        lends_for_reading,
+    ),
+    (
+        "rmr/read-only",
+        "no write through a window for reading",
+        write_fails,
+        lends_for_reading_only,
+    ),
+    (
+        "rmr/bounds",
+        "no write beyond a window, though the region goes on",
+        write_beyond,
+        lends_a_part,
+    ),
+    (
+        "rmr/unbound",
+        "an unbound window is closed",
+        write_fails,
+        lends_and_takes_back,
+    ),
+    (
+        "rmr/bound-again",
+        "a window that is bound again has a new key",
+        write_by_new_key,
+        lends_again,
+    ),
+    (
+        "rmr/old-key",
+        "the key of before is dead when a window is bound again",
+        write_fails,
+        lends_elsewhere,
+    ),
+    (
+        "rmr/region-in-use",
+        "a region with a window on it is not freed",
+        keeps_connected,
+        frees_region,
+    ),
+    (
+        "rmr/freed",
+        "a window that was freed is closed",
+        write_fails,
+        lends_and_frees,
+    ),
+    (
+        "rmr/for-endpoint",
+        "a window made for an endpoint serves its peer",
+        writes,
+        lends_for_endpoint,
+    ),
+];
+
+fn create(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let windows: Vec<Rmr> = (0..16)
+        .map(|_| Rmr::create(&kit.pz))
+        .collect::<dat_api::Result<_>>()?;
+    drop(windows);
+    Ok(())
+}
+
+fn bind_unconnected(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (ep, region) = (kit.ep()?, kit.region(LEN)?);
+    let window = Rmr::create(&kit.pz)?;
+    let bound = window.bind(&ep, &region, 0, LEN, Privileges::ALL, 1);
+    expect::refused(bound, DAT_INVALID_STATE)
+}
+
+/// The rights a window needs for the peer to write or to read.
+const WRITE: Privileges = Privileges::REMOTE_WRITE;
+const READ: Privileges = Privileges::REMOTE_READ;
+
+/// What the lending end has in each case.
+struct Lender {
+    link: Link,
+    region: dat_api::Region,
+    window: Rmr,
+}
+
+impl Lender {
+    fn make(side: &mut Side<'_>) -> Result<Self> {
+        let link = Link::make(side)?;
+        let window = Rmr::create(&link.kit.pz)?;
+        let region = link.kit.region(LEN)?;
+        Ok(Self {
+            link,
+            region,
+            window,
+        })
+    }
+
+    fn bind(&self, at: usize, rights: Privileges, side: &Side<'_>) -> Result<RemoteRegion> {
+        let Self {
+            link,
+            region,
+            window,
+        } = self;
+        let remote = window.bind(&link.ep, region, at, WINDOW, rights, 7)?;
+        let bind = expect::bound(&link.kit.request, 7, side)?;
+        ensure!(bind.rmr == window.id(), "the bind names another window");
+        Ok(remote)
+    }
+}
+
+fn say_region(side: &mut Side<'_>, remote: RemoteRegion) -> Result<()> {
+    side.say("region", &remote.to_bytes())
+}
+
+fn hear_region(side: &mut Side<'_>) -> Result<RemoteRegion> {
+    let bytes = side.hear("region")?;
+    let bytes = bytes.first_chunk().context("half a region")?;
+    Ok(RemoteRegion::from_bytes(bytes))
+}
+
+fn post_write(link: &Link, remote: RemoteRegion) -> Result<()> {
+    let region = link.kit.region(remote.len as usize)?;
+    pattern::fill(&region, 0, region.len(), 9)?;
+    let segment = region.segment(0, region.len())?;
+    Ok(link
+        .ep
+        .post_rdma_write(&[segment], remote, 1, CompletionFlags::DEFAULT)?)
+}
+
+fn writes(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let remote = hear_region(side)?;
+    post_write(&link, remote)?;
+    expect::done(&link.kit.request, 1, side)?;
+    // What was written is there before what is sent behind it.
+    let note = link.kit.region(1)?;
+    link.send(&note, 0, 1, 2)?;
+    expect::done(&link.kit.request, 2, side)?;
+    side.meet("over")
+}
+
+fn is_written(lender: &Lender, remote: RemoteRegion, side: &mut Side<'_>) -> Result<()> {
+    let Lender { link, region, .. } = lender;
+    let note = link.kit.region(1)?;
+    link.recv(&note, 0, 1, 3)?;
+    say_region(side, remote)?;
+    expect::done(&link.kit.recv, 3, side)?;
+    pattern::untouched(region, 0, AT)?;
+    pattern::check(region, AT, WINDOW, 9)?;
+    pattern::untouched(region, AT + WINDOW, LEN - AT - WINDOW)?;
+    side.meet("over")
+}
+
+fn lends_for_writing(side: &mut Side<'_>) -> Result<()> {
+    let lender = Lender::make(side)?;
+    let remote = lender.bind(AT, WRITE, side)?;
+    is_written(&lender, remote, side)
+}
+
+fn lends_for_endpoint(side: &mut Side<'_>) -> Result<()> {
+    let mut lender = Lender::make(side)?;
+    lender.window = Rmr::create_for_ep(&lender.link.kit.pz)?;
+    let remote = lender.bind(AT, WRITE, side)?;
+    is_written(&lender, remote, side)
+}
+
+fn lends_again(side: &mut Side<'_>) -> Result<()> {
+    let lender = Lender::make(side)?;
+    let first = lender.bind(2 * AT, WRITE, side)?;
+    let second = lender.bind(AT, WRITE, side)?;
+    ensure!(first.context != second.context, "the key is the same");
+    is_written(&lender, second, side)
+}
+
+fn write_by_new_key(side: &mut Side<'_>) -> Result<()> {
+    writes(side)
+}
+
+fn reads(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let remote = hear_region(side)?;
+    let region = link.kit.region(WINDOW)?;
+    let segment = region.segment(0, WINDOW)?;
+    link.ep
+        .post_rdma_read(&[segment], remote, 1, CompletionFlags::DEFAULT)?;
+    expect::done(&link.kit.request, 1, side)?;
+    pattern::check(&region, 0, WINDOW, 4)?;
+    side.meet("over")
+}
+
+fn lends_for_reading(side: &mut Side<'_>) -> Result<()> {
+    let lender = Lender::make(side)?;
+    pattern::fill(&lender.region, AT, WINDOW, 4)?;
+    let remote = lender.bind(AT, READ, side)?;
+    say_region(side, remote)?;
+    side.meet("over")
+}
+
+/// A write that the window does not allow: it does not succeed, or the connection breaks behind it.
+fn write_fails(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let remote = hear_region(side)?;
+    write_breaks(&link, remote, side)
+}
+
+fn write_beyond(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let mut remote = hear_region(side)?;
+    remote.len += 1;
+    write_breaks(&link, remote, side)
+}
+
+fn write_breaks(link: &Link, remote: RemoteRegion, side: &mut Side<'_>) -> Result<()> {
+    post_write(link, remote)?;
+    let ended = expect::completion(&link.kit.request, side)?;
+    // iWARP writes are not acknowledged: the peer's objection comes later.
+    let status = ended.status;
+    let objected = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
+    ensure!(objected, "the write ended as {status:?}");
+    let ends = [ConnectionKind::Broken, ConnectionKind::Disconnected];
+    expect::told(&link.ep, &link.kit.connect, &ends, side)?;
+    side.meet("over")
+}
+
+fn nothing_written(lender: &Lender, side: &mut Side<'_>) -> Result<()> {
+    let link = &lender.link;
+    let ends = [ConnectionKind::Broken, ConnectionKind::Disconnected];
+    expect::told(&link.ep, &link.kit.connect, &ends, side)?;
+    pattern::untouched(&lender.region, 0, LEN)?;
+    side.meet("over")
+}
+
+fn lends_for_reading_only(side: &mut Side<'_>) -> Result<()> {
+    let lender = Lender::make(side)?;
+    let remote = lender.bind(AT, READ, side)?;
+    say_region(side, remote)?;
+    nothing_written(&lender, side)
+}
+
+fn lends_a_part(side: &mut Side<'_>) -> Result<()> {
+    let lender = Lender::make(side)?;
+    let remote = lender.bind(AT, WRITE, side)?;
+    say_region(side, remote)?;
+    nothing_written(&lender, side)
+}
+
+fn lends_and_takes_back(side: &mut Side<'_>) -> Result<()> {
+    let lender = Lender::make(side)?;
+    let remote = lender.bind(AT, WRITE, side)?;
+    lender.window.unbind(&lender.link.ep, 8)?;
+    expect::bound(&lender.link.kit.request, 8, side)?;
+    say_region(side, remote)?;
+    nothing_written(&lender, side)
+}
+
+fn lends_elsewhere(side: &mut Side<'_>) -> Result<()> {
+    let lender = Lender::make(side)?;
+    let first = lender.bind(AT, WRITE, side)?;
+    lender.bind(2 * AT, WRITE, side)?;
+    say_region(side, first)?;
+    nothing_written(&lender, side)
+}
+
+fn lends_and_frees(side: &mut Side<'_>) -> Result<()> {
+    let mut lender = Lender::make(side)?;
+    let remote = lender.bind(AT, WRITE, side)?;
+    lender.window = Rmr::create(&lender.link.kit.pz)?;
+    say_region(side, remote)?;
+    nothing_written(&lender, side)
+}
+
+fn keeps_connected(side: &mut Side<'_>) -> Result<()> {
+    let _link = Link::make(side)?;
+    side.meet("over")
+}
+
+fn frees_region(side: &mut Side<'_>) -> Result<()> {
+    let lender = Lender::make(side)?;
+    lender.bind(AT, WRITE, side)?;
+    let lmr: &Lmr = lender.region.lmr();
+    expect::refused(crate::raw::lmr_free(lmr.as_raw()), DAT_INVALID_STATE)?;
+    side.meet("over")
+}

@@ -1,0 +1,379 @@
+//! Service points and the requests that come to them.
+
+use anyhow::{Context, Result, bail, ensure};
+use dat_api::abi::*;
+use dat_api::{Close, ConnectionKind, Csp, Ep, EpState, Psp, Rsp};
+
+use crate::case::{Alone, Both, Case};
+use crate::expect;
+use crate::kit::Kit;
+use crate::link::{listen, offer};
+use crate::side::Side;
+
+pub(super) fn cases() -> Vec<Case> {
+    [Case::all_alone(ALONE), Case::all_both(BOTH)].concat()
+}
+
+const ALONE: &[Alone] = &[
+    ("psp/any", "each service gets a qualifier of its own", any),
+    ("psp/in-use", "a qualifier is one service's", in_use),
+    (
+        "psp/again",
+        "the qualifier of a service that ended is free",
+        again,
+    ),
+    (
+        "psp/wrong-evd",
+        "requests need a dispatcher for them",
+        wrong_evd,
+    ),
+    (
+        "rsp/release",
+        "an endpoint is free again without its service point",
+        release,
+    ),
+    ("rsp/busy", "an endpoint waits at one service point", busy),
+    (
+        "csp/address",
+        "a common service point tells where it listens",
+        csp_address,
+    ),
+    ("csp/in-use", "an address is one service's", csp_in_use),
+];
+
+const BOTH: &[Both] = &[
+    (
+        "psp/named",
+        "a service under a number of the consumer's choice",
+        connects,
+        named,
+    ),
+    (
+        "psp/freed-first",
+        "a request outlives its service point",
+        connects,
+        frees_first,
+    ),
+    (
+        "psp/several",
+        "a service takes one peer after another",
+        connects_thrice,
+        accepts_thrice,
+    ),
+    (
+        "psp/origin",
+        "a request tells where it comes from",
+        connects_and_tells,
+        sees_origin,
+    ),
+    (
+        "psp/handoff",
+        "a request is handed to another service",
+        connects,
+        hands_off,
+    ),
+    (
+        "rsp/accept",
+        "a request takes the endpoint that waits for it",
+        connects,
+        rsp_accept,
+    ),
+    (
+        "rsp/once",
+        "a reserved service point takes one request",
+        connects_once,
+        rsp_once,
+    ),
+    (
+        "rsp/reject",
+        "a rejection frees the endpoint",
+        is_rejected,
+        rsp_reject,
+    ),
+    (
+        "csp/accept",
+        "any stack connects to a common service point",
+        connects_to_address,
+        csp_accept,
+    ),
+];
+
+fn any(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let psps: Vec<Psp> = (0..16)
+        .map(|_| Psp::create_any(&kit.ia, &kit.requests))
+        .collect::<dat_api::Result<_>>()?;
+    let mut quals: Vec<u64> = psps.iter().map(Psp::conn_qual).collect();
+    quals.sort_unstable();
+    quals.dedup();
+    ensure!(quals.len() == 16 && !quals.contains(&0), "{quals:?}");
+    Ok(())
+}
+
+fn in_use(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let psp = Psp::create_any(&kit.ia, &kit.requests)?;
+    let second = Psp::create(&kit.ia, psp.conn_qual(), &kit.requests);
+    expect::refused(second, DAT_CONN_QUAL_IN_USE)
+}
+
+fn again(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let psp = Psp::create_any(&kit.ia, &kit.requests)?;
+    let conn_qual = psp.conn_qual();
+    psp.free()?;
+    for _ in 0..3 {
+        Psp::create(&kit.ia, conn_qual, &kit.requests)?.free()?;
+    }
+    Ok(())
+}
+
+fn wrong_evd(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    expect::refused(Psp::create_any(&kit.ia, &kit.recv), DAT_INVALID_HANDLE)
+}
+
+/// A qualifier that nobody uses just now.
+fn free_qualifier(kit: &Kit) -> Result<u64> {
+    Ok(Psp::create_any(&kit.ia, &kit.requests)?.conn_qual())
+}
+
+fn release(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    for _ in 0..3 {
+        let rsp = Rsp::create(&ep, free_qualifier(&kit)?, &kit.requests)?;
+        expect::in_state(&ep, EpState::Reserved)?;
+        drop(rsp);
+        expect::in_state(&ep, EpState::Unconnected)?;
+    }
+    Ok(())
+}
+
+fn busy(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let _rsp = Rsp::create(&ep, free_qualifier(&kit)?, &kit.requests)?;
+    let second = Rsp::create(&ep, free_qualifier(&kit)?, &kit.requests);
+    expect::refused(second.map(drop), DAT_INVALID_STATE)
+}
+
+fn csp_address(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let mut place = kit.address()?;
+    place.set_port(0);
+    let csp = Csp::create(&kit.ia, place, &kit.requests)?;
+    let address = csp.address();
+    ensure!(
+        address.ip() == place.ip() && address.port() != 0,
+        "{address}"
+    );
+    Ok(())
+}
+
+fn csp_in_use(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let mut place = kit.address()?;
+    place.set_port(0);
+    let csp = Csp::create(&kit.ia, place, &kit.requests)?;
+    let second = Csp::create(&kit.ia, csp.address(), &kit.requests);
+    expect::refused_with(second, &[DAT_CONN_QUAL_IN_USE, DAT_PORT_IN_USE])
+}
+
+fn connect_one(kit: &Kit, side: &mut Side<'_>) -> Result<Ep> {
+    let ep = kit.ep()?;
+    let (address, conn_qual) = side.hear_address()?;
+    ep.start_connect(address, conn_qual, Some(side.patience()), b"hello")?;
+    expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    Ok(ep)
+}
+
+fn connects(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let _ep = connect_one(&kit, side)?;
+    side.meet("over")
+}
+
+/// Accepts and waits until the connection is there.
+fn accept(request: dat_api::Cr, kit: &Kit, side: &Side<'_>) -> Result<Ep> {
+    let ep = kit.ep()?;
+    request.accept(Some(&ep), &[])?;
+    expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    Ok(ep)
+}
+
+fn named(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let conn_qual = free_qualifier(&kit)?;
+    let psp = Psp::create(&kit.ia, conn_qual, &kit.requests)?;
+    side.say_address(kit.address()?, conn_qual)?;
+    let request = expect::request(&kit.requests, side)?;
+    ensure!(request.conn_qual() == conn_qual, "another qualifier");
+    ensure!(request.service_point() == psp.id(), "another service point");
+    let _ep = accept(request, &kit, side)?;
+    side.meet("over")
+}
+
+fn frees_first(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (psp, request) = listen(side, &kit)?;
+    psp.free()?;
+    let _ep = accept(request, &kit, side)?;
+    side.meet("over")
+}
+
+fn connects_thrice(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (address, conn_qual) = side.hear_address()?;
+    for _ in 0..3 {
+        let ep = kit.ep()?;
+        ep.start_connect(address, conn_qual, Some(side.patience()), &[])?;
+        expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+        side.meet("next")?;
+        ep.disconnect(Close::Abrupt)?;
+        expect::told(&ep, &kit.connect, &[ConnectionKind::Disconnected], side)?;
+    }
+    Ok(())
+}
+
+fn accepts_thrice(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let _psp = offer(side, &kit)?;
+    for _ in 0..3 {
+        let request = expect::request(&kit.requests, side)?;
+        let ep = accept(request, &kit, side)?;
+        side.meet("next")?;
+        // Each connection is at its end before the next begins.
+        ep.wait_disconnected(Some(side.patience()))?;
+    }
+    Ok(())
+}
+
+fn connects_and_tells(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let _ep = connect_one(&kit, side)?;
+    side.say_address(kit.address()?, 0)?;
+    side.meet("over")
+}
+
+fn sees_origin(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (_psp, request) = listen(side, &kit)?;
+    let origin = request
+        .remote()
+        .context("the request does not tell its origin")?;
+    let _ep = accept(request, &kit, side)?;
+    let (client, _) = side.hear_address()?;
+    ensure!(origin.ip() == client.ip(), "{origin} instead of {client}");
+    side.meet("over")
+}
+
+fn hands_off(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let other = Psp::create_any(&kit.ia, &kit.requests)?;
+    let (_psp, request) = listen(side, &kit)?;
+    request.handoff(other.conn_qual())?;
+    let request = expect::request(&kit.requests, side)?;
+    ensure!(
+        request.service_point() == other.id(),
+        "it did not arrive there"
+    );
+    ensure!(
+        request.private_data().starts_with(b"hello"),
+        "its private data is lost"
+    );
+    let _ep = accept(request, &kit, side)?;
+    side.meet("over")
+}
+
+fn reserve(kit: &Kit, side: &mut Side<'_>) -> Result<(Ep, Rsp)> {
+    let ep = kit.ep()?;
+    let conn_qual = free_qualifier(kit)?;
+    let rsp = Rsp::create(&ep, conn_qual, &kit.requests)?;
+    side.say_address(kit.address()?, conn_qual)?;
+    Ok((ep, rsp))
+}
+
+fn rsp_accept(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (ep, rsp) = reserve(&kit, side)?;
+    let request = expect::request(&kit.requests, side)?;
+    ensure!(request.service_point() == rsp.id(), "another service point");
+    expect::in_state(&ep, EpState::PassiveConnectionPending)?;
+    request.accept(None, &[])?;
+    expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    drop(rsp);
+    expect::in_state(&ep, EpState::Connected)?;
+    side.meet("over")
+}
+
+fn connects_once(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (address, conn_qual) = side.hear_address()?;
+    let (first, second) = (kit.ep()?, kit.ep()?);
+    let patience = Some(side.patience());
+    first.start_connect(address, conn_qual, patience, &[])?;
+    expect::told(&first, &kit.connect, &[ConnectionKind::Established], side)?;
+    second.start_connect(address, conn_qual, patience, &[])?;
+    expect::told(
+        &second,
+        &kit.connect,
+        &[ConnectionKind::NonPeerRejected],
+        side,
+    )?;
+    side.meet("over")
+}
+
+fn rsp_once(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (ep, _rsp) = reserve(&kit, side)?;
+    expect::request(&kit.requests, side)?.accept(None, &[])?;
+    expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    side.meet("over")?;
+    if let Some(event) = kit.requests.dequeue()? {
+        bail!("{event:?} at a service point that has had its request");
+    }
+    Ok(())
+}
+
+fn is_rejected(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let (address, conn_qual) = side.hear_address()?;
+    ep.start_connect(address, conn_qual, Some(side.patience()), &[])?;
+    expect::told(&ep, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
+    side.meet("over")
+}
+
+fn rsp_reject(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (ep, _rsp) = reserve(&kit, side)?;
+    expect::request(&kit.requests, side)?.reject(&[])?;
+    expect::in_state(&ep, EpState::Unconnected)?;
+    side.meet("over")
+}
+
+fn connects_to_address(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let ep = kit.ep()?;
+    let (address, _) = side.hear_address()?;
+    ep.start_common_connect(address, Some(side.patience()), b"hello")?;
+    expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    side.meet("over")
+}
+
+fn csp_accept(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let mut place = kit.address()?;
+    place.set_port(0);
+    let csp = Csp::create(&kit.ia, place, &kit.requests)?;
+    side.say_address(csp.address(), 0)?;
+    let request = expect::request(&kit.requests, side)?;
+    ensure!(request.service_point() == csp.id(), "another service point");
+    ensure!(
+        request.private_data().starts_with(b"hello"),
+        "its private data is lost"
+    );
+    let _ep = accept(request, &kit, side)?;
+    side.meet("over")
+}

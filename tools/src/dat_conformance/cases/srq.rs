@@ -1,0 +1,317 @@
+//! Shared receive queues.
+
+use anyhow::{Context, Result, ensure};
+use dat_api::abi::*;
+use dat_api::{AsyncKind, CompletionFlags, ConnectionKind, Ep, Region, Srq};
+
+use crate::case::{Alone, Both, Case};
+use crate::expect;
+use crate::kit::{Kit, attr};
+use crate::link::offer;
+use crate::pattern;
+use crate::raw;
+use crate::side::Side;
+use crate::verdict::Lacks;
+
+pub(super) fn cases() -> Vec<Case> {
+    [Case::all_alone(ALONE), Case::all_both(BOTH)].concat()
+}
+
+const ALONE: &[Alone] = &[
+    (
+        "srq/create",
+        "a queue takes as many receives as asked",
+        create,
+    ),
+    ("srq/full", "a full queue takes no more", full),
+    ("srq/resize", "a queue grows and keeps its receives", resize),
+    (
+        "srq/in-use",
+        "a queue with an endpoint is not freed",
+        in_use,
+    ),
+    (
+        "srq/endpoint-posts",
+        "an endpoint of a queue takes no receives of its own",
+        endpoint_posts,
+    ),
+];
+
+const BOTH: &[Both] = &[
+    (
+        "srq/one",
+        "messages take receives of the queue, in order",
+        sends,
+        one,
+    ),
+    (
+        "srq/two",
+        "two endpoints take receives of one queue",
+        sends_on_two,
+        two,
+    ),
+    (
+        "srq/low-watermark",
+        "a queue that runs low is told once",
+        sends,
+        runs_low,
+    ),
+    (
+        "srq/last",
+        "the end of an endpoint tells when it has taken its last",
+        leaves,
+        last,
+    ),
+    (
+        "srq/outlives",
+        "receives stay for other endpoints when one goes",
+        leaves_and_sends,
+        outlives,
+    ),
+];
+
+/// Receives that a queue has.
+const DEPTH: u32 = 8;
+const LEN: usize = 256;
+
+fn queue(kit: &Kit) -> Result<Srq> {
+    ensure!(
+        kit.ia.provider_attr()?.srq_supported,
+        Lacks("the provider has no shared receive queues")
+    );
+    Ok(Srq::create(&kit.pz, DEPTH, 1)?)
+}
+
+fn fill(srq: &Srq, region: &Region, count: u64) -> Result<()> {
+    for cookie in 0..count {
+        srq.post_recv(&[region.segment(cookie as usize * LEN, LEN)?], cookie)?;
+    }
+    Ok(())
+}
+
+fn create(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (srq, region) = (queue(&kit)?, kit.region(LEN * DEPTH as usize)?);
+    ensure!(srq.query()?.max_recv_dtos >= DEPTH, "{:?}", srq.query()?);
+    fill(&srq, &region, DEPTH.into())
+}
+
+fn full(side: &mut Side<'_>) -> Result<()> {
+    const MANY: u64 = 100_000;
+    let kit = Kit::open(side)?;
+    let (srq, region) = (queue(&kit)?, kit.region(LEN)?);
+    for cookie in 0..MANY {
+        let posted = srq.post_recv(&[region.segment(0, LEN)?], cookie);
+        if posted.is_err() {
+            ensure!(cookie >= DEPTH.into(), "room for {cookie} of {DEPTH}");
+            return expect::refused(posted, DAT_INSUFFICIENT_RESOURCES);
+        }
+    }
+    anyhow::bail!("{MANY} receives found room where {DEPTH} were asked for")
+}
+
+fn resize(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (srq, region) = (queue(&kit)?, kit.region(LEN * 32)?);
+    fill(&srq, &region, DEPTH.into())?;
+    srq.resize(32)?;
+    ensure!(srq.query()?.max_recv_dtos >= 32, "{:?}", srq.query()?);
+    fill(&srq, &region, 32 - u64::from(DEPTH))
+}
+
+fn ep(kit: &Kit, srq: &Srq) -> Result<Ep> {
+    Ok(Ep::create_with_srq(
+        &kit.pz,
+        kit.evds(),
+        srq,
+        Some(&attr()),
+    )?)
+}
+
+fn in_use(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let srq = queue(&kit)?;
+    let _ep = ep(&kit, &srq)?;
+    expect::refused(raw::srq_free(srq.as_raw()), DAT_INVALID_STATE)
+}
+
+fn endpoint_posts(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (srq, region) = (queue(&kit)?, kit.region(LEN)?);
+    let posted = ep(&kit, &srq)?.post_recv(&[region.segment(0, LEN)?], 1);
+    expect::refused(posted, DAT_INVALID_STATE)
+}
+
+/// Connects an endpoint to where the other end listens and waits until both know it.
+fn connect(kit: &Kit, side: &mut Side<'_>) -> Result<Ep> {
+    let ep = kit.ep()?;
+    let (address, conn_qual) = side.hear_address()?;
+    ep.start_connect(address, conn_qual, Some(side.patience()), &[])?;
+    expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    Ok(ep)
+}
+
+fn accept(kit: &Kit, ep: &Ep, side: &mut Side<'_>) -> Result<()> {
+    let _psp = offer(side, kit)?;
+    let request = expect::request(&kit.requests, side)?;
+    request.accept(Some(ep), &[])?;
+    expect::told(ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    Ok(())
+}
+
+fn send(ep: &Ep, kit: &Kit, region: &Region, seed: u8, side: &Side<'_>) -> Result<()> {
+    pattern::fill(region, 0, LEN, seed)?;
+    let segment = [region.segment(0, LEN)?];
+    ep.post_send(&segment, seed.into(), CompletionFlags::DEFAULT)?;
+    expect::done(&kit.request, seed.into(), side).map(drop)
+}
+
+/// Messages of the cases with one endpoint.
+const MESSAGES: u8 = 6;
+
+fn sends(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let region = kit.region(LEN)?;
+    let ep = connect(&kit, side)?;
+    (0..MESSAGES).try_for_each(|seed| send(&ep, &kit, &region, seed, side))?;
+    side.meet("over")
+}
+
+fn receive(kit: &Kit, ep: &Ep, region: &Region, seed: u8, side: &Side<'_>) -> Result<u64> {
+    let received = expect::completion(&kit.recv, side)?;
+    ensure!(received.status.is_success(), "{:?}", received.status);
+    ensure!(
+        received.ep == ep.id(),
+        "the completion names another endpoint"
+    );
+    ensure!(
+        received.transferred as usize == LEN,
+        "{} bytes",
+        received.transferred
+    );
+    pattern::check(region, received.cookie as usize * LEN, LEN, seed)?;
+    Ok(received.cookie)
+}
+
+fn one(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (srq, region) = (queue(&kit)?, kit.region(LEN * DEPTH as usize)?);
+    fill(&srq, &region, DEPTH.into())?;
+    let ep = ep(&kit, &srq)?;
+    accept(&kit, &ep, side)?;
+    for seed in 0..MESSAGES {
+        let cookie = receive(&kit, &ep, &region, seed, side)?;
+        ensure!(
+            cookie == u64::from(seed),
+            "message {seed} took receive {cookie}"
+        );
+    }
+    side.meet("over")
+}
+
+fn sends_on_two(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let region = kit.region(LEN)?;
+    let (first, second) = (connect(&kit, side)?, connect(&kit, side)?);
+    for seed in 0..3 {
+        send(&first, &kit, &region, seed, side)?;
+        side.hear("came")?;
+        send(&second, &kit, &region, seed, side)?;
+        side.hear("came")?;
+    }
+    side.meet("over")
+}
+
+fn two(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (srq, region) = (queue(&kit)?, kit.region(LEN * DEPTH as usize)?);
+    fill(&srq, &region, DEPTH.into())?;
+    let (first, second) = (ep(&kit, &srq)?, ep(&kit, &srq)?);
+    accept(&kit, &first, side)?;
+    accept(&kit, &second, side)?;
+    for seed in 0..3 {
+        for ep in [&first, &second] {
+            receive(&kit, ep, &region, seed, side)?;
+            side.say("came", &[])?;
+        }
+    }
+    side.meet("over")
+}
+
+fn runs_low(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (srq, region) = (queue(&kit)?, kit.region(LEN * DEPTH as usize)?);
+    fill(&srq, &region, DEPTH.into())?;
+    let ep = ep(&kit, &srq)?;
+    srq.set_low_watermark(4)?;
+    accept(&kit, &ep, side)?;
+    for seed in 0..MESSAGES {
+        receive(&kit, &ep, &region, seed, side)?;
+    }
+    let events = kit.ia.async_evd();
+    let told = expect::async_error(&events, side)?;
+    ensure!(told.object == srq.id(), "{told:?} does not name the queue");
+    expect::nothing(&events, side)?;
+    side.meet("over")
+}
+
+fn leaves(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let region = kit.region(LEN)?;
+    let ep = connect(&kit, side)?;
+    send(&ep, &kit, &region, 0, side)?;
+    side.hear("came")?;
+    drop(ep);
+    side.meet("over")
+}
+
+fn last(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (srq, region) = (queue(&kit)?, kit.region(LEN * DEPTH as usize)?);
+    fill(&srq, &region, DEPTH.into())?;
+    let ep = ep(&kit, &srq)?;
+    accept(&kit, &ep, side)?;
+    receive(&kit, &ep, &region, 0, side)?;
+    side.say("came", &[])?;
+    let ends = [ConnectionKind::Disconnected];
+    expect::told(&ep, &kit.connect, &ends, side)?;
+    let told = expect::async_error(&kit.ia.async_evd(), side)?;
+    ensure!(
+        told.kind == AsyncKind::EpBroken && told.object == ep.id(),
+        "{told:?}"
+    );
+    side.meet("over")
+}
+
+fn leaves_and_sends(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let region = kit.region(LEN)?;
+    let (first, second) = (connect(&kit, side)?, connect(&kit, side)?);
+    send(&first, &kit, &region, 0, side)?;
+    side.hear("came")?;
+    drop(first);
+    side.hear("gone")?;
+    for seed in 1..4 {
+        send(&second, &kit, &region, seed, side)?;
+    }
+    side.meet("over")
+}
+
+fn outlives(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (srq, region) = (queue(&kit)?, kit.region(LEN * DEPTH as usize)?);
+    fill(&srq, &region, 4)?;
+    let (first, second) = (ep(&kit, &srq)?, ep(&kit, &srq)?);
+    accept(&kit, &first, side)?;
+    accept(&kit, &second, side)?;
+    receive(&kit, &first, &region, 0, side)?;
+    side.say("came", &[])?;
+    let ends = [ConnectionKind::Disconnected];
+    expect::told(&first, &kit.connect, &ends, side)?;
+    drop(first);
+    side.say("gone", &[])?;
+    for seed in 1..4 {
+        receive(&kit, &second, &region, seed, side).with_context(|| format!("message {seed}"))?;
+    }
+    side.meet("over")
+}

@@ -1,0 +1,359 @@
+//! Socket service points: a TCP connection becomes an RDMA connection, or stays what it was.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use dat_api::abi::*;
+use dat_api::{
+    ConnectError, ConnectFailure, ConnectionKind, Ep, EpState, Ssp, SspState, SspWaitError,
+};
+
+use crate::case::{Both, Case};
+use crate::expect;
+use crate::kit::Kit;
+use crate::pattern;
+use crate::side::Side;
+use crate::verdict::Lacks;
+
+pub(super) fn cases() -> Vec<Case> {
+    Case::all_each_way(CASES)
+}
+
+const CASES: &[Both] = &[
+    (
+        "ssp/convert",
+        "a TCP connection becomes an RDMA connection",
+        converts,
+        waits,
+    ),
+    (
+        "ssp/rejected",
+        "after a rejection both ends go on in streaming mode",
+        is_rejected,
+        rejects,
+    ),
+    (
+        "ssp/freed",
+        "a service point that is freed gives its socket back",
+        goes_on,
+        frees,
+    ),
+    (
+        "ssp/socket-down",
+        "a peer that closes is told",
+        closes,
+        sees_down,
+    ),
+    (
+        "ssp/no-request",
+        "what is no request for RDMA is told",
+        talks,
+        sees_down,
+    ),
+    (
+        "ssp/reserved",
+        "its endpoint is reserved, and free again afterwards",
+        goes_on,
+        reserves,
+    ),
+    (
+        "ssp/busy-endpoint",
+        "an endpoint in use is refused, and the socket stays",
+        goes_on,
+        is_busy,
+    ),
+    (
+        "ssp/no-rdma",
+        "a peer that speaks no RDMA refuses",
+        meets_stranger,
+        answers_otherwise,
+    ),
+    (
+        "ssp/timeout",
+        "an attempt over a socket ends when its time is over",
+        times_out,
+        is_silent,
+    ),
+    (
+        "ssp/timeout-zero",
+        "an attempt over a socket has time",
+        has_no_time,
+        goes_on_too,
+    ),
+];
+
+/// What the passive end says last in streaming mode.
+const LAST_WORDS: &[u8] = b"RDMA, please\n";
+
+fn kit(side: &Side<'_>) -> Result<Kit> {
+    let kit = Kit::open(side)?;
+    let attrs = kit.ia.provider_attr()?.specific;
+    let found = attrs.iter().any(|attr| attr.name == "DAT_IW_ATTR_SSP");
+    ensure!(found, Lacks("the provider has no socket service points"));
+    Ok(kit)
+}
+
+/// A TCP connection between the ends, over the adapter's network.
+fn socket(kit: &Kit, side: &mut Side<'_>) -> Result<TcpStream> {
+    let patience = Some(side.patience());
+    let socket = if side.is_client {
+        let (address, _) = side.hear_address()?;
+        TcpStream::connect_timeout(&address, side.patience())?
+    } else {
+        let listener = TcpListener::bind((kit.address()?.ip(), 0))?;
+        side.say_address(listener.local_addr()?, 0)?;
+        listener.accept()?.0
+    };
+    socket.set_read_timeout(patience)?;
+    Ok(socket)
+}
+
+/// Says something in streaming mode and hears the same.
+fn chat(socket: &mut TcpStream) -> Result<()> {
+    socket.write_all(b"still here")?;
+    let mut heard = [0; 10];
+    socket.read_exact(&mut heard).context("in streaming mode")?;
+    ensure!(&heard == b"still here", "{heard:?}");
+    Ok(())
+}
+
+fn back(socket: Option<OwnedFd>) -> Result<TcpStream> {
+    Ok(socket.context("the socket did not come back")?.into())
+}
+
+fn hear_last_words(socket: &mut TcpStream) -> Result<()> {
+    let mut heard = vec![0; LAST_WORDS.len()];
+    socket.read_exact(&mut heard).context("the final message")?;
+    ensure!(heard == LAST_WORDS, "another final message");
+    Ok(())
+}
+
+fn converts(side: &mut Side<'_>) -> Result<()> {
+    let kit = kit(side)?;
+    let (ep, region) = (kit.ep()?, kit.region(64)?);
+    let mut socket = socket(&kit, side)?;
+    hear_last_words(&mut socket)?;
+    let welcome = ep.connect_socket(socket, Some(side.patience()), b"hello")?;
+    ensure!(welcome == b"welcome", "{welcome:?}");
+    expect::in_state(&ep, EpState::Connected)?;
+    pattern::fill(&region, 0, 64, 4)?;
+    let segment = [region.segment(0, 64)?];
+    ep.post_send(&segment, 1, dat_api::CompletionFlags::DEFAULT)?;
+    expect::done(&kit.request, 1, side)?;
+    side.meet("over")
+}
+
+fn waits(side: &mut Side<'_>) -> Result<()> {
+    let kit = kit(side)?;
+    let (ep, region) = (kit.ep()?, kit.region(64)?);
+    ep.post_recv(&[region.segment(0, 64)?], 1)?;
+    let socket = socket(&kit, side)?;
+    let ssp = Ssp::create(socket, &ep, &kit.requests, LAST_WORDS)?;
+    let request = ssp.wait_request(Some(side.patience()))?;
+    ensure!(
+        request.private_data() == b"hello",
+        "{:?}",
+        request.private_data()
+    );
+    expect::in_state(&ep, EpState::PassiveConnectionPending)?;
+    request.accept(None, b"welcome")?;
+    expect::told(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
+    expect::done(&kit.recv, 1, side)?;
+    pattern::check(&region, 0, 64, 4)?;
+    side.meet("over")
+}
+
+/// The attempt failed like this; the socket is back.
+fn failed(
+    outcome: Result<Vec<u8>, ConnectError>,
+    kinds: &[ConnectionKind],
+) -> Result<(TcpStream, Vec<u8>)> {
+    match outcome {
+        Ok(_) => bail!("a connection came about"),
+        Err(ConnectError {
+            reason: ConnectFailure::Ended(kind),
+            private_data,
+            socket,
+        }) if kinds.contains(&kind) => Ok((back(socket)?, private_data)),
+        Err(other) => Err(anyhow::Error::from(other).context(format!("not {kinds:?}"))),
+    }
+}
+
+fn is_rejected(side: &mut Side<'_>) -> Result<()> {
+    let kit = kit(side)?;
+    let ep = kit.ep()?;
+    let mut socket = socket(&kit, side)?;
+    hear_last_words(&mut socket)?;
+    let outcome = ep.connect_socket(socket, Some(side.patience()), b"hello");
+    let (mut socket, why) = failed(outcome, &[ConnectionKind::PeerRejected])?;
+    ensure!(why == b"not now", "{why:?}");
+    expect::in_state(&ep, EpState::Disconnected)?;
+    chat(&mut socket)?;
+    side.meet("over")
+}
+
+fn rejects(side: &mut Side<'_>) -> Result<()> {
+    let kit = kit(side)?;
+    let ep = kit.ep()?;
+    let socket = socket(&kit, side)?;
+    let ssp = Ssp::create(socket, &ep, &kit.requests, LAST_WORDS)?;
+    let request = ssp.wait_request(Some(side.patience()))?;
+    let mut socket = back(request.reject(b"not now")?)?;
+    expect::in_state(&ep, EpState::Unconnected)?;
+    chat(&mut socket)?;
+    side.meet("over")
+}
+
+fn frees(side: &mut Side<'_>) -> Result<()> {
+    let kit = kit(side)?;
+    let ep = kit.ep()?;
+    let socket = socket(&kit, side)?;
+    let ssp = Ssp::create(socket, &ep, &kit.requests, LAST_WORDS)?;
+    let mut socket = back(ssp.free()?)?;
+    side.say("freed", &[])?;
+    expect::in_state(&ep, EpState::Unconnected)?;
+    chat(&mut socket)?;
+    side.meet("over")
+}
+
+/// The end that waits for what a service point says and stays in streaming mode.
+fn goes_on(side: &mut Side<'_>) -> Result<()> {
+    let kit = kit(side)?;
+    let mut socket = socket(&kit, side)?;
+    hear_last_words(&mut socket)?;
+    // What came earlier would be taken for a request.
+    side.hear("freed")?;
+    chat(&mut socket)?;
+    side.meet("over")
+}
+
+fn goes_on_too(side: &mut Side<'_>) -> Result<()> {
+    let kit = kit(side)?;
+    let mut socket = socket(&kit, side)?;
+    chat(&mut socket)?;
+    side.meet("over")
+}
+
+fn reserves(side: &mut Side<'_>) -> Result<()> {
+    let kit = kit(side)?;
+    let ep = kit.ep()?;
+    let socket = socket(&kit, side)?;
+    let ssp = Ssp::create(socket, &ep, &kit.requests, LAST_WORDS)?;
+    expect::in_state(&ep, EpState::Reserved)?;
+    ensure!(ssp.state()? == SspState::Operational, "{:?}", ssp.state()?);
+    let mut socket = back(ssp.free()?)?;
+    side.say("freed", &[])?;
+    expect::in_state(&ep, EpState::Unconnected)?;
+    chat(&mut socket)?;
+    side.meet("over")
+}
+
+fn is_busy(side: &mut Side<'_>) -> Result<()> {
+    let kit = kit(side)?;
+    let ep: Ep = kit.ep()?;
+    let socket = socket(&kit, side)?;
+    let other = TcpListener::bind((kit.address()?.ip(), 0))?;
+    let spare = TcpStream::connect(other.local_addr()?)?;
+    let ssp = Ssp::create(socket, &ep, &kit.requests, LAST_WORDS)?;
+    match Ssp::create(spare, &ep, &kit.requests, b"") {
+        Ok(_) => bail!("an endpoint waits on two sockets"),
+        Err(refused) => {
+            expect::refused::<()>(Err(refused.error), DAT_INVALID_STATE)?;
+            TcpStream::from(refused.socket).write_all(b"it still works")?;
+        }
+    }
+    let mut socket = back(ssp.free()?)?;
+    side.say("freed", &[])?;
+    chat(&mut socket)?;
+    side.meet("over")
+}
+
+fn closes(side: &mut Side<'_>) -> Result<()> {
+    let kit = kit(side)?;
+    let mut socket = socket(&kit, side)?;
+    hear_last_words(&mut socket)?;
+    drop(socket);
+    side.meet("over")
+}
+
+fn talks(side: &mut Side<'_>) -> Result<()> {
+    let kit = kit(side)?;
+    let mut socket = socket(&kit, side)?;
+    hear_last_words(&mut socket)?;
+    socket.write_all(b"GET / HTTP/1.1\r\nHost: an.example\r\n\r\n")?;
+    side.meet("over")
+}
+
+fn sees_down(side: &mut Side<'_>) -> Result<()> {
+    let kit = kit(side)?;
+    let ep = kit.ep()?;
+    let socket = socket(&kit, side)?;
+    let ssp = Ssp::create(socket, &ep, &kit.requests, LAST_WORDS)?;
+    match ssp.wait_request(Some(side.patience())) {
+        Err(SspWaitError::SocketDown) => {}
+        Err(other) => return Err(other.into()),
+        Ok(_) => bail!("a request came"),
+    }
+    ensure!(
+        ssp.state()? == SspState::NonOperational,
+        "{:?}",
+        ssp.state()?
+    );
+    back(ssp.free()?)?;
+    expect::in_state(&ep, EpState::Unconnected)?;
+    side.meet("over")
+}
+
+fn meets_stranger(side: &mut Side<'_>) -> Result<()> {
+    let kit = kit(side)?;
+    let ep = kit.ep()?;
+    let socket = socket(&kit, side)?;
+    let outcome = ep.connect_socket(socket, Some(side.patience()), b"hello");
+    failed(outcome, &[ConnectionKind::NonPeerRejected])?;
+    side.meet("over")
+}
+
+fn answers_otherwise(side: &mut Side<'_>) -> Result<()> {
+    let kit = kit(side)?;
+    let mut socket = socket(&kit, side)?;
+    let mut heard = [0; 16];
+    socket.read_exact(&mut heard)?;
+    socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")?;
+    side.meet("over")
+}
+
+fn times_out(side: &mut Side<'_>) -> Result<()> {
+    let kit = kit(side)?;
+    let ep = kit.ep()?;
+    let socket = socket(&kit, side)?;
+    let outcome = ep.connect_socket(socket, Some(Duration::from_millis(300)), b"hello");
+    failed(outcome, &[ConnectionKind::TimedOut])?;
+    expect::in_state(&ep, EpState::Disconnected)?;
+    side.meet("over")
+}
+
+fn is_silent(side: &mut Side<'_>) -> Result<()> {
+    let kit = kit(side)?;
+    let socket = socket(&kit, side)?;
+    side.meet("over")?;
+    drop(socket);
+    Ok(())
+}
+
+fn has_no_time(side: &mut Side<'_>) -> Result<()> {
+    let kit = kit(side)?;
+    let ep = kit.ep()?;
+    let socket = socket(&kit, side)?;
+    match ep.start_connect_socket(socket, Some(Duration::ZERO), b"") {
+        Ok(()) => bail!("an attempt without time was begun"),
+        Err(refused) => {
+            expect::refused::<()>(Err(refused.error), DAT_INVALID_PARAMETER)?;
+            chat(&mut TcpStream::from(refused.socket))?;
+        }
+    }
+    expect::in_state(&ep, EpState::Unconnected)?;
+    side.meet("over")
+}
