@@ -12,6 +12,7 @@
 //! - [`raw`] speaks MPA and DDP byte by byte over a plain TCP socket.
 //! - [`frame_writer`] encodes every frame with any value in any field, apart from the stack's code.
 //! - [`relay`](relay()) stands between two ends and passes bytes on at a pace of its own.
+//! - [`ofa_tools`] are the command lines of OFA's programs.
 //! - [`Capture`] records the wire and has it decoded by somebody else's program.
 //! - [`not_run()`] says that a test could not look at its subject on this machine.
 //! - [`StackEnv`] is all of them for the common case: our libraries, one IA on `lo`.
@@ -23,6 +24,7 @@ pub mod frame_writer;
 mod full;
 mod net_space;
 mod not_run;
+pub mod ofa_tools;
 mod peers;
 mod program;
 pub mod raw;

@@ -11,8 +11,13 @@ use anyhow::{Context, Result, bail};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sched::{CloneFlags, unshare};
 
+use crate::Program;
+
 /// How often the table of listeners is read again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// How long the list of RDMA listeners may take.
+const RDMA_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The network in which the calling thread and the children it starts live.
 ///
@@ -36,6 +41,14 @@ impl NetSpace {
             bring_up_loopback().context("bringing up lo")?;
             return Ok(Self::Own);
         }
+        Self::stay()
+    }
+
+    /// Stays in the host's network, as what has a device there must, and waits for it to be free.
+    ///
+    /// # Errors
+    /// When the lock file cannot be made.
+    pub fn stay() -> Result<Self> {
         let path = std::env::temp_dir().join("dat-rs-stack-tests.lock");
         let file = File::create(&path).with_context(|| format!("making {}", path.display()))?;
         match Flock::lock(file, FlockArg::LockExclusive) {
@@ -73,7 +86,27 @@ fn is_listening(port: u16) -> Result<bool> {
     let ipv4 = fs::read_to_string("/proc/thread-self/net/tcp").context("reading listeners")?;
     // A kernel without IPv6 has no such table, and then no listener in it.
     let ipv6 = fs::read_to_string("/proc/thread-self/net/tcp6").unwrap_or_default();
-    Ok(listens(&ipv4) || listens(&ipv6))
+    Ok(listens(&ipv4) || listens(&ipv6) || rdma_listens(port)?)
+}
+
+/// Whether an RDMA device of the kernel's has a listener on the port: RoCE has no TCP table.
+fn rdma_listens(port: u16) -> Result<bool> {
+    let has_device =
+        fs::read_dir("/sys/class/infiniband").is_ok_and(|mut all| all.next().is_some());
+    if !has_device {
+        return Ok(false);
+    }
+    // Who has no such tool has no such listener that the tests could have started.
+    let Ok(shown) = Program::new("rdma")
+        .args_line("resource show cm_id")
+        .spawn()
+    else {
+        return Ok(false);
+    };
+    let shown = shown.finish(RDMA_DEADLINE)?;
+    let address = format!(":{port} ");
+    let is_listener = |line: &str| line.contains("state LISTEN ") && line.contains(&address);
+    Ok(shown.text.lines().any(is_listener))
 }
 
 fn bring_up_loopback() -> io::Result<()> {

@@ -1,7 +1,9 @@
 //! The common case: our libraries, one interface adapter, a network of its own.
 
 use std::ffi::OsStr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -16,6 +18,12 @@ pub struct StackEnv {
     pub registry: Registry,
     /// The network of this thread.
     pub net: NetSpace,
+    /// Where the interface adapter is reached.
+    pub address: IpAddr,
+    /// Whether everything takes ten times longer than on the machine itself.
+    pub is_emulated: bool,
+    /// When to end programs, where that is known better than for all.
+    pub limit: Option<Duration>,
     /// Where the loader looks for `libdat2.so.2` first; the system's library if nowhere.
     library_path: Option<PathBuf>,
 }
@@ -36,13 +44,21 @@ impl StackEnv {
     pub fn at(stage: Stage) -> Result<Self> {
         let registry = Registry::loopback("libdapl-iwarp.so.2")?;
         let net = NetSpace::enter()?;
-        let library_path = Some(stage.lib());
-        Ok(Self {
+        Ok(Self::of(stage, registry, net))
+    }
+
+    /// Our libraries with a registry and a network of the caller's.
+    #[must_use]
+    pub fn of(stage: Stage, registry: Registry, net: NetSpace) -> Self {
+        Self {
+            library_path: Some(stage.lib()),
             stage,
             registry,
             net,
-            library_path,
-        })
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            is_emulated: false,
+            limit: None,
+        }
     }
 
     /// The same with the `libdat2.so.2` that the system has installed, OFA's.

@@ -1,38 +1,47 @@
 //! OFA's own test programs, unmodified, as Debian ships them, over our `libdat2.so.2` and provider.
 //!
-//! The lines are tables, one test a line, each with both of its programs in a network of its own.
-//! Exit statuses say little (dtest exits with 0 after many failures), so both sides are judged by
-//! what they print. `STACK_TESTS_FULL=1` runs the iteration counts of OFA's regression lists and
-//! the lines that say nothing new, and tells how long each took.
-//!
-//! | File | Holds |
-//! |---|---|
-//! | `line` | a line, what it should come to, how it becomes a test |
-//! | `dapltest` | transactions, performance, limits, functions |
-//! | `dtest` | dtest, and the cross product of its options |
-//! | `family` | dtestcm, dtestsrq, dtestx |
-//! | `registries` | OFA's library with our provider, either's headers with either's library |
+//! The lines are the harness's ([`stack_tests::ofa_tools`]), one test a line, each with both of its
+//! programs in a network of its own. A full run tells how long each took. `registries` holds who
+//! loads whom: OFA's library with our provider, either's headers with either's library.
 
-mod dapltest;
-mod dtest;
-mod family;
-mod line;
 mod registries;
 
 use std::process::ExitCode;
+use std::time::Instant;
 
-use libtest_mimic::Arguments;
+use anyhow::Result;
+use libtest_mimic::{Arguments, Failed, Trial};
+use stack_tests::ofa_tools::{self, Case, When};
+use stack_tests::{StackEnv, is_full};
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Most lines wait more than they compute; the long forms do not.
-    let threads = if line::is_full() { 2 } else { 6 };
+    let threads = if is_full() { 2 } else { 6 };
     arguments.test_threads.get_or_insert(threads);
-    let trials = [
-        dapltest::trials(),
-        dtest::trials(),
-        family::trials(),
-        registries::trials(),
-    ];
-    libtest_mimic::run(&arguments, trials.into_iter().flatten().collect()).exit_code()
+    let lines = ofa_tools::cases().into_iter().map(line);
+    libtest_mimic::run(&arguments, lines.chain(registries::trials()).collect()).exit_code()
+}
+
+fn line(case: Case) -> Trial {
+    let is_run = match case.when() {
+        When::Quick => true,
+        When::Full => is_full(),
+        When::Never => false,
+    };
+    let name = case.name().to_owned();
+    trial(&name, move || case.run(&StackEnv::new()?)).with_ignored_flag(!is_run)
+}
+
+/// A test that tells in a full run how long it took.
+fn trial(name: &str, run: impl FnOnce() -> Result<()> + Send + 'static) -> Trial {
+    let told = name.to_owned();
+    Trial::test(name, move || {
+        let begun = Instant::now();
+        let result = run().map_err(|error| Failed::from(format!("{error:#}")));
+        if is_full() {
+            eprintln!("{told}: {:.1} s", begun.elapsed().as_secs_f64());
+        }
+        result
+    })
 }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use libtest_mimic::Trial;
-use stack_tests::{CProgram, Finished, IA_NAME, Registry, StackEnv};
+use stack_tests::ofa_tools::{dapltest, dtest};
+use stack_tests::{CProgram, DEADLINE, Finished, IA_NAME, Registry, StackEnv};
 
-use crate::line::{deadline, trial};
-use crate::{dapltest, dtest};
+use crate::trial;
 
 /// Examples that call nothing which OFA's library lacks; what server and client say in the end.
 const PROGRAMS: &[(&str, [&str; 2])] = &[
@@ -77,11 +77,11 @@ fn converse(env: &StackEnv, program: &CProgram, says: &[&str; 2]) -> Result<()> 
         program.named(&format!("example {args}")).spawn()
     };
     let server = start(IA_NAME)?;
-    let ready = env.net.wait_for_listener(EXAMPLES_PORT, deadline());
+    let ready = env.net.wait_for_listener(EXAMPLES_PORT, DEADLINE);
     ready.with_context(|| server.text())?;
-    let client = start(&format!("{IA_NAME} 127.0.0.1"))?.finish(deadline());
+    let client = start(&format!("{IA_NAME} 127.0.0.1"))?.finish(DEADLINE);
     let client = client.and_then(Finished::success);
     client.with_context(|| server.text())?.says(says[1])?;
-    server.finish(deadline())?.success()?.says(says[0])?;
+    server.finish(DEADLINE)?.success()?.says(says[0])?;
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! dtest: its options one by one, and OFA's cross product of them.
 
-use anyhow::{Result, bail};
-use libtest_mimic::Trial;
-use stack_tests::StackEnv;
+use anyhow::Result;
 
-use crate::line::{End, Line, Pair, ToolsFault, cut, is_full, line, trial};
+use super::Case;
+use super::line::{End, Line, Pair, ToolsFault, cut, line};
+use crate::StackEnv;
 
 /// Where the programs exchange addresses before DAT begins.
 const PORT: u16 = 15828;
@@ -49,15 +49,13 @@ const FAULTS: &[ToolsFault] = &[
 /// buffer, which belongs to the heap (valgrind shows it), and what comes of that is chance.
 const NO_ROOM: &str = "writes before its own buffer";
 
-pub(crate) fn trials() -> Vec<Trial> {
-    let lines = LINES
-        .iter()
-        .map(|line| line.trial("dtest", |options| passes(&StackEnv::new()?, options)));
+/// All of them.
+pub(super) fn cases() -> Vec<Case> {
+    let lines = LINES.iter().map(|line| line.case("dtest", passes));
     let faults = FAULTS.iter().map(|fault| {
         let name = format!("dtest {}: {}", fault.options, fault.why);
-        trial(&name, || {
-            let env = StackEnv::new()?;
-            let (_server, client) = pair(&env, fault.options).meet()?;
+        Case::new(&name, |env| {
+            let (_server, client) = pair(env, fault.options).meet()?;
             fault.end.is_of(client, fault)
         })
     });
@@ -65,7 +63,10 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// A server and a client that both say they passed.
-pub(crate) fn passes(env: &StackEnv, options: &str) -> Result<()> {
+///
+/// # Errors
+/// When one does not.
+pub fn passes(env: &StackEnv, options: &str) -> Result<()> {
     let pair = pair(env, options);
     if !options.contains("-c") {
         return pair.works(SUCCESS, &[]);
@@ -83,7 +84,7 @@ fn pair<'a>(env: &'a StackEnv, options: &'a str) -> Pair<'a> {
 }
 
 /// The product over buffer sizes, `-u`, `-w`, signal rates, `-B`, `-D` and `-W`.
-fn cross() -> Vec<Trial> {
+fn cross() -> Vec<Case> {
     let words: [&[&str]; 7] = [
         &["-b 0", "-b 1", "-b 4096"],
         &["", "-u"],
@@ -104,7 +105,7 @@ fn cross() -> Vec<Trial> {
     lines.iter().map(|line| crossed(line)).collect()
 }
 
-fn crossed(line: &str) -> Trial {
+fn crossed(line: &str) -> Case {
     let words: Vec<&str> = line.split_whitespace().collect();
     let options = words.join(" ");
     let has = |option: &str| words.contains(&option);
@@ -117,13 +118,13 @@ fn crossed(line: &str) -> Trial {
     };
     if let Some(why) = fault {
         let name = format!("dtest {options}, not run because it {why}");
-        return trial(&name, move || bail!("{why}")).with_ignored_flag(true);
+        return Case::never(&name);
     }
     // Polling plain memory takes its time where two programs have more threads than processors.
     let is_short = has("-B") && (has("4096") || options.starts_with("-b 0"));
     let is_quick = is_short && (!is_ping_pong || (has("-D") != has("-W") && !has("-w")));
-    trial(&format!("dtest {options}"), move || {
-        passes(&StackEnv::new()?, &options)
-    })
-    .with_ignored_flag(!is_quick && !is_full())
+    let case = Case::new(&format!("dtest {options}"), move |env| {
+        passes(env, &options)
+    });
+    if is_quick { case } else { case.only_in_full() }
 }

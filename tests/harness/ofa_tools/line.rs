@@ -1,11 +1,11 @@
-//! A command line, what it should come to, and how it becomes a test.
+//! A command line, what it should come to, and how it becomes a case.
 
-use std::env;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use libtest_mimic::{Failed, Trial};
-use stack_tests::{Finished, IA_NAME, Running, StackEnv};
+
+use super::Case;
+use crate::{Finished, IA_NAME, Running, StackEnv, is_full};
 
 const DEADLINE: Duration = Duration::from_secs(90);
 const DEADLINE_FULL: Duration = Duration::from_secs(1800);
@@ -15,24 +15,24 @@ const COMPLAINTS: [&str; 5] = ["error", "fail", "warning", "mismatch", "corrupt"
 
 /// One line of a table.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Line {
+pub(super) struct Line {
     /// What OFA's lists call it, or we.
-    pub(crate) name: &'static str,
+    pub(super) name: &'static str,
     /// The options; `#` stands for `few`, or for `all` in a full run.
-    pub(crate) options: &'static str,
+    pub(super) options: &'static str,
     /// How the quick form is shorter.
-    pub(crate) few: &'static str,
+    pub(super) few: &'static str,
     /// The same place in OFA's line.
-    pub(crate) all: &'static str,
+    pub(super) all: &'static str,
 }
 
 /// A line that has no shorter form.
-pub(crate) const fn line(name: &'static str, options: &'static str) -> Line {
+pub(super) const fn line(name: &'static str, options: &'static str) -> Line {
     cut(name, options, "", "")
 }
 
 /// A line with a quick form.
-pub(crate) const fn cut(
+pub(super) const fn cut(
     name: &'static str,
     options: &'static str,
     few: &'static str,
@@ -48,18 +48,18 @@ pub(crate) const fn cut(
 
 /// A line on which the tool itself is at fault, so that it fails over any stack.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ToolsFault {
+pub(super) struct ToolsFault {
     /// The options.
-    pub(crate) options: &'static str,
+    pub(super) options: &'static str,
     /// What it comes to instead.
-    pub(crate) end: End,
+    pub(super) end: End,
     /// What the tool does wrong.
-    pub(crate) why: &'static str,
+    pub(super) why: &'static str,
 }
 
 /// How the client of a line with a fault ends.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum End {
+pub(super) enum End {
     /// It prints this.
     Says(&'static str),
     /// A signal kills it.
@@ -67,46 +67,39 @@ pub(crate) enum End {
 }
 
 impl Line {
-    pub(crate) fn options(&self) -> String {
-        let words = if is_full() { self.all } else { self.few };
+    fn options(&self, env: &StackEnv) -> String {
+        let words = if is_long(env) { self.all } else { self.few };
         self.options.replace('#', words)
     }
 
-    /// The test of this line, which `run` carries out with the options.
-    pub(crate) fn trial(
+    /// The case of this line, which `run` carries out with the options.
+    pub(super) fn case(
         self,
         tool: &str,
-        run: impl FnOnce(&str) -> Result<()> + Send + 'static,
-    ) -> Trial {
-        trial(&format!("{tool} {}", self.name), move || {
-            run(&self.options())
+        run: impl Fn(&StackEnv, &str) -> Result<()> + Send + Sync + 'static,
+    ) -> Case {
+        Case::new(&format!("{tool} {}", self.name), move |env| {
+            run(env, &self.options(env))
         })
     }
 }
 
-/// A test that tells in a full run how long it took.
-pub(crate) fn trial(name: &str, run: impl FnOnce() -> Result<()> + Send + 'static) -> Trial {
-    let told = name.to_owned();
-    Trial::test(name, move || {
-        let begun = Instant::now();
-        let result = run().map_err(|error| Failed::from(format!("{error:#}")));
-        if is_full() {
-            eprintln!("{told}: {:.1} s", begun.elapsed().as_secs_f64());
-        }
-        result
-    })
+/// Whether the iteration counts of OFA's regression lists apply.
+fn is_long(env: &StackEnv) -> bool {
+    is_full() && !env.is_emulated
 }
 
-pub(crate) fn is_full() -> bool {
-    env::var_os("STACK_TESTS_FULL").is_some_and(|value| !value.is_empty())
-}
-
-pub(crate) fn deadline() -> Duration {
-    if is_full() { DEADLINE_FULL } else { DEADLINE }
+/// How long a program may take.
+pub(super) fn deadline(env: &StackEnv) -> Duration {
+    if is_long(env) {
+        DEADLINE_FULL
+    } else {
+        DEADLINE
+    }
 }
 
 /// Nothing in the output may speak of a failure, except in the words of `tolerated`.
-pub(crate) fn no_complaint_but(finished: Finished, tolerated: &[&str]) -> Result<Finished> {
+pub(super) fn no_complaint_but(finished: Finished, tolerated: &[&str]) -> Result<Finished> {
     let mut judged = finished.clone();
     for words in tolerated {
         judged.text = judged.text.replace(words, "");
@@ -117,18 +110,18 @@ pub(crate) fn no_complaint_but(finished: Finished, tolerated: &[&str]) -> Result
     Ok(finished)
 }
 
-pub(crate) fn no_complaint(finished: Finished) -> Result<Finished> {
+pub(super) fn no_complaint(finished: Finished) -> Result<Finished> {
     no_complaint_but(finished, &[])
 }
 
 /// A server and a client with the same options, over one interface adapter.
 #[derive(Debug)]
-pub(crate) struct Pair<'a> {
-    pub(crate) env: &'a StackEnv,
-    pub(crate) tool: &'static str,
+pub(super) struct Pair<'a> {
+    pub(super) env: &'a StackEnv,
+    pub(super) tool: &'static str,
     /// Where the server listens when it is ready, be it for DAT or outside.
-    pub(crate) port: u16,
-    pub(crate) options: &'a str,
+    pub(super) port: u16,
+    pub(super) options: &'a str,
 }
 
 impl Pair<'_> {
@@ -142,24 +135,28 @@ impl Pair<'_> {
     }
 
     /// Runs both to the end of the client. Returns the server and what the client came to.
-    pub(crate) fn meet(&self) -> Result<(Running, Finished)> {
+    pub(super) fn meet(&self) -> Result<(Running, Finished)> {
         let server = self.start("server", "-s")?;
-        let ready = self.env.net.wait_for_listener(self.port, deadline());
+        let ready = self
+            .env
+            .net
+            .wait_for_listener(self.port, deadline(self.env));
         ready.with_context(|| server.text())?;
-        let client = self.start("client", "-h 127.0.0.1")?.finish(deadline());
+        let role = format!("-h {}", self.env.address);
+        let client = self.start("client", &role)?.finish(deadline(self.env));
         let client = client.with_context(|| server.text())?;
         Ok((server, client))
     }
 
     /// Runs both to their end, and both must say `success` and complain of nothing else than
     /// `tolerated`.
-    pub(crate) fn works(&self, success: &str, tolerated: &[&str]) -> Result<()> {
+    pub(super) fn works(&self, success: &str, tolerated: &[&str]) -> Result<()> {
         let (server, client) = self.meet()?;
         let judged = no_complaint_but(client, tolerated)
             .and_then(Finished::success)
             .and_then(|client| client.says(success));
         judged.with_context(|| server.text())?;
-        no_complaint_but(server.finish(deadline())?, tolerated)?
+        no_complaint_but(server.finish(deadline(self.env))?, tolerated)?
             .success()?
             .says(success)?;
         Ok(())
@@ -168,7 +165,7 @@ impl Pair<'_> {
 
 impl End {
     /// Whether the tool still does wrong what the table says of it.
-    pub(crate) fn is_of(self, client: Finished, fault: &ToolsFault) -> Result<()> {
+    pub(super) fn is_of(self, client: Finished, fault: &ToolsFault) -> Result<()> {
         use std::os::unix::process::ExitStatusExt as _;
         match self {
             Self::Says(text) => client.says(text).map(drop),

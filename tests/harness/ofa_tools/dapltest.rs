@@ -1,12 +1,10 @@
 //! dapltest: transactions, performance, limits and functions, with the command that stops a server.
 
 use anyhow::{Context, Result, ensure};
-use libtest_mimic::Trial;
-use stack_tests::{Finished, IA_NAME, StackEnv};
 
-use crate::line::{
-    End, Line, ToolsFault, cut, deadline, line, no_complaint, no_complaint_but, trial,
-};
+use super::Case;
+use super::line::{End, Line, ToolsFault, cut, deadline, line, no_complaint, no_complaint_but};
+use crate::{Finished, IA_NAME, StackEnv};
 
 /// Where the server listens; its test connections use the ports above.
 const PORT: u16 = 62000;
@@ -222,30 +220,29 @@ const FUNCTIONS: &[(&str, usize, usize)] = &[
     ("queryinfo", 17, 1),
 ];
 
-pub(crate) fn trials() -> Vec<Trial> {
-    let transactions = TRANSACTIONS.iter().map(|line| {
-        line.trial("dapltest -T T", |options| {
-            transaction(&StackEnv::new()?, options)
-        })
-    });
+/// All of them.
+pub(super) fn cases() -> Vec<Case> {
+    let transactions = TRANSACTIONS
+        .iter()
+        .map(|line| line.case("dapltest -T T", transaction));
     let performance = PERFORMANCE.iter().map(|line| {
-        line.trial("dapltest -T P", |options| {
+        line.case("dapltest -T P", |env, options| {
             let says = ["Total Data Exchanged", "Server: Finished performance test."];
-            with_server(&StackEnv::new()?, &format!("-T P {options}"), says)
+            with_server(env, &format!("-T P {options}"), says)
         })
     });
     let limits = LIMITS.iter().map(|(options, reached)| {
-        trial(&format!("dapltest -T L {options}"), || {
-            limit(options, reached)
+        Case::new(&format!("dapltest -T L {options}"), |env| {
+            limit(env, options, reached)
         })
     });
     let functions = FUNCTIONS.iter().map(|(feature, passed, unsupported)| {
         let name = format!("dapltest -T F -f {feature}");
-        trial(&name, || function(feature, *passed, *unsupported))
+        Case::new(&name, |env| function(env, feature, *passed, *unsupported))
     });
-    let fault = trial("dapltest -T T -Q, a syntax error", || {
+    let fault = Case::new("dapltest -T T -Q, a syntax error", |env| {
         let (options, end) = (THROUGH_A_CNO.options, THROUGH_A_CNO.end);
-        end.is_of(client(&StackEnv::new()?, options)?, &THROUGH_A_CNO)
+        end.is_of(client(env, options)?, &THROUGH_A_CNO)
     });
     transactions
         .chain(performance)
@@ -256,7 +253,10 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// A transaction test with a server of its own. A single one is over too quickly for figures.
-pub(crate) fn transaction(env: &StackEnv, options: &str) -> Result<()> {
+///
+/// # Errors
+/// When either side does not say that it came to its end, or complains.
+pub fn transaction(env: &StackEnv, options: &str) -> Result<()> {
     let says = ["-----", "Server: Transaction Test Finished for this client"];
     with_server(env, &format!("-T T {options}"), says)
 }
@@ -269,7 +269,7 @@ fn with_server(env: &StackEnv, options: &str, says: [&str; 2]) -> Result<()> {
         .args_line(&format!("-T S -D {IA_NAME} -n {PORT}"))
         .named("dapltest server")
         .spawn()?;
-    let ready = env.net.wait_for_listener(PORT, deadline());
+    let ready = env.net.wait_for_listener(PORT, deadline(env));
     ready.with_context(|| server.text())?;
     let judged = client(env, options)
         .and_then(no_complaint)
@@ -278,7 +278,7 @@ fn with_server(env: &StackEnv, options: &str, says: [&str; 2]) -> Result<()> {
     judged.with_context(|| server.text())?;
     let quit = client(env, "-T Q")?;
     no_complaint(quit)?.success()?.says("End of Work")?;
-    no_complaint(server.finish(deadline())?)?
+    no_complaint(server.finish(deadline(env))?)?
         .success()?
         .says(says[1])?
         .says("Exiting.")?;
@@ -291,25 +291,30 @@ fn client(env: &StackEnv, options: &str) -> Result<Finished> {
     let (kind, rest) = options.split_at("-T T".len());
     env.program("dapltest")
         .args_line(&format!(
-            "{kind} -s 127.0.0.1 -D {IA_NAME} -n {PORT} {rest}"
+            "{kind} -s {} -D {IA_NAME} -n {PORT} {rest}",
+            env.address
         ))
         .named(&format!("dapltest {options}"))
         .spawn()?
-        .finish(deadline())
+        .finish(deadline(env))
 }
 
-fn limit(options: &str, reached: &str) -> Result<()> {
-    let finished = alone(&format!("-T L -D {IA_NAME} {options}"))?;
+fn limit(env: &StackEnv, options: &str, reached: &str) -> Result<()> {
+    let finished = alone(env, &format!("-T L -D {IA_NAME} {options}"))?;
     no_complaint_but(finished, &[REFUSED_RECEIVE])?.says(&format!("{reached}\n"))?;
     Ok(())
 }
 
 /// Failed expectations are told in a line of their own, after which the result is called PASS all
 /// the same.
-fn function(feature: &str, passed: usize, unsupported: usize) -> Result<()> {
-    let finished = alone(&format!(
-        "-T F -D {IA_NAME} -s 127.0.0.1 -n {PORT} -f {feature}"
-    ))?
+fn function(env: &StackEnv, feature: &str, passed: usize, unsupported: usize) -> Result<()> {
+    let finished = alone(
+        env,
+        &format!(
+            "-T F -D {IA_NAME} -s {} -n {PORT} -f {feature}",
+            env.address
+        ),
+    )?
     .never_says("failed in file")?;
     let results = [
         ("", passed + unsupported),
@@ -329,8 +334,7 @@ fn function(feature: &str, passed: usize, unsupported: usize) -> Result<()> {
 }
 
 /// Runs a command that needs no server.
-fn alone(args: &str) -> Result<Finished> {
-    let env = StackEnv::new()?;
+fn alone(env: &StackEnv, args: &str) -> Result<Finished> {
     let program = env.program("dapltest").args_line(args);
-    program.spawn()?.finish(deadline())?.success()
+    program.spawn()?.finish(deadline(env))?.success()
 }

@@ -2,10 +2,10 @@
 //! operations of the InfiniBand extension.
 
 use anyhow::Result;
-use libtest_mimic::Trial;
-use stack_tests::{Finished, IA_NAME, StackEnv};
 
-use crate::line::{Line, Pair, deadline, line, no_complaint, trial};
+use super::Case;
+use super::line::{Line, Pair, deadline, line, no_complaint};
+use crate::{Finished, IA_NAME, StackEnv};
 
 /// Where dtestcm and dtestx exchange addresses before DAT begins.
 const EXCHANGE_PORT: u16 = 15828;
@@ -56,7 +56,8 @@ const ATTRIBUTES: &[&str] = &[
     "DAT_COUNTERS=TRUE",
 ];
 
-pub(crate) fn trials() -> Vec<Trial> {
+/// All of them.
+pub(super) fn cases() -> Vec<Case> {
     let tables: [(&'static str, &[Line], u16, &'static str); 3] = [
         (
             "dtestcm",
@@ -67,13 +68,12 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("dtestsrq", SHARED_RECEIVES, SRQ_PORT, "SRQ Test Complete."),
         ("dtestx", EXTENSION, EXCHANGE_PORT, EXTENSION_PASSED),
     ];
-    let mut trials = vec![trial("dtestx -q", query)];
+    let mut cases = vec![Case::new("dtestx -q", query)];
     for (tool, lines, port, success) in tables {
-        trials.extend(lines.iter().map(|line| {
-            line.trial(tool, move |options| {
-                let env = StackEnv::new()?;
+        cases.extend(lines.iter().map(|line| {
+            line.case(tool, move |env, options| {
                 let pair = Pair {
-                    env: &env,
+                    env,
                     tool,
                     port,
                     options,
@@ -82,16 +82,18 @@ pub(crate) fn trials() -> Vec<Trial> {
             })
         }));
     }
-    trials
+    cases
 }
 
 /// The attributes alone: there is no peer.
-fn query() -> Result<()> {
-    let program = StackEnv::new()?;
-    let program = program
+fn query(env: &StackEnv) -> Result<()> {
+    let program = env
         .program("dtestx")
         .args_line(&format!("-P {IA_NAME} -s -q"));
-    let mut finished = program.spawn()?.finish(deadline()).and_then(no_complaint)?;
+    let mut finished = program
+        .spawn()?
+        .finish(deadline(env))
+        .and_then(no_complaint)?;
     for attribute in ATTRIBUTES {
         finished = finished.says(attribute)?;
     }

@@ -1,0 +1,29 @@
+//! OFA's own test programs, unmodified, as Debian ships them: one case a command line, for whatever
+//! stack a [`crate::StackEnv`] names.
+//!
+//! Exit statuses say little (dtest exits with 0 after many failures), so both sides are judged by
+//! what they print. `STACK_TESTS_FULL=1` runs the iteration counts of OFA's regression lists,
+//! except under emulation, and the lines that say nothing new.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `case` | a case, and when it is run |
+//! | `line` | a line, what it should come to, how it becomes a case |
+//! | `dapltest` | transactions, performance, limits, functions |
+//! | `dtest` | dtest, and the cross product of its options |
+//! | `family` | dtestcm, dtestsrq, dtestx |
+
+mod case;
+pub mod dapltest;
+pub mod dtest;
+mod family;
+mod line;
+
+pub use case::{Case, When};
+
+/// Every command line.
+#[must_use]
+pub fn cases() -> Vec<Case> {
+    let cases = [dapltest::cases(), dtest::cases(), family::cases()];
+    cases.into_iter().flatten().collect()
+}
