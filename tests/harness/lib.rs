@@ -14,6 +14,7 @@
 //! - [`relay`](relay()) stands between two ends and passes bytes on at a pace of its own.
 //! - [`ofa_tools`] are the command lines of OFA's programs.
 //! - [`Capture`] records the wire and has it decoded by somebody else's program.
+//! - [`load_staged`] lets a suite call the staged libraries in its own process.
 //! - [`not_run()`] says that a test could not look at its subject on this machine.
 //! - [`StackEnv`] is all of them for the common case: our libraries, one IA on `lo`.
 
@@ -22,6 +23,7 @@ mod c_program;
 mod capture;
 pub mod frame_writer;
 mod full;
+mod in_process;
 mod net_space;
 mod not_run;
 pub mod ofa_tools;
@@ -40,6 +42,7 @@ pub use c_examples::{c_examples, make_c_examples};
 pub use c_program::CProgram;
 pub use capture::{Capture, Decoded};
 pub use full::is_full;
+pub use in_process::load_staged;
 pub use net_space::NetSpace;
 pub use not_run::not_run;
 pub use peers::{DEADLINE, PASSED_FD, Peers, left, orderly, orderly_within};

@@ -13,9 +13,8 @@ use dat_api::{
     CompletionFlags, DtoStatus, Ep, EpAttr, EpEvds, Evd, EvdFlags, Event, Ia, Privileges, Psp, Pz,
     Region,
 };
-use stack_tests::Stage;
-use stack_tests::frame_writer;
 use stack_tests::raw::RawPeer;
+use stack_tests::{frame_writer, load_staged};
 
 use super::arena::{Arena, Part, library, raw_ok};
 
@@ -58,36 +57,20 @@ const REMOTE_ATOMIC: DatMemPrivFlags = DAT_MEM_PRIV_EXTENSION_BASE;
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Points this process at the staged libraries, once. `Err` says what is missing.
-static LIBRARIES: LazyLock<Result<(), String>> =
-    LazyLock::new(|| use_staged_libraries().map_err(|e| format!("{e:#}")));
-
-fn use_staged_libraries() -> Result<()> {
-    let stage = Stage::find()?;
-    let provider = stage.provider();
-    let provider = provider.display();
-    let line = |name: &str, params: &str| {
-        format!("{name} u2.0 nonthreadsafe default {provider} dat-rs.1.0 \"{params}\" \"\"\n")
-    };
-    let text = [
-        line(PLAIN_IA, "lo 0"),
-        line(ONCE_IA, "lo 0 connect_retry_ms=0"),
-        line(
-            CROWDED_IA,
-            &format!("lo 0 half_open_max={HALF_OPEN_MAX} mpa_timeout_ms=3600000"),
-        ),
-        line(IMPATIENT_IA, "lo 0 mpa_timeout_ms=200"),
-    ]
-    .concat();
+static LIBRARIES: LazyLock<Result<(), String>> = LazyLock::new(|| {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hostile_peer.conf");
-    fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+    let crowded = format!("lo 0 half_open_max={HALF_OPEN_MAX} mpa_timeout_ms=3600000");
+    let adapters = [
+        (PLAIN_IA, "lo 0"),
+        (ONCE_IA, "lo 0 connect_retry_ms=0"),
+        (CROWDED_IA, &*crowded),
+        (IMPATIENT_IA, "lo 0 mpa_timeout_ms=200"),
+    ];
     // SAFETY: every test opens an adapter through `Victim::on` first, which waits for this; until
     // then no thread of this process runs anything that reads the environment.
-    unsafe {
-        std::env::set_var("DAT_OVERRIDE", &file);
-        std::env::set_var(dat_api::LIBRARY_ENV, stage.lib().join("libdat2.so.2"));
-    }
-    Ok(())
-}
+    let loaded = unsafe { load_staged(dat_api::LIBRARY_ENV, &file, &adapters) };
+    loaded.map_err(|e| format!("{e:#}"))
+});
 
 /// One consumer.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use dat_api::{
     ConnectError, ConnectFailure, ConnectionKind, Cr, Ep, EpAttr, EpEvds, EpState, Evd, EvdFlags,
     Ia, Pz, Ssp,
 };
-use stack_tests::{IA_NAME, Stage};
+use stack_tests::{IA_NAME, load_staged};
 
 /// Whatever has not happened after this long does not happen.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
@@ -26,31 +26,18 @@ pub(crate) const SHORT_DATA_IA: &str = "iwarp-short";
 pub(crate) const IPV6_IA: &str = "iwarp-v6";
 
 /// Points this process at the staged libraries, once. `Err` says what is missing.
-static LIBRARIES: LazyLock<Result<(), String>> =
-    LazyLock::new(|| use_staged_libraries().map_err(|e| format!("{e:#}")));
-
-fn use_staged_libraries() -> Result<()> {
-    let stage = Stage::find()?;
-    let provider = stage.provider();
-    let provider = provider.display();
-    let lines = [
+static LIBRARIES: LazyLock<Result<(), String>> = LazyLock::new(|| {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ssp_behaviour.conf");
+    let adapters = [
         (IA_NAME, "lo 0"),
         (SHORT_DATA_IA, "lo 0 private_data=16"),
         (IPV6_IA, "::1 0"),
-    ]
-    .map(|(name, params)| {
-        format!("{name} u2.0 nonthreadsafe default {provider} dat-rs.1.0 \"{params}\" \"\"\n")
-    });
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ssp_behaviour.conf");
-    fs::write(&file, lines.concat()).with_context(|| format!("writing {}", file.display()))?;
+    ];
     // SAFETY: every test opens an adapter through `Node::on` first, which waits for this; until
     // then no thread of this process runs anything that reads the environment.
-    unsafe {
-        std::env::set_var("DAT_OVERRIDE", &file);
-        std::env::set_var(dat_api::LIBRARY_ENV, stage.lib().join("libdat2.so.2"));
-    }
-    Ok(())
-}
+    let loaded = unsafe { load_staged(dat_api::LIBRARY_ENV, &file, &adapters) };
+    loaded.map_err(|e| format!("{e:#}"))
+});
 
 /// One consumer: an adapter and what it needs to connect.
 #[derive(Debug)]

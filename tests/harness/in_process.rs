@@ -1,0 +1,38 @@
+//! The staged libraries in the process of the suite itself.
+
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::Stage;
+
+/// Lets this process load the staged `libdat2.so.2`, which the variable `library` names to it, and
+/// find these adapters, each a name and its parameters, in a registry written to `file`.
+///
+/// # Errors
+/// When nothing is staged or the file cannot be written.
+///
+/// # Safety
+/// Until this returns, no other thread of the process reads the environment.
+pub unsafe fn load_staged(library: &str, file: &Path, adapters: &[(&str, &str)]) -> Result<()> {
+    let stage = Stage::find()?;
+    let provider = stage.provider();
+    let mut text = String::new();
+    for (name, params) in adapters {
+        let provider = provider.display();
+        writeln!(
+            text,
+            "{name} u2.0 nonthreadsafe default {provider} dat-rs.1.0 \"{params}\" \"\""
+        )?;
+    }
+    fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
+    // SAFETY: the caller says so.
+    unsafe {
+        env::set_var("DAT_OVERRIDE", file);
+        env::set_var(library, stage.lib().join("libdat2.so.2"));
+    }
+    Ok(())
+}
