@@ -4,9 +4,9 @@
 //!
 //! One `recv` of up to 128 KiB into a staging buffer takes what TCP has; then frame by frame:
 //! length, CRC, every check of RFC 5040 and 5041, and only then the copy to the target. (Reading
-//! payload straight into its place costs a system call a frame and loses on every frame size that
-//! was measured.) A connection keeps the buffer while it holds a partial frame, and while a
-//! consumer drives it, which the engine looks after.
+//! payload straight into its place costs a system call a frame, which is more than the copy.) A
+//! connection keeps the buffer while it holds a partial frame, and while a consumer drives it,
+//! which the engine looks after.
 //!
 //! # Cost of one 64-byte Send
 //!
@@ -35,15 +35,14 @@ use crate::work::{Outstanding, RecvSlot, notify};
 /// Buffers that one drive fills before it lets the consumer look.
 const ROUNDS_MAX: usize = 4;
 /// Bytes of one receive: what is checked and copied right after the kernel wrote it should still be
-/// in the second cache level (256 KiB at once took up to a third of the bandwidth where that holds
-/// 512 KiB).
+/// in the second cache level, beside what the program itself keeps there.
 const RECEIVE_MAX: usize = 128 * 1024;
 /// A receive this long is part of a bulk transfer.
 const BULK: usize = 64 * 1024;
 /// So many frames in one receive are part of a stream of small messages.
 const STREAM: u32 = 4;
 /// How long a bulk receiver stays off an empty socket. Asking again at once would fight the sender
-/// for the socket's lock and cost 15 % of the bandwidth (measured).
+/// for the socket's lock.
 const BULK_PAUSE_SPINS: u32 = 60;
 const BULK_PAUSE_DOUBLINGS: u32 = 3;
 

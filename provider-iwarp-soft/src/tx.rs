@@ -3,7 +3,7 @@
 //! # How bytes leave
 //!
 //! An FPDU is assembled in one staging buffer: header, payload, pad, CRC, and behind it the next
-//! one. As many as are queued leave in one `send`, because a trip through TCP costs twenty times
+//! one. As many as are queued leave in one `send`, because a trip through TCP costs many times
 //! the copy. The CRC runs over the copy and not over the consumer's memory: that may change while
 //! it is sent, legally so (OFA's dtest lets both ends write into the buffers that they write from),
 //! and a CRC over other bytes than those that leave would end the connection at the peer.
@@ -14,8 +14,8 @@
 //!
 //! A burst begins with two sends of 32 KiB, so that the peer copies out while we copy in, and
 //! grows to sends of 1 MiB, or of the 256 KiB that the staging buffer holds where it takes it all.
-//! (A lone 64 KiB message in two sends took 1.2 of the time of one where raw TCP took 8 us for it,
-//! 0.86 where it took 17 us, and 0.65 where it took 40 us.)
+//! (Two sends pay where TCP takes longer over a lone 64 KiB message than two calls cost, and lose
+//! where it does not; `dat-bench --cases send-ping:65536:1` shows which.)
 //!
 //! A Send or Write that fits one FPDU and overtakes nothing is framed when it is posted
 //! ([`Tx::frame_at_once`]), whether it leaves at once or is held back for more: all that is kept of
@@ -44,8 +44,8 @@ use crate::memory::{Bytes, MemoryAccess, Stream};
 use crate::pool::{STAGING_LEN, Staging};
 use crate::work::{Outstanding, Report};
 
-/// Without CRC, payloads up to this long are copied next to their frame (measured: iovecs win
-/// above).
+/// Without CRC, payloads up to this long are copied next to their frame; above, a piece of a vector
+/// costs less than the copy.
 const STAGED_MAX: usize = 16 * 1024;
 /// Pad and CRC.
 const TRAILER_MAX: usize = 7;

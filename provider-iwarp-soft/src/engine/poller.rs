@@ -1,7 +1,7 @@
 //! Readiness of many sockets: `epoll` with one-shot interest and times in nanoseconds.
 //!
 //! A wait is one system call and a wake-up is one more. (The `polling` crate sets a timer
-//! descriptor and arms two descriptors again at each wait; that was a third of all system calls of
+//! descriptor and arms two descriptors again at each wait; that made many of the system calls of
 //! a connection that comes and goes.)
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -15,9 +15,8 @@ use super::poller::{Poller, Ready, readiness};
 /// How soon the engine looks whether a consumer still drives what it drove.
 pub(super) const TICK_MIN: Duration = Duration::from_micros(100);
 /// How rarely the engine looks in the end, while the time between two looks doubles. So it takes
-/// over within about as long as a consumer has been driving, and not later than this. Looks every
-/// millisecond cost a polling consumer 12 % of its latency (measured: a tick disturbs its CPU for
-/// 50 us in a virtual machine).
+/// over within about as long as a consumer has been driving, and not later than this. Each
+/// look takes a processor from a consumer that polls, where there are no more than two.
 const TICK_MAX: Duration = Duration::from_millis(10);
 /// The same while consumers leave posts to be sent with later ones.
 const TICK_MAX_HELD: Duration = Duration::from_millis(1);
