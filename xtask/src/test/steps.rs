@@ -128,6 +128,9 @@ pub(super) const STEPS: &[Step] = &[
 
 const BUILD: &[Need] = &[CC, NM, PKG_CONFIG, VALGRIND];
 
+/// What compiling may take on a machine that has never done it.
+const BUILD_MINUTES: u64 = 40;
+
 fn fmt(workspace: &Workspace, _: &Options) -> Result<Outcome> {
     Job::cargo(workspace, "fmt", "fmt --all --check -- -l")
         .check()
@@ -151,14 +154,25 @@ fn clippy(workspace: &Workspace, _: &Options) -> Result<Outcome> {
         "-p stack-tests -p fuzz-bodies -p ops-netlink -p ops-portmap --test *",
     ] {
         let args = format!("clippy {targets} --quiet -- -D warnings");
-        Job::cargo(workspace, "clippy", &args).minutes(8).check()?;
+        Job::cargo(workspace, "clippy", &args)
+            .minutes(BUILD_MINUTES)
+            .check()?;
     }
     Ok(Outcome::passed(0, "all targets, warnings are errors"))
 }
 
 fn unit_tests(workspace: &Workspace, _: &Options) -> Result<Outcome> {
+    build(workspace, "unit tests", "--workspace")?;
     let args = "test --workspace --no-fail-fast";
     counted(Job::cargo(workspace, "unit tests", args).minutes(9))
+}
+
+/// Compiles tests before their time begins to run: it bounds tests that hang, and compiling on a
+/// slow machine is none.
+fn build(workspace: &Workspace, step: &str, which: &str) -> Result<Finished> {
+    let args = format!("test {which} --no-run");
+    let job = Job::cargo(workspace, &format!("build {step}"), &args);
+    job.minutes(BUILD_MINUTES).check()
 }
 
 fn docs(workspace: &Workspace, _: &Options) -> Result<Outcome> {
@@ -192,9 +206,8 @@ fn guest(workspace: &Workspace, options: &Options) -> Result<Outcome> {
 
 /// Builds a suite and returns its program.
 fn suite_program(workspace: &Workspace, name: &str) -> Result<PathBuf> {
-    let args = format!("test -p stack-tests --test {name} --no-run");
-    let build = Job::cargo(workspace, &format!("build {name}"), &args).minutes(9);
-    let program = executable(&build.check()?.text).map(|path| workspace.root().join(path));
+    let built = build(workspace, name, &format!("-p stack-tests --test {name}"))?;
+    let program = executable(&built.text).map(|path| workspace.root().join(path));
     program.with_context(|| format!("cargo made no program of the suite {name}"))
 }
 
@@ -209,6 +222,7 @@ fn executable(text: &str) -> Option<&str> {
 /// a network of its own.
 fn suite(workspace: &Workspace, options: &Options, package: &str, step: &str) -> Result<Outcome> {
     let name = step.trim_start_matches("suite ");
+    build(workspace, step, &format!("-p {package} --test {name}"))?;
     let job = suite_job(workspace, package, step, name)
         .env("STACK_TESTS_FULL", if options.full() { "1" } else { "" })
         .minutes(if options.full() { 120 } else { 5 });
@@ -218,6 +232,7 @@ fn suite(workspace: &Workspace, options: &Options, package: &str, step: &str) ->
 /// Runs a suite of `stack-tests` with its C programs under a sanitizer.
 pub(crate) fn suite_under(workspace: &Workspace, name: &str, sanitizer: &str) -> Result<Outcome> {
     let step = format!("{name} under {sanitizer}");
+    build(workspace, &step, &format!("-p stack-tests --test {name}"))?;
     let job = suite_job(workspace, "stack-tests", &step, name)
         .env("STACK_TESTS_SANITIZER", sanitizer)
         .minutes(15);
