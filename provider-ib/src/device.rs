@@ -11,6 +11,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 use access_layer::net_device;
 use access_layer::rnic::RnicError;
@@ -24,7 +25,7 @@ use crate::quirks::Quirks;
 /// An open device and what it can do.
 #[derive(Debug)]
 pub(crate) struct Device {
-    pub(crate) libraries: Libraries,
+    pub(crate) libraries: Arc<Libraries>,
     context: NonNull<ibv_context>,
     /// Name of the verbs device.
     pub(crate) name: String,
@@ -62,6 +63,7 @@ impl Device {
     /// Finds and opens the device that `config` names.
     pub(crate) fn open(config: &Config) -> Result<Self, RnicError> {
         let libraries = Libraries::load().map_err(|why| RnicError::NoDevice(why.to_string()))?;
+        let libraries = Arc::new(libraries);
         let served = find(&libraries, config)?;
         let context = open_by_name(&libraries, &served.name)?;
         let (Served { name, port, address }, attr, port_attr) =

@@ -91,6 +91,7 @@ impl Rnic for IbRnic {
 
     fn shutdown(&self) {
         self.shared.engine.shutdown();
+        self.shared.cm.shutdown();
     }
 
     fn create_pd(&self) -> Result<IbPd, RnicError> {
@@ -278,7 +279,7 @@ impl IbRnic {
 impl Drop for IbRnic {
     fn drop(&mut self) {
         // A second shutdown finds nothing to do.
-        self.shared.engine.shutdown();
+        self.shutdown();
     }
 }
 

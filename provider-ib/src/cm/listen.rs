@@ -1,25 +1,111 @@
 //! Services.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
-use access_layer::rnic::{ListenAddress, ListenToken, RnicError};
+use access_layer::rnic::{ListenAddress, ListenToken, RequestInfo, RnicError};
+use verbs_dl::types::*;
 
+use super::id::{CmEvent, Id, Key};
+use super::request::IbRequest;
+use super::{Target, lock, refused};
 use crate::rnic::Shared;
+
+/// How often to ask for another port. librdmacm chooses one that no other of its services has; on
+/// an iWARP device a TCP service may have it.
+const CHOICES: u32 = 16;
 
 /// A listening id.
 #[derive(Debug)]
-pub(crate) struct Listener {}
+pub(crate) struct Listener {
+    shared: Arc<Shared>,
+    key: Key,
+    token: ListenToken,
+    is_open: AtomicBool,
+    id: Mutex<Option<Id>>,
+}
 
 impl Listener {
-    /// Listens; returns the port as well.
+    /// Listens on a port of the adapter's address; the port is returned.
     pub(crate) fn open(
-        _shared: &Arc<Shared>,
-        _address: &ListenAddress,
-        _token: ListenToken,
+        shared: &Arc<Shared>,
+        address: &ListenAddress,
+        token: ListenToken,
     ) -> Result<(Arc<Self>, u16), RnicError> {
-        Err(RnicError::NotSupported("listening"))
+        let listener = Arc::new(Self {
+            shared: shared.clone(),
+            key: shared.cm.new_key(),
+            token,
+            is_open: AtomicBool::new(true),
+            id: Mutex::new(None),
+        });
+        // Before it listens: requests come at once.
+        let target = Target::Listener(listener.clone());
+        lock(&shared.cm.targets).insert(listener.key, target);
+        let mut choices = if address.port == 0 { CHOICES } else { 1 };
+        loop {
+            choices -= 1;
+            match listener.listen(address.port) {
+                Ok(port) => return Ok((listener, port)),
+                Err(RnicError::AddressInUse) if choices > 0 => {}
+                Err(error) => {
+                    listener.close();
+                    return Err(error);
+                }
+            }
+        }
     }
 
-    /// Stops listening. Requests that were told stay valid.
-    pub(crate) fn close(&self) {}
+    fn listen(&self, port: u16) -> Result<u16, RnicError> {
+        let channel = self.shared.cm.channel(&self.shared).map_err(refused)?;
+        let id = channel.new_id(self.key).map_err(refused)?;
+        let mut at = self.shared.device.address;
+        at.set_port(port);
+        let port = id.listen(at).map_err(refused)?;
+        *lock(&self.id) = Some(id);
+        Ok(port)
+    }
+
+    /// Stops listening. Requests that were told stay valid; those that were not are refused.
+    pub(crate) fn close(&self) {
+        self.is_open.store(false, Ordering::Release);
+        self.shared.cm.forget(self.key);
+        let id = lock(&self.id).take();
+        drop(id);
+    }
+
+    /// The device goes away, and waits for its ids.
+    pub(super) fn on_device_gone(&self) {
+        let id = lock(&self.id).take();
+        drop(id);
+    }
+
+    pub(super) fn on_cm(&self, shared: &Arc<Shared>, event: CmEvent) {
+        match (event.kind, event.request) {
+            (RDMA_CM_EVENT_DEVICE_REMOVAL, _) => self.on_device_gone(),
+            (RDMA_CM_EVENT_CONNECT_REQUEST, Some(id)) if self.is_open.load(Ordering::Acquire) => {
+                self.tell(shared, id, event.depth, &event.private_data);
+            }
+            // A request that came too late goes with its id, and its peer is refused.
+            _ => {}
+        }
+    }
+
+    fn tell(&self, shared: &Arc<Shared>, id: Id, depth: super::id::Depth, private_data: &[u8]) {
+        let addresses: (Option<SocketAddr>, Option<SocketAddr>) = (id.local(), id.remote());
+        let (Some(local), Some(remote)) = addresses else {
+            tracing::warn!("a request without IP addresses is refused");
+            return;
+        };
+        let limit = shared.device.transport.private_data_max();
+        let info = RequestInfo {
+            local,
+            remote,
+            private_data: &private_data[..private_data.len().min(limit)],
+            truncated: private_data.len() > limit,
+        };
+        let request = IbRequest::new(shared, id, depth);
+        shared.upcall.connection_request(self.token, request, &info);
+    }
 }

@@ -2,71 +2,308 @@
 //!
 //! | File | What |
 //! |---|---|
+//! | `machine` | the states of a connection, without I/O |
+//! | `connection` | the machine with its id and queue pair |
 //! | `listen` | services |
 //! | `request` | what a peer asks for, until it is answered |
+//! | `rules` | what differs by transport and device |
+//! | `ready` | a queue pair's way to full operation |
+//! | `id` | librdmacm's ids and their event channel |
+//! | `timers` | when to look at which connection again |
 //! | `address` | socket addresses as C wants them |
 //!
-//! A queue pair is made by `qp`, not by librdmacm: it is given to an id by its number. What this
-//! module needs of it is [`Qp::begin_attempt`], [`Qp::establish`], [`Qp::finish`] and
-//! [`Qp::modify`].
+//! A queue pair is made by `qp`, not by librdmacm: an id knows it by its number. The verbs device
+//! is ours too, opened apart from librdmacm's. What librdmacm does for its own queue pairs (the way
+//! from one state to the next on InfiniBand; the kernel does it on iWARP) is in `ready`.
+//!
+//! # Threads
+//!
+//! The engine's thread reads the event channel and keeps the time. Calls of consumers go to the
+//! connection manager directly. Where the kernel blocks (siw connects TCP within `rdma_connect`, and
+//! destroying an id whose request is not answered waits up to ten seconds), a thread of its own
+//! makes the call and ends with it.
+//!
+//! # Locks, in order
+//!
+//! The connection, then the queue pair, then the tables of [`Cm`]. No upcall is made under any of
+//! them.
 
 pub(crate) mod address;
+mod connection;
+mod id;
 pub(crate) mod listen;
+mod machine;
+mod ready;
 pub(crate) mod request;
+mod rules;
+mod timers;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use access_layer::rnic::{ConnectParams, RnicError};
+use access_layer::rnic::{ConnectParams, Resource, RnicError};
+
+pub(crate) use connection::Connection;
 
 use crate::device::Device;
+use crate::engine::Source;
 use crate::qp::Qp;
 use crate::rnic::Shared;
+use connection::own_depth;
+use id::{Channel, CmEvent, ConnParam, Key};
+use listen::Listener;
+use timers::Timers;
 
 /// The connection manager of one RNIC.
-#[derive(Debug)]
-pub(crate) struct Cm {}
+#[derive(Debug, Default)]
+pub(crate) struct Cm {
+    /// Made with the first connection or listener.
+    channel: Mutex<Option<Arc<Channel>>>,
+    targets: Mutex<HashMap<Key, Target>>,
+    timers: Mutex<Timers>,
+    /// Connections that the engine's thread is to look at in its next round.
+    soon: Mutex<Vec<Arc<Connection>>>,
+    next_key: AtomicUsize,
+}
 
-/// What a queue pair keeps for this module while it connects and is connected.
-#[derive(Debug)]
-pub(crate) struct Connection {}
+/// Who gets the events of an id.
+#[derive(Debug, Clone)]
+enum Target {
+    Connection(Arc<Connection>),
+    Listener(Arc<Listener>),
+}
 
 impl Cm {
     /// Makes nothing yet: the event channel comes with the first connection or listener.
     pub(crate) fn new() -> Self {
-        Self {}
+        Self::default()
     }
 
     /// Engine: when it has to call [`on_deadline`](Self::on_deadline) at the latest.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        None
+        lock(&self.timers).next()
     }
 
     /// Engine: the event channel may have events; takes all of them.
-    pub(crate) fn on_readable(&self, _shared: &Arc<Shared>) {}
+    pub(crate) fn on_readable(&self, shared: &Arc<Shared>) {
+        let Some(channel) = lock(&self.channel).clone() else {
+            return;
+        };
+        while let Some(event) = channel.next() {
+            self.dispatch(shared, event);
+        }
+    }
+
+    fn dispatch(&self, shared: &Arc<Shared>, event: CmEvent) {
+        let target = lock(&self.targets).get(&event.key).cloned();
+        match target {
+            Some(Target::Connection(connection)) => connection.on_cm(event),
+            Some(Target::Listener(listener)) => listener.on_cm(shared, event),
+            // Of an id that was given up meanwhile. A request's own id goes with the event, and its
+            // peer is refused.
+            None => {}
+        }
+    }
 
     /// Engine: whatever was to happen before `now`.
-    pub(crate) fn on_deadline(&self, _shared: &Arc<Shared>, _now: Instant) {}
+    pub(crate) fn on_deadline(&self, _shared: &Arc<Shared>, now: Instant) {
+        let soon = std::mem::take(&mut *lock(&self.soon));
+        for connection in soon {
+            connection.on_time(now);
+        }
+        while let Some(key) = self.take_due(now) {
+            let target = lock(&self.targets).get(&key).cloned();
+            if let Some(Target::Connection(connection)) = target {
+                connection.on_time(now);
+            }
+        }
+    }
+
+    fn take_due(&self, now: Instant) -> Option<Key> {
+        lock(&self.timers).take_due(now)
+    }
 
     /// Engine: a work request failed, or the device says that the queue pair did. Ends in
     /// `Broken`.
-    pub(crate) fn on_qp_failed(&self, _qp: &Arc<Qp>) {}
+    pub(crate) fn on_qp_failed(&self, qp: &Arc<Qp>) {
+        let connection = lock(&qp.connection).clone();
+        if let Some(connection) = connection {
+            connection.on_failed();
+        }
+    }
 
     /// Engine: the device is gone. Every connection ends in `Broken`.
-    pub(crate) fn on_device_gone(&self, _shared: &Arc<Shared>) {}
+    pub(crate) fn on_device_gone(&self, _shared: &Arc<Shared>) {
+        let all: Vec<Target> = lock(&self.targets).values().cloned().collect();
+        for target in all {
+            match target {
+                Target::Connection(connection) => connection.on_device_gone(),
+                Target::Listener(listener) => listener.on_device_gone(),
+            }
+        }
+    }
+
+    /// Gives up what lingers. The engine's thread has ended.
+    pub(crate) fn shutdown(&self) {
+        lock(&self.soon).clear();
+        let targets = std::mem::take(&mut *lock(&self.targets));
+        drop(targets);
+        lock(&self.channel).take();
+    }
+
+    /// The event channel; with the first call for it the engine's thread begins to run.
+    fn channel(&self, shared: &Arc<Shared>) -> io::Result<Arc<Channel>> {
+        let mut place = lock(&self.channel);
+        if let Some(channel) = &*place {
+            return Ok(channel.clone());
+        }
+        let channel = Arc::new(Channel::open(&shared.device.libraries)?);
+        shared
+            .engine
+            .watch(channel.as_fd().as_raw_fd(), Source::Cm)?;
+        shared.engine.start(shared).map_err(|error| match error {
+            RnicError::Os(error) => error,
+            other => io::Error::other(other),
+        })?;
+        *place = Some(channel.clone());
+        Ok(channel)
+    }
+
+    fn new_key(&self) -> Key {
+        // From 1: an id without a context has key 0.
+        Key(self.next_key.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    fn register(&self, key: Key, connection: Arc<Connection>) {
+        lock(&self.targets).insert(key, Target::Connection(connection));
+    }
+
+    /// No events and no times of `key` any more.
+    fn forget(&self, key: Key) {
+        lock(&self.timers).set(key, None);
+        lock(&self.targets).remove(&key);
+    }
+
+    fn set_timer(&self, shared: &Shared, key: Key, time: Option<Instant>) {
+        if lock(&self.timers).set(key, time) {
+            shared.engine.wake();
+        }
+    }
+
+    fn call_soon(&self, shared: &Shared, connection: Arc<Connection>) {
+        lock(&self.soon).push(connection);
+        shared.engine.wake();
+    }
 }
 
 /// Largest private data of a consumer.
-pub(crate) fn private_data_max(_device: &Device) -> u32 {
-    56
+pub(crate) fn private_data_max(device: &Device) -> u32 {
+    device.transport.private_data_max() as u32
 }
 
 /// [`Rnic::connect`](access_layer::rnic::Rnic::connect).
-pub(crate) fn connect(qp: &Arc<Qp>, _params: &ConnectParams<'_>) -> Result<(), RnicError> {
+pub(crate) fn connect(qp: &Arc<Qp>, params: &ConnectParams<'_>) -> Result<(), RnicError> {
+    let shared = &qp.shared;
+    check_private_data(shared, params.private_data)?;
+    check_route(shared.device.address, params.remote)?;
     qp.begin_attempt()?;
-    qp.abandon_attempt();
-    Err(RnicError::NotSupported("connecting"))
+    let param = ConnParam {
+        private_data: params.private_data.to_vec(),
+        depth: own_depth(qp),
+        has_srq: qp.has_srq(),
+        qp_number: qp.num(),
+    };
+    // The place is held until the connection is in it, so that no news of it finds it empty.
+    let mut place = lock(&qp.connection);
+    match Connection::connect(qp, params.remote, param, params.timeout) {
+        Ok(connection) => {
+            *place = Some(connection);
+            Ok(())
+        }
+        Err(error) => {
+            qp.abandon_attempt();
+            Err(refused(error))
+        }
+    }
 }
 
 /// [`Rnic::disconnect`](access_layer::rnic::Rnic::disconnect); also when the queue pair is dropped.
-pub(crate) fn disconnect(_qp: &Arc<Qp>, _abrupt: bool) {}
+pub(crate) fn disconnect(qp: &Arc<Qp>, abrupt: bool) {
+    let connection = lock(&qp.connection).clone();
+    if let Some(connection) = connection {
+        connection.disconnect(abrupt);
+    }
+}
+
+fn check_private_data(shared: &Shared, private_data: &[u8]) -> Result<(), RnicError> {
+    if private_data.len() <= shared.device.transport.private_data_max() {
+        Ok(())
+    } else {
+        Err(RnicError::InvalidArgument("private data"))
+    }
+}
+
+/// Refuses at once what has no route, as TCP does; address resolution would find out by its
+/// timeout.
+fn check_route(local: SocketAddr, remote: SocketAddr) -> Result<(), RnicError> {
+    if local.is_ipv4() != remote.is_ipv4() {
+        return Err(RnicError::BadAddress("not of the adapter's address family"));
+    }
+    let probe = UdpSocket::bind(local)?;
+    // Connecting sends nothing; a port is needed, and any will do.
+    probe
+        .connect(SocketAddr::new(remote.ip(), 9))
+        .or_else(|error| {
+            // What else a socket may say is for the connection manager to find out.
+            match error.kind() {
+                io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => Err(error),
+                _ => Ok(()),
+            }
+        })?;
+    Ok(())
+}
+
+/// Why librdmacm refused a call.
+fn refused(error: io::Error) -> RnicError {
+    match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => RnicError::AddressInUse,
+        Some(libc::EMFILE | libc::ENFILE) => RnicError::NoResources(Resource::Descriptor),
+        Some(libc::ENOMEM) => RnicError::NoResources(Resource::Memory),
+        _ => RnicError::Os(error),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_do_not_mix() {
+        let (v4, v6) = ("127.0.0.1:0".parse().unwrap(), "[::1]:5".parse().unwrap());
+        assert!(matches!(check_route(v4, v6), Err(RnicError::BadAddress(_))));
+    }
+
+    #[test]
+    fn a_route_is_asked_for_without_sending() {
+        let local = "127.0.0.1:0".parse().unwrap();
+        check_route(local, "127.0.0.1:5".parse().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn refusals_have_their_names() {
+        let os = |code| refused(io::Error::from_raw_os_error(code));
+        assert!(matches!(os(libc::EADDRINUSE), RnicError::AddressInUse));
+        let descriptors = RnicError::NoResources(Resource::Descriptor);
+        assert_eq!(os(libc::EMFILE).to_string(), descriptors.to_string());
+        assert!(matches!(os(libc::ENODEV), RnicError::Os(_)));
+    }
+}

@@ -4,22 +4,73 @@ use std::sync::Arc;
 
 use access_layer::rnic::{AcceptParams, RnicError};
 
+use super::connection::{Connection, own_depth};
+use super::id::{ConnParam, Depth, Id};
+use super::{check_private_data, lock};
 use crate::qp::Qp;
+use crate::rnic::Shared;
 
 /// A peer's request. Dropping it refuses the peer.
 #[derive(Debug)]
-pub struct IbRequest {}
+pub struct IbRequest {
+    shared: Arc<Shared>,
+    id: Id,
+    /// What the peer asks for, as seen from here.
+    depth: Depth,
+}
 
 impl IbRequest {
+    pub(super) fn new(shared: &Arc<Shared>, id: Id, depth: Depth) -> Self {
+        Self {
+            shared: shared.clone(),
+            id,
+            depth,
+        }
+    }
+
     /// Accepts on an idle queue pair.
-    pub(crate) fn accept(self, qp: &Arc<Qp>, _params: &AcceptParams<'_>) -> Result<(), RnicError> {
+    pub(crate) fn accept(self, qp: &Arc<Qp>, params: &AcceptParams<'_>) -> Result<(), RnicError> {
+        check_private_data(&self.shared, params.private_data)?;
         qp.begin_attempt()?;
-        qp.abandon_attempt();
-        Err(RnicError::NotSupported("accepting"))
+        let param = ConnParam {
+            private_data: params.private_data.to_vec(),
+            depth: agreed(self.depth, own_depth(qp)),
+            has_srq: qp.has_srq(),
+            qp_number: qp.num(),
+        };
+        let mut place = lock(&qp.connection);
+        *place = Some(Connection::accept(qp, Arc::new(self.id), param));
+        Ok(())
     }
 
     /// Rejects as the consumer's decision.
-    pub(crate) fn reject(self, _private_data: &[u8]) -> Result<(), RnicError> {
-        Err(RnicError::NotSupported("rejecting"))
+    pub(crate) fn reject(self, private_data: &[u8]) -> Result<(), RnicError> {
+        check_private_data(&self.shared, private_data)?;
+        let data = self.shared.device.transport.reject_data(private_data);
+        if let Err(error) = self.id.reject(&data) {
+            // The peer is gone, or has given up; it wants no answer any more.
+            tracing::debug!(%error, "reject not sent");
+        }
+        Ok(())
+    }
+}
+
+/// Neither side reads deeper than the other one serves.
+fn agreed(wanted: Depth, own: Depth) -> Depth {
+    Depth {
+        inbound: wanted.inbound.min(own.inbound),
+        outbound: wanted.outbound.min(own.outbound),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depths_are_what_both_sides_can() {
+        let depth = |inbound, outbound| Depth { inbound, outbound };
+        assert_eq!(agreed(depth(4, 16), depth(8, 2)), depth(4, 2));
+        assert_eq!(agreed(depth(0, 1), depth(8, 8)), depth(0, 1));
     }
 }

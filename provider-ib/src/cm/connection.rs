@@ -1,0 +1,497 @@
+//! A connection: the machine, its id and its queue pair.
+//!
+//! Whoever has an event (the engine's thread, a consumer that disconnects) hands it to the machine
+//! and does what it says under the lock of the connection. News are queued meanwhile and told
+//! without it. Nothing waits under the lock but [`Qp::finish`], for the device.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use access_layer::rnic::{ConnectionEvent, NewsQueue, QpToken};
+
+use super::id::{CmEvent, ConnParam, Depth, Id, Key};
+use super::lock;
+use super::machine::{Action, Event, Machine, News, State};
+use super::ready;
+use super::rules::{self, Refused};
+use crate::qp::Qp;
+use crate::rnic::Shared;
+use verbs_dl::types::*;
+
+/// How long a refused request is made again: the service may be about to listen.
+const RETRY_FOR: Duration = Duration::from_secs(3);
+/// How long to wait before that.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// How often to look whether posted requests have finished, at first and in the end.
+const DRAIN_LOOKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
+/// How long the id of a connection that we ended waits for the peer's answer, so that our message
+/// is sent again if it was lost.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// A connection, or the attempt to make one.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+    qp: Weak<Qp>,
+    token: QpToken,
+    key: Key,
+    /// Whom to connect to; `None` at the accepting side.
+    remote: Option<SocketAddr>,
+    param: ConnParam,
+    inner: Mutex<Inner>,
+    news: NewsQueue<OwnNews>,
+    /// The queue pair failed; the engine's thread has not told the machine.
+    has_failed: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Inner {
+    machine: Machine,
+    id: Option<Arc<Id>>,
+    /// A request is out and no answer has come.
+    is_unanswered: bool,
+    /// When the consumer's timeout passes.
+    deadline: Option<Instant>,
+    /// Until when a refused request is made again.
+    retry_until: Instant,
+    /// When the machine's own waiting is over, or is to be looked at.
+    due: Option<Instant>,
+    /// How long to wait for the next look at a queue pair that drains.
+    drain_look: Duration,
+    /// What the peer's consumer said.
+    said: Vec<u8>,
+}
+
+/// News that own what they say.
+#[derive(Debug)]
+struct OwnNews {
+    news: News,
+    said: Vec<u8>,
+    local: SocketAddr,
+    remote: SocketAddr,
+}
+
+impl Connection {
+    /// Begins to connect. When it fails, nothing has happened.
+    pub(super) fn connect(
+        qp: &Arc<Qp>,
+        remote: SocketAddr,
+        param: ConnParam,
+        timeout: Option<Duration>,
+    ) -> io::Result<Arc<Self>> {
+        let now = Instant::now();
+        let (machine, _) = Machine::connect();
+        let mut inner = Inner::new(machine, now);
+        inner.deadline = timeout.and_then(|timeout| now.checked_add(timeout));
+        let key = qp.shared.cm.new_key();
+        let connection = Self::new(qp, key, Some(remote), param, inner);
+        qp.shared.cm.register(key, connection.clone());
+        let mut inner = lock(&connection.inner);
+        if let Err(error) = connection.resolve_address(&mut inner) {
+            inner.machine.on(Event::Unresolved);
+            drop(inner);
+            qp.shared.cm.forget(key);
+            return Err(error);
+        }
+        connection.reschedule(&inner);
+        drop(inner);
+        Ok(connection)
+    }
+
+    /// Accepts the request of `id`. The outcome is told, whatever it is.
+    pub(super) fn accept(qp: &Arc<Qp>, id: Arc<Id>, param: ConnParam) -> Arc<Self> {
+        let key = qp.shared.cm.new_key();
+        id.set_key(key);
+        let mut inner = Inner::new(Machine::accept(), Instant::now());
+        inner.id = Some(id.clone());
+        let connection = Self::new(qp, key, None, param, inner);
+        qp.shared.cm.register(key, connection.clone());
+        if let Err(error) = connection.send_reply(qp, &id) {
+            tracing::info!(%error, "the peer that was accepted is gone");
+            connection.handle(Event::Failed);
+            connection.tell_soon();
+        }
+        connection
+    }
+
+    fn new(
+        qp: &Arc<Qp>,
+        key: Key,
+        remote: Option<SocketAddr>,
+        param: ConnParam,
+        inner: Inner,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            shared: qp.shared.clone(),
+            qp: Arc::downgrade(qp),
+            token: qp.token,
+            key,
+            remote,
+            param,
+            inner: Mutex::new(inner),
+            news: NewsQueue::default(),
+            has_failed: AtomicBool::new(false),
+        })
+    }
+
+    /// The consumer disconnects.
+    pub(super) fn disconnect(self: &Arc<Self>, abrupt: bool) {
+        self.handle(Event::Disconnect { graceful: !abrupt });
+        self.tell();
+        if abrupt {
+            // What another thread tells late would be taken for news of the next connection.
+            self.news.wait_for_teller();
+        }
+    }
+
+    /// The queue pair failed. Called from anywhere; the engine's thread does the rest.
+    pub(super) fn on_failed(self: &Arc<Self>) {
+        self.has_failed.store(true, Ordering::Release);
+        self.tell_soon();
+    }
+
+    /// The device is gone.
+    pub(super) fn on_device_gone(self: &Arc<Self>) {
+        self.handle(Event::DeviceRemoved);
+        self.tell();
+    }
+
+    /// The connection manager has an event.
+    pub(super) fn on_cm(self: &Arc<Self>, event: CmEvent) {
+        tracing::debug!(
+            qp = self.token.0,
+            kind = event.kind,
+            status = event.status,
+            "cm event"
+        );
+        let transport = self.shared.device.transport;
+        let is_active = self.remote.is_some();
+        let mut inner = lock(&self.inner);
+        let (event, said) = match event.kind {
+            RDMA_CM_EVENT_CONNECT_RESPONSE => (Some(Event::Replied), event.private_data),
+            RDMA_CM_EVENT_ESTABLISHED => (Some(Event::Established), event.private_data),
+            RDMA_CM_EVENT_REJECTED => {
+                let refused = transport.rejected(event.status, &event.private_data);
+                let event = refused.event(inner.has_time_to_retry());
+                (Some(event), refused.private_data.to_vec())
+            }
+            kind => (rules::plain_event(kind, self.qp_has_failed()), Vec::new()),
+        };
+        let Some(event) = event else { return };
+        let (is_reply, is_refusal) = (
+            matches!(event, Event::Replied | Event::Established),
+            matches!(event, Event::Refused { .. }),
+        );
+        if is_reply || is_refusal {
+            inner.is_unanswered = false;
+        }
+        // On InfiniBand the reply has it, not the confirmation that follows.
+        if is_active && !said.is_empty() {
+            inner.said = said;
+        }
+        self.advance(&mut inner, event);
+        drop(inner);
+        self.tell();
+    }
+
+    /// Something may be due.
+    pub(super) fn on_time(self: &Arc<Self>, now: Instant) {
+        if self.has_failed.swap(false, Ordering::AcqRel) {
+            self.handle(Event::Failed);
+        }
+        let mut inner = lock(&self.inner);
+        let event = self.due_event(&mut inner, now);
+        match event {
+            Some(event) => self.advance(&mut inner, event),
+            None => self.reschedule(&inner),
+        }
+        drop(inner);
+        self.tell();
+    }
+
+    fn due_event(&self, inner: &mut Inner, now: Instant) -> Option<Event> {
+        if inner.consumers_deadline().is_some_and(|time| time <= now) {
+            return Some(Event::TimedOut);
+        }
+        inner.due.filter(|time| *time <= now)?;
+        inner.due = None;
+        match inner.machine.state() {
+            State::Pausing => Some(Event::PauseOver),
+            State::Draining => self.look_whether_drained(inner),
+            State::Lingering => Some(Event::LingerOver),
+            _ => None,
+        }
+    }
+
+    fn handle(self: &Arc<Self>, event: Event) {
+        self.advance(&mut lock(&self.inner), event);
+    }
+
+    /// Hands an event to the machine and does what it says, until nothing follows.
+    fn advance(self: &Arc<Self>, inner: &mut Inner, event: Event) {
+        let mut next = Some(event);
+        while let Some(event) = next.take() {
+            let before = inner.machine.state();
+            let actions = inner.machine.on(event);
+            let after = inner.machine.state();
+            tracing::debug!(qp = self.token.0, ?event, ?before, ?after, "connection");
+            for action in actions {
+                // Actions with a result are the last of their lists.
+                next = self.perform(inner, *action);
+            }
+        }
+        self.reschedule(inner);
+    }
+
+    fn perform(self: &Arc<Self>, inner: &mut Inner, action: Action) -> Option<Event> {
+        match action {
+            Action::ResolveAddress => {
+                let failed = self.resolve_address(inner).err()?;
+                tracing::info!(error = %failed, "address not resolved");
+                Some(Event::Unresolved)
+            }
+            Action::ResolveRoute => self.resolve_route(inner),
+            Action::Request => self.request(inner),
+            Action::Confirm => Some(self.confirm(inner)),
+            Action::Pause => {
+                inner.due = Some(Instant::now() + RETRY_PAUSE);
+                None
+            }
+            Action::Drain => {
+                inner.drain_look = DRAIN_LOOKS.0;
+                self.look_whether_drained(inner)
+            }
+            Action::Disconnect => {
+                if let Some(Err(error)) = inner.id.as_ref().map(|id| id.disconnect()) {
+                    tracing::debug!(%error, "the peer was not asked to disconnect");
+                }
+                None
+            }
+            Action::Flush => {
+                if let Some(qp) = self.qp.upgrade() {
+                    qp.finish();
+                }
+                None
+            }
+            Action::Tell(news) => {
+                self.queue_news(inner, news);
+                None
+            }
+            Action::Linger => {
+                inner.due = Some(Instant::now() + LINGER);
+                None
+            }
+            Action::Retire => {
+                self.retire(inner);
+                None
+            }
+        }
+    }
+
+    fn resolve_address(self: &Arc<Self>, inner: &mut Inner) -> io::Result<()> {
+        let remote = self.remote.ok_or(io::ErrorKind::NotConnected)?;
+        let id = self.shared.cm.channel(&self.shared)?.new_id(self.key)?;
+        id.resolve_address(self.shared.device.address, remote)?;
+        inner.id = Some(Arc::new(id));
+        Ok(())
+    }
+
+    fn resolve_route(&self, inner: &Inner) -> Option<Event> {
+        let id = inner.id.as_ref()?;
+        if id.device_name().as_ref() != Some(&self.shared.device.name) {
+            tracing::info!(remote = ?self.remote, "the route leads through another device");
+            return Some(Event::Unresolved);
+        }
+        let error = id.resolve_route().err()?;
+        tracing::info!(%error, "route not resolved");
+        Some(Event::Unresolved)
+    }
+
+    /// Sends the request, from a thread of its own where that may block.
+    fn request(self: &Arc<Self>, inner: &mut Inner) -> Option<Event> {
+        let id = inner.id.clone()?;
+        let sent = match self.qp.upgrade() {
+            Some(qp) => ready::to_connect(&qp, &id),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        };
+        if let Err(error) = sent {
+            return Some(inner.call_refused(&error));
+        }
+        inner.is_unanswered = true;
+        if !self.shared.device.transport.blocks() {
+            return id
+                .connect(&self.param)
+                .err()
+                .map(|error| inner.call_refused(&error));
+        }
+        let this = self.clone();
+        let thread = std::thread::Builder::new().name("dat-ib-connect".to_owned());
+        let job = move || {
+            if let Err(error) = id.connect(&this.param) {
+                let mut inner = lock(&this.inner);
+                let event = inner.call_refused(&error);
+                this.advance(&mut inner, event);
+                drop(inner);
+                this.tell();
+            }
+            // The id goes before the last reference to the rest does.
+            drop(id);
+        };
+        thread
+            .spawn(job)
+            .err()
+            .map(|error| inner.call_refused(&error))
+    }
+
+    /// The peer accepted: readies the queue pair and says so.
+    fn confirm(&self, inner: &Inner) -> Event {
+        let confirmed = match (self.qp.upgrade(), &inner.id) {
+            (Some(qp), Some(id)) => ready::to_run(&qp, id, None).and_then(|()| id.establish()),
+            _ => Err(io::ErrorKind::NotConnected.into()),
+        };
+        match confirmed {
+            Ok(()) => Event::Established,
+            Err(error) => {
+                tracing::warn!(%error, "the queue pair could not be readied");
+                Event::Failed
+            }
+        }
+    }
+
+    fn send_reply(&self, qp: &Qp, id: &Id) -> io::Result<()> {
+        ready::to_connect(qp, id)?;
+        if !self.shared.device.transport.kernel_confirms() {
+            ready::to_run(qp, id, Some(self.param.depth))?;
+        }
+        id.accept(&self.param)
+    }
+
+    fn look_whether_drained(&self, inner: &mut Inner) -> Option<Event> {
+        let left = self.qp.upgrade().map_or(0, |qp| qp.requests_left());
+        if left == 0 {
+            return Some(Event::Drained);
+        }
+        inner.due = Some(Instant::now() + inner.drain_look);
+        inner.drain_look = (inner.drain_look * 2).min(DRAIN_LOOKS.1);
+        None
+    }
+
+    fn queue_news(&self, inner: &mut Inner, news: News) {
+        if news == News::Established && !self.qp.upgrade().is_some_and(|qp| qp.establish()) {
+            return;
+        }
+        let address = self.shared.device.address;
+        let id = inner.id.as_deref();
+        self.news.push(OwnNews {
+            news,
+            said: std::mem::take(&mut inner.said),
+            local: id.and_then(Id::local).unwrap_or(address),
+            remote: id.and_then(Id::remote).or(self.remote).unwrap_or(address),
+        });
+    }
+
+    /// Gives the id up, in a thread of its own where that waits for an answer.
+    fn retire(self: &Arc<Self>, inner: &mut Inner) {
+        if inner.machine.state() == State::Over {
+            inner.due = None;
+            self.shared.cm.forget(self.key);
+        }
+        let Some(id) = inner.id.take() else { return };
+        if !(inner.is_unanswered && self.shared.device.transport.blocks()) {
+            return;
+        }
+        inner.is_unanswered = false;
+        let thread = std::thread::Builder::new().name("dat-ib-retire".to_owned());
+        // Without a thread it is given up here, and takes its time.
+        let _ = thread.spawn(move || drop(id));
+    }
+
+    fn qp_has_failed(&self) -> bool {
+        self.qp.upgrade().is_some_and(|qp| qp.is_in_error())
+    }
+
+    fn reschedule(&self, inner: &Inner) {
+        let time = [inner.consumers_deadline(), inner.due]
+            .into_iter()
+            .flatten()
+            .min();
+        self.shared.cm.set_timer(&self.shared, self.key, time);
+    }
+
+    /// Has the engine's thread tell, for calls that may not call up.
+    fn tell_soon(self: &Arc<Self>) {
+        self.shared.cm.call_soon(&self.shared, self.clone());
+    }
+
+    fn tell(&self) {
+        self.news.tell(|news| {
+            self.shared.upcall.connection(self.token, news.as_event());
+        });
+    }
+}
+
+impl Inner {
+    fn new(machine: Machine, now: Instant) -> Self {
+        Self {
+            machine,
+            id: None,
+            is_unanswered: false,
+            deadline: None,
+            retry_until: now + RETRY_FOR,
+            due: None,
+            drain_look: DRAIN_LOOKS.0,
+            said: Vec::new(),
+        }
+    }
+
+    /// The consumer's timeout counts until the outcome of the attempt is told.
+    fn consumers_deadline(&self) -> Option<Instant> {
+        self.deadline.filter(|_| self.machine.is_connecting())
+    }
+
+    fn has_time_to_retry(&self) -> bool {
+        let next = Instant::now() + RETRY_PAUSE;
+        next < self.retry_until && self.deadline.is_none_or(|deadline| next < deadline)
+    }
+
+    /// The call that sends the request failed.
+    fn call_refused(&mut self, error: &io::Error) -> Event {
+        tracing::debug!(%error, "request not sent");
+        self.is_unanswered = false;
+        let refused: Refused<'_> = rules::call_failed(error);
+        refused.event(self.has_time_to_retry())
+    }
+}
+
+impl OwnNews {
+    fn as_event(&self) -> ConnectionEvent<'_> {
+        let private_data = &self.said;
+        match self.news {
+            News::Established => ConnectionEvent::Established {
+                local: self.local,
+                remote: self.remote,
+                private_data,
+            },
+            News::PeerRejected => ConnectionEvent::PeerRejected { private_data },
+            News::NonPeerRejected => ConnectionEvent::NonPeerRejected,
+            News::Unreachable => ConnectionEvent::Unreachable,
+            News::TimedOut => ConnectionEvent::TimedOut,
+            News::AcceptFailed => ConnectionEvent::AcceptFailed,
+            News::Disconnected => ConnectionEvent::Disconnected,
+            News::Broken => ConnectionEvent::Broken,
+        }
+    }
+}
+
+/// How deep a queue pair is to be read into, and may read: what it was made for, within what the
+/// message can say.
+pub(super) fn own_depth(qp: &Qp) -> Depth {
+    let byte = |depth: u32| u8::try_from(depth).unwrap_or(u8::MAX);
+    Depth {
+        inbound: byte(qp.attr.ird),
+        outbound: byte(qp.attr.ord),
+    }
+}

@@ -1,0 +1,344 @@
+//! Ids of the connection manager, and the channel on which it tells of them.
+
+use std::ffi::CStr;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use verbs_dl::Libraries;
+use verbs_dl::types::*;
+
+use super::address::{self, CAddress};
+use crate::device::checked;
+
+/// How long a peer's link address, or a path, may take.
+const RESOLVE_MS: i32 = 4000;
+/// What a connection manager's event channel and the kernel queue for a service.
+const BACKLOG: i32 = 1024;
+
+/// Names an id in the events that it gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Key(pub(crate) usize);
+
+impl Key {
+    fn as_context(self) -> *mut std::ffi::c_void {
+        ptr::without_provenance_mut(self.0)
+    }
+}
+
+/// The channel of one RNIC. Its descriptor is readable when there are events, and does not block.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    libraries: Arc<Libraries>,
+    raw: NonNull<rdma_event_channel>,
+}
+
+// SAFETY: librdmacm's calls may come from any thread, and a channel is read by one at a time: the
+// engine's.
+unsafe impl Send for Channel {}
+// SAFETY: as above.
+unsafe impl Sync for Channel {}
+
+/// An event, copied: it has been acknowledged, so that the destruction of its id waits for nobody.
+#[derive(Debug)]
+pub(crate) struct CmEvent {
+    /// Whose event.
+    pub(crate) key: Key,
+    pub(crate) kind: rdma_cm_event_type,
+    pub(crate) status: i32,
+    pub(crate) private_data: Vec<u8>,
+    pub(crate) depth: Depth,
+    /// The new id of a connection request; `key` names its listener.
+    pub(crate) request: Option<Id>,
+}
+
+/// RDMA Reads and atomics that may be outstanding, as seen from this side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Depth {
+    /// Inbound (IRD, `responder_resources`).
+    pub(crate) inbound: u8,
+    /// Outbound (ORD, `initiator_depth`).
+    pub(crate) outbound: u8,
+}
+
+/// How to connect or accept.
+#[derive(Debug, Clone)]
+pub(crate) struct ConnParam {
+    pub(crate) private_data: Vec<u8>,
+    pub(crate) depth: Depth,
+    pub(crate) has_srq: bool,
+    pub(crate) qp_number: u32,
+}
+
+/// Attempts of the transport before it gives up; seven, the most there are, like OFA's providers.
+const RETRIES: u8 = 7;
+/// Attempts at a peer that has no receive posted; seven stands for "for ever".
+const RNR_RETRIES: u8 = 7;
+
+impl Channel {
+    pub(crate) fn open(libraries: &Arc<Libraries>) -> io::Result<Self> {
+        // SAFETY: no conditions; the result is checked.
+        let raw = unsafe { libraries.cm.rdma_create_event_channel() };
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        let channel = Self {
+            libraries: libraries.clone(),
+            raw,
+        };
+        let fd = channel.as_fd().as_raw_fd();
+        // SAFETY: takes no pointers.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+        // SAFETY: as above.
+        if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(channel)
+    }
+
+    /// The next event, if there is one. One thread at a time.
+    pub(crate) fn next(self: &Arc<Self>) -> Option<CmEvent> {
+        let cm = &self.libraries.cm;
+        let mut raw: *mut rdma_cm_event = ptr::null_mut();
+        // SAFETY: the channel is open and the place is for one pointer.
+        if unsafe { cm.rdma_get_cm_event(self.raw.as_ptr(), &raw mut raw) } != 0 {
+            return None;
+        }
+        // SAFETY: a good event until it is acknowledged below; so is its id.
+        let event = unsafe { &*raw };
+        // SAFETY: as above. The context of a new id is that of its listener.
+        let key = Key(unsafe { (*event.id).context }.addr());
+        let is_request = event.event == RDMA_CM_EVENT_CONNECT_REQUEST;
+        // SAFETY: all kinds that this provider hears use this member.
+        let conn = unsafe { &event.param.conn };
+        let copy = CmEvent {
+            key,
+            kind: event.event,
+            status: event.status,
+            // SAFETY: by the header, so many bytes until the event is acknowledged.
+            private_data: unsafe { bytes(conn.private_data, conn.private_data_len) },
+            depth: Depth {
+                inbound: conn.responder_resources,
+                outbound: conn.initiator_depth,
+            },
+            request: NonNull::new(event.id).filter(|_| is_request).map(|raw| Id {
+                channel: self.clone(),
+                raw,
+            }),
+        };
+        // SAFETY: got above and acknowledged once.
+        unsafe { cm.rdma_ack_cm_event(raw) };
+        Some(copy)
+    }
+
+    /// A new id, whose events come with `key`.
+    pub(crate) fn new_id(self: &Arc<Self>, key: Key) -> io::Result<Id> {
+        let cm = &self.libraries.cm;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the channel is open and the place is for one pointer.
+        checked(unsafe {
+            cm.rdma_create_id(
+                self.raw.as_ptr(),
+                &raw mut raw,
+                key.as_context(),
+                RDMA_PS_TCP,
+            )
+        })?;
+        let raw = NonNull::new(raw).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        Ok(Id {
+            channel: self.clone(),
+            raw,
+        })
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel is open as long as `self`, and so is its descriptor.
+        unsafe { BorrowedFd::borrow_raw((*self.raw.as_ptr()).fd) }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: every id holds the channel, so none is left.
+        unsafe {
+            self.libraries
+                .cm
+                .rdma_destroy_event_channel(self.raw.as_ptr());
+        };
+    }
+}
+
+/// # Safety
+/// `from` points at `len` bytes when neither is 0.
+unsafe fn bytes(from: *const std::ffi::c_void, len: u8) -> Vec<u8> {
+    if from.is_null() || len == 0 {
+        return Vec::new();
+    }
+    // SAFETY: by the contract.
+    unsafe { std::slice::from_raw_parts(from.cast::<u8>(), usize::from(len)) }.to_vec()
+}
+
+/// An id. Its drop destroys it, and tells the peer if there is one: a request that was not accepted
+/// is refused, a connection is ended.
+#[derive(Debug)]
+pub(crate) struct Id {
+    channel: Arc<Channel>,
+    raw: NonNull<rdma_cm_id>,
+}
+
+// SAFETY: librdmacm's calls may come from any thread. What this module reads of the structure itself
+// is written by librdmacm in calls on the id and in the reading of its events; whoever reads it
+// holds the lock of the connection, and has heard the event that fills it in.
+unsafe impl Send for Id {}
+// SAFETY: as above.
+unsafe impl Sync for Id {}
+
+impl Id {
+    fn cm(&self) -> &verbs_dl::cm::RdmaCm {
+        &self.channel.libraries.cm
+    }
+
+    fn as_ptr(&self) -> *mut rdma_cm_id {
+        self.raw.as_ptr()
+    }
+
+    /// Its events come with `key` from now on. For the new id of a request, which has no events
+    /// before it is accepted.
+    pub(crate) fn set_key(&self, key: Key) {
+        // SAFETY: the id is alive, and nobody reads the place before there are events.
+        unsafe { (*self.as_ptr()).context = key.as_context() };
+    }
+
+    pub(crate) fn resolve_address(&self, from: SocketAddr, to: SocketAddr) -> io::Result<()> {
+        let (mut from, mut to) = (CAddress::from(from), CAddress::from(to));
+        // SAFETY: the id is alive and the addresses are as long as their families say.
+        checked(unsafe {
+            self.cm()
+                .rdma_resolve_addr(self.as_ptr(), from.as_ptr(), to.as_ptr(), RESOLVE_MS)
+        })
+    }
+
+    pub(crate) fn resolve_route(&self) -> io::Result<()> {
+        // SAFETY: the id is alive.
+        checked(unsafe { self.cm().rdma_resolve_route(self.as_ptr(), RESOLVE_MS) })
+    }
+
+    /// Binds to an address and listens; the port is returned.
+    pub(crate) fn listen(&self, at: SocketAddr) -> io::Result<u16> {
+        let mut name = CAddress::from(at);
+        // SAFETY: the id is alive and the address is as long as its family says.
+        checked(unsafe { self.cm().rdma_bind_addr(self.as_ptr(), name.as_ptr()) })?;
+        // SAFETY: the id is alive.
+        checked(unsafe { self.cm().rdma_listen(self.as_ptr(), BACKLOG) })?;
+        // SAFETY: the id is alive.
+        Ok(u16::from_be(unsafe {
+            self.cm().rdma_get_src_port(self.as_ptr())
+        }))
+    }
+
+    /// On an iWARP device this may block until TCP is connected.
+    pub(crate) fn connect(&self, param: &ConnParam) -> io::Result<()> {
+        let mut param = c_param(param);
+        // SAFETY: the id is alive; the private data is read before the call returns.
+        checked(unsafe { self.cm().rdma_connect(self.as_ptr(), &raw mut param) })
+    }
+
+    pub(crate) fn accept(&self, param: &ConnParam) -> io::Result<()> {
+        let mut param = c_param(param);
+        // SAFETY: as above.
+        checked(unsafe { self.cm().rdma_accept(self.as_ptr(), &raw mut param) })
+    }
+
+    pub(crate) fn reject(&self, private_data: &[u8]) -> io::Result<()> {
+        let len = u8::try_from(private_data.len()).map_err(|_| too_long())?;
+        let data = private_data.as_ptr().cast();
+        // SAFETY: the id is alive and the bytes are there.
+        checked(unsafe { self.cm().rdma_reject(self.as_ptr(), data, len) })
+    }
+
+    pub(crate) fn establish(&self) -> io::Result<()> {
+        // SAFETY: the id is alive.
+        checked(unsafe { self.cm().rdma_establish(self.as_ptr()) })
+    }
+
+    pub(crate) fn disconnect(&self) -> io::Result<()> {
+        // SAFETY: the id is alive.
+        checked(unsafe { self.cm().rdma_disconnect(self.as_ptr()) })
+    }
+
+    /// The attributes with which a queue pair enters `state` for this connection, and which they
+    /// are.
+    pub(crate) fn qp_attr(&self, state: ibv_qp_state) -> io::Result<(ibv_qp_attr, u32)> {
+        // SAFETY: a structure of numbers, for which zero is a value.
+        let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        attr.qp_state = state;
+        let mut mask = 0;
+        // SAFETY: the id is alive and the places are for one each.
+        checked(unsafe {
+            self.cm()
+                .rdma_init_qp_attr(self.as_ptr(), &raw mut attr, &raw mut mask)
+        })?;
+        Ok((attr, mask as u32))
+    }
+
+    /// Name of the verbs device that the id is bound to.
+    pub(crate) fn device_name(&self) -> Option<String> {
+        // SAFETY: the id is alive; a bound id's context is open and points to its device, whose name
+        // ends in zero.
+        unsafe {
+            let context = (*self.as_ptr()).verbs;
+            (!context.is_null()).then(|| {
+                CStr::from_ptr((*(*context).device).name.as_ptr())
+                    .to_string_lossy()
+                    .into_owned()
+            })
+        }
+    }
+
+    /// Our side.
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        // SAFETY: the id is alive; the place is as long as any family.
+        unsafe {
+            let place = &raw const (*self.as_ptr()).route.addr.__bindgen_anon_1;
+            address::read(place.cast())
+        }
+    }
+
+    /// The peer's side.
+    pub(crate) fn remote(&self) -> Option<SocketAddr> {
+        // SAFETY: as above.
+        unsafe {
+            let place = &raw const (*self.as_ptr()).route.addr.__bindgen_anon_2;
+            address::read(place.cast())
+        }
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        // SAFETY: made or received once, and destroyed once. Its events have been acknowledged when
+        // they were read, so this waits for no other thread.
+        unsafe { self.cm().rdma_destroy_id(self.as_ptr()) };
+    }
+}
+
+fn c_param(param: &ConnParam) -> rdma_conn_param {
+    rdma_conn_param {
+        private_data: param.private_data.as_ptr().cast(),
+        // The callers keep to the transport's limit, which is below 256.
+        private_data_len: u8::try_from(param.private_data.len()).unwrap_or(0),
+        responder_resources: param.depth.inbound,
+        initiator_depth: param.depth.outbound,
+        flow_control: 1,
+        retry_count: RETRIES,
+        rnr_retry_count: RNR_RETRIES,
+        srq: u8::from(param.has_srq),
+        qp_num: param.qp_number,
+    }
+}
+
+fn too_long() -> io::Error {
+    io::Error::from_raw_os_error(libc::EMSGSIZE)
+}

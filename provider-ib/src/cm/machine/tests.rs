@@ -1,0 +1,204 @@
+//! The table of every state and event, and what must hold in all of it.
+
+use super::Action::{
+    Confirm, Disconnect, Drain, Flush, Linger, Pause, Request, ResolveAddress, ResolveRoute,
+    Retire, Tell,
+};
+use super::*;
+
+const STATES: [State; 10] = [
+    State::ResolvingAddress,
+    State::ResolvingRoute,
+    State::Requesting,
+    State::Confirming,
+    State::Pausing,
+    State::Accepting,
+    State::Established,
+    State::Draining,
+    State::Lingering,
+    State::Over,
+];
+
+const fn refused(refusal: Refusal, again: bool) -> Event {
+    Event::Refused { refusal, again }
+}
+
+/// Every event, with the letters by which [`TABLE`] tells what it does in each state.
+///
+/// One letter per state, in the order of [`STATES`]; [`meaning`] explains them.
+const TABLE: [(Event, &str); 20] = [
+    (Event::AddressResolved, "r........."),
+    (Event::RouteResolved, ".q........"),
+    (Event::Unresolved, "uu...a...."),
+    (Event::Replied, "..c......."),
+    (Event::Established, "..ee.e...."),
+    (refused(Refusal::Consumer, false), "..pp.a...."),
+    (refused(Refusal::Service, false), "..nn.a...."),
+    (refused(Refusal::Unreachable, false), "..uu.a...."),
+    (refused(Refusal::Consumer, true), "..wp.a...."),
+    (refused(Refusal::Service, true), "..wn.a...."),
+    (refused(Refusal::Unreachable, true), "..wu.a...."),
+    (Event::PauseOver, "....s....."),
+    (Event::Disconnected { failed: false }, "..nn.addo."),
+    (Event::Disconnected { failed: true }, "..nn.abbo."),
+    (Event::Failed, "nnnnnaBB.."),
+    (Event::DeviceRemoved, "uuuuuabbo."),
+    (Event::TimedOut, "ttttt....."),
+    (Event::Disconnect { graceful: true }, "ddddddg..."),
+    (Event::Disconnect { graceful: false }, "ddddddDD.."),
+    (Event::Drained, ".......D.."),
+];
+
+fn over(news: News) -> (State, Vec<Action>) {
+    (State::Over, vec![Flush, Retire, Tell(news)])
+}
+
+fn linger(news: News) -> (State, Vec<Action>) {
+    let actions = vec![Disconnect, Flush, Tell(news), Linger];
+    (State::Lingering, actions)
+}
+
+fn meaning(letter: char, state: State) -> (State, Vec<Action>) {
+    match letter {
+        '.' => (state, vec![]),
+        'r' => (State::ResolvingRoute, vec![ResolveRoute]),
+        'q' => (State::Requesting, vec![Request]),
+        'c' => (State::Confirming, vec![Confirm]),
+        'e' => (State::Established, vec![Tell(News::Established)]),
+        'w' => (State::Pausing, vec![Retire, Pause]),
+        's' => (State::ResolvingAddress, vec![ResolveAddress]),
+        'g' => (State::Draining, vec![Drain]),
+        'o' => (State::Over, vec![Retire]),
+        'a' => over(News::AcceptFailed),
+        'b' => over(News::Broken),
+        'd' => over(News::Disconnected),
+        'n' => over(News::NonPeerRejected),
+        'p' => over(News::PeerRejected),
+        't' => over(News::TimedOut),
+        'u' => over(News::Unreachable),
+        'B' => linger(News::Broken),
+        'D' => linger(News::Disconnected),
+        other => panic!("no meaning for {other}"),
+    }
+}
+
+fn all_events() -> Vec<(Event, String)> {
+    let mut events: Vec<_> = TABLE
+        .iter()
+        .map(|(event, letters)| (*event, (*letters).to_owned()))
+        .collect();
+    events.push((Event::LingerOver, "........o.".to_owned()));
+    events
+}
+
+/// A new event does not compile before it has a row.
+fn row(event: Event) -> usize {
+    match event {
+        Event::AddressResolved => 0,
+        Event::RouteResolved => 1,
+        Event::Unresolved => 2,
+        Event::Replied => 3,
+        Event::Established => 4,
+        Event::Refused { refusal, again } => {
+            let refusal = match refusal {
+                Refusal::Consumer => 0,
+                Refusal::Service => 1,
+                Refusal::Unreachable => 2,
+            };
+            5 + refusal + 3 * usize::from(again)
+        }
+        Event::PauseOver => 11,
+        Event::Disconnected { failed } => 12 + usize::from(failed),
+        Event::Failed => 14,
+        Event::DeviceRemoved => 15,
+        Event::TimedOut => 16,
+        Event::Disconnect { graceful } => 18 - usize::from(graceful),
+        Event::Drained => 19,
+        Event::LingerOver => 20,
+    }
+}
+
+#[test]
+fn every_event_in_every_state() {
+    for (index, (event, letters)) in all_events().into_iter().enumerate() {
+        assert_eq!(row(event), index);
+        assert_eq!(letters.len(), STATES.len());
+        for (state, letter) in STATES.into_iter().zip(letters.chars()) {
+            let mut machine = Machine { state };
+            let actions = machine.on(event).to_vec();
+            assert_eq!(
+                (machine.state(), actions),
+                meaning(letter, state),
+                "{event:?} in {state:?}"
+            );
+        }
+    }
+}
+
+/// The consumer has heard of the end of what is in this state.
+fn is_told(state: State) -> bool {
+    matches!(state, State::Lingering | State::Over)
+}
+
+#[test]
+fn every_way_to_the_end_tells_one_ending_and_gives_the_id_up_once() {
+    for (event, _) in all_events() {
+        for state in STATES {
+            let mut machine = Machine { state };
+            let actions = machine.on(event);
+            let endings = actions
+                .iter()
+                .filter(|action| matches!(action, Tell(news) if *news != News::Established))
+                .count();
+            let ended = !is_told(state) && is_told(machine.state());
+            assert_eq!(endings, usize::from(ended), "{event:?} in {state:?}");
+            let retired = actions.contains(&Retire);
+            let has_id = !matches!(state, State::Over | State::Pausing);
+            let keeps_id = !matches!(machine.state(), State::Over | State::Pausing);
+            if has_id {
+                assert_eq!(retired, !keeps_id, "{event:?} in {state:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn posted_work_is_flushed_before_the_ending_is_told() {
+    for (event, _) in all_events() {
+        for state in STATES {
+            let actions = Machine { state }.on(event);
+            let told = actions
+                .iter()
+                .position(|action| matches!(action, Tell(news) if *news != News::Established));
+            if let Some(told) = told {
+                assert!(actions[..told].contains(&Flush), "{event:?} in {state:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_connection_from_the_first_try_to_the_last_answer() {
+    let (mut machine, actions) = Machine::connect();
+    assert_eq!(actions, [ResolveAddress]);
+    let refusal = Refusal::Service;
+    for (event, state) in [
+        (Event::AddressResolved, State::ResolvingRoute),
+        (Event::RouteResolved, State::Requesting),
+        (refused(refusal, true), State::Pausing),
+        (Event::PauseOver, State::ResolvingAddress),
+        (Event::AddressResolved, State::ResolvingRoute),
+        (Event::RouteResolved, State::Requesting),
+        (Event::Replied, State::Confirming),
+        (Event::Established, State::Established),
+        (Event::Disconnect { graceful: true }, State::Draining),
+        (Event::Drained, State::Lingering),
+        (Event::Disconnected { failed: true }, State::Over),
+    ] {
+        machine.on(event);
+        assert_eq!(machine.state(), state, "{event:?}");
+    }
+    let mut machine = Machine::accept();
+    machine.on(Event::Established);
+    assert_eq!(machine.state(), State::Established);
+}

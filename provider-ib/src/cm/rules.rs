@@ -1,0 +1,280 @@
+//! What differs by transport and device, each as one named rule.
+//!
+//! | Rule | InfiniBand, RoCE | iWARP |
+//! |---|---|---|
+//! | private data of a consumer | 56 bytes, the room that the request leaves beside the addresses | 251 bytes, siw's limit with MPA revision 2 |
+//! | its length at the peer | the whole field of the message, filled up with zeros | as sent |
+//! | a consumer's reject | reason 28 and a mark in front of the private data | any reject |
+//! | nobody listens | reason 8 | `ECONNREFUSED`, often from the call itself |
+//! | connecting | the call returns at once | siw connects TCP within the call |
+//! | giving up a request | at once | siw waits up to 10 s for the reply |
+//! | a queue pair that failed | can be reset | siw's cannot |
+
+use std::io;
+
+use verbs_dl::types::*;
+
+use super::machine::{Event, Refusal};
+use crate::device::Transport;
+
+/// The private data that a request carries on InfiniBand: 92 bytes, less the 36 in which the
+/// connection manager says the addresses (InfiniBand specification, annex A11).
+const IB_PRIVATE_DATA_MAX: usize = 56;
+/// siw keeps the length of what a start-up frame carries in 8 bits, and 4 bytes of it are the
+/// enhanced words: 252 bytes and more leave as a frame that its peer cannot read.
+const IWARP_PRIVATE_DATA_MAX: usize = 251;
+
+/// In front of the private data of a reject on InfiniBand. A connection manager that gives a
+/// request up rejects with the same reason as a consumer, and without private data; OFA's provider
+/// tells them apart by these four bytes, and expects them.
+const REJECT_MARK: [u8; 4] = [2, 0, 2, 0];
+
+/// Reasons of a reject on InfiniBand (InfiniBand specification, table "REJ reason codes").
+mod reason {
+    pub(super) const NO_QP: i32 = 1;
+    pub(super) const NO_RESOURCES: i32 = 3;
+    pub(super) const TIMEOUT: i32 = 4;
+    pub(super) const INVALID_SERVICE_ID: i32 = 8;
+    pub(super) const STALE_CONNECTION: i32 = 10;
+    pub(super) const CONSUMER: i32 = 28;
+}
+
+/// What ended an attempt, and whether the same could go well in a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refused<'a> {
+    pub(super) refusal: Refusal,
+    pub(super) is_passing: bool,
+    pub(super) private_data: &'a [u8],
+}
+
+impl Refused<'_> {
+    const fn new(refusal: Refusal, is_passing: bool) -> Self {
+        Self {
+            refusal,
+            is_passing,
+            private_data: &[],
+        }
+    }
+
+    /// The event that it is, when there is `time` for another attempt or not.
+    pub(super) fn event(self, time: bool) -> Event {
+        Event::Refused {
+            refusal: self.refusal,
+            again: self.is_passing && time,
+        }
+    }
+}
+
+impl Transport {
+    /// Bytes of private data that a consumer may give, whatever it gives it to.
+    pub(crate) fn private_data_max(self) -> usize {
+        match self {
+            Self::InfiniBand => IB_PRIVATE_DATA_MAX,
+            Self::Iwarp => IWARP_PRIVATE_DATA_MAX,
+        }
+    }
+
+    /// A consumer's reject as the connection manager is to carry it.
+    pub(super) fn reject_data(self, private_data: &[u8]) -> Vec<u8> {
+        match self {
+            Self::InfiniBand => [&REJECT_MARK, private_data].concat(),
+            Self::Iwarp => private_data.to_vec(),
+        }
+    }
+
+    /// Connecting, and giving up a request that is not answered, block in the kernel.
+    pub(super) fn blocks(self) -> bool {
+        self == Self::Iwarp
+    }
+
+    /// The kernel takes the queue pair to full operation, and confirms.
+    pub(super) fn kernel_confirms(self) -> bool {
+        self == Self::Iwarp
+    }
+
+    /// What the rejection of a request means.
+    pub(super) fn rejected(self, status: i32, private_data: &[u8]) -> Refused<'_> {
+        match self {
+            Self::InfiniBand => rejected_on_infiniband(status, private_data),
+            Self::Iwarp => rejected_on_iwarp(status, private_data),
+        }
+    }
+}
+
+fn rejected_on_infiniband(status: i32, private_data: &[u8]) -> Refused<'_> {
+    match status {
+        reason::CONSUMER => match private_data.strip_prefix(&REJECT_MARK) {
+            Some(said) => by_consumer(said),
+            // A request that was given up, or a service that is no DAT consumer and says nothing.
+            None if private_data.iter().all(|byte| *byte == 0) => {
+                Refused::new(Refusal::Service, false)
+            }
+            None => by_consumer(private_data),
+        },
+        // The peer has not heard yet that an older connection of this queue pair is over; it hears
+        // of it by our request.
+        reason::INVALID_SERVICE_ID
+        | reason::STALE_CONNECTION
+        | reason::NO_QP
+        | reason::NO_RESOURCES => Refused::new(Refusal::Service, true),
+        reason::TIMEOUT => Refused::new(Refusal::Unreachable, false),
+        _ => Refused::new(Refusal::Service, false),
+    }
+}
+
+/// A reply that rejects, a request that was given up and a closed connection all come as
+/// `ECONNRESET`. The first is by far the most frequent.
+fn rejected_on_iwarp(status: i32, private_data: &[u8]) -> Refused<'_> {
+    if status == -libc::ECONNREFUSED {
+        Refused::new(Refusal::Service, true)
+    } else {
+        by_consumer(private_data)
+    }
+}
+
+fn by_consumer(private_data: &[u8]) -> Refused<'_> {
+    Refused {
+        refusal: Refusal::Consumer,
+        is_passing: false,
+        private_data,
+    }
+}
+
+/// What the failure of a call that sends a request means.
+pub(super) fn call_failed(error: &io::Error) -> Refused<'static> {
+    match error.raw_os_error() {
+        Some(libc::ECONNREFUSED | libc::ECONNRESET) => Refused::new(Refusal::Service, true),
+        Some(libc::ETIMEDOUT | libc::ENETUNREACH | libc::EHOSTUNREACH) => {
+            Refused::new(Refusal::Unreachable, false)
+        }
+        _ => Refused::new(Refusal::Service, false),
+    }
+}
+
+/// What an event of the connection manager that carries nothing but its name means to the machine.
+///
+/// Of the rest, replies and rejects carry private data, and requests begin a connection. `None`
+/// also for what does not matter: multicast, a link address that changed (the path still leads to
+/// the peer, or the connection fails by itself), and the end of the time in which late packets of
+/// an old connection may arrive (its id is gone by then).
+pub(super) fn plain_event(kind: rdma_cm_event_type, failed: bool) -> Option<Event> {
+    Some(match kind {
+        RDMA_CM_EVENT_ADDR_RESOLVED => Event::AddressResolved,
+        RDMA_CM_EVENT_ROUTE_RESOLVED => Event::RouteResolved,
+        RDMA_CM_EVENT_ADDR_ERROR | RDMA_CM_EVENT_ROUTE_ERROR => Event::Unresolved,
+        RDMA_CM_EVENT_UNREACHABLE => Refused::new(Refusal::Unreachable, false).event(false),
+        RDMA_CM_EVENT_CONNECT_ERROR => Refused::new(Refusal::Service, false).event(false),
+        RDMA_CM_EVENT_DISCONNECTED => Event::Disconnected { failed },
+        RDMA_CM_EVENT_DEVICE_REMOVAL => Event::DeviceRemoved,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ib(status: i32, data: &[u8]) -> Refused<'_> {
+        Transport::InfiniBand.rejected(status, data)
+    }
+
+    #[test]
+    fn a_consumers_reject_on_infiniband_carries_a_mark() {
+        let mut field = Transport::InfiniBand.reject_data(b"no");
+        assert_eq!(field, b"\x02\x00\x02\x00no");
+        field.resize(148, 0);
+        let heard = ib(28, &field);
+        assert_eq!(
+            (heard.refusal, heard.is_passing),
+            (Refusal::Consumer, false)
+        );
+        assert!(heard.private_data.starts_with(b"no\0"));
+        assert_eq!(heard.private_data.len(), 144);
+    }
+
+    #[test]
+    fn a_request_given_up_on_infiniband_is_no_consumers_reject() {
+        assert_eq!(ib(28, &[0; 148]).refusal, Refusal::Service);
+        assert_eq!(ib(28, &[]).refusal, Refusal::Service);
+        // A service that is no DAT consumer has its say unchanged.
+        assert_eq!(ib(28, b"busy").private_data, b"busy");
+    }
+
+    #[test]
+    fn a_service_that_may_be_there_in_a_moment_is_worth_another_attempt() {
+        for status in [1, 3, 8, 10] {
+            assert_eq!(ib(status, &[0; 148]), Refused::new(Refusal::Service, true));
+        }
+        for status in [2, 12, 24, 99] {
+            assert_eq!(ib(status, &[]), Refused::new(Refusal::Service, false));
+        }
+        assert_eq!(ib(4, &[]).refusal, Refusal::Unreachable);
+    }
+
+    #[test]
+    fn a_reject_on_iwarp_is_the_consumers_unless_tcp_refused() {
+        let iwarp = Transport::Iwarp;
+        assert_eq!(iwarp.reject_data(b"no"), b"no");
+        let heard = iwarp.rejected(-libc::ECONNRESET, b"no");
+        assert_eq!(
+            (heard.refusal, heard.private_data),
+            (Refusal::Consumer, &b"no"[..])
+        );
+        let refused = iwarp.rejected(-libc::ECONNREFUSED, &[]);
+        assert_eq!(refused, Refused::new(Refusal::Service, true));
+    }
+
+    #[test]
+    fn a_call_that_fails_says_what_the_event_would() {
+        let failed = |code| call_failed(&io::Error::from_raw_os_error(code));
+        assert_eq!(
+            failed(libc::ECONNREFUSED),
+            Refused::new(Refusal::Service, true)
+        );
+        assert_eq!(failed(libc::EHOSTUNREACH).refusal, Refusal::Unreachable);
+        assert_eq!(failed(libc::EINVAL), Refused::new(Refusal::Service, false));
+    }
+
+    #[test]
+    fn another_attempt_takes_time() {
+        let refused = Refused::new(Refusal::Service, true);
+        let again = |time| matches!(refused.event(time), Event::Refused { again: true, .. });
+        assert!(again(true) && !again(false));
+    }
+
+    #[test]
+    fn private_data_fits_every_message_that_may_carry_it() {
+        // Request 56, reply 196, reject 148 less the mark.
+        const { assert!(IB_PRIVATE_DATA_MAX + REJECT_MARK.len() <= 148) };
+        // The length of a start-up frame's private data, with the enhanced words, in 8 bits.
+        const { assert!(IWARP_PRIVATE_DATA_MAX + 4 <= 255) };
+    }
+
+    #[test]
+    fn events_without_private_data() {
+        let unreachable = Refusal::Unreachable;
+        for (kind, event) in [
+            (RDMA_CM_EVENT_ADDR_RESOLVED, Some(Event::AddressResolved)),
+            (RDMA_CM_EVENT_ADDR_ERROR, Some(Event::Unresolved)),
+            (RDMA_CM_EVENT_ROUTE_RESOLVED, Some(Event::RouteResolved)),
+            (RDMA_CM_EVENT_ROUTE_ERROR, Some(Event::Unresolved)),
+            (
+                RDMA_CM_EVENT_UNREACHABLE,
+                Some(Event::Refused {
+                    refusal: unreachable,
+                    again: false,
+                }),
+            ),
+            (
+                RDMA_CM_EVENT_DISCONNECTED,
+                Some(Event::Disconnected { failed: true }),
+            ),
+            (RDMA_CM_EVENT_DEVICE_REMOVAL, Some(Event::DeviceRemoved)),
+            (RDMA_CM_EVENT_ADDR_CHANGE, None),
+            (RDMA_CM_EVENT_TIMEWAIT_EXIT, None),
+            (RDMA_CM_EVENT_CONNECT_REQUEST, None),
+        ] {
+            assert_eq!(plain_event(kind, true), event, "{kind}");
+        }
+    }
+}
