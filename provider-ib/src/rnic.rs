@@ -320,12 +320,14 @@ fn attributes(device: &Device) -> RnicAttr {
 /// What consumers of OFA's providers look for.
 fn named_attributes(device: &Device) -> Vec<NamedAttr> {
     let named = |name, value: String| NamedAttr { name, value };
-    vec![
+    let mut all = cm::named(device);
+    all.extend([
         named("DAT_IB_PROVIDER_NAME", "CMA".to_owned()),
         named("DAT_IB_DEVICE_NAME", device.name.clone()),
         named("DAT_IB_CONNECTIVITY_MODE", "DIRECT".to_owned()),
         named("DAT_IB_PORT_NUMBER", device.port.to_string()),
         named("DAT_IB_TRANSPORT_MTU", device.mtu().to_string()),
         named("DAT_IB_PORT_STATUS", device.port_status().to_owned()),
-    ]
+    ]);
+    all
 }

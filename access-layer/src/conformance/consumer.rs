@@ -1,6 +1,6 @@
 //! A consumer that calls through the provider table, as C does.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -97,6 +97,21 @@ impl Dat {
         );
         assert_eq!(code, SUCCESS);
         attr
+    }
+
+    /// What a provider specific attribute says; `None` where there is none of this name.
+    pub(crate) fn named(&self, name: &str) -> Option<String> {
+        let (mut attr, evd, no_ia) = (DatProviderAttr::zeroed(), ptr::null_mut(), ptr::null_mut());
+        let all = DAT_PROVIDER_FIELD_ALL;
+        let code = call!(self, ia_query, self.ia, evd, 0, no_ia, all, &raw mut attr);
+        assert_eq!(code, SUCCESS);
+        let count = usize::try_from(attr.num_provider_specific_attr).unwrap();
+        // SAFETY: so many attributes of two strings each stay as long as the IA is open.
+        let all = unsafe { std::slice::from_raw_parts(attr.provider_specific_attr, count) };
+        // SAFETY: as above.
+        let text = |text| unsafe { CStr::from_ptr(text) }.to_str().unwrap();
+        let found = all.iter().find(|attr| text(attr.name) == name)?;
+        Some(text(found.value).to_owned())
     }
 
     pub(crate) fn pz(&self) -> DatPzHandle {

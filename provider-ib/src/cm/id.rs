@@ -188,9 +188,9 @@ pub(crate) struct Id {
     raw: NonNull<rdma_cm_id>,
 }
 
-// SAFETY: librdmacm's calls may come from any thread. What this module reads of the structure itself
-// is written by librdmacm in calls on the id and in the reading of its events; whoever reads it
-// holds the lock of the connection, and has heard the event that fills it in.
+// SAFETY: librdmacm's calls may come from any thread. What this module reads of the structure
+// itself is written by librdmacm in calls on the id and in the reading of its events; whoever reads
+// it holds the lock of the connection, and has heard the event that fills it in.
 unsafe impl Send for Id {}
 // SAFETY: as above.
 unsafe impl Sync for Id {}
@@ -285,8 +285,8 @@ impl Id {
 
     /// Name of the verbs device that the id is bound to.
     pub(crate) fn device_name(&self) -> Option<String> {
-        // SAFETY: the id is alive; a bound id's context is open and points to its device, whose name
-        // ends in zero.
+        // SAFETY: the id is alive; a bound id's context is open and points to its device, whose
+        // name ends in zero.
         unsafe {
             let context = (*self.as_ptr()).verbs;
             (!context.is_null()).then(|| {

@@ -16,9 +16,9 @@
 //!                       (from everywhere) ─▶ Over ◀─ Lingering ◀┘
 //! ```
 //!
-//! [`Machine::on`] is the only writer of the state. Its result says what to do, in order; the ending
-//! is told before the id is given up, and exactly once: every way out of a state before
-//! [`State::Lingering`] and [`State::Over`] leads into one of the two and tells one [`News`].
+//! [`Machine::on`] is the only writer of the state. Its result says what to do, in order. An ending
+//! is told exactly once: on the way into [`State::Lingering`] or [`State::Over`], when everything
+//! posted has completed.
 //!
 //! On InfiniBand and RoCE the side that connects hears of the reply first ([`Event::Replied`]),
 //! readies its queue pair and confirms. On iWARP the kernel does both, and

@@ -19,8 +19,8 @@
 //! # Threads
 //!
 //! The engine's thread reads the event channel and keeps the time. Calls of consumers go to the
-//! connection manager directly. Where the kernel blocks (siw connects TCP within `rdma_connect`, and
-//! destroying an id whose request is not answered waits up to ten seconds), a thread of its own
+//! connection manager directly. Where the kernel blocks (siw connects TCP within `rdma_connect`,
+//! and destroying an id whose request is not answered waits up to ten seconds), a thread of its own
 //! makes the call and ends with it.
 //!
 //! # Locks, in order
@@ -46,7 +46,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use access_layer::rnic::{ConnectParams, Resource, RnicError};
+use access_layer::rnic::{ConnectParams, NamedAttr, Resource, RnicError};
 
 pub(crate) use connection::Connection;
 
@@ -204,6 +204,15 @@ impl Cm {
 /// Largest private data of a consumer.
 pub(crate) fn private_data_max(device: &Device) -> u32 {
     device.transport.private_data_max() as u32
+}
+
+/// What a consumer may want to know about connections here.
+pub(crate) fn named(device: &Device) -> Vec<NamedAttr> {
+    let is_padded = device.transport.pads_private_data();
+    vec![NamedAttr {
+        name: "DAT_IB_PRIVATE_DATA_PADDED",
+        value: if is_padded { "TRUE" } else { "FALSE" }.to_owned(),
+    }]
 }
 
 /// [`Rnic::connect`](access_layer::rnic::Rnic::connect).

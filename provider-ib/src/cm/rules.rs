@@ -74,6 +74,11 @@ impl Transport {
         }
     }
 
+    /// A peer's private data arrives filled up with zeros to the length of the message's field.
+    pub(super) fn pads_private_data(self) -> bool {
+        self == Self::InfiniBand
+    }
+
     /// A consumer's reject as the connection manager is to carry it.
     pub(super) fn reject_data(self, private_data: &[u8]) -> Vec<u8> {
         match self {
