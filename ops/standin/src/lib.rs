@@ -16,7 +16,7 @@
 //! | send window full | not `OUT` | [`close_window`]: one byte more than the buffer likes |
 //! | urgent byte | `PRI` | [`LibraryEnd::announce_urgent`] |
 //! | peer has shut down | `IN RDHUP` | [`LibraryEnd::half_close`] |
-//! | both have shut down | `IN OUT RDHUP HUP` | [`half_close_ours`] as well |
+//! | both have shut down | `IN OUT RDHUP HUP` | [`LibraryEnd::end`] |
 //! | reset, refused | `IN OUT RDHUP HUP ERR` | [`LibraryEnd::reset`]: closed with a byte unread |
 //!
 //! Two things differ from TCP. An urgent byte shows `IN` as well. Shutting down only our side shows
@@ -38,7 +38,5 @@ mod signals;
 
 pub use calibration::NoStandIn;
 pub use library_end::LibraryEnd;
-pub use program_end::{
-    Flags, begin_connect, close_window, consume, established, fresh, half_close_ours,
-};
+pub use program_end::{Flags, begin_connect, close_window, consume, established, fresh};
 pub use signals::Signals;

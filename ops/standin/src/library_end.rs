@@ -21,6 +21,11 @@ impl LibraryEnd {
         Self { socket }
     }
 
+    /// The same end under another number, which `to` chooses.
+    pub fn moved<E>(self, to: impl FnOnce(OwnedFd) -> Result<OwnedFd, E>) -> Result<Self, E> {
+        to(self.socket).map(Self::new)
+    }
+
     /// Shows that something arrived: `IN`, and an edge even when the last one is still unread.
     ///
     /// Call it after the bytes can be read. Past a bound of unread announcements it does nothing.
@@ -55,6 +60,12 @@ impl LibraryEnd {
     /// Shows that the peer sends no more: `IN RDHUP`.
     pub fn half_close(&self) -> io::Result<()> {
         Ok(shutdown(&self.socket, Shutdown::Write)?)
+    }
+
+    /// Shows that neither side sends any more: `HUP` as well.
+    pub fn end(&self) -> io::Result<()> {
+        // Not receiving here is what stops the program's end from sending.
+        Ok(shutdown(&self.socket, Shutdown::Both)?)
     }
 
     /// Shows a reset or a refusal: everything, with `ERR`.

@@ -7,8 +7,8 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
-    accept_with, bind, connect, getsockname, listen, recv, send, shutdown, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
+    bind, connect, getsockname, listen, recv, send, socket_with,
 };
 
 use crate::calibration::{NoStandIn, pair, send_buffer};
@@ -111,11 +111,6 @@ pub fn consume(program: impl AsFd, signals: &Signals, all: bool) -> io::Result<(
         Err(Errno::AGAIN | Errno::CONNRESET) => Ok(()),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Shows that our side has shut down as well as the peer's: `HUP`.
-pub fn half_close_ours(program: impl AsFd) -> io::Result<()> {
-    Ok(shutdown(program, Shutdown::Write)?)
 }
 
 /// The byte that is never read; see `calibration`.

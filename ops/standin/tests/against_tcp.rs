@@ -191,7 +191,7 @@ fn the_peer_shuts_down_and_then_the_program() {
     both.library().half_close().unwrap();
     both.agree(PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP);
     both.tcp.shutdown(Shutdown::Write).unwrap();
-    stand_in::half_close_ours(&both.program).unwrap();
+    both.library().end().unwrap();
     both.agree(PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP | PollFlags::HUP);
 }
 
