@@ -1,0 +1,54 @@
+//! `errno`, and results as C wants them.
+
+use std::ffi::{c_int, c_long};
+
+use libc::ssize_t;
+use rustix::io::Errno;
+
+/// Sets the calling thread's `errno`.
+pub(crate) fn set(value: c_int) {
+    // SAFETY: the C library's pointer to the calling thread's errno is always valid.
+    unsafe { *libc::__errno_location() = value };
+}
+
+/// A result of ours as a C function returns it.
+pub(crate) trait ToC<T> {
+    /// The value, or -1 with `errno` set.
+    fn to_c(self) -> T;
+}
+
+impl ToC<ssize_t> for Result<usize, Errno> {
+    fn to_c(self) -> ssize_t {
+        match self {
+            Ok(count) => ssize_t::try_from(count).unwrap_or(ssize_t::MAX),
+            Err(error) => {
+                set(error.raw_os_error());
+                -1
+            }
+        }
+    }
+}
+
+impl ToC<c_int> for Result<c_int, Errno> {
+    fn to_c(self) -> c_int {
+        self.unwrap_or_else(|error| {
+            set(error.raw_os_error());
+            -1
+        })
+    }
+}
+
+impl ToC<c_int> for Result<(), Errno> {
+    fn to_c(self) -> c_int {
+        self.map(|()| 0).to_c()
+    }
+}
+
+impl ToC<c_long> for Result<c_long, Errno> {
+    fn to_c(self) -> c_long {
+        self.unwrap_or_else(|error| {
+            set(error.raw_os_error());
+            -1
+        })
+    }
+}

@@ -1,0 +1,93 @@
+//! Making connections: `connect`, `listen`, `accept`.
+
+use std::ffi::c_int;
+
+use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
+use rustix::io::Errno;
+
+use super::{alias, offloaded};
+use crate::connecting::{self, Outcome};
+use crate::errno::ToC;
+use crate::socket::names;
+use crate::{accepting, guard, listening, real, table};
+
+/// Hook of `connect`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    if table::contains(fd) {
+        return offloaded(fd, |_| Err::<(), _>(Errno::ISCONN));
+    }
+    if !guard::is_inside()
+        // SAFETY: the caller's address.
+        && let Some(remote) = unsafe { names::take(address, len) }
+        && let Outcome::Offloaded(result) = connecting::connect(fd, remote)
+    {
+        return result.to_c();
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::connect(fd, address, len) }
+}
+
+/// Hook of `listen`.
+///
+/// # Safety
+/// It takes no pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    if table::contains(fd) {
+        return offloaded(fd, |_| Err::<(), _>(Errno::INVAL));
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    let result = unsafe { real::listen(fd, backlog) };
+    if result == 0 && !guard::is_inside() && table::find_listener(fd).is_none() {
+        listening::begin(fd);
+    }
+    result
+}
+
+/// Hook of `accept4`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    if let Some(listener) = table::find_listener(fd)
+        && flags & !(SOCK_CLOEXEC | SOCK_NONBLOCK) == 0
+    {
+        match accepting::accept(fd, &listener, flags) {
+            Ok(Some(accepted)) => {
+                // SAFETY: the caller's pointers, which may both be null here.
+                unsafe { accepted.tell(address, len) };
+                return accepted.fd;
+            }
+            // A peer over TCP is waiting, or the kernel has something to say.
+            Ok(None) => {}
+            Err(error) => return Err::<c_int, _>(error).to_c(),
+        }
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::accept4(fd, address, len, flags) }
+}
+
+/// Hook of `accept`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: the caller's arguments; without flags both are the same.
+    unsafe { accept4(fd, address, len, 0) }
+}
+
+alias! {
+    __connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int =
+        connect(fd, address, len);
+}

@@ -1,0 +1,113 @@
+//! From files to sockets without the program's buffers.
+//!
+//! The kernel would move bytes into the pair, where they have no business, so they take the way
+//! through a buffer of ours.
+
+use std::ffi::{c_int, c_uint};
+use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
+
+use libc::{off64_t, size_t, ssize_t};
+use rustix::io::Errno;
+
+use super::{alias, offloaded};
+use crate::socket::Socket;
+use crate::{real, table};
+
+const BUFFER: usize = 128 * 1024;
+
+/// Hook of `sendfile`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile(
+    to: c_int,
+    from: c_int,
+    at: *mut off64_t,
+    count: size_t,
+) -> ssize_t {
+    if table::contains(from) {
+        // No socket can be mapped as sendfile demands of its source.
+        return offloaded(from, |_| Err::<usize, _>(Errno::INVAL));
+    }
+    let Some(socket) = table::find(to) else {
+        // SAFETY: the caller's arguments, unchanged.
+        return unsafe { real::sendfile(to, from, at, count) };
+    };
+    // SAFETY: the caller's offset, if there is one.
+    let at = unsafe { at.as_mut() };
+    offloaded(to, |to| {
+        // SAFETY: the caller's descriptor; the kernel says EBADF when it is none.
+        let from = (from >= 0)
+            .then(|| unsafe { BorrowedFd::borrow_raw(from) })
+            .ok_or(Errno::BADF)?;
+        copy(&socket, to, from, at, count)
+    })
+}
+
+alias! {
+    sendfile64(to: c_int, from: c_int, at: *mut off64_t, count: size_t) -> ssize_t =
+        sendfile(to, from, at, count);
+}
+
+/// Hook of `splice`: callers fall back to `read` and `write` when it cannot be done.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splice(
+    from: c_int,
+    from_at: *mut off64_t,
+    to: c_int,
+    to_at: *mut off64_t,
+    len: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    if table::contains(from) || table::contains(to) {
+        return offloaded(from, |_| Err::<usize, _>(Errno::INVAL));
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::splice(from, from_at, to, to_at, len, flags) }
+}
+
+/// Sends `count` bytes of a file. Bytes that the socket did not take are not consumed.
+fn copy(
+    socket: &Socket,
+    to: BorrowedFd<'_>,
+    from: BorrowedFd<'_>,
+    at: Option<&mut off64_t>,
+    count: usize,
+) -> Result<usize, Errno> {
+    let mut buffer = vec![0; BUFFER.min(count.max(1))];
+    let mut place = match &at {
+        Some(at) => u64::try_from(**at).map_err(|_| Errno::INVAL)?,
+        None => rustix::fs::tell(from).map_err(|_| Errno::INVAL)?,
+    };
+    let mut done = 0;
+    while done < count {
+        let room = buffer.len().min(count - done);
+        let read = rustix::io::pread(from, &mut buffer[..room], place)?;
+        if read == 0 {
+            break;
+        }
+        match socket.send(to, &mut [IoSlice::new(&buffer[..read])], 0) {
+            Ok(sent) => {
+                done += sent;
+                place += sent as u64;
+                if sent < read {
+                    break;
+                }
+            }
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    match at {
+        Some(at) => *at = off64_t::try_from(place).unwrap_or(off64_t::MAX),
+        None => {
+            rustix::fs::seek(from, rustix::fs::SeekFrom::Start(place))?;
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,157 @@
+//! Descriptors as numbers: closing, duplicating, flags.
+
+use std::ffi::{c_int, c_uint};
+
+use libc::{F_DUPFD, F_DUPFD_CLOEXEC};
+
+use super::alias;
+use crate::table::{self, Entry};
+use crate::{guard, process, real};
+
+/// Hook of `close`.
+///
+/// # Safety
+/// It takes no pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    forget(fd);
+    // SAFETY: the caller's descriptor.
+    unsafe { real::close(fd) }
+}
+
+/// Hook of `close_range`.
+///
+/// # Safety
+/// It takes no pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let closes = flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() == 0;
+    if closes && first <= last {
+        table::within(first as usize, last as usize).for_each(forget);
+    }
+    // SAFETY: the caller's range.
+    unsafe { real::close_range(first, last, flags) }
+}
+
+/// Hook of `closefrom`.
+///
+/// # Safety
+/// It takes no pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    table::within(usize::try_from(first).unwrap_or(0), usize::MAX).for_each(forget);
+    // SAFETY: the caller's range.
+    unsafe { real::closefrom(first) }
+}
+
+/// Hook of `dup`.
+///
+/// # Safety
+/// It takes no pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: the caller's descriptor.
+    share(fd, unsafe { real::dup(fd) })
+}
+
+/// Hook of `dup2`: what stood at the new number is closed.
+///
+/// # Safety
+/// It takes no pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+    // SAFETY: the caller's descriptors.
+    let made = unsafe { real::dup2(fd, to) };
+    if fd == to {
+        return made;
+    }
+    replace(fd, made)
+}
+
+/// Hook of `dup3`: what stood at the new number is closed.
+///
+/// # Safety
+/// It takes no pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    // SAFETY: the caller's descriptors.
+    replace(fd, unsafe { real::dup3(fd, to, flags) })
+}
+
+/// Hook of `fcntl`, whose variable argument is one word in every command.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    let result = unsafe { real::fcntl(fd, command, argument) };
+    match command {
+        F_DUPFD | F_DUPFD_CLOEXEC => share(fd, result),
+        _ => result,
+    }
+}
+
+alias! {
+    fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int = fcntl(fd, command, argument);
+    __fcntl(fd: c_int, command: c_int, argument: usize) -> c_int = fcntl(fd, command, argument);
+    __close(fd: c_int) -> c_int = close(fd);
+    __dup2(fd: c_int, to: c_int) -> c_int = dup2(fd, to);
+}
+
+/// A number is about to name something else, or nothing.
+pub(crate) fn forget(fd: c_int) {
+    if table::is_plain(fd) || !process::owns_table() {
+        return;
+    }
+    if let Some(entry) = table::remove(fd) {
+        release(entry);
+    }
+}
+
+fn release(entry: Entry) {
+    let _inside = guard::enter();
+    match entry {
+        // What was made before a fork is its maker's: a copy that is closed ends nothing, and the
+        // memory of it stays as it is, because its parts are shared with the maker.
+        Entry::Socket(socket) if !socket.is_of_this_process() => std::mem::forget(socket),
+        Entry::Listener(listener) if !listener.is_of_this_process() => std::mem::forget(listener),
+        Entry::Socket(socket) if socket.unnamed() => socket.close(),
+        // A listener stops with its last reference.
+        Entry::Socket(_) | Entry::Listener(_) => {}
+    }
+}
+
+/// `made` is a new number for what `fd` names.
+fn share(fd: c_int, made: c_int) -> c_int {
+    if made >= 0
+        && let Some(entry) = table::entry(fd)
+        && process::owns_table()
+    {
+        if let Entry::Socket(socket) = &entry {
+            socket.named();
+        }
+        place(made, entry);
+    }
+    made
+}
+
+/// As `share`, where something may have stood at the new number.
+fn replace(fd: c_int, made: c_int) -> c_int {
+    if made >= 0 && table::entry(fd).is_none() {
+        forget(made);
+        return made;
+    }
+    share(fd, made)
+}
+
+/// Puts something behind a number, which counts as one of its names already.
+pub(crate) fn place(fd: c_int, entry: Entry) {
+    process::own_table();
+    // What stood there was closed without a call that we saw. A number beyond the table stays a
+    // bare end of the pair; no kernel gives such numbers unless it was told to.
+    let gone = table::insert(fd, entry).unwrap_or_else(Some);
+    if let Some(gone) = gone {
+        release(gone);
+    }
+}

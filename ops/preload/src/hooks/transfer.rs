@@ -1,0 +1,249 @@
+//! Moving bytes.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::os::fd::BorrowedFd;
+
+use libc::{iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use rustix::io::Errno;
+
+use super::{alias, hook};
+use crate::socket::Socket;
+use crate::vector::Vector;
+
+hook! {
+    /// Hook of `read`.
+    fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t =
+        |socket, fd| if len == 0 { Ok(0) } else { fill(&socket, fd, buffer, len, 0) };
+
+    /// Hook of `write`.
+    fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t =
+        |socket, fd| give(&socket, fd, buffer, len, 0);
+
+    /// Hook of `recv`.
+    fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t =
+        |socket, fd| fill(&socket, fd, buffer, len, flags);
+
+    /// Hook of `send`.
+    fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t =
+        |socket, fd| give(&socket, fd, buffer, len, flags);
+
+    /// Hook of `recvfrom`. A stream tells no source address.
+    fn recvfrom(
+        fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int, from: *mut sockaddr,
+        from_len: *mut socklen_t,
+    ) -> ssize_t = |socket, fd| {
+        let count = fill(&socket, fd, buffer, len, flags)?;
+        if !from.is_null() && !from_len.is_null() {
+            // SAFETY: the caller's pointer, which the C call demands to be valid.
+            unsafe { *from_len = 0 };
+        }
+        Ok(count)
+    };
+
+    /// Hook of `sendto`. An address is ignored, as TCP does on a connected socket.
+    fn sendto(
+        fd: c_int, buffer: *const c_void, len: size_t, flags: c_int, _to: *const sockaddr,
+        _to_len: socklen_t,
+    ) -> ssize_t = |socket, fd| give(&socket, fd, buffer, len, flags);
+
+    /// Hook of `readv`.
+    fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t = |socket, fd| {
+        // SAFETY: the caller's list.
+        let mut vector = unsafe { Vector::copy(vector, count) }?;
+        // SAFETY: the C call demands parts that may be written to.
+        socket.receive(fd, unsafe { vector.as_targets() }, 0)
+    };
+
+    /// Hook of `writev`.
+    fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t = |socket, fd| {
+        // SAFETY: the caller's list.
+        let mut vector = unsafe { Vector::copy(vector, count) }?;
+        socket.send(fd, vector.as_sources(), 0)
+    };
+
+    /// Hook of `preadv2`, which reads a stream where the offset is -1.
+    fn preadv2(
+        fd: c_int, vector: *const iovec, count: c_int, at: off64_t, flags: c_int,
+    ) -> ssize_t = |socket, fd| {
+        let flags = positioned(at, flags)?;
+        // SAFETY: the caller's list.
+        let mut vector = unsafe { Vector::copy(vector, count) }?;
+        // SAFETY: the C call demands parts that may be written to.
+        socket.receive(fd, unsafe { vector.as_targets() }, flags)
+    };
+
+    /// Hook of `pwritev2`, which writes to a stream where the offset is -1.
+    fn pwritev2(
+        fd: c_int, vector: *const iovec, count: c_int, at: off64_t, flags: c_int,
+    ) -> ssize_t = |socket, fd| {
+        let flags = positioned(at, flags)?;
+        // SAFETY: the caller's list.
+        let mut vector = unsafe { Vector::copy(vector, count) }?;
+        socket.send(fd, vector.as_sources(), flags)
+    };
+
+    /// Hook of `recvmsg`.
+    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t =
+        // SAFETY: the caller's message.
+        |socket, fd| unsafe { receive_message(&socket, fd, message, flags) };
+
+    /// Hook of `sendmsg`.
+    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t =
+        // SAFETY: the caller's message.
+        |socket, fd| unsafe { send_message(&socket, fd, message, flags) };
+
+    /// Hook of `recvmmsg`.
+    fn recvmmsg(
+        fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, _timeout: *mut timespec,
+    ) -> c_int = |socket, fd| each(messages, count, |message, first| {
+        let wait = if first || flags & libc::MSG_WAITFORONE == 0 { 0 } else { libc::MSG_DONTWAIT };
+        // SAFETY: one of the caller's messages.
+        unsafe { receive_message(&socket, fd, message, (flags & !libc::MSG_WAITFORONE) | wait) }
+    });
+
+    /// Hook of `sendmmsg`.
+    fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int =
+        |socket, fd| each(messages, count, |message, _| {
+            // SAFETY: one of the caller's messages.
+            unsafe { send_message(&socket, fd, message, flags) }
+        });
+}
+
+unsafe extern "C" {
+    /// Ends the program with the message that the C library has for a buffer overrun.
+    pub(super) fn __chk_fail() -> !;
+}
+
+/// What the checked forms do first.
+unsafe fn check(len: size_t, room: size_t) {
+    if len > room {
+        // SAFETY: it takes nothing and does not return.
+        unsafe { __chk_fail() }
+    }
+}
+
+alias! {
+    __read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t = read(fd, buffer, len);
+    __write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t = write(fd, buffer, len);
+    __send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t =
+        send(fd, buffer, len, flags);
+    __read_chk(fd: c_int, buffer: *mut c_void, len: size_t, room: size_t) -> ssize_t =
+        { check(len, room); read(fd, buffer, len) };
+    __recv_chk(fd: c_int, buffer: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t =
+        { check(len, room); recv(fd, buffer, len, flags) };
+    __recvfrom_chk(
+        fd: c_int, buffer: *mut c_void, len: size_t, room: size_t, flags: c_int,
+        from: *mut sockaddr, from_len: *mut socklen_t,
+    ) -> ssize_t = { check(len, room); recvfrom(fd, buffer, len, flags, from, from_len) };
+    preadv64v2(
+        fd: c_int, vector: *const iovec, count: c_int, at: off64_t, flags: c_int,
+    ) -> ssize_t = preadv2(fd, vector, count, at, flags);
+    pwritev64v2(
+        fd: c_int, vector: *const iovec, count: c_int, at: off64_t, flags: c_int,
+    ) -> ssize_t = pwritev2(fd, vector, count, at, flags);
+}
+
+fn fill(
+    socket: &Socket,
+    fd: BorrowedFd<'_>,
+    buffer: *mut c_void,
+    len: size_t,
+    flags: c_int,
+) -> Result<usize, Errno> {
+    let part = iovec {
+        iov_base: buffer,
+        iov_len: len.min(isize::MAX as usize),
+    };
+    // SAFETY: one part, the caller's buffer.
+    let mut vector = unsafe { Vector::copy(&raw const part, 1) }?;
+    // SAFETY: the C call demands a buffer that may be written to.
+    socket.receive(fd, unsafe { vector.as_targets() }, flags)
+}
+
+fn give(
+    socket: &Socket,
+    fd: BorrowedFd<'_>,
+    buffer: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> Result<usize, Errno> {
+    let part = iovec {
+        iov_base: buffer.cast_mut(),
+        iov_len: len.min(isize::MAX as usize),
+    };
+    // SAFETY: one part, the caller's buffer, which is only read.
+    let mut vector = unsafe { Vector::copy(&raw const part, 1) }?;
+    socket.send(fd, vector.as_sources(), flags)
+}
+
+/// A stream has no positions; -1 stands for none. The flags are those of files but for one.
+fn positioned(at: off64_t, flags: c_int) -> Result<c_int, Errno> {
+    match at {
+        -1 if flags & libc::RWF_NOWAIT != 0 => Ok(libc::MSG_DONTWAIT),
+        -1 => Ok(0),
+        _ => Err(Errno::SPIPE),
+    }
+}
+
+/// # Safety
+/// `message` is null or what `recvmsg` demands.
+unsafe fn receive_message(
+    socket: &Socket,
+    fd: BorrowedFd<'_>,
+    message: *mut msghdr,
+    flags: c_int,
+) -> Result<usize, Errno> {
+    // SAFETY: the caller answers for it.
+    let message = unsafe { message.as_mut() }.ok_or(Errno::FAULT)?;
+    let count = c_int::try_from(message.msg_iovlen).map_err(|_| Errno::MSGSIZE)?;
+    // SAFETY: the list of the caller's message.
+    let mut vector = unsafe { Vector::copy(message.msg_iov, count) }?;
+    // SAFETY: the C call demands parts that may be written to.
+    let received = socket.receive(fd, unsafe { vector.as_targets() }, flags)?;
+    message.msg_namelen = 0;
+    message.msg_controllen = 0;
+    message.msg_flags = flags & libc::MSG_OOB;
+    Ok(received)
+}
+
+/// # Safety
+/// `message` is null or what `sendmsg` demands.
+unsafe fn send_message(
+    socket: &Socket,
+    fd: BorrowedFd<'_>,
+    message: *const msghdr,
+    flags: c_int,
+) -> Result<usize, Errno> {
+    // SAFETY: the caller answers for it.
+    let message = unsafe { message.as_ref() }.ok_or(Errno::FAULT)?;
+    if message.msg_controllen > 0 {
+        // TCP takes no descriptors and no credentials.
+        return Err(Errno::INVAL);
+    }
+    let count = c_int::try_from(message.msg_iovlen).map_err(|_| Errno::MSGSIZE)?;
+    // SAFETY: the list of the caller's message.
+    let mut vector = unsafe { Vector::copy(message.msg_iov, count) }?;
+    socket.send(fd, vector.as_sources(), flags)
+}
+
+/// Calls once for each message until one fails; that failure counts only for the first.
+fn each(
+    messages: *mut mmsghdr,
+    count: c_uint,
+    mut call: impl FnMut(*mut msghdr, bool) -> Result<usize, Errno>,
+) -> Result<c_int, Errno> {
+    if messages.is_null() {
+        return Err(Errno::FAULT);
+    }
+    let count = count.min(1024);
+    for index in 0..count {
+        // SAFETY: the C call demands so many messages.
+        let message = unsafe { &mut *messages.add(index as usize) };
+        match call(&raw mut message.msg_hdr, index == 0) {
+            Ok(bytes) => message.msg_len = c_uint::try_from(bytes).unwrap_or(c_uint::MAX),
+            Err(error) if index == 0 => return Err(error),
+            Err(_) => return Ok(index.cast_signed()),
+        }
+    }
+    Ok(count.cast_signed())
+}

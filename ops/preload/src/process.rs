@@ -1,0 +1,38 @@
+//! Which process is this: the one whose table this is, a forked child, or a `vfork`ed one?
+//!
+//! The child of a `vfork` (and of `posix_spawn`) closes and duplicates numbers in the memory of its
+//! parent before it becomes another program. What it does concerns its own numbers, which are a
+//! copy, so the table must not follow. No handler runs in it; it is told by its process id.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use crate::table;
+
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// Makes the calling process the owner of the table, and of each copy of it that a `fork` makes the
+/// child. Called before the first entry.
+pub(crate) fn own_table() {
+    static HANDLERS: Once = Once::new();
+    HANDLERS.call_once(|| {
+        OWNER.store(id(), Ordering::Release);
+        // SAFETY: a handler that may run between fork and exec: it stores to memory of ours.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+}
+
+/// Whether the table is the calling process's. One system call; asked only when there is an entry.
+pub(crate) fn owns_table() -> bool {
+    OWNER.load(Ordering::Acquire) == id()
+}
+
+/// The process id, from the kernel: the C library's may be the parent's in a `vfork`ed child.
+pub(crate) fn id() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+extern "C" fn in_child() {
+    table::unlock_after_fork();
+    OWNER.store(id(), Ordering::Release);
+}

@@ -1,0 +1,149 @@
+//! The functions that the hooks stand in front of, found behind us in the loader's order.
+//!
+//! Each is looked up at its first call and remembered: one load and one jump afterwards. It is the
+//! C library's function that is called and not the kernel, because it is a cancellation point.
+
+use std::ffi::{CStr, c_int, c_long, c_uint, c_void};
+use std::mem::transmute;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{
+    epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off64_t, pollfd, pthread_attr_t,
+    pthread_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+};
+
+use crate::start::StartRoutine;
+
+/// What a call returns when the C library at hand lacks the function.
+trait Failed {
+    const FAILED: Self;
+}
+
+impl Failed for c_int {
+    const FAILED: Self = -1;
+}
+
+impl Failed for c_long {
+    const FAILED: Self = -1;
+}
+
+impl Failed for ssize_t {
+    const FAILED: Self = -1;
+}
+
+impl Failed for *mut libc::FILE {
+    const FAILED: Self = ptr::null_mut();
+}
+
+fn find(name: &CStr) -> *mut c_void {
+    // SAFETY: a constant, terminated name; RTLD_NEXT searches behind this library.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+}
+
+macro_rules! real {
+    ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {$(
+        #[doc = concat!("`", stringify!($name), "` of the C library.")]
+        ///
+        /// # Safety
+        /// As for the C function.
+        pub(crate) unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
+            static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+            let mut found = FOUND.load(Ordering::Relaxed);
+            if found.is_null() {
+                // SAFETY: the name is a literal with a terminator.
+                let name = unsafe {
+                    CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes())
+                };
+                found = find(name);
+                if found.is_null() {
+                    crate::errno::set(libc::ENOSYS);
+                    return real!(@failed $($ret)?);
+                }
+                FOUND.store(found, Ordering::Relaxed);
+            }
+            // SAFETY: the C library's function of this name has this signature; the caller
+            // answers for the arguments.
+            unsafe {
+                let real: unsafe extern "C" fn($($ty),*) $(-> $ret)? = transmute(found);
+                real($($arg),*)
+            }
+        }
+    )*};
+    (@failed $ret:ty) => { <$ret as Failed>::FAILED };
+    (@failed) => { () };
+}
+
+real! {
+    fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t;
+    fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t;
+    fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t;
+    fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t;
+    fn preadv2(fd: c_int, vector: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t;
+    fn pwritev2(
+        fd: c_int, vector: *const iovec, count: c_int, at: off64_t, flags: c_int,
+    ) -> ssize_t;
+    fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
+    fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t;
+    fn recvfrom(
+        fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int, from: *mut sockaddr,
+        from_len: *mut socklen_t,
+    ) -> ssize_t;
+    fn sendto(
+        fd: c_int, buffer: *const c_void, len: size_t, flags: c_int, to: *const sockaddr,
+        to_len: socklen_t,
+    ) -> ssize_t;
+    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    fn recvmmsg(
+        fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec,
+    ) -> c_int;
+    fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    fn sendfile(out: c_int, from: c_int, at: *mut off64_t, count: size_t) -> ssize_t;
+    fn splice(
+        from: c_int, from_at: *mut off64_t, to: c_int, to_at: *mut off64_t, len: size_t,
+        flags: c_uint,
+    ) -> ssize_t;
+    fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
+    fn listen(fd: c_int, backlog: c_int) -> c_int;
+    fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
+    fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
+    fn shutdown(fd: c_int, how: c_int) -> c_int;
+    fn getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    fn getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    fn getsockopt(
+        fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t,
+    ) -> c_int;
+    fn setsockopt(
+        fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t,
+    ) -> c_int;
+    fn sockatmark(fd: c_int) -> c_int;
+    fn close(fd: c_int) -> c_int;
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    fn closefrom(first: c_int);
+    fn dup(fd: c_int) -> c_int;
+    fn dup2(fd: c_int, to: c_int) -> c_int;
+    fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
+    fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
+    fn ioctl(fd: c_int, request: std::ffi::c_ulong, argument: usize) -> c_int;
+    fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+    fn ppoll(
+        set: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t,
+    ) -> c_int;
+    fn select(
+        count: c_int, readable: *mut fd_set, writable: *mut fd_set, except: *mut fd_set,
+        timeout: *mut timeval,
+    ) -> c_int;
+    fn pselect(
+        count: c_int, readable: *mut fd_set, writable: *mut fd_set, except: *mut fd_set,
+        timeout: *const timespec, mask: *const sigset_t,
+    ) -> c_int;
+    fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
+    fn pthread_create(
+        thread: *mut pthread_t, attributes: *const pthread_attr_t, start: StartRoutine,
+        argument: *mut c_void,
+    ) -> c_int;
+    fn syscall(
+        number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long,
+    ) -> c_long;
+}

@@ -1,0 +1,69 @@
+//! Shutting down and closing.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use libc::{SHUT_RD, SHUT_RDWR, SHUT_WR};
+use rustix::io::Errno;
+
+use super::{Patience, Socket};
+
+impl Socket {
+    /// `shutdown`.
+    pub(crate) fn shut_down(&self, how: i32) -> Result<(), Errno> {
+        if !matches!(how, SHUT_RD | SHUT_WR | SHUT_RDWR) {
+            return Err(Errno::INVAL);
+        }
+        if self.observer.is_broken() || self.observer.is_over() {
+            return Err(Errno::NOTCONN);
+        }
+        if how != SHUT_WR {
+            self.reading_ended.store(true, Ordering::Release);
+            // A blocked reader ends, and `poll` says that a read would not block.
+            self.observer.reading_has_ended();
+        }
+        if how != SHUT_RD && !self.writing_ended.swap(true, Ordering::AcqRel) {
+            self.stream.shut_down_sending()?;
+            self.observer.writing_has_ended();
+        }
+        if self.writing_ended.load(Ordering::Acquire) && self.reading_ended.load(Ordering::Acquire)
+        {
+            self.stream.refuse_input();
+        }
+        Ok(())
+    }
+
+    /// The last descriptor of this process is about to be closed: ends the connection as
+    /// `SO_LINGER` says.
+    pub(crate) fn close(&self) {
+        let linger = self.options().linger;
+        let unread = self.stream.unread() > 0;
+        if linger == Some(Duration::ZERO) || unread {
+            // TCP answers a close over unread bytes with a reset too (RFC 2525 section 2.17).
+            self.stream.abort();
+            return;
+        }
+        if !self.writing_ended.swap(true, Ordering::AcqRel) {
+            // A connection that is broken already has nothing to be told.
+            let _ = self.stream.shut_down_sending();
+        }
+        if let Some(linger) = linger {
+            self.await_delivery(Instant::now() + linger);
+        }
+    }
+
+    fn await_delivery(&self, deadline: Instant) {
+        while self.stream.unsent() > 0 && !self.observer.is_broken() {
+            let seen = self.observer.parking().news();
+            if self.stream.unsent() == 0 {
+                return;
+            }
+            if Patience::Until(deadline)
+                .wait(&self.observer, seen)
+                .is_err()
+            {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What the socket is called on either side, as the program's address family wants it.
+
+use std::ffi::c_void;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::BorrowedFd;
+use std::ptr;
+
+use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
+
+/// The family that the program gave to `socket`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// `AF_INET`.
+    V4,
+    /// `AF_INET6`; IPv4 peers appear with mapped addresses.
+    V6,
+}
+
+impl Family {
+    /// The number of `SO_DOMAIN`.
+    pub(crate) fn number(self) -> i32 {
+        match self {
+            Self::V4 => libc::AF_INET,
+            Self::V6 => libc::AF_INET6,
+        }
+    }
+
+    fn shown(self, address: SocketAddr) -> SocketAddr {
+        match (self, address.ip()) {
+            (Self::V6, IpAddr::V4(ip)) => {
+                let mapped: Ipv6Addr = ip.to_ipv6_mapped();
+                SocketAddrV6::new(mapped, address.port(), 0, 0).into()
+            }
+            _ => address,
+        }
+    }
+}
+
+/// Family and address of a TCP socket of the kernel; `None` for everything else.
+pub(crate) fn local_of(socket: BorrowedFd<'_>) -> Option<(Family, SocketAddr)> {
+    let family = match sockopt::socket_domain(socket).ok()? {
+        AddressFamily::INET => Family::V4,
+        AddressFamily::INET6 => Family::V6,
+        _ => return None,
+    };
+    let is_tcp = sockopt::socket_type(socket).ok()? == SocketType::STREAM
+        && sockopt::socket_protocol(socket).ok()? == Some(ipproto::TCP);
+    if !is_tcp {
+        return None;
+    }
+    let name = rustix::net::getsockname(socket).ok()?;
+    SocketAddr::try_from(name).ok().map(|name| (family, name))
+}
+
+/// Whether a TCP socket that has no peer is about to have one: a fresh one shows a hang-up.
+pub(crate) fn is_connecting(socket: BorrowedFd<'_>) -> bool {
+    let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::OUT)];
+    let looked = poll(&mut set, Some(&Timespec::default()));
+    looked.is_err() || !set[0].revents().contains(PollFlags::HUP)
+}
+
+/// The address from which the kernel reaches a peer.
+pub(crate) fn source_toward(remote: SocketAddr) -> Option<IpAddr> {
+    let (domain, any): (_, IpAddr) = match remote {
+        SocketAddr::V4(_) => (AddressFamily::INET, Ipv4Addr::UNSPECIFIED.into()),
+        SocketAddr::V6(_) => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
+    };
+    let flags = SocketFlags::CLOEXEC;
+    let asking = socket_with(domain, SocketType::DGRAM, flags, Some(ipproto::UDP)).ok()?;
+    rustix::net::connect(&asking, &remote).ok()?;
+    let name = rustix::net::getsockname(&asking).ok()?;
+    let ip = SocketAddr::try_from(name).ok()?.ip();
+    (ip != any).then_some(ip)
+}
+
+/// Copies an address out as the C calls do: cut to the caller's room, with its whole length told.
+///
+/// # Safety
+/// `to` and `len` are null or what the C call demands.
+pub(crate) unsafe fn give(
+    address: SocketAddr,
+    family: Family,
+    to: *mut sockaddr,
+    len: *mut socklen_t,
+) -> Result<(), Errno> {
+    if len.is_null() {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller answers for `len`.
+    let room = unsafe { *len };
+    let Ok(room) = usize::try_from(i64::from(room.cast_signed())) else {
+        return Err(Errno::INVAL);
+    };
+    let (bytes, whole) = raw(family.shown(address));
+    if !to.is_null() {
+        // SAFETY: the caller has room for `room` bytes, and `bytes` holds `whole`.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast::<u8>(), whole.min(room));
+        }
+    } else if room > 0 {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller answers for `len`. No address is longer than 28 bytes.
+    unsafe { *len = whole as socklen_t };
+    Ok(())
+}
+
+/// Reads the address that a program gave; `None`: too short, or of another family.
+///
+/// # Safety
+/// `from` is null or points to `len` bytes.
+pub(crate) unsafe fn take(from: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
+    let len = len as usize;
+    if from.is_null() || len < size_of::<libc::sa_family_t>() {
+        return None;
+    }
+    // SAFETY: `from` has at least the family; it may be aligned anyhow.
+    let family = unsafe { ptr::read_unaligned(from.cast::<libc::sa_family_t>()) };
+    match i32::from(family) {
+        libc::AF_INET if len >= size_of::<sockaddr_in>() => {
+            // SAFETY: it is long enough.
+            let raw = unsafe { ptr::read_unaligned(from.cast::<sockaddr_in>()) };
+            let ip = IpAddr::from(raw.sin_addr.s_addr.to_ne_bytes());
+            Some(SocketAddr::new(ip, u16::from_be(raw.sin_port)))
+        }
+        libc::AF_INET6 if len >= size_of::<sockaddr_in6>() => {
+            // SAFETY: it is long enough.
+            let raw = unsafe { ptr::read_unaligned(from.cast::<sockaddr_in6>()) };
+            let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
+            let port = u16::from_be(raw.sin6_port);
+            Some(SocketAddrV6::new(ip, port, raw.sin6_flowinfo, raw.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}
+
+fn raw(address: SocketAddr) -> ([u8; size_of::<sockaddr_in6>()], usize) {
+    let mut bytes = [0; size_of::<sockaddr_in6>()];
+    let len = match address {
+        SocketAddr::V4(v4) => {
+            let raw = sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from_ne_bytes(v4.ip().octets()),
+                },
+                sin_zero: [0; 8],
+            };
+            put(&raw, &mut bytes)
+        }
+        SocketAddr::V6(v6) => {
+            let raw = sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr {
+                    s6_addr: v6.ip().octets(),
+                },
+                sin6_scope_id: v6.scope_id(),
+            };
+            put(&raw, &mut bytes)
+        }
+    };
+    (bytes, len)
+}
+
+fn put<T>(raw: &T, bytes: &mut [u8; size_of::<sockaddr_in6>()]) -> usize {
+    let len = size_of::<T>();
+    assert!(len <= bytes.len(), "both kinds of address fit");
+    // SAFETY: plain integers without padding, and the room was checked.
+    unsafe {
+        ptr::copy_nonoverlapping(
+            ptr::from_ref(raw).cast::<c_void>(),
+            bytes.as_mut_ptr().cast(),
+            len,
+        );
+    }
+    len
+}

@@ -1,0 +1,223 @@
+//! `getsockopt` and `setsockopt`.
+//!
+//! | Option | Here |
+//! |---|---|
+//! | `SO_ERROR` | the pending error, told once |
+//! | `SO_TYPE`, `SO_DOMAIN`, `SO_PROTOCOL`, `SO_ACCEPTCONN` | those of a connected TCP socket |
+//! | `SO_RCVTIMEO`, `SO_SNDTIMEO`, `SO_LINGER`, `SO_OOBINLINE` | in force |
+//! | `TCP_INFO` | state established, all else zero |
+//! | `SO_ZEROCOPY`, `SO_ATTACH_FILTER`, `TCP_ULP`, `TCP_MD5SIG`, `TCP_REPAIR` | `ENOPROTOOPT`, which callers know how to meet |
+//! | all others that TCP knows | kept by the TCP socket that the program made, and answered by it |
+//!
+//! The last row is why each offloaded socket keeps that TCP socket: whatever the program sets is
+//! checked and remembered by the kernel itself.
+
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::time::Duration;
+
+use libc::{
+    IPPROTO_TCP, SO_ACCEPTCONN, SO_ATTACH_BPF, SO_ATTACH_FILTER, SO_DOMAIN, SO_ERROR, SO_LINGER,
+    SO_OOBINLINE, SO_PROTOCOL, SO_RCVTIMEO, SO_SNDTIMEO, SO_TYPE, SO_ZEROCOPY, SOL_SOCKET,
+    TCP_FASTOPEN, TCP_INFO, TCP_MD5SIG, TCP_REPAIR, TCP_ULP, linger, socklen_t, timeval,
+};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
+
+use super::Socket;
+use super::names::Family;
+use crate::real;
+
+/// `struct tcp_info` begins with the state, and 1 is `TCP_ESTABLISHED`.
+const TCP_ESTABLISHED: u8 = 1;
+/// The part of `struct tcp_info` that every kernel has.
+const TCP_INFO_LEN: usize = 104;
+
+/// What a socket is set to.
+#[derive(Debug)]
+pub(crate) struct Options {
+    /// `SO_RCVTIMEO`.
+    pub(crate) receive_timeout: Option<Duration>,
+    /// `SO_SNDTIMEO`.
+    pub(crate) send_timeout: Option<Duration>,
+    /// `SO_LINGER`.
+    pub(crate) linger: Option<Duration>,
+    /// `SO_OOBINLINE`.
+    pub(crate) urgent_inline: bool,
+    /// The TCP socket that checks and remembers all other options.
+    native: OwnedFd,
+}
+
+impl Options {
+    /// Those of the TCP socket that the program made.
+    pub(crate) fn of(native: OwnedFd) -> Self {
+        let fd = native.as_raw_fd();
+        let receive_timeout = get::<timeval>(fd, SO_RCVTIMEO).and_then(|value| timeout(&value));
+        let send_timeout = get::<timeval>(fd, SO_SNDTIMEO).and_then(|value| timeout(&value));
+        let linger = get::<linger>(fd, SO_LINGER).and_then(|value| lingering(&value));
+        let urgent_inline = get::<c_int>(fd, SO_OOBINLINE).is_some_and(|value| value != 0);
+        Self {
+            receive_timeout,
+            send_timeout,
+            linger,
+            urgent_inline,
+            native,
+        }
+    }
+
+    /// Those of a socket that was accepted.
+    pub(crate) fn fresh(family: Family) -> Result<Self, Errno> {
+        let domain = match family {
+            Family::V4 => AddressFamily::INET,
+            Family::V6 => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::CLOEXEC;
+        let native = socket_with(domain, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+        Ok(Self::of(native))
+    }
+}
+
+impl Socket {
+    /// `getsockopt`.
+    ///
+    /// # Safety
+    /// `value` and `len` are null or what the C call demands.
+    pub(crate) unsafe fn get_option(
+        &self,
+        fd: BorrowedFd<'_>,
+        level: c_int,
+        name: c_int,
+        value: *mut c_void,
+        len: *mut socklen_t,
+    ) -> Result<(), Errno> {
+        let number = match (level, name) {
+            (SOL_SOCKET, SO_ERROR) => self.observer.take_error(fd).map_or(0, Errno::raw_os_error),
+            (SOL_SOCKET, SO_TYPE) => libc::SOCK_STREAM,
+            (SOL_SOCKET, SO_DOMAIN) => self.family().number(),
+            (SOL_SOCKET, SO_PROTOCOL) => IPPROTO_TCP,
+            (SOL_SOCKET, SO_ACCEPTCONN) => 0,
+            (IPPROTO_TCP, TCP_INFO) => {
+                let mut info = [0; TCP_INFO_LEN];
+                info[0] = TCP_ESTABLISHED;
+                // SAFETY: the caller answers for both pointers.
+                return unsafe { put(&info, value, len) };
+            }
+            _ if is_refused(level, name) => return Err(Errno::NOPROTOOPT),
+            _ => {
+                let fd = self.options().native.as_raw_fd();
+                // SAFETY: the caller answers for both pointers.
+                let result = unsafe { real::getsockopt(fd, level, name, value, len) };
+                return if result == 0 { Ok(()) } else { Err(last()) };
+            }
+        };
+        // SAFETY: the caller answers for both pointers.
+        unsafe { put(&number.to_ne_bytes(), value, len) }
+    }
+
+    /// `setsockopt`.
+    ///
+    /// # Safety
+    /// `value` is null or points to `len` bytes.
+    pub(crate) unsafe fn set_option(
+        &self,
+        level: c_int,
+        name: c_int,
+        value: *const c_void,
+        len: socklen_t,
+    ) -> Result<(), Errno> {
+        if is_refused(level, name) {
+            return Err(Errno::NOPROTOOPT);
+        }
+        let mut options = self.options();
+        let fd = options.native.as_raw_fd();
+        // SAFETY: the caller answers for the value.
+        if unsafe { real::setsockopt(fd, level, name, value, len) } != 0 {
+            return Err(last());
+        }
+        if level != SOL_SOCKET {
+            return Ok(());
+        }
+        // What the kernel has taken is asked back, so that its checks and roundings are ours.
+        match name {
+            SO_RCVTIMEO => {
+                options.receive_timeout =
+                    get::<timeval>(fd, name).and_then(|value| timeout(&value));
+            }
+            SO_SNDTIMEO => {
+                options.send_timeout = get::<timeval>(fd, name).and_then(|value| timeout(&value));
+            }
+            SO_LINGER => {
+                options.linger = get::<linger>(fd, name).and_then(|value| lingering(&value));
+            }
+            SO_OOBINLINE => {
+                options.urgent_inline = get::<c_int>(fd, name).is_some_and(|value| value != 0);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Options that mean something to bytes on their way through the kernel's TCP, which ours are not.
+fn is_refused(level: c_int, name: c_int) -> bool {
+    match level {
+        SOL_SOCKET => matches!(name, SO_ZEROCOPY | SO_ATTACH_FILTER | SO_ATTACH_BPF),
+        IPPROTO_TCP => matches!(name, TCP_ULP | TCP_MD5SIG | TCP_REPAIR | TCP_FASTOPEN),
+        _ => false,
+    }
+}
+
+fn last() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+}
+
+/// A `SOL_SOCKET` option of plain integers.
+fn get<T>(fd: c_int, name: c_int) -> Option<T> {
+    let mut value = MaybeUninit::<T>::zeroed();
+    let mut len = size_of::<T>() as socklen_t;
+    // SAFETY: room for the value, whose size is told.
+    let result = unsafe {
+        real::getsockopt(
+            fd,
+            SOL_SOCKET,
+            name,
+            value.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    // SAFETY: the callers' types are plain integers, for which zeroes are a value as well.
+    (result == 0).then(|| unsafe { value.assume_init() })
+}
+
+fn timeout(value: &timeval) -> Option<Duration> {
+    let seconds = u64::try_from(value.tv_sec).ok()?;
+    let micros = u32::try_from(value.tv_usec).ok()?;
+    let timeout = Duration::new(seconds, micros.saturating_mul(1000));
+    (!timeout.is_zero()).then_some(timeout)
+}
+
+fn lingering(value: &linger) -> Option<Duration> {
+    let seconds = u64::try_from(value.l_linger).unwrap_or(0);
+    (value.l_onoff != 0).then_some(Duration::from_secs(seconds))
+}
+
+/// Copies a value out as `getsockopt` does: cut to the caller's room, which becomes what was cut.
+unsafe fn put(bytes: &[u8], value: *mut c_void, len: *mut socklen_t) -> Result<(), Errno> {
+    if value.is_null() || len.is_null() {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller answers for `len`.
+    let room = unsafe { *len };
+    if room.cast_signed() < 0 {
+        return Err(Errno::INVAL);
+    }
+    let count = bytes.len().min(room as usize);
+    // SAFETY: the caller has room for `room` bytes; `count` is not more and not beyond `bytes`.
+    unsafe {
+        ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast(), count);
+        *len = count as socklen_t;
+    }
+    Ok(())
+}

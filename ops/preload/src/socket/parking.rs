@@ -1,0 +1,59 @@
+//! Where threads of the program sleep in a blocking call.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::thread::futex;
+
+/// A counter of news that can be slept on.
+///
+/// The sleep is the kernel's `futex`. Without a deadline a signal whose handler was installed with
+/// `SA_RESTART` does not end it, with one every signal does: just as in a call on a TCP socket.
+#[derive(Debug, Default)]
+pub(crate) struct Parking {
+    news: AtomicU32,
+    sleepers: AtomicU32,
+}
+
+impl Parking {
+    /// To be asked before looking, and given to [`sleep`](Self::sleep) when there was nothing.
+    pub(crate) fn news(&self) -> u32 {
+        self.news.load(Ordering::Acquire)
+    }
+
+    /// Something has come about. No system call when nobody sleeps.
+    pub(crate) fn wake(&self) {
+        self.news.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            // Waking cannot fail for a word of our own.
+            let _ = futex::wake(&self.news, futex::Flags::PRIVATE, u32::MAX >> 1);
+        }
+    }
+
+    /// Sleeps until there is news since `seen`, or the deadline (`AGAIN`), or a signal (`INTR`).
+    pub(crate) fn sleep(&self, seen: u32, deadline: Option<Instant>) -> Result<(), Errno> {
+        let timeout = match deadline {
+            None => None,
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(Errno::AGAIN);
+                }
+                Some(futex::Timespec {
+                    tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                    tv_nsec: left.subsec_nanos().into(),
+                })
+            }
+        };
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let slept = futex::wait(&self.news, futex::Flags::PRIVATE, seen, timeout.as_ref());
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        match slept {
+            // News came before the sleep began.
+            Ok(()) | Err(Errno::AGAIN) => Ok(()),
+            Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
+            Err(error) => Err(error),
+        }
+    }
+}
