@@ -43,6 +43,8 @@ pub(crate) const TSHARK: Need = Need::new("tshark", "tshark");
 pub(crate) const DUMPCAP: Need = Need::new("dumpcap", "wireshark-common");
 /// Networks of virtual Ethernet.
 pub(crate) const IP: Need = Need::new("ip", "iproute2");
+/// The interpreter of programs that know nothing of us.
+pub(crate) const PYTHON: Need = Need::new("python3", "python3");
 /// Memory errors in C programs that use the library.
 pub(crate) const VALGRIND: Need = Need::new("valgrind", "valgrind");
 

@@ -15,6 +15,9 @@ const PROVIDERS: [(&str, &str); 2] = [
     ("provider-ib", "libdapl-ib.so.2"),
 ];
 
+/// The library that `opsrun` has the loader put in front of the C library's sockets.
+const PRELOAD: &str = "ops-preload";
+
 /// Lines shown of a failed build.
 const ERROR_LINES: usize = 20;
 
@@ -25,6 +28,8 @@ pub(super) struct Built {
     pub(super) registry_archive: PathBuf,
     /// The providers as cargo names them, each with the name that it is staged under.
     pub(super) provider_libraries: Vec<(PathBuf, &'static str)>,
+    /// What goes in front of the C library's sockets.
+    pub(super) preload_library: PathBuf,
     /// Tools and examples, by name.
     pub(super) programs: BTreeMap<String, PathBuf>,
 }
@@ -42,7 +47,7 @@ pub(crate) enum Progress {
 pub(super) fn release(workspace: &Workspace, progress: Progress) -> Result<Built> {
     let packages = PROVIDERS.iter().map(|(package, _)| *package);
     let mut libraries = vec!["--lib".to_owned()];
-    for package in packages.chain(["libdat2"]) {
+    for package in packages.chain(["libdat2", PRELOAD]) {
         libraries.extend(["-p".to_owned(), package.to_owned()]);
     }
     let mut artifacts = build(workspace, progress, &libraries)?;
@@ -67,6 +72,7 @@ pub(super) fn release(workspace: &Workspace, progress: Progress) -> Result<Built
                 Ok((file, *name))
             })
             .collect::<Result<_>>()?,
+        preload_library: library(&artifacts, &PRELOAD.replace('-', "_"), "so")?,
         programs: artifacts.iter().filter_map(Artifact::program).collect(),
     })
 }

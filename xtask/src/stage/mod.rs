@@ -48,6 +48,7 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
         provider_exports += exports::check_provider(&provider)?;
         exports::check_soname(&provider, name)?;
     }
+    stage.file(&built.preload_library, "lib/libops-preload.so")?;
     let headers = stage.directory(&libdat2.join("include/dat2"), "include/dat2", "h")?;
     stage.text(layout::PKG_CONFIG, "lib/pkgconfig/dat2.pc")?;
     stage.text(layout::DAT_CONF, "etc/dat.conf")?;

@@ -10,7 +10,8 @@ use stack_tests::Finished;
 use super::Options;
 use super::count::{Counts, NOT_RUN, failure_reports, failures};
 use crate::install::{
-    CC, DAPLTEST, DTEST, DUMPCAP, IP, MAKE, NM, Need, OFA_HEADERS, PKG_CONFIG, TSHARK, VALGRIND,
+    CC, DAPLTEST, DTEST, DUMPCAP, IP, MAKE, NM, Need, OFA_HEADERS, PKG_CONFIG, PYTHON, TSHARK,
+    VALGRIND,
 };
 use crate::job::Job;
 use crate::report::Outcome;
@@ -113,6 +114,7 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite portmap", &[CC])
         .of("ops-portmap")
         .unstaged(),
+    Step::suite("suite preload", &[CC, NM, PYTHON]),
     Step::suite("suite ofa_headers", &[CC, OFA_HEADERS]).unstaged(),
     Step::suite("suite faults", &[CC, NM, VALGRIND]),
     Step::suite("suite conformance", &[CC, NM, IP]),

@@ -1,0 +1,107 @@
+//! Programs that know nothing of us.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use stack_tests::Stage;
+use tempfile::NamedTempFile;
+
+/// Far beyond what any of them takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Sockets on this address stay on TCP; those on all others are offloaded.
+pub(crate) const NATIVE: &str = "127.0.0.2";
+
+/// A script and its interpreter.
+pub(crate) struct Script {
+    /// Its name.
+    pub(crate) name: &'static str,
+    interpreter: &'static str,
+    text: &'static str,
+}
+
+/// Both ends of a conversation in one interpreter, which fails when a byte is wrong.
+const THREADS: &str = include_str!("threads.py");
+
+/// An event loop with its own descriptors, timers and children.
+const ASYNCIO: &str = include_str!("event_loop.py");
+
+/// A plain peer is served by the same listener.
+const BOTH_KINDS: &str = include_str!("both_kinds.py");
+
+/// All of them.
+pub(crate) fn all() -> Vec<Script> {
+    let script = |name, text| Script {
+        name,
+        interpreter: "python3",
+        text,
+    };
+    vec![
+        script("python_threads", THREADS),
+        script("python_asyncio", ASYNCIO),
+        script("plain_and_offloaded_peers_of_one_listener", BOTH_KINDS),
+    ]
+}
+
+impl Script {
+    /// Runs it under the library.
+    pub(crate) fn run(&self) -> Result<()> {
+        let mut command = preloaded(&Stage::find()?, Path::new(self.interpreter))?;
+        command.args(["-c", self.text]);
+        finish(command)
+    }
+}
+
+/// A program with the library in front, the protocol for tests, and one address that stays on TCP.
+pub(crate) fn preloaded(stage: &Stage, program: &Path) -> Result<Command> {
+    let mut command = Command::new(program);
+    command
+        .env("LD_PRELOAD", stage.lib().join("libops-preload.so"))
+        .env("OPS_TEST_PROTOCOL", "1")
+        .env("OPS_RULES", rules()?);
+    Ok(command)
+}
+
+/// The rule file, which lives as long as this suite.
+fn rules() -> Result<&'static Path> {
+    static FILE: OnceLock<NamedTempFile> = OnceLock::new();
+    if let Some(file) = FILE.get() {
+        return Ok(file.path());
+    }
+    let mut file = NamedTempFile::new().context("making the rule file")?;
+    writeln!(
+        file,
+        "use tcp listen * {NATIVE}:*\nuse tcp connect * {NATIVE}:*"
+    )?;
+    Ok(FILE.get_or_init(|| file).path())
+}
+
+/// Runs it to its end; what it says is told when it fails.
+pub(crate) fn finish(mut command: Command) -> Result<()> {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting {:?}", command.get_program()))?;
+    let start = Instant::now();
+    while child.try_wait()?.is_none() {
+        if start.elapsed() > LIMIT {
+            child.kill()?;
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output()?;
+    ensure!(
+        output.status.success(),
+        "{}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}

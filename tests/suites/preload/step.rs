@@ -1,0 +1,202 @@
+//! What is done to both pairs, and what comes back.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use crate::pair::Pair;
+
+/// Readiness and counts may take this long to arrive.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// One call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Step {
+    /// `send` of so many bytes.
+    Send(usize),
+    /// `recv` into so much room, with these flags besides `MSG_DONTWAIT`.
+    Receive(usize, i32),
+    /// `shutdown`.
+    ShutDown(i32),
+    /// `dup`, and `close` of the original.
+    Duplicate,
+    /// `close`.
+    Close,
+    /// `close` after `SO_LINGER` with no time: a reset.
+    Reset,
+    /// A blocking `recv` with a timeout that passes when nothing is there.
+    Await,
+    /// `getsockopt` of the pending error.
+    PendingError,
+    /// `getsockopt` of what tells one kind of socket from another.
+    Kind,
+}
+
+/// What a call gave, and what the socket shows afterwards.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// The result, or the error number.
+    pub(crate) result: Result<i64, i32>,
+    /// What was received.
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Step {
+    /// Makes the call on one end.
+    pub(crate) fn apply(self, pair: &mut Pair, end: usize, first_byte: u8) -> Outcome {
+        let fd = pair.fd(end);
+        let mut bytes = Vec::new();
+        let result = match self {
+            Self::Send(len) => {
+                let data: Vec<u8> = (0..len).map(|n| first_byte.wrapping_add(n as u8)).collect();
+                let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+                // SAFETY: the bytes live through the call.
+                number(unsafe { libc::send(fd, data.as_ptr().cast(), len, flags) } as i64)
+            }
+            Self::Receive(len, flags) => receive(fd, len, flags | libc::MSG_DONTWAIT, &mut bytes),
+            // SAFETY: it takes no pointers.
+            Self::ShutDown(how) => number(unsafe { libc::shutdown(fd, how) }.into()),
+            Self::Duplicate => pair
+                .duplicate(end)
+                .map(|()| 0)
+                .map_err(|error| error.raw_os_error().unwrap_or(0)),
+            Self::Close => {
+                pair.close(end);
+                Ok(0)
+            }
+            Self::Reset => {
+                let linger = libc::linger {
+                    l_onoff: 1,
+                    l_linger: 0,
+                };
+                let result = set(fd, libc::SO_LINGER, &linger);
+                pair.close(end);
+                result
+            }
+            Self::Await => {
+                let timeout = Some(Duration::from_millis(20));
+                let stream = pair.end(end);
+                let _ = stream.map(|stream| stream.set_read_timeout(timeout));
+                let result = receive(fd, 1, 0, &mut bytes);
+                let _ = stream.map(|stream| stream.set_read_timeout(None));
+                result
+            }
+            Self::PendingError => option(fd, libc::SO_ERROR),
+            Self::Kind => kind(fd),
+        };
+        Outcome { result, bytes }
+    }
+}
+
+fn receive(fd: RawFd, len: usize, flags: i32, into: &mut Vec<u8>) -> Result<i64, i32> {
+    let mut room = vec![0; len];
+    // SAFETY: there is so much room.
+    let result = number(unsafe { libc::recv(fd, room.as_mut_ptr().cast(), len, flags) } as i64)?;
+    room.truncate(usize::try_from(result).unwrap_or(0));
+    *into = room;
+    Ok(result)
+}
+
+fn kind(fd: RawFd) -> Result<i64, i32> {
+    let mut all = 0;
+    for name in [
+        libc::SO_DOMAIN,
+        libc::SO_TYPE,
+        libc::SO_PROTOCOL,
+        libc::SO_ACCEPTCONN,
+    ] {
+        all = all * 1000 + option(fd, name)?;
+    }
+    Ok(all)
+}
+
+fn option(fd: RawFd, name: i32) -> Result<i64, i32> {
+    let mut value: libc::c_int = 0;
+    let mut len: libc::socklen_t = 4;
+    // SAFETY: room for an integer, whose size is told.
+    let result = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            name,
+            (&raw mut value).cast(),
+            &raw mut len,
+        )
+    };
+    number(result.into()).map(|_| value.into())
+}
+
+fn set<T>(fd: RawFd, name: i32, value: &T) -> Result<i64, i32> {
+    let len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the value lives through the call and is as long as told.
+    let result = unsafe {
+        libc::setsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            name,
+            std::ptr::from_ref(value).cast(),
+            len,
+        )
+    };
+    number(result.into())
+}
+
+fn number(result: i64) -> Result<i64, i32> {
+    if result >= 0 {
+        return Ok(result);
+    }
+    Err(io::Error::last_os_error().raw_os_error().unwrap_or(0))
+}
+
+/// What `poll` and `FIONREAD` say of an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shown {
+    events: i16,
+    unread: i32,
+}
+
+/// Waits a moment for so many bytes at an end of both pairs. They do not come where the end has
+/// been shut or closed.
+pub(crate) fn arrive(pairs: &[Pair; 2], end: usize, count: usize) {
+    let start = Instant::now();
+    let there = |pair: &Pair| usize::try_from(shown(pair.fd(end)).unread) == Ok(count);
+    while !pairs.iter().all(there) && start.elapsed() < Duration::from_millis(50) {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Looks at an end of both pairs until they show the same.
+///
+/// # Errors
+/// What they show when they do not come to agree.
+pub(crate) fn agree(pairs: &[Pair; 2], end: usize) -> Result<(), [Shown; 2]> {
+    let start = Instant::now();
+    loop {
+        let shown = [shown(pairs[0].fd(end)), shown(pairs[1].fd(end))];
+        if shown[0] == shown[1] {
+            return Ok(());
+        }
+        if start.elapsed() > SETTLE {
+            return Err(shown);
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+fn shown(fd: RawFd) -> Shown {
+    let mut set = libc::pollfd {
+        fd,
+        events: libc::POLLIN | libc::POLLOUT | libc::POLLPRI | libc::POLLRDHUP,
+        revents: 0,
+    };
+    let mut unread: libc::c_int = 0;
+    // SAFETY: a set and an integer of this frame.
+    unsafe {
+        libc::poll(&raw mut set, 1, 0);
+        libc::ioctl(fd, libc::FIONREAD, &raw mut unread);
+    }
+    Shown {
+        events: set.revents,
+        unread,
+    }
+}

@@ -1,0 +1,40 @@
+"""Both ends of a conversation in one interpreter, which fails when a byte is wrong."""
+
+import os
+import socket
+import threading
+
+
+def serve(listener):
+    peer, _ = listener.accept()
+    while data := peer.recv(65536):
+        peer.sendall(data)
+    peer.close()
+
+
+def names_of_threads():
+    for thread in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{thread}/comm") as name:
+            yield name.read().strip()
+
+
+listener = socket.create_server(("127.0.0.1", 0))
+server = threading.Thread(target=serve, args=(listener,))
+server.start()
+client = socket.create_connection(listener.getsockname())
+assert client.getpeername() == listener.getsockname()
+assert client.family == socket.AF_INET and client.type == socket.SOCK_STREAM
+for size in (1, 10, 1000, 100000, 3000000):
+    data = os.urandom(size)
+    sender = threading.Thread(target=client.sendall, args=(data,))
+    sender.start()
+    got = b""
+    while len(got) < size:
+        got += client.recv(65536)
+    sender.join()
+    assert got == data, size
+assert "ops-steward" in names_of_threads(), "not offloaded"
+client.shutdown(socket.SHUT_WR)
+assert client.recv(10) == b""
+client.close()
+server.join()

@@ -1,0 +1,106 @@
+//! A random walk: the same calls on an offloaded pair and on a TCP pair beside it. After each call
+//! the results, error numbers, bytes, readiness and counts of both are the same.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::pair::Pair;
+use crate::scripts::NATIVE;
+use crate::step::{Step, agree, arrive};
+
+/// An end may reach a peer that does not show it.
+const UNSEEN: Duration = Duration::from_millis(5);
+const CONNECTIONS: usize = 8;
+const STEPS: usize = 60;
+/// What may be under way in one direction, so that neither kind is ever full.
+const UNDER_WAY_MAX: usize = 24 * 1024;
+
+/// A walk with this seed, as a process.
+pub(crate) fn run(seed: u64) -> ExitCode {
+    let mut dice = Dice(seed);
+    for connection in 0..CONNECTIONS {
+        if let Err(error) = walk(&mut dice) {
+            println!("seed {seed}, connection {connection}: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn walk(dice: &mut Dice) -> Result<()> {
+    let mut pairs = [Pair::over("127.0.0.1", true)?, Pair::over(NATIVE, false)?];
+    let mut history = Vec::new();
+    let mut under_way = [0; 2];
+    let mut open = [true; 2];
+    for number in 0..STEPS {
+        let end = dice.below(2);
+        if !open[end] {
+            continue;
+        }
+        let step = choose(dice, number, UNDER_WAY_MAX - under_way[end]);
+        history.push((end, step));
+        let outcomes = pairs
+            .each_mut()
+            .map(|pair| step.apply(pair, end, number as u8));
+        let [ours, tcp] = &outcomes;
+        ensure!(ours == tcp, "{history:?}: {ours:?} where TCP has {tcp:?}");
+        match step {
+            Step::Send(len) if ours.result.is_ok() => {
+                under_way[end] += len;
+                arrive(&pairs, 1 - end, under_way[end]);
+            }
+            Step::Receive(_, flags) if flags & libc::MSG_PEEK == 0 => {
+                under_way[1 - end] -= ours.bytes.len();
+            }
+            Step::ShutDown(_) => std::thread::sleep(UNSEEN),
+            Step::Await => under_way[1 - end] -= ours.bytes.len(),
+            Step::Close | Step::Reset => {
+                open[end] = false;
+                std::thread::sleep(UNSEEN);
+            }
+            _ => {}
+        }
+        for end in (0..2).filter(|end| open[*end]) {
+            if let Err([ours, tcp]) = agree(&pairs, end) {
+                anyhow::bail!("{history:?}: end {end} shows {ours:?} where TCP shows {tcp:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn choose(dice: &mut Dice, number: usize, room: usize) -> Step {
+    let len = [0, 1, 2, 100, 1459, 4096][dice.below(6)];
+    match dice.below(20) {
+        0..7 => Step::Send(len.min(room)),
+        7..11 => Step::Receive(len.max(1), 0),
+        11 => Step::Receive(len.max(1), libc::MSG_PEEK),
+        12 => Step::Receive(len.max(1), libc::MSG_WAITALL),
+        13 => Step::Receive(len.max(1), libc::MSG_TRUNC),
+        14 => Step::Duplicate,
+        15 => Step::PendingError,
+        16 => Step::Kind,
+        17 => Step::Await,
+        // Ends are for the second half, or most walks would be short.
+        18 if number > STEPS / 2 => {
+            Step::ShutDown([libc::SHUT_WR, libc::SHUT_RD, libc::SHUT_RDWR][dice.below(3)])
+        }
+        19 if number > STEPS / 2 => [Step::Close, Step::Reset][dice.below(2)],
+        _ => Step::Receive(UNDER_WAY_MAX, 0),
+    }
+}
+
+/// Numbers that a seed brings again.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit
+    }
+}
