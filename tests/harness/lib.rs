@@ -45,7 +45,7 @@ pub use full::is_full;
 pub use in_process::load_staged;
 pub use net_space::NetSpace;
 pub use not_run::not_run;
-pub use peers::{DEADLINE, PASSED_FD, Peers, left, orderly, orderly_within};
+pub use peers::{DEADLINE, PASSED_FD, Peers, keeps_at_most, orderly, orderly_within};
 pub use program::Program;
 pub use registry::{IA_NAME, Registry};
 pub use relay::{Pace, relay};

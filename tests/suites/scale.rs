@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use stack_tests::{CProgram, Finished, Program, StackEnv, Stage, left, not_run, orderly_within};
+use anyhow::Result;
+use stack_tests::{CProgram, Program, StackEnv, Stage, keeps_at_most, not_run, orderly_within};
 
 /// Generous: a loaded machine does one connection in a millisecond.
 const DEADLINE: Duration = Duration::from_secs(150);
@@ -37,19 +37,6 @@ impl Crowd {
             .args_line(args)
             .named(&format!("crowd {args}"))
     }
-}
-
-/// Nothing of a kind is left, but for what is given.
-fn keeps_at_most(finished: &Finished, limits: &[(&str, i64)]) -> Result<()> {
-    for (what, limit) in limits {
-        let left = left(finished, what)?;
-        ensure!(
-            left <= *limit,
-            "{left} {what} are left\n{}",
-            finished.tail()
-        );
-    }
-    Ok(())
 }
 
 #[test]
