@@ -47,25 +47,20 @@ impl Verdict {
     }
 
     /// Of a case whose ends ended like this. What stopped one end is worth more than that the other
-    /// noticed.
+    /// noticed, and what one end cannot do stops the other.
     pub(crate) fn of_case(client: Self, server: Self) -> Self {
         let at = |end: &str, text: &str| format!("{end}: {text}");
         match (client, server) {
-            (Self::Failed(text), Self::Ok) => Self::Failed(text),
-            (Self::Failed(text), other) if text != STOPPED => match other {
-                Self::Failed(theirs) if theirs != STOPPED => Self::Failed(format!(
-                    "{}; {}",
-                    at("client", &text),
-                    at("server", &theirs)
-                )),
-                _ => Self::Failed(at("client", &text)),
-            },
-            (Self::Ok | Self::Failed(_), Self::Failed(text)) => Self::Failed(at("server", &text)),
-            (Self::Lacks(_), Self::Failed(text)) if text != STOPPED => {
-                Self::Failed(at("server", &text))
-            }
             (Self::Lacks(text), _) => Self::Lacks(text),
             (_, Self::Lacks(text)) => Self::Lacks(at("server", &text)),
+            (Self::Failed(text), Self::Failed(theirs)) if text == STOPPED => {
+                Self::Failed(at("server", &theirs))
+            }
+            (Self::Failed(text), Self::Failed(theirs)) if theirs != STOPPED => Self::Failed(
+                format!("{}; {}", at("client", &text), at("server", &theirs)),
+            ),
+            (Self::Failed(text), _) => Self::Failed(at("client", &text)),
+            (Self::Ok, Self::Failed(text)) => Self::Failed(at("server", &text)),
             (Self::Ok, Self::Ok) => Self::Ok,
         }
     }
@@ -139,7 +134,8 @@ mod tests {
         assert_eq!(of(failed("x"), failed("y")), failed("client: x; server: y"));
         assert_eq!(of(lacks("x"), stopped()), lacks("x"));
         assert_eq!(of(stopped(), lacks("x")), lacks("server: x"));
-        assert_eq!(of(lacks("x"), failed("y")), failed("server: y"));
+        assert_eq!(of(lacks("x"), failed("y")), lacks("x"));
+        assert_eq!(of(failed("x"), Verdict::Ok), failed("client: x"));
         assert_eq!(of(Verdict::Ok, failed("x")), failed("server: x"));
     }
 }

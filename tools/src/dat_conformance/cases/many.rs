@@ -109,6 +109,9 @@ fn accepts_all(side: &mut Side<'_>) -> Result<()> {
     for ep in &eps {
         expect::request(&kit.requests, side)?.accept(Some(ep), &[])?;
     }
+    for ep in &eps {
+        ep.wait_established(Some(side.patience()))?;
+    }
     for _ in 0..CROWD {
         let received = expect::completion(&evds[0], side)?;
         ensure!(received.status.is_success(), "{:?}", received.status);

@@ -37,6 +37,9 @@ const BOTH: &[Both] = &[(
     hears_of_nothing,
 )];
 
+/// Longer than what a device takes from the caller's memory without its key.
+const LEN: usize = 4096;
+
 fn many(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;
     let zones: Vec<Pz> = (0..64)
@@ -70,11 +73,11 @@ fn freed(side: &mut Side<'_>) -> Result<()> {
 fn sends_from_other_zone(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let other = Pz::create(&link.kit.ia)?;
-    let region = Region::create(&other, 64, Privileges::ALL)?;
+    let region = Region::create(&other, LEN, Privileges::ALL)?;
     side.hear("posted")?;
     let posted = link
         .ep
-        .post_send(&[region.segment(0, 64)?], 1, CompletionFlags::DEFAULT);
+        .post_send(&[region.segment(0, LEN)?], 1, CompletionFlags::DEFAULT);
     match posted {
         Ok(()) => {
             let ended = expect::completion(&link.kit.request, side)?;
@@ -94,8 +97,8 @@ fn sends_from_other_zone(side: &mut Side<'_>) -> Result<()> {
 
 fn hears_of_nothing(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    let region = link.kit.region(64)?;
-    link.recv(&region, 0, 64, 1)?;
+    let region = link.kit.region(LEN)?;
+    link.recv(&region, 0, LEN, 1)?;
     side.say("posted", &[])?;
     side.meet("over")?;
     if let Some(dat_api::Event::Dto(completion)) = link.kit.recv.dequeue()? {
