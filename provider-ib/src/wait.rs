@@ -31,8 +31,8 @@ pub(crate) fn wait(cqs: &[&IbCq], waker: &Waker, timeout: Option<Duration>) {
         }
         sleep(&mut set[..1 + 2 * heard.len()], timeout);
     }
-    heard.iter().for_each(|cq| cq.cq.end_wait());
     waker.end_sleep();
+    heard.iter().for_each(|cq| cq.cq.end_wait());
 }
 
 fn poll_of(fd: RawFd) -> libc::pollfd {

@@ -253,17 +253,15 @@ impl Cq {
         self.waiters.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The sleeper woke up. The caller looks at the queue afterwards.
+    /// The sleeper woke up. *Calls up* when something came that the queue is armed for.
     pub(crate) fn end_wait(&self) {
         self.waiters.fetch_sub(1, Ordering::SeqCst);
         let mut count: u64 = 0;
         // SAFETY: eight bytes of this frame; the descriptor does not block.
-        unsafe { libc::read(self.kick_fd(), (&raw mut count).cast(), size_of::<u64>()) };
-        if self.take_event() {
-            let mut inner = self.lock();
-            inner.heard_solicited |= inner.armed == Armed::SolicitedOnly;
-            inner.armed = Armed::No;
-            inner.fired = false;
+        let kicked =
+            unsafe { libc::read(self.kick_fd(), (&raw mut count).cast(), size_of::<u64>()) > 0 };
+        if (self.take_event() || kicked) && self.look() {
+            self.shared.upcall.cq_ready(self.token);
         }
     }
 
