@@ -50,7 +50,9 @@ impl NetSpace {
     /// When the lock file cannot be made.
     pub fn stay() -> Result<Self> {
         let path = std::env::temp_dir().join("dat-rs-stack-tests.lock");
-        let file = File::create(&path).with_context(|| format!("making {}", path.display()))?;
+        // Another user may have made it: then it can be read and locked, and not written.
+        let file = File::open(&path).or_else(|_| File::create(&path));
+        let file = file.with_context(|| format!("making {}", path.display()))?;
         match Flock::lock(file, FlockArg::LockExclusive) {
             Ok(lock) => Ok(Self::Host(lock)),
             Err((_, e)) => bail!("locking {}: {e}", path.display()),
