@@ -12,6 +12,9 @@
 //! | `fpdu_max` | 128 to 64768 | the longest ULPDU, in bytes |
 //! | `long_fpdus` | `on`, `off` | FPDUs longer than a segment between our own ends |
 //! | `markers` | `on`, `off` | whether we ask for markers in what we receive |
+//! | `mpa_revision` | 1, 2 | the revision of MPA in which we ask |
+//! | `peer_to_peer` | `on`, `off` | whether we ask to send the first frame of a connection |
+//! | `peer` | `any`, `siw` | whether peers of another make are Linux siw |
 //! | `connect_retry_ms` | 0 to 3600000 | how long a refused connect is tried again |
 //! | `mpa_timeout_ms` | 0 to 3600000 | how long an MPA Request may take to come whole |
 //! | `half_open_max` | 1 to 65536 | connections of a service without a Request; more are closed |
@@ -27,6 +30,7 @@ use std::time::Duration;
 
 use access_layer::net_device::{Adapter, resolve};
 use access_layer::rnic::RnicError;
+use iwarp_proto::Peer;
 
 /// RFC 6581 section 9.2: 512 octets of private data less the four enhanced ones.
 pub(crate) const PRIVATE_DATA_MAX: u32 = 508;
@@ -65,6 +69,12 @@ pub(crate) struct Config {
     pub(crate) long_fpdus: bool,
     /// Whether we ask for MPA markers in what we receive (RFC 5044 section 4.3): for diagnosis.
     pub(crate) markers: bool,
+    /// Whether we ask with the enhanced set-up of RFC 6581, which is revision 2.
+    pub(crate) enhanced: bool,
+    /// Whether we ask for peer-to-peer mode.
+    pub(crate) peer_to_peer: bool,
+    /// Who is at the other end, where the administrator knows.
+    pub(crate) peer: Peer,
     /// How long a refused connect is tried again, within the consumer's timeout.
     pub(crate) connect_retry: Duration,
     /// How long an inbound connection may take to send its whole MPA request; in peer-to-peer mode,
@@ -110,6 +120,9 @@ impl Config {
             ulpdu_max: FPDU_DEFAULT,
             long_fpdus: true,
             markers: false,
+            enhanced: true,
+            peer_to_peer: true,
+            peer: Peer::Unknown,
             connect_retry: CONNECT_RETRY,
             request_timeout: REQUEST_TIMEOUT,
             peer_timeout: PeerTimeout::Idle,
@@ -134,6 +147,9 @@ impl Config {
             "cc" => self.congestion = Some(value.to_owned()),
             "fpdu_max" => self.ulpdu_max = number(key, value, 128, FPDU_MAX as u64)? as usize,
             "markers" => self.markers = switch(key, value)?,
+            "mpa_revision" => self.enhanced = number(key, value, 1, 2)? == 2,
+            "peer_to_peer" => self.peer_to_peer = switch(key, value)?,
+            "peer" => self.peer = make(value)?,
             "long_fpdus" => self.long_fpdus = switch(key, value)?,
             "connect_retry_ms" => self.connect_retry = millis(key, value)?,
             "peer_timeout_s" => {
@@ -180,6 +196,14 @@ fn switch(key: &str, value: &str) -> Result<bool, RnicError> {
         "on" | "yes" | "1" => Ok(true),
         "off" | "no" | "0" => Ok(false),
         _ => Err(bad(&format!("{key}={value}: on or off"))),
+    }
+}
+
+fn make(value: &str) -> Result<Peer, RnicError> {
+    match value {
+        "any" => Ok(Peer::Unknown),
+        "siw" => Ok(Peer::Siw),
+        _ => Err(bad(&format!("peer={value}: any or siw"))),
     }
 }
 
@@ -230,9 +254,11 @@ mod tests {
         let config = Config::parse(
             "lo 0 crc=off private_data=251 cc=reno fpdu_max=1442 \
              long_fpdus=off markers=on connect_retry_ms=7 mpa_timeout_ms=9 peer_timeout_s=20 \
-             half_open_max=3",
+             half_open_max=3 mpa_revision=1 peer_to_peer=off peer=siw",
         )
         .unwrap();
+        assert!(!config.enhanced && !config.peer_to_peer);
+        assert_eq!(config.peer, Peer::Siw);
         assert!(!config.crc && !config.long_fpdus && config.markers);
         assert_eq!(config.private_data_max, 251);
         assert_eq!(config.congestion.as_deref(), Some("reno"));
@@ -267,6 +293,9 @@ mod tests {
             "lo 0 peer_timeout_s=32768",
             "lo 0 half_open_max=0",
             "lo 0 color=red",
+            "lo 0 mpa_revision=3",
+            "lo 0 peer_to_peer=1.0",
+            "lo 0 peer=linux",
         ] {
             assert!(
                 matches!(Config::parse(line), Err(RnicError::BadConfig(_))),

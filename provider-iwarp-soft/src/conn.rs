@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use access_layer::rnic::{Completion, RemoteRange, SendOp, SendWr, Sge, WcStatus};
 use iwarp_proto::mpa::Negotiated;
+use iwarp_proto::peer;
 use iwarp_proto::wire::fpdu;
+use iwarp_proto::wire::mpa::RtrKind;
 use iwarp_proto::wire::rdmap::AtomicOp;
 use iwarp_proto::{
     Config, Connection, ProtocolError, Role, Stag, StreamState, WorkKind, WorkRequest,
@@ -31,6 +33,29 @@ pub(crate) enum Closing {
     /// Our FIN is out; the peer's is awaited.
     FinSent,
 }
+
+/// What a connection's timer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// A start-up or a disconnect that hangs is given up.
+    GivingUp,
+    /// A peer that has said nothing may have missed the first frame.
+    Repeating,
+    /// Our FIN may go when everything before it is acknowledged.
+    Finishing,
+}
+
+/// How often the first frame is repeated, and when: each time four times as long after the last.
+const REPEATS: u32 = 3;
+const REPEAT_AFTER: Duration = Duration::from_millis(20);
+/// How soon the acknowledgement of the last data is looked for again; doubles up to 64 times that.
+const FIN_PAUSE: Duration = Duration::from_millis(1);
+const FIN_DOUBLINGS: u32 = 6;
+/// Looks after which our FIN goes anyway: after five seconds.
+const FIN_LOOKS: u32 = 84;
+
+/// How long a peer may take to answer our FIN.
+const FIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a connection is over.
 #[derive(Debug)]
@@ -65,8 +90,11 @@ pub(crate) struct Conn {
     pub(crate) burst: Burst,
     /// The last pass sent something and left the receiving to the next one.
     pub(crate) owes_receive: bool,
-    /// When a start-up or a disconnect that hangs is given up.
-    pub(crate) deadline: Option<Instant>,
+    pub(crate) deadline: Option<(Instant, Due)>,
+    /// How often the first frame may still be repeated while the peer says nothing.
+    repeats: u32,
+    /// How often the acknowledgement of the last data has been looked for.
+    fin_looks: u32,
     /// The longest ULPDU, whatever TCP's segments hold.
     ulpdu_max: usize,
     /// Whether they leave with markers.
@@ -160,6 +188,8 @@ impl Conn {
             burst: Burst::default(),
             owes_receive: false,
             deadline: None,
+            repeats: 0,
+            fin_looks: 0,
             ulpdu_max,
             markers_tx: negotiated.markers_tx,
             refresh_at: REFRESH_MIN,
@@ -337,19 +367,54 @@ impl Conn {
                 sink_stag: Stag(sge.lkey),
                 sink_to: sge.addr,
             };
-            self.queue(WorkRequest {
-                kind,
-                len: sge.len,
-                ..request
-            })?;
+            parts += self.queue_read(kind, sge.len, request)?;
             request.fence = false;
             source_to = source_to.wrapping_add(u64::from(sge.len));
-            parts += 1;
             if request.len == 0 {
                 break;
             }
         }
         Ok(parts)
+    }
+
+    /// Queues one Read Request, or two where a rule of [`peer`] says so; returns how many.
+    fn queue_read(
+        &mut self,
+        kind: WorkKind,
+        len: u32,
+        request: WorkRequest,
+    ) -> Result<u32, WcStatus> {
+        let WorkKind::Read {
+            source_stag,
+            source_to,
+            sink_stag,
+            sink_to,
+        } = kind
+        else {
+            return Ok(0);
+        };
+        let Some(first) = peer::small_read_cut(source_to, len) else {
+            self.queue(WorkRequest {
+                kind,
+                len,
+                ..request
+            })?;
+            return Ok(1);
+        };
+        let part = |skip: u32, len, fence| WorkRequest {
+            kind: WorkKind::Read {
+                source_stag,
+                source_to: source_to.wrapping_add(u64::from(skip)),
+                sink_stag,
+                sink_to: sink_to.wrapping_add(u64::from(skip)),
+            },
+            len,
+            fence,
+            ..request
+        };
+        self.queue(part(0, first, request.fence))?;
+        self.queue(part(first, len - first, false))?;
+        Ok(2)
     }
 
     fn queue(&mut self, request: WorkRequest) -> Result<(), WcStatus> {
@@ -468,20 +533,95 @@ impl Conn {
         count
     }
 
-    /// A graceful disconnect goes on when nothing is left to do. `true`: our FIN went out now.
-    pub(crate) fn close_when_idle(&mut self) -> bool {
+    /// The start-up is over, and the peer is to be heard of ([`peer::repeats_first_frame`]).
+    /// Returns when to look.
+    pub(crate) fn await_first_word(&mut self, rtr: Option<RtrKind>) -> Option<(Duration, Due)> {
+        if !peer::repeats_first_frame(self.role, rtr) {
+            return None;
+        }
+        self.repeats = REPEATS;
+        Some((REPEAT_AFTER, Due::Repeating))
+    }
+
+    /// Whether the first frame has still to be repeated once before this side may close.
+    fn is_unheard(&self) -> bool {
+        self.repeats == REPEATS && self.proto.has_sent() && !self.proto.has_received()
+    }
+
+    /// The time has come to repeat the first frame, unless the peer was heard. Returns when to look
+    /// again.
+    pub(crate) fn repeat_first_frame(&mut self) -> Option<(Duration, Due)> {
+        if self.proto.has_received() || self.repeats == 0 {
+            self.repeats = 0;
+            return None;
+        }
+        if self.proto.has_sent() && !self.tx.is_pending() {
+            self.proto.repeat_first_frame();
+        }
+        self.repeats -= 1;
+        (self.repeats > 0).then(|| {
+            (
+                REPEAT_AFTER * 4_u32.pow(REPEATS - self.repeats),
+                Due::Repeating,
+            )
+        })
+    }
+
+    /// How long our FIN has to wait, if it has ([`peer::awaits_acknowledgement_before_fin`]).
+    fn fin_pause(&mut self) -> Option<Duration> {
+        let is_ours = self.proto.agreed_ulpdu().is_some();
+        if !peer::awaits_acknowledgement_before_fin(is_ours)
+            || self.fin_looks >= FIN_LOOKS
+            || io::unacknowledged(self.lane.as_fd()) == 0
+        {
+            return None;
+        }
+        let pause = FIN_PAUSE * (1 << self.fin_looks.min(FIN_DOUBLINGS));
+        self.fin_looks += 1;
+        Some(pause)
+    }
+
+    /// A graceful disconnect goes on when nothing is left to do. Returns how long it waits now, and
+    /// for what.
+    pub(crate) fn close_when_idle(&mut self) -> Option<(Duration, Due)> {
         if self.closing != Closing::WhenIdle {
-            return false;
+            return None;
         }
         let idle = self.proto.is_idle() && !self.tx.is_pending() && self.outstanding.is_empty();
         // A responder that was never spoken to has nothing that could finish.
         let silent = self.proto.state() == StreamState::AwaitFirstFpdu;
-        if !(idle || silent) {
-            return false;
+        let waits = matches!(self.deadline, Some((_, Due::Finishing)));
+        if !(idle || silent) || self.is_unheard() || waits {
+            return None;
+        }
+        if let Some(pause) = self.fin_pause() {
+            return Some((pause, Due::Finishing));
         }
         self.closing = Closing::FinSent;
         io::finish(self.lane.as_fd());
-        true
+        Some((FIN_TIMEOUT, Due::GivingUp))
+    }
+
+    /// An empty Write for a peer that may have missed the first frame and is not to see our FIN
+    /// before; `None` where that cannot be.
+    pub(crate) fn late_frame(
+        &mut self,
+        stream: Stream,
+        memory: &MemoryAccess<'_>,
+    ) -> Option<Vec<u8>> {
+        if !self.is_unheard() {
+            return None;
+        }
+        self.proto.repeat_first_frame();
+        let fpdu = self.proto.poll_transmit()?;
+        let sources = Sources {
+            fd: self.lane.as_fd(),
+            memory,
+            stream,
+            outstanding: &self.outstanding,
+        };
+        self.tx.frame_last(&fpdu, &sources);
+        self.tx.take_all(&sources)
     }
 
     /// The bytes that have to follow so that the stream ends between two frames, with a Terminate

@@ -65,6 +65,7 @@ pub fn run(data: &[u8]) {
         rtr,
         send_queue_len: WORK_MAX,
         rfc7306: true,
+        peer: iwarp_proto::Peer::Unknown,
     };
     let mut initiator = engine(config(Role::Initiator, mulpdus[0]), &work[0], WORK_MAX);
     let mut responder = engine(config(Role::Responder, mulpdus[1]), &work[1], receives);

@@ -108,6 +108,7 @@ fn check_heard(error: ProtocolError) {
         rtr: None,
         send_queue_len: 4,
         rfc7306: true,
+        peer: iwarp_proto::Peer::Unknown,
     });
     let (memory, mut receives) = (Memory::default(), Receives::default());
     let heard = connection.handle_ulpdu(ulpdu, &memory, &mut receives);

@@ -10,6 +10,7 @@
 //! | [`wire`] | frames and headers of RFC 5040, 5041, 5044, 6581, 7306, parse and emit |
 //! | [`mpa`] | start-up: [`mpa::Initiator`], [`mpa::Responder`], [`mpa::Negotiated`] |
 //! | [`Connection`] | one stream in full operation: DDP and RDMAP, both directions |
+//! | [`peer`] | who the peer is, and what siw needs |
 //! | [`MemoryTable`], [`ReceiveQueue`] | what it asks the engine |
 //! | [`WorkRequest`], [`Completion`] | what the engine asks it |
 //! | [`ProtocolError`], [`TerminateCode`] | every way a stream can end by fault |
@@ -33,6 +34,7 @@ mod transmit;
 mod work;
 
 pub mod mpa;
+pub mod peer;
 pub mod wire;
 
 #[cfg(test)]
@@ -44,6 +46,7 @@ pub use memory::{
     Access, InvalidateFault, MemoryTable, ProtectionFault, ReceiveBuffer, ReceiveQueue,
 };
 pub use msn::Msn;
+pub use peer::Peer;
 pub use protocol_error::ProtocolError;
 pub use stag::Stag;
 pub use terminate_code::{

@@ -9,6 +9,11 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Stag(pub u32);
 
+impl Stag {
+    /// The value that names no memory of ours.
+    pub const NONE: Self = Self(0);
+}
+
 impl fmt::Debug for Stag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Stag({:#010x})", self.0)

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use access_layer::rnic::{ConnectParams, Resource, RnicError, SocketFault};
 use iwarp_proto::mpa::{Initiator, InitiatorConfig, Negotiated, Progress, Refusal, ReplyOutcome};
+use iwarp_proto::wire::mpa::RtrKinds;
 use iwarp_proto::wire::{fpdu, marker};
 use iwarp_proto::{Config, MpaError, ProtocolError, Role, TerminateCode, TransmitFpdu};
 use rustix::io::Errno;
@@ -141,6 +142,10 @@ impl Qp {
             ird_max: ird_max(&self.attr),
             ord: depth(self.attr.ord),
             pd_length_max: 512,
+            enhanced: shared.config.enhanced,
+            peer_to_peer: (shared.config.enhanced && shared.config.peer_to_peer)
+                .then_some(RtrKinds::WRITE_READ),
+            peer: shared.config.peer,
             ..InitiatorConfig::default()
         };
         let too_long = |_| RnicError::InvalidArgument("private data");
@@ -229,11 +234,12 @@ impl Qp {
         let lane = Lane::new(self.clone(), engine.new_key(), engine, socket);
         let emss = io::segment_size(lane.as_fd());
         let mulpdu = fpdu::mulpdu(emss, negotiated.markers_tx).min(shared.config.ulpdu_max);
-        // A work request becomes at most one request of the protocol a segment.
+        // A work request becomes at most two requests of the protocol a segment.
         let queue_len = self
             .attr
             .send_wr_max
-            .saturating_mul(self.attr.send_sge_max.max(2));
+            .saturating_mul(self.attr.send_sge_max.max(1))
+            .saturating_mul(2);
         let config = Config::new(role, negotiated, mulpdu, queue_len as usize);
         let mut conn = Conn::new(lane, config, negotiated, shared.config.ulpdu_max)?;
         if shared.config.long_fpdus {
@@ -369,7 +375,7 @@ impl Dial {
                 value,
             } => (consumed, private_data, value),
             _ => {
-                self.engine.unwatch(socket.as_fd());
+                self.let_die(socket);
                 return Step::Fail(OwnEvent::NonPeerRejected);
             }
         };
@@ -418,6 +424,7 @@ impl Dial {
                 return Step::Wait(Some(Duration::ZERO));
             }
             Refusal::NotEnhanced | Refusal::MarkersRequired => {
+                self.let_die(socket);
                 return Step::Fail(OwnEvent::NonPeerRejected);
             }
         };
@@ -431,10 +438,18 @@ impl Dial {
         bytes.extend(fpdu::crc_field(value));
         // A courtesy: the connection is of no use whether it arrives or not.
         let _ = io::send(socket.as_fd(), &bytes);
+        self.let_die(socket);
+        Step::Fail(OwnEvent::NonPeerRejected)
+    }
+
+    /// Ends a connection on which the peer has been asked, or gives the socket back to its
+    /// consumer. The end is a FIN and never a reset, whatever arrives yet: there is a peer whose
+    /// kernel does not survive a reset behind its Reply.
+    fn let_die(&self, socket: Socket) {
+        self.engine.unwatch(socket.as_fd());
         if !socket.is_consumers() {
             Zombie::bury_socket(self.engine.clone(), socket);
         }
-        Step::Fail(OwnEvent::NonPeerRejected)
     }
 
     /// Makes the request one of revision 1, once.
@@ -461,11 +476,12 @@ impl Dial {
 impl Drop for Dial {
     /// Leaves the engine; the socket is closed, or given back to its consumer.
     fn drop(&mut self) {
-        match &self.phase {
+        match std::mem::replace(&mut self.phase, Phase::Resting) {
             Phase::Resting => {}
-            Phase::Connecting(socket) | Phase::Waiting(socket) | Phase::Asking { socket, .. } => {
+            Phase::Connecting(socket) | Phase::Asking { socket, .. } => {
                 self.engine.unwatch(socket.as_fd());
             }
+            Phase::Waiting(socket) => self.let_die(socket),
         }
         self.engine.delist(self.key);
     }

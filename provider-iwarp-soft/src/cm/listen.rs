@@ -370,6 +370,7 @@ pub(super) fn responder(shared: &Shared) -> Responder {
         crc: shared.config.crc,
         markers: shared.config.markers,
         pd_length_max: 512,
+        peer: shared.config.peer,
         ..ResponderConfig::default()
     })
 }

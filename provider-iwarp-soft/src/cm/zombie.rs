@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::engine::io::{self, Received, Sent};
@@ -16,6 +16,8 @@ use crate::socket::Socket;
 
 /// How long a peer may take to close its side.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// When what is to be late is sent.
+const LATE_AFTER: Duration = Duration::from_millis(20);
 /// Bytes thrown away in one go, so that one peer does not keep the engine.
 const DISCARD_ROUNDS: usize = 64;
 
@@ -40,26 +42,31 @@ pub(crate) struct Zombie {
     body: Body,
     /// What is unsent; `None` after our FIN.
     rest: Mutex<Option<Vec<u8>>>,
+    /// What is sent a moment later and before our FIN.
+    late: Mutex<Option<Vec<u8>>>,
     discarded: AtomicUsize,
 }
 
 impl Zombie {
-    /// Ends the connection of a lane that has left the engine, after `rest`.
-    pub(crate) fn bury(lane: Arc<Lane>, rest: Vec<u8>) {
+    /// Ends the connection of a lane that has left the engine, after `rest`, and after `late`,
+    /// which follows in a moment.
+    pub(crate) fn bury(lane: Arc<Lane>, rest: Vec<u8>, late: Option<Vec<u8>>) {
         let engine = lane.engine.clone();
-        Self::start(engine, Body::Lane(lane), rest);
+        Self::start(engine, Body::Lane(lane), rest, late);
     }
 
     /// Ends a socket that never was a connection.
     pub(crate) fn bury_socket(engine: Arc<Engine>, socket: Socket) {
-        Self::start(engine, Body::Socket(socket), Vec::new());
+        Self::start(engine, Body::Socket(socket), Vec::new(), None);
     }
 
-    fn start(engine: Arc<Engine>, body: Body, rest: Vec<u8>) {
+    fn start(engine: Arc<Engine>, body: Body, rest: Vec<u8>, late: Option<Vec<u8>>) {
+        let patience = if late.is_some() { LATE_AFTER } else { PATIENCE };
         let zombie = Arc::new(Self {
             engine: engine.clone(),
             body,
             rest: Mutex::new(Some(rest)),
+            late: Mutex::new(late),
             discarded: AtomicUsize::new(0),
         });
         let Some(interest) = zombie.proceed() else {
@@ -71,7 +78,7 @@ impl Zombie {
         let key = engine.new_key();
         // Without an engine the socket closes here and now.
         if engine.enlist_dying(key, zombie.clone()).is_ok() {
-            engine.set_deadline(key, Some(Instant::now() + PATIENCE));
+            engine.set_deadline(key, Some(Instant::now() + patience));
             if engine.watch(key, zombie.fd(), interest).is_err() {
                 engine.delist_dying(key);
             }
@@ -89,7 +96,7 @@ impl Zombie {
                     Sent::Failed => return None,
                 }
             }
-            if bytes.is_empty() {
+            if bytes.is_empty() && !self.has_late() {
                 io::finish(self.fd());
                 *rest = None;
             }
@@ -104,15 +111,25 @@ impl Zombie {
                     }
                 }
                 Received::WouldBlock => break,
-                Received::Eof if rest.is_some() => return Some(Interest::Writable),
+                Received::Eof if rest.is_some() && !self.has_late() => {
+                    return Some(Interest::Writable);
+                }
                 Received::Eof | Received::Failed => return None,
             }
         }
-        Some(if rest.is_some() {
+        Some(if rest.is_some() && !self.has_late() {
             Interest::Both
         } else {
             Interest::Readable
         })
+    }
+
+    fn has_late(&self) -> bool {
+        self.late().is_some()
+    }
+
+    fn late(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
@@ -137,6 +154,15 @@ impl Source for Zombie {
     }
 
     fn on_deadline(self: Arc<Self>, key: Key) {
-        self.end(key);
+        let late = self.late().take();
+        let Some(late) = late else {
+            return self.end(key);
+        };
+        if let Some(rest) = &mut *self.rest.lock().unwrap_or_else(PoisonError::into_inner) {
+            rest.extend(late);
+        }
+        self.engine
+            .set_deadline(key, Some(Instant::now() + PATIENCE));
+        self.on_ready(key, true, true);
     }
 }

@@ -118,6 +118,19 @@ pub(crate) fn is_hung_up(fd: BorrowedFd<'_>) -> bool {
     poll(&mut set, Some(&Timespec::default())).is_ok() && set[0].revents().intersects(gone)
 }
 
+/// How many bytes the peer has not acknowledged, sent or not (`tcp(7)`, SIOCOUTQ); 0 where that
+/// cannot be asked.
+pub(crate) fn unacknowledged(fd: BorrowedFd<'_>) -> usize {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the request writes one int, and the pointer is to an int of this frame.
+    let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) };
+    if done == 0 {
+        usize::try_from(count).unwrap_or_default()
+    } else {
+        0
+    }
+}
+
 /// Ends our sending side.
 pub(crate) fn finish(fd: BorrowedFd<'_>) {
     // Fails only when the connection is gone already.

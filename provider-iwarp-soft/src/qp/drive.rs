@@ -9,15 +9,12 @@ use iwarp_proto::wire::rdmap::Opcode;
 use iwarp_proto::{RemoteOperation, RemoteProtection, Role, StreamState, TerminateCode, Verdict};
 
 use crate::cm::zombie::Zombie;
-use crate::conn::{Closing, Conn, End};
+use crate::conn::{Closing, Conn, Due, End};
 use crate::engine::lane::Lane;
 use crate::event::OwnEvent;
 use crate::work::{RecvSlot, SendSlot, Task};
 
 use super::{Effects, Link, Mode, Qp, lock};
-
-/// How long a peer may take to answer our FIN.
-const FIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether a pass did anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +75,8 @@ impl Qp {
             self.settle(conn, effects);
         }
         result?;
-        if conn.close_when_idle() {
-            self.set_deadline(conn, Some(FIN_TIMEOUT));
+        if let Some(next) = conn.close_when_idle() {
+            self.set_deadline(conn, Some(next));
         }
         Ok(())
     }
@@ -142,11 +139,12 @@ impl Qp {
         });
     }
 
-    fn set_deadline(&self, conn: &mut Conn, after: Option<Duration>) {
-        let deadline = after.map(|after| Instant::now() + after);
+    fn set_deadline(&self, conn: &mut Conn, next: Option<(Duration, Due)>) {
+        let deadline = next.map(|(after, due)| (Instant::now() + after, due));
         if deadline.is_some() || conn.deadline.is_some() {
             conn.deadline = deadline;
-            conn.lane.engine.set_deadline(conn.lane.key, deadline);
+            let at = deadline.map(|(at, _)| at);
+            conn.lane.engine.set_deadline(conn.lane.key, at);
         }
     }
 
@@ -166,16 +164,19 @@ impl Qp {
         }
         match private_data {
             Some(private_data) => self.establish(&mut conn, private_data),
-            None => self.set_deadline(&mut conn, timeout),
+            None => self.set_deadline(&mut conn, timeout.map(|after| (after, Due::GivingUp))),
         }
         *link = Link::Up(conn);
     }
 
     /// The first pass of a new connection: the initiator speaks first.
     pub(crate) fn drive_new(&self, link: &mut Link, effects: &mut Effects) {
-        if let Link::Up(conn) = link
-            && let Err(end) = self.step(conn, false, effects)
-        {
+        let Link::Up(conn) = link else { return };
+        let stepped = self.step(conn, false, effects);
+        let rtr = conn.proto.config().rtr;
+        let next = conn.await_first_word(rtr);
+        self.set_deadline(conn, next);
+        if let Err(end) = stepped {
             self.finish(link, end, effects);
         }
     }
@@ -186,16 +187,30 @@ impl Qp {
         let mut effects = Effects::default();
         if let Link::Up(conn) = &mut *link
             && Arc::ptr_eq(&conn.lane, lane)
-            && let Some(deadline) = conn.deadline
+            && let Some((deadline, due)) = conn.deadline
         {
-            if Instant::now() >= deadline {
-                self.finish(&mut link, End::Disconnected, &mut effects);
-            } else {
+            if Instant::now() < deadline {
                 lane.engine.set_deadline(lane.key, Some(deadline));
+            } else if let Err(end) = self.on_due(conn, due, &mut effects) {
+                self.finish(&mut link, end, &mut effects);
             }
         }
         drop(link);
         self.after(&effects);
+    }
+
+    /// What a connection's timer was for is due.
+    fn on_due(&self, conn: &mut Conn, due: Due, effects: &mut Effects) -> Result<(), End> {
+        conn.deadline = None;
+        match due {
+            Due::GivingUp => return Err(End::Disconnected),
+            Due::Repeating => {
+                let next = conn.repeat_first_frame();
+                self.set_deadline(conn, next);
+            }
+            Due::Finishing => {}
+        }
+        self.step(conn, false, effects)
     }
 
     /// Ends the connection, or the attempt to make one. Abrupt: all work has ended on return, and
@@ -283,12 +298,16 @@ impl Qp {
             End::Broken => return,
         };
         if conn.closing == Closing::FinSent {
-            return Zombie::bury(conn.lane.clone(), Vec::new());
+            return Zombie::bury(conn.lane.clone(), Vec::new(), None);
         }
         let memory = self.shared.memory.access();
         if let Some(rest) = conn.last_bytes(self.stream(), &memory, fault) {
+            let late = match end {
+                End::Disconnected if rest.is_empty() => conn.late_frame(self.stream(), &memory),
+                _ => None,
+            };
             drop(memory);
-            Zombie::bury(conn.lane.clone(), rest);
+            Zombie::bury(conn.lane.clone(), rest, late);
         }
     }
 

@@ -104,6 +104,7 @@ impl Setup {
             rtr,
             send_queue_len: 16,
             rfc7306: flags & 4 == 0,
+            peer: iwarp_proto::Peer::Unknown,
         };
         let receives = (0..input.below(8))
             .map(|_| 8 * u32::from(input.byte()))

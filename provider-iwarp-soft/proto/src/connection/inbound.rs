@@ -89,6 +89,10 @@ impl Receiver {
         self.msn.request
     }
 
+    pub(super) const fn has_received(&self) -> bool {
+        self.received_fpdu
+    }
+
     pub(super) fn take_partial(&mut self) -> Option<u64> {
         self.message.take().map(|message| message.buffer.token)
     }
@@ -302,7 +306,9 @@ impl Connection {
         }
         let received = message.received + segment;
         let delivered = if header.last {
-            let invalidate = opcode.is_invalidate().then_some(Stag(header.rsvd_ulp));
+            let named = Stag(header.rsvd_ulp);
+            let is_named = named != Stag::NONE || self.config.peer.names_what_it_invalidates();
+            let invalidate = (opcode.is_invalidate() && is_named).then_some(named);
             if let Some(stag) = invalidate {
                 memory
                     .check_invalidate(stag)

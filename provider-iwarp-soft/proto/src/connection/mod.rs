@@ -15,7 +15,7 @@ mod state;
 pub use state::StreamState;
 
 use crate::{
-    Completion, Msn, PostError, WorkKind, WorkRequest,
+    Completion, Msn, Peer, PostError, WorkKind, WorkRequest,
     mpa::Negotiated,
     wire::{fpdu, mpa::RtrKind},
 };
@@ -43,7 +43,7 @@ pub struct Config {
     /// The longest ULPDU to transmit ([`fpdu::mulpdu`]); kept within the bounds of RFC 5044.
     pub mulpdu: usize,
     /// Reads and atomics of the peer to hold. A peer may exceed it up to the next power of two,
-    /// because siw rounds what we announced.
+    /// because siw rounds up what was announced.
     pub ird: u16,
     /// Reads and atomics to have outstanding.
     pub ord: u16,
@@ -54,6 +54,8 @@ pub struct Config {
     /// Atomics and Immediate Data (RFC 7306). Not negotiated on the wire; without it a peer that
     /// sends them gets "unexpected opcode".
     pub rfc7306: bool,
+    /// Who the peer is.
+    pub peer: Peer,
 }
 
 impl Config {
@@ -73,6 +75,7 @@ impl Config {
             rtr: negotiated.rtr,
             send_queue_len,
             rfc7306: true,
+            peer: negotiated.peer,
         }
     }
 }
@@ -210,6 +213,26 @@ impl Connection {
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Whether a valid FPDU has arrived.
+    #[must_use]
+    pub const fn has_received(&self) -> bool {
+        self.rx.has_received()
+    }
+
+    /// Whether an FPDU was transmitted.
+    #[must_use]
+    pub const fn has_sent(&self) -> bool {
+        self.tx.sent_fpdu
+    }
+
+    /// Has an empty Write transmitted next, for a peer that may have missed the first FPDU
+    /// ([`crate::peer::repeats_first_frame`]). Only between two messages.
+    pub fn repeat_first_frame(&mut self) {
+        if self.state.may_transmit() && !self.has_transmit() {
+            self.tx.rtr = Some(RtrKind::Write);
+        }
     }
 
     /// Work requests that have not completed.

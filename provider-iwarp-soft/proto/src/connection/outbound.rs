@@ -185,18 +185,30 @@ impl Connection {
     /// RFC 5040 section 5.5: nothing overtakes a read that waits for ORD, or a fence.
     fn is_blocked(&self, request: &WorkRequest) -> bool {
         let outstanding = self.outstanding.entries.len();
-        request.fence && outstanding > 0
+        (request.fence || self.is_silent(request)) && outstanding > 0
             || request.kind.is_answered() && outstanding >= usize::from(self.config.ord)
     }
 
+    /// Whether a request is carried out without a byte on the wire.
+    fn is_silent(&self, request: &WorkRequest) -> bool {
+        let is_empty_read = matches!(request.kind, WorkKind::Read { .. }) && request.len == 0;
+        is_empty_read && !self.config.peer.answers_empty_reads()
+    }
+
     fn transmit_work(&mut self, mulpdu: usize) -> Option<TransmitFpdu> {
-        let (request, offset, sequence) = self.send_queue.current()?;
-        if offset == 0 && self.is_blocked(request) {
-            return None;
-        }
+        let (request, offset, sequence) = loop {
+            let (request, offset, sequence) = self.send_queue.current()?;
+            if offset == 0 && self.is_blocked(request) {
+                return None;
+            }
+            if !self.is_silent(request) {
+                break (*request, offset, sequence);
+            }
+            self.send_queue.skip();
+        };
         let WorkRequest {
             token, kind, len, ..
-        } = *request;
+        } = request;
         match kind {
             WorkKind::Send {
                 solicited,

@@ -21,6 +21,8 @@ struct Entry {
     request: WorkRequest,
     /// The peer has answered, or nothing is to be answered.
     answered: bool,
+    /// Nothing of it is transmitted.
+    silent: bool,
 }
 
 #[derive(Debug)]
@@ -58,6 +60,7 @@ impl SendQueue {
         self.entries.push_back(Entry {
             request,
             answered: !request.kind.is_answered(),
+            silent: false,
         });
         true
     }
@@ -78,13 +81,30 @@ impl SendQueue {
         }
     }
 
-    /// The transport has taken the last byte of `count` more requests.
+    /// The current request is done without a byte of it transmitted, once those before it are
+    /// with the transport.
+    pub(super) fn skip(&mut self) {
+        if let Some(entry) = self.entries.get_mut(self.next) {
+            entry.answered = true;
+            entry.silent = true;
+            self.next += 1;
+            self.pass_silent();
+        }
+    }
+
+    /// The transport has taken the last byte of `count` more requests that are transmitted.
     pub(super) fn on_sent(&mut self, count: usize) {
-        debug_assert!(
-            self.sent + count <= self.next,
-            "more requests sent than transmitted"
-        );
-        self.sent = (self.sent + count).min(self.next);
+        for _ in 0..count {
+            debug_assert!(self.sent < self.next, "more requests sent than transmitted");
+            self.sent = (self.sent + 1).min(self.next);
+            self.pass_silent();
+        }
+    }
+
+    fn pass_silent(&mut self) {
+        while self.sent < self.next && self.entries.get(self.sent).is_some_and(|it| it.silent) {
+            self.sent += 1;
+        }
     }
 
     /// The peer's answer to a request is complete.
@@ -203,6 +223,27 @@ mod tests {
                 .map(|(request, offset, _)| (request.token, offset)),
             Some((2, 0))
         );
+    }
+
+    #[test]
+    fn what_is_not_transmitted_completes_in_its_place() {
+        let mut queue = SendQueue::new(8);
+        queue.push(read(1));
+        queue.skip();
+        assert_eq!(tokens(&mut queue), [1], "nothing was before it");
+        for token in 2..7 {
+            assert!(queue.push(send(token)));
+        }
+        queue.advance(10, true);
+        queue.skip();
+        queue.skip();
+        queue.advance(10, true);
+        queue.skip();
+        assert_eq!(tokens(&mut queue), [], "the transport has taken nothing");
+        queue.on_sent(1);
+        assert_eq!(tokens(&mut queue), [2, 3, 4]);
+        queue.on_sent(1);
+        assert_eq!(tokens(&mut queue), [5, 6]);
     }
 
     #[test]

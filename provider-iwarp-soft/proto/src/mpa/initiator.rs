@@ -1,5 +1,6 @@
 //! The side that connects: makes the Request, judges the Reply.
 
+use crate::Peer;
 use crate::wire::mpa::{
     DEPTH_MAX, DEPTH_UNSPECIFIED, ENHANCED_LEN, Enhanced, FrameKind, HEADER_LEN, Header,
     PD_LENGTH_MAX, RtrKind, RtrKinds, StartupFrame,
@@ -31,8 +32,10 @@ pub struct InitiatorConfig {
     /// Peer-to-peer mode: the first FPDU is one of these kinds. `None` leaves it to the consumer
     /// to send first.
     pub peer_to_peer: Option<RtrKinds>,
-    /// The largest PD_Length to send. RFC 5044 allows 512; siw resets the connection above 256.
+    /// The largest PD_Length to send. RFC 5044 allows 512, and the peer perhaps less.
     pub pd_length_max: u16,
+    /// Who the responder is, if that is known.
+    pub peer: Peer,
 }
 
 impl Default for InitiatorConfig {
@@ -49,6 +52,7 @@ impl Default for InitiatorConfig {
             ord: 16,
             peer_to_peer: Some(RtrKinds::WRITE_READ),
             pd_length_max: 256,
+            peer: Peer::Unknown,
         }
     }
 }
@@ -112,9 +116,12 @@ pub enum Refusal {
 impl Initiator {
     /// Makes the Request with the consumer's private data.
     pub fn request(
-        config: InitiatorConfig,
+        mut config: InitiatorConfig,
         private_data: &[u8],
     ) -> Result<(Self, StartupFrame), StartupError> {
+        if !config.peer.may_be_asked_for_rtr() {
+            config.peer_to_peer = None;
+        }
         let max = config.private_data_max();
         let too_long = StartupError::PrivateDataTooLong {
             len: private_data.len(),
@@ -189,6 +196,7 @@ impl Initiator {
             ird: self.config.local_ird(),
             ord: self.config.ord.min(DEPTH_MAX),
             rtr: None,
+            peer: self.config.peer,
         };
         match peer {
             None if self.config.enhanced => ReplyOutcome::Refused(Refusal::NotEnhanced),
@@ -237,7 +245,8 @@ impl InitiatorConfig {
     #[must_use]
     pub fn private_data_max(&self) -> usize {
         let words = if self.enhanced { ENHANCED_LEN } else { 0 };
-        usize::from(self.pd_length_max)
+        let max = self.peer.request_pd_length_max(self.enhanced);
+        usize::from(self.pd_length_max.min(max))
             .min(PD_LENGTH_MAX)
             .saturating_sub(words)
     }

@@ -17,6 +17,7 @@ pub use responder::{AcceptParams, RequestInfo, Responder, ResponderConfig};
 
 use core::ops::Range;
 
+use crate::Peer;
 use crate::wire::mpa::{FrameKind, HEADER_LEN, Header, Key, PD_LENGTH_MAX, RtrKind};
 
 /// What both sides agreed on; the base of a [`crate::Config`].
@@ -36,6 +37,8 @@ pub struct Negotiated {
     pub ord: u16,
     /// In peer-to-peer mode, the kind of the initiator's first FPDU.
     pub rtr: Option<RtrKind>,
+    /// Who the peer is, as far as that is known.
+    pub peer: Peer,
 }
 
 /// What the bytes at the front of the stream are.

@@ -1,5 +1,6 @@
 //! The side that listens: judges the Request, makes the Reply.
 
+use crate::Peer;
 use crate::wire::mpa::{
     DEPTH_MAX, DEPTH_UNSPECIFIED, ENHANCED_LEN, Enhanced, FrameKind, HEADER_LEN, Header,
     PD_LENGTH_MAX, RtrKind, RtrKinds, StartupFrame,
@@ -18,9 +19,10 @@ pub struct ResponderConfig {
     pub markers: bool,
     /// The kinds of first FPDU we understand.
     pub rtr_kinds: RtrKinds,
-    /// The largest PD_Length to send. RFC 5044 allows 512; siw as initiator crashes its kernel
-    /// above 256.
+    /// The largest PD_Length to send. RFC 5044 allows 512, and the peer perhaps less.
     pub pd_length_max: u16,
+    /// Who initiators are, if that is known.
+    pub peer: Peer,
 }
 
 impl Default for ResponderConfig {
@@ -35,6 +37,7 @@ impl Default for ResponderConfig {
                 read: true,
             },
             pd_length_max: 256,
+            peer: Peer::Unknown,
         }
     }
 }
@@ -56,6 +59,8 @@ pub struct RequestInfo {
     pub markers: bool,
     /// IRD, ORD and peer-to-peer flags; `None` for an unenhanced Request.
     pub enhanced: Option<Enhanced>,
+    /// Who sent it, as far as that shows.
+    pub peer: Peer,
 }
 
 /// What the consumer of the responder wants.
@@ -109,6 +114,7 @@ impl Responder {
             crc: header.crc,
             markers: header.markers,
             enhanced,
+            peer: (self.config.peer).of_request(header.rev, header.crc, header.markers, enhanced),
         };
         Progress::Frame {
             consumed,
@@ -125,7 +131,8 @@ impl Responder {
         } else {
             0
         };
-        usize::from(self.config.pd_length_max)
+        let max = request.peer.reply_pd_length_max();
+        usize::from(self.config.pd_length_max.min(max))
             .min(PD_LENGTH_MAX)
             .saturating_sub(words)
     }
@@ -149,6 +156,7 @@ impl Responder {
             ird: params.ird.min(DEPTH_MAX),
             ord: params.ord.min(DEPTH_MAX),
             rtr: None,
+            peer: request.peer,
         };
         let words = request
             .enhanced

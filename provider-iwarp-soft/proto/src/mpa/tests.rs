@@ -5,6 +5,7 @@ use super::{
     ReplyOutcome, RequestInfo, Responder, ResponderConfig, StartupError,
 };
 use crate::{
+    Peer,
     tests::hex,
     wire::mpa::{
         DEPTH_UNSPECIFIED, Enhanced, FrameKind, HEADER_LEN, Header, RtrKind, RtrKinds, StartupFrame,
@@ -26,6 +27,7 @@ pub(super) const PLAIN: InitiatorConfig = InitiatorConfig {
     ord: 4,
     peer_to_peer: None,
     pd_length_max: 256,
+    peer: Peer::Unknown,
 };
 
 fn value<T: std::fmt::Debug>(progress: Progress<T>) -> T {
@@ -115,6 +117,7 @@ fn golden_start_up_of_group_b() {
         ird: 4,
         ord: 4,
         rtr: Some(RtrKind::Write),
+        peer: Peer::Unknown,
     };
     assert_eq!(theirs, expected);
     let peer = Some(Enhanced {
@@ -130,6 +133,75 @@ fn golden_start_up_of_group_b() {
             peer
         }
     );
+}
+
+/// A responder of the provider: as much private data as the RFC allows.
+fn responder_of_512() -> Responder {
+    Responder::new(ResponderConfig {
+        pd_length_max: 512,
+        ..ResponderConfig::default()
+    })
+}
+
+#[test]
+fn no_reply_to_siw_is_longer_than_its_kernel_survives() {
+    let siw = request(&hex(
+        "4d504120 49442052 65712046 72616d65 10020004 00040004",
+    ));
+    let other = request(&hex(
+        "4d504120 49442052 65712046 72616d65 50020004 00040004",
+    ));
+    assert_eq!((siw.peer, other.peer), (Peer::Siw, Peer::Unknown));
+    let responder = responder_of_512();
+    assert_eq!(responder.private_data_max(&siw), 252);
+    assert_eq!(responder.private_data_max(&other), 508);
+    for (info, fits) in [(&siw, 252), (&other, 508)] {
+        let (longest, too_long) = (vec![1; fits], vec![1; fits + 1]);
+        let (frame, negotiated) = responder.accept(info, PARAMS, &longest).expect("it fits");
+        assert_eq!(negotiated.peer, info.peer);
+        assert_eq!(frame.as_bytes().len(), HEADER_LEN + 4 + fits);
+        assert!(responder.reject(info, PARAMS, &longest).is_ok());
+        let refused = Err(StartupError::PrivateDataTooLong {
+            len: fits + 1,
+            max: fits,
+        });
+        assert_eq!(responder.accept(info, PARAMS, &too_long), refused);
+        assert!(responder.reject(info, PARAMS, &too_long).is_err());
+    }
+}
+
+#[test]
+fn every_reply_to_siw_holds_its_four_enhanced_bytes() {
+    let siw = request(&hex(
+        "4d504120 49442052 65712046 72616d65 10020004 00040004",
+    ));
+    let (accept, _) = responder_of_512()
+        .accept(&siw, PARAMS, b"")
+        .expect("acceptable");
+    let reject = responder_of_512().reject(&siw, PARAMS, b"").expect("short");
+    for frame in [accept, reject] {
+        assert_eq!(frame.as_bytes()[18..20], [0, 4]);
+        assert_eq!(frame.as_bytes().len(), HEADER_LEN + 4);
+    }
+}
+
+#[test]
+fn a_request_to_siw_is_short_and_asks_for_no_first_frame() {
+    let config = InitiatorConfig {
+        pd_length_max: 512,
+        peer: Peer::Siw,
+        ..InitiatorConfig::default()
+    };
+    assert!(config.peer_to_peer.is_some());
+    let (_, frame) = Initiator::request(config, &[0; 252]).expect("256 bytes in all");
+    assert_eq!(frame.as_bytes()[18..24], [1, 0, 0, 16, 0, 16]);
+    assert!(Initiator::request(config, &[0; 253]).is_err());
+    let rev1 = InitiatorConfig {
+        enhanced: false,
+        ..config
+    };
+    assert!(Initiator::request(rev1, &[0; 255]).is_ok());
+    assert!(Initiator::request(rev1, &[0; 256]).is_err());
 }
 
 #[test]

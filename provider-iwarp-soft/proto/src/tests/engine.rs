@@ -6,8 +6,8 @@ use crc_fast::CrcAlgorithm::Crc32Iscsi;
 
 use crate::{
     Access, Completion, Config, Connection, Delivery, Ends, Inbound, InvalidateFault, MemoryTable,
-    MpaError, Placement, ProtectionFault, ProtocolError, ReceiveBuffer, ReceiveQueue, Role, Stag,
-    Target, TransmitFpdu, TransmitPayload, Verdict, WorkKind, WorkRequest,
+    MpaError, Peer, Placement, ProtectionFault, ProtocolError, ReceiveBuffer, ReceiveQueue, Role,
+    Stag, Target, TransmitFpdu, TransmitPayload, Verdict, WorkKind, WorkRequest,
     wire::fpdu::{self, CRC_LEN, Deframed, LENGTH_LEN},
 };
 
@@ -115,6 +115,7 @@ pub(super) struct Engine {
     pub(super) deliveries: Vec<Delivery>,
     pub(super) atomic_results: Vec<(u64, u64)>,
     pub(super) ready_to_receive: usize,
+    pub(super) read_requests: usize,
     pub(super) terminated: Option<Option<Verdict>>,
     /// The longest queue of unanswered requests of ours that was ever seen.
     pub(super) outstanding_max: usize,
@@ -129,6 +130,7 @@ pub(super) fn config(role: Role) -> Config {
         rtr: None,
         send_queue_len: 64,
         rfc7306: true,
+        peer: Peer::Unknown,
     }
 }
 
@@ -145,6 +147,7 @@ impl Engine {
             deliveries: Vec::new(),
             atomic_results: Vec::new(),
             ready_to_receive: 0,
+            read_requests: 0,
             terminated: None,
             outstanding_max: 0,
         }
@@ -222,12 +225,13 @@ impl Engine {
     pub(super) fn transmit_one(&mut self, ulpdu_max: usize) -> Option<TransmitFpdu> {
         let had = self.conn.has_transmit();
         let fpdu = self.conn.poll_transmit_limited(ulpdu_max);
-        assert_eq!(
-            had,
-            fpdu.is_some(),
-            "has_transmit tells what poll_transmit does"
-        );
-        let fpdu = fpdu?;
+        // Toward siw, what is to be done may be done without an FPDU.
+        let is_told = had == fpdu.is_some() || had && self.conn.config().peer == Peer::Siw;
+        assert!(is_told, "has_transmit tells what poll_transmit does");
+        let Some(fpdu) = fpdu else {
+            self.complete();
+            return None;
+        };
         let bytes = self.assemble(&fpdu);
         self.wire.extend(bytes);
         self.conn.on_sent(usize::from(matches!(
@@ -291,7 +295,8 @@ impl Engine {
             .handle_ulpdu(ulpdu, &self.memory, &mut self.receives)?
         {
             Inbound::Place(placement) => self.place(ulpdu, placement),
-            Inbound::ReadRequest | Inbound::Dropped => {}
+            Inbound::ReadRequest => self.read_requests += 1,
+            Inbound::Dropped => {}
             Inbound::Atomic(request) => {
                 let cell = self.memory.slice(request.stag, request.to, 8);
                 let original = u64::from_be_bytes((&*cell).try_into().expect("eight bytes"));

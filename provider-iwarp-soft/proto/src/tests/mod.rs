@@ -6,6 +6,7 @@ mod golden;
 mod mutation;
 mod pair;
 mod situations;
+mod siw;
 mod violations;
 
 /// Bytes from the notation of captures: hexadecimal digits in groups, white space ignored.

@@ -1,0 +1,219 @@
+//! What is known of the make of a peer, and what follows: rules that no RFC asks for.
+//!
+//! Linux's software iWARP, `siw`, has defects that a peer can meet, some of which take its kernel
+//! down. Each is one rule here, so that nothing else in this crate or around it knows of them. The
+//! behaviour was measured against Linux 6.1 and is the same in the sources of 7.2.
+//!
+//! | Rule | What siw does without it | Holds for |
+//! |---|---|---|
+//! | [`Peer::reply_pd_length_max`] | a Reply with a PD_Length above 256 makes its kernel follow a null pointer | siw |
+//! | [`Peer::request_pd_length_max`] | it resets the connection when a Request's exceeds 256 | siw |
+//! | [`Peer::may_be_asked_for_rtr`] | a reset between its Reply and our first FPDU is a BUG in its kernel's connection manager | siw |
+//! | [`Peer::answers_empty_reads`] | an empty Read behind other work is answered with the bytes of that work | siw |
+//! | [`Peer::names_what_it_invalidates`] | its library puts 0 into Sends with Invalidate | siw |
+//! | [`small_read_cut`] | up to 32 bytes that cross a page come corrupted in a Read Response | everybody |
+//! | [`repeats_first_frame`] | it misses a first frame that comes while it still prepares for it; then nothing happens until the next, and a close is a BUG in its connection manager | all but our own |
+//! | [`awaits_acknowledgement_before_fin`] | our FIN makes it drop what arrived just before | all but our own |
+//!
+//! Beside these, three things are done for everybody in the places that they belong to, because
+//! they are right anyway: an enhanced Reply always holds its four bytes of IRD and ORD, no FPDU
+//! follows a Reply before the initiator's first one ([`crate::StreamState::AwaitFirstFpdu`]), and
+//! an IRD that is announced stands for the next power of two ([`crate::Config::ird`]).
+//!
+//! # Who is siw
+//!
+//! As initiator it is known by its Request, which nobody else is known to send: revision 2 without
+//! CRC, markers and peer-to-peer mode, and no more than 128 reads either way. Its Reply cannot be
+//! told from that of hardware which prefers the Write as first FPDU as well. So rules that would
+//! take something from others hold for an initiator only when its administrator says that peers are
+//! siw ([`Peer::Siw`] as configured), and none of them is needed for a connection to work.
+
+use crate::Role;
+use crate::wire::mpa::{Enhanced, PD_LENGTH_MAX, RtrKind};
+
+/// The make of a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// Anything that speaks iWARP.
+    #[default]
+    Unknown,
+    /// Linux's siw driver.
+    Siw,
+}
+
+/// siw's largest IRD and ORD.
+const SIW_DEPTH_MAX: u16 = 128;
+/// What siw takes: its own length of private data has eight bits, and 256 becomes 0.
+const SIW_PD_LENGTH_MAX: u16 = 256;
+/// In revision 1 that 0 is what siw tells its consumer.
+const SIW_PD_LENGTH_MAX_REV1: u16 = 255;
+/// siw sends payloads up to this long from a copy, which it makes of one page only.
+const SMALL_READ_MAX: u32 = 32;
+/// The smallest page; a boundary of larger ones is one of these too.
+const PAGE_LEN: u64 = 4096;
+
+impl Peer {
+    /// Who sent a Request with these values. A configured make is not changed.
+    #[must_use]
+    pub const fn of_request(
+        self,
+        rev: u8,
+        crc: bool,
+        markers: bool,
+        enhanced: Option<Enhanced>,
+    ) -> Self {
+        match (self, enhanced) {
+            (Self::Unknown, Some(words))
+                if rev == 2
+                    && !crc
+                    && !markers
+                    && words.peer_to_peer.is_none()
+                    && words.ird <= SIW_DEPTH_MAX
+                    && words.ord <= SIW_DEPTH_MAX =>
+            {
+                Self::Siw
+            }
+            _ => self,
+        }
+    }
+
+    /// The largest PD_Length of a Reply.
+    #[must_use]
+    pub const fn reply_pd_length_max(self) -> u16 {
+        match self {
+            Self::Unknown => PD_LENGTH_MAX as u16,
+            Self::Siw => SIW_PD_LENGTH_MAX,
+        }
+    }
+
+    /// The largest PD_Length of a Request, enhanced or not.
+    #[must_use]
+    pub const fn request_pd_length_max(self, is_enhanced: bool) -> u16 {
+        match self {
+            Self::Unknown => PD_LENGTH_MAX as u16,
+            Self::Siw if is_enhanced => SIW_PD_LENGTH_MAX,
+            Self::Siw => SIW_PD_LENGTH_MAX_REV1,
+        }
+    }
+
+    /// Whether a Request may ask for peer-to-peer mode.
+    #[must_use]
+    pub const fn may_be_asked_for_rtr(self) -> bool {
+        matches!(self, Self::Unknown)
+    }
+
+    /// Whether an RDMA Read of no bytes may be sent. Where it may not, it is done when everything
+    /// before it is, reads included.
+    #[must_use]
+    pub const fn answers_empty_reads(self) -> bool {
+        matches!(self, Self::Unknown)
+    }
+
+    /// Whether a Send with Invalidate of STag 0, which is none, is a fault. Where it is not, it is
+    /// delivered as a Send.
+    #[must_use]
+    pub const fn names_what_it_invalidates(self) -> bool {
+        matches!(self, Self::Unknown)
+    }
+}
+
+/// How many bytes the first of two Read Requests asks for, where a read of `len` bytes at
+/// `source_to` is better made of two.
+#[must_use]
+pub const fn small_read_cut(source_to: u64, len: u32) -> Option<u32> {
+    let to_boundary = (PAGE_LEN - source_to % PAGE_LEN) as u32;
+    if len <= SMALL_READ_MAX && to_boundary < len {
+        Some(to_boundary)
+    } else {
+        None
+    }
+}
+
+/// Whether an initiator that hears nothing sends an empty Write behind its first FPDU, until when it
+/// does not close either. An empty Write means nothing to its receiver (RFC 5041 section 5.2). siw
+/// is in none of the start-ups in which the first FPDU is an empty Read.
+#[must_use]
+pub const fn repeats_first_frame(role: Role, rtr: Option<RtrKind>) -> bool {
+    matches!(role, Role::Initiator) && matches!(rtr, None | Some(RtrKind::Write))
+}
+
+/// Whether our FIN waits until the peer has acknowledged everything before it.
+#[must_use]
+pub const fn awaits_acknowledgement_before_fin(is_ours: bool) -> bool {
+    !is_ours
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::mpa::RtrKinds;
+
+    fn words(ird: u16, ord: u16, peer_to_peer: Option<RtrKinds>) -> Option<Enhanced> {
+        Some(Enhanced {
+            peer_to_peer,
+            ird,
+            ord,
+        })
+    }
+
+    #[test]
+    fn siw_is_known_by_its_request() {
+        let of =
+            |rev, crc, markers, enhanced| Peer::Unknown.of_request(rev, crc, markers, enhanced);
+        assert_eq!(of(2, false, false, words(4, 4, None)), Peer::Siw);
+        assert_eq!(of(2, false, false, words(0, 128, None)), Peer::Siw);
+        let others = [
+            of(1, false, false, None),
+            of(2, false, false, None),
+            of(2, true, false, words(4, 4, None)),
+            of(2, false, true, words(4, 4, None)),
+            of(2, false, false, words(4, 4, Some(RtrKinds::WRITE_READ))),
+            of(2, false, false, words(129, 4, None)),
+            of(2, false, false, words(4, 0x3fff, None)),
+        ];
+        assert!(others.into_iter().all(|peer| peer == Peer::Unknown));
+    }
+
+    #[test]
+    fn what_the_administrator_says_holds() {
+        assert_eq!(Peer::Siw.of_request(1, true, true, None), Peer::Siw);
+    }
+
+    #[test]
+    fn nothing_is_taken_from_a_peer_that_is_not_siw() {
+        let peer = Peer::Unknown;
+        assert_eq!(peer.reply_pd_length_max(), 512);
+        assert_eq!(peer.request_pd_length_max(true), 512);
+        assert_eq!(peer.request_pd_length_max(false), 512);
+        assert!(peer.may_be_asked_for_rtr());
+        assert!(peer.answers_empty_reads());
+        assert!(peer.names_what_it_invalidates());
+        assert!(!repeats_first_frame(Role::Initiator, Some(RtrKind::Read)));
+        assert!(!repeats_first_frame(Role::Responder, None));
+        assert!(!awaits_acknowledgement_before_fin(true));
+    }
+
+    #[test]
+    fn what_siw_survives() {
+        let peer = Peer::Siw;
+        assert_eq!(peer.reply_pd_length_max(), 256);
+        assert_eq!(peer.request_pd_length_max(true), 256);
+        assert_eq!(peer.request_pd_length_max(false), 255);
+        assert!(!peer.may_be_asked_for_rtr());
+        assert!(!peer.answers_empty_reads());
+        assert!(!peer.names_what_it_invalidates());
+        assert!(repeats_first_frame(Role::Initiator, Some(RtrKind::Write)));
+        assert!(repeats_first_frame(Role::Initiator, None));
+        assert!(awaits_acknowledgement_before_fin(false));
+    }
+
+    #[test]
+    fn small_reads_are_cut_where_a_page_ends() {
+        assert_eq!(small_read_cut(4090, 16), Some(6));
+        assert_eq!(small_read_cut(4095, 2), Some(1));
+        assert_eq!(small_read_cut(u64::MAX - 5, 16), Some(6));
+        for (to, len) in [(4090, 6), (4096, 32), (4090, 33), (0, 0), (4095, 1)] {
+            assert_eq!(small_read_cut(to, len), None, "{len} bytes at {to}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What Linux siw needs of us, byte by byte, against a peer of plain TCP in its place.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use access_layer::rnic::*;
+use support::*;
+
+/// C1: what siw asks with.
+const SIW_REQUEST: &str = "4d504120 49442052 65712046 72616d65 10020004 00040004";
+/// What siw answers a Request with CRC, peer-to-peer mode and 16 reads either way.
+const SIW_REPLY: &str = "4d504120 49442052 65702046 72616d65 50020004 80108004";
+/// A zero-length Write, as first FPDU and later, with CRC.
+const EMPTY_WRITE: &str = "000ec140 00000001 00000000 00000000 ebd34c5f";
+
+/// A consumer that connects to a socket of ours, and what it has sent: its Request.
+fn dialing<'n>(node: &'n Node, listener: &TcpListener) -> (Side<'n>, TcpStream, Vec<u8>) {
+    let client = node.side(10);
+    let port = listener.local_addr().unwrap().port();
+    node.rnic
+        .connect(&client.qp, &node.connect_params(port, b""))
+        .unwrap();
+    let (mut raw, _) = listener.accept().unwrap();
+    raw.set_nodelay(true).unwrap();
+    raw.set_read_timeout(Some(DEADLINE)).unwrap();
+    let request = read_startup(&mut raw);
+    (client, raw, request)
+}
+
+/// The same, connected as to siw; its first FPDU has come.
+fn dialed<'n>(node: &'n Node, listener: &TcpListener) -> (Side<'n>, TcpStream) {
+    let (client, mut raw, _) = dialing(node, listener);
+    raw.write_all(&hex(SIW_REPLY)).unwrap();
+    assert_eq!(read_exact(&mut raw, 20), hex(EMPTY_WRITE));
+    assert!(matches!(client.event(), Event::Established { .. }));
+    (client, raw)
+}
+
+fn listener() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").unwrap()
+}
+
+/// Whether the other side takes bytes of `raw` without resetting it.
+fn is_not_reset(raw: &mut TcpStream) -> bool {
+    let mut scrap = [0; 64];
+    for _ in 0..5 {
+        if raw.write_all(&hex(SIW_REPLY)).is_err() {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    raw.set_read_timeout(Some(Duration::from_millis(50)))
+        .unwrap();
+    match raw.peek(&mut scrap) {
+        Ok(_) => true,
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    }
+}
+
+#[test]
+fn a_reply_to_siw_that_its_kernel_would_not_survive_is_not_made() {
+    let b = Node::new("lo 0");
+    let (_listener, port) = b
+        .rnic
+        .listen(&ListenAddress { port: 0 }, ListenToken(7))
+        .unwrap();
+    for (len, is_accepted) in [(252, true), (253, false)] {
+        let server = b.side(20 + len as u64 * 10);
+        let mut raw = raw_client(port);
+        raw.write_all(&hex(SIW_REQUEST)).unwrap();
+        let (request, _) = b.recorder.request(7);
+        let params = AcceptParams {
+            private_data: &vec![7; len],
+        };
+        let accepted = b.rnic.accept(request, &server.qp, &params);
+        assert_eq!(accepted.is_ok(), is_accepted, "{len} bytes");
+        if is_accepted {
+            assert_eq!(read_startup(&mut raw)[18..20], [1, 0]);
+        }
+    }
+}
+
+#[test]
+fn an_attempt_that_is_given_up_ends_by_a_fin_and_not_by_a_reset() {
+    let a = Node::new("lo 0");
+    let listener = listener();
+    let (client, mut raw, _) = dialing(&a, &listener);
+    a.rnic.disconnect(&client.qp, true);
+    assert_eq!(client.event(), Event::Disconnected);
+    assert_eq!(raw.read(&mut [0; 1]).unwrap(), 0, "our FIN");
+    assert!(is_not_reset(&mut raw));
+}
+
+#[test]
+fn a_reply_with_a_length_that_has_wrapped_is_answered_by_a_fin_and_not_by_a_reset() {
+    let a = Node::new("lo 0");
+    let listener = listener();
+    let (client, mut raw, _) = dialing(&a, &listener);
+    // 252 bytes of a consumer of siw: the length wraps, the bytes come.
+    let mut reply = hex("4d504120 49442052 65702046 72616d65 50020000 80108004");
+    reply.extend([0; 252]);
+    raw.write_all(&reply).unwrap();
+    assert_eq!(client.event(), Event::NonPeerRejected);
+    assert_eq!(raw.read(&mut [0; 1]).unwrap(), 0, "our FIN");
+    assert!(is_not_reset(&mut raw));
+}
+
+#[test]
+fn the_first_frame_is_repeated_while_the_peer_is_silent() {
+    let a = Node::new("lo 0");
+    let listener = listener();
+    let (client, mut raw) = dialed(&a, &listener);
+    let begin = Instant::now();
+    for _ in 0..3 {
+        assert_eq!(read_exact(&mut raw, 20), hex(EMPTY_WRITE));
+    }
+    assert!(
+        begin.elapsed() > Duration::from_millis(200),
+        "further and further apart"
+    );
+    raw.set_read_timeout(Some(Duration::from_millis(1500)))
+        .unwrap();
+    assert!(raw.read(&mut [0; 1]).is_err(), "then no more");
+    drop(client);
+}
+
+#[test]
+fn the_first_frame_is_not_repeated_to_a_peer_that_was_heard() {
+    let a = Node::new("lo 0");
+    let listener = listener();
+    let (client, mut raw) = dialed(&a, &listener);
+    raw.write_all(&hex(EMPTY_WRITE)).unwrap();
+    raw.set_read_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    assert!(raw.read(&mut [0; 1]).is_err());
+    drop(client);
+}
+
+#[test]
+fn our_fin_comes_behind_a_repeated_first_frame() {
+    for abrupt in [false, true] {
+        let a = Node::new("lo 0");
+        let listener = listener();
+        let (client, mut raw) = dialed(&a, &listener);
+        a.rnic.disconnect(&client.qp, abrupt);
+        let mut rest = Vec::new();
+        raw.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, hex(EMPTY_WRITE), "abrupt: {abrupt}");
+        drop(raw);
+        assert_eq!(client.event(), Event::Disconnected);
+    }
+}
+
+#[test]
+fn small_reads_are_cut_at_the_pages_of_their_source() {
+    let a = Node::new("lo 0");
+    let listener = listener();
+    let (client, mut raw) = dialed(&a, &listener);
+    let memory = a.memory(100);
+    let source = RemoteRange {
+        addr: 4096 * 9 - 6,
+        rkey: 0x1234,
+        len: 16,
+    };
+    client.post(1, SendOp::Read(source), &[memory.sge(0, 16)]);
+    // Sink TO, length and source TO of both Read Requests.
+    let fields = |fpdu: Vec<u8>| {
+        let number = |at: usize, len| {
+            (fpdu[at..at + len].iter()).fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte))
+        };
+        (number(24, 8), number(32, 4), number(40, 8))
+    };
+    let (to, from) = (memory.addr(), source.addr);
+    assert_eq!(fields(read_exact(&mut raw, 52)), (to, 6, from));
+    assert_eq!(fields(read_exact(&mut raw, 52)), (to + 6, 10, from + 6));
+}
+
+#[test]
+fn a_request_says_what_the_settings_say() {
+    // Flags and revision, and the enhanced words where there are any.
+    let rows: [(&str, &[u8]); 5] = [
+        ("lo 0", &[0x50, 2, 0, 4, 0x80, 16, 0xc0, 16]),
+        ("lo 0 crc=off", &[0x10, 2, 0, 4, 0x80, 16, 0xc0, 16]),
+        ("lo 0 peer_to_peer=off", &[0x50, 2, 0, 4, 0, 16, 0, 16]),
+        ("lo 0 peer=siw", &[0x50, 2, 0, 4, 0, 16, 0, 16]),
+        ("lo 0 mpa_revision=1", &[0x40, 1, 0, 0]),
+    ];
+    for (settings, expected) in rows {
+        let a = Node::new(settings);
+        let listener = listener();
+        let (_client, _raw, request) = dialing(&a, &listener);
+        assert_eq!(request[16..], *expected, "{settings}");
+    }
+}
