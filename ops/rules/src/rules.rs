@@ -42,6 +42,12 @@ impl Rules {
         self.unmatched.load(Ordering::Relaxed)
     }
 
+    /// Whether a rule asks for a device, which takes the way to the peer to know.
+    #[must_use]
+    pub fn needs_interface(&self) -> bool {
+        self.rules.iter().any(|rule| rule.interface.is_some())
+    }
+
     /// Decides, and counts the rule that did.
     pub fn decide(&self, query: &Query<'_>) -> Verdict<'_> {
         let verdict = self.verdict(query);

@@ -111,6 +111,7 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite netlink", &[CC, IP])
         .of("ops-netlink")
         .unstaged(),
+    Step::suite("suite switch", &[CC, IP]).of("ops").unstaged(),
     Step::suite("suite portmap", &[CC])
         .of("ops-portmap")
         .unstaged(),
@@ -153,7 +154,7 @@ fn clippy(workspace: &Workspace, _: &Options) -> Result<Outcome> {
     // The suites are not among all targets, because a plain `cargo test` must leave them out.
     for targets in [
         "--workspace --all-targets",
-        "-p stack-tests -p fuzz-bodies -p ops-netlink -p ops-portmap --test *",
+        "-p stack-tests -p fuzz-bodies -p ops -p ops-netlink -p ops-portmap --test *",
     ] {
         let args = format!("clippy {targets} --quiet -- -D warnings");
         Job::cargo(workspace, "clippy", &args)

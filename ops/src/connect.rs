@@ -1,0 +1,282 @@
+//! An attempt to connect by something else than TCP.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ops_portmap::{Answer, Asking};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use tracing::debug;
+
+use crate::decision::Offer;
+use crate::protosw::{ConnectFailure, OffloadConnecting, OffloadProtocol, OffloadStream, Target};
+use crate::reason::Reason;
+use crate::stage::Stage;
+use crate::switch::Switch;
+use crate::trail::{Subject, Trail};
+
+/// The peer's port mapper may take this part of the bound.
+const ASKING_SHARE: u32 = 2;
+
+/// What became of an attempt.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The connection stands.
+    Offloaded {
+        /// Which protocol carries it.
+        protocol: String,
+        /// The connection.
+        stream: Box<dyn OffloadStream>,
+    },
+    /// It is left to TCP: the kernel socket is to be connected now.
+    Native(Reason),
+    /// TCP is not permitted: the program's call fails.
+    Impossible(Reason),
+}
+
+/// An attempt under way. Poll its descriptor for input until its deadline, then call
+/// [`Connecting::step`]; or call [`Connecting::wait`].
+#[derive(Debug)]
+pub struct Connecting {
+    switch: Arc<Switch>,
+    service: SocketAddr,
+    local: SocketAddr,
+    offer: Offer,
+    stage: Stage,
+    asking: Option<Asking>,
+    attempt: Option<Box<dyn OffloadConnecting>>,
+    mapped: Option<SocketAddr>,
+    deadline: Instant,
+    last: Option<Reason>,
+    trail: Trail,
+}
+
+impl Connecting {
+    /// Begins. `local` is an address that the kernel keeps for this connection.
+    pub(crate) fn begin(
+        switch: Arc<Switch>,
+        service: SocketAddr,
+        local: SocketAddr,
+        offer: Offer,
+        trail: Trail,
+    ) -> Self {
+        let now = Instant::now();
+        let deadline = now + offer.within;
+        let mut connecting = Self {
+            switch,
+            service,
+            local,
+            offer,
+            stage: Stage::Asking,
+            asking: None,
+            attempt: None,
+            mapped: None,
+            deadline,
+            last: None,
+            trail,
+        };
+        connecting.ask(now);
+        connecting
+    }
+
+    /// When [`Connecting::step`] has to be called at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        let asking = self.asking.as_ref().map(Asking::deadline);
+        asking.map_or(self.deadline, |asking| asking.min(self.deadline))
+    }
+
+    /// What to poll for input; another one after each step.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        let asking = self.asking.as_ref().map(AsFd::as_fd);
+        asking.or(self.attempt.as_deref().map(AsFd::as_fd))
+    }
+
+    /// How it came about.
+    #[must_use]
+    pub fn trail(&self) -> &Trail {
+        &self.trail
+    }
+
+    /// Goes on; never waits.
+    pub fn step(&mut self) -> Option<Outcome> {
+        loop {
+            match self.stage {
+                Stage::Asking => {
+                    let answer = self.asking.as_mut()?.step()?;
+                    self.switch
+                        .answers()
+                        .put(self.service, answer, Instant::now());
+                    self.hear(answer);
+                }
+                Stage::Trying(_) if Instant::now() >= self.deadline => {
+                    let within = self.offer.within;
+                    self.attempt = None;
+                    self.distrust();
+                    self.pass_over(Reason::Late { within });
+                    self.stage.on_late();
+                }
+                Stage::Trying(at) => {
+                    if let Some(stream) = self.try_protocol(at)? {
+                        return Some(stream);
+                    }
+                }
+                Stage::Connected => return None,
+                Stage::Over => return Some(self.give_up()),
+            }
+        }
+    }
+
+    /// Goes on until it is decided, which takes no longer than the bound.
+    pub fn wait(&mut self) -> Outcome {
+        loop {
+            if let Some(outcome) = self.step() {
+                return outcome;
+            }
+            let left = self.deadline().saturating_duration_since(Instant::now());
+            let timeout = Timespec::try_from(left + Duration::from_nanos(1)).ok();
+            let mut polled: Vec<PollFd<'_>> = self
+                .descriptor()
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+                .into_iter()
+                .collect();
+            // What poll says, a signal included, is seen by the step as well.
+            let _ = rustix::event::poll(&mut polled, timeout.as_ref());
+        }
+    }
+
+    /// Asks the peer, if a protocol wants that and nobody has lately.
+    fn ask(&mut self, now: Instant) {
+        if !self
+            .offer
+            .protocols
+            .iter()
+            .any(|protocol| protocol.capabilities().asks_peer)
+        {
+            return self.stage.on_mapped();
+        }
+        let known = self.switch.answers().get(self.service, now);
+        if let Some(answer) = known {
+            self.trail
+                .note(Subject::Peer, || "answered lately".to_owned());
+            return self.hear(answer);
+        }
+        match Asking::begin(self.service, self.offer.within / ASKING_SHARE) {
+            Ok(asking) => self.asking = Some(asking),
+            Err(errno) => {
+                self.pass_over(Reason::NoRoute(errno));
+                self.go_on_without_answer();
+            }
+        }
+    }
+
+    fn hear(&mut self, answer: Answer) {
+        self.asking = None;
+        if let Answer::Mapped(mapped) = answer {
+            self.trail
+                .note(Subject::Peer, || format!("offers it at {mapped}"));
+            self.mapped = Some(mapped);
+            return self.stage.on_mapped();
+        }
+        let reason = Reason::of_answer(answer).unwrap_or(Reason::PeerRefused);
+        self.trail.note(Subject::Peer, || reason.to_string());
+        self.last = Some(reason);
+        self.go_on_without_answer();
+    }
+
+    /// Only protocols that need no answer are left.
+    fn go_on_without_answer(&mut self) {
+        self.offer
+            .protocols
+            .retain(|protocol| !protocol.capabilities().asks_peer);
+        if self.offer.protocols.is_empty() {
+            self.stage.on_not_offered();
+        } else {
+            self.stage.on_mapped();
+        }
+    }
+
+    /// One look at the protocol of this place: `None` if it needs more time, `Some(None)` if it has
+    /// failed and the next is to be tried.
+    fn try_protocol(&mut self, at: usize) -> Option<Option<Outcome>> {
+        let protocol = Arc::clone(&self.offer.protocols[at]);
+        let stepped = match &mut self.attempt {
+            Some(attempt) => attempt.step(),
+            None => match protocol.connect(&self.target(&*protocol)) {
+                Ok(attempt) => self.attempt.insert(attempt).step(),
+                Err(failure) => Err(failure),
+            },
+        };
+        match stepped {
+            Ok(None) => None,
+            Ok(Some(stream)) => {
+                self.stage.on_connected();
+                self.attempt = None;
+                let protocol = protocol.name().to_owned();
+                self.trail
+                    .note(Subject::Verdict, || format!("carried by {protocol}"));
+                Some(Some(Outcome::Offloaded { protocol, stream }))
+            }
+            Err(failure) => {
+                self.attempt = None;
+                self.distrust();
+                let reason = Reason::from(failure);
+                let subject = Subject::Protocol(protocol.name().to_owned());
+                self.trail.note(subject, || reason.to_string());
+                self.pass_over(reason);
+                self.stage.on_failed(self.offer.protocols.len());
+                Some(None)
+            }
+        }
+    }
+
+    fn target(&self, protocol: &dyn OffloadProtocol) -> Target<'_> {
+        let asked = protocol.capabilities().asks_peer;
+        Target {
+            service: self.service,
+            mapped: self.mapped.filter(|_| asked).unwrap_or(self.service),
+            local: self.local,
+            next_hop: self.offer.route.as_ref().map(|route| route.next_hop()),
+            settings: &self.offer.settings,
+        }
+    }
+
+    /// The peer's answer led nowhere: for a while nobody follows it.
+    fn distrust(&self) {
+        if self.mapped.is_some() {
+            self.switch
+                .answers()
+                .put(self.service, Answer::Refused, Instant::now());
+        }
+    }
+
+    fn pass_over(&mut self, reason: Reason) {
+        debug!(service = %self.service, %reason, "an offload protocol is passed over");
+        self.last = Some(reason);
+    }
+
+    fn give_up(&mut self) -> Outcome {
+        let reason = self.last.clone().unwrap_or(Reason::NoProtocol);
+        if self.offer.may_fall_back {
+            self.trail
+                .note(Subject::Verdict, || format!("tcp: {reason}"));
+            Outcome::Native(reason)
+        } else {
+            self.trail
+                .note(Subject::Verdict, || format!("fails: {reason}"));
+            Outcome::Impossible(reason)
+        }
+    }
+}
+
+impl From<ConnectFailure> for Reason {
+    fn from(failure: ConnectFailure) -> Self {
+        match failure {
+            ConnectFailure::Refused => Self::Refused,
+            ConnectFailure::Version => Self::Version,
+            ConnectFailure::Failed(errno) => Self::Failed(errno),
+        }
+    }
+}

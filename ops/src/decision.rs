@@ -1,0 +1,341 @@
+//! Who may carry a connection: policy, then the way, then each protocol's word.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ops_netlink::{Reach, Route, RouteQuery};
+use ops_rules::{Query, Role, Setting, Target};
+use rustix::io::Errno;
+
+use crate::family::Wish;
+use crate::protosw::{OffloadProtocol, Way};
+use crate::reason::Reason;
+use crate::switch::Switch;
+use crate::trail::{Subject, Trail};
+
+/// What a socket is about to do.
+#[derive(Debug)]
+pub struct Intent<'a> {
+    /// Listen or connect.
+    pub role: Role,
+    /// Its own address if it listens, the peer's if it connects.
+    pub address: SocketAddr,
+    /// Its own address if it connects and has one.
+    pub from: Option<SocketAddr>,
+    /// What its program asked for.
+    pub wish: &'a Wish,
+    /// A socket option in force that only TCP has.
+    pub tcp_only: Option<&'static str>,
+}
+
+/// What comes of it.
+#[derive(Debug)]
+pub enum Plan {
+    /// TCP alone.
+    Native(Reason),
+    /// These protocols first.
+    Offload(Offer),
+    /// Nothing: TCP is not permitted, and nobody else can.
+    Impossible(Reason),
+}
+
+/// The protocols that can carry a connection.
+#[derive(Debug)]
+pub struct Offer {
+    /// The preferred one first; not empty.
+    pub protocols: Vec<Arc<dyn OffloadProtocol>>,
+    /// Whether TCP follows where they fail.
+    pub may_fall_back: bool,
+    /// How long they may take together.
+    pub within: Duration,
+    /// The kernel's way to the peer, if somebody asked for it.
+    pub route: Option<Route>,
+    /// What the rule file sets.
+    pub settings: Vec<Setting>,
+}
+
+/// What the program and the rule file say.
+struct Policy {
+    target: Target,
+    line: Option<u32>,
+    protocol: Option<String>,
+    within: Duration,
+    settings: Vec<Setting>,
+}
+
+/// The way, looked up once and only if somebody asks.
+struct Finder<'a> {
+    switch: &'a Switch,
+    intent: &'a Intent<'a>,
+    found: Option<Result<Found, Reason>>,
+}
+
+#[derive(Debug, Clone)]
+struct Found {
+    route: Option<Route>,
+    device: Option<String>,
+    rdma: bool,
+    local: bool,
+}
+
+/// Decides.
+pub(crate) fn decide(switch: &Switch, intent: &Intent<'_>, trail: &mut Trail) -> Plan {
+    let mut finder = Finder {
+        switch,
+        intent,
+        found: None,
+    };
+    let Some(policy) = policy(switch, intent, &mut finder, trail) else {
+        return Plan::Native(Reason::NoRules);
+    };
+    let may_fall_back = policy.target != Target::Offload;
+    let nobody = |reason| {
+        if may_fall_back {
+            Plan::Native(reason)
+        } else {
+            Plan::Impossible(reason)
+        }
+    };
+    if policy.target == Target::Tcp {
+        let line = policy.line.unwrap_or_default();
+        return Plan::Native(Reason::Rule { line });
+    }
+    if let Some(option) = intent.tcp_only {
+        return nobody(Reason::Option(option));
+    }
+    let mut protocols = Vec::new();
+    let mut passed_over = None;
+    for protocol in switch.registry().protocols() {
+        let subject = Subject::Protocol(protocol.name().to_owned());
+        match check(&*protocol, intent, &policy, &mut finder, trail) {
+            Ok(()) => {
+                trail.note(subject, || "can carry it".to_owned());
+                protocols.push(protocol);
+            }
+            Err(reason) => {
+                trail.note(subject, || format!("no: {reason}"));
+                // The first is the preferred one, so its reason is the one to tell.
+                passed_over.get_or_insert(reason);
+            }
+        }
+    }
+    if protocols.is_empty() {
+        return nobody(passed_over.unwrap_or(Reason::NoProtocol));
+    }
+    let found = finder.found.and_then(Result::ok);
+    Plan::Offload(Offer {
+        protocols,
+        may_fall_back,
+        within: policy.within,
+        route: found.and_then(|found| found.route),
+        settings: policy.settings,
+    })
+}
+
+/// `None` if the rule file cannot be used and the program did not ask for anything else.
+fn policy(
+    switch: &Switch,
+    intent: &Intent<'_>,
+    finder: &mut Finder<'_>,
+    trail: &mut Trail,
+) -> Option<Policy> {
+    let of_program = |target, protocol| Policy {
+        target,
+        line: None,
+        protocol,
+        within: switch.within(),
+        settings: Vec::new(),
+    };
+    match intent.wish {
+        Wish::ByRule => {}
+        Wish::Every => {
+            trail.note(Subject::Rule, || {
+                "the program asks for every stack".to_owned()
+            });
+            return Some(of_program(Target::Both, None));
+        }
+        Wish::Only(name) => {
+            trail.note(Subject::Rule, || {
+                format!("the program asks for {name} alone")
+            });
+            return Some(of_program(Target::Offload, Some(name.clone())));
+        }
+    }
+    let Some(rules) = switch.rules() else {
+        trail.note(Subject::Rule, || Reason::NoRules.to_string());
+        return None;
+    };
+    let device = if rules.needs_interface() {
+        finder.find(trail).ok()
+    } else {
+        None
+    };
+    let query = Query {
+        role: intent.role,
+        program: &switch.program().path,
+        user: switch.program().user,
+        address: intent.address,
+        interface: device.as_ref().and_then(|found| found.device.as_deref()),
+    };
+    let verdict = rules.decide(&query);
+    trail.note(Subject::Rule, || match verdict.rule {
+        Some(rule) => format!("line {}: {rule}", rule.line),
+        None => format!("none matches, so {}", verdict.target.word()),
+    });
+    let rule = verdict.rule;
+    Some(Policy {
+        target: verdict.target,
+        line: rule.map(|rule| rule.line),
+        protocol: rule.and_then(|rule| rule.protocol.clone()),
+        within: rule.and_then(|rule| rule.within).unwrap_or(switch.within()),
+        settings: rule.map(|rule| rule.settings.clone()).unwrap_or_default(),
+    })
+}
+
+/// Whether a protocol can carry it.
+fn check(
+    protocol: &dyn OffloadProtocol,
+    intent: &Intent<'_>,
+    policy: &Policy,
+    finder: &mut Finder<'_>,
+    trail: &mut Trail,
+) -> Result<(), Reason> {
+    let can = protocol.capabilities();
+    if policy
+        .protocol
+        .as_deref()
+        .is_some_and(|wanted| wanted != protocol.name())
+    {
+        return Err(Reason::OtherProtocol);
+    }
+    let ip = intent.address.ip().to_canonical();
+    if !if ip.is_ipv4() { can.ipv4 } else { can.ipv6 } {
+        return Err(Reason::Family);
+    }
+    let mut way = Way {
+        address: intent.address,
+        route: None,
+        device: None,
+    };
+    if can.self_routing {
+        return protocol.reaches(&way);
+    }
+    let found = finder.find(trail)?;
+    if found.local && !can.loopback {
+        return Err(Reason::Local);
+    }
+    if can.needs_rdma && !found.rdma && !found.local {
+        let device = found.device.unwrap_or_else(|| "any".to_owned());
+        return Err(Reason::NoRdma { device });
+    }
+    way.route = found.route.as_ref();
+    way.device = found.device.as_deref();
+    protocol.reaches(&way)
+}
+
+impl Finder<'_> {
+    fn find(&mut self, trail: &mut Trail) -> Result<Found, Reason> {
+        if let Some(found) = &self.found {
+            return found.clone();
+        }
+        let found = match self.intent.role {
+            Role::Connect => self.toward_peer(),
+            Role::Listen => self.at_home(),
+        };
+        trail.note(Subject::Route, || told(&found));
+        self.found = Some(found.clone());
+        found
+    }
+
+    fn toward_peer(&self) -> Result<Found, Reason> {
+        let stack = self.switch.stack().ok_or(Reason::NoNetlink)?;
+        let mut to = RouteQuery::to(self.intent.address.ip());
+        if let SocketAddr::V6(v6) = self.intent.address
+            && v6.scope_id() != 0
+        {
+            to.device = Some(v6.scope_id());
+        }
+        let to = to.from(self.intent.from.map(|from| from.ip()));
+        let route = stack
+            .route(&to)
+            .map_err(|error| Reason::NoRoute(error.errno()))?;
+        if route.reach == Reach::Other {
+            return Err(Reason::NoUnicast);
+        }
+        let no_device = |error: ops_netlink::Error| Reason::NoRoute(error.errno());
+        let device = stack.device(route.device).map_err(no_device)?.name;
+        let rdma = stack.rdma().map_err(no_device)?.can(&device);
+        Ok(Found {
+            local: route.reach == Reach::Local,
+            route: Some(route),
+            device: Some(device),
+            rdma,
+        })
+    }
+
+    /// Where one listens there is no route, but perhaps a device.
+    fn at_home(&self) -> Result<Found, Reason> {
+        let stack = self.switch.stack().ok_or(Reason::NoNetlink)?;
+        let refused = |error: ops_netlink::Error| Reason::NoRoute(error.errno());
+        let rdma = stack.rdma().map_err(refused)?;
+        let ip = self.intent.address.ip().to_canonical();
+        if ip.is_unspecified() {
+            return Ok(Found {
+                route: None,
+                device: None,
+                rdma: rdma.network_devices().any(|name| rdma.can(name)),
+                local: false,
+            });
+        }
+        let addresses = stack.addresses().map_err(refused)?;
+        let own = addresses.iter().find(|own| own.ip == ip);
+        let device = own.map(|own| stack.device(own.device).map(|device| device.name));
+        let device = device.transpose().map_err(refused)?;
+        Ok(Found {
+            route: None,
+            rdma: device.as_deref().is_some_and(|name| rdma.can(name)),
+            device,
+            local: ip.is_loopback(),
+        })
+    }
+}
+
+fn told(found: &Result<Found, Reason>) -> String {
+    let found = match found {
+        Ok(found) => found,
+        Err(reason) => return reason.to_string(),
+    };
+    let mut text = match &found.device {
+        Some(device) => format!("device {device}"),
+        None => "every device".to_owned(),
+    };
+    if let Some(route) = &found.route {
+        match route.reach {
+            Reach::Local => text.push_str(", this host"),
+            _ => text.push_str(&format!(", next hop {}", route.next_hop())),
+        }
+        if let Some(source) = route.source {
+            text.push_str(&format!(", from {source}"));
+        }
+    }
+    text.push_str(if found.rdma { ", RDMA" } else { ", no RDMA" });
+    text
+}
+
+impl Reason {
+    /// What a call fails with where TCP is not permitted and this is why nobody else carries it.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::NoRoute(errno) | Self::Failed(errno) => *errno,
+            Self::Refused | Self::PeerRefused | Self::PeerAbsent | Self::Version => {
+                Errno::CONNREFUSED
+            }
+            Self::Late { .. } | Self::PeerSilent => Errno::TIMEDOUT,
+            Self::PortTaken => Errno::ADDRINUSE,
+            Self::Option(_) => Errno::OPNOTSUPP,
+            _ => Errno::NETUNREACH,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Telling how a decision would be made.
+
+use std::time::Instant;
+
+use ops_portmap::{Answer, Asking};
+use ops_rules::Role;
+use rustix::io::Errno;
+
+use crate::decision::{Intent, Offer, Plan};
+use crate::reason::Reason;
+use crate::switch::Switch;
+use crate::trail::{Subject, Trail};
+
+impl Switch {
+    /// Every step of a decision in the order in which it is taken, the peer's answer included.
+    /// Nothing is connected, and nobody listens.
+    #[must_use]
+    pub fn explain(&self, intent: &Intent<'_>) -> Trail {
+        let mut trail = Trail::kept();
+        let verdict = match self.plan(intent, &mut trail) {
+            Plan::Native(reason) => format!("tcp, because {reason}"),
+            Plan::Impossible(reason) => format!("fails, because {reason}"),
+            Plan::Offload(offer) => match intent.role {
+                Role::Listen => listening(&offer),
+                Role::Connect => self.connecting(intent, offer, &mut trail),
+            },
+        };
+        trail.note(Subject::Verdict, || verdict);
+        trail
+    }
+
+    fn connecting(&self, intent: &Intent<'_>, mut offer: Offer, trail: &mut Trail) -> String {
+        let mut refused = None;
+        if offer
+            .protocols
+            .iter()
+            .any(|protocol| protocol.capabilities().asks_peer)
+        {
+            let answer = self.ask(intent, &offer);
+            trail.note(Subject::Peer, || match &answer {
+                Ok(Answer::Mapped(mapped)) => format!("offers it at {mapped}"),
+                Ok(answer) => {
+                    Reason::of_answer(*answer).map_or_else(String::new, |r| r.to_string())
+                }
+                Err(errno) => format!("cannot be asked: {errno}"),
+            });
+            refused = match answer {
+                Ok(answer) => Reason::of_answer(answer),
+                Err(errno) => Some(Reason::NoRoute(errno)),
+            };
+            if refused.is_some() {
+                offer
+                    .protocols
+                    .retain(|protocol| !protocol.capabilities().asks_peer);
+            }
+        }
+        let names = names(&offer);
+        match (refused, offer.may_fall_back) {
+            (Some(reason), true) if names.is_empty() => format!("tcp, because {reason}"),
+            (Some(reason), false) if names.is_empty() => format!("fails, because {reason}"),
+            (_, true) => format!("{names}; tcp if that fails within {:?}", offer.within),
+            (_, false) => format!("{names}, and no tcp"),
+        }
+    }
+
+    fn ask(&self, intent: &Intent<'_>, offer: &Offer) -> Result<Answer, Errno> {
+        let kept = self.answers().get(intent.address, Instant::now());
+        kept.map_or_else(
+            || Asking::begin(intent.address, offer.within / 2).map(Asking::wait),
+            Ok,
+        )
+    }
+}
+
+impl Reason {
+    /// Why a peer that answers so is not connected to by a protocol that asks; `None` if it is.
+    pub(crate) fn of_answer(answer: Answer) -> Option<Self> {
+        match answer {
+            Answer::Mapped(_) => None,
+            Answer::Absent => Some(Self::PeerAbsent),
+            Answer::Silent => Some(Self::PeerSilent),
+            Answer::Refused => Some(Self::PeerRefused),
+            Answer::Untrusted => Some(Self::PeerUntrusted),
+        }
+    }
+}
+
+fn listening(offer: &Offer) -> String {
+    let names = names(offer);
+    if offer.may_fall_back {
+        format!("{names} and tcp")
+    } else {
+        names
+    }
+}
+
+fn names(offer: &Offer) -> String {
+    let names: Vec<&str> = offer
+        .protocols
+        .iter()
+        .map(|protocol| protocol.name())
+        .collect();
+    names.join(", ")
+}

@@ -1,0 +1,53 @@
+//! The offload protocol switch: which stack carries this socket?
+//!
+//! A stream socket spans every stack until `bind`, `listen` or `connect` tells enough to decide.
+//! Offload protocols register with what they can do; the switch knows none of them by name.
+//!
+//! ```text
+//!   family     which sockets come here: AF_INET and AF_INET6, and the families of their own
+//!   protosw    what an offload protocol is: a handful of traits
+//!   registry   those that are registered, by priority
+//!   decision   policy, route, device: who may carry a connection, and why nobody else
+//!   connect    asks the peer, tries the protocols, falls back before the first byte
+//!   listen     one port and one accept queue over all stacks
+//!   socket     the life of one socket; `life` is its states and nothing else
+//!   switch     what they share: rules, routes, answers of peers, the port mapper's station
+//! ```
+//!
+//! What the switch gives back for TCP is the program's own kernel socket: nothing of this crate is
+//! on its way afterwards. No call here waits longer than the bound of [`Switch`], and every system
+//! call is made directly, because the crate lives in a library that replaces those of libc.
+
+#![forbid(unsafe_code)]
+
+mod connect;
+mod decision;
+mod explain;
+mod family;
+mod life;
+mod listen;
+mod protosw;
+mod reason;
+mod registry;
+mod socket;
+mod stage;
+mod switch;
+mod trail;
+
+pub use connect::{Connecting, Outcome};
+pub use decision::{Intent, Offer, Plan};
+pub use family::{
+    AF_INET_DIRECT, AF_INET_OFFLOAD, AF_INET6_DIRECT, AF_INET6_OFFLOAD, Choice, Wish, choose,
+};
+pub use life::{Event, Life};
+pub use listen::{Accepted, Listening};
+pub use protosw::{
+    Capabilities, ConnectFailure, Half, OffloadBound, OffloadConnecting, OffloadListener,
+    OffloadProtocol, OffloadStream, Readiness, Target, Way,
+};
+pub use reason::Reason;
+pub use registry::{Registration, Registry};
+pub use socket::Socket;
+pub use stage::Stage;
+pub use switch::{Program, Switch, WITHIN};
+pub use trail::{Step, Subject, Trail};

@@ -1,0 +1,187 @@
+//! What an offload protocol is.
+//!
+//! The objects of a protocol make progress when somebody calls them. Each has a descriptor that is
+//! readable when a call would find news, so that the switch, or a program, can wait for many of
+//! them at once. No call waits.
+
+use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+
+use ops_netlink::Route;
+use ops_rules::Setting;
+use rustix::io::Errno;
+
+use crate::reason::Reason;
+
+/// What a protocol can do. The switch asks it only for that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Number by which a program of an `*_OFFLOAD` family may ask for it, as an IP protocol's.
+    pub number: Option<i32>,
+    /// It carries IPv4 connections.
+    pub ipv4: bool,
+    /// It carries IPv6 connections.
+    pub ipv6: bool,
+    /// It finds its way itself: the switch looks up no route for it.
+    pub self_routing: bool,
+    /// Only devices that can do RDMA carry it.
+    pub needs_rdma: bool,
+    /// It carries connections within this host.
+    pub loopback: bool,
+    /// Its peers say by the port mapper where they listen; without their answer it is not tried.
+    pub asks_peer: bool,
+}
+
+/// What is known about the way to a peer, or about the address to listen at.
+#[derive(Debug)]
+pub struct Way<'a> {
+    /// The peer's address, or the own one.
+    pub address: SocketAddr,
+    /// The kernel's route; `None` for a protocol that finds its way itself, and for listeners.
+    pub route: Option<&'a Route>,
+    /// The device by which it leaves, where there is a route.
+    pub device: Option<&'a str>,
+}
+
+/// Where to connect.
+#[derive(Debug)]
+pub struct Target<'a> {
+    /// The service as the program names it.
+    pub service: SocketAddr,
+    /// Where the peer says that it is offered over this protocol; the service itself if the peer
+    /// was not asked.
+    pub mapped: SocketAddr,
+    /// The address that the connection is to have here. Its port is reserved in the kernel.
+    pub local: SocketAddr,
+    /// The first hop of the route, for a protocol that does not find its way itself.
+    pub next_hop: Option<IpAddr>,
+    /// What the rule file sets for this protocol.
+    pub settings: &'a [Setting],
+}
+
+/// A protocol.
+pub trait OffloadProtocol: fmt::Debug + Send + Sync {
+    /// Its name, as rule files and listings have it.
+    fn name(&self) -> &str;
+
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Whether it can go this way, beyond what its capabilities say.
+    ///
+    /// # Errors
+    /// Why not.
+    fn reaches(&self, way: &Way<'_>) -> Result<(), Reason>;
+
+    /// Takes an address; the kernel's TCP has it already.
+    ///
+    /// # Errors
+    /// `EADDRINUSE` if this protocol has given the port to somebody else.
+    fn bind(&self, local: SocketAddr) -> Result<Box<dyn OffloadBound>, Errno>;
+
+    /// Begins to connect.
+    ///
+    /// # Errors
+    /// When that fails at once.
+    fn connect(&self, target: &Target<'_>) -> Result<Box<dyn OffloadConnecting>, ConnectFailure>;
+}
+
+/// An address that is taken. Dropping it gives it back.
+pub trait OffloadBound: fmt::Debug + Send {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// When the protocol cannot.
+    fn listen(self: Box<Self>, backlog: u32) -> Result<Box<dyn OffloadListener>, Errno>;
+}
+
+/// A service. Dropping it ends the service and refuses connections that nobody accepted.
+pub trait OffloadListener: AsFd + fmt::Debug + Send + Sync {
+    /// Where peers find it.
+    fn mapped(&self) -> SocketAddr;
+
+    /// The next connection, if there is one. It is one that its peer has committed itself to: who
+    /// has given up, and is perhaps on its way over TCP, is never returned.
+    ///
+    /// # Errors
+    /// When the service itself has failed. A connection that failed is passed over.
+    fn accept(&self) -> Result<Option<Box<dyn OffloadStream>>, Errno>;
+}
+
+/// A connection in the making. Dropping it gives up, so that the peer's program never sees it.
+pub trait OffloadConnecting: AsFd + fmt::Debug + Send {
+    /// Takes what has arrived; the connection, once it stands.
+    ///
+    /// # Errors
+    /// When it has failed for good.
+    fn step(&mut self) -> Result<Option<Box<dyn OffloadStream>>, ConnectFailure>;
+}
+
+/// Why a connection does not come about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectFailure {
+    /// The peer says no.
+    Refused,
+    /// The peer speaks another version.
+    Version,
+    /// This host, the network or the peer in mid-sentence.
+    Failed(Errno),
+}
+
+/// An established connection. Dropping it closes it as `close` would.
+pub trait OffloadStream: AsFd + fmt::Debug + Send + Sync {
+    /// This end's address.
+    fn local(&self) -> SocketAddr;
+
+    /// The other end's.
+    fn peer(&self) -> SocketAddr;
+
+    /// Takes bytes to be sent.
+    ///
+    /// # Errors
+    /// `EAGAIN` when none can be taken now, else what `send` would say.
+    fn send(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno>;
+
+    /// Gives bytes that have arrived; 0 is the end.
+    ///
+    /// # Errors
+    /// `EAGAIN` when there are none now, else what `recv` would say.
+    fn receive(&self, parts: &mut [IoSliceMut<'_>]) -> Result<usize, Errno>;
+
+    /// Ends directions.
+    ///
+    /// # Errors
+    /// What `shutdown` would say.
+    fn shutdown(&self, half: Half) -> Result<(), Errno>;
+
+    /// What `poll` would say.
+    fn readiness(&self) -> Readiness;
+}
+
+/// Which directions end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Half {
+    /// Nothing more is read.
+    Read,
+    /// Nothing more is sent.
+    Write,
+    /// Both.
+    Both,
+}
+
+/// What a stream is ready for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Readiness {
+    /// Bytes or the end can be read.
+    pub readable: bool,
+    /// Bytes can be sent.
+    pub writable: bool,
+    /// The peer sends nothing more.
+    pub peer_ended: bool,
+    /// Both directions have ended.
+    pub hung_up: bool,
+    /// It failed.
+    pub failed: bool,
+}

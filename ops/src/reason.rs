@@ -1,0 +1,92 @@
+//! Why a socket stays on TCP, or a protocol is passed over.
+
+use std::fmt;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+/// A reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// A rule says so.
+    Rule {
+        /// Its line.
+        line: u32,
+    },
+    /// The rule file cannot be used, so nobody knows what is wanted.
+    NoRules,
+    /// A socket option that only TCP has.
+    Option(&'static str),
+    /// No offload protocol is registered.
+    NoProtocol,
+    /// The rule names another protocol.
+    OtherProtocol,
+    /// The protocol does not carry this family.
+    Family,
+    /// Not an address that one can connect to.
+    NoUnicast,
+    /// There is no route; TCP will say the same.
+    NoRoute(Errno),
+    /// The network stack cannot be asked.
+    NoNetlink,
+    /// The peer is this host, and the protocol does not carry that.
+    Local,
+    /// The route leaves by a device without RDMA.
+    NoRdma {
+        /// The device.
+        device: String,
+    },
+    /// What the protocol itself says.
+    Protocol(String),
+    /// The protocol has given the port to somebody else.
+    PortTaken,
+    /// The peer has no port mapper.
+    PeerAbsent,
+    /// The peer's port mapper did not answer in time.
+    PeerSilent,
+    /// The peer does not offer this service over an offload protocol.
+    PeerRefused,
+    /// The peer's answer leads to a port that may be another user's.
+    PeerUntrusted,
+    /// The protocol's peer refused the connection.
+    Refused,
+    /// The protocol's peer speaks another version.
+    Version,
+    /// It took too long.
+    Late {
+        /// The bound.
+        within: Duration,
+    },
+    /// The protocol failed.
+    Failed(Errno),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rule { line } => write!(f, "line {line} of the rule file says tcp"),
+            Self::NoRules => f.write_str("the rule file cannot be used"),
+            Self::Option(name) => write!(f, "socket option {name} needs TCP"),
+            Self::NoProtocol => f.write_str("no offload protocol is registered"),
+            Self::OtherProtocol => f.write_str("the rule wants another protocol"),
+            Self::Family => f.write_str("does not carry this address family"),
+            Self::NoUnicast => f.write_str("the address is not that of one host"),
+            Self::NoRoute(errno) => write!(f, "no route: {errno}"),
+            Self::NoNetlink => f.write_str("routes cannot be asked for: netlink is not permitted"),
+            Self::Local => f.write_str("does not carry connections within this host"),
+            Self::NoRdma { device } => write!(f, "device {device} has no RDMA"),
+            Self::Protocol(why) => f.write_str(why),
+            Self::PortTaken => f.write_str("has given the port to somebody else"),
+            Self::PeerAbsent => f.write_str("the peer has no port mapper"),
+            Self::PeerSilent => f.write_str("the peer's port mapper does not answer"),
+            Self::PeerRefused => f.write_str("the peer does not offer this service over RDMA"),
+            Self::PeerUntrusted => {
+                f.write_str("the peer maps a privileged service to an unprivileged port")
+            }
+            Self::Refused => f.write_str("the peer refused"),
+            Self::Version => f.write_str("the peer speaks another version"),
+            Self::Late { within } => write!(f, "nothing came about within {within:?}"),
+            Self::Failed(errno) => write!(f, "failed: {errno}"),
+        }
+    }
+}

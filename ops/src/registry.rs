@@ -1,0 +1,114 @@
+//! Offload protocols that are registered.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::protosw::OffloadProtocol;
+
+/// Protocols by priority, the highest first; of equal ones the first that came.
+#[derive(Debug, Default)]
+pub struct Registry {
+    entries: RwLock<Vec<Entry>>,
+    news: AtomicU64,
+}
+
+#[derive(Clone)]
+struct Entry {
+    id: u64,
+    priority: i32,
+    protocol: Arc<dyn OffloadProtocol>,
+}
+
+/// A registration. Dropping it ends it: no new socket gets the protocol, connections stay.
+#[must_use = "dropping it ends the registration"]
+#[derive(Debug)]
+pub struct Registration {
+    id: u64,
+    registry: Arc<Registry>,
+}
+
+/// A protocol of this name is registered already.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("an offload protocol of the name {0} is registered already")]
+pub struct NameTaken(pub String);
+
+impl Registry {
+    /// Registers a protocol.
+    ///
+    /// # Errors
+    /// When its name is taken, or another has its number.
+    pub fn register(
+        self: &Arc<Self>,
+        protocol: Arc<dyn OffloadProtocol>,
+        priority: i32,
+    ) -> Result<Registration, NameTaken> {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let number = protocol.capabilities().number;
+        let same = |entry: &Entry| {
+            let other = entry.protocol.capabilities().number;
+            entry.protocol.name() == protocol.name() || number.is_some() && other == number
+        };
+        if entries.iter().any(same) {
+            return Err(NameTaken(protocol.name().to_owned()));
+        }
+        let id = self.news.fetch_add(1, Ordering::Relaxed);
+        entries.push(Entry {
+            id,
+            priority,
+            protocol,
+        });
+        entries.sort_by_key(|entry| -i64::from(entry.priority));
+        Ok(Registration {
+            id,
+            registry: Arc::clone(self),
+        })
+    }
+
+    /// The protocols, the preferred one first.
+    #[must_use]
+    pub fn protocols(&self) -> Vec<Arc<dyn OffloadProtocol>> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries
+            .iter()
+            .map(|entry| Arc::clone(&entry.protocol))
+            .collect()
+    }
+
+    /// The protocol of this number.
+    #[must_use]
+    pub fn by_number(&self, number: i32) -> Option<Arc<dyn OffloadProtocol>> {
+        let has =
+            |protocol: &Arc<dyn OffloadProtocol>| protocol.capabilities().number == Some(number);
+        self.protocols().into_iter().find(has)
+    }
+
+    /// A protocol tells that its devices or addresses are others now: decisions are made again.
+    pub fn notify(&self) {
+        self.news.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts registrations, their ends and notifications.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.news.load(Ordering::Relaxed)
+    }
+
+    fn remove(&self, id: u64) {
+        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        entries.retain(|entry| entry.id != id);
+        self.notify();
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.registry.remove(self.id);
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.protocol.name(), self.priority)
+    }
+}

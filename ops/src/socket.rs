@@ -1,0 +1,337 @@
+//! One socket.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use ops_portmap::Proof;
+use ops_rules::Role;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
+
+use crate::connect::{Connecting, Outcome};
+use crate::decision::{Intent, Plan};
+use crate::family::Wish;
+use crate::life::{Event, Life};
+use crate::listen::{self, Accepted, Bound, Listening};
+use crate::protosw::OffloadStream;
+use crate::reason::Reason;
+use crate::switch::Switch;
+use crate::trail::Trail;
+
+/// A stream socket that spans every stack until it is decided which one carries it.
+#[derive(Debug)]
+pub struct Socket {
+    switch: Arc<Switch>,
+    wish: Wish,
+    life: Life,
+    native: Arc<OwnedFd>,
+    bound: Bound,
+    listening: Option<Listening>,
+    offered: Option<SocketAddr>,
+    connecting: Option<Connecting>,
+    stream: Option<(String, Box<dyn OffloadStream>)>,
+    reason: Option<Reason>,
+    tcp_only: Option<&'static str>,
+}
+
+impl Socket {
+    /// A new one; `family` is `AF_INET` or `AF_INET6`.
+    ///
+    /// # Errors
+    /// What `socket` says.
+    pub fn new(switch: Arc<Switch>, family: AddressFamily, wish: Wish) -> Result<Self, Errno> {
+        let flags = SocketFlags::CLOEXEC;
+        let native =
+            rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+        Ok(Self::with_native(switch, native, wish))
+    }
+
+    /// One around a TCP socket that is neither bound nor connected.
+    #[must_use]
+    pub fn with_native(switch: Arc<Switch>, native: OwnedFd, wish: Wish) -> Self {
+        Self {
+            switch,
+            wish,
+            life: Life::Fresh,
+            native: Arc::new(native),
+            bound: Bound::default(),
+            listening: None,
+            offered: None,
+            connecting: None,
+            stream: None,
+            reason: None,
+            tcp_only: None,
+        }
+    }
+
+    /// Where it is in its life.
+    #[must_use]
+    pub fn life(&self) -> Life {
+        self.life
+    }
+
+    /// Why it is on TCP, or listens without a protocol.
+    #[must_use]
+    pub fn reason(&self) -> Option<&Reason> {
+        self.reason.as_ref()
+    }
+
+    /// The kernel socket. Options of the program are set on it.
+    #[must_use]
+    pub fn native(&self) -> &OwnedFd {
+        &self.native
+    }
+
+    /// The program has set an option that only TCP has.
+    pub fn require_tcp(&mut self, option: &'static str) {
+        self.tcp_only = Some(option);
+    }
+
+    /// Gives it an address, the same on every stack.
+    ///
+    /// # Errors
+    /// What `bind` says.
+    pub fn bind(&mut self, address: SocketAddr) -> Result<(), Errno> {
+        let life = self.life.on(Event::Bind)?;
+        let plan = self.plan(Role::Listen, address, &mut Trail::default());
+        let offer = match &plan {
+            Plan::Offload(offer) => Some(offer),
+            Plan::Native(reason) => {
+                self.reason = Some(reason.clone());
+                None
+            }
+            Plan::Impossible(reason) => return Err(reason.errno()),
+        };
+        self.bound = listen::bind(&self.native, address, offer)?;
+        self.life = life;
+        Ok(())
+    }
+
+    /// Listens on every stack. The kernel socket does not block from then on.
+    ///
+    /// # Errors
+    /// What `listen` says. A protocol that cannot listen is passed over.
+    pub fn listen(&mut self, backlog: u32) -> Result<(), Errno> {
+        let life = self.life.on(Event::Listen)?;
+        if self.life == Life::Fresh {
+            let family = rustix::net::getsockname(&*self.native)?.address_family();
+            let zeros: SocketAddr = if family == AddressFamily::INET6 {
+                ([0_u16; 8], 0).into()
+            } else {
+                ([0_u8; 4], 0).into()
+            };
+            self.bind(zeros)?;
+        }
+        let flags = rustix::fs::fcntl_getfl(&*self.native)?;
+        rustix::fs::fcntl_setfl(&*self.native, flags | OFlags::NONBLOCK)?;
+        rustix::net::listen(&*self.native, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        self.life = life;
+        if self.listening.is_none() {
+            self.listen_everywhere(backlog)?;
+        }
+        Ok(())
+    }
+
+    fn listen_everywhere(&mut self, backlog: u32) -> Result<(), Errno> {
+        let service = self.local()?;
+        let mut offloads = Vec::new();
+        let bound = std::mem::take(&mut self.bound);
+        let mut passed_over = bound.passed_over;
+        for taken in bound.taken {
+            match taken.bound.listen(backlog) {
+                Ok(listener) => {
+                    if taken.asks_peer {
+                        let kept = Arc::downgrade(&self.native);
+                        let proof = Proof::new(move || {
+                            rustix::io::fcntl_dupfd_cloexec(&*kept.upgrade()?, 0).ok()
+                        });
+                        self.switch.offer(service, listener.mapped(), proof);
+                        self.offered = Some(service);
+                    }
+                    offloads.push((taken.protocol, listener));
+                }
+                Err(errno) => passed_over.push((taken.protocol, Reason::Failed(errno))),
+            }
+        }
+        if let (true, Some((_, reason))) = (offloads.is_empty(), passed_over.first()) {
+            self.reason = Some(reason.clone());
+        }
+        self.listening = Some(Listening::new(offloads));
+        Ok(())
+    }
+
+    /// The next connection of any stack, if there is one.
+    ///
+    /// # Errors
+    /// `EINVAL` for a socket that does not listen, else what `accept` says.
+    pub fn accept(&mut self) -> Result<Option<Accepted>, Errno> {
+        let listening = self.listening.as_mut().ok_or(Errno::INVAL)?;
+        listening.accept(&self.native)
+    }
+
+    /// The service, while it listens.
+    #[must_use]
+    pub fn listening(&self) -> Option<&Listening> {
+        self.listening.as_ref()
+    }
+
+    /// Begins to connect. What it has come to when this returns tells [`Socket::life`]:
+    /// `Connecting` goes on with [`Socket::drive`] or [`Socket::finish`]; at `Native` the kernel
+    /// socket is to be connected by the caller, who knows whether his program wants to wait.
+    ///
+    /// # Errors
+    /// What `connect` says, where TCP is not permitted.
+    pub fn connect(&mut self, address: SocketAddr, mut trail: Trail) -> Result<Life, Errno> {
+        let life = self.life.on(Event::Connect)?;
+        match self.plan(Role::Connect, address, &mut trail) {
+            Plan::Native(reason) => {
+                self.life = self.life.on(Event::FellBack)?;
+                self.leave_to_tcp(reason);
+            }
+            Plan::Impossible(reason) => return Err(reason.errno()),
+            Plan::Offload(offer) => {
+                let local = self.reserve(&offer.route.as_ref().and_then(|route| route.source))?;
+                let switch = Arc::clone(&self.switch);
+                self.life = life;
+                self.connecting = Some(Connecting::begin(switch, address, local, offer, trail));
+                return self.drive();
+            }
+        }
+        Ok(self.life)
+    }
+
+    /// Goes on connecting; never waits.
+    ///
+    /// # Errors
+    /// What `connect` says, where TCP is not permitted.
+    pub fn drive(&mut self) -> Result<Life, Errno> {
+        match self.connecting.as_mut().and_then(Connecting::step) {
+            Some(outcome) => self.conclude(outcome),
+            None => Ok(self.life),
+        }
+    }
+
+    /// Goes on connecting until it is decided, which takes no longer than the bound.
+    ///
+    /// # Errors
+    /// What `connect` says, where TCP is not permitted.
+    pub fn finish(&mut self) -> Result<Life, Errno> {
+        match self.connecting.as_mut().map(Connecting::wait) {
+            Some(outcome) => self.conclude(outcome),
+            None => Ok(self.life),
+        }
+    }
+
+    /// The attempt under way.
+    #[must_use]
+    pub fn connecting(&self) -> Option<&Connecting> {
+        self.connecting.as_ref()
+    }
+
+    /// The connection, if an offload protocol carries it, and its name.
+    #[must_use]
+    pub fn stream(&self) -> Option<(&str, &dyn OffloadStream)> {
+        self.stream
+            .as_ref()
+            .map(|(name, stream)| (name.as_str(), &**stream))
+    }
+
+    /// This end's address.
+    ///
+    /// # Errors
+    /// What `getsockname` says.
+    pub fn local(&self) -> Result<SocketAddr, Errno> {
+        match &self.stream {
+            Some((_, stream)) => Ok(stream.local()),
+            None => rustix::net::getsockname(&*self.native)?.try_into(),
+        }
+    }
+
+    /// Takes the kernel socket out of the switch. From then on nothing stands between the program
+    /// and the kernel.
+    ///
+    /// # Errors
+    /// The socket, if TCP does not carry it.
+    pub fn into_native(self) -> Result<OwnedFd, Box<Self>> {
+        if self.life != Life::Native {
+            return Err(Box::new(self));
+        }
+        let native = Arc::clone(&self.native);
+        drop(self);
+        Ok(Arc::into_inner(native).expect("only the socket keeps it"))
+    }
+
+    fn plan(&self, role: Role, address: SocketAddr, trail: &mut Trail) -> Plan {
+        let intent = Intent {
+            role,
+            address,
+            from: self.local().ok(),
+            wish: &self.wish,
+            tcp_only: self.tcp_only,
+        };
+        self.switch.plan(&intent, trail)
+    }
+
+    /// Makes the kernel keep the port that the connection will have, so that both ends can be told
+    /// it before anybody is connected.
+    fn reserve(&mut self, source: &Option<std::net::IpAddr>) -> Result<SocketAddr, Errno> {
+        // What the protocols have is for listening.
+        self.bound = Bound::default();
+        let mut local = self.local()?;
+        if local.port() == 0 {
+            rustix::net::bind(&*self.native, &local)?;
+            local = self.local()?;
+        }
+        if let (true, Some(source)) = (local.ip().is_unspecified(), source) {
+            local.set_ip(*source);
+        }
+        Ok(local)
+    }
+
+    fn conclude(&mut self, outcome: Outcome) -> Result<Life, Errno> {
+        self.connecting = None;
+        match outcome {
+            Outcome::Offloaded { protocol, stream } => {
+                self.life = self.life.on(Event::Offloaded)?;
+                self.stream = Some((protocol, stream));
+            }
+            Outcome::Native(reason) => {
+                self.life = self.life.on(Event::FellBack)?;
+                self.leave_to_tcp(reason);
+            }
+            Outcome::Impossible(reason) => {
+                self.life = self.life.on(Event::Refused)?;
+                let errno = reason.errno();
+                self.reason = Some(reason);
+                return Err(errno);
+            }
+        }
+        Ok(self.life)
+    }
+
+    fn leave_to_tcp(&mut self, reason: Reason) {
+        self.bound = Bound::default();
+        self.switch.count_fall_back(&reason);
+        self.reason = Some(reason);
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Some(service) = self.offered {
+            self.switch.withdraw(service);
+        }
+    }
+}
+
+impl AsFd for Socket {
+    /// The kernel socket, or the descriptor of the stream.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.stream {
+            Some((_, stream)) => stream.as_fd(),
+            None => self.native.as_fd(),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What the sockets of a process share.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ops_netlink::NetStack;
+use ops_portmap::{Answers, Proof, Seat, Station};
+use ops_rules::Rules;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+use rustix::io::Errno;
+
+use crate::decision::{Intent, Plan, decide};
+use crate::reason::Reason;
+use crate::registry::Registry;
+use crate::trail::Trail;
+
+/// How long offload protocols may delay TCP where no rule says otherwise. Within a data centre an
+/// answer takes less than a millisecond, so this is what a peer costs that swallows datagrams, once
+/// a minute.
+pub const WITHIN: Duration = Duration::from_millis(200);
+
+/// How soon a station without a place tries again.
+const STATION_TICK: Duration = Duration::from_millis(20);
+
+/// The program whose sockets these are.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// Path of its file.
+    pub path: String,
+    /// Effective user id.
+    pub user: u32,
+}
+
+/// The switch of a process.
+#[derive(Debug)]
+pub struct Switch {
+    program: Program,
+    rules: Option<Rules>,
+    registry: Arc<Registry>,
+    stack: Option<NetStack>,
+    within: Duration,
+    answers: Mutex<Answers>,
+    heard: Mutex<(u64, u64)>,
+    station: Mutex<Station>,
+    wake: OwnedFd,
+    fall_backs: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Switch {
+    /// A switch whose offload protocols may delay TCP for `within`, [`WITHIN`] where there is no
+    /// reason for another bound. Without `rules` every socket stays on TCP, because what was
+    /// meant is not known; without `stack` only protocols that find their way themselves are used.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn new(
+        program: Program,
+        rules: Option<Rules>,
+        registry: Arc<Registry>,
+        stack: Option<NetStack>,
+        within: Duration,
+    ) -> Result<Arc<Self>, Errno> {
+        Ok(Arc::new(Self {
+            program,
+            rules,
+            registry,
+            stack,
+            within,
+            answers: Mutex::default(),
+            heard: Mutex::default(),
+            station: Mutex::default(),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            fall_backs: Mutex::default(),
+        }))
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The rule file.
+    #[must_use]
+    pub fn rules(&self) -> Option<&Rules> {
+        self.rules.as_ref()
+    }
+
+    /// The protocols.
+    #[must_use]
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// The network stack.
+    #[must_use]
+    pub fn stack(&self) -> Option<&NetStack> {
+        self.stack.as_ref()
+    }
+
+    /// How long offload protocols may delay TCP where no rule says otherwise.
+    #[must_use]
+    pub fn within(&self) -> Duration {
+        self.within
+    }
+
+    /// How often sockets fell back to TCP, by reason.
+    #[must_use]
+    pub fn fall_backs(&self) -> BTreeMap<String, u64> {
+        lock(&self.fall_backs).clone()
+    }
+
+    /// Decides: policy, then the way, then each protocol's word. The peer is not asked yet.
+    pub fn plan(&self, intent: &Intent<'_>, trail: &mut Trail) -> Plan {
+        decide(self, intent, trail)
+    }
+
+    /// What peers said lately, and nothing that a change of the network has made untrue.
+    pub(crate) fn answers(&self) -> MutexGuard<'_, Answers> {
+        let network = self
+            .stack
+            .as_ref()
+            .and_then(|stack| stack.generation().ok());
+        let now = (network.unwrap_or_default(), self.registry.generation());
+        let mut answers = lock(&self.answers);
+        let mut heard = lock(&self.heard);
+        if *heard != now {
+            *heard = now;
+            answers.clear();
+        }
+        answers
+    }
+
+    pub(crate) fn count_fall_back(&self, reason: &Reason) {
+        *lock(&self.fall_backs)
+            .entry(reason.to_string())
+            .or_default() += 1;
+    }
+
+    /// Tells peers that ask where a service is offered.
+    pub(crate) fn offer(&self, service: SocketAddr, mapped: SocketAddr, proof: Proof) {
+        let mut station = lock(&self.station);
+        station.set_addresses(self.addresses());
+        station.offer(service, mapped, proof);
+        drop(station);
+        self.wake();
+    }
+
+    /// Tells it no longer.
+    pub(crate) fn withdraw(&self, service: SocketAddr) {
+        lock(&self.station).withdraw(service);
+        self.wake();
+    }
+
+    /// Answers the port mapper's questions, for this process or for all of its namespace, until
+    /// `stop` says so. It is what a thread does that a program starts with its first service.
+    pub fn serve(&self, stop: impl Fn() -> bool) {
+        let watch = self.stack.as_ref().and_then(|stack| stack.watch().ok());
+        let mut generation = None;
+        while !stop() {
+            let now = self
+                .stack
+                .as_ref()
+                .and_then(|stack| stack.generation().ok());
+            let mut station = lock(&self.station);
+            if now != generation {
+                generation = now;
+                station.set_addresses(self.addresses());
+            }
+            station.drive();
+            let standing = station.seat() == Seat::Standing;
+            // Duplicates, so that offering a service need not wait for this thread.
+            let waited: Vec<OwnedFd> = station
+                .descriptors()
+                .filter_map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0).ok())
+                .collect();
+            drop(station);
+            let timeout = Timespec::try_from(if standing { STATION_TICK } else { 10 * WITHIN });
+            let all = waited
+                .iter()
+                .chain([&self.wake])
+                .chain(&watch)
+                .map(AsFd::as_fd);
+            let mut polled: Vec<PollFd<'_>> = all
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+                .collect();
+            // Whatever poll says is found out by driving.
+            let _ = rustix::event::poll(&mut polled, timeout.ok().as_ref());
+            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        }
+    }
+
+    fn addresses(&self) -> Vec<(std::net::IpAddr, u32)> {
+        let addresses = self.stack.as_ref().and_then(|stack| stack.addresses().ok());
+        let usable = addresses
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|own| own.usable);
+        usable.map(|own| (own.ip, own.device)).collect()
+    }
+
+    /// Makes a thread that serves look around.
+    pub fn wake(&self) {
+        // A counter that is full wakes as well.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,314 @@
+//! Policy, route and what carries a connection.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow, ensure};
+use ops::{Half, Life, Socket, Switch, Trail, WITHIN, Wish};
+use ops_unix_protocol::UnixProtocol;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, sockopt};
+use stack_tests::{NetSpace, Veth, not_run};
+
+use crate::lab::{DEADLINE, End, LOCALHOST, Lab, converse, end_of, stream_of};
+
+fn unix() -> [UnixProtocol; 1] {
+    [UnixProtocol::default()]
+}
+
+#[test]
+fn a_connection_between_two_switched_ends_is_offloaded() -> Result<()> {
+    let Some(lab) = Lab::new("", &unix())? else {
+        return Ok(());
+    };
+    let mut service = lab.service()?;
+    let to = service.local()?;
+    let (mut client, server) = lab.connect(to)?.meets(&mut service, to)?;
+    ensure!(client.told() == "unix");
+    converse(&mut client, &server)
+}
+
+#[test]
+fn both_ends_are_told_the_same_addresses_as_by_tcp() -> Result<()> {
+    let Some(lab) = Lab::new("", &unix())? else {
+        return Ok(());
+    };
+    let mut service = lab.service()?;
+    let to = service.local()?;
+    let (client, server) = lab.connect(to)?.meets(&mut service, to)?;
+    let (End::Offloaded(client), ops::Accepted::Offloaded { stream, .. }) = (client, server) else {
+        anyhow::bail!("not offloaded")
+    };
+    let local = client.local()?;
+    ensure!(local.ip() == LOCALHOST && local.port() != 0);
+    ensure!(stream_of(&client)?.peer() == to);
+    ensure!((stream.local(), stream.peer()) == (to, local));
+    // Nobody else gets the port meanwhile.
+    ensure!(TcpListener::bind(local).is_err());
+    Ok(())
+}
+
+#[test]
+fn a_rule_keeps_a_socket_on_tcp_and_the_switch_out_of_its_way() -> Result<()> {
+    let Some(lab) = Lab::new("# first\nuse tcp connect probe *:*", &unix())? else {
+        return Ok(());
+    };
+    let mut service = lab.service()?;
+    let to = service.local()?;
+    let mut socket = lab.socket()?;
+    let cookie = sockopt::socket_cookie(socket.native())?;
+    ensure!(socket.connect(to, Trail::default())? == Life::Native);
+    let native = socket.into_native().map_err(|_| anyhow!("not native"))?;
+    // It is the very socket, still in the state in which the program made it.
+    ensure!(sockopt::socket_cookie(&native)? == cookie);
+    ensure!(rustix::net::getpeername(&native).is_err());
+    rustix::net::connect(&native, &to)?;
+    let client = End::Native(TcpStream::from(native), None);
+    let (mut client, server) = client.meets(&mut service, to)?;
+    converse(&mut client, &server)?;
+    let falls = lab.switch.fall_backs();
+    ensure!(
+        falls.keys().eq(["line 2 of the rule file says tcp"]),
+        "{falls:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_rule_file_that_cannot_be_used_leaves_everything_on_tcp() -> Result<()> {
+    let Some(lab) = Lab::new("", &unix())? else {
+        return Ok(());
+    };
+    let program = lab.switch.program().clone();
+    let switch = Switch::new(program, None, Arc::clone(&lab.registry), None, WITHIN)?;
+    let mut socket = Socket::new(switch, AddressFamily::INET, Wish::ByRule)?;
+    ensure!(socket.connect((LOCALHOST, 9).into(), Trail::default())? == Life::Native);
+    Ok(())
+}
+
+#[test]
+fn an_option_that_only_tcp_has_keeps_a_socket_there() -> Result<()> {
+    let Some(lab) = Lab::new("", &unix())? else {
+        return Ok(());
+    };
+    let to = lab.service()?.local()?;
+    let mut socket = lab.socket()?;
+    socket.require_tcp("TCP_FASTOPEN_CONNECT");
+    ensure!(socket.connect(to, Trail::default())? == Life::Native);
+    let reason = socket.reason().map(ToString::to_string);
+    ensure!(reason.as_deref() == Some("socket option TCP_FASTOPEN_CONNECT needs TCP"));
+    Ok(())
+}
+
+#[test]
+fn where_no_route_leads_tcp_says_so() -> Result<()> {
+    let Some(lab) = Lab::new("", &unix())? else {
+        return Ok(());
+    };
+    let to: SocketAddr = "198.51.100.1:80".parse()?;
+    let mut socket = lab.socket()?;
+    ensure!(socket.connect(to, Trail::default())? == Life::Native);
+    let refused = rustix::net::connect(socket.native(), &to);
+    ensure!(refused == Err(Errno::NETUNREACH), "{refused:?}");
+    Ok(())
+}
+
+#[test]
+fn a_protocol_that_finds_its_way_itself_is_asked_without_a_route() -> Result<()> {
+    let mut protocol = UnixProtocol::default();
+    protocol.capabilities.self_routing = true;
+    let Some(lab) = Lab::new("", &[protocol])? else {
+        return Ok(());
+    };
+    // No route leads there, but the protocol has a service of this name.
+    let to: SocketAddr = "198.51.100.1:80".parse()?;
+    let protocol = lab.registry.protocols().remove(0);
+    let service = protocol.bind(to)?.listen(1)?;
+    let mut end = lab.connect(to)?;
+    let server = loop {
+        let accepted = service.accept()?;
+        end = end.goes_on(to)?;
+        if let Some(stream) = accepted {
+            break stream;
+        }
+    };
+    let accepted = ops::Accepted::Offloaded {
+        protocol: "unix".to_owned(),
+        stream: server,
+    };
+    converse(&mut end, &accepted)
+}
+
+#[test]
+fn without_netlink_only_protocols_that_find_their_way_are_used() -> Result<()> {
+    let Some(lab) = Lab::new("", &unix())? else {
+        return Ok(());
+    };
+    let rules = ops_rules::Rules::default();
+    let program = lab.switch.program().clone();
+    let switch = Switch::new(
+        program,
+        Some(rules),
+        Arc::clone(&lab.registry),
+        None,
+        WITHIN,
+    )?;
+    let mut socket = Socket::new(switch, AddressFamily::INET, Wish::ByRule)?;
+    ensure!(socket.connect((LOCALHOST, 9).into(), Trail::default())? == Life::Native);
+    ensure!(socket.reason() == Some(&ops::Reason::NoNetlink));
+    Ok(())
+}
+
+#[test]
+fn a_protocol_without_loopback_leaves_this_host_to_tcp() -> Result<()> {
+    let mut protocol = UnixProtocol::default();
+    protocol.capabilities.loopback = false;
+    let Some(lab) = Lab::new("", &[protocol])? else {
+        return Ok(());
+    };
+    let to = lab.service()?.local()?;
+    let mut socket = lab.socket()?;
+    ensure!(socket.connect(to, Trail::default())? == Life::Native);
+    ensure!(socket.reason() == Some(&ops::Reason::Local));
+    Ok(())
+}
+
+#[test]
+fn a_protocol_carries_only_the_families_that_it_can() -> Result<()> {
+    let mut protocol = UnixProtocol::default();
+    protocol.capabilities.ipv4 = false;
+    let Some(lab) = Lab::new("", &[protocol])? else {
+        return Ok(());
+    };
+    let mut socket = lab.socket()?;
+    ensure!(socket.connect((LOCALHOST, 9).into(), Trail::default())? == Life::Native);
+    ensure!(socket.reason() == Some(&ops::Reason::Family));
+    Ok(())
+}
+
+#[test]
+fn the_route_decides_by_the_device_that_it_leaves_by() -> Result<()> {
+    let net = NetSpace::enter()?;
+    let Some(_veth) = Veth::lay(&net, true)? else {
+        not_run("no network namespaces; run as root or allow user namespaces");
+        return Ok(());
+    };
+    let mut protocol = UnixProtocol::default();
+    protocol.capabilities.needs_rdma = true;
+    let rules = "use tcp connect * *:81 interface=near\nuse both connect * *:*";
+    let lab = Lab::here(rules, &[protocol])?;
+    let reason = |port| -> Result<String> {
+        let mut socket = lab.socket()?;
+        socket.connect((Veth::FAR_V4, port).into(), Trail::default())?;
+        Ok(socket.reason().map(ToString::to_string).unwrap_or_default())
+    };
+    ensure!(reason(80)? == "device near has no RDMA");
+    ensure!(reason(81)? == "line 1 of the rule file says tcp");
+    let stack = lab.switch.stack().ok_or(anyhow!("no stack"))?;
+    stack.mark_rdma(Veth::NEAR)?;
+    // Now the protocol is tried, and finds nobody.
+    ensure!(reason(80)? == "the peer refused");
+    Ok(())
+}
+
+#[test]
+fn one_poll_waits_for_sockets_of_every_stack() -> Result<()> {
+    let Some(lab) = Lab::new("use tcp connect * *:1000\n", &unix())? else {
+        return Ok(());
+    };
+    let mut plain = lab.socket()?;
+    plain.bind((LOCALHOST, 1000).into())?;
+    plain.listen(1)?;
+    let mut offloaded = lab.service()?;
+    let (to_plain, to) = (plain.local()?, offloaded.local()?);
+    let (mut a, server_a) = lab.connect(to_plain)?.meets(&mut plain, to_plain)?;
+    let (mut b, server_b) = lab.connect(to)?.meets(&mut offloaded, to)?;
+    ensure!(
+        (a.told(), b.told())
+            == (
+                "tcp: line 1 of the rule file says tcp".into(),
+                "unix".into()
+            )
+    );
+    let ready = || -> Result<[bool; 2]> {
+        let mut polled =
+            [&server_a, &server_b].map(|end| PollFd::from_borrowed_fd(end.as_fd(), PollFlags::IN));
+        rustix::event::poll(&mut polled, Some(&Timespec::try_from(DEADLINE / 100)?))?;
+        Ok(polled.map(|one| one.revents().contains(PollFlags::IN)))
+    };
+    ensure!(ready()? == [false, false]);
+    b.send(b"x")?;
+    ensure!(ready()? == [false, true]);
+    a.send(b"x")?;
+    ensure!(ready()? == [true, true]);
+    Ok(())
+}
+
+#[test]
+fn a_second_connect_is_answered_as_by_tcp() -> Result<()> {
+    let Some(lab) = Lab::new("", &unix())? else {
+        return Ok(());
+    };
+    let mut service = lab.service()?;
+    let to = service.local()?;
+    let mut socket = lab.socket()?;
+    ensure!(matches!(
+        socket.connect(to, Trail::default())?,
+        Life::Connecting { .. }
+    ));
+    ensure!(socket.connect(to, Trail::default()) == Err(Errno::ALREADY));
+    let (end, _server) = End::Begun(socket).meets(&mut service, to)?;
+    let End::Offloaded(mut socket) = end else {
+        anyhow::bail!("not offloaded")
+    };
+    ensure!(socket.connect(to, Trail::default()) == Err(Errno::ISCONN));
+    ensure!(service.connect(to, Trail::default()) == Err(Errno::ISCONN));
+    ensure!(socket.bind(to) == Err(Errno::INVAL) && socket.listen(1) == Err(Errno::INVAL));
+    Ok(())
+}
+
+#[test]
+fn what_happens_to_an_established_connection_is_its_programs_affair() -> Result<()> {
+    let Some(lab) = Lab::new("", &unix())? else {
+        return Ok(());
+    };
+    let mut service = lab.service()?;
+    let to = service.local()?;
+    let (client, server) = lab.connect(to)?.meets(&mut service, to)?;
+    let End::Offloaded(mut socket) = client else {
+        anyhow::bail!("not offloaded")
+    };
+    drop(server);
+    drop(service);
+    let stream = stream_of(&socket)?;
+    ensure!(stream.readiness().hung_up);
+    ensure!(stream.send(&[std::io::IoSlice::new(b"x")]) == Err(Errno::PIPE));
+    ensure!(stream.shutdown(Half::Both).is_ok());
+    // It does not become a TCP connection behind the program's back.
+    ensure!(socket.drive()? == Life::Offloaded && socket.finish()? == Life::Offloaded);
+    ensure!(socket.into_native().is_err());
+    Ok(())
+}
+
+#[test]
+fn a_program_may_ask_for_every_stack_against_the_rules_or_for_one_alone() -> Result<()> {
+    let rules = "use tcp connect * *:*\nuse both listen * *:*";
+    let Some(lab) = Lab::new(rules, &unix())? else {
+        return Ok(());
+    };
+    let mut service = lab.service()?;
+    let to = service.local()?;
+    for wish in [Wish::Every, Wish::Only("unix".to_owned())] {
+        let (client, _server) = end_of(lab.socket_that(wish)?, to)?.meets(&mut service, to)?;
+        ensure!(client.told() == "unix");
+    }
+    let mut alone = lab.socket_that(Wish::Only("unix".to_owned()))?;
+    let nobody: SocketAddr = (LOCALHOST, 9).into();
+    ensure!(alone.connect(nobody, Trail::default()) == Err(Errno::CONNREFUSED));
+    // As with TCP it may try again.
+    ensure!(alone.life() == Life::Bound || alone.life() == Life::Fresh);
+    ensure!(alone.connect(nobody, Trail::default()) == Err(Errno::CONNREFUSED));
+    Ok(())
+}

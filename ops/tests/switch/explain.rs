@@ -1,0 +1,97 @@
+//! What is said about a decision.
+
+use std::net::SocketAddr;
+
+use anyhow::{Result, ensure};
+use ops::{Intent, Trail, Wish};
+use ops_rules::Role;
+use ops_unix_protocol::UnixProtocol;
+
+use crate::lab::{LOCALHOST, Lab};
+
+fn explained(lab: &Lab, role: Role, address: SocketAddr) -> Vec<String> {
+    let intent = Intent {
+        role,
+        address,
+        from: None,
+        wish: &Wish::ByRule,
+        tcp_only: None,
+    };
+    told(&lab.switch.explain(&intent))
+}
+
+fn told(trail: &Trail) -> Vec<String> {
+    trail
+        .steps()
+        .iter()
+        .map(|step| format!("{}: {}", step.subject, step.text))
+        .collect()
+}
+
+#[test]
+fn every_step_is_told_in_order() -> Result<()> {
+    let mut asks = UnixProtocol::default();
+    asks.capabilities.asks_peer = true;
+    let mut rdma = UnixProtocol {
+        name: "rdma".to_owned(),
+        ..UnixProtocol::default()
+    };
+    rdma.capabilities.number = None;
+    rdma.capabilities.loopback = false;
+    let Some(lab) = Lab::new("# one\nuse both connect probe *:*", &[rdma, asks])? else {
+        return Ok(());
+    };
+    let to = SocketAddr::new(LOCALHOST, 80);
+    let steps = explained(&lab, Role::Connect, to);
+    let expected = [
+        "rule: line 2: use both connect probe *:*",
+        "route: device lo, this host, from 127.0.0.1, no RDMA",
+        "rdma: no: does not carry connections within this host",
+        "unix: can carry it",
+        "peer: the peer has no port mapper",
+        "verdict: tcp, because the peer has no port mapper",
+    ];
+    ensure!(steps == expected, "{steps:#?}");
+    let _mapper = lab.mapper();
+    let service = lab.service()?;
+    let steps = explained(&lab, Role::Connect, service.local()?);
+    let offered = format!("peer: offers it at {}", service.local()?);
+    ensure!(steps.contains(&offered), "{steps:#?}");
+    let verdict = "verdict: unix; tcp if that fails within 20s";
+    ensure!(
+        steps.last().is_some_and(|last| last == verdict),
+        "{steps:#?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn listening_and_rules_are_explained_too() -> Result<()> {
+    let rules = "use tcp connect * *:22\nuse offload connect * *:23 protocol=other";
+    let Some(lab) = Lab::new(rules, &[UnixProtocol::default()])? else {
+        return Ok(());
+    };
+    let at = |port| SocketAddr::new(LOCALHOST, port);
+    let last = |role, port| explained(&lab, role, at(port)).pop().unwrap_or_default();
+    ensure!(last(Role::Listen, 80) == "verdict: unix and tcp");
+    let kept = "verdict: tcp, because line 1 of the rule file says tcp";
+    ensure!(last(Role::Connect, 22) == kept);
+    let fails = "verdict: fails, because the rule wants another protocol";
+    ensure!(last(Role::Connect, 23) == fails);
+    Ok(())
+}
+
+#[test]
+fn explaining_takes_nothing_and_tells_nobody() -> Result<()> {
+    let Some(lab) = Lab::new("", &[UnixProtocol::default()])? else {
+        return Ok(());
+    };
+    let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
+    plain.set_nonblocking(true)?;
+    explained(&lab, Role::Connect, plain.local_addr()?);
+    ensure!(plain.accept().is_err());
+    let free = SocketAddr::new(LOCALHOST, 1234);
+    explained(&lab, Role::Listen, free);
+    ensure!(std::net::TcpListener::bind(free).is_ok());
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! Every way in which an offload protocol fails: the program has a working TCP connection, soon
+//! enough, and its server sees one connection.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use ops::{Life, Trail, WITHIN};
+use ops_unix_protocol::{Manner, UnixProtocol};
+use rustix::io::Errno;
+
+use crate::lab::{DEADLINE, End, LOCALHOST, Lab, carrier, converse};
+
+/// Connects to a service of this manner; returns what the program is told.
+fn falls_back(manner: Manner) -> Result<Option<String>> {
+    let protocol = UnixProtocol {
+        manner,
+        ..UnixProtocol::default()
+    };
+    // Only who never answers is to be late, however loaded this machine is.
+    let rules = match manner {
+        Manner::Stall => format!("use both connect * *:* within={}ms\n", WITHIN.as_millis()),
+        _ => String::new(),
+    };
+    let Some(lab) = Lab::new(&rules, &[protocol])? else {
+        return Ok(None);
+    };
+    let mut service = lab.service()?;
+    let to = service.local()?;
+    let (mut client, server) = lab.connect(to)?.meets(&mut service, to)?;
+    ensure!(carrier(&server) == "tcp");
+    converse(&mut client, &server)?;
+    ensure!(service.accept()?.is_none(), "one connection is one");
+    Ok(Some(client.told()))
+}
+
+#[test]
+fn a_listener_that_refuses() -> Result<()> {
+    let Some(told) = falls_back(Manner::Refuse)? else {
+        return Ok(());
+    };
+    ensure!(told == "tcp: the peer refused", "{told}");
+    Ok(())
+}
+
+#[test]
+fn a_peer_of_another_version() -> Result<()> {
+    let Some(told) = falls_back(Manner::OtherVersion)? else {
+        return Ok(());
+    };
+    ensure!(told == "tcp: the peer speaks another version", "{told}");
+    Ok(())
+}
+
+#[test]
+fn a_peer_that_breaks_off_in_mid_handshake() -> Result<()> {
+    let Some(told) = falls_back(Manner::BreakOff)? else {
+        return Ok(());
+    };
+    ensure!(told.starts_with("tcp: failed: "), "{told}");
+    Ok(())
+}
+
+#[test]
+fn a_peer_that_stalls_costs_the_bound_and_no_more() -> Result<()> {
+    let begin = Instant::now();
+    let Some(told) = falls_back(Manner::Stall)? else {
+        return Ok(());
+    };
+    ensure!(
+        told == format!("tcp: nothing came about within {WITHIN:?}"),
+        "{told}"
+    );
+    ensure!(begin.elapsed() >= WITHIN && begin.elapsed() < DEADLINE);
+    Ok(())
+}
+
+#[test]
+fn the_bound_is_that_of_the_rule() -> Result<()> {
+    let stalls = UnixProtocol {
+        manner: Manner::Stall,
+        ..UnixProtocol::default()
+    };
+    let rules = "use both connect * *:* within=7ms\n";
+    let Some(lab) = Lab::new(rules, &[stalls])? else {
+        return Ok(());
+    };
+    let service = lab.service()?;
+    let to = service.local()?;
+    let end = lab.connect(to)?.decided(to)?;
+    ensure!(
+        end.told() == "tcp: nothing came about within 7ms",
+        "{}",
+        end.told()
+    );
+    Ok(())
+}
+
+#[test]
+fn a_peer_without_the_protocol() -> Result<()> {
+    let Some(lab) = Lab::new("", &[UnixProtocol::default()])? else {
+        return Ok(());
+    };
+    let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
+    let to = plain.local_addr()?;
+    let mut end = lab.connect(to)?.decided(to)?;
+    ensure!(end.told() == "tcp: the peer refused");
+    let (accepted, _) = plain.accept()?;
+    converse(&mut end, &ops::Accepted::Native(accepted.into()))
+}
+
+#[test]
+fn where_nobody_listens_tcp_says_so() -> Result<()> {
+    let Some(lab) = Lab::new("", &[UnixProtocol::default()])? else {
+        return Ok(());
+    };
+    let to: SocketAddr = (LOCALHOST, 9).into();
+    let mut socket = lab.socket()?;
+    ensure!(socket.connect(to, Trail::default())? == Life::Native);
+    ensure!(rustix::net::connect(socket.native(), &to) == Err(Errno::CONNREFUSED));
+    Ok(())
+}
+
+#[test]
+fn a_connection_that_was_given_up_is_never_accepted() -> Result<()> {
+    let Some(lab) = Lab::new("", &[UnixProtocol::default()])? else {
+        return Ok(());
+    };
+    let mut service = lab.service()?;
+    let to = service.local()?;
+    let begun = lab.connect(to)?;
+    ensure!(matches!(begun, End::Begun(_)));
+    ensure!(service.accept()?.is_none(), "it has not committed itself");
+    drop(begun);
+    ensure!(service.accept()?.is_none());
+    let (client, server) = lab.connect(to)?.meets(&mut service, to)?;
+    ensure!(carrier(&server) == "unix" && client.told() == "unix");
+    Ok(())
+}
+
+#[test]
+fn reasons_are_counted() -> Result<()> {
+    let Some(lab) = Lab::new("", &[UnixProtocol::default()])? else {
+        return Ok(());
+    };
+    for _ in 0..3 {
+        lab.socket()?
+            .connect((LOCALHOST, 9).into(), Trail::default())?;
+    }
+    let falls = lab.switch.fall_backs();
+    ensure!(falls.get("the peer refused") == Some(&3), "{falls:?}");
+    Ok(())
+}
+
+#[test]
+fn where_tcp_is_not_permitted_the_call_fails() -> Result<()> {
+    for (manner, errno) in [
+        (Manner::Refuse, Errno::CONNREFUSED),
+        (Manner::OtherVersion, Errno::CONNREFUSED),
+        (Manner::BreakOff, Errno::CONNRESET),
+        (Manner::Stall, Errno::TIMEDOUT),
+    ] {
+        let protocol = UnixProtocol {
+            manner,
+            ..UnixProtocol::default()
+        };
+        let rules = match manner {
+            Manner::Stall => "use offload connect * *:* within=100ms\n",
+            _ => "use offload connect * *:*\n",
+        };
+        let Some(lab) = Lab::new(rules, &[protocol])? else {
+            return Ok(());
+        };
+        let mut service = lab.service()?;
+        let to = service.local()?;
+        let mut socket = lab.socket()?;
+        socket.connect(to, Trail::default())?;
+        let end = Instant::now() + DEADLINE;
+        let failed = loop {
+            ensure!(service.accept()?.is_none());
+            match socket.drive() {
+                Ok(_) => ensure!(Instant::now() < end, "still {:?}", socket.life()),
+                Err(errno) => break errno,
+            }
+        };
+        ensure!(failed == errno, "{manner:?}: {failed}");
+    }
+    Ok(())
+}

@@ -1,0 +1,217 @@
+//! One port and one accept queue.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use ops::{Accepted, Reason, Socket, Wish};
+use ops_unix_protocol::UnixProtocol;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, ipproto, sockopt};
+
+use crate::lab::{DEADLINE, End, LOCALHOST, Lab, carrier, converse};
+
+fn unix() -> [UnixProtocol; 1] {
+    [UnixProtocol::default()]
+}
+
+#[test]
+fn a_service_at_no_address_accepts_offloaded_and_plain_peers_at_once() -> Result<()> {
+    let Some(lab) = Lab::new("", &unix())? else {
+        return Ok(());
+    };
+    let v4 = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let v6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    for (family, any, peers) in [
+        (AddressFamily::INET, v4, &[LOCALHOST][..]),
+        (
+            AddressFamily::INET6,
+            v6,
+            &[LOCALHOST, IpAddr::V6(Ipv6Addr::LOCALHOST)],
+        ),
+    ] {
+        let mut service = Socket::new(Arc::clone(&lab.switch), family, Wish::ByRule)?;
+        service.bind((any, 0).into())?;
+        service.listen(16)?;
+        for peer in peers {
+            let to = SocketAddr::new(*peer, service.local()?.port());
+            let family = if to.is_ipv4() {
+                AddressFamily::INET
+            } else {
+                AddressFamily::INET6
+            };
+            let socket = Socket::new(Arc::clone(&lab.switch), family, Wish::ByRule)?;
+            let (mut client, server) = crate::lab::end_of(socket, to)?.meets(&mut service, to)?;
+            ensure!(carrier(&server) == "unix" && client.told() == "unix");
+            converse(&mut client, &server)?;
+            let plain = End::Native(TcpStream::connect(to)?, None);
+            let (mut client, server) = plain.meets(&mut service, to)?;
+            ensure!(carrier(&server) == "tcp");
+            converse(&mut client, &server)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn connections_of_all_stacks_come_out_of_one_queue_in_turn() -> Result<()> {
+    let Some(lab) = Lab::new("", &unix())? else {
+        return Ok(());
+    };
+    let mut service = lab.service()?;
+    let to = service.local()?;
+    let _plain: Vec<TcpStream> = (0..3)
+        .map(|_| TcpStream::connect(to))
+        .collect::<Result<_, _>>()?;
+    let mut begun: Vec<End> = (0..3).map(|_| lab.connect(to)).collect::<Result<_>>()?;
+    let mut carriers = Vec::new();
+    while carriers.len() < 6 {
+        begun = begun
+            .into_iter()
+            .map(|end| end.goes_on(to))
+            .collect::<Result<_>>()?;
+        if let Some(accepted) = service.accept()? {
+            carriers.push(carrier(&accepted).to_owned());
+        }
+    }
+    let tcp = carriers.iter().filter(|carrier| *carrier == "tcp").count();
+    ensure!(tcp == 3, "{carriers:?}");
+    // Neither stack has to wait until the other has nothing more.
+    let last_tcp = carriers.iter().rposition(|carrier| carrier == "tcp");
+    let first_other = carriers.iter().position(|carrier| carrier != "tcp");
+    ensure!(first_other < last_tcp, "{carriers:?}");
+    Ok(())
+}
+
+#[test]
+fn a_connection_of_any_stack_wakes_who_waits_for_one() -> Result<()> {
+    let Some(lab) = Lab::new("", &unix())? else {
+        return Ok(());
+    };
+    let mut service = lab.service()?;
+    let to = service.local()?;
+    let woken = |service: &Socket| -> Result<bool> {
+        let listening = service.listening().expect("it listens");
+        let all = listening.descriptors().chain([service.native().as_fd()]);
+        let mut polled: Vec<_> = all
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        Ok(rustix::event::poll(&mut polled, Some(&Timespec::try_from(DEADLINE / 100)?))? > 0)
+    };
+    ensure!(!woken(&service)?);
+    let begun = lab.connect(to)?;
+    ensure!(woken(&service)?);
+    let (_client, _server) = begun.meets(&mut service, to)?;
+    ensure!(!woken(&service)?);
+    let _plain = TcpStream::connect(to)?;
+    ensure!(woken(&service)?);
+    Ok(())
+}
+
+#[test]
+fn an_accepted_tcp_connection_is_a_plain_kernel_socket() -> Result<()> {
+    let Some(lab) = Lab::new("", &unix())? else {
+        return Ok(());
+    };
+    let mut service = lab.service()?;
+    let to = service.local()?;
+    let plain = End::Native(TcpStream::connect(to)?, None);
+    let (_client, server) = plain.meets(&mut service, to)?;
+    let Accepted::Native(socket) = server else {
+        anyhow::bail!("not native")
+    };
+    ensure!(sockopt::socket_protocol(&socket)? == Some(ipproto::TCP));
+    ensure!(SocketAddr::try_from(rustix::net::getsockname(&socket)?)? == to);
+    Ok(())
+}
+
+#[test]
+fn a_port_that_nobody_chose_is_free_on_every_stack() -> Result<()> {
+    let Some(lab) = Lab::new("", &unix())? else {
+        return Ok(());
+    };
+    let protocol = lab.registry.protocols().remove(0);
+    for _ in 0..20 {
+        let service = lab.service()?;
+        let local = service.local()?;
+        ensure!(local.port() != 0);
+        ensure!(protocol.bind(local).map(drop) == Err(Errno::ADDRINUSE));
+        ensure!(TcpListener::bind(local).is_err());
+        ensure!(
+            service
+                .listening()
+                .is_some_and(|all| all.protocols().eq(["unix"]))
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_port_that_the_kernel_refuses_is_bound_nowhere() -> Result<()> {
+    let Some(lab) = Lab::new("", &unix())? else {
+        return Ok(());
+    };
+    let plain = TcpListener::bind((LOCALHOST, 0))?;
+    let taken = plain.local_addr()?;
+    let mut socket = lab.socket()?;
+    ensure!(socket.bind(taken) == Err(Errno::ADDRINUSE));
+    let protocol = lab.registry.protocols().remove(0);
+    ensure!(protocol.bind(taken).is_ok());
+    Ok(())
+}
+
+#[test]
+fn a_chosen_port_that_a_protocol_has_given_away_is_served_without_it() -> Result<()> {
+    let Some(lab) = Lab::new("", &unix())? else {
+        return Ok(());
+    };
+    let free = TcpListener::bind((LOCALHOST, 0))?.local_addr()?;
+    let protocol = lab.registry.protocols().remove(0);
+    let _taken = protocol.bind(free)?;
+    let mut socket = lab.socket()?;
+    socket.bind(free)?;
+    socket.listen(1)?;
+    ensure!(socket.reason() == Some(&Reason::PortTaken));
+    ensure!(
+        socket
+            .listening()
+            .is_some_and(|all| all.protocols().count() == 0)
+    );
+    let plain = End::Native(TcpStream::connect(free)?, None);
+    let (mut client, server) = plain.meets(&mut socket, free)?;
+    converse(&mut client, &server)
+}
+
+#[test]
+fn one_that_listens_without_an_address_gets_one_on_every_stack() -> Result<()> {
+    let Some(lab) = Lab::new("", &unix())? else {
+        return Ok(());
+    };
+    let mut service = lab.socket()?;
+    service.listen(1)?;
+    let to = SocketAddr::new(LOCALHOST, service.local()?.port());
+    let (client, _server) = lab.connect(to)?.meets(&mut service, to)?;
+    ensure!(client.told() == "unix");
+    // Listening again changes the backlog and nothing else.
+    service.listen(2)?;
+    let (client, _server) = lab.connect(to)?.meets(&mut service, to)?;
+    ensure!(client.told() == "unix");
+    Ok(())
+}
+
+#[test]
+fn a_rule_keeps_a_service_on_tcp() -> Result<()> {
+    let Some(lab) = Lab::new("use tcp server probe *:*\n", &unix())? else {
+        return Ok(());
+    };
+    let service = lab.service()?;
+    ensure!(
+        service
+            .listening()
+            .is_some_and(|all| all.protocols().count() == 0)
+    );
+    ensure!(service.reason() == Some(&Reason::Rule { line: 1 }));
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! A connection in the making.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ops::{ConnectFailure, OffloadConnecting, OffloadStream, Target};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+use crate::stream::UnixStream;
+use crate::wire::{COMMIT, REFUSE, VERSION_NO, WELCOME, hello, name, socket};
+
+/// The connecting end's side of the handshake.
+#[derive(Debug)]
+pub(crate) struct UnixConnecting {
+    socket: Option<OwnedFd>,
+    /// What is polled once the socket has gone over to the stream.
+    watched: OwnedFd,
+    local: SocketAddr,
+    peer: SocketAddr,
+}
+
+impl UnixConnecting {
+    pub(crate) fn begin(protocol: &str, target: &Target<'_>) -> Result<Self, ConnectFailure> {
+        let socket = connect(protocol, target.mapped).map_err(|errno| match errno {
+            Errno::CONNREFUSED => ConnectFailure::Refused,
+            errno => ConnectFailure::Failed(errno),
+        })?;
+        let hello = hello(target.local);
+        rustix::net::send(&socket, &hello, SendFlags::NOSIGNAL).map_err(ConnectFailure::Failed)?;
+        let watched =
+            rustix::io::fcntl_dupfd_cloexec(&socket, 0).map_err(ConnectFailure::Failed)?;
+        Ok(Self {
+            socket: Some(socket),
+            watched,
+            local: target.local,
+            peer: target.service,
+        })
+    }
+}
+
+/// To the service of this address, or to that of all addresses.
+fn connect(protocol: &str, mapped: SocketAddr) -> Result<OwnedFd, Errno> {
+    let zeros = SocketAddr::new([0, 0, 0, 0].into(), mapped.port());
+    let mut last = Errno::CONNREFUSED;
+    for address in [mapped, zeros] {
+        let socket = socket()?;
+        match rustix::net::connect(&socket, &name(protocol, address)?) {
+            Ok(()) => return Ok(socket),
+            Err(errno) => last = errno,
+        }
+    }
+    Err(last)
+}
+
+impl OffloadConnecting for UnixConnecting {
+    fn step(&mut self) -> Result<Option<Box<dyn OffloadStream>>, ConnectFailure> {
+        let failed = ConnectFailure::Failed;
+        let socket = self.socket.as_ref().ok_or(failed(Errno::ISCONN))?;
+        let mut byte = [0];
+        match rustix::net::recv(socket, &mut byte, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return Err(failed(Errno::CONNRESET)),
+            Ok(_) => {}
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+            Err(errno) => return Err(failed(errno)),
+        }
+        match byte[0] {
+            WELCOME => {}
+            REFUSE => return Err(ConnectFailure::Refused),
+            VERSION_NO => return Err(ConnectFailure::Version),
+            _ => return Err(failed(Errno::PROTO)),
+        }
+        rustix::net::send(socket, &[COMMIT], SendFlags::NOSIGNAL).map_err(failed)?;
+        let socket = self.socket.take().ok_or(failed(Errno::ISCONN))?;
+        Ok(Some(Box::new(UnixStream::new(
+            socket, self.local, self.peer,
+        ))))
+    }
+}
+
+impl AsFd for UnixConnecting {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watched.as_fd()
+    }
+}

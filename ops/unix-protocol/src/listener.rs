@@ -1,0 +1,147 @@
+//! Addresses that are taken, and services.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use ops::{OffloadBound, OffloadListener, OffloadStream};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags};
+
+use crate::Manner;
+use crate::stream::UnixStream;
+use crate::wire::{COMMIT, HELLO_LEN, REFUSE, VERSION_NO, WELCOME, address_in, name, socket};
+
+/// A name that is taken.
+#[derive(Debug)]
+pub(crate) struct UnixBound {
+    socket: OwnedFd,
+    local: SocketAddr,
+    manner: Manner,
+}
+
+impl UnixBound {
+    pub(crate) fn new(protocol: &str, local: SocketAddr, manner: Manner) -> Result<Self, Errno> {
+        let socket = socket()?;
+        rustix::net::bind(&socket, &name(protocol, local)?)?;
+        Ok(Self {
+            socket,
+            local,
+            manner,
+        })
+    }
+}
+
+impl OffloadBound for UnixBound {
+    fn listen(self: Box<Self>, backlog: u32) -> Result<Box<dyn OffloadListener>, Errno> {
+        rustix::net::listen(&self.socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        let poller = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&poller, &self.socket, EventData::new_u64(0), EventFlags::IN)?;
+        Ok(Box::new(UnixListener {
+            socket: self.socket,
+            local: self.local,
+            manner: self.manner,
+            poller,
+            half_open: Mutex::default(),
+        }))
+    }
+}
+
+/// A service. Its descriptor is a poller, in which its half-open connections are too.
+#[derive(Debug)]
+struct UnixListener {
+    socket: OwnedFd,
+    local: SocketAddr,
+    manner: Manner,
+    poller: OwnedFd,
+    half_open: Mutex<Vec<HalfOpen>>,
+}
+
+/// A connection whose handshake is not over; `peer` is known once HELLO has arrived.
+#[derive(Debug)]
+struct HalfOpen {
+    socket: OwnedFd,
+    peer: Option<SocketAddr>,
+}
+
+/// What one look at a half-open connection comes to.
+enum Look {
+    Waits,
+    Stands(SocketAddr),
+    Gone,
+}
+
+impl OffloadListener for UnixListener {
+    fn mapped(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn accept(&self) -> Result<Option<Box<dyn OffloadStream>>, Errno> {
+        let mut half_open = self
+            .half_open
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while let Ok(socket) = rustix::net::accept_with(&self.socket, flags) {
+            epoll::add(&self.poller, &socket, EventData::new_u64(1), EventFlags::IN)?;
+            half_open.push(HalfOpen { socket, peer: None });
+        }
+        let mut at = 0;
+        while let Some(connection) = half_open.get_mut(at) {
+            match connection.look(self.manner) {
+                Look::Waits => at += 1,
+                Look::Gone => drop(half_open.swap_remove(at)),
+                Look::Stands(peer) => {
+                    let socket = half_open.swap_remove(at).socket;
+                    epoll::delete(&self.poller, &socket)?;
+                    return Ok(Some(Box::new(UnixStream::new(socket, self.local, peer))));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl HalfOpen {
+    fn look(&mut self, manner: Manner) -> Look {
+        let Some(peer) = self.peer else {
+            return self.hear_hello(manner);
+        };
+        let mut byte = [0];
+        match rustix::net::recv(&self.socket, &mut byte, RecvFlags::DONTWAIT) {
+            Ok((1, _)) if byte[0] == COMMIT => Look::Stands(peer),
+            Err(Errno::AGAIN | Errno::INTR) => Look::Waits,
+            _ => Look::Gone,
+        }
+    }
+
+    fn hear_hello(&mut self, manner: Manner) -> Look {
+        let mut hello = [0; HELLO_LEN];
+        match rustix::net::recv(&self.socket, &mut hello, RecvFlags::DONTWAIT) {
+            Ok((HELLO_LEN, _)) => {}
+            Err(Errno::AGAIN | Errno::INTR) => return Look::Waits,
+            _ => return Look::Gone,
+        }
+        let (answer, goes_on) = match (manner, address_in(&hello)) {
+            (Manner::Good, Some(peer)) => {
+                self.peer = Some(peer);
+                (WELCOME, true)
+            }
+            (Manner::Stall, _) => return Look::Waits,
+            (Manner::BreakOff, _) => return Look::Gone,
+            (Manner::Refuse, _) => (REFUSE, false),
+            (Manner::OtherVersion, _) | (Manner::Good, None) => (VERSION_NO, false),
+        };
+        match rustix::net::send(&self.socket, &[answer], SendFlags::NOSIGNAL) {
+            Ok(_) if goes_on => Look::Waits,
+            _ => Look::Gone,
+        }
+    }
+}
+
+impl AsFd for UnixListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+}
