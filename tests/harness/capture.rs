@@ -42,32 +42,35 @@ pub struct Decoded {
 }
 
 impl Capture {
-    /// Starts capturing the loopback device.
+    /// Starts capturing the loopback device; `None` where this user may not.
     ///
     /// # Errors
-    /// When dumpcap is not there or may not capture.
-    pub fn start() -> Result<Self> {
+    /// When dumpcap is not there or fails.
+    pub fn start() -> Result<Option<Self>> {
         Self::start_on("lo", Ipv4Addr::LOCALHOST.into())
     }
 
-    /// Starts capturing `device`, through which `beyond` is reached.
+    /// Starts capturing `device`, through which `beyond` is reached; `None` where this user may not.
     ///
     /// # Errors
-    /// When dumpcap is not there or may not capture.
-    pub fn start_on(device: &str, beyond: IpAddr) -> Result<Self> {
+    /// When dumpcap is not there or fails.
+    pub fn start_on(device: &str, beyond: IpAddr) -> Result<Option<Self>> {
         let dir = TempDir::with_prefix("dat-capture-")?;
         let file = dir.path().join("capture.pcapng");
         let dumpcap = Program::new("dumpcap")
             .args_line(&format!("-q -i {device} -w"))
             .arg(&file)
             .spawn()?;
-        dumpcap.wait_for("File:", DEADLINE)?;
-        Ok(Self {
+        if let Err(error) = dumpcap.wait_for("File:", DEADLINE) {
+            let is_forbidden = dumpcap.text().contains("do not have permission to capture");
+            return if is_forbidden { Ok(None) } else { Err(error) };
+        }
+        Ok(Some(Self {
             dumpcap,
             dir,
             file,
             beyond,
-        })
+        }))
     }
 
     /// Stops capturing and decodes what was caught as iWARP.
