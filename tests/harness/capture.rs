@@ -50,7 +50,8 @@ impl Capture {
         Self::start_on("lo", Ipv4Addr::LOCALHOST.into())
     }
 
-    /// Starts capturing `device`, through which `beyond` is reached; `None` where this user may not.
+    /// Starts capturing `device`, through which `beyond` is reached; `None` where this user may
+    /// not.
     ///
     /// # Errors
     /// When dumpcap is not there or fails.
