@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Ground and case may hold `*`. What is listed and does not show is a fault of the table, unless
-//! its kind is `varies`.
+//! its kind is `varies`. A case that is listed as `kills` is not run.
 
 use anyhow::{Context, Result, bail};
 
@@ -39,6 +39,8 @@ enum Kind {
     Lacks,
     /// It fails at times.
     Varies,
+    /// It takes the machine down, so it must not be run.
+    Kills,
 }
 
 /// What a verdict comes to, with the table in mind.
@@ -68,6 +70,15 @@ impl Differences {
             rows.extend(row);
         }
         Ok(Self { rows })
+    }
+
+    /// Why a case must not be run, if it must not.
+    pub(crate) fn forbids(&self, case: &str) -> Option<&str> {
+        let forbids = |row: &&Row| row.kind == Kind::Kills && matches(&row.case, case);
+        self.rows
+            .iter()
+            .find(forbids)
+            .map(|row| row.reason.as_str())
     }
 
     /// What the verdict of a case comes to.
@@ -122,7 +133,8 @@ impl Row {
             "fails" => Kind::Fails,
             "lacks" => Kind::Lacks,
             "varies" => Kind::Varies,
-            other => bail!("{other:?} instead of fails, lacks or varies"),
+            "kills" => Kind::Kills,
+            other => bail!("{other:?} instead of fails, lacks, varies or kills"),
         };
         let reason: Vec<&str> = words.collect();
         if reason.is_empty() {
@@ -189,6 +201,18 @@ mod tests {
         let mut table = Differences::parse(TABLE, "siw").unwrap();
         assert_eq!(table.judge("cm/a", Verdict::Ok), Finding::Ok);
         assert!(table.outdated().is_empty(), "it varies");
+    }
+
+    #[test]
+    fn a_case_that_takes_the_machine_down_is_not_run() {
+        let table = "siw read/empty kills the kernel follows a null pointer";
+        let table = Differences::parse(table, "siw").unwrap();
+        assert_eq!(
+            table.forbids("read/empty"),
+            Some("the kernel follows a null pointer")
+        );
+        assert_eq!(table.forbids("read/full"), None);
+        assert!(table.outdated().is_empty());
     }
 
     #[test]

@@ -31,6 +31,16 @@ impl Report {
         }
     }
 
+    /// Whether a case may be run; one that may not is told.
+    pub(crate) fn allows(&mut self, case: &Case) -> bool {
+        let Some(reason) = self.differences.forbids(&case.name) else {
+            return true;
+        };
+        println!("DIFFERS {} (not tried: {reason})", case.name);
+        self.differ += 1;
+        false
+    }
+
     /// A case has run.
     pub(crate) fn case(&mut self, case: &Case, ran: Ran) {
         let (name, took) = (&case.name, ran.took.as_secs_f64());
