@@ -22,8 +22,8 @@ pub(crate) struct Link {
 impl Link {
     /// Connects the two ends.
     ///
-    /// The connecting end sends the first message, as iWARP without peer-to-peer mode needs it, and
-    /// both ends have seen it go.
+    /// The connecting end sends the first message, as iWARP without peer-to-peer mode needs it, when
+    /// the accepting end is established; `connect/first-at-once` is about sooner ones.
     pub(crate) fn make(side: &mut Side<'_>) -> Result<Self> {
         Self::make_with(side, &kit::attr())
     }
@@ -48,6 +48,7 @@ impl Link {
         if side.is_client {
             let (address, conn_qual) = side.hear_address()?;
             ep.connect(address, conn_qual, Some(side.patience()), &[])?;
+            side.hear("established")?;
             ep.post_send(&[hello.segment(0, 1)?], HELLO, flags)?;
             expect::done(&kit.request, HELLO, side)?;
         } else {
@@ -55,6 +56,7 @@ impl Link {
             let (_psp, request) = listen(side, kit)?;
             request.accept(Some(ep), &[])?;
             ep.wait_established(Some(side.patience()))?;
+            side.say("established", &[])?;
             expect::done(&kit.recv, HELLO, side)?;
         }
         Ok(())

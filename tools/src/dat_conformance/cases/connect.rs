@@ -88,6 +88,12 @@ const BOTH: &[Both] = &[
         accepts_twice,
     ),
     (
+        "connect/first-at-once",
+        "a message that is sent at once is not lost, ten times",
+        speaks_at_once,
+        hears_at_once,
+    ),
+    (
         "connect/passive-first",
         "the accepting end may speak first",
         hears_first,
@@ -311,6 +317,42 @@ fn accepts_twice(side: &mut Side<'_>) -> Result<()> {
     request.accept(Some(&second), &[])?;
     expect::told(&second, &kit.connect, ESTABLISHED, side)?;
     side.meet("over")
+}
+
+/// Connections of the case below; a message that gets lost gets lost now and then.
+const TRIES: u64 = 10;
+
+fn speaks_at_once(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let region = kit.region(64)?;
+    let (address, conn_qual) = side.hear_address()?;
+    for cookie in 0..TRIES {
+        let ep = kit.ep()?;
+        ep.start_connect(address, conn_qual, Some(side.patience()), &[])?;
+        expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
+        ep.post_send(&[region.segment(0, 64)?], cookie, CompletionFlags::DEFAULT)?;
+        expect::done(&kit.request, cookie, side)?;
+        side.meet("next")?;
+        ep.disconnect(Close::Abrupt)?;
+        ep.wait_disconnected(Some(side.patience()))?;
+    }
+    Ok(())
+}
+
+fn hears_at_once(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let region = kit.region(64)?;
+    let _psp = offer(side, &kit)?;
+    for cookie in 0..TRIES {
+        let ep = kit.ep()?;
+        ep.post_recv(&[region.segment(0, 64)?], cookie)?;
+        expect::request(&kit.requests, side)?.accept(Some(&ep), &[])?;
+        expect::done(&kit.recv, cookie, side).with_context(|| format!("try {cookie}"))?;
+        expect::told(&ep, &kit.connect, ESTABLISHED, side)?;
+        side.meet("next")?;
+        ep.wait_disconnected(Some(side.patience()))?;
+    }
+    Ok(())
 }
 
 fn hears_first(side: &mut Side<'_>) -> Result<()> {
