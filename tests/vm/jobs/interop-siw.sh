@@ -1,0 +1,53 @@
+#!/bin/bash
+# The software provider, over plain TCP, and the kernel's siw talk with each other, in both roles:
+# every way to start up, private data of every length, every operation both ways with its content.
+. "$(dirname "$0")/../interop/trials.sh"
+begin
+
+# Start-up: revisions, CRC, who sends the first frame. siw asks in revision 2 only.
+try connect "" "talk=brief first=listen"
+try connect "crc=off mpa_revision=1" "talk=brief"
+try connect "crc=off peer_to_peer=off" "talk=greet"
+try connect "peer=siw" "talk=brief"
+try listen "" "talk=brief"
+try listen "crc=off" "talk=brief"
+
+# Private data, up to what siw can: 251 bytes in revision 2, 255 in revision 1.
+try connect "" "talk=none" "data=251 expect=251" "data=251 expect=251"
+try connect "mpa_revision=1" "talk=none" "data=255 expect=255" "data=255 expect=255"
+try connect "" "talk=none" "data=0 expect=251" "data=251 expect=0 reject=1" "EVENT peer-rejected"
+try listen "" "talk=none" "data=251 expect=251" "data=251 expect=251"
+try listen "" "talk=none" "data=252 expect=0 reject=1" "data=0 expect=252"
+
+# Sockets of the consumer.
+try ssp "" "talk=brief" "data=100 expect=7" "data=7 expect=100"
+try upgrade "" "talk=brief" "data=100 expect=7" "data=7 expect=100"
+
+# Reads: more at once than either side allows to be under way.
+try connect "" "talk=brief" "reads=3" "reads=4"
+try listen "" "talk=brief" "reads=5" "reads=2"
+
+if [ -n "${STACK_TESTS_FULL:-}" ]; then
+    for settings in "" "crc=off"; do
+        try connect "$settings" "talk=all"
+        try listen "$settings" "talk=all"
+        try connect "$settings" "talk=flood"
+        try listen "$settings" "talk=flood"
+    done
+    try connect "crc=off mpa_revision=1" "talk=all"
+    try connect "peer=siw" "talk=all"
+    try ssp "" "talk=all"
+    # siw misses a first frame now and then.
+    for _ in 1 2 3; do
+        try connect "" "talk=greet first=listen times=100"
+        try connect "" "talk=greet times=100"
+        try connect "" "talk=none times=100"
+        try listen "" "talk=none times=100"
+        try listen "" "talk=greet times=100"
+    done
+    for data in 0 1 100 250; do
+        try connect "" "talk=none" "data=$data expect=$data" "data=$data expect=$data"
+        try listen "" "talk=none" "data=$data expect=$data" "data=$data expect=$data"
+    done
+fi
+finish
