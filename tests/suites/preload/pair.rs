@@ -2,13 +2,15 @@
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use anyhow::{Context, Result, ensure};
 
 /// The two ends of a connection; the client's is 0, the server's 1.
 pub(crate) struct Pair {
     ends: [Option<TcpStream>; 2],
+    /// For each end, a level-triggered set and an edge-triggered one.
+    sets: [[Set; 2]; 2],
 }
 
 impl Pair {
@@ -25,9 +27,24 @@ impl Pair {
                 "{address}: the kernel sees family {domain}"
             );
         }
+        let sets = |end: &TcpStream| -> Result<[Set; 2]> {
+            let fd = end.as_raw_fd();
+            Ok([Set::watching(fd, 0)?, Set::watching(fd, libc::EPOLLET)?])
+        };
         Ok(Self {
+            sets: [sets(&client)?, sets(&server)?],
             ends: [Some(client), Some(server)],
         })
+    }
+
+    /// What the level-triggered set says of an end.
+    pub(crate) fn level(&self, end: usize) -> u32 {
+        self.sets[end][0].look()
+    }
+
+    /// What has come about at an end since this was asked last.
+    pub(crate) fn edge(&self, end: usize) -> u32 {
+        self.sets[end][1].look()
     }
 
     /// The number of an end.
@@ -71,4 +88,35 @@ fn domain_in_the_kernel(fd: RawFd) -> Result<i32> {
     };
     ensure!(result == 0, io::Error::last_os_error());
     Ok(domain)
+}
+
+/// An `epoll` set that watches one descriptor. The descriptor is duplicated and closed meanwhile,
+/// which a set of the kernel does not mind as long as a duplicate is open.
+struct Set(OwnedFd);
+
+impl Set {
+    fn watching(fd: RawFd, how: i32) -> Result<Self> {
+        let interest = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI | how;
+        // SAFETY: it takes no pointers.
+        let set = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        ensure!(set >= 0, io::Error::last_os_error());
+        // SAFETY: the kernel has just given it to us.
+        let set = unsafe { OwnedFd::from_raw_fd(set) };
+        let mut event = libc::epoll_event {
+            events: interest.cast_unsigned(),
+            u64: 7,
+        };
+        // SAFETY: the event lives through the call.
+        let added =
+            unsafe { libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
+        ensure!(added == 0, io::Error::last_os_error());
+        Ok(Self(set))
+    }
+
+    fn look(&self) -> u32 {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for one event.
+        let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), &raw mut event, 1, 0) };
+        if count > 0 { event.events } else { 0 }
+    }
 }

@@ -30,6 +30,8 @@ pub(crate) enum Step {
     PendingError,
     /// `getsockopt` of what tells one kind of socket from another.
     Kind,
+    /// `setsockopt` with a number, and what `getsockopt` says afterwards.
+    SetOption(i32, i32, i32),
 }
 
 /// What a call gave, and what the socket shows afterwards.
@@ -69,7 +71,7 @@ impl Step {
                     l_onoff: 1,
                     l_linger: 0,
                 };
-                let result = set(fd, libc::SO_LINGER, &linger);
+                let result = set(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger);
                 pair.close(end);
                 result
             }
@@ -81,8 +83,11 @@ impl Step {
                 let _ = stream.map(|stream| stream.set_read_timeout(None));
                 result
             }
-            Self::PendingError => option(fd, libc::SO_ERROR),
+            Self::PendingError => option(fd, libc::SOL_SOCKET, libc::SO_ERROR),
             Self::Kind => kind(fd),
+            Self::SetOption(level, name, value) => {
+                set(fd, level, name, &value).and_then(|_| option(fd, level, name))
+            }
         };
         Outcome { result, bytes }
     }
@@ -105,39 +110,25 @@ fn kind(fd: RawFd) -> Result<i64, i32> {
         libc::SO_PROTOCOL,
         libc::SO_ACCEPTCONN,
     ] {
-        all = all * 1000 + option(fd, name)?;
+        all = all * 1000 + option(fd, libc::SOL_SOCKET, name)?;
     }
     Ok(all)
 }
 
-fn option(fd: RawFd, name: i32) -> Result<i64, i32> {
+fn option(fd: RawFd, level: i32, name: i32) -> Result<i64, i32> {
     let mut value: libc::c_int = 0;
     let mut len: libc::socklen_t = 4;
     // SAFETY: room for an integer, whose size is told.
-    let result = unsafe {
-        libc::getsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            name,
-            (&raw mut value).cast(),
-            &raw mut len,
-        )
-    };
+    let result =
+        unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) };
     number(result.into()).map(|_| value.into())
 }
 
-fn set<T>(fd: RawFd, name: i32, value: &T) -> Result<i64, i32> {
+fn set<T>(fd: RawFd, level: i32, name: i32, value: &T) -> Result<i64, i32> {
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: the value lives through the call and is as long as told.
-    let result = unsafe {
-        libc::setsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            name,
-            std::ptr::from_ref(value).cast(),
-            len,
-        )
-    };
+    let result =
+        unsafe { libc::setsockopt(fd, level, name, std::ptr::from_ref(value).cast(), len) };
     number(result.into())
 }
 
@@ -148,10 +139,12 @@ fn number(result: i64) -> Result<i64, i32> {
     Err(io::Error::last_os_error().raw_os_error().unwrap_or(0))
 }
 
-/// What `poll` and `FIONREAD` say of an end.
+/// What `poll`, `select`, a level-triggered set and `FIONREAD` say of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shown {
     events: i16,
+    selected: [bool; 2],
+    level: u32,
     unread: i32,
 }
 
@@ -159,10 +152,22 @@ pub(crate) struct Shown {
 /// been shut or closed.
 pub(crate) fn arrive(pairs: &[Pair; 2], end: usize, count: usize) {
     let start = Instant::now();
-    let there = |pair: &Pair| usize::try_from(shown(pair.fd(end)).unread) == Ok(count);
+    let there = |pair: &Pair| usize::try_from(shown(pair, end).unread) == Ok(count);
     while !pairs.iter().all(there) && start.elapsed() < Duration::from_millis(50) {
         std::thread::sleep(Duration::from_micros(100));
     }
+}
+
+/// Waits for the edge that an arrival brings to an end.
+pub(crate) fn has_edge(pair: &Pair, end: usize) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < SETTLE {
+        if pair.edge(end) & libc::EPOLLIN.cast_unsigned() != 0 {
+            return true;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    false
 }
 
 /// Looks at an end of both pairs until they show the same.
@@ -172,7 +177,7 @@ pub(crate) fn arrive(pairs: &[Pair; 2], end: usize, count: usize) {
 pub(crate) fn agree(pairs: &[Pair; 2], end: usize) -> Result<(), [Shown; 2]> {
     let start = Instant::now();
     loop {
-        let shown = [shown(pairs[0].fd(end)), shown(pairs[1].fd(end))];
+        let shown = [shown(&pairs[0], end), shown(&pairs[1], end)];
         if shown[0] == shown[1] {
             return Ok(());
         }
@@ -183,7 +188,8 @@ pub(crate) fn agree(pairs: &[Pair; 2], end: usize) -> Result<(), [Shown; 2]> {
     }
 }
 
-fn shown(fd: RawFd) -> Shown {
+fn shown(pair: &Pair, end: usize) -> Shown {
+    let fd = pair.fd(end);
     let mut set = libc::pollfd {
         fd,
         events: libc::POLLIN | libc::POLLOUT | libc::POLLPRI | libc::POLLRDHUP,
@@ -197,6 +203,33 @@ fn shown(fd: RawFd) -> Shown {
     }
     Shown {
         events: set.revents,
+        selected: selected(fd),
+        level: pair.level(end),
         unread,
+    }
+}
+
+/// Whether `select` finds it readable and writable.
+fn selected(fd: RawFd) -> [bool; 2] {
+    let mut timeout = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 0,
+    };
+    // SAFETY: sets of plain bits, for which zeroes are a value, and a number below their size.
+    unsafe {
+        let mut sets: [libc::fd_set; 2] = std::mem::zeroed();
+        if fd < 0 {
+            return [false; 2];
+        }
+        sets.iter_mut().for_each(|set| libc::FD_SET(fd, set));
+        let [readable, writable] = &mut sets;
+        libc::select(
+            fd + 1,
+            readable,
+            writable,
+            std::ptr::null_mut(),
+            &raw mut timeout,
+        );
+        sets.map(|set| libc::FD_ISSET(fd, &raw const set))
     }
 }

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 
 use crate::pair::Pair;
 use crate::scripts::NATIVE;
-use crate::step::{Step, agree, arrive};
+use crate::step::{Step, agree, arrive, has_edge};
 
 /// An end may reach a peer that does not show it.
 const UNSEEN: Duration = Duration::from_millis(5);
@@ -34,6 +34,7 @@ fn walk(dice: &mut Dice) -> Result<()> {
     let mut history = Vec::new();
     let mut under_way = [0; 2];
     let mut open = [true; 2];
+    let mut listening = [true; 2];
     for number in 0..STEPS {
         let end = dice.below(2);
         if !open[end] {
@@ -50,11 +51,19 @@ fn walk(dice: &mut Dice) -> Result<()> {
             Step::Send(len) if ours.result.is_ok() => {
                 under_way[end] += len;
                 arrive(&pairs, 1 - end, under_way[end]);
+                if len > 0 && open[1 - end] && listening[1 - end] {
+                    for (name, pair) in ["offloaded", "TCP"].iter().zip(&pairs) {
+                        ensure!(has_edge(pair, 1 - end), "{history:?}: no edge of {name}");
+                    }
+                }
             }
             Step::Receive(_, flags) if flags & libc::MSG_PEEK == 0 => {
                 under_way[1 - end] -= ours.bytes.len();
             }
-            Step::ShutDown(_) => std::thread::sleep(UNSEEN),
+            Step::ShutDown(how) => {
+                listening[end] &= how == libc::SHUT_WR;
+                std::thread::sleep(UNSEEN);
+            }
             Step::Await => under_way[1 - end] -= ours.bytes.len(),
             Step::Close | Step::Reset => {
                 open[end] = false;
@@ -80,8 +89,8 @@ fn choose(dice: &mut Dice, number: usize, room: usize) -> Step {
         12 => Step::Receive(len.max(1), libc::MSG_WAITALL),
         13 => Step::Receive(len.max(1), libc::MSG_TRUNC),
         14 => Step::Duplicate,
-        15 => Step::PendingError,
-        16 => Step::Kind,
+        15 => option(dice),
+        16 => [Step::Kind, Step::PendingError][dice.below(2)],
         17 => Step::Await,
         // Ends are for the second half, or most walks would be short.
         18 if number > STEPS / 2 => {
@@ -90,6 +99,21 @@ fn choose(dice: &mut Dice, number: usize, room: usize) -> Step {
         19 if number > STEPS / 2 => [Step::Close, Step::Reset][dice.below(2)],
         _ => Step::Receive(UNDER_WAY_MAX, 0),
     }
+}
+
+/// Options that programs set, and one that does not exist.
+fn option(dice: &mut Dice) -> Step {
+    let (level, name) = [
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+        (libc::SOL_SOCKET, libc::SO_SNDBUF),
+        (libc::SOL_SOCKET, libc::SO_PRIORITY),
+        (libc::IPPROTO_IP, libc::IP_TOS),
+        (libc::SOL_SOCKET, 9999),
+    ][dice.below(8)];
+    Step::SetOption(level, name, [0, 1, 7][dice.below(3)])
 }
 
 /// Numbers that a seed brings again.
