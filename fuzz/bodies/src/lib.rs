@@ -14,6 +14,9 @@
 //! | [`dat_conf`] | `dat.conf` | a bad line costs only itself; entries obey the grammar |
 //! | [`rule_file`] | rules of the offload switch | a bad line is told by itself; a rule says what it reads |
 //! | [`port_mapper`] | port mapper datagrams | what is read is written the same; one answer, no longer than its question |
+//! | [`sdp_message`] | SDP messages | what is read is written the same; the checker takes nothing that is none |
+//! | [`sdp_hello`] | SDP set-up | what is taken is written the same, trimmed or whole, and makes a connection |
+//! | [`sdp_sequence`] | one SDP end, any peer | registered memory only; silence after the end; one cause |
 //! | [`c_calls`] | the C library, in memory and staged | no call crashes or hangs; closing the IA leaves nothing behind |
 //!
 //! [`input`] turns bytes into choices, [`model`] is the memory and the engine around a connection,
@@ -33,6 +36,9 @@ pub mod model;
 pub mod mpa_startup;
 pub mod port_mapper;
 pub mod rule_file;
+pub mod sdp_hello;
+pub mod sdp_message;
+pub mod sdp_sequence;
 pub mod seeds;
 pub mod target;
 pub mod terminate;

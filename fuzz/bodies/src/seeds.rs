@@ -169,6 +169,9 @@ pub fn all() -> Vec<Seed> {
     seeds.extend(crate::marked_stream::seeds());
     seeds.extend(crate::port_mapper::seeds());
     seeds.extend(crate::rule_file::seeds());
+    seeds.extend(crate::sdp_hello::seeds());
+    seeds.extend(crate::sdp_message::seeds());
+    seeds.extend(crate::sdp_sequence::seeds());
     seeds.extend(crate::c_calls::seeds());
     seeds
 }
@@ -276,7 +279,7 @@ fn reassembly() -> Vec<Seed> {
 }
 
 /// Bytes from hexadecimal digits; blanks are skipped.
-fn hex(text: &str) -> Vec<u8> {
+pub(crate) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text
         .chars()
         .filter_map(|digit| digit.to_digit(16))

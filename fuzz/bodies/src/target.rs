@@ -10,7 +10,7 @@ pub struct Target {
 }
 
 /// The targets that need nothing but themselves.
-pub const PURE: [Target; 9] = [
+pub const PURE: [Target; 12] = [
     Target {
         name: "mpa_startup",
         run: crate::mpa_startup::run,
@@ -42,6 +42,18 @@ pub const PURE: [Target; 9] = [
     Target {
         name: "port_mapper",
         run: crate::port_mapper::run,
+    },
+    Target {
+        name: "sdp_message",
+        run: crate::sdp_message::run,
+    },
+    Target {
+        name: "sdp_hello",
+        run: crate::sdp_hello::run,
+    },
+    Target {
+        name: "sdp_sequence",
+        run: crate::sdp_sequence::run,
     },
     Target {
         name: "c_calls",

@@ -78,6 +78,21 @@ fn port_mapper_corpus_holds() {
 }
 
 #[test]
+fn sdp_message_corpus_holds() {
+    replay(pure("sdp_message"));
+}
+
+#[test]
+fn sdp_hello_corpus_holds() {
+    replay(pure("sdp_hello"));
+}
+
+#[test]
+fn sdp_sequence_corpus_holds() {
+    replay(pure("sdp_sequence"));
+}
+
+#[test]
 fn c_calls_corpus_holds_in_memory() {
     replay(pure("c_calls"));
 }
