@@ -1,0 +1,80 @@
+//! Stream sockets over RDMA: the Sockets Direct Protocol as a consumer of DAT.
+//!
+//! ```no_run
+//! use sdp_over_dat::{SdpStream, Stack};
+//! use std::io::{Read, Write};
+//!
+//! fn greet() -> std::io::Result<()> {
+//!     let stack = Stack::open("iwarp-lo")?;
+//!     let mut stream = SdpStream::connect(&stack, ([127, 0, 0, 1], 4711).into())?;
+//!     stream.write_all(b"hello")?;
+//!     let mut answer = [0; 5];
+//!     stream.read_exact(&mut answer)
+//! }
+//! ```
+//!
+//! | File | What |
+//! |---|---|
+//! | `stack.rs` | an interface adapter, and the thread that serves sockets whose users do something else |
+//! | `stream.rs`, `listener.rs` | the public sockets |
+//! | `options.rs`, `config.rs` | what a user may set, and what a stack is made of |
+//! | `socket/` | one connection: protocol, buffers, and who drives it |
+//! | `readiness/` | what `poll` should say, and a descriptor that says it |
+//! | `user_memory.rs` | the caller's own memory, registered for one call; the only `unsafe` |
+//! | `trace.rs` | every message into a file, for `sdp-checker` (`SDP_TRACE=directory`) |
+//!
+//! # How bytes move
+//!
+//! *Bcopy*: a write copies into the socket's registered ring and returns; the message is posted
+//! with its header from one place and its payload from the ring. The peer receives into a
+//! registered buffer, from which its read copies. *Read Zcopy*: a blocking write from
+//! [`Config::zcopy_threshold`] bytes on registers the caller's memory and advertises it. A reader
+//! that waits with as much room has the bytes read straight into its memory; for all others they
+//! are read into the socket's staging memory, as soon as they are advertised, so that a writer
+//! waits for a slow reader no sooner than over TCP.
+//!
+//! | Way | Copies here, at the writer and at the reader | Calls of DAT per message |
+//! |---|---|---|
+//! | Bcopy | 1 and 1 | a Send, one Receive posted again |
+//! | Read Zcopy, reader waits | 0 and 0 | a registration at each end, one RDMA Read, two Sends |
+//! | Read Zcopy, staged | 0 and 1 | the same less the reader's registration |
+//!
+//! What a provider copies and how many system calls it makes comes on top: the software provider
+//! makes one system call for a Send on an idle connection and one for what it receives.
+//!
+//! # Who drives
+//!
+//! A thread that waits in a call of a socket waits in that socket's event dispatcher itself, so no
+//! other thread is in the path. Events of a socket in whose calls nobody waits go to the stack's
+//! thread by way of a CNO.
+//!
+//! # What is not here
+//!
+//! No registration outlives the call that needed it, so none can serve memory that was unmapped or
+//! mapped anew since. A cache would have to hear of each `munmap`; its place is
+//! `user_memory.rs`, and it pays on hardware, where registering pins pages. The mechanisms that the
+//! protocol core does not speak are listed in `sdp-proto`.
+
+#![deny(unsafe_code)]
+
+mod config;
+mod errors;
+mod listener;
+mod options;
+mod readiness;
+mod socket;
+mod stack;
+mod stream;
+mod trace;
+#[allow(
+    unsafe_code,
+    reason = "the caller's memory is registered here, for one call"
+)]
+mod user_memory;
+
+pub use config::Config;
+pub use listener::SdpListener;
+pub use options::Options;
+pub use readiness::{Readiness, StandIn, Watch};
+pub use stack::Stack;
+pub use stream::{SdpStream, Statistics};

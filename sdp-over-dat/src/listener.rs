@@ -1,0 +1,110 @@
+//! A listening socket.
+
+use std::{
+    io,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use dat_api::{Cr, Evd, EvdFlags, Event, Psp, abi::DAT_INTERRUPTED_CALL};
+use sdp_proto::wire::Hello;
+
+use crate::{SdpStream, Stack, errors, socket::Socket};
+
+/// Takes connections at a port of the stack's address.
+#[derive(Debug)]
+pub struct SdpListener {
+    stack: Stack,
+    psp: Psp,
+    requests: Evd,
+    address: SocketAddr,
+}
+
+impl SdpListener {
+    /// Listens at `address`; port 0 asks for any port. The connection qualifier of the service is
+    /// the port.
+    pub fn bind(stack: &Stack, address: SocketAddr) -> io::Result<Self> {
+        let ia = &stack.inner.ia;
+        let made = Evd::create(ia, stack.inner.config.backlog, EvdFlags::CONNECTION_REQUEST)
+            .and_then(|requests| {
+                let psp = match address.port() {
+                    0 => Psp::create_any(ia, &requests)?,
+                    port => Psp::create(ia, u64::from(port), &requests)?,
+                };
+                Ok((psp, requests))
+            });
+        let (psp, requests) = made.map_err(|error| {
+            if error.is(dat_api::abi::DAT_CONN_QUAL_IN_USE) {
+                io::ErrorKind::AddrInUse.into()
+            } else {
+                errors::of_dat(&error)
+            }
+        })?;
+        let port = u16::try_from(psp.conn_qual()).unwrap_or(address.port());
+        Ok(Self {
+            stack: stack.clone(),
+            psp,
+            requests,
+            address: SocketAddr::new(address.ip(), port),
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The connection qualifier of the service.
+    #[must_use]
+    pub fn conn_qual(&self) -> u64 {
+        self.psp.conn_qual()
+    }
+
+    /// Takes the next connection, waiting for it.
+    pub fn accept(&self) -> io::Result<(SdpStream, SocketAddr)> {
+        self.accept_timeout(None)
+    }
+
+    /// The same, waiting no longer than `timeout`; zero does not wait.
+    pub fn accept_timeout(&self, timeout: Option<Duration>) -> io::Result<(SdpStream, SocketAddr)> {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            match self.requests.wait(left) {
+                Ok(Some(Event::ConnectionRequest(request))) => {
+                    if let Some(stream) = self.answer(request) {
+                        let peer = stream.peer_addr();
+                        return Ok((stream, peer));
+                    }
+                }
+                Ok(Some(_)) => (),
+                Ok(None) => return Err(io::ErrorKind::WouldBlock.into()),
+                Err(error) if error.is(DAT_INTERRUPTED_CALL) => {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+                Err(error) => return Err(errors::of_dat(&error)),
+            }
+        }
+    }
+
+    /// Accepts or rejects. A peer that speaks something else must not end an accept.
+    fn answer(&self, request: Cr) -> Option<SdpStream> {
+        let hello = match Hello::parse(request.private_data()) {
+            Ok(hello) => hello,
+            Err(error) => {
+                tracing::warn!(%error, "a request without a Hello that is spoken here");
+                // Dropping it rejects it as well.
+                drop(request.reject(b""));
+                return None;
+            }
+        };
+        match Socket::accept(&self.stack.inner, request, &hello) {
+            Ok(socket) => Some(SdpStream::new(&self.stack, socket)),
+            Err(error) => {
+                tracing::warn!(%error, "a request could not be accepted");
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What `poll` should say of a socket.
+//!
+//! A socket tells whoever watches it; [`StandIn`] turns that into a descriptor. A preload layer
+//! that owns the program's descriptors watches in the same way.
+
+mod stand_in;
+
+pub use stand_in::StandIn;
+
+/// What a socket is ready for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// A read would not block.
+    pub readable: bool,
+    /// A write would not block.
+    pub writable: bool,
+    /// An urgent byte is here or announced.
+    pub urgent: bool,
+    /// The peer writes no more.
+    pub read_closed: bool,
+    /// This end writes no more.
+    pub write_closed: bool,
+    /// The connection ended by fault.
+    pub failed: bool,
+}
+
+/// Somebody who wants to know what a socket is ready for.
+///
+/// Called with the socket's lock held, so that news come in order: it must not call the socket.
+pub trait Watch: Send + Sync {
+    /// The socket is in this state now. `arrived` when bytes came since the last call: an
+    /// edge-triggered waiter is to be told again although it was readable before.
+    fn show(&self, now: Readiness, arrived: bool);
+}

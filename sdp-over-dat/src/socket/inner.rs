@@ -1,0 +1,122 @@
+//! What the lock protects.
+
+use std::{collections::VecDeque, fmt, sync::Arc, time::Instant};
+
+use dat_api::Lmr;
+use rustix::io::Errno;
+use sdp_proto::{AdvertId, Connection, ConnectionState};
+
+use super::{receive_queue::ReceiveQueue, send_ring::SendRing};
+use crate::{Options, Readiness, Statistics, Watch, trace::Trace};
+
+pub(crate) struct Inner {
+    pub(super) connection: Connection,
+    pub(super) receive: ReceiveQueue,
+    pub(super) send: SendRing,
+    /// A thread waits for completions.
+    pub(super) driven: bool,
+    /// That thread was woken without a completion.
+    pub(super) kicked: bool,
+    /// A thread waits for the outcome of a connect.
+    pub(super) connecting: bool,
+    /// RDMA Reads under way, oldest first.
+    pub(super) reads: VecDeque<ReadUnderWay>,
+    /// The reader that waits with room for so many bytes takes advertised memory itself.
+    pub(super) reader_room: usize,
+    /// Bytes that were read straight into a waiting reader's memory.
+    pub(super) read_direct: usize,
+    /// The caller's memory that the peer may read.
+    pub(super) source: Option<UserWrite>,
+    pub(super) adverts: u64,
+    /// A writer waits for room.
+    pub(super) writer_waits: bool,
+    /// What the next call reports, once.
+    pub(super) error: Option<Errno>,
+    /// The transport's end was seen; the protocol hears of it behind the last message.
+    pub(super) is_gone: bool,
+    pub(super) saw_end: bool,
+    pub(super) urgent_coming: bool,
+    /// The user is gone; the stack's thread gives up then.
+    pub(super) closed_until: Option<Instant>,
+    /// The user reads no more (SHUT_RD).
+    pub(super) read_shut: bool,
+    /// Hello and HelloAck, for the trace.
+    pub(super) hello: Vec<u8>,
+    pub(super) trace: Trace,
+    pub(super) watch: Option<Arc<dyn Watch>>,
+    pub(super) arrived: bool,
+    pub(crate) options: Options,
+    pub(crate) statistics: Statistics,
+}
+
+/// An RDMA Read.
+#[derive(Debug)]
+pub(super) struct ReadUnderWay {
+    pub(super) number: u64,
+    pub(super) len: u32,
+    pub(super) into: ReadInto,
+}
+
+#[derive(Debug)]
+pub(super) enum ReadInto {
+    /// This half of the staging memory.
+    Half(usize),
+    /// The memory of a reader that waits.
+    Reader,
+}
+
+/// A write that waits for its memory.
+#[derive(Debug)]
+pub(super) struct UserWrite {
+    pub(super) id: AdvertId,
+    pub(super) lmr: Lmr,
+    /// Bytes that the peer has, when the protocol needs the memory no more.
+    pub(super) taken: Option<u32>,
+}
+
+impl Inner {
+    /// What `poll` should say.
+    pub(crate) fn readiness(&self) -> Readiness {
+        let state = self.connection.state();
+        let is_open = state.is_established();
+        let read_closed = self.saw_end || self.read_shut || state.has_ended();
+        let write_closed = !self.connection.send_half().is_open() || state.has_ended();
+        let has_room = self.send.free() >= self.send.capacity() / 4;
+        Readiness {
+            readable: !self.receive.is_empty() || read_closed || self.error.is_some(),
+            writable: (is_open && has_room) || write_closed || self.error.is_some(),
+            urgent: self.urgent_coming || self.receive.has_urgent(),
+            read_closed,
+            write_closed,
+            failed: matches!(state, ConnectionState::Failed(_)),
+        }
+    }
+
+    /// Tells whoever watches.
+    pub(super) fn show(&mut self) {
+        let arrived = std::mem::take(&mut self.arrived);
+        if let Some(watch) = &self.watch {
+            watch.show(self.readiness(), arrived);
+        }
+    }
+
+    /// Whether bytes that the peer sent were not read, here or in its memory.
+    pub(super) fn has_unread(&self) -> bool {
+        !self.receive.is_empty() || self.connection.readable() > 0 || !self.reads.is_empty()
+    }
+
+    /// Whether nothing will happen any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is_gone && self.connection.state().has_ended()
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner")
+            .field("connection", &self.connection)
+            .field("error", &self.error)
+            .field("is_gone", &self.is_gone)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,100 @@
+//! One connection: the protocol, its buffers, and who drives it.
+//!
+//! | File | What |
+//! |---|---|
+//! | `setup.rs` | connect and accept |
+//! | `inner.rs` | what the lock protects, and what the outside sees of it |
+//! | `drive.rs` | events in, messages out; waiting |
+//! | `send.rs`, `receive.rs` | the two directions as a user calls them |
+//! | `send_ring.rs` | bytes that were written, headers, Sends under way |
+//! | `receive_queue.rs` | receive buffers, staging memory, what was not read |
+//! | `close.rs` | linger, and the end |
+//!
+//! # Lock
+//!
+//! `Socket::inner` is the only one. It is held over DAT calls that return at once (posts, dequeue)
+//! and never while a thread waits. One thread at a time waits in the event dispatcher
+//! ([`inner::Inner::driven`]); nobody else dequeues meanwhile, others wait for it to tell them.
+
+mod close;
+mod drive;
+mod inner;
+mod receive;
+mod receive_queue;
+mod send;
+mod send_ring;
+mod setup;
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+use dat_api::{Ep, Evd};
+
+use crate::{Readiness, Watch, stack::StackInner};
+pub(crate) use inner::Inner;
+pub(crate) use receive::ReceiveFlags;
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) stack: Arc<StackInner>,
+    /// For completions. A waiting thread waits here: what ends a connection completes its receives.
+    pub(crate) evd: Evd,
+    /// For connection events, which not every provider merges with completions.
+    pub(crate) connections: Evd,
+    ep: Ep,
+    peer: SocketAddr,
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+impl Socket {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The peer's address.
+    pub(crate) const fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// This end's address, as far as the provider tells it.
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        let info = self.ep.query().ok()?;
+        let port = u16::try_from(info.local_port).ok()?;
+        info.local
+            .or(self.stack.address)
+            .map(|address| SocketAddr::new(address.ip(), port))
+    }
+
+    /// What `poll` should say.
+    pub(crate) fn readiness(&self) -> Readiness {
+        let mut inner = self.lock();
+        self.progress(&mut inner);
+        inner.readiness()
+    }
+
+    /// Tells `watch` from now on.
+    pub(crate) fn watch(&self, watch: Arc<dyn Watch>) {
+        let mut inner = self.lock();
+        self.progress(&mut inner);
+        inner.watch = Some(watch);
+        inner.show();
+    }
+
+    /// The error that waits to be reported, once.
+    pub(crate) fn take_error(&self) -> Option<io::Error> {
+        let mut inner = self.lock();
+        self.progress(&mut inner);
+        inner.error.take().map(Into::into)
+    }
+
+    /// Whether the user is gone and the connection is not.
+    pub(crate) fn is_closing(&self) -> bool {
+        let inner = self.lock();
+        inner.closed_until.is_some() && !inner.has_ended()
+    }
+}

@@ -1,0 +1,199 @@
+//! Reading.
+
+use std::{io, sync::MutexGuard};
+
+use super::{
+    Inner, Socket,
+    inner::ReadInto,
+    send::{deadline, timed_out_as_would_block},
+};
+use crate::{
+    errors,
+    user_memory::{self, Sink},
+};
+
+/// How a read is done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ReceiveFlags {
+    /// The bytes stay (MSG_PEEK).
+    pub(crate) peek: bool,
+    /// Not less than asked for, unless the stream ends (MSG_WAITALL).
+    pub(crate) wait_all: bool,
+    /// Without waiting (MSG_DONTWAIT).
+    pub(crate) dont_wait: bool,
+}
+
+impl Socket {
+    /// Reads what is there, waiting for the first byte.
+    pub(crate) fn receive(&self, into: &mut [u8], flags: ReceiveFlags) -> io::Result<usize> {
+        let mut inner = self.lock();
+        let deadline = deadline(inner.options.read_timeout);
+        let waits = !(inner.options.nonblocking || flags.dont_wait);
+        let mut filled = 0;
+        loop {
+            let room = into.len() - filled;
+            inner.reader_room = if waits && !flags.peek { room } else { 0 };
+            self.progress(&mut inner);
+            match self.take(&mut inner, &mut into[filled..], flags.peek) {
+                Ok(taken) => filled += taken,
+                Err(error) => return self.leave(inner, filled, Some(error)),
+            }
+            // The first bytes of advertised memory come with its message; this is the rest.
+            if waits && self.may_read_directly(&inner, into.len() - filled, flags) {
+                let (again, direct) = self.receive_directly(inner, &mut into[filled..]);
+                inner = again;
+                filled += direct;
+            }
+            let is_enough = if flags.wait_all && !flags.peek {
+                filled == into.len()
+            } else {
+                filled > 0 || into.is_empty()
+            };
+            let has_ended = inner.saw_end && !inner.has_unread() || inner.read_shut;
+            if is_enough || has_ended {
+                return self.leave(inner, filled, None);
+            }
+            let error = inner.error.filter(|_| !inner.has_unread());
+            if let Some(errno) = error {
+                if filled == 0 {
+                    // Reported once.
+                    inner.error = None;
+                }
+                return self.leave(inner, filled, Some(errno.into()));
+            }
+            if inner.connection.state().has_ended() && !inner.has_unread() {
+                return self.leave(inner, filled, None);
+            }
+            if !waits {
+                return self.leave(inner, filled, Some(io::ErrorKind::WouldBlock.into()));
+            }
+            inner = match self.wait(inner, deadline) {
+                Ok(inner) => inner,
+                Err(error) => {
+                    let error = timed_out_as_would_block(error);
+                    return self.leave(self.lock(), filled, Some(error));
+                }
+            };
+        }
+    }
+
+    /// Ends a read: what was read counts more than why it is not more.
+    fn leave(
+        &self,
+        mut inner: MutexGuard<'_, Inner>,
+        filled: usize,
+        error: Option<io::Error>,
+    ) -> io::Result<usize> {
+        inner.reader_room = 0;
+        if inner.connection.readable() > 0 {
+            // Nobody waits for it any more.
+            self.pump(&mut inner);
+        }
+        match error {
+            Some(error) if filled == 0 => Err(error),
+            _ => Ok(filled),
+        }
+    }
+
+    fn take(&self, inner: &mut Inner, into: &mut [u8], peek: bool) -> io::Result<usize> {
+        let taken = inner.receive.take(into, peek);
+        let taken = taken.map_err(|error| errors::of_dat(&error))?;
+        for index in taken.buffers {
+            self.post_receive(inner, index);
+        }
+        if taken.bytes > 0 && !peek {
+            self.pump(inner);
+        }
+        Ok(taken.bytes)
+    }
+
+    /// Whether advertised memory is what comes next, and this reader has room enough for it to be
+    /// worth a registration.
+    fn may_read_directly(&self, inner: &Inner, room: usize, flags: ReceiveFlags) -> bool {
+        let threshold = self.stack.config.zcopy_threshold;
+        !flags.peek
+            && inner.connection.state().is_established()
+            && room >= threshold
+            && inner.connection.readable() as usize >= threshold
+            && inner.receive.is_empty()
+            && inner.reads.is_empty()
+    }
+
+    /// Reads advertised memory straight into the caller's. Returns when no read runs any more.
+    fn receive_directly<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        into: &mut [u8],
+    ) -> (MutexGuard<'a, Inner>, usize) {
+        let max = into.len().min(self.stack.read_max) as u32;
+        let needs_remote_write = self.stack.sink_needs_remote_write;
+        let sink = match Sink::register(&self.stack.pz, into, needs_remote_write) {
+            Ok(sink) => sink,
+            Err(error) => {
+                tracing::debug!(%error, "memory is not registered; its bytes are staged");
+                inner.reader_room = 0;
+                return (inner, 0);
+            }
+        };
+        inner.read_direct = 0;
+        if let Some(read) = inner.connection.begin_read(max) {
+            let number = self.next_read(&mut inner, read.len, ReadInto::Reader);
+            let posted = sink
+                .lmr
+                .segment(0, read.len as usize)
+                .and_then(|segment| self.post_read(&segment, read, number));
+            self.check_read(&mut inner, posted);
+        }
+        let is_direct = |inner: &Inner| {
+            let mut reads = inner.reads.iter();
+            reads.any(|read| matches!(read.into, ReadInto::Reader))
+        };
+        while is_direct(&inner) {
+            inner = match self.wait(inner, None) {
+                Ok(inner) => inner,
+                Err(_) => {
+                    let mut inner = self.lock();
+                    self.give_up(&mut inner);
+                    self.progress(&mut inner);
+                    inner
+                }
+            };
+        }
+        user_memory::release(sink.lmr);
+        let direct = std::mem::take(&mut inner.read_direct);
+        inner.statistics.bytes_direct += direct as u64;
+        (inner, direct)
+    }
+
+    /// The urgent byte (MSG_OOB).
+    pub(crate) fn receive_urgent(&self) -> io::Result<u8> {
+        let mut inner = self.lock();
+        self.progress(&mut inner);
+        if inner.options.oob_inline {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        match inner.receive.take_urgent(false) {
+            Some(byte) => {
+                inner.urgent_coming = false;
+                inner.show();
+                Ok(byte)
+            }
+            None if inner.urgent_coming => Err(io::ErrorKind::WouldBlock.into()),
+            None => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    /// Whether the stream stands at the urgent mark (SIOCATMARK).
+    pub(crate) fn is_at_mark(&self) -> bool {
+        let mut inner = self.lock();
+        self.progress(&mut inner);
+        inner.receive.is_at_mark()
+    }
+
+    /// Bytes that can be read now (FIONREAD).
+    pub(crate) fn readable(&self) -> usize {
+        let mut inner = self.lock();
+        self.progress(&mut inner);
+        inner.receive.readable()
+    }
+}

@@ -1,0 +1,242 @@
+//! Receive buffers, staging memory, and what was received and not read.
+
+use std::collections::VecDeque;
+
+use dat_api::{Privileges, Pz, Region, Result, Segment};
+use sdp_proto::wire::HEADER_MAX;
+
+/// A run of bytes of the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    /// In a receive buffer.
+    Buffer { index: usize, at: usize, len: usize },
+    /// In staging memory: the half, from where, and how many.
+    Staged { half: usize, at: usize, len: usize },
+    /// Where the urgent byte was, or follows.
+    Mark,
+}
+
+/// What a read gave back.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) bytes: usize,
+    /// Buffers whose bytes were all read.
+    pub(super) buffers: Vec<usize>,
+}
+
+/// The registered memory of the receiving direction.
+#[derive(Debug)]
+pub(super) struct ReceiveQueue {
+    buffers: Region,
+    size: usize,
+    staging: Region,
+    /// Which halves hold bytes, or have a read under way.
+    busy: [bool; 2],
+    next_half: usize,
+    pieces: VecDeque<Piece>,
+    urgent: Option<u8>,
+}
+
+impl ReceiveQueue {
+    pub(super) fn new(
+        pz: &Pz,
+        count: usize,
+        size: usize,
+        staging: usize,
+        needs_remote_write: bool,
+    ) -> Result<Self> {
+        let sink = if needs_remote_write {
+            Privileges::LOCAL_WRITE | Privileges::REMOTE_WRITE
+        } else {
+            Privileges::LOCAL_WRITE
+        };
+        Ok(Self {
+            buffers: Region::create(pz, count * size, Privileges::LOCAL_WRITE)?,
+            size,
+            staging: Region::create(pz, staging, sink)?,
+            busy: [false; 2],
+            next_half: 0,
+            pieces: VecDeque::new(),
+            urgent: None,
+        })
+    }
+
+    /// The buffer `index`, for a Receive.
+    pub(super) fn segment(&self, index: usize) -> Result<Segment<'_>> {
+        self.buffers.segment(index * self.size, self.size)
+    }
+
+    /// The first bytes of the message in buffer `index`.
+    pub(super) fn head(&self, index: usize, len: usize) -> Result<Vec<u8>> {
+        let len = len.min(HEADER_MAX).min(self.size);
+        self.buffers.to_vec(index * self.size, len)
+    }
+
+    /// `len` bytes of the stream are in buffer `index`. The last one is urgent: unless it stays in
+    /// the stream, it is taken out.
+    pub(super) fn push(
+        &mut self,
+        index: usize,
+        at: usize,
+        len: usize,
+        urgent: bool,
+        inline: bool,
+    ) -> Result<()> {
+        let keeps = if urgent { len - 1 } else { len };
+        if keeps > 0 {
+            let piece = Piece::Buffer {
+                index,
+                at,
+                len: keeps,
+            };
+            self.pieces.push_back(piece);
+        }
+        if !urgent {
+            return Ok(());
+        }
+        // One mark at a time: a newer one replaces it.
+        self.pieces.retain(|piece| *piece != Piece::Mark);
+        self.pieces.push_back(Piece::Mark);
+        let last = at + keeps;
+        if inline {
+            let piece = Piece::Buffer {
+                index,
+                at: last,
+                len: 1,
+            };
+            self.pieces.push_back(piece);
+        } else {
+            self.urgent = Some(self.buffers.to_vec(index * self.size + last, 1)?[0]);
+        }
+        Ok(())
+    }
+
+    /// Whether buffer `index` holds bytes that were not read.
+    pub(super) fn holds(&self, index: usize) -> bool {
+        self.pieces
+            .iter()
+            .any(|piece| matches!(piece, Piece::Buffer { index: one, .. } if *one == index))
+    }
+
+    /// A half of the staging memory for the next read, and how long it is. Reads complete in
+    /// order, so halves are used in turn.
+    pub(super) fn free_half(&self) -> Option<(usize, usize)> {
+        let half = self.next_half;
+        (!self.busy[half]).then_some((half, self.staging.len() / 2))
+    }
+
+    /// Where a read of `len` bytes into that half goes.
+    pub(super) fn half(&self, half: usize, len: usize) -> Result<Segment<'_>> {
+        self.staging.segment(half * (self.staging.len() / 2), len)
+    }
+
+    pub(super) fn on_staging(&mut self, half: usize) {
+        self.busy[half] = true;
+        self.next_half = 1 - half;
+    }
+
+    /// The read into that half has completed.
+    pub(super) fn on_staged(&mut self, half: usize, len: usize) {
+        let at = half * (self.staging.len() / 2);
+        self.pieces.push_back(Piece::Staged { half, at, len });
+    }
+
+    /// Bytes that can be read now.
+    pub(super) fn readable(&self) -> usize {
+        self.pieces
+            .iter()
+            .map(|piece| match piece {
+                Piece::Buffer { len, .. } | Piece::Staged { len, .. } => *len,
+                Piece::Mark => 0,
+            })
+            .sum()
+    }
+
+    /// Whether there is nothing to read.
+    pub(super) fn is_empty(&self) -> bool {
+        !self
+            .pieces
+            .iter()
+            .any(|piece| !matches!(piece, Piece::Mark))
+    }
+
+    /// Whether the next byte is the urgent one, or stood behind it.
+    pub(super) fn is_at_mark(&self) -> bool {
+        self.pieces.front() == Some(&Piece::Mark)
+    }
+
+    /// The urgent byte, once.
+    pub(super) fn take_urgent(&mut self, peek: bool) -> Option<u8> {
+        if peek {
+            self.urgent
+        } else {
+            self.urgent.take()
+        }
+    }
+
+    pub(super) const fn has_urgent(&self) -> bool {
+        self.urgent.is_some()
+    }
+
+    /// Fills `into`. A read does not pass the mark; one that starts at it steps over it.
+    pub(super) fn take(&mut self, into: &mut [u8], peek: bool) -> Result<Taken> {
+        let mut taken = Taken::default();
+        let mut looked_at = 0;
+        loop {
+            let Some(piece) = self.pieces.get(looked_at).copied() else {
+                return Ok(taken);
+            };
+            let room = into.len() - taken.bytes;
+            match piece {
+                Piece::Mark if taken.bytes > 0 => return Ok(taken),
+                Piece::Mark if peek => looked_at += 1,
+                Piece::Mark => drop(self.pieces.pop_front()),
+                _ if room == 0 => return Ok(taken),
+                Piece::Buffer { index, at, len } => {
+                    let some = len.min(room);
+                    let to = &mut into[taken.bytes..taken.bytes + some];
+                    self.buffers.read(index * self.size + at, to)?;
+                    taken.bytes += some;
+                    if peek {
+                        looked_at += 1;
+                    } else if self.consume(some) {
+                        if !self.holds(index) {
+                            taken.buffers.push(index);
+                        }
+                    } else {
+                        return Ok(taken);
+                    }
+                }
+                Piece::Staged { half, at, len } => {
+                    let some = len.min(room);
+                    let to = &mut into[taken.bytes..taken.bytes + some];
+                    self.staging.read(at, to)?;
+                    taken.bytes += some;
+                    if peek {
+                        looked_at += 1;
+                    } else if self.consume(some) {
+                        self.busy[half] = false;
+                    } else {
+                        return Ok(taken);
+                    }
+                }
+            }
+        }
+    }
+
+    /// `some` bytes of the first piece were read; says whether that was all of it.
+    fn consume(&mut self, some: usize) -> bool {
+        let (Some(Piece::Buffer { at, len, .. }) | Some(Piece::Staged { at, len, .. })) =
+            self.pieces.front_mut()
+        else {
+            return false;
+        };
+        *at += some;
+        *len -= some;
+        let is_all = *len == 0;
+        if is_all {
+            self.pieces.pop_front();
+        }
+        is_all
+    }
+}

@@ -1,0 +1,228 @@
+//! Writing.
+
+use std::{
+    io,
+    sync::MutexGuard,
+    time::{Duration, Instant},
+};
+
+use rustix::io::Errno;
+use sdp_proto::{Advert, AdvertId, ConnectionState, OnCancel, wire::Mode};
+
+use super::{Inner, Socket, inner::UserWrite};
+use crate::{
+    errors,
+    user_memory::{self, Source},
+};
+
+/// Bytes of advertised memory that go with the advertisement: the fewest.
+const INLINE: u32 = 1;
+
+/// The longest memory advertised at once.
+const ADVERT_MAX: usize = 1 << 30;
+
+impl Socket {
+    /// Writes `bytes`: all of them when it may wait, as many as there is room for when it may not.
+    pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let mut inner = self.lock();
+        let deadline = deadline(inner.options.write_timeout);
+        let mut written = 0;
+        loop {
+            self.progress(&mut inner);
+            if let Err(error) = check_writable(&mut inner) {
+                return short(written, error);
+            }
+            let left = &bytes[written..];
+            if self.prefers_zcopy(&inner, left.len()) {
+                let (again, sent) = self.send_advert(inner, left, deadline);
+                inner = again;
+                written += sent?;
+            } else {
+                written += self.copy_in(&mut inner, left)?;
+            }
+            if written == bytes.len() {
+                return Ok(written);
+            }
+            if inner.options.nonblocking {
+                return short(written, io::ErrorKind::WouldBlock.into());
+            }
+            inner = match self.wait_for_room(inner, deadline) {
+                Ok(inner) => inner,
+                Err(error) => return short(written, error),
+            };
+        }
+    }
+
+    /// Writes one byte, urgently.
+    pub(crate) fn send_urgent(&self, byte: u8) -> io::Result<()> {
+        let mut inner = self.lock();
+        let deadline = deadline(inner.options.write_timeout);
+        loop {
+            self.progress(&mut inner);
+            check_writable(&mut inner)?;
+            if inner.send.free() > 0 {
+                break;
+            }
+            if inner.options.nonblocking {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            inner = self.wait_for_room(inner, deadline)?;
+        }
+        inner
+            .send
+            .write(&[byte])
+            .map_err(|error| errors::of_dat(&error))?;
+        inner.connection.write_urgent();
+        self.pump(&mut inner);
+        Ok(())
+    }
+
+    fn copy_in(&self, inner: &mut Inner, bytes: &[u8]) -> io::Result<usize> {
+        let copied = inner.send.write(bytes);
+        let copied = copied.map_err(|error| errors::of_dat(&error))?;
+        inner.connection.write(copied as u32);
+        inner.statistics.bytes_sent += copied as u64;
+        inner.statistics.bytes_copied += copied as u64;
+        self.pump(inner);
+        Ok(copied)
+    }
+
+    fn wait_for_room<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        deadline: Option<Instant>,
+    ) -> io::Result<MutexGuard<'a, Inner>> {
+        inner.writer_waits = true;
+        let waited = self.wait(inner, deadline);
+        match waited {
+            Ok(mut inner) => {
+                inner.writer_waits = false;
+                Ok(inner)
+            }
+            Err(error) => {
+                self.lock().writer_waits = false;
+                Err(timed_out_as_would_block(error))
+            }
+        }
+    }
+
+    /// Whether a write of so many bytes should be read by the peer instead of copied.
+    fn prefers_zcopy(&self, inner: &Inner, len: usize) -> bool {
+        len >= self.stack.config.zcopy_threshold
+            && !inner.options.nonblocking
+            && inner.source.is_none()
+            && inner.connection.state() == ConnectionState::Established
+            && inner.connection.send_mode() == Mode::Combined
+    }
+
+    /// Advertises `bytes` and waits until the peer has them, or until `deadline`: bytes that it
+    /// has not taken by then are taken back.
+    fn send_advert<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        bytes: &[u8],
+        deadline: Option<Instant>,
+    ) -> (MutexGuard<'a, Inner>, io::Result<usize>) {
+        let bytes = &bytes[..bytes.len().min(ADVERT_MAX)];
+        let lmr = match Source::register(&self.stack.pz, bytes) {
+            Ok(source) => source.lmr,
+            Err(error) => {
+                tracing::debug!(%error, "memory is not registered; its bytes are copied");
+                let copied = self.copy_in(&mut inner, bytes);
+                return (inner, copied);
+            }
+        };
+        inner.adverts += 1;
+        let id = AdvertId(inner.adverts);
+        let remote = lmr.remote();
+        let advert = Advert {
+            id,
+            len: bytes.len() as u32,
+            stag: remote.context,
+            address: remote.addr,
+            inline: INLINE,
+        };
+        inner.source = Some(UserWrite {
+            id,
+            lmr,
+            taken: None,
+        });
+        inner.connection.advertise(advert);
+        self.pump(&mut inner);
+        let (mut inner, taken) = self.wait_for_source(inner, id, deadline);
+        if let Some(source) = inner.source.take() {
+            user_memory::release(source.lmr);
+        }
+        inner.statistics.bytes_sent += taken as u64;
+        self.changed.notify_all();
+        (inner, Ok(taken))
+    }
+
+    /// Waits until nobody needs the memory any more; says how much of it the peer has.
+    fn wait_for_source<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        id: AdvertId,
+        deadline: Option<Instant>,
+    ) -> (MutexGuard<'a, Inner>, usize) {
+        let mut deadline = deadline;
+        loop {
+            let taken = inner.source.as_ref().and_then(|source| source.taken);
+            let is_free = !inner.send.uses_user_memory();
+            match taken {
+                Some(taken) if is_free => return (inner, taken as usize),
+                _ if inner.is_gone && is_free => {
+                    return (inner, taken.unwrap_or(0) as usize);
+                }
+                _ => (),
+            }
+            inner = match self.wait(inner, deadline) {
+                Ok(inner) => inner,
+                Err(error) => {
+                    let mut inner = self.lock();
+                    if error.kind() != io::ErrorKind::TimedOut {
+                        // Without events nothing can be known: the transport has to go.
+                        self.give_up(&mut inner);
+                    }
+                    deadline = None;
+                    inner.connection.cancel(id, OnCancel::TakeBack);
+                    self.progress(&mut inner);
+                    inner
+                }
+            };
+        }
+    }
+}
+
+/// The error that a write finds.
+fn check_writable(inner: &mut Inner) -> io::Result<()> {
+    if let Some(errno) = inner.error.take() {
+        return Err(errno.into());
+    }
+    if inner.connection.may_write() {
+        Ok(())
+    } else {
+        Err(Errno::PIPE.into())
+    }
+}
+
+/// When a call that may take so long has to return.
+pub(super) fn deadline(timeout: Option<Duration>) -> Option<Instant> {
+    timeout.and_then(|timeout| Instant::now().checked_add(timeout))
+}
+
+/// A timeout of a socket call is EAGAIN.
+pub(super) fn timed_out_as_would_block(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::TimedOut => io::ErrorKind::WouldBlock.into(),
+        _ => error,
+    }
+}
+
+/// What was written counts more than why it is not more.
+fn short(written: usize, error: io::Error) -> io::Result<usize> {
+    if written > 0 { Ok(written) } else { Err(error) }
+}

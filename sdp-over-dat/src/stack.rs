@@ -1,0 +1,206 @@
+//! An interface adapter, and the thread that serves sockets whose users do something else.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use dat_api::{Cno, Evd, EvdFlags, EvdId, Ia, Pz};
+
+use crate::{Config, errors, socket::Socket};
+
+/// How often the thread looks at sockets that want a tick or are being closed.
+const TICK: Duration = Duration::from_millis(10);
+
+/// An open interface adapter for stream sockets. Clones share it.
+///
+/// Bytes of closed sockets leave behind the close; when the last clone and the last socket are
+/// gone, that waits for them, at most as long as [`Config::close_timeout`].
+#[derive(Debug, Clone)]
+pub struct Stack {
+    pub(crate) inner: Arc<StackInner>,
+    // Declared last: waits for closed sockets when the last clone goes.
+    _guard: Arc<Guard>,
+}
+
+#[derive(Debug)]
+pub(crate) struct StackInner {
+    pub(crate) ia: Ia,
+    pub(crate) pz: Pz,
+    pub(crate) cno: Cno,
+    pub(crate) config: Config,
+    /// The adapter's address.
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) private_data_max: usize,
+    pub(crate) sink_needs_remote_write: bool,
+    /// The longest RDMA Read.
+    pub(crate) read_max: usize,
+    sockets: Mutex<HashMap<EvdId, Arc<Socket>>>,
+    /// Wakes the thread.
+    bell: Evd,
+    ticks: AtomicBool,
+}
+
+/// Waits for what closed sockets still have to say.
+#[derive(Debug)]
+struct Guard {
+    stack: Weak<StackInner>,
+}
+
+impl Stack {
+    /// Opens the adapter that `dat.conf` lists under `ia`.
+    pub fn open(ia: &str) -> io::Result<Self> {
+        Self::open_with(ia, Config::default())
+    }
+
+    /// The same with other sizes and limits.
+    pub fn open_with(ia: &str, config: Config) -> io::Result<Self> {
+        let inner = StackInner::open(ia, config).map_err(|error| errors::of_dat(&error))?;
+        let inner = Arc::new(inner);
+        let weak = Arc::downgrade(&inner);
+        let cno = inner.cno.clone();
+        thread::Builder::new()
+            .name("sdp-stack".to_owned())
+            .spawn(move || serve(&weak, &cno))?;
+        let guard = Guard {
+            stack: Arc::downgrade(&inner),
+        };
+        Ok(Self {
+            inner,
+            _guard: Arc::new(guard),
+        })
+    }
+
+    /// The adapter's address.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.inner.address
+    }
+}
+
+impl StackInner {
+    fn open(ia: &str, config: Config) -> dat_api::Result<Self> {
+        let ia = Ia::open(ia)?;
+        let (attr, provider) = (ia.attr()?, ia.provider_attr()?);
+        let cno = Cno::create(&ia)?;
+        let bell = Evd::create_with_cno(&ia, 16, EvdFlags::SOFTWARE, &cno)?;
+        Ok(Self {
+            pz: Pz::create(&ia)?,
+            cno,
+            config,
+            address: attr.address,
+            private_data_max: usize::try_from(provider.max_private_data_size).unwrap_or(0),
+            sink_needs_remote_write: provider.rdma_write_for_rdma_read_req,
+            read_max: attr.max_rdma_size as usize,
+            sockets: Mutex::default(),
+            bell,
+            ticks: AtomicBool::new(false),
+            ia,
+        })
+    }
+
+    fn sockets(&self) -> MutexGuard<'_, HashMap<EvdId, Arc<Socket>>> {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread serves this socket from now on, until it has ended.
+    pub(crate) fn serve(&self, socket: &Arc<Socket>) {
+        for evd in [&socket.evd, &socket.connections] {
+            self.sockets().insert(evd.id(), Arc::clone(socket));
+        }
+        // Events that came before it was listed woke nobody.
+        self.wake();
+    }
+
+    /// A socket wants a tick.
+    pub(crate) fn want_tick(&self) {
+        if !self.ticks.swap(true, Ordering::AcqRel) {
+            self.wake();
+        }
+    }
+
+    /// Makes the thread look at all sockets.
+    pub(crate) fn wake(&self) {
+        if let Err(error) = self.bell.post_software(0) {
+            // The queue is full of such events, so it wakes anyway.
+            tracing::trace!(%error, "the stack's thread was told often enough");
+        }
+    }
+
+    /// Looks at one socket, or at all of them.
+    fn look(&self, evd: Option<EvdId>) {
+        if evd == Some(self.bell.id()) {
+            while let Ok(Some(_)) = self.bell.dequeue() {}
+        }
+        let listed: Vec<Arc<Socket>> = {
+            let sockets = self.sockets();
+            let one = evd.and_then(|evd| sockets.get(&evd).cloned());
+            match one {
+                Some(socket) => vec![socket],
+                None => sockets
+                    .iter()
+                    .filter(|(evd, socket)| **evd == socket.evd.id())
+                    .map(|(_, socket)| Arc::clone(socket))
+                    .collect(),
+            }
+        };
+        let ticks = self.ticks.swap(false, Ordering::AcqRel);
+        for socket in listed {
+            socket.serve(ticks);
+            if socket.lock().has_ended() {
+                for evd in [&socket.evd, &socket.connections] {
+                    self.sockets().remove(&evd.id());
+                }
+            }
+        }
+    }
+
+    /// How long the thread may sleep.
+    fn pause(&self) -> Duration {
+        if self.ticks.load(Ordering::Acquire) {
+            return TICK;
+        }
+        // Sockets whose close runs have deadlines.
+        Duration::from_millis(500)
+    }
+}
+
+/// The thread: ends with the stack.
+fn serve(stack: &Weak<StackInner>, cno: &Cno) {
+    let mut pause = TICK;
+    loop {
+        let triggered = cno.wait(Some(pause));
+        let Some(stack) = stack.upgrade() else {
+            return;
+        };
+        match triggered {
+            Ok(evd) => stack.look(evd),
+            Err(error) => {
+                tracing::error!(%error, "the stack's thread cannot wait");
+                thread::sleep(TICK);
+            }
+        }
+        pause = stack.pause();
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let Some(stack) = self.stack.upgrade() else {
+            return;
+        };
+        let until = Instant::now() + stack.config.close_timeout;
+        while Instant::now() < until && stack.sockets().values().any(|socket| socket.is_closing()) {
+            stack.look(None);
+            thread::sleep(Duration::from_millis(1));
+        }
+        stack.sockets().clear();
+    }
+}

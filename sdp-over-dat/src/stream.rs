@@ -1,0 +1,255 @@
+//! A connected socket.
+
+use std::{
+    fmt,
+    io::{self, Read, Write},
+    net::{Shutdown, SocketAddr},
+    os::fd::{AsFd, BorrowedFd},
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
+
+use crate::{
+    Options, Readiness, Stack, StandIn, Watch,
+    socket::{ReceiveFlags, Socket},
+};
+
+/// One end of a connection. Dropping it closes it, as its linger says.
+pub struct SdpStream {
+    socket: Arc<Socket>,
+    stand_in: OnceLock<Arc<StandIn>>,
+    // Declared last: the stack outlives its sockets.
+    stack: Stack,
+}
+
+/// What a socket has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Messages, of every kind.
+    pub messages_sent: u64,
+    /// Messages, of every kind.
+    pub messages_received: u64,
+    /// Bytes of the stream that were taken from the user.
+    pub bytes_sent: u64,
+    /// Those of them that were copied into the socket.
+    pub bytes_copied: u64,
+    /// Bytes of the stream that came.
+    pub bytes_received: u64,
+    /// Those of them that came by RDMA Read.
+    pub bytes_read: u64,
+    /// Those of them that went straight into a reader's memory.
+    pub bytes_direct: u64,
+    /// RDMA Reads.
+    pub reads: u64,
+}
+
+impl SdpStream {
+    pub(crate) fn new(stack: &Stack, socket: Arc<Socket>) -> Self {
+        Self {
+            socket,
+            stand_in: OnceLock::new(),
+            stack: stack.clone(),
+        }
+    }
+
+    /// Connects to the service at `peer`, waiting as long as the stack's configuration says.
+    pub fn connect(stack: &Stack, peer: SocketAddr) -> io::Result<Self> {
+        let stream = Self::start_connect(stack, peer)?;
+        let deadline = Instant::now().checked_add(stack.inner.config.connect_timeout * 2);
+        stream.socket.wait_connected(deadline)?;
+        Ok(stream)
+    }
+
+    /// Starts to connect; the stream is writable when it is connected, and has an error when it
+    /// is not.
+    pub fn start_connect(stack: &Stack, peer: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::connect(&stack.inner, peer)?;
+        Ok(Self::new(stack, socket))
+    }
+
+    /// The peer's address.
+    #[must_use]
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.socket.peer()
+    }
+
+    /// This end's address, as far as the provider tells it.
+    #[must_use]
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.socket.local()
+    }
+
+    /// The stack it belongs to.
+    #[must_use]
+    pub const fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
+    /// Its options.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        self.socket.lock().options
+    }
+
+    /// Sets its options.
+    pub fn set_options(&self, options: Options) {
+        self.socket.lock().options = options;
+    }
+
+    /// Whether calls return instead of waiting.
+    pub fn set_nonblocking(&self, nonblocking: bool) {
+        self.socket.lock().options.nonblocking = nonblocking;
+    }
+
+    /// Reads without taking (MSG_PEEK).
+    pub fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        let flags = ReceiveFlags {
+            peek: true,
+            ..ReceiveFlags::default()
+        };
+        self.socket.receive(into, flags)
+    }
+
+    /// Reads until `into` is full or the stream ends (MSG_WAITALL).
+    pub fn receive_all(&self, into: &mut [u8]) -> io::Result<usize> {
+        let flags = ReceiveFlags {
+            wait_all: true,
+            ..ReceiveFlags::default()
+        };
+        self.socket.receive(into, flags)
+    }
+
+    /// Reads without waiting, whatever the options say (MSG_DONTWAIT).
+    pub fn try_receive(&self, into: &mut [u8]) -> io::Result<usize> {
+        let flags = ReceiveFlags {
+            dont_wait: true,
+            ..ReceiveFlags::default()
+        };
+        self.socket.receive(into, flags)
+    }
+
+    /// Writes one urgent byte (MSG_OOB).
+    pub fn send_urgent(&self, byte: u8) -> io::Result<()> {
+        self.socket.send_urgent(byte)
+    }
+
+    /// Takes the urgent byte (MSG_OOB): `WouldBlock` when it is announced and not here,
+    /// `InvalidInput` when there is none.
+    pub fn receive_urgent(&self) -> io::Result<u8> {
+        self.socket.receive_urgent()
+    }
+
+    /// Whether the stream stands at the urgent mark (SIOCATMARK).
+    #[must_use]
+    pub fn is_at_mark(&self) -> bool {
+        self.socket.is_at_mark()
+    }
+
+    /// Bytes that can be read now (FIONREAD).
+    #[must_use]
+    pub fn readable(&self) -> usize {
+        self.socket.readable()
+    }
+
+    /// Ends one half or both.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.socket.shutdown(how)
+    }
+
+    /// The error that waits to be reported (SO_ERROR), once.
+    #[must_use]
+    pub fn take_error(&self) -> Option<io::Error> {
+        self.socket.take_error()
+    }
+
+    /// What it is ready for.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        self.socket.readiness()
+    }
+
+    /// Tells `watch` what it is ready for, now and whenever that changes, instead of whoever
+    /// watched before. A layer that owns the program's descriptors steers them in this way.
+    pub fn watch(&self, watch: Arc<dyn Watch>) {
+        self.socket.watch(watch);
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.socket.lock().statistics
+    }
+
+    /// The descriptor that shows what it is ready for; made when it is first asked for.
+    pub fn stand_in(&self) -> io::Result<&Arc<StandIn>> {
+        if self.stand_in.get().is_none() {
+            let made = Arc::new(StandIn::new()?);
+            if self.stand_in.set(Arc::clone(&made)).is_ok() {
+                self.watch(made);
+            }
+        }
+        self.stand_in
+            .get()
+            .ok_or_else(|| io::Error::other("no descriptor"))
+    }
+}
+
+impl Read for SdpStream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(into)
+    }
+}
+
+impl Read for &SdpStream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.socket.receive(into, ReceiveFlags::default())
+    }
+}
+
+impl Write for SdpStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Write for &SdpStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.send(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsFd for SdpStream {
+    /// A descriptor for `poll`: what it shows, the stream is ready for. It must be read and
+    /// written by nobody.
+    ///
+    /// # Panics
+    /// When the process has no descriptor left; [`SdpStream::stand_in`] says so by an error.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        let stand_in = self.stand_in();
+        stand_in
+            .expect("a descriptor is to be had; stand_in() tells when not")
+            .as_fd()
+    }
+}
+
+impl Drop for SdpStream {
+    fn drop(&mut self) {
+        self.socket.close();
+    }
+}
+
+impl fmt::Debug for SdpStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SdpStream")
+            .field("peer", &self.peer_addr())
+            .finish_non_exhaustive()
+    }
+}

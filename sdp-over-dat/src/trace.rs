@@ -1,0 +1,68 @@
+//! Every message into a file, in the format that `sdp-checker` reads.
+
+use std::{
+    env,
+    fs::{self, File},
+    io::BufWriter,
+    path::PathBuf,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use sdp_checker::TraceWriter;
+
+/// Names a directory into which each connection writes its messages.
+const TRACE_ENV: &str = "SDP_TRACE";
+
+/// The record of one connection, or nothing.
+#[derive(Debug)]
+pub(crate) struct Trace(Option<TraceWriter<BufWriter<File>>>);
+
+impl Trace {
+    /// A record of a connection that this end began (`active`) or took.
+    pub(crate) fn start(active: bool) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let Some(directory) = env::var_os(TRACE_ENV).map(PathBuf::from) else {
+            return Self(None);
+        };
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let side = if active { "active" } else { "passive" };
+        let name = format!("{}-{number}.{side}", std::process::id());
+        let made = fs::create_dir_all(&directory).and_then(|()| File::create(directory.join(name)));
+        match made {
+            Ok(file) => Self(Some(TraceWriter::new(BufWriter::new(file)))),
+            Err(error) => {
+                tracing::warn!(%error, directory = %directory.display(), "no trace is written");
+                Self(None)
+            }
+        }
+    }
+
+    pub(crate) fn setup(&mut self, hello: &[u8], ack: &[u8]) {
+        if let Some(writer) = &mut self.0 {
+            let written = writer.hello(hello).and_then(|()| writer.hello_ack(ack));
+            self.check(written);
+        }
+    }
+
+    pub(crate) fn sent(&mut self, head: &[u8], len: usize) {
+        if let Some(writer) = &mut self.0 {
+            let written = writer.sent(head, len);
+            self.check(written);
+        }
+    }
+
+    pub(crate) fn received(&mut self, head: &[u8], len: usize) {
+        if let Some(writer) = &mut self.0 {
+            let written = writer.received(head, len);
+            self.check(written);
+        }
+    }
+
+    /// A record with a hole is worth nothing.
+    fn check(&mut self, written: std::io::Result<()>) {
+        if let Err(error) = written {
+            tracing::warn!(%error, "the trace ends here");
+            self.0 = None;
+        }
+    }
+}

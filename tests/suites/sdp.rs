@@ -1,0 +1,508 @@
+//! Stream sockets over the staged stack: bytes, ends, urgent data, readiness, dead peers.
+//!
+//! Every connection of every test writes its messages into a file, which `sdp-checker` reads at
+//! the end of the test.
+
+use std::{
+    env, fs,
+    io::{self, ErrorKind, Read, Write},
+    net::{Shutdown, SocketAddr},
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{LazyLock, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sdp_checker::{Side, check_trace};
+use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
+use stack_tests::{IA_NAME, Stage};
+
+/// Whatever has not happened after this long does not happen.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Set for the child of the test that kills it: the port to connect to.
+const CHILD_ENV: &str = "SDP_SUITE_CHILD";
+
+/// Points this process at the staged libraries, once, and gives it a directory for traces.
+static LIBRARIES: LazyLock<Result<PathBuf, String>> =
+    LazyLock::new(|| use_staged_libraries().map_err(|e| format!("{e:#}")));
+
+fn use_staged_libraries() -> Result<PathBuf> {
+    let stage = Stage::find()?;
+    let scratch =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sdp-{}", std::process::id()));
+    let traces = scratch.join("traces");
+    fs::create_dir_all(&traces)?;
+    let file = scratch.join("dat.conf");
+    let provider = stage.provider();
+    let provider = provider.display();
+    let line =
+        format!("{IA_NAME} u2.0 nonthreadsafe default {provider} dat-rs.1.0 \"lo 0\" \"\"\n");
+    fs::write(&file, line).with_context(|| format!("writing {}", file.display()))?;
+    // SAFETY: every test waits for this first; until then no thread of this process runs anything
+    // that reads the environment.
+    unsafe {
+        env::set_var("DAT_OVERRIDE", &file);
+        env::set_var("SDP_TRACE", &traces);
+        env::set_var("DAT_LIBRARY", stage.lib().join("libdat2.so.2"));
+    }
+    Ok(traces)
+}
+
+/// Runs one test alone, on a stack of its own, and then reads what its connections said.
+fn on_stack(config: Config, test: impl FnOnce(&Stack) -> Result<()>) -> Result<()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let traces = LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
+    let stack = Stack::open_with(IA_NAME, config)?;
+    test(&stack)?;
+    drop(stack);
+    // The stack's thread lets the last sockets go.
+    thread::sleep(Duration::from_millis(50));
+    let mut frames = 0;
+    for entry in fs::read_dir(traces)? {
+        let path = entry?.path();
+        let active = path
+            .extension()
+            .is_some_and(|extension| extension == "active");
+        let side = if active { Side::Active } else { Side::Passive };
+        let checker =
+            check_trace(side, &fs::read(&path)?).with_context(|| format!("{}", path.display()))?;
+        frames += checker.frames();
+        fs::remove_file(&path)?;
+    }
+    ensure!(frames > 0, "the connections of this test said nothing");
+    println!("{frames} messages, no rule broken");
+    Ok(())
+}
+
+fn connected(stack: &Stack) -> Result<(SdpStream, SdpStream)> {
+    let local = stack.address().context("the adapter has no address")?;
+    let listener = SdpListener::bind(stack, SocketAddr::new(local.ip(), 0))?;
+    let address = listener.local_addr();
+    thread::scope(|scope| {
+        let server = scope.spawn(|| listener.accept_timeout(Some(DEADLINE)));
+        let client = SdpStream::connect(stack, address).context("connecting")?;
+        let server = server.join().expect("a server that does not panic");
+        Ok((client, server.context("accepting")?.0))
+    })
+}
+
+/// A stream of bytes that tell where they are.
+fn pattern(at: u64, into: &mut [u8]) {
+    for (offset, byte) in (at..).zip(into) {
+        *byte = (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+    }
+}
+
+fn timed(stream: &SdpStream) {
+    stream.set_options(Options {
+        read_timeout: Some(DEADLINE),
+        write_timeout: Some(DEADLINE),
+        ..stream.options()
+    });
+}
+
+/// Sends `total` bytes in writes of `write` and reads them in reads of `read`; each byte is
+/// looked at.
+fn transfer(from: &SdpStream, to: &SdpStream, total: u64, write: usize, read: usize) -> Result<()> {
+    thread::scope(|scope| {
+        let writer = scope.spawn(move || -> io::Result<()> {
+            let mut stream = from;
+            let mut chunk = vec![0; write];
+            let mut at = 0;
+            while at < total {
+                let len = (total - at).min(write as u64) as usize;
+                pattern(at, &mut chunk[..len]);
+                stream.write_all(&chunk[..len])?;
+                at += len as u64;
+            }
+            Ok(())
+        });
+        let mut stream = to;
+        let (mut chunk, mut expected) = (vec![0; read], vec![0; read]);
+        let mut at = 0;
+        while at < total {
+            let len = stream.read(&mut chunk).context("reading")?;
+            ensure!(len > 0, "the stream ends at {at} of {total}");
+            pattern(at, &mut expected[..len]);
+            ensure!(chunk[..len] == expected[..len], "other bytes behind {at}");
+            at += len as u64;
+        }
+        writer
+            .join()
+            .expect("a writer that does not panic")
+            .context("writing")
+    })
+}
+
+#[test]
+fn messages_echo() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (client, server) = connected(stack)?;
+        timed(&client);
+        timed(&server);
+        thread::scope(|scope| {
+            scope.spawn(|| -> io::Result<()> {
+                io::copy(&mut &server, &mut &server)?;
+                server.shutdown(Shutdown::Write)
+            });
+            let (mut stream, mut answer) = (&client, vec![0; 70_000]);
+            for round in 0..300 {
+                let len = [1, 64, 1_000, 40_000, 70_000][round % 5];
+                let message = vec![round as u8; len];
+                stream.write_all(&message)?;
+                stream.read_exact(&mut answer[..len])?;
+                ensure!(answer[..len] == message, "round {round}");
+            }
+            client.shutdown(Shutdown::Write)?;
+            ensure!(stream.read(&mut answer)? == 0, "the end");
+            Ok(())
+        })
+    })
+}
+
+#[test]
+fn every_byte_arrives_copied_and_read() -> Result<()> {
+    let total = if stack_tests::is_full() {
+        1 << 30
+    } else {
+        64 << 20
+    };
+    on_stack(Config::default(), |stack| {
+        let (client, server) = connected(stack)?;
+        timed(&client);
+        timed(&server);
+        // Copied; read by waiting readers; read into staging memory for small reads.
+        transfer(&client, &server, total / 4, 60_000, 50_000)?;
+        let copied = client.statistics();
+        ensure!(copied.bytes_copied == copied.bytes_sent && copied.reads == 0);
+        transfer(&client, &server, total / 2, 1 << 20, 1 << 20)?;
+        let direct = server.statistics().bytes_direct;
+        ensure!(direct > 0, "no reader's memory was written directly");
+        transfer(&server, &client, total / 4, 1 << 20, 10_000)?;
+        let staged = client.statistics();
+        ensure!(
+            staged.bytes_read > staged.bytes_direct,
+            "nothing was staged"
+        );
+        println!("{:?}", server.statistics());
+        Ok(())
+    })
+}
+
+#[test]
+fn few_and_small_buffers_are_enough() -> Result<()> {
+    let config = Config {
+        receive_buffers: 3,
+        buffer_size: 200,
+        send_ring: 4_096,
+        staging: 8_192,
+        zcopy_threshold: 10_000,
+        ..Config::default()
+    };
+    on_stack(config, |stack| {
+        let (client, server) = connected(stack)?;
+        timed(&client);
+        timed(&server);
+        thread::scope(|scope| {
+            let other = scope.spawn(|| transfer(&server, &client, 100_000, 3_000, 700));
+            transfer(&client, &server, 200_000, 20_000, 900)?;
+            other.join().expect("a transfer that does not panic")
+        })
+    })
+}
+
+#[test]
+fn each_half_ends_by_itself() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (client, server) = connected(stack)?;
+        timed(&client);
+        timed(&server);
+        (&client).write_all(b"question")?;
+        client.shutdown(Shutdown::Write)?;
+        let refused = (&client).write(b"more").expect_err("the half is closed");
+        ensure!(refused.kind() == ErrorKind::BrokenPipe);
+        let mut question = Vec::new();
+        (&server).read_to_end(&mut question)?;
+        ensure!(question == b"question");
+        (&server).write_all(&[7; 100_000])?;
+        drop(server);
+        let mut answer = Vec::new();
+        (&client).read_to_end(&mut answer)?;
+        ensure!(answer == [7; 100_000], "{} bytes", answer.len());
+        Ok(())
+    })
+}
+
+#[test]
+fn an_urgent_byte_stands_beside_the_stream() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (client, server) = connected(stack)?;
+        timed(&client);
+        timed(&server);
+        (&client).write_all(b"before")?;
+        client.send_urgent(b'!')?;
+        (&client).write_all(b"behind")?;
+        let set = await_poll(&server, PollFlags::PRI)?;
+        ensure!(set.contains(PollFlags::PRI), "{set:?}");
+        let mut bytes = [0; 20];
+        let len = (&server).read(&mut bytes)?;
+        ensure!(&bytes[..len] == b"before", "{:?}", &bytes[..len]);
+        let until = Instant::now() + DEADLINE;
+        let urgent = loop {
+            match server.receive_urgent() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => (),
+                urgent => break urgent?,
+            }
+            ensure!(Instant::now() < until, "the urgent byte does not come");
+        };
+        ensure!(urgent == b'!');
+        ensure!(server.is_at_mark());
+        let len = server.receive_all(&mut bytes[..6])?;
+        ensure!(&bytes[..len] == b"behind");
+        let none = server.receive_urgent().expect_err("it was taken");
+        ensure!(none.kind() == ErrorKind::InvalidInput);
+        Ok(())
+    })
+}
+
+#[test]
+fn full_buffers_on_both_sides_drain() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (client, server) = connected(stack)?;
+        let mut written = [0_u64; 2];
+        for stream in [&client, &server] {
+            stream.set_nonblocking(true);
+        }
+        // Both write until neither can; nobody reads.
+        let chunk = [0x55; 10_000];
+        let until = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < until {
+            for (stream, count) in [&client, &server].into_iter().zip(&mut written) {
+                match { stream }.write(&chunk) {
+                    Ok(len) => *count += len as u64,
+                    Err(error) => ensure!(error.kind() == ErrorKind::WouldBlock, "{error}"),
+                }
+            }
+        }
+        ensure!(written.iter().all(|count| *count > 500_000), "{written:?}");
+        ensure!(
+            !poll_now(&client)?.contains(PollFlags::OUT),
+            "still writable"
+        );
+        let mut read = [0_u64; 2];
+        let mut bytes = vec![0; 100_000];
+        let until = Instant::now() + DEADLINE;
+        while read != [written[1], written[0]] {
+            for (stream, count) in [&client, &server].into_iter().zip(&mut read) {
+                match { stream }.read(&mut bytes) {
+                    Ok(len) => *count += len as u64,
+                    Err(error) => ensure!(error.kind() == ErrorKind::WouldBlock, "{error}"),
+                }
+            }
+            ensure!(Instant::now() < until, "{read:?} of {written:?}");
+        }
+        let set = await_poll(&client, PollFlags::OUT)?;
+        ensure!(set == PollFlags::OUT, "{set:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_descriptor_shows_what_a_stream_is_ready_for() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (client, server) = connected(stack)?;
+        ensure!(await_poll(&server, PollFlags::OUT)? == PollFlags::OUT);
+        (&client).write_all(b"x")?;
+        let set = await_poll(&server, PollFlags::IN)?;
+        ensure!(set == PollFlags::IN | PollFlags::OUT, "{set:?}");
+        server.set_nonblocking(true);
+        ensure!((&server).read(&mut [0; 9])? == 1);
+        ensure!(poll_now(&server)? == PollFlags::OUT);
+        let none = (&server).read(&mut [0; 9]).expect_err("nothing is there");
+        ensure!(none.kind() == ErrorKind::WouldBlock);
+        client.shutdown(Shutdown::Write)?;
+        let set = await_poll(&server, PollFlags::RDHUP)?;
+        ensure!(set.contains(PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP));
+        ensure!((&server).read(&mut [0; 9])? == 0);
+        server.shutdown(Shutdown::Write)?;
+        let set = await_poll(&server, PollFlags::HUP)?;
+        ensure!(set.contains(PollFlags::HUP), "{set:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn peeking_and_timeouts_are_a_socket_s() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (client, server) = connected(stack)?;
+        server.set_options(Options {
+            read_timeout: Some(Duration::from_millis(50)),
+            ..server.options()
+        });
+        let late = (&server).read(&mut [0; 9]).expect_err("nothing comes");
+        ensure!(late.kind() == ErrorKind::WouldBlock, "{late}");
+        (&client).write_all(b"abc")?;
+        let mut bytes = [0; 9];
+        ensure!(await_poll(&server, PollFlags::IN)?.contains(PollFlags::IN));
+        ensure!(server.peek(&mut bytes)? == 3 && &bytes[..3] == b"abc");
+        ensure!(server.readable() == 3);
+        ensure!((&server).read(&mut bytes[..2])? == 2);
+        ensure!((&server).read(&mut bytes)? == 1 && bytes[0] == b'c');
+        // A long write that nobody reads is taken back but for what the peer staged.
+        client.set_options(Options {
+            write_timeout: Some(Duration::from_millis(100)),
+            ..client.options()
+        });
+        let long = vec![9; 8 << 20];
+        let written = (&client).write(&long)?;
+        ensure!(written < long.len(), "{written} bytes went nowhere");
+        timed(&server);
+        client.shutdown(Shutdown::Write)?;
+        let mut rest = Vec::new();
+        (&server).read_to_end(&mut rest)?;
+        ensure!(rest.len() == written, "{} of {written}", rest.len());
+        Ok(())
+    })
+}
+
+#[test]
+fn unread_bytes_and_linger_zero_reset() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        for unread in [false, true] {
+            let (client, server) = connected(stack)?;
+            timed(&client);
+            if unread {
+                (&client).write_all(b"never read")?;
+                await_poll(&server, PollFlags::IN)?;
+            } else {
+                server.set_options(Options {
+                    linger: Some(Duration::ZERO),
+                    ..server.options()
+                });
+            }
+            drop(server);
+            let error = (&client).read(&mut [0; 9]).expect_err("a reset");
+            ensure!(error.kind() == ErrorKind::ConnectionReset, "{error}");
+            ensure!((&client).read(&mut [0; 9])? == 0, "the error is told once");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn nobody_listening_is_a_refusal() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (client, server) = connected(stack)?;
+        drop((client, server));
+        let local = stack.address().context("the adapter has no address")?;
+        let error = SdpStream::connect(stack, SocketAddr::new(local.ip(), 1))
+            .expect_err("nobody listens at port 1");
+        ensure!(error.kind() == ErrorKind::ConnectionRefused, "{error}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_killed_peer_is_a_reset() -> Result<()> {
+    if let Ok(port) = env::var(CHILD_ENV) {
+        return be_killed(&port);
+    }
+    on_stack(Config::default(), |stack| {
+        let local = stack.address().context("the adapter has no address")?;
+        let listener = SdpListener::bind(stack, SocketAddr::new(local.ip(), 0))?;
+        let mut child = start_child(listener.local_addr().port())?;
+        let accepted = listener.accept_timeout(Some(DEADLINE));
+        let (server, _) = accepted.inspect_err(|_| drop(child.kill()))?;
+        timed(&server);
+        let mut hello = [0; 5];
+        (&server).read_exact(&mut hello)?;
+        child.kill()?;
+        child.wait()?;
+        let error = (&server).read(&mut hello).expect_err("a reset");
+        ensure!(error.kind() == ErrorKind::ConnectionReset, "{error}");
+        let error = (&server).write(&[1; 9]).expect_err("nobody is there");
+        ensure!(error.kind() == ErrorKind::BrokenPipe, "{error}");
+        Ok(())
+    })
+}
+
+fn start_child(port: u16) -> Result<Child> {
+    let child = Command::new(env::current_exe()?)
+        .args(["--exact", "a_killed_peer_is_a_reset"])
+        .env(CHILD_ENV, port.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()?;
+    Ok(child)
+}
+
+/// The child: connects, says hello, and never closes.
+fn be_killed(port: &str) -> Result<()> {
+    LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
+    let stack = Stack::open(IA_NAME)?;
+    let local = stack.address().context("the adapter has no address")?;
+    let stream = SdpStream::connect(&stack, SocketAddr::new(local.ip(), port.parse()?))?;
+    (&stream).write_all(b"hello")?;
+    thread::sleep(DEADLINE);
+    Ok(())
+}
+
+#[test]
+fn connections_come_and_go() -> Result<()> {
+    let count = if stack_tests::is_full() { 10_000 } else { 100 };
+    on_stack(Config::default(), |stack| {
+        let descriptors = || fs::read_dir("/proc/self/fd").map(Iterator::count);
+        for round in 0..count {
+            let (client, server) = connected(stack)?;
+            (&client).write_all(b"hello")?;
+            drop(client);
+            let mut bytes = Vec::new();
+            timed(&server);
+            (&server).read_to_end(&mut bytes)?;
+            ensure!(bytes == b"hello", "round {round}");
+        }
+        let until = Instant::now() + DEADLINE;
+        while descriptors()? > 60 {
+            ensure!(Instant::now() < until, "{} descriptors", descriptors()?);
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    })
+}
+
+fn poll_for(stream: &SdpStream, millis: i64) -> Result<PollFlags> {
+    let interest = PollFlags::IN | PollFlags::OUT | PollFlags::PRI | PollFlags::RDHUP;
+    stream.stand_in()?;
+    let mut set = [PollFd::from_borrowed_fd(stream.as_fd(), interest)];
+    let pause = Timespec {
+        tv_sec: 0,
+        tv_nsec: millis * 1_000_000,
+    };
+    poll(&mut set, Some(&pause))?;
+    Ok(set[0].revents())
+}
+
+fn poll_now(stream: &SdpStream) -> Result<PollFlags> {
+    poll_for(stream, 0)
+}
+
+/// Polls until one of `wanted` shows.
+fn await_poll(stream: &SdpStream, wanted: PollFlags) -> Result<PollFlags> {
+    let until = Instant::now() + DEADLINE;
+    loop {
+        let set = poll_for(stream, 20)?;
+        if set.intersects(wanted) {
+            return Ok(set);
+        }
+        ensure!(
+            Instant::now() < until,
+            "{wanted:?} does not show, {set:?} does"
+        );
+    }
+}
