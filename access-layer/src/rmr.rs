@@ -75,8 +75,7 @@ impl<R: Rnic> Rmr<R> {
     fn create_with(pz: &Pinned<Pz<R>>, scope: DatRmrScope) -> DatResult<Handle> {
         let ia = pz.ia();
         if ia.attr().mw_max == 0 {
-            // What OFA's verbs providers say.
-            return Err(DatError::no_resources(DAT_RESOURCE_MEMORY_REGION));
+            return Err(DatError::not_supported());
         }
         let pz_use = pz.use_it()?;
         let reservation = ia.reserve()?;

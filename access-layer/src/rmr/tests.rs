@@ -63,10 +63,10 @@ fn write_through(pair: &Pair, context: DatRmrContext, len: u32) -> DatDtoComplet
 }
 
 #[test]
-fn without_windows_an_rmr_is_out_of_resources() {
+fn without_windows_an_rmr_is_not_supported() {
     let dat = Dat::open();
     let (pz, mut rmr) = (dat.pz(), ptr::null_mut());
-    assert_eq!(call!(dat, rmr_create, pz, &raw mut rmr), 0x8003_0007);
+    assert_eq!(call!(dat, rmr_create, pz, &raw mut rmr), 0x0009_0000);
     assert_eq!(call!(dat, rmr_create, pz, ptr::null_mut()), 0x8006_0026);
 }
 

@@ -22,8 +22,8 @@ pub(crate) struct Link {
 impl Link {
     /// Connects the two ends.
     ///
-    /// The connecting end sends the first message, as iWARP without peer-to-peer mode needs it, when
-    /// the accepting end is established; `connect/first-at-once` is about sooner ones.
+    /// The connecting end sends the first message, as iWARP without peer-to-peer mode needs it,
+    /// when the accepting end is established; `connect/first-at-once` is about sooner ones.
     pub(crate) fn make(side: &mut Side<'_>) -> Result<Self> {
         Self::make_with(side, &kit::attr())
     }
