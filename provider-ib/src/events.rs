@@ -73,7 +73,12 @@ fn tell(shared: &Arc<Shared>, news: News) {
             }
             return;
         }
-        News::QpLastReceive(token) => AsyncEvent::LastWqeReached(QpToken(token)),
+        News::QpLastReceive(token) => {
+            if let Some(qp) = shared.qps.get(QpToken(token)) {
+                qp.tell_last_receive();
+            }
+            return;
+        }
         News::SrqLow(token) => AsyncEvent::SrqLimit(SrqToken(token)),
         News::DeviceGone => {
             shared.cm.on_device_gone(shared);

@@ -16,8 +16,6 @@
 //! The libraries are loaded when an interface is opened (crate `verbs-dl`): this provider builds
 //! and loads on a machine that has neither them nor a device.
 
-#![allow(dead_code, reason = "the parts are put in one by one")]
-
 mod cm;
 mod config;
 mod cq;

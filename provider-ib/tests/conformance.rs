@@ -1,32 +1,68 @@
-//! The suite that every RNIC has to pass, over the verbs devices that the environment names.
+//! The suite that every RNIC has to pass, over the verbs devices that somebody names.
 //!
-//! `PROVIDER_IB_ADAPTERS` holds `ia_params` with `;` between them, such as `v0 0;siw0 1`. Without
-//! it there is nothing to run on: most machines have no such device, and `cargo xtask vm` boots one
-//! that has.
+//! `PROVIDER_IB_ADAPTERS`, or the argument `--adapters=`, holds `ia_params` with `;` between them,
+//! such as `r0 0;w0 0`. Without it there is nothing to run on: most machines have no such device.
+//! `cargo xtask vm run` boots one that has, and takes this program by its path:
+//! `cargo test -p provider-ib --no-run` prints it.
 
-use provider_ib::IbRnic;
+use std::sync::Arc;
+
+use access_layer::rnic::{
+    AsyncEvent, ConnectionEvent, CqToken, ListenToken, QpToken, RequestInfo, Rnic, RnicConfig,
+    Upcall,
+};
+use provider_ib::{IbRequest, IbRnic};
 
 const VARIABLE: &str = "PROVIDER_IB_ADAPTERS";
+const ARGUMENT: &str = "--adapters=";
+
+/// A case that a device cannot pass, whoever uses it.
+struct Difference {
+    /// As the adapter tells it.
+    vendor: &'static str,
+    case: &'static str,
+    why: &'static str,
+}
+
+const DIFFERENCES: [Difference; 1] = [Difference {
+    vendor: "0x626d74",
+    case: "transfer::foreign_memory_is_not_reached",
+    why: "siw completes the Read that the peer refused as flushed: it only logs the Terminate",
+}];
 
 fn main() {
-    let adapters = std::env::var(VARIABLE).unwrap_or_default();
-    let adapters: Vec<&str> = adapters.split(';').filter(|a| !a.is_empty()).collect();
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let argument = args.iter().find_map(|arg| arg.strip_prefix(ARGUMENT));
+    let variable = std::env::var(VARIABLE).unwrap_or_default();
+    let adapters = argument.unwrap_or(&variable).split(';');
+    let adapters: Vec<&str> = adapters.filter(|adapter| !adapter.is_empty()).collect();
     if adapters.is_empty() {
         println!("NOT RUN: conformance of provider-ib: {VARIABLE} names no adapter");
         return;
     }
-    let only = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
-    let only = only.unwrap_or_default();
+    let only = args.iter().find(|arg| !arg.starts_with('-'));
+    let only = only.map_or("", String::as_str);
     let mut failed = Vec::new();
     for adapter in adapters {
+        let vendor = vendor_of(adapter);
         for (name, case) in access_layer::conformance::cases::<IbRnic>() {
-            if !name.contains(&only) {
+            if !name.contains(only) {
                 continue;
             }
             // Each case opens an interface of its own, so one that fails leaves the others alone.
-            let outcome = std::panic::catch_unwind(|| case(adapter));
-            println!("{adapter}: {name}: {}", verdict(outcome.is_ok()));
-            if outcome.is_err() {
+            let passed = std::panic::catch_unwind(|| case(adapter)).is_ok();
+            let difference = DIFFERENCES
+                .iter()
+                .find(|known| known.vendor == vendor && known.case == name);
+            let verdict = match (passed, difference) {
+                (true, None) => "ok".to_owned(),
+                (false, Some(known)) => format!("differs: {}", known.why),
+                (false, None) => "FAILED".to_owned(),
+                // The list has to be true, or nobody believes it.
+                (true, Some(_)) => "FAILED: it passes, and is listed as a difference".to_owned(),
+            };
+            println!("{adapter}: {name}: {verdict}");
+            if verdict.starts_with("FAILED") {
                 failed.push(format!("{adapter}: {name}"));
             }
         }
@@ -34,6 +70,23 @@ fn main() {
     assert!(failed.is_empty(), "failed: {failed:?}");
 }
 
-fn verdict(passed: bool) -> &'static str {
-    if passed { "ok" } else { "FAILED" }
+fn vendor_of(adapter: &str) -> String {
+    let config = RnicConfig {
+        ia_name: "conformance".to_owned(),
+        ia_params: adapter.to_owned(),
+    };
+    let rnic = IbRnic::open(&config, Arc::new(Deaf)).expect("the adapter that was named is there");
+    rnic.shutdown();
+    rnic.attr().vendor_name.clone()
+}
+
+/// Hears no news.
+struct Deaf;
+
+impl Upcall<IbRnic> for Deaf {
+    fn cq_ready(&self, _cq: CqToken) {}
+    fn connection_request(&self, _: ListenToken, _: IbRequest, _: &RequestInfo<'_>) {}
+    fn connection(&self, _qp: QpToken, _event: ConnectionEvent<'_>) {}
+    fn socket_down(&self, _armed: ListenToken) {}
+    fn async_event(&self, _event: AsyncEvent) {}
 }

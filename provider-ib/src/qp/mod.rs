@@ -13,11 +13,11 @@ mod post;
 use std::collections::HashMap;
 use std::io;
 use std::ptr;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{QpAttr, QpToken, Resource, RnicError};
+use access_layer::rnic::{AsyncEvent, QpAttr, QpToken, Resource, RnicError};
 use verbs_dl::types::*;
 
 use crate::cm::Connection;
@@ -75,6 +75,8 @@ pub(crate) struct Qp {
     stage_changed: Condvar,
     /// What `stage` holds, for readers without the lock.
     stage_seen: AtomicU8,
+    /// It was told that no receive of its shared receive queue is left with it.
+    last_receive_told: AtomicBool,
     /// Windows that are bound on this queue pair alone.
     windows: Mutex<Vec<Weak<Mw>>>,
 }
@@ -140,6 +142,7 @@ impl Qp {
             stage: Mutex::new(Lifecycle::Idle),
             stage_changed: Condvar::new(),
             stage_seen: AtomicU8::new(Lifecycle::Idle as u8),
+            last_receive_told: AtomicBool::new(false),
             windows: Mutex::default(),
         });
         qp.work.belongs_to(Arc::downgrade(&qp));
@@ -214,7 +217,19 @@ impl Qp {
             return false;
         }
         self.drain();
+        if self.has_srq() {
+            self.tell_last_receive();
+        }
         self.advance(Lifecycle::on_drained)
+    }
+
+    /// Tells, once, that no receive of the shared receive queue is left with this queue pair. The
+    /// device may say so; rxe does not, and consumers wait for it before they free the queue.
+    pub(crate) fn tell_last_receive(&self) {
+        if !self.last_receive_told.swap(true, Ordering::Relaxed) {
+            let event = AsyncEvent::LastWqeReached(self.token);
+            self.shared.engine.tell(event);
+        }
     }
 
     /// From now on nothing goes to the device. With the posting locks, so that what was on its way
@@ -257,6 +272,7 @@ impl Qp {
         }
         let old = std::mem::replace(&mut *hw, new);
         self.work.begin_epoch();
+        self.last_receive_told.store(false, Ordering::Relaxed);
         let (before, now) = (old.num(), hw.num());
         self.parts.send_cq.rename(self.send_place, before, now);
         self.parts.recv_cq.rename(self.recv_place, before, now);
