@@ -81,7 +81,9 @@ fn tell(shared: &Arc<Shared>, news: News) {
         }
         News::SrqLow(token) => AsyncEvent::SrqLimit(SrqToken(token)),
         News::DeviceGone => {
-            shared.cm.on_device_gone(shared);
+            if !shared.cm.on_device_gone() {
+                return;
+            }
             AsyncEvent::DeviceFatal
         }
         // As OFA's providers tell it.

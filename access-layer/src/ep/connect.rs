@@ -17,9 +17,9 @@ use super::private_data::PrivateData;
 use super::state::{CrId, Creator, DisconnectStep, Ending, State};
 use super::{Ep, Inner, Wired};
 use crate::error::{DatError, DatResult};
-use crate::rnic::{AcceptParams, ConnectParams, ConnectionEvent, Rnic, RnicError};
-use crate::sp::inherit;
+use crate::rnic::{AcceptParams, ConnectParams, ConnectionEvent, Rnic, RnicError, SocketFault};
 use crate::sp::socket::ConsumerSocket;
+use crate::sp::{inherit, ssp};
 
 /// Arguments of `dat_ep_connect`.
 #[derive(Debug, Clone, Copy)]
@@ -223,6 +223,9 @@ impl<R: Rnic> Ep<R> {
                 Ok(())
             }
             Err(fault) => {
+                if fault == SocketFault::NotSupported {
+                    ssp::log_no_sockets();
+                }
                 self.after_refusal();
                 Err(fault.into())
             }

@@ -15,7 +15,7 @@ mod listening;
 mod psp;
 mod rsp;
 pub(crate) mod socket;
-mod ssp;
+pub(crate) mod ssp;
 
 pub use csp::Csp;
 pub use psp::Psp;

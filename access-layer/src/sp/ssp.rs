@@ -122,6 +122,7 @@ impl<R: Rnic> Ssp<R> {
     /// `dat_iw_ssp_create` (section 3.1.1).
     pub(crate) fn create(ia: &Arc<Ia<R>>, args: SspArgs<'_, R>) -> DatResult<Handle> {
         if !ia.attr().socket_service_points {
+            log_no_sockets();
             return Err(DatError::not_supported());
         }
         let evd = hold_cr_evd(args.evd)?;
@@ -328,6 +329,14 @@ impl<R: Rnic> Child for Ssp<R> {
     fn abandon(this: &Pinned<Self>) {
         this.end();
     }
+}
+
+/// Says why this adapter has no Socket Service Points, and how a consumer may go on.
+pub(crate) fn log_no_sockets() {
+    tracing::warn!(
+        "this adapter opens its connections itself and cannot take over a socket: use a public \
+         service point and dat_ep_connect, or an adapter of the software iWARP provider"
+    );
 }
 
 #[cfg(test)]

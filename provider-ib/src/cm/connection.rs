@@ -199,10 +199,12 @@ impl Connection {
 
     /// Something may be due.
     pub(super) fn on_time(self: &Arc<Self>, now: Instant) {
-        if self.has_failed.swap(false, Ordering::AcqRel) {
-            self.handle(Event::Failed);
-        }
         let mut inner = lock(&self.inner);
+        // While it is being made nothing was posted: what is said then is about the connection
+        // before, on the same queue pair.
+        if self.has_failed.swap(false, Ordering::AcqRel) && inner.machine.is_up() {
+            self.advance(&mut inner, Event::Failed);
+        }
         let event = self.due_event(&mut inner, now);
         match event {
             Some(event) => self.advance(&mut inner, event),

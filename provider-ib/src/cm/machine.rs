@@ -197,6 +197,11 @@ impl Machine {
         )
     }
 
+    /// Whether there is a connection, whose queue pair may fail.
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self.state, State::Established | State::Draining)
+    }
+
     /// Takes one event; what it leads to is to be done in order.
     pub(crate) fn on(&mut self, event: Event) -> &'static [Action] {
         let (state, actions) = match self.state {

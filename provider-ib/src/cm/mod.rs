@@ -42,11 +42,12 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use access_layer::rnic::{ConnectParams, NamedAttr, Resource, RnicError};
+use access_layer::rnic::{AsyncEvent, ConnectParams, NamedAttr, Resource, RnicError};
+use verbs_dl::types::RDMA_CM_EVENT_DEVICE_REMOVAL;
 
 pub(crate) use connection::Connection;
 
@@ -69,6 +70,7 @@ pub(crate) struct Cm {
     /// Connections that the engine's thread is to look at in its next round.
     soon: Mutex<Vec<Arc<Connection>>>,
     next_key: AtomicUsize,
+    is_device_gone: AtomicBool,
 }
 
 /// Who gets the events of an id.
@@ -100,6 +102,11 @@ impl Cm {
     }
 
     fn dispatch(&self, shared: &Arc<Shared>, event: CmEvent) {
+        // Software devices say it nowhere else, and wait until we have closed them.
+        if event.kind == RDMA_CM_EVENT_DEVICE_REMOVAL && self.on_device_gone() {
+            tracing::warn!(device = %shared.device.name, "the device is being removed");
+            shared.upcall.async_event(AsyncEvent::DeviceFatal);
+        }
         let target = lock(&self.targets).get(&event.key).cloned();
         match target {
             Some(Target::Connection(connection)) => connection.on_cm(event),
@@ -137,8 +144,11 @@ impl Cm {
         }
     }
 
-    /// Engine: the device is gone. Every connection ends in `Broken`.
-    pub(crate) fn on_device_gone(&self, _shared: &Arc<Shared>) {
+    /// Engine: the device is gone. Every connection ends in `Broken`. `false`: that is no news.
+    pub(crate) fn on_device_gone(&self) -> bool {
+        if self.is_device_gone.swap(true, Ordering::Relaxed) {
+            return false;
+        }
         let all: Vec<Target> = lock(&self.targets).values().cloned().collect();
         for target in all {
             match target {
@@ -146,6 +156,7 @@ impl Cm {
                 Target::Listener(listener) => listener.on_device_gone(),
             }
         }
+        true
     }
 
     /// Gives up what lingers. The engine's thread has ended.
