@@ -37,7 +37,7 @@ enum Kind {
     Fails,
     /// The provider says that it cannot.
     Lacks,
-    /// It fails at times.
+    /// It fails at times, or the provider says at times that it cannot.
     Varies,
     /// It takes the machine down, so it must not be run.
     Kills,
@@ -92,7 +92,7 @@ impl Differences {
             let applies = match &verdict {
                 Verdict::Ok => false,
                 Verdict::Failed(_) => row.kind != Kind::Lacks,
-                Verdict::Lacks(_) => row.kind == Kind::Lacks,
+                Verdict::Lacks(_) => row.kind != Kind::Fails,
             };
             if applies {
                 row.seen = true;

@@ -1,4 +1,5 @@
-//! Keys that the peer takes back.
+//! Keys that the peer takes back. Windows are those of one endpoint: where devices tell the kinds
+//! apart, a peer takes back no others.
 
 use anyhow::{Result, ensure};
 use dat_api::abi::*;
@@ -101,14 +102,14 @@ fn lend_and_lose(link: &Link, window: &Rmr, side: &mut Side<'_>) -> Result<()> {
 
 fn is_told(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    let window = Rmr::create(&link.kit.pz)?;
+    let window = Rmr::create_for_ep(&link.kit.pz)?;
     lend_and_lose(&link, &window, side)?;
     side.meet("over")
 }
 
 fn binds_again(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    let window = Rmr::create(&link.kit.pz)?;
+    let window = Rmr::create_for_ep(&link.kit.pz)?;
     lend_and_lose(&link, &window, side)?;
     let region = link.kit.region(LEN)?;
     bind(&link, &window, &region, side)?;
@@ -135,7 +136,7 @@ fn invalidates_and_writes(side: &mut Side<'_>) -> Result<()> {
 
 fn stays_closed(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
-    let window = Rmr::create(&link.kit.pz)?;
+    let window = Rmr::create_for_ep(&link.kit.pz)?;
     lend_and_lose(&link, &window, side)?;
     expect::told(&link.ep, &link.kit.connect, ENDED, side)?;
     side.meet("over")
@@ -171,7 +172,7 @@ fn is_broken(side: &mut Side<'_>) -> Result<()> {
 fn reads_to_window(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     let remote = hear_region(side)?;
-    let (window, region) = (Rmr::create(&link.kit.pz)?, link.kit.region(LEN)?);
+    let (window, region) = (Rmr::create_for_ep(&link.kit.pz)?, link.kit.region(LEN)?);
     let sink = bind(&link, &window, &region, side)?;
     raw::post_read_to_window(&link.ep, sink, remote, 2)?;
     expect::done(&link.kit.request, 2, side)?;
