@@ -45,8 +45,9 @@
 //! # Who drives
 //!
 //! A thread that waits in a call of a socket waits in that socket's event dispatcher itself, so no
-//! other thread is in the path. Events of a socket in whose calls nobody waits go to the stack's
-//! thread by way of a CNO.
+//! other thread is in the path. A call that leaves something undone, bytes that have no credit
+//! yet, or a socket that somebody polls, attaches the dispatchers to the CNO of the stack's
+//! thread, which goes on with it.
 //!
 //! # What is not here
 //!

@@ -93,12 +93,16 @@ impl SdpStream {
 
     /// Sets its options.
     pub fn set_options(&self, options: Options) {
-        self.socket.lock().options = options;
+        self.socket.set_options(options);
     }
 
     /// Whether calls return instead of waiting.
     pub fn set_nonblocking(&self, nonblocking: bool) {
-        self.socket.lock().options.nonblocking = nonblocking;
+        let options = Options {
+            nonblocking,
+            ..self.options()
+        };
+        self.socket.set_options(options);
     }
 
     /// Reads without taking (MSG_PEEK).

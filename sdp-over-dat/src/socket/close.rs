@@ -20,6 +20,7 @@ impl Socket {
             inner.connection.shut_send();
         }
         self.pump(&mut inner);
+        self.hand_over(&mut inner);
         self.kick(&mut inner);
         Ok(())
     }
@@ -36,18 +37,22 @@ impl Socket {
         } else {
             inner.connection.shut_send();
             inner.connection.shut_receive();
-            inner.closed_until = Instant::now().checked_add(self.stack.config.close_timeout);
             self.pump(&mut inner);
         }
         inner.watch = None;
+        inner.closed_until = Instant::now().checked_add(self.stack.config.close_timeout);
         if let Some(until) = linger.and_then(|linger| Instant::now().checked_add(linger)) {
             while !inner.has_ended() {
                 inner = match self.wait(inner, Some(until)) {
                     Ok(inner) => inner,
-                    Err(_) => return,
+                    Err(_) => {
+                        inner = self.lock();
+                        break;
+                    }
                 };
             }
         }
+        self.hand_over(&mut inner);
         drop(inner);
         self.stack.wake();
     }

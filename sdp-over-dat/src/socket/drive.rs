@@ -100,6 +100,7 @@ impl Socket {
         if dto.status != DtoStatus::Success {
             // The connection's own event follows and says what it means.
             tracing::debug!(status = %dto.status, "work of a socket did not complete");
+            inner.flushed = true;
             return;
         }
         let number = dto.cookie & !KIND;
@@ -339,20 +340,25 @@ impl Socket {
                 left => left,
             },
         };
-        if inner.driven {
+        if inner.driven || inner.connecting {
             let pause = left.unwrap_or(Duration::MAX).min(Duration::from_secs(3600));
             let waited = self.changed.wait_timeout(inner, pause);
             return Ok(waited.unwrap_or_else(std::sync::PoisonError::into_inner).0);
         }
         let wants_tick = inner.connection.wants_tick();
         let pause = if wants_tick { Some(TICK) } else { left };
-        inner.driven = true;
+        if inner.served {
+            // Two threads that wait for the same events would only get in each other's way.
+            self.set_served(&mut inner, false);
+        }
+        let is_connection = inner.awaits_connection_event();
+        (inner.driven, inner.connecting) = (!is_connection, is_connection);
         drop(inner);
-        let event = self.evd.wait(pause);
+        let event = self.waited_on(is_connection).wait(pause);
         let mut inner = self.lock();
-        inner.driven = false;
+        (inner.driven, inner.connecting) = (false, false);
         if std::mem::take(&mut inner.kicked) {
-            self.set_waitable(true);
+            self.set_waitable(is_connection, true);
         }
         match event {
             Ok(Some(event)) => self.on_event(&mut inner, event),
@@ -372,17 +378,49 @@ impl Socket {
 
     /// Wakes the thread that waits for completions: something else has changed.
     pub(super) fn kick(&self, inner: &mut Inner) {
-        if inner.driven && !inner.kicked {
+        if (inner.driven || inner.connecting) && !inner.kicked {
             inner.kicked = true;
-            self.set_waitable(false);
+            self.set_waitable(inner.connecting, false);
         }
         self.changed.notify_all();
     }
 
-    fn set_waitable(&self, waitable: bool) {
-        if let Err(error) = self.evd.set_waitable(waitable) {
+    const fn waited_on(&self, is_connection: bool) -> &Evd {
+        if is_connection {
+            &self.connections
+        } else {
+            &self.evd
+        }
+    }
+
+    fn set_waitable(&self, is_connection: bool, waitable: bool) {
+        if let Err(error) = self.waited_on(is_connection).set_waitable(waitable) {
             tracing::error!(%error, "a waiting thread cannot be woken");
         }
+    }
+
+    /// The end of a call: the stack's thread takes over what the call leaves undone, and is left
+    /// in peace when there is nothing.
+    pub(crate) fn hand_over(&self, inner: &mut Inner) {
+        let wanted = inner.wants_service();
+        if wanted == inner.served || inner.driven || inner.connecting {
+            return;
+        }
+        self.set_served(inner, wanted);
+        if wanted {
+            // What came before the thread was told of events told it nothing.
+            self.progress(inner);
+        }
+    }
+
+    fn set_served(&self, inner: &mut Inner, served: bool) {
+        let cno = served.then_some(&self.stack.cno);
+        for evd in [&self.evd, &self.connections] {
+            if let Err(error) = evd.set_cno(cno) {
+                tracing::error!(%error, "the stack's thread cannot be told of events");
+            }
+        }
+        inner.served = served;
     }
 
     /// The stack's thread: somebody triggered.
@@ -399,10 +437,7 @@ impl Socket {
             inner.closed_until = None;
         }
         self.progress(&mut inner);
-        // The end of a connection may come behind the last of its completions.
-        if inner.is_gone {
-            self.kick(&mut inner);
-        }
+        self.hand_over(&mut inner);
         self.changed.notify_all();
     }
 }

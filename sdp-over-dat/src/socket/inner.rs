@@ -17,8 +17,12 @@ pub(crate) struct Inner {
     pub(super) driven: bool,
     /// That thread was woken without a completion.
     pub(super) kicked: bool,
-    /// A thread waits for the outcome of a connect.
+    /// A thread waits for a connection event.
     pub(super) connecting: bool,
+    /// Work was flushed: the event that ends the connection is what comes next.
+    pub(super) flushed: bool,
+    /// The stack's thread is told of events.
+    pub(super) served: bool,
     /// RDMA Reads under way, oldest first.
     pub(super) reads: VecDeque<ReadUnderWay>,
     /// The reader that waits with room for so many bytes takes advertised memory itself.
@@ -103,6 +107,28 @@ impl Inner {
     /// Whether bytes that the peer sent were not read, here or in its memory.
     pub(super) fn has_unread(&self) -> bool {
         !self.receive.is_empty() || self.connection.readable() > 0 || !self.reads.is_empty()
+    }
+
+    /// Whether the stack's thread has to look after the connection while nobody waits in a call:
+    /// somebody watches, or something is still to be said.
+    pub(super) fn wants_service(&self) -> bool {
+        let is_setting_up = !self.is_gone && self.awaits_connection_event();
+        is_setting_up
+            || self.options.nonblocking
+            || self.watch.is_some()
+            || self.closed_until.is_some()
+            || !self.connection.is_drained()
+            || self.connection.wants_tick()
+    }
+
+    /// Whether the next event concerns the connection.
+    pub(super) fn awaits_connection_event(&self) -> bool {
+        let state = self.connection.state();
+        let is_setting_up = matches!(
+            state,
+            ConnectionState::HelloSent | ConnectionState::HelloAckSent
+        );
+        is_setting_up || self.flushed && !self.is_gone
     }
 
     /// Whether nothing will happen any more.

@@ -33,7 +33,7 @@ use std::{
 
 use dat_api::{Ep, Evd};
 
-use crate::{Readiness, Watch, stack::StackInner};
+use crate::{Options, Readiness, Watch, stack::StackInner};
 pub(crate) use inner::Inner;
 pub(crate) use receive::ReceiveFlags;
 
@@ -77,12 +77,20 @@ impl Socket {
         inner.readiness()
     }
 
+    /// Sets the options.
+    pub(crate) fn set_options(&self, options: Options) {
+        let mut inner = self.lock();
+        inner.options = options;
+        self.hand_over(&mut inner);
+    }
+
     /// Tells `watch` from now on.
     pub(crate) fn watch(&self, watch: Arc<dyn Watch>) {
         let mut inner = self.lock();
         self.progress(&mut inner);
         inner.watch = Some(watch);
         inner.show();
+        self.hand_over(&mut inner);
     }
 
     /// The error that waits to be reported, once.

@@ -89,6 +89,7 @@ impl Socket {
             // Nobody waits for it any more.
             self.pump(&mut inner);
         }
+        self.hand_over(&mut inner);
         match error {
             Some(error) if filled == 0 => Err(error),
             _ => Ok(filled),

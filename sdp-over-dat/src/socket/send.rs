@@ -24,6 +24,12 @@ const ADVERT_MAX: usize = 1 << 30;
 impl Socket {
     /// Writes `bytes`: all of them when it may wait, as many as there is room for when it may not.
     pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        let result = self.send_in_order(bytes);
+        self.hand_over(&mut self.lock());
+        result
+    }
+
+    fn send_in_order(&self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
         }
@@ -77,6 +83,7 @@ impl Socket {
             .map_err(|error| errors::of_dat(&error))?;
         inner.connection.write_urgent();
         self.pump(&mut inner);
+        self.hand_over(&mut inner);
         Ok(())
     }
 

@@ -4,11 +4,11 @@ use std::{
     collections::VecDeque,
     io,
     net::SocketAddr,
-    sync::{Arc, Condvar, Mutex, MutexGuard},
-    time::{Duration, Instant},
+    sync::{Arc, Condvar, Mutex},
+    time::Instant,
 };
 
-use dat_api::{Cr, Ep, EpAttr, EpEvds, Evd, EvdFlags, abi::DAT_INTERRUPTED_CALL};
+use dat_api::{Cr, Ep, EpAttr, EpEvds, Evd, EvdFlags};
 use rustix::io::Errno;
 use sdp_proto::{self as proto, Connection, ConnectionState, wire::Hello};
 
@@ -35,6 +35,7 @@ impl Socket {
             .start_connect(peer, u64::from(peer.port()), timeout, &hello)
             .map_err(|error| errors::of_dat(&error))?;
         stack.serve(&socket);
+        socket.hand_over(&mut socket.lock());
         Ok(socket)
     }
 
@@ -57,6 +58,7 @@ impl Socket {
             .accept(Some(&socket.ep), &ack)
             .map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error.to_string()))?;
         stack.serve(&socket);
+        socket.hand_over(&mut socket.lock());
         Ok(socket)
     }
 
@@ -79,9 +81,8 @@ impl Socket {
         let config = &stack.config;
         let buffers = usize::from(config.receive_buffers);
         let events = buffers + config.sends_max + READS as usize + 8;
-        let (ia, cno) = (&stack.ia, &stack.cno);
-        let evd = Evd::create_with_cno(ia, events as u32, EvdFlags::DTO, cno)?;
-        let connections = Evd::create_with_cno(ia, 8, EvdFlags::CONNECTION, cno)?;
+        let evd = Evd::create(&stack.ia, events as u32, EvdFlags::DTO)?;
+        let connections = Evd::create(&stack.ia, 8, EvdFlags::CONNECTION)?;
         let evds = EpEvds {
             recv: &evd,
             request: &evd,
@@ -111,6 +112,8 @@ impl Socket {
             send: SendRing::new(&stack.pz, config.send_ring, config.sends_max)?,
             driven: false,
             kicked: false,
+            flushed: false,
+            served: false,
             connecting: false,
             reads: VecDeque::new(),
             reader_room: 0,
@@ -167,32 +170,8 @@ impl Socket {
                 }
                 _ => return Ok(()),
             }
-            inner = self.wait_connection(inner, deadline)?;
+            inner = self.wait(inner, deadline)?;
         }
-    }
-
-    /// Waits for the next connection event.
-    fn wait_connection<'a>(
-        &'a self,
-        mut inner: MutexGuard<'a, Inner>,
-        deadline: Option<Instant>,
-    ) -> io::Result<MutexGuard<'a, Inner>> {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        if left == Some(Duration::ZERO) {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        inner.connecting = true;
-        drop(inner);
-        let event = self.connections.wait(left);
-        let mut inner = self.lock();
-        inner.connecting = false;
-        match event {
-            Ok(Some(event)) => self.on_event(&mut inner, event),
-            Ok(None) => (),
-            Err(error) if error.is(DAT_INTERRUPTED_CALL) => (),
-            Err(error) => return Err(errors::of_dat(&error)),
-        }
-        Ok(inner)
     }
 }
 
