@@ -7,7 +7,7 @@ use stack_tests::{DEADLINE, Program, Stage};
 
 use crate::{agree, files, read, words, workspace};
 
-const TOOLS: [&str; 3] = ["datinfo", "dat-bench", "dat-conformance"];
+const TOOLS: [&str; 4] = ["datinfo", "dat-bench", "dat-conformance", "opsrun"];
 
 /// A page that is written by hand, all of it.
 fn written(file: &str) -> Result<String> {

@@ -10,6 +10,9 @@ mod conformance;
 #[allow(dead_code, reason = "the file is also a module of datinfo")]
 #[path = "../../../tools/src/datinfo/args.rs"]
 mod datinfo;
+#[allow(dead_code, reason = "the file is also a module of opsrun")]
+#[path = "../../../ops/opsrun/src/args.rs"]
+mod opsrun;
 
 use std::fs;
 use std::path::Path;
@@ -23,11 +26,12 @@ use clap_mangen::Man;
 pub(crate) type Page = (String, String);
 
 /// The tools with options of their own.
-fn tools() -> [Command; 3] {
+fn tools() -> [Command; 4] {
     [
         datinfo::Args::command(),
         bench::Args::command(),
         conformance::Args::command(),
+        opsrun::Args::command(),
     ]
 }
 

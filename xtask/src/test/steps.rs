@@ -117,6 +117,7 @@ pub(super) const STEPS: &[Step] = &[
         .of("ops-portmap")
         .unstaged(),
     Step::suite("suite preload", &[CC, NM, PYTHON]),
+    Step::suite("suite opsrun", &[CC, NM, PYTHON]),
     Step::suite("suite ofa_headers", &[CC, OFA_HEADERS]).unstaged(),
     Step::suite("suite faults", &[CC, NM, VALGRIND]),
     Step::suite("suite conformance", &[CC, NM, IP]),

@@ -1,0 +1,44 @@
+//! The command line. A file of its own, because the manual page is made out of it too.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+/// Runs a program whose sockets may leave TCP, or tells what would become of one.
+#[derive(Debug, Parser)]
+#[command(name = "opsrun", version)]
+pub(crate) struct Args {
+    /// Run nothing; explain what a socket comes to that connects or listens at ADDRESS:PORT.
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) explain: Option<Role>,
+    /// Use this rule file instead of the one of OPS_RULES, LIBSDP_CONFIG_FILE or /etc.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rules: Option<PathBuf>,
+    /// With the option explain: the program whose socket it is, as rules name it.
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "opsrun",
+        requires = "explain"
+    )]
+    pub(crate) program: String,
+    /// The program and its arguments; with the option explain an address and port, such as
+    /// 192.0.2.1:6379 or [::]:80.
+    #[arg(
+        value_name = "COMMAND",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) words: Vec<OsString>,
+}
+
+/// What the socket is about to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Role {
+    /// Connect to the address.
+    Connect,
+    /// Listen at the address.
+    Listen,
+}

@@ -1,0 +1,138 @@
+//! The decision, asked of the switch and printed.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use ops::{Intent, Program, Registry, Switch, WITHIN, Wish};
+use ops_netlink::NetStack;
+
+use crate::args::{Args, Role};
+use crate::load_rules;
+
+/// What a socket of this role comes to, one line a step.
+pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
+    let loaded = load_rules(args)?;
+    let mut text = String::new();
+    let file = match &loaded.path {
+        Some(path) => path.display().to_string(),
+        None => "none, so every socket may leave TCP".to_owned(),
+    };
+    writeln!(text, "{:<8} {file}", "file")?;
+    let program = Program {
+        path: args.program.clone(),
+        user: rustix::process::geteuid().as_raw(),
+    };
+    let stack = NetStack::open().context("asking the network stack")?;
+    // Protocols register here when the library in front of programs brings them.
+    let registry = Arc::new(Registry::default());
+    let switch = Switch::new(program, Some(loaded.rules), registry, Some(stack), WITHIN)
+        .context("starting the switch")?;
+    let address = address_in(&args.words)?;
+    let role = match role {
+        Role::Connect => ops_rules::Role::Connect,
+        Role::Listen => ops_rules::Role::Listen,
+    };
+    let intent = Intent {
+        role,
+        address,
+        from: None,
+        wish: &Wish::ByRule,
+        tcp_only: None,
+    };
+    for step in switch.explain(&intent).steps() {
+        writeln!(text, "{:<8} {}", step.subject, step.text)?;
+    }
+    Ok(text)
+}
+
+fn address_in(words: &[OsString]) -> Result<SocketAddr> {
+    let [word] = words else {
+        bail!("one ADDRESS:PORT is explained, not {} of them", words.len());
+    };
+    let word = word.to_string_lossy();
+    word.parse().with_context(|| {
+        format!("`{word}` is no address and port; write 192.0.2.1:6379 or [2001:db8::1]:6379")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn explained(rules: &str, line: &[&str]) -> Result<String> {
+        let dir = tempfile::tempdir()?;
+        let path = dir.path().join("rules");
+        std::fs::write(&path, rules)?;
+        let rules = path.display().to_string();
+        let args = Args::try_parse_from([&["opsrun", "--rules", &rules], line].concat())?;
+        let role = args.explain.context("no role")?;
+        run(&args, role)
+    }
+
+    #[test]
+    fn rule_route_and_verdict_are_printed() {
+        let rules = "# none\nuse tcp connect redis* 127.0.0.0/8:6379\n";
+        let line = [
+            "--explain",
+            "connect",
+            "--program",
+            "/usr/bin/redis-cli",
+            "127.0.0.1:6379",
+        ];
+        let text = explained(rules, &line).unwrap();
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(
+            lines,
+            [
+                "rule     line 2: use tcp connect redis* 127.0.0.0/8:6379",
+                "verdict  tcp, because line 2 of the rule file says tcp",
+            ]
+        );
+    }
+
+    #[test]
+    fn without_a_protocol_everything_is_tcp() {
+        let text = explained("", &["--explain", "listen", "0.0.0.0:80"]).unwrap();
+        let last = text.lines().last();
+        assert_eq!(
+            last,
+            Some("verdict  tcp, because no offload protocol is registered")
+        );
+    }
+
+    #[test]
+    fn a_faulty_file_is_told_line_by_line() {
+        let line = ["--explain", "connect", "192.0.2.1:80"];
+        let error = explained("use\nuse both\n", &line).unwrap_err().to_string();
+        let told: Vec<&str> = error.lines().collect();
+        assert!(
+            told[0].contains(":1:4: ") && told[1].contains(":2:9: "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_line_without_an_address_is_refused() {
+        assert!(Args::try_parse_from(["opsrun"]).is_err());
+        assert!(Args::try_parse_from(["opsrun", "--explain", "connect"]).is_err());
+        assert!(Args::try_parse_from(["opsrun", "--program", "x", "true"]).is_err());
+        for words in [
+            &["host:80"][..],
+            &["192.0.2.1"],
+            &["192.0.2.1:80", "192.0.2.2:80"],
+        ] {
+            let line = [&["--explain", "connect"], words].concat();
+            assert!(explained("", &line).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn options_of_the_program_are_its_own() {
+        let args = Args::try_parse_from(["opsrun", "curl", "--rules", "-v", "x"]).unwrap();
+        assert!(args.rules.is_none() && args.words.len() == 4);
+    }
+}

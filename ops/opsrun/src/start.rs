@@ -1,0 +1,113 @@
+//! A program, with the library in front of its C library.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::args::Args;
+use crate::load_rules;
+
+/// The library.
+const LIBRARY: &str = "libops-preload.so";
+
+/// What the loader reads.
+const LD_PRELOAD: &str = "LD_PRELOAD";
+
+/// What a shell says of a program that is not there, and of one that cannot be run.
+const NOT_FOUND: u8 = 127;
+const NOT_RUN: u8 = 126;
+
+/// Becomes the program. Returns only if that is not possible.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    // A program that runs with a file that cannot be used would stay on TCP, and few would notice.
+    load_rules(args)?;
+    let library = find_library(&std::env::current_exe().context("finding opsrun itself")?)?;
+    let list = preload_list(&library, std::env::var_os(LD_PRELOAD))?;
+    let (program, rest) = args.words.split_first().context("no program was given")?;
+    let mut command = Command::new(program);
+    command.args(rest).env(LD_PRELOAD, list);
+    if let Some(rules) = &args.rules {
+        // The program may have another working directory.
+        let rules = std::path::absolute(rules).context("finding the rule file")?;
+        command.env(ops_rules::VARIABLES[0], rules);
+    }
+    let error = command.exec();
+    eprintln!("opsrun: {}: {error}", program.display());
+    Ok(ExitCode::from(match error.kind() {
+        io::ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_RUN,
+    }))
+}
+
+/// The library that was installed with this program: `bin/opsrun` has it in `lib`.
+fn find_library(program: &Path) -> Result<PathBuf> {
+    let prefix = program
+        .parent()
+        .and_then(Path::parent)
+        .context("opsrun is in no directory")?;
+    let library = prefix.join("lib").join(LIBRARY);
+    ensure!(
+        library.exists(),
+        "{} is missing; install opsrun with it, or run the one that `cargo xtask stage` made",
+        library.display()
+    );
+    Ok(library)
+}
+
+/// The list for the loader: our library first, behind it what is there already.
+fn preload_list(library: &Path, present: Option<OsString>) -> Result<OsString> {
+    let own = library.as_os_str();
+    ensure!(
+        !own.as_bytes()
+            .iter()
+            .any(|byte| matches!(byte, b':' | b' ')),
+        "the loader takes no path with a colon or a blank: {}; install opsrun somewhere else",
+        library.display()
+    );
+    let mut list = own.to_owned();
+    if let Some(present) = present.filter(|present| !present.is_empty()) {
+        list.push(OsStr::new(":"));
+        list.push(present);
+    }
+    Ok(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_stands_before_those_that_are_there() {
+        let library = Path::new("/opt/lib/libops-preload.so");
+        let list = |present: Option<&str>| preload_list(library, present.map(OsString::from));
+        assert_eq!(list(None).unwrap(), *library);
+        assert_eq!(list(Some("")).unwrap(), *library);
+        assert_eq!(
+            list(Some("a.so b.so")).unwrap(),
+            "/opt/lib/libops-preload.so:a.so b.so"
+        );
+    }
+
+    #[test]
+    fn paths_that_the_loader_would_cut_are_refused() {
+        for path in ["/a b/libops-preload.so", "/a:b/libops-preload.so"] {
+            assert!(preload_list(Path::new(path), None).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_library_that_is_missing_is_told() {
+        let error = find_library(Path::new("/nonexistent/bin/opsrun")).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("/nonexistent/lib/libops-preload.so"),
+            "{error}"
+        );
+    }
+}
