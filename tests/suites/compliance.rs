@@ -1,6 +1,6 @@
 //! Every sentence that states a behaviour is held by a test that exists, or has a reason why not:
-//! those of the iWARP Transport Specific Extensions for DAT 2.0, sections 3.1.1 to 3.1.4, and those
-//! about the calls of DAT 2.0 itself.
+//! those of the iWARP Transport Specific Extensions for DAT 2.0, sections 3.1.1 to 3.1.4, those
+//! about the calls of DAT 2.0 itself, and those that ask something of the offload switch.
 //!
 //! The lists are in `tests/compliance`; pages of `docs` show them. With `DAT_RENDER=1` the pages
 //! are written anew.
@@ -35,7 +35,13 @@ const CALLS: List = List {
     ],
 };
 
-const LISTS: [List; 2] = [EXTENSIONS, CALLS];
+const OFFLOAD: List = List {
+    file: "tests/compliance/ops-requirements.txt",
+    page: "docs/ops-requirements.md",
+    sections: &["requirement", "need"],
+};
+
+const LISTS: [List; 3] = [EXTENSIONS, CALLS, OFFLOAD];
 
 /// The functions that `libdat2.so.2` exports.
 const EXPORTS: &str = "dat-api/libdat2/exports.txt";
@@ -62,6 +68,8 @@ enum Holder {
     Tests(Vec<String>),
     /// Why it has none.
     Reason(String),
+    /// What has to be built first.
+    Later(String),
 }
 
 fn workspace() -> PathBuf {
@@ -101,9 +109,11 @@ fn parse(line: &str) -> Result<Sentence> {
         !text.is_empty() && !holder.is_empty(),
         "{id} has no text or nothing to hold it"
     );
-    let holder = match holder.strip_prefix("not applicable:") {
-        Some(reason) => Holder::Reason(reason.trim().to_owned()),
-        None => Holder::Tests(holder.split_whitespace().map(str::to_owned).collect()),
+    let reason = |kind| Some(holder.strip_prefix(kind)?.trim().to_owned());
+    let holder = match (reason("not applicable:"), reason("later:")) {
+        (Some(reason), _) => Holder::Reason(reason),
+        (None, Some(reason)) => Holder::Later(reason),
+        (None, None) => Holder::Tests(holder.split_whitespace().map(str::to_owned).collect()),
     };
     Ok(Sentence {
         id: id.to_owned(),
@@ -114,7 +124,7 @@ fn parse(line: &str) -> Result<Sentence> {
 }
 
 /// Where the tests of each crate are; all others are suites.
-const CRATES: [(&str, &[&str]); 4] = [
+const CRATES: [(&str, &[&str]); 9] = [
     ("access_layer", &["access-layer/src"]),
     (
         "provider_iwarp_soft",
@@ -122,6 +132,11 @@ const CRATES: [(&str, &[&str]); 4] = [
     ),
     ("libdat2", &["dat-api/libdat2/tests", "dat-api/libdat2/src"]),
     ("dat_api", &["dat-api/tests", "dat-api/src"]),
+    ("ops", &["ops/src"]),
+    ("ops_switch", &["ops/tests/switch"]),
+    ("ops_rules", &["ops/rules/src"]),
+    ("ops_netlink", &["ops/netlink/tests", "ops/netlink/src"]),
+    ("ops_portmap", &["ops/portmap/tests", "ops/portmap/src"]),
 ];
 
 /// The files in which the modules of a test may be.
@@ -200,6 +215,7 @@ fn render(sentences: &[Sentence]) -> String {
                 .collect::<Vec<_>>()
                 .join("<br>"),
             Holder::Reason(reason) => format!("not applicable: {reason}"),
+            Holder::Later(reason) => format!("later: {reason}"),
         };
         page.push_str(&format!(
             "| {} | {} | {} | {holder} |\n",
@@ -220,10 +236,10 @@ fn every_sentence_is_held_by_tests_that_exist_or_has_a_reason() -> Result<()> {
         .concat()
     {
         match &sentence.holder {
-            Holder::Reason(reason) if reason.is_empty() => {
+            Holder::Reason(reason) | Holder::Later(reason) if reason.is_empty() => {
                 faults.push(format!("{}: neither tests nor a reason", sentence.id));
             }
-            Holder::Reason(_) => {}
+            Holder::Reason(_) | Holder::Later(_) => {}
             Holder::Tests(tests) => faults.extend(
                 tests
                     .iter()
@@ -306,7 +322,7 @@ fn every_behaviour_suite_is_named_by_a_sentence() -> Result<()> {
         .iter()
         .filter_map(|sentence| match &sentence.holder {
             Holder::Tests(tests) => Some(tests),
-            Holder::Reason(_) => None,
+            Holder::Reason(_) | Holder::Later(_) => None,
         })
         .flatten()
         .map(String::as_str)
