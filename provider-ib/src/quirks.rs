@@ -19,6 +19,9 @@ pub(crate) struct Quirks {
     /// A region that an RDMA Read fills needs to be writable by the peer as well. Of iWARP, where
     /// the peer's response names it (RFC 5040 section 5.3); siw does not ask for it.
     pub(crate) read_sink_is_remote: bool,
+    /// An RDMA Read of nothing is answered with nothing. siw answers one that has to wait with the
+    /// memory of the answer before it; there a Read of nothing becomes a Write of nothing.
+    pub(crate) reads_nothing: bool,
 }
 
 /// `ibv_device_attr::vendor_id` of siw: that of the research laboratory it comes from.
@@ -34,6 +37,7 @@ impl Quirks {
             invalidates_by_its_field: !is_siw,
             zero_based_regions: !is_iwarp,
             read_sink_is_remote: is_iwarp && !is_siw,
+            reads_nothing: !is_siw,
         }
     }
 }
@@ -46,10 +50,10 @@ mod tests {
     fn quirks_are_those_of_one_device() {
         let siw = Quirks::of(Transport::Iwarp, SIW_VENDOR);
         assert!(!siw.hears_solicited && !siw.invalidates_by_its_field && !siw.zero_based_regions);
-        assert!(!siw.read_sink_is_remote);
+        assert!(!siw.read_sink_is_remote && !siw.reads_nothing);
         let other = Quirks::of(Transport::Iwarp, 0x1425);
         assert!(other.hears_solicited && other.invalidates_by_its_field);
-        assert!(other.read_sink_is_remote && !other.zero_based_regions);
+        assert!(other.read_sink_is_remote && !other.zero_based_regions && other.reads_nothing);
         let rxe = Quirks::of(Transport::InfiniBand, 0);
         assert!(rxe.hears_solicited && rxe.zero_based_regions && !rxe.read_sink_is_remote);
     }

@@ -17,6 +17,9 @@ use crate::segments::Segments;
 use crate::window::{Mw, bind_info};
 use crate::work::{At, Kind, Posted, Ticket};
 
+/// Of a write of nothing, which touches no memory. The key 0 some adapters refuse even for that.
+const NO_KEY: u32 = 1;
+
 /// Where a request goes, by the state of the queue pair.
 enum Way {
     /// To the device.
@@ -87,6 +90,12 @@ impl Qp {
                     WcOpcode::RdmaWriteImmediate,
                     to.len,
                 )
+            }
+            SendOp::Read(from)
+                if segments.total() == 0 && !self.shared.device.quirks().reads_nothing =>
+            {
+                set_remote(&mut out, 0, NO_KEY);
+                (IBV_WR_RDMA_WRITE, WcOpcode::RdmaRead, from.len)
             }
             SendOp::Read(from) => {
                 set_remote(&mut out, from.addr, from.rkey);
@@ -195,7 +204,7 @@ impl Qp {
     pub(crate) fn post_bind_nothing(&self, bind: &BindMw<'_, IbRnic>) -> Result<(), RnicError> {
         let mut request = bind_request(bind);
         request.wr.opcode = IBV_WR_RDMA_WRITE;
-        set_remote(&mut request.wr, 0, 1);
+        set_remote(&mut request.wr, 0, NO_KEY);
         self.submit(request, |qp, wr| {
             // SAFETY: the queue pair is alive; the request is of a frame below.
             unsafe { verbs_dl::post_send(qp, wr) }
@@ -325,8 +334,7 @@ impl Qp {
         wr.wr_id = self.ticket(Kind::Send, sequence);
         wr.opcode = IBV_WR_RDMA_WRITE;
         wr.send_flags = IBV_SEND_SIGNALED;
-        // Nothing has this key; the key 0 some adapters refuse even for nothing.
-        set_remote(&mut wr, 0, 1);
+        set_remote(&mut wr, 0, NO_KEY);
         // SAFETY: the queue pair is alive while its send lock is held; the request is of this
         // frame.
         if unsafe { verbs_dl::post_send(side.hw, &raw mut wr) }.is_err() {

@@ -76,17 +76,23 @@ fn every_completion_has_the_options_of_the_help() -> Result<()> {
 }
 
 #[test]
-fn every_setting_of_the_software_provider_is_in_dat_conf_5_and_the_reverse() -> Result<()> {
-    let source = read(&workspace("provider-iwarp-soft/src/config.rs"))?;
-    let set = source.split("fn set(").nth(1).context("no fn set")?;
-    let arms = set.split("unknown key").next().unwrap_or(set);
-    let keys = arms.lines().filter_map(|line| {
-        let (key, _) = line.trim().strip_prefix('"')?.split_once("\" =>")?;
-        Some(key.to_owned())
-    });
-    let page = written("dat.conf.5")?;
-    let told = items(section(&page, "SOFTWARE PROVIDER")?);
-    agree("settings", &told, &keys.collect())
+fn every_setting_of_a_provider_is_in_dat_conf_5_and_the_reverse() -> Result<()> {
+    for (room, heading) in [
+        ("provider-iwarp-soft", "SOFTWARE PROVIDER"),
+        ("provider-ib", "VERBS PROVIDER"),
+    ] {
+        let source = read(&workspace(&format!("{room}/src/config.rs")))?;
+        let set = source.split("fn set(").nth(1).context("no fn set")?;
+        let arms = set.split("unknown key").next().unwrap_or(set);
+        let keys = arms.lines().filter_map(|line| {
+            let (key, _) = line.trim().strip_prefix('"')?.split_once("\" =>")?;
+            Some(key.to_owned())
+        });
+        let page = written("dat.conf.5")?;
+        let told = items(section(&page, heading)?);
+        agree("settings", &told, &keys.collect())?;
+    }
+    Ok(())
 }
 
 #[test]
