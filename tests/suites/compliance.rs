@@ -124,7 +124,7 @@ fn parse(line: &str) -> Result<Sentence> {
 }
 
 /// Where the tests of each crate are; all others are suites.
-const CRATES: [(&str, &[&str]); 9] = [
+const CRATES: [(&str, &[&str]); 10] = [
     ("access_layer", &["access-layer/src"]),
     (
         "provider_iwarp_soft",
@@ -132,6 +132,7 @@ const CRATES: [(&str, &[&str]); 9] = [
     ),
     ("libdat2", &["dat-api/libdat2/tests", "dat-api/libdat2/src"]),
     ("dat_api", &["dat-api/tests", "dat-api/src"]),
+    ("ofa_tools", &["tests/harness/ofa_tools"]),
     ("ops", &["ops/src"]),
     ("ops_switch", &["ops/tests/switch"]),
     ("ops_rules", &["ops/rules/src"]),
@@ -257,9 +258,9 @@ fn a_test_that_is_not_there_is_noticed() {
     for test in [
         "nothing",
         "calls::calls_events::there_is_no_such_trial",
-        "debian_tools::dapltest::NO_SUCH_TABLE",
+        "ofa_tools::dapltest::NO_SUCH_TABLE",
         // A table, but not of tests.
-        "debian_tools::family::COUNTER_NAMES",
+        "ofa_tools::family::COUNTER_NAMES",
         // The trial is one of another program.
         "calls::calls_connect::what_happens_is_counted",
         "access_layer::evd::state::tests::there_is_no_such_test",
