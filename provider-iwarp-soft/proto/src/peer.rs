@@ -129,9 +129,9 @@ pub const fn small_read_cut(source_to: u64, len: u32) -> Option<u32> {
     }
 }
 
-/// Whether an initiator that hears nothing sends an empty Write behind its first FPDU, until when it
-/// does not close either. An empty Write means nothing to its receiver (RFC 5041 section 5.2). siw
-/// is in none of the start-ups in which the first FPDU is an empty Read.
+/// Whether an initiator that hears nothing sends an empty Write behind its first FPDU, until when
+/// it does not close either. An empty Write means nothing to its receiver (RFC 5041 section 5.2).
+/// siw is in none of the start-ups in which the first FPDU is an empty Read.
 #[must_use]
 pub const fn repeats_first_frame(role: Role, rtr: Option<RtrKind>) -> bool {
     matches!(role, Role::Initiator) && matches!(rtr, None | Some(RtrKind::Write))
