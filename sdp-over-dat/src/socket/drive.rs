@@ -32,8 +32,8 @@ impl Socket {
     /// Handles what has happened, unless a waiting thread does, and sends what can be sent.
     pub(crate) fn progress(&self, inner: &mut Inner) {
         // News of the connection first: what it received before its end is in the other queue by
-        // then.
-        if !inner.connecting {
+        // then. Looking costs a system call of the provider's, so only when there may be some.
+        if !inner.connecting && (inner.awaits_connection_event() || inner.is_gone) {
             self.drain(inner, &self.connections);
         }
         if !inner.driven {
@@ -53,6 +53,16 @@ impl Socket {
                     return;
                 }
             }
+        }
+    }
+
+    /// The beginning of a call that may wait: what has happened is found by waiting, which returns
+    /// at once when something has. Looking first would cost a system call more.
+    pub(super) fn begin(&self, inner: &mut Inner, waits: bool) {
+        if !waits || inner.is_gone || inner.awaits_connection_event() {
+            self.progress(inner);
+        } else {
+            self.pump(inner);
         }
     }
 
@@ -371,7 +381,7 @@ impl Socket {
                 return Err(errors::of_dat(&error));
             }
         }
-        self.progress(&mut inner);
+        self.begin(&mut inner, true);
         self.changed.notify_all();
         Ok(inner)
     }
@@ -435,6 +445,9 @@ impl Socket {
         {
             self.give_up(&mut inner);
             inner.closed_until = None;
+        }
+        if !inner.connecting {
+            self.drain(&mut inner, &self.connections);
         }
         self.progress(&mut inner);
         self.hand_over(&mut inner);

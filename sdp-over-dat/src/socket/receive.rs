@@ -33,7 +33,7 @@ impl Socket {
         loop {
             let room = into.len() - filled;
             inner.reader_room = if waits && !flags.peek { room } else { 0 };
-            self.progress(&mut inner);
+            self.begin(&mut inner, waits);
             match self.take(&mut inner, &mut into[filled..], flags.peek) {
                 Ok(taken) => filled += taken,
                 Err(error) => return self.leave(inner, filled, Some(error)),

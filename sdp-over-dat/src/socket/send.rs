@@ -37,7 +37,8 @@ impl Socket {
         let deadline = deadline(inner.options.write_timeout);
         let mut written = 0;
         loop {
-            self.progress(&mut inner);
+            let waits = !inner.options.nonblocking;
+            self.begin(&mut inner, waits);
             if let Err(error) = check_writable(&mut inner) {
                 return short(written, error);
             }
@@ -94,6 +95,10 @@ impl Socket {
         inner.statistics.bytes_sent += copied as u64;
         inner.statistics.bytes_copied += copied as u64;
         self.pump(inner);
+        if !inner.connection.is_drained() {
+            // It lacks credits or slots; there may be news of them.
+            self.progress(inner);
+        }
         Ok(copied)
     }
 
