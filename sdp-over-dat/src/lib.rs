@@ -45,9 +45,9 @@
 //! # Who drives
 //!
 //! A thread that waits in a call of a socket waits in that socket's event dispatcher itself, so no
-//! other thread is in the path. A call that leaves something undone, bytes that have no credit
-//! yet, or a socket that somebody polls, attaches the dispatchers to the CNO of the stack's
-//! thread, which goes on with it.
+//! other thread is in the path. The dispatchers of a socket that somebody polls, or whose user is
+//! gone, are attached to the CNO of the stack's thread. What a call leaves undone, bytes that have
+//! no credit yet, the next call goes on with, or that thread a tick of 10 ms later.
 //!
 //! # What is not here
 //!

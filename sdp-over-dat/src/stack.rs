@@ -12,9 +12,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dat_api::{Cno, Evd, EvdFlags, EvdId, Ia, Pz};
+use dat_api::{Cno, Evd, EvdFlags, EvdId, Event, Ia, Pz};
 
 use crate::{Config, errors, socket::Socket};
+
+/// What the bell says: look at all sockets; sleep no longer than a tick.
+const LOOK: usize = 0;
+const SLEEP_LESS: usize = 1;
 
 /// How often the thread looks at sockets that want a tick or are being closed.
 const TICK: Duration = Duration::from_millis(10);
@@ -46,6 +50,8 @@ pub(crate) struct StackInner {
     /// Wakes the thread.
     bell: Evd,
     ticks: AtomicBool,
+    /// It sleeps for long.
+    sleeps_long: AtomicBool,
 }
 
 /// Waits for what closed sockets still have to say.
@@ -102,6 +108,7 @@ impl StackInner {
             sockets: Mutex::default(),
             bell,
             ticks: AtomicBool::new(false),
+            sleeps_long: AtomicBool::new(false),
             ia,
         })
     }
@@ -119,16 +126,21 @@ impl StackInner {
         self.wake();
     }
 
-    /// A socket wants a tick.
+    /// The thread should look at all sockets a tick from now.
     pub(crate) fn want_tick(&self) {
-        if !self.ticks.swap(true, Ordering::AcqRel) {
-            self.wake();
+        let is_new = !self.ticks.swap(true, Ordering::AcqRel);
+        if is_new && self.sleeps_long.swap(false, Ordering::AcqRel) {
+            self.ring(SLEEP_LESS);
         }
     }
 
     /// Makes the thread look at all sockets.
     pub(crate) fn wake(&self) {
-        if let Err(error) = self.bell.post_software(0) {
+        self.ring(LOOK);
+    }
+
+    fn ring(&self, number: usize) {
+        if let Err(error) = self.bell.post_software(number) {
             // The queue is full of such events, so it wakes anyway.
             tracing::trace!(%error, "the stack's thread was told often enough");
         }
@@ -136,8 +148,8 @@ impl StackInner {
 
     /// Looks at one socket, or at all of them.
     fn look(&self, evd: Option<EvdId>) {
-        if evd == Some(self.bell.id()) {
-            while let Ok(Some(_)) = self.bell.dequeue() {}
+        if evd == Some(self.bell.id()) && !self.is_told_to_look() {
+            return;
         }
         let listed: Vec<Arc<Socket>> = {
             let sockets = self.sockets();
@@ -162,8 +174,18 @@ impl StackInner {
         }
     }
 
+    /// Empties the bell.
+    fn is_told_to_look(&self) -> bool {
+        let mut looks = false;
+        while let Ok(Some(event)) = self.bell.dequeue() {
+            looks |= matches!(event, Event::Software(LOOK));
+        }
+        looks
+    }
+
     /// How long the thread may sleep.
     fn pause(&self) -> Duration {
+        self.sleeps_long.store(true, Ordering::Release);
         if self.ticks.load(Ordering::Acquire) {
             return TICK;
         }

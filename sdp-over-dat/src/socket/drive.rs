@@ -352,8 +352,11 @@ impl Socket {
         };
         if inner.driven || inner.connecting {
             let pause = left.unwrap_or(Duration::MAX).min(Duration::from_secs(3600));
+            inner.sleepers += 1;
             let waited = self.changed.wait_timeout(inner, pause);
-            return Ok(waited.unwrap_or_else(std::sync::PoisonError::into_inner).0);
+            let mut inner = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            inner.sleepers -= 1;
+            return Ok(inner);
         }
         let wants_tick = inner.connection.wants_tick();
         let pause = if wants_tick { Some(TICK) } else { left };
@@ -377,12 +380,12 @@ impl Socket {
             // A signal, or another thread that wants this one to look.
             Err(error) if error.is(DAT_INTERRUPTED_CALL) || error.is(DAT_INVALID_STATE) => (),
             Err(error) => {
-                self.changed.notify_all();
+                self.tell_sleepers(&inner);
                 return Err(errors::of_dat(&error));
             }
         }
         self.begin(&mut inner, true);
-        self.changed.notify_all();
+        self.tell_sleepers(&inner);
         Ok(inner)
     }
 
@@ -392,7 +395,15 @@ impl Socket {
             inner.kicked = true;
             self.set_waitable(inner.connecting, false);
         }
-        self.changed.notify_all();
+        self.tell_sleepers(inner);
+    }
+
+    /// Wakes the threads that wait for the one that waits for events; without any there is no
+    /// system call.
+    pub(super) fn tell_sleepers(&self, inner: &Inner) {
+        if inner.sleepers > 0 {
+            self.changed.notify_all();
+        }
     }
 
     const fn waited_on(&self, is_connection: bool) -> &Evd {
@@ -412,6 +423,10 @@ impl Socket {
     /// The end of a call: the stack's thread takes over what the call leaves undone, and is left
     /// in peace when there is nothing.
     pub(crate) fn hand_over(&self, inner: &mut Inner) {
+        if !inner.connection.is_drained() {
+            // The next call will most likely go on with it; should none come, the thread does.
+            self.stack.want_tick();
+        }
         let wanted = inner.wants_service();
         if wanted == inner.served || inner.driven || inner.connecting {
             return;
@@ -451,6 +466,6 @@ impl Socket {
         }
         self.progress(&mut inner);
         self.hand_over(&mut inner);
-        self.changed.notify_all();
+        self.tell_sleepers(&inner);
     }
 }

@@ -15,6 +15,8 @@ pub(crate) struct Inner {
     pub(super) send: SendRing,
     /// A thread waits for completions.
     pub(super) driven: bool,
+    /// Threads that wait for it to tell them.
+    pub(super) sleepers: u32,
     /// That thread was woken without a completion.
     pub(super) kicked: bool,
     /// A thread waits for a connection event.
@@ -110,15 +112,13 @@ impl Inner {
     }
 
     /// Whether the stack's thread has to look after the connection while nobody waits in a call:
-    /// somebody watches, or something is still to be said.
+    /// somebody watches, or the user is gone.
     pub(super) fn wants_service(&self) -> bool {
         let is_setting_up = !self.is_gone && self.awaits_connection_event();
         is_setting_up
             || self.options.nonblocking
             || self.watch.is_some()
             || self.closed_until.is_some()
-            || !self.connection.is_drained()
-            || self.connection.wants_tick()
     }
 
     /// Whether the next event concerns the connection.

@@ -169,7 +169,7 @@ impl Socket {
             user_memory::release(source.lmr);
         }
         inner.statistics.bytes_sent += taken as u64;
-        self.changed.notify_all();
+        self.tell_sleepers(&inner);
         (inner, Ok(taken))
     }
 

@@ -112,6 +112,7 @@ impl Socket {
             send: SendRing::new(&stack.pz, config.send_ring, config.sends_max)?,
             driven: false,
             kicked: false,
+            sleepers: 0,
             flushed: false,
             served: false,
             connecting: false,
