@@ -46,7 +46,7 @@ pub use protosw::{
     OffloadProtocol, OffloadStream, Readiness, Target, Way,
 };
 pub use reason::Reason;
-pub use registry::{Registration, Registry};
+pub use registry::{NameTaken, Registration, Registry};
 pub use socket::Socket;
 pub use stage::Stage;
 pub use switch::{Program, Switch, WITHIN};

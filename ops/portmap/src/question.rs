@@ -134,11 +134,11 @@ impl Question {
         });
     }
 
+    /// The first answer is the answer.
     fn on_answer(&mut self, answer: Answer) {
-        if self.state == State::Closed(answer) || matches!(self.state, State::Closed(_)) {
-            return;
+        if let State::Open { .. } = self.state {
+            self.state = State::Closed(answer);
         }
-        self.state = State::Closed(answer);
     }
 
     /// Whether a connection may go there instead of to the service. Any user of the peer's host may
