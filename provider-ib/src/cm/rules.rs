@@ -9,6 +9,11 @@
 //! | connecting | the call returns at once | siw connects TCP within the call |
 //! | giving up a request | at once | siw waits up to 10 s for the reply |
 //! | a queue pair that failed | can be reset | siw's cannot |
+//! | a queue pair whose request was given up | can be destroyed | siw waits as for the request |
+//!
+//! The removal of a device is heard by its ids. rxe and siw then wait until every process has
+//! closed the device; librdmacm keeps it open after we have, so `rdma link del` returns when the
+//! process ends.
 
 use std::io;
 
