@@ -7,11 +7,11 @@ use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sched::{CloneFlags, unshare};
 
-use crate::Program;
+use crate::{Program, Running};
 
 /// How often the table of listeners is read again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -57,6 +57,29 @@ impl NetSpace {
             Ok(lock) => Ok(Self::Host(lock)),
             Err((_, e)) => bail!("locking {}: {e}", path.display()),
         }
+    }
+
+    /// Waits until `server` listens on port `port`, be it for TCP or on an RDMA device.
+    ///
+    /// # Errors
+    /// When it ends first, or at the deadline; the message holds what it printed.
+    pub fn wait_for_listener_of(
+        &self,
+        server: &Running,
+        port: u16,
+        deadline: Duration,
+    ) -> Result<()> {
+        let end = Instant::now() + deadline;
+        while !is_listening(port)? {
+            let text = server.text();
+            ensure!(!server.has_ended(), "ended before it listened\n{text}");
+            ensure!(
+                Instant::now() < end,
+                "does not listen on port {port} after {deadline:?}\n{text}"
+            );
+            thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
     }
 
     /// Waits until somebody listens on TCP port `port` in this network.

@@ -140,6 +140,12 @@ impl Running {
         self.shared.lock().text.clone()
     }
 
+    /// Whether it has come to its end.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.shared.lock().exited
+    }
+
     /// The process id.
     #[must_use]
     pub fn pid(&self) -> Pid {

@@ -269,8 +269,7 @@ fn with_server(env: &StackEnv, options: &str, says: [&str; 2]) -> Result<()> {
         .args_line(&format!("-T S -D {IA_NAME} -n {PORT}"))
         .named("dapltest server")
         .spawn()?;
-    let ready = env.net.wait_for_listener(PORT, deadline(env));
-    ready.with_context(|| server.text())?;
+    env.net.wait_for_listener_of(&server, PORT, deadline(env))?;
     let judged = client(env, options)
         .and_then(no_complaint)
         .and_then(Finished::success)

@@ -137,11 +137,8 @@ impl Pair<'_> {
     /// Runs both to the end of the client. Returns the server and what the client came to.
     pub(super) fn meet(&self) -> Result<(Running, Finished)> {
         let server = self.start("server", "-s")?;
-        let ready = self
-            .env
-            .net
-            .wait_for_listener(self.port, deadline(self.env));
-        ready.with_context(|| server.text())?;
+        let net = &self.env.net;
+        net.wait_for_listener_of(&server, self.port, deadline(self.env))?;
         let role = format!("-h {}", self.env.address);
         let client = self.start("client", &role)?.finish(deadline(self.env));
         let client = client.with_context(|| server.text())?;

@@ -5,14 +5,22 @@
 //! | File | Holds |
 //! |---|---|
 //! | `jobs` | the scripts of `tests/vm/jobs`, one test each |
+//! | `lines` | OFA's programs, one test a command line and ground |
+//! | `ground` | the grounds: which library, which provider, which device |
+//! | `conformance` | the project's own questions to providers, one test a ground |
+//! | `differences` | the lines that do not pass, with the reason |
 
+mod conformance;
+mod differences;
+mod ground;
 mod jobs;
+mod lines;
 
 use std::fs;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
-use libtest_mimic::Arguments;
+use libtest_mimic::{Arguments, Trial};
 
 /// The host's name in the guest.
 const GUEST: &str = "guest";
@@ -21,13 +29,22 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Devices, ports and two slow processors are shared.
     arguments.test_threads.get_or_insert(1);
-    match in_guest().and_then(|()| jobs::trials()) {
+    // Listing does nothing.
+    let ready = if arguments.list { Ok(()) } else { in_guest() };
+    match ready.and_then(|()| trials()) {
         Ok(trials) => libtest_mimic::run(&arguments, trials).exit_code(),
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn trials() -> Result<Vec<Trial>> {
+    let mut trials = jobs::trials()?;
+    trials.extend(conformance::trials());
+    trials.extend(lines::trials());
+    Ok(trials)
 }
 
 /// These tests load modules and take devices away: not on somebody's machine.

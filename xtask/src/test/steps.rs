@@ -1,9 +1,5 @@
 //! The steps of `cargo xtask test`, in order.
 
-use std::fs;
-use std::path::PathBuf;
-use std::time::Duration;
-
 use anyhow::{Context, Result, bail, ensure};
 use stack_tests::Finished;
 
@@ -15,8 +11,10 @@ use crate::install::{
 };
 use crate::job::Job;
 use crate::report::Outcome;
+use crate::tidy;
+use crate::vm::Output;
+use crate::vm::suite::{self, Extent, Scope};
 use crate::workspace::{Workspace, cargo};
-use crate::{tidy, vm};
 
 /// One step.
 pub(super) struct Step {
@@ -83,7 +81,7 @@ impl Step {
     pub(super) fn run(&self, workspace: &Workspace, options: &Options) -> Result<Outcome> {
         match self.work {
             Work::Check(run) => run(workspace, options),
-            Work::Suite(package) => suite(workspace, options, package, self.name),
+            Work::Suite(package) => run_suite(workspace, options, package, self.name),
         }
     }
 }
@@ -193,39 +191,28 @@ fn docs(workspace: &Workspace, _: &Options) -> Result<Outcome> {
     Ok(Outcome::passed(0, "warnings are errors"))
 }
 
-/// Runs the suite `guest` where the kernel has RDMA devices. What it takes cannot be missing in
-/// silence: then this fails.
+/// Runs the suite `guest` where the kernel has RDMA devices, and holds the page that tells of it
+/// against what came.
 fn guest(workspace: &Workspace, options: &Options) -> Result<Outcome> {
-    let minutes = if options.full() { 90 } else { 12 };
-    let suite = suite_program(workspace, "guest")?;
-    let job = vm::Job::new(suite)
-        .env("DAT_STAGE", workspace.stage_dir())
-        .env("STACK_TESTS_FULL", if options.full() { "1" } else { "" })
-        .deadline(Duration::from_secs(60 * minutes));
-    let kernel = vm::Kernel::get(workspace)?;
-    let finished = vm::Machine::new(workspace, &kernel).run(&job, vm::Output::Kept)?;
-    let log = workspace.log_dir().join("guest.log");
-    fs::write(&log, &finished.text).with_context(|| format!("writing {}", log.display()))?;
-    judged(&finished)
-}
-
-/// Builds a suite and returns its program.
-fn suite_program(workspace: &Workspace, name: &str) -> Result<PathBuf> {
-    let built = build(workspace, name, &format!("-p stack-tests --test {name}"))?;
-    let program = executable(&built.text).map(|path| workspace.root().join(path));
-    program.with_context(|| format!("cargo made no program of the suite {name}"))
-}
-
-/// The program that cargo says it made, possibly relative to the workspace.
-fn executable(text: &str) -> Option<&str> {
-    let mut lines = text.lines();
-    let line = lines.find_map(|line| line.trim().strip_prefix("Executable "))?;
-    line.split_once('(')?.1.strip_suffix(')')
+    let extent = if options.full() {
+        Extent::Full
+    } else {
+        Extent::Quick
+    };
+    let finished = suite::run(workspace, extent, "", Output::Kept)?;
+    let outcome = judged(&finished)?;
+    suite::check_page(workspace, &finished.text, Scope::Whole)?;
+    Ok(outcome)
 }
 
 /// Runs one suite against the stage, in a user namespace if that is what it takes to give each test
 /// a network of its own.
-fn suite(workspace: &Workspace, options: &Options, package: &str, step: &str) -> Result<Outcome> {
+fn run_suite(
+    workspace: &Workspace,
+    options: &Options,
+    package: &str,
+    step: &str,
+) -> Result<Outcome> {
     let name = step.trim_start_matches("suite ");
     build(workspace, step, &format!("-p {package} --test {name}"))?;
     let job = suite_job(workspace, package, step, name)
@@ -295,17 +282,4 @@ fn judged(finished: &Finished) -> Result<Outcome> {
         }
     }
     Ok(Outcome::passed(counts.passed, detail))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_program_of_a_suite_is_where_cargo_says() {
-        let text =
-            "    Finished `test` profile\n  Executable suites/a.rs (target/debug/deps/a-1)\n";
-        assert_eq!(executable(text), Some("target/debug/deps/a-1"));
-        assert_eq!(executable("error: no"), None);
-    }
 }

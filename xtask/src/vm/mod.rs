@@ -4,6 +4,7 @@
 //! - `cache.rs` keeps them, whole or not at all.
 //! - `initramfs.rs` packs what the kernel starts with.
 //! - `machine.rs` boots QEMU with a job and says how it ended.
+//! - `suite.rs` runs the suite `guest` there, `table.rs` makes `docs/compatibility.md` of it.
 //!
 //! What runs inside lies in `tests/vm`, with a README. The guest runs under software emulation
 //! only: where `/dev/kvm` exists, it need not work.
@@ -12,6 +13,8 @@ mod cache;
 mod initramfs;
 mod kernel;
 mod machine;
+pub(crate) mod suite;
+mod table;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,10 +24,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 
+use crate::stage::{self, Progress};
 use crate::workspace::Workspace;
 
-pub(crate) use self::kernel::Kernel;
-pub(crate) use self::machine::{Job, Machine, Output};
+pub(crate) use self::machine::Output;
+
+use self::kernel::Kernel;
+use self::machine::{Job, Machine};
+use self::suite::{Extent, Scope};
 
 /// Where the guest's own files lie.
 const FILES: &str = "tests/vm";
@@ -46,6 +53,8 @@ enum Command {
     Shell,
     /// Print the directory of the kernel and its modules.
     Where,
+    /// Run OFA's command lines on every ground, which takes an hour, and tell the page's changes.
+    Table(TableOptions),
 }
 
 #[derive(Debug, Args)]
@@ -64,6 +73,19 @@ struct RunOptions {
     job: Vec<OsString>,
 }
 
+#[derive(Debug, Args)]
+struct TableOptions {
+    /// Take what came into docs/compatibility.md.
+    #[arg(long)]
+    write: bool,
+    /// Run the choice of lines that every test run has.
+    #[arg(long)]
+    quick: bool,
+    /// Run only what holds this word, such as a ground's name; the page keeps the rest.
+    #[arg(long, value_name = "WORD", default_value = "")]
+    only: String,
+}
+
 /// Does it.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     match &options.command {
@@ -76,6 +98,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
             ExitCode::SUCCESS
         }),
         Command::Run(options) => run_job(workspace, options),
+        Command::Table(options) => make_table(workspace, options),
         Command::Shell => {
             let kernel = Kernel::get(workspace)?;
             Machine::new(workspace, &kernel).shell()?;
@@ -98,6 +121,32 @@ fn run_job(workspace: &Workspace, options: &RunOptions) -> Result<ExitCode> {
     // The status of a process fits into a byte; the machine has checked that there is one.
     let status = finished.status.code().unwrap_or(1);
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
+}
+
+fn make_table(workspace: &Workspace, options: &TableOptions) -> Result<ExitCode> {
+    println!("{}", stage::run(workspace, Progress::Shown)?);
+    let extent = if options.quick {
+        Extent::Quick
+    } else {
+        Extent::Full
+    };
+    let finished = suite::run(workspace, extent, &options.only, Output::Shown)?.success()?;
+    let scope = if options.only.is_empty() {
+        Scope::Whole
+    } else {
+        Scope::Part
+    };
+    if options.write {
+        let changed = suite::write_page(workspace, &finished.text, scope)?;
+        println!(
+            "guest: the page {}",
+            if changed { "changed" } else { "stays" }
+        );
+    } else {
+        suite::check_page(workspace, &finished.text, scope)?;
+        println!("guest: the page says the same");
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A job of ours by its name, otherwise a program by its path.

@@ -1,0 +1,104 @@
+//! Who serves OFA's programs: a `libdat2.so.2`, a provider below it, a device below that.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use anyhow::Result;
+use stack_tests::{IA_NAME, NetSpace, Registry, StackEnv, Stage};
+
+/// The address of `rxe0`, as `tests/vm/enter` sets it up.
+const RXE: Device = Device {
+    link: "r0",
+    address: Ipv4Addr::new(10, 9, 9, 1),
+};
+
+/// The address of `siw0`.
+const SIW: Device = Device {
+    link: "w0",
+    address: Ipv4Addr::new(10, 9, 10, 1),
+};
+
+/// No RDMA device.
+const LOOPBACK: Device = Device {
+    link: "lo",
+    address: Ipv4Addr::LOCALHOST,
+};
+
+/// One of the combinations.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    /// Its name in the table.
+    pub(crate) name: &'static str,
+    registry: Library,
+    provider: &'static str,
+    device: Device,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Library {
+    Ours,
+    Ofas,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Device {
+    link: &'static str,
+    address: Ipv4Addr,
+}
+
+const OFAS_PROVIDER: &str = "libdaplofa.so.2";
+const IB: &str = "libdapl-ib.so.2";
+const SOFT: &str = "libdapl-iwarp.so.2";
+
+/// All combinations that there are.
+pub(crate) const GROUNDS: &[Ground] = &[
+    ground("ofa-rxe", Library::Ours, OFAS_PROVIDER, RXE),
+    ground("ofa-siw", Library::Ours, OFAS_PROVIDER, SIW),
+    // The reference: what fails here is no fault of ours.
+    ground("pure-ofa-rxe", Library::Ofas, OFAS_PROVIDER, RXE),
+    ground("pure-ofa-siw", Library::Ofas, OFAS_PROVIDER, SIW),
+    ground("ib-rxe", Library::Ours, IB, RXE),
+    ground("ib-siw", Library::Ours, IB, SIW),
+    ground("ib-rxe-under-ofa", Library::Ofas, IB, RXE),
+    ground("ib-siw-under-ofa", Library::Ofas, IB, SIW),
+    ground("soft-lo", Library::Ours, SOFT, LOOPBACK),
+    ground("soft-veth", Library::Ours, SOFT, SIW),
+];
+
+const fn ground(
+    name: &'static str,
+    registry: Library,
+    provider: &'static str,
+    device: Device,
+) -> Ground {
+    Ground {
+        name,
+        registry,
+        provider,
+        device,
+    }
+}
+
+impl Ground {
+    /// The surroundings of a program on this ground.
+    pub(crate) fn env(&self) -> Result<StackEnv> {
+        let stage = Stage::find()?;
+        let staged = stage.lib().join(self.provider);
+        // By its path, because OFA's library does not look into our directory.
+        let library = if staged.exists() {
+            staged.display().to_string()
+        } else {
+            self.provider.to_owned()
+        };
+        let Device { link, address } = self.device;
+        let registry = Registry::with_text(&format!(
+            "{IA_NAME} u2.0 nonthreadsafe default {library} x.1.0 \"{link} 0\" \"\"\n"
+        ))?;
+        let mut env = StackEnv::of(stage, registry, NetSpace::stay()?);
+        env.address = IpAddr::V4(address);
+        env.is_emulated = true;
+        Ok(match self.registry {
+            Library::Ours => env,
+            Library::Ofas => env.with_system_registry(),
+        })
+    }
+}

@@ -1,0 +1,124 @@
+//! The suite `guest`: built here, run there.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use stack_tests::Finished;
+
+use super::table::{PAGE, Table};
+use super::{Job, Kernel, Machine, Output};
+use crate::job;
+use crate::workspace::Workspace;
+
+/// How much of the suite is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// What every run of the tests has.
+    Quick,
+    /// Every line on every ground.
+    Full,
+}
+
+impl Extent {
+    /// Boot and all tests together.
+    fn deadline(self) -> Duration {
+        let minutes = match self {
+            Self::Quick => 15,
+            Self::Full => 150,
+        };
+        Duration::from_secs(60 * minutes)
+    }
+}
+
+/// Boots and runs the tests whose names hold `filter`. What it takes cannot be missing in silence:
+/// then this fails.
+pub(crate) fn run(
+    workspace: &Workspace,
+    extent: Extent,
+    filter: &str,
+    output: Output,
+) -> Result<Finished> {
+    let full = if extent == Extent::Full { "1" } else { "" };
+    let job = Job::new(program(workspace, "guest")?)
+        .args(&[filter.into()])
+        .env("DAT_STAGE", workspace.stage_dir())
+        .env("STACK_TESTS_FULL", full)
+        .env("RUST_LIB_BACKTRACE", "0")
+        .deadline(extent.deadline());
+    let kernel = Kernel::get(workspace)?;
+    let finished = Machine::new(workspace, &kernel).run(&job, output)?;
+    let log = workspace.log_dir().join("guest.log");
+    fs::create_dir_all(workspace.log_dir())?;
+    fs::write(&log, &finished.text).with_context(|| format!("writing {}", log.display()))?;
+    Ok(finished)
+}
+
+/// Whether a run had all the tests to choose from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// It did.
+    Whole,
+    /// A filter left some out.
+    Part,
+}
+
+/// Fails unless the page says of every line and ground what this run has found.
+pub(crate) fn check_page(workspace: &Workspace, output: &str, scope: Scope) -> Result<()> {
+    let (page, renewed) = pages(workspace, output, scope)?;
+    ensure!(
+        page == renewed,
+        "{PAGE} is not what this run has found; run `cargo xtask vm table --write`"
+    );
+    Ok(())
+}
+
+/// Takes what a run has found over into the page. True if that changed it.
+pub(super) fn write_page(workspace: &Workspace, output: &str, scope: Scope) -> Result<bool> {
+    let (page, renewed) = pages(workspace, output, scope)?;
+    let file = workspace.root().join(PAGE);
+    fs::write(&file, &renewed).with_context(|| format!("writing {}", file.display()))?;
+    Ok(page != renewed)
+}
+
+/// The page as it is, and as it would be.
+fn pages(workspace: &Workspace, output: &str, scope: Scope) -> Result<(String, String)> {
+    let file = workspace.root().join(PAGE);
+    let page = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    let (told, run) = (Table::of_page(&page)?, Table::of_run(output));
+    let table = match scope {
+        Scope::Whole => told.renewed_by(&run),
+        Scope::Part => told.extended_by(&run),
+    };
+    let renewed = table.written_into(&page)?;
+    Ok((page, renewed))
+}
+
+/// Builds a suite and returns its program.
+fn program(workspace: &Workspace, name: &str) -> Result<PathBuf> {
+    let args = format!("test -p stack-tests --test {name} --no-run");
+    let build = job::Job::cargo(workspace, &format!("build {name}"), &args).minutes(9);
+    let program = executable(&build.check()?.text).map(|path| workspace.root().join(path));
+    program.with_context(|| format!("cargo made no program of the suite {name}"))
+}
+
+/// The program that cargo says it made, possibly relative to the workspace.
+fn executable(text: &str) -> Option<&str> {
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.trim().strip_prefix("Executable "))?;
+    line.split_once('(')?.1.strip_suffix(')')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_of_a_suite_is_where_cargo_says() {
+        let text =
+            "    Finished `test` profile\n  Executable suites/a.rs (target/debug/deps/a-1)\n";
+        assert_eq!(executable(text), Some("target/debug/deps/a-1"));
+        assert_eq!(executable("error: no"), None);
+    }
+}

@@ -1,0 +1,271 @@
+//! The table of `docs/compatibility.md`: OFA's command lines by ground, and what came of them.
+//!
+//! It is made out of what the suite `guest` prints. A run that leaves grounds or lines out keeps
+//! what the page says of them; a run that finds otherwise than the page makes the page wrong.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result};
+
+/// The page, from the workspace's root.
+pub(super) const PAGE: &str = "docs/compatibility.md";
+
+const BEGIN: &str = "<!-- table: begin -->\n";
+const END: &str = "<!-- table: end -->\n";
+
+/// What stands between a line and the reason for which it does not pass.
+const DIFFERS: &str = ", differs: ";
+
+const PASS: &str = "pass";
+const UNKNOWN: &str = "-";
+
+/// What came of a line on a ground.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Cell {
+    /// The tool passes.
+    Pass,
+    /// It does not, for this reason.
+    Differs(String),
+    /// Nobody has run it.
+    Unknown,
+}
+
+/// One line of the suite's output.
+#[derive(Debug, PartialEq, Eq)]
+struct Told<'a> {
+    ground: &'a str,
+    line: &'a str,
+    cell: Cell,
+}
+
+/// Lines and grounds, in the order in which they were first told.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Table {
+    grounds: Vec<String>,
+    lines: Vec<String>,
+    cells: BTreeMap<(String, String), Cell>,
+}
+
+impl Table {
+    /// The table of a run of the suite.
+    pub(super) fn of_run(output: &str) -> Self {
+        let mut table = Self::default();
+        for told in output.lines().filter_map(Told::of) {
+            table.set(told.ground, told.line, told.cell);
+        }
+        table
+    }
+
+    /// The table of the page.
+    pub(super) fn of_page(page: &str) -> Result<Self> {
+        let (_, text, _) = parts(page)?;
+        let reasons: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.split_once(". "))
+            .filter(|(number, _)| number.parse::<usize>().is_ok())
+            .map(|(_, reason)| reason)
+            .collect();
+        let mut rows = text.lines().filter_map(row);
+        let mut table = Self::default();
+        let Some(grounds) = rows.next() else {
+            return Ok(table);
+        };
+        for columns in rows.skip(1) {
+            let line = columns[0].trim_matches('`');
+            for (ground, cell) in grounds.iter().zip(&columns).skip(1) {
+                let number = || cell.parse::<usize>().ok()?.checked_sub(1);
+                let reason = || number().and_then(|index| reasons.get(index));
+                let cell = match (*cell, reason()) {
+                    (PASS, _) => Cell::Pass,
+                    (_, Some(reason)) => Cell::Differs((*reason).to_owned()),
+                    _ => Cell::Unknown,
+                };
+                table.set(ground, line, cell);
+            }
+        }
+        Ok(table)
+    }
+
+    /// Takes over what a run of the whole suite has found, or told that it left out; lines and
+    /// grounds that it does not know go.
+    pub(super) fn renewed_by(&self, run: &Self) -> Self {
+        let mut table = Self::default();
+        for line in &run.lines {
+            for ground in &run.grounds {
+                let found = match run.cell(ground, line) {
+                    Cell::Unknown => self.cell(ground, line),
+                    found => found,
+                };
+                table.set(ground, line, found);
+            }
+        }
+        table
+    }
+
+    /// Takes over what a run of a part of the suite has found; all else stays.
+    pub(super) fn extended_by(&self, run: &Self) -> Self {
+        let mut all = Self::default();
+        for (ground, line) in self.places().chain(run.places()) {
+            all.set(ground, line, run.cell(ground, line));
+        }
+        self.renewed_by(&all)
+    }
+
+    fn places(&self) -> impl Iterator<Item = (&str, &str)> {
+        let of_line = |line| self.grounds.iter().map(move |ground| (ground, line));
+        let places = self.lines.iter().flat_map(of_line);
+        places.map(|(ground, line): (&String, &String)| (ground.as_str(), line.as_str()))
+    }
+
+    /// The page with this table in it.
+    pub(super) fn written_into(&self, page: &str) -> Result<String> {
+        let (before, _, after) = parts(page)?;
+        Ok(format!("{before}{}{after}", self.text()))
+    }
+
+    fn text(&self) -> String {
+        let mut reasons: Vec<&str> = Vec::new();
+        let mut rows = String::new();
+        for line in &self.lines {
+            let _ = write!(rows, "| `{line}` |");
+            for ground in &self.grounds {
+                let shown = match self.cells.get(&(ground.clone(), line.clone())) {
+                    None | Some(Cell::Unknown) => UNKNOWN.to_owned(),
+                    Some(Cell::Pass) => PASS.to_owned(),
+                    Some(Cell::Differs(reason)) => number_of(&mut reasons, reason).to_string(),
+                };
+                let _ = write!(rows, " {shown} |");
+            }
+            rows.push('\n');
+        }
+        let head = self.grounds.join(" | ");
+        let rule = "---|".repeat(self.grounds.len() + 1);
+        let mut text = format!("\n| Command line | {head} |\n|{rule}\n{rows}\n");
+        for (index, reason) in reasons.iter().enumerate() {
+            let _ = writeln!(text, "{}. {reason}", index + 1);
+        }
+        text
+    }
+
+    fn cell(&self, ground: &str, line: &str) -> Cell {
+        let place = (ground.to_owned(), line.to_owned());
+        self.cells.get(&place).cloned().unwrap_or(Cell::Unknown)
+    }
+
+    fn set(&mut self, ground: &str, line: &str, cell: Cell) {
+        for (known, name) in [(&mut self.grounds, ground), (&mut self.lines, line)] {
+            if !known.iter().any(|other| other == name) {
+                known.push(name.to_owned());
+            }
+        }
+        self.cells
+            .insert((ground.to_owned(), line.to_owned()), cell);
+    }
+}
+
+impl<'a> Told<'a> {
+    /// `test GROUND: LINE[, differs: REASON] ... RESULT`. None for other tests and for failed ones,
+    /// which the run itself tells.
+    fn of(text: &'a str) -> Option<Self> {
+        let (name, result) = text.strip_prefix("test ")?.rsplit_once(" ... ")?;
+        let (ground, line) = name.trim_end().split_once(": ")?;
+        let (line, reason) = match line.split_once(DIFFERS) {
+            Some((line, reason)) => (line, Some(reason)),
+            None => (line, None),
+        };
+        let cell = match (result, reason) {
+            ("ok", None) => Cell::Pass,
+            ("ok", Some(reason)) => Cell::Differs(reason.to_owned()),
+            ("ignored", _) => Cell::Unknown,
+            _ => return None,
+        };
+        Some(Self { ground, line, cell })
+    }
+}
+
+/// The page before the table, the table, and the page after it.
+fn parts(page: &str) -> Result<(&str, &str, &str)> {
+    let no_place = || format!("{PAGE} has no place for the table");
+    let begin = page.find(BEGIN).with_context(no_place)? + BEGIN.len();
+    let end = begin + page[begin..].find(END).with_context(no_place)?;
+    Ok((&page[..begin], &page[begin..end], &page[end..]))
+}
+
+/// The columns of a row, of which there are two at least.
+fn row(line: &str) -> Option<Vec<&str>> {
+    let inside = line.strip_prefix('|')?.strip_suffix('|')?;
+    let columns: Vec<&str> = inside.split('|').map(str::trim).collect();
+    (columns.len() > 1).then_some(columns)
+}
+
+/// Where a reason stands in the list, from 1 on.
+fn number_of<'a>(reasons: &mut Vec<&'a str>, reason: &'a str) -> usize {
+    let known = reasons.iter().position(|other| *other == reason);
+    known.unwrap_or_else(|| {
+        reasons.push(reason);
+        reasons.len() - 1
+    }) + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: &str = "running 6 tests\n\
+        test job rping                           ... ok\n\
+        test rxe: dtest -w                       ... ok\n\
+        test rxe: dtest -p, differs: it is slow  ... ok\n\
+        test siw: dtest -w                       ... ignored\n\
+        test siw: dtest -p                       ... FAILED\n\
+        test result: FAILED. 3 passed; 1 failed; 1 ignored;\n";
+
+    const EMPTY: &str = "# Head\n\n<!-- table: begin -->\n<!-- table: end -->\nFoot.\n";
+
+    fn differs(reason: &str) -> Cell {
+        Cell::Differs(reason.to_owned())
+    }
+
+    #[test]
+    fn a_run_tells_what_came_of_each_line() {
+        let table = Table::of_run(RUN);
+        assert_eq!(table.grounds, ["rxe", "siw"]);
+        assert_eq!(table.lines, ["dtest -w", "dtest -p"]);
+        assert_eq!(table.cell("rxe", "dtest -w"), Cell::Pass);
+        assert_eq!(table.cell("rxe", "dtest -p"), differs("it is slow"));
+        assert_eq!(table.cell("siw", "dtest -w"), Cell::Unknown);
+        assert_eq!(table.cell("siw", "dtest -p"), Cell::Unknown);
+    }
+
+    #[test]
+    fn a_page_holds_what_was_written_into_it() {
+        let table = Table::of_run(RUN).renewed_by(&Table::of_run(RUN));
+        let page = table.written_into(EMPTY).unwrap();
+        assert!(page.starts_with("# Head\n") && page.ends_with("\nFoot.\n"));
+        assert!(page.contains("| `dtest -p` | 1 | - |\n"), "{page}");
+        assert!(page.contains("\n1. it is slow\n"), "{page}");
+        assert_eq!(Table::of_page(&page).unwrap(), table);
+        assert_eq!(table.written_into(&page).unwrap(), page);
+        assert!(table.written_into("no place").is_err());
+    }
+
+    #[test]
+    fn what_a_run_left_out_stays() {
+        let before = "test siw: dtest -w ... ok\ntest siw: gone ... ok\n";
+        let renewed = Table::of_run(before).renewed_by(&Table::of_run(RUN));
+        assert_eq!(renewed.cell("siw", "dtest -w"), Cell::Pass);
+        assert_eq!(renewed.lines, ["dtest -w", "dtest -p"]);
+    }
+
+    #[test]
+    fn a_part_of_the_suite_takes_nothing_away() {
+        let before = Table::of_run("test siw: dtest -w ... ok\ntest siw: more ... ok\n");
+        let extended = before.extended_by(&Table::of_run(RUN));
+        assert_eq!(extended.grounds, ["siw", "rxe"]);
+        assert_eq!(extended.lines, ["dtest -w", "more", "dtest -p"]);
+        assert_eq!(extended.cell("siw", "more"), Cell::Pass);
+        assert_eq!(extended.cell("siw", "dtest -w"), Cell::Pass);
+        assert_eq!(extended.cell("rxe", "dtest -p"), differs("it is slow"));
+        assert_eq!(extended.cell("rxe", "more"), Cell::Unknown);
+    }
+}
