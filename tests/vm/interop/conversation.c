@@ -440,11 +440,8 @@ static const size_t brief_sizes[] = { 0, 1, 33, 1448, 70001 };
 static void lead_size(size_t size)
 {
 	lead_write(size);
-	/* An empty read is not for every peer; see the rules of the provider. */
-	if (size) {
-		do_reads(size, 0, 1);
-		ask_reads(size, 0, 1);
-	}
+	do_reads(size, 0, 1);
+	ask_reads(size, 0, 1);
 	lead_send(size);
 	ask_write(size);
 	ask_send(size);
