@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use anyhow::{Result, anyhow, ensure};
 use ops::{Half, Life, Socket, Switch, Trail, WITHIN, Wish};
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, sockopt};
 use stack_tests::{NetSpace, Veth, not_run};
 
-use crate::lab::{DEADLINE, End, LOCALHOST, Lab, converse, end_of, stream_of};
+use crate::lab::{DEADLINE, End, LOCALHOST, Lab, NO_CHILDREN, converse, end_of, stream_of};
 
 fn unix() -> [UnixProtocol; 1] {
     [UnixProtocol::default()]
@@ -191,10 +191,12 @@ fn a_protocol_carries_only_the_families_that_it_can() -> Result<()> {
 #[test]
 fn the_route_decides_by_the_device_that_it_leaves_by() -> Result<()> {
     let net = NetSpace::enter()?;
+    let alone = NO_CHILDREN.write().unwrap_or_else(PoisonError::into_inner);
     let Some(_veth) = Veth::lay(&net, true)? else {
         not_run("no network namespaces; run as root or allow user namespaces");
         return Ok(());
     };
+    drop(alone);
     let mut protocol = UnixProtocol::default();
     protocol.capabilities.needs_rdma = true;
     let rules = "use tcp connect * *:81 interface=near\nuse both connect * *:*";

@@ -2,8 +2,8 @@
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -24,11 +24,16 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 /// This host.
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+/// Written while programs are started: a child has every descriptor of this process until it becomes
+/// its program, and what is closed meanwhile stays open.
+pub(crate) static NO_CHILDREN: RwLock<()> = RwLock::new(());
+
 /// A network of the test's own and one switch in it.
 pub(crate) struct Lab {
     pub(crate) switch: Arc<Switch>,
     pub(crate) registry: Arc<Registry>,
     _registrations: Vec<Registration>,
+    _no_children: RwLockReadGuard<'static, ()>,
 }
 
 impl Lab {
@@ -66,6 +71,7 @@ impl Lab {
             )?,
             registry,
             _registrations: registrations,
+            _no_children: NO_CHILDREN.read().unwrap_or_else(PoisonError::into_inner),
         })
     }
 
