@@ -24,8 +24,8 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 /// This host.
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Written while programs are started: a child has every descriptor of this process until it becomes
-/// its program, and what is closed meanwhile stays open.
+/// Written while programs are started: a child has every descriptor of this process until it
+/// becomes its program, and what is closed meanwhile stays open.
 pub(crate) static NO_CHILDREN: RwLock<()> = RwLock::new(());
 
 /// A network of the test's own and one switch in it.
