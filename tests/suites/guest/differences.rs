@@ -67,8 +67,8 @@ const DIFFERENCES: &[Difference] = &[
         grounds: PURE_OFA,
         line: "dapltest -T F -f queryinfo",
         says: "killed by signal 11",
-        why: "OFA's library takes any number for a pointer, and the tool passes an IA's handle where \
-              another belongs",
+        why: "OFA's library takes any number for a pointer, and the tool passes an IA's handle \
+              where another belongs",
     },
     Difference {
         grounds: OFA_BELOW_OURS,
