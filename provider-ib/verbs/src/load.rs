@@ -2,6 +2,8 @@
 
 use std::error::Error;
 
+use libloading::os::unix::{Library, RTLD_NOW};
+
 use crate::cm::RdmaCm;
 use crate::verbs::IbVerbs;
 
@@ -56,13 +58,23 @@ impl Libraries {
         // SAFETY: the initialisers of these libraries set up logging and look for device drivers;
         // they have no conditions. The signatures in the bindings are those of the headers, and the
         // version in the file name promises them.
-        let verbs = unsafe { IbVerbs::new(VERBS) };
+        let verbs = unsafe { open(VERBS).and_then(|library| IbVerbs::from_library(library)) };
         let verbs = verbs.map_err(|error| LoadError::new(VERBS, "libibverbs1", &error))?;
         // SAFETY: as above.
-        let cm = unsafe { RdmaCm::new(CM) };
+        let cm = unsafe { open(CM).and_then(|library| RdmaCm::from_library(library)) };
         let cm = cm.map_err(|error| LoadError::new(CM, "librdmacm1", &error))?;
         Ok(Self { verbs, cm })
     }
+}
+
+/// Opens a library for the rest of the process.
+///
+/// librdmacm keeps a context of every device that it has met, and does not close it when it is
+/// unloaded. If it were, each opening of an adapter would leave one more behind.
+unsafe fn open(name: &str) -> Result<Library, libloading::Error> {
+    let flags = RTLD_NOW | libc::RTLD_NODELETE;
+    // SAFETY: the caller answers for the initialisers of the library.
+    unsafe { Library::open(Some(name), flags) }
 }
 
 #[cfg(test)]
@@ -72,7 +84,7 @@ mod tests {
     #[test]
     fn a_missing_library_is_named_with_its_package() {
         // SAFETY: no library has this name, so nothing is loaded.
-        let error = unsafe { IbVerbs::new("libibverbs.so.0") }.err().unwrap();
+        let error = unsafe { open("libibverbs.so.0") }.err().unwrap();
         let text = LoadError::new(VERBS, "libibverbs1", &error).to_string();
         assert!(
             text.starts_with("libibverbs.so.1 (package libibverbs1) cannot"),
