@@ -6,6 +6,7 @@
 use std::fmt::Debug;
 
 use iwarp_proto::{
+    Peer,
     mpa::{
         AcceptParams, Initiator, InitiatorConfig, Progress, ReplyOutcome, RequestInfo, Responder,
         ResponderConfig,
@@ -29,6 +30,7 @@ pub fn run(data: &[u8]) {
         ord: input.short(),
         peer_to_peer: flags.is_set(3).then_some(RtrKinds::WRITE_READ),
         pd_length_max: 256,
+        peer: Peer::Unknown,
     };
     let ird = input.short();
     let params = AcceptParams {
@@ -46,6 +48,8 @@ pub fn run(data: &[u8]) {
             read: flags.is_set(7),
         },
         pd_length_max: input.short(),
+        // A siw at the other end is known by its Request.
+        peer: Peer::Unknown,
     });
     let answer_len = usize::from(input.byte());
     let stream = input.rest();
