@@ -81,7 +81,7 @@ fn every_setting_of_a_provider_is_in_dat_conf_5_and_the_reverse() -> Result<()> 
         ("provider-iwarp-soft", "SOFTWARE PROVIDER"),
         ("provider-ib", "VERBS PROVIDER"),
     ] {
-        let source = read(&workspace(&format!("{room}/src/config.rs")))?;
+        let source = read(&workspace(format!("{room}/src/config.rs")))?;
         let set = source.split("fn set(").nth(1).context("no fn set")?;
         let arms = set.split("unknown key").next().unwrap_or(set);
         let keys = arms.lines().filter_map(|line| {
