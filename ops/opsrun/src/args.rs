@@ -24,7 +24,7 @@ pub(crate) struct Args {
     )]
     pub(crate) program: String,
     /// The program and its arguments; with the option explain an address and port, such as
-    /// 192.0.2.1:6379 or [::]:80.
+    /// `192.0.2.1:6379` or `[::]:80`.
     #[arg(
         value_name = "COMMAND",
         required = true,

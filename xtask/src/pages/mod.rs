@@ -100,7 +100,7 @@ mod tests {
             assert!(page.ends_with("by hand\n"), "{page}");
             assert!(manual(&tool, "no place").is_err());
             assert!(
-                !page.contains("serve"),
+                !page.contains("fB\\-\\-serve"),
                 "hidden options stay hidden: {page}"
             );
         }
