@@ -115,7 +115,7 @@ pub enum Accepted {
 }
 
 /// A service on every stack. Connections of TCP wait in the kernel, so that its backlog stays what
-/// it is; one queue is what [`Listening::accept`] makes of all.
+/// it is; one queue is what `accept` makes of all.
 #[derive(Debug)]
 pub struct Listening {
     offloads: Vec<(String, Box<dyn OffloadListener>)>,

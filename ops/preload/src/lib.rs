@@ -2,19 +2,19 @@
 //!
 //! | File | What |
 //! |---|---|
-//! | [`hooks`] | the functions that programs call instead of the C library's |
-//! | [`real`] | the C library's |
-//! | [`table`] | which descriptors are offloaded |
-//! | [`socket`] | an offloaded socket, with the meaning of a TCP socket |
-//! | [`guard`], [`start`] | calls and threads of the stack itself, which stay on TCP |
-//! | [`connecting`], [`listening`], [`accepting`] | where a socket comes to an offload protocol, and back |
-//! | [`decision`], [`protocol`] | which sockets leave TCP, and what may carry them |
-//! | [`listener`], [`registrations`] | what stands beside a listening socket; `epoll` sets that watch a number |
-//! | [`steward`] | the one thread of ours, started with the first offloaded socket |
-//! | [`process`] | whose table it is, after `fork` and in a `vfork`ed child |
-//! | [`internal`] | descriptors of ours, out of the program's way |
-//! | [`test_protocol`] | a protocol for tests alone |
-//! | [`vector`], [`errno`] | lists of buffers and results, as C has them |
+//! | `hooks` | the functions that programs call instead of the C library's |
+//! | `real` | the C library's |
+//! | `table` | which descriptors are offloaded |
+//! | `socket` | an offloaded socket, with the meaning of a TCP socket |
+//! | `guard`, `start` | calls and threads of the stack itself, which stay on TCP |
+//! | `connecting`, `listening`, `accepting` | where a socket comes to an offload protocol, and back |
+//! | `decision`, `protocol` | which sockets leave TCP, and what may carry them |
+//! | `listener`, `registrations` | what stands beside a listening socket; `epoll` sets that watch a number |
+//! | `steward` | the one thread of ours, started with the first offloaded socket |
+//! | `process` | whose table it is, after `fork` and in a `vfork`ed child |
+//! | `internal` | descriptors of ours, out of the program's way |
+//! | `test_protocol` | a protocol for tests alone |
+//! | `vector`, `errno` | lists of buffers and results, as C has them |
 
 #![allow(
     unreachable_pub,
