@@ -51,8 +51,9 @@ const REPEAT_AFTER: Duration = Duration::from_millis(20);
 /// How soon the acknowledgement of the last data is looked for again; doubles up to 64 times that.
 const FIN_PAUSE: Duration = Duration::from_millis(1);
 const FIN_DOUBLINGS: u32 = 6;
-/// Looks after which our FIN goes anyway: after five seconds.
-const FIN_LOOKS: u32 = 84;
+/// Looks after which our FIN goes anyway: after a second. A peer that has acknowledged nothing by
+/// then is gone, and each second more is one that its consumer waits for `DISCONNECTED`.
+const FIN_LOOKS: u32 = 21;
 
 /// How long a peer may take to answer our FIN.
 const FIN_TIMEOUT: Duration = Duration::from_secs(5);
