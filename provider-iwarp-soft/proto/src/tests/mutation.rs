@@ -52,12 +52,15 @@ fn survive(role: Role, segment: &[u8]) {
     }
 }
 
+/// Miri takes a thousand times as long for each, and looks for something else than missed values.
+const VALUE_STEP: usize = if cfg!(miri) { 51 } else { 1 };
+
 #[test]
 fn every_value_of_every_header_byte_is_survived() {
     for text in SEGMENTS {
         let segment = hex(text);
         for at in 0..segment.len() {
-            for value in 0..=255 {
+            for value in (0..=255).step_by(VALUE_STEP) {
                 let mut mutant = segment.clone();
                 mutant[at] = value;
                 survive(Role::Responder, &mutant);
@@ -81,7 +84,7 @@ fn every_truncation_is_survived() {
 #[test]
 fn random_changes_of_many_bytes_are_survived() {
     let mut prng = Prng::new(77);
-    for round in 0..20_000 {
+    for round in 0..20_000 / VALUE_STEP {
         let mut segment = hex(SEGMENTS[round % SEGMENTS.len()]);
         for _ in 0..=prng.below(6) {
             let at = prng.below(segment.len());
