@@ -102,7 +102,7 @@ fn random_changes_of_many_bytes_are_survived() {
 #[test]
 fn random_bytes_as_a_stream_are_survived() {
     let mut prng = Prng::new(78);
-    for _ in 0..2_000 {
+    for _ in 0..2_000 / VALUE_STEP {
         let mut engine = engine(Role::Responder);
         let len = prng.below(300);
         let bytes = prng.bytes(len);
@@ -115,7 +115,7 @@ fn random_bytes_as_a_stream_are_survived() {
 #[test]
 fn lone_codecs_survive_random_bytes() {
     let mut prng = Prng::new(79);
-    for _ in 0..20_000 {
+    for _ in 0..20_000 / VALUE_STEP {
         let len = prng.below(60);
         let bytes = prng.bytes(len);
         let context = terminate::Context {
