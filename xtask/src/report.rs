@@ -14,6 +14,8 @@ pub(crate) enum Outcome {
     Passed {
         /// Single tests or checks that passed within it.
         count: usize,
+        /// Those that said that they could not run here.
+        not_run: usize,
         /// What else there is to say, possibly nothing.
         detail: String,
     },
@@ -24,8 +26,14 @@ pub(crate) enum Outcome {
 impl Outcome {
     /// Passed, with a number of single checks.
     pub(crate) fn passed(count: usize, detail: impl Display) -> Self {
+        Self::passed_but(count, 0, detail)
+    }
+
+    /// Passed, but for some checks that could not run here; `detail` says why.
+    pub(crate) fn passed_but(count: usize, not_run: usize, detail: impl Display) -> Self {
         Self::Passed {
             count,
+            not_run,
             detail: detail.to_string(),
         }
     }
@@ -38,6 +46,7 @@ pub(crate) struct Report {
     started: Instant,
     passed: usize,
     checks: usize,
+    checks_not_run: usize,
     failed: Vec<String>,
     not_run: Vec<String>,
 }
@@ -50,6 +59,7 @@ impl Report {
             started: Instant::now(),
             passed: 0,
             checks: 0,
+            checks_not_run: 0,
             failed: Vec::new(),
             not_run: Vec::new(),
         }
@@ -62,9 +72,14 @@ impl Report {
         let result = run();
         let duration = started.elapsed();
         match result {
-            Ok(Outcome::Passed { count, detail }) => {
+            Ok(Outcome::Passed {
+                count,
+                not_run,
+                detail,
+            }) => {
                 self.passed += 1;
                 self.checks += count;
+                self.checks_not_run += not_run;
                 print_line("ok", name, &with_count(count, &detail), duration);
                 true
             }
@@ -99,8 +114,13 @@ impl Report {
             0 => String::new(),
             checks => format!(" ({checks} checks)"),
         };
+        let not_run = match self.checks_not_run {
+            0 => String::new(),
+            1 => " and 1 check".into(),
+            checks => format!(" and {checks} checks"),
+        };
         println!(
-            "{}: {} steps passed{checks}, {} failed, {} not run, {}",
+            "{}: {} steps passed{checks}, {} failed, {}{not_run} not run, {}",
             self.title,
             self.passed,
             self.failed.len(),

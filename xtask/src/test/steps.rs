@@ -272,14 +272,13 @@ fn judged(finished: &Finished) -> Result<Outcome> {
         bail!("{passed} passed, {} failed: {names}\n{told}", counts.failed);
     }
     ensure!(counts.passed > 0, "not one test ran");
-    let mut detail = match counts.ignored {
-        0 => String::new(),
-        ignored => format!("{ignored} ignored"),
-    };
-    for line in finished.text.lines() {
-        if let Some(why) = line.strip_prefix(NOT_RUN) {
-            detail.push_str(&format!("; not run: {why}"));
-        }
+    let mut detail = Vec::new();
+    if counts.ignored > 0 {
+        detail.push(format!("{} ignored", counts.ignored));
     }
-    Ok(Outcome::passed(counts.passed, detail))
+    let lines = finished.text.lines();
+    let reasons = lines.filter_map(|line| line.strip_prefix(NOT_RUN));
+    detail.extend(reasons.map(|why| format!("not run: {why}")));
+    let detail = detail.join("; ");
+    Ok(Outcome::passed_but(counts.passed, counts.not_run, detail))
 }
