@@ -27,16 +27,24 @@
 //! needs the program's end is therefore a function that borrows it from the call in which the
 //! program hands it over.
 //!
+//! A pair can also carry the bytes themselves, for processes that hold its end and not the
+//! connection: children of a `fork`, programs that know nothing of the library. [`Handover`] is how
+//! they and the owner of the connection agree on it, [`Carrier`] is the library's end afterwards.
+//!
 //! System calls: [`LibraryEnd::announce`] and both directions of the window one each, and none when
 //! the state is shown already. All are made without the C library, which a preload layer stands
 //! in front of.
 
 mod calibration;
+mod carrier;
+mod handover;
 mod library_end;
 mod program_end;
 mod signals;
 
 pub use calibration::NoStandIn;
+pub use carrier::{Carrier, Taken};
+pub use handover::{Handover, Move, Stage, Ticket};
 pub use library_end::LibraryEnd;
-pub use program_end::{Flags, begin_connect, close_window, consume, established, fresh};
+pub use program_end::{Flags, begin_connect, close_window, consume, established, fresh, surrender};
 pub use signals::Signals;

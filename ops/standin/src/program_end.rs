@@ -15,6 +15,9 @@ use crate::calibration::{NoStandIn, pair, send_buffer};
 use crate::library_end::LibraryEnd;
 use crate::signals::Signals;
 
+/// The send buffer of a program's end that carries bytes. The kernel cuts it to what it allows.
+const CARRYING_BUFFER: usize = 1 << 20;
+
 /// What the program asked for when it made its socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags {
@@ -111,6 +114,26 @@ pub fn consume(program: impl AsFd, signals: &Signals, all: bool) -> io::Result<(
         Err(Errno::AGAIN | Errno::CONNRESET) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Takes the signals out of the program's end, and gives it the send buffer of a pair that carries
+/// bytes. The library's end sends nothing meanwhile.
+pub fn surrender(program: impl AsFd) -> io::Result<()> {
+    let mut bytes = [0; crate::signals::ANNOUNCED_MAX as usize];
+    let urgent = RecvFlags::DONTWAIT | RecvFlags::OOB;
+    // There is none, mostly.
+    let _ = recv(&program, &mut bytes[..1], urgent);
+    // A bound, so that a process that was stopped here for long takes no bytes of the connection.
+    for _ in 0..bytes.len() {
+        match recv(&program, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Ok((_, 0)) | Err(_) => break,
+            Ok(_) => {}
+        }
+    }
+    Ok(sockopt::set_socket_send_buffer_size(
+        &program,
+        CARRYING_BUFFER,
+    )?)
 }
 
 /// The byte that is never read; see `calibration`.

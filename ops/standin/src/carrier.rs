@@ -1,0 +1,306 @@
+//! The library's end of a pair that carries bytes.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::{Errno, ioctl_fionread};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+
+use crate::library_end::LibraryEnd;
+
+/// What the program's end has sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing yet.
+    Nothing,
+    /// Nothing, and never again.
+    Ended,
+}
+
+/// The library's end of a pair whose bytes are those of the connection.
+///
+/// The last byte that the program's end has sent stays in the pair after it was given, because a
+/// close over an unread byte is what the program sees as a reset.
+#[derive(Debug)]
+pub struct Carrier {
+    socket: OwnedFd,
+    /// The first byte in the pair was given already.
+    holds: bool,
+}
+
+impl Carrier {
+    /// Takes the signals of the program's end out of the pair, but for the byte that is never read.
+    /// From now on what the program's end sends is bytes.
+    ///
+    /// # Errors
+    /// What the kernel says of the pair.
+    pub fn of(end: LibraryEnd) -> Result<Self, Errno> {
+        let carrier = Self {
+            socket: end.into(),
+            holds: true,
+        };
+        let mut bytes = [0; 64];
+        while let Some(signals) = carrier.unread()?.checked_sub(1).filter(|count| *count > 0) {
+            let room = signals.min(bytes.len());
+            let (_, count) = recv(&carrier.socket, &mut bytes[..room], RecvFlags::DONTWAIT)?;
+            if count == 0 {
+                break;
+            }
+        }
+        Ok(carrier)
+    }
+
+    /// As an end that steers, when nobody came to use it.
+    #[must_use]
+    pub fn steer(self) -> LibraryEnd {
+        LibraryEnd::new(self.socket)
+    }
+
+    fn unread(&self) -> Result<usize, Errno> {
+        Ok(usize::try_from(ioctl_fionread(&self.socket)?).unwrap_or(usize::MAX))
+    }
+
+    /// Takes bytes that the program's end has sent, with room for two at least. `hung_up` says that
+    /// the caller has seen `RDHUP`.
+    ///
+    /// # Errors
+    /// `ECONNRESET`: the program's end was closed with bytes unread.
+    pub fn receive(&mut self, into: &mut [u8], hung_up: bool) -> Result<Taken, Errno> {
+        let held = usize::from(self.holds);
+        let there = self.unread()?;
+        if there <= held {
+            return Ok(if hung_up {
+                Taken::Ended
+            } else {
+                Taken::Nothing
+            });
+        }
+        // All but the last byte leave the pair; the last is given and stays.
+        let take = (there - 1).min(into.len());
+        let mut count = 0;
+        if take > 0 {
+            (_, count) = recv(&self.socket, &mut into[..take], RecvFlags::DONTWAIT)?;
+            let given = held.min(count);
+            into.copy_within(given..count, 0);
+            count -= given;
+        }
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        match recv(&self.socket, &mut into[count..=count], flags) {
+            Ok((_, peeked)) => {
+                self.holds = peeked > 0;
+                Ok(Taken::Bytes(count + peeked))
+            }
+            // An urgent byte stands there, and is taken by its own call.
+            Err(Errno::AGAIN) => {
+                self.holds = false;
+                Ok(Taken::Bytes(count))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes the urgent byte that the program's end has sent, if there is one.
+    pub fn receive_urgent(&self) -> Option<u8> {
+        let mut byte = [0];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::OOB;
+        let (_, count) = recv(&self.socket, &mut byte[..], flags).ok()?;
+        (count == 1).then_some(byte[0])
+    }
+
+    /// Gives bytes to the program's end.
+    ///
+    /// # Errors
+    /// `EAGAIN`: it has not read enough; `EPIPE`: it reads no more.
+    pub fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        send(&self.socket, bytes, flags)
+    }
+
+    /// Gives an urgent byte to the program's end.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_urgent(&self, byte: u8) -> Result<(), Errno> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL | SendFlags::OOB;
+        send(&self.socket, &[byte], flags).map(|_| ())
+    }
+
+    /// The peer sends no more: behind what was given, the program's end reads the end.
+    pub fn end_of_peer(&self) {
+        // It fails when the program's end is closed, and then nobody reads.
+        let _ = shutdown(&self.socket, Shutdown::Write);
+    }
+
+    /// The program sends no more: what its end still sends fails with `EPIPE`.
+    pub fn end_of_program(&self) {
+        let _ = shutdown(&self.socket, Shutdown::Read);
+    }
+
+    /// Both sides have said all: the program's end reads what is left, then the end.
+    pub fn finish(self) {
+        let mut bytes = [0; 64];
+        // Closing over an unread byte would be a reset.
+        loop {
+            match recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+                Ok((_, count)) if count > 0 => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// The connection broke: the program's end reads what is left, then `ECONNRESET`.
+    pub fn reset(self) {
+        drop(self.socket);
+    }
+}
+
+impl AsFd for Carrier {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program_end::{Flags, established, surrender};
+
+    fn pair() -> (OwnedFd, Carrier) {
+        let (program, end) = established(Flags::default()).unwrap();
+        let carrier = Carrier::of(end).unwrap();
+        surrender(&program).unwrap();
+        (program, carrier)
+    }
+
+    fn give(to: &OwnedFd, bytes: &[u8]) {
+        assert_eq!(send(to, bytes, SendFlags::NOSIGNAL), Ok(bytes.len()));
+    }
+
+    fn read(from: &OwnedFd) -> Result<Vec<u8>, Errno> {
+        let mut bytes = [0; 100];
+        let (_, count) = recv(from, &mut bytes[..], RecvFlags::DONTWAIT)?;
+        Ok(bytes[..count].to_vec())
+    }
+
+    #[test]
+    fn signals_are_out_before_bytes_begin() {
+        let signals = crate::Signals::new();
+        let (program, end) = established(Flags::default()).unwrap();
+        crate::close_window(&program, &signals).unwrap();
+        end.announce(&signals).unwrap();
+        end.announce(&signals).unwrap();
+        let mut carrier = Carrier::of(end).unwrap();
+        surrender(&program).unwrap();
+        assert_eq!(read(&program), Err(Errno::AGAIN));
+        assert_eq!(carrier.receive(&mut [0; 9], false), Ok(Taken::Nothing));
+    }
+
+    #[test]
+    fn bytes_come_once_in_pieces_of_any_size() {
+        let (program, mut carrier) = pair();
+        let data: Vec<u8> = (0..=255).cycle().take(5000).collect();
+        let mut got = Vec::new();
+        let mut room = vec![0; 700];
+        for (number, piece) in data.chunks(37).enumerate() {
+            give(&program, piece);
+            if number % 3 == 0 {
+                let len = 2 + number % 600;
+                while let Taken::Bytes(count) = carrier.receive(&mut room[..len], false).unwrap() {
+                    got.extend_from_slice(&room[..count]);
+                }
+            }
+        }
+        while let Taken::Bytes(count) = carrier.receive(&mut room, false).unwrap() {
+            got.extend_from_slice(&room[..count]);
+        }
+        assert!(got == data);
+    }
+
+    #[test]
+    fn the_end_of_the_program_comes_behind_its_bytes() {
+        let (program, mut carrier) = pair();
+        give(&program, b"last");
+        drop(program);
+        let mut room = [0; 9];
+        assert_eq!(carrier.receive(&mut room, true), Ok(Taken::Bytes(4)));
+        assert_eq!(&room[..4], b"last");
+        assert_eq!(carrier.receive(&mut room, true), Ok(Taken::Ended));
+    }
+
+    #[test]
+    fn a_reset_and_an_end_look_different() {
+        for sent in [&b""[..], b"x", b"longer"] {
+            let (program, mut carrier) = pair();
+            if !sent.is_empty() {
+                give(&program, sent);
+                assert_eq!(
+                    carrier.receive(&mut [0; 9], false),
+                    Ok(Taken::Bytes(sent.len()))
+                );
+            }
+            assert_eq!(carrier.send(b"rest"), Ok(4));
+            carrier.reset();
+            assert_eq!(read(&program), Ok(b"rest".to_vec()));
+            assert_eq!(read(&program), Err(Errno::CONNRESET));
+
+            let (program, carrier) = pair();
+            assert_eq!(carrier.send(b"rest"), Ok(4));
+            carrier.finish();
+            assert_eq!(read(&program), Ok(b"rest".to_vec()));
+            assert_eq!(read(&program), Ok(Vec::new()));
+        }
+    }
+
+    #[test]
+    fn a_close_over_unread_bytes_is_a_reset_here() {
+        let (program, mut carrier) = pair();
+        assert_eq!(carrier.send(b"unread"), Ok(6));
+        drop(program);
+        let told = rustix::net::sockopt::socket_error(&carrier).unwrap();
+        assert_eq!(told, Err(Errno::CONNRESET));
+        assert_eq!(carrier.receive(&mut [0; 9], true), Ok(Taken::Ended));
+    }
+
+    #[test]
+    fn urgent_bytes_go_both_ways() {
+        let (program, mut carrier) = pair();
+        give(&program, b"before");
+        send(&program, b"!", SendFlags::OOB).unwrap();
+        assert_eq!(carrier.receive_urgent(), Some(b'!'));
+        give(&program, b"behind");
+        let mut got = Vec::new();
+        let mut room = [0; 9];
+        while let Taken::Bytes(count) = carrier.receive(&mut room, false).unwrap() {
+            got.extend_from_slice(&room[..count]);
+        }
+        assert_eq!(got, b"beforebehind");
+        carrier.send_urgent(b'?').unwrap();
+        let mut byte = [0];
+        recv(&program, &mut byte[..], RecvFlags::OOB).unwrap();
+        assert_eq!(byte, *b"?");
+    }
+
+    #[test]
+    fn a_program_that_waits_for_room_finds_some() {
+        let (program, mut carrier) = pair();
+        let chunk = vec![7; 1 << 16];
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let mut sent = 0;
+        while let Ok(count) = send(&program, &chunk, flags) {
+            sent += count;
+        }
+        let mut room = vec![0; 1 << 16];
+        let mut got = 0;
+        while let Taken::Bytes(count) = carrier.receive(&mut room, false).unwrap() {
+            got += count;
+        }
+        assert_eq!(got, sent);
+        let mut set = [rustix::event::PollFd::new(
+            &program,
+            rustix::event::PollFlags::OUT,
+        )];
+        let now = rustix::event::Timespec::default();
+        assert_eq!(rustix::event::poll(&mut set, Some(&now)), Ok(1));
+    }
+}
