@@ -27,8 +27,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use access_layer::rnic::{AsyncEvent, Completion, NewsQueue, QpAttr, QpToken, RnicError};
 
 use crate::cm::dial::Dial;
+use crate::cm::order;
 use crate::conn::Conn;
 use crate::cq::{Cq, Pushed};
+use crate::engine::lane::Lane;
 use crate::event::OwnEvent;
 use crate::memory::Stream;
 use crate::pool::Staging;
@@ -109,6 +111,8 @@ pub(crate) struct Qp {
     recvs: Tally,
     watermarks: Watermarks,
     events: NewsQueue<OwnEvent>,
+    /// An ending that is not in `events` yet, because other connections' beginnings come first.
+    put_off: Mutex<Vec<OwnEvent>>,
     /// The access layer has dropped it: no news any more.
     is_destroyed: AtomicBool,
 }
@@ -141,6 +145,7 @@ impl Qp {
             recvs: Tally::default(),
             watermarks: Watermarks::default(),
             events: NewsQueue::default(),
+            put_off: Mutex::default(),
             is_destroyed: AtomicBool::new(false),
         }
     }
@@ -176,6 +181,7 @@ impl Qp {
     pub(crate) fn destroy(self: &Arc<Self>) {
         self.is_destroyed.store(true, Ordering::Release);
         self.disconnect(true);
+        self.shared.order.leave(self);
         self.shared.forget_qp();
     }
 
@@ -258,6 +264,31 @@ impl Qp {
         self.events.push(event);
     }
 
+    /// Queues the news of an ending. What the peer caused is told after what it caused before.
+    fn queue_ending(&self, lane: &Lane, event: OwnEvent, is_peers: bool) {
+        let last = self.srq.is_some().then_some(OwnEvent::LastReceive);
+        let news = std::iter::once(event).chain(last);
+        if is_peers {
+            // The engine looks at them only after they are there.
+            let mut put_off = lock(&self.put_off);
+            if order::put_off(&lane.qp) {
+                return put_off.extend(news);
+            }
+        }
+        news.for_each(|event| self.queue_event(event));
+    }
+
+    /// An ending that was put off has its turn.
+    pub(crate) fn tell_put_off(self: &Arc<Self>) {
+        self.queue_put_off();
+        self.tell(&Effects::default());
+    }
+
+    fn queue_put_off(&self) {
+        let mut put_off = lock(&self.put_off);
+        put_off.drain(..).for_each(|event| self.queue_event(event));
+    }
+
     /// Tells what a drive left to tell. Called with no lock held.
     pub(crate) fn tell(&self, effects: &Effects) {
         let is_destroyed = self.is_destroyed.load(Ordering::Acquire);
@@ -286,7 +317,10 @@ impl Qp {
                 return;
             }
             match event.as_event() {
-                Some(event) => upcall.connection(self.token, event),
+                Some(event) => {
+                    upcall.connection(self.token, event);
+                    self.shared.order.leave(self);
+                }
                 None => upcall.async_event(AsyncEvent::LastWqeReached(self.token)),
             }
         });

@@ -4,6 +4,7 @@
 //! * [`listen`]: services, and inbound connections that have not sent their whole request.
 //! * [`half_open`]: how many of those there may be.
 //! * [`request`]: a request between its arrival and `accept` or `reject`.
+//! * [`order`]: beginnings are told before the endings that came after them.
 //! * [`armed`]: a consumer's socket that waits for a request (Socket Service Point).
 //! * [`zombie`]: a socket whose connection is over, until the peer has read everything.
 //!
@@ -14,6 +15,7 @@ pub(crate) mod armed;
 pub(crate) mod dial;
 mod half_open;
 pub(crate) mod listen;
+pub(crate) mod order;
 pub(crate) mod request;
 pub(crate) mod zombie;
 

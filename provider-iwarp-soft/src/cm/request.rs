@@ -79,6 +79,7 @@ impl SoftRequest {
         let Some(socket) = self.socket.take() else {
             return Err(RnicError::InvalidState("the request has been answered"));
         };
+        self.shared.order.enter(qp);
         if send_whole(&socket, frame.as_bytes(), REPLY_PATIENCE) {
             begin(qp, &mut link, socket, &negotiated);
         } else {

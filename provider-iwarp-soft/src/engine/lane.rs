@@ -12,9 +12,6 @@ use crate::socket::Socket;
 
 use super::duty::Duty;
 
-/// How often the engine tries for a connection that another thread holds.
-const DRIVE_TRIES: usize = 200;
-
 /// What the engine does with a lane after a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -246,20 +243,6 @@ impl Lane {
         self.release_held();
     }
 
-    /// Drives, waiting a moment for a thread that holds the connection: most often one that accepts
-    /// it. Left to a tick, its `Established` would come after endings of other connections that
-    /// their peers caused later, and OFA's `dtestcm -w`, which counts events, waits for ever then.
-    /// (Arming the lane only when the acceptor has let go is no cure: an acceptor that loses its
-    /// processor just before makes the event as late.)
-    fn drive_with_patience(self: &Arc<Self>) -> Option<Effects> {
-        (0..DRIVE_TRIES).find_map(|attempt| {
-            if attempt > 0 {
-                std::thread::yield_now();
-            }
-            self.qp.drive_by_engine(self)
-        })
-    }
-
     /// Whether consumers drove since the engine looked last.
     fn was_driven(&self) -> bool {
         let drives = self.drives.load(Ordering::Relaxed);
@@ -310,7 +293,7 @@ impl Source for Lane {
             self.own();
         } else if !parked && self.was_driven() {
             self.watch();
-        } else if let Some(effects) = self.drive_with_patience() {
+        } else if let Some(effects) = self.qp.drive_by_engine(&self) {
             match (self.is_closed(), parked) {
                 (true, _) => {}
                 (false, true) => self.own(),
@@ -318,7 +301,7 @@ impl Source for Lane {
             }
             self.leave(&effects);
         } else {
-            // A consumer holds the connection and does not let go.
+            // Another thread holds the connection: a consumer, or who accepts it.
             self.watch();
         }
     }

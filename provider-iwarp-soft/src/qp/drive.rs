@@ -8,6 +8,7 @@ use access_layer::rnic::{SendOp, WcStatus};
 use iwarp_proto::wire::rdmap::Opcode;
 use iwarp_proto::{RemoteOperation, RemoteProtection, Role, StreamState, TerminateCode, Verdict};
 
+use crate::cm::order::Look;
 use crate::cm::zombie::Zombie;
 use crate::conn::{Closing, Conn, Due, End};
 use crate::engine::lane::Lane;
@@ -38,6 +39,29 @@ impl Qp {
     /// end is told.
     pub(crate) fn drive_by_engine(self: &Arc<Self>, lane: &Arc<Lane>) -> Option<Effects> {
         self.drive(lane, true)
+    }
+
+    /// Reads what may have established an accepted connection, and tells what is known of it.
+    pub(crate) fn look_for_first_frame(self: &Arc<Self>) -> Look {
+        let lane = match self.try_lock_link().as_deref() {
+            None => return Look::Busy,
+            Some(Link::Up(conn)) if !conn.told => Some(conn.lane.clone()),
+            Some(_) => None,
+        };
+        let effects = match &lane {
+            None => Effects::default(),
+            Some(lane) => match self.drive_by_engine(lane) {
+                Some(effects) => effects,
+                None => return Look::Busy,
+            },
+        };
+        // A socket that was lent is closed by the time its owner hears of the end.
+        drop(lane);
+        self.after(&effects);
+        match self.try_lock_link().as_deref() {
+            Some(Link::Up(conn)) if !conn.told => Look::Quiet,
+            _ => Look::Busy,
+        }
     }
 
     fn drive(&self, lane: &Arc<Lane>, by_engine: bool) -> Option<Effects> {
@@ -218,11 +242,17 @@ impl Qp {
     pub(crate) fn disconnect(self: &Arc<Self>, abrupt: bool) {
         let mut link = self.lock_link();
         let mut effects = Effects::default();
+        if abrupt {
+            self.queue_put_off();
+        }
         match &mut *link {
             Link::Idle | Link::Down => {}
             Link::Dialing(_) => self.give_up(&mut link, OwnEvent::Disconnected, &mut effects),
             Link::Up(conn) if abrupt => {
                 conn.told = true;
+                if conn.closing == Closing::No {
+                    conn.closing = Closing::WhenIdle;
+                }
                 self.finish(&mut link, End::Disconnected, &mut effects);
             }
             Link::Up(conn) if conn.closing == Closing::No => {
@@ -278,10 +308,7 @@ impl Qp {
         }
         blame(&mut failed, &end);
         self.flush(failed, Some(&mut conn), effects);
-        self.queue_event(event);
-        if self.srq.is_some() {
-            self.queue_event(OwnEvent::LastReceive);
-        }
+        self.queue_ending(&conn.lane, event, conn.closing == Closing::No);
     }
 
     fn settle_last(&self, conn: &mut Conn, effects: &mut Effects) {

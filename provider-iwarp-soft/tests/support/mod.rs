@@ -73,6 +73,16 @@ pub struct Recorder {
     news: Mutex<VecDeque<News>>,
     changed: Condvar,
     wakers: Mutex<Vec<(u64, Arc<Waker>)>>,
+    gates: Mutex<Gates>,
+    gates_changed: Condvar,
+}
+
+/// Upcalls that keep the thread that makes them.
+#[derive(Default)]
+struct Gates {
+    requests_of: Option<u64>,
+    established_of: Option<u64>,
+    is_held: bool,
 }
 
 impl Recorder {
@@ -130,6 +140,63 @@ impl Recorder {
         )
     }
 
+    /// From now on whoever tells a request of this listener stays in the upcall.
+    pub fn hold_requests_of(&self, listener: u64) {
+        self.gates.lock().unwrap().requests_of = Some(listener);
+    }
+
+    /// Lets it go on.
+    pub fn release_requests(&self) {
+        self.gates.lock().unwrap().requests_of = None;
+        self.gates_changed.notify_all();
+    }
+
+    /// From now on whoever tells `Established` of this queue pair stays before it.
+    pub fn hold_established_of(&self, qp: u64) {
+        self.gates.lock().unwrap().established_of = Some(qp);
+    }
+
+    /// Lets it tell.
+    pub fn release_established(&self) {
+        self.gates.lock().unwrap().established_of = None;
+        self.gates_changed.notify_all();
+    }
+
+    pub fn release_all(&self) {
+        *self.gates.lock().unwrap() = Gates::default();
+        self.gates_changed.notify_all();
+    }
+
+    /// Returns when somebody stays before an `Established`.
+    pub fn wait_until_held(&self) {
+        let gates = self.gates.lock().unwrap();
+        let wait = self
+            .gates_changed
+            .wait_timeout_while(gates, DEADLINE, |gates| !gates.is_held);
+        assert!(!wait.unwrap().1.timed_out(), "nobody tells");
+    }
+
+    fn pass_gate(&self, is_closed: impl Fn(&Gates) -> bool) {
+        let mut gates = self.gates.lock().unwrap();
+        while is_closed(&gates) {
+            gates.is_held = gates.established_of.is_some();
+            self.gates_changed.notify_all();
+            gates = self.gates_changed.wait(gates).unwrap();
+        }
+    }
+
+    /// The next connection event of any queue pair.
+    pub fn any_connection(&self) -> (u64, Event) {
+        self.expect(
+            "connection event",
+            |news| matches!(news, News::Connection { .. }),
+            |news| match news {
+                News::Connection { qp, event } => (qp, event),
+                _ => unreachable!(),
+            },
+        )
+    }
+
     pub fn socket_down(&self, token: u64) {
         self.expect(
             "socket down",
@@ -180,9 +247,13 @@ impl Upcall<SoftRnic> for Recorder {
             private_data: info.private_data.to_vec(),
             truncated: info.truncated,
         });
+        self.pass_gate(|gates| gates.requests_of == Some(listener.0));
     }
 
     fn connection(&self, qp: QpToken, event: ConnectionEvent<'_>) {
+        if matches!(event, ConnectionEvent::Established { .. }) {
+            self.pass_gate(|gates| gates.established_of == Some(qp.0));
+        }
         let event = match event {
             ConnectionEvent::Established {
                 local,
@@ -280,6 +351,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        self.recorder.release_all();
         self.rnic.shutdown();
     }
 }
