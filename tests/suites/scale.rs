@@ -18,6 +18,10 @@ const CYCLES: u32 = 10_000;
 /// What they may leave in memory, in KiB: one byte a cycle is more than a tenth of it.
 const CYCLES_KEEP_KIB: i64 = 1024;
 
+/// Mappings that they may leave: the C library's allocator takes one now and then. One a cycle would
+/// be a thousand times as many.
+const CYCLES_KEEP_MAPPINGS: i64 = 8;
+
 struct Crowd {
     env: StackEnv,
     program: CProgram,
@@ -63,7 +67,7 @@ fn ten_thousand_connections_leave_nothing_behind() -> Result<()> {
     let limits = [
         ("descriptors", 0),
         ("threads", 0),
-        ("mappings", 0),
+        ("mappings", CYCLES_KEEP_MAPPINGS),
         ("resident_kib", CYCLES_KEEP_KIB),
     ];
     keeps_at_most(&finished, &limits)

@@ -79,6 +79,11 @@ const fn ground(
 }
 
 impl Ground {
+    /// Whether siw carries it. (The software provider uses only the link below siw.)
+    pub(crate) fn is_on_siw(&self) -> bool {
+        self.device.link == SIW.link && self.provider != SOFT
+    }
+
     /// The surroundings of a program on this ground.
     pub(crate) fn env(&self) -> Result<StackEnv> {
         let stage = Stage::find()?;
