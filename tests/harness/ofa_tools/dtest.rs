@@ -47,7 +47,7 @@ const FAULTS: &[ToolsFault] = &[
 
 /// `-b 0 -w` is not run: dtest writes the last byte of its buffer of none, the byte before the
 /// buffer, which belongs to the heap (valgrind shows it), and what comes of that is chance.
-const NO_ROOM: &str = "writes before its own buffer";
+const NO_ROOM: &str = "the tool writes before its own buffer";
 
 /// All of them.
 pub(super) fn cases() -> Vec<Case> {
@@ -117,7 +117,7 @@ fn crossed(line: &str) -> Case {
         _ => None,
     };
     if let Some(why) = fault {
-        let name = format!("dtest {options}, not run because it {why}");
+        let name = format!("dtest {options}, not run because {why}");
         return Case::never(&name);
     }
     // Polling plain memory takes its time where two programs have more threads than processors.
