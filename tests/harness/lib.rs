@@ -14,6 +14,7 @@
 //! - [`relay`](relay()) stands between two ends and passes bytes on at a pace of its own.
 //! - [`ofa_tools`] are the command lines of OFA's programs.
 //! - [`Capture`] records the wire and has it decoded by somebody else's program.
+//! - [`TcpMade`] counts the connections that the kernel's TCP made, for proof that one was not.
 //! - [`load_staged`] lets a suite call the staged libraries in its own process.
 //! - [`not_run()`] says that a test could not look at its subject on this machine.
 //! - [`StackEnv`] is all of them for the common case: our libraries, one IA on `lo`.
@@ -36,6 +37,7 @@ mod running;
 mod sanitizer;
 mod stack_env;
 mod stage;
+mod tcp_made;
 mod veth;
 
 pub use c_examples::{c_examples, make_c_examples};
@@ -53,4 +55,5 @@ pub use running::{Echo, Finished, Running};
 pub use sanitizer::{Sanitizer, VALGRIND};
 pub use stack_env::StackEnv;
 pub use stage::Stage;
+pub use tcp_made::TcpMade;
 pub use veth::Veth;
