@@ -95,7 +95,8 @@ impl Connection {
                 Err(Errno::AGAIN) => return,
                 Err(error) => inbound.broke(error),
             };
-            drop(inbound);
+            // Told under the lock: bytes that the program takes before they are announced would
+            // leave an announcement of nothing, and its next receive would find none.
             match news {
                 News::Broken(error) if refused => {
                     self.tell(Control::Abort);
@@ -106,6 +107,7 @@ impl Connection {
                 News::End => self.observer.peer_has_shut_down(),
                 News::Broken(error) => self.observer.broken(error),
             }
+            drop(inbound);
         }
     }
 
