@@ -1,0 +1,70 @@
+//! A server and those who use it, and the proof of who carried their bytes.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use stack_tests::{NetSpace, Running, TcpMade, not_run};
+
+use crate::arrangement::{Arrangement, Side};
+use crate::protocol::Protocol;
+use crate::scene::Scene;
+
+/// One kind of use of one server.
+pub(crate) struct Case {
+    /// Its name in the table.
+    pub(crate) name: &'static str,
+    /// Where the server listens.
+    pub(crate) port: u16,
+    /// Starts the server.
+    pub(crate) start: fn(&Scene) -> Result<Running>,
+    /// Uses it by programs of this side, and verifies what they get.
+    pub(crate) talk: fn(&Scene, Side) -> Result<()>,
+    /// How the server is told to end.
+    pub(crate) end: Signal,
+}
+
+impl Case {
+    /// Runs it; `limit` as for [`Scene::new`].
+    pub(crate) fn run(
+        &self,
+        protocol: &'static Protocol,
+        arrangement: Arrangement,
+        limit: Option<Duration>,
+    ) -> Result<()> {
+        let scene = Scene::new(protocol, arrangement.server(), limit)?;
+        if !matches!(scene.net, NetSpace::Own) {
+            not_run("network namespaces are not permitted");
+            return Ok(());
+        }
+        let server = (self.start)(&scene).context("starting the server")?;
+        let ready = scene
+            .net
+            .wait_for_listener_of(&server, self.port, scene.deadline());
+        ready.with_context(|| format!("starting {}", self.name))?;
+        let made = TcpMade::at(self.port)?;
+        for side in arrangement.clients() {
+            let told = || format!("clients: {side:?}; the server said:\n{}", server.text());
+            (self.talk)(&scene, *side).with_context(told)?;
+            let over_tcp = made.since_last_look()?;
+            let may_offload = (arrangement.server(), *side) == (Side::Offloading, Side::Offloading);
+            if may_offload {
+                ensure!(
+                    over_tcp == 0,
+                    "{over_tcp} connections stayed on TCP\n{}",
+                    told()
+                );
+            } else {
+                ensure!(over_tcp > 0, "nothing went over TCP\n{}", told());
+            }
+        }
+        ensure!(
+            !server.has_ended(),
+            "the server ended by itself\n{}",
+            server.text()
+        );
+        server.signal(self.end)?;
+        let finished = server.finish(scene.deadline())?;
+        finished.never_says("panicked").map(drop)
+    }
+}

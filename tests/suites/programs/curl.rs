@@ -1,0 +1,55 @@
+//! curl: uploads and downloads, one after the other and at once, on connections that stay.
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+use stack_tests::is_full;
+
+use crate::arrangement::Side;
+use crate::case::Case;
+use crate::python::{INTERPRETER, script};
+use crate::scene::{HOST, Scene};
+
+const PORT: u16 = 8081;
+
+const SERVER: &str = include_str!("store.py");
+
+/// The one use.
+pub(crate) const CASES: &[Case] = &[Case {
+    name: "curl: uploads and downloads",
+    port: PORT,
+    start: |scene| {
+        let server = script(scene.server(INTERPRETER), SERVER);
+        server.args_line(&format!("{HOST} {PORT}")).spawn()
+    },
+    talk,
+    end: Signal::SIGTERM,
+}];
+
+fn talk(scene: &Scene, side: Side) -> Result<()> {
+    scene.file("upload", if is_full() { 256 << 20 } else { 16 << 20 })?;
+    let url = format!("http://{HOST}:{PORT}");
+    let upload = format!("-sSf -T upload {url}/upload");
+    scene.run(scene.program(side, "curl").args_line(&upload))?;
+    scene.run(scene.shell(side, &format!("curl -sSf {url}/upload | cmp - upload")))?;
+
+    // The body is held back until the server has asked for it.
+    let expect = format!("-sSf -H Expect:100-continue -T upload {url}/again");
+    scene.run(scene.program(side, "curl").args_line(&expect))?;
+    let parallel =
+        format!("-sSf --parallel --parallel-immediate --parallel-max 8 -o p#1 {url}/upload?[1-8]");
+    scene.run(scene.program(side, "curl").args_line(&parallel))?;
+    for number in 1..=8 {
+        scene.run(scene.shell(side, &format!("cmp p{number} upload; rm p{number}")))?;
+    }
+    let missing = scene
+        .program(side, "curl")
+        .args_line(&format!("-sSf {url}/nothing"));
+    let told = missing.spawn()?.finish(scene.deadline())?;
+    ensure!(
+        told.status.code() == Some(22),
+        "{}: {}",
+        told.status,
+        told.tail()
+    );
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! What does not pass, and why. A row that no longer shows fails the run.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+
+use crate::arrangement::Arrangement;
+use crate::protocol::Protocol;
+
+/// What hangs is not waited for as long as what works.
+const HANGS: &str = "still running after";
+const HANGS_LIMIT: Duration = Duration::from_secs(8);
+
+/// A case that does not pass.
+pub(crate) struct Difference {
+    /// The whole name, or its beginning where a star ends it.
+    case: &'static str,
+    protocols: &'static [&'static str],
+    arrangements: &'static [Arrangement],
+    /// Part of what its failure is told as.
+    says: &'static str,
+    /// The reason.
+    pub(crate) why: &'static str,
+}
+
+/// Server and clients may leave TCP.
+const OFFLOADED: &[Arrangement] = &[Arrangement::Both, Arrangement::Mixed];
+
+const DIFFERENCES: &[Difference] = &[
+    Difference {
+        case: "nginx: 2 workers*",
+        protocols: &["test protocol"],
+        arrangements: OFFLOADED,
+        says: HANGS,
+        why: "offloaded connections arrive in the process that has called listen, and a forked \
+              child does not get them",
+    },
+    Difference {
+        case: "PostgreSQL*",
+        protocols: &["test protocol"],
+        arrangements: OFFLOADED,
+        says: "server closed the connection unexpectedly",
+        why: "a forked child does not take its parent's offloaded connections over",
+    },
+];
+
+/// The row that speaks of a case.
+pub(crate) fn difference(
+    case: &str,
+    protocol: &Protocol,
+    arrangement: Arrangement,
+) -> Option<&'static Difference> {
+    DIFFERENCES.iter().find(|row| {
+        let is_case = match row.case.strip_suffix('*') {
+            Some(start) => case.starts_with(start),
+            None => case == row.case,
+        };
+        is_case && row.protocols.contains(&protocol.name) && row.arrangements.contains(&arrangement)
+    })
+}
+
+impl Difference {
+    /// How long to wait for what is known to hang.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        (self.says == HANGS).then_some(HANGS_LIMIT)
+    }
+
+    /// Passes when the case failed as the row says.
+    pub(crate) fn shows(&self, result: Result<()>) -> Result<()> {
+        match result {
+            Ok(()) => bail!("passes now: its row in differences.rs is to go"),
+            Err(error) => {
+                let told = format!("{error:#}");
+                ensure!(
+                    told.contains(self.says),
+                    "fails otherwise than listed: {told}"
+                );
+                Ok(())
+            }
+        }
+    }
+}

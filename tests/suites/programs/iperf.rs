@@ -1,0 +1,63 @@
+//! iperf3: parallel streams in both directions, with and without `sendfile`.
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use stack_tests::is_full;
+
+use crate::arrangement::Side;
+use crate::case::Case;
+use crate::scene::{HOST, Scene};
+
+const PORT: u16 = 5201;
+
+/// The one use.
+pub(crate) const CASES: &[Case] = &[Case {
+    name: "iperf3: -P 4, -R, -Z, --bidir",
+    port: PORT,
+    start: |scene| {
+        scene
+            .server("iperf3")
+            .args_line(&format!("-s -B {HOST} -p {PORT}"))
+            .spawn()
+    },
+    talk,
+    end: Signal::SIGTERM,
+}];
+
+fn talk(scene: &Scene, side: Side) -> Result<()> {
+    let amount = if is_full() { "4G" } else { "32M" };
+    for how in ["", "-P 4", "-R", "-P 4 -R", "-Z", "-Z -R", "-P 2 --bidir"] {
+        let line = format!("-c {HOST} -p {PORT} -n {amount} {how}");
+        let told = scene
+            .run(scene.program(side, "iperf3").args_line(&line))?
+            .says("iperf Done.")?
+            .never_says("error")?;
+        for end in ["sender", "receiver"] {
+            let lines = || {
+                told.text
+                    .lines()
+                    .filter(|line| line.trim_end().ends_with(end))
+            };
+            ensure!(
+                lines().next().is_some(),
+                "no figures of a {end}\n{}",
+                told.tail()
+            );
+            for line in lines() {
+                let moved = transferred(line).with_context(|| line.to_owned())?;
+                ensure!(moved > 0.0, "{how}: {line}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `[  5]   0.00-0.01   sec  32.0 MBytes  ...`
+fn transferred(line: &str) -> Option<f64> {
+    line.split_once(" sec ")?
+        .1
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()
+}

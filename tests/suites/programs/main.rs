@@ -1,0 +1,78 @@
+//! Debian's programs, unmodified, under `opsrun`: what passes, with which of both sides under it.
+//!
+//! | File | What |
+//! |---|---|
+//! | [`arrangement`] | which side runs under `opsrun` |
+//! | [`protocol`] | the offload protocols that may carry the sockets |
+//! | [`scene`] | a network, a directory and the two sides of one test |
+//! | [`case`] | a server and those who use it, and the proof of who carried their bytes |
+//! | [`differences`] | what does not pass, with the reason |
+//! | [`redis`], [`nginx`], [`postgres`], [`memcached`], [`iperf`], [`curl`], [`python`] | the programs |
+//!
+//! Each case is a test in each arrangement and with each protocol. Its content is verified by
+//! programs that know nothing of us, and the kernel tells whether TCP connections were made to the
+//! server: none where both sides may leave TCP, some where one side may not.
+
+mod arrangement;
+mod case;
+mod curl;
+mod differences;
+mod iperf;
+mod memcached;
+mod nginx;
+mod postgres;
+mod protocol;
+mod python;
+mod redis;
+mod scene;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use crate::arrangement::Arrangement;
+use crate::case::Case;
+use crate::differences::difference;
+use crate::protocol::{PROTOCOLS, Protocol};
+
+/// All cases.
+const CASES: &[&[Case]] = &[
+    redis::CASES,
+    nginx::CASES,
+    postgres::CASES,
+    memcached::CASES,
+    iperf::CASES,
+    curl::CASES,
+    python::CASES,
+];
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Most of them wait more than they compute.
+    arguments.test_threads.get_or_insert(4);
+    let mut trials = Vec::new();
+    for case in CASES.iter().copied().flatten() {
+        for protocol in PROTOCOLS {
+            let all = Arrangement::ALL.iter();
+            trials.extend(all.map(|arrangement| trial(case, protocol, *arrangement)));
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trial(case: &'static Case, protocol: &'static Protocol, arrangement: Arrangement) -> Trial {
+    let differs = difference(case.name, protocol, arrangement);
+    let place = format!("{}, {arrangement}", protocol.name);
+    let name = match differs {
+        None => format!("{place}: {}", case.name),
+        Some(row) => format!("{place}: {}, differs: {}", case.name, row.why),
+    };
+    Trial::test(name, move || {
+        let run = |limit| case.run(protocol, arrangement, limit);
+        let result = match differs {
+            None => run(None),
+            Some(row) => row.shows(run(row.limit())),
+        };
+        result.map_err(|error| Failed::from(format!("{error:#}")))
+    })
+}

@@ -1,0 +1,97 @@
+//! nginx: a master and two workers that accept on what the master listens to.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+use stack_tests::{Running, is_full};
+
+use crate::arrangement::Side;
+use crate::case::Case;
+use crate::scene::{HOST, Scene};
+
+const PORT: u16 = 8080;
+
+/// With the listener of the master, and with one for each worker; and in one process.
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        name: "nginx: 2 workers",
+        port: PORT,
+        start: |scene| start(scene, "worker_processes 2;", ""),
+        talk,
+        end: Signal::SIGQUIT,
+    },
+    Case {
+        name: "nginx: 2 workers, reuseport",
+        port: PORT,
+        start: |scene| start(scene, "worker_processes 2;", "reuseport"),
+        talk,
+        end: Signal::SIGQUIT,
+    },
+    Case {
+        name: "nginx: one process",
+        port: PORT,
+        start: |scene| start(scene, "master_process off;", ""),
+        talk,
+        end: Signal::SIGQUIT,
+    },
+];
+
+/// What is sent by `sendfile`.
+fn big() -> usize {
+    if is_full() { 1 << 30 } else { 64 << 20 }
+}
+
+fn start(scene: &Scene, processes: &str, listen: &str) -> Result<Running> {
+    let www = scene.path("www");
+    fs::create_dir(&www)?;
+    scene.file("www/small", 1_000)?;
+    scene.file("www/big", big())?;
+    let user = if nix::unistd::geteuid().is_root() {
+        "user root;"
+    } else {
+        ""
+    };
+    let config = format!(
+        "daemon off; {processes} {user} pid nginx.pid; error_log stderr notice;\n\
+         events {{ worker_connections 256; }}\n\
+         http {{\n\
+           access_log off; sendfile on; tcp_nopush on; keepalive_requests 100000;\n\
+           client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3;\n\
+           uwsgi_temp_path t4; scgi_temp_path t5;\n\
+           server {{ listen {HOST}:{PORT} {listen}; root www; }}\n\
+         }}\n"
+    );
+    fs::write(scene.path("nginx.conf"), config)?;
+    let nginx = scene.server("/usr/sbin/nginx");
+    nginx
+        .args_line("-e stderr -c nginx.conf -p")
+        .arg(scene.dir())
+        .spawn()
+}
+
+fn talk(scene: &Scene, side: Side) -> Result<()> {
+    let url = format!("http://{HOST}:{PORT}");
+    scene.run(scene.shell(side, &format!("curl -sSf {url}/big | cmp - www/big")))?;
+
+    // The second request finds the first one's connection open.
+    let twice = format!("-sSf -o one -o two -w %{{num_connects}}; {url}/small {url}/small");
+    let told = scene.run(scene.program(side, "curl").args_line(&twice))?;
+    ensure!(told.text == "1;0;", "connections made: {}", told.text);
+    scene.run(scene.shell(side, "cmp one www/small; cmp two www/small"))?;
+
+    let seconds = if is_full() { 20 } else { 1 };
+    let wrk = format!("-t 2 -c 16 -d {seconds}s {url}/small");
+    let told = scene
+        .run(scene.program(side, "wrk").args_line(&wrk))?
+        .says("Requests/sec")?
+        .never_says("Socket errors")?
+        .never_says("Non-2xx")?;
+    let rate = told
+        .text
+        .lines()
+        .find_map(|line| line.strip_prefix("Requests/sec:"));
+    let rate: f64 = rate.unwrap_or_default().trim().parse()?;
+    ensure!(rate > 0.0, "{}", told.tail());
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! PostgreSQL: a process for each connection, forked after it was accepted.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use nix::unistd::{User, chown, geteuid};
+use stack_tests::{Program, Running, is_full};
+
+use crate::arrangement::Side;
+use crate::case::Case;
+use crate::scene::{HOST, Scene};
+
+const PORT: u16 = 5432;
+
+/// The one use.
+pub(crate) const CASES: &[Case] = &[Case {
+    name: "PostgreSQL: pgbench, a long answer",
+    port: PORT,
+    start,
+    talk,
+    end: Signal::SIGINT,
+}];
+
+/// Where Debian keeps the programs of the newest version that is installed.
+fn bin() -> Result<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").context("looking for PostgreSQL")?;
+    let mut found: Vec<(u32, PathBuf)> = versions
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
+        .filter(|(_, path)| path.join("bin/initdb").exists())
+        .collect();
+    found.sort();
+    let (_, newest) = found.pop().context("no version of PostgreSQL is there")?;
+    Ok(newest.join("bin"))
+}
+
+/// The user as whom it runs: it refuses to be root.
+fn ordinary_user() -> Result<Option<User>> {
+    if !geteuid().is_root() {
+        return Ok(None);
+    }
+    let user = User::from_name("postgres")?;
+    Ok(Some(user.context("there is no user postgres")?))
+}
+
+fn as_ordinary_user(program: Program, user: Option<&User>) -> Program {
+    match user {
+        None => program,
+        Some(user) => program.args_line(&format!(
+            "setpriv --reuid={} --regid={} --clear-groups",
+            user.uid, user.gid
+        )),
+    }
+}
+
+fn start(scene: &Scene) -> Result<Running> {
+    let user = ordinary_user()?;
+    let data = scene.path("data");
+    fs::create_dir(&data)?;
+    let owner = user.as_ref().map(|user| (user.uid, user.gid));
+    if let Some((uid, gid)) = owner {
+        chown(&data, Some(uid), Some(gid))?;
+    }
+    // `env` is the program that runs where nobody changes the user.
+    let plain = |side: Side| as_ordinary_user(scene.program(side, "env"), user.as_ref());
+    let initdb = plain(Side::Plain).arg(bin()?.join("initdb"));
+    let initdb = initdb.args_line("--no-sync --auth=trust --username=bench --no-locale -E UTF8 -D");
+    scene.run(initdb.arg(&data))?;
+    let settings = format!(
+        "-h {HOST} -p {PORT} -c fsync=off -c unix_socket_directories= -c max_connections=20 \
+         -c shared_buffers=32MB -D"
+    );
+    let postgres = as_ordinary_user(scene.server("env"), user.as_ref());
+    postgres
+        .arg(bin()?.join("postgres"))
+        .args_line(&settings)
+        .arg(&data)
+        .named("postgres")
+        .spawn()
+}
+
+/// The four sums that each transaction of pgbench keeps equal.
+const BALANCED: &str = "select (select sum(abalance) from pgbench_accounts) = \
+    (select sum(delta) from pgbench_history) and (select sum(tbalance) from pgbench_tellers) = \
+    (select sum(bbalance) from pgbench_branches) and (select sum(delta) from pgbench_history) = \
+    (select sum(bbalance) from pgbench_branches), (select count(*) from pgbench_history)";
+
+fn talk(scene: &Scene, side: Side) -> Result<()> {
+    let bin = bin()?;
+    let to = format!("-h {HOST} -p {PORT} -U bench");
+    let pgbench = |words: &str| {
+        let program = scene.program(side, bin.join("pgbench"));
+        scene.run(program.args_line(&format!("{to} {words} postgres")))
+    };
+    let psql = |query: &str| {
+        let program = scene.program(side, bin.join("psql"));
+        let program = program.args_line(&format!("{to} -X -A -t -c"));
+        Ok::<_, anyhow::Error>(scene.run(program.arg(query).arg("postgres"))?.text)
+    };
+    pgbench("-i -q -s 1")?;
+    let each = if is_full() { 5_000 } else { 50 };
+    pgbench(&format!("-c 4 -j 2 -t {each}"))?.says("number of failed transactions: 0")?;
+    let balanced = psql(BALANCED)?;
+    ensure!(balanced == format!("t|{}\n", 4 * each), "{balanced}");
+
+    let rows = if is_full() { 2_000_000 } else { 100_000 };
+    let answer = psql(&format!(
+        "select repeat(i::text, 10) from generate_series(1, {rows}) i"
+    ))?;
+    let expected: String = (1..=rows)
+        .map(|i| i.to_string().repeat(10) + "\n")
+        .collect();
+    ensure!(
+        answer == expected,
+        "{} bytes of answer are wrong",
+        answer.len()
+    );
+    Ok(())
+}

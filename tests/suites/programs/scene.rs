@@ -1,0 +1,122 @@
+//! A network, a directory and the two sides of one test.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use stack_tests::{Finished, NetSpace, Program, Stage, is_full};
+use tempfile::TempDir;
+
+use crate::arrangement::Side;
+use crate::protocol::Protocol;
+
+/// Where everybody meets, each test in a network of its own.
+pub(crate) const HOST: &str = "127.0.0.1";
+
+/// Where one test takes place.
+pub(crate) struct Scene {
+    pub(crate) net: NetSpace,
+    stage: Stage,
+    dir: TempDir,
+    protocol: &'static Protocol,
+    server: Side,
+    limit: Option<Duration>,
+}
+
+impl Scene {
+    /// A network and a directory of its own. The server will run on this side. A client that
+    /// takes longer than `limit` is ended, where that is known better than for all.
+    pub(crate) fn new(
+        protocol: &'static Protocol,
+        server: Side,
+        limit: Option<Duration>,
+    ) -> Result<Self> {
+        let dir = TempDir::new().context("making a directory")?;
+        // Some servers change to an ordinary user.
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+        fs::write(
+            dir.path().join("rules"),
+            "use both listen * *:*\nuse both connect * *:*\n",
+        )?;
+        Ok(Self {
+            net: NetSpace::enter()?,
+            stage: Stage::find()?,
+            dir,
+            protocol,
+            server,
+            limit,
+        })
+    }
+
+    /// The directory.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A file in it.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir().join(name)
+    }
+
+    /// The server's program.
+    pub(crate) fn server(&self, program: impl AsRef<OsStr>) -> Program {
+        self.program(self.server, program)
+    }
+
+    /// A program of this side, in the directory.
+    pub(crate) fn program(&self, side: Side, program: impl AsRef<OsStr>) -> Program {
+        let name = Path::new(program.as_ref()).file_name();
+        let name = name.unwrap_or_default().to_string_lossy().into_owned();
+        let made = match side {
+            Side::Plain => Program::new(program),
+            Side::Offloading => {
+                let opsrun = Program::new(self.stage.bin("opsrun")).arg(program);
+                let settings = self.protocol.environment.iter();
+                settings
+                    .fold(opsrun, |opsrun, (key, value)| opsrun.env(key, value))
+                    .env("OPS_RULES", self.path("rules"))
+            }
+        };
+        made.named(&name)
+            .env_remove("LD_PRELOAD")
+            .current_dir(self.dir())
+    }
+
+    /// A shell of this side: what it starts is of this side too.
+    pub(crate) fn shell(&self, side: Side, script: &str) -> Program {
+        self.program(side, "sh")
+            .args_line("-euc")
+            .arg(script)
+            .named(script)
+    }
+
+    /// Bytes in a file that repeat nowhere.
+    pub(crate) fn file(&self, name: &str, len: usize) -> Result<()> {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ len as u64;
+        let words = len.div_ceil(8);
+        let mut bytes = Vec::with_capacity(words * 8);
+        for _ in 0..words {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            bytes.extend(state.to_le_bytes());
+        }
+        bytes.truncate(len);
+        let file = self.path(name);
+        fs::write(&file, bytes).with_context(|| format!("writing {}", file.display()))
+    }
+
+    /// How long a program may take: far beyond what any does.
+    pub(crate) fn deadline(&self) -> Duration {
+        Duration::from_secs(if is_full() { 600 } else { 60 })
+    }
+
+    /// Runs a program that must succeed.
+    pub(crate) fn run(&self, program: Program) -> Result<Finished> {
+        let limit = self.limit.unwrap_or(self.deadline());
+        program.spawn()?.finish(limit)?.success()
+    }
+}
