@@ -45,6 +45,22 @@ pub(crate) const DUMPCAP: Need = Need::new("dumpcap", "wireshark-common");
 pub(crate) const IP: Need = Need::new("ip", "iproute2");
 /// The interpreter of programs that know nothing of us.
 pub(crate) const PYTHON: Need = Need::new("python3", "python3");
+/// Servers and clients that know nothing of us, and what loads them.
+pub(crate) const REDIS: Need = Need::new("redis-server", "redis-server");
+/// The clients of it.
+pub(crate) const REDIS_TOOLS: Need = Need::new("redis-benchmark", "redis-tools");
+/// Serves files from several processes.
+pub(crate) const NGINX: Need = Need::new("nginx", "nginx");
+/// Asks for them as fast as it can.
+pub(crate) const WRK: Need = Need::new("wrk", "wrk");
+/// A process for each connection; its own programs are in a directory of their version.
+pub(crate) const POSTGRES: Need = Need::new("pg_ctlcluster", "postgresql");
+/// Threads that share connections.
+pub(crate) const MEMCACHED: Need = Need::new("memcached", "memcached");
+/// Bulk in both directions.
+pub(crate) const IPERF3: Need = Need::new("iperf3", "iperf3");
+/// The client of many protocols.
+pub(crate) const CURL: Need = Need::new("curl", "curl");
 /// Memory errors in C programs that use the library.
 pub(crate) const VALGRIND: Need = Need::new("valgrind", "valgrind");
 
@@ -97,6 +113,8 @@ pub(crate) fn apt_get(workspace: &Workspace, args: &str) -> Job {
     Job::new(workspace, "apt-get", "apt-get")
         .args(args)
         .env("DEBIAN_FRONTEND", "noninteractive")
+        // Services that come with a package are not wanted: tests start what they need.
+        .env("RUNLEVEL", "1")
         .minutes(5)
 }
 

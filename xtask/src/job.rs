@@ -60,6 +60,12 @@ impl Job {
         self
     }
 
+    /// Appends one argument as it is.
+    pub(crate) fn arg(mut self, arg: &str) -> Self {
+        self.program = self.program.arg(arg);
+        self
+    }
+
     /// Sets an environment variable.
     pub(crate) fn env(mut self, key: &str, value: impl AsRef<std::ffi::OsStr>) -> Self {
         self.program = self.program.env(key, value);

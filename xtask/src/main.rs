@@ -8,6 +8,7 @@
 //! - `sanitize` runs the suites of C programs with memory errors and leaks watched for.
 //! - `miri` interprets what runs without the system.
 //! - `vm` runs programs in a guest that has the kernel's own RDMA devices.
+//! - `programs` runs Debian's programs under `opsrun` and makes a page of what came.
 //! - `tidy` runs the house's own style checks alone.
 //! - `bindings` makes the bindings of the verbs libraries anew out of their headers.
 
@@ -19,9 +20,11 @@ mod fuzz;
 mod install;
 mod job;
 mod pages;
+mod programs;
 mod report;
 mod sanitize;
 mod stage;
+mod table;
 mod test;
 mod tidy;
 mod vm;
@@ -63,6 +66,8 @@ enum Task {
     Miri,
     /// Run programs in a guest with the kernel's RDMA devices.
     Vm(vm::Options),
+    /// Run Debian's programs under opsrun and tell the page's changes.
+    Programs(programs::Options),
     /// Run the style checks alone.
     Tidy,
     /// Make the bindings of libibverbs and librdmacm anew.
@@ -93,6 +98,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Miri => sanitize::miri(&workspace),
         Task::Bindings => bindings::run(&workspace).map(|()| ExitCode::SUCCESS),
         Task::Fuzz(options) => fuzz::run(&workspace, &options),
+        Task::Programs(options) => programs::run(&workspace, &options),
         Task::Vm(options) => vm::run(&workspace, &options),
         Task::Tidy => {
             let faults = tidy::check(&workspace)?;

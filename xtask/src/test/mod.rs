@@ -6,7 +6,7 @@
 mod count;
 mod steps;
 
-pub(crate) use steps::{counted, suite_under};
+pub(crate) use steps::{counted, finished_suite, suite_under};
 
 use std::process::ExitCode;
 

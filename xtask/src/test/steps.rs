@@ -10,10 +10,12 @@ use crate::install::{
     VALGRIND,
 };
 use crate::job::Job;
+use crate::programs;
 use crate::report::Outcome;
+use crate::table::Scope;
 use crate::tidy;
 use crate::vm::Output;
-use crate::vm::suite::{self, Extent, Scope};
+use crate::vm::suite::{self, Extent};
 use crate::workspace::{Workspace, cargo};
 
 /// One step.
@@ -116,6 +118,7 @@ pub(super) const STEPS: &[Step] = &[
         .unstaged(),
     Step::suite("suite preload", &[CC, NM, PYTHON]),
     Step::suite("suite opsrun", &[CC, NM, PYTHON]),
+    Step::check("suite programs", programs::NEEDS, suite_of_programs).on_stage(),
     Step::suite("suite ofa_headers", &[CC, OFA_HEADERS]).unstaged(),
     Step::suite("suite faults", &[CC, NM, VALGRIND]),
     Step::suite("suite conformance", &[CC, NM, IP]),
@@ -201,7 +204,21 @@ fn guest(workspace: &Workspace, options: &Options) -> Result<Outcome> {
     };
     let finished = suite::run(workspace, extent, "", Output::Kept)?;
     let outcome = judged(&finished)?;
-    suite::check_page(workspace, &finished.text, Scope::Whole)?;
+    suite::PAGE.check(workspace, &finished.text, Scope::Whole)?;
+    Ok(outcome)
+}
+
+/// Runs the suite `programs`, and holds the page that tells of it against what came.
+fn suite_of_programs(workspace: &Workspace, options: &Options) -> Result<Outcome> {
+    let finished = finished_suite(
+        workspace,
+        options.full(),
+        "stack-tests",
+        "suite programs",
+        "",
+    )?;
+    let outcome = judged(&finished)?;
+    programs::PAGE.check(workspace, &finished.text, Scope::Whole)?;
     Ok(outcome)
 }
 
@@ -213,12 +230,34 @@ fn run_suite(
     package: &str,
     step: &str,
 ) -> Result<Outcome> {
+    judged(&finished_suite(
+        workspace,
+        options.full(),
+        package,
+        step,
+        "",
+    )?)
+}
+
+/// Runs those tests of a suite whose names hold `filter`.
+pub(crate) fn finished_suite(
+    workspace: &Workspace,
+    full: bool,
+    package: &str,
+    step: &str,
+    filter: &str,
+) -> Result<Finished> {
     let name = step.trim_start_matches("suite ");
     build(workspace, step, &format!("-p {package} --test {name}"))?;
     let job = suite_job(workspace, package, step, name)
-        .env("STACK_TESTS_FULL", if options.full() { "1" } else { "" })
-        .minutes(if options.full() { 120 } else { 5 });
-    counted(job)
+        .env("STACK_TESTS_FULL", if full { "1" } else { "" })
+        .minutes(if full { 120 } else { 5 });
+    let job = if filter.is_empty() {
+        job
+    } else {
+        job.args("--").arg(filter)
+    };
+    job.run()
 }
 
 /// Runs a suite of `stack-tests` with its C programs under a sanitizer.

@@ -4,7 +4,7 @@
 //! - `cache.rs` keeps them, whole or not at all.
 //! - `initramfs.rs` packs what the kernel starts with.
 //! - `machine.rs` boots QEMU with a job and says how it ended.
-//! - `suite.rs` runs the suite `guest` there, `table.rs` makes `docs/compatibility.md` of it.
+//! - `suite.rs` runs the suite `guest` there, of which `docs/compatibility.md` is made.
 //!
 //! What runs inside lies in `tests/vm`, with a README. The guest runs under software emulation
 //! only: where `/dev/kvm` exists, it need not work.
@@ -14,7 +14,6 @@ mod initramfs;
 mod kernel;
 mod machine;
 pub(crate) mod suite;
-mod table;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,13 +24,14 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 
 use crate::stage::{self, Progress};
+use crate::table::Scope;
 use crate::workspace::Workspace;
 
 pub(crate) use self::machine::Output;
 
 use self::kernel::Kernel;
 use self::machine::{Job, Machine};
-use self::suite::{Extent, Scope};
+use self::suite::Extent;
 
 /// Where the guest's own files lie.
 const FILES: &str = "tests/vm";
@@ -131,21 +131,9 @@ fn make_table(workspace: &Workspace, options: &TableOptions) -> Result<ExitCode>
         Extent::Full
     };
     let finished = suite::run(workspace, extent, &options.only, Output::Shown)?.success()?;
-    let scope = if options.only.is_empty() {
-        Scope::Whole
-    } else {
-        Scope::Part
-    };
-    if options.write {
-        let changed = suite::write_page(workspace, &finished.text, scope)?;
-        println!(
-            "guest: the page {}",
-            if changed { "changed" } else { "stays" }
-        );
-    } else {
-        suite::check_page(workspace, &finished.text, scope)?;
-        println!("guest: the page says the same");
-    }
+    let scope = Scope::of(&options.only);
+    let told = suite::PAGE.settle(workspace, &finished.text, scope, options.write)?;
+    println!("guest: {told}");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use stack_tests::Finished;
 
-use super::table::{PAGE, Table};
 use super::{Job, Kernel, Machine, Output};
 use crate::job;
+use crate::table::Page;
 use crate::workspace::Workspace;
 
 /// How much of the suite is run.
@@ -55,45 +55,12 @@ pub(crate) fn run(
     Ok(finished)
 }
 
-/// Whether a run had all the tests to choose from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scope {
-    /// It did.
-    Whole,
-    /// A filter left some out.
-    Part,
-}
-
-/// Fails unless the page says of every line and ground what this run has found.
-pub(crate) fn check_page(workspace: &Workspace, output: &str, scope: Scope) -> Result<()> {
-    let (page, renewed) = pages(workspace, output, scope)?;
-    ensure!(
-        page == renewed,
-        "{PAGE} is not what this run has found; run `cargo xtask vm table --write`"
-    );
-    Ok(())
-}
-
-/// Takes what a run has found over into the page. True if that changed it.
-pub(super) fn write_page(workspace: &Workspace, output: &str, scope: Scope) -> Result<bool> {
-    let (page, renewed) = pages(workspace, output, scope)?;
-    let file = workspace.root().join(PAGE);
-    fs::write(&file, &renewed).with_context(|| format!("writing {}", file.display()))?;
-    Ok(page != renewed)
-}
-
-/// The page as it is, and as it would be.
-fn pages(workspace: &Workspace, output: &str, scope: Scope) -> Result<(String, String)> {
-    let file = workspace.root().join(PAGE);
-    let page = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-    let (told, run) = (Table::of_page(&page)?, Table::of_run(output));
-    let table = match scope {
-        Scope::Whole => told.renewed_by(&run),
-        Scope::Part => told.extended_by(&run),
-    };
-    let renewed = table.written_into(&page)?;
-    Ok((page, renewed))
-}
+/// OFA's command lines by ground, and what came of them.
+pub(crate) const PAGE: Page = Page {
+    file: "docs/compatibility.md",
+    title: "Command line",
+    command: "cargo xtask vm table --write",
+};
 
 /// Builds a suite and returns its program.
 fn program(workspace: &Workspace, name: &str) -> Result<PathBuf> {

@@ -1,15 +1,17 @@
-//! The table of `docs/compatibility.md`: OFA's command lines by ground, and what came of them.
+//! Tables of `docs`: lines by ground, and what came of them.
 //!
-//! It is made out of what the suite `guest` prints. A run that leaves grounds or lines out keeps
-//! what the page says of them; a run that finds otherwise than the page makes the page wrong.
+//! A table is made out of what a suite prints; `page.rs` has the pages. A run that leaves grounds
+//! or lines out keeps what the page says of them; a run that finds otherwise than the page makes
+//! the page wrong.
+
+mod page;
+
+pub(crate) use self::page::{Page, Scope};
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
-
-/// The page, from the workspace's root.
-pub(super) const PAGE: &str = "docs/compatibility.md";
 
 const BEGIN: &str = "<!-- table: begin -->\n";
 const END: &str = "<!-- table: end -->\n";
@@ -17,12 +19,14 @@ const END: &str = "<!-- table: end -->\n";
 /// What stands between a line and the reason for which it does not pass.
 const DIFFERS: &str = ", differs: ";
 
+const NO_PLACE: &str = "the page has no place for the table";
+
 const PASS: &str = "pass";
 const UNKNOWN: &str = "-";
 
 /// What came of a line on a ground.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Cell {
+enum Cell {
     /// The tool passes.
     Pass,
     /// It does not, for this reason.
@@ -41,7 +45,7 @@ struct Told<'a> {
 
 /// Lines and grounds, in the order in which they were first told.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Table {
+struct Table {
     grounds: Vec<String>,
     lines: Vec<String>,
     cells: BTreeMap<(String, String), Cell>,
@@ -49,7 +53,7 @@ pub(super) struct Table {
 
 impl Table {
     /// The table of a run of the suite.
-    pub(super) fn of_run(output: &str) -> Self {
+    fn of_run(output: &str) -> Self {
         let mut table = Self::default();
         for told in output.lines().filter_map(Told::of) {
             table.set(told.ground, told.line, told.cell);
@@ -58,7 +62,7 @@ impl Table {
     }
 
     /// The table of the page.
-    pub(super) fn of_page(page: &str) -> Result<Self> {
+    fn of_page(page: &str) -> Result<Self> {
         let (_, text, _) = parts(page)?;
         let reasons: Vec<&str> = text
             .lines()
@@ -88,11 +92,12 @@ impl Table {
     }
 
     /// Takes over what a run of the whole suite has found, or told that it left out; lines and
-    /// grounds that it does not know go.
-    pub(super) fn renewed_by(&self, run: &Self) -> Self {
+    /// grounds that it does not know go. What stays keeps its place, because tests that run side by
+    /// side end in any order.
+    pub(crate) fn renewed_by(&self, run: &Self) -> Self {
         let mut table = Self::default();
-        for line in &run.lines {
-            for ground in &run.grounds {
+        for line in in_order(&self.lines, &run.lines) {
+            for ground in in_order(&self.grounds, &run.grounds) {
                 let found = match run.cell(ground, line) {
                     Cell::Unknown => self.cell(ground, line),
                     found => found,
@@ -104,7 +109,7 @@ impl Table {
     }
 
     /// Takes over what a run of a part of the suite has found; all else stays.
-    pub(super) fn extended_by(&self, run: &Self) -> Self {
+    fn extended_by(&self, run: &Self) -> Self {
         let mut all = Self::default();
         for (ground, line) in self.places().chain(run.places()) {
             all.set(ground, line, run.cell(ground, line));
@@ -118,13 +123,13 @@ impl Table {
         places.map(|(ground, line): (&String, &String)| (ground.as_str(), line.as_str()))
     }
 
-    /// The page with this table in it.
-    pub(super) fn written_into(&self, page: &str) -> Result<String> {
+    /// The page with this table in it, the lines under `title`.
+    fn written_into(&self, page: &str, title: &str) -> Result<String> {
         let (before, _, after) = parts(page)?;
-        Ok(format!("{before}{}{after}", self.text()))
+        Ok(format!("{before}{}{after}", self.text(title)))
     }
 
-    fn text(&self) -> String {
+    fn text(&self, title: &str) -> String {
         let mut reasons: Vec<&str> = Vec::new();
         let mut rows = String::new();
         for line in &self.lines {
@@ -141,7 +146,7 @@ impl Table {
         }
         let head = self.grounds.join(" | ");
         let rule = "---|".repeat(self.grounds.len() + 1);
-        let mut text = format!("\n| Command line | {head} |\n|{rule}\n{rows}\n");
+        let mut text = format!("\n| {title} | {head} |\n|{rule}\n{rows}\n");
         for (index, reason) in reasons.iter().enumerate() {
             let _ = writeln!(text, "{}. {reason}", index + 1);
         }
@@ -184,11 +189,16 @@ impl<'a> Told<'a> {
     }
 }
 
+/// The names of `now`: first those that were there before, as they stood.
+fn in_order<'a>(before: &'a [String], now: &'a [String]) -> impl Iterator<Item = &'a String> {
+    let kept = before.iter().filter(|name| now.contains(name));
+    kept.chain(now.iter().filter(|name| !before.contains(name)))
+}
+
 /// The page before the table, the table, and the page after it.
 fn parts(page: &str) -> Result<(&str, &str, &str)> {
-    let no_place = || format!("{PAGE} has no place for the table");
-    let begin = page.find(BEGIN).with_context(no_place)? + BEGIN.len();
-    let end = begin + page[begin..].find(END).with_context(no_place)?;
+    let begin = page.find(BEGIN).context(NO_PLACE)? + BEGIN.len();
+    let end = begin + page[begin..].find(END).context(NO_PLACE)?;
     Ok((&page[..begin], &page[begin..end], &page[end..]))
 }
 
@@ -240,13 +250,13 @@ mod tests {
     #[test]
     fn a_page_holds_what_was_written_into_it() {
         let table = Table::of_run(RUN).renewed_by(&Table::of_run(RUN));
-        let page = table.written_into(EMPTY).unwrap();
+        let page = table.written_into(EMPTY, "Line").unwrap();
         assert!(page.starts_with("# Head\n") && page.ends_with("\nFoot.\n"));
         assert!(page.contains("| `dtest -p` | 1 | - |\n"), "{page}");
         assert!(page.contains("\n1. it is slow\n"), "{page}");
         assert_eq!(Table::of_page(&page).unwrap(), table);
-        assert_eq!(table.written_into(&page).unwrap(), page);
-        assert!(table.written_into("no place").is_err());
+        assert_eq!(table.written_into(&page, "Line").unwrap(), page);
+        assert!(table.written_into("no place", "Line").is_err());
     }
 
     #[test]
@@ -255,6 +265,15 @@ mod tests {
         let renewed = Table::of_run(before).renewed_by(&Table::of_run(RUN));
         assert_eq!(renewed.cell("siw", "dtest -w"), Cell::Pass);
         assert_eq!(renewed.lines, ["dtest -w", "dtest -p"]);
+    }
+
+    #[test]
+    fn what_stays_keeps_its_place() {
+        let page = Table::of_run("test rxe: b ... ok\ntest siw: a ... ok\n");
+        let run = Table::of_run("test siw: a ... ok\ntest siw: c ... ok\ntest rxe: b ... ok\n");
+        let renewed = page.renewed_by(&run);
+        assert_eq!(renewed.lines, ["b", "a", "c"]);
+        assert_eq!(renewed.grounds, ["rxe", "siw"]);
     }
 
     #[test]
