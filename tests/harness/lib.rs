@@ -14,6 +14,7 @@
 //! - [`relay`](relay()) stands between two ends and passes bytes on at a pace of its own.
 //! - [`ofa_tools`] are the command lines of OFA's programs.
 //! - [`Capture`] records the wire and has it decoded by somebody else's program.
+//! - [`OpsRun`] starts programs under `opsrun`, with one of the [`OffloadProtocol`]s.
 //! - [`TcpMade`] counts the connections that the kernel's TCP made, for proof that one was not.
 //! - [`load_staged`] lets a suite call the staged libraries in its own process.
 //! - [`not_run()`] says that a test could not look at its subject on this machine.
@@ -28,6 +29,7 @@ mod in_process;
 mod net_space;
 mod not_run;
 pub mod ofa_tools;
+mod ops_run;
 mod peers;
 mod program;
 pub mod raw;
@@ -47,6 +49,7 @@ pub use full::is_full;
 pub use in_process::load_staged;
 pub use net_space::NetSpace;
 pub use not_run::not_run;
+pub use ops_run::{Leave, OffloadProtocol, OpsRun};
 pub use peers::{DEADLINE, PASSED_FD, Peers, keeps_at_most, orderly, orderly_within};
 pub use program::Program;
 pub use registry::{IA_NAME, Registry};

@@ -1,9 +1,9 @@
 //! Where the staged libraries, headers and tools are.
 
-use std::env;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 /// A staging directory, as `cargo xtask stage` lays it out.
 #[derive(Debug, Clone)]
@@ -34,6 +34,28 @@ impl Stage {
             library.display()
         );
         Ok(stage)
+    }
+
+    /// A copy of the libraries and of `opsrun` below `dir`, for programs of users who cannot enter
+    /// the workspace.
+    ///
+    /// # Errors
+    /// When something cannot be copied.
+    pub fn copied_below(&self, dir: &Path) -> Result<Self> {
+        let root = dir.join("stage");
+        for directory in ["bin", "lib"] {
+            fs::create_dir_all(root.join(directory))?;
+        }
+        fs::copy(self.bin("opsrun"), root.join("bin/opsrun")).context("copying opsrun")?;
+        for entry in fs::read_dir(self.lib())? {
+            let from = entry?.path();
+            // What a link names is copied under the link's name.
+            if let (true, Some(name)) = (from.is_file(), from.file_name()) {
+                fs::copy(&from, root.join("lib").join(name))
+                    .with_context(|| format!("copying {}", from.display()))?;
+            }
+        }
+        Self::at(root)
     }
 
     /// The directory of the shared libraries.

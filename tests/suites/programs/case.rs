@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use stack_tests::{NetSpace, Running, TcpMade, not_run};
+use stack_tests::{NetSpace, OffloadProtocol, Running, TcpMade, not_run};
 
 use crate::arrangement::{Arrangement, Side};
-use crate::protocol::Protocol;
 use crate::scene::Scene;
 
 /// One kind of use of one server.
@@ -28,7 +27,7 @@ impl Case {
     /// Runs it; `limit` as for [`Scene::new`].
     pub(crate) fn run(
         &self,
-        protocol: &'static Protocol,
+        protocol: &'static OffloadProtocol,
         arrangement: Arrangement,
         limit: Option<Duration>,
     ) -> Result<()> {

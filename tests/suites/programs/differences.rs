@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use stack_tests::OffloadProtocol;
 
 use crate::arrangement::Arrangement;
-use crate::protocol::Protocol;
 
 /// What hangs is not waited for as long as what works.
 const HANGS: &str = "still running after";
@@ -47,7 +47,7 @@ const DIFFERENCES: &[Difference] = &[
 /// The row that speaks of a case.
 pub(crate) fn difference(
     case: &str,
-    protocol: &Protocol,
+    protocol: &OffloadProtocol,
     arrangement: Arrangement,
 ) -> Option<&'static Difference> {
     DIFFERENCES.iter().find(|row| {

@@ -3,7 +3,6 @@
 //! | File | What |
 //! |---|---|
 //! | [`arrangement`] | which side runs under `opsrun` |
-//! | [`protocol`] | the offload protocols that may carry the sockets |
 //! | [`scene`] | a network, a directory and the two sides of one test |
 //! | [`case`] | a server and those who use it, and the proof of who carried their bytes |
 //! | [`differences`] | what does not pass, with the reason |
@@ -21,7 +20,6 @@ mod iperf;
 mod memcached;
 mod nginx;
 mod postgres;
-mod protocol;
 mod python;
 mod redis;
 mod scene;
@@ -29,11 +27,11 @@ mod scene;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use stack_tests::OffloadProtocol;
 
 use crate::arrangement::Arrangement;
 use crate::case::Case;
 use crate::differences::difference;
-use crate::protocol::{PROTOCOLS, Protocol};
 
 /// All cases.
 const CASES: &[&[Case]] = &[
@@ -52,7 +50,7 @@ fn main() -> ExitCode {
     arguments.test_threads.get_or_insert(4);
     let mut trials = Vec::new();
     for case in CASES.iter().copied().flatten() {
-        for protocol in PROTOCOLS {
+        for protocol in OffloadProtocol::ALL {
             let all = Arrangement::ALL.iter();
             trials.extend(all.map(|arrangement| trial(case, protocol, *arrangement)));
         }
@@ -60,7 +58,11 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-fn trial(case: &'static Case, protocol: &'static Protocol, arrangement: Arrangement) -> Trial {
+fn trial(
+    case: &'static Case,
+    protocol: &'static OffloadProtocol,
+    arrangement: Arrangement,
+) -> Trial {
     let differs = difference(case.name, protocol, arrangement);
     let place = format!("{}, {arrangement}", protocol.name);
     let name = match differs {

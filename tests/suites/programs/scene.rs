@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use stack_tests::{Finished, NetSpace, Program, Stage, is_full};
+use stack_tests::{Finished, Leave, NetSpace, OffloadProtocol, OpsRun, Program, Stage, is_full};
 use tempfile::TempDir;
 
 use crate::arrangement::Side;
-use crate::protocol::Protocol;
 
 /// Where everybody meets, each test in a network of its own.
 pub(crate) const HOST: &str = "127.0.0.1";
@@ -19,9 +18,8 @@ pub(crate) const HOST: &str = "127.0.0.1";
 /// Where one test takes place.
 pub(crate) struct Scene {
     pub(crate) net: NetSpace,
-    stage: Stage,
+    opsrun: OpsRun,
     dir: TempDir,
-    protocol: &'static Protocol,
     server: Side,
     limit: Option<Duration>,
 }
@@ -30,22 +28,18 @@ impl Scene {
     /// A network and a directory of its own. The server will run on this side. A client that
     /// takes longer than `limit` is ended, where that is known better than for all.
     pub(crate) fn new(
-        protocol: &'static Protocol,
+        protocol: &'static OffloadProtocol,
         server: Side,
         limit: Option<Duration>,
     ) -> Result<Self> {
         let dir = TempDir::new().context("making a directory")?;
         // Some servers change to an ordinary user.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
-        fs::write(
-            dir.path().join("rules"),
-            "use both listen * *:*\nuse both connect * *:*\n",
-        )?;
+        let stage = Stage::find()?.copied_below(dir.path())?;
         Ok(Self {
             net: NetSpace::enter()?,
-            stage: Stage::find()?,
+            opsrun: OpsRun::new(&stage, protocol, Leave::Tcp, dir.path())?,
             dir,
-            protocol,
             server,
             limit,
         })
@@ -71,18 +65,10 @@ impl Scene {
         let name = Path::new(program.as_ref()).file_name();
         let name = name.unwrap_or_default().to_string_lossy().into_owned();
         let made = match side {
-            Side::Plain => Program::new(program),
-            Side::Offloading => {
-                let opsrun = Program::new(self.stage.bin("opsrun")).arg(program);
-                let settings = self.protocol.environment.iter();
-                settings
-                    .fold(opsrun, |opsrun, (key, value)| opsrun.env(key, value))
-                    .env("OPS_RULES", self.path("rules"))
-            }
+            Side::Plain => Program::new(program).env_remove("LD_PRELOAD"),
+            Side::Offloading => self.opsrun.program(program),
         };
-        made.named(&name)
-            .env_remove("LD_PRELOAD")
-            .current_dir(self.dir())
+        made.named(&name).current_dir(self.dir())
     }
 
     /// A shell of this side: what it starts is of this side too.

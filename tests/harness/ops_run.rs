@@ -1,0 +1,91 @@
+//! Programs under `opsrun`.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::{IA_NAME, Program, Stage};
+
+/// An offload protocol, and what makes `opsrun` offer it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct OffloadProtocol {
+    /// Its name in tables.
+    pub name: &'static str,
+    /// Set in the environment of `opsrun`.
+    environment: &'static [(&'static str, &'static str)],
+}
+
+impl OffloadProtocol {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self {
+        name: "test protocol",
+        environment: &[("OPS_TEST_PROTOCOL", "1")],
+    }];
+}
+
+/// Where sockets may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    /// An offload protocol, and TCP where it cannot.
+    Tcp,
+    /// Nowhere: all of them stay on TCP.
+    Nothing,
+}
+
+/// The settings of `opsrun` for one purpose, in a directory.
+#[derive(Debug)]
+pub struct OpsRun {
+    opsrun: PathBuf,
+    protocol: &'static OffloadProtocol,
+    rules: PathBuf,
+    registry: PathBuf,
+}
+
+impl OpsRun {
+    /// Writes the rule file and a registry file into `dir`, where ordinary users find them if they
+    /// may enter it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn new(
+        stage: &Stage,
+        protocol: &'static OffloadProtocol,
+        leave: Leave,
+        dir: &Path,
+    ) -> Result<Self> {
+        let target = match leave {
+            Leave::Tcp => "both",
+            Leave::Nothing => "tcp",
+        };
+        let rules = dir.join(format!("{target}.rules"));
+        let text = format!("use {target} listen * *:*\nuse {target} connect * *:*\n");
+        fs::write(&rules, text).with_context(|| format!("writing {}", rules.display()))?;
+        let registry = dir.join("dat.conf");
+        let provider = stage.provider();
+        let line = format!(
+            "{IA_NAME} u2.0 nonthreadsafe default {} dat-rs.1.0 \"lo 0\" \"\"\n",
+            provider.display()
+        );
+        fs::write(&registry, line).with_context(|| format!("writing {}", registry.display()))?;
+        Ok(Self {
+            opsrun: stage.bin("opsrun"),
+            protocol,
+            rules,
+            registry,
+        })
+    }
+
+    /// A program that `opsrun` starts.
+    #[must_use]
+    pub fn program(&self, program: impl AsRef<OsStr>) -> Program {
+        let opsrun = Program::new(&self.opsrun).arg(program);
+        let settings = self.protocol.environment.iter();
+        settings
+            .fold(opsrun, |opsrun, (key, value)| opsrun.env(key, value))
+            .env("OPS_RULES", &self.rules)
+            .env("DAT_OVERRIDE", &self.registry)
+            .env_remove("LD_PRELOAD")
+    }
+}
