@@ -1,9 +1,16 @@
-//! Latency and bandwidth beside raw TCP.
+//! What the stack costs and gains, beside raw TCP.
+//!
+//! - `dat-bench`, a program of `tools`, measures DAT.
+//! - `programs.rs` measures Debian's programs under `opsrun`, `pairs.rs` turns by turn with the same
+//!   programs without it.
+
+mod pairs;
+mod programs;
 
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use stack_tests::{Finished, StackEnv, Stage};
 
 use crate::job::Job;
@@ -16,13 +23,31 @@ pub(crate) struct Options {
     /// Fewer sizes and shorter rounds.
     #[arg(long)]
     quick: bool,
+    /// Only this part.
+    #[arg(long, value_name = "PART")]
+    only: Option<Part>,
 }
 
-/// Stages, measures, prints the table.
+/// What can be measured apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// DAT beside raw TCP.
+    Dat,
+    /// Programs under opsrun beside the same programs without it.
+    Opsrun,
+}
+
+/// Stages, measures, prints the tables.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     println!("{}", stage::run(workspace, Progress::Shown)?);
-    let env = StackEnv::at(Stage::at(workspace.stage_dir())?)?;
-    measure(workspace, &env, options.quick)?;
+    let stage = Stage::at(workspace.stage_dir())?;
+    let wanted = |part| options.only.is_none_or(|only| only == part);
+    if wanted(Part::Dat) {
+        measure(workspace, &StackEnv::at(stage.clone())?, options.quick)?;
+    }
+    if wanted(Part::Opsrun) {
+        programs::measure(workspace, &stage, options.quick)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,0 +1,111 @@
+//! Two ways of the same work, measured turn by turn.
+
+use anyhow::Result;
+
+/// What two ways came to.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Pairs {
+    rounds: Vec<(f64, f64)>,
+}
+
+/// Median and extremes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Spread {
+    /// Half of the values are above it.
+    pub(super) median: f64,
+    /// The lowest value.
+    pub(super) min: f64,
+    /// The highest value.
+    pub(super) max: f64,
+}
+
+impl Pairs {
+    /// Measures both ways in each round, the first way first in one round and last in the next, so
+    /// that whatever changes with time meets both alike.
+    pub(super) fn measure(
+        rounds: usize,
+        mut first: impl FnMut() -> Result<f64>,
+        mut second: impl FnMut() -> Result<f64>,
+    ) -> Result<Self> {
+        let mut taken = Vec::with_capacity(rounds);
+        for round in 0..rounds {
+            taken.push(if round % 2 == 0 {
+                let before = first()?;
+                (before, second()?)
+            } else {
+                let before = second()?;
+                (first()?, before)
+            });
+        }
+        Ok(Self { rounds: taken })
+    }
+
+    /// What the first way came to.
+    pub(super) fn first(&self) -> Spread {
+        Spread::of(self.rounds.iter().map(|(first, _)| *first))
+    }
+
+    /// What the second way came to.
+    pub(super) fn second(&self) -> Spread {
+        Spread::of(self.rounds.iter().map(|(_, second)| *second))
+    }
+
+    /// The second way by the first, round by round.
+    pub(super) fn ratio(&self) -> Spread {
+        Spread::of(self.rounds.iter().map(|(first, second)| second / first))
+    }
+
+    /// What the second way came to above the first, round by round.
+    pub(super) fn difference(&self) -> Spread {
+        Spread::of(self.rounds.iter().map(|(first, second)| second - first))
+    }
+}
+
+impl Spread {
+    /// Of values of which there is one at least; otherwise of none, which is no number.
+    fn of(values: impl Iterator<Item = f64>) -> Self {
+        let mut sorted: Vec<f64> = values.collect();
+        sorted.sort_by(f64::total_cmp);
+        let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
+        let last = sorted.len().saturating_sub(1);
+        Self {
+            median: (at(last / 2) + at(last.div_ceil(2))) / 2.0,
+            min: at(0),
+            max: at(last),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn the_ways_take_turns_in_going_first() {
+        let order = RefCell::new(String::new());
+        let way = |name, value| {
+            order.borrow_mut().push(name);
+            Ok(value)
+        };
+        let pairs = Pairs::measure(3, || way('a', 2.0), || way('b', 5.0)).unwrap();
+        assert_eq!(order.borrow().as_str(), "abbaab");
+        assert_eq!(pairs.ratio().median, 2.5);
+        assert_eq!(pairs.difference().max, 3.0);
+    }
+
+    #[test]
+    fn a_failed_measurement_ends_it() {
+        let failing = || anyhow::bail!("no server");
+        assert!(Pairs::measure(1, || Ok(1.0), failing).is_err());
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between_two() {
+        let spread = Spread::of([4.0, 1.0, 3.0, 2.0].into_iter());
+        assert_eq!((spread.median, spread.min, spread.max), (2.5, 1.0, 4.0));
+        assert_eq!(Spread::of([7.0].into_iter()).median, 7.0);
+        assert!(Spread::of(std::iter::empty()).median.is_nan());
+    }
+}
