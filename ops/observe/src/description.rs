@@ -1,0 +1,227 @@
+//! What is known of a socket from its beginning to its end.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+use crate::layout::WORDS;
+
+const BYTES: usize = WORDS * 8;
+const KIND: usize = 0;
+const PORTS: usize = 2;
+const SCOPES: usize = 8;
+const ADDRESSES: usize = 16;
+const PROTOCOL: usize = 48;
+const PROTOCOL_LEN: usize = 16;
+const DETAIL: usize = PROTOCOL + PROTOCOL_LEN;
+
+/// The name under which TCP goes.
+const TCP: &str = "tcp";
+
+/// What a socket is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It has a peer, or is about to have one.
+    Connection,
+    /// It takes connections.
+    Listener,
+}
+
+/// Who carries its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Carrier {
+    /// An offload protocol.
+    Offload {
+        /// Its name.
+        protocol: String,
+        /// The device, or the interface adapter; empty where there is none.
+        device: String,
+    },
+    /// TCP.
+    Tcp {
+        /// Why no offload protocol does.
+        reason: String,
+    },
+}
+
+impl Carrier {
+    /// The name of the protocol.
+    #[must_use]
+    pub fn protocol(&self) -> &str {
+        match self {
+            Self::Offload { protocol, .. } => protocol,
+            Self::Tcp { .. } => TCP,
+        }
+    }
+}
+
+/// What is known of a socket from its beginning to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    /// What it is for.
+    pub kind: Kind,
+    /// This end.
+    pub local: SocketAddr,
+    /// The other end; of a listener nobody's.
+    pub remote: SocketAddr,
+    /// Who carries its bytes.
+    pub carrier: Carrier,
+}
+
+impl Description {
+    /// As words of a record. Text that is too long is cut.
+    #[must_use]
+    pub fn encode(&self) -> [u64; WORDS] {
+        let mut bytes = [0_u8; BYTES];
+        bytes[KIND] = match self.kind {
+            Kind::Connection => 1,
+            Kind::Listener => 2,
+        };
+        for (end, address) in [self.local, self.remote].into_iter().enumerate() {
+            let (ip, scope) = match address {
+                SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
+                SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
+            };
+            put(&mut bytes, PORTS + 2 * end, &address.port().to_ne_bytes());
+            put(&mut bytes, SCOPES + 4 * end, &scope.to_ne_bytes());
+            put(&mut bytes, ADDRESSES + 16 * end, &ip.octets());
+        }
+        let (protocol, detail) = match &self.carrier {
+            Carrier::Offload { protocol, device } => (protocol.as_str(), device),
+            Carrier::Tcp { reason } => (TCP, reason),
+        };
+        put(&mut bytes, PROTOCOL, cut(protocol, PROTOCOL_LEN));
+        put(&mut bytes, DETAIL, cut(detail, BYTES - DETAIL));
+        words(&bytes)
+    }
+
+    /// From words of a record that anybody may have written; `None`: it is no description.
+    #[must_use]
+    pub fn decode(words: &[u64; WORDS]) -> Option<Self> {
+        let mut bytes = [0_u8; BYTES];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        let kind = match bytes[KIND] {
+            1 => Kind::Connection,
+            2 => Kind::Listener,
+            _ => return None,
+        };
+        let protocol = text(&bytes[PROTOCOL..DETAIL]);
+        let detail = text(&bytes[DETAIL..]);
+        let carrier = if protocol == TCP {
+            Carrier::Tcp { reason: detail }
+        } else {
+            Carrier::Offload {
+                protocol,
+                device: detail,
+            }
+        };
+        Some(Self {
+            kind,
+            local: address(&bytes, 0),
+            remote: address(&bytes, 1),
+            carrier,
+        })
+    }
+}
+
+fn address(bytes: &[u8; BYTES], end: usize) -> SocketAddr {
+    let port = u16::from_ne_bytes(array(bytes, PORTS + 2 * end));
+    let scope = u32::from_ne_bytes(array(bytes, SCOPES + 4 * end));
+    let ip = Ipv6Addr::from(array::<16>(bytes, ADDRESSES + 16 * end));
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => (ip, port).into(),
+        IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, scope).into(),
+    }
+}
+
+fn array<const N: usize>(bytes: &[u8; BYTES], at: usize) -> [u8; N] {
+    std::array::from_fn(|index| bytes[at + index])
+}
+
+fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
+    bytes[at..at + what.len()].copy_from_slice(what);
+}
+
+/// As much of a text as there is room for, in whole characters.
+pub(crate) fn cut(text: &str, room: usize) -> &[u8] {
+    &text.as_bytes()[..text.floor_char_boundary(room)]
+}
+
+/// The text up to the first zero. Whoever prints it gets no control characters from here.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    let len = bytes.iter().position(|byte| *byte == 0);
+    String::from_utf8_lossy(&bytes[..len.unwrap_or(bytes.len())])
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+/// Bytes as words; what does not fill a word is filled up with zeros.
+pub(crate) fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
+    std::array::from_fn(|index| {
+        let mut word = [0; 8];
+        let part = bytes.get(8 * index..).unwrap_or_default();
+        let len = part.len().min(8);
+        word[..len].copy_from_slice(&part[..len]);
+        u64::from_ne_bytes(word)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(local: &str, remote: &str, carrier: Carrier) -> Description {
+        Description {
+            kind: Kind::Connection,
+            local: local.parse().unwrap(),
+            remote: remote.parse().unwrap(),
+            carrier,
+        }
+    }
+
+    fn tcp(reason: &str) -> Carrier {
+        Carrier::Tcp {
+            reason: reason.to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let sdp = Carrier::Offload {
+            protocol: "sdp".to_owned(),
+            device: "iwarp-soft0".to_owned(),
+        };
+        for description in [
+            sample("192.0.2.1:40000", "192.0.2.2:5001", sdp.clone()),
+            sample("[2001:db8::1]:1", "[fe80::2%3]:65535", tcp("no route")),
+            sample("0.0.0.0:0", "[::]:0", tcp("")),
+        ] {
+            assert_eq!(
+                Description::decode(&description.encode()),
+                Some(description)
+            );
+        }
+        let mut listener = sample("[::]:80", "[::]:0", sdp);
+        listener.kind = Kind::Listener;
+        assert_eq!(Description::decode(&listener.encode()), Some(listener));
+    }
+
+    #[test]
+    fn long_text_is_cut_between_characters() {
+        let long = sample("192.0.2.1:1", "192.0.2.2:2", tcp(&"ü".repeat(100)));
+        let read = Description::decode(&long.encode()).unwrap();
+        assert_eq!(read.carrier, tcp(&"ü".repeat(56)));
+        let odd = sample("192.0.2.1:1", "192.0.2.2:2", tcp(&format!("x{long:?}")));
+        assert!(Description::decode(&odd.encode()).is_some());
+    }
+
+    #[test]
+    fn what_a_stranger_writes_reaches_no_terminal() {
+        let hostile = sample("192.0.2.1:1", "192.0.2.2:2", tcp("\u{1b}[2J\nx"));
+        let read = Description::decode(&hostile.encode()).unwrap();
+        assert_eq!(read.carrier, tcp("?[2J?x"));
+        assert_eq!(Description::decode(&[0; WORDS]), None);
+        assert!(Description::decode(&[u64::MAX; WORDS]).is_none());
+    }
+}

@@ -1,0 +1,164 @@
+//! All pages that the caller may read.
+
+use std::os::fd::OwnedFd;
+
+use crate::layout::{HEADER_LEN, PAGE_LEN};
+use crate::life::{self, Life};
+use crate::place::{Directory, Name, Opened, Place};
+use crate::snapshot::{Fault, Row, Snapshot, Totals, len_used};
+
+/// Looks at a page whose records change meanwhile, at most.
+const LOOKS: usize = 16;
+/// A page that is not complete after so many seconds will never be.
+const BEGINNING: i64 = 10;
+
+/// A process and its sockets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Whose page it is.
+    pub user: u32,
+    /// The name under which it runs.
+    pub program: String,
+    /// Inode of its network namespace.
+    pub net_space: u64,
+    /// What it has counted.
+    pub totals: Totals,
+    /// Why connections were left to TCP, and how often.
+    pub reasons: Vec<(String, u64)>,
+    /// Its sockets.
+    pub rows: Vec<Row>,
+}
+
+/// All processes whose pages the caller may read.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// They, by number.
+    pub processes: Vec<Process>,
+    /// Files that are no pages of living processes: user, name, and why.
+    pub faults: Vec<(u32, Name, Fault)>,
+}
+
+impl Listing {
+    /// Reads them, and removes those of processes that have ended.
+    #[must_use]
+    pub fn read(place: &Place) -> Self {
+        let mut listing = Self::default();
+        let here = life::space("pid");
+        for directory in place.readable() {
+            for name in directory.names() {
+                match look(&directory, name, here) {
+                    Found::Process(process) => listing.processes.push(process),
+                    Found::Fault(fault) => listing.faults.push((directory.owner, name, fault)),
+                    Found::Over => directory.remove(name),
+                    Found::Nothing => {}
+                }
+            }
+        }
+        listing.processes.sort_by_key(|process| process.pid);
+        listing
+    }
+}
+
+/// Removes pages of the calling user whose processes have ended, looking at no more than `most`.
+pub(crate) fn sweep(place: &Place, most: usize) {
+    let Ok(directory) = place.own() else {
+        return;
+    };
+    let here = life::space("pid");
+    for name in directory.names().into_iter().take(most) {
+        if matches!(look(&directory, name, here), Found::Over) {
+            directory.remove(name);
+        }
+    }
+}
+
+enum Found {
+    Process(Process),
+    Fault(Fault),
+    /// Its process has ended.
+    Over,
+    /// It is gone, or none of our business.
+    Nothing,
+}
+
+fn look(directory: &Directory, name: Name, here: u64) -> Found {
+    let Some(file) = directory.read(name) else {
+        return Found::Nothing;
+    };
+    let snapshot = match read(&file) {
+        Ok(snapshot) => snapshot,
+        Err(fault) => return of_no_page(name, &file, fault),
+    };
+    if snapshot.pid_space != here {
+        // The number means another process where it was written.
+        return Found::Nothing;
+    }
+    if (snapshot.pid, snapshot.started) != (name.pid, name.started) {
+        return of_no_page(name, &file, Fault::Process);
+    }
+    let over = life::of(name.pid, name.started) == Life::Over
+        // The same process may have become another program.
+        || life::maps(name.pid, file.identity) == Some(false);
+    if over {
+        return Found::Over;
+    }
+    let users = life::users(name.pid);
+    if directory.owner != 0 && !users.is_empty() && !users.contains(&directory.owner) {
+        return Found::Fault(Fault::Owner);
+    }
+    Found::Process(Process {
+        pid: name.pid,
+        user: directory.owner,
+        program: life::program(name.pid).unwrap_or_default(),
+        net_space: snapshot.net_space,
+        totals: snapshot.totals,
+        reasons: snapshot.reasons,
+        rows: snapshot.rows,
+    })
+}
+
+/// A file without a page in it: left by a process that was killed while it began, or by a stranger.
+fn of_no_page(name: Name, file: &Opened, fault: Fault) -> Found {
+    let age = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec - file.modified;
+    match life::of(name.pid, name.started) {
+        Life::Over if age > BEGINNING => Found::Over,
+        _ if fault == Fault::Incomplete && age <= BEGINNING => Found::Nothing,
+        _ => Found::Fault(fault),
+    }
+}
+
+/// Reads until no record changes meanwhile; the last look counts where that never comes.
+fn read(file: &Opened) -> Result<Snapshot, Fault> {
+    let look = || {
+        let header = copy(&file.fd, HEADER_LEN);
+        let len = len_used(&header);
+        let [before, bytes, after] = [(); 3].map(|()| copy(&file.fd, len));
+        Snapshot::parse(&before, &bytes, &after)
+    };
+    let mut last = look()?;
+    for _ in 1..LOOKS {
+        if last.torn == 0 {
+            break;
+        }
+        last = look()?;
+    }
+    Ok(last)
+}
+
+/// The first bytes of a file; fewer where it ends.
+fn copy(fd: &OwnedFd, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len.min(PAGE_LEN)];
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pread(fd, &mut bytes[done..], done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => break,
+        }
+    }
+    bytes.truncate(done);
+    bytes
+}

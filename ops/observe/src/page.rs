@@ -1,0 +1,291 @@
+//! The page of this process: its mapping, and which of its records are free.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{FallocateFlags, fallocate, ftruncate};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::description::{cut, words};
+use crate::layout::{
+    HEADER_LEN, Header, MAGIC, PAGE_LEN, REASON_WORDS, RECORD_LEN, RECORDS_MAX, Slot, VERSION,
+    WORDS,
+};
+use crate::life;
+use crate::place::{Name, Place};
+use crate::state::State;
+
+/// Records for which memory is taken at a time.
+const CHUNK: usize = 64;
+/// What is counted under the last reason when there are more of them than places.
+const OTHERS: &str = "other reasons";
+
+/// The page of this process, or nothing where none can be made.
+#[derive(Debug)]
+pub(crate) struct Page {
+    memory: Option<Memory>,
+    free: Mutex<Free>,
+}
+
+/// A mapping that is never undone: whoever has a record may write to it at any time.
+#[derive(Debug)]
+struct Memory {
+    base: NonNull<u8>,
+    place: Place,
+    owner: u32,
+    name: Name,
+}
+
+// SAFETY: the mapping is of the whole process, and all of it is atomic words.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+#[derive(Debug, Default)]
+struct Free {
+    /// Records that were used and are free again.
+    again: Vec<u32>,
+    /// Records below this one have been used.
+    next: usize,
+    /// Records below this one have memory.
+    ready: usize,
+}
+
+impl Page {
+    /// Makes one. Where that fails it is a page without records.
+    pub(crate) fn make(place: &Place) -> Self {
+        let memory = Memory::make(place).ok();
+        let ready = if memory.is_some() { CHUNK } else { 0 };
+        Self {
+            memory,
+            free: Mutex::new(Free {
+                ready,
+                ..Free::default()
+            }),
+        }
+    }
+
+    /// One without records.
+    pub(crate) fn none() -> Self {
+        Self {
+            memory: None,
+            free: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn header(&self) -> Option<&Header> {
+        self.memory.as_ref().map(Memory::header)
+    }
+
+    pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
+        self.memory.as_ref()?.slot(index as usize)
+    }
+
+    /// Takes a record and writes it. `None`: there is none left.
+    pub(crate) fn claim(&self, description: &[u64; WORDS], state: State) -> Option<u32> {
+        let memory = self.memory.as_ref()?;
+        let index = self.take_free(memory);
+        let Some((index, slot)) = index.and_then(|at| Some((at, memory.slot(at as usize)?))) else {
+            memory.header().unlisted.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        write(slot, description, state);
+        Some(index)
+    }
+
+    /// Gives a record back.
+    pub(crate) fn release(&self, index: u32) {
+        if let Some(slot) = self.slot(index) {
+            slot.state.store(0, Ordering::Release);
+            self.free().again.push(index);
+        }
+    }
+
+    fn take_free(&self, memory: &Memory) -> Option<u32> {
+        let mut free = self.free();
+        if let Some(index) = free.again.pop() {
+            return Some(index);
+        }
+        let index = free.next;
+        if index >= free.ready {
+            memory.take_memory(index)?;
+            free.ready = index + CHUNK;
+        }
+        free.next += 1;
+        let records = &memory.header().records;
+        records.store(free.next as u64, Ordering::Release);
+        u32::try_from(index).ok()
+    }
+
+    /// Counts a fall-back under its reason.
+    pub(crate) fn count_reason(&self, reason: &str) {
+        let Some(header) = self.header() else {
+            return;
+        };
+        // Texts are written by one thread at a time.
+        let _free = self.free();
+        let wanted: [u64; REASON_WORDS] = words(cut(reason, REASON_WORDS * 8));
+        let (last, named) = header.reasons.split_last().expect("there are reasons");
+        for slot in named {
+            if slot.count.load(Ordering::Relaxed) == 0 {
+                put(&slot.text, &wanted);
+            } else if !is(&slot.text, &wanted) {
+                continue;
+            }
+            slot.count.fetch_add(1, Ordering::Release);
+            return;
+        }
+        if last.count.load(Ordering::Relaxed) == 0 {
+            put(&last.text, &words::<REASON_WORDS>(OTHERS.as_bytes()));
+        }
+        last.count.fetch_add(1, Ordering::Release);
+    }
+
+    /// Takes the page out of the place; the mapping stays.
+    pub(crate) fn withdraw(&self) {
+        if let Some(memory) = &self.memory
+            && let Ok(directory) = memory.place.of(memory.owner)
+        {
+            directory.remove(memory.name);
+        }
+    }
+
+    fn free(&self) -> MutexGuard<'_, Free> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory {
+    fn make(place: &Place) -> Result<Self, Errno> {
+        let (pid, started) = life::own().ok_or(Errno::NOSYS)?;
+        let directory = place.own()?;
+        let name = Name {
+            pid,
+            started,
+            made: now(),
+        };
+        let file = directory.create(name)?;
+        let made = Self::map(&file).map(|base| Self {
+            base,
+            place: place.clone(),
+            owner: directory.owner,
+            name,
+        });
+        match made {
+            Ok(memory) => {
+                memory.begin();
+                Ok(memory)
+            }
+            Err(error) => {
+                directory.remove(name);
+                Err(error)
+            }
+        }
+    }
+
+    fn map(file: &rustix::fd::OwnedFd) -> Result<NonNull<u8>, Errno> {
+        ftruncate(file, PAGE_LEN as u64)?;
+        // What is written to must have memory already: where the system has none left, a store
+        // would end the program by SIGBUS.
+        let first = HEADER_LEN + CHUNK * RECORD_LEN;
+        fallocate(file, FallocateFlags::empty(), 0, first as u64)?;
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a mapping of its own, at an address of the kernel's choice.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                PAGE_LEN,
+                rights,
+                MapFlags::SHARED,
+                file,
+                0,
+            )
+        }?;
+        NonNull::new(base.cast()).ok_or(Errno::NOMEM)
+    }
+
+    fn begin(&self) {
+        let header = self.header();
+        header.version.store(VERSION, Ordering::Relaxed);
+        header.pid.store(self.name.pid, Ordering::Relaxed);
+        header.started.store(self.name.started, Ordering::Relaxed);
+        header
+            .pid_space
+            .store(life::space("pid"), Ordering::Relaxed);
+        header
+            .net_space
+            .store(life::space("net"), Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// Memory for the records from `first` on. `None`: there is none, or no more records.
+    fn take_memory(&self, first: usize) -> Option<()> {
+        let start = self.slot(first)?;
+        // SAFETY: within the mapping, because a page holds a whole number of chunks; the advice
+        // changes no byte.
+        let taken = unsafe {
+            madvise(
+                std::ptr::from_ref(start).cast_mut().cast(),
+                CHUNK * RECORD_LEN,
+                Advice::LinuxPopulateWrite,
+            )
+        };
+        // A kernel before 5.14 knows no such advice, and has the first records only.
+        taken.ok()
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: the mapping is as long as a page, aligned to one of the kernel's and never
+        // undone; a header is atomic words, for which all bytes are values.
+        unsafe { self.base.cast::<Header>().as_ref() }
+    }
+
+    fn slot(&self, index: usize) -> Option<&Slot> {
+        // SAFETY: as for the header; the index is within the page.
+        (index < RECORDS_MAX).then(|| unsafe {
+            let at = self.base.add(HEADER_LEN + index * RECORD_LEN);
+            at.cast::<Slot>().as_ref()
+        })
+    }
+}
+
+const _: () = assert!(RECORDS_MAX.is_multiple_of(CHUNK));
+
+fn write(slot: &Slot, description: &[u64; WORDS], state: State) {
+    let before = slot.sequence.load(Ordering::Relaxed) & !1;
+    slot.sequence.store(before | 1, Ordering::Relaxed);
+    // The words below are not seen before the odd number above.
+    fence(Ordering::Release);
+    slot.since.store(now(), Ordering::Relaxed);
+    for counter in &slot.counters {
+        counter.store(0, Ordering::Relaxed);
+    }
+    put(&slot.words, description);
+    // Never zero, which says that nothing was ever written here.
+    let after = before.wrapping_add(2).max(2);
+    slot.sequence.store(after, Ordering::Release);
+    slot.state.store(state as u32, Ordering::Release);
+}
+
+fn put(to: &[AtomicU64], from: &[u64]) {
+    for (to, from) in to.iter().zip(from) {
+        to.store(*from, Ordering::Relaxed);
+    }
+}
+
+fn is(text: &[AtomicU64], wanted: &[u64]) -> bool {
+    text.iter()
+        .zip(wanted)
+        .all(|(word, wanted)| word.load(Ordering::Relaxed) == *wanted)
+}
+
+/// Nanoseconds since the machine started.
+fn now() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+}

@@ -1,0 +1,265 @@
+//! Where pages lie: a directory for each user below `/dev/shm`, a file for each process.
+//!
+//! `/dev/shm` is everybody's, so nothing there is taken for what its name says: a directory is used
+//! when it is no link, belongs to the user it is named after and is closed to all others, and a
+//! file when it is no link either and a plain file of the same user.
+
+use std::ffi::{CStr, OsString};
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, mkdirat, open, openat, unlinkat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+/// Names another directory in the place of `/dev/shm`, for tests and for systems without it.
+pub const VARIABLE: &str = "OPS_PAGES";
+
+const SHARED_MEMORY: &str = "/dev/shm";
+const PREFIX: &str = "ops-";
+
+/// The directory in which users have their directories.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    base: PathBuf,
+}
+
+/// A user's directory.
+#[derive(Debug)]
+pub struct Directory {
+    fd: OwnedFd,
+    /// Whose it is.
+    pub owner: u32,
+}
+
+/// What a page is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Name {
+    /// The process.
+    pub pid: u32,
+    /// When it started, in clock ticks since the machine did.
+    pub started: u64,
+    /// When the page was made, in nanoseconds since then: a process that becomes another program
+    /// makes another one.
+    pub made: u64,
+}
+
+/// A file that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// It.
+    pub fd: OwnedFd,
+    /// Its bytes.
+    pub len: u64,
+    /// When it was written last, in seconds since 1970.
+    pub modified: i64,
+    /// Device and inode, by which mappings are told.
+    pub identity: (u64, u64),
+}
+
+impl Place {
+    /// The place that the environment names, and the usual one without or in a program that must
+    /// not trust its environment.
+    #[must_use]
+    pub fn choose(lookup: impl Fn(&str) -> Option<OsString>, privileged: bool) -> Self {
+        let named = lookup(VARIABLE).filter(|path| !privileged && !path.is_empty());
+        Self::at(named.unwrap_or_else(|| SHARED_MEMORY.into()))
+    }
+
+    /// This directory.
+    #[must_use]
+    pub fn at(base: impl Into<PathBuf>) -> Self {
+        Self { base: base.into() }
+    }
+
+    /// The calling user's directory, made if it is not there.
+    ///
+    /// # Errors
+    /// `EPERM` if somebody else has taken the name, else what `mkdir` and `open` say.
+    pub fn own(&self) -> Result<Directory, Errno> {
+        let owner = geteuid().as_raw();
+        let base = self.open()?;
+        match mkdirat(&base, format!("{PREFIX}{owner}"), Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => Directory::open(base.as_fd(), owner),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The directory of a user.
+    ///
+    /// # Errors
+    /// `EPERM` if somebody else has taken the name, else what `open` says.
+    pub fn of(&self, owner: u32) -> Result<Directory, Errno> {
+        Directory::open(self.open()?.as_fd(), owner)
+    }
+
+    /// The directories that the caller may look into. The superuser may look into all.
+    #[must_use]
+    pub fn readable(&self) -> Vec<Directory> {
+        let own = geteuid();
+        if !own.is_root() {
+            return self.of(own.as_raw()).into_iter().collect();
+        }
+        let Ok(base) = self.open() else {
+            return Vec::new();
+        };
+        let owners = names(base.as_fd()).into_iter().filter_map(|name| {
+            let owner = name.to_str().ok()?.strip_prefix(PREFIX)?.parse();
+            owner.ok()
+        });
+        let directories = owners.filter_map(|owner| Directory::open(base.as_fd(), owner).ok());
+        directories.collect()
+    }
+
+    fn open(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        open(&self.base, flags, Mode::empty())
+    }
+}
+
+impl Directory {
+    fn open(base: BorrowedFd<'_>, owner: u32) -> Result<Self, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = openat(base, format!("{PREFIX}{owner}"), flags, Mode::empty())?;
+        let stat = fstat(&fd)?;
+        let closed = Mode::from_raw_mode(stat.st_mode) & (Mode::RWXG | Mode::RWXO);
+        if stat.st_uid != owner || !closed.is_empty() {
+            return Err(Errno::PERM);
+        }
+        Ok(Self { fd, owner })
+    }
+
+    /// Makes a page that was not there.
+    pub(crate) fn create(&self, name: Name) -> Result<OwnedFd, Errno> {
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(&self.fd, name.to_string(), flags, Mode::RUSR | Mode::WUSR)
+    }
+
+    /// Opens a page for reading. `None`: it is gone, or something else.
+    #[must_use]
+    pub fn read(&self, name: Name) -> Option<Opened> {
+        // Not waiting: a pipe of this name would wait for a writer.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = openat(&self.fd, name.to_string(), flags, Mode::empty()).ok()?;
+        let stat = fstat(&fd).ok()?;
+        let plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        (plain && stat.st_uid == self.owner).then_some(Opened {
+            fd,
+            len: u64::try_from(stat.st_size).unwrap_or(0),
+            modified: stat.st_mtime,
+            identity: (stat.st_dev, stat.st_ino),
+        })
+    }
+
+    /// Removes a page.
+    pub fn remove(&self, name: Name) {
+        // Somebody else may have been faster.
+        let _ = unlinkat(&self.fd, name.to_string(), AtFlags::empty());
+    }
+
+    /// The names of all pages.
+    #[must_use]
+    pub fn names(&self) -> Vec<Name> {
+        let names = names(self.fd.as_fd()).into_iter();
+        names
+            .filter_map(|name| Name::parse(name.to_str().ok()?))
+            .collect()
+    }
+}
+
+fn names(directory: BorrowedFd<'_>) -> Vec<Box<CStr>> {
+    let entries = Dir::read_from(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().into()).collect()
+}
+
+impl Name {
+    fn parse(name: &str) -> Option<Self> {
+        let mut numbers = name.split('.');
+        let parsed = Self {
+            pid: numbers.next()?.parse().ok()?,
+            started: numbers.next()?.parse().ok()?,
+            made: numbers.next()?.parse().ok()?,
+        };
+        // No other spelling of the same numbers.
+        (parsed.to_string() == name).then_some(parsed)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.pid, self.started, self.made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn names_read_back_and_others_are_none() {
+        let name = Name {
+            pid: 7,
+            started: 8,
+            made: 9,
+        };
+        assert_eq!(Name::parse("7.8.9"), Some(name));
+        for other in [
+            "", "7", "7.8", "7.8.9.10", "07.8.9", "+7.8.9", "-7.8.9", "a.8.9",
+        ] {
+            assert_eq!(Name::parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_environment_of_a_privileged_program_counts_for_nothing() {
+        let lookup = |_: &str| Some(OsString::from("/elsewhere"));
+        assert_eq!(Place::choose(lookup, false), Place::at("/elsewhere"));
+        assert_eq!(Place::choose(lookup, true), Place::at(SHARED_MEMORY));
+        assert_eq!(Place::choose(|_| None, false), Place::at(SHARED_MEMORY));
+    }
+
+    #[test]
+    fn a_directory_that_is_a_link_or_open_to_others_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::at(dir.path());
+        let own = dir.path().join(format!("{PREFIX}{}", geteuid().as_raw()));
+        assert!(place.own().is_ok() && place.own().is_ok(), "twice");
+        std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o711)).unwrap();
+        assert_eq!(place.own().unwrap_err(), Errno::PERM);
+        std::fs::remove_dir(&own).unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        symlink(elsewhere.path(), &own).unwrap();
+        assert!(place.own().is_err());
+        assert!(place.readable().is_empty());
+    }
+
+    #[test]
+    fn a_page_that_is_a_link_or_a_pipe_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = Place::at(dir.path()).own().unwrap();
+        let name = |pid| Name {
+            pid,
+            started: 1,
+            made: 1,
+        };
+        drop(own.create(name(1)).unwrap());
+        assert_eq!(own.create(name(1)).unwrap_err(), Errno::EXIST);
+        symlink("/etc/passwd", dir.path().join("link")).unwrap();
+        rustix::fs::symlinkat("/etc/passwd", &own.fd, name(2).to_string()).unwrap();
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(&own.fd, name(3).to_string(), FileType::Fifo, mode, 0).unwrap();
+        assert!(own.read(name(1)).is_some());
+        assert!(own.read(name(2)).is_none() && own.read(name(3)).is_none());
+        assert_eq!(own.names().len(), 3);
+    }
+
+    #[test]
+    fn without_the_place_there_is_nothing() {
+        let place = Place::at("/nonexistent");
+        assert!(place.own().is_err() && place.readable().is_empty());
+    }
+}

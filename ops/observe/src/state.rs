@@ -1,0 +1,75 @@
+//! Where a socket is in its life.
+
+use std::fmt;
+
+/// Where a socket is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum State {
+    /// An offload protocol is being tried.
+    Connecting = 1,
+    /// Both sides may send.
+    Established = 2,
+    /// The program sends no more.
+    WeEnded = 3,
+    /// The peer sends no more.
+    PeerEnded = 4,
+    /// Nobody sends any more.
+    Ended = 5,
+    /// The connection broke.
+    Broken = 6,
+    /// A listening socket.
+    Listening = 7,
+    /// It is a TCP socket of the kernel, which knows its state.
+    Native = 8,
+}
+
+impl State {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Connecting,
+        Self::Established,
+        Self::WeEnded,
+        Self::PeerEnded,
+        Self::Ended,
+        Self::Broken,
+        Self::Listening,
+        Self::Native,
+    ];
+
+    /// The state of a number in a record.
+    #[must_use]
+    pub fn of(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| *state as u32 == number)
+    }
+}
+
+impl fmt::Display for State {
+    /// The names that `ss` has for them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Connecting => "SYN-SENT",
+            Self::Established => "ESTAB",
+            Self::WeEnded => "FIN-WAIT-2",
+            Self::PeerEnded => "CLOSE-WAIT",
+            Self::Ended => "CLOSING",
+            Self::Broken => "RESET",
+            Self::Listening => "LISTEN",
+            Self::Native => "-",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_reads_back() {
+        for state in State::ALL {
+            assert_eq!(State::of(state as u32), Some(state));
+        }
+        assert_eq!(State::of(0), None, "zero is a free record");
+        assert_eq!(State::of(9), None);
+    }
+}

@@ -1,0 +1,291 @@
+//! What a process writes is what a reader of the same machine finds.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ops_observe::layout::{RECORDS_MAX, VERSION};
+use ops_observe::{Carrier, Counter, Description, Fault, Kind, Listing, Place, State, Writer};
+use tempfile::TempDir;
+
+fn writer(dir: &TempDir) -> &'static Writer {
+    let writer = Box::leak(Box::new(Writer::new()));
+    writer.begin(Place::at(dir.path()));
+    writer
+}
+
+fn listing(dir: &TempDir) -> Listing {
+    Listing::read(&Place::at(dir.path()))
+}
+
+fn files(dir: &TempDir) -> Vec<String> {
+    let user = rustix::process::geteuid().as_raw();
+    let entries = std::fs::read_dir(dir.path().join(format!("ops-{user}")));
+    entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
+}
+
+fn connection(port: u16, carrier: Carrier) -> Description {
+    Description {
+        kind: Kind::Connection,
+        local: SocketAddr::from(([192, 0, 2, 1], port)),
+        remote: SocketAddr::from(([192, 0, 2, 2], 5001)),
+        carrier,
+    }
+}
+
+fn offloaded() -> Carrier {
+    Carrier::Offload {
+        protocol: "test".to_owned(),
+        device: "none".to_owned(),
+    }
+}
+
+fn tcp(reason: &str) -> Carrier {
+    Carrier::Tcp {
+        reason: reason.to_owned(),
+    }
+}
+
+#[test]
+fn sockets_come_count_and_go() {
+    let dir = TempDir::new().unwrap();
+    let writer = writer(&dir);
+    assert!(listing(&dir).processes.is_empty());
+    assert!(files(&dir).is_empty(), "no page without a socket");
+    let first = writer.list(&connection(40000, offloaded()), State::Established);
+    let second = writer.list(&connection(40001, tcp("no route")), State::Native);
+    first.count(Counter::Sent, 7);
+    first.count(Counter::Sent, 5);
+    first.count(Counter::Received, 1 << 40);
+    first.set_state(State::PeerEnded);
+    let found = listing(&dir);
+    assert!(found.faults.is_empty());
+    let [process] = &found.processes[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!(process.pid, std::process::id());
+    assert!(!process.program.is_empty());
+    let [one, two] = &process.rows[..] else {
+        panic!("{process:?}")
+    };
+    assert_eq!(one.description, connection(40000, offloaded()));
+    assert_eq!(one.state, State::PeerEnded);
+    assert_eq!(
+        [one.counter(Counter::Sent), one.counter(Counter::Received)],
+        [12, 1 << 40]
+    );
+    assert_eq!(two.description, connection(40001, tcp("no route")));
+    assert_eq!(two.counter(Counter::Sent), 0);
+    drop(first);
+    let third = writer.list(&connection(40002, tcp("no route")), State::Native);
+    let found = listing(&dir);
+    let process = &found.processes[0];
+    let ports: Vec<u16> = process
+        .rows
+        .iter()
+        .map(|row| row.description.local.port())
+        .collect();
+    assert_eq!(ports, [40002, 40001], "a free record is used again");
+    assert_eq!(process.rows[0].counter(Counter::Sent), 0);
+    assert_eq!(process.totals.offloaded, 1);
+    assert_eq!(process.totals.tcp, 2);
+    assert_eq!(
+        [process.totals.sent, process.totals.received],
+        [12, 1 << 40]
+    );
+    assert_eq!(process.reasons, [("no route".to_owned(), 2)]);
+    writer.end();
+    assert!(files(&dir).is_empty(), "nothing is left behind");
+    third.count(Counter::Sent, 1);
+    drop((second, third));
+    assert!(files(&dir).is_empty());
+}
+
+#[test]
+fn more_reasons_than_places_are_counted_together() {
+    let dir = TempDir::new().unwrap();
+    let writer = writer(&dir);
+    for number in 0..40 {
+        drop(writer.list(&connection(1, tcp(&format!("{number}"))), State::Native));
+    }
+    let reasons = &listing(&dir).processes[0].reasons;
+    assert_eq!(reasons.len(), 16);
+    assert_eq!(reasons[15], ("other reasons".to_owned(), 25));
+    assert_eq!(reasons.iter().map(|(_, count)| count).sum::<u64>(), 40);
+}
+
+#[test]
+fn sockets_beyond_the_page_are_counted_and_harm_nothing() {
+    let dir = TempDir::new().unwrap();
+    let writer = writer(&dir);
+    let records: Vec<_> = (0..RECORDS_MAX + 3)
+        .map(|_| writer.list(&connection(1, offloaded()), State::Established))
+        .collect();
+    records
+        .iter()
+        .for_each(|record| record.count(Counter::Sent, 1));
+    let found = listing(&dir);
+    assert_eq!(found.processes[0].rows.len(), RECORDS_MAX);
+    assert_eq!(found.processes[0].totals.unlisted, 3);
+    drop(records);
+    assert_eq!(listing(&dir).processes[0].totals.sent, RECORDS_MAX as u64);
+    let again = writer.list(&connection(2, offloaded()), State::Established);
+    assert_eq!(listing(&dir).processes[0].rows.len(), 1);
+    drop(again);
+}
+
+#[test]
+fn without_a_place_nothing_is_told_and_nothing_fails() {
+    for writer in [Writer::new(), Writer::new()] {
+        let writer: &'static Writer = Box::leak(Box::new(writer));
+        let record = writer.list(&connection(1, offloaded()), State::Established);
+        record.count(Counter::Sent, 1);
+        record.set_state(State::Ended);
+        drop(record);
+        writer.begin(Place::at("/nonexistent"));
+    }
+}
+
+#[test]
+fn a_reader_never_sees_half_a_description() {
+    let dir = TempDir::new().unwrap();
+    let writer = writer(&dir);
+    let stop = AtomicBool::new(false);
+    let kept = writer.list(&connection(9, offloaded()), State::Established);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                for port in [1000, 2000] {
+                    let reason = port.to_string().repeat(20);
+                    drop(writer.list(&connection(port, tcp(&reason)), State::Native));
+                }
+            }
+        });
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(500) {
+            for row in &listing(&dir).processes[0].rows {
+                let port = row.description.local.port();
+                if port != 9 {
+                    assert_eq!(row.description.carrier, tcp(&port.to_string().repeat(20)));
+                }
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    drop(kept);
+}
+
+/// A page's file, and a directory like its own to put changed copies into.
+fn page_of_this_process() -> (TempDir, Vec<u8>, String) {
+    let dir = TempDir::new().unwrap();
+    let writer = writer(&dir);
+    let record = writer.list(&connection(40000, tcp("no route")), State::Native);
+    let name = files(&dir).remove(0);
+    let bytes = std::fs::read(path(&dir, &name)).unwrap();
+    writer.end();
+    drop(record);
+    (dir, bytes[..8192].to_vec(), name)
+}
+
+fn path(dir: &TempDir, name: &str) -> std::path::PathBuf {
+    let user = rustix::process::geteuid().as_raw();
+    dir.path().join(format!("ops-{user}")).join(name)
+}
+
+#[test]
+fn pages_of_the_dead_are_removed() {
+    let (dir, bytes, name) = page_of_this_process();
+    let put = |name: &str, bytes: &[u8]| std::fs::write(path(&dir, name), bytes).unwrap();
+    // This process runs, but does not map that file: it was another program before an `exec`.
+    put(&name, &bytes);
+    assert!(listing(&dir).processes.is_empty());
+    assert!(files(&dir).is_empty());
+    // One that has ended.
+    let mut child = Command::new("true").spawn().unwrap();
+    let pid = child.id();
+    let started = ops_observe::life::started(pid).unwrap();
+    child.wait().unwrap();
+    let mut dead = bytes.clone();
+    dead[12..16].copy_from_slice(&pid.to_ne_bytes());
+    dead[16..24].copy_from_slice(&started.to_ne_bytes());
+    put(&format!("{pid}.{started}.1"), &dead);
+    assert!(listing(&dir).processes.is_empty());
+    assert!(files(&dir).is_empty());
+    // The next page that is made sweeps as well.
+    put(&format!("{pid}.{started}.1"), &dead);
+    let writer = writer(&dir);
+    drop(writer.list(&connection(1, offloaded()), State::Established));
+    assert_eq!(files(&dir).len(), 1);
+}
+
+#[test]
+fn what_is_no_page_is_told_and_left_alone() {
+    let (dir, bytes, name) = page_of_this_process();
+    let fault = |bytes: &[u8], name: &str| {
+        let path = path(&dir, name);
+        std::fs::write(&path, bytes).unwrap();
+        let faults = listing(&dir).faults;
+        let there = path.exists();
+        let _ = std::fs::remove_file(path);
+        (faults.first().map(|(_, _, fault)| *fault), there)
+    };
+    assert_eq!(fault(b"", &name), (None, true), "it has just been begun");
+    assert_eq!(fault(b"something", &name), (Some(Fault::Foreign), true));
+    let mut newer = bytes.clone();
+    newer[8..12].copy_from_slice(&(VERSION + 1).to_ne_bytes());
+    assert_eq!(
+        fault(&newer, &name),
+        (Some(Fault::Version(VERSION + 1)), true)
+    );
+    let mut other = bytes.clone();
+    other[12..16].copy_from_slice(&1_u32.to_ne_bytes());
+    assert_eq!(fault(&other, &name), (Some(Fault::Process), true));
+    // A page of another PID namespace is none of this one's business.
+    let mut elsewhere = bytes.clone();
+    elsewhere[24..32].copy_from_slice(&1_u64.to_ne_bytes());
+    assert_eq!(fault(&elsewhere, &name), (None, true));
+    assert!(Path::new("/proc/1").exists());
+}
+
+#[test]
+fn a_forked_child_has_a_page_of_its_own() {
+    let dir = TempDir::new().unwrap();
+    let writer = writer(&dir);
+    let record = writer.list(&connection(40000, offloaded()), State::Established);
+    record.count(Counter::Sent, 1);
+    let (told, tell) = rustix::pipe::pipe().unwrap();
+    // SAFETY: the child counts, waits to be killed, and runs nothing else of this program.
+    let child = match unsafe { nix::unistd::fork() }.unwrap() {
+        nix::unistd::ForkResult::Child => {
+            writer.forked();
+            record.count(Counter::Sent, 10);
+            rustix::io::write(&tell, &[1]).unwrap();
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        }
+        nix::unistd::ForkResult::Parent { child } => child,
+    };
+    rustix::io::read(&told, &mut [0]).unwrap();
+    record.count(Counter::Sent, 2);
+    let found = listing(&dir);
+    let sent = |pid: u32| {
+        let process = found.processes.iter().find(|process| process.pid == pid);
+        process.unwrap().rows[0].counter(Counter::Sent)
+    };
+    assert_eq!(sent(std::process::id()), 3);
+    assert_eq!(sent(child.as_raw().cast_unsigned()), 10);
+    nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL).unwrap();
+    nix::sys::wait::waitpid(child, None).unwrap();
+    assert_eq!(listing(&dir).processes.len(), 1, "the dead are removed");
+    assert_eq!(files(&dir).len(), 1);
+}
