@@ -3,12 +3,21 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 
 /// Runs a program whose sockets may leave TCP, or tells what would become of one.
 #[derive(Debug, Parser)]
-#[command(name = "opsrun", version)]
+#[command(
+    name = "opsrun",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true
+)]
 pub(crate) struct Args {
+    /// What to do instead of running a program; `opsrun -- ss` runs the program of that name.
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
     /// Run nothing; explain what a socket comes to that connects or listens at ADDRESS:PORT.
     #[arg(long, value_name = "WHAT")]
     pub(crate) explain: Option<Role>,
@@ -41,4 +50,22 @@ pub(crate) enum Role {
     Connect,
     /// Listen at the address.
     Listen,
+}
+
+/// What to do instead of running a program.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List the sockets of all programs that run with the library, and why some are on TCP.
+    Ss(Listed),
+}
+
+/// How sockets are listed.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Listed {
+    /// Print JSON, with what each process has counted since its first socket.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print no line with the names of the columns.
+    #[arg(short = 'H', long)]
+    pub(crate) no_header: bool,
 }

@@ -2,10 +2,12 @@
 //!
 //! - `args.rs` the command line
 //! - `explain.rs` a decision, asked of the switch and printed
+//! - `sockets.rs` the sockets of all programs, out of their pages
 //! - `start.rs` a program, with the library in front of its C library
 
 mod args;
 mod explain;
+mod sockets;
 mod start;
 
 use std::process::ExitCode;
@@ -14,16 +16,17 @@ use anyhow::Result;
 use clap::Parser;
 use ops_rules::{Loaded, Source};
 
-use crate::args::Args;
+use crate::args::{Args, Command};
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let done = match args.explain {
-        Some(role) => explain::run(&args, role).map(|text| {
+    let done = match (&args.command, args.explain) {
+        (Some(Command::Ss(how)), _) => sockets::run(*how),
+        (None, Some(role)) => explain::run(&args, role).map(|text| {
             print!("{text}");
             ExitCode::SUCCESS
         }),
-        None => start::run(&args),
+        (None, None) => start::run(&args),
     };
     done.unwrap_or_else(|error| {
         eprintln!("opsrun: {error:#}");
