@@ -1,8 +1,8 @@
 //! What the stack costs and gains, beside raw TCP.
 //!
 //! - `dat-bench`, a program of `tools`, measures DAT.
-//! - `programs.rs` measures Debian's programs under `opsrun`, `pairs.rs` turns by turn with the same
-//!   programs without it.
+//! - `programs.rs` measures Debian's programs under `opsrun`, `pairs.rs` turns by turn with the
+//!   same programs without it.
 
 mod pairs;
 mod programs;
