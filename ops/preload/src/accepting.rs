@@ -15,6 +15,7 @@ use crate::guard;
 use crate::hooks::numbers;
 use crate::listener::Listener;
 use crate::protocol::Arrival;
+use crate::sharing::relay;
 use crate::socket::Socket;
 use crate::socket::names::{self, Family};
 use crate::socket::observer::Observer;
@@ -97,7 +98,9 @@ fn take(family: Family, arrival: Arrival, flags: c_int) -> Result<Accepted, Errn
     );
     socket.named();
     let fd = program.as_raw_fd();
-    numbers::place(fd, Entry::Socket(Arc::new(socket)));
+    let socket = Arc::new(socket);
+    relay::watch(&socket)?;
+    numbers::place(fd, Entry::Socket(socket));
     Ok(Accepted {
         fd: program.into_raw_fd(),
         peer: arrival.peer,

@@ -18,6 +18,7 @@ use crate::decision::{self, Decision};
 use crate::hooks::numbers;
 use crate::protocol::Unobserved;
 use crate::registrations::Registrations;
+use crate::sharing::relay;
 use crate::socket::Socket;
 use crate::socket::names::{self, Family};
 use crate::socket::observer::Observer;
@@ -110,17 +111,20 @@ fn take_over(
     let stream = stream.observed_by(observer.clone())?;
     let connection = Socket::new(stream, observer, family, local, remote, Options::of(native));
     connection.named();
+    let connection = Arc::new(connection);
+    relay::watch(&connection)?;
     // Sets that watch the number watch the TCP socket behind it. They are told before it changes,
     // because the TCP socket lives on and could not be taken out of them any more.
     let registrations = Registrations::of(fd);
     registrations.withdraw();
     replace(&program, fd, flags)?;
     registrations.renew();
-    numbers::place(fd, Entry::Socket(Arc::new(connection)));
+    numbers::place(fd, Entry::Socket(connection));
     Ok(())
 }
 
-fn replace(with: &OwnedFd, fd: c_int, flags: Flags) -> Result<(), Errno> {
+/// Puts `with` behind a number of the program.
+pub(crate) fn replace(with: &OwnedFd, fd: c_int, flags: Flags) -> Result<(), Errno> {
     let mut dup = DupFlags::empty();
     dup.set(DupFlags::CLOEXEC, flags.close_on_exec);
     // SAFETY: the number is the program's; nothing here owns it, and `forget` below keeps it so.

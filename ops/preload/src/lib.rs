@@ -10,6 +10,7 @@
 //! | `connecting`, `listening`, `accepting` | where a socket comes to an offload protocol, and back |
 //! | `decision`, `protocol` | which sockets leave TCP, and what may carry them |
 //! | `listener`, `registrations` | what stands beside a listening socket; `epoll` sets that watch a number |
+//! | `sharing` | connections that more than one process uses |
 //! | `steward` | the one thread of ours, started with the first offloaded socket |
 //! | `process` | whose table it is, after `fork` and in a `vfork`ed child |
 //! | `internal` | descriptors of ours, out of the program's way |
@@ -34,6 +35,7 @@ mod process;
 mod protocol;
 mod real;
 mod registrations;
+mod sharing;
 mod socket;
 mod start;
 mod steward;

@@ -7,7 +7,8 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use crate::table;
+use crate::sharing::{heirs, leaving, relay};
+use crate::{steward, table};
 
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
@@ -17,8 +18,11 @@ pub(crate) fn own_table() {
     static HANDLERS: Once = Once::new();
     HANDLERS.call_once(|| {
         OWNER.store(id(), Ordering::Release);
-        // SAFETY: a handler that may run between fork and exec: it stores to memory of ours.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        // SAFETY: the handlers are made to run around a fork, and at the exit.
+        unsafe {
+            libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child));
+            libc::atexit(at_exit);
+        }
     });
 }
 
@@ -32,7 +36,22 @@ pub(crate) fn id() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
+extern "C" fn before() {
+    heirs::prepare();
+}
+
+extern "C" fn in_parent() {
+    heirs::drop_prepared();
+}
+
 extern "C" fn in_child() {
     table::unlock_after_fork();
     OWNER.store(id(), Ordering::Release);
+    steward::begin_without();
+    relay::own_nothing();
+    heirs::inherit();
+}
+
+extern "C" fn at_exit() {
+    leaving::await_others();
 }

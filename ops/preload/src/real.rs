@@ -3,14 +3,14 @@
 //! Each is looked up at its first call and remembered: one load and one jump afterwards. It is the
 //! C library's function that is called and not the kernel, because it is a cancellation point.
 
-use std::ffi::{CStr, c_int, c_long, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::mem::transmute;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off64_t, pollfd, pthread_attr_t,
-    pthread_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+    FILE, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off64_t, pid_t, pollfd,
+    pthread_attr_t, pthread_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 
 use crate::start::StartRoutine;
@@ -143,6 +143,34 @@ real! {
         thread: *mut pthread_t, attributes: *const pthread_attr_t, start: StartRoutine,
         argument: *mut c_void,
     ) -> c_int;
+    fn execve(
+        path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char,
+    ) -> c_int;
+    fn execv(path: *const c_char, arguments: *const *const c_char) -> c_int;
+    fn execvp(file: *const c_char, arguments: *const *const c_char) -> c_int;
+    fn execvpe(
+        file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char,
+    ) -> c_int;
+    fn fexecve(
+        fd: c_int, arguments: *const *const c_char, environment: *const *const c_char,
+    ) -> c_int;
+    fn execveat(
+        directory: c_int, path: *const c_char, arguments: *const *const c_char,
+        environment: *const *const c_char, flags: c_int,
+    ) -> c_int;
+    fn system(command: *const c_char) -> c_int;
+    fn posix_spawn(
+        child: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void,
+        arguments: *const *const c_char, environment: *const *const c_char,
+    ) -> c_int;
+    fn posix_spawnp(
+        child: *mut pid_t, file: *const c_char, actions: *const c_void, attributes: *const c_void,
+        arguments: *const *const c_char, environment: *const *const c_char,
+    ) -> c_int;
+    fn posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: c_int, to: c_int) -> c_int;
+    fn popen(command: *const c_char, how: *const c_char) -> *mut FILE;
+    fn fclose(stream: *mut FILE) -> c_int;
+    fn fdopen(fd: c_int, how: *const c_char) -> *mut FILE;
     fn syscall(
         number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long,
     ) -> c_long;

@@ -4,11 +4,15 @@
 //! until a descriptor that was given to it is ready. A program without such a socket has no thread
 //! of ours.
 
+use std::cell::Cell;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
 use crate::guard;
@@ -26,17 +30,28 @@ pub(crate) trait Ward: Send + Sync {
 pub(crate) struct Steward {
     set: OwnedFd,
     wards: Mutex<HashMap<RawFd, Arc<dyn Ward>>>,
+    /// Those whose turn is next, ready or not.
+    next: Mutex<Vec<Arc<dyn Ward>>>,
+    /// Readable when there is one and the thread may be asleep.
+    bell: OwnedFd,
+    thread: OnceLock<Result<(), Errno>>,
+}
+
+static STEWARD: AtomicPtr<Steward> = AtomicPtr::new(ptr::null_mut());
+
+thread_local! {
+    static IS_STEWARD: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The steward of this process; `Err`: descriptors or threads have run out, sockets stay on TCP.
 pub(crate) fn steward() -> Result<&'static Steward, Errno> {
-    static STEWARD: OnceLock<Result<Steward, Errno>> = OnceLock::new();
-    static STARTED: OnceLock<Result<(), Errno>> = OnceLock::new();
-    let steward = STEWARD
-        .get_or_init(Steward::new)
-        .as_ref()
-        .map_err(|error| *error)?;
-    let started = STARTED.get_or_init(|| {
+    let found = STEWARD.load(Ordering::Acquire);
+    // SAFETY: null, or leaked below.
+    let steward = match unsafe { found.as_ref() } {
+        Some(steward) => steward,
+        None => Steward::make()?,
+    };
+    let started = steward.thread.get_or_init(|| {
         let _inside = guard::enter();
         let thread = std::thread::Builder::new().name("ops-steward".into());
         match thread.spawn(|| steward.run()) {
@@ -47,12 +62,47 @@ pub(crate) fn steward() -> Result<&'static Steward, Errno> {
     (*started).map(|()| steward)
 }
 
+/// In the child of a fork: the parent's steward is none of ours, and its locks may be held.
+pub(crate) fn begin_without() {
+    let before = STEWARD.swap(ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: null, or leaked.
+    if let Some(before) = unsafe { before.as_ref() } {
+        for fd in [&before.set, &before.bell] {
+            // SAFETY: the child's copies of two numbers that nothing in the child uses any more.
+            drop(unsafe { OwnedFd::from_raw_fd(fd.as_raw_fd()) });
+        }
+    }
+}
+
 impl Steward {
-    fn new() -> Result<Self, Errno> {
-        Ok(Self {
+    fn make() -> Result<&'static Self, Errno> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let fresh = Box::into_raw(Box::new(Self {
             set: crate::internal::raise(epoll::create(CreateFlags::CLOEXEC)?)?,
             wards: Mutex::new(HashMap::new()),
-        })
+            next: Mutex::new(Vec::new()),
+            bell: crate::internal::raise(eventfd(0, flags)?)?,
+            thread: OnceLock::new(),
+        }));
+        let null = ptr::null_mut();
+        match STEWARD.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: just leaked for good.
+            Ok(_) => unsafe { Ok(&*fresh) },
+            // SAFETY: nobody has seen ours; the other one is leaked for good.
+            Err(other) => unsafe {
+                drop(Box::from_raw(fresh));
+                Ok(&*other)
+            },
+        }
+    }
+
+    /// Gives somebody a turn soon, with nothing seen.
+    pub(crate) fn soon(&self, ward: Arc<dyn Ward>) {
+        self.next().push(ward);
+        if !IS_STEWARD.get() {
+            // Full: it rings.
+            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        }
     }
 
     /// Watches a descriptor, edge-triggered, until [`leave`](Self::leave).
@@ -77,28 +127,59 @@ impl Steward {
         let _ = epoll::delete(&self.set, fd);
     }
 
+    /// Watches a descriptor for something else, from now on.
+    pub(crate) fn ask_for(&self, fd: impl AsFd, flags: EventFlags) {
+        let data = EventData::new_u64(u64::from(fd.as_fd().as_raw_fd().unsigned_abs()));
+        // It fails for a descriptor that is not watched, and then nothing is heard of it.
+        let _ = epoll::modify(&self.set, fd, data, flags | EventFlags::ET);
+    }
+
+    /// As [`leave`](Self::leave), for a descriptor that somebody else holds.
+    pub(crate) fn leave_number(&self, fd: RawFd) {
+        // SAFETY: the caller knows that it is open.
+        self.leave(unsafe { BorrowedFd::borrow_raw(fd) });
+    }
+
     fn run(&self) {
         crate::internal::block_signals();
+        IS_STEWARD.set(true);
+        let data = EventData::new_u64(u64::MAX);
+        // Without it, those who are given a turn wait for the next event of another kind.
+        let _ = epoll::add(&self.set, &self.bell, data, EventFlags::IN);
         let nothing = Event {
             flags: EventFlags::empty(),
             data: EventData::new_u64(0),
         };
         let mut events = [nothing; EVENTS];
         loop {
-            let count = match epoll::wait(&self.set, &mut events[..], None) {
+            let no_wait = Timespec::default();
+            let limit = (!self.next().is_empty()).then_some(&no_wait);
+            let count = match epoll::wait(&self.set, &mut events[..], limit) {
                 Ok(count) => count,
                 Err(Errno::INTR) => continue,
                 // The set was closed by a program that closes numbers it does not know.
                 Err(_) => return,
             };
             for event in &events[..count] {
-                let fd = RawFd::try_from(event.data.u64()).unwrap_or(-1);
+                let Ok(fd) = RawFd::try_from(event.data.u64()) else {
+                    let mut rings = [0; 8];
+                    let _ = rustix::io::read(&self.bell, &mut rings[..]);
+                    continue;
+                };
                 let ward = self.wards().get(&fd).cloned();
                 if let Some(ward) = ward {
                     ward.ready(event.flags);
                 }
             }
+            let next = std::mem::take(&mut *self.next());
+            for ward in next {
+                ward.ready(EventFlags::empty());
+            }
         }
+    }
+
+    fn next(&self) -> MutexGuard<'_, Vec<Arc<dyn Ward>>> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wards(&self) -> MutexGuard<'_, HashMap<RawFd, Arc<dyn Ward>>> {

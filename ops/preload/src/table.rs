@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 use crate::listener::Listener;
+use crate::sharing::relayed::Relayed;
 use crate::socket::Socket;
 
 const CHUNK: usize = 1024;
@@ -22,6 +23,9 @@ const CHUNKS: usize = 1024;
 pub(crate) enum Entry {
     /// A connection that an offload protocol carries; the kernel sees one end of a pair.
     Socket(Arc<Socket>),
+    /// A connection whose bytes another part of us moves, here or in another process; the kernel
+    /// sees one end of a pair that carries them.
+    Relayed(Arc<Relayed>),
     /// A listening socket of the kernel, to which offloaded connections come as well.
     Listener(Arc<Listener>),
 }
@@ -29,12 +33,14 @@ pub(crate) enum Entry {
 const NATIVE: u8 = 0;
 const SOCKET: u8 = 1;
 const LISTENER: u8 = 2;
+const RELAYED: u8 = 3;
 
 impl Entry {
     fn kind(&self) -> u8 {
         match self {
             Self::Socket(_) => SOCKET,
             Self::Listener(_) => LISTENER,
+            Self::Relayed(_) => RELAYED,
         }
     }
 }
@@ -99,6 +105,13 @@ fn slot(fd: c_int) -> Option<&'static Slot> {
 
 static LISTENERS: AtomicUsize = AtomicUsize::new(0);
 
+static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether any descriptor is an offloaded connection.
+pub(crate) fn has_connections() -> bool {
+    CONNECTIONS.load(Ordering::Relaxed) > 0
+}
+
 /// Whether any descriptor is a listener with something beside it.
 pub(crate) fn has_listeners() -> bool {
     LISTENERS.load(Ordering::Relaxed) > 0
@@ -108,16 +121,26 @@ fn kind(fd: c_int) -> u8 {
     existing(fd).map_or(NATIVE, |slot| slot.kind.load(Ordering::Acquire))
 }
 
-/// The offloaded connection behind a descriptor, if it is one.
+/// Who moves the bytes of a descriptor.
+pub(crate) enum Mover {
+    /// The kernel.
+    Kernel,
+    /// A connection of this process.
+    Us(Arc<Socket>),
+    /// The kernel, from and to somebody of us.
+    Others(Arc<Relayed>),
+}
+
+/// Who moves the bytes of a descriptor.
 #[inline]
-pub(crate) fn find(fd: c_int) -> Option<Arc<Socket>> {
-    let slot = existing(fd)?;
-    if slot.kind.load(Ordering::Acquire) != SOCKET {
-        return None;
+pub(crate) fn mover(fd: c_int) -> Mover {
+    if is_plain(fd) {
+        return Mover::Kernel;
     }
-    match slot.with(|entry| entry.clone()) {
-        Some(Entry::Socket(socket)) => Some(socket),
-        _ => None,
+    match entry(fd) {
+        Some(Entry::Socket(socket)) => Mover::Us(socket),
+        Some(Entry::Relayed(relayed)) => Mover::Others(relayed),
+        _ => Mover::Kernel,
     }
 }
 
@@ -149,7 +172,7 @@ pub(crate) fn is_plain(fd: c_int) -> bool {
 
 /// Whether a descriptor is an offloaded connection.
 pub(crate) fn contains(fd: c_int) -> bool {
-    kind(fd) == SOCKET
+    matches!(kind(fd), SOCKET | RELAYED)
 }
 
 /// Puts something behind a descriptor, and returns what stood there. `Err`: there is no place.
@@ -159,8 +182,29 @@ pub(crate) fn insert(fd: c_int, entry: Entry) -> Result<Option<Entry>, Entry> {
     };
     let kind = entry.kind();
     let before = slot.with(|place| place.replace(entry));
-    count_listeners(slot.kind.swap(kind, Ordering::AcqRel), kind);
+    count(slot.kind.swap(kind, Ordering::AcqRel), kind);
     Ok(before)
+}
+
+/// Puts something else behind a descriptor, if what stands there is the right thing.
+pub(crate) fn exchange(
+    fd: c_int,
+    is_it: impl FnOnce(&Entry) -> bool,
+    other: impl FnOnce() -> Entry,
+) {
+    let Some(slot) = existing(fd) else {
+        return;
+    };
+    let before = slot.with(|place| {
+        if !place.as_ref().is_some_and(is_it) {
+            return None;
+        }
+        let other = other();
+        count(slot.kind.swap(other.kind(), Ordering::AcqRel), other.kind());
+        place.replace(other)
+    });
+    // Dropped without the lock: it may be the last reference.
+    drop(before);
 }
 
 /// Takes what stands behind a descriptor away.
@@ -170,16 +214,17 @@ pub(crate) fn remove(fd: c_int) -> Option<Entry> {
     if before == NATIVE {
         return None;
     }
-    count_listeners(before, NATIVE);
+    count(before, NATIVE);
     slot.with(Option::take)
 }
 
-fn count_listeners(before: u8, after: u8) {
-    if before == LISTENER {
-        LISTENERS.fetch_sub(1, Ordering::Relaxed);
-    }
-    if after == LISTENER {
-        LISTENERS.fetch_add(1, Ordering::Relaxed);
+fn count(before: u8, after: u8) {
+    for (kind, change) in [(before, usize::MAX), (after, 1)] {
+        match kind {
+            LISTENER => LISTENERS.fetch_add(change, Ordering::Relaxed),
+            SOCKET | RELAYED => CONNECTIONS.fetch_add(change, Ordering::Relaxed),
+            _ => continue,
+        };
     }
 }
 

@@ -52,6 +52,12 @@ impl Signals {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, give_back);
     }
 
+    /// The bytes were taken out of the pair: nothing is announced, and the window is open.
+    pub fn forget(&self) {
+        self.announced.store(0, Ordering::Release);
+        self.window.store(WINDOW_OPEN, Ordering::Release);
+    }
+
     /// `true`: the caller is the one who closes the window.
     pub(crate) fn close_window(&self) -> bool {
         self.window.swap(WINDOW_CLOSED, Ordering::AcqRel) == WINDOW_OPEN

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`walk`] | an offloaded pair and a TCP pair beside it, the same random calls on both |
 //! | [`pair`], [`step`] | the pairs, and what is done to them |
-//! | [`scripts`] | programs of others that are given as scripts |
+//! | [`scripts`] | programs of others that are given as scripts, and those that fork |
 //!
 //! The connections are carried by the protocol that the library has for tests. Each walk is a
 //! process of its own: this suite, started again with the library in front.
@@ -38,6 +38,10 @@ fn main() -> ExitCode {
         scripts::all()
             .into_iter()
             .map(|script| trial(format!("scripts::{}", script.name), move || script.run())),
+    );
+    trials.extend(
+        scripts::forking()
+            .map(|script| trial(format!("forking::{}", script.name), move || script.run())),
     );
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -21,7 +21,7 @@ pub(crate) struct Script {
     /// Its name.
     pub(crate) name: &'static str,
     interpreter: &'static str,
-    text: &'static str,
+    text: String,
 }
 
 /// Both ends of a conversation in one interpreter, which fails when a byte is wrong.
@@ -36,12 +36,39 @@ const BOTH_KINDS: &str = include_str!("both_kinds.py");
 /// Programs such as wrk take an empty receive after a wake-up for an error.
 const TRUE_READINESS: &str = include_str!("true_readiness.py");
 
-/// All of them.
-pub(crate) fn all() -> Vec<Script> {
-    let script = |name, text| Script {
+/// What the scripts about processes begin with.
+const PAIRS: &str = include_str!("forking/pairs.py");
+
+/// Connections that several processes use.
+const FORKING: [(&str, &str); 8] = [
+    (
+        "accept_then_fork",
+        include_str!("forking/accept_then_fork.py"),
+    ),
+    ("snapshot", include_str!("forking/snapshot.py")),
+    ("both_use", include_str!("forking/both_use.py")),
+    ("plain_programs", include_str!("forking/plain_programs.py")),
+    ("passing", include_str!("forking/passing.py")),
+    ("ends", include_str!("forking/ends.py")),
+    ("owner_exits", include_str!("forking/owner_exits.py")),
+    ("no_leaks", include_str!("forking/no_leaks.py")),
+];
+
+/// The scripts about processes: a name and a text.
+pub(crate) fn forking() -> impl Iterator<Item = Script> {
+    FORKING.into_iter().map(|(name, text)| Script {
         name,
         interpreter: "python3",
-        text,
+        text: format!("{PAIRS}\n{text}"),
+    })
+}
+
+/// All others.
+pub(crate) fn all() -> Vec<Script> {
+    let script = |name, text: &str| Script {
+        name,
+        interpreter: "python3",
+        text: text.to_owned(),
     };
     vec![
         script("python_threads", THREADS),
@@ -55,7 +82,7 @@ impl Script {
     /// Runs it under the library.
     pub(crate) fn run(&self) -> Result<()> {
         let mut command = preloaded(&Stage::find()?, Path::new(self.interpreter))?;
-        command.args(["-c", self.text]);
+        command.args(["-c", &self.text]);
         finish(command)
     }
 }

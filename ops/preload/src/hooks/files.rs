@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use libc::{off64_t, size_t, ssize_t};
 use rustix::io::Errno;
 
-use super::{alias, offloaded};
+use super::{alias, moving, offloaded};
 use crate::socket::Socket;
 use crate::{real, table};
 
@@ -31,19 +31,16 @@ pub unsafe extern "C" fn sendfile(
         // No socket can be mapped as sendfile demands of its source.
         return offloaded(from, |_| Err::<usize, _>(Errno::INVAL));
     }
-    let Some(socket) = table::find(to) else {
-        // SAFETY: the caller's arguments, unchanged.
-        return unsafe { real::sendfile(to, from, at, count) };
-    };
-    // SAFETY: the caller's offset, if there is one.
-    let at = unsafe { at.as_mut() };
-    offloaded(to, |to| {
+    let sent = moving(to, |socket, to| {
         // SAFETY: the caller's descriptor; the kernel says EBADF when it is none.
         let from = (from >= 0)
             .then(|| unsafe { BorrowedFd::borrow_raw(from) })
             .ok_or(Errno::BADF)?;
-        copy(&socket, to, from, at, count)
-    })
+        // SAFETY: the caller's offset, if there is one.
+        copy(socket, to, from, unsafe { at.as_mut() }, count)
+    });
+    // SAFETY: the caller's arguments, unchanged.
+    sent.unwrap_or_else(|| unsafe { real::sendfile(to, from, at, count) })
 }
 
 alias! {

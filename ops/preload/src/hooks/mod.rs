@@ -8,6 +8,7 @@
 //! | [`files`] | `sendfile`, `splice` |
 //! | [`names`] | `getsockname`, `getpeername`, options, `ioctl`, `shutdown` |
 //! | [`numbers`] | `close`, `dup`, `fcntl` and their kin |
+//! | [`processes`] | `exec`, `posix_spawn`, `_exit`, `fdopen`: what leads out of our sight |
 //! | [`waits`] | `poll`, `select`, `epoll_ctl` |
 //! | [`raw`] | `syscall` |
 
@@ -15,6 +16,7 @@ pub(crate) mod connections;
 pub(crate) mod files;
 pub(crate) mod names;
 pub(crate) mod numbers;
+pub(crate) mod processes;
 pub(crate) mod raw;
 pub(crate) mod transfer;
 pub(crate) mod waits;
@@ -27,6 +29,9 @@ use rustix::io::Errno;
 
 use crate::errno::ToC;
 use crate::guard;
+use crate::socket::Socket;
+use crate::socket::calls::ELSEWHERE;
+use crate::table::{self, Mover};
 
 /// Runs a call on an offloaded socket: as the stack's, and without letting a panic out.
 pub(crate) fn offloaded<R, T>(fd: c_int, call: impl FnOnce(BorrowedFd<'_>) -> Result<R, Errno>) -> T
@@ -42,6 +47,53 @@ where
         .to_c()
 }
 
+/// Runs a call that moves bytes, if it is we who move them. `None`: the kernel does.
+#[inline]
+pub(crate) fn moving<R, T>(
+    fd: c_int,
+    call: impl FnMut(&Socket, BorrowedFd<'_>) -> Result<R, Errno>,
+) -> Option<T>
+where
+    Result<R, Errno>: ToC<T>,
+{
+    if table::is_plain(fd) {
+        return None;
+    }
+    moving_ours(fd, call)
+}
+
+fn moving_ours<R, T>(
+    fd: c_int,
+    mut call: impl FnMut(&Socket, BorrowedFd<'_>) -> Result<R, Errno>,
+) -> Option<T>
+where
+    Result<R, Errno>: ToC<T>,
+{
+    let _inside = guard::enter();
+    // SAFETY: as in `offloaded`.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    loop {
+        match table::mover(fd) {
+            Mover::Kernel => return None,
+            Mover::Others(relayed) => {
+                relayed.use_bytes(borrowed);
+                return None;
+            }
+            Mover::Us(socket) => {
+                if let Some(_call) = socket.begin_call() {
+                    let made = catch_unwind(AssertUnwindSafe(|| call(&socket, borrowed)));
+                    let result = made.unwrap_or(Err(Errno::IO));
+                    if !matches!(result, Err(ELSEWHERE)) {
+                        return Some(result.to_c());
+                    }
+                }
+                // Somebody else is about to use it as well.
+                socket.await_decision();
+            }
+        }
+    }
+}
+
 /// A function that asks the table for its first argument: the real one, or what the socket does.
 macro_rules! hook {
     ($($(#[$doc:meta])* fn $name:ident($first:ident: $first_ty:ty $(, $arg:ident: $ty:ty)* $(,)?)
@@ -52,10 +104,10 @@ macro_rules! hook {
         /// As for the C function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($first: $first_ty $(, $arg: $ty)*) -> $ret {
-            match $crate::table::find($first) {
+            match $crate::hooks::moving($first, |$socket, $fd| $body) {
+                Some(result) => result,
                 // SAFETY: the caller's arguments, unchanged.
                 None => unsafe { $crate::real::$name($first $(, $arg)*) },
-                Some($socket) => $crate::hooks::offloaded($first, |$fd| $body),
             }
         }
     )*};

@@ -1,49 +1,146 @@
 //! What a socket is called, set to and asked.
 
 use std::ffi::{c_int, c_ulong, c_void};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
-use libc::{sockaddr, socklen_t};
+use libc::{SO_ERROR, SOL_SOCKET, sockaddr, socklen_t};
 use rustix::io::Errno;
 
-use super::hook;
+use super::{hook, moving, offloaded};
+use crate::real;
+use crate::socket::identity::Identity;
 use crate::socket::names;
-use crate::socket::requests::Answer;
-use crate::{errno, real, table};
+use crate::socket::options;
+use crate::socket::requests;
+use crate::table::{self, Mover};
 
 hook! {
-    /// Hook of `getsockname`.
-    fn getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int =
-        // SAFETY: the caller's pointers.
-        |socket, _fd| unsafe { names::give(socket.local(), socket.family(), address, len) };
-
-    /// Hook of `getpeername`.
-    fn getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int =
-        // SAFETY: the caller's pointers.
-        |socket, _fd| unsafe { names::give(socket.peer(), socket.family(), address, len) };
-
-    /// Hook of `getsockopt`.
-    fn getsockopt(
-        fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t,
-    ) -> c_int =
-        // SAFETY: the caller's pointers.
-        |socket, fd| unsafe { socket.get_option(fd, level, name, value, len) };
-
-    /// Hook of `setsockopt`.
-    fn setsockopt(
-        fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t,
-    ) -> c_int =
-        // SAFETY: the caller's pointers.
-        |socket, _fd| unsafe { socket.set_option(level, name, value, len) };
-
     /// Hook of `shutdown`.
     fn shutdown(fd: c_int, how: c_int) -> c_int = |socket, _fd| socket.shut_down(how);
 
     /// Hook of `sockatmark`.
     fn sockatmark(fd: c_int) -> c_int = |socket, _fd| Ok(c_int::from(socket.is_at_mark()));
+}
 
-    /// Hook of `bind`: a connected socket has its address.
-    fn bind(fd: c_int, _address: *const sockaddr, _len: socklen_t) -> c_int =
-        |_socket, _fd| Err::<(), _>(Errno::INVAL);
+/// What an offloaded connection is called and set to.
+fn identity(fd: c_int) -> Option<Arc<Identity>> {
+    match table::mover(fd) {
+        Mover::Kernel => None,
+        Mover::Us(socket) => Some(socket.identity()),
+        Mover::Others(relayed) => Some(relayed.identity().clone()),
+    }
+}
+
+/// Hook of `getsockname`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockname(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    match identity(fd) {
+        // SAFETY: the caller's arguments, unchanged.
+        None => unsafe { real::getsockname(fd, address, len) },
+        // SAFETY: the caller's pointers.
+        Some(of) => offloaded(fd, |_| unsafe {
+            names::give(of.local, of.family, address, len)
+        }),
+    }
+}
+
+/// Hook of `getpeername`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getpeername(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    match identity(fd) {
+        // SAFETY: the caller's arguments, unchanged.
+        None => unsafe { real::getpeername(fd, address, len) },
+        // SAFETY: the caller's pointers.
+        Some(of) => offloaded(fd, |_| unsafe {
+            names::give(of.peer, of.family, address, len)
+        }),
+    }
+}
+
+/// Hook of `bind`: a connected socket has its address.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    if table::contains(fd) {
+        return offloaded(fd, |_| Err::<(), _>(Errno::INVAL));
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::bind(fd, address, len) }
+}
+
+/// Hook of `getsockopt`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    let asks_error = (level, name) == (SOL_SOCKET, SO_ERROR);
+    if asks_error {
+        let told = moving(fd, |socket, fd| {
+            let error = socket.take_error(fd);
+            // SAFETY: the caller's pointers.
+            unsafe { options::give_number(error, value, len) }
+        });
+        // SAFETY: the caller's arguments, unchanged.
+        return told.unwrap_or_else(|| unsafe { real::getsockopt(fd, level, name, value, len) });
+    }
+    match identity(fd) {
+        // SAFETY: the caller's arguments, unchanged.
+        None => unsafe { real::getsockopt(fd, level, name, value, len) },
+        // SAFETY: the caller's pointers.
+        Some(of) => offloaded(fd, |_| unsafe { of.get_option(level, name, value, len) }),
+    }
+}
+
+/// Hook of `setsockopt`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    match table::mover(fd) {
+        // SAFETY: the caller's arguments, unchanged.
+        Mover::Kernel => unsafe { real::setsockopt(fd, level, name, value, len) },
+        // SAFETY: the caller's pointers.
+        Mover::Us(socket) => offloaded(fd, |_| unsafe {
+            socket.identity().set_option(level, name, value, len)
+        }),
+        Mover::Others(relayed) => offloaded(fd, |fd: BorrowedFd<'_>| {
+            // SAFETY: the caller's pointers.
+            unsafe { relayed.identity().set_option(level, name, value, len) }?;
+            relayed.has_options_set(fd);
+            Ok(())
+        }),
+    }
 }
 
 /// Hook of `ioctl`, whose variable argument is one word in every request.
@@ -52,18 +149,12 @@ hook! {
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
-    let Some(socket) = table::find(fd) else {
+    if !requests::is_of_sockets(request) {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::ioctl(fd, request, argument) };
-    };
-    // SAFETY: the caller's argument.
-    match unsafe { socket.request(request, argument) } {
-        Ok(Answer::Given) => 0,
-        // SAFETY: the caller's arguments, unchanged.
-        Ok(Answer::Kernel) => unsafe { real::ioctl(fd, request, argument) },
-        Err(error) => {
-            errno::set(error.raw_os_error());
-            -1
-        }
     }
+    // SAFETY: the caller's argument.
+    let answer = moving(fd, |socket, _| unsafe { socket.request(request, argument) });
+    // SAFETY: the caller's arguments, unchanged.
+    answer.unwrap_or_else(|| unsafe { real::ioctl(fd, request, argument) })
 }

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_uint};
 use libc::{F_DUPFD, F_DUPFD_CLOEXEC};
 
 use super::alias;
+use crate::sharing::leaving;
 use crate::table::{self, Entry};
 use crate::{guard, process, real};
 
@@ -116,9 +117,13 @@ fn release(entry: Entry) {
         // memory of it stays as it is, because its parts are shared with the maker.
         Entry::Socket(socket) if !socket.is_of_this_process() => std::mem::forget(socket),
         Entry::Listener(listener) if !listener.is_of_this_process() => std::mem::forget(listener),
-        Entry::Socket(socket) if socket.unnamed() => socket.close(),
-        // A listener stops with its last reference.
-        Entry::Socket(_) | Entry::Listener(_) => {}
+        Entry::Socket(socket) if socket.unnamed() => match socket.observer().relay() {
+            // It ends when nobody holds it, and others may.
+            Some(relay) => relay.left_by_owner(),
+            None => socket.close(),
+        },
+        // A listener stops with its last reference; what others carry, the kernel counts.
+        Entry::Socket(_) | Entry::Listener(_) | Entry::Relayed(_) => {}
     }
 }
 
@@ -126,8 +131,12 @@ fn release(entry: Entry) {
 fn share(fd: c_int, made: c_int) -> c_int {
     if made >= 0
         && let Some(entry) = table::entry(fd)
-        && process::owns_table()
     {
+        if !process::owns_table() {
+            // The child of a `vfork` gives it a place for the program that it becomes.
+            leaving::expose(fd);
+            return made;
+        }
         if let Entry::Socket(socket) = &entry {
             socket.named();
         }

@@ -7,32 +7,34 @@ use libc::{iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t
 use rustix::io::Errno;
 
 use super::{alias, hook};
+use crate::real;
+use crate::sharing::leaving;
 use crate::socket::Socket;
 use crate::vector::Vector;
 
 hook! {
     /// Hook of `read`.
     fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t =
-        |socket, fd| if len == 0 { Ok(0) } else { fill(&socket, fd, buffer, len, 0) };
+        |socket, fd| if len == 0 { Ok(0) } else { fill(socket, fd, buffer, len, 0) };
 
     /// Hook of `write`.
     fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t =
-        |socket, fd| give(&socket, fd, buffer, len, 0);
+        |socket, fd| give(socket, fd, buffer, len, 0);
 
     /// Hook of `recv`.
     fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t =
-        |socket, fd| fill(&socket, fd, buffer, len, flags);
+        |socket, fd| fill(socket, fd, buffer, len, flags);
 
     /// Hook of `send`.
     fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t =
-        |socket, fd| give(&socket, fd, buffer, len, flags);
+        |socket, fd| give(socket, fd, buffer, len, flags);
 
     /// Hook of `recvfrom`. A stream tells no source address.
     fn recvfrom(
         fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int, from: *mut sockaddr,
         from_len: *mut socklen_t,
     ) -> ssize_t = |socket, fd| {
-        let count = fill(&socket, fd, buffer, len, flags)?;
+        let count = fill(socket, fd, buffer, len, flags)?;
         if !from.is_null() && !from_len.is_null() {
             // SAFETY: the caller's pointer, which the C call demands to be valid.
             unsafe { *from_len = 0 };
@@ -44,7 +46,7 @@ hook! {
     fn sendto(
         fd: c_int, buffer: *const c_void, len: size_t, flags: c_int, _to: *const sockaddr,
         _to_len: socklen_t,
-    ) -> ssize_t = |socket, fd| give(&socket, fd, buffer, len, flags);
+    ) -> ssize_t = |socket, fd| give(socket, fd, buffer, len, flags);
 
     /// Hook of `readv`.
     fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t = |socket, fd| {
@@ -85,12 +87,7 @@ hook! {
     /// Hook of `recvmsg`.
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t =
         // SAFETY: the caller's message.
-        |socket, fd| unsafe { receive_message(&socket, fd, message, flags) };
-
-    /// Hook of `sendmsg`.
-    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t =
-        // SAFETY: the caller's message.
-        |socket, fd| unsafe { send_message(&socket, fd, message, flags) };
+        |socket, fd| unsafe { receive_message(socket, fd, message, flags) };
 
     /// Hook of `recvmmsg`.
     fn recvmmsg(
@@ -98,15 +95,51 @@ hook! {
     ) -> c_int = |socket, fd| each(messages, count, |message, first| {
         let wait = if first || flags & libc::MSG_WAITFORONE == 0 { 0 } else { libc::MSG_DONTWAIT };
         // SAFETY: one of the caller's messages.
-        unsafe { receive_message(&socket, fd, message, (flags & !libc::MSG_WAITFORONE) | wait) }
+        unsafe { receive_message(socket, fd, message, (flags & !libc::MSG_WAITFORONE) | wait) }
     });
+}
 
-    /// Hook of `sendmmsg`.
-    fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int =
-        |socket, fd| each(messages, count, |message, _| {
+/// Hook of `sendmsg`. What it passes to another process carries bytes from then on.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    let sent = super::moving(fd, |socket, fd| {
+        // SAFETY: the caller's message.
+        unsafe { send_message(socket, fd, message, flags) }
+    });
+    // SAFETY: the caller's arguments, unchanged.
+    sent.unwrap_or_else(|| unsafe {
+        leaving::expose_passed(message);
+        real::sendmsg(fd, message, flags)
+    })
+}
+
+/// Hook of `sendmmsg`. What it passes to another process carries bytes from then on.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    let sent = super::moving(fd, |socket, fd| {
+        each(messages, count, |message, _| {
             // SAFETY: one of the caller's messages.
-            unsafe { send_message(&socket, fd, message, flags) }
-        });
+            unsafe { send_message(socket, fd, message, flags) }
+        })
+    });
+    // SAFETY: the caller's arguments, unchanged.
+    sent.unwrap_or_else(|| unsafe {
+        for index in 0..if messages.is_null() { 0 } else { count } {
+            leaving::expose_passed(&raw const (*messages.add(index as usize)).msg_hdr);
+        }
+        real::sendmmsg(fd, messages, count, flags)
+    })
 }
 
 unsafe extern "C" {

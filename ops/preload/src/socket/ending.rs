@@ -52,6 +52,17 @@ impl Socket {
         }
     }
 
+    /// Nobody holds a descriptor of it any more, in any process.
+    pub(crate) fn end_by_last_close(&self, reset: bool) {
+        let reset = reset || self.options().linger == Some(Duration::ZERO);
+        if reset || self.stream.unread() > 0 {
+            self.stream.abort();
+        } else if !self.writing_ended.swap(true, Ordering::AcqRel) {
+            // A connection that is broken already has nothing to be told.
+            let _ = self.stream.shut_down_sending();
+        }
+    }
+
     fn await_delivery(&self, deadline: Instant) {
         while self.stream.unsent() > 0 && !self.observer.is_broken() {
             let seen = self.observer.parking().news();

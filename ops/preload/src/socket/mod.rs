@@ -8,10 +8,14 @@
 //! | [`parking`] | where blocking calls sleep |
 //! | [`receive`], [`send`] | the two directions, with flags, timeouts and signals |
 //! | [`ending`] | shutting down, closing, lingering |
+//! | [`calls`] | threads in calls, which leave when others are to use the connection |
+//! | [`identity`] | names and options, which others who use it have as well |
 //! | [`options`], [`requests`] | `getsockopt`, `setsockopt`; `ioctl` |
 //! | [`names`] | addresses as C has them |
 
+pub(crate) mod calls;
 pub(crate) mod ending;
+pub(crate) mod identity;
 pub(crate) mod names;
 pub(crate) mod observer;
 pub(crate) mod options;
@@ -24,12 +28,14 @@ pub(crate) mod stream;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 
+use calls::{Calls, UnderWay};
+use identity::Identity;
 use names::Family;
 use observer::Observer;
 use options::Options;
@@ -41,10 +47,8 @@ use crate::process;
 pub(crate) struct Socket {
     stream: Box<dyn Stream>,
     observer: Arc<Observer>,
-    family: Family,
-    local: SocketAddr,
-    peer: SocketAddr,
-    options: Mutex<Options>,
+    identity: Arc<Identity>,
+    calls: Calls,
     /// `shutdown(SHUT_RD)` and `shutdown(SHUT_WR)` were called.
     reading_ended: AtomicBool,
     writing_ended: AtomicBool,
@@ -66,30 +70,13 @@ impl Socket {
         Self {
             stream,
             observer,
-            family,
-            local,
-            peer,
-            options: Mutex::new(options),
+            identity: Arc::new(Identity::new(family, local, peer, options)),
+            calls: Calls::default(),
             reading_ended: AtomicBool::new(false),
             writing_ended: AtomicBool::new(false),
             numbers: AtomicU32::new(0),
             maker: process::id(),
         }
-    }
-
-    /// `getsockname`.
-    pub(crate) fn local(&self) -> SocketAddr {
-        self.local
-    }
-
-    /// `getpeername`.
-    pub(crate) fn peer(&self) -> SocketAddr {
-        self.peer
-    }
-
-    /// The family that the program sees.
-    pub(crate) fn family(&self) -> Family {
-        self.family
     }
 
     /// `sockatmark`.
@@ -98,7 +85,67 @@ impl Socket {
     }
 
     fn options(&self) -> MutexGuard<'_, Options> {
-        self.options.lock().unwrap_or_else(PoisonError::into_inner)
+        self.identity.options()
+    }
+
+    /// What it is called and set to.
+    pub(crate) fn identity(&self) -> Arc<Identity> {
+        self.identity.clone()
+    }
+
+    /// The connection itself.
+    pub(crate) fn stream(&self) -> &dyn Stream {
+        &*self.stream
+    }
+
+    /// What its descriptor shows.
+    pub(crate) fn observer(&self) -> &Observer {
+        &self.observer
+    }
+
+    /// The pending error as a number, which is told once.
+    pub(crate) fn take_error(&self, fd: BorrowedFd<'_>) -> i32 {
+        self.observer.take_error(fd).map_or(0, Errno::raw_os_error)
+    }
+
+    /// Begins a call. `None`: the descriptor carries bytes, or is about to.
+    pub(crate) fn begin_call(&self) -> Option<UnderWay<'_>> {
+        self.calls.begin()
+    }
+
+    /// Has the threads in calls leave, and no other begin one. `false`: one has not left in time.
+    pub(crate) fn stop_calls(&self, within: Duration) -> bool {
+        self.calls.stop();
+        self.observer.stop_waiting(true);
+        self.calls.await_none(within)
+    }
+
+    /// Calls may begin again.
+    pub(crate) fn allow_calls(&self) {
+        self.observer.stop_waiting(false);
+        self.calls.allow();
+    }
+
+    /// Waits until it is decided who moves the bytes.
+    pub(crate) fn await_decision(&self) {
+        if let Some(relay) = self.observer.relay() {
+            relay.await_decision();
+        }
+    }
+
+    /// Shows again what is there, after signals may have been lost.
+    pub(crate) fn show_all(&self) {
+        if self.stream.readiness().readable {
+            self.observer.arrived();
+        }
+    }
+
+    /// Whether the program has ended writing and reading.
+    pub(crate) fn ended(&self) -> (bool, bool) {
+        (
+            self.writing_ended.load(Ordering::Acquire),
+            self.reading_ended.load(Ordering::Acquire),
+        )
     }
 
     /// Whether it was made in this process, and not copied by a fork.
@@ -141,6 +188,9 @@ impl Patience {
 
     /// Waits for news since `seen`.
     pub(crate) fn wait(self, observer: &Observer, seen: u32) -> Result<(), Errno> {
+        if observer.has_stopped_waiting() {
+            return Err(calls::ELSEWHERE);
+        }
         match self {
             Self::None => Err(Errno::AGAIN),
             Self::Until(deadline) => observer.parking().sleep(seen, Some(deadline)),

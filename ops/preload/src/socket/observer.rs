@@ -1,38 +1,59 @@
 //! From what comes about on a connection to what the program's descriptor shows.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use rustix::io::Errno;
 use stand_in::{LibraryEnd, Signals};
 
 use super::parking::Parking;
+use crate::sharing::relay::Relay;
+use crate::steward::steward;
 
 /// Steers the descriptor of one socket. Streams tell it what comes about.
 #[derive(Debug)]
 pub(crate) struct Observer {
-    end: Mutex<Option<LibraryEnd>>,
+    pair: Mutex<Pair>,
     signals: Signals,
     parking: Parking,
+    /// For a connection that other processes may use.
+    relay: OnceLock<Weak<Relay>>,
     /// What `SO_ERROR` and the next call say, once.
     error: AtomicI32,
     peer_has_shut_down: AtomicBool,
     we_have_shut_down: AtomicBool,
     reading_has_ended: AtomicBool,
+    end_was_read: AtomicBool,
+    /// Threads in calls leave, because the pair is about to carry bytes.
+    nobody_waits: AtomicBool,
+}
+
+/// What becomes of news.
+#[derive(Debug)]
+enum Pair {
+    /// The program's end shows them.
+    Steered(LibraryEnd),
+    /// They are for who moves the bytes.
+    Carrying(Weak<Relay>),
+    /// The connection broke or is over.
+    Gone,
 }
 
 impl Observer {
     pub(crate) fn new(end: LibraryEnd, signals: Signals) -> Self {
         Self {
-            end: Mutex::new(Some(end)),
+            pair: Mutex::new(Pair::Steered(end)),
             signals,
             parking: Parking::default(),
+            relay: OnceLock::new(),
             error: AtomicI32::new(0),
             peer_has_shut_down: AtomicBool::new(false),
             we_have_shut_down: AtomicBool::new(false),
             reading_has_ended: AtomicBool::new(false),
+            end_was_read: AtomicBool::new(false),
+            nobody_waits: AtomicBool::new(false),
         }
     }
 
@@ -78,7 +99,47 @@ impl Observer {
         self.parking.wake();
     }
 
+    /// The program has read up to the end of what the peer sent.
+    pub(crate) fn end_was_read(&self) {
+        if self.is_shared() && !self.end_was_read.swap(true, Ordering::SeqCst) {
+            self.show_end();
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        self.relay.get().is_some()
+    }
+
+    /// Whether the pair shows that the peer sends no more.
+    pub(crate) fn shows_end_of_peer(&self) -> bool {
+        self.peer_has_shut_down.load(Ordering::SeqCst)
+    }
+
+    /// Steers another pair from now on, which shows the end when it was read.
+    pub(crate) fn renew(&self, end: LibraryEnd) {
+        let before = {
+            let mut pair = self.pair();
+            if !matches!(*pair, Pair::Steered(_)) {
+                return;
+            }
+            self.signals.forget();
+            std::mem::replace(&mut *pair, Pair::Steered(end))
+        };
+        if let Pair::Steered(before) = &before {
+            leave(before);
+        }
+        drop(before);
+        self.arrived();
+    }
+
     fn show_end(&self) {
+        let reads_on = !self.reading_has_ended.load(Ordering::SeqCst);
+        if self.is_shared() && reads_on && !self.end_was_read.load(Ordering::SeqCst) {
+            // A pair that shows an end takes no bytes any more, and those that are unread may have
+            // to go through it.
+            self.arrived();
+            return;
+        }
         if self.we_have_shut_down.load(Ordering::SeqCst) {
             self.steer(LibraryEnd::end);
         } else {
@@ -93,10 +154,31 @@ impl Observer {
             return;
         }
         self.error.store(why.raw_os_error(), Ordering::Release);
-        if let Some(end) = self.end().take() {
-            end.reset();
+        let end = {
+            let mut pair = self.pair();
+            match std::mem::replace(&mut *pair, Pair::Gone) {
+                Pair::Steered(end) => Some(end),
+                // Who moves the bytes sees it behind the last of them.
+                Pair::Carrying(relay) => {
+                    *pair = Pair::Carrying(relay);
+                    None
+                }
+                Pair::Gone => None,
+            }
+        };
+        match end {
+            Some(end) => self.show_reset(end),
+            None => self.steer(|_| Ok(())),
         }
         self.parking.wake();
+    }
+
+    fn show_reset(&self, end: LibraryEnd) {
+        if let Some(relay) = self.relay.get().and_then(Weak::upgrade) {
+            relay.leave();
+        }
+        leave(&end);
+        end.reset();
     }
 
     /// The pending error, which is told once; the descriptor shows it no more.
@@ -112,7 +194,70 @@ impl Observer {
 
     /// Whether it broke.
     pub(crate) fn is_broken(&self) -> bool {
-        self.end().is_none()
+        matches!(*self.pair(), Pair::Gone)
+    }
+
+    /// Other processes may use the connection, through this.
+    pub(crate) fn is_shared_by(&self, relay: &Arc<Relay>) {
+        // Set once: it is shared until it ends.
+        let _ = self.relay.set(Arc::downgrade(relay));
+    }
+
+    /// What carries the connection for others, if they may use it.
+    pub(crate) fn relay(&self) -> Option<Arc<Relay>> {
+        self.relay.get().and_then(Weak::upgrade)
+    }
+
+    /// The number of the library's end, while it steers.
+    pub(crate) fn number(&self) -> Option<RawFd> {
+        self.with_end(|end| end.as_fd().as_raw_fd())
+    }
+
+    /// Does something with the library's end, while it steers.
+    pub(crate) fn with_end<T>(&self, work: impl FnOnce(&LibraryEnd) -> T) -> Option<T> {
+        match &*self.pair() {
+            Pair::Steered(end) => Some(work(end)),
+            _ => None,
+        }
+    }
+
+    /// Gives the library's end away: the pair shows no news any more, `relay` is told of them.
+    /// `None`: the connection broke.
+    pub(crate) fn hand_over(&self, relay: Weak<Relay>) -> Option<LibraryEnd> {
+        let mut pair = self.pair();
+        match std::mem::replace(&mut *pair, Pair::Carrying(relay)) {
+            Pair::Steered(end) => Some(end),
+            other => {
+                *pair = other;
+                None
+            }
+        }
+    }
+
+    /// The opposite, for a pair without signals.
+    pub(crate) fn take_back(&self, end: LibraryEnd) {
+        self.signals.forget();
+        *self.pair() = Pair::Steered(end);
+        self.parking.wake();
+    }
+
+    /// The connection is over.
+    pub(crate) fn gone(&self) {
+        let mut pair = self.pair();
+        if matches!(*pair, Pair::Carrying(_)) {
+            *pair = Pair::Gone;
+        }
+    }
+
+    /// Threads that wait in calls leave them, or may wait again.
+    pub(crate) fn stop_waiting(&self, stop: bool) {
+        self.nobody_waits.store(stop, Ordering::SeqCst);
+        self.parking.wake();
+    }
+
+    /// Whether nobody may wait in a call.
+    pub(crate) fn has_stopped_waiting(&self) -> bool {
+        self.nobody_waits.load(Ordering::SeqCst)
     }
 
     /// Where threads of the program sleep.
@@ -137,14 +282,37 @@ impl Observer {
     }
 
     fn steer(&self, how: impl FnOnce(&LibraryEnd) -> io::Result<()>) {
-        if let Some(end) = &*self.end() {
-            // It fails when every descriptor of the program is closed; its end is told elsewhere.
-            let _ = how(end);
+        let relay = match &*self.pair() {
+            Pair::Steered(end) => {
+                // It fails when every descriptor of the program is closed; that is told elsewhere.
+                let _ = how(end);
+                None
+            }
+            Pair::Carrying(relay) => relay.upgrade(),
+            Pair::Gone => None,
+        };
+        if let Some(relay) = relay {
+            relay.nudge();
         }
         self.parking.wake();
     }
 
-    fn end(&self) -> std::sync::MutexGuard<'_, Option<LibraryEnd>> {
-        self.end.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pair(&self) -> MutexGuard<'_, Pair> {
+        self.pair.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        if let Pair::Steered(end) = &*self.pair() {
+            leave(end);
+        }
+    }
+}
+
+/// The steward hears no more of an end that is about to be closed.
+fn leave(end: &LibraryEnd) {
+    if let Ok(steward) = steward() {
+        steward.leave(end);
     }
 }

@@ -14,19 +14,19 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
 use libc::{
-    IPPROTO_TCP, SO_ACCEPTCONN, SO_ATTACH_BPF, SO_ATTACH_FILTER, SO_DOMAIN, SO_ERROR, SO_LINGER,
+    IPPROTO_TCP, SO_ACCEPTCONN, SO_ATTACH_BPF, SO_ATTACH_FILTER, SO_DOMAIN, SO_LINGER,
     SO_OOBINLINE, SO_PROTOCOL, SO_RCVTIMEO, SO_SNDTIMEO, SO_TYPE, SO_ZEROCOPY, SOL_SOCKET,
     TCP_FASTOPEN, TCP_INFO, TCP_MD5SIG, TCP_REPAIR, TCP_ULP, linger, socklen_t, timeval,
 };
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
 
-use super::Socket;
+use super::identity::Identity;
 use super::names::Family;
 use crate::real;
 
@@ -50,7 +50,51 @@ pub(crate) struct Options {
     native: OwnedFd,
 }
 
+/// Options as they were before a fork, for the child.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kept {
+    receive_timeout: Option<Duration>,
+    send_timeout: Option<Duration>,
+    linger: Option<Duration>,
+    urgent_inline: bool,
+    native: RawFd,
+}
+
 impl Options {
+    /// For the child of a fork.
+    pub(crate) fn kept(&self) -> Kept {
+        Kept {
+            receive_timeout: self.receive_timeout,
+            send_timeout: self.send_timeout,
+            linger: self.linger,
+            urgent_inline: self.urgent_inline,
+            native: self.native.as_raw_fd(),
+        }
+    }
+
+    /// In the child of a fork, where nobody else uses the parent's number.
+    pub(crate) fn inherited(kept: Kept) -> Self {
+        Self {
+            receive_timeout: kept.receive_timeout,
+            send_timeout: kept.send_timeout,
+            linger: kept.linger,
+            urgent_inline: kept.urgent_inline,
+            // SAFETY: the number came over the fork, and what owned it in the parent is forgotten.
+            native: unsafe { OwnedFd::from_raw_fd(kept.native) },
+        }
+    }
+
+    /// Sets the timeouts on a descriptor that carries bytes.
+    pub(crate) fn apply_timeouts(&self, fd: BorrowedFd<'_>) {
+        for (of, timeout) in [
+            (sockopt::Timeout::Recv, self.receive_timeout),
+            (sockopt::Timeout::Send, self.send_timeout),
+        ] {
+            // A descriptor that does not take it waits without end, as it did before.
+            let _ = sockopt::set_socket_timeout(fd, of, timeout);
+        }
+    }
+
     /// Those of the TCP socket that the program made.
     pub(crate) fn of(native: OwnedFd) -> Self {
         let fd = native.as_raw_fd();
@@ -79,23 +123,21 @@ impl Options {
     }
 }
 
-impl Socket {
-    /// `getsockopt`.
+impl Identity {
+    /// `getsockopt`, of everything but the pending error.
     ///
     /// # Safety
     /// `value` and `len` are null or what the C call demands.
     pub(crate) unsafe fn get_option(
         &self,
-        fd: BorrowedFd<'_>,
         level: c_int,
         name: c_int,
         value: *mut c_void,
         len: *mut socklen_t,
     ) -> Result<(), Errno> {
         let number = match (level, name) {
-            (SOL_SOCKET, SO_ERROR) => self.observer.take_error(fd).map_or(0, Errno::raw_os_error),
             (SOL_SOCKET, SO_TYPE) => libc::SOCK_STREAM,
-            (SOL_SOCKET, SO_DOMAIN) => self.family().number(),
+            (SOL_SOCKET, SO_DOMAIN) => self.family.number(),
             (SOL_SOCKET, SO_PROTOCOL) => IPPROTO_TCP,
             (SOL_SOCKET, SO_ACCEPTCONN) => 0,
             (IPPROTO_TCP, TCP_INFO) => {
@@ -113,7 +155,7 @@ impl Socket {
             }
         };
         // SAFETY: the caller answers for both pointers.
-        unsafe { put(&number.to_ne_bytes(), value, len) }
+        unsafe { give_number(number, value, len) }
     }
 
     /// `setsockopt`.
@@ -201,6 +243,19 @@ fn timeout(value: &timeval) -> Option<Duration> {
 fn lingering(value: &linger) -> Option<Duration> {
     let seconds = u64::try_from(value.l_linger).unwrap_or(0);
     (value.l_onoff != 0).then_some(Duration::from_secs(seconds))
+}
+
+/// Answers `getsockopt` with a number.
+///
+/// # Safety
+/// `value` and `len` are null or what the C call demands.
+pub(crate) unsafe fn give_number(
+    number: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> Result<(), Errno> {
+    // SAFETY: the caller answers for both pointers.
+    unsafe { put(&number.to_ne_bytes(), value, len) }
 }
 
 /// Copies a value out as `getsockopt` does: cut to the caller's room, which becomes what was cut.

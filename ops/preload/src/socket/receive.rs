@@ -84,6 +84,9 @@ impl Socket {
             match receive(done, take.peek) {
                 Ok(count) => {
                     done += count;
+                    if count == 0 && take.wanted > 0 && !take.peek {
+                        self.observer.end_was_read();
+                    }
                     self.after_receive(fd, take.peek);
                     let more = take.all && !take.peek && count > 0 && done < take.wanted;
                     if !more {

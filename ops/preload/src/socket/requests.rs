@@ -12,31 +12,23 @@ const ATMARK: c_ulong = 0x8905;
 /// `SIOCOUTQNSD`: what has been given and not been sent; all of it has been sent here.
 const NOT_SENT: c_ulong = 0x894b;
 
-/// Who answers an `ioctl`.
-pub(crate) enum Answer {
-    /// It has been answered.
-    Given,
-    /// The kernel, on the program's descriptor.
-    Kernel,
+/// Whether a request asks a connection; all others, about the flags of a description, interfaces
+/// and addresses, are the kernel's.
+pub(crate) fn is_of_sockets(request: c_ulong) -> bool {
+    matches!(request, FIONREAD | TIOCOUTQ | ATMARK | NOT_SENT)
 }
 
 impl Socket {
-    /// Answers an `ioctl`, or says that the kernel does.
+    /// Answers an `ioctl` that [`is_of_sockets`].
     ///
     /// # Safety
     /// `argument` is what the request demands.
-    pub(crate) unsafe fn request(
-        &self,
-        request: c_ulong,
-        argument: usize,
-    ) -> Result<Answer, Errno> {
+    pub(crate) unsafe fn request(&self, request: c_ulong, argument: usize) -> Result<(), Errno> {
         let number = match request {
             FIONREAD => self.stream.unread(),
             TIOCOUTQ => self.stream.unsent(),
             ATMARK => usize::from(self.stream.is_at_mark()),
-            NOT_SENT => 0,
-            // Flags of the description, and everything about interfaces and addresses.
-            _ => return Ok(Answer::Kernel),
+            _ => 0,
         };
         let to = argument as *mut c_int;
         if to.is_null() {
@@ -44,6 +36,6 @@ impl Socket {
         }
         // SAFETY: these requests demand a pointer to an integer.
         unsafe { *to = c_int::try_from(number).unwrap_or(c_int::MAX) };
-        Ok(Answer::Given)
+        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! What an offload protocol's connection must be able to do.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::RawFd;
 
 use rustix::io::Errno;
 
@@ -49,6 +50,9 @@ pub(crate) trait Stream: Send + Sync {
 
     /// Whether the next byte to receive is the one behind the urgent byte.
     fn is_at_mark(&self) -> bool;
+
+    /// Descriptors that must be open in this process alone.
+    fn descriptors(&self) -> Vec<RawFd>;
 
     /// Ends the connection at once; what was given may be lost, and the peer sees a reset.
     fn abort(&self);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::epoll::EventFlags;
@@ -295,7 +295,7 @@ impl Stream for Handle {
     fn unsent(&self) -> usize {
         // The kernel's count of what lies in the other end, messages and their overhead included.
         let mut count: libc::c_int = 0;
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&self.connection.socket);
+        let fd = self.connection.socket.as_raw_fd();
         // SAFETY: this request demands a pointer to an integer.
         let result = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut count) };
         if result == 0 {
@@ -307,6 +307,10 @@ impl Stream for Handle {
 
     fn is_at_mark(&self) -> bool {
         matches!(self.connection.inbound().urgent, Some((_, 0)))
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        vec![self.connection.socket.as_raw_fd()]
     }
 
     fn abort(&self) {

@@ -1,0 +1,137 @@
+//! What leads out of our sight: other programs, the C library's own buffers, the end.
+//!
+//! `execl` and its kin take lists of any length, which cannot be passed on; they end in the C
+//! library's own `execve`, so programs that use them begin without what we carry.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use libc::{FILE, pid_t};
+
+use super::numbers;
+use crate::sharing::leaving;
+use crate::{guard, real, table};
+
+/// A list of words that ends with null.
+type Words = *const *const c_char;
+
+macro_rules! exec {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*);)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As for the C function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+            if !guard::is_inside() {
+                leaving::expose_kept();
+            }
+            // SAFETY: the caller's arguments, unchanged.
+            unsafe { real::$name($($arg),*) }
+        }
+    )*};
+}
+
+exec! {
+    /// Hook of `execve`.
+    fn execve(path: *const c_char, arguments: Words, environment: Words);
+    /// Hook of `execv`.
+    fn execv(path: *const c_char, arguments: Words);
+    /// Hook of `execvp`.
+    fn execvp(file: *const c_char, arguments: Words);
+    /// Hook of `execvpe`.
+    fn execvpe(file: *const c_char, arguments: Words, environment: Words);
+    /// Hook of `fexecve`.
+    fn fexecve(fd: c_int, arguments: Words, environment: Words);
+    /// Hook of `execveat`.
+    fn execveat(
+        directory: c_int, path: *const c_char, arguments: Words, environment: Words, flags: c_int
+    );
+    /// Hook of `system`.
+    fn system(command: *const c_char);
+    /// Hook of `posix_spawn`.
+    fn posix_spawn(
+        child: *mut pid_t, path: *const c_char, actions: *const c_void,
+        attributes: *const c_void, arguments: Words, environment: Words
+    );
+    /// Hook of `posix_spawnp`.
+    fn posix_spawnp(
+        child: *mut pid_t, file: *const c_char, actions: *const c_void,
+        attributes: *const c_void, arguments: Words, environment: Words
+    );
+}
+
+/// Hook of `posix_spawn_file_actions_adddup2`: the child gets the descriptor under another number.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
+    actions: *mut c_void,
+    fd: c_int,
+    to: c_int,
+) -> c_int {
+    leaving::expose(fd);
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, to) }
+}
+
+/// Hook of `popen`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn popen(command: *const c_char, how: *const c_char) -> *mut FILE {
+    leaving::expose_kept();
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::popen(command, how) }
+}
+
+/// Hook of `fdopen`: the C library reads and writes with calls of its own.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdopen(fd: c_int, how: *const c_char) -> *mut FILE {
+    leaving::expose(fd);
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::fdopen(fd, how) }
+}
+
+/// Hook of `fclose`, which closes the number with a call of its own.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
+    if !stream.is_null() && table::has_connections() {
+        // SAFETY: the caller's stream.
+        let fd = unsafe { libc::fileno(stream) };
+        // The bytes that the stream holds go through the kernel, for which the table is not asked.
+        numbers::forget(fd);
+    }
+    // SAFETY: the caller's argument, unchanged.
+    unsafe { real::fclose(stream) }
+}
+
+/// Hook of `_exit`.
+///
+/// # Safety
+/// It takes no pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _exit(status: c_int) -> ! {
+    leaving::await_others();
+    // SAFETY: a number; it does not return.
+    unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    // What cannot end by its own call ends by a signal.
+    std::process::abort()
+}
+
+/// Hook of `_Exit`.
+///
+/// # Safety
+/// It takes no pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
+    // SAFETY: the other name of the same.
+    unsafe { _exit(status) }
+}

@@ -1,0 +1,242 @@
+//! The bytes of a connection, between the pair and the connection.
+
+use std::cell::RefCell;
+use std::io::{IoSlice, IoSliceMut};
+
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use stand_in::{Carrier, Taken};
+
+use crate::socket::stream::Stream;
+
+/// What is moved at a time.
+const CHUNK: usize = 64 * 1024;
+/// Chunks of one connection before the next connection has its turn.
+const ROUNDS: usize = 16;
+
+thread_local! {
+    static CHUNK_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; CHUNK]);
+}
+
+/// How the flow stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Nothing can be moved now.
+    Waiting,
+    /// More can be moved, and others have their turn first.
+    Busy,
+    /// Both sides have said all, and all was given.
+    Finished,
+    /// Nobody holds the program's end any more, and what it sent was given.
+    Unheld,
+    /// Nobody holds it any more, and somebody closed it with bytes unread.
+    Discarded,
+    /// The connection broke.
+    Broken,
+}
+
+/// Both directions of one connection.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    carrier: Carrier,
+    to_program: Pending,
+    to_peer: Pending,
+    peer_ended: bool,
+    program_ended: bool,
+    /// The program reads no more.
+    deaf: bool,
+    /// Bytes that it did not read were dropped.
+    lost: bool,
+    seen: EventFlags,
+}
+
+/// Bytes that found no room.
+#[derive(Debug, Default)]
+struct Pending {
+    bytes: Vec<u8>,
+    given: usize,
+}
+
+impl Pending {
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(bytes);
+        self.given = 0;
+    }
+
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.given..]
+    }
+
+    fn is_empty(&self) -> bool {
+        self.given == self.bytes.len()
+    }
+}
+
+/// Whether something was moved; `Err`: the direction is of no use any more.
+type Moved = Result<bool, State>;
+
+impl Flow {
+    /// From a pair at rest. The program may have ended its directions already.
+    pub(crate) fn new(carrier: Carrier, writing_ended: bool, reading_ended: bool) -> Self {
+        if writing_ended {
+            carrier.end_of_program();
+        }
+        if reading_ended {
+            carrier.end_of_peer();
+        }
+        Self {
+            carrier,
+            to_program: Pending::default(),
+            to_peer: Pending::default(),
+            peer_ended: reading_ended,
+            program_ended: writing_ended,
+            deaf: reading_ended,
+            lost: false,
+            seen: EventFlags::empty(),
+        }
+    }
+
+    /// Moves what can be moved. `seen` is what the pair is ready for.
+    pub(crate) fn run(&mut self, stream: &dyn Stream, seen: EventFlags) -> State {
+        self.seen |= seen;
+        CHUNK_BUFFER.with_borrow_mut(|buffer| {
+            for _ in 0..ROUNDS {
+                match self.round(stream, buffer) {
+                    Ok(true) => {}
+                    Ok(false) => return State::Waiting,
+                    Err(state) => return state,
+                }
+            }
+            State::Busy
+        })
+    }
+
+    fn round(&mut self, stream: &dyn Stream, buffer: &mut [u8]) -> Moved {
+        if self.seen.contains(EventFlags::ERR) {
+            return Err(State::Discarded);
+        }
+        self.urgent(stream);
+        let outward = self.outward(stream, buffer)?;
+        let inward = self.inward(stream, buffer)?;
+        let all_given = self.to_peer.is_empty() && self.to_program.is_empty();
+        if self.program_ended && self.peer_ended && all_given {
+            return Err(State::Finished);
+        }
+        Ok(outward || inward)
+    }
+
+    fn urgent(&mut self, stream: &dyn Stream) {
+        if self.seen.contains(EventFlags::PRI) {
+            self.seen.remove(EventFlags::PRI);
+            if let Some(byte) = self.carrier.receive_urgent() {
+                // A connection that is of no use any more says so when bytes are sent.
+                let _ = stream.send_urgent(byte);
+            }
+        }
+        if let Ok(byte) = stream.receive_urgent(false) {
+            // A program that reads no more misses it, as it does with TCP.
+            let _ = self.carrier.send_urgent(byte);
+        }
+    }
+
+    /// From the program to the peer.
+    fn outward(&mut self, stream: &dyn Stream, buffer: &mut [u8]) -> Moved {
+        if !self.to_peer.is_empty() {
+            return give_to_peer(stream, &mut self.to_peer);
+        }
+        if self.program_ended {
+            return Ok(false);
+        }
+        let hung_up = self.seen.intersects(EventFlags::RDHUP | EventFlags::HUP);
+        match self.carrier.receive(buffer, hung_up) {
+            Ok(Taken::Bytes(count)) => {
+                self.to_peer.put(&buffer[..count]);
+                give_to_peer(stream, &mut self.to_peer)?;
+                Ok(true)
+            }
+            Ok(Taken::Nothing) => Ok(false),
+            // A program that has shut down both directions receives nothing, so it needs us no
+            // more than one that has closed.
+            Ok(Taken::Ended) if self.seen.contains(EventFlags::HUP) && !self.peer_ended => {
+                Err(State::Unheld)
+            }
+            Ok(Taken::Ended) => {
+                self.program_ended = true;
+                stream.shut_down_sending().map_err(|_| State::Broken)?;
+                Ok(true)
+            }
+            Err(_) => Err(State::Discarded),
+        }
+    }
+
+    /// From the peer to the program.
+    fn inward(&mut self, stream: &dyn Stream, buffer: &mut [u8]) -> Moved {
+        if self.deaf {
+            return Ok(false);
+        }
+        if !self.to_program.is_empty() {
+            return self.give_to_program();
+        }
+        if self.peer_ended {
+            return Ok(false);
+        }
+        match stream.receive(&mut [IoSliceMut::new(buffer)], false) {
+            Ok(0) => {
+                self.peer_ended = true;
+                self.carrier.end_of_peer();
+                Ok(true)
+            }
+            Ok(count) => {
+                self.to_program.put(&buffer[..count]);
+                self.give_to_program()?;
+                Ok(true)
+            }
+            Err(Errno::AGAIN) => Ok(false),
+            Err(_) => Err(State::Broken),
+        }
+    }
+
+    fn give_to_program(&mut self) -> Moved {
+        match self.carrier.send(self.to_program.rest()) {
+            Ok(count) => {
+                self.to_program.given += count;
+                Ok(count > 0)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            // The other direction says whether the program's end is closed.
+            Err(_) => {
+                self.deaf = true;
+                self.lost = true;
+                self.to_program = Pending::default();
+                Ok(false)
+            }
+        }
+    }
+
+    /// Bytes that the program will not have read.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.lost || !self.to_program.is_empty()
+    }
+
+    /// The program's end sees what it was given, and then the end.
+    pub(crate) fn finish(self) {
+        self.carrier.finish();
+    }
+
+    /// The program's end sees what it was given, and then a reset.
+    pub(crate) fn reset(self) {
+        self.carrier.reset();
+    }
+}
+
+fn give_to_peer(stream: &dyn Stream, pending: &mut Pending) -> Moved {
+    match stream.send(&[IoSlice::new(pending.rest())]) {
+        Ok(count) => {
+            pending.given += count;
+            Ok(count > 0)
+        }
+        Err(Errno::AGAIN) => Ok(false),
+        Err(_) => Err(State::Broken),
+    }
+}

@@ -1,0 +1,127 @@
+//! What the child of a `fork` begins with.
+//!
+//! The child has a copy of everything, and may use nothing of it that another thread could have
+//! been changing. So the parent prepares what the child needs, and the child looks at that alone.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::Arc;
+
+use stand_in::Ticket;
+
+use super::relay::Relay;
+use super::relayed::Relayed;
+use super::words::Word;
+use crate::guard;
+use crate::socket::Socket;
+use crate::socket::identity::{Identity, Likeness};
+use crate::table::{self, Entry};
+
+/// What a child is left.
+#[derive(Default)]
+struct Estate {
+    connections: Vec<Heirloom>,
+    /// Numbers of the program, and which of the connections each names.
+    numbers: Vec<(c_int, usize)>,
+    /// Descriptors that are the owner's alone.
+    withheld: Vec<RawFd>,
+}
+
+struct Heirloom {
+    likeness: Likeness,
+    word: &'static Word,
+    ticket: Ticket,
+}
+
+thread_local! {
+    /// From before the fork to after it; the forking thread is the child's only one.
+    static ESTATE: Cell<*mut Estate> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// Before a fork, in the parent.
+pub(crate) fn prepare() {
+    let _inside = guard::enter();
+    let mut estate = Estate::default();
+    let mut known = HashMap::new();
+    for fd in table::within(0, usize::MAX) {
+        let (key, heirloom) = match table::entry(fd) {
+            Some(Entry::Socket(socket)) => (address(&socket), estate.of_owner(&socket)),
+            Some(Entry::Relayed(relayed)) => {
+                let (word, ticket) = relayed.word();
+                let likeness = relayed.identity().likeness();
+                let heirloom = Heirloom {
+                    likeness,
+                    word,
+                    ticket,
+                };
+                (address(&relayed), Some(heirloom))
+            }
+            _ => continue,
+        };
+        // One that cannot be shared stays the bare end of a pair in the child.
+        let Some(heirloom) = heirloom else { continue };
+        let index = *known.entry(key).or_insert_with(|| {
+            estate.connections.push(heirloom);
+            estate.connections.len() - 1
+        });
+        estate.numbers.push((fd, index));
+    }
+    ESTATE.set(Box::into_raw(Box::new(estate)));
+}
+
+fn address<T>(of: &Arc<T>) -> usize {
+    Arc::as_ptr(of).addr()
+}
+
+impl Estate {
+    fn of_owner(&mut self, socket: &Arc<Socket>) -> Option<Heirloom> {
+        let relay = Relay::of(socket).ok()?;
+        self.withheld.push(relay.end_number());
+        self.withheld.extend(socket.stream().descriptors());
+        let (word, ticket) = relay.word();
+        Some(Heirloom {
+            likeness: socket.identity().likeness(),
+            word,
+            ticket,
+        })
+    }
+}
+
+fn take() -> Option<Box<Estate>> {
+    let estate = ESTATE.replace(ptr::null_mut());
+    // SAFETY: made by `prepare` in this thread, or in the one of the parent that this is a copy of.
+    (!estate.is_null()).then(|| unsafe { Box::from_raw(estate) })
+}
+
+/// After the fork, in the parent.
+pub(crate) fn drop_prepared() {
+    drop(take());
+}
+
+/// After the fork, in the child: what the parent carries is used through its pair.
+pub(crate) fn inherit() {
+    let Some(estate) = take() else {
+        return;
+    };
+    for fd in &estate.withheld {
+        // SAFETY: a number of the parent's that nothing here uses; the copies of what owns it in
+        // the parent are forgotten below.
+        drop(unsafe { OwnedFd::from_raw_fd(*fd) });
+    }
+    let connections: Vec<Arc<Relayed>> = estate.connections.into_iter().map(relayed).collect();
+    for (fd, index) in estate.numbers {
+        let entry = Entry::Relayed(connections[index].clone());
+        if let Ok(Some(before)) = table::insert(fd, entry) {
+            std::mem::forget(before);
+        }
+    }
+}
+
+fn relayed(heirloom: Heirloom) -> Arc<Relayed> {
+    let identity = Arc::new(Identity::like(heirloom.likeness));
+    let relayed = Relayed::inherited(identity, heirloom.word, heirloom.ticket);
+    Arc::new(relayed)
+}

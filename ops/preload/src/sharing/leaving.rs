@@ -1,0 +1,108 @@
+//! What is handed over before a program that may know nothing of us uses it, and what is awaited
+//! before this process ends.
+
+use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use libc::{CMSG_DATA, CMSG_FIRSTHDR, CMSG_LEN, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, msghdr};
+use rustix::io::{FdFlags, fcntl_getfd};
+
+use super::relay::{self, Relay};
+use super::relayed;
+use crate::socket::Socket;
+use crate::table::{self, Entry};
+use crate::{guard, process};
+
+/// Makes a descriptor carry bytes, because somebody will read it who knows nothing of signals.
+pub(crate) fn expose(fd: c_int) {
+    if fd < 0 {
+        return;
+    }
+    // SAFETY: a number from 0 up; the kernel says EBADF when it names nothing.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    match table::entry(fd) {
+        Some(Entry::Socket(socket)) => expose_own(borrowed, &socket),
+        Some(Entry::Relayed(relayed)) => relayed.use_bytes(borrowed),
+        _ => {}
+    }
+}
+
+fn expose_own(fd: BorrowedFd<'_>, socket: &Arc<Socket>) {
+    let _inside = guard::enter();
+    // Without memory or descriptors for it, the other program finds a socket without bytes.
+    let Ok(relay) = Relay::of(socket) else {
+        return;
+    };
+    let (word, ticket) = relay.word();
+    if relayed::obtain(fd, word, ticket) {
+        socket.identity().apply_timeouts(fd);
+    }
+}
+
+/// Before an `exec`, or before a child is started that will call it: all descriptors that it keeps.
+pub(crate) fn expose_kept() {
+    if !table::has_connections() {
+        return;
+    }
+    for fd in table::within(0, usize::MAX) {
+        // SAFETY: a number from 0 up.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+        if fcntl_getfd(borrowed).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)) {
+            expose(fd);
+        }
+    }
+}
+
+/// Before descriptors are passed over a Unix socket.
+///
+/// # Safety
+/// `message` is null or what `sendmsg` demands.
+pub(crate) unsafe fn expose_passed(message: *const msghdr) {
+    if message.is_null() || !table::has_connections() {
+        return;
+    }
+    // SAFETY: the caller's message; the macros walk within its control data.
+    unsafe {
+        if (*message).msg_control.is_null() {
+            return;
+        }
+        let mut header = CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            if (*header).cmsg_level == SOL_SOCKET && (*header).cmsg_type == SCM_RIGHTS {
+                let len = ((*header).cmsg_len as usize).saturating_sub(CMSG_LEN(0) as usize);
+                let numbers = CMSG_DATA(header).cast::<c_int>();
+                for index in 0..len / size_of::<c_int>() {
+                    expose(numbers.add(index).read_unaligned());
+                }
+            }
+            header = CMSG_NXTHDR(message, header);
+        }
+    }
+}
+
+/// The process is about to end: what others use ends when they have done with it, and not now.
+///
+/// There is no bound but theirs: a process that others' connections go through ends with the last
+/// of them, or by a signal.
+pub(crate) fn await_others() {
+    if !process::owns_table() {
+        return;
+    }
+    let _inside = guard::enter();
+    for fd in table::within(0, usize::MAX) {
+        let Some(entry) = table::entry(fd) else {
+            continue;
+        };
+        let is_shared = match &entry {
+            Entry::Socket(socket) => socket.observer().relay().is_some(),
+            Entry::Relayed(_) => true,
+            Entry::Listener(_) => false,
+        };
+        if is_shared && table::remove(fd).is_some() {
+            // SAFETY: the program's number, which the end of the process would close as well.
+            unsafe { libc::syscall(libc::SYS_close, fd) };
+        }
+    }
+    relay::await_last();
+}

@@ -1,0 +1,384 @@
+//! The owner's side of a connection that other processes may use.
+
+use std::collections::HashMap;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::EventFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::thread::futex;
+use stand_in::{Carrier, Move, Stage, Ticket};
+
+use super::flow::{Flow, State};
+use super::relayed::Relayed;
+use super::renewal;
+use super::words::{Word, Words};
+use crate::socket::Socket;
+use crate::steward::{Ward, steward};
+use crate::table::{self, Entry};
+
+/// How long a user may take to take the signals out of the pair, and a thread of ours to leave a
+/// call. Both are microseconds, unless somebody is stopped or killed in the midst of it.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often is looked whether a user that is awaited lives.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What the library's end is watched for. Room is of interest when bytes go through it.
+const INTEREST: EventFlags = EventFlags::IN
+    .union(EventFlags::RDHUP)
+    .union(EventFlags::PRI);
+
+/// Watches a connection from its beginning, so that others can ask for it. Nothing else happens
+/// there as long as only this process uses it.
+pub(crate) fn watch(socket: &Arc<Socket>) -> Result<(), Errno> {
+    let steward = steward()?;
+    let door = Arc::new(Door(Arc::downgrade(socket)));
+    let watched = socket
+        .observer()
+        .with_end(|end| steward.watch(end, INTEREST, door));
+    // One that broke meanwhile has nothing to be watched.
+    watched.unwrap_or(Ok(()))
+}
+
+/// Where others ask for a connection.
+struct Door(Weak<Socket>);
+
+impl Ward for Door {
+    fn ready(&self, seen: EventFlags) {
+        let socket = self.0.upgrade();
+        if let Some(relay) = socket.and_then(|socket| socket.observer().relay()) {
+            relay.ready(seen);
+        }
+    }
+}
+
+/// A turn for a relay, without anything seen.
+struct Turn(Arc<Relay>);
+
+impl Ward for Turn {
+    fn ready(&self, seen: EventFlags) {
+        self.0.ready(seen);
+    }
+}
+
+/// One connection of this process that others may use.
+pub(crate) struct Relay {
+    socket: Arc<Socket>,
+    word: &'static Word,
+    ticket: Ticket,
+    /// The library's end, by its number.
+    end: RawFd,
+    flow: Mutex<Option<Flow>>,
+    nudged: AtomicBool,
+    myself: Weak<Relay>,
+}
+
+/// The connections that this process owns and shares.
+#[derive(Default)]
+struct Shared {
+    all: Mutex<All>,
+    /// How many; a word to sleep on.
+    count: AtomicU32,
+}
+
+#[derive(Default)]
+struct All {
+    /// By the number of the library's end.
+    relays: HashMap<RawFd, Arc<Relay>>,
+    words: Words,
+}
+
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
+
+fn shared() -> &'static Shared {
+    let found = SHARED.load(Ordering::Acquire);
+    // SAFETY: null, or made below and never dropped.
+    if let Some(found) = unsafe { found.as_ref() } {
+        return found;
+    }
+    let fresh = Box::into_raw(Box::default());
+    let null = std::ptr::null_mut();
+    match SHARED.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: just made, and never dropped.
+        Ok(_) => unsafe { &*fresh },
+        Err(found) => {
+            // SAFETY: nobody has seen ours; the other one is never dropped.
+            unsafe {
+                drop(Box::from_raw(fresh));
+                &*found
+            }
+        }
+    }
+}
+
+/// In the child of a fork: it owns nothing. The parent's map stays as it is, because its lock may
+/// have been held.
+pub(crate) fn own_nothing() {
+    SHARED.store(std::ptr::null_mut(), Ordering::Release);
+}
+
+/// Sleeps until nobody holds a connection of ours any more.
+pub(crate) fn await_last() {
+    let found = SHARED.load(Ordering::Acquire);
+    // SAFETY: null, or never dropped.
+    let Some(shared) = (unsafe { found.as_ref() }) else {
+        return;
+    };
+    loop {
+        let count = shared.count.load(Ordering::Acquire);
+        if count == 0 {
+            return;
+        }
+        // A signal is a reason to look again; what ends the process ends it.
+        let _ = futex::wait(&shared.count, futex::Flags::PRIVATE, count, None);
+    }
+}
+
+impl Shared {
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed(&self, all: &All) {
+        let count = u32::try_from(all.relays.len()).unwrap_or(u32::MAX);
+        self.count.store(count, Ordering::Release);
+        let _ = futex::wake(&self.count, futex::Flags::PRIVATE, u32::MAX >> 1);
+    }
+}
+
+impl Relay {
+    /// Makes ready for others to use a connection. From now on it ends when nobody holds the
+    /// program's end, and not when this process has closed it.
+    pub(crate) fn of(socket: &Arc<Socket>) -> Result<Arc<Self>, Errno> {
+        let shared = shared();
+        let mut all = shared.all();
+        if let Some(relay) = socket.observer().relay() {
+            return Ok(relay);
+        }
+        renewal::renew_ended(socket)?;
+        let end = socket.observer().number().ok_or(Errno::CONNRESET)?;
+        let word = all.words.take()?;
+        let relay = Arc::new_cyclic(|myself| Self {
+            socket: socket.clone(),
+            word,
+            ticket: word.handover.issue(),
+            end,
+            flow: Mutex::new(None),
+            nudged: AtomicBool::new(false),
+            myself: myself.clone(),
+        });
+        socket.observer().is_shared_by(&relay);
+        all.relays.insert(end, relay.clone());
+        shared.changed(&all);
+        Ok(relay)
+    }
+
+    /// The word that the users of the connection share, and which of its connections it is.
+    pub(crate) fn word(&self) -> (&'static Word, Ticket) {
+        (self.word, self.ticket)
+    }
+
+    /// The number of the library's end, which a child must not keep.
+    pub(crate) fn end_number(&self) -> RawFd {
+        self.end
+    }
+
+    /// Something came about on the connection while its pair carries bytes.
+    pub(crate) fn nudge(&self) {
+        if self.nudged.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let (Ok(steward), Some(relay)) = (steward(), self.myself.upgrade()) {
+            steward.soon(Arc::new(Turn(relay)));
+        }
+    }
+
+    /// No descriptor of this process names the connection any more.
+    pub(crate) fn left_by_owner(&self) {
+        // Where both sides have ended, the pair cannot show that everybody has closed it, and
+        // nobody can do anything with it but read what is left.
+        if self.socket.observer().is_over() && self.flow().is_none() {
+            self.end_unheld();
+        }
+    }
+
+    fn flow(&self) -> MutexGuard<'_, Option<Flow>> {
+        self.flow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stage(&self) -> Stage {
+        self.word.handover.stage(self.ticket)
+    }
+
+    /// Waits a moment for the end of the change from signals to bytes.
+    pub(crate) fn await_decision(&self) {
+        let stage = self.stage();
+        if !matches!(stage, Stage::Carrying | Stage::Ended) {
+            self.word.handover.wait(self.ticket, stage, LOOK);
+        }
+    }
+
+    /// A user has asked: brings the pair to rest and begins to carry bytes.
+    fn begin(&self) {
+        let observer = self.socket.observer();
+        if !self.socket.stop_calls(PATIENCE) {
+            self.go_on_steering();
+            return;
+        }
+        let Some(end) = observer.hand_over(self.myself.clone()) else {
+            // It broke before, and the pair shows that.
+            self.word.handover.make(self.ticket, Move::End);
+            self.socket.allow_calls();
+            return;
+        };
+        let Ok(carrier) = Carrier::of(end) else {
+            self.end_broken(None);
+            self.socket.allow_calls();
+            return;
+        };
+        self.word.handover.make(self.ticket, Move::Rest);
+        if !self.await_user() {
+            observer.take_back(carrier.steer());
+            self.go_on_steering();
+            return;
+        }
+        if let Ok(steward) = steward() {
+            steward.ask_for(&carrier, INTEREST | EventFlags::OUT);
+        }
+        self.rename();
+        let (writing, reading) = self.socket.ended();
+        *self.flow() = Some(Flow::new(carrier, writing, reading));
+        // What is there already is there before the user is told.
+        self.run(EventFlags::empty());
+        self.word.handover.make(self.ticket, Move::Carry);
+    }
+
+    /// Waits until a user has taken the signals out. `false`: it is gone, and it is not done.
+    fn await_user(&self) -> bool {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let stage = self.stage();
+            match stage {
+                Stage::AtRest | Stage::Draining => {}
+                Stage::Drained => return true,
+                _ => return false,
+            }
+            let in_time = self.word.handover.wait(self.ticket, stage, LOOK);
+            let gone = Instant::now() > deadline || (!in_time && self.is_unheld());
+            if gone && self.word.handover.make(self.ticket, Move::Revoke) {
+                return false;
+            }
+        }
+    }
+
+    fn is_unheld(&self) -> bool {
+        // SAFETY: the number of an end that this relay's socket or carrier holds.
+        let end = unsafe { BorrowedFd::borrow_raw(self.end) };
+        let mut set = [PollFd::from_borrowed_fd(end, PollFlags::empty())];
+        poll(&mut set, Some(&Timespec::default())).is_ok()
+            && set[0].revents().contains(PollFlags::HUP)
+    }
+
+    fn go_on_steering(&self) {
+        self.word.handover.make(self.ticket, Move::Revoke);
+        self.socket.allow_calls();
+        self.socket.show_all();
+    }
+
+    /// The numbers of this process name a descriptor that carries bytes now.
+    fn rename(&self) {
+        let relayed = Arc::new(Relayed::carrying(
+            self.socket.identity(),
+            self.word,
+            self.ticket,
+        ));
+        for fd in table::within(0, usize::MAX) {
+            let is_ours = |entry: &Entry| {
+                let Entry::Socket(socket) = entry else {
+                    return false;
+                };
+                Arc::ptr_eq(socket, &self.socket)
+            };
+            table::exchange(fd, is_ours, || Entry::Relayed(relayed.clone()));
+        }
+    }
+
+    fn run(&self, seen: EventFlags) {
+        self.nudged.store(false, Ordering::Release);
+        let mut place = self.flow();
+        let Some(flow) = &mut *place else {
+            return;
+        };
+        let state = flow.run(self.socket.stream(), seen);
+        if matches!(state, State::Waiting | State::Busy) {
+            drop(place);
+            if state == State::Busy {
+                self.nudge();
+            }
+            return;
+        }
+        let flow = place.take();
+        drop(place);
+        match (state, flow) {
+            (State::Finished, Some(flow)) => {
+                self.leave();
+                flow.finish();
+            }
+            (State::Unheld, Some(flow)) if !flow.has_unread() => self.end_unheld(),
+            (State::Unheld | State::Discarded, _) => {
+                self.leave();
+                self.socket.stream().abort();
+            }
+            (_, flow) => self.end_broken(flow),
+        }
+    }
+
+    /// Nobody holds the program's end any more.
+    fn end_unheld(&self) {
+        self.leave();
+        self.socket.end_by_last_close(self.word.is_to_be_reset());
+    }
+
+    fn end_broken(&self, flow: Option<Flow>) {
+        self.leave();
+        if let Some(flow) = flow {
+            flow.reset();
+        }
+    }
+
+    /// The connection is shared no more. Called before the library's end is closed, so that its
+    /// number is nobody else's yet.
+    pub(crate) fn leave(&self) {
+        if let Ok(steward) = steward() {
+            steward.leave_number(self.end);
+        }
+        self.word.handover.make(self.ticket, Move::End);
+        self.socket.observer().gone();
+        let shared = shared();
+        let mut all = shared.all();
+        let relay = all.relays.remove(&self.end);
+        if relay.is_some() {
+            all.words.give_back(self.word);
+        }
+        shared.changed(&all);
+    }
+}
+
+impl Relay {
+    fn ready(&self, seen: EventFlags) {
+        if self.flow().is_some() {
+            self.run(seen);
+            return;
+        }
+        let unheld = seen.contains(EventFlags::HUP) && !self.socket.observer().is_over();
+        match self.stage() {
+            Stage::Ended => {}
+            _ if unheld => self.end_unheld(),
+            Stage::Asked => self.begin(),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! A descriptor that carries bytes, or will as soon as it is used.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::SendFlags;
+use stand_in::{Move, Stage, Ticket};
+
+use super::words::Word;
+use crate::socket::identity::Identity;
+
+/// How often a user that waits for the owner looks whether the owner lives.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A connection of another process, or one of ours that others use as well.
+pub(crate) struct Relayed {
+    identity: Arc<Identity>,
+    word: &'static Word,
+    ticket: Ticket,
+    /// Its descriptors carry bytes. It never changes back.
+    carries: AtomicBool,
+}
+
+impl Relayed {
+    /// One whose pair may carry signals still.
+    pub(crate) fn inherited(identity: Arc<Identity>, word: &'static Word, ticket: Ticket) -> Self {
+        Self {
+            identity,
+            word,
+            ticket,
+            carries: AtomicBool::new(false),
+        }
+    }
+
+    /// One whose pair carries bytes.
+    pub(crate) fn carrying(identity: Arc<Identity>, word: &'static Word, ticket: Ticket) -> Self {
+        Self {
+            identity,
+            word,
+            ticket,
+            carries: AtomicBool::new(true),
+        }
+    }
+
+    /// What it is called and set to.
+    pub(crate) fn identity(&self) -> &Arc<Identity> {
+        &self.identity
+    }
+
+    /// Its place in shared memory.
+    pub(crate) fn word(&self) -> (&'static Word, Ticket) {
+        (self.word, self.ticket)
+    }
+
+    /// The program has set options, some of which concern the descriptor.
+    pub(crate) fn has_options_set(&self, fd: BorrowedFd<'_>) {
+        self.identity.apply_timeouts(fd);
+        let linger = self.identity.options().linger;
+        self.word.set_linger(linger.map(|linger| linger.as_secs()));
+    }
+
+    /// To be called before bytes are read from a descriptor of it, or written to one.
+    pub(crate) fn use_bytes(&self, fd: BorrowedFd<'_>) {
+        if self.carries.load(Ordering::Acquire) {
+            return;
+        }
+        if obtain(fd, self.word, self.ticket) {
+            self.identity.apply_timeouts(fd);
+        }
+        self.carries.store(true, Ordering::Release);
+    }
+}
+
+/// Has the owner carry bytes, and returns when it does, or when the connection has ended. `true`:
+/// it was this call that brought it about.
+pub(crate) fn obtain(fd: BorrowedFd<'_>, word: &Word, ticket: Ticket) -> bool {
+    let handover = &word.handover;
+    let mut ours = false;
+    loop {
+        let stage = handover.stage(ticket);
+        match stage {
+            Stage::Steered => {
+                handover.make(ticket, Move::Ask);
+                ring(fd);
+            }
+            Stage::AtRest => {
+                if handover.make(ticket, Move::Drain) {
+                    // A pair that cannot be read any more has nothing to be taken out of.
+                    let _ = stand_in::surrender(fd);
+                    ours = handover.make(ticket, Move::FinishDraining);
+                }
+            }
+            Stage::Carrying | Stage::Ended => return ours,
+            Stage::Asked | Stage::Draining | Stage::Drained => {
+                if !handover.wait(ticket, stage, LOOK) {
+                    if is_hung_up(fd) {
+                        return false;
+                    }
+                    if stage == Stage::Asked {
+                        ring(fd);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A byte in the pair wakes the owner, which throws it away with the signals.
+fn ring(fd: BorrowedFd<'_>) {
+    // Full: there are bytes that the owner has not looked at.
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let _ = rustix::net::send(fd, &[0], flags);
+}
+
+/// Whether the owner has closed its end, or died.
+fn is_hung_up(fd: impl AsFd) -> bool {
+    let mut set = [PollFd::new(&fd, PollFlags::empty())];
+    let looked = poll(&mut set, Some(&Timespec::default()));
+    looked.is_err() || set[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+}

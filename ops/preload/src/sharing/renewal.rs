@@ -1,0 +1,59 @@
+//! A fresh pair behind the program's numbers.
+//!
+//! A pair that shows the peer's end takes no bytes any more, and there may be some that the program
+//! has not read. Before others may read them, the connection gets another pair.
+
+use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::io::{Errno, FdFlags, fcntl_getfd};
+use stand_in::Flags;
+
+use super::relay;
+use crate::registrations::Registrations;
+use crate::socket::Socket;
+use crate::table::{self, Entry};
+use crate::{connecting, internal, process};
+
+/// Renews the pair of a connection where that is needed.
+pub(crate) fn renew_ended(socket: &Arc<Socket>) -> Result<(), Errno> {
+    let needed = socket.observer().shows_end_of_peer() && socket.stream().unread() > 0;
+    // The numbers of a `vfork`ed child are not those of the table.
+    if !needed || !process::owns_table() {
+        return Ok(());
+    }
+    let numbers: Vec<c_int> = table::within(0, usize::MAX)
+        .filter(|fd| {
+            matches!(table::entry(*fd), Some(Entry::Socket(found)) if Arc::ptr_eq(&found, socket))
+        })
+        .collect();
+    let Some(first) = numbers.first() else {
+        return Ok(());
+    };
+    let flags = Flags {
+        nonblocking: fcntl_getfl(borrow(*first))?.contains(OFlags::NONBLOCK),
+        close_on_exec: true,
+    };
+    let (program, end) = stand_in::established(flags).map_err(|_| Errno::NOBUFS)?;
+    let end = end.moved(internal::raise).map_err(|_| Errno::MFILE)?;
+    for fd in numbers {
+        let close_on_exec = fcntl_getfd(borrow(fd))?.contains(FdFlags::CLOEXEC);
+        let registrations = Registrations::of(fd);
+        registrations.withdraw();
+        let flags = Flags {
+            close_on_exec,
+            ..flags
+        };
+        connecting::replace(&program, fd, flags)?;
+        registrations.renew();
+    }
+    socket.observer().renew(end);
+    relay::watch(socket)
+}
+
+fn borrow(fd: c_int) -> BorrowedFd<'static> {
+    // SAFETY: the table names it, so it is a number from 0 up.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}

@@ -1,0 +1,71 @@
+//! What a connection is called and set to, whoever moves its bytes.
+
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::names::Family;
+use super::options::{Kept, Options};
+
+/// The part of a connection that every process which uses it has.
+pub(crate) struct Identity {
+    pub(crate) family: Family,
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+    options: Mutex<Options>,
+}
+
+/// An identity as it was before a fork, for the child.
+#[derive(Clone, Copy)]
+pub(crate) struct Likeness {
+    family: Family,
+    local: SocketAddr,
+    peer: SocketAddr,
+    options: Kept,
+}
+
+impl Identity {
+    pub(crate) fn new(
+        family: Family,
+        local: SocketAddr,
+        peer: SocketAddr,
+        options: Options,
+    ) -> Self {
+        Self {
+            family,
+            local,
+            peer,
+            options: Mutex::new(options),
+        }
+    }
+
+    /// For the child of a fork.
+    pub(crate) fn likeness(&self) -> Likeness {
+        Likeness {
+            family: self.family,
+            local: self.local,
+            peer: self.peer,
+            options: self.options().kept(),
+        }
+    }
+
+    /// In the child of a fork, where the parent's identity of this likeness is forgotten.
+    pub(crate) fn like(likeness: Likeness) -> Self {
+        Self::new(
+            likeness.family,
+            likeness.local,
+            likeness.peer,
+            Options::inherited(likeness.options),
+        )
+    }
+
+    /// What it is set to.
+    pub(crate) fn options(&self) -> MutexGuard<'_, Options> {
+        self.options.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A descriptor that carries bytes has the timeouts of the socket.
+    pub(crate) fn apply_timeouts(&self, fd: BorrowedFd<'_>) {
+        self.options().apply_timeouts(fd);
+    }
+}

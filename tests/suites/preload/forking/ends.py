@@ -1,0 +1,119 @@
+"""How connections end that a child uses: in order, by reset, before the child has read anything."""
+
+import os
+import select
+import socket
+import struct
+import time
+
+RESET = struct.pack("ii", 1, 0)
+
+
+def half_closed_early(client):
+    client.sendall(b"request")
+    client.shutdown(socket.SHUT_WR)
+    assert receive(client, 12) == b"done request"
+    assert client.recv(1) == b""
+
+
+def answer(peer):
+    got = bytearray()
+    while chunk := peer.recv(3):
+        got += chunk
+    peer.sendall(b"done " + got)
+
+
+# The peer's bytes and its end are there before the fork; nobody has read them.
+server, client = connected(half_closed_early)
+time.sleep(0.1)
+child = forked(answer, server)
+server.close()
+ended(child, client)
+
+# The same, and the end comes between the fork and the child's first look.
+server, client = connected(half_closed_early)
+child = forked(lambda peer: (time.sleep(0.2), answer(peer)), server)
+server.close()
+ended(child, client)
+
+
+# The peer resets: bytes first, then the error, then the end.
+def reset(client):
+    client.sendall(b"bytes")
+    assert client.recv(2) == b"go"
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    client.close()
+
+
+def see_reset(peer):
+    assert receive(peer, 5) == b"bytes"
+    peer.sendall(b"go")
+    poll = select.poll()
+    poll.register(peer, select.POLLIN)
+    events = poll.poll(5000)[0][1]
+    assert events & select.POLLERR and events & select.POLLHUP, events
+    try:
+        peer.recv(10)
+        raise AssertionError("no reset")
+    except ConnectionResetError:
+        pass
+    assert peer.recv(10) == b""
+
+
+server, client = connected(reset)
+child = forked(see_reset, server)
+server.close()
+ended(child, client)
+
+
+# The child resets, and it closes over unread bytes: the peer sees a reset.
+def be_reset(client):
+    client.sendall(b"unread bytes")
+    poll = select.poll()
+    poll.register(client, select.POLLIN)
+    poll.poll(5000)
+    try:
+        while client.recv(10):
+            pass
+        raise AssertionError("no reset")
+    except ConnectionResetError:
+        pass
+
+
+def linger(peer):
+    receive(peer, 12)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    peer.close()
+
+
+def leave_unread(peer):
+    receive(peer, 6)
+    peer.close()
+
+
+for way in (linger, leave_unread):
+    server, client = connected(be_reset)
+    child = forked(way, server)
+    server.close()
+    ended(child, client)
+
+
+# The child shuts down and reads on.
+def read_then_send(client):
+    got = bytearray()
+    while chunk := client.recv(100):
+        got += chunk
+    client.sendall(bytes(reversed(got)))
+
+
+def shut_down(peer):
+    peer.sendall(b"forwards")
+    peer.shutdown(socket.SHUT_WR)
+    assert receive(peer, 8) == b"sdrawrof"
+    assert peer.recv(1) == b""
+
+
+server, client = connected(read_then_send)
+child = forked(shut_down, server)
+server.close()
+ended(child, client)

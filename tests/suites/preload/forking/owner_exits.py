@@ -1,0 +1,47 @@
+"""The process that accepted is gone, and its child speaks on."""
+
+import os
+import socket
+import sys
+import time
+
+
+def dial(client):
+    for size in (1, 1000, 500000):
+        data = os.urandom(size)
+        import threading
+
+        threading.Thread(target=client.sendall, args=(data,)).start()
+        assert receive(client, size) == data
+    client.shutdown(1)
+    assert client.recv(1) == b""
+
+
+def speak(peer):
+    time.sleep(0.2)
+    while data := peer.recv(65536):
+        peer.sendall(data)
+
+
+for leave in (os._exit, sys.exit):
+    # The client is the daemon's child; its status comes through a pipe.
+    told, tell = os.pipe()
+    middle = os.fork()
+    if middle == 0:
+        os.close(told)
+        listener = socket.create_server(("127.0.0.1", 0))
+        if os.fork() == 0:
+            address = listener.getsockname()
+            listener.close()
+            dial(socket.create_connection(address))
+            os.write(tell, b"well")
+            os._exit(0)
+        peer, _ = listener.accept()
+        if os.fork() == 0:
+            speak(peer)
+            os._exit(0)
+        leave(0)
+    os.close(tell)
+    ended(middle)
+    assert os.read(told, 4) == b"well"
+    os.close(told)

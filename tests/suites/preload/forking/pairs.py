@@ -1,0 +1,56 @@
+"""What the scripts of this directory begin with: a connection whose client is another process."""
+
+import os
+import socket
+
+
+def connected(dial):
+    """The server's end of a connection to a process that runs `dial` with the client's end."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    client = os.fork()
+    if client == 0:
+        try:
+            address = listener.getsockname()
+            listener.close()
+            dial(socket.create_connection(address))
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    peer, _ = listener.accept()
+    listener.close()
+    return peer, client
+
+
+def forked(work, *arguments):
+    """A child that does this and exits."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work(*arguments)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return child
+
+
+def ended(*children):
+    """All of them have ended well."""
+    for child in children:
+        _, status = os.waitpid(child, 0)
+        assert status == 0, (child, status)
+
+
+def receive(sock, size):
+    """So many bytes."""
+    got = bytearray()
+    while len(got) < size:
+        chunk = sock.recv(min(65536, size - len(got)))
+        assert chunk, (size, len(got))
+        got += chunk
+    return bytes(got)

@@ -1,0 +1,77 @@
+"""Programs without the library read and write bytes: inetd, CGI."""
+
+import ctypes
+import os
+import socket
+import subprocess
+
+TEXT = os.urandom(300000)
+PLAIN = {"PATH": os.environ["PATH"]}
+
+
+def dial(client):
+    import threading
+
+    sender = threading.Thread(target=lambda: (client.sendall(TEXT), client.shutdown(1)))
+    sender.start()
+    got = bytearray()
+    while chunk := client.recv(65536):
+        got += chunk
+    sender.join()
+    assert got == TEXT, (len(got), len(TEXT))
+
+
+def by_exec(peer):
+    for number in (0, 1):
+        os.dup2(peer.fileno(), number)
+    os.closerange(3, 100)
+    os.execvpe("cat", ["cat"], PLAIN)
+
+
+def by_subprocess(peer):
+    subprocess.run(["cat"], stdin=peer, stdout=peer, env=PLAIN, check=True)
+
+
+def by_kept_number(peer):
+    os.set_inheritable(peer.fileno(), True)
+    command = f"cat <&{peer.fileno()} >&{peer.fileno()}"
+    subprocess.run(["sh", "-c", command], pass_fds=[peer.fileno()], env=PLAIN, check=True)
+
+
+def by_spawn(peer):
+    actions = [(os.POSIX_SPAWN_DUP2, peer.fileno(), number) for number in (0, 1)]
+    cat = os.posix_spawnp("cat", ["cat"], PLAIN, file_actions=actions)
+    ended(cat)
+
+
+def by_the_library_of_c(peer):
+    libc = ctypes.CDLL(None)
+    libc.fdopen.restype = ctypes.c_void_p
+    number = os.dup(peer.fileno())
+    stream = ctypes.c_void_p(libc.fdopen(number, b"r+"))
+    room = ctypes.create_string_buffer(4096)
+    libc.fread.restype = ctypes.c_size_t
+    got = bytearray()
+    while count := libc.fread(room, 1, 4096, stream):
+        got += room.raw[:count]
+    assert got == TEXT, len(got)
+    peer.sendall(got)
+    libc.fclose(stream)
+
+
+def through_system(peer):
+    os.set_inheritable(peer.fileno(), True)
+    assert os.system(f"cat <&{peer.fileno()} >&{peer.fileno()}") == 0
+
+
+for way in (by_exec, by_subprocess, by_kept_number, by_spawn, by_the_library_of_c, through_system):
+    server, client = connected(dial)
+    child = forked(way, server)
+    server.close()
+    ended(child, client)
+    if way is not by_exec:
+        # Without a fork before it.
+        server, client = connected(dial)
+        way(server)
+        server.close()
+        ended(client)
