@@ -153,12 +153,17 @@ impl Relay {
     /// Makes ready for others to use a connection. From now on it ends when nobody holds the
     /// program's end, and not when this process has closed it.
     pub(crate) fn of(socket: &Arc<Socket>) -> Result<Arc<Self>, Errno> {
+        if let Some(relay) = socket.observer().relay() {
+            return Ok(relay);
+        }
+        // It asks the stream, which may be telling of a break with its lock held, so ours comes
+        // later.
+        renewal::renew_ended(socket)?;
         let shared = shared();
         let mut all = shared.all();
         if let Some(relay) = socket.observer().relay() {
             return Ok(relay);
         }
-        renewal::renew_ended(socket)?;
         let end = socket.observer().number().ok_or(Errno::CONNRESET)?;
         let word = all.words.take()?;
         let relay = Arc::new_cyclic(|myself| Self {
