@@ -26,23 +26,14 @@ pub(crate) struct Difference {
 /// Server and clients may leave TCP.
 const OFFLOADED: &[Arrangement] = &[Arrangement::Both, Arrangement::Mixed];
 
-const DIFFERENCES: &[Difference] = &[
-    Difference {
-        case: "nginx: 2 workers*",
-        protocols: &["test protocol"],
-        arrangements: OFFLOADED,
-        says: HANGS,
-        why: "offloaded connections arrive in the process that has called listen, and a forked \
+const DIFFERENCES: &[Difference] = &[Difference {
+    case: "nginx: 2 workers*",
+    protocols: &["test protocol"],
+    arrangements: OFFLOADED,
+    says: HANGS,
+    why: "offloaded connections arrive in the process that has called listen, and a forked \
               child does not get them",
-    },
-    Difference {
-        case: "PostgreSQL*",
-        protocols: &["test protocol"],
-        arrangements: OFFLOADED,
-        says: "server closed the connection unexpectedly",
-        why: "a forked child does not take its parent's offloaded connections over",
-    },
-];
+}];
 
 /// The row that speaks of a case.
 pub(crate) fn difference(
