@@ -65,8 +65,38 @@ pub(crate) struct Attack {
     pub(crate) scene: Scene,
     pub(crate) act: Act,
     pub(crate) verdict: Verdict,
-    /// Which bytes have changed when the stream has ended: offset in the arena, bytes.
-    pub(crate) placed: Vec<(usize, Vec<u8>)>,
+    pub(crate) placed: Placed,
+}
+
+/// Which bytes have changed when a stream has ended: offset in the arena, bytes.
+pub(crate) type Placed = Vec<(usize, Vec<u8>)>;
+
+/// An attack by frames alone: a name, what went before, what is sent given what the attacker knows,
+/// what becomes of the stream, and what is placed.
+pub(crate) type Scripted = (
+    &'static str,
+    Scene,
+    fn(&Target<'_>) -> Vec<Frame>,
+    Verdict,
+    fn() -> Placed,
+);
+
+/// Runs the attacks of a table against a consumer of their own.
+pub(crate) fn run_scripts(rows: &[Scripted]) -> Result<()> {
+    let attacks: Vec<Attack> = rows
+        .iter()
+        .map(|&(name, scene, script, verdict, placed)| Attack {
+            name: name.to_owned(),
+            scene,
+            act: Box::new(move |target| {
+                let fpdus: Vec<Fpdu> = script(target).iter().map(Fpdu::new).collect();
+                Shot::of(&fpdus)
+            }),
+            verdict,
+            placed: placed(),
+        })
+        .collect();
+    run(&Victim::new()?, &attacks)
 }
 
 /// Runs attacks one after the other and reports all that went wrong.

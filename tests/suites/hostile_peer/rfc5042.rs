@@ -12,39 +12,13 @@ use dat_api::{
 use stack_tests::frame_writer::{self, Fpdu, Frame, Read};
 
 use super::arena::{Part, library, pattern, raw_ok};
-use super::attack::Verdict::{self, Terminate};
-use super::attack::{Attack, Shot, bind_window, run};
-use super::kinds::{Kind, PAYLOAD, Scene, TARGET_AT, Target};
+use super::attack::Verdict::Terminate;
+use super::attack::{Placed, Scripted, bind_window, run_scripts};
+use super::kinds::{Kind, PAYLOAD, Scene, TARGET_AT};
 use super::victim::{DEADLINE, IRD, OPEN_AT, OPEN_LEN, RECEIVE_AT, RECEIVE_LEN, SINK_AT, Victim};
-
-/// What is sent, given what the attacker knows.
-type Script = fn(&Target<'_>) -> Vec<Frame>;
-
-/// Attacks that place nothing, or what the last column says.
-type Row = (&'static str, Scene, Script, Verdict, fn() -> Placed);
-
-type Placed = Vec<(usize, Vec<u8>)>;
 
 fn nothing() -> Placed {
     Vec::new()
-}
-
-fn run_rows(rows: &[Row]) -> Result<()> {
-    let victim = Victim::new()?;
-    let attacks: Vec<Attack> = rows
-        .iter()
-        .map(|&(name, scene, script, verdict, placed)| Attack {
-            name: name.to_owned(),
-            scene,
-            act: Box::new(move |target| {
-                let fpdus: Vec<Fpdu> = script(target).iter().map(Fpdu::new).collect();
-                Shot::of(&fpdus)
-            }),
-            verdict,
-            placed: placed(),
-        })
-        .collect();
-    run(&victim, &attacks)
 }
 
 fn read_of(part: Part, at: u64, len: u32) -> Frame {
@@ -63,7 +37,7 @@ fn write_to(part: Part, at: u64, payload: &[u8]) -> Frame {
 
 #[test]
 fn rfc5042_6_1_1_using_an_stag_on_a_different_stream() -> Result<()> {
-    run_rows(&[
+    run_scripts(&[
         (
             "a Write",
             Scene::Idle,
@@ -103,7 +77,7 @@ fn rfc5042_6_1_1_using_an_stag_on_a_different_stream() -> Result<()> {
 
 #[test]
 fn rfc5042_6_2_1_buffer_overrun_by_rdma_write_or_read_response() -> Result<()> {
-    run_rows(&[
+    run_scripts(&[
         (
             "a Write that begins before the buffer",
             Scene::Idle,
@@ -176,7 +150,7 @@ fn rfc5042_6_2_1_buffer_overrun_by_rdma_write_or_read_response() -> Result<()> {
 
 #[test]
 fn rfc5042_6_2_2_modifying_a_buffer_after_indication() -> Result<()> {
-    run_rows(&[
+    run_scripts(&[
         (
             "a received message comes once more",
             Scene::Idle,
@@ -258,7 +232,7 @@ fn rfc5042_6_2_3_multiple_stags_to_access_the_same_buffer() -> Result<()> {
 
 #[test]
 fn rfc5042_6_3_1_probing_memory_outside_of_the_buffer_bounds() -> Result<()> {
-    const ROWS: [Row; 5] = [
+    const ROWS: [Scripted; 5] = [
         (
             "a byte before",
             Scene::Idle,
@@ -307,7 +281,7 @@ fn rfc5042_6_3_1_probing_memory_outside_of_the_buffer_bounds() -> Result<()> {
             nothing,
         ),
     ];
-    run_rows(&ROWS)
+    run_scripts(&ROWS)
 }
 
 /// Memory that was registered before: its old STag opens nothing, also when the same bytes are
@@ -403,7 +377,7 @@ fn rfc5042_6_3_4_accessing_unintended_data_with_a_valid_stag() -> Result<()> {
 
 #[test]
 fn rfc5042_6_3_5_rdma_read_into_an_rdma_write_buffer() -> Result<()> {
-    run_rows(&[(
+    run_scripts(&[(
         "a read of what may be written only",
         Scene::Idle,
         |t| vec![read_of(t.victim.parts.writable, t.address(0x1400), 16)],

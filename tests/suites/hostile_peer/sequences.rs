@@ -4,7 +4,7 @@ use anyhow::Result;
 use stack_tests::frame_writer::{Fpdu, Frame};
 
 use super::attack::Verdict::{self, Close, Cut, GoesOn, Terminate};
-use super::attack::{Attack, Shot, run};
+use super::attack::{Attack, Placed, Scripted, Shot, run, run_scripts};
 use super::kinds::{Kind, PAYLOAD, Scene, TARGET_AT, Target, harmless};
 use super::victim::{RECEIVE_AT, RECEIVE_LEN, RECEIVES, SINK_AT, Victim};
 
@@ -18,8 +18,6 @@ const UNEXPECTED: Verdict = Terminate(0, 2, 6);
 
 /// Where the first half of a message ends.
 const HALF: usize = 8;
-
-type Placed = Vec<(usize, Vec<u8>)>;
 
 /// Frames made from a good one of this kind.
 fn of_one(
@@ -211,9 +209,6 @@ fn halves(frame: &Frame) -> [Frame; 2] {
     [head.with_payload(first), tail.with_payload(second)]
 }
 
-/// What is sent, in order, given what the attacker knows.
-type Script = fn(&Target<'_>) -> Vec<Frame>;
-
 fn first_half() -> (usize, Vec<u8>) {
     (RECEIVE_AT, PAYLOAD[..HALF].to_vec())
 }
@@ -236,11 +231,8 @@ fn all_receives() -> Placed {
         .collect()
 }
 
-/// A name, what went before, what is sent, what becomes of the stream, and what is placed.
-type Order = (&'static str, Scene, Script, Verdict, fn() -> Placed);
-
 /// Messages in an order that nobody should send, or that only looks like one.
-const ORDERS: &[Order] = &[
+const ORDERS: &[Scripted] = &[
     (
         "the second Send before the first",
         Scene::Idle,
@@ -409,16 +401,6 @@ const ORDERS: &[Order] = &[
         || vec![received()],
     ),
     (
-        "a Write to a window that was taken away",
-        Scene::Lending,
-        |t| {
-            let write = t.frame(Kind::Write).with("stag", t.window.into());
-            vec![t.frame(Kind::SendInvalidate), write]
-        },
-        Terminate(1, 1, 0),
-        || vec![received()],
-    ),
-    (
         "a Write to a window, then taking it away",
         Scene::Lending,
         |t| {
@@ -432,21 +414,7 @@ const ORDERS: &[Order] = &[
 
 #[test]
 fn messages_in_another_order() -> Result<()> {
-    let victim = Victim::new()?;
-    let attacks: Vec<Attack> = ORDERS
-        .iter()
-        .map(|&(name, scene, script, verdict, placed)| Attack {
-            name: name.to_owned(),
-            scene,
-            act: Box::new(move |target| {
-                let fpdus: Vec<Fpdu> = script(target).iter().map(Fpdu::new).collect();
-                Shot::of(&fpdus)
-            }),
-            verdict,
-            placed: placed(),
-        })
-        .collect();
-    run(&victim, &attacks)
+    run_scripts(ORDERS)
 }
 
 #[test]
