@@ -2,7 +2,9 @@
 //! C program with both ends of a connection, over the staged libraries. The programs are
 //! `tests/c/calls_*.c`; each of their trials is one test here.
 
-use anyhow::Result;
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
 use stack_tests::{CProgram, DEADLINE, StackEnv, Stage};
 
 /// Runs one trial of a program in a network of its own.
@@ -20,10 +22,37 @@ fn passes(program: &str, trial: &str) -> Result<()> {
     Ok(())
 }
 
-/// One test for each trial of a program.
+/// Fails when a program has trials that are not these tests, or lacks some.
+fn are_all(program: &str, trials: &[&str]) -> Result<()> {
+    let stage = Stage::find()?;
+    let file = CProgram::compile(&stage, program)?;
+    let told = StackEnv::at(stage)?
+        .program(file.file())
+        .spawn()?
+        .finish(DEADLINE)?
+        .success()?;
+    let named = told
+        .text
+        .lines()
+        .filter_map(|line| line.strip_prefix("TRIAL "));
+    let named: BTreeSet<&str> = named.collect();
+    let wanted: BTreeSet<&str> = trials.iter().copied().collect();
+    ensure!(
+        named == wanted,
+        "{program} has {named:?}, tests have {wanted:?}"
+    );
+    Ok(())
+}
+
+/// One test for each trial of a program, and one that no trial is left out.
 macro_rules! trials {
     ($program:ident: $($test:ident = $trial:literal,)+) => {
         mod $program {
+            #[test]
+            fn every_trial_is_a_test() -> anyhow::Result<()> {
+                super::are_all(stringify!($program), &[$($trial),+])
+            }
+
             $(
                 #[test]
                 fn $test() -> anyhow::Result<()> {
