@@ -9,6 +9,18 @@ use crate::{Finished, IA_NAME, StackEnv};
 /// Where the server listens; its test connections use the ports above.
 const PORT: u16 = 62000;
 
+/// Options, and then the operations that most of OFA's lines end in: Writes, Reads and Sends of
+/// both sides.
+macro_rules! every_kind {
+    ($options:literal) => {
+        concat!(
+            $options,
+            " client RW 4096 1 server RW 2048 4 server RR 1024 1 client RR 2048 1",
+            " client SR 1024 3 -f server SR 256 3 -f"
+        )
+    };
+}
+
 /// `-T T` lines: OFA's regression lists, then what those leave out.
 const TRANSACTIONS: &[Line] = &[
     line("conn", "-i 1 -t 1 -w 1 client SR 4096 server SR 4096"),
@@ -18,13 +30,7 @@ const TRANSACTIONS: &[Line] = &[
         "1000",
         "8192",
     ),
-    cut(
-        "transm",
-        "-P -t 1 -w 1 -i # client RW 4096 1 server RW 2048 4 server RR 1024 1 client RR 2048 1 \
-         client SR 1024 3 -f server SR 256 3 -f",
-        "300",
-        "4096",
-    ),
+    cut("transm", every_kind!("-P -t 1 -w 1 -i #"), "300", "4096"),
     cut(
         "transmx",
         "-P -i # client RW 32768 4 server RW 32768 4 server RR 32768 1 client RR 32768 1 \
@@ -38,27 +44,9 @@ const TRANSACTIONS: &[Line] = &[
         "100",
         "4096",
     ),
-    cut(
-        "transme",
-        "-P -t 1 -w 4 -i # client RW 4096 1 server RW 2048 4 server RR 1024 1 client RR 2048 1 \
-         client SR 1024 3 -f server SR 256 3 -f",
-        "50",
-        "4096",
-    ),
-    cut(
-        "transmet",
-        "-P -t 2 -w 4 -i # client RW 4096 1 server RW 2048 4 server RR 1024 1 client RR 2048 1 \
-         client SR 1024 3 -f server SR 256 3 -f",
-        "20",
-        "4096",
-    ),
-    cut(
-        "transmete",
-        "-P -t 4 -w 4 -i # client RW 4096 1 server RW 2048 4 server RR 1024 1 client RR 2048 1 \
-         client SR 1024 3 -f server SR 256 3 -f",
-        "10",
-        "8192",
-    ),
+    cut("transme", every_kind!("-P -t 1 -w 4 -i #"), "50", "4096"),
+    cut("transmet", every_kind!("-P -t 2 -w 4 -i #"), "20", "4096"),
+    cut("transmete", every_kind!("-P -t 4 -w 4 -i #"), "10", "8192"),
     cut(
         "threads",
         "-i # -t 6 -w 1 client SR 8192 3 server SR 8192 3",
@@ -119,27 +107,9 @@ const TRANSACTIONS: &[Line] = &[
         "300",
         "10000",
     ),
-    cut(
-        "regress 4",
-        "-i # client RW 4096 1 server RW 2048 4 server RR 1024 1 client RR 2048 1 \
-         client SR 1024 3 -f server SR 256 3 -f",
-        "100",
-        "10000",
-    ),
-    cut(
-        "regress 5",
-        "-i # -w 8 client RW 4096 1 server RW 2048 4 server RR 1024 1 client RR 2048 1 \
-         client SR 1024 3 -f server SR 256 3 -f",
-        "30",
-        "10000",
-    ),
-    cut(
-        "regress 6",
-        "-i # -t 4 -w 8 client RW 4096 1 server RW 2048 4 server RR 1024 1 client RR 2048 1 \
-         client SR 1024 3 -f server SR 256 3 -f",
-        "5",
-        "10000",
-    ),
+    cut("regress 4", every_kind!("-i #"), "100", "10000"),
+    cut("regress 5", every_kind!("-i # -w 8"), "30", "10000"),
+    cut("regress 6", every_kind!("-i # -t 4 -w 8"), "5", "10000"),
     cut(
         "complicated",
         "-V -d -t 2 -w 4 -i # client RW 4096 1 server RW 2048 4 client SR 1024 4 \
