@@ -158,12 +158,7 @@ fn receives(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(len + ROOM)?;
     link.recv(&region, 0, len + ROOM, u64::MAX - 1)?;
     side.say("posted", &[])?;
-    let received = expect::done(&link.kit.recv, u64::MAX - 1, side)?;
-    ensure!(
-        received.transferred as usize == len,
-        "{} bytes came",
-        received.transferred
-    );
+    expect_message(&link, u64::MAX - 1, len, side)?;
     pattern::check(&region, 0, len, 5)?;
     pattern::untouched(&region, len, ROOM)?;
     side.meet("over")
@@ -174,31 +169,35 @@ const PIECES: [(usize, usize); 3] = [(0, 100), (100, 1), (101, 1999)];
 const WHOLE: usize = 2100;
 
 fn gathers(side: &mut Side<'_>) -> Result<()> {
+    sends_pieces(side, &PIECES)
+}
+
+fn gathers_empty(side: &mut Side<'_>) -> Result<()> {
+    sends_pieces(side, &[(0, 0), (0, 1000), (77, 0), (1000, WHOLE - 1000)])
+}
+
+fn sends_one(side: &mut Side<'_>) -> Result<()> {
+    sends_pieces(side, &[(0, WHOLE)])
+}
+
+fn sends_pieces(side: &mut Side<'_>, pieces: &[(usize, usize)]) -> Result<()> {
     let link = Link::make(side)?;
     let region = link.kit.region(WHOLE)?;
     pattern::fill(&region, 0, WHOLE, 2)?;
     side.hear("posted")?;
-    let list = PIECES.map(|(at, len)| region.segment(at, len));
-    let list: Vec<_> = list.into_iter().collect::<dat_api::Result<_>>()?;
+    let list = pieces.iter().map(|&(at, len)| region.segment(at, len));
+    let list: Vec<_> = list.collect::<dat_api::Result<_>>()?;
     link.ep.post_send(&list, 1, CompletionFlags::DEFAULT)?;
     expect::done(&link.kit.request, 1, side)?;
     side.meet("over")
 }
 
-fn gathers_empty(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
-    let region = link.kit.region(WHOLE)?;
-    pattern::fill(&region, 0, WHOLE, 2)?;
-    side.hear("posted")?;
-    let list = [
-        region.segment(0, 0)?,
-        region.segment(0, 1000)?,
-        region.segment(77, 0)?,
-        region.segment(1000, WHOLE - 1000)?,
-    ];
-    link.ep.post_send(&list, 1, CompletionFlags::DEFAULT)?;
-    expect::done(&link.kit.request, 1, side)?;
-    side.meet("over")
+/// Waits for a receive that a message of this length must complete.
+fn expect_message(link: &Link, cookie: u64, len: usize, side: &Side<'_>) -> Result<()> {
+    let received = expect::done(&link.kit.recv, cookie, side)?;
+    let came = received.transferred;
+    ensure!(came as usize == len, "{came} bytes instead of {len}");
+    Ok(())
 }
 
 fn receives_one(side: &mut Side<'_>) -> Result<()> {
@@ -206,23 +205,8 @@ fn receives_one(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(WHOLE)?;
     link.recv(&region, 0, WHOLE, 1)?;
     side.say("posted", &[])?;
-    let received = expect::done(&link.kit.recv, 1, side)?;
-    ensure!(
-        received.transferred as usize == WHOLE,
-        "{} bytes",
-        received.transferred
-    );
+    expect_message(&link, 1, WHOLE, side)?;
     pattern::check(&region, 0, WHOLE, 2)?;
-    side.meet("over")
-}
-
-fn sends_one(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
-    let region = link.kit.region(WHOLE)?;
-    pattern::fill(&region, 0, WHOLE, 2)?;
-    side.hear("posted")?;
-    link.send(&region, 0, WHOLE, 1)?;
-    expect::done(&link.kit.request, 1, side)?;
     side.meet("over")
 }
 
@@ -239,12 +223,7 @@ fn scatters(side: &mut Side<'_>) -> Result<()> {
         .collect::<dat_api::Result<_>>()?;
     link.ep.post_recv(&list, 1)?;
     side.say("posted", &[])?;
-    let received = expect::done(&link.kit.recv, 1, side)?;
-    ensure!(
-        received.transferred as usize == WHOLE,
-        "{} bytes",
-        received.transferred
-    );
+    expect_message(&link, 1, WHOLE, side)?;
     let mut whole = Vec::new();
     for (place, (_, len)) in PLACES.iter().zip(PIECES) {
         whole.extend(region.to_vec(*place, len)?);
@@ -289,12 +268,9 @@ fn takes_stream(side: &mut Side<'_>) -> Result<()> {
         }
         side.say("posted", &[])?;
         for index in indices {
-            let received = expect::done(&link.kit.recv, index as u64, side)?;
             let len = stream_len(index);
-            ensure!(
-                received.transferred as usize == len,
-                "message {index} is another"
-            );
+            expect_message(&link, index as u64, len, side)
+                .with_context(|| format!("message {index}"))?;
             pattern::check(&region, index % AHEAD * 1500, len, index as u8)
                 .with_context(|| format!("message {index}"))?;
         }
@@ -453,8 +429,7 @@ fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;
     link.ep.post_recv(&[], 1)?;
     side.say("posted", &[])?;
-    let received = expect::done(&link.kit.recv, 1, side)?;
-    ensure!(received.transferred == 0, "{} bytes", received.transferred);
+    expect_message(&link, 1, 0, side)?;
     side.meet("over")
 }
 
