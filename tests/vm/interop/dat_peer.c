@@ -1,5 +1,6 @@
 /* An interop peer on DAT. See interop.h. */
 #include "interop.h"
+#include "../../c/words.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -20,17 +21,6 @@ static DAT_LMR_HANDLE lmr;
 static DAT_LMR_CONTEXT lmr_context;
 static DAT_RMR_CONTEXT rmr_context;
 static DAT_RMR_HANDLE rmr;
-
-static void must(const char *call, DAT_RETURN ret)
-{
-	const char *major = "?", *minor = "?";
-
-	if (ret == DAT_SUCCESS)
-		return;
-	dat_strerror(ret, &major, &minor);
-	printf("FAILED %s: 0x%08x %s %s\n", call, (unsigned)ret, major, minor);
-	exit(1);
-}
 
 static DAT_EVENT next_event(DAT_EVD_HANDLE evd, const char *what)
 {
@@ -161,30 +151,6 @@ uint32_t lend(size_t offset, size_t len)
 }
 
 /* ---- connections ---- */
-
-static const char *event_name(DAT_EVENT_NUMBER number)
-{
-	switch ((unsigned)number) {
-	case DAT_CONNECTION_EVENT_ESTABLISHED:
-		return "established";
-	case DAT_CONNECTION_EVENT_PEER_REJECTED:
-		return "peer-rejected";
-	case DAT_CONNECTION_EVENT_NON_PEER_REJECTED:
-		return "non-peer-rejected";
-	case DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR:
-		return "accept-error";
-	case DAT_CONNECTION_EVENT_DISCONNECTED:
-		return "disconnected";
-	case DAT_CONNECTION_EVENT_BROKEN:
-		return "broken";
-	case DAT_CONNECTION_EVENT_TIMED_OUT:
-		return "timed-out";
-	case DAT_CONNECTION_EVENT_UNREACHABLE:
-		return "unreachable";
-	default:
-		return "unknown";
-	}
-}
 
 void wait_for_end(void)
 {
