@@ -2,7 +2,9 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+use dat_abi::read_socket_addr;
 
 use crate::rnic::RnicError;
 
@@ -148,21 +150,10 @@ unsafe fn ip_of(address: *const libc::sockaddr) -> Option<(IpAddr, u32)> {
     if address.is_null() {
         return None;
     }
-    // SAFETY: not null, and every socket address begins with its family (caller).
-    match i32::from(unsafe { (*address).sa_family }) {
-        libc::AF_INET => {
-            // SAFETY: the family says that it is a sockaddr_in (caller).
-            let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
-            let ip = Ipv4Addr::from_bits(u32::from_be(v4.sin_addr.s_addr));
-            Some((ip.into(), 0))
-        }
-        libc::AF_INET6 => {
-            // SAFETY: the family says that it is a sockaddr_in6 (caller).
-            let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
-            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-            Some((ip.into(), v6.sin6_scope_id))
-        }
-        _ => None,
+    // SAFETY: not null, and the rest is the caller's promise.
+    match unsafe { read_socket_addr(address.cast()) }.ok()? {
+        SocketAddr::V4(v4) => Some(((*v4.ip()).into(), 0)),
+        SocketAddr::V6(v6) => Some(((*v6.ip()).into(), v6.scope_id())),
     }
 }
 

@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use access_layer::net_device;
 use access_layer::rnic::RnicError;
+use dat_abi::CSocketAddr;
 use verbs_dl::Libraries;
 use verbs_dl::types::*;
 
-use crate::cm::address::CAddress;
 use crate::config::Config;
 use crate::quirks::Quirks;
 
@@ -229,9 +229,9 @@ fn served_by(libraries: &Libraries, address: SocketAddr) -> Result<Option<Served
     if made != 0 {
         return Err(no_cm(&io::Error::last_os_error()));
     }
-    let mut name = CAddress::from(address);
+    let mut name = CSocketAddr::from(address);
     // SAFETY: the id is alive and the address is one of its family's length.
-    let bound = unsafe { libraries.cm.rdma_bind_addr(id, name.as_ptr()) } == 0;
+    let bound = unsafe { libraries.cm.rdma_bind_addr(id, name.as_ptr().cast()) } == 0;
     // SAFETY: an id that was just made and nobody else knows.
     let (context, port) = unsafe { ((*id).verbs, (*id).port_num) };
     let served = (bound && !context.is_null()).then(|| Served {

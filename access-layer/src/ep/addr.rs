@@ -1,10 +1,11 @@
 //! Addresses and connection qualifiers: C form, Rust form, TCP port.
 
 use dat_abi::{
-    DAT_INVALID_ADDRESS_MALFORMED, DAT_INVALID_ADDRESS_UNSUPPORTED, DatReturnSubtype, DatSockAddr,
+    CSocketAddr, DAT_INVALID_ADDRESS_MALFORMED, DAT_INVALID_ADDRESS_UNSUPPORTED, DatReturnSubtype,
+    DatSockAddr, OtherFamily, read_socket_addr,
 };
 use std::ffi::c_void;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// First TCP port that stands for connection qualifiers too large to be a port.
@@ -23,11 +24,14 @@ pub(crate) fn port_of(conn_qual: u64) -> u16 {
     u16::try_from(port).unwrap_or(u16::MAX)
 }
 
+/// The length of an address for C.
+const WORDS: usize = CSocketAddr::LEN / size_of::<u64>();
+
 /// A socket address that changes while a consumer may look at it: what `dat_ep_query` points at.
 ///
 /// A consumer that looks during a change sees parts of both, never a wild pointer.
 #[derive(Debug)]
-pub(crate) struct SharedAddress([AtomicU64; 4]);
+pub(crate) struct SharedAddress([AtomicU64; WORDS]);
 
 impl SharedAddress {
     /// No address: family `AF_INET`, port and address 0. Consumers print it without looking.
@@ -55,30 +59,10 @@ impl SharedAddress {
 
 const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// The bytes of a `sockaddr_in` or `sockaddr_in6`, padded with zeros.
-fn encode(address: SocketAddr) -> [u64; 4] {
-    let mut raw = [0; 32];
-    let family = if address.is_ipv4() {
-        libc::AF_INET
-    } else {
-        libc::AF_INET6
-    };
-    // Address families are small numbers.
-    raw[..2].copy_from_slice(&u16::try_from(family).unwrap_or(0).to_ne_bytes());
-    raw[2..4].copy_from_slice(&address.port().to_be_bytes());
-    match address {
-        SocketAddr::V4(v4) => raw[4..8].copy_from_slice(&v4.ip().octets()),
-        SocketAddr::V6(v6) => {
-            raw[4..8].copy_from_slice(&v6.flowinfo().to_be_bytes());
-            raw[8..24].copy_from_slice(&v6.ip().octets());
-            raw[24..28].copy_from_slice(&v6.scope_id().to_ne_bytes());
-        }
-    }
-    std::array::from_fn(|i| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&raw[i * 8..i * 8 + 8]);
-        u64::from_ne_bytes(word)
-    })
+fn encode(address: SocketAddr) -> [u64; WORDS] {
+    let raw = CSocketAddr::from(address);
+    let (words, _) = raw.bytes().as_chunks();
+    std::array::from_fn(|i| u64::from_ne_bytes(words[i]))
 }
 
 /// Reads a consumer's socket address. The subtype belongs to `DAT_INVALID_ADDRESS`.
@@ -87,33 +71,11 @@ fn encode(address: SocketAddr) -> [u64; 4] {
 ///
 /// `address` is not null and points at as many bytes as the address family at its start says.
 pub(crate) unsafe fn read(address: *const DatSockAddr) -> Result<SocketAddr, DatReturnSubtype> {
-    // SAFETY: the caller's promise covers the two bytes of the family; nothing is known of
-    // alignment.
-    let family = unsafe { address.cast::<u16>().read_unaligned() };
-    match i32::from(family) {
-        libc::AF_INET => {
-            // SAFETY: the caller's promise for this family.
-            let raw = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
-            let ip = Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr));
-            Ok(SocketAddr::V4(SocketAddrV4::new(
-                ip,
-                u16::from_be(raw.sin_port),
-            )))
-        }
-        libc::AF_INET6 => {
-            // SAFETY: the caller's promise for this family.
-            let raw = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
-            let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
-            Ok(SocketAddr::V6(SocketAddrV6::new(
-                ip,
-                u16::from_be(raw.sin6_port),
-                u32::from_be(raw.sin6_flowinfo),
-                raw.sin6_scope_id,
-            )))
-        }
-        0 => Err(DAT_INVALID_ADDRESS_MALFORMED),
-        _ => Err(DAT_INVALID_ADDRESS_UNSUPPORTED),
-    }
+    // SAFETY: the caller's promise.
+    unsafe { read_socket_addr(address) }.map_err(|OtherFamily(family)| match family {
+        0 => DAT_INVALID_ADDRESS_MALFORMED,
+        _ => DAT_INVALID_ADDRESS_UNSUPPORTED,
+    })
 }
 
 /// `address` with another port.

@@ -8,6 +8,7 @@
 //! | Module | Holds |
 //! |---|---|
 //! | [`scalar`] | counts, lengths, addresses, the 8-byte context union |
+//! | [`socket_addr`] | socket addresses between Rust and C |
 //! | [`handle`] | handle aliases and handle kinds |
 //! | [`return_code`] | `DAT_RETURN` taken apart into class, type and subtype |
 //! | [`flags`] | every C enum: memory types, states, completion flags |
@@ -44,6 +45,7 @@ pub mod param;
 pub mod provider;
 pub mod return_code;
 pub mod scalar;
+pub mod socket_addr;
 
 pub use attr::*;
 pub use event::*;
@@ -59,3 +61,4 @@ pub use param::*;
 pub use provider::*;
 pub use return_code::*;
 pub use scalar::*;
+pub use socket_addr::*;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dat_abi::*;
 
 use super::{Close, Ep, private_data_parts};
-use crate::address::{RawAddress, timeout_us};
+use crate::address::timeout_us;
 use crate::error::{Error, Result, check};
 use crate::event::{ConnectionEvent, ConnectionKind, Event};
 use crate::socket::LentSocket;
@@ -62,7 +62,7 @@ impl Ep {
         private_data: &[u8],
     ) -> Result<()> {
         let (len, data) = private_data_parts(private_data)?;
-        let mut address = RawAddress::new(remote);
+        let mut address = CSocketAddr::from(remote);
         let (timeout, qos) = (timeout_us(timeout), DAT_QOS_BEST_EFFORT);
         self.start("dat_ep_connect", |ep| {
             let (connect, flags) = (self.library().dat_ep_connect, DAT_CONNECT_DEFAULT_FLAG);
@@ -110,7 +110,7 @@ impl Ep {
         let connect = self.library().dat_ep_common_connect;
         let connect = connect.ok_or(Error::Missing { call: CALL })?;
         let (len, data) = private_data_parts(private_data)?;
-        let mut address = RawAddress::new(remote);
+        let mut address = CSocketAddr::from(remote);
         self.start(CALL, |ep| {
             // SAFETY: the handle is live; address and private data are readable for the call.
             unsafe { connect(ep, address.as_ptr(), timeout_us(timeout), len, data) }

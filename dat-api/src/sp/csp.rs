@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use dat_abi::*;
 
-use crate::address::{RawAddress, read_address};
+use crate::address::read_address;
 use crate::error::{Error, Result, check};
 use crate::evd::Evd;
 use crate::handle::{Handle, SpId};
@@ -31,7 +31,7 @@ impl Csp {
         let query = library.dat_csp_query.ok_or(missing("dat_csp_query"))?;
         let free = library.dat_csp_free.ok_or(missing("dat_csp_free"))?;
         // Zeros stand for TCP in the family of the address.
-        let (mut comm, mut raw) = (DatComm::zeroed(), RawAddress::new(address));
+        let (mut comm, mut raw) = (DatComm::zeroed(), CSocketAddr::from(address));
         let mut handle = DAT_HANDLE_NULL;
         // SAFETY: IA and dispatcher are live, communicator and address readable, and the
         // out-pointer writable.

@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use dat_abi::{CSocketAddr, read_socket_addr};
 use verbs_dl::Libraries;
 use verbs_dl::types::*;
 
-use super::address::{self, CAddress};
 use crate::device::checked;
 
 /// How long a peer's link address, or a path, may take.
@@ -212,11 +212,12 @@ impl Id {
     }
 
     pub(crate) fn resolve_address(&self, from: SocketAddr, to: SocketAddr) -> io::Result<()> {
-        let (mut from, mut to) = (CAddress::from(from), CAddress::from(to));
+        let (mut from, mut to) = (CSocketAddr::from(from), CSocketAddr::from(to));
         // SAFETY: the id is alive and the addresses are as long as their families say.
         checked(unsafe {
+            let (from, to) = (from.as_ptr().cast(), to.as_ptr().cast());
             self.cm()
-                .rdma_resolve_addr(self.as_ptr(), from.as_ptr(), to.as_ptr(), RESOLVE_MS)
+                .rdma_resolve_addr(self.as_ptr(), from, to, RESOLVE_MS)
         })
     }
 
@@ -227,9 +228,12 @@ impl Id {
 
     /// Binds to an address and listens; the port is returned.
     pub(crate) fn listen(&self, at: SocketAddr) -> io::Result<u16> {
-        let mut name = CAddress::from(at);
+        let mut name = CSocketAddr::from(at);
         // SAFETY: the id is alive and the address is as long as its family says.
-        checked(unsafe { self.cm().rdma_bind_addr(self.as_ptr(), name.as_ptr()) })?;
+        checked(unsafe {
+            self.cm()
+                .rdma_bind_addr(self.as_ptr(), name.as_ptr().cast())
+        })?;
         // SAFETY: the id is alive.
         checked(unsafe { self.cm().rdma_listen(self.as_ptr(), BACKLOG) })?;
         // SAFETY: the id is alive.
@@ -302,7 +306,7 @@ impl Id {
         // SAFETY: the id is alive; the place is as long as any family.
         unsafe {
             let place = &raw const (*self.as_ptr()).route.addr.__bindgen_anon_1;
-            address::read(place.cast())
+            read_socket_addr(place.cast()).ok()
         }
     }
 
@@ -311,7 +315,7 @@ impl Id {
         // SAFETY: as above.
         unsafe {
             let place = &raw const (*self.as_ptr()).route.addr.__bindgen_anon_2;
-            address::read(place.cast())
+            read_socket_addr(place.cast()).ok()
         }
     }
 }

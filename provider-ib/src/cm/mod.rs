@@ -10,7 +10,6 @@
 //! | `ready` | a queue pair's way to full operation |
 //! | `id` | librdmacm's ids and their event channel |
 //! | `timers` | when to look at which connection again |
-//! | `address` | socket addresses as C wants them |
 //!
 //! A queue pair is made by `qp`, not by librdmacm: an id knows it by its number. The verbs device
 //! is ours too, opened apart from librdmacm's. What librdmacm does for its own queue pairs (the way
@@ -28,7 +27,6 @@
 //! The connection, then the queue pair, then the tables of [`Cm`]. No upcall is made under any of
 //! them.
 
-pub(crate) mod address;
 mod connection;
 mod id;
 pub(crate) mod listen;
