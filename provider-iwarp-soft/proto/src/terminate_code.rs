@@ -241,12 +241,13 @@ from_code!(MpaError: Closed Crc Length Startup LocalCatastrophic InsufficientIrd
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::VALUE_STEP;
 
     #[test]
     fn every_triple_maps_to_one_error_and_back() {
         for layer in 0..16 {
             for etype in 0..16 {
-                for code in 0..=255 {
+                for code in (0..=255).step_by(VALUE_STEP) {
                     let error = TerminateCode::from_triple(layer, etype, code);
                     let catastrophic = matches!(
                         error,

@@ -32,7 +32,7 @@ fn started(rtr: RtrKind, offers: [Option<usize>; 2]) -> Pair {
 /// The longest ULPDU of a Send of 40,000 bytes.
 fn longest_ulpdu(engine: &mut Engine) -> usize {
     engine.post_send(77, vec![1; 40_000]);
-    std::iter::from_fn(|| engine.transmit_one(usize::MAX))
+    std::iter::from_fn(|| engine.conn.poll_transmit())
         .map(|fpdu| fpdu.ulpdu_len())
         .max()
         .expect("a message has segments")

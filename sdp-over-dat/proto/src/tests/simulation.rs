@@ -15,9 +15,15 @@ use super::{pair::Pair, random::Random};
 use crate::{Config, OnCancel, wire::Mid};
 
 /// Steps of an episode before the wire heals.
-const STEPS: u64 = 2_500;
-/// Together more than a million steps.
-const EPISODES: u64 = 420;
+const STEPS: u64 = if cfg!(miri) { 200 } else { 2_500 };
+/// Together more than a million steps, which Miri would take days for.
+const EPISODES: u64 = if cfg!(miri) { 2 } else { 420 };
+/// Writes are shorter than one of these.
+const LENGTHS: [u64; 4] = if cfg!(miri) {
+    [3, 20, 60, 300]
+} else {
+    [3, 60, 700, 9_000]
+};
 
 /// What two of our ends say to each other. Nobody resizes buffers, and AbortConn is rare.
 const SPOKEN: [Mid; 7] = [
@@ -153,7 +159,7 @@ impl Episode {
     }
 
     fn act(&mut self, side: Side, character: Character) {
-        let long = self.random.one_of(&[3, 60, 700, 9_000]);
+        let long = self.random.one_of(&LENGTHS);
         let len = 1 + self.random.below(long);
         if self.random.chance(character.writes) {
             let bytes = self.bytes(len);
@@ -341,6 +347,10 @@ fn two_ends_that_do_anything_lose_nothing_and_come_to_rest() {
         }
     }
     println!("{tally:?}");
+    if cfg!(miri) {
+        // Each episode has been judged; so few of them need not have everything in them.
+        return;
+    }
     assert!(tally.steps >= 1_000_000 && tally.frames > tally.steps / 20 && tally.failed > 0);
     for mid in SPOKEN {
         let count = tally.kinds.get(&(mid as u8)).copied().unwrap_or(0);

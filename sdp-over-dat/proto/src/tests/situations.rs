@@ -269,6 +269,10 @@ fn a_reader_that_has_left_resets_and_a_writer_that_has_left_gets_a_broken_pipe()
     assert_eq!(failure.error_kind(), std::io::ErrorKind::BrokenPipe);
 }
 
+/// How many cases Miri passes over before it looks at one: it takes a thousand times as long for
+/// each, and looks for something else than missed cases. In common with no length of a table.
+const CASE_STEP: usize = if cfg!(miri) { 199 } else { 1 };
+
 /// Every message of the table, in every situation, with every byte of its headers set to other
 /// values, and cut and padded. Nothing panics, and an end that goes on still talks.
 #[test]
@@ -279,6 +283,9 @@ fn every_field_with_other_values() {
             for at in 0..36 {
                 for value in [0x00, 0x01, 0x7f, 0x80, 0xff] {
                     tried += 1;
+                    if tried % CASE_STEP != 0 {
+                        continue;
+                    }
                     let mut victim = Victim::established();
                     prepare(&mut victim);
                     let mut bytes = victim.message(body, payload_len);
@@ -315,7 +322,7 @@ fn every_length_that_is_not_the_message_s() {
 #[test]
 fn a_peer_that_minds_no_rule() {
     let (mut ended, mut lived) = (0, 0);
-    for seed in 0..4_000 {
+    for seed in 0..if cfg!(miri) { 5 } else { 4_000 } {
         let mut random = Random::new(seed);
         let mut victim = Victim::new();
         for _ in 0..60 {
@@ -350,7 +357,8 @@ fn a_peer_that_minds_no_rule() {
         );
         finish(victim);
     }
-    assert!(ended > 100 && lived > 5, "{ended} ended, {lived} lived");
+    let is_mixed = ended > 100 && lived > 5;
+    assert!(is_mixed || cfg!(miri), "{ended} ended, {lived} lived");
 }
 
 /// Whatever was said before: the victim comes to an end and lets all memory go.
