@@ -113,3 +113,27 @@ unsafe impl GlobalAlloc for Reserve {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_of_the_arena_grows_into_one_of_the_system() {
+        let (layout, longer) = (Layout::new::<[u8; 100]>(), Layout::new::<[u8; 200]>());
+        let block = ARENA.take(layout);
+        assert!(ARENA.holds(block));
+        // SAFETY: both blocks are as long as what is written and read, and each goes back once,
+        // with its layout.
+        unsafe {
+            block.write_bytes(0xa5, layout.size());
+            let moved = Reserve.realloc(block, layout, longer.size());
+            assert!(!moved.is_null() && !ARENA.holds(moved));
+            assert_eq!(moved.cast::<[u8; 100]>().read(), [0xa5; 100]);
+            Reserve.dealloc(moved, longer);
+            assert_eq!(ARENA.take(layout), block, "the arena is empty again");
+            Reserve.dealloc(block, layout);
+        }
+        assert!(!is_short(), "the system has memory");
+    }
+}
