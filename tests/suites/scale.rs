@@ -18,8 +18,8 @@ const CYCLES: u32 = 10_000;
 /// What they may leave in memory, in KiB: one byte a cycle is more than a tenth of it.
 const CYCLES_KEEP_KIB: i64 = 1024;
 
-/// Mappings that they may leave: the C library's allocator takes one now and then. One a cycle would
-/// be a thousand times as many.
+/// Mappings that they may leave: the C library's allocator takes one now and then. One a cycle
+/// would be a thousand times as many.
 const CYCLES_KEEP_MAPPINGS: i64 = 8;
 
 struct Crowd {

@@ -54,8 +54,8 @@ fn varies(ground: &Ground, case: &Case) -> bool {
 }
 
 /// siw loses a first message now and then. What fails there three times in a row is something else;
-/// each failure before that is in the log. On other devices, and over the software provider, no line
-/// has a second attempt.
+/// each failure before that is in the log. Elsewhere, over the software provider too, no line has a
+/// second attempt.
 fn run_patiently(ground: &Ground, case: &Case) -> Result<()> {
     let attempts = if ground.is_on_siw() { 3 } else { 1 };
     for attempt in 1..attempts {
