@@ -148,7 +148,27 @@ impl Drop for Device {
     fn drop(&mut self) {
         // SAFETY: opened by us and closed once; every object made on it holds the device.
         unsafe { self.libraries.verbs.ibv_close_device(self.context()) };
+        if !is_verbs_device(&self.libraries, &self.name) {
+            forget_removed(&self.libraries);
+        }
     }
+}
+
+/// Has librdmacm close the devices that are being removed.
+///
+/// It keeps every device open that an id has met, and software devices (rxe, siw) are not gone
+/// before the last process has closed them. It looks which are left when it is asked for all of
+/// them. That opens those that it has not met, too, and when none is left it does not look: then
+/// the removal ends with the process.
+fn forget_removed(libraries: &Libraries) {
+    // SAFETY: the count is not wanted.
+    let list = unsafe { libraries.cm.rdma_get_devices(ptr::null_mut()) };
+    if list.is_null() {
+        tracing::warn!("librdmacm keeps a removed device open until the process ends");
+        return;
+    }
+    // SAFETY: from the call above, freed once.
+    unsafe { libraries.cm.rdma_free_devices(list) };
 }
 
 /// Makes reading a descriptor of the libraries never block.

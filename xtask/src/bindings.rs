@@ -55,7 +55,8 @@ const FILES: [(&str, Part); 3] = [
             table: "RdmaCm",
             names: "rdma_((create|destroy)_(event_channel|id)|bind_addr|resolve_(addr|route)|\
                     connect|establish|listen|accept|reject|notify|disconnect|get_cm_event|\
-                    ack_cm_event|event_str|set_option|init_qp_attr|get_(src|dst)_port|migrate_id)",
+                    ack_cm_event|event_str|set_option|init_qp_attr|get_(src|dst)_port|migrate_id|\
+                    (get|free)_devices)",
         },
     ),
 ];

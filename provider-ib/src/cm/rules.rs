@@ -12,8 +12,8 @@
 //! | a queue pair whose request was given up | can be destroyed | siw waits as for the request |
 //!
 //! The removal of a device is heard by its ids. rxe and siw then wait until every process has
-//! closed the device; librdmacm keeps it open after we have, so `rdma link del` returns when the
-//! process ends.
+//! closed the device, which ours has when its consumers have closed their adapters
+//! ([`Device`](crate::device::Device)'s drop).
 
 use std::io;
 

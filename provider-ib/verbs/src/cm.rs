@@ -52,6 +52,9 @@ pub struct RdmaCm {
     pub rdma_ack_cm_event: unsafe extern "C" fn(event: *mut rdma_cm_event) -> ::core::ffi::c_int,
     pub rdma_get_src_port: unsafe extern "C" fn(id: *mut rdma_cm_id) -> __be16,
     pub rdma_get_dst_port: unsafe extern "C" fn(id: *mut rdma_cm_id) -> __be16,
+    pub rdma_get_devices:
+        unsafe extern "C" fn(num_devices: *mut ::core::ffi::c_int) -> *mut *mut ibv_context,
+    pub rdma_free_devices: unsafe extern "C" fn(list: *mut *mut ibv_context),
     pub rdma_event_str:
         unsafe extern "C" fn(event: rdma_cm_event_type) -> *const ::core::ffi::c_char,
     pub rdma_set_option: unsafe extern "C" fn(
@@ -107,6 +110,8 @@ impl RdmaCm {
         let rdma_ack_cm_event = __library.get(b"rdma_ack_cm_event\0").map(|sym| *sym)?;
         let rdma_get_src_port = __library.get(b"rdma_get_src_port\0").map(|sym| *sym)?;
         let rdma_get_dst_port = __library.get(b"rdma_get_dst_port\0").map(|sym| *sym)?;
+        let rdma_get_devices = __library.get(b"rdma_get_devices\0").map(|sym| *sym)?;
+        let rdma_free_devices = __library.get(b"rdma_free_devices\0").map(|sym| *sym)?;
         let rdma_event_str = __library.get(b"rdma_event_str\0").map(|sym| *sym)?;
         let rdma_set_option = __library.get(b"rdma_set_option\0").map(|sym| *sym)?;
         let rdma_migrate_id = __library.get(b"rdma_migrate_id\0").map(|sym| *sym)?;
@@ -131,6 +136,8 @@ impl RdmaCm {
             rdma_ack_cm_event,
             rdma_get_src_port,
             rdma_get_dst_port,
+            rdma_get_devices,
+            rdma_free_devices,
             rdma_event_str,
             rdma_set_option,
             rdma_migrate_id,
@@ -235,6 +242,15 @@ impl RdmaCm {
     }
     pub unsafe fn rdma_get_dst_port(&self, id: *mut rdma_cm_id) -> __be16 {
         (self.rdma_get_dst_port)(id)
+    }
+    pub unsafe fn rdma_get_devices(
+        &self,
+        num_devices: *mut ::core::ffi::c_int,
+    ) -> *mut *mut ibv_context {
+        (self.rdma_get_devices)(num_devices)
+    }
+    pub unsafe fn rdma_free_devices(&self, list: *mut *mut ibv_context) {
+        (self.rdma_free_devices)(list)
     }
     pub unsafe fn rdma_event_str(&self, event: rdma_cm_event_type) -> *const ::core::ffi::c_char {
         (self.rdma_event_str)(event)

@@ -1,0 +1,437 @@
+/*
+ * A DAT consumer whose device is taken away, or whose link goes down, while its endpoints transfer.
+ *
+ *   removal IA HOST PORT PAIRS
+ *
+ * Both ends of each connection are its own: of every three pairs one sends, one writes, one reads.
+ * Lines on standard output are the result:
+ *
+ *   TRANSFERRING            every pair has completed transfers, and goes on
+ *   ASYNC NUMBER            what the asynchronous EVD said, to a thread that slept on it
+ *   GOES ON N               so many ends have heard nothing for a while, and are disconnected
+ *   ENDED broken=N disconnected=N other=N flushed=N
+ *                           every endpoint had one last event, all that was posted has completed
+ *   CLOSED                  everything is freed and the adapter closed, gracefully
+ *
+ * After that each line of standard input, "IA HOST PORT", makes it open an adapter and move data
+ * between two endpoints of it:
+ *
+ *   MOVED IA
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <dat2/udat.h>
+
+#define PAIRS_MAX 8u
+#define DEPTH 4u
+#define RECEIVES 8u
+#define QUEUE_LEN 512
+#define PIECE 65536u
+#define PATIENCE_S 60
+#define A_WHILE_S 10
+#define CONNECT_US 10000000u
+
+enum { SENDS, WRITES, READS, KINDS };
+
+struct end {
+	DAT_EP_HANDLE ep;
+	unsigned posted, completed, successes, flushed;
+	int last_event; /* 0: connected, or not yet */
+	int failed; /* a transfer failed: nothing more is posted */
+};
+
+struct adapter {
+	DAT_IA_HANDLE ia;
+	DAT_PZ_HANDLE pz;
+	DAT_EVD_HANDLE async_evd, cr_evd, connect_evd, dto_evd;
+	DAT_PSP_HANDLE psp;
+	DAT_LMR_HANDLE lmr;
+	DAT_LMR_CONTEXT lmr_context;
+	DAT_RMR_CONTEXT rmr_context;
+};
+
+static struct adapter at;
+static struct end ends[2 * PAIRS_MAX]; /* of pair i: 2 * i connects, 2 * i + 1 accepts */
+static unsigned pairs;
+static atomic_uint ended;
+static char *buffer; /* a source and a sink for each pair */
+
+static void must(const char *call, DAT_RETURN ret)
+{
+	const char *major = "?", *minor = "?";
+
+	if (ret == DAT_SUCCESS)
+		return;
+	dat_strerror(ret, &major, &minor);
+	printf("FAILED %s: 0x%08x %s %s\n", call, (unsigned)ret, major, minor);
+	exit(1);
+}
+
+static _Noreturn void give_up(const char *why)
+{
+	printf("GAVE UP %s\n", why);
+	exit(1);
+}
+
+/* ---- the adapter ---- */
+
+static DAT_EVD_HANDLE make_evd(DAT_EVD_FLAGS flags)
+{
+	DAT_EVD_HANDLE evd;
+
+	must("dat_evd_create", dat_evd_create(at.ia, QUEUE_LEN, DAT_HANDLE_NULL, flags, &evd));
+	return evd;
+}
+
+static void open_adapter(const char *name, unsigned port)
+{
+	DAT_REGION_DESCRIPTION region = { .for_va = buffer };
+	DAT_VLEN len;
+	DAT_VADDR start;
+
+	memset(&at, 0, sizeof(at));
+	must("dat_ia_open", dat_ia_open((char *)name, 8, &at.async_evd, &at.ia));
+	must("dat_pz_create", dat_pz_create(at.ia, &at.pz));
+	at.cr_evd = make_evd(DAT_EVD_CR_FLAG);
+	at.connect_evd = make_evd(DAT_EVD_CONNECTION_FLAG);
+	at.dto_evd = make_evd(DAT_EVD_DTO_FLAG);
+	must("dat_lmr_create",
+	     dat_lmr_create(at.ia, DAT_MEM_TYPE_VIRTUAL, region, 2 * PAIRS_MAX * PIECE, at.pz,
+			    DAT_MEM_PRIV_ALL_FLAG, DAT_VA_TYPE_VA, &at.lmr, &at.lmr_context,
+			    &at.rmr_context, &len, &start));
+	must("dat_psp_create",
+	     dat_psp_create(at.ia, port, at.cr_evd, DAT_PSP_CONSUMER_FLAG, &at.psp));
+}
+
+static void close_adapter(void)
+{
+	for (unsigned end = 0; end < 2 * pairs; end++)
+		must("dat_ep_free", dat_ep_free(ends[end].ep));
+	must("dat_psp_free", dat_psp_free(at.psp));
+	must("dat_lmr_free", dat_lmr_free(at.lmr));
+	must("dat_evd_free", dat_evd_free(at.dto_evd));
+	must("dat_evd_free", dat_evd_free(at.connect_evd));
+	must("dat_evd_free", dat_evd_free(at.cr_evd));
+	must("dat_pz_free", dat_pz_free(at.pz));
+	must("dat_ia_close", dat_ia_close(at.ia, DAT_CLOSE_GRACEFUL_FLAG));
+}
+
+/* ---- transfers ---- */
+
+static DAT_LMR_TRIPLET piece(unsigned number)
+{
+	DAT_LMR_TRIPLET piece;
+
+	memset(&piece, 0, sizeof(piece));
+	piece.virtual_address = (uintptr_t)buffer + number * PIECE;
+	piece.segment_length = PIECE;
+	piece.lmr_context = at.lmr_context;
+	return piece;
+}
+
+static DAT_RMR_TRIPLET remote(unsigned number)
+{
+	DAT_RMR_TRIPLET remote;
+
+	memset(&remote, 0, sizeof(remote));
+	remote.virtual_address = (uintptr_t)buffer + number * PIECE;
+	remote.segment_length = PIECE;
+	remote.rmr_context = at.rmr_context;
+	return remote;
+}
+
+/* From the source of the pair, piece 2 * i, to its sink, piece 2 * i + 1. */
+static DAT_RETURN post_transfer(unsigned pair)
+{
+	struct end *end = &ends[2 * pair];
+	DAT_LMR_TRIPLET source = piece(2 * pair), sink = piece(2 * pair + 1);
+	DAT_RMR_TRIPLET far_source = remote(2 * pair), far_sink = remote(2 * pair + 1);
+	DAT_DTO_COOKIE cookie = { .as_64 = 2 * pair };
+
+	switch (pair % KINDS) {
+	case SENDS:
+		return dat_ep_post_send(end->ep, 1, &source, cookie, DAT_COMPLETION_DEFAULT_FLAG);
+	case WRITES:
+		return dat_ep_post_rdma_write(end->ep, 1, &source, cookie, &far_sink,
+					      DAT_COMPLETION_DEFAULT_FLAG);
+	default:
+		return dat_ep_post_rdma_read(end->ep, 1, &sink, cookie, &far_source,
+					     DAT_COMPLETION_DEFAULT_FLAG);
+	}
+}
+
+static DAT_RETURN post_receive(unsigned pair)
+{
+	DAT_LMR_TRIPLET sink = piece(2 * pair + 1);
+	DAT_DTO_COOKIE cookie = { .as_64 = 2 * pair + 1 };
+
+	return dat_ep_post_recv(ends[2 * pair + 1].ep, 1, &sink, cookie,
+				DAT_COMPLETION_DEFAULT_FLAG);
+}
+
+/* A connection that ended under us may take no more work; that is no failure. */
+static void post(unsigned end)
+{
+	DAT_RETURN ret = end % 2 ? post_receive(end / 2) : post_transfer(end / 2);
+
+	if (ret == DAT_SUCCESS)
+		ends[end].posted++;
+	else
+		ends[end].failed = 1;
+}
+
+/* Takes one completion; 0: none came in time. */
+static int take_completion(int goes_on)
+{
+	DAT_DTO_COMPLETION_EVENT_DATA *data;
+	DAT_EVENT event;
+	DAT_COUNT more;
+	struct end *end;
+
+	if (dat_evd_wait(at.dto_evd, 100000, 1, &event, &more) != DAT_SUCCESS)
+		return 0;
+	if (event.event_number != DAT_DTO_COMPLETION_EVENT)
+		give_up("something else than a completion");
+	data = &event.event_data.dto_completion_event_data;
+	end = &ends[data->user_cookie.as_64];
+	if (end->ep != data->ep_handle)
+		give_up("a completion of another endpoint");
+	end->completed++;
+	if (data->status == DAT_DTO_SUCCESS) {
+		end->successes++;
+	} else {
+		end->flushed++;
+		end->failed = 1;
+	}
+	if (goes_on && !end->failed)
+		post((unsigned)data->user_cookie.as_64);
+	return 1;
+}
+
+/* ---- connections ---- */
+
+static DAT_EVENT next_event(DAT_EVD_HANDLE evd, const char *what)
+{
+	DAT_EVENT event;
+	DAT_COUNT more;
+
+	if (dat_evd_wait(evd, CONNECT_US, 1, &event, &more) != DAT_SUCCESS)
+		give_up(what);
+	return event;
+}
+
+static void make_end(unsigned number)
+{
+	struct end *end = &ends[number];
+
+	memset(end, 0, sizeof(*end));
+	must("dat_ep_create", dat_ep_create(at.ia, at.pz, at.dto_evd, at.dto_evd, at.connect_evd,
+					    NULL, &end->ep));
+}
+
+static void connect_pair(unsigned pair, const char *host, unsigned port)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET };
+	DAT_EVENT event;
+
+	if (inet_pton(AF_INET, host, &to.sin_addr) != 1)
+		give_up("HOST must be an IPv4 address");
+	make_end(2 * pair);
+	make_end(2 * pair + 1);
+	for (unsigned at = 0; at < RECEIVES; at++)
+		post(2 * pair + 1);
+	must("dat_ep_connect",
+	     dat_ep_connect(ends[2 * pair].ep, (DAT_IA_ADDRESS_PTR)&to, port, CONNECT_US, 0, NULL,
+			    DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
+	event = next_event(at.cr_evd, "a request");
+	must("dat_cr_accept", dat_cr_accept(event.event_data.cr_arrival_event_data.cr_handle,
+					    ends[2 * pair + 1].ep, 0, NULL));
+	for (int side = 0; side < 2; side++)
+		if (next_event(at.connect_evd, "a connection").event_number !=
+		    DAT_CONNECTION_EVENT_ESTABLISHED)
+			give_up("no connection was established");
+}
+
+/* ---- the removal ---- */
+
+static void *hear_async(void *unused)
+{
+	DAT_EVENT event;
+	DAT_COUNT more;
+
+	if (dat_evd_wait(at.async_evd, DAT_TIMEOUT_INFINITE, 1, &event, &more) == DAT_SUCCESS)
+		printf("ASYNC 0x%05x\n", (unsigned)event.event_number);
+	return unused;
+}
+
+static void *hear_ends(void *unused)
+{
+	for (unsigned heard = 0; heard < 2 * pairs; heard++) {
+		DAT_EVENT event;
+		DAT_COUNT more;
+		unsigned number = 0;
+
+		if (dat_evd_wait(at.connect_evd, DAT_TIMEOUT_INFINITE, 1, &event, &more) !=
+		    DAT_SUCCESS)
+			give_up("dat_evd_wait for the end of a connection");
+		while (number < 2 * pairs &&
+		       ends[number].ep != event.event_data.connect_event_data.ep_handle)
+			number++;
+		if (number == 2 * pairs || ends[number].last_event)
+			give_up("an event of an endpoint that had ended");
+		ends[number].last_event = (int)event.event_number;
+		ended++;
+	}
+	return unused;
+}
+
+/* Waits for a thread, taking completions meanwhile. */
+static void await(pthread_t thread, const char *what)
+{
+	for (time_t begin = time(NULL); pthread_tryjoin_np(thread, NULL);) {
+		if (time(NULL) - begin > PATIENCE_S)
+			give_up(what);
+		take_completion(1);
+	}
+}
+
+/* An end that has nothing to send does not notice that its link is gone. */
+static void disconnect_what_goes_on(void)
+{
+	for (time_t begin = time(NULL); time(NULL) - begin < A_WHILE_S; take_completion(1))
+		if (ended == 2 * pairs)
+			return;
+	printf("GOES ON %u\n", 2 * pairs - ended);
+	for (unsigned end = 0; end < 2 * pairs; end++) {
+		DAT_RETURN ret = DAT_SUCCESS;
+
+		if (!ends[end].last_event)
+			ret = dat_ep_disconnect(ends[end].ep, DAT_CLOSE_ABRUPT_FLAG);
+		/* It may just have ended. */
+		if (DAT_GET_TYPE(ret) != DAT_INVALID_STATE)
+			must("dat_ep_disconnect", ret);
+	}
+}
+
+static unsigned left(void)
+{
+	unsigned left = 0;
+
+	for (unsigned end = 0; end < 2 * pairs; end++)
+		left += ends[end].posted - ends[end].completed;
+	return left;
+}
+
+static void say_ended(void)
+{
+	unsigned broken = 0, disconnected = 0, other = 0, flushed = 0;
+
+	for (unsigned end = 0; end < 2 * pairs; end++) {
+		flushed += ends[end].flushed;
+		if (ends[end].last_event == DAT_CONNECTION_EVENT_BROKEN)
+			broken++;
+		else if (ends[end].last_event == DAT_CONNECTION_EVENT_DISCONNECTED)
+			disconnected++;
+		else
+			other++;
+	}
+	printf("ENDED broken=%u disconnected=%u other=%u flushed=%u\n", broken, disconnected, other,
+	       flushed);
+}
+
+static void transfer_until_the_end(void)
+{
+	pthread_t async, end;
+	unsigned told = 0;
+
+	pthread_create(&async, NULL, hear_async, NULL);
+	pthread_create(&end, NULL, hear_ends, NULL);
+	for (unsigned pair = 0; pair < pairs; pair++)
+		for (unsigned depth = 0; depth < DEPTH; depth++)
+			post(2 * pair);
+	for (time_t begin = time(NULL); told < pairs; take_completion(1)) {
+		if (time(NULL) - begin > PATIENCE_S)
+			give_up("the transfers do not begin");
+		for (told = 0; told < pairs && ends[2 * told].successes >= 2 * DEPTH; told++)
+			;
+	}
+	printf("TRANSFERRING\n");
+	await(async, "HANGS: the asynchronous EVD says nothing");
+	disconnect_what_goes_on();
+	await(end, "HANGS: not every endpoint has heard of the end");
+	for (time_t begin = time(NULL); left(); take_completion(0))
+		if (time(NULL) - begin > PATIENCE_S)
+			give_up("HANGS: work that was posted does not complete");
+	say_ended();
+}
+
+/* ---- afterwards ---- */
+
+static void move(const char *name, const char *host, unsigned port)
+{
+	pairs = KINDS;
+	open_adapter(name, port);
+	for (unsigned pair = 0; pair < pairs; pair++) {
+		char *source = buffer + 2 * pair * PIECE, *sink = source + PIECE;
+
+		memset(source, (int)(pair + 1), PIECE);
+		memset(sink, 0, PIECE);
+		connect_pair(pair, host, port);
+		post(2 * pair);
+		for (time_t begin = time(NULL); !ends[2 * pair].completed ||
+						(pair == SENDS && !ends[1].completed);
+		     take_completion(0))
+			if (time(NULL) - begin > PATIENCE_S)
+				give_up("a transfer does not complete");
+		/* A write has arrived when a later read is answered. */
+		if (pair == WRITES) {
+			DAT_LMR_TRIPLET sink = piece(2 * PAIRS_MAX - 1);
+			DAT_RMR_TRIPLET far = remote(2 * pair + 1);
+			DAT_DTO_COOKIE cookie = { .as_64 = 2 * pair };
+
+			must("dat_ep_post_rdma_read",
+			     dat_ep_post_rdma_read(ends[2 * pair].ep, 1, &sink, cookie, &far,
+						   DAT_COMPLETION_DEFAULT_FLAG));
+			ends[2 * pair].posted++;
+			while (ends[2 * pair].completed < 2)
+				take_completion(0);
+		}
+		if (memcmp(source, sink, PIECE) || ends[2 * pair].flushed)
+			give_up("what was moved is not there");
+	}
+	close_adapter();
+	printf("MOVED %s\n", name);
+}
+
+int main(int argc, char **argv)
+{
+	char line[256], name[64], host[64];
+	unsigned port;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	pairs = argc == 5 ? (unsigned)strtoul(argv[4], NULL, 10) : 0;
+	if (pairs == 0 || pairs > PAIRS_MAX)
+		give_up("arguments: IA HOST PORT PAIRS");
+	buffer = aligned_alloc(4096, 2 * PAIRS_MAX * PIECE);
+	if (!buffer)
+		give_up("out of memory");
+	memset(buffer, 1, 2 * PAIRS_MAX * PIECE);
+	open_adapter(argv[1], (unsigned)strtoul(argv[3], NULL, 10));
+	for (unsigned pair = 0; pair < pairs; pair++)
+		connect_pair(pair, argv[2], (unsigned)strtoul(argv[3], NULL, 10));
+	transfer_until_the_end();
+	close_adapter();
+	printf("CLOSED\n");
+	while (fgets(line, sizeof(line), stdin))
+		if (sscanf(line, "%63s %63s %u", name, host, &port) == 3)
+			move(name, host, port);
+	return 0;
+}

@@ -1,0 +1,121 @@
+# What the jobs share in which a device, or its link, goes away under transfers: two processes whose
+# endpoints transfer over a device made for the trial, and what they must say in the end.
+#
+#   trial TYPE            lays the device, has both transfer, calls `happens TYPE`, which the job
+#                         defines, and sees both processes end well
+#   check_end HOW         the processes have heard of the end, in the events HOW, and closed
+#   move_over IA ADDRESS  both processes open an adapter and move data over it
+#   wrong WHY             the trial has failed
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+work=/tmp/removal
+address=10.9.30.1
+pairs=6
+consumers=()
+
+leave() {
+    # A process that lives keeps its device.
+    kill "${consumers[@]}" 2> /dev/null
+    rdma link delete gone 2> /dev/null
+    ip link delete g0 2> /dev/null
+}
+trap leave EXIT
+# A process that died does not read what it is told.
+trap '' PIPE
+mkdir -p "$work"
+gcc -std=c11 -D_GNU_SOURCE -O1 -Wall -Wextra -Werror -I "$DAT_STAGE/include" \
+    -o "$work/removal" "$here/removal.c" -L "$DAT_STAGE/lib" -ldat2 -lpthread || exit 1
+for adapter in "goes g0" "stays ${other:=r0}"; do
+    echo "${adapter% *} u2.0 nonthreadsafe default $DAT_STAGE/lib/libdapl-ib.so.2 dat-rs.1.0" \
+        "\"${adapter#* } 0\" \"\""
+done > "$work/dat.conf"
+other_address=$(ip -o -4 address show "$other" | sed 's/.*inet \([0-9.]*\).*/\1/')
+export DAT_OVERRIDE=$work/dat.conf LD_LIBRARY_PATH=$DAT_STAGE/lib DAT_LOG=${DAT_LOG:-warn}
+dmesg --clear
+
+step() {
+    echo "$SECONDS s: $1"
+}
+
+wrong() {
+    step "WRONG: $1"
+    tail -n 20 "$work/1" "$work/2"
+    dmesg | tail -n 20
+    exit 1
+}
+
+# wait_until SECONDS COMMAND...: until the command succeeds, or one of the processes has failed.
+wait_until() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ $SECONDS -lt $end ] || return 1
+        ! grep -qE "^(FAILED|GAVE UP)" "$work/1" "$work/2" 2> /dev/null || return 1
+        sleep 0.2
+    done
+}
+
+is_active() {
+    local state
+    read -r state 2> /dev/null < /sys/class/infiniband/gone/ports/1/state
+    [ "$state" = "4: ACTIVE" ]
+}
+
+# said TEXT: both processes have said it.
+said() {
+    grep -q "$1" "$work/1" && grep -q "$1" "$work/2"
+}
+
+lay_device() {
+    rdma link add gone type "$1" netdev g0 && wait_until 30 is_active
+}
+
+# Two processes, whose standard inputs are the descriptors 4 and 5.
+start_consumers() {
+    consumers=()
+    rm -f "$work"/lines[12] "$work"/[12]
+    mkfifo "$work/lines1" "$work/lines2"
+    for number in 1 2; do
+        "$work/removal" goes $address 730$number $pairs \
+            < "$work/lines$number" > "$work/$number" 2>&1 &
+        consumers+=($!)
+    done
+    exec 4> "$work/lines1" 5> "$work/lines2"
+    wait_until 60 said "^TRANSFERRING" || wrong "no transfers"
+    step "both transfer"
+}
+
+# Has both processes open an adapter and move data over it.
+move_over() {
+    echo "$1 $2 7311" >&4
+    wait_until 60 grep -q "^MOVED $1" "$work/1" || wrong "the first cannot use $1"
+    echo "$1 $2 7312" >&5
+    wait_until 60 grep -q "^MOVED $1" "$work/2" || wrong "the second cannot use $1"
+    step "both have moved data over $1"
+}
+
+# check_end HOW: what both consumers must say when their connections have ended under them.
+check_end() {
+    wait_until 90 said "^CLOSED" || wrong "an adapter was not closed"
+    said "^ASYNC 0x08002" || wrong "no asynchronous event says that the adapter is lost"
+    said "^ENDED $1 other=0 flushed=[1-9]" || wrong "connections did not end so: $1"
+    step "both have closed their adapters"
+}
+
+trial() {
+    step "$1"
+    ip link add g0 type veth peer name g1
+    ip address add $address/24 dev g0
+    ip link set g0 up
+    ip link set g1 up
+    lay_device "$1" || wrong "no device"
+    start_consumers
+    happens "$1"
+    exec 4>&- 5>&-
+    for consumer in "${consumers[@]}"; do
+        wait "$consumer" || wrong "a process failed"
+    done
+    head -n 20 "$work/1" "$work/2"
+    leave
+    ! dmesg | grep -E "BUG|Oops|general protection|Call Trace" || wrong "the kernel complains"
+}
