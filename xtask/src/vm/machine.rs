@@ -191,7 +191,8 @@ impl<'a> Machine<'a> {
         let initrd = files.join("initrd");
         fs::write(&initrd, archive).with_context(|| format!("writing {}", initrd.display()))?;
         // A kernel that has erred ends at once: what it does afterwards proves nothing.
-        let append = format!("console=ttyS0 panic=-1 oops=panic {words}");
+        // Beside other work an emulated timer may be late, for which the kernel would not start.
+        let append = format!("console=ttyS0 panic=-1 oops=panic no_timer_check {words}");
         let line = format!(
             "-nodefaults -no-user-config -no-reboot -nic none -accel tcg,thread=multi -cpu max \
              -smp {} -m {} \
