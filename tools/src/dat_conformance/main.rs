@@ -93,6 +93,12 @@ fn lead(args: &Args, ia_name: &str, cases: &[Case]) -> Result<ExitCode> {
 fn chosen(args: &Args) -> Result<Vec<Case>> {
     let any = |globs: &[String], name: &str| globs.iter().any(|glob| case::matches(glob, name));
     let mut cases = cases::all();
+    for glob in args.only.iter().chain(&args.skip) {
+        ensure!(
+            cases.iter().any(|case| case::matches(glob, &case.name)),
+            "no case has the name {glob}; --list shows them all"
+        );
+    }
     cases.retain(|case| {
         (args.long || args.list || !case.long)
             && (args.only.is_empty() || any(&args.only, &case.name))
@@ -100,7 +106,7 @@ fn chosen(args: &Args) -> Result<Vec<Case>> {
     });
     ensure!(
         !cases.is_empty(),
-        "no case has such a name; --list shows them all, --long chooses the long ones too"
+        "no case is left; --long chooses the long ones too"
     );
     Ok(cases)
 }
@@ -137,7 +143,12 @@ mod tests {
         let rest = of("dat-conformance --ia x --skip evd/*").unwrap();
         assert!(!rest.iter().any(|case| case.name.starts_with("evd/")));
         assert!(rest.iter().all(|case| !case.long));
-        assert!(of("dat-conformance --ia x --only nothing").is_err());
+        for nothing in ["--only nothing", "--only evd/*,nothing", "--skip nothing"] {
+            let error = of(&format!("dat-conformance --ia x {nothing}")).unwrap_err();
+            assert!(error.to_string().contains("the name nothing"), "{error:#}");
+        }
+        let left = of("dat-conformance --ia x --only evd/* --skip evd/*").unwrap_err();
+        assert!(left.to_string().contains("no case is left"), "{left:#}");
         assert!(Args::try_parse_from(["dat-conformance"]).is_err());
         assert!(Args::try_parse_from(["dat-conformance", "--list"]).is_ok());
     }

@@ -3,7 +3,7 @@
 //! | File | Object |
 //! |---|---|
 //! | `ia`, `pz`, `lmr` | adapters, zones, regions |
-//! | `evd`, `cno` | event dispatchers, notification objects |
+//! | `evd`, `evd_transfers`, `cno` | event dispatchers, notification objects |
 //! | `ep`, `ep_state` | endpoints without a connection; which calls they take in which state |
 //! | `connect`, `disconnect` | how connections begin and end |
 //! | `sp` | service points |
@@ -20,6 +20,7 @@ mod disconnect;
 mod ep;
 mod ep_state;
 mod evd;
+mod evd_transfers;
 mod flags;
 mod ia;
 mod ib;
@@ -44,6 +45,7 @@ pub(crate) fn all() -> Vec<Case> {
         pz::cases(),
         lmr::cases(),
         evd::cases(),
+        evd_transfers::cases(),
         cno::cases(),
         ep::cases(),
         ep_state::cases(),

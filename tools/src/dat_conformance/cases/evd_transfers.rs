@@ -1,0 +1,154 @@
+//! Event dispatchers, fed by transfers.
+
+use anyhow::{Context, Result, ensure};
+use dat_api::{AsyncKind, CompletionFlags, Ep, EpEvds, Evd, EvdFlags, Region};
+
+use crate::case::{Both, Case};
+use crate::expect;
+use crate::kit::{Kit, attr};
+use crate::link::offer;
+use crate::pattern;
+use crate::side::Side;
+
+pub(super) fn cases() -> Vec<Case> {
+    Case::all_both(BOTH)
+}
+
+const BOTH: &[Both] = &[
+    (
+        "evd/resize-transfers",
+        "completions stay while their queue grows, and more find room",
+        sends_twice,
+        grows,
+    ),
+    (
+        "evd/overflow",
+        "a completion that finds no room is told of",
+        sends_all,
+        overflows,
+    ),
+];
+
+/// Messages, all of which have a receive.
+const MESSAGES: usize = 32;
+/// What the dispatcher of the receives has room for at first. Devices round up, to twice as many at
+/// most.
+const QLEN: u32 = 4;
+/// Messages before it grows.
+const FIRST: usize = 3;
+const LEN: usize = 16;
+
+/// Connects, and sends messages a part at a time, when the peer is ready for it.
+fn sends(side: &mut Side<'_>, parts: &[std::ops::Range<usize>]) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (ep, region) = (kit.ep()?, kit.region(MESSAGES * LEN)?);
+    pattern::fill(&region, 0, region.len(), 3)?;
+    let (address, conn_qual) = side.hear_address()?;
+    ep.connect(address, conn_qual, Some(side.patience()), &[])?;
+    for part in parts {
+        side.hear("ready")?;
+        for index in part.clone() {
+            let segment = region.segment(index * LEN, LEN)?;
+            ep.post_send(&[segment], index as u64, CompletionFlags::DEFAULT)?;
+            expect::done(&kit.request, index as u64, side)?;
+        }
+        side.say("sent", &[])?;
+    }
+    side.meet("over")
+}
+
+fn sends_twice(side: &mut Side<'_>) -> Result<()> {
+    sends(side, &[0..FIRST, FIRST..MESSAGES])
+}
+
+/// A message that the peer has no room to complete may end the connection, so the sends are not
+/// waited for.
+fn sends_all(side: &mut Side<'_>) -> Result<()> {
+    let kit = Kit::open(side)?;
+    let (ep, region) = (kit.ep()?, kit.region(MESSAGES * LEN)?);
+    let (address, conn_qual) = side.hear_address()?;
+    ep.connect(address, conn_qual, Some(side.patience()), &[])?;
+    side.hear("ready")?;
+    for index in 0..MESSAGES {
+        let segment = region.segment(index * LEN, LEN)?;
+        let posted = ep.post_send(&[segment], index as u64, CompletionFlags::DEFAULT);
+        if index <= 2 * QLEN as usize {
+            posted.with_context(|| format!("message {index}"))?;
+        }
+    }
+    side.meet("over")
+}
+
+/// The end with the small dispatcher.
+struct Receiver {
+    kit: Kit,
+    small: Evd,
+    ep: Ep,
+    region: Region,
+}
+
+impl Receiver {
+    /// Has a receive for each message, and is connected.
+    fn make(side: &mut Side<'_>) -> Result<Self> {
+        let kit = Kit::open(side)?;
+        let small = Evd::create(&kit.ia, QLEN, EvdFlags::DTO)?;
+        let evds = EpEvds {
+            recv: &small,
+            ..kit.evds()
+        };
+        let ep = Ep::create(&kit.pz, evds, Some(&attr()))?;
+        let region = kit.region(MESSAGES * LEN)?;
+        for index in 0..MESSAGES {
+            ep.post_recv(&[region.segment(index * LEN, LEN)?], index as u64)?;
+        }
+        let _psp = offer(side, &kit)?;
+        expect::request(&kit.requests, side)?.accept(Some(&ep), &[])?;
+        ep.wait_established(Some(side.patience()))?;
+        side.say("ready", &[])?;
+        Ok(Self {
+            kit,
+            small,
+            ep,
+            region,
+        })
+    }
+}
+
+fn grows(side: &mut Side<'_>) -> Result<()> {
+    let receiver = Receiver::make(side)?;
+    let Receiver { kit, small, .. } = &receiver;
+    side.hear("sent")?;
+    small.resize(2 * MESSAGES as u32)?;
+    let room = small.qlen()? as usize;
+    ensure!(
+        room >= 2 * MESSAGES,
+        "{room} places instead of {}",
+        2 * MESSAGES
+    );
+    side.say("ready", &[])?;
+    side.hear("sent")?;
+    for index in 0..MESSAGES {
+        let done = expect::done(small, index as u64, side)?;
+        ensure!(
+            done.ep == receiver.ep.id(),
+            "{done:?} names another endpoint"
+        );
+    }
+    pattern::check(&receiver.region, 0, MESSAGES * LEN, 3)?;
+    expect::nothing(&kit.ia.async_evd(), side)?;
+    side.meet("over")
+}
+
+fn overflows(side: &mut Side<'_>) -> Result<()> {
+    let receiver = Receiver::make(side)?;
+    let told = expect::async_error(&receiver.kit.ia.async_evd(), side)?;
+    ensure!(
+        told.kind == AsyncKind::EvdOverflow,
+        "{told:?} is no overflow"
+    );
+    ensure!(
+        told.object == receiver.small.id(),
+        "{told:?} names another object"
+    );
+    side.meet("over")
+}
