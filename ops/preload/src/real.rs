@@ -125,6 +125,7 @@ real! {
     fn dup2(fd: c_int, to: c_int) -> c_int;
     fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
     fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
+    fn eventfd(count: c_uint, flags: c_int) -> c_int;
     fn ioctl(fd: c_int, request: std::ffi::c_ulong, argument: usize) -> c_int;
     fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
     fn ppoll(

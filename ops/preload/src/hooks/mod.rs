@@ -6,6 +6,7 @@
 //! | [`connections`] | `connect`, `listen`, `accept` |
 //! | [`transfer`] | `read` to `sendmmsg`, their vectors and their checked forms |
 //! | [`files`] | `sendfile`, `splice` |
+//! | [`making`] | `eventfd` |
 //! | [`names`] | `getsockname`, `getpeername`, options, `ioctl`, `shutdown` |
 //! | [`numbers`] | `close`, `dup`, `fcntl` and their kin |
 //! | [`processes`] | `exec`, `posix_spawn`, `_exit`, `fdopen`: what leads out of our sight |
@@ -14,6 +15,7 @@
 
 pub(crate) mod connections;
 pub(crate) mod files;
+pub(crate) mod making;
 pub(crate) mod names;
 pub(crate) mod numbers;
 pub(crate) mod processes;

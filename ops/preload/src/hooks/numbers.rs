@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint};
 
 use libc::{F_DUPFD, F_DUPFD_CLOEXEC};
 
-use super::alias;
+use super::{alias, making};
 use crate::sharing::leaving;
 use crate::table::{self, Entry};
 use crate::{guard, process, real};
@@ -88,6 +88,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::fcntl(fd, command, argument) };
     match command {
+        F_DUPFD_CLOEXEC if guard::is_inside() => making::placed(result),
         F_DUPFD | F_DUPFD_CLOEXEC => share(fd, result),
         _ => result,
     }

@@ -1,0 +1,35 @@
+//! Making descriptors: those that the stack makes are put out of the program's way.
+//!
+//! Programs size their tables by the connections that they mean to have, and refuse higher numbers;
+//! others hand numbers to `select`.
+
+use std::ffi::{c_int, c_uint};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+
+use crate::{guard, internal, real};
+
+/// Hook of `eventfd`: the stack has several for each connection.
+///
+/// # Safety
+/// It takes no pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn eventfd(count: c_uint, flags: c_int) -> c_int {
+    // SAFETY: the caller's numbers.
+    placed(unsafe { real::eventfd(count, flags) })
+}
+
+/// The same descriptor, under a high number where the stack has made it.
+pub(crate) fn placed(made: c_int) -> c_int {
+    if made < 0 || !guard::is_inside() {
+        return made;
+    }
+    // SAFETY: the kernel has just given it to the stack, whose call has not returned.
+    let own = unsafe { OwnedFd::from_raw_fd(made) };
+    match internal::raise(own) {
+        Ok(raised) => raised.into_raw_fd(),
+        Err(error) => {
+            crate::errno::set(error.raw_os_error());
+            -1
+        }
+    }
+}
