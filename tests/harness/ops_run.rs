@@ -13,6 +13,8 @@ use crate::{IA_NAME, Program, Stage};
 pub struct OffloadProtocol {
     /// Its name in tables.
     pub name: &'static str,
+    /// Whether it is meant for more than tests.
+    pub is_for_use: bool,
     /// Set in the environment of `opsrun`.
     environment: &'static [(&'static str, &'static str)],
 }
@@ -21,6 +23,7 @@ impl OffloadProtocol {
     /// All of them.
     pub const ALL: &[Self] = &[Self {
         name: "test protocol",
+        is_for_use: false,
         environment: &[("OPS_TEST_PROTOCOL", "1")],
     }];
 }
@@ -75,6 +78,12 @@ impl OpsRun {
             rules,
             registry,
         })
+    }
+
+    /// The protocol that is offered.
+    #[must_use]
+    pub fn protocol(&self) -> &'static OffloadProtocol {
+        self.protocol
     }
 
     /// A program that `opsrun` starts.

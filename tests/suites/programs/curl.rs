@@ -2,7 +2,6 @@
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
-use stack_tests::is_full;
 
 use crate::arrangement::Side;
 use crate::case::Case;
@@ -26,7 +25,7 @@ pub(crate) const CASES: &[Case] = &[Case {
 }];
 
 fn talk(scene: &Scene, side: Side) -> Result<()> {
-    scene.file("upload", if is_full() { 256 << 20 } else { 16 << 20 })?;
+    scene.file("upload", if scene.is_long() { 256 << 20 } else { 16 << 20 })?;
     let url = format!("http://{HOST}:{PORT}");
     let upload = format!("-sSf -T upload {url}/upload");
     scene.run(scene.program(side, "curl").args_line(&upload))?;

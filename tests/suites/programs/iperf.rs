@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use stack_tests::is_full;
 
 use crate::arrangement::Side;
 use crate::case::Case;
@@ -25,7 +24,7 @@ pub(crate) const CASES: &[Case] = &[Case {
 }];
 
 fn talk(scene: &Scene, side: Side) -> Result<()> {
-    let amount = if is_full() { "4G" } else { "32M" };
+    let amount = if scene.is_long() { "4G" } else { "32M" };
     for how in ["", "-P 4", "-R", "-P 4 -R", "-Z", "-Z -R", "-P 2 --bidir"] {
         let line = format!("-c {HOST} -p {PORT} -n {amount} {how}");
         let told = scene

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
-use stack_tests::{Running, is_full};
+use stack_tests::Running;
 
 use crate::arrangement::Side;
 use crate::case::Case;
@@ -38,15 +38,15 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// What is sent by `sendfile`.
-fn big() -> usize {
-    if is_full() { 1 << 30 } else { 64 << 20 }
+fn big(scene: &Scene) -> usize {
+    if scene.is_long() { 1 << 30 } else { 64 << 20 }
 }
 
 fn start(scene: &Scene, processes: &str, listen: &str) -> Result<Running> {
     let www = scene.path("www");
     fs::create_dir(&www)?;
     scene.file("www/small", 1_000)?;
-    scene.file("www/big", big())?;
+    scene.file("www/big", big(scene))?;
     let user = if nix::unistd::geteuid().is_root() {
         "user root;"
     } else {
@@ -80,7 +80,7 @@ fn talk(scene: &Scene, side: Side) -> Result<()> {
     ensure!(told.text == "1;0;", "connections made: {}", told.text);
     scene.run(scene.shell(side, "cmp one www/small; cmp two www/small"))?;
 
-    let seconds = if is_full() { 20 } else { 1 };
+    let seconds = if scene.is_long() { 20 } else { 1 };
     let wrk = format!("-t 2 -c 16 -d {seconds}s {url}/small");
     let told = scene
         .run(scene.program(side, "wrk").args_line(&wrk))?

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use nix::unistd::{User, chown, geteuid};
-use stack_tests::{Program, Running, is_full};
+use stack_tests::{Program, Running};
 
 use crate::arrangement::Side;
 use crate::case::Case;
@@ -100,12 +100,12 @@ fn talk(scene: &Scene, side: Side) -> Result<()> {
         Ok::<_, anyhow::Error>(scene.run(program.arg(query).arg("postgres"))?.text)
     };
     pgbench("-i -q -s 1")?;
-    let each = if is_full() { 5_000 } else { 50 };
+    let each = if scene.is_long() { 5_000 } else { 50 };
     pgbench(&format!("-c 4 -j 2 -t {each}"))?.says("number of failed transactions: 0")?;
     let balanced = psql(BALANCED)?;
     ensure!(balanced == format!("t|{}\n", 4 * each), "{balanced}");
 
-    let rows = if is_full() { 2_000_000 } else { 100_000 };
+    let rows = if scene.is_long() { 2_000_000 } else { 100_000 };
     let answer = psql(&format!(
         "select repeat(i::text, 10) from generate_series(1, {rows}) i"
     ))?;

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
-use stack_tests::{Program, is_full};
+use stack_tests::Program;
 
 use crate::arrangement::Side;
 use crate::case::Case;
@@ -43,7 +43,7 @@ pub(crate) const CASES: &[Case] = &[
         },
         talk: |scene, side| {
             let clients = script(scene.program(side, INTERPRETER), ECHO_CLIENTS);
-            let turns = if is_full() { 2_000 } else { 20 };
+            let turns = if scene.is_long() { 2_000 } else { 20 };
             scene
                 .run(clients.args_line(&format!("{HOST} {ECHO_PORT} {turns}")))?
                 .says("done")
@@ -66,7 +66,7 @@ fn fetch(scene: &Scene, side: Side) -> Result<()> {
                     for turn in range(int(sys.argv[2])):\n    \
                     assert urllib.request.urlopen(sys.argv[1]).read() == expected\n\
                     print('done')";
-    let turns = if is_full() { 500 } else { 10 };
+    let turns = if scene.is_long() { 500 } else { 10 };
     let python = script(scene.program(side, INTERPRETER), fetching);
     let told = scene.run(python.args_line(&format!("{url} {turns}")))?;
     ensure!(told.text == "done\n", "{}", told.tail());

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use stack_tests::{Running, is_full};
+use stack_tests::Running;
 
 use crate::arrangement::Side;
 use crate::case::Case;
@@ -44,7 +44,7 @@ fn start(scene: &Scene, more: &str) -> Result<Running> {
 }
 
 fn benchmark(scene: &Scene, side: Side) -> Result<()> {
-    let requests = if is_full() { 200_000 } else { 2_000 };
+    let requests = if scene.is_long() { 200_000 } else { 2_000 };
     let line = format!("-h {HOST} -p {PORT} -n {requests} -c 20 -d 200 -q -t");
     let tests = "ping_inline,ping_mbulk,set,get,incr,lpush,lpop,sadd,hset,lrange_100,mset";
     let benchmark = scene.program(side, "redis-benchmark").args_line(&line);
@@ -77,7 +77,7 @@ fn snapshot(scene: &Scene, side: Side) -> Result<()> {
     let sum = ask(PORT, side, &["eval", SUM, "0"])?;
     ensure!(sum.len() == 40, "no sum: {sum}");
 
-    let load = format!("-h {HOST} -p {PORT} -l -c 10 -P 4 -d 100 -r 1000 -t set,get -q");
+    let load = format!("-h {HOST} -p {PORT} -l -n 2000 -c 10 -P 4 -d 100 -r 1000 -t set,get -q");
     let load = scene.program(side, "redis-benchmark").args_line(&load);
     let load = load.spawn()?;
     load.wait_for("GET", scene.deadline())

@@ -95,6 +95,12 @@ impl Scene {
         fs::write(&file, bytes).with_context(|| format!("writing {}", file.display()))
     }
 
+    /// Whether programs are run by their long form: in full runs, over the protocol that is meant
+    /// for use and not for tests.
+    pub(crate) fn is_long(&self) -> bool {
+        is_full() && self.opsrun.protocol().is_for_use
+    }
+
     /// How long a program may take: far beyond what any does.
     pub(crate) fn deadline(&self) -> Duration {
         Duration::from_secs(if is_full() { 600 } else { 60 })
