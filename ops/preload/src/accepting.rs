@@ -2,21 +2,24 @@
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use stand_in::{Flags, Signals};
 
 use crate::guard;
 use crate::hooks::numbers;
-use crate::listener::Listener;
+use crate::listener::{Came, Listener};
 use crate::protocol::Arrival;
-use crate::sharing::relay;
+use crate::sharing::queue::Passed;
+use crate::sharing::relay::{self, Relay};
+use crate::sharing::relayed::Relayed;
 use crate::socket::Socket;
+use crate::socket::identity::Identity;
 use crate::socket::names::{self, Family};
 use crate::socket::observer::Observer;
 use crate::socket::options::Options;
@@ -52,8 +55,8 @@ pub(crate) fn accept(
 ) -> Result<Option<Accepted>, Errno> {
     let _inside = guard::enter();
     loop {
-        if let Some(arrival) = listener.accept() {
-            match take(listener.family(), arrival, flags) {
+        if let Some(came) = listener.accept() {
+            match take(listener.family(), came, flags) {
                 Ok(accepted) => return Ok(Some(accepted)),
                 // The peer is gone again, as it may be in the kernel's queue too.
                 Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => continue,
@@ -76,34 +79,85 @@ pub(crate) fn accept(
     }
 }
 
-fn take(family: Family, arrival: Arrival, flags: c_int) -> Result<Accepted, Errno> {
-    let options = Options::fresh(family)?;
+fn take(family: Family, came: Came, flags: c_int) -> Result<Accepted, Errno> {
     let shown = Flags {
         nonblocking: flags & SOCK_NONBLOCK != 0,
         close_on_exec: flags & SOCK_CLOEXEC != 0,
     };
+    let (program, entry, peer) = match came {
+        Came::Here(arrival) => {
+            let peer = arrival.peer;
+            let (program, socket) = establish(family, arrival, shown)?;
+            socket.named();
+            (program, Entry::Socket(socket), peer)
+        }
+        Came::There(passed) => {
+            let peer = passed.peer;
+            let (program, relayed) = receive(family, passed, shown)?;
+            (program, Entry::Relayed(Arc::new(relayed)), peer)
+        }
+    };
+    let fd = program.as_raw_fd();
+    numbers::place(fd, entry);
+    Ok(Accepted {
+        fd: program.into_raw_fd(),
+        peer,
+        family,
+    })
+}
+
+/// A pair for a connection that has arrived here.
+fn establish(
+    family: Family,
+    arrival: Arrival,
+    shown: Flags,
+) -> Result<(OwnedFd, Arc<Socket>), Errno> {
+    let options = Options::fresh(family)?;
     let (program, end) = stand_in::established(shown).map_err(|_| Errno::NOBUFS)?;
     let end = end
         .moved(crate::internal::raise)
         .map_err(|_| Errno::MFILE)?;
     let observer = Arc::new(Observer::new(end, Signals::new()));
     let stream = arrival.stream.observed_by(observer.clone())?;
-    let socket = Socket::new(
+    let socket = Arc::new(Socket::new(
         stream,
         observer,
         family,
         arrival.local,
         arrival.peer,
         options,
-    );
-    socket.named();
-    let fd = program.as_raw_fd();
-    let socket = Arc::new(socket);
+    ));
     relay::watch(&socket)?;
-    numbers::place(fd, Entry::Socket(socket));
-    Ok(Accepted {
-        fd: program.into_raw_fd(),
-        peer: arrival.peer,
-        family,
+    Ok((program, socket))
+}
+
+/// A connection that has arrived here, for whoever accepts it: its pair carries bytes.
+pub(crate) fn carried(family: Family, arrival: Arrival) -> Result<Passed, Errno> {
+    let _inside = guard::enter();
+    let (local, peer) = (arrival.local, arrival.peer);
+    let shown = Flags {
+        nonblocking: false,
+        close_on_exec: true,
+    };
+    let (program, socket) = establish(family, arrival, shown)?;
+    Relay::carry_for_others(&socket, &program)?;
+    Ok(Passed {
+        program,
+        local,
+        peer,
     })
+}
+
+/// A connection that has arrived elsewhere.
+fn receive(family: Family, passed: Passed, shown: Flags) -> Result<(OwnedFd, Relayed), Errno> {
+    if shown.nonblocking {
+        fcntl_setfl(&passed.program, OFlags::RDWR | OFlags::NONBLOCK)?;
+    }
+    if !shown.close_on_exec {
+        rustix::io::fcntl_setfd(&passed.program, rustix::io::FdFlags::empty())?;
+    }
+    let options = Options::fresh(family)?;
+    let identity = Identity::new(family, passed.local, passed.peer, options);
+    let relayed = Relayed::carrying(Arc::new(identity), None);
+    Ok((passed.program, relayed))
 }

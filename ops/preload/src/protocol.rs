@@ -1,7 +1,7 @@
 //! What an offload protocol offers to the sockets of a program.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -30,6 +30,9 @@ pub(crate) trait Unobserved: Send {
 pub(crate) trait Listening: Send + Sync {
     /// The next arrival, if there is one.
     fn accept(&self) -> Option<Arrival>;
+
+    /// Descriptors that must be open in this process alone.
+    fn descriptors(&self) -> Vec<RawFd>;
 }
 
 /// A protocol that can carry the program's sockets.

@@ -40,11 +40,12 @@ const TRUE_READINESS: &str = include_str!("true_readiness.py");
 const PAIRS: &str = include_str!("forking/pairs.py");
 
 /// Connections that several processes use.
-const FORKING: [(&str, &str); 8] = [
+const FORKING: [(&str, &str); 9] = [
     (
         "accept_then_fork",
         include_str!("forking/accept_then_fork.py"),
     ),
+    ("prefork", include_str!("forking/prefork.py")),
     ("snapshot", include_str!("forking/snapshot.py")),
     ("both_use", include_str!("forking/both_use.py")),
     ("plain_programs", include_str!("forking/plain_programs.py")),

@@ -23,17 +23,8 @@ pub(crate) struct Difference {
     pub(crate) why: &'static str,
 }
 
-/// Server and clients may leave TCP.
-const OFFLOADED: &[Arrangement] = &[Arrangement::Both, Arrangement::Mixed];
-
-const DIFFERENCES: &[Difference] = &[Difference {
-    case: "nginx: 2 workers*",
-    protocols: &["test protocol"],
-    arrangements: OFFLOADED,
-    says: HANGS,
-    why: "offloaded connections arrive in the process that has called listen, and a forked \
-              child does not get them",
-}];
+/// None today.
+const DIFFERENCES: &[Difference] = &[];
 
 /// The row that speaks of a case.
 pub(crate) fn difference(

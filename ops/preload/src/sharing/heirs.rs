@@ -10,12 +10,10 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 
-use stand_in::Ticket;
-
-use super::relay::Relay;
-use super::relayed::Relayed;
-use super::words::Word;
+use super::relay::{self, Relay};
+use super::relayed::{Place, Relayed};
 use crate::guard;
+use crate::listener::{Copied, Listener};
 use crate::socket::Socket;
 use crate::socket::identity::{Identity, Likeness};
 use crate::table::{self, Entry};
@@ -26,14 +24,16 @@ struct Estate {
     connections: Vec<Heirloom>,
     /// Numbers of the program, and which of the connections each names.
     numbers: Vec<(c_int, usize)>,
+    listeners: Vec<Copied>,
+    /// Numbers of the program, and which of the listeners each names.
+    doors: Vec<(c_int, usize)>,
     /// Descriptors that are the owner's alone.
     withheld: Vec<RawFd>,
 }
 
 struct Heirloom {
     likeness: Likeness,
-    word: &'static Word,
-    ticket: Ticket,
+    place: Option<Place>,
 }
 
 thread_local! {
@@ -46,20 +46,22 @@ pub(crate) fn prepare() {
     let _inside = guard::enter();
     let mut estate = Estate::default();
     let mut known = HashMap::new();
+    let mut doors = HashMap::new();
     for fd in table::within(0, usize::MAX) {
         let (key, heirloom) = match table::entry(fd) {
-            Some(Entry::Socket(socket)) => (address(&socket), estate.of_owner(&socket)),
+            Some(Entry::Socket(socket)) => (address(&socket), Estate::of_owner(&socket)),
             Some(Entry::Relayed(relayed)) => {
-                let (word, ticket) = relayed.word();
-                let likeness = relayed.identity().likeness();
                 let heirloom = Heirloom {
-                    likeness,
-                    word,
-                    ticket,
+                    likeness: relayed.identity().likeness(),
+                    place: relayed.place(),
                 };
                 (address(&relayed), Some(heirloom))
             }
-            _ => continue,
+            Some(Entry::Listener(listener)) => {
+                estate.of_listener(fd, &listener, &mut doors);
+                continue;
+            }
+            None => continue,
         };
         // One that cannot be shared stays the bare end of a pair in the child.
         let Some(heirloom) = heirloom else { continue };
@@ -69,6 +71,7 @@ pub(crate) fn prepare() {
         });
         estate.numbers.push((fd, index));
     }
+    estate.withheld.extend(relay::withheld());
     ESTATE.set(Box::into_raw(Box::new(estate)));
 }
 
@@ -77,16 +80,32 @@ fn address<T>(of: &Arc<T>) -> usize {
 }
 
 impl Estate {
-    fn of_owner(&mut self, socket: &Arc<Socket>) -> Option<Heirloom> {
+    fn of_owner(socket: &Arc<Socket>) -> Option<Heirloom> {
         let relay = Relay::of(socket).ok()?;
-        self.withheld.push(relay.end_number());
-        self.withheld.extend(socket.stream().descriptors());
-        let (word, ticket) = relay.word();
         Some(Heirloom {
             likeness: socket.identity().likeness(),
-            word,
-            ticket,
+            place: Some(relay.word()),
         })
+    }
+
+    fn of_listener(
+        &mut self,
+        fd: c_int,
+        listener: &Arc<Listener>,
+        known: &mut HashMap<usize, usize>,
+    ) {
+        let index = match known.get(&address(listener)) {
+            Some(index) => *index,
+            None => {
+                let Some(copied) = listener.copy(&mut self.withheld) else {
+                    return;
+                };
+                self.listeners.push(copied);
+                known.insert(address(listener), self.listeners.len() - 1);
+                self.listeners.len() - 1
+            }
+        };
+        self.doors.push((fd, index));
     }
 }
 
@@ -113,15 +132,27 @@ pub(crate) fn inherit() {
     }
     let connections: Vec<Arc<Relayed>> = estate.connections.into_iter().map(relayed).collect();
     for (fd, index) in estate.numbers {
-        let entry = Entry::Relayed(connections[index].clone());
-        if let Ok(Some(before)) = table::insert(fd, entry) {
-            std::mem::forget(before);
-        }
+        replace(fd, Entry::Relayed(connections[index].clone()));
+    }
+    let listeners: Vec<Arc<Listener>> = estate
+        .listeners
+        .into_iter()
+        .map(|copied| Arc::new(Listener::copied(copied)))
+        .collect();
+    for (fd, index) in estate.doors {
+        replace(fd, Entry::Listener(listeners[index].clone()));
+    }
+}
+
+/// The parent's entry is forgotten: its parts are the parent's.
+fn replace(fd: c_int, entry: Entry) {
+    if let Ok(Some(before)) = table::insert(fd, entry) {
+        std::mem::forget(before);
     }
 }
 
 fn relayed(heirloom: Heirloom) -> Arc<Relayed> {
     let identity = Arc::new(Identity::like(heirloom.likeness));
-    let relayed = Relayed::inherited(identity, heirloom.word, heirloom.ticket);
+    let relayed = Relayed::inherited(identity, heirloom.place);
     Arc::new(relayed)
 }

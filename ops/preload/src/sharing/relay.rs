@@ -1,7 +1,7 @@
 //! The owner's side of a connection that other processes may use.
 
 use std::collections::HashMap;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -120,6 +120,21 @@ pub(crate) fn own_nothing() {
     SHARED.store(std::ptr::null_mut(), Ordering::Release);
 }
 
+/// Descriptors of the connections that this process carries, which a child must not keep.
+pub(crate) fn withheld() -> Vec<RawFd> {
+    let found = SHARED.load(Ordering::Acquire);
+    // SAFETY: null, or never dropped.
+    let Some(shared) = (unsafe { found.as_ref() }) else {
+        return Vec::new();
+    };
+    let all = shared.all();
+    let each = all.relays.values().flat_map(|relay| {
+        let end = std::iter::once(relay.end);
+        end.chain(relay.socket.stream().descriptors())
+    });
+    each.collect()
+}
+
 /// Sleeps until nobody holds a connection of ours any more.
 pub(crate) fn await_last() {
     let found = SHARED.load(Ordering::Acquire);
@@ -181,14 +196,35 @@ impl Relay {
         Ok(relay)
     }
 
+    /// Carries a connection that no program has used yet, and that others will accept.
+    pub(crate) fn carry_for_others(socket: &Arc<Socket>, program: &OwnedFd) -> Result<(), Errno> {
+        let relay = Self::of(socket)?;
+        let observer = socket.observer();
+        let end = observer
+            .hand_over(relay.myself.clone())
+            .ok_or(Errno::CONNRESET)?;
+        let carrier = Carrier::of(end)?;
+        stand_in::surrender(program).map_err(|_| Errno::CONNRESET)?;
+        for made in [
+            Move::Ask,
+            Move::Rest,
+            Move::Drain,
+            Move::FinishDraining,
+            Move::Carry,
+        ] {
+            relay.word.handover.make(relay.ticket, made);
+        }
+        if let Ok(steward) = steward() {
+            steward.ask_for(&carrier, INTEREST | EventFlags::OUT);
+        }
+        *relay.flow() = Some(Flow::new(carrier, false, false));
+        relay.nudge();
+        Ok(())
+    }
+
     /// The word that the users of the connection share, and which of its connections it is.
     pub(crate) fn word(&self) -> (&'static Word, Ticket) {
         (self.word, self.ticket)
-    }
-
-    /// The number of the library's end, which a child must not keep.
-    pub(crate) fn end_number(&self) -> RawFd {
-        self.end
     }
 
     /// Something came about on the connection while its pair carries bytes.
@@ -295,11 +331,8 @@ impl Relay {
 
     /// The numbers of this process name a descriptor that carries bytes now.
     fn rename(&self) {
-        let relayed = Arc::new(Relayed::carrying(
-            self.socket.identity(),
-            self.word,
-            self.ticket,
-        ));
+        let place = (self.word, self.ticket);
+        let relayed = Arc::new(Relayed::carrying(self.socket.identity(), Some(place)));
         for fd in table::within(0, usize::MAX) {
             let is_ours = |entry: &Entry| {
                 let Entry::Socket(socket) = entry else {

@@ -15,32 +15,33 @@ use crate::socket::identity::Identity;
 /// How often a user that waits for the owner looks whether the owner lives.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// A word, and which of its connections is meant.
+pub(crate) type Place = (&'static Word, Ticket);
+
 /// A connection of another process, or one of ours that others use as well.
 pub(crate) struct Relayed {
     identity: Arc<Identity>,
-    word: &'static Word,
-    ticket: Ticket,
+    /// Its place in shared memory; those that were accepted from elsewhere have none.
+    place: Option<Place>,
     /// Its descriptors carry bytes. It never changes back.
     carries: AtomicBool,
 }
 
 impl Relayed {
     /// One whose pair may carry signals still.
-    pub(crate) fn inherited(identity: Arc<Identity>, word: &'static Word, ticket: Ticket) -> Self {
+    pub(crate) fn inherited(identity: Arc<Identity>, place: Option<Place>) -> Self {
         Self {
             identity,
-            word,
-            ticket,
-            carries: AtomicBool::new(false),
+            place,
+            carries: AtomicBool::new(place.is_none()),
         }
     }
 
     /// One whose pair carries bytes.
-    pub(crate) fn carrying(identity: Arc<Identity>, word: &'static Word, ticket: Ticket) -> Self {
+    pub(crate) fn carrying(identity: Arc<Identity>, place: Option<Place>) -> Self {
         Self {
             identity,
-            word,
-            ticket,
+            place,
             carries: AtomicBool::new(true),
         }
     }
@@ -51,15 +52,17 @@ impl Relayed {
     }
 
     /// Its place in shared memory.
-    pub(crate) fn word(&self) -> (&'static Word, Ticket) {
-        (self.word, self.ticket)
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.place
     }
 
     /// The program has set options, some of which concern the descriptor.
     pub(crate) fn has_options_set(&self, fd: BorrowedFd<'_>) {
         self.identity.apply_timeouts(fd);
         let linger = self.identity.options().linger;
-        self.word.set_linger(linger.map(|linger| linger.as_secs()));
+        if let Some((word, _)) = self.place {
+            word.set_linger(linger.map(|linger| linger.as_secs()));
+        }
     }
 
     /// To be called before bytes are read from a descriptor of it, or written to one.
@@ -67,7 +70,9 @@ impl Relayed {
         if self.carries.load(Ordering::Acquire) {
             return;
         }
-        if obtain(fd, self.word, self.ticket) {
+        if let Some((word, ticket)) = self.place
+            && obtain(fd, word, ticket)
+        {
             self.identity.apply_timeouts(fd);
         }
         self.carries.store(true, Ordering::Release);

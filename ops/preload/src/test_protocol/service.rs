@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::epoll::EventFlags;
@@ -56,6 +56,10 @@ impl Service {
 impl Listening for Service {
     fn accept(&self) -> Option<Arrival> {
         self.door.arrivals().pop_front()
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        vec![self.door.socket.as_raw_fd(), self.door.pending.as_raw_fd()]
     }
 }
 

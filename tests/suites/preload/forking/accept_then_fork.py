@@ -9,6 +9,7 @@ CLIENTS = 6
 
 
 def serve(peer):
+    assert is_offloaded(peer)
     assert peer.getpeername()[0] == "127.0.0.1"
     assert peer.family == socket.AF_INET
     while data := peer.recv(65536):

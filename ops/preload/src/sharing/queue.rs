@@ -1,0 +1,136 @@
+//! Connections on their way from the process that listens to the one that accepts.
+//!
+//! An offloaded connection arrives where the listening was begun. Whoever has inherited the
+//! listener asks for one over a message socket that all of them share. The answer is the program's
+//! end of its pair, which carries bytes already, and the names of both sides; or that there is
+//! none. Each question has one answer, and as all questions are the same, whoever reads an answer
+//! has its own.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg,
+    socketpair,
+};
+
+use crate::internal;
+
+/// An address and a port, and the scope of an address on one link.
+const NAME_LEN: usize = 16 + 2 + 4;
+
+/// An arrival, taken by a process to which the connection does not belong.
+pub(crate) struct Passed {
+    /// The program's end.
+    pub(crate) program: OwnedFd,
+    /// This side.
+    pub(crate) local: SocketAddr,
+    /// The peer's side.
+    pub(crate) peer: SocketAddr,
+}
+
+/// The end for those who listen, and the one for those who accept.
+pub(crate) fn make() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (from, to) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    Ok((internal::raise(from)?, internal::raise(to)?))
+}
+
+/// What is asked, and what says that there is none.
+const WORD: [u8; 1] = [0];
+/// How often one who waits for an answer looks whether somebody is there to give it.
+const LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
+
+/// Asks for an arrival and waits for the answer.
+pub(crate) fn ask(over: impl AsFd) -> Option<Passed> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    send(&over, &WORD, flags).ok()?;
+    loop {
+        let mut set = [PollFd::new(&over, PollFlags::IN)];
+        // A signal does not end it: the answer would be left for somebody who has not asked.
+        match poll(&mut set, Some(&LOOK)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) if set[0].revents().contains(PollFlags::IN) => match take(&over) {
+                Ok(answer) => return answer,
+                // Somebody else read it, and will have left ours.
+                Err(Errno::AGAIN) => {}
+                Err(_) => return None,
+            },
+            // Nobody listens any more.
+            _ => return None,
+        }
+    }
+}
+
+/// Whether somebody has asked; the caller answers.
+pub(crate) fn is_asked(over: impl AsFd) -> bool {
+    let mut word = WORD;
+    matches!(recv(over, &mut word[..], RecvFlags::DONTWAIT), Ok((_, count)) if count > 0)
+}
+
+/// Answers that there is none.
+pub(crate) fn put_none(into: impl AsFd) {
+    // Those who asked are gone if it cannot be said.
+    let _ = send(into, &WORD, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
+/// Passes an arrival on.
+pub(crate) fn put(into: impl AsFd, arrival: &Passed) -> Result<(), Errno> {
+    let mut text = [0; 2 * NAME_LEN];
+    write_name(&mut text[..NAME_LEN], arrival.local);
+    write_name(&mut text[NAME_LEN..], arrival.peer);
+    let numbers: [BorrowedFd<'_>; 1] = [arrival.program.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&numbers)) {
+        return Err(Errno::NOBUFS);
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(into, &[IoSlice::new(&text)], &mut control, flags).map(|_| ())
+}
+
+fn take(from: impl AsFd) -> Result<Option<Passed>, Errno> {
+    let mut text = [0; 2 * NAME_LEN];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    recvmsg(from, &mut [IoSliceMut::new(&mut text)], &mut control, flags)?;
+    let program = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut numbers) => numbers.next(),
+        _ => None,
+    });
+    let names = read_name(&text[..NAME_LEN]).zip(read_name(&text[NAME_LEN..]));
+    Ok(program.zip(names).map(|(program, (local, peer))| Passed {
+        program,
+        local,
+        peer,
+    }))
+}
+
+fn write_name(to: &mut [u8], name: SocketAddr) {
+    let (ip, scope) = match name {
+        SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
+        SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
+    };
+    to[..16].copy_from_slice(&ip.octets());
+    to[16..18].copy_from_slice(&name.port().to_be_bytes());
+    to[18..].copy_from_slice(&scope.to_be_bytes());
+}
+
+fn read_name(from: &[u8]) -> Option<SocketAddr> {
+    let ip: [u8; 16] = from.get(..16)?.try_into().ok()?;
+    let port = u16::from_be_bytes(from.get(16..18)?.try_into().ok()?);
+    let scope = u32::from_be_bytes(from.get(18..NAME_LEN)?.try_into().ok()?);
+    Some(match Ipv6Addr::from(ip).to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), port),
+        IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, scope).into(),
+    })
+}
