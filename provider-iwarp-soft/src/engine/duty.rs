@@ -8,8 +8,8 @@
 //!               |  ^                                      |  |  |   | still driven
 //!               |  '------- tick: not driven any more ----'  |  '---'
 //!   readable,   |                                            | tick: a consumer is
-//!   a consumer  |           the last blocked consumer        | blocked on it
-//!   is blocked  v           has left                         v
+//!   a consumer  |           the last blocked consumer        | blocked on it and did not
+//!   is blocked  v           has left                         v drive between rare ticks
 //!              OWNED <---------------------------------------'
 //!                '------------------------------------> WATCHED
 //! ```

@@ -166,7 +166,7 @@ impl Lane {
         if blocked {
             let interest = if self.duty.is_engines() {
                 Interest::Both
-            } else if self.duty.is_owned() {
+            } else if self.duty.is_owned() || self.is_parked() {
                 // A consumer blocked before there was anything to wait for does not see the room.
                 Interest::Writable
             } else {
@@ -178,6 +178,11 @@ impl Lane {
 
     pub(crate) fn is_tx_blocked(&self) -> bool {
         self.tx_blocked.load(Ordering::SeqCst)
+    }
+
+    /// Whether a consumer is blocked on the socket.
+    fn is_parked(&self) -> bool {
+        self.parked.load(Ordering::SeqCst) > 0
     }
 
     /// A consumer is about to sleep on the socket.
@@ -216,7 +221,7 @@ impl Lane {
             self.rearm(Interest::Writable);
         }
         // The consumer may have left between the engine's look and the store.
-        if self.parked.load(Ordering::SeqCst) == 0 {
+        if !self.is_parked() {
             self.disown();
         }
         self.release_held();
@@ -249,16 +254,24 @@ impl Lane {
         self.seen.swap(drives, Ordering::Relaxed) != drives
     }
 
-    /// The engine's look at a lane that a consumer drove at the last tick.
-    pub(super) fn on_tick(self: Arc<Self>) -> Verdict {
+    /// The engine's look at a lane that a consumer drove. `rarely`: the next look is as far away as
+    /// looks ever are.
+    pub(super) fn on_tick(self: Arc<Self>, rarely: bool) -> Verdict {
         if self.is_closed() || !self.is_watched() {
             return Verdict::Drop;
         }
-        if self.parked.load(Ordering::SeqCst) > 0 {
+        let was_driven = self.was_driven();
+        if self.is_parked() {
+            // A consumer that blocks time and again is looked at rarely: told of the end of each
+            // wait, the engine would wake for each message and take the processor from the peer.
+            let waits_long = rarely && !was_driven;
+            if !(waits_long || self.is_tx_blocked() || self.is_held()) {
+                return Verdict::Keep;
+            }
             self.own();
             return Verdict::Drop;
         }
-        if self.was_driven() {
+        if was_driven {
             return match self.held_lately.swap(false, Ordering::Relaxed) {
                 true => Verdict::KeepForHeld,
                 false => Verdict::Keep,
@@ -288,7 +301,7 @@ impl Source for Lane {
         if self.is_closed() {
             return;
         }
-        let parked = self.parked.load(Ordering::SeqCst) > 0;
+        let parked = self.is_parked();
         if parked && !(writable && self.is_tx_blocked()) {
             self.own();
         } else if !parked && self.was_driven() {

@@ -139,8 +139,10 @@ impl Worker {
             return;
         }
         let mut tick = (self.tick * 2).min(TICK_MAX);
-        self.watched.retain(
-            |lane| match lane.upgrade().map_or(Verdict::Drop, Lane::on_tick) {
+        let rarely = self.tick == TICK_MAX;
+        let look = |lane: Arc<Lane>| lane.on_tick(rarely);
+        self.watched
+            .retain(|lane| match lane.upgrade().map_or(Verdict::Drop, look) {
                 Verdict::Keep => true,
                 Verdict::KeepForHeld => {
                     tick = tick.min(TICK_MAX_HELD);
@@ -151,8 +153,7 @@ impl Worker {
                     true
                 }
                 Verdict::Drop => false,
-            },
-        );
+            });
         self.tick = tick;
         self.next_tick = (!self.watched.is_empty()).then(|| now + self.tick);
     }

@@ -1,0 +1,90 @@
+//! The engine leaves consumers alone that block and wake time and again. A test binary of its own:
+//! it counts what the engines of its process do.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::fs;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use access_layer::rnic::*;
+use support::*;
+
+const BATCHES: u64 = 20;
+const ROUNDS: u64 = 50;
+
+/// How often an engine looks after a connection that a consumer drives.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How often the engines of this process have gone to sleep.
+fn engine_sleeps() -> u64 {
+    let count = |task: fs::DirEntry| {
+        let status = fs::read_to_string(task.path().join("status")).ok()?;
+        let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+        if field("Name:")?.trim() != "iwarp-engine" {
+            return None;
+        }
+        field("voluntary_ctxt_switches:")?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    };
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    tasks.filter_map(|task| count(task.unwrap())).sum::<u64>()
+}
+
+/// Blocks until the next message is there.
+fn await_message(side: &Side<'_>, waker: &Waker) -> u64 {
+    let deadline = Instant::now() + DEADLINE;
+    let mut out = [Completion::EMPTY];
+    while side.node.rnic.poll_cq(&side.recv_cq, &mut out) == 0 {
+        if !side.node.rnic.arm_cq(&side.recv_cq, false) {
+            let left = Some(Duration::from_secs(1));
+            side.node.rnic.wait(&[&side.recv_cq], waker, left);
+        }
+        assert!(Instant::now() < deadline, "blocked for ever");
+    }
+    out[0].wr_id
+}
+
+#[test]
+fn waits_that_come_and_go_wake_no_engine() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    for side in [&client, &server] {
+        (0..BATCHES * ROUNDS).for_each(|id| side.recv(id, &[]));
+    }
+    let waker_of = |side: &Side<'_>| {
+        let waker = Arc::new(Waker::new().unwrap());
+        side.node.recorder.wake_on(side.token + 2, &waker);
+        waker
+    };
+    let (ours, theirs) = (waker_of(&client), waker_of(&server));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..BATCHES * ROUNDS {
+                assert_eq!(await_message(&server, &theirs), round);
+                // Long enough for the client to fall asleep.
+                sleep(Duration::from_micros(200));
+                server.send(round, &[]);
+            }
+        });
+        let batch = |number: u64| {
+            let (before, start) = (engine_sleeps(), Instant::now());
+            for round in number * ROUNDS..(number + 1) * ROUNDS {
+                client.send(round, &[]);
+                assert_eq!(await_message(&client, &ours), round);
+            }
+            // Each of the two engines looks after its connection now and then.
+            let looks = 2 * (start.elapsed().as_millis() / LOOK.as_millis()) as u64;
+            (engine_sleeps() - before).saturating_sub(looks)
+        };
+        // On a busy machine a round may last longer than an engine's patience, so the best counts.
+        let least = (0..BATCHES).map(batch).min().unwrap();
+        assert!(least < ROUNDS / 2, "{least} sleeps in {ROUNDS} rounds");
+    });
+}
