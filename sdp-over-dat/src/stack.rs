@@ -23,6 +23,9 @@ const SLEEP_LESS: usize = 1;
 /// How often the thread looks at sockets that want a tick or are being closed.
 const TICK: Duration = Duration::from_millis(10);
 
+/// How often when none does.
+const LONG: Duration = Duration::from_millis(500);
+
 /// An open interface adapter for stream sockets. Clones share it.
 ///
 /// Bytes of closed sockets leave behind the close; when the last clone and the last socket are
@@ -128,8 +131,8 @@ impl StackInner {
 
     /// The thread should look at all sockets a tick from now.
     pub(crate) fn want_tick(&self) {
-        let is_new = !self.ticks.swap(true, Ordering::AcqRel);
-        if is_new && self.sleeps_long.swap(false, Ordering::AcqRel) {
+        let is_new = !self.ticks.swap(true, Ordering::SeqCst);
+        if is_new && self.sleeps_long.swap(false, Ordering::SeqCst) {
             self.ring(SLEEP_LESS);
         }
     }
@@ -146,30 +149,33 @@ impl StackInner {
         }
     }
 
-    /// Looks at one socket, or at all of them.
-    fn look(&self, evd: Option<EvdId>) {
-        if evd == Some(self.bell.id()) && !self.is_told_to_look() {
-            return;
-        }
+    /// Looks at the socket whose dispatcher has triggered. `false`: that was none of a socket's.
+    fn look_at(&self, evd: EvdId) -> bool {
+        let socket = self.sockets().get(&evd).cloned();
+        socket.is_some_and(|socket| {
+            self.serve_one(&socket, false);
+            true
+        })
+    }
+
+    /// Looks at all sockets. One that wanted a tick gets it here and nowhere else.
+    fn look_at_all(&self) {
+        let ticks = self.ticks.swap(false, Ordering::SeqCst);
         let listed: Vec<Arc<Socket>> = {
             let sockets = self.sockets();
-            let one = evd.and_then(|evd| sockets.get(&evd).cloned());
-            match one {
-                Some(socket) => vec![socket],
-                None => sockets
-                    .iter()
-                    .filter(|(evd, socket)| **evd == socket.evd.id())
-                    .map(|(_, socket)| Arc::clone(socket))
-                    .collect(),
-            }
+            let once = sockets.iter().filter(|(evd, it)| **evd == it.evd.id());
+            once.map(|(_, socket)| Arc::clone(socket)).collect()
         };
-        let ticks = self.ticks.swap(false, Ordering::AcqRel);
         for socket in listed {
-            socket.serve(ticks);
-            if socket.lock().has_ended() {
-                for evd in [&socket.evd, &socket.connections] {
-                    self.sockets().remove(&evd.id());
-                }
+            self.serve_one(&socket, ticks);
+        }
+    }
+
+    fn serve_one(&self, socket: &Socket, ticks: bool) {
+        socket.serve(ticks);
+        if socket.lock().has_ended() {
+            for evd in [&socket.evd, &socket.connections] {
+                self.sockets().remove(&evd.id());
             }
         }
     }
@@ -183,33 +189,45 @@ impl StackInner {
         looks
     }
 
-    /// How long the thread may sleep.
+    /// How long the thread may sleep before it looks at all sockets. It says that it sleeps long
+    /// and then looks for a wish, [`Self::want_tick`] wishes and then looks whether it does; both
+    /// in one order for all threads, or each could miss the other's word.
     fn pause(&self) -> Duration {
-        self.sleeps_long.store(true, Ordering::Release);
-        if self.ticks.load(Ordering::Acquire) {
+        self.sleeps_long.store(true, Ordering::SeqCst);
+        if self.ticks.load(Ordering::SeqCst) {
             return TICK;
         }
         // Sockets whose close runs have deadlines.
-        Duration::from_millis(500)
+        LONG
     }
 }
 
 /// The thread: ends with the stack.
 fn serve(stack: &Weak<StackInner>, cno: &Cno) {
-    let mut pause = TICK;
+    let mut due = Instant::now() + TICK;
     loop {
+        // Sockets that trigger all the time must not keep the others from their tick.
+        let pause = due.saturating_duration_since(Instant::now());
         let triggered = cno.wait(Some(pause));
         let Some(stack) = stack.upgrade() else {
             return;
         };
-        match triggered {
-            Ok(evd) => stack.look(evd),
+        let looks = match triggered {
+            Ok(Some(evd)) if evd == stack.bell.id() => stack.is_told_to_look(),
+            Ok(Some(evd)) => !stack.look_at(evd),
+            Ok(None) => false,
             Err(error) => {
                 tracing::error!(%error, "the stack's thread cannot wait");
                 thread::sleep(TICK);
+                false
             }
+        };
+        let now = Instant::now();
+        if looks || due <= now {
+            stack.look_at_all();
+            due = now + LONG;
         }
-        pause = stack.pause();
+        due = due.min(now + stack.pause());
     }
 }
 
@@ -220,7 +238,7 @@ impl Drop for Guard {
         };
         let until = Instant::now() + stack.config.close_timeout;
         while Instant::now() < until && stack.sockets().values().any(|socket| socket.is_closing()) {
-            stack.look(None);
+            stack.look_at_all();
             thread::sleep(Duration::from_millis(1));
         }
         stack.sockets().clear();
