@@ -10,7 +10,10 @@ use std::{
     os::fd::AsFd,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{LazyLock, Mutex, PoisonError},
+    sync::{
+        LazyLock, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -215,6 +218,103 @@ fn few_and_small_buffers_are_enough() -> Result<()> {
             other.join().expect("a transfer that does not panic")
         })
     })
+}
+
+/// A writer that takes completions between its look for room and its wait must look again.
+#[test]
+fn a_writer_never_waits_for_room_that_is_there() -> Result<()> {
+    let config = Config {
+        receive_buffers: 16,
+        buffer_size: 64 * 1024 + 16,
+        send_ring: 512 * 1024,
+        sends_max: 32,
+        ..Config::default()
+    };
+    on_stack(config, |stack| {
+        let (client, server) = connected(stack)?;
+        timed(&client);
+        timed(&server);
+        transfer(&client, &server, 256 << 20, 16 << 10, 16 << 10)
+    })
+}
+
+/// A reader that wants more than is advertised, and is not worth a registration, gets it staged.
+#[test]
+fn short_advertisements_reach_a_reader_that_waits_for_all() -> Result<()> {
+    let writers = Config {
+        zcopy_threshold: 16 << 10,
+        ..Config::default()
+    };
+    let readers = Config {
+        zcopy_threshold: 256 << 10,
+        ..Config::default()
+    };
+    on_stack(readers, |readers| {
+        let writers = Stack::open_with(IA_NAME, writers)?;
+        let local = readers.address().context("the adapter has no address")?;
+        let listener = SdpListener::bind(readers, SocketAddr::new(local.ip(), 0))?;
+        let address = listener.local_addr();
+        thread::scope(|scope| {
+            let accepted = scope.spawn(|| listener.accept_timeout(Some(DEADLINE)));
+            let client = SdpStream::connect(&writers, address)?;
+            let (server, _) = accepted.join().expect("a server that does not panic")?;
+            timed(&client);
+            timed(&server);
+            scope.spawn(move || (0..16).try_for_each(|_| (&client).write_all(&[7; 64 << 10])));
+            let mut all = vec![0; 1 << 20];
+            let len = server.receive_all(&mut all)?;
+            ensure!(
+                len == all.len() && all.iter().all(|byte| *byte == 7),
+                "{len} bytes"
+            );
+            Ok(())
+        })
+    })
+}
+
+/// Sockets whose events keep the stack's thread busy must not keep others from their tick.
+#[test]
+fn bytes_left_behind_leave_beside_a_busy_socket() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (quiet, reader) = connected(stack)?;
+        let (busy, echo) = connected(stack)?;
+        let timed_streams = [&quiet, &reader];
+        timed_streams.into_iter().for_each(timed);
+        let filled = Config::default().send_ring;
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for (stream, starts) in [(&busy, true), (&echo, false)] {
+                stream.set_nonblocking(true);
+                let over = &over;
+                scope.spawn(move || chatter(stream, starts, over));
+            }
+            // More than the peer has room for: the rest leaves when it has read, and nobody calls.
+            let mut left = 0;
+            quiet.set_nonblocking(true);
+            while left < filled + (1 << 20)
+                && let Ok(len) = (&quiet).write(&[1; 10_000])
+            {
+                left += len;
+            }
+            quiet.set_nonblocking(false);
+            let mut bytes = vec![0; left];
+            let result = (&reader).read_exact(&mut bytes);
+            over.store(true, Ordering::Relaxed);
+            result.with_context(|| format!("reading {left} bytes"))
+        })
+    })
+}
+
+/// Sends a byte there and back as fast as the stack's thread can tell of it.
+fn chatter(stream: &SdpStream, starts: bool, over: &AtomicBool) {
+    let mut owes = starts;
+    while !over.load(Ordering::Relaxed) {
+        if owes && { stream }.write(&[1]).is_ok() {
+            owes = false;
+        }
+        let _ = poll_for(stream, 5);
+        owes |= matches!({ stream }.read(&mut [0]), Ok(1));
+    }
 }
 
 #[test]

@@ -43,7 +43,8 @@ impl Socket {
                 return short(written, error);
             }
             let left = &bytes[written..];
-            if self.prefers_zcopy(&inner, left.len()) {
+            let has_waited = self.prefers_zcopy(&inner, left.len());
+            if has_waited {
                 let (again, sent) = self.send_advert(inner, left, deadline);
                 inner = again;
                 written += sent?;
@@ -55,6 +56,14 @@ impl Socket {
             }
             if inner.options.nonblocking {
                 return short(written, io::ErrorKind::WouldBlock.into());
+            }
+            if has_waited || inner.send.free() > 0 {
+                // Completions that were taken meanwhile made room. They are gone, so to wait now
+                // would be to wait for others, which may never come.
+                if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                    return short(written, io::ErrorKind::WouldBlock.into());
+                }
+                continue;
             }
             inner = match self.wait_for_room(inner, deadline) {
                 Ok(inner) => inner,
