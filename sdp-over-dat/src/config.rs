@@ -29,7 +29,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             receive_buffers: 16,
-            buffer_size: 32 * 1024 + 16,
+            buffer_size: 64 * 1024 + 16,
             send_ring: 512 * 1024,
             sends_max: 32,
             staging: 512 * 1024,

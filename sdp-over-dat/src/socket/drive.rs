@@ -11,7 +11,7 @@ use dat_api::{
     RemoteRegion,
     abi::{DAT_INTERRUPTED_CALL, DAT_INVALID_STATE},
 };
-use sdp_proto::{ConnectionState, Payload, Read, Transmit};
+use sdp_proto::{ConnectionState, Payload, Read, Transmit, wire::HEADER_MAX};
 
 use super::{
     Inner, Socket,
@@ -126,12 +126,13 @@ impl Socket {
     }
 
     fn on_message(&self, inner: &mut Inner, index: usize, len: usize) {
-        let Ok(head) = inner.receive.head(index, len) else {
+        let mut head = [0; HEADER_MAX];
+        let Ok(head) = inner.receive.head(index, len, &mut head) else {
             return;
         };
         inner.statistics.messages_received += 1;
-        inner.trace.received(&head, len);
-        let inbound = inner.connection.handle_message(&head, len);
+        inner.trace.received(head, len);
+        let inbound = inner.connection.handle_message(head, len);
         let inbound = inbound.unwrap_or_default();
         if inbound.payload_len > 0 && !inner.connection.state().has_ended() {
             let (at, len) = (inbound.payload_at as usize, inbound.payload_len as usize);
@@ -220,6 +221,8 @@ impl Socket {
 
     /// Sends what the protocol wants sent and starts the reads that nobody else does.
     pub(super) fn pump(&self, inner: &mut Inner) {
+        // What a command of this end has settled at once: no message will tell of it.
+        self.take_news(inner);
         self.stage(inner);
         while inner.send.has_slot()
             && let Some(transmit) = inner.connection.poll_transmit()
@@ -281,8 +284,8 @@ impl Socket {
 
     /// Reads advertised memory that no waiting reader takes itself.
     fn stage(&self, inner: &mut Inner) {
-        let takes_it = self.stack.config.zcopy_threshold + inner.receive.readable();
-        if inner.reader_room >= takes_it {
+        let room = inner.reader_room.saturating_sub(inner.receive.readable());
+        if self.suits_reader(inner, room) {
             return;
         }
         while inner.connection.readable() > 0
@@ -297,6 +300,16 @@ impl Socket {
                 .and_then(|sink| self.post_read(&sink, read, number));
             self.check_read(inner, posted);
         }
+    }
+
+    /// Whether a reader that waits with so much room takes what is advertised itself: both must be
+    /// long enough to be worth a registration. Half of what is worth an advertisement will do: part
+    /// of that came with the advertisement, or goes to the end of the reader's memory.
+    pub(super) fn suits_reader(&self, inner: &Inner, room: usize) -> bool {
+        let worth_it = self.stack.config.zcopy_threshold / 2;
+        inner.connection.state().is_established()
+            && inner.reads.is_empty()
+            && room.min(inner.connection.readable() as usize) >= worth_it.max(1)
     }
 
     pub(super) fn next_read(&self, inner: &mut Inner, len: u32, into: ReadInto) -> u64 {
@@ -367,14 +380,17 @@ impl Socket {
         let is_connection = inner.awaits_connection_event();
         (inner.driven, inner.connecting) = (!is_connection, is_connection);
         drop(inner);
-        let event = self.waited_on(is_connection).wait(pause);
+        let event = self.waited_on(is_connection).wait_many(1, pause);
         let mut inner = self.lock();
         (inner.driven, inner.connecting) = (false, false);
         if std::mem::take(&mut inner.kicked) {
             self.set_waitable(is_connection, true);
         }
         match event {
-            Ok(Some(event)) => self.on_event(&mut inner, event),
+            Ok(Some((event, more))) => {
+                self.on_event(&mut inner, event);
+                self.take_more(&mut inner, is_connection, more);
+            }
             Ok(None) if wants_tick => inner.connection.handle_tick(),
             Ok(None) => (),
             // A signal, or another thread that wants this one to look.
@@ -387,6 +403,17 @@ impl Socket {
         self.begin(&mut inner, true);
         self.tell_sleepers(&inner);
         Ok(inner)
+    }
+
+    /// Handles the events that a wait left behind. Asking for more than it counted would cost a
+    /// system call of the provider's.
+    fn take_more(&self, inner: &mut Inner, is_connection: bool, more: u32) {
+        for _ in 0..more {
+            match self.waited_on(is_connection).dequeue() {
+                Ok(Some(event)) => self.on_event(inner, event),
+                _ => return,
+            }
+        }
     }
 
     /// Wakes the thread that waits for completions: something else has changed.

@@ -45,7 +45,8 @@ impl Socket {
                 filled += direct;
             }
             let is_enough = if flags.wait_all && !flags.peek {
-                filled == into.len()
+                // As over TCP, not even such a read passes the mark.
+                filled == into.len() || filled > 0 && inner.receive.is_at_mark()
             } else {
                 filled > 0 || into.is_empty()
             };
@@ -99,25 +100,18 @@ impl Socket {
     fn take(&self, inner: &mut Inner, into: &mut [u8], peek: bool) -> io::Result<usize> {
         let taken = inner.receive.take(into, peek);
         let taken = taken.map_err(|error| errors::of_dat(&error))?;
-        for index in taken.buffers {
+        while let Some(index) = inner.receive.next_emptied() {
             self.post_receive(inner, index);
         }
-        if taken.bytes > 0 && !peek {
+        if taken > 0 && !peek {
             self.pump(inner);
         }
-        Ok(taken.bytes)
+        Ok(taken)
     }
 
-    /// Whether advertised memory is what comes next, and this reader has room enough for it to be
-    /// worth a registration.
+    /// Whether advertised memory is what comes next, and suits this reader.
     fn may_read_directly(&self, inner: &Inner, room: usize, flags: ReceiveFlags) -> bool {
-        let threshold = self.stack.config.zcopy_threshold;
-        !flags.peek
-            && inner.connection.state().is_established()
-            && room >= threshold
-            && inner.connection.readable() as usize >= threshold
-            && inner.receive.is_empty()
-            && inner.reads.is_empty()
+        !flags.peek && inner.receive.is_empty() && self.suits_reader(inner, room)
     }
 
     /// Reads advertised memory straight into the caller's. Returns when no read runs any more.

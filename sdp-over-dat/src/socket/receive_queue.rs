@@ -16,14 +16,6 @@ enum Piece {
     Mark,
 }
 
-/// What a read gave back.
-#[derive(Debug, Default)]
-pub(super) struct Taken {
-    pub(super) bytes: usize,
-    /// Buffers whose bytes were all read.
-    pub(super) buffers: Vec<usize>,
-}
-
 /// The registered memory of the receiving direction.
 #[derive(Debug)]
 pub(super) struct ReceiveQueue {
@@ -34,6 +26,8 @@ pub(super) struct ReceiveQueue {
     busy: [bool; 2],
     next_half: usize,
     pieces: VecDeque<Piece>,
+    /// Buffers whose bytes were all read.
+    emptied: Vec<usize>,
     urgent: Option<u8>,
 }
 
@@ -57,6 +51,7 @@ impl ReceiveQueue {
             busy: [false; 2],
             next_half: 0,
             pieces: VecDeque::new(),
+            emptied: Vec::new(),
             urgent: None,
         })
     }
@@ -67,9 +62,15 @@ impl ReceiveQueue {
     }
 
     /// The first bytes of the message in buffer `index`.
-    pub(super) fn head(&self, index: usize, len: usize) -> Result<Vec<u8>> {
+    pub(super) fn head<'a>(
+        &self,
+        index: usize,
+        len: usize,
+        into: &'a mut [u8; HEADER_MAX],
+    ) -> Result<&'a [u8]> {
         let len = len.min(HEADER_MAX).min(self.size);
-        self.buffers.to_vec(index * self.size, len)
+        self.buffers.read(index * self.size, &mut into[..len])?;
+        Ok(&into[..len])
     }
 
     /// `len` bytes of the stream are in buffer `index`. The last one is urgent: unless it stays in
@@ -178,30 +179,36 @@ impl ReceiveQueue {
         self.urgent.is_some()
     }
 
-    /// Fills `into`. A read does not pass the mark; one that starts at it steps over it.
-    pub(super) fn take(&mut self, into: &mut [u8], peek: bool) -> Result<Taken> {
-        let mut taken = Taken::default();
+    /// A buffer whose bytes were all read, to be posted again.
+    pub(super) fn next_emptied(&mut self) -> Option<usize> {
+        self.emptied.pop()
+    }
+
+    /// Fills `into` and says how far. A read does not pass the mark; one that starts at it steps
+    /// over it.
+    pub(super) fn take(&mut self, into: &mut [u8], peek: bool) -> Result<usize> {
+        let mut taken = 0;
         let mut looked_at = 0;
         loop {
             let Some(piece) = self.pieces.get(looked_at).copied() else {
                 return Ok(taken);
             };
-            let room = into.len() - taken.bytes;
+            let room = into.len() - taken;
             match piece {
-                Piece::Mark if taken.bytes > 0 => return Ok(taken),
+                Piece::Mark if taken > 0 => return Ok(taken),
                 Piece::Mark if peek => looked_at += 1,
                 Piece::Mark => drop(self.pieces.pop_front()),
                 _ if room == 0 => return Ok(taken),
                 Piece::Buffer { index, at, len } => {
                     let some = len.min(room);
-                    let to = &mut into[taken.bytes..taken.bytes + some];
+                    let to = &mut into[taken..taken + some];
                     self.buffers.read(index * self.size + at, to)?;
-                    taken.bytes += some;
+                    taken += some;
                     if peek {
                         looked_at += 1;
                     } else if self.consume(some) {
                         if !self.holds(index) {
-                            taken.buffers.push(index);
+                            self.emptied.push(index);
                         }
                     } else {
                         return Ok(taken);
@@ -209,9 +216,9 @@ impl ReceiveQueue {
                 }
                 Piece::Staged { half, at, len } => {
                     let some = len.min(room);
-                    let to = &mut into[taken.bytes..taken.bytes + some];
+                    let to = &mut into[taken..taken + some];
                     self.staging.read(at, to)?;
-                    taken.bytes += some;
+                    taken += some;
                     if peek {
                         looked_at += 1;
                     } else if self.consume(some) {
