@@ -151,6 +151,14 @@ impl Listener {
         }
     }
 
+    /// Whether the process that listens is gone: a server that became a daemon has left it behind.
+    pub(crate) fn is_orphaned(&self) -> bool {
+        match &self.source {
+            Source::Here(_) => false,
+            Source::There(queue) => queue::is_deserted(queue),
+        }
+    }
+
     /// Readable while there are arrivals.
     pub(crate) fn pending(&self) -> BorrowedFd<'_> {
         self.pending.as_fd()

@@ -10,7 +10,15 @@ use crate::hooks::numbers;
 use crate::listener::Listener;
 use crate::socket::names::local_of;
 use crate::table::Entry;
-use crate::{decision, guard};
+use crate::{decision, guard, table};
+
+/// Listens anew where the process that listened is gone. Of several that could, one can; the others
+/// stay on TCP.
+pub(crate) fn take_over(fd: c_int) {
+    if table::find_listener(fd).is_some_and(|listener| listener.is_orphaned()) {
+        begin(fd);
+    }
+}
 
 /// The program listens on a socket. Whatever fails here leaves it on TCP alone.
 pub(crate) fn begin(fd: c_int) {

@@ -40,12 +40,13 @@ const TRUE_READINESS: &str = include_str!("true_readiness.py");
 const PAIRS: &str = include_str!("forking/pairs.py");
 
 /// Connections that several processes use.
-const FORKING: [(&str, &str); 9] = [
+const FORKING: [(&str, &str); 10] = [
     (
         "accept_then_fork",
         include_str!("forking/accept_then_fork.py"),
     ),
     ("prefork", include_str!("forking/prefork.py")),
+    ("daemon", include_str!("forking/daemon.py")),
     ("snapshot", include_str!("forking/snapshot.py")),
     ("both_use", include_str!("forking/both_use.py")),
     ("plain_programs", include_str!("forking/plain_programs.py")),

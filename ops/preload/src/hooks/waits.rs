@@ -15,7 +15,7 @@ use libc::{
 };
 
 use super::alias;
-use crate::{errno, real, table};
+use crate::{errno, listening, real, table};
 
 /// Hook of `epoll_ctl`.
 ///
@@ -28,6 +28,9 @@ pub unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
+    if operation == EPOLL_CTL_ADD && table::has_listeners() {
+        listening::take_over(fd);
+    }
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::epoll_ctl(set, operation, fd, event) };
     if result == 0

@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use super::relay::{self, Relay};
 use super::relayed::{Place, Relayed};
-use crate::guard;
 use crate::listener::{Copied, Listener};
 use crate::socket::Socket;
 use crate::socket::identity::{Identity, Likeness};
 use crate::table::{self, Entry};
+use crate::{guard, listening};
 
 /// What a child is left.
 #[derive(Default)]
@@ -48,6 +48,7 @@ pub(crate) fn prepare() {
     let mut known = HashMap::new();
     let mut doors = HashMap::new();
     for fd in table::within(0, usize::MAX) {
+        listening::take_over(fd);
         let (key, heirloom) = match table::entry(fd) {
             Some(Entry::Socket(socket)) => (address(&socket), Estate::of_owner(&socket)),
             Some(Entry::Relayed(relayed)) => {

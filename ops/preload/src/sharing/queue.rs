@@ -70,6 +70,12 @@ pub(crate) fn ask(over: impl AsFd) -> Option<Passed> {
     }
 }
 
+/// Whether nobody is there who could answer.
+pub(crate) fn is_deserted(over: impl AsFd) -> bool {
+    let mut set = [PollFd::new(&over, PollFlags::empty())];
+    poll(&mut set, Some(&Timespec::default())).is_ok() && set[0].revents().contains(PollFlags::HUP)
+}
+
 /// Whether somebody has asked; the caller answers.
 pub(crate) fn is_asked(over: impl AsFd) -> bool {
     let mut word = WORD;

@@ -173,6 +173,7 @@ impl Relay {
         }
         // It asks the stream, which may be telling of a break with its lock held, so ours comes
         // later.
+        socket.observer().will_be_shared();
         renewal::renew_ended(socket)?;
         let shared = shared();
         let mut all = shared.all();

@@ -26,6 +26,8 @@ pub(crate) struct Observer {
     we_have_shut_down: AtomicBool,
     reading_has_ended: AtomicBool,
     end_was_read: AtomicBool,
+    /// Others may use the connection.
+    shared: AtomicBool,
     /// Threads in calls leave, because the pair is about to carry bytes.
     nobody_waits: AtomicBool,
 }
@@ -53,6 +55,7 @@ impl Observer {
             we_have_shut_down: AtomicBool::new(false),
             reading_has_ended: AtomicBool::new(false),
             end_was_read: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
             nobody_waits: AtomicBool::new(false),
         }
     }
@@ -107,7 +110,13 @@ impl Observer {
     }
 
     fn is_shared(&self) -> bool {
-        self.relay.get().is_some()
+        self.shared.load(Ordering::SeqCst)
+    }
+
+    /// Others are about to use the connection: from now on the pair shows no end before it was
+    /// read.
+    pub(crate) fn will_be_shared(&self) {
+        self.shared.store(true, Ordering::SeqCst);
     }
 
     /// Whether the pair shows that the peer sends no more.
