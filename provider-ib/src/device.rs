@@ -20,6 +20,7 @@ use verbs_dl::Libraries;
 use verbs_dl::types::*;
 
 use crate::config::Config;
+use crate::offset_guard::OffsetGuard;
 use crate::quirks::Quirks;
 
 /// An open device and what it can do.
@@ -36,6 +37,7 @@ pub(crate) struct Device {
     pub(crate) attr: ibv_device_attr,
     pub(crate) port_attr: ibv_port_attr,
     quirks: Quirks,
+    offset_guard: Option<OffsetGuard>,
 }
 
 // SAFETY: a context and the functions of the libraries may be used by any thread (ibv_open_device).
@@ -79,9 +81,14 @@ impl Device {
             attr,
             port_attr,
             quirks: Quirks::of(Transport::InfiniBand, 0),
+            offset_guard: None,
         };
         device.query()?;
         device.quirks = Quirks::of(device.transport, device.attr.vendor_id);
+        if !device.quirks.maps_any_offset {
+            // SAFETY: opened above, and nothing is made on it.
+            device.offset_guard = unsafe { OffsetGuard::lay(&device.libraries, device.context()) };
+        }
         Ok(device)
     }
 
@@ -146,6 +153,10 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        if let Some(guard) = self.offset_guard.take() {
+            // SAFETY: the device is closed below.
+            unsafe { guard.take_away(&self.libraries) };
+        }
         // SAFETY: opened by us and closed once; every object made on it holds the device.
         unsafe { self.libraries.verbs.ibv_close_device(self.context()) };
         if !is_verbs_device(&self.libraries, &self.name) {

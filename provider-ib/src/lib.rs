@@ -12,6 +12,7 @@
 //! | `engine` | one thread for what nobody waits for: events of connections, queues and the device |
 //! | `events` | asynchronous events of the device |
 //! | `config`, `device`, `quirks` | what `dat.conf` names, the device behind it, its peculiarities |
+//! | `offset_guard` | keeps queues away from where libsiw cannot map them |
 //!
 //! The libraries are loaded when an interface is opened (crate `verbs-dl`): this provider builds
 //! and loads on a machine that has neither them nor a device.
@@ -37,6 +38,7 @@ mod engine;
 mod events;
 mod memory;
 mod objects;
+mod offset_guard;
 mod qp;
 mod quirks;
 mod regions;

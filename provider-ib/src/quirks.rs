@@ -22,6 +22,9 @@ pub(crate) struct Quirks {
     /// An RDMA Read of nothing is answered with nothing. siw answers one that has to wait with the
     /// memory of the answer before it; there a Read of nothing becomes a Write of nothing.
     pub(crate) reads_nothing: bool,
+    /// A queue can be mapped wherever the kernel puts it. libsiw maps none at one offset
+    /// ([`offset_guard`](crate::offset_guard)).
+    pub(crate) maps_any_offset: bool,
 }
 
 /// `ibv_device_attr::vendor_id` of siw: that of the research laboratory it comes from.
@@ -38,6 +41,7 @@ impl Quirks {
             zero_based_regions: !is_iwarp,
             read_sink_is_remote: is_iwarp && !is_siw,
             reads_nothing: !is_siw,
+            maps_any_offset: !is_siw,
         }
     }
 }
@@ -50,11 +54,12 @@ mod tests {
     fn quirks_are_those_of_one_device() {
         let siw = Quirks::of(Transport::Iwarp, SIW_VENDOR);
         assert!(!siw.hears_solicited && !siw.invalidates_by_its_field && !siw.zero_based_regions);
-        assert!(!siw.read_sink_is_remote && !siw.reads_nothing);
+        assert!(!siw.read_sink_is_remote && !siw.reads_nothing && !siw.maps_any_offset);
         let other = Quirks::of(Transport::Iwarp, 0x1425);
         assert!(other.hears_solicited && other.invalidates_by_its_field);
         assert!(other.read_sink_is_remote && !other.zero_based_regions && other.reads_nothing);
         let rxe = Quirks::of(Transport::InfiniBand, 0);
+        assert!(rxe.maps_any_offset && other.maps_any_offset);
         assert!(rxe.hears_solicited && rxe.zero_based_regions && !rxe.read_sink_is_remote);
     }
 }

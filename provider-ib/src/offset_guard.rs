@@ -1,0 +1,95 @@
+//! Keeps queues away from an offset that libsiw cannot map.
+//!
+//! The kernel gives each queue an offset in the opened device, the lowest pages that are free, and
+//! the library maps it there. libsiw (rdma-core 44 and later) takes offset 0x90000 for the word
+//! that there is no queue. So the queue that would begin there cannot be made, and none after it,
+//! for which the same pages are the lowest: with queues of usual sizes, the 49th queue pair. A
+//! completion queue of nobody's, laid across that offset, makes the others begin elsewhere.
+
+use std::ptr::{self, NonNull};
+
+use verbs_dl::Libraries;
+use verbs_dl::types::*;
+
+/// `SIW_INVAL_UOBJ_KEY` in the kernel's header.
+const OFFSET: usize = 0x90000;
+
+/// Bytes of an entry of a completion queue of siw's, of which it has a power of two, and of what
+/// stands behind the last.
+const ENTRY_LEN: usize = 32;
+const CONTROL_LEN: usize = 8;
+
+/// What lies across the offset. Whoever lays it takes it away before the device is closed.
+#[derive(Debug)]
+pub(crate) struct OffsetGuard(NonNull<ibv_cq>);
+
+impl OffsetGuard {
+    /// Lays one on a device on which nothing has been made. `None`: there is no memory for it, and
+    /// the device takes fewer queues.
+    ///
+    /// # Safety
+    /// The device is open.
+    pub(crate) unsafe fn lay(libraries: &Libraries, context: *mut ibv_context) -> Option<Self> {
+        let verbs = &libraries.verbs;
+        let create = |len| {
+            let none = ptr::null_mut();
+            // SAFETY: the device is open (caller); a queue need not have a channel.
+            NonNull::new(unsafe { verbs.ibv_create_cq(context, len, none, ptr::null_mut(), 0) })
+        };
+        let [before, across] = lens(page_len());
+        let before = create(before)?;
+        let guard = create(across).map(Self);
+        // SAFETY: made above and used by nobody.
+        unsafe { verbs.ibv_destroy_cq(before.as_ptr()) };
+        if guard.is_none() {
+            tracing::warn!("no memory for a queue that keeps others from where siw maps none");
+        }
+        guard
+    }
+
+    /// Takes it away.
+    ///
+    /// # Safety
+    /// The device is open.
+    pub(crate) unsafe fn take_away(self, libraries: &Libraries) {
+        // SAFETY: made by `lay` and used by nobody; the device is open (caller).
+        unsafe { libraries.verbs.ibv_destroy_cq(self.0.as_ptr()) };
+    }
+}
+
+/// Entries of a queue that ends before the offset, and of one behind it that crosses the offset.
+fn lens(page_len: usize) -> [i32; 2] {
+    let page = OFFSET / page_len;
+    let pages = |len: i32| (len as usize * ENTRY_LEN + CONTROL_LEN).div_ceil(page_len);
+    let powers = || (0..20).map(|power| 1 << power);
+    let before = powers().rev().find(|len| pages(*len) < page).unwrap_or(1);
+    let crosses = |len: &i32| pages(before) + pages(*len) > page;
+    [before, powers().find(crosses).unwrap_or(1)]
+}
+
+fn page_len() -> usize {
+    // SAFETY: takes no pointers.
+    let len = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(len)
+        .ok()
+        .filter(|len| *len > 0)
+        .unwrap_or(4096)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guard_begins_before_the_offset_and_ends_behind_it() {
+        assert_eq!(lens(4096), [16384, 2048]);
+        for page_len in [4096, 16384, 65536] {
+            let page = OFFSET / page_len;
+            let [before, across] = lens(page_len).map(|len| {
+                let bytes = usize::try_from(len).unwrap() * ENTRY_LEN + CONTROL_LEN;
+                bytes.div_ceil(page_len)
+            });
+            assert!(before < page && before + across > page, "{page_len}");
+        }
+    }
+}
