@@ -33,7 +33,9 @@ fn worker(ia_name: &str, limit: u32, connection: TcpStream) -> Result<Child> {
     command
         .args(["--worker", "-", "--ia", ia_name])
         .args(["--limit", &limit.to_string()])
-        .stdin(Stdio::from(OwnedFd::from(connection)));
+        .stdin(Stdio::from(OwnedFd::from(connection)))
+        // What a library prints: nobody reads our own output any more.
+        .stdout(std::io::stderr());
     process::tie(&mut command);
     command.spawn().context("starting a process")
 }

@@ -36,7 +36,10 @@ impl Verdict {
             return Self::Ok;
         };
         let text = format!("{error:#}").replace('\n', " ");
-        let call = error.downcast_ref::<dat_api::Error>();
+        // Some calls give back what they were given, with the reason behind it.
+        let call = error
+            .chain()
+            .find_map(|cause| cause.downcast_ref::<dat_api::Error>());
         if error.is::<Lacks>() || call.is_some_and(dat_api::Error::is_unsupported) {
             Self::Lacks(text)
         } else if error.is::<PeerStopped>() {
@@ -110,6 +113,11 @@ mod tests {
         assert!(Verdict::parse("failed").is_err());
     }
 
+    /// As what a call gives back with the reason why.
+    #[derive(Debug, thiserror::Error)]
+    #[error("it comes back: {0}")]
+    struct GivenBack(#[source] dat_api::Error);
+
     #[test]
     fn what_a_provider_does_not_have_is_no_failure() {
         let lacking = Err(Lacks("no windows")).context("binding");
@@ -117,10 +125,9 @@ mod tests {
         let missing = dat_api::Error::Missing {
             call: "dat_csp_create",
         };
-        assert!(matches!(
-            Verdict::of(Err(missing.into())),
-            Verdict::Lacks(_)
-        ));
+        for error in [missing.clone().into(), GivenBack(missing).into()] {
+            assert!(matches!(Verdict::of(Err(error)), Verdict::Lacks(_)));
+        }
         assert_eq!(Verdict::of(Err(anyhow!("no\nevent"))), failed("no event"));
     }
 

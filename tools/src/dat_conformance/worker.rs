@@ -5,6 +5,7 @@
 //! that is its standard input.
 
 use std::cell::Cell;
+use std::fs::File;
 use std::io::{BufRead, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
@@ -51,10 +52,11 @@ pub(crate) fn serve(ia_name: &str, limit: Duration) -> Result<()> {
 pub(crate) fn lead(ia_name: &str, limit: Duration, peer: &str) -> Result<()> {
     let connection = TcpStream::connect(peer)
         .with_context(|| format!("no server at {peer}; start one there with --role server"))?;
+    let mut report = Report::take_output()?;
     let mut worker = Worker::start(ia_name, limit, connection)?;
     for name in std::io::stdin().lock().lines() {
         let name = name?;
-        say(&format!("begin {name}"))?;
+        report.say(&format!("begin {name}"))?;
         let case = worker.case(&name)?;
         let verdict = match case.parts {
             Parts::Alone(part) => worker.run_alone(&case, part),
@@ -63,7 +65,7 @@ pub(crate) fn lead(ia_name: &str, limit: Duration, peer: &str) -> Result<()> {
                 worker.run(&case, true, client)?
             }
         };
-        say(&verdict.to_string())?;
+        report.say(&verdict.to_string())?;
         if matches!(verdict, Verdict::Failed(_)) {
             return Ok(());
         }
@@ -154,8 +156,24 @@ fn attempt(side: &mut Side<'_>, part: Part, usual: Holdings) -> Verdict {
     }
 }
 
-fn say(line: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}")?;
-    Ok(out.flush()?)
+/// Standard output, for what this process has to say. What libraries print goes to standard error:
+/// OFA's provider and libsiw tell of faults on standard output, where it would be taken for a
+/// verdict.
+struct Report(File);
+
+impl Report {
+    /// To be called before a library is loaded.
+    fn take_output() -> Result<Self> {
+        let output = std::io::stdout().as_fd().try_clone_to_owned()?;
+        // SAFETY: takes no pointers, and both descriptors are open.
+        if unsafe { libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) } < 0 {
+            return Err(std::io::Error::last_os_error()).context("taking standard output");
+        }
+        Ok(Self(File::from(output)))
+    }
+
+    fn say(&mut self, line: &str) -> Result<()> {
+        // One call: the supervisor reads lines.
+        Ok(self.0.write_all(format!("{line}\n").as_bytes())?)
+    }
 }
