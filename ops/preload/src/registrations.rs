@@ -2,10 +2,13 @@
 //!
 //! Programs may add a socket to a set and connect it afterwards (nginx does). Keeping books of
 //! every `epoll_ctl` would make each native socket pay for that; the kernel has the books in
-//! `/proc`.
+//! `/proc`. What is remembered here is which numbers are sets, because looking through all numbers
+//! would make a thousand connections pay a million times.
 
 use std::ffi::c_int;
 use std::fs;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, epoll_event};
 
@@ -20,29 +23,20 @@ pub(crate) struct Registrations {
 impl Registrations {
     /// Asks for a number. Without `/proc` there are none.
     pub(crate) fn of(fd: c_int) -> Self {
+        static LOOKED: Once = Once::new();
+        // Sets that were there before the library saw a call came over an `exec`.
+        LOOKED.call_once(note_all);
         let mut found = Vec::new();
-        for entry in fs::read_dir("/proc/self/fd")
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            let is_set = fs::read_link(entry.path())
-                .is_ok_and(|to| to.as_os_str() == "anon_inode:[eventpoll]");
-            let number = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok());
-            if let (true, Some(set)) = (is_set, number) {
-                let info = fs::read_to_string(format!("/proc/self/fdinfo/{set}"));
-                let events = info.unwrap_or_default();
-                found.extend(
-                    events
-                        .lines()
-                        .filter_map(parse)
-                        .filter(|(target, _)| *target == fd)
-                        .map(|(_, event)| (set, event)),
-                );
-            }
+        for set in noted() {
+            let info = fs::read_to_string(format!("/proc/self/fdinfo/{set}"));
+            let events = info.unwrap_or_default();
+            found.extend(
+                events
+                    .lines()
+                    .filter_map(parse)
+                    .filter(|(target, _)| *target == fd)
+                    .map(|(_, event)| (set, event)),
+            );
         }
         Self { fd, found }
     }
@@ -64,6 +58,61 @@ impl Registrations {
             unsafe { real::epoll_ctl(*set, EPOLL_CTL_ADD, self.fd, &raw mut event) };
         }
     }
+}
+
+/// Numbers that are remembered: as many as the table of descriptors has.
+const NUMBERS: usize = 1 << 20;
+const BITS: usize = 64;
+
+/// Numbers that were sets when they were used last. What such a number names now tells `/proc`.
+static SETS: [AtomicU64; NUMBERS / BITS] = [const { AtomicU64::new(0) }; NUMBERS / BITS];
+
+/// No word behind this one has a bit.
+static LAST: AtomicUsize = AtomicUsize::new(0);
+
+/// The program has used a number as a set.
+pub(crate) fn note(set: c_int) {
+    let Ok(number) = usize::try_from(set) else {
+        return;
+    };
+    let bit = 1 << (number % BITS);
+    if let Some(word) = SETS.get(number / BITS)
+        && word.load(Ordering::Relaxed) & bit == 0
+    {
+        LAST.fetch_max(number / BITS, Ordering::Relaxed);
+        word.fetch_or(bit, Ordering::Release);
+    }
+}
+
+fn note_all() {
+    for entry in fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let is_set =
+            fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str() == "anon_inode:[eventpoll]");
+        let number = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        if let (true, Some(set)) = (is_set, number) {
+            note(set);
+        }
+    }
+}
+
+fn noted() -> impl Iterator<Item = c_int> {
+    let words = SETS.iter().map(|word| word.load(Ordering::Acquire));
+    let words = words.take(LAST.load(Ordering::Relaxed) + 1);
+    words
+        .enumerate()
+        .filter(|(_, word)| *word != 0)
+        .flat_map(|(index, word)| {
+            (0..BITS)
+                .filter(move |bit| word >> bit & 1 == 1)
+                .filter_map(move |bit| c_int::try_from(index * BITS + bit).ok())
+        })
 }
 
 /// `tfd: 5 events: 80000019 data: 5 ...`, numbers but the first in hexadecimal.

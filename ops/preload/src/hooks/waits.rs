@@ -15,7 +15,7 @@ use libc::{
 };
 
 use super::alias;
-use crate::{errno, listening, real, table};
+use crate::{errno, listening, real, registrations, table};
 
 /// Hook of `epoll_ctl`.
 ///
@@ -33,6 +33,9 @@ pub unsafe extern "C" fn epoll_ctl(
     }
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::epoll_ctl(set, operation, fd, event) };
+    if result == 0 && operation == EPOLL_CTL_ADD {
+        registrations::note(set);
+    }
     if result == 0
         && matches!(operation, EPOLL_CTL_ADD | EPOLL_CTL_MOD | EPOLL_CTL_DEL)
         && let Some(listener) = table::find_listener(fd)
