@@ -1,12 +1,38 @@
-//! `opsrun` as it is installed: what it explains, and what it runs.
+//! `opsrun` as it is installed: what it explains, what it runs, and whose sockets it lists.
 
 use std::fs;
-use std::path::PathBuf;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Result, ensure};
-use stack_tests::Stage;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use stack_tests::{DEADLINE, Program, Running, Stage};
 use tempfile::TempDir;
+
+/// Takes one connection and 5000 bytes over it.
+const SERVER: &str = "
+import socket, time
+listener = socket.create_server(('127.0.0.1', 0))
+print('port', listener.getsockname()[1], flush=True)
+peer, _ = listener.accept()
+left = 5000
+while left:
+    left -= len(peer.recv(left))
+print('taken', flush=True)
+time.sleep(60)
+";
+
+/// Gives them, and has a second connection to somebody who knows nothing of offload protocols.
+const CLIENT: &str = "
+import socket, sys, time
+peer = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+peer.sendall(b'x' * 5000)
+plain = socket.create_connection(('127.0.0.1', int(sys.argv[2])))
+print('given', flush=True)
+time.sleep(60)
+";
 
 /// Both ends of a conversation in one interpreter, which fails when a byte is wrong.
 const THREADS: &str = include_str!("preload/threads.py");
@@ -84,6 +110,75 @@ fn a_program_runs_with_the_library_in_front_of_it() -> Result<()> {
 fn an_unchanged_program_talks_to_itself() -> Result<()> {
     let output = opsrun(&["python3", "-c", THREADS])?;
     ensure!(output.status.success(), "{output:?}");
+    Ok(())
+}
+
+fn python(name: &str, script: &str, args: &str, pages: &Path) -> Result<Running> {
+    Program::new(Stage::find()?.bin("opsrun"))
+        .args_line("python3 -c")
+        .arg(script)
+        .args_line(args)
+        .env("OPS_TEST_PROTOCOL", "1")
+        .env("OPS_PAGES", pages)
+        .env_remove("OPS_RULES")
+        .named(name)
+        .spawn()
+}
+
+fn sockets(pages: &Path) -> Result<String> {
+    let mut command = Command::new(Stage::find()?.bin("opsrun"));
+    let output = command
+        .args(["ss", "-H"])
+        .env("OPS_PAGES", pages)
+        .output()?;
+    ensure!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    Ok(text(&output.stdout))
+}
+
+#[test]
+fn sockets_of_two_programs_are_listed_with_what_carries_them() -> Result<()> {
+    let pages = TempDir::new()?;
+    let plain = TcpListener::bind("127.0.0.1:0")?;
+    let server = python("server", SERVER, "", pages.path())?;
+    server.wait_for("\n", DEADLINE)?;
+    let said = server.text();
+    let port = said.trim_start_matches("port ").trim();
+    let args = format!("{port} {}", plain.local_addr()?.port());
+    let client = python("client", CLIENT, &args, pages.path())?;
+    server.wait_for("taken", DEADLINE)?;
+    client.wait_for("given", DEADLINE)?;
+    let listed = sockets(pages.path())?;
+    let rows: Vec<Vec<&str>> = listed
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let row = |pid: Pid, what: &[&str]| {
+        let process = format!("[{pid}]");
+        let found = rows
+            .iter()
+            .any(|row| row[6].ends_with(&process) && what.iter().all(|word| row.contains(word)));
+        ensure!(found, "nothing of {what:?} by {pid} in\n{listed}");
+        Ok(())
+    };
+    let service = format!("127.0.0.1:{port}");
+    row(server.pid(), &["test", "LISTEN", &service, "accepted", "1"])?;
+    row(server.pid(), &["test", "ESTAB", &service, "0", "5000"])?;
+    row(client.pid(), &["test", "ESTAB", &service, "5000", "0"])?;
+    let peer = plain.local_addr()?.to_string();
+    row(client.pid(), &["tcp", &peer, "the", "peer", "refused"])?;
+    ensure!(rows.len() == 4, "{listed}");
+    for running in [server, client] {
+        running.signal(Signal::SIGKILL)?;
+        // It says nothing, whatever it is waited for.
+        let _ = running.finish(DEADLINE);
+    }
+    ensure!(sockets(pages.path())?.is_empty());
+    for directory in fs::read_dir(pages.path())? {
+        ensure!(fs::read_dir(directory?.path())?.count() == 0);
+    }
     Ok(())
 }
 

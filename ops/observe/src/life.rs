@@ -23,8 +23,13 @@ pub fn started(pid: u32) -> Option<u64> {
 
 /// The calling process's number, as the kernel has it, and when it started.
 pub(crate) fn own() -> Option<(u32, u64)> {
-    let pid = u32::try_from(rustix::process::getpid().as_raw_nonzero().get()).ok()?;
+    let pid = own_pid()?;
     Some((pid, started(pid)?))
+}
+
+/// The calling process's number. The C library's may be that of the parent in a `vfork`ed child.
+pub(crate) fn own_pid() -> Option<u32> {
+    u32::try_from(rustix::process::getpid().as_raw_nonzero().get()).ok()
 }
 
 /// `1234 (the name) S ...`: the 22nd word, where the name may hold blanks and brackets.

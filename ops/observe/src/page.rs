@@ -144,9 +144,11 @@ impl Page {
         last.count.fetch_add(1, Ordering::Release);
     }
 
-    /// Takes the page out of the place; the mapping stays.
+    /// Takes the page out of the place; the mapping stays. A child that has only a copy of its
+    /// parent's page takes nothing away.
     pub(crate) fn withdraw(&self) {
         if let Some(memory) = &self.memory
+            && life::own_pid() == Some(memory.name.pid)
             && let Ok(directory) = memory.place.of(memory.owner)
         {
             directory.remove(memory.name);

@@ -6,12 +6,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
+use ops_observe::Counter;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use stand_in::{Flags, Signals};
 
-use crate::guard;
 use crate::hooks::numbers;
 use crate::listener::{Came, Listener};
 use crate::protocol::Arrival;
@@ -24,6 +24,7 @@ use crate::socket::names::{self, Family};
 use crate::socket::observer::Observer;
 use crate::socket::options::Options;
 use crate::table::Entry;
+use crate::{guard, observing};
 
 /// A connection that the program has now.
 pub(crate) struct Accepted {
@@ -57,7 +58,10 @@ pub(crate) fn accept(
     loop {
         if let Some(came) = listener.accept() {
             match take(listener.family(), came, flags) {
-                Ok(accepted) => return Ok(Some(accepted)),
+                Ok(accepted) => {
+                    listener.count(Counter::AcceptedOffloaded);
+                    return Ok(Some(accepted));
+                }
                 // The peer is gone again, as it may be in the kernel's queue too.
                 Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => continue,
                 Err(error) => return Err(error),
@@ -119,6 +123,8 @@ fn establish(
         .map_err(|_| Errno::MFILE)?;
     let observer = Arc::new(Observer::new(end, Signals::new()));
     let stream = arrival.stream.observed_by(observer.clone())?;
+    let (protocol, local, peer) = (arrival.protocol, arrival.local, arrival.peer);
+    let stream = observing::connection(stream, protocol, local, peer);
     let socket = Arc::new(Socket::new(
         stream,
         observer,

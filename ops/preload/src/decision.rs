@@ -78,7 +78,7 @@ impl Policy {
 }
 
 /// Whether the loader distrusts the environment of this program.
-fn is_privileged() -> bool {
+pub(crate) fn is_privileged() -> bool {
     // SAFETY: it takes a number and returns one.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }

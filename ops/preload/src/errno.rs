@@ -11,6 +11,12 @@ pub(crate) fn set(value: c_int) {
     unsafe { *libc::__errno_location() = value };
 }
 
+/// The calling thread's `errno`.
+pub(crate) fn get() -> c_int {
+    // SAFETY: the C library's pointer to the calling thread's errno is always valid.
+    unsafe { *libc::__errno_location() }
+}
+
 /// A result of ours as a C function returns it.
 pub(crate) trait ToC<T> {
     /// The value, or -1 with `errno` set.

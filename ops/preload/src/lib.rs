@@ -11,6 +11,7 @@
 //! | `decision`, `protocol` | which sockets leave TCP, and what may carry them |
 //! | `listener`, `registrations` | what stands beside a listening socket; `epoll` sets that watch a number |
 //! | `sharing` | connections that more than one process uses |
+//! | `observing` | what this process tells of its sockets to those who look |
 //! | `steward` | the one thread of ours, started with the first offloaded socket |
 //! | `process` | whose table it is, after `fork` and in a `vfork`ed child |
 //! | `internal` | descriptors of ours, out of the program's way |
@@ -31,6 +32,7 @@ mod hooks;
 mod internal;
 mod listener;
 mod listening;
+mod observing;
 mod process;
 mod protocol;
 mod real;

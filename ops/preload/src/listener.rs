@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use ops_observe::{Counter, Record};
 use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -62,6 +63,8 @@ struct Hall {
     arrivals: Mutex<VecDeque<Arrival>>,
     /// The protocol counts them here.
     told: OwnedFd,
+    /// Under which the listener is listed.
+    record: Record,
     /// And those who accept are told here.
     pending: OwnedFd,
     family: Family,
@@ -82,6 +85,7 @@ impl Listener {
     /// Begins to listen; `listen` is given the counter of arrivals.
     pub(crate) fn begin(
         family: Family,
+        record: Record,
         listen: impl FnOnce(OwnedFd) -> Result<Box<dyn Listening>, Errno>,
     ) -> Result<Self, Errno> {
         let pending = counter()?;
@@ -90,6 +94,7 @@ impl Listener {
             service: OnceLock::new(),
             arrivals: Mutex::default(),
             told: counter()?,
+            record,
             pending: again(&pending)?,
             family,
             queue_in,
@@ -156,6 +161,13 @@ impl Listener {
         match &self.source {
             Source::Here(_) => false,
             Source::There(queue) => queue::is_deserted(queue),
+        }
+    }
+
+    /// The program has accepted a connection. The process that listens counts.
+    pub(crate) fn count(&self, what: Counter) {
+        if let Source::Here(hall) = &self.source {
+            hall.record.count(what, 1);
         }
     }
 
@@ -236,7 +248,9 @@ impl Hall {
     }
 
     fn pass(&self, arrival: Arrival) -> Result<(), Errno> {
-        queue::put(&self.queue_in, &accepting::carried(self.family, arrival)?)
+        queue::put(&self.queue_in, &accepting::carried(self.family, arrival)?)?;
+        self.record.count(Counter::AcceptedOffloaded, 1);
+        Ok(())
     }
 }
 

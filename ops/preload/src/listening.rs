@@ -10,7 +10,7 @@ use crate::hooks::numbers;
 use crate::listener::Listener;
 use crate::socket::names::local_of;
 use crate::table::Entry;
-use crate::{decision, guard, table};
+use crate::{decision, guard, observing, table};
 
 /// Listens anew where the process that listened is gone. Of several that could, one can; the others
 /// stay on TCP.
@@ -32,7 +32,8 @@ pub(crate) fn begin(fd: c_int) {
         return;
     };
     for protocol in decision.protocols {
-        let begun = Listener::begin(family, |pending| protocol.listen(local, pending));
+        let record = observing::listener(local, protocol.name());
+        let begun = Listener::begin(family, record, |pending| protocol.listen(local, pending));
         if let Ok(listener) = begun {
             numbers::place(fd, Entry::Listener(Arc::new(listener)));
             return;

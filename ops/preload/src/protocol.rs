@@ -14,6 +14,8 @@ use crate::socket::stream::Stream;
 pub(crate) struct Arrival {
     /// Its stream, not yet observed.
     pub(crate) stream: Box<dyn Unobserved>,
+    /// What it is called where sockets are listed.
+    pub(crate) protocol: &'static str,
     /// Our side.
     pub(crate) local: SocketAddr,
     /// The peer's side.
@@ -37,6 +39,9 @@ pub(crate) trait Listening: Send + Sync {
 
 /// A protocol that can carry the program's sockets.
 pub(crate) trait Protocol: Send + Sync {
+    /// What it is called where sockets are listed.
+    fn name(&self) -> &'static str;
+
     /// Connects, or says by the deadline why not; then the program's socket connects over TCP.
     fn connect(
         &self,

@@ -10,6 +10,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
+use ops_observe::Record;
+
 use crate::listener::Listener;
 use crate::sharing::relayed::Relayed;
 use crate::socket::Socket;
@@ -28,18 +30,23 @@ pub(crate) enum Entry {
     Relayed(Arc<Relayed>),
     /// A listening socket of the kernel, to which offloaded connections come as well.
     Listener(Arc<Listener>),
+    /// A TCP socket of the kernel that is listed with the reason why; no call asks for it.
+    #[expect(dead_code, reason = "held so that it stays listed")]
+    Listed(Arc<Record>),
 }
 
 const NATIVE: u8 = 0;
 const SOCKET: u8 = 1;
 const LISTENER: u8 = 2;
 const RELAYED: u8 = 3;
+const LISTED: u8 = 4;
 
 impl Entry {
     fn kind(&self) -> u8 {
         match self {
             Self::Socket(_) => SOCKET,
             Self::Listener(_) => LISTENER,
+            Self::Listed(_) => LISTED,
             Self::Relayed(_) => RELAYED,
         }
     }

@@ -3,13 +3,14 @@
 use std::ffi::c_int;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
+use ops_observe::Counter;
 use rustix::io::Errno;
 
 use super::{alias, offloaded};
 use crate::connecting::{self, Outcome};
 use crate::errno::ToC;
 use crate::socket::names;
-use crate::{accepting, guard, listening, real, table};
+use crate::{accepting, errno, guard, listening, observing, real, table};
 
 /// Hook of `connect`.
 ///
@@ -20,15 +21,26 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
     if table::contains(fd) {
         return offloaded(fd, |_| Err::<(), _>(Errno::ISCONN));
     }
+    let mut left = None;
     if !guard::is_inside()
         // SAFETY: the caller's address.
         && let Some(remote) = unsafe { names::take(address, len) }
-        && let Outcome::Offloaded(result) = connecting::connect(fd, remote)
     {
-        return result.to_c();
+        match connecting::connect(fd, remote) {
+            Outcome::Offloaded(result) => return result.to_c(),
+            Outcome::Kernel(reason) => left = reason.map(|reason| (remote, reason)),
+        }
     }
     // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::connect(fd, address, len) }
+    let result = unsafe { real::connect(fd, address, len) };
+    if let Some((remote, reason)) = left {
+        let why = errno::get();
+        if result == 0 || why == libc::EINPROGRESS {
+            observing::native(fd, Some(remote), reason);
+        }
+        errno::set(why);
+    }
+    result
 }
 
 /// Hook of `listen`.
@@ -59,10 +71,11 @@ pub unsafe extern "C" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    if let Some(listener) = table::find_listener(fd)
+    let listener = table::find_listener(fd);
+    if let Some(listener) = &listener
         && flags & !(SOCK_CLOEXEC | SOCK_NONBLOCK) == 0
     {
-        match accepting::accept(fd, &listener, flags) {
+        match accepting::accept(fd, listener, flags) {
             Ok(Some(accepted)) => {
                 // SAFETY: the caller's pointers, which may both be null here.
                 unsafe { accepted.tell(address, len) };
@@ -74,8 +87,16 @@ pub unsafe extern "C" fn accept4(
         }
     }
     // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::accept4(fd, address, len, flags) }
+    let accepted = unsafe { real::accept4(fd, address, len, flags) };
+    if let (Some(listener), true) = (listener, accepted >= 0) {
+        listener.count(Counter::AcceptedTcp);
+        observing::native(accepted, None, PLAIN_PEER.to_owned());
+    }
+    accepted
 }
+
+/// Why an accepted connection is on TCP.
+const PLAIN_PEER: &str = "the peer came over TCP";
 
 /// Hook of `accept`.
 ///

@@ -124,7 +124,7 @@ fn release(entry: Entry) {
             None => socket.close(),
         },
         // A listener stops with its last reference; what others carry, the kernel counts.
-        Entry::Socket(_) | Entry::Listener(_) | Entry::Relayed(_) => {}
+        Entry::Socket(_) | Entry::Listener(_) | Entry::Relayed(_) | Entry::Listed(_) => {}
     }
 }
 

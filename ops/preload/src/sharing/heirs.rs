@@ -62,7 +62,7 @@ pub(crate) fn prepare() {
                 estate.of_listener(fd, &listener, &mut doors);
                 continue;
             }
-            None => continue,
+            Some(Entry::Listed(_)) | None => continue,
         };
         // One that cannot be shared stays the bare end of a pair in the child.
         let Some(heirloom) = heirloom else { continue };

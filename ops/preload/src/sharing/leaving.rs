@@ -97,7 +97,7 @@ pub(crate) fn await_others() {
         let is_shared = match &entry {
             Entry::Socket(socket) => socket.observer().relay().is_some(),
             Entry::Relayed(_) => true,
-            Entry::Listener(_) => false,
+            Entry::Listener(_) | Entry::Listed(_) => false,
         };
         if is_shared && table::remove(fd).is_some() {
             // SAFETY: the program's number, which the end of the process would close as well.

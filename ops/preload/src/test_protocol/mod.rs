@@ -27,10 +27,17 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use crate::internal;
 use crate::protocol::{Listening, Protocol, Unobserved};
 
+/// What it is called where sockets are listed.
+const NAME: &str = "test";
+
 /// The protocol.
 pub(crate) struct TestProtocol;
 
 impl Protocol for TestProtocol {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
     fn connect(
         &self,
         local: SocketAddr,

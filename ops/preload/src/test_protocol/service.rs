@@ -90,6 +90,7 @@ impl Door {
         };
         self.arrivals().push_back(Arrival {
             stream: Box::new(Fresh::new(socket)),
+            protocol: super::NAME,
             local: SocketAddr::new(peer.ip(), self.local.port()),
             peer,
         });

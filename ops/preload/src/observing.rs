@@ -1,0 +1,216 @@
+//! What this process tells of its sockets to those who look.
+//!
+//! A connection that an offload protocol carries is told of by what stands around its stream: it
+//! counts bytes and follows the state. What stays on TCP is told of once, with the reason, and then
+//! left alone; its record goes when its last number in this process does.
+
+use std::ffi::c_int;
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
+
+use ops_observe::{Carrier, Counter, Description, Kind, Place, Record, State, Writer};
+use rustix::io::Errno;
+
+use crate::hooks::numbers;
+use crate::socket::names;
+use crate::socket::stream::{Readiness, Stream};
+use crate::table::Entry;
+use crate::{decision, guard};
+
+static WRITER: Writer = Writer::new();
+
+/// Lists a socket until its record is dropped.
+fn list(description: &Description, state: State) -> Record {
+    static BEGUN: Once = Once::new();
+    BEGUN.call_once(|| {
+        let lookup = |name: &str| std::env::var_os(name);
+        WRITER.begin(Place::choose(lookup, decision::is_privileged()));
+        // SAFETY: handlers that may run at a fork and at the exit: they swap a pointer, and take a
+        // file away.
+        unsafe {
+            libc::pthread_atfork(None, None, Some(in_child));
+            libc::atexit(at_exit);
+        }
+    });
+    WRITER.list(description, state)
+}
+
+extern "C" fn in_child() {
+    WRITER.forked();
+}
+
+extern "C" fn at_exit() {
+    let _inside = guard::enter();
+    WRITER.end();
+}
+
+/// A stream that is told of.
+pub(crate) fn connection(
+    stream: Box<dyn Stream>,
+    protocol: &str,
+    local: SocketAddr,
+    remote: SocketAddr,
+) -> Box<dyn Stream> {
+    let description = Description {
+        kind: Kind::Connection,
+        local,
+        remote,
+        carrier: Carrier::Offload {
+            protocol: protocol.to_owned(),
+            device: String::new(),
+        },
+    };
+    Box::new(Observed {
+        stream,
+        record: list(&description, State::Established),
+        we_ended: AtomicBool::new(false),
+        peer_ended: AtomicBool::new(false),
+        broken: AtomicBool::new(false),
+    })
+}
+
+/// A listener beside which a protocol listens.
+pub(crate) fn listener(local: SocketAddr, protocol: &str) -> Record {
+    let carrier = Carrier::Offload {
+        protocol: protocol.to_owned(),
+        device: String::new(),
+    };
+    list(&of_listener(local, carrier), State::Listening)
+}
+
+fn of_listener(local: SocketAddr, carrier: Carrier) -> Description {
+    Description {
+        kind: Kind::Listener,
+        local,
+        remote: (Ipv4Addr::UNSPECIFIED, 0).into(),
+        carrier,
+    }
+}
+
+/// A connection over TCP, and why it is.
+pub(crate) fn native(fd: c_int, remote: Option<SocketAddr>, reason: String) {
+    let _inside = guard::enter();
+    // SAFETY: the kernel has just answered a call on it.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let peer = || {
+        let name = rustix::net::getpeername(socket).ok()??;
+        SocketAddr::try_from(name).ok()
+    };
+    let (Some((_, local)), Some(remote)) = (names::local_of(socket), remote.or_else(peer)) else {
+        return;
+    };
+    let description = Description {
+        kind: Kind::Connection,
+        local,
+        remote,
+        carrier: Carrier::Tcp { reason },
+    };
+    let record = list(&description, State::Native);
+    numbers::place(fd, Entry::Listed(Arc::new(record)));
+}
+
+/// A stream that is told of.
+struct Observed {
+    stream: Box<dyn Stream>,
+    record: Record,
+    we_ended: AtomicBool,
+    peer_ended: AtomicBool,
+    broken: AtomicBool,
+}
+
+impl Observed {
+    /// Something has ended; most calls find nothing new.
+    fn ended(&self, what: &AtomicBool) {
+        if what.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let all = [&self.we_ended, &self.peer_ended, &self.broken];
+        let state = match all.map(|end| end.load(Ordering::SeqCst)) {
+            [_, _, true] => State::Broken,
+            [false, false, _] => State::Established,
+            [true, false, _] => State::WeEnded,
+            [false, true, _] => State::PeerEnded,
+            [true, true, _] => State::Ended,
+        };
+        self.record.set_state(state);
+    }
+
+    fn failed(&self, error: Errno) -> Errno {
+        if matches!(error, Errno::CONNRESET | Errno::PIPE | Errno::TIMEDOUT) {
+            self.ended(&self.broken);
+        }
+        error
+    }
+}
+
+impl Stream for Observed {
+    fn receive(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
+        let received = self.stream.receive(into, peek);
+        let count = received.map_err(|error| self.failed(error))?;
+        if count == 0 && into.iter().any(|part| !part.is_empty()) {
+            self.ended(&self.peer_ended);
+        }
+        if !peek {
+            self.record.count(Counter::Received, count);
+        }
+        Ok(count)
+    }
+
+    fn receive_urgent(&self, peek: bool) -> Result<u8, Errno> {
+        let byte = self.stream.receive_urgent(peek)?;
+        if !peek {
+            self.record.count(Counter::Received, 1);
+        }
+        Ok(byte)
+    }
+
+    fn send(&self, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        let sent = self.stream.send(from);
+        let count = sent.map_err(|error| self.failed(error))?;
+        self.record.count(Counter::Sent, count);
+        Ok(count)
+    }
+
+    fn send_urgent(&self, byte: u8) -> Result<(), Errno> {
+        self.stream.send_urgent(byte)?;
+        self.record.count(Counter::Sent, 1);
+        Ok(())
+    }
+
+    fn shut_down_sending(&self) -> Result<(), Errno> {
+        self.ended(&self.we_ended);
+        self.stream.shut_down_sending()
+    }
+
+    fn refuse_input(&self) {
+        self.stream.refuse_input();
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.stream.readiness()
+    }
+
+    fn unread(&self) -> usize {
+        self.stream.unread()
+    }
+
+    fn unsent(&self) -> usize {
+        self.stream.unsent()
+    }
+
+    fn is_at_mark(&self) -> bool {
+        self.stream.is_at_mark()
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.stream.descriptors()
+    }
+
+    fn abort(&self) {
+        self.ended(&self.broken);
+        self.stream.abort();
+    }
+}
