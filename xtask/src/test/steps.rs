@@ -117,6 +117,7 @@ pub(super) const STEPS: &[Step] = &[
         .of("ops-portmap")
         .unstaged(),
     Step::suite("suite preload", &[CC, NM, PYTHON]),
+    Step::suite("suite preload_faults", &[CC, NM]),
     Step::suite("suite opsrun", &[CC, NM, PYTHON]),
     Step::check("suite programs", programs::NEEDS, suite_of_programs).on_stage(),
     Step::suite("suite ofa_headers", &[CC, OFA_HEADERS]).unstaged(),

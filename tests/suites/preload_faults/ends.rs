@@ -1,0 +1,80 @@
+//! A peer is killed or stopped.
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+
+use crate::apart::{Apart, Pages};
+
+/// What the bytes were and how it ended: `COUNT end`, `COUNT ConnectionReset`.
+fn count(told: &str) -> Result<(u64, &str)> {
+    let (count, how) = told.split_once(' ').unwrap_or((told, ""));
+    Ok((count.parse()?, how))
+}
+
+/// The receiver sees the end or a reset, behind bytes that are all in their place.
+pub(crate) fn a_killed_sender_is_seen() -> Result<()> {
+    let pages = Pages::new()?;
+    let receiver = Apart::start("receive", &pages)?;
+    let port = receiver.hear("port")?;
+    let sender = Apart::start(&format!("send {port} endless"), &pages)?;
+    sender.hear("far")?;
+    sender.signal(Signal::SIGKILL)?;
+    let told = receiver.hear("received")?;
+    let (bytes, how) = count(&told)?;
+    ensure!(bytes >= 1 << 20, "{told}");
+    ensure!(how == "end" || how == "ConnectionReset", "{told}");
+    receiver.finish()?;
+    drop(sender);
+    pages.are_gone()
+}
+
+/// The sender sees that nobody takes any more.
+pub(crate) fn a_killed_receiver_is_seen() -> Result<()> {
+    let pages = Pages::new()?;
+    let receiver = Apart::start("receive", &pages)?;
+    let port = receiver.hear("port")?;
+    let sender = Apart::start(&format!("send {port} endless"), &pages)?;
+    sender.hear("far")?;
+    receiver.signal(Signal::SIGKILL)?;
+    let told = sender.hear("sent")?;
+    let (_, how) = count(&told)?;
+    ensure!(how == "BrokenPipe" || how == "ConnectionReset", "{told}");
+    sender.finish()?;
+    drop(receiver);
+    pages.are_gone()
+}
+
+/// Its socket fills, shows that it is full, and goes on where it stood.
+pub(crate) fn a_stopped_peer_loses_nothing() -> Result<()> {
+    let pages = Pages::new()?;
+    let receiver = Apart::start("receive", &pages)?;
+    let port = receiver.hear("port")?;
+    receiver.signal(Signal::SIGSTOP)?;
+    let bytes = 32 << 20;
+    let sender = Apart::start(&format!("fill {port} {bytes}"), &pages)?;
+    let full = sender.hear("full")?;
+    ensure!(full.parse::<u64>()? > 0, "nothing fits: {full}");
+    receiver.signal(Signal::SIGCONT)?;
+    ensure!(sender.hear("sent")? == format!("{bytes} end"));
+    ensure!(receiver.hear("received")? == format!("{bytes} end"));
+    sender.finish()?;
+    receiver.finish()?;
+    pages.are_gone()
+}
+
+/// A peer that is stopped for good ends the connection when it is killed.
+pub(crate) fn a_stopped_peer_can_be_killed() -> Result<()> {
+    let pages = Pages::new()?;
+    let receiver = Apart::start("receive", &pages)?;
+    let port = receiver.hear("port")?;
+    receiver.signal(Signal::SIGSTOP)?;
+    let sender = Apart::start(&format!("fill {port} {}", 32 << 20), &pages)?;
+    sender.hear("full")?;
+    receiver.signal(Signal::SIGKILL)?;
+    let told = sender.hear("sent")?;
+    let (_, how) = count(&told)?;
+    ensure!(how == "BrokenPipe" || how == "ConnectionReset", "{told}");
+    sender.finish()?;
+    drop(receiver);
+    pages.are_gone()
+}

@@ -1,0 +1,299 @@
+//! What the processes do. Each says on its output what has come about.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::stream::{give, shows, take};
+
+/// How far an endless sender is when it says so.
+const FAR: u64 = 4 << 20;
+/// A socket that shows no room for so long is full.
+const FULL: Duration = Duration::from_millis(500);
+/// Connections before the resources of a process are counted, so that what is made once is there.
+const WARM: usize = 200;
+/// Descriptors of a process that is to run out of them.
+const FEW: u64 = 96;
+
+/// Plays a part, given by its name and its words.
+pub(crate) fn play(part: &str) -> Result<()> {
+    let words: Vec<&str> = part.split_whitespace().collect();
+    match words[..] {
+        ["receive"] => receive(),
+        ["send", port, "endless"] => send(port.parse()?, u64::MAX),
+        ["send", port, bytes] => send(port.parse()?, bytes.parse()?),
+        ["fill", port, bytes] => fill(port.parse()?, bytes.parse()?),
+        ["exchange", port, bytes] => exchange(port.parse().ok(), bytes.parse()?),
+        ["echo"] => echo(),
+        ["crowd", port, count] => crowd(port.parse()?, count.parse()?),
+        ["cycle", port, count] => cycle(port.parse()?, count.parse()?),
+        ["exhaust", port] => exhaust(port.parse()?),
+        _ => bail!("no part {part}"),
+    }
+}
+
+fn say(line: &str) {
+    println!("{line}");
+}
+
+fn listen() -> Result<TcpListener> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    say(&format!("port {}", listener.local_addr()?.port()));
+    Ok(listener)
+}
+
+fn connect(port: u16) -> io::Result<TcpStream> {
+    TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+}
+
+fn how(ended: &io::Result<()>) -> String {
+    match ended {
+        Ok(()) => "end".to_owned(),
+        Err(error) => format!("{:?}", error.kind()),
+    }
+}
+
+/// Takes all that comes over one connection.
+fn receive() -> Result<()> {
+    let (mut peer, _) = listen()?.accept()?;
+    let mut at = 0;
+    let ended = take(&mut peer, &mut at, u64::MAX)?;
+    say(&format!("received {at} {}", how(&ended)));
+    Ok(())
+}
+
+/// Gives so many bytes, and says when it is far.
+fn send(port: u16, bytes: u64) -> Result<()> {
+    let mut peer = connect(port)?;
+    let mut at = 0;
+    let mut ended = give(&mut peer, &mut at, FAR.min(bytes));
+    say("far");
+    if ended.is_ok() {
+        ended = give(&mut peer, &mut at, bytes);
+    }
+    say(&format!("sent {at} {}", how(&ended)));
+    Ok(())
+}
+
+/// Gives without waiting until nothing fits, says so, and gives the rest.
+fn fill(port: u16, bytes: u64) -> Result<()> {
+    let mut peer = connect(port)?;
+    let mut at = 0;
+    give_until_full(&mut peer, &mut at, bytes)?;
+    say(&format!("full {at}"));
+    peer.set_nonblocking(false)?;
+    let ended = give(&mut peer, &mut at, bytes);
+    say(&format!("sent {at} {}", how(&ended)));
+    Ok(())
+}
+
+/// Leaves the socket non-blocking.
+fn give_until_full(peer: &mut TcpStream, at: &mut u64, bytes: u64) -> Result<()> {
+    peer.set_nonblocking(true)?;
+    loop {
+        match give(peer, at, bytes) {
+            Ok(()) => bail!("all {bytes} bytes fit"),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if !shows(peer, libc::POLLOUT, FULL) {
+                    return Ok(());
+                }
+            }
+            Err(error) => return Err(error).context("filling"),
+        }
+    }
+}
+
+/// Fills, waits for a word, and then gives the rest and takes as much, at once.
+fn exchange(port: Option<u16>, bytes: u64) -> Result<()> {
+    let mut peer = match port {
+        Some(port) => connect(port)?,
+        None => listen()?.accept()?.0,
+    };
+    let mut given = 0;
+    give_until_full(&mut peer, &mut given, bytes)?;
+    say(&format!("full {given}"));
+    io::stdin().read_line(&mut String::new())?;
+    peer.set_nonblocking(false)?;
+    let mut giver = peer.try_clone()?;
+    let giving = thread::spawn(move || give(&mut giver, &mut given, bytes).map(|()| given));
+    let mut taken = 0;
+    take(&mut peer, &mut taken, bytes)??;
+    let given = giving
+        .join()
+        .map_err(|_| anyhow::anyhow!("giving panicked"))??;
+    say(&format!("exchanged {given} {taken}"));
+    Ok(())
+}
+
+/// Sends back what comes, on every connection, until one says `done` first; then it has nothing
+/// left of any of them.
+fn echo() -> Result<()> {
+    raise_limit(20_000)?;
+    let listener = listen()?;
+    let mut before = None;
+    let mut staying = 0;
+    for served in 0.. {
+        let (mut peer, _) = listener.accept()?;
+        if served == WARM && staying == 0 {
+            before = Some(Held::now()?);
+        }
+        let mut first = [0; 4];
+        peer.read_exact(&mut first)?;
+        if first == *b"done" {
+            if let Some(before) = before {
+                before.is_about_as_much_as_now()?;
+            }
+            say(&format!("served {served}"));
+            return Ok(());
+        }
+        peer.write_all(&first)?;
+        if first == *b"stay" {
+            staying += 1;
+            thread::Builder::new().stack_size(64 << 10).spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(count @ 1..) = peer.read(&mut buffer) {
+                    if peer.write_all(&buffer[..count]).is_err() {
+                        return;
+                    }
+                }
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn ask(peer: &mut TcpStream, question: &[u8]) -> Result<()> {
+    peer.write_all(question)?;
+    let mut answer = vec![0; question.len()];
+    peer.read_exact(&mut answer)?;
+    ensure!(answer == question, "another's bytes");
+    Ok(())
+}
+
+/// Many connections at once.
+fn crowd(port: u16, count: usize) -> Result<()> {
+    raise_limit(20_000)?;
+    let mut peers = Vec::new();
+    for number in 0..count {
+        let mut peer = connect(port).with_context(|| format!("connection {number}"))?;
+        ask(&mut peer, b"stay")?;
+        peers.push(peer);
+    }
+    for round in 0..3_u64 {
+        for (number, peer) in peers.iter_mut().enumerate() {
+            let question = format!("{number}/{round}").repeat(100);
+            ask(peer, question.as_bytes())?;
+        }
+    }
+    say(&format!("answered {}", peers.len()));
+    drop(peers);
+    connect(port)?.write_all(b"done")?;
+    Ok(())
+}
+
+/// Many connections one after the other.
+fn cycle(port: u16, count: usize) -> Result<()> {
+    let mut before = None;
+    for number in 0..count {
+        if number == WARM {
+            before = Some(Held::now()?);
+        }
+        let mut peer = connect(port).with_context(|| format!("connection {number}"))?;
+        ask(&mut peer, b"once")?;
+    }
+    before.context("it was warm")?.is_about_as_much_as_now()?;
+    say(&format!("cycled {count}"));
+    connect(port)?.write_all(b"done")?;
+    Ok(())
+}
+
+/// Connects until that fails, uses what it has, closes some and connects again.
+fn exhaust(port: u16) -> Result<()> {
+    let limit = libc::rlimit {
+        rlim_cur: FEW,
+        rlim_max: FEW,
+    };
+    // SAFETY: the limit lives through the call.
+    ensure!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } == 0);
+    let mut peers = Vec::new();
+    let why = loop {
+        match connect(port) {
+            Ok(mut peer) => {
+                ask(&mut peer, b"stay")?;
+                peers.push(peer);
+            }
+            Err(error) => break error,
+        }
+    };
+    ensure!(why.raw_os_error() == Some(libc::EMFILE), "{why}");
+    for peer in &mut peers {
+        ask(peer, b"all is well")?;
+    }
+    say(&format!("exhausted at {}", peers.len()));
+    let keep = peers.len() / 2;
+    peers.truncate(keep);
+    for _ in 0..2 {
+        let mut peer = connect(port).context("after closing")?;
+        ask(&mut peer, b"stay")?;
+        peers.push(peer);
+    }
+    for peer in &mut peers {
+        ask(peer, b"all is well")?;
+    }
+    say("recovered");
+    drop(peers);
+    connect(port)?.write_all(b"done")?;
+    Ok(())
+}
+
+fn raise_limit(to: u64) -> Result<()> {
+    let limit = libc::rlimit {
+        rlim_cur: to,
+        rlim_max: to,
+    };
+    // SAFETY: the limit lives through the call.
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    ensure!(set == 0, "{}", io::Error::last_os_error());
+    Ok(())
+}
+
+/// What a process holds.
+#[derive(Debug)]
+struct Held {
+    descriptors: usize,
+    threads: usize,
+    mappings: usize,
+}
+
+impl Held {
+    fn now() -> Result<Self> {
+        let count = |directory| -> Result<usize> { Ok(std::fs::read_dir(directory)?.count()) };
+        Ok(Self {
+            descriptors: count("/proc/self/fd")?,
+            threads: count("/proc/self/task")?,
+            mappings: std::fs::read_to_string("/proc/self/maps")?.lines().count(),
+        })
+    }
+
+    /// A moment is given to what ends in the background. The allocator may map some more.
+    fn is_about_as_much_as_now(&self) -> Result<()> {
+        let mut now = Self::now()?;
+        for _ in 0..200 {
+            if now.descriptors <= self.descriptors + 1 && now.threads <= self.threads {
+                break;
+            }
+            thread::sleep(Duration::from_millis(20));
+            now = Self::now()?;
+        }
+        ensure!(
+            now.descriptors <= self.descriptors + 1
+                && now.threads <= self.threads
+                && now.mappings <= self.mappings + 16,
+            "{now:?} where it was {self:?}"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! Bytes that say where they belong, so that none can be lost, doubled or moved unseen.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+/// A prime, so that no buffer's size fits it.
+const PERIOD: usize = 65_537;
+/// What one call gives or takes.
+const PIECE: usize = 64 * 1024;
+
+/// Two periods, so that a piece from any place is one slice.
+fn pattern() -> &'static [u8] {
+    static PATTERN: OnceLock<Vec<u8>> = OnceLock::new();
+    PATTERN.get_or_init(|| {
+        let mut state = 1_u64;
+        let period: Vec<u8> = (0..PERIOD)
+            .map(|_| {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                (state >> 56) as u8
+            })
+            .collect();
+        [period.clone(), period].concat()
+    })
+}
+
+fn piece(at: u64, len: usize) -> &'static [u8] {
+    let start = (at % PERIOD as u64) as usize;
+    &pattern()[start..start + len.min(PIECE)]
+}
+
+/// Gives bytes from place `at` on until place `end`; returns how far it came. `WouldBlock` and
+/// errors stop it.
+pub(crate) fn give(to: &mut TcpStream, at: &mut u64, end: u64) -> io::Result<()> {
+    while *at < end {
+        let len = usize::try_from(end - *at).unwrap_or(PIECE);
+        match to.write(piece(*at, len)) {
+            Ok(count) => *at += count as u64,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Takes bytes from place `at` on until place `end`, the end of the stream or an error.
+pub(crate) fn take(from: &mut TcpStream, at: &mut u64, end: u64) -> Result<io::Result<()>> {
+    let mut buffer = vec![0; PIECE];
+    while *at < end {
+        let room = usize::try_from(end - *at).unwrap_or(PIECE).min(PIECE);
+        match from.read(&mut buffer[..room]) {
+            Ok(0) => return Ok(Ok(())),
+            Ok(count) => {
+                ensure!(
+                    buffer[..count] == *piece(*at, count),
+                    "the bytes from {at} on are others"
+                );
+                *at += count as u64;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Whether `poll` says so within a time.
+pub(crate) fn shows(socket: &TcpStream, events: i16, within: Duration) -> bool {
+    let mut set = libc::pollfd {
+        fd: socket.as_raw_fd(),
+        events,
+        revents: 0,
+    };
+    let timeout = i32::try_from(within.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: a set of this frame.
+    unsafe { libc::poll(&raw mut set, 1, timeout) > 0 && set.revents & events != 0 }
+}
