@@ -53,11 +53,14 @@ fn survive(role: Role, segment: &[u8]) {
     }
 }
 
+/// As [`VALUE_STEP`], for the places in a segment.
+const PLACE_STEP: usize = if cfg!(miri) { 5 } else { 1 };
+
 #[test]
 fn every_value_of_every_header_byte_is_survived() {
     for text in SEGMENTS {
         let segment = hex(text);
-        for at in 0..segment.len() {
+        for at in (0..segment.len()).step_by(PLACE_STEP) {
             for value in (0..=255).step_by(VALUE_STEP) {
                 let mut mutant = segment.clone();
                 mutant[at] = value;
@@ -72,7 +75,7 @@ fn every_value_of_every_header_byte_is_survived() {
 fn every_truncation_is_survived() {
     for text in SEGMENTS {
         let segment = hex(text);
-        for len in 0..segment.len() {
+        for len in (0..segment.len()).step_by(PLACE_STEP) {
             survive(Role::Responder, &segment[..len]);
             survive(Role::Initiator, &segment[..len]);
         }

@@ -15,7 +15,7 @@ use super::{pair::Pair, random::Random};
 use crate::{Config, OnCancel, wire::Mid};
 
 /// Steps of an episode before the wire heals.
-const STEPS: u64 = if cfg!(miri) { 200 } else { 2_500 };
+const STEPS: u64 = if cfg!(miri) { 120 } else { 2_500 };
 /// Together more than a million steps, which Miri would take days for.
 const EPISODES: u64 = if cfg!(miri) { 2 } else { 420 };
 /// Writes are shorter than one of these.
