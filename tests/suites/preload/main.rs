@@ -26,6 +26,8 @@ use stack_tests::Stage;
 const WALK: &str = "PRELOAD_WALK";
 /// Walks, each with a seed of its own.
 const WALKS: u64 = 12;
+/// Those that fork.
+const FORKING_WALKS: u64 = 6;
 
 fn main() -> ExitCode {
     if let Ok(seed) = env::var(WALK) {
@@ -34,6 +36,10 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = (1..=WALKS)
         .map(|seed| trial(format!("walk::seed_{seed}"), move || walk_apart(seed)))
         .collect();
+    let forking = walk::FORKING..walk::FORKING + FORKING_WALKS;
+    trials.extend(
+        forking.map(|seed| trial(format!("walk::forking_{seed}"), move || walk_apart(seed))),
+    );
     trials.extend(
         scripts::all()
             .into_iter()

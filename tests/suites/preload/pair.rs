@@ -6,11 +6,33 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use anyhow::{Context, Result, ensure};
 
+/// Sets that watch one end, each in its own way.
+struct Sets {
+    level: Set,
+    edge: Set,
+    exclusive: Set,
+    one_shot: Set,
+}
+
+impl Sets {
+    fn watching(fd: RawFd) -> Result<Self> {
+        let all = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI;
+        let few = libc::EPOLLIN | libc::EPOLLOUT;
+        Ok(Self {
+            level: Set::watching(fd, all)?,
+            edge: Set::watching(fd, all | libc::EPOLLET)?,
+            // The kernel takes no others with it.
+            exclusive: Set::watching(fd, few | libc::EPOLLEXCLUSIVE)?,
+            one_shot: Set::watching(fd, all | libc::EPOLLONESHOT)?,
+        })
+    }
+}
+
 /// The two ends of a connection; the client's is 0, the server's 1.
 pub(crate) struct Pair {
     ends: [Option<TcpStream>; 2],
-    /// For each end, a level-triggered set and an edge-triggered one.
-    sets: [[Set; 2]; 2],
+    /// For each end, a set of each kind.
+    sets: [Sets; 2],
 }
 
 impl Pair {
@@ -27,10 +49,7 @@ impl Pair {
                 "{address}: the kernel sees family {domain}"
             );
         }
-        let sets = |end: &TcpStream| -> Result<[Set; 2]> {
-            let fd = end.as_raw_fd();
-            Ok([Set::watching(fd, 0)?, Set::watching(fd, libc::EPOLLET)?])
-        };
+        let sets = |end: &TcpStream| Sets::watching(end.as_raw_fd());
         Ok(Self {
             sets: [sets(&client)?, sets(&server)?],
             ends: [Some(client), Some(server)],
@@ -39,12 +58,24 @@ impl Pair {
 
     /// What the level-triggered set says of an end.
     pub(crate) fn level(&self, end: usize) -> u32 {
-        self.sets[end][0].look()
+        self.sets[end].level.look()
     }
 
     /// What has come about at an end since this was asked last.
     pub(crate) fn edge(&self, end: usize) -> u32 {
-        self.sets[end][1].look()
+        self.sets[end].edge.look()
+    }
+
+    /// What a set of one among many says of an end.
+    pub(crate) fn exclusive(&self, end: usize) -> u32 {
+        self.sets[end].exclusive.look()
+    }
+
+    /// What a set says of an end once, and what it says then.
+    pub(crate) fn once(&self, end: usize) -> [u32; 2] {
+        let set = &self.sets[end].one_shot;
+        set.arm(self.fd(end));
+        [set.look(), set.look()]
     }
 
     /// The number of an end.
@@ -66,6 +97,9 @@ impl Pair {
     pub(crate) fn duplicate(&mut self, end: usize) -> io::Result<()> {
         if let Some(stream) = &self.ends[end] {
             self.ends[end] = Some(stream.try_clone()?);
+            // The kernel knows a registration by its number, and that is gone.
+            let one_shot = Set::watching(self.fd(end), self.sets[end].one_shot.interest);
+            self.sets[end].one_shot = one_shot.map_err(io::Error::other)?;
         }
         Ok(())
     }
@@ -92,11 +126,13 @@ fn domain_in_the_kernel(fd: RawFd) -> Result<i32> {
 
 /// An `epoll` set that watches one descriptor. The descriptor is duplicated and closed meanwhile,
 /// which a set of the kernel does not mind as long as a duplicate is open.
-struct Set(OwnedFd);
+struct Set {
+    set: OwnedFd,
+    interest: i32,
+}
 
 impl Set {
-    fn watching(fd: RawFd, how: i32) -> Result<Self> {
-        let interest = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI | how;
+    fn watching(fd: RawFd, interest: i32) -> Result<Self> {
         // SAFETY: it takes no pointers.
         let set = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         ensure!(set >= 0, io::Error::last_os_error());
@@ -110,13 +146,24 @@ impl Set {
         let added =
             unsafe { libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
         ensure!(added == 0, io::Error::last_os_error());
-        Ok(Self(set))
+        Ok(Self { set, interest })
+    }
+
+    /// It may speak once more.
+    fn arm(&self, fd: RawFd) {
+        let mut event = libc::epoll_event {
+            events: self.interest.cast_unsigned(),
+            u64: 7,
+        };
+        let set = self.set.as_raw_fd();
+        // SAFETY: the event lives through the call, which fails for an end that was closed.
+        unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_MOD, fd, &raw mut event) };
     }
 
     fn look(&self) -> u32 {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: room for one event.
-        let count = unsafe { libc::epoll_wait(self.0.as_raw_fd(), &raw mut event, 1, 0) };
+        let count = unsafe { libc::epoll_wait(self.set.as_raw_fd(), &raw mut event, 1, 0) };
         if count > 0 { event.events } else { 0 }
     }
 }

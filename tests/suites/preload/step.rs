@@ -1,6 +1,6 @@
 //! What is done to both pairs, and what comes back.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,12 @@ pub(crate) enum Step {
     PendingError,
     /// `getsockopt` of what tells one kind of socket from another.
     Kind,
+    /// `fork`; the child holds all ends and touches none.
+    Fork,
+    /// `send` of so many bytes by the child of a `fork`.
+    SendInChild(usize),
+    /// `recv` into so much room by the child of a `fork`.
+    ReceiveInChild(usize),
     /// `setsockopt` with a number, and what `getsockopt` says afterwards.
     SetOption(i32, i32, i32),
 }
@@ -49,12 +55,12 @@ impl Step {
         let fd = pair.fd(end);
         let mut bytes = Vec::new();
         let result = match self {
-            Self::Send(len) => {
-                let data: Vec<u8> = (0..len).map(|n| first_byte.wrapping_add(n as u8)).collect();
-                let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-                // SAFETY: the bytes live through the call.
-                number(unsafe { libc::send(fd, data.as_ptr().cast(), len, flags) } as i64)
-            }
+            Self::Send(len) => send(fd, len, first_byte),
+            Self::Fork => in_child(&mut bytes, |_| Ok(0)),
+            Self::SendInChild(len) => in_child(&mut bytes, |_| send(fd, len, first_byte)),
+            Self::ReceiveInChild(len) => in_child(&mut bytes, |bytes| {
+                receive(fd, len, libc::MSG_DONTWAIT, bytes)
+            }),
             Self::Receive(len, flags) => receive(fd, len, flags | libc::MSG_DONTWAIT, &mut bytes),
             // SAFETY: it takes no pointers.
             Self::ShutDown(how) => number(unsafe { libc::shutdown(fd, how) }.into()),
@@ -91,6 +97,43 @@ impl Step {
         };
         Outcome { result, bytes }
     }
+}
+
+/// Does it in the child of a fork, which ends then, and tells what came of it.
+fn in_child(
+    bytes: &mut Vec<u8>,
+    work: impl FnOnce(&mut Vec<u8>) -> Result<i64, i32>,
+) -> Result<i64, i32> {
+    let (mut told, mut tell) = io::pipe().map_err(|error| error.raw_os_error().unwrap_or(0))?;
+    // SAFETY: the child makes calls of this module, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let result = work(bytes);
+        let number = result.unwrap_or_else(|error| -i64::from(error));
+        let _ = tell.write_all(&number.to_ne_bytes());
+        let _ = tell.write_all(bytes);
+        // SAFETY: it ends the child.
+        unsafe { libc::_exit(0) };
+    }
+    drop(tell);
+    let mut number = [0; 8];
+    let read = told
+        .read_exact(&mut number)
+        .and_then(|()| told.read_to_end(bytes));
+    // SAFETY: our own child, whose status nobody asks for.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    read.map_err(|error| error.raw_os_error().unwrap_or(0))?;
+    match i64::from_ne_bytes(number) {
+        count @ 0.. => Ok(count),
+        error => Err(i32::try_from(-error).unwrap_or(0)),
+    }
+}
+
+fn send(fd: RawFd, len: usize, first_byte: u8) -> Result<i64, i32> {
+    let data: Vec<u8> = (0..len).map(|n| first_byte.wrapping_add(n as u8)).collect();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the bytes live through the call.
+    number(unsafe { libc::send(fd, data.as_ptr().cast(), len, flags) } as i64)
 }
 
 fn receive(fd: RawFd, len: usize, flags: i32, into: &mut Vec<u8>) -> Result<i64, i32> {
@@ -145,7 +188,25 @@ pub(crate) struct Shown {
     events: i16,
     selected: [bool; 2],
     level: u32,
+    exclusive: u32,
+    once: [u32; 2],
     unread: i32,
+}
+
+impl Shown {
+    /// What processes that share a connection see of it: the peer's end is shown when everything
+    /// before it was read, because a pair that shows it takes no bytes any more.
+    fn shared(mut self) -> Self {
+        if self.unread > 0 {
+            let end = libc::POLLRDHUP | libc::POLLHUP;
+            let ends = (libc::EPOLLRDHUP | libc::EPOLLHUP).cast_unsigned();
+            self.events &= !end;
+            self.level &= !ends;
+            self.exclusive &= !ends;
+            self.once[0] &= !ends;
+        }
+        self
+    }
 }
 
 /// Waits a moment for so many bytes at an end of both pairs. They do not come where the end has
@@ -174,10 +235,13 @@ pub(crate) fn has_edge(pair: &Pair, end: usize) -> bool {
 ///
 /// # Errors
 /// What they show when they do not come to agree.
-pub(crate) fn agree(pairs: &[Pair; 2], end: usize) -> Result<(), [Shown; 2]> {
+pub(crate) fn agree(pairs: &[Pair; 2], end: usize, forking: bool) -> Result<(), [Shown; 2]> {
     let start = Instant::now();
     loop {
-        let shown = [shown(&pairs[0], end), shown(&pairs[1], end)];
+        let mut shown = [shown(&pairs[0], end), shown(&pairs[1], end)];
+        if forking {
+            shown = shown.map(Shown::shared);
+        }
         if shown[0] == shown[1] {
             return Ok(());
         }
@@ -205,6 +269,8 @@ fn shown(pair: &Pair, end: usize) -> Shown {
         events: set.revents,
         selected: selected(fd),
         level: pair.level(end),
+        exclusive: pair.exclusive(end),
+        once: pair.once(end),
         unread,
     }
 }

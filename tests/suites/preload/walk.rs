@@ -17,11 +17,14 @@ const STEPS: usize = 60;
 /// What may be under way in one direction, so that neither kind is ever full.
 const UNDER_WAY_MAX: usize = 24 * 1024;
 
+/// Seeds from here on fork on their way.
+pub(crate) const FORKING: u64 = 100;
+
 /// A walk with this seed, as a process.
 pub(crate) fn run(seed: u64) -> ExitCode {
     let mut dice = Dice(seed);
     for connection in 0..CONNECTIONS {
-        if let Err(error) = walk(&mut dice) {
+        if let Err(error) = walk(&mut dice, seed >= FORKING) {
             println!("seed {seed}, connection {connection}: {error:#}");
             return ExitCode::FAILURE;
         }
@@ -29,7 +32,7 @@ pub(crate) fn run(seed: u64) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn walk(dice: &mut Dice) -> Result<()> {
+fn walk(dice: &mut Dice, forking: bool) -> Result<()> {
     let mut pairs = [Pair::over("127.0.0.1", true)?, Pair::over(NATIVE, false)?];
     let mut history = Vec::new();
     let mut under_way = [0; 2];
@@ -40,7 +43,12 @@ fn walk(dice: &mut Dice) -> Result<()> {
         if !open[end] {
             continue;
         }
-        let step = choose(dice, number, UNDER_WAY_MAX - under_way[end]);
+        let room = UNDER_WAY_MAX - under_way[end];
+        let step = if forking {
+            choose_forking(dice, number, room)
+        } else {
+            choose(dice, number, room)
+        };
         history.push((end, step));
         let outcomes = pairs
             .each_mut()
@@ -48,7 +56,7 @@ fn walk(dice: &mut Dice) -> Result<()> {
         let [ours, tcp] = &outcomes;
         ensure!(ours == tcp, "{history:?}: {ours:?} where TCP has {tcp:?}");
         match step {
-            Step::Send(len) if ours.result.is_ok() => {
+            Step::Send(len) | Step::SendInChild(len) if ours.result.is_ok() => {
                 under_way[end] += len;
                 arrive(&pairs, 1 - end, under_way[end]);
                 if len > 0 && open[1 - end] && listening[1 - end] {
@@ -57,6 +65,7 @@ fn walk(dice: &mut Dice) -> Result<()> {
                     }
                 }
             }
+            Step::ReceiveInChild(_) => under_way[1 - end] -= ours.bytes.len(),
             Step::Receive(_, flags) if flags & libc::MSG_PEEK == 0 => {
                 under_way[1 - end] -= ours.bytes.len();
             }
@@ -72,7 +81,7 @@ fn walk(dice: &mut Dice) -> Result<()> {
             _ => {}
         }
         for end in (0..2).filter(|end| open[*end]) {
-            if let Err([ours, tcp]) = agree(&pairs, end) {
+            if let Err([ours, tcp]) = agree(&pairs, end, forking) {
                 anyhow::bail!("{history:?}: end {end} shows {ours:?} where TCP shows {tcp:?}");
             }
         }
@@ -97,6 +106,28 @@ fn choose(dice: &mut Dice, number: usize, room: usize) -> Step {
             Step::ShutDown([libc::SHUT_WR, libc::SHUT_RD, libc::SHUT_RDWR][dice.below(3)])
         }
         19 if number > STEPS / 2 => [Step::Close, Step::Reset][dice.below(2)],
+        _ => Step::Receive(UNDER_WAY_MAX, 0),
+    }
+}
+
+/// What a connection does that several processes use. `MSG_TRUNC` and the end of reading are left
+/// out: the kernel has its own mind of them where it is a Unix socket that carries the bytes.
+fn choose_forking(dice: &mut Dice, number: usize, room: usize) -> Step {
+    let len = [0, 1, 2, 100, 1459, 4096][dice.below(6)];
+    match dice.below(20) {
+        0 => Step::Fork,
+        1 | 2 if number > STEPS / 4 => Step::SendInChild(len.min(room)),
+        3 | 4 if number > STEPS / 4 => Step::ReceiveInChild(len.max(1)),
+        5..9 => Step::Send(len.min(room)),
+        9..12 => Step::Receive(len.max(1), 0),
+        12 => Step::Receive(len.max(1), libc::MSG_PEEK),
+        13 => Step::Receive(len.max(1), libc::MSG_WAITALL),
+        14 => Step::Duplicate,
+        15 => option(dice),
+        16 => [Step::Kind, Step::PendingError][dice.below(2)],
+        17 => Step::Await,
+        18 if number > STEPS / 2 => Step::ShutDown(libc::SHUT_WR),
+        19 if number == STEPS - 1 => [Step::Close, Step::Reset][dice.below(2)],
         _ => Step::Receive(UNDER_WAY_MAX, 0),
     }
 }

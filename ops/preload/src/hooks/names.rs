@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use libc::{SO_ERROR, SOL_SOCKET, sockaddr, socklen_t};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{hook, moving, offloaded};
@@ -16,11 +17,36 @@ use crate::socket::requests;
 use crate::table::{self, Mover};
 
 hook! {
-    /// Hook of `shutdown`.
-    fn shutdown(fd: c_int, how: c_int) -> c_int = |socket, _fd| socket.shut_down(how);
-
     /// Hook of `sockatmark`.
     fn sockatmark(fd: c_int) -> c_int = |socket, _fd| Ok(c_int::from(socket.is_at_mark()));
+}
+
+/// Hook of `shutdown`.
+///
+/// # Safety
+/// It takes no pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    if let Some(result) = moving(fd, |socket, _fd| socket.shut_down(how)) {
+        return result;
+    }
+    if let Mover::Others(_) = table::mover(fd)
+        && offloaded::<(), c_int>(fd, refuse_over) != 0
+    {
+        return -1;
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::shutdown(fd, how) }
+}
+
+/// A Unix socket that is over may be shut down once more, and a TCP socket may not.
+fn refuse_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
+    poll(&mut set, Some(&Timespec::default()))?;
+    if set[0].revents().contains(PollFlags::HUP) {
+        return Err(Errno::NOTCONN);
+    }
+    Ok(())
 }
 
 /// What an offloaded connection is called and set to.

@@ -194,6 +194,9 @@ impl Relay {
         socket.observer().is_shared_by(&relay);
         all.relays.insert(end, relay.clone());
         shared.changed(&all);
+        drop(all);
+        // An end that was held back meanwhile is looked at.
+        relay.nudge();
         Ok(relay)
     }
 
@@ -377,8 +380,9 @@ impl Relay {
 
     /// Nobody holds the program's end any more.
     fn end_unheld(&self) {
+        let reset = self.word.is_to_be_reset();
         self.leave();
-        self.socket.end_by_last_close(self.word.is_to_be_reset());
+        self.socket.end_by_last_close(reset);
     }
 
     fn end_broken(&self, flow: Option<Flow>) {
@@ -412,6 +416,8 @@ impl Relay {
             self.run(seen);
             return;
         }
+        self.nudged.store(false, Ordering::Release);
+        self.socket.show_end_if_read();
         let unheld = seen.contains(EventFlags::HUP) && !self.socket.observer().is_over();
         match self.stage() {
             Stage::Ended => {}

@@ -140,6 +140,13 @@ impl Socket {
         }
     }
 
+    /// An end of the peer that was held back is shown when nothing is left before it.
+    pub(crate) fn show_end_if_read(&self) {
+        if self.observer.shows_end_of_peer() && self.stream.unread() == 0 {
+            self.observer.end_was_read();
+        }
+    }
+
     /// Whether the program has ended writing and reading.
     pub(crate) fn ended(&self) -> (bool, bool) {
         (

@@ -147,6 +147,9 @@ impl Observer {
             // A pair that shows an end takes no bytes any more, and those that are unread may have
             // to go through it.
             self.arrived();
+            if let Some(relay) = self.relay() {
+                relay.nudge();
+            }
             return;
         }
         if self.we_have_shut_down.load(Ordering::SeqCst) {

@@ -137,6 +137,7 @@ impl Socket {
         if peek {
             return;
         }
+        self.show_end_if_read();
         if self.stream.readiness().readable {
             self.observer.something_left(fd);
             return;
