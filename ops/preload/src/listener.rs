@@ -195,8 +195,12 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Source::Here(hall) = &self.source {
-            // The queue hangs up with the last process that could accept: now, if this is it.
+            // The queue hangs up with the last process that could accept. Where this is it, the
+            // protocol stops listening before the call returns: the program may listen anew at once.
             hall.queue_out().take();
+            if queue::is_deserted(&hall.queue_in) {
+                hall.end();
+            }
         }
     }
 }
@@ -215,9 +219,8 @@ impl Ward for Asked {
                 queue::put_none(&hall.queue_in);
             }
         }
-        if let (true, Ok(steward)) = (seen.contains(EventFlags::HUP), steward()) {
-            steward.leave(&hall.told);
-            steward.leave(&hall.queue_in);
+        if seen.contains(EventFlags::HUP) {
+            hall.end();
         }
     }
 }
@@ -244,6 +247,14 @@ impl Hall {
             self.arrivals().push_back(arrival);
             // A counter of so many arrivals is never full.
             let _ = rustix::io::write(&self.pending, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Nobody accepts any more. What listens goes with the last reference.
+    fn end(&self) {
+        if let Ok(steward) = steward() {
+            steward.leave(&self.told);
+            steward.leave(&self.queue_in);
         }
     }
 

@@ -33,6 +33,9 @@ const ASYNCIO: &str = include_str!("event_loop.py");
 /// A plain peer is served by the same listener.
 const BOTH_KINDS: &str = include_str!("both_kinds.py");
 
+/// Servers close their listener for a while.
+const LISTEN_AGAIN: &str = include_str!("listen_again.py");
+
 /// Programs such as wrk take an empty receive after a wake-up for an error.
 const TRUE_READINESS: &str = include_str!("true_readiness.py");
 
@@ -77,6 +80,7 @@ pub(crate) fn all() -> Vec<Script> {
         script("python_asyncio", ASYNCIO),
         script("plain_and_offloaded_peers_of_one_listener", BOTH_KINDS),
         script("no_wake_up_is_a_false_one", TRUE_READINESS),
+        script("a_closed_listener_makes_room", LISTEN_AGAIN),
     ]
 }
 
