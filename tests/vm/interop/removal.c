@@ -37,7 +37,8 @@
 #define PIECE 65536u
 #define PATIENCE_S 60
 #define A_WHILE_S 10
-#define CONNECT_US 10000000u
+/* A lost message of the InfiniBand connection manager is sent again after more than four seconds. */
+#define CONNECT_US 40000000u
 
 enum { SENDS, WRITES, READS, KINDS };
 
