@@ -39,6 +39,9 @@ const LISTEN_AGAIN: &str = include_str!("listen_again.py");
 /// Programs such as wrk take an empty receive after a wake-up for an error.
 const TRUE_READINESS: &str = include_str!("true_readiness.py");
 
+/// Sockets are in sets before they connect.
+const WATCHED_BEFORE: &str = include_str!("watched_before.py");
+
 /// What the scripts about processes begin with.
 const PAIRS: &str = include_str!("forking/pairs.py");
 
@@ -81,6 +84,10 @@ pub(crate) fn all() -> Vec<Script> {
         script("plain_and_offloaded_peers_of_one_listener", BOTH_KINDS),
         script("no_wake_up_is_a_false_one", TRUE_READINESS),
         script("a_closed_listener_makes_room", LISTEN_AGAIN),
+        script(
+            "sockets_that_were_watched_before_they_connect",
+            WATCHED_BEFORE,
+        ),
     ]
 }
 

@@ -1,0 +1,36 @@
+"""Sockets that are in epoll sets before they connect, as nginx has them, are in them afterwards."""
+
+import select
+import socket
+
+EVENTS = select.EPOLLIN | select.EPOLLOUT
+SETS = 70
+
+listener = socket.create_server(("127.0.0.1", 0))
+client = socket.socket()
+sets = [select.epoll() for _ in range(SETS)]
+for number, watching in enumerate(sets):
+    watching.register(client, EVENTS | (select.EPOLLET if number % 2 else 0))
+    shown = watching.poll(0)
+    assert shown == [(client.fileno(), select.EPOLLOUT | select.EPOLLHUP)], shown
+
+# A set that is gone, and whose number names something else.
+sets.pop(3).close()
+other = socket.socketpair()
+
+client.connect(listener.getsockname())
+server, _ = listener.accept()
+for watching in sets:
+    shown = watching.poll(5)
+    assert shown == [(client.fileno(), select.EPOLLOUT)], shown
+
+server.sendall(b"x")
+assert select.select([client], [], [], 5)[0], "nothing arrives"
+for watching in sets:
+    shown = watching.poll(5)
+    assert shown == [(client.fileno(), EVENTS)], shown
+
+assert client.recv(1) == b"x"
+for watching in sets:
+    watching.unregister(client)
+    assert not watching.poll(0)
