@@ -196,7 +196,8 @@ impl Drop for Listener {
     fn drop(&mut self) {
         if let Source::Here(hall) = &self.source {
             // The queue hangs up with the last process that could accept. Where this is it, the
-            // protocol stops listening before the call returns: the program may listen anew at once.
+            // protocol stops listening before the call returns: the program may listen anew at
+            // once.
             hall.queue_out().take();
             if queue::is_deserted(&hall.queue_in) {
                 hall.end();
