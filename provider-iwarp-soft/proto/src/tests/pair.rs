@@ -20,6 +20,9 @@ const SIZES: &[usize] = if cfg!(miri) {
     ]
 };
 
+/// A message of more than one segment.
+const LONG: u32 = if cfg!(miri) { 1_500 } else { 5_000 };
+
 #[test]
 fn sends_of_every_size_arrive_in_order() {
     for seed in 1..=SEEDS {
@@ -378,16 +381,16 @@ fn invalidation_and_solicited_event_reach_the_receiver() {
     ] {
         let mut pair = Pair::operational(3);
         pair.responder.register(0x10, 0, vec![0; 8]);
-        pair.responder.post_receive(1, 5_000);
+        pair.responder.post_receive(1, LONG);
         let kind = WorkKind::Send {
             solicited,
             invalidate,
         };
-        pair.initiator.post(1, kind, vec![9; 5_000], false);
+        pair.initiator.post(1, kind, vec![9; LONG as usize], false);
         pair.run();
         let expected = Delivery::Receive {
             token: 1,
-            len: 5_000,
+            len: LONG,
             solicited,
             invalidate,
             immediate: None,
@@ -442,12 +445,12 @@ fn immediate_data_tells_the_length_of_the_write_before_it() {
     let rows = [
         (
             "a Write",
-            vec![(write(0), 5_000), (immediate(), 0)],
-            vec![5_000],
+            vec![(write(0), LONG as usize), (immediate(), 0)],
+            vec![LONG],
         ),
         (
             "two Writes",
-            vec![(write(0), 5_000), (write(9), 3), (immediate(), 0)],
+            vec![(write(0), LONG as usize), (write(9), 3), (immediate(), 0)],
             vec![3],
         ),
         (
@@ -495,11 +498,11 @@ fn a_read_between_write_and_immediate_data_changes_nothing() {
         data: [7; 8],
         solicited: false,
     };
-    pair.initiator.post(0, write, vec![9; 5_000], false);
+    pair.initiator.post(0, write, vec![9; LONG as usize], false);
     pair.initiator.post_read(1, (0x10, 0), (0x20, 0), 10, false);
     pair.initiator.post(2, immediate, Vec::new(), false);
     pair.run();
-    assert_eq!(pair.responder.received(), [(100, 5_000)]);
+    assert_eq!(pair.responder.received(), [(100, LONG)]);
 }
 
 #[test]
