@@ -37,7 +37,7 @@
 #define PIECE 65536u
 #define PATIENCE_S 60
 #define A_WHILE_S 10
-/* A lost message of the InfiniBand connection manager is sent again after more than four seconds. */
+/* A lost message of the InfiniBand connection manager is sent again after four seconds. */
 #define CONNECT_US 40000000u
 
 enum { SENDS, WRITES, READS, KINDS };
