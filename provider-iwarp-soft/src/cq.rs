@@ -17,6 +17,7 @@ use access_layer::rnic::{Completion, CqToken, Notify};
 use arc_swap::{ArcSwap, Guard};
 
 use crate::engine::lane::Lane;
+use crate::engine::spin_luck::SpinLuck;
 
 /// Completions that one queue may hold.
 pub(crate) const CQE_MAX: u32 = 65535;
@@ -66,6 +67,8 @@ pub(crate) struct Cq {
     feeders: ArcSwap<Vec<Arc<Lane>>>,
     /// How long the last blocking wait lasted, in microseconds; decides whether the next one spins.
     pub(crate) last_wait_us: AtomicU32,
+    /// What spinning has brought to such waits.
+    pub(crate) spin_luck: SpinLuck,
 }
 
 impl Cq {
@@ -88,6 +91,7 @@ impl Cq {
             looks: AtomicU32::new(0),
             feeders: ArcSwap::default(),
             last_wait_us: AtomicU32::new(u32::MAX),
+            spin_luck: SpinLuck::default(),
         })
     }
 

@@ -100,7 +100,10 @@ fn spin(cqs: &[&Arc<Cq>], lanes: &[&Arc<Lane>], start: Instant, deadline: Option
     let is_worth = cqs
         .iter()
         .any(|cq| cq.last_wait_us.load(Ordering::Relaxed) < SPIN_WORTH_US);
-    if !is_worth || lanes.len() > POLLED_AT_ONCE {
+    let Some(luck) = cqs.first().map(|cq| &cq.spin_luck) else {
+        return false;
+    };
+    if !is_worth || lanes.len() > POLLED_AT_ONCE || !luck.tries() {
         return false;
     }
     let until = deadline.map_or(start + SPIN_TIME, |at| at.min(start + SPIN_TIME));
@@ -109,9 +112,11 @@ fn spin(cqs: &[&Arc<Cq>], lanes: &[&Arc<Lane>], start: Instant, deadline: Option
             lane.qp.drive_by_consumer(lane);
         }
         if has_any() {
+            luck.on_success();
             return true;
         }
     }
+    luck.on_failure();
     false
 }
 
