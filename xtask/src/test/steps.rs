@@ -107,6 +107,7 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite calls", &[CC, NM]),
     Step::suite("suite rust_api", BUILD),
     Step::suite("suite sdp", BUILD),
+    Step::suite("suite sdp_hostile", BUILD),
     Step::suite("suite examples", &[CC, MAKE, NM, PKG_CONFIG]),
     Step::suite("suite ipv6", &[CC, NM, IP]),
     Step::suite("suite netlink", &[CC, IP])

@@ -1,0 +1,378 @@
+//! A peer that speaks SDP as it likes, over DAT: whatever it sends, a stream ends with an error that
+//! a socket's user knows, or goes on, and other streams of its stack are unharmed.
+//!
+//! The messages are made of bytes here, not by the code under test.
+
+use std::{
+    env, fs,
+    io::{ErrorKind, Read, Write},
+    net::SocketAddr,
+    path::Path,
+    sync::LazyLock,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use dat_api::{
+    CompletionFlags, ConnectionKind, Ep, EpAttr, EpEvds, Evd, EvdFlags, Event, Ia, Privileges, Pz,
+    Region,
+};
+use sdp_over_dat::{Options, SdpListener, SdpStream, Stack};
+use stack_tests::{IA_NAME, Stage};
+
+/// Whatever has not happened after this long does not happen.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// How long the victim reads when nothing need come.
+const PATIENCE: Duration = Duration::from_millis(60);
+
+const HELLO_LEN: usize = 92;
+const BUFFERS: usize = 16;
+const SIZE: usize = 4096;
+
+static LIBRARIES: LazyLock<Result<(), String>> =
+    LazyLock::new(|| use_staged_libraries().map_err(|e| format!("{e:#}")));
+
+fn use_staged_libraries() -> Result<()> {
+    let stage = Stage::find()?;
+    let scratch =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sdp-hostile-{}", std::process::id()));
+    fs::create_dir_all(&scratch)?;
+    let file = scratch.join("dat.conf");
+    let provider = stage.provider();
+    let provider = provider.display();
+    let line =
+        format!("{IA_NAME} u2.0 nonthreadsafe default {provider} dat-rs.1.0 \"lo 0\" \"\"\n");
+    fs::write(&file, line).with_context(|| format!("writing {}", file.display()))?;
+    // SAFETY: every test waits for this first; until then no thread of this process runs anything
+    // that reads the environment.
+    unsafe {
+        env::set_var("DAT_OVERRIDE", &file);
+        env::set_var("DAT_LIBRARY", stage.lib().join("libdat2.so.2"));
+    }
+    Ok(())
+}
+
+/// A base header: MID, flags, Bufs, Len, MSeq, MSeqAck.
+fn header(mid: u8, len: usize, seq: u32) -> Vec<u8> {
+    let mut bytes = vec![mid, 0];
+    bytes.extend((BUFFERS as u16).to_be_bytes());
+    bytes.extend((len as u32).to_be_bytes());
+    bytes.extend(seq.to_be_bytes());
+    bytes.extend(0_u32.to_be_bytes());
+    bytes
+}
+
+/// A message with an extended header or payload behind its base header.
+fn message(mid: u8, seq: u32, rest: &[u8]) -> Vec<u8> {
+    let mut bytes = header(mid, 16 + rest.len(), seq);
+    bytes.extend(rest);
+    bytes
+}
+
+fn hello() -> Vec<u8> {
+    let mut bytes = header(0, HELLO_LEN, 0);
+    bytes.resize(HELLO_LEN, 0);
+    bytes[16..20].copy_from_slice(&[0x22, 0x40, 0, 1]);
+    bytes[20..24].copy_from_slice(&(SIZE as u32).to_be_bytes());
+    bytes[24..28].copy_from_slice(&(SIZE as u32).to_be_bytes());
+    bytes[28..30].copy_from_slice(&40_000_u16.to_be_bytes());
+    bytes[44..48].copy_from_slice(&[127, 0, 0, 1]);
+    bytes[60..64].copy_from_slice(&[127, 0, 0, 1]);
+    bytes
+}
+
+/// The hostile end.
+struct Attacker {
+    ep: Ep,
+    connections: Evd,
+    memory: Region,
+    sent: u64,
+    _completions: Evd,
+}
+
+impl Attacker {
+    fn connect(pz: &Pz, ia: &Ia, to: &SdpListener, hello: &[u8]) -> Result<Self> {
+        let completions = Evd::create(ia, 256, EvdFlags::DTO)?;
+        let connections = Evd::create(ia, 8, EvdFlags::CONNECTION)?;
+        let evds = EpEvds {
+            recv: &completions,
+            request: &completions,
+            connect: &connections,
+        };
+        let attr = EpAttr {
+            max_message_size: SIZE as u32,
+            max_recv_dtos: BUFFERS as i32,
+            max_request_dtos: 32,
+            ..EpAttr::default()
+        };
+        let ep = Ep::create(pz, evds, Some(&attr))?;
+        let privileges = Privileges::LOCAL_READ | Privileges::LOCAL_WRITE;
+        let memory = Region::create(pz, (BUFFERS + 1) * SIZE, privileges)?;
+        for index in 0..BUFFERS {
+            let buffer = memory.segment((index + 1) * SIZE, SIZE)?;
+            ep.post_recv(&[buffer], index as u64)?;
+        }
+        let address = to.local_addr();
+        ep.start_connect(address, to.conn_qual(), Some(DEADLINE), hello)?;
+        Ok(Self {
+            ep,
+            connections,
+            memory,
+            sent: 0,
+            _completions: completions,
+        })
+    }
+
+    fn outcome(&self) -> Result<ConnectionKind> {
+        match self.connections.wait(Some(DEADLINE))? {
+            Some(Event::Connection(event)) => Ok(event.kind),
+            other => bail!("{other:?} instead of the outcome of a connect"),
+        }
+    }
+
+    /// Sends a message; a connection that the victim has ended takes none.
+    fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        let at = (self.sent as usize % 16) * 256;
+        ensure!(bytes.len() <= 256, "a long message");
+        self.memory.write(at, bytes)?;
+        let segment = self.memory.segment(at, bytes.len())?;
+        let flags = CompletionFlags::DEFAULT;
+        let _ = self.ep.post_send(&[segment], self.sent, flags);
+        self.sent += 1;
+        Ok(())
+    }
+}
+
+/// What the victim's read brought.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    Bytes(Vec<u8>),
+    End,
+    Nothing,
+    Reset,
+}
+
+/// A stack with a victim's service, and a healthy pair beside it.
+struct Scene {
+    stack: Stack,
+    listener: SdpListener,
+    healthy: (SdpStream, SdpStream),
+    // Declared behind what lives on it.
+    pz: Pz,
+    ia: Ia,
+    attacks: usize,
+}
+
+impl Scene {
+    fn new() -> Result<Self> {
+        LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
+        let stack = Stack::open(IA_NAME)?;
+        let local = stack.address().context("the adapter has no address")?;
+        let address = SocketAddr::new(local.ip(), 0);
+        let listener = SdpListener::bind(&stack, address)?;
+        let healthy = thread::scope(|scope| -> Result<_> {
+            let server = scope.spawn(|| listener.accept_timeout(Some(DEADLINE)));
+            let client = SdpStream::connect(&stack, listener.local_addr())?;
+            let server = server.join().expect("a server that does not panic");
+            Ok((client, server?.0))
+        })?;
+        for stream in [&healthy.0, &healthy.1] {
+            patient(stream, DEADLINE);
+        }
+        let ia = Ia::open(IA_NAME)?;
+        Ok(Self {
+            pz: Pz::create(&ia)?,
+            ia,
+            stack,
+            listener,
+            healthy,
+            attacks: 0,
+        })
+    }
+
+    /// Connects, sends `messages`, and returns what the victim sees of them.
+    fn attack(&mut self, messages: &[Vec<u8>]) -> Result<Seen> {
+        self.attacks += 1;
+        let mut attacker = Attacker::connect(&self.pz, &self.ia, &self.listener, &hello())?;
+        let (victim, _) = self.listener.accept_timeout(Some(DEADLINE))?;
+        let outcome = attacker.outcome()?;
+        ensure!(outcome == ConnectionKind::Established, "{outcome:?}");
+        for message in messages {
+            attacker.send(message)?;
+        }
+        read(&victim)
+    }
+
+    /// The healthy pair carries bytes both ways.
+    fn check_healthy(&self) -> Result<()> {
+        let (client, server) = &self.healthy;
+        for (mut from, mut to) in [(client, server), (server, client)] {
+            from.write_all(b"unharmed")?;
+            let mut bytes = [0; 8];
+            to.read_exact(&mut bytes).context("the healthy pair")?;
+            ensure!(&bytes == b"unharmed");
+        }
+        ensure!(self.stack.address().is_some());
+        println!("{} attacks", self.attacks);
+        Ok(())
+    }
+}
+
+fn patient(stream: &SdpStream, timeout: Duration) {
+    stream.set_options(Options {
+        read_timeout: Some(timeout),
+        write_timeout: Some(timeout),
+        ..stream.options()
+    });
+}
+
+/// What comes within a moment. Bytes may be followed by the end of the connection.
+fn read(victim: &SdpStream) -> Result<Seen> {
+    patient(victim, PATIENCE);
+    let mut victim = victim;
+    let mut bytes = [0; 64];
+    let start = Instant::now();
+    let seen = match victim.read(&mut bytes) {
+        Ok(0) => Seen::End,
+        Ok(len) => Seen::Bytes(bytes[..len].to_vec()),
+        Err(error) => match error.kind() {
+            ErrorKind::WouldBlock => Seen::Nothing,
+            ErrorKind::ConnectionReset => Seen::Reset,
+            _ => bail!("no socket says this: {error:?}"),
+        },
+    };
+    ensure!(start.elapsed() < DEADLINE, "a read that ends too late");
+    Ok(seen)
+}
+
+const DATA: u8 = 0xff;
+const SRC_AVAIL: u8 = 0xfe;
+const DISCONN: u8 = 0x02;
+
+/// MIDs without a message: 0x0F to 0xFC.
+const UNKNOWN: std::ops::RangeInclusive<u8> = 0x0f..=0xfc;
+
+/// 64 bytes at an address that means nothing, one of which comes along.
+fn src_avail(seq: u32) -> Vec<u8> {
+    let mut rest = 64_u32.to_be_bytes().to_vec();
+    rest.extend(0xdead_0001_u32.to_be_bytes());
+    rest.extend(0x7f00_0000_0000_u64.to_be_bytes());
+    rest.push(b'A');
+    message(SRC_AVAIL, seq, &rest)
+}
+
+#[test]
+fn every_message_in_every_state() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let befores: [Vec<Vec<u8>>; 3] = [
+        Vec::new(),
+        vec![message(DISCONN, 1, b"")],
+        vec![src_avail(1)],
+    ];
+    for before in befores {
+        let seq = before.len() as u32 + 1;
+        for mid in (0..=0x0e).chain([0x0f, 0x3f, 0x40, 0x7f, 0x80, 0xfc, 0xfd, SRC_AVAIL, DATA]) {
+            for rest in [0, 4, 8, 16, 20, 24] {
+                let mut messages = before.clone();
+                messages.push(message(mid, seq, &vec![0x11; rest]));
+                let seen = scene.attack(&messages)?;
+                if before.is_empty() && UNKNOWN.contains(&mid) {
+                    ensure!(seen == Seen::Reset, "MID {mid:#x}: {seen:?}");
+                }
+                if let Seen::Bytes(bytes) = &seen {
+                    let may = mid >= 0xfd || !before.is_empty();
+                    ensure!(may, "MID {mid:#x} brought {bytes:x?}");
+                }
+            }
+        }
+        scene.check_healthy()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn every_byte_of_a_header_with_other_values() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let good = message(DATA, 1, b"hello");
+    ensure!(scene.attack(std::slice::from_ref(&good))? == Seen::Bytes(b"hello".to_vec()));
+    for at in 0..16 {
+        for value in [0, 1, 2, 0x10, 0x7f, 0x80, 0xfe, 0xff] {
+            let mut bad = good.clone();
+            if std::mem::replace(&mut bad[at], value) == value {
+                continue;
+            }
+            let seen = scene.attack(&[bad])?;
+            // Bufs may say anything, and the flags that the last byte is urgent.
+            let expected: &[Seen] = match at {
+                1 => &[
+                    Seen::Bytes(b"hello".to_vec()),
+                    Seen::Bytes(b"hell".to_vec()),
+                ],
+                2 | 3 => &[Seen::Bytes(b"hello".to_vec())],
+                0 => &[Seen::Reset, Seen::Nothing, Seen::End],
+                _ => &[Seen::Reset],
+            };
+            ensure!(
+                expected.contains(&seen),
+                "byte {at} as {value:#x}: {seen:?}"
+            );
+        }
+    }
+    scene.check_healthy()
+}
+
+#[test]
+fn more_messages_than_buffers_and_numbers_out_of_order() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let repeated = [message(DATA, 1, b"a"), message(DATA, 1, b"b")];
+    let skipped = [message(DATA, 1, b"a"), message(DATA, 3, b"b")];
+    for attack in [repeated, skipped] {
+        let seen = scene.attack(&attack)?;
+        let good = [Seen::Bytes(b"a".to_vec()), Seen::Reset];
+        ensure!(good.contains(&seen), "{seen:?}");
+    }
+    // A message of two bytes, and one that is longer than it says.
+    let mut long = message(DATA, 1, b"hello");
+    long.extend(b"more");
+    for attack in [vec![DATA, 0], long, Vec::from([0_u8; 36])] {
+        ensure!(scene.attack(&[attack])? == Seen::Reset);
+    }
+    // Everything at once, without a look at credits.
+    let flood: Vec<_> = (1..=40).map(|seq| message(DATA, seq, b"x")).collect();
+    let seen = scene.attack(&flood)?;
+    let is_good = matches!(&seen, Seen::Bytes(bytes) if bytes.iter().all(|byte| *byte == b'x'));
+    ensure!(is_good || seen == Seen::Reset, "{seen:?}");
+    scene.check_healthy()
+}
+
+#[test]
+fn every_byte_of_a_hello_with_other_values() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let (mut refused, mut taken) = (0, 0);
+    for at in 0..64 {
+        for value in [0, 0xff] {
+            let mut bad = hello();
+            bad[at] = value;
+            scene.attacks += 1;
+            let attacker = Attacker::connect(&scene.pz, &scene.ia, &scene.listener, &bad)?;
+            // The service goes on, whether it took this one or not.
+            let accepted = scene.listener.accept_timeout(Some(PATIENCE));
+            match attacker.outcome()? {
+                ConnectionKind::PeerRejected => {
+                    refused += 1;
+                    ensure!(
+                        accepted.is_err(),
+                        "byte {at} as {value:#x}: accepted and refused"
+                    );
+                }
+                ConnectionKind::Established => taken += 1,
+                other => bail!("byte {at} as {value:#x}: {other:?}"),
+            }
+        }
+    }
+    println!("{taken} taken, {refused} refused");
+    ensure!(taken > 0 && refused > 0);
+    scene.check_healthy()
+}
