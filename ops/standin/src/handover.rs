@@ -28,8 +28,10 @@ pub enum Stage {
     Drained = 4,
     /// It carries bytes, for good.
     Carrying = 5,
-    /// The connection is over; what the pair shows is all that there is.
+    /// The connection is over; what lies in the pair is bytes, and all that there is.
     Ended = 6,
+    /// The connection is over and its pair never carried bytes; what lies in it is signals.
+    Dropped = 7,
 }
 
 /// What a process does to the pair.
@@ -52,7 +54,7 @@ pub enum Move {
 }
 
 impl Stage {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Steered,
         Self::Asked,
         Self::AtRest,
@@ -60,6 +62,7 @@ impl Stage {
         Self::Drained,
         Self::Carrying,
         Self::Ended,
+        Self::Dropped,
     ];
 
     /// Where a move leads; `None`: it cannot be made here.
@@ -72,7 +75,10 @@ impl Stage {
             (Self::Draining, Move::FinishDraining) => Some(Self::Drained),
             (Self::Drained, Move::Carry) => Some(Self::Carrying),
             (Self::Asked | Self::AtRest | Self::Draining, Move::Revoke) => Some(Self::Steered),
-            (_, Move::End) => Some(Self::Ended),
+            (Self::Steered | Self::Asked | Self::AtRest | Self::Draining, Move::End) => {
+                Some(Self::Dropped)
+            }
+            (Self::Drained | Self::Carrying, Move::End) => Some(Self::Ended),
             _ => None,
         }
     }
@@ -165,14 +171,15 @@ mod tests {
     ];
 
     /// For each stage what every move of `MOVES` leads to; a dot: it cannot be made.
-    const TABLE: [(Stage, &str); 7] = [
-        (Stage::Steered, "1.....6"),
-        (Stage::Asked, ".2...06"),
-        (Stage::AtRest, "..3..06"),
-        (Stage::Draining, "...4.06"),
+    const TABLE: [(Stage, &str); 8] = [
+        (Stage::Steered, "1.....7"),
+        (Stage::Asked, ".2...07"),
+        (Stage::AtRest, "..3..07"),
+        (Stage::Draining, "...4.07"),
         (Stage::Drained, "....5.6"),
         (Stage::Carrying, "......6"),
-        (Stage::Ended, "......6"),
+        (Stage::Ended, "......."),
+        (Stage::Dropped, "......."),
     ];
 
     #[test]

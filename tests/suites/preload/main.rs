@@ -28,6 +28,9 @@ const WALK: &str = "PRELOAD_WALK";
 const WALKS: u64 = 12;
 /// Those that fork.
 const FORKING_WALKS: u64 = 6;
+/// Walks that have found something: a reset behind the peer's end, a break behind it, and signals
+/// taken for bytes where both sides have ended.
+const FOUND: [u64; 3] = [203, 205, 212];
 
 fn main() -> ExitCode {
     if let Ok(seed) = env::var(WALK) {
@@ -36,7 +39,7 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = (1..=WALKS)
         .map(|seed| trial(format!("walk::seed_{seed}"), move || walk_apart(seed)))
         .collect();
-    let forking = walk::FORKING..walk::FORKING + FORKING_WALKS;
+    let forking = (walk::FORKING..walk::FORKING + FORKING_WALKS).chain(FOUND);
     trials.extend(
         forking.map(|seed| trial(format!("walk::forking_{seed}"), move || walk_apart(seed))),
     );

@@ -47,6 +47,7 @@ pub(crate) struct Flow {
     deaf: bool,
     /// Bytes that it did not read were dropped.
     lost: bool,
+    resets: bool,
     seen: EventFlags,
 }
 
@@ -93,17 +94,25 @@ impl Flow {
             program_ended: writing_ended,
             deaf: reading_ended,
             lost: false,
+            resets: false,
             seen: EventFlags::empty(),
         }
     }
 
-    /// Moves what can be moved. `seen` is what the pair is ready for.
-    pub(crate) fn run(&mut self, stream: &dyn Stream, seen: EventFlags) -> State {
+    /// The program's last close is to be a reset.
+    pub(crate) fn resets(&mut self, reset: bool) {
+        self.resets = reset;
+    }
+
+    /// Moves what can be moved. `seen` is what the pair is ready for; `broken` says that the
+    /// connection broke, which it does not tell behind the peer's end.
+    pub(crate) fn run(&mut self, stream: &dyn Stream, seen: EventFlags, broken: bool) -> State {
         self.seen |= seen;
         CHUNK_BUFFER.with_borrow_mut(|buffer| {
             for _ in 0..ROUNDS {
                 match self.round(stream, buffer) {
                     Ok(true) => {}
+                    Ok(false) if broken && self.peer_ended => return State::Broken,
                     Ok(false) => return State::Waiting,
                     Err(state) => return state,
                 }
@@ -160,6 +169,11 @@ impl Flow {
             // more than one that has closed.
             Ok(Taken::Ended) if self.seen.contains(EventFlags::HUP) && !self.peer_ended => {
                 Err(State::Unheld)
+            }
+            // Behind the peer's end, a close looks as a shutdown does; whoever wants a reset has
+            // closed.
+            Ok(Taken::Ended) if self.seen.contains(EventFlags::HUP) && self.resets => {
+                Err(State::Discarded)
             }
             Ok(Taken::Ended) => {
                 self.program_ended = true;

@@ -261,7 +261,7 @@ impl Relay {
     /// Waits a moment for the end of the change from signals to bytes.
     pub(crate) fn await_decision(&self) {
         let stage = self.stage();
-        if !matches!(stage, Stage::Carrying | Stage::Ended) {
+        if !matches!(stage, Stage::Carrying | Stage::Ended | Stage::Dropped) {
             self.word.handover.wait(self.ticket, stage, LOOK);
         }
     }
@@ -354,7 +354,9 @@ impl Relay {
         let Some(flow) = &mut *place else {
             return;
         };
-        let state = flow.run(self.socket.stream(), seen);
+        let broken = self.socket.observer().has_error();
+        flow.resets(self.word.is_to_be_reset());
+        let state = flow.run(self.socket.stream(), seen, broken);
         if matches!(state, State::Waiting | State::Busy) {
             drop(place);
             if state == State::Busy {
@@ -420,7 +422,7 @@ impl Relay {
         self.socket.show_end_if_read();
         let unheld = seen.contains(EventFlags::HUP) && !self.socket.observer().is_over();
         match self.stage() {
-            Stage::Ended => {}
+            Stage::Ended | Stage::Dropped => {}
             _ if unheld => self.end_unheld(),
             Stage::Asked => self.begin(),
             _ => {}

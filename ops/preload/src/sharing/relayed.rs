@@ -99,9 +99,15 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, word: &Word, ticket: Ticket) -> bool {
                 }
             }
             Stage::Carrying | Stage::Ended => return ours,
+            Stage::Dropped => {
+                // The program must not take signals for bytes.
+                let _ = stand_in::surrender(fd);
+                return false;
+            }
             Stage::Asked | Stage::Draining | Stage::Drained => {
                 if !handover.wait(ticket, stage, LOOK) {
                     if is_hung_up(fd) {
+                        let _ = stand_in::surrender(fd);
                         return false;
                     }
                     if stage == Stage::Asked {

@@ -1,5 +1,6 @@
 //! Memory that an owner shares with its children and theirs.
 
+use std::collections::VecDeque;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -22,7 +23,8 @@ const PAGE: usize = 4096;
 /// Words that serve no connection.
 #[derive(Debug, Default)]
 pub(crate) struct Words {
-    free: Vec<&'static Word>,
+    /// Used in turn, so that one who knows a word from before finds it unchanged for long.
+    free: VecDeque<&'static Word>,
 }
 
 impl Words {
@@ -31,14 +33,14 @@ impl Words {
         if self.free.is_empty() {
             self.free.extend(map()?);
         }
-        let word = self.free.pop().ok_or(Errno::NOMEM)?;
+        let word = self.free.pop_front().ok_or(Errno::NOMEM)?;
         word.linger.store(-1, Ordering::Relaxed);
         Ok(word)
     }
 
     /// One that serves none any more.
     pub(crate) fn give_back(&mut self, word: &'static Word) {
-        self.free.push(word);
+        self.free.push_back(word);
     }
 }
 

@@ -204,6 +204,11 @@ impl Observer {
         Some(Errno::from_raw_os_error(error))
     }
 
+    /// Whether there is an error that nobody was told of.
+    pub(crate) fn has_error(&self) -> bool {
+        self.error.load(Ordering::Acquire) != 0
+    }
+
     /// Whether it broke.
     pub(crate) fn is_broken(&self) -> bool {
         matches!(*self.pair(), Pair::Gone)
