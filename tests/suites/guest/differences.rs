@@ -19,8 +19,7 @@ pub(crate) struct Difference {
     pub(crate) why: &'static str,
 }
 
-/// Our provider over a device of the kernel's.
-const IB: &[&str] = &["ib-rxe", "ib-siw", "ib-rxe-under-ofa", "ib-siw-under-ofa"];
+/// Our provider over siw.
 const IB_ON_SIW: &[&str] = &["ib-siw", "ib-siw-under-ofa"];
 
 /// OFA's provider, below our library and below OFA's own.
@@ -36,13 +35,6 @@ const DIFFERENCES: &[Difference] = &[
         says: HANGS,
         why: "the tool waits for the news that a queue pair takes no more from its SRQ, which \
               neither rdma_rxe nor siw gives OFA's provider",
-    },
-    Difference {
-        grounds: IB,
-        line: "dtestsrq*",
-        says: HANGS,
-        why: "the tool waits for the news that a queue pair takes no more from its SRQ, which \
-              neither device gives and our provider does not make up",
     },
     Difference {
         grounds: IB_ON_SIW,

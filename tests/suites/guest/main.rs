@@ -8,6 +8,7 @@
 //! | `lines` | OFA's programs, one test a command line and ground |
 //! | `ground` | the grounds: which library, which provider, which device |
 //! | `conformance` | the project's own questions to providers, one test a ground |
+//! | `together` | several providers and devices at work in one process |
 //! | `differences` | the lines that do not pass, with the reason |
 
 mod conformance;
@@ -15,6 +16,7 @@ mod differences;
 mod ground;
 mod jobs;
 mod lines;
+mod together;
 
 use std::fs;
 use std::process::ExitCode;
@@ -26,6 +28,9 @@ use libtest_mimic::{Arguments, Trial};
 const GUEST: &str = "guest";
 
 fn main() -> ExitCode {
+    if let Some(status) = together::main() {
+        return status;
+    }
     let mut arguments = Arguments::from_args();
     // Devices, ports and two slow processors are shared.
     arguments.test_threads.get_or_insert(1);
@@ -42,6 +47,7 @@ fn main() -> ExitCode {
 
 fn trials() -> Result<Vec<Trial>> {
     let mut trials = jobs::trials()?;
+    trials.push(together::trial());
     trials.extend(conformance::trials());
     trials.extend(lines::trials());
     Ok(trials)

@@ -1,0 +1,191 @@
+//! Several providers and devices, open and at work at the same time in one process.
+//!
+//! The process is this program once more: its environment names the libraries, and a provider that
+//! crashes takes no other test along.
+
+use std::env;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use dat_api::{
+    CompletionFlags, Cr, Ep, EpEvds, Evd, EvdFlags, Event, Ia, Privileges, Psp, Pz, Region,
+};
+use libtest_mimic::{Failed, Trial};
+use stack_tests::{Program, Registry, Stage};
+
+/// The argument by which this program is that process.
+const ARGUMENT: &str = "--together";
+
+/// Adapters: name, provider, parameters. Two of them share a device.
+const ADAPTERS: [(&str, &str, &str); 5] = [
+    ("soft", "libdapl-iwarp.so.2", "lo 0"),
+    ("ib-rxe", "libdapl-ib.so.2", "r0 0"),
+    ("ib-siw", "libdapl-ib.so.2", "w0 0"),
+    ("ib-rxe-again", "libdapl-ib.so.2", "rxe0 1"),
+    ("ofa-rxe", "libdaplofa.so.2", "r0 0"),
+];
+
+/// The adapter that goes while the others work, and comes back.
+const GOES: &str = "ib-siw";
+
+const DEADLINE: Duration = Duration::from_secs(120);
+const WAIT: Option<Duration> = Some(Duration::from_secs(20));
+
+const ROUNDS: u8 = 20;
+const LEN: usize = 3000;
+
+/// The one test of this file.
+pub(crate) fn trial() -> Trial {
+    Trial::test("several providers in one process", || {
+        run().map_err(|error| Failed::from(format!("{error:#}")))
+    })
+}
+
+fn run() -> Result<()> {
+    let stage = Stage::find()?;
+    let lines = ADAPTERS.map(|(name, library, params)| {
+        let staged = stage.lib().join(library);
+        let library = if staged.exists() {
+            staged.display().to_string()
+        } else {
+            library.to_owned()
+        };
+        format!("{name} u2.0 nonthreadsafe default {library} x.1.0 \"{params}\" \"\"\n")
+    });
+    let registry = Registry::with_text(&lines.concat())?;
+    let program = Program::new(env::current_exe()?)
+        .arg(ARGUMENT)
+        .env("DAT_OVERRIDE", registry.file())
+        .env(dat_api::LIBRARY_ENV, stage.lib().join("libdat2.so.2"));
+    program.spawn()?.finish(DEADLINE)?.success().map(drop)
+}
+
+/// Is that process, where the command line says so.
+pub(crate) fn main() -> Option<ExitCode> {
+    if env::args().nth(1).as_deref() != Some(ARGUMENT) {
+        return None;
+    }
+    Some(match work() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn work() -> Result<()> {
+    let open = |name: &'static str| Pair::connect(name).with_context(|| format!("opening {name}"));
+    let mut pairs = ADAPTERS
+        .iter()
+        .map(|(name, ..)| open(name))
+        .collect::<Result<Vec<Pair>>>()?;
+    all_exchange(&pairs)?;
+    let (going, staying): (Vec<Pair>, Vec<Pair>) =
+        pairs.into_iter().partition(|pair| pair.name == GOES);
+    thread::scope(|scope| {
+        let others = scope.spawn(|| all_exchange(&staying));
+        drop(going);
+        others.join().map_err(|_| anyhow!("a thread panicked"))?
+    })?;
+    pairs = staying;
+    pairs.push(open(GOES)?);
+    all_exchange(&pairs)
+}
+
+/// All at once, each in a thread of its own.
+fn all_exchange(pairs: &[Pair]) -> Result<()> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = pairs
+            .iter()
+            .map(|pair| scope.spawn(|| pair.exchange().with_context(|| pair.name)))
+            .collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?)
+    })
+}
+
+/// Two endpoints of one adapter that are connected with each other.
+struct Pair {
+    name: &'static str,
+    // Endpoints are freed before what they were made from.
+    ends: [Ep; 2],
+    memory: [Region; 2],
+    recv: Evd,
+    request: Evd,
+    _rest: (Evd, Evd, Pz, Ia),
+}
+
+impl Pair {
+    fn connect(name: &'static str) -> Result<Self> {
+        let ia = Ia::open(name)?;
+        let pz = Pz::create(&ia)?;
+        let (recv, request) = (
+            Evd::create(&ia, 64, EvdFlags::DTO)?,
+            Evd::create(&ia, 64, EvdFlags::DTO)?,
+        );
+        let (connect, requests) = (
+            Evd::create(&ia, 8, EvdFlags::CONNECTION)?,
+            Evd::create(&ia, 8, EvdFlags::CONNECTION_REQUEST)?,
+        );
+        let evds = EpEvds {
+            recv: &recv,
+            request: &request,
+            connect: &connect,
+        };
+        let ep = || Ep::create(&pz, evds, None);
+        let region = || Region::create(&pz, LEN, Privileges::ALL);
+        let (ends, memory) = ([ep()?, ep()?], [region()?, region()?]);
+        let address = ia.attr()?.address.context("no address")?;
+        // A message that comes before its receiver is connected may be lost on siw.
+        let psp = Psp::create_any(&ia, &requests)?;
+        ends[0].start_connect(address, psp.conn_qual(), WAIT, &[])?;
+        let request_in: Cr = match requests.wait(WAIT)? {
+            Some(Event::ConnectionRequest(request)) => request,
+            other => return Err(anyhow!("no request but {other:?}")),
+        };
+        request_in.accept(Some(&ends[1]), &[])?;
+        ends[1].wait_established(WAIT)?;
+        ends[0].wait_established(WAIT)?;
+        Ok(Self {
+            name,
+            ends,
+            memory,
+            recv,
+            request,
+            _rest: (connect, requests, pz, ia),
+        })
+    }
+
+    /// Messages from the first end to the second, each with a content of its own, and a Write at
+    /// the end of each.
+    fn exchange(&self) -> Result<()> {
+        let ([from, to], [source, sink]) = (&self.ends, &self.memory);
+        for round in 0..ROUNDS {
+            let bytes: Vec<u8> = (0..LEN).map(|at| at as u8 ^ round).collect();
+            let half = LEN / 2;
+            source.write(0, &bytes)?;
+            to.post_recv(&[sink.segment(0, half)?], round.into())?;
+            let flags = CompletionFlags::DEFAULT;
+            let written = sink.remote().slice(half as u32, half as u32)?;
+            from.post_rdma_write(&[source.segment(half, half)?], written, 100, flags)?;
+            from.post_send(&[source.segment(0, half)?], 200, flags)?;
+            for (evd, ep, cookie) in [
+                (&self.request, from, 100),
+                (&self.request, from, 200),
+                (&self.recv, to, round.into()),
+            ] {
+                let done = evd.wait_completion(ep.id(), cookie, WAIT)?;
+                ensure!(done.status.is_success(), "{:?} of {cookie}", done.status);
+            }
+            ensure!(
+                sink.to_vec(0, LEN)? == bytes,
+                "round {round} has other bytes"
+            );
+        }
+        Ok(())
+    }
+}
