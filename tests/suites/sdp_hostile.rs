@@ -1,5 +1,5 @@
-//! A peer that speaks SDP as it likes, over DAT: whatever it sends, a stream ends with an error that
-//! a socket's user knows, or goes on, and other streams of its stack are unharmed.
+//! A peer that speaks SDP as it likes, over DAT: whatever it sends, a stream ends with an error
+//! that a socket's user knows, or goes on, and other streams of its stack are unharmed.
 //!
 //! The messages are made of bytes here, not by the code under test.
 
