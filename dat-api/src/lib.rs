@@ -154,7 +154,7 @@ pub use library::{
 pub use lmr::{Lmr, Privileges, RemoteRegion, Segment};
 pub use pz::Pz;
 pub use region::Region;
-pub use registry::{ProviderInfo, list_providers};
+pub use registry::{ProviderInfo, list_providers, register_provider};
 pub use rmr::Rmr;
 pub use sp::{Csp, Psp, Rsp, Ssp, SspState, SspWaitError};
 pub use srq::{Srq, SrqInfo};

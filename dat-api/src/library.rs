@@ -202,18 +202,28 @@ macro_rules! table {
 
 for_each_function!(table);
 
+/// What [`Library::prefer`] was given.
+static PREFERRED: OnceLock<OsString> = OnceLock::new();
+
 impl Library {
     /// The registry library of this process; opens it on the first call.
     ///
-    /// The file is the one that the environment variable [`LIBRARY_ENV`] names, else
-    /// [`LIBRARY_NAME`] where the dynamic loader finds it. The outcome of the first call stands for
-    /// the life of the process.
+    /// The file is the one that the environment variable [`LIBRARY_ENV`] names, else the one that
+    /// [`Library::prefer`] was given, else [`LIBRARY_NAME`] where the dynamic
+    /// loader finds it. The outcome of the first call stands for the life of the process.
     pub fn get() -> Result<&'static Self, LoadError> {
         static LIBRARY: OnceLock<Result<Library, LoadError>> = OnceLock::new();
         LIBRARY
             .get_or_init(Self::load)
             .as_ref()
             .map_err(Clone::clone)
+    }
+
+    /// Names the file to load where [`LIBRARY_ENV`] names none, for a library that was installed
+    /// beside it. It counts before the first [`Library::get`], once.
+    pub fn prefer(path: impl Into<OsString>) {
+        // A second name is too late: the first may have been loaded.
+        let _ = PREFERRED.set(path.into());
     }
 
     /// What was loaded: the value of [`LIBRARY_ENV`], or [`LIBRARY_NAME`].
@@ -225,6 +235,7 @@ impl Library {
     fn load() -> Result<Self, LoadError> {
         let path = std::env::var_os(LIBRARY_ENV)
             .filter(|path| !path.is_empty())
+            .or_else(|| PREFERRED.get().cloned())
             .unwrap_or_else(|| LIBRARY_NAME.into());
         // RTLD_GLOBAL, because providers of other makers look up the registry's functions in the
         // global scope instead of naming the library as a dependency.

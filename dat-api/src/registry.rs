@@ -1,12 +1,15 @@
 //! What the registry knows: the interface adapters that `dat.conf` lists.
 
+use std::ffi::CString;
+use std::path::Path;
 use std::ptr;
 
 use dat_abi::*;
+use libloading::os::unix::{Library as Dl, RTLD_NOW};
 
 use crate::attr::text_of;
-use crate::error::{Result, check};
-use crate::library::Library;
+use crate::error::{Error, Result, check};
+use crate::library::{Library, LoadError};
 
 /// One registered interface adapter (`DAT_PROVIDER_INFO`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +54,46 @@ pub fn list_providers() -> Result<Vec<ProviderInfo>> {
         }
         room *= 2;
     }
+}
+
+/// Makes an interface adapter known to this process that `dat.conf` does not list: loads the
+/// provider `library` and has it register itself as `ia_name`, with the instance data `params`.
+/// Whether it did is found out by opening the adapter.
+///
+/// # Errors
+/// When there is no registry library, or `library` is no provider.
+pub fn register_provider(library: &Path, ia_name: &str, params: &str) -> Result<()> {
+    // It registers itself with whichever registry library is in the global scope.
+    Library::get()?;
+    let malformed = Error::Unrepresentable {
+        what: "the name of an interface adapter or its parameters",
+    };
+    let params = CString::new(params).map_err(|_| malformed.clone())?;
+    let mut info = DatProviderInfo::zeroed();
+    if ia_name.len() >= info.ia_name.len() || ia_name.contains('\0') {
+        return Err(malformed);
+    }
+    for (to, byte) in info.ia_name.iter_mut().zip(ia_name.bytes()) {
+        *to = byte.cast_signed();
+    }
+    (info.dapl_version_major, info.dapl_version_minor) = (2, 0);
+    info.is_thread_safe = DAT_FALSE;
+    let refused = |error: libloading::Error| LoadError::Open {
+        path: library.into(),
+        reason: error.to_string(),
+    };
+    // SAFETY: loading runs the library's constructors; the caller names a provider, which is as
+    // trusted as one that dat.conf names.
+    let provider = unsafe { Dl::open(Some(library), RTLD_NOW) }.map_err(refused)?;
+    // SAFETY: the symbol of this name has this type in every provider.
+    let init =
+        unsafe { provider.get::<DatProviderInitFunc>(DAT_PROVIDER_INIT_NAME.to_bytes_with_nul()) };
+    let init = *init.map_err(refused)?;
+    // It stays loaded: the registry has its functions from now on.
+    std::mem::forget(provider);
+    // SAFETY: both arguments are valid for the call.
+    unsafe { init(&raw const info, params.as_ptr()) };
+    Ok(())
 }
 
 /// How many are registered. With `max` 0 the call reports the number and, by design, a failure.

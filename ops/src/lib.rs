@@ -43,7 +43,7 @@ pub use life::{Event, Life};
 pub use listen::{Accepted, Listening};
 pub use protosw::{
     Capabilities, ConnectFailure, Half, OffloadBound, OffloadConnecting, OffloadListener,
-    OffloadProtocol, OffloadStream, Readiness, Target, Way,
+    OffloadProtocol, OffloadStream, Readiness, Target, Watch, Way,
 };
 pub use reason::Reason;
 pub use registry::{NameTaken, Registration, Registry};

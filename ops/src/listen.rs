@@ -178,12 +178,3 @@ fn accept_native(native: &OwnedFd) -> Result<Option<Accepted>, Errno> {
         }
     }
 }
-
-impl AsFd for Accepted {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Native(socket) => socket.as_fd(),
-            Self::Offloaded { stream, .. } => stream.as_fd(),
-        }
-    }
-}

@@ -2,12 +2,15 @@
 //!
 //! The objects of a protocol make progress when somebody calls them. Each has a descriptor that is
 //! readable when a call would find news, so that the switch, or a program, can wait for many of
-//! them at once. No call waits.
+//! them at once. No call waits. An established connection may do without: what comes about is told
+//! to its [`Watch`].
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::time::Instant;
 
 use ops_netlink::Route;
 use ops_rules::Setting;
@@ -86,6 +89,10 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     /// # Errors
     /// When that fails at once.
     fn connect(&self, target: &Target<'_>) -> Result<Box<dyn OffloadConnecting>, ConnectFailure>;
+
+    /// The process ends: waits until what closed connections have given has left it, no longer than
+    /// `until`. A protocol whose bytes leave with the call that gives them does without.
+    fn settle(&self, _until: Instant) {}
 }
 
 /// An address that is taken. Dropping it gives it back.
@@ -108,6 +115,9 @@ pub trait OffloadListener: AsFd + fmt::Debug + Send + Sync {
     /// # Errors
     /// When the service itself has failed. A connection that failed is passed over.
     fn accept(&self) -> Result<Option<Box<dyn OffloadStream>>, Errno>;
+
+    /// Descriptors that must be open in this process alone: the child of a fork closes its copies.
+    fn descriptors(&self) -> Vec<RawFd>;
 }
 
 /// A connection in the making. Dropping it gives up, so that the peer's program never sees it.
@@ -130,8 +140,9 @@ pub enum ConnectFailure {
     Failed(Errno),
 }
 
-/// An established connection. Dropping it closes it as `close` would.
-pub trait OffloadStream: AsFd + fmt::Debug + Send + Sync {
+/// An established connection that never blocks. Dropping it closes it as `close` would. Methods are
+/// called from any thread.
+pub trait OffloadStream: fmt::Debug + Send + Sync {
     /// This end's address.
     fn local(&self) -> SocketAddr;
 
@@ -144,11 +155,24 @@ pub trait OffloadStream: AsFd + fmt::Debug + Send + Sync {
     /// `EAGAIN` when none can be taken now, else what `send` would say.
     fn send(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno>;
 
-    /// Gives bytes that have arrived; 0 is the end.
+    /// Takes one urgent byte, behind what has been given.
+    ///
+    /// # Errors
+    /// What `send` with `MSG_OOB` would say.
+    fn send_urgent(&self, byte: u8) -> Result<(), Errno>;
+
+    /// Gives bytes that have arrived, and with `peek` keeps them; 0 is the end. Bytes before the
+    /// urgent one and bytes behind it are not given together.
     ///
     /// # Errors
     /// `EAGAIN` when there are none now, else what `recv` would say.
-    fn receive(&self, parts: &mut [IoSliceMut<'_>]) -> Result<usize, Errno>;
+    fn receive(&self, parts: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno>;
+
+    /// Gives the urgent byte, and with `peek` keeps it.
+    ///
+    /// # Errors
+    /// `EAGAIN` when it has been announced and is not here, `EINVAL` when there is none.
+    fn receive_urgent(&self, peek: bool) -> Result<u8, Errno>;
 
     /// Ends directions.
     ///
@@ -156,16 +180,57 @@ pub trait OffloadStream: AsFd + fmt::Debug + Send + Sync {
     /// What `shutdown` would say.
     fn shutdown(&self, half: Half) -> Result<(), Errno>;
 
+    /// Ends the connection at once: what was given may be lost, and the peer sees a reset.
+    fn abort(&self);
+
     /// What `poll` would say.
     fn readiness(&self) -> Readiness;
+
+    /// Bytes that can be received at once.
+    fn unread(&self) -> usize;
+
+    /// Bytes that were given and that the peer has not taken.
+    fn unsent(&self) -> usize;
+
+    /// Whether the next byte to receive is the one behind the urgent byte.
+    fn is_at_mark(&self) -> bool;
+
+    /// From now on `watch` hears what comes about, beginning with what has already.
+    fn watch(&self, watch: Arc<dyn Watch>);
+
+    /// What to poll for news in both directions, edge-triggered, and to call
+    /// [`OffloadStream::progress`] for; `None` for a protocol that drives its connections itself.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Takes what has arrived and tells it to the watch.
+    fn progress(&self);
+}
+
+/// Hears what comes about on a stream, after the stream's methods say the same. It must not call
+/// the stream, whose locks may be held.
+pub trait Watch: fmt::Debug + Send + Sync {
+    /// Bytes, or the end, can be received.
+    fn arrived(&self);
+
+    /// Bytes can be given.
+    fn room(&self);
+
+    /// An urgent byte was announced.
+    fn urgent(&self);
+
+    /// The peer sends no more.
+    fn peer_ended(&self);
+
+    /// The connection broke.
+    fn broken(&self, why: Errno);
 }
 
 /// Which directions end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Half {
-    /// Nothing more is read.
+    /// Nothing more is read: bytes that still arrive are answered with a reset.
     Read,
-    /// Nothing more is sent.
+    /// Nothing more is sent, behind what has been given.
     Write,
     /// Both.
     Both,
@@ -174,9 +239,9 @@ pub enum Half {
 /// What a stream is ready for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
-    /// Bytes or the end can be read.
+    /// Bytes, the end or an error can be read.
     pub readable: bool,
-    /// Bytes can be sent.
+    /// Bytes can be sent, or an error be had by it.
     pub writable: bool,
     /// The peer sends nothing more.
     pub peer_ended: bool,

@@ -1,7 +1,7 @@
 //! One socket.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ops_portmap::Proof;
@@ -322,16 +322,6 @@ impl Drop for Socket {
     fn drop(&mut self) {
         if let Some(service) = self.offered {
             self.switch.withdraw(service);
-        }
-    }
-}
-
-impl AsFd for Socket {
-    /// The kernel socket, or the descriptor of the stream.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.stream {
-            Some((_, stream)) => stream.as_fd(),
-            None => self.native.as_fd(),
         }
     }
 }

@@ -12,7 +12,8 @@ use ops_rules::Rules;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
-use crate::decision::{Intent, Plan, decide};
+use crate::connect::Connecting;
+use crate::decision::{Intent, Offer, Plan, decide};
 use crate::reason::Reason;
 use crate::registry::Registry;
 use crate::trail::Trail;
@@ -72,7 +73,7 @@ impl Switch {
             answers: Mutex::default(),
             heard: Mutex::default(),
             station: Mutex::default(),
-            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            wake: out_of_the_way(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
             fall_backs: Mutex::default(),
         }))
     }
@@ -118,6 +119,18 @@ impl Switch {
         decide(self, intent, trail)
     }
 
+    /// Begins to connect to `service` as `offer` says, from `local`: an address that the kernel
+    /// keeps for this connection.
+    pub fn connect(
+        self: &Arc<Self>,
+        service: SocketAddr,
+        local: SocketAddr,
+        offer: Offer,
+        trail: Trail,
+    ) -> Connecting {
+        Connecting::begin(Arc::clone(self), service, local, offer, trail)
+    }
+
     /// What peers said lately, and nothing that a change of the network has made untrue.
     pub(crate) fn answers(&self) -> MutexGuard<'_, Answers> {
         let network = self
@@ -134,14 +147,15 @@ impl Switch {
         answers
     }
 
-    pub(crate) fn count_fall_back(&self, reason: &Reason) {
+    /// A socket stays on TCP for this reason.
+    pub fn count_fall_back(&self, reason: &Reason) {
         *lock(&self.fall_backs)
             .entry(reason.to_string())
             .or_default() += 1;
     }
 
     /// Tells peers that ask where a service is offered.
-    pub(crate) fn offer(&self, service: SocketAddr, mapped: SocketAddr, proof: Proof) {
+    pub fn offer(&self, service: SocketAddr, mapped: SocketAddr, proof: Proof) {
         let mut station = lock(&self.station);
         station.set_addresses(self.addresses());
         station.offer(service, mapped, proof);
@@ -150,7 +164,7 @@ impl Switch {
     }
 
     /// Tells it no longer.
-    pub(crate) fn withdraw(&self, service: SocketAddr) {
+    pub fn withdraw(&self, service: SocketAddr) {
         lock(&self.station).withdraw(service);
         self.wake();
     }
@@ -207,6 +221,11 @@ impl Switch {
         // A counter that is full wakes as well.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
+}
+
+/// The program into which this library was loaded expects the lowest numbers to be free.
+fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+    rustix::io::fcntl_dupfd_cloexec(&fd, 600).unwrap_or(fd)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

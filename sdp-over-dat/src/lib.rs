@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `stack.rs` | an interface adapter, and the thread that serves sockets whose users do something else |
 //! | `stream.rs`, `listener.rs` | the public sockets |
+//! | `over_socket.rs` | connections over TCP sockets that somebody else has connected |
 //! | `options.rs`, `config.rs` | what a user may set, and what a stack is made of |
 //! | `socket/` | one connection: protocol, buffers, and who drives it |
 //! | `readiness/` | what `poll` should say, and a descriptor that says it |
@@ -65,6 +66,7 @@ mod config;
 mod errors;
 mod listener;
 mod options;
+mod over_socket;
 mod readiness;
 mod socket;
 mod stack;
@@ -79,6 +81,7 @@ mod user_memory;
 pub use config::Config;
 pub use listener::SdpListener;
 pub use options::Options;
+pub use over_socket::Reception;
 pub use readiness::{Readiness, StandIn, Watch};
 pub use stack::Stack;
 pub use stream::{SdpStream, Statistics};

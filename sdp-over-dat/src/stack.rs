@@ -87,6 +87,19 @@ impl Stack {
         })
     }
 
+    /// Waits until what was written to its sockets has left this process, no longer than
+    /// `until`. The kernel sees to it from there on, even if the process ends.
+    pub fn settle(&self, until: Instant) {
+        loop {
+            let sockets: Vec<_> = self.inner.sockets().values().cloned().collect();
+            let is_settled = !sockets.iter().any(|socket| socket.is_unsaid());
+            if is_settled || Instant::now() >= until {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// The adapter's address.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {

@@ -52,6 +52,10 @@ impl SdpStream {
         }
     }
 
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
     /// Connects to the service at `peer`, waiting as long as the stack's configuration says.
     pub fn connect(stack: &Stack, peer: SocketAddr) -> io::Result<Self> {
         let stream = Self::start_connect(stack, peer)?;
@@ -140,7 +144,23 @@ impl SdpStream {
     /// Takes the urgent byte (MSG_OOB): `WouldBlock` when it is announced and not here,
     /// `InvalidInput` when there is none.
     pub fn receive_urgent(&self) -> io::Result<u8> {
-        self.socket.receive_urgent()
+        self.socket.receive_urgent(false)
+    }
+
+    /// The same without taking it (MSG_OOB with MSG_PEEK).
+    pub fn peek_urgent(&self) -> io::Result<u8> {
+        self.socket.receive_urgent(true)
+    }
+
+    /// Bytes that were written and that the peer's provider has not taken (TIOCOUTQ).
+    #[must_use]
+    pub fn unsent(&self) -> usize {
+        self.socket.unsent()
+    }
+
+    /// Ends the connection at once, so that the peer sees a reset.
+    pub fn abort(&self) {
+        self.socket.abort();
     }
 
     /// Whether the stream stands at the urgent mark (SIOCATMARK).

@@ -3,11 +3,13 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use ops::{Intent, Program, Registry, Switch, WITHIN, Wish};
 use ops_netlink::NetStack;
+use ops_sdp_protocol::SdpProtocol;
 
 use crate::args::{Args, Role};
 use crate::load_rules;
@@ -26,8 +28,14 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
         user: rustix::process::geteuid().as_raw(),
     };
     let stack = NetStack::open().context("asking the network stack")?;
-    // Protocols register here when the library in front of programs brings them.
     let registry = Arc::new(Registry::default());
+    if let Some(libraries) = libraries_beside_us() {
+        ops_sdp_protocol::prefer_libraries_in(&libraries);
+    }
+    let protocol = Arc::new(SdpProtocol::for_explanations());
+    let _registered = registry
+        .register(protocol, 0)
+        .context("registering the protocol")?;
     let switch = Switch::new(program, Some(loaded.rules), registry, Some(stack), WITHIN)
         .context("starting the switch")?;
     let address = address_in(&args.words)?;
@@ -46,6 +54,12 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
         writeln!(text, "{:<8} {}", step.subject, step.text)?;
     }
     Ok(text)
+}
+
+/// Where the libraries are that programs would use: those that are installed with this one.
+fn libraries_beside_us() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    Some(program.parent()?.parent()?.join("lib"))
 }
 
 fn address_in(words: &[OsString]) -> Result<SocketAddr> {
@@ -95,13 +109,11 @@ mod tests {
     }
 
     #[test]
-    fn without_a_protocol_everything_is_tcp() {
+    fn a_listener_is_explained_too() {
         let text = explained("", &["--explain", "listen", "0.0.0.0:80"]).unwrap();
-        let last = text.lines().last();
-        assert_eq!(
-            last,
-            Some("verdict  tcp, because no offload protocol is registered")
-        );
+        let last = text.lines().last().unwrap_or_default();
+        // Whether there is a DAT registry library and what it lists is this machine's affair.
+        assert!(last.starts_with("verdict  "), "{last}");
     }
 
     #[test]

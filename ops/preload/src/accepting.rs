@@ -6,22 +6,21 @@ use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
+use ops::OffloadStream;
 use ops_observe::Counter;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
-use stand_in::{Flags, Signals};
+use stand_in::Flags;
 
 use crate::hooks::numbers;
 use crate::listener::{Came, Listener};
-use crate::protocol::Arrival;
 use crate::sharing::queue::Passed;
 use crate::sharing::relay::{self, Relay};
 use crate::sharing::relayed::Relayed;
 use crate::socket::Socket;
 use crate::socket::identity::Identity;
 use crate::socket::names::{self, Family};
-use crate::socket::observer::Observer;
 use crate::socket::options::Options;
 use crate::table::Entry;
 use crate::{guard, observing};
@@ -57,7 +56,7 @@ pub(crate) fn accept(
     let _inside = guard::enter();
     loop {
         if let Some(came) = listener.accept() {
-            match take(listener.family(), came, flags) {
+            match take(listener, came, flags) {
                 Ok(accepted) => {
                     listener.count(Counter::AcceptedOffloaded);
                     return Ok(Some(accepted));
@@ -83,15 +82,16 @@ pub(crate) fn accept(
     }
 }
 
-fn take(family: Family, came: Came, flags: c_int) -> Result<Accepted, Errno> {
+fn take(listener: &Listener, came: Came, flags: c_int) -> Result<Accepted, Errno> {
+    let family = listener.family();
     let shown = Flags {
         nonblocking: flags & SOCK_NONBLOCK != 0,
         close_on_exec: flags & SOCK_CLOEXEC != 0,
     };
     let (program, entry, peer) = match came {
-        Came::Here(arrival) => {
-            let peer = arrival.peer;
-            let (program, socket) = establish(family, arrival, shown)?;
+        Came::Here(stream) => {
+            let peer = stream.peer();
+            let (program, socket) = establish(family, listener.protocol(), stream, shown)?;
             socket.named();
             (program, Entry::Socket(socket), peer)
         }
@@ -113,7 +113,8 @@ fn take(family: Family, came: Came, flags: c_int) -> Result<Accepted, Errno> {
 /// A pair for a connection that has arrived here.
 fn establish(
     family: Family,
-    arrival: Arrival,
+    protocol: &str,
+    stream: Box<dyn OffloadStream>,
     shown: Flags,
 ) -> Result<(OwnedFd, Arc<Socket>), Errno> {
     let options = Options::fresh(family)?;
@@ -121,31 +122,25 @@ fn establish(
     let end = end
         .moved(crate::internal::raise)
         .map_err(|_| Errno::MFILE)?;
-    let observer = Arc::new(Observer::new(end, Signals::new()));
-    let stream = arrival.stream.observed_by(observer.clone())?;
-    let (protocol, local, peer) = (arrival.protocol, arrival.local, arrival.peer);
-    let stream = observing::connection(stream, protocol, local, peer);
-    let socket = Arc::new(Socket::new(
-        stream,
-        observer,
-        family,
-        arrival.local,
-        arrival.peer,
-        options,
-    ));
+    let stream = observing::connection(stream, protocol);
+    let socket = Arc::new(Socket::new(stream, end, family, options)?);
     relay::watch(&socket)?;
     Ok((program, socket))
 }
 
 /// A connection that has arrived here, for whoever accepts it: its pair carries bytes.
-pub(crate) fn carried(family: Family, arrival: Arrival) -> Result<Passed, Errno> {
+pub(crate) fn carried(
+    family: Family,
+    protocol: &str,
+    stream: Box<dyn OffloadStream>,
+) -> Result<Passed, Errno> {
     let _inside = guard::enter();
-    let (local, peer) = (arrival.local, arrival.peer);
+    let (local, peer) = (stream.local(), stream.peer());
     let shown = Flags {
         nonblocking: false,
         close_on_exec: true,
     };
-    let (program, socket) = establish(family, arrival, shown)?;
+    let (program, socket) = establish(family, protocol, stream, shown)?;
     Relay::carry_for_others(&socket, &program)?;
     Ok(Passed {
         program,

@@ -4,27 +4,24 @@
 //! made, untouched. So falling back is nothing but calling the kernel's `connect`.
 
 use std::ffi::c_int;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
 
+use ops::{Intent, OffloadStream, Plan, Trail, Wish};
 use ops_rules::Role;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{DupFlags, Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
-use stand_in::{Flags, LibraryEnd, Signals};
+use stand_in::{Flags, LibraryEnd};
 
-use crate::decision::{self, Decision};
 use crate::hooks::numbers;
-use crate::protocol::Unobserved;
 use crate::registrations::Registrations;
 use crate::sharing::relay;
 use crate::socket::Socket;
 use crate::socket::names::{self, Family};
-use crate::socket::observer::Observer;
 use crate::socket::options::Options;
 use crate::table::Entry;
-use crate::{guard, internal, observing};
+use crate::{guard, internal, observing, switch};
 
 /// Whose answer the program gets.
 pub(crate) enum Outcome {
@@ -37,72 +34,99 @@ pub(crate) enum Outcome {
 /// The program connects a socket.
 pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     let _inside = guard::enter();
-    let Some(decision) = decision::decide(Role::Connect, remote) else {
-        return Outcome::Kernel(None);
-    };
     if fd < 0 {
         return Outcome::Kernel(None);
     }
     // SAFETY: a number from 0 up; the kernel says EBADF when it names nothing.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    let Some((family, local)) = fresh_tcp(socket, remote) else {
+    // What is no TCP socket costs no decision.
+    let Some((family, local)) = fresh_tcp(socket) else {
         return Outcome::Kernel(None);
     };
-    match offload(socket, fd, family, local, remote, &decision) {
-        Ok(()) => Outcome::Offloaded(Ok(())),
-        Err(error) if decision.tcp => Outcome::Kernel(Some(reason_of(error))),
-        Err(error) => Outcome::Offloaded(Err(error)),
+    let remote = at_one_host(remote);
+    let Some(switch) = switch::switch() else {
+        return Outcome::Kernel(None);
+    };
+    let intent = Intent {
+        role: Role::Connect,
+        address: remote,
+        from: (!local.ip().is_unspecified()).then(|| canonical(local)),
+        wish: &Wish::ByRule,
+        tcp_only: None,
+    };
+    let offer = match switch.plan(&intent, &mut Trail::default()) {
+        Plan::Offload(offer) => offer,
+        Plan::Native(reason) => {
+            switch.count_fall_back(&reason);
+            return Outcome::Kernel(Some(reason.to_string()));
+        }
+        Plan::Impossible(reason) => return Outcome::Offloaded(Err(reason.errno())),
+    };
+    let source = offer.route.as_ref().and_then(|route| route.source);
+    let Some(local) = reserved(socket, local, remote, source) else {
+        return Outcome::Kernel(None);
+    };
+    // Made before the peer hears of us: its program would see a connection that ends at once.
+    let Ok(place) = Place::prepare(socket) else {
+        return Outcome::Kernel(Some("no descriptor is left".to_owned()));
+    };
+    let mut connecting = switch.connect(remote, local, offer, Trail::default());
+    match connecting.wait() {
+        ops::Outcome::Offloaded { protocol, stream } => {
+            Outcome::Offloaded(place.take_over(fd, family, &protocol, stream))
+        }
+        ops::Outcome::Native(reason) => {
+            switch.count_fall_back(&reason);
+            Outcome::Kernel(Some(reason.to_string()))
+        }
+        ops::Outcome::Impossible(reason) => Outcome::Offloaded(Err(reason.errno())),
     }
 }
 
-/// Why a connection is left to TCP, as the switch says it.
-fn reason_of(error: Errno) -> String {
-    match error {
-        Errno::CONNREFUSED => "the peer refused".to_owned(),
-        error => format!("failed: {error}"),
-    }
+/// Family and address of a TCP socket that is not connected.
+fn fresh_tcp(socket: BorrowedFd<'_>) -> Option<(Family, SocketAddr)> {
+    let named = names::local_of(socket)?;
+    let is_fresh = rustix::net::getpeername(socket).is_err() && !names::is_connecting(socket);
+    is_fresh.then_some(named)
 }
 
-/// Family and address of a TCP socket that is not connected; it is bound if it was not.
-fn fresh_tcp(socket: BorrowedFd<'_>, remote: SocketAddr) -> Option<(Family, SocketAddr)> {
-    let (family, mut local) = names::local_of(socket)?;
-    if rustix::net::getpeername(socket).is_ok() || names::is_connecting(socket) {
-        return None;
-    }
+/// The address of this end. Its port is reserved with the kernel, so that no TCP socket gets the
+/// same.
+fn reserved(
+    socket: BorrowedFd<'_>,
+    bound: SocketAddr,
+    remote: SocketAddr,
+    source: Option<IpAddr>,
+) -> Option<SocketAddr> {
+    let mut local = bound;
     if local.port() == 0 {
-        // The port is reserved with the kernel, so that no TCP socket gets the same.
         rustix::net::bind(socket, &local).ok()?;
         local = names::local_of(socket)?.1;
     }
     if local.ip().is_unspecified() {
-        local.set_ip(names::source_toward(remote)?);
+        local.set_ip(source.or_else(|| names::source_toward(remote))?);
     }
-    Some((family, local))
+    Some(canonical(local))
 }
 
-fn offload(
-    socket: BorrowedFd<'_>,
-    fd: c_int,
-    family: Family,
-    local: SocketAddr,
-    remote: SocketAddr,
-    decision: &Decision,
-) -> Result<(), Errno> {
-    // Made before the peer hears of us: its program would see a connection that ends at once.
-    let place = Place::prepare(socket)?;
-    let deadline = Instant::now() + decision.within;
-    let mut last = Errno::NETUNREACH;
-    for protocol in decision.protocols {
-        match protocol.connect(local, remote, deadline) {
-            Ok(stream) => {
-                let name = protocol.name();
-                let names = (family, local, remote);
-                return place.take_over(fd, names, name, stream);
-            }
-            Err(error) => last = error,
-        }
+/// An address as one host has it: IPv4 in its own form, and this host where none is named.
+fn at_one_host(remote: SocketAddr) -> SocketAddr {
+    let mut remote = canonical(remote);
+    if remote.ip().is_unspecified() {
+        remote.set_ip(match remote.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
     }
-    Err(last)
+    remote
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
+        // With its scope.
+        IpAddr::V6(_) => address,
+    }
 }
 
 /// What stands behind the program's number when a connection has come about.
@@ -134,15 +158,12 @@ impl Place {
     fn take_over(
         self,
         fd: c_int,
-        (family, local, remote): (Family, SocketAddr, SocketAddr),
+        family: Family,
         protocol: &str,
-        stream: Box<dyn Unobserved>,
+        stream: Box<dyn OffloadStream>,
     ) -> Result<(), Errno> {
-        let observer = Arc::new(Observer::new(self.end, Signals::new()));
-        let stream = stream.observed_by(observer.clone())?;
-        let stream = observing::connection(stream, protocol, local, remote);
-        let options = Options::of(self.native);
-        let connection = Socket::new(stream, observer, family, local, remote, options);
+        let stream = observing::connection(stream, protocol);
+        let connection = Socket::new(stream, self.end, family, Options::of(self.native))?;
         connection.named();
         let connection = Arc::new(connection);
         relay::watch(&connection)?;

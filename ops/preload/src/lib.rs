@@ -8,14 +8,14 @@
 //! | `socket` | an offloaded socket, with the meaning of a TCP socket |
 //! | `guard`, `start` | calls and threads of the stack itself, which stay on TCP |
 //! | `connecting`, `listening`, `accepting` | where a socket comes to an offload protocol, and back |
-//! | `decision`, `protocol` | which sockets leave TCP, and what may carry them |
+//! | `switch` | which sockets leave TCP, and what may carry them |
 //! | `listener`, `registrations` | what stands beside a listening socket; `epoll` sets that watch a number |
 //! | `sharing` | connections that more than one process uses |
 //! | `observing` | what this process tells of its sockets to those who look |
 //! | `steward` | the one thread of ours, started with the first offloaded socket |
-//! | `process` | whose table it is, after `fork` and in a `vfork`ed child |
+//! | `exiting` | what was written leaves before the process does |
+//! | `process`, `per_process` | whose table it is, after `fork` and in a `vfork`ed child; what a process has for itself |
 //! | `internal` | descriptors of ours, out of the program's way |
-//! | `test_protocol` | a protocol for tests alone |
 //! | `vector`, `errno` | lists of buffers and results, as C has them |
 
 #![allow(
@@ -25,22 +25,22 @@
 
 mod accepting;
 mod connecting;
-mod decision;
 mod errno;
+mod exiting;
 mod guard;
 mod hooks;
 mod internal;
 mod listener;
 mod listening;
 mod observing;
+mod per_process;
 mod process;
-mod protocol;
 mod real;
 mod registrations;
 mod sharing;
 mod socket;
 mod start;
 mod steward;
+mod switch;
 mod table;
-mod test_protocol;
 mod vector;

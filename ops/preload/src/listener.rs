@@ -9,16 +9,17 @@
 //! listener they are passed by `sharing::queue`, and the first one carries their bytes.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use ops::{OffloadListener, OffloadStream, Switch};
 use ops_observe::{Counter, Record};
 use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::accepting;
-use crate::protocol::{Arrival, Listening};
 use crate::sharing::queue::{self, Passed};
 use crate::socket::names::Family;
 use crate::steward::{Ward, steward};
@@ -29,6 +30,8 @@ pub(crate) struct Listener {
     source: Source,
     pending: OwnedFd,
     family: Family,
+    /// The service of which peers are told, and by whom.
+    offered: OnceLock<(&'static Arc<Switch>, SocketAddr)>,
     /// The process that made it.
     maker: i32,
 }
@@ -44,7 +47,7 @@ enum Source {
 /// A connection to be accepted.
 pub(crate) enum Came {
     /// It belongs to this process.
-    Here(Arrival),
+    Here(Box<dyn OffloadStream>),
     /// It belongs to the process that listens.
     There(Passed),
 }
@@ -59,13 +62,13 @@ pub(crate) struct Copied {
 
 /// Where connections arrive in the process that listens.
 struct Hall {
-    service: OnceLock<Box<dyn Listening>>,
-    arrivals: Mutex<VecDeque<Arrival>>,
-    /// The protocol counts them here.
-    told: OwnedFd,
+    service: Box<dyn OffloadListener>,
+    /// What carries its connections.
+    protocol: String,
+    arrivals: Mutex<VecDeque<Box<dyn OffloadStream>>>,
     /// Under which the listener is listed.
     record: Record,
-    /// And those who accept are told here.
+    /// Those who accept are told here.
     pending: OwnedFd,
     family: Family,
     queue_in: OwnedFd,
@@ -82,27 +85,26 @@ fn again(fd: impl AsFd) -> Result<OwnedFd, Errno> {
 }
 
 impl Listener {
-    /// Begins to listen; `listen` is given the counter of arrivals.
+    /// Takes the connections of `service` from now on.
     pub(crate) fn begin(
         family: Family,
+        protocol: &str,
         record: Record,
-        listen: impl FnOnce(OwnedFd) -> Result<Box<dyn Listening>, Errno>,
+        service: Box<dyn OffloadListener>,
     ) -> Result<Self, Errno> {
         let pending = counter()?;
         let (queue_in, queue_out) = queue::make()?;
         let hall = Arc::new(Hall {
-            service: OnceLock::new(),
+            service,
+            protocol: protocol.to_owned(),
             arrivals: Mutex::default(),
-            told: counter()?,
             record,
             pending: again(&pending)?,
             family,
             queue_in,
             queue_out: Mutex::new(Some(queue_out)),
         });
-        // It is set once, here.
-        let _ = hall.service.set(listen(again(&hall.told)?)?);
-        steward()?.watch(&hall.told, EventFlags::IN, hall.clone())?;
+        steward()?.watch(&*hall.service, EventFlags::IN, hall.clone())?;
         let asked = Arc::new(Asked(hall.clone()));
         steward()?.watch(&hall.queue_in, EventFlags::IN, asked)?;
         hall.let_in();
@@ -110,8 +112,23 @@ impl Listener {
             source: Source::Here(hall),
             pending,
             family,
+            offered: OnceLock::new(),
             maker: process::id(),
         })
+    }
+
+    /// Where peers find it; `None`: another process listens.
+    pub(crate) fn mapped(&self) -> Option<SocketAddr> {
+        match &self.source {
+            Source::Here(hall) => Some(hall.service.mapped()),
+            Source::There(_) => None,
+        }
+    }
+
+    /// Peers are told of it, until it ends.
+    pub(crate) fn is_offered(&self, switch: &'static Arc<Switch>, service: SocketAddr) {
+        // It is told once.
+        let _ = self.offered.set((switch, service));
     }
 
     /// In the child of a fork, where the parent's listener is forgotten.
@@ -122,6 +139,7 @@ impl Listener {
             source: Source::There(own(from.queue)),
             pending: own(from.pending),
             family: from.family,
+            offered: OnceLock::new(),
             maker: process::id(),
         }
     }
@@ -132,9 +150,8 @@ impl Listener {
         let queue = match &self.source {
             Source::There(queue) => queue.as_raw_fd(),
             Source::Here(hall) => {
-                withheld
-                    .extend([&hall.told, &hall.pending, &hall.queue_in].map(AsRawFd::as_raw_fd));
-                withheld.extend(hall.service.get()?.descriptors());
+                withheld.extend([&hall.pending, &hall.queue_in].map(AsRawFd::as_raw_fd));
+                withheld.extend(hall.service.descriptors());
                 hall.queue_out().as_ref()?.as_raw_fd()
             }
         };
@@ -171,6 +188,14 @@ impl Listener {
         }
     }
 
+    /// What carries the connections that belong to this process.
+    pub(crate) fn protocol(&self) -> &str {
+        match &self.source {
+            Source::Here(hall) => &hall.protocol,
+            Source::There(_) => "",
+        }
+    }
+
     /// Readable while there are arrivals.
     pub(crate) fn pending(&self) -> BorrowedFd<'_> {
         self.pending.as_fd()
@@ -194,6 +219,9 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        if let Some((switch, service)) = self.offered.get() {
+            switch.withdraw(*service);
+        }
         if let Source::Here(hall) = &self.source {
             // The queue hangs up with the last process that could accept. Where this is it, the
             // protocol stops listening before the call returns: the program may listen anew at
@@ -227,7 +255,7 @@ impl Ward for Asked {
 }
 
 impl Hall {
-    fn arrivals(&self) -> MutexGuard<'_, VecDeque<Arrival>> {
+    fn arrivals(&self) -> MutexGuard<'_, VecDeque<Box<dyn OffloadStream>>> {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -239,12 +267,8 @@ impl Hall {
 
     /// Takes in what has arrived, and tells of it.
     fn let_in(&self) {
-        let mut count = [0; 8];
-        while rustix::io::read(&self.told, &mut count[..]).is_ok() {
-            let arrival = self.service.get().and_then(|service| service.accept());
-            let Some(arrival) = arrival else {
-                continue;
-            };
+        // A service that fails brings nobody; peers come over TCP.
+        while let Ok(Some(arrival)) = self.service.accept() {
             self.arrivals().push_back(arrival);
             // A counter of so many arrivals is never full.
             let _ = rustix::io::write(&self.pending, &1_u64.to_ne_bytes());
@@ -254,13 +278,14 @@ impl Hall {
     /// Nobody accepts any more. What listens goes with the last reference.
     fn end(&self) {
         if let Ok(steward) = steward() {
-            steward.leave(&self.told);
+            steward.leave(&*self.service);
             steward.leave(&self.queue_in);
         }
     }
 
-    fn pass(&self, arrival: Arrival) -> Result<(), Errno> {
-        queue::put(&self.queue_in, &accepting::carried(self.family, arrival)?)?;
+    fn pass(&self, arrival: Box<dyn OffloadStream>) -> Result<(), Errno> {
+        let passed = accepting::carried(self.family, &self.protocol, arrival)?;
+        queue::put(&self.queue_in, &passed)?;
         self.record.count(Counter::AcceptedOffloaded, 1);
         Ok(())
     }

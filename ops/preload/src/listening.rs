@@ -1,42 +1,109 @@
 //! Listening: the kernel's listener stays, and the offload protocols listen beside it.
 
 use std::ffi::c_int;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use ops::{Intent, Offer, OffloadListener, OffloadProtocol, Plan, Switch, Trail, Wish};
+use ops_portmap::Proof;
 use ops_rules::Role;
 
 use crate::hooks::numbers;
 use crate::listener::Listener;
 use crate::socket::names::local_of;
 use crate::table::Entry;
-use crate::{decision, guard, observing, table};
+use crate::{guard, observing, switch, table};
+
+/// The kernel's own bound of a backlog.
+const BACKLOG_MAX: c_int = 4096;
 
 /// Listens anew where the process that listened is gone. Of several that could, one can; the others
 /// stay on TCP.
 pub(crate) fn take_over(fd: c_int) {
     if table::find_listener(fd).is_some_and(|listener| listener.is_orphaned()) {
-        begin(fd);
+        begin(fd, BACKLOG_MAX);
     }
 }
 
 /// The program listens on a socket. Whatever fails here leaves it on TCP alone.
-pub(crate) fn begin(fd: c_int) {
+pub(crate) fn begin(fd: c_int, backlog: c_int) {
     let _inside = guard::enter();
     // SAFETY: the kernel has just accepted it as a socket.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    let Some((family, local)) = local_of(socket) else {
+    let Some((family, service)) = local_of(socket) else {
         return;
     };
-    let Some(decision) = decision::decide(Role::Listen, local) else {
+    let Some(switch) = switch::switch() else {
         return;
     };
-    for protocol in decision.protocols {
-        let record = observing::listener(local, protocol.name());
-        let begun = Listener::begin(family, record, |pending| protocol.listen(local, pending));
-        if let Ok(listener) = begun {
-            numbers::place(fd, Entry::Listener(Arc::new(listener)));
-            return;
+    let intent = Intent {
+        role: Role::Listen,
+        address: service,
+        from: None,
+        wish: &Wish::ByRule,
+        tcp_only: None,
+    };
+    let offer = match switch.plan(&intent, &mut Trail::default()) {
+        Plan::Offload(offer) => offer,
+        Plan::Native(reason) | Plan::Impossible(reason) => {
+            return switch.count_fall_back(&reason);
+        }
+    };
+    let backlog = u32::try_from(backlog).unwrap_or(0);
+    if let Some((door, protocol)) = listen_beside(switch, &offer, service, backlog)
+        && let record = observing::listener(service, protocol.name())
+        && let Ok(listener) = Listener::begin(family, protocol.name(), record, door)
+    {
+        let listener = Arc::new(listener);
+        numbers::place(fd, Entry::Listener(Arc::clone(&listener)));
+        if protocol.capabilities().asks_peer {
+            offer_at(switch, fd, service, &listener);
         }
     }
+}
+
+/// The first protocol that listens.
+fn listen_beside<'a>(
+    switch: &Switch,
+    offer: &'a Offer,
+    service: SocketAddr,
+    backlog: u32,
+) -> Option<(Box<dyn OffloadListener>, &'a dyn OffloadProtocol)> {
+    for protocol in &offer.protocols {
+        let begun = protocol
+            .bind(service)
+            .and_then(|bound| bound.listen(backlog));
+        match begun {
+            Ok(listener) => return Some((listener, &**protocol)),
+            Err(errno) => switch.count_fall_back(&ops::Reason::Failed(errno)),
+        }
+    }
+    None
+}
+
+/// Tells peers that ask where the service is.
+fn offer_at(
+    switch: &'static Arc<Switch>,
+    fd: c_int,
+    service: SocketAddr,
+    listener: &Arc<Listener>,
+) {
+    let offered = Arc::downgrade(listener);
+    let proof = Proof::new(move || {
+        // The number may name another socket by now.
+        let found = table::find_listener(fd)?;
+        if !std::ptr::eq(Arc::as_ptr(&found), offered.as_ptr()) {
+            return None;
+        }
+        // SAFETY: the table names it, so it is a number from 0 up.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        rustix::io::fcntl_dupfd_cloexec(socket, 0).ok()
+    });
+    let Some(mapped) = listener.mapped() else {
+        return;
+    };
+    switch.offer(service, mapped, proof);
+    listener.is_offered(switch, service);
+    switch::answer(switch);
 }

@@ -7,18 +7,18 @@
 use std::ffi::c_int;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 
+use ops::{Half, OffloadStream, Readiness, Watch};
 use ops_observe::{Carrier, Counter, Description, Kind, Place, Record, State, Writer};
 use rustix::io::Errno;
 
 use crate::hooks::numbers;
 use crate::socket::names;
-use crate::socket::stream::{Readiness, Stream};
 use crate::table::Entry;
-use crate::{decision, guard};
+use crate::{guard, switch};
 
 static WRITER: Writer = Writer::new();
 
@@ -27,7 +27,7 @@ fn list(description: &Description, state: State) -> Record {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| {
         let lookup = |name: &str| std::env::var_os(name);
-        WRITER.begin(Place::choose(lookup, decision::is_privileged()));
+        WRITER.begin(Place::choose(lookup, switch::is_privileged()));
         // SAFETY: handlers that may run at a fork and at the exit: they swap a pointer, and take a
         // file away.
         unsafe {
@@ -48,12 +48,8 @@ extern "C" fn at_exit() {
 }
 
 /// A stream that is told of.
-pub(crate) fn connection(
-    stream: Box<dyn Stream>,
-    protocol: &str,
-    local: SocketAddr,
-    remote: SocketAddr,
-) -> Box<dyn Stream> {
+pub(crate) fn connection(stream: Box<dyn OffloadStream>, protocol: &str) -> Box<dyn OffloadStream> {
+    let (local, remote) = (stream.local(), stream.peer());
     let description = Description {
         kind: Kind::Connection,
         local,
@@ -113,8 +109,9 @@ pub(crate) fn native(fd: c_int, remote: Option<SocketAddr>, reason: String) {
 }
 
 /// A stream that is told of.
+#[derive(Debug)]
 struct Observed {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn OffloadStream>,
     record: Record,
     we_ended: AtomicBool,
     peer_ended: AtomicBool,
@@ -146,7 +143,15 @@ impl Observed {
     }
 }
 
-impl Stream for Observed {
+impl OffloadStream for Observed {
+    fn local(&self) -> SocketAddr {
+        self.stream.local()
+    }
+
+    fn peer(&self) -> SocketAddr {
+        self.stream.peer()
+    }
+
     fn receive(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
         let received = self.stream.receive(into, peek);
         let count = received.map_err(|error| self.failed(error))?;
@@ -180,13 +185,11 @@ impl Stream for Observed {
         Ok(())
     }
 
-    fn shut_down_sending(&self) -> Result<(), Errno> {
-        self.ended(&self.we_ended);
-        self.stream.shut_down_sending()
-    }
-
-    fn refuse_input(&self) {
-        self.stream.refuse_input();
+    fn shutdown(&self, half: Half) -> Result<(), Errno> {
+        if half != Half::Read {
+            self.ended(&self.we_ended);
+        }
+        self.stream.shutdown(half)
     }
 
     fn readiness(&self) -> Readiness {
@@ -205,8 +208,16 @@ impl Stream for Observed {
         self.stream.is_at_mark()
     }
 
-    fn descriptors(&self) -> Vec<RawFd> {
-        self.stream.descriptors()
+    fn watch(&self, watch: Arc<dyn Watch>) {
+        self.stream.watch(watch);
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.stream.descriptor()
+    }
+
+    fn progress(&self) {
+        self.stream.progress();
     }
 
     fn abort(&self) {

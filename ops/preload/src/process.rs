@@ -31,6 +31,12 @@ pub(crate) fn owns_table() -> bool {
     OWNER.load(Ordering::Acquire) == id()
 }
 
+/// Whether this is the child of a `vfork`, in the memory of its parent.
+pub(crate) fn is_vforked() -> bool {
+    let owner = OWNER.load(Ordering::Acquire);
+    owner != 0 && owner != id()
+}
+
 /// The process id, from the kernel: the C library's may be the parent's in a `vfork`ed child.
 pub(crate) fn id() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()

@@ -262,7 +262,7 @@ pub(crate) fn receive(stream: &dyn OffloadStream, len: usize) -> Result<Vec<u8>>
     let mut bytes = vec![0; len];
     let mut at = 0;
     while at < len {
-        match stream.receive(&mut [IoSliceMut::new(&mut bytes[at..])]) {
+        match stream.receive(&mut [IoSliceMut::new(&mut bytes[at..])], false) {
             Ok(0) => bail!("ended after {at} bytes"),
             Ok(more) => at += more,
             Err(Errno::AGAIN) => ensure!(Instant::now() < end, "nothing comes"),

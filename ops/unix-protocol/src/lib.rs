@@ -12,10 +12,13 @@
 //!   COMMIT                      ──>  now it can be accepted
 //! ```
 //!
+//! Messages are those of `SOCK_SEQPACKET`: a kind and its bytes, so that urgent data, half closes
+//! and aborts are the protocol's own. A connection goes on when its descriptor's owner says so.
+//!
 //! A service is an abstract name with its address in it; that of all addresses has a star. How an
 //! accepting end misbehaves is [`Manner`].
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod connecting;
 mod listener;

@@ -1,7 +1,7 @@
 //! Addresses that are taken, and services.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
 use ops::{OffloadBound, OffloadListener, OffloadStream};
@@ -73,6 +73,14 @@ enum Look {
 }
 
 impl OffloadListener for UnixListener {
+    fn descriptors(&self) -> Vec<RawFd> {
+        let mut own = vec![self.socket.as_raw_fd(), self.poller.as_raw_fd()];
+        let half_open = self.half_open.lock();
+        let half_open = half_open.unwrap_or_else(PoisonError::into_inner);
+        own.extend(half_open.iter().map(|one| one.socket.as_raw_fd()));
+        own
+    }
+
     fn mapped(&self) -> SocketAddr {
         self.local
     }

@@ -1,13 +1,20 @@
 //! An established connection.
 
+use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ops::{Half, OffloadStream, Readiness};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use ops::{Half, OffloadStream, Readiness, Watch};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
+use rustix::net::{RecvFlags, recv};
+
+use crate::wire::{self, Control, MESSAGE_MAX, Message};
+
+/// Bytes that wait for the program; more wait in the kernel, and then at the peer.
+const UNREAD_MAX: usize = 256 * 1024;
 
 /// Bytes over an `AF_UNIX` socket.
 #[derive(Debug)]
@@ -15,6 +22,32 @@ pub(crate) struct UnixStream {
     socket: OwnedFd,
     local: SocketAddr,
     peer: SocketAddr,
+    inbound: Mutex<Inbound>,
+    /// What found no room.
+    waiting: Mutex<VecDeque<Control>>,
+    watch: Mutex<Option<Arc<dyn Watch>>>,
+}
+
+#[derive(Debug, Default)]
+struct Inbound {
+    bytes: VecDeque<u8>,
+    /// The urgent byte, and how many unread bytes lie before its place.
+    urgent: Option<(u8, usize)>,
+    taken: bool,
+    ended: bool,
+    refused: bool,
+    we_ended: bool,
+    /// The peer has closed.
+    closed: bool,
+    broken: Option<Errno>,
+}
+
+/// What a message brought.
+enum News {
+    Bytes,
+    Urgent,
+    End,
+    Broken(Errno),
 }
 
 impl UnixStream {
@@ -23,6 +56,119 @@ impl UnixStream {
             socket,
             local,
             peer,
+            inbound: Mutex::default(),
+            waiting: Mutex::default(),
+            watch: Mutex::default(),
+        }
+    }
+
+    fn inbound(&self) -> MutexGuard<'_, Inbound> {
+        lock(&self.inbound)
+    }
+
+    /// Takes in what has arrived, and tells of it.
+    fn pump(&self) {
+        let mut message = [0; MESSAGE_MAX];
+        loop {
+            let mut inbound = self.inbound();
+            if inbound.bytes.len() >= UNREAD_MAX || inbound.closed || inbound.broken.is_some() {
+                return;
+            }
+            let received = recv(&self.socket, &mut message[..], RecvFlags::DONTWAIT);
+            let refused = inbound.refused;
+            let news = match received {
+                Ok((_, 0)) => {
+                    inbound.closed = true;
+                    inbound.ended = true;
+                    News::End
+                }
+                Ok((_, len)) => inbound.take(&message[..len]),
+                Err(Errno::AGAIN) => return,
+                Err(error) => inbound.broke(error),
+            };
+            if refused && matches!(news, News::Broken(_)) {
+                self.tell(Control::Abort);
+            }
+            let watch = lock(&self.watch).clone();
+            let Some(watch) = watch else { continue };
+            // Told under the lock: bytes that the program takes before they are announced would
+            // leave an announcement of nothing, and its next receive would find none.
+            match news {
+                News::Bytes => watch.arrived(),
+                News::Urgent => watch.urgent(),
+                News::End => watch.peer_ended(),
+                News::Broken(error) => watch.broken(error),
+            }
+        }
+    }
+
+    /// Sends it, or as soon as there is room.
+    fn tell(&self, control: Control) {
+        lock(&self.waiting).push_back(control);
+        self.tell_waiting();
+    }
+
+    /// `false`: there is no room yet.
+    fn tell_waiting(&self) -> bool {
+        let mut waiting = lock(&self.waiting);
+        while let Some(control) = waiting.front() {
+            if wire::send_control(&self.socket, *control) == Err(Errno::AGAIN) {
+                return false;
+            }
+            // Sent, or the peer is gone and needs no telling.
+            waiting.pop_front();
+        }
+        true
+    }
+
+    fn is_writable(&self) -> bool {
+        let mut set = [PollFd::new(&self.socket, PollFlags::OUT)];
+        poll(&mut set, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+    }
+}
+
+impl Inbound {
+    fn take(&mut self, message: &[u8]) -> News {
+        match Message::parse(message) {
+            Some(Message::Data(_)) if self.refused => self.broke(Errno::CONNRESET),
+            Some(Message::Data(bytes)) => {
+                self.bytes.extend(bytes);
+                News::Bytes
+            }
+            Some(Message::Urgent(byte)) => {
+                self.urgent = Some((byte, self.bytes.len()));
+                self.taken = false;
+                News::Urgent
+            }
+            Some(Message::End) => {
+                self.ended = true;
+                News::End
+            }
+            Some(Message::Abort) if self.ended => self.broke(Errno::PIPE),
+            Some(Message::Abort) => self.broke(Errno::CONNRESET),
+            None => self.broke(Errno::PROTO),
+        }
+    }
+
+    fn broke(&mut self, why: Errno) -> News {
+        self.broken = Some(why);
+        News::Broken(why)
+    }
+
+    /// Bytes that one receive may take: it stops at the place of the urgent byte.
+    fn reach(&self) -> usize {
+        match self.urgent {
+            Some((_, before)) if before > 0 => before,
+            _ => self.bytes.len(),
+        }
+    }
+
+    fn consumed(&mut self, count: usize) {
+        self.bytes.drain(..count);
+        match &mut self.urgent {
+            Some((_, 0)) if count > 0 => self.urgent = None,
+            Some((_, before)) => *before -= count.min(*before),
+            None => {}
         }
     }
 }
@@ -36,48 +182,148 @@ impl OffloadStream for UnixStream {
         self.peer
     }
 
-    fn send(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
-        let mut nothing = SendAncillaryBuffer::default();
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        rustix::net::sendmsg(&self.socket, parts, &mut nothing, flags)
+    fn send(&self, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        if let Some(error) = self.inbound().broken {
+            return Err(error);
+        }
+        if !self.tell_waiting() {
+            return Err(Errno::AGAIN);
+        }
+        match wire::send_data(&self.socket, from) {
+            Err(Errno::PIPE | Errno::CONNRESET) => {
+                // TCP takes what is sent first to a peer that has closed, and is reset for it. What
+                // the peer said before comes first.
+                self.pump();
+                self.inbound().broke(Errno::PIPE);
+                if let Some(watch) = lock(&self.watch).clone() {
+                    watch.broken(Errno::PIPE);
+                }
+                Ok(from.iter().map(|part| part.len()).sum())
+            }
+            sent => sent,
+        }
     }
 
-    fn receive(&self, parts: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
-        let mut nothing = RecvAncillaryBuffer::default();
-        let received =
-            rustix::net::recvmsg(&self.socket, parts, &mut nothing, RecvFlags::DONTWAIT)?;
-        Ok(received.bytes)
+    fn send_urgent(&self, byte: u8) -> Result<(), Errno> {
+        self.tell(Control::Urgent(byte));
+        Ok(())
+    }
+
+    fn receive(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
+        let is_watched = lock(&self.watch).is_some();
+        if !is_watched {
+            self.pump();
+        }
+        let mut inbound = self.inbound();
+        let reach = inbound.reach();
+        let mut done = 0;
+        for part in into {
+            let len = part.len().min(reach - done);
+            let bytes = inbound.bytes.iter().skip(done).take(len);
+            part.iter_mut()
+                .zip(bytes)
+                .for_each(|(to, from)| *to = *from);
+            done += len;
+        }
+        if done == 0 && reach == 0 {
+            return match inbound.broken {
+                _ if inbound.ended => Ok(0),
+                Some(error) => Err(error),
+                None => Err(Errno::AGAIN),
+            };
+        }
+        if !peek {
+            let was_full = inbound.bytes.len() >= UNREAD_MAX;
+            inbound.consumed(done);
+            drop(inbound);
+            if was_full {
+                // What waited in the kernel gives no edge of its own.
+                self.pump();
+            }
+        }
+        Ok(done)
+    }
+
+    fn receive_urgent(&self, peek: bool) -> Result<u8, Errno> {
+        let mut inbound = self.inbound();
+        match inbound.urgent {
+            Some((byte, _)) if !inbound.taken => {
+                inbound.taken = !peek;
+                Ok(byte)
+            }
+            _ => Err(Errno::INVAL),
+        }
     }
 
     fn shutdown(&self, half: Half) -> Result<(), Errno> {
-        let half = match half {
-            Half::Read => Shutdown::Read,
-            Half::Write => Shutdown::Write,
-            Half::Both => Shutdown::Both,
-        };
-        rustix::net::shutdown(&self.socket, half)
+        if half != Half::Write {
+            self.inbound().refused = true;
+        }
+        if half != Half::Read {
+            self.inbound().we_ended = true;
+            self.tell(Control::End);
+        }
+        Ok(())
+    }
+
+    fn abort(&self) {
+        self.tell(Control::Abort);
     }
 
     fn readiness(&self) -> Readiness {
-        let all = PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP;
-        let mut polled = [PollFd::new(&self.socket, all)];
-        let now = Timespec::default();
-        if rustix::event::poll(&mut polled, Some(&now)).is_err() {
-            return Readiness::default();
+        if lock(&self.watch).is_none() {
+            self.pump();
         }
-        let found = polled[0].revents();
+        let inbound = self.inbound();
+        let failed = inbound.broken.is_some();
         Readiness {
-            readable: found.contains(PollFlags::IN),
-            writable: found.contains(PollFlags::OUT),
-            peer_ended: found.contains(PollFlags::RDHUP),
-            hung_up: found.contains(PollFlags::HUP),
-            failed: found.contains(PollFlags::ERR),
+            readable: !inbound.bytes.is_empty() || inbound.ended || failed,
+            writable: failed || self.is_writable(),
+            peer_ended: inbound.ended,
+            hung_up: inbound.closed || inbound.ended && inbound.we_ended || failed,
+            failed,
+        }
+    }
+
+    fn unread(&self) -> usize {
+        self.inbound().bytes.len()
+    }
+
+    #[allow(unsafe_code, reason = "the one request that rustix has no name for")]
+    fn unsent(&self) -> usize {
+        /// `TIOCOUTQ`: what lies in the other end, messages and their overhead included.
+        const UNSENT: rustix::ioctl::Opcode = 0x5411;
+        // SAFETY: the request of this number writes an integer.
+        let asked = unsafe { rustix::ioctl::Getter::<UNSENT, i32>::new() };
+        // SAFETY: as above; the socket is open.
+        let count = unsafe { rustix::ioctl::ioctl(&self.socket, asked) };
+        count.map_or(0, |count| usize::try_from(count).unwrap_or(0))
+    }
+
+    fn is_at_mark(&self) -> bool {
+        matches!(self.inbound().urgent, Some((_, 0)))
+    }
+
+    fn watch(&self, watch: Arc<dyn Watch>) {
+        *lock(&self.watch) = Some(watch);
+        self.pump();
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn progress(&self) {
+        self.pump();
+        if self.is_writable()
+            && self.tell_waiting()
+            && let Some(watch) = lock(&self.watch).clone()
+        {
+            watch.room();
         }
     }
 }
 
-impl AsFd for UnixStream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,10 +1,13 @@
 //! Names and messages.
 
+use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sendmsg,
+};
 
 /// The version that is spoken.
 pub(crate) const VERSION: u8 = 1;
@@ -36,10 +39,10 @@ pub(crate) fn name(protocol: &str, address: SocketAddr) -> Result<SocketAddrUnix
     SocketAddrUnix::new_abstract_name(name.as_bytes())
 }
 
-/// A stream socket that does not block.
+/// A message socket that does not block.
 pub(crate) fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
 /// HELLO from `local` to `service`.
@@ -71,4 +74,79 @@ pub(crate) fn address_in(hello: &[u8; HELLO_LEN]) -> Option<SocketAddr> {
         _ => return None,
     };
     Some(SocketAddr::new(ip, u16::from_be_bytes([*high, *low])))
+}
+
+/// The most bytes of the stream in one message.
+pub(crate) const DATA_MAX: usize = 16 * 1024;
+
+/// The longest message.
+pub(crate) const MESSAGE_MAX: usize = DATA_MAX + 1;
+
+const DATA: u8 = 2;
+const URGENT: u8 = 3;
+const END: u8 = 4;
+const ABORT: u8 = 5;
+
+/// A message of an established connection, as it was received.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Message<'a> {
+    /// Bytes of the stream.
+    Data(&'a [u8]),
+    /// The urgent byte, at this place of the stream.
+    Urgent(u8),
+    /// No more bytes will come.
+    End,
+    /// The connection is of no use any more.
+    Abort,
+}
+
+impl<'a> Message<'a> {
+    /// `None`: no message of ours.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        match bytes {
+            [DATA, data @ ..] => Some(Self::Data(data)),
+            [URGENT, byte] => Some(Self::Urgent(*byte)),
+            [END] => Some(Self::End),
+            [ABORT] => Some(Self::Abort),
+            _ => None,
+        }
+    }
+}
+
+/// Sends as many bytes as one message takes, and says how many.
+pub(crate) fn send_data(to: impl AsFd, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    let mut parts = vec![IoSlice::new(&[DATA])];
+    let mut room = DATA_MAX;
+    for part in from {
+        let len = part.len().min(room);
+        parts.push(IoSlice::new(&part[..len]));
+        room -= len;
+    }
+    send(to, &parts)?;
+    Ok(DATA_MAX - room)
+}
+
+/// A message that must not get lost when there is no room for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Control {
+    /// The urgent byte.
+    Urgent(u8),
+    /// No more bytes will come.
+    End,
+    /// The connection is of no use any more.
+    Abort,
+}
+
+/// Sends one of them.
+pub(crate) fn send_control(to: impl AsFd, control: Control) -> Result<(), Errno> {
+    match control {
+        Control::Urgent(byte) => send(to, &[IoSlice::new(&[URGENT, byte])]),
+        Control::End => send(to, &[IoSlice::new(&[END])]),
+        Control::Abort => send(to, &[IoSlice::new(&[ABORT])]),
+    }
+}
+
+fn send(to: impl AsFd, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(to, parts, &mut SendAncillaryBuffer::default(), flags).map(|_| ())
 }

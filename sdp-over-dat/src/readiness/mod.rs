@@ -22,6 +22,8 @@ pub struct Readiness {
     pub write_closed: bool,
     /// The connection ended by fault.
     pub failed: bool,
+    /// The error that the next call reports.
+    pub errno: Option<i32>,
 }
 
 /// Somebody who wants to know what a socket is ready for.

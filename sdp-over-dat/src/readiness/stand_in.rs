@@ -139,6 +139,7 @@ mod tests {
         read_closed: false,
         write_closed: false,
         failed: false,
+        errno: None,
     };
 
     #[test]

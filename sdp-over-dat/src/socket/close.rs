@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use sdp_proto::SendHalf;
+
 use super::Socket;
 
 impl Socket {
@@ -23,6 +25,30 @@ impl Socket {
         self.hand_over(&mut inner);
         self.kick(&mut inner);
         Ok(())
+    }
+
+    /// Sends the active side's first message, empty where nothing else is to be said.
+    pub(crate) fn commit(&self) {
+        let mut inner = self.lock();
+        inner.connection.greet();
+        self.pump(&mut inner);
+    }
+
+    /// Ends the connection at once.
+    pub(crate) fn abort(&self) {
+        let mut inner = self.lock();
+        self.progress(&mut inner);
+        self.give_up(&mut inner);
+        self.kick(&mut inner);
+    }
+
+    /// Bytes that were written and have not left, and a last word that has not.
+    pub(crate) fn unsent(&self) -> usize {
+        let mut inner = self.lock();
+        self.progress(&mut inner);
+        let half = inner.connection.send_half();
+        let is_ending = !half.is_open() && half != SendHalf::Finished && !inner.is_gone;
+        inner.send.unposted() + usize::from(is_ending)
     }
 
     /// close(2). Unread bytes, or linger with no time, reset the connection; otherwise what was

@@ -93,7 +93,7 @@ impl Socket {
                     inner.trace.setup(&hello, &event.private_data);
                     // A bad answer has ended the connection; the news say so.
                     let _ = inner.connection.handle_hello_ack(&event.private_data);
-                } else {
+                } else if !inner.says_first {
                     inner.connection.handle_established();
                 }
             }
@@ -185,7 +185,7 @@ impl Socket {
     fn take_news(&self, inner: &mut Inner) {
         while let Some(news) = inner.connection.poll_event() {
             match news {
-                sdp_proto::Event::Established => tracing::info!(peer = %self.peer, "connected"),
+                sdp_proto::Event::Established => tracing::info!(peer = %self.peer(), "connected"),
                 sdp_proto::Event::UrgentComing => inner.urgent_coming = true,
                 sdp_proto::Event::EndOfStream => {
                     inner.saw_end = true;
@@ -198,12 +198,12 @@ impl Socket {
                 }
                 sdp_proto::Event::Disconnect => self.disconnect(inner),
                 sdp_proto::Event::Failed(failure) => {
-                    tracing::info!(peer = %self.peer, %failure, "a connection failed");
+                    tracing::info!(peer = %self.peer(), %failure, "a connection failed");
                     let errno = errors::of_protocol(failure.error_kind());
                     inner.error.get_or_insert(errno);
                     inner.arrived = true;
                 }
-                sdp_proto::Event::Closed => tracing::info!(peer = %self.peer, "closed"),
+                sdp_proto::Event::Closed => tracing::info!(peer = %self.peer(), "closed"),
             }
         }
     }

@@ -46,6 +46,9 @@ pub(crate) struct Inner {
     pub(super) closed_until: Option<Instant>,
     /// The user reads no more (SHUT_RD).
     pub(super) read_shut: bool,
+    /// The active side's first message is what makes a connection of it. Until then the peer may
+    /// have given up, so the passive side does not take the transport's word.
+    pub(super) says_first: bool,
     /// Hello and HelloAck, for the trace.
     pub(super) hello: Vec<u8>,
     pub(super) trace: Trace,
@@ -95,6 +98,7 @@ impl Inner {
             read_closed,
             write_closed,
             failed: matches!(state, ConnectionState::Failed(_)),
+            errno: self.error.map(Errno::raw_os_error),
         }
     }
 

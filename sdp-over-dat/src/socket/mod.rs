@@ -36,6 +36,7 @@ use dat_api::{Ep, Evd};
 use crate::{Options, Readiness, Watch, stack::StackInner};
 pub(crate) use inner::Inner;
 pub(crate) use receive::ReceiveFlags;
+pub(crate) use setup::{Names, Parts};
 
 /// One connection.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ pub(crate) struct Socket {
     /// For connection events, which not every provider merges with completions.
     pub(crate) connections: Evd,
     ep: Ep,
-    peer: SocketAddr,
+    names: Names,
     inner: Mutex<Inner>,
     changed: Condvar,
 }
@@ -58,11 +59,14 @@ impl Socket {
 
     /// The peer's address.
     pub(crate) const fn peer(&self) -> SocketAddr {
-        self.peer
+        self.names.peer
     }
 
     /// This end's address, as far as the provider tells it.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
+        if self.names.local.is_some() {
+            return self.names.local;
+        }
         let info = self.ep.query().ok()?;
         let port = u16::try_from(info.local_port).ok()?;
         info.local
@@ -98,6 +102,11 @@ impl Socket {
         let mut inner = self.lock();
         self.progress(&mut inner);
         inner.error.take().map(Into::into)
+    }
+
+    /// Whether something is left to be said.
+    pub(crate) fn is_unsaid(&self) -> bool {
+        self.unsent() > 0
     }
 
     /// Whether the user is gone and the connection is not.

@@ -161,13 +161,14 @@ impl Socket {
     }
 
     /// The urgent byte (MSG_OOB).
-    pub(crate) fn receive_urgent(&self) -> io::Result<u8> {
+    pub(crate) fn receive_urgent(&self, peek: bool) -> io::Result<u8> {
         let mut inner = self.lock();
         self.progress(&mut inner);
         if inner.options.oob_inline {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        match inner.receive.take_urgent(false) {
+        match inner.receive.take_urgent(peek) {
+            Some(byte) if peek => Ok(byte),
             Some(byte) => {
                 inner.urgent_coming = false;
                 inner.show();

@@ -66,6 +66,11 @@ impl SendRing {
         self.ring.len()
     }
 
+    /// Bytes that no Send has taken.
+    pub(super) fn unposted(&self) -> usize {
+        (self.written - self.posted) as usize
+    }
+
     /// Whether another Send may be posted.
     pub(super) fn has_slot(&self) -> bool {
         self.under_way.len() < self.slots

@@ -4,6 +4,7 @@ use std::{
     collections::VecDeque,
     io,
     net::SocketAddr,
+    os::fd::OwnedFd,
     sync::{Arc, Condvar, Mutex},
     time::Instant,
 };
@@ -62,54 +63,82 @@ impl Socket {
         Ok(socket)
     }
 
+    /// Starts to connect over `tcp`, a connected TCP socket of `names`, as its active side.
+    pub(crate) fn connect_over(
+        stack: &Arc<StackInner>,
+        tcp: OwnedFd,
+        names: Names,
+    ) -> io::Result<Arc<Self>> {
+        let local = names.local.unwrap_or(names.peer);
+        let (connection, hello) = Connection::connect(stack.proto_config(), local, names.peer.ip());
+        let hello = hello
+            .trimmed(stack.private_data_max)
+            .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
+        let parts = Parts::make(stack).map_err(|error| errors::of_dat(&error))?;
+        let socket = Self::of(stack, parts, connection, names, true)
+            .map_err(|error| errors::of_dat(&error))?;
+        socket.lock().hello.clone_from(&hello);
+        let timeout = Some(stack.config.connect_timeout);
+        socket
+            .ep
+            .start_connect_socket(tcp, timeout, &hello)
+            .map_err(|refused| errors::of_dat(&refused.error))?;
+        stack.serve(&socket);
+        socket.hand_over(&mut socket.lock());
+        Ok(socket)
+    }
+
+    /// Answers `request`, which came for the endpoint of `parts` and whose Hello is a good one. The
+    /// connection stands with the peer's first message.
+    pub(crate) fn accept_over(
+        stack: &Arc<StackInner>,
+        parts: Parts,
+        request: Cr,
+        hello: &Hello,
+        names: Names,
+    ) -> io::Result<Arc<Self>> {
+        let (connection, ack) = Connection::accept(stack.proto_config(), hello);
+        let ack = ack
+            .trimmed(stack.private_data_max)
+            .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
+        let socket = Self::of(stack, parts, connection, names, false)
+            .map_err(|error| errors::of_dat(&error))?;
+        {
+            let mut inner = socket.lock();
+            inner.says_first = true;
+            inner.trace.setup(request.private_data(), &ack);
+        }
+        request
+            .accept(None, &ack)
+            .map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error.to_string()))?;
+        stack.serve(&socket);
+        socket.hand_over(&mut socket.lock());
+        Ok(socket)
+    }
+
     fn new(
         stack: &Arc<StackInner>,
         connection: Connection,
         peer: SocketAddr,
         active: bool,
     ) -> io::Result<Arc<Self>> {
-        let made = Self::make(stack, connection, peer, active);
-        made.map_err(|error| errors::of_dat(&error))
+        let names = Names { local: None, peer };
+        Parts::make(stack)
+            .and_then(|parts| Self::of(stack, parts, connection, names, active))
+            .map_err(|error| errors::of_dat(&error))
     }
 
-    fn make(
+    fn of(
         stack: &Arc<StackInner>,
+        parts: Parts,
         connection: Connection,
-        peer: SocketAddr,
+        names: Names,
         active: bool,
     ) -> dat_api::Result<Arc<Self>> {
-        let config = &stack.config;
-        let buffers = usize::from(config.receive_buffers);
-        let events = buffers + config.sends_max + READS as usize + 8;
-        let evd = Evd::create(&stack.ia, events as u32, EvdFlags::DTO)?;
-        let connections = Evd::create(&stack.ia, 8, EvdFlags::CONNECTION)?;
-        let evds = EpEvds {
-            recv: &evd,
-            request: &evd,
-            connect: &connections,
-        };
-        let attr = EpAttr {
-            max_message_size: config.buffer_size,
-            max_recv_dtos: buffers as i32,
-            max_request_dtos: config.sends_max as i32 + READS,
-            max_request_iov: 3,
-            max_rdma_read_in: READS,
-            max_rdma_read_out: READS,
-            request_completion_flags: dat_api::CompletionFlags::SUPPRESS.bits(),
-            ..EpAttr::default()
-        };
-        let ep = Ep::create(&stack.pz, evds, Some(&attr))?;
-        let receive = ReceiveQueue::new(
-            &stack.pz,
-            buffers,
-            config.buffer_size as usize,
-            config.staging,
-            stack.sink_needs_remote_write,
-        )?;
         let inner = Inner {
             connection,
-            receive,
-            send: SendRing::new(&stack.pz, config.send_ring, config.sends_max)?,
+            receive: parts.receive,
+            send: parts.send,
             driven: false,
             kicked: false,
             sleepers: 0,
@@ -128,6 +157,7 @@ impl Socket {
             urgent_coming: false,
             closed_until: None,
             read_shut: false,
+            says_first: false,
             hello: Vec::new(),
             trace: Trace::start(active),
             watch: None,
@@ -137,10 +167,10 @@ impl Socket {
         };
         let socket = Arc::new(Self {
             stack: Arc::clone(stack),
-            evd,
-            connections,
-            ep,
-            peer,
+            evd: parts.evd,
+            connections: parts.connections,
+            ep: parts.ep,
+            names,
             inner: Mutex::new(inner),
             changed: Condvar::new(),
         });
@@ -173,6 +203,66 @@ impl Socket {
             }
             inner = self.wait(inner, deadline)?;
         }
+    }
+}
+
+/// What a socket's two ends are called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Names {
+    /// This end, where it is not the provider's business to know.
+    pub(crate) local: Option<SocketAddr>,
+    /// The other end.
+    pub(crate) peer: SocketAddr,
+}
+
+/// An endpoint with its dispatchers and memory, before it is known what it connects to.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    evd: Evd,
+    connections: Evd,
+    pub(crate) ep: Ep,
+    receive: ReceiveQueue,
+    send: SendRing,
+}
+
+impl Parts {
+    pub(crate) fn make(stack: &StackInner) -> dat_api::Result<Self> {
+        let config = &stack.config;
+        let buffers = usize::from(config.receive_buffers);
+        let events = buffers + config.sends_max + READS as usize + 8;
+        let evd = Evd::create(&stack.ia, events as u32, EvdFlags::DTO)?;
+        let connections = Evd::create(&stack.ia, 8, EvdFlags::CONNECTION)?;
+        let evds = EpEvds {
+            recv: &evd,
+            request: &evd,
+            connect: &connections,
+        };
+        let attr = EpAttr {
+            max_message_size: config.buffer_size,
+            max_recv_dtos: buffers as i32,
+            max_request_dtos: config.sends_max as i32 + READS,
+            max_request_iov: 3,
+            max_rdma_read_in: READS,
+            max_rdma_read_out: READS,
+            request_completion_flags: dat_api::CompletionFlags::SUPPRESS.bits(),
+            ..EpAttr::default()
+        };
+        let ep = Ep::create(&stack.pz, evds, Some(&attr))?;
+        let receive = ReceiveQueue::new(
+            &stack.pz,
+            buffers,
+            config.buffer_size as usize,
+            config.staging,
+            stack.sink_needs_remote_write,
+        )?;
+        let send = SendRing::new(&stack.pz, config.send_ring, config.sends_max)?;
+        Ok(Self {
+            evd,
+            connections,
+            ep,
+            receive,
+            send,
+        })
     }
 }
 

@@ -55,7 +55,7 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::listen(fd, backlog) };
     if result == 0 && !guard::is_inside() && table::find_listener(fd).is_none() {
-        listening::begin(fd);
+        listening::begin(fd, backlog);
     }
     result
 }

@@ -111,7 +111,8 @@ pub(crate) fn forget(fd: c_int) {
     }
 }
 
-fn release(entry: Entry) {
+/// An entry goes out of the table.
+pub(crate) fn release(entry: Entry) {
     let _inside = guard::enter();
     match entry {
         // What was made before a fork is its maker's: a copy that is closed ends nothing, and the

@@ -9,7 +9,7 @@ use libc::{FILE, pid_t};
 
 use super::numbers;
 use crate::sharing::leaving;
-use crate::{guard, real, table};
+use crate::{exiting, guard, real, table};
 
 /// A list of words that ends with null.
 type Words = *const *const c_char;
@@ -120,6 +120,7 @@ pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
     leaving::await_others();
+    exiting::finish();
     // SAFETY: a number; it does not return.
     unsafe { libc::syscall(libc::SYS_exit_group, status) };
     // What cannot end by its own call ends by a signal.

@@ -3,11 +3,10 @@
 use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
 
+use ops::{Half, OffloadStream};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use stand_in::{Carrier, Taken};
-
-use crate::socket::stream::Stream;
 
 /// What is moved at a time.
 const CHUNK: usize = 64 * 1024;
@@ -106,7 +105,12 @@ impl Flow {
 
     /// Moves what can be moved. `seen` is what the pair is ready for; `broken` says that the
     /// connection broke, which it does not tell behind the peer's end.
-    pub(crate) fn run(&mut self, stream: &dyn Stream, seen: EventFlags, broken: bool) -> State {
+    pub(crate) fn run(
+        &mut self,
+        stream: &dyn OffloadStream,
+        seen: EventFlags,
+        broken: bool,
+    ) -> State {
         self.seen |= seen;
         CHUNK_BUFFER.with_borrow_mut(|buffer| {
             for _ in 0..ROUNDS {
@@ -121,7 +125,7 @@ impl Flow {
         })
     }
 
-    fn round(&mut self, stream: &dyn Stream, buffer: &mut [u8]) -> Moved {
+    fn round(&mut self, stream: &dyn OffloadStream, buffer: &mut [u8]) -> Moved {
         if self.seen.contains(EventFlags::ERR) {
             return Err(State::Discarded);
         }
@@ -135,7 +139,7 @@ impl Flow {
         Ok(outward || inward)
     }
 
-    fn urgent(&mut self, stream: &dyn Stream) {
+    fn urgent(&mut self, stream: &dyn OffloadStream) {
         if self.seen.contains(EventFlags::PRI) {
             self.seen.remove(EventFlags::PRI);
             if let Some(byte) = self.carrier.receive_urgent() {
@@ -150,7 +154,7 @@ impl Flow {
     }
 
     /// From the program to the peer.
-    fn outward(&mut self, stream: &dyn Stream, buffer: &mut [u8]) -> Moved {
+    fn outward(&mut self, stream: &dyn OffloadStream, buffer: &mut [u8]) -> Moved {
         if !self.to_peer.is_empty() {
             return give_to_peer(stream, &mut self.to_peer);
         }
@@ -177,7 +181,7 @@ impl Flow {
             }
             Ok(Taken::Ended) => {
                 self.program_ended = true;
-                stream.shut_down_sending().map_err(|_| State::Broken)?;
+                stream.shutdown(Half::Write).map_err(|_| State::Broken)?;
                 Ok(true)
             }
             Err(_) => Err(State::Discarded),
@@ -185,7 +189,7 @@ impl Flow {
     }
 
     /// From the peer to the program.
-    fn inward(&mut self, stream: &dyn Stream, buffer: &mut [u8]) -> Moved {
+    fn inward(&mut self, stream: &dyn OffloadStream, buffer: &mut [u8]) -> Moved {
         if self.deaf {
             return Ok(false);
         }
@@ -244,7 +248,7 @@ impl Flow {
     }
 }
 
-fn give_to_peer(stream: &dyn Stream, pending: &mut Pending) -> Moved {
+fn give_to_peer(stream: &dyn OffloadStream, pending: &mut Pending) -> Moved {
     match stream.send(&[IoSlice::new(pending.rest())]) {
         Ok(count) => {
             pending.given += count;

@@ -1,7 +1,7 @@
 //! The owner's side of a connection that other processes may use.
 
 use std::collections::HashMap;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -130,7 +130,8 @@ pub(crate) fn withheld() -> Vec<RawFd> {
     let all = shared.all();
     let each = all.relays.values().flat_map(|relay| {
         let end = std::iter::once(relay.end);
-        end.chain(relay.socket.stream().descriptors())
+        let descriptor = relay.socket.stream().descriptor();
+        end.chain(descriptor.map(|fd| fd.as_raw_fd()))
     });
     each.collect()
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use libc::{SHUT_RD, SHUT_RDWR, SHUT_WR};
+use ops::Half;
 use rustix::io::Errno;
 
 use super::{Patience, Socket};
@@ -23,12 +24,12 @@ impl Socket {
             self.observer.reading_has_ended();
         }
         if how != SHUT_RD && !self.writing_ended.swap(true, Ordering::AcqRel) {
-            self.stream.shut_down_sending()?;
+            self.stream.shutdown(Half::Write)?;
             self.observer.writing_has_ended();
         }
         if self.writing_ended.load(Ordering::Acquire) && self.reading_ended.load(Ordering::Acquire)
         {
-            self.stream.refuse_input();
+            self.stream.shutdown(Half::Read)?;
         }
         Ok(())
     }
@@ -45,7 +46,7 @@ impl Socket {
         }
         if !self.writing_ended.swap(true, Ordering::AcqRel) {
             // A connection that is broken already has nothing to be told.
-            let _ = self.stream.shut_down_sending();
+            let _ = self.stream.shutdown(Half::Write);
         }
         if let Some(linger) = linger {
             self.await_delivery(Instant::now() + linger);
@@ -59,7 +60,7 @@ impl Socket {
             self.stream.abort();
         } else if !self.writing_ended.swap(true, Ordering::AcqRel) {
             // A connection that is broken already has nothing to be told.
-            let _ = self.stream.shut_down_sending();
+            let _ = self.stream.shutdown(Half::Write);
         }
     }
 

@@ -3,7 +3,6 @@
 //!
 //! | File | What |
 //! |---|---|
-//! | [`stream`] | what a protocol's connection must be able to do |
 //! | [`observer`] | from what comes about there to what the program's descriptor shows |
 //! | [`parking`] | where blocking calls sleep |
 //! | [`receive`], [`send`] | the two directions, with flags, timeouts and signals |
@@ -23,29 +22,30 @@ pub(crate) mod parking;
 pub(crate) mod receive;
 pub(crate) mod requests;
 pub(crate) mod send;
-pub(crate) mod stream;
 
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
+use ops::{OffloadStream, Watch};
+use rustix::event::epoll::EventFlags;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
+use stand_in::{LibraryEnd, Signals};
 
 use calls::{Calls, UnderWay};
 use identity::Identity;
 use names::Family;
 use observer::Observer;
 use options::Options;
-use stream::Stream;
 
 use crate::process;
+use crate::steward::{Ward, steward};
 
 /// A connected socket that an offload protocol carries.
 pub(crate) struct Socket {
-    stream: Box<dyn Stream>,
+    stream: Arc<dyn OffloadStream>,
     observer: Arc<Observer>,
     identity: Arc<Identity>,
     calls: Calls,
@@ -59,24 +59,33 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
+    /// The program's socket is `stream`; `end` steers the program's descriptor.
     pub(crate) fn new(
-        stream: Box<dyn Stream>,
-        observer: Arc<Observer>,
+        stream: Box<dyn OffloadStream>,
+        end: LibraryEnd,
         family: Family,
-        local: SocketAddr,
-        peer: SocketAddr,
         options: Options,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, Errno> {
+        let stream: Arc<dyn OffloadStream> = Arc::from(stream);
+        let observer = Arc::new(Observer::new(end, Signals::new()));
+        stream.watch(Arc::clone(&observer) as _);
+        if let Some(descriptor) = stream.descriptor() {
+            let ward = Arc::new(Pumped(Arc::clone(&stream)));
+            let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP;
+            steward()?.watch(descriptor, flags, ward)?;
+        }
+        let (local, peer) = (stream.local(), stream.peer());
+        let identity = Arc::new(Identity::new(family, local, peer, options));
+        Ok(Self {
             stream,
             observer,
-            identity: Arc::new(Identity::new(family, local, peer, options)),
+            identity,
             calls: Calls::default(),
             reading_ended: AtomicBool::new(false),
             writing_ended: AtomicBool::new(false),
             numbers: AtomicU32::new(0),
             maker: process::id(),
-        }
+        })
     }
 
     /// `sockatmark`.
@@ -94,7 +103,7 @@ impl Socket {
     }
 
     /// The connection itself.
-    pub(crate) fn stream(&self) -> &dyn Stream {
+    pub(crate) fn stream(&self) -> &dyn OffloadStream {
         &*self.stream
     }
 
@@ -168,6 +177,23 @@ impl Socket {
     /// One descriptor less. `true`: it was the last.
     pub(crate) fn unnamed(&self) -> bool {
         self.numbers.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let (Some(descriptor), Ok(steward)) = (self.stream.descriptor(), steward()) {
+            steward.leave(descriptor);
+        }
+    }
+}
+
+/// A stream that goes on when its descriptor is ready.
+struct Pumped(Arc<dyn OffloadStream>);
+
+impl Ward for Pumped {
+    fn ready(&self, _flags: EventFlags) {
+        self.0.progress();
     }
 }
 

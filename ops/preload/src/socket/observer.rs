@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use ops::Watch;
 use rustix::io::Errno;
 use stand_in::{LibraryEnd, Signals};
 
@@ -58,27 +59,6 @@ impl Observer {
             shared: AtomicBool::new(false),
             nobody_waits: AtomicBool::new(false),
         }
-    }
-
-    /// Bytes, or the end of the stream, can be received.
-    pub(crate) fn arrived(&self) {
-        self.steer(|end| end.announce(&self.signals));
-    }
-
-    /// Bytes can be given.
-    pub(crate) fn room(&self) {
-        self.steer(|end| end.open_window(&self.signals));
-    }
-
-    /// An urgent byte can be received.
-    pub(crate) fn urgent(&self) {
-        self.steer(LibraryEnd::announce_urgent);
-    }
-
-    /// The peer sends no more.
-    pub(crate) fn peer_has_shut_down(&self) {
-        self.peer_has_shut_down.store(true, Ordering::SeqCst);
-        self.show_end();
     }
 
     /// Whether neither side sends any more.
@@ -157,32 +137,6 @@ impl Observer {
         } else {
             self.steer(LibraryEnd::half_close);
         }
-    }
-
-    /// The connection broke or never came about.
-    pub(crate) fn broken(&self, why: Errno) {
-        if self.is_over() {
-            // Both sides have had their say; TCP has closed by then and hears no reset.
-            return;
-        }
-        self.error.store(why.raw_os_error(), Ordering::Release);
-        let end = {
-            let mut pair = self.pair();
-            match std::mem::replace(&mut *pair, Pair::Gone) {
-                Pair::Steered(end) => Some(end),
-                // Who moves the bytes sees it behind the last of them.
-                Pair::Carrying(relay) => {
-                    *pair = Pair::Carrying(relay);
-                    None
-                }
-                Pair::Gone => None,
-            }
-        };
-        match end {
-            Some(end) => self.show_reset(end),
-            None => self.steer(|_| Ok(())),
-        }
-        self.parking.wake();
     }
 
     fn show_reset(&self, end: LibraryEnd) {
@@ -331,5 +285,49 @@ impl Drop for Observer {
 fn leave(end: &LibraryEnd) {
     if let Ok(steward) = steward() {
         steward.leave(end);
+    }
+}
+
+impl Watch for Observer {
+    fn arrived(&self) {
+        self.steer(|end| end.announce(&self.signals));
+    }
+
+    fn room(&self) {
+        self.steer(|end| end.open_window(&self.signals));
+    }
+
+    fn urgent(&self) {
+        self.steer(LibraryEnd::announce_urgent);
+    }
+
+    fn peer_ended(&self) {
+        self.peer_has_shut_down.store(true, Ordering::SeqCst);
+        self.show_end();
+    }
+
+    fn broken(&self, why: Errno) {
+        if self.is_over() {
+            // Both sides have had their say; TCP has closed by then and hears no reset.
+            return;
+        }
+        self.error.store(why.raw_os_error(), Ordering::Release);
+        let end = {
+            let mut pair = self.pair();
+            match std::mem::replace(&mut *pair, Pair::Gone) {
+                Pair::Steered(end) => Some(end),
+                // Who moves the bytes sees it behind the last of them.
+                Pair::Carrying(relay) => {
+                    *pair = Pair::Carrying(relay);
+                    None
+                }
+                Pair::Gone => None,
+            }
+        };
+        match end {
+            Some(end) => self.show_reset(end),
+            None => self.steer(|_| Ok(())),
+        }
+        self.parking.wake();
     }
 }

@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 use libc::{MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
+use ops::Watch;
 use rustix::io::Errno;
 
 use super::{Patience, Socket};

@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 use libc::{MSG_FASTOPEN, MSG_NOSIGNAL, MSG_OOB};
+use ops::Watch;
 use rustix::io::Errno;
 
 use super::{Patience, Socket};

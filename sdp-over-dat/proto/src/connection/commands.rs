@@ -96,6 +96,11 @@ impl Connection {
         self.receive_credits.on_posted();
     }
 
+    /// A message is to leave even if there is nothing to say: the peer waits for the first one.
+    pub fn greet(&mut self) {
+        self.due.greeting = self.state.is_established();
+    }
+
     /// Time has passed; see [`Self::wants_tick`].
     pub fn handle_tick(&mut self) {
         self.due.ticked = true;

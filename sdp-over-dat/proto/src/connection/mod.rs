@@ -62,6 +62,8 @@ struct Due {
     go_combined: bool,
     /// The engine has ticked; see [`crate::credit::Owed::Later`].
     ticked: bool,
+    /// An empty message that says nothing but that this end goes on.
+    greeting: bool,
 }
 
 impl Connection {

@@ -133,7 +133,11 @@ impl Connection {
             Owed::Later => ticked,
             Owed::Now => true,
         };
-        let may = is_due && self.send_credits.allow_control(true);
+        let greets = self.due.greeting
+            && self
+                .send_credits
+                .allow_control(self.receive_credits.has_news());
+        let may = greets || is_due && self.send_credits.allow_control(true);
         may.then(|| self.make(Body::Data, Payload::Nothing, self.queue.urgent_is_near()))
     }
 
@@ -146,6 +150,7 @@ impl Connection {
     fn number(&mut self, body: Body, payload: Payload, near: bool) -> (Transmit, crate::Seq) {
         let (bufs, ack) = self.receive_credits.on_told();
         self.due.ticked = false;
+        self.due.greeting = false;
         let seq = self.send_credits.on_sent(!payload.is_empty());
         let fin = matches!(body, Body::DisConn);
         if fin {

@@ -1,0 +1,120 @@
+//! The switch of this process: which sockets leave TCP, and what may carry them.
+//!
+//! It is made when the first socket connects or listens, so a program without sockets pays nothing
+//! for it.
+
+use std::ffi::CStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ops::{Program, Registry, Switch, WITHIN};
+use ops_netlink::NetStack;
+use ops_rules::Source;
+use ops_sdp_protocol::SdpProtocol;
+use ops_unix_protocol::UnixProtocol;
+
+use crate::per_process::PerProcess;
+use crate::{guard, internal, process};
+
+/// Set in the environment, the protocol for tests carries all sockets and no other is there.
+const TEST_PROTOCOL: &str = "OPS_TEST_PROTOCOL";
+
+static SWITCH: PerProcess<Option<Arc<Switch>>> = PerProcess::new();
+
+/// The switch, if a socket of this process has asked for it.
+pub(crate) fn made() -> Option<&'static Arc<Switch>> {
+    SWITCH.get()?.as_ref()
+}
+
+/// The switch; `None`: all sockets stay on TCP.
+pub(crate) fn switch() -> Option<&'static Arc<Switch>> {
+    if process::is_vforked() {
+        return None;
+    }
+    SWITCH.get_or_init(make).as_ref()
+}
+
+/// A thread answers the port mapper's questions from now on. It is started with the first service.
+pub(crate) fn answer(switch: &'static Arc<Switch>) {
+    static STARTED: PerProcess<AtomicBool> = PerProcess::new();
+    let started = STARTED.get_or_init(AtomicBool::default);
+    if started.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let _inside = guard::enter();
+    let thread = std::thread::Builder::new().name("ops-portmap".into());
+    let serve = || {
+        internal::block_signals();
+        switch.serve(|| false);
+    };
+    if thread.spawn(serve).is_err() {
+        // The service is not offered; its peers come over TCP.
+        started.store(false, Ordering::Release);
+    }
+}
+
+fn make() -> Option<Arc<Switch>> {
+    let secure = is_privileged();
+    let rules = match Source::choose(|name| std::env::var_os(name), secure).load() {
+        Ok(loaded) => loaded.rules,
+        Err(error) => {
+            // A file that cannot be used offloads nothing, and says so where a user sees it.
+            eprintln!("opsrun: {error}; all sockets stay on TCP");
+            return None;
+        }
+    };
+    let registry = Arc::new(Registry::default());
+    let registered = if std::env::var_os(TEST_PROTOCOL).is_some() && !secure {
+        registry.register(
+            Arc::new(UnixProtocol {
+                name: "test".to_owned(),
+                ..UnixProtocol::default()
+            }),
+            0,
+        )
+    } else {
+        if let Some(directory) = our_directory() {
+            ops_sdp_protocol::prefer_libraries_in(&directory);
+        }
+        registry.register(Arc::new(SdpProtocol::new(internal::raise)), 0)
+    };
+    // For the life of the process.
+    std::mem::forget(registered.ok()?);
+    let program = Program {
+        path: std::env::current_exe()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
+        user: rustix::process::geteuid().as_raw(),
+    };
+    let stack = NetStack::open().ok();
+    Switch::new(program, Some(rules), registry, stack, WITHIN).ok()
+}
+
+/// The directory of this library, in which the others were installed too.
+fn our_directory() -> Option<PathBuf> {
+    let mut info = libc::Dl_info {
+        dli_fname: std::ptr::null(),
+        dli_fbase: std::ptr::null_mut(),
+        dli_sname: std::ptr::null(),
+        dli_saddr: std::ptr::null_mut(),
+    };
+    let here: fn() -> Option<PathBuf> = our_directory;
+    // SAFETY: an address of this library, and a structure to fill.
+    if unsafe { libc::dladdr(here as *const _, &raw mut info) } == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's own string, which lives as long as the library.
+    let path = unsafe { CStr::from_ptr(info.dli_fname) };
+    let library = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
+    let library = std::path::absolute(library).ok()?;
+    library.parent().map(Path::to_owned)
+}
+
+/// Whether the loader distrusts the environment of this program.
+pub(crate) fn is_privileged() -> bool {
+    // SAFETY: it takes a number and returns one.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}

@@ -1,0 +1,211 @@
+//! Services.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ops::{OffloadBound, OffloadListener, OffloadStream};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+use sdp_over_dat::{Reception, SdpStream};
+use tracing::{debug, warn};
+
+use crate::adapter::Adapter;
+use crate::errno_of;
+use crate::stream::{Bell, SdpOffload};
+
+/// Ports below this are given to privileged programs only, and a peer trusts a privileged service
+/// only to such a port.
+const UNPRIVILEGED: u16 = 1024;
+
+/// Where privileged ports that nobody is known by begin.
+const PRIVILEGED_FROM: u16 = 600;
+
+/// An address of a service, and the port beside it.
+#[derive(Debug)]
+pub(crate) struct SdpBound {
+    adapter: Arc<Adapter>,
+    service: SocketAddr,
+    tcp: OwnedFd,
+}
+
+impl SdpBound {
+    pub(crate) fn new(adapter: &Arc<Adapter>, service: SocketAddr) -> Result<Self, Errno> {
+        let family = match service {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let tcp = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+        if family == AddressFamily::INET6 {
+            sockopt::set_ipv6_v6only(&tcp, false)?;
+        }
+        let tcp = (adapter.place())(tcp)?;
+        bind_beside(&tcp, service)?;
+        Ok(Self {
+            adapter: Arc::clone(adapter),
+            service,
+            tcp,
+        })
+    }
+}
+
+/// Binds to a port of the same kind as the service's, at the same address.
+fn bind_beside(tcp: &OwnedFd, service: SocketAddr) -> Result<(), Errno> {
+    let mut beside = service;
+    if service.port() >= UNPRIVILEGED {
+        beside.set_port(0);
+        return rustix::net::bind(tcp, &beside);
+    }
+    let mut last = Errno::ADDRINUSE;
+    for port in (PRIVILEGED_FROM..UNPRIVILEGED).rev() {
+        beside.set_port(port);
+        match rustix::net::bind(tcp, &beside) {
+            Err(Errno::ADDRINUSE) => last = Errno::ADDRINUSE,
+            done => return done,
+        }
+    }
+    Err(last)
+}
+
+impl OffloadBound for SdpBound {
+    fn listen(self: Box<Self>, backlog: u32) -> Result<Box<dyn OffloadListener>, Errno> {
+        rustix::net::listen(&self.tcp, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        let listener = SdpListener::new(self.adapter, self.service, self.tcp)?;
+        Ok(Box::new(listener))
+    }
+}
+
+/// A service. Its descriptor is a poller of what may bring a connection nearer.
+#[derive(Debug)]
+struct SdpListener {
+    adapter: Arc<Adapter>,
+    service: SocketAddr,
+    mapped: SocketAddr,
+    tcp: OwnedFd,
+    poller: OwnedFd,
+    bell: Arc<Bell>,
+    inside: Mutex<Inside>,
+}
+
+/// Connections that the kernel has accepted and the program has not.
+#[derive(Debug, Default)]
+struct Inside {
+    /// Those that have not said Hello.
+    reception: Option<Reception>,
+    /// Those that have, and whose peer may still give up.
+    answered: Vec<SdpStream>,
+}
+
+impl SdpListener {
+    fn new(adapter: Arc<Adapter>, service: SocketAddr, tcp: OwnedFd) -> Result<Self, Errno> {
+        let poller = (adapter.place())(epoll::create(CreateFlags::CLOEXEC)?)?;
+        let bell = Arc::new(Bell::new(adapter.place())?);
+        // Processes that share the service need not all wake.
+        let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
+        epoll::add(&poller, &tcp, EventData::new_u64(0), flags)?;
+        epoll::add(&poller, &*bell, EventData::new_u64(1), EventFlags::IN)?;
+        let mapped = rustix::net::getsockname(&tcp)?.try_into()?;
+        Ok(Self {
+            adapter,
+            service,
+            mapped,
+            tcp,
+            poller,
+            bell,
+            inside: Mutex::default(),
+        })
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what the kernel has accepted to where it may say Hello.
+    fn admit(&self, inside: &mut Inside) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while let Ok(tcp) = rustix::net::accept_with(&self.tcp, flags) {
+            // One that cannot be served is closed, and its peer goes on over TCP.
+            if let Err(error) = self.admit_one(inside, tcp) {
+                warn!(%error, service = %self.service, "an offloaded connection is turned away");
+            }
+        }
+    }
+
+    fn admit_one(&self, inside: &mut Inside, tcp: OwnedFd) -> io::Result<()> {
+        let peer: SocketAddr = rustix::net::getpeername(&tcp)?
+            .ok_or(Errno::NOTCONN)?
+            .try_into()?;
+        let own: SocketAddr = rustix::net::getsockname(&tcp)?.try_into()?;
+        let local = SocketAddr::new(own.ip().to_canonical(), self.service.port());
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        let reception = match &mut inside.reception {
+            Some(reception) => reception,
+            None => {
+                let reception = Reception::new(&self.adapter.stack()?)?;
+                epoll::add(
+                    &self.poller,
+                    &reception,
+                    EventData::new_u64(2),
+                    EventFlags::IN,
+                )?;
+                inside.reception.insert(reception)
+            }
+        };
+        reception.admit((self.adapter.place())(tcp)?, local, peer)
+    }
+
+    /// Answers those who have said Hello.
+    fn answer(&self, inside: &mut Inside) {
+        let Some(reception) = &mut inside.reception else {
+            return;
+        };
+        while let Some(stream) = reception.next_answered() {
+            stream.set_nonblocking(true);
+            stream.watch(Arc::clone(&self.bell) as _);
+            inside.answered.push(stream);
+        }
+    }
+}
+
+impl OffloadListener for SdpListener {
+    fn mapped(&self) -> SocketAddr {
+        self.mapped
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        let mut own = vec![self.tcp.as_raw_fd(), self.poller.as_raw_fd()];
+        own.push(self.bell.as_fd().as_raw_fd());
+        own
+    }
+
+    fn accept(&self) -> Result<Option<Box<dyn OffloadStream>>, Errno> {
+        let mut inside = self.inside();
+        self.bell.silence();
+        self.admit(&mut inside);
+        self.answer(&mut inside);
+        let mut at = 0;
+        while let Some(stream) = inside.answered.get(at) {
+            let now = stream.readiness();
+            if now.failed || now.errno.is_some() {
+                let gone = inside.answered.swap_remove(at);
+                debug!(service = %self.service, error = ?gone.take_error().map(|e| errno_of(&e)),
+                    "a peer gave up");
+            } else if now.writable {
+                let stream = inside.answered.swap_remove(at);
+                return Ok(Some(Box::new(SdpOffload::new(stream))));
+            } else {
+                at += 1;
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl AsFd for SdpListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+}

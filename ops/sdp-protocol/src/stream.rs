@@ -1,0 +1,237 @@
+//! An established connection, and its news.
+
+use std::io::{IoSlice, IoSliceMut, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ops::{Half, OffloadStream, Watch};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use sdp_over_dat::{Readiness, SdpStream};
+
+use crate::{Place, errno_of};
+
+/// As many bytes of a list of parts as are gathered into one message.
+const GATHERED_MAX: usize = 64 * 1024;
+
+/// A connection as the switch wants it.
+#[derive(Debug)]
+pub(crate) struct SdpOffload {
+    stream: SdpStream,
+    local: SocketAddr,
+    peer: SocketAddr,
+}
+
+impl SdpOffload {
+    /// `stream` does not block, and is told both its names.
+    pub(crate) fn new(stream: SdpStream) -> Self {
+        let peer = stream.peer_addr();
+        let local = stream.local_addr().unwrap_or(peer);
+        Self {
+            stream,
+            local,
+            peer,
+        }
+    }
+
+    fn receive_one(&self, into: &mut [u8], peek: bool) -> Result<usize, Errno> {
+        let received = if peek {
+            self.stream.peek(into)
+        } else {
+            self.stream.try_receive(into)
+        };
+        received.map_err(|error| errno_of(&error))
+    }
+}
+
+impl OffloadStream for SdpOffload {
+    fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn send(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        let sent = match parts {
+            [] => Ok(0),
+            [one] => (&self.stream).write(one),
+            many => {
+                let mut gathered = Vec::new();
+                for part in many {
+                    let room = GATHERED_MAX - gathered.len();
+                    gathered.extend_from_slice(&part[..part.len().min(room)]);
+                }
+                (&self.stream).write(&gathered)
+            }
+        };
+        sent.map_err(|error| errno_of(&error))
+    }
+
+    fn send_urgent(&self, byte: u8) -> Result<(), Errno> {
+        let sent = self.stream.send_urgent(byte);
+        sent.map_err(|error| errno_of(&error))
+    }
+
+    fn receive(&self, parts: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
+        if let [one] = parts {
+            return self.receive_one(one, peek);
+        }
+        if peek {
+            let room = parts.iter().map(|part| part.len()).sum();
+            let mut bytes = vec![0; room];
+            let count = self.receive_one(&mut bytes, true)?;
+            let mut left = &bytes[..count];
+            for part in parts {
+                let some = part.len().min(left.len());
+                part[..some].copy_from_slice(&left[..some]);
+                left = &left[some..];
+            }
+            return Ok(count);
+        }
+        let mut done = 0;
+        for part in parts {
+            if part.is_empty() {
+                continue;
+            }
+            if done > 0 && self.stream.is_at_mark() {
+                break;
+            }
+            match self.receive_one(part, false) {
+                Ok(count) => {
+                    done += count;
+                    if count < part.len() {
+                        break;
+                    }
+                }
+                Err(_) if done > 0 => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(done)
+    }
+
+    fn receive_urgent(&self, peek: bool) -> Result<u8, Errno> {
+        let byte = if peek {
+            self.stream.peek_urgent()
+        } else {
+            self.stream.receive_urgent()
+        };
+        byte.map_err(|error| errno_of(&error))
+    }
+
+    fn shutdown(&self, half: Half) -> Result<(), Errno> {
+        let how = match half {
+            Half::Read => Shutdown::Read,
+            Half::Write => Shutdown::Write,
+            Half::Both => Shutdown::Both,
+        };
+        self.stream.shutdown(how).map_err(|error| errno_of(&error))
+    }
+
+    fn abort(&self) {
+        self.stream.abort();
+    }
+
+    fn readiness(&self) -> ops::Readiness {
+        let now = self.stream.readiness();
+        ops::Readiness {
+            readable: now.readable,
+            writable: now.writable,
+            peer_ended: now.read_closed,
+            hung_up: now.read_closed && now.write_closed,
+            failed: now.failed,
+        }
+    }
+
+    fn unread(&self) -> usize {
+        self.stream.readable()
+    }
+
+    fn unsent(&self) -> usize {
+        self.stream.unsent()
+    }
+
+    fn is_at_mark(&self) -> bool {
+        self.stream.is_at_mark()
+    }
+
+    fn watch(&self, watch: Arc<dyn Watch>) {
+        self.stream.watch(Arc::new(Teller {
+            watch,
+            told: Mutex::default(),
+        }));
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // The stack's thread looks after it.
+        None
+    }
+
+    fn progress(&self) {}
+}
+
+/// From what a stream is ready for to what has come about.
+#[derive(Debug)]
+struct Teller {
+    watch: Arc<dyn Watch>,
+    told: Mutex<Readiness>,
+}
+
+impl sdp_over_dat::Watch for Teller {
+    fn show(&self, now: Readiness, arrived: bool) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *told, now);
+        if now.urgent && !before.urgent {
+            self.watch.urgent();
+        }
+        if now.readable && (arrived || !before.readable) {
+            self.watch.arrived();
+        }
+        if now.failed {
+            if !before.failed {
+                let why = now.errno.map_or(Errno::CONNRESET, Errno::from_raw_os_error);
+                self.watch.broken(why);
+            }
+            return;
+        }
+        if now.read_closed && !before.read_closed {
+            self.watch.peer_ended();
+        }
+        if now.writable && !before.writable {
+            self.watch.room();
+        }
+    }
+}
+
+/// A descriptor that is readable when something has come about on any of the streams that ring it.
+#[derive(Debug)]
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    pub(crate) fn new(place: Place) -> Result<Self, Errno> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self(place(eventfd(0, flags)?)?))
+    }
+
+    /// Before looking at the streams.
+    pub(crate) fn silence(&self) {
+        // Nothing to read: it did not ring.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl sdp_over_dat::Watch for Bell {
+    fn show(&self, _: Readiness, _: bool) {
+        // A counter that is full rings as well.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

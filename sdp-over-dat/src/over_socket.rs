@@ -1,0 +1,180 @@
+//! Connections over TCP sockets that are connected already (DAT 2.0 iWARP extensions).
+//!
+//! Whoever has the socket decides where it leads and waits for it as for any descriptor: so a
+//! connect does not block, a listening socket can be inherited over `fork`, and one adapter serves
+//! every address of the host. Both ends are told what they are called.
+//!
+//! The active side's first message, [`SdpStream::commit`], is what makes a connection of it at the
+//! passive side: an active side that gave up before is never accepted.
+
+use std::{
+    collections::HashMap,
+    io,
+    net::SocketAddr,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use dat_api::{Cno, Cr, Evd, EvdFlags, Event, SpId, Ssp};
+use sdp_proto::wire::Hello;
+
+use crate::{
+    SdpStream, Stack, errors,
+    socket::{Names, Parts, Socket},
+};
+
+/// How long a peer may take to say Hello.
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
+
+/// Sockets that may wait for their Hello.
+const WAITING_MAX: usize = 1024;
+
+impl SdpStream {
+    /// Starts to connect over `socket`, a connected TCP socket, as its active side. The stream is
+    /// called `local` and `peer`; it is writable when it is connected, and has an error when it is
+    /// not.
+    pub fn start_connect_over(
+        stack: &Stack,
+        socket: OwnedFd,
+        local: SocketAddr,
+        peer: SocketAddr,
+    ) -> io::Result<Self> {
+        let names = Names {
+            local: Some(local),
+            peer,
+        };
+        let socket = Socket::connect_over(&stack.inner, socket, names)?;
+        Ok(Self::new(stack, socket))
+    }
+
+    /// Goes through with a connection that was started by [`SdpStream::start_connect_over`] and is
+    /// writable. Nothing may be written before.
+    pub fn commit(&self) {
+        self.socket().commit();
+    }
+}
+
+/// Accepted TCP sockets whose peers are to say Hello.
+#[derive(Debug)]
+pub struct Reception {
+    stack: Stack,
+    requests: Evd,
+    cno: Cno,
+    waiting: HashMap<SpId, Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    parts: Parts,
+    // Freed first: it holds the endpoint.
+    ssp: Ssp,
+    local: SocketAddr,
+    peer: SocketAddr,
+    until: Instant,
+}
+
+impl Reception {
+    /// An empty one. The provider must have socket service points.
+    pub fn new(stack: &Stack) -> io::Result<Self> {
+        let ia = &stack.inner.ia;
+        let flags = EvdFlags::CONNECTION_REQUEST;
+        let made = Cno::create_with_fd(ia).and_then(|cno| {
+            Ok((
+                Evd::create_with_cno(ia, WAITING_MAX as u32, flags, &cno)?,
+                cno,
+            ))
+        });
+        let (requests, cno) = made.map_err(|error| errors::of_dat(&error))?;
+        Ok(Self {
+            stack: stack.clone(),
+            requests,
+            cno,
+            waiting: HashMap::new(),
+        })
+    }
+
+    /// Takes a connected TCP socket whose active end is at `peer`. `local` is what this end is
+    /// called.
+    pub fn admit(
+        &mut self,
+        socket: OwnedFd,
+        local: SocketAddr,
+        peer: SocketAddr,
+    ) -> io::Result<()> {
+        let now = Instant::now();
+        self.waiting.retain(|_, waiting| waiting.until > now);
+        if self.waiting.len() >= WAITING_MAX {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let parts = Parts::make(&self.stack.inner).map_err(|error| errors::of_dat(&error))?;
+        let ssp = Ssp::create(socket, &parts.ep, &self.requests, b"")
+            .map_err(|refused| errors::of_dat(&refused.error))?;
+        let waiting = Waiting {
+            parts,
+            ssp,
+            local,
+            peer,
+            until: now + HELLO_WITHIN,
+        };
+        self.waiting.insert(waiting.ssp.id(), waiting);
+        Ok(())
+    }
+
+    /// The next socket whose peer said Hello, answered. It is connected, and writable, when the
+    /// peer's first message comes; until then the peer may give up.
+    ///
+    /// Called until there is none after the descriptor was readable.
+    pub fn next_answered(&mut self) -> Option<SdpStream> {
+        // The trigger is taken first: an event that comes after the last look sets it again.
+        while let Ok(Some(_)) = self.cno.take_trigger() {}
+        loop {
+            match self.requests.dequeue() {
+                Ok(Some(Event::ConnectionRequest(request))) => {
+                    let waiting = self.waiting.remove(&request.service_point());
+                    if let Some(stream) = waiting.and_then(|waiting| self.answer(waiting, request))
+                    {
+                        return Some(stream);
+                    }
+                }
+                Ok(Some(Event::SocketDown(id))) => drop(self.waiting.remove(&id)),
+                Ok(Some(_)) => (),
+                Ok(None) => return None,
+                Err(error) => {
+                    tracing::error!(%error, "requests cannot be read");
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn answer(&self, waiting: Waiting, request: Cr) -> Option<SdpStream> {
+        let hello = match Hello::parse(request.private_data()) {
+            Ok(hello) => hello,
+            Err(error) => {
+                tracing::warn!(%error, "a request without a Hello that is spoken here");
+                drop(request.reject(b""));
+                return None;
+            }
+        };
+        // The address is the kernel's word; only the port is the peer's.
+        let names = Names {
+            local: Some(waiting.local),
+            peer: SocketAddr::new(waiting.peer.ip(), hello.port),
+        };
+        let stack = &self.stack.inner;
+        match Socket::accept_over(stack, waiting.parts, request, &hello, names) {
+            Ok(socket) => Some(SdpStream::new(&self.stack, socket)),
+            Err(error) => {
+                tracing::warn!(%error, "a request could not be accepted");
+                None
+            }
+        }
+    }
+}
+
+impl AsFd for Reception {
+    /// Readable when [`Reception::next_answered`] may have something.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.cno.fd().expect("it was made with a descriptor")
+    }
+}
