@@ -64,6 +64,13 @@ impl Ward for Turn {
     }
 }
 
+/// A reference that is given up where nobody holds a lock of the stream.
+struct Parting(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Relay>);
+
+impl Ward for Parting {
+    fn ready(&self, _seen: EventFlags) {}
+}
+
 /// One connection of this process that others may use.
 pub(crate) struct Relay {
     socket: Arc<Socket>,
@@ -410,6 +417,13 @@ impl Relay {
             all.words.give_back(self.word);
         }
         shared.changed(&all);
+    }
+
+    /// Leaves a reference to the steward.
+    pub(crate) fn part(self: Arc<Self>) {
+        if let Ok(steward) = steward() {
+            steward.soon(Arc::new(Parting(self)));
+        }
     }
 }
 

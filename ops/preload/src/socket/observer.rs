@@ -142,6 +142,9 @@ impl Observer {
     fn show_reset(&self, end: LibraryEnd) {
         if let Some(relay) = self.relay.get().and_then(Weak::upgrade) {
             relay.leave();
+            // Whoever tells of the reset may hold the stream's locks, and the stream goes with the
+            // last reference to its relay.
+            relay.part();
         }
         leave(&end);
         end.reset();
