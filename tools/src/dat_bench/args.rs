@@ -15,7 +15,7 @@ pub(crate) struct Args {
     /// on the loopback device.
     #[arg(long, value_name = "NAME")]
     pub(crate) ia: Option<String>,
-    /// Measure only these cases: work:bytes:depth, where work is send-ping, write-ping,
+    /// Measure only these cases: work:bytes:depth, where work is send-ping, write-ping, read-ping,
     /// blocked-ping, send, write, read, write-unattended, read-unattended, connect or idle-ep; with
     /// @veth or @veth-segments behind it, over virtual Ethernet.
     #[arg(long, value_name = "CASE", value_delimiter = ',')]

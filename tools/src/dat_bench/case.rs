@@ -12,6 +12,8 @@ pub(crate) enum Work {
     SendPing,
     /// RDMA Write there, RDMA Write back; each side watches the last byte. Raw: as above.
     WritePing,
+    /// RDMA Reads, one at a time. Raw: as above.
+    ReadPing,
     /// Send there, Send back, sleeping in `dat_evd_wait`. Raw: blocking recv.
     BlockedPing,
     /// Sends one way. Raw: one write a message.
@@ -97,7 +99,7 @@ impl Case {
     pub(crate) fn is_ping(self) -> bool {
         matches!(
             self.work,
-            Work::SendPing | Work::WritePing | Work::BlockedPing
+            Work::SendPing | Work::WritePing | Work::ReadPing | Work::BlockedPing
         )
     }
 
@@ -149,6 +151,7 @@ impl Case {
         match self.work {
             Work::SendPing => format!("{size} send ping-pong"),
             Work::WritePing => format!("{size} RDMA write ping-pong"),
+            Work::ReadPing => format!("{size} RDMA read, one at a time"),
             Work::BlockedPing => format!("{size} send ping-pong, blocking"),
             Work::StreamSend => format!("{size} send, {} queued", self.depth),
             Work::StreamWrite => format!("{size} RDMA write, {} queued", self.depth),
@@ -173,9 +176,10 @@ impl Unit {
     }
 }
 
-const WORK_NAMES: [(Work, &str); 10] = [
+const WORK_NAMES: [(Work, &str); 11] = [
     (Work::SendPing, "send-ping"),
     (Work::WritePing, "write-ping"),
+    (Work::ReadPing, "read-ping"),
     (Work::BlockedPing, "blocked-ping"),
     (Work::StreamSend, "send"),
     (Work::StreamWrite, "write"),

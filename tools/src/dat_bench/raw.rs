@@ -61,10 +61,11 @@ impl RawLink {
     pub(crate) fn drive(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
         self.prepare(case)?;
         match case.work {
-            Work::SendPing | Work::WritePing | Work::BlockedPing => (0..count).try_for_each(|_| {
-                self.send(stack, case.size)?;
-                self.recv(stack, case)
-            }),
+            Work::SendPing | Work::WritePing | Work::ReadPing | Work::BlockedPing => (0..count)
+                .try_for_each(|_| {
+                    self.send(stack, case.size)?;
+                    self.recv(stack, case)
+                }),
             Work::StreamSend | Work::StreamWrite | Work::UnattendedWrite => {
                 self.stream_out(stack, case, count)?;
                 self.recv_exact(1)
@@ -82,10 +83,11 @@ impl RawLink {
     pub(crate) fn serve(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
         self.prepare(case)?;
         match case.work {
-            Work::SendPing | Work::WritePing | Work::BlockedPing => (0..count).try_for_each(|_| {
-                self.recv(stack, case)?;
-                self.send(stack, case.size)
-            }),
+            Work::SendPing | Work::WritePing | Work::ReadPing | Work::BlockedPing => (0..count)
+                .try_for_each(|_| {
+                    self.recv(stack, case)?;
+                    self.send(stack, case.size)
+                }),
             Work::StreamSend | Work::StreamWrite | Work::UnattendedWrite => {
                 self.stream_in(stack, case, count)?;
                 self.send(Stack::Raw, 1)

@@ -18,6 +18,9 @@ use crate::second::NONE;
 use crate::setup::{self, FarEnd, Ground};
 use crate::syscalls::SyscallCounter;
 
+/// This program. The path behind it need not lead there in a guest whose files are its host's.
+const OURSELVES: &str = "/proc/self/exe";
+
 /// What every wire has in common.
 pub(crate) struct Session<'a> {
     pub(crate) args: &'a Args,
@@ -95,7 +98,7 @@ impl Session<'_> {
     }
 
     fn second_process(&self, ia: &str, far: &FarEnd<'_>) -> Result<Command> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(OURSELVES);
         command.args(self.args.sleep_on_bulk.then_some("--sleep-on-bulk"));
         command.args(["--serve", ia, &far.address().to_string()]);
         command.arg(self.their_cpu.to_string());

@@ -5,10 +5,12 @@
 //! - `initramfs.rs` packs what the kernel starts with.
 //! - `machine.rs` boots QEMU with a job and says how it ended.
 //! - `suite.rs` runs the suite `guest` there, of which `docs/compatibility.md` is made.
+//! - `bench.rs` measures there, for `docs/rdma-performance.md`.
 //!
 //! What runs inside lies in `tests/vm`, with a README. The guest runs under software emulation
 //! only: where `/dev/kvm` exists, it need not work.
 
+mod bench;
 mod cache;
 mod initramfs;
 mod kernel;
@@ -55,6 +57,8 @@ enum Command {
     Where,
     /// Run OFA's command lines on every ground, which takes an hour, and tell the page's changes.
     Table(TableOptions),
+    /// Measure on every device beside raw TCP, and print the table of docs/rdma-performance.md.
+    Bench(BenchOptions),
 }
 
 #[derive(Debug, Args)]
@@ -86,6 +90,16 @@ struct TableOptions {
     only: String,
 }
 
+#[derive(Debug, Args)]
+struct BenchOptions {
+    /// Put the table into docs/rdma-performance.md.
+    #[arg(long)]
+    write: bool,
+    /// Rounds of each case.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    rounds: u32,
+}
+
 /// Does it.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     match &options.command {
@@ -99,6 +113,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         }),
         Command::Run(options) => run_job(workspace, options),
         Command::Table(options) => make_table(workspace, options),
+        Command::Bench(options) => measure(workspace, options),
         Command::Shell => {
             let kernel = Kernel::get(workspace)?;
             Machine::new(workspace, &kernel).shell()?;
@@ -134,6 +149,17 @@ fn make_table(workspace: &Workspace, options: &TableOptions) -> Result<ExitCode>
     let scope = Scope::of(&options.only);
     let told = suite::PAGE.settle(workspace, &finished.text, scope, options.write)?;
     println!("guest: {told}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(workspace: &Workspace, options: &BenchOptions) -> Result<ExitCode> {
+    println!("{}", stage::run(workspace, Progress::Shown)?);
+    let table = bench::run(workspace, options.rounds)?;
+    println!("\n{table}");
+    if options.write {
+        bench::write_page(workspace, &table)?;
+        println!("guest: {} has the figures", bench::PAGE);
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -25,7 +25,9 @@ impl DatLink {
             Work::SendPing | Work::BlockedPing => self.ping(case, count)?,
             Work::WritePing => self.write_ping(case.size, count)?,
             Work::StreamSend => self.stream(case, count, CREDIT)?,
-            Work::StreamWrite | Work::StreamRead => self.stream(case, count, u64::MAX)?,
+            Work::StreamWrite | Work::StreamRead | Work::ReadPing => {
+                self.stream(case, count, u64::MAX)?;
+            }
             Work::UnattendedWrite | Work::UnattendedRead => self.unattended(case, count)?,
             Work::Connect | Work::IdleEndpoints => self.crowd.gather(case, count)?,
         }
@@ -44,7 +46,7 @@ impl DatLink {
                 self.send(ACK_LEN as usize)?;
             }
             // The peer says when it has read everything; meanwhile its reads are served here.
-            Work::StreamRead => drop(self.await_message(self.sleep_on_bulk)?),
+            Work::StreamRead | Work::ReadPing => drop(self.await_message(self.sleep_on_bulk)?),
             // Not one call: the caller blocks until the peer has finished.
             Work::UnattendedWrite | Work::UnattendedRead => {}
             Work::Connect | Work::IdleEndpoints => self.crowd.gather(case, count)?,
@@ -126,7 +128,8 @@ impl DatLink {
             self.send(ACK_LEN as usize)?;
         }
         let sleep = self.sleeps(case);
-        while !flow.acknowledged && case.work != Work::StreamRead {
+        let reads = matches!(case.work, Work::StreamRead | Work::ReadPing);
+        while !flow.acknowledged && !reads {
             let got = self.next(sleep)?;
             self.on_stream_event(&mut flow, got)?;
         }
@@ -153,7 +156,9 @@ impl DatLink {
             while flow.left > 0 && flow.credit > 0 && self.outstanding < case.depth {
                 match case.work {
                     Work::StreamWrite | Work::UnattendedWrite => self.write(case.size)?,
-                    Work::StreamRead | Work::UnattendedRead => self.read(case.size)?,
+                    Work::StreamRead | Work::ReadPing | Work::UnattendedRead => {
+                        self.read(case.size)?;
+                    }
                     _ => self.send(case.size)?,
                 }
                 flow.left -= 1;

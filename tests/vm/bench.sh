@@ -1,0 +1,78 @@
+#!/bin/bash
+# Latency and bandwidth in one guest: the software provider, siw and rxe through provider-ib, each
+# beside raw TCP of the same rounds, and siw through perftest. `cargo xtask vm bench` runs it and
+# makes a table of what it prints:
+#
+#   == CONTENDER          what follows is dat-bench's table of it
+#   perftest CASE: FIGURE in the unit of dat-bench's row of that name
+#
+# No job of `jobs`: figures are no test. All addresses are this machine's own, so TCP, and iWARP on
+# it, goes through the loopback device, whatever device the address belongs to.
+rounds=${1:-3}
+work=/tmp/bench
+address=10.9.10.1
+port=18600
+mkdir -p "$work"
+
+for contender in "soft iwarp w0" "siw ib w0" "rxe ib r0"; do
+    read -r name provider device <<< "$contender"
+    echo "$name u2.0 nonthreadsafe default $DAT_STAGE/lib/libdapl-$provider.so.2 dat-rs.1.0" \
+        "\"$device 0\" \"\""
+done > "$work/dat.conf"
+cases=send-ping:64:1,blocked-ping:64:1,write-ping:64:1,read-ping:64:1
+for size in 65536 1048576; do
+    cases+=,send:$size:16,write:$size:16,read:$size:16
+done
+
+# It starts itself a second time, by the path that the kernel tells, which need not hold for a file of
+# the host.
+cp "$DAT_STAGE/bin/dat-bench" "$work/"
+
+for name in soft siw rxe; do
+    echo "== $name"
+    DAT_OVERRIDE=$work/dat.conf LD_LIBRARY_PATH=$DAT_STAGE/lib DAT_LOG=error timeout 600 \
+        "$work/dat-bench" --no-namespace --ia $name --cases $cases \
+        --rounds "$rounds" --sample-ms 200 || echo "$name: exit status $?"
+done
+
+listens() {
+    rdma resource show cm_id | grep -q "state LISTEN.*:$port "
+}
+
+# perftest CASE FORMULA TOOL ARGUMENT...: the formula makes dat-bench's unit out of what is said.
+perftest() {
+    local case=$1 formula=$2
+    shift 2
+    port=$((port + 1))
+    timeout 100 "$@" -R -F -p $port > "$work/server" 2>&1 &
+    for _ in $(seq 50); do
+        listens && break
+        sleep 0.1
+    done
+    if timeout 90 "$@" -R -F -p $port $address > "$work/client" 2>&1; then
+        # The last line that is nothing but a figure.
+        awk -v case="$case" '/^[ \t]*[0-9.]+[ \t]*$/ { it = $1 }
+            END { if (it) printf "perftest %s: %.6f\n", case, '"$formula"' }' "$work/client"
+    else
+        echo "perftest $case failed"
+        tail -n 5 "$work/client" "$work/server"
+    fi
+    wait
+}
+
+echo "== perftest"
+# Half a round trip; the time of a read is a whole one. MiB a second to GB a second.
+perftest "64 B send ping-pong" it ib_send_lat -s 64 -n 100 --output=latency
+perftest "64 B send ping-pong, blocking" it ib_send_lat -e -s 64 -n 100 --output=latency
+perftest "64 B RDMA write ping-pong" it ib_write_lat -s 64 -n 100 --output=latency
+perftest "64 B RDMA read, one at a time" it/2 ib_read_lat -s 64 -n 100 --output=latency
+for size in "64 KiB:65536:500" "1 MiB:1048576:50"; do
+    IFS=: read -r title bytes count <<< "$size"
+    # siw ends a connection whose receiver has not posted: all receives are posted at once.
+    perftest "$title send, 16 queued" it*1.048576e-3 \
+        ib_send_bw -s "$bytes" -n "$count" -t 16 -r "$count" --output=bandwidth
+    perftest "$title RDMA write, 16 queued" it*1.048576e-3 \
+        ib_write_bw -s "$bytes" -n "$count" -t 16 --output=bandwidth
+    perftest "$title RDMA read, 16 queued" it*1.048576e-3 \
+        ib_read_bw -s "$bytes" -n "$count" -t 16 --output=bandwidth
+done

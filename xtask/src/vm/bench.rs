@@ -1,0 +1,215 @@
+//! Latency and bandwidth on the guest's devices, and the table of `docs/rdma-performance.md`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{FILES, Job, Kernel, Machine, Output};
+use crate::workspace::Workspace;
+
+/// The page, from the workspace's root.
+pub(super) const PAGE: &str = "docs/rdma-performance.md";
+
+const BEGIN: &str = "<!-- figures: begin -->\n";
+const END: &str = "<!-- figures: end -->\n";
+
+/// Emulated, on a machine that may have other work.
+const DEADLINE: Duration = Duration::from_secs(45 * 60);
+
+/// Where `dat-bench` puts the figures of a row.
+const TITLE_WIDTH: usize = 35;
+
+/// Who is measured, as `tests/vm/bench.sh` names them.
+const CONTENDERS: [(&str, &str); 4] = [
+    ("soft", "software iWARP, user space"),
+    ("siw", "siw, provider-ib"),
+    ("perftest", "siw, perftest"),
+    ("rxe", "rxe, provider-ib"),
+];
+
+/// One row of one contender.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Figure {
+    own: f64,
+    /// To raw TCP; of the same round, where the contender was measured with it.
+    ratio: f64,
+}
+
+/// What a run has found.
+#[derive(Debug, Default, PartialEq)]
+struct Figures {
+    /// Cases in their order: title, unit, and raw TCP's medians, one of each contender.
+    cases: Vec<(String, String, Vec<f64>)>,
+    figures: BTreeMap<(String, String), Figure>,
+}
+
+/// Boots, measures, and returns the table.
+pub(super) fn run(workspace: &Workspace, rounds: u32) -> Result<String> {
+    let job = Job::new(workspace.root().join(FILES).join("bench.sh"))
+        .args(&[rounds.to_string().into()])
+        .env("DAT_STAGE", workspace.stage_dir())
+        .deadline(DEADLINE);
+    let kernel = Kernel::get(workspace)?;
+    let finished = Machine::new(workspace, &kernel)
+        .run(&job, Output::Shown)?
+        .success()?;
+    let figures = Figures::of(&finished.text);
+    ensure!(
+        !figures.figures.is_empty(),
+        "dat-bench has printed no figure; what it said is above"
+    );
+    Ok(figures.table())
+}
+
+/// Puts a table into the page.
+pub(super) fn write_page(workspace: &Workspace, table: &str) -> Result<()> {
+    let file = workspace.root().join(PAGE);
+    let page = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    fs::write(&file, renewed(&page, table)?).with_context(|| format!("writing {}", file.display()))
+}
+
+fn renewed(page: &str, table: &str) -> Result<String> {
+    let no_place = || format!("{PAGE} has no place for the figures");
+    let begin = page.find(BEGIN).with_context(no_place)? + BEGIN.len();
+    let end = begin + page[begin..].find(END).with_context(no_place)?;
+    Ok(format!("{}\n{table}\n{}", &page[..begin], &page[end..]))
+}
+
+impl Figures {
+    /// Reads what `tests/vm/bench.sh` prints.
+    fn of(output: &str) -> Self {
+        let mut figures = Self::default();
+        let mut contender = String::new();
+        for line in output.lines() {
+            if let Some(name) = line.strip_prefix("== ") {
+                contender = name.trim().to_owned();
+            } else if let Some((title, own)) = perftest_row(line) {
+                figures.add_perftest(title, own);
+            } else if let Some((title, unit, raw, figure)) = bench_row(line) {
+                figures.add(&contender, title, unit, raw, figure);
+            }
+        }
+        figures
+    }
+
+    fn add(&mut self, contender: &str, title: &str, unit: &str, raw: f64, figure: Figure) {
+        match self.cases.iter_mut().find(|case| case.0 == title) {
+            Some(case) => case.2.push(raw),
+            None => self.cases.push((title.into(), unit.into(), vec![raw])),
+        }
+        self.figures
+            .insert((contender.into(), title.into()), figure);
+    }
+
+    /// perftest does not measure TCP: the ratio is that to all of this run's.
+    fn add_perftest(&mut self, title: &str, own: f64) {
+        let ratio = own / self.raw(title);
+        let figure = Figure { own, ratio };
+        self.figures
+            .insert(("perftest".into(), title.into()), figure);
+    }
+
+    /// The mean of what raw TCP had beside each contender; not a number if it had nothing.
+    fn raw(&self, title: &str) -> f64 {
+        let case = self.cases.iter().find(|case| case.0 == title);
+        let raws = case.map_or(&[] as &[f64], |case| &case.2);
+        raws.iter().sum::<f64>() / raws.len() as f64
+    }
+
+    fn get(&self, contender: &str, title: &str) -> Option<Figure> {
+        self.figures.get(&(contender.into(), title.into())).copied()
+    }
+
+    fn table(&self) -> String {
+        let heads = CONTENDERS.map(|(_, head)| head).join(" | ");
+        let rule = "---|".repeat(CONTENDERS.len() + 4);
+        let mut text =
+            format!("| case | unit | raw TCP | {heads} | software iWARP to siw |\n|{rule}\n");
+        for (title, unit, _) in &self.cases {
+            let _ = write!(text, "| {title} | {unit} | {} |", shown(self.raw(title)));
+            for (name, _) in CONTENDERS {
+                let _ = match self.get(name, title) {
+                    Some(figure) => write!(text, " {} ({:.2}) |", shown(figure.own), figure.ratio),
+                    None => write!(text, " - |"),
+                };
+            }
+            let _ = match (self.get("soft", title), self.get("siw", title)) {
+                (Some(soft), Some(siw)) => writeln!(text, " {:.2} |", soft.ratio / siw.ratio),
+                _ => writeln!(text, " - |"),
+            };
+        }
+        text
+    }
+}
+
+/// `perftest TITLE: FIGURE`.
+fn perftest_row(line: &str) -> Option<(&str, f64)> {
+    let (title, own) = line.strip_prefix("perftest ")?.split_once(": ")?;
+    Some((title, own.trim().parse().ok()?))
+}
+
+/// A row of `dat-bench`: title, unit, raw TCP, DAT, their ratio. None for all other lines, and for
+/// the rows of further contenders, which are indented.
+fn bench_row(line: &str) -> Option<(&str, &str, f64, Figure)> {
+    let (title, rest) = line.split_at_checked(TITLE_WIDTH)?;
+    let mut columns = rest.split_whitespace();
+    let unit = columns.next()?;
+    let mut number = || columns.next()?.parse::<f64>().ok();
+    let (raw, own, ratio) = (number()?, number()?, number()?);
+    let figure = Figure { own, ratio };
+    (!title.starts_with(' ')).then_some((title.trim_end(), unit, raw, figure))
+}
+
+/// Three digits that count.
+fn shown(figure: f64) -> String {
+    match figure {
+        figure if figure >= 100.0 => format!("{figure:.0}"),
+        figure if figure >= 10.0 => format!("{figure:.1}"),
+        figure if figure >= 1.0 => format!("{figure:.2}"),
+        figure => format!("{figure:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "\
+== soft
+loopback: soft to 10.9.10.1 beside TCP to 127.0.0.1, in the caller's network
+64 B send ping-pong                   us     200.0     220.0  1.100 [1.00-1.20]     - 1.0+1.0; 2.0
+  bare MPA framing with CRC, to raw   us     200.0     210.0  1.050 [1.00-1.10]
+64 KiB send, 16 queued              GB/s     0.100     0.090  0.900 [0.80-1.00]     - 1.0+1.0; 2.0
+== siw
+64 B send ping-pong                   us     300.0     600.0  2.000 [1.90-2.10]     - 1.0+1.0; 2.0
+siw: exit status 1
+== perftest
+perftest 64 B send ping-pong: 500.0
+perftest 64 KiB send, 16 queued failed
+";
+
+    #[test]
+    fn a_run_becomes_a_table() {
+        let table = Figures::of(OUTPUT).table();
+        let rows: Vec<&str> = table.lines().skip(2).collect();
+        assert_eq!(
+            rows,
+            [
+                "| 64 B send ping-pong | us | 250 | 220 (1.10) | 600 (2.00) | 500 (2.00) | - \
+                 | 0.55 |",
+                "| 64 KiB send, 16 queued | GB/s | 0.100 | 0.090 (0.90) | - | - | - | - |",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_table_takes_the_place_of_the_one_before() {
+        let page = format!("text\n{BEGIN}\nold\n\n{END}more\n");
+        let page = renewed(&page, "new\n").unwrap();
+        assert_eq!(page, format!("text\n{BEGIN}\nnew\n\n{END}more\n"));
+        assert!(renewed("no marks", "new").is_err());
+    }
+}
