@@ -21,11 +21,18 @@ pub struct OffloadProtocol {
 
 impl OffloadProtocol {
     /// All of them.
-    pub const ALL: &[Self] = &[Self {
-        name: "test protocol",
-        is_for_use: false,
-        environment: &[("OPS_TEST_PROTOCOL", "1")],
-    }];
+    pub const ALL: &[Self] = &[
+        Self {
+            name: "SDP",
+            is_for_use: true,
+            environment: &[],
+        },
+        Self {
+            name: "test protocol",
+            is_for_use: false,
+            environment: &[("OPS_TEST_PROTOCOL", "1")],
+        },
+    ];
 }
 
 /// Where sockets may go.
