@@ -36,15 +36,41 @@ fn items(section: &str) -> BTreeSet<String> {
 }
 
 fn options(text: &str) -> BTreeSet<String> {
-    words(text, "--", |c| c == '-' || c.is_ascii_lowercase())
+    let mut options = words(text, "--", |c| c == '-' || c.is_ascii_lowercase());
+    // `opsrun -- ss` ends the options; it is none.
+    options.remove("--");
+    options
+}
+
+/// What a tool prints about itself and about each of its subcommands.
+fn whole_help(stage: &Stage, tool: &str) -> Result<String> {
+    let help = |line: &str| -> Result<String> {
+        let program = Program::new(stage.bin(tool)).args_line(line).spawn()?;
+        Ok(program.finish(DEADLINE)?.success()?.text)
+    };
+    let mut whole = help("--help")?;
+    for subcommand in subcommands(&whole) {
+        whole.push_str(&help(&format!("{subcommand} --help"))?);
+    }
+    Ok(whole)
+}
+
+/// The first word of each line below `Commands:`.
+fn subcommands(help: &str) -> Vec<String> {
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    lines
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
 fn a_tools_page_has_the_options_of_its_help_and_no_others() -> Result<()> {
     let stage = Stage::find()?;
     for tool in TOOLS {
-        let help = Program::new(stage.bin(tool)).arg("--help").spawn()?;
-        let help = help.finish(DEADLINE)?.success()?.text;
+        let help = whole_help(&stage, tool)?;
         let page = read(&stage.root().join(format!("share/man/man1/{tool}.1")))?;
         let page = page.replace("\\-", "-");
         agree(tool, &options(&page), &options(&help))?;
@@ -56,8 +82,7 @@ fn a_tools_page_has_the_options_of_its_help_and_no_others() -> Result<()> {
 fn every_completion_has_the_options_of_the_help() -> Result<()> {
     let stage = Stage::find()?;
     for tool in TOOLS {
-        let help = Program::new(stage.bin(tool)).arg("--help").spawn()?;
-        let help = help.finish(DEADLINE)?.success()?.text;
+        let help = whole_help(&stage, tool)?;
         let share = stage.root().join("share");
         for file in [
             format!("bash-completion/completions/{tool}"),
