@@ -108,7 +108,12 @@ impl Scene {
 
     /// Runs a program that must succeed.
     pub(crate) fn run(&self, program: Program) -> Result<Finished> {
+        self.run_to_end(program)?.success()
+    }
+
+    /// Runs a program, whatever becomes of it.
+    pub(crate) fn run_to_end(&self, program: Program) -> Result<Finished> {
         let limit = self.limit.unwrap_or(self.deadline());
-        program.spawn()?.finish(limit)?.success()
+        program.spawn()?.finish(limit)
     }
 }
