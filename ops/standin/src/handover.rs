@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use rustix::thread::futex;
 
 /// Where the pair is on its way from signals to bytes.
@@ -18,27 +19,32 @@ use rustix::thread::futex;
 pub enum Stage {
     /// It carries signals, and only the owner uses the connection.
     Steered = 0,
-    /// A process wants to use it.
-    Asked = 1,
-    /// The owner sends no more signals and has read those of the program's end.
-    AtRest = 2,
+    /// A process wants to use it, and is about to wake the owner by a byte in the pair.
+    Ringing = 1,
+    /// The byte lies there. The owner answers only now: a byte that came later would be taken for
+    /// one of the connection.
+    Asked = 2,
+    /// The owner sends no more signals.
+    AtRest = 3,
     /// A user takes the signals out of the program's end.
-    Draining = 3,
-    /// They are out.
-    Drained = 4,
+    Draining = 4,
+    /// They are out. The owner takes those that users have sent out of its own.
+    Drained = 5,
     /// It carries bytes, for good.
-    Carrying = 5,
+    Carrying = 6,
     /// The connection is over; what lies in the pair is bytes, and all that there is.
-    Ended = 6,
+    Ended = 7,
     /// The connection is over and its pair never carried bytes; what lies in it is signals.
-    Dropped = 7,
+    Dropped = 8,
 }
 
 /// What a process does to the pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Move {
-    /// A user asks for bytes.
+    /// A user asks for bytes, or asks again.
     Ask,
+    /// The byte that wakes the owner was sent.
+    Ring,
     /// The owner has come to rest.
     Rest,
     /// A user begins to take the signals out.
@@ -54,8 +60,9 @@ pub enum Move {
 }
 
 impl Stage {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Steered,
+        Self::Ringing,
         Self::Asked,
         Self::AtRest,
         Self::Draining,
@@ -69,15 +76,17 @@ impl Stage {
     #[must_use]
     pub fn after(self, made: Move) -> Option<Self> {
         match (self, made) {
-            (Self::Steered, Move::Ask) => Some(Self::Asked),
+            (Self::Steered | Self::Asked, Move::Ask) => Some(Self::Ringing),
+            (Self::Ringing, Move::Ring) => Some(Self::Asked),
             (Self::Asked, Move::Rest) => Some(Self::AtRest),
             (Self::AtRest, Move::Drain) => Some(Self::Draining),
             (Self::Draining, Move::FinishDraining) => Some(Self::Drained),
             (Self::Drained, Move::Carry) => Some(Self::Carrying),
             (Self::Asked | Self::AtRest | Self::Draining, Move::Revoke) => Some(Self::Steered),
-            (Self::Steered | Self::Asked | Self::AtRest | Self::Draining, Move::End) => {
-                Some(Self::Dropped)
-            }
+            (
+                Self::Steered | Self::Ringing | Self::Asked | Self::AtRest | Self::Draining,
+                Move::End,
+            ) => Some(Self::Dropped),
             (Self::Drained | Self::Carrying, Move::End) => Some(Self::Ended),
             _ => None,
         }
@@ -85,17 +94,19 @@ impl Stage {
 }
 
 /// Bits of the word that hold the stage; the rest count the connections that have used it.
-const STAGE_BITS: u32 = 3;
+const STAGE_BITS: u32 = 4;
 const STAGE_MASK: u32 = (1 << STAGE_BITS) - 1;
 
 /// One word that the owner and the users of a pair share, and sleep on.
 ///
 /// It holds no pointer and lies in memory that forked processes share. A word is used for one
 /// connection after another, and a user names the one it means by its [`Ticket`].
-#[repr(transparent)]
+#[repr(C)]
 #[derive(Debug, Default)]
 pub struct Handover {
     word: AtomicU32,
+    /// The process that rings, or did last.
+    ringer: AtomicU32,
 }
 
 /// Which connection of a word is meant.
@@ -143,6 +154,32 @@ impl Handover {
         }
     }
 
+    /// Asks for bytes; `ring` sends the byte that wakes the owner. Nothing, if they cannot be asked
+    /// for now.
+    ///
+    /// The caller sees to it that no handler of a signal runs meanwhile: one that used the same
+    /// connection would wait for the call that it interrupts.
+    pub fn ask(&self, ticket: Ticket, ring: impl FnOnce()) {
+        if !self.make(ticket, Move::Ask) {
+            return;
+        }
+        let me = rustix::process::getpid().as_raw_nonzero().get();
+        self.ringer.store(me.unsigned_abs(), Ordering::Release);
+        ring();
+        self.make(ticket, Move::Ring);
+    }
+
+    /// Finishes what a user that was killed while it rang has begun. The byte may be there or not:
+    /// whoever waits for the owner rings again.
+    pub fn ring_for_the_dead(&self, ticket: Ticket) {
+        let ringer = self.ringer.load(Ordering::Acquire);
+        let ringer = i32::try_from(ringer).ok().and_then(Pid::from_raw);
+        let is_gone = |ringer| test_kill_process(ringer) == Err(Errno::SRCH);
+        if ringer.is_none_or(is_gone) {
+            self.make(ticket, Move::Ring);
+        }
+    }
+
     /// Sleeps while the connection is at this stage, but no longer than told. `false`: that long.
     pub fn wait(&self, ticket: Ticket, while_at: Stage, at_most: Duration) -> bool {
         let word = (ticket.0 << STAGE_BITS) | while_at as u32;
@@ -160,8 +197,9 @@ impl Handover {
 mod tests {
     use super::*;
 
-    const MOVES: [Move; 7] = [
+    const MOVES: [Move; 8] = [
         Move::Ask,
+        Move::Ring,
         Move::Rest,
         Move::Drain,
         Move::FinishDraining,
@@ -171,15 +209,16 @@ mod tests {
     ];
 
     /// For each stage what every move of `MOVES` leads to; a dot: it cannot be made.
-    const TABLE: [(Stage, &str); 8] = [
-        (Stage::Steered, "1.....7"),
-        (Stage::Asked, ".2...07"),
-        (Stage::AtRest, "..3..07"),
-        (Stage::Draining, "...4.07"),
-        (Stage::Drained, "....5.6"),
-        (Stage::Carrying, "......6"),
-        (Stage::Ended, "......."),
-        (Stage::Dropped, "......."),
+    const TABLE: [(Stage, &str); 9] = [
+        (Stage::Steered, "1......8"),
+        (Stage::Ringing, ".2.....8"),
+        (Stage::Asked, "1.3...08"),
+        (Stage::AtRest, "...4..08"),
+        (Stage::Draining, "....5.08"),
+        (Stage::Drained, ".....6.7"),
+        (Stage::Carrying, ".......7"),
+        (Stage::Ended, "........"),
+        (Stage::Dropped, "........"),
     ];
 
     #[test]
@@ -221,6 +260,34 @@ mod tests {
                 handover.wait(ticket, Stage::Steered, Duration::from_secs(10));
             }
         });
+        assert_eq!(handover.stage(ticket), Stage::Ringing);
+    }
+
+    #[test]
+    fn the_owner_rests_only_when_no_byte_is_on_its_way() {
+        let handover = Handover::default();
+        let ticket = handover.issue();
+        for _ in 0..2 {
+            handover.ask(ticket, || assert!(!handover.make(ticket, Move::Rest)));
+            assert_eq!(handover.stage(ticket), Stage::Asked);
+        }
+        assert!(handover.make(ticket, Move::Rest));
+        handover.ask(ticket, || panic!("a byte among those of the connection"));
+    }
+
+    #[test]
+    fn a_ringer_that_died_is_stood_in_for() {
+        let handover = Handover::default();
+        let ticket = handover.issue();
+        handover.make(ticket, Move::Ask);
+        let me = std::process::id();
+        handover.ringer.store(me, Ordering::Relaxed);
+        handover.ring_for_the_dead(ticket);
+        assert_eq!(handover.stage(ticket), Stage::Ringing, "it lives");
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        handover.ringer.store(child.id(), Ordering::Relaxed);
+        child.wait().unwrap();
+        handover.ring_for_the_dead(ticket);
         assert_eq!(handover.stage(ticket), Stage::Asked);
     }
 }

@@ -219,6 +219,7 @@ impl Relay {
         stand_in::surrender(program).map_err(|_| Errno::CONNRESET)?;
         for made in [
             Move::Ask,
+            Move::Ring,
             Move::Rest,
             Move::Drain,
             Move::FinishDraining,
@@ -287,13 +288,14 @@ impl Relay {
             self.socket.allow_calls();
             return;
         };
+        let drained = self.rest() && self.await_user();
+        // What users sent to wake us is in the pair, and nothing else is sent until we carry.
         let Ok(carrier) = Carrier::of(end) else {
             self.end_broken(None);
             self.socket.allow_calls();
             return;
         };
-        self.word.handover.make(self.ticket, Move::Rest);
-        if !self.await_user() {
+        if !drained {
             observer.take_back(carrier.steer());
             self.go_on_steering();
             return;
@@ -307,6 +309,18 @@ impl Relay {
         // What is there already is there before the user is told.
         self.run(EventFlags::empty());
         self.word.handover.make(self.ticket, Move::Carry);
+    }
+
+    /// Tells the users that no more signals come. `false`: one has rung for long, and is not done.
+    fn rest(&self) -> bool {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.word.handover.make(self.ticket, Move::Rest) {
+            if self.stage() != Stage::Ringing || Instant::now() > deadline {
+                return false;
+            }
+            self.word.handover.wait(self.ticket, Stage::Ringing, LOOK);
+        }
+        true
     }
 
     /// Waits until a user has taken the signals out. `false`: it is gone, and it is not done.
@@ -436,6 +450,10 @@ impl Relay {
         self.nudged.store(false, Ordering::Release);
         self.socket.show_end_if_read();
         let unheld = seen.contains(EventFlags::HUP) && !self.socket.observer().is_over();
+        if self.stage() == Stage::Ringing && !unheld {
+            // A moment. If it takes longer, that user rings again.
+            self.word.handover.wait(self.ticket, Stage::Ringing, LOOK);
+        }
         match self.stage() {
             Stage::Ended | Stage::Dropped => {}
             _ if unheld => self.end_unheld(),

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
-use stand_in::{Move, Stage, Ticket};
+use stand_in::{Handover, Move, Stage, Ticket};
 
 use super::words::Word;
+use crate::internal;
 use crate::socket::identity::Identity;
 
 /// How often a user that waits for the owner looks whether the owner lives.
@@ -87,10 +88,7 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, word: &Word, ticket: Ticket) -> bool {
     loop {
         let stage = handover.stage(ticket);
         match stage {
-            Stage::Steered => {
-                handover.make(ticket, Move::Ask);
-                ring(fd);
-            }
+            Stage::Steered => ask(fd, handover, ticket),
             Stage::AtRest => {
                 if handover.make(ticket, Move::Drain) {
                     // A pair that cannot be read any more has nothing to be taken out of.
@@ -104,15 +102,18 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, word: &Word, ticket: Ticket) -> bool {
                 let _ = stand_in::surrender(fd);
                 return false;
             }
-            Stage::Asked | Stage::Draining | Stage::Drained => {
-                if !handover.wait(ticket, stage, LOOK) {
-                    if is_hung_up(fd) {
-                        let _ = stand_in::surrender(fd);
-                        return false;
-                    }
-                    if stage == Stage::Asked {
-                        ring(fd);
-                    }
+            Stage::Ringing | Stage::Asked | Stage::Draining | Stage::Drained => {
+                if handover.wait(ticket, stage, LOOK) {
+                    continue;
+                }
+                if is_hung_up(fd) {
+                    let _ = stand_in::surrender(fd);
+                    return false;
+                }
+                match stage {
+                    Stage::Ringing => handover.ring_for_the_dead(ticket),
+                    Stage::Asked => ask(fd, handover, ticket),
+                    _ => {}
                 }
             }
         }
@@ -120,10 +121,14 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, word: &Word, ticket: Ticket) -> bool {
 }
 
 /// A byte in the pair wakes the owner, which throws it away with the signals.
-fn ring(fd: BorrowedFd<'_>) {
-    // Full: there are bytes that the owner has not looked at.
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let _ = rustix::net::send(fd, &[0], flags);
+fn ask(fd: BorrowedFd<'_>, handover: &Handover, ticket: Ticket) {
+    internal::without_signals(|| {
+        handover.ask(ticket, || {
+            // Full: there are bytes that the owner has not looked at.
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let _ = rustix::net::send(fd, &[0], flags);
+        });
+    });
 }
 
 /// Whether the owner has closed its end, or died.
