@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use stack_tests::{Finished, IA_NAME, StackEnv, Stage, make_c_examples};
+use nix::sys::signal::Signal;
+use stack_tests::{Finished, IA_NAME, Program, StackEnv, Stage, make_c_examples};
 
 use crate::bench;
 use crate::install::{self, Need};
@@ -18,11 +19,15 @@ const NEEDS: &[Need] = &[
     install::NM,
     install::PKG_CONFIG,
     install::DTEST,
+    install::REDIS,
+    install::REDIS_TOOLS,
 ];
 
 /// Where the two programs of the example meet, and where dtest exchanges addresses.
 const CONVERT_PORT: u16 = 4711;
 const DTEST_PORT: u16 = 15828;
+/// Where redis serves.
+const REDIS_PORT: u16 = 4712;
 
 const DEADLINE: Duration = Duration::from_secs(40);
 
@@ -84,6 +89,12 @@ const SCENES: &[Scene] = &[
         heading: "Two processes meet over TCP and convert the connection (bin/convert):",
         needs: &[],
         run: |demo| demo.rust_to_rust(),
+    },
+    Scene {
+        name: "unmodified redis by SDP",
+        heading: "redis as Debian ships it, both sides by bin/opsrun, seen by `opsrun ss`:",
+        needs: &[install::REDIS, install::REDIS_TOOLS],
+        run: |demo| demo.redis(),
     },
     Scene {
         name: "figures",
@@ -159,6 +170,32 @@ impl Demo<'_> {
         Ok(Outcome::passed(0, "data verified on both sides"))
     }
 
+    fn redis(&self) -> Result<Outcome> {
+        let opsrun = self.tool("opsrun")?;
+        let start = |name: &str, line: &str| {
+            let program = Program::new(&opsrun).arg(name).args_line(line);
+            program.env_remove("LD_PRELOAD").named(name)
+        };
+        let line = format!("--port {REDIS_PORT} --bind 127.0.0.1 --save");
+        let server = start("redis-server", &line).arg("").spawn()?;
+        self.env
+            .net
+            .wait_for_listener_of(&server, REDIS_PORT, DEADLINE)?;
+        let line = format!("-p {REDIS_PORT} -t set,get -c 2 -n 20000 -d 64 -q");
+        let load = start("redis-benchmark", &line).spawn()?;
+        let seen = connections_under(&opsrun)?;
+        print!("{seen}");
+        let load = load.finish(DEADLINE)?.success()?;
+        // What it says on the way ends with a carriage return.
+        let figures = load.text.split(['\r', '\n']).map(str::trim);
+        figures
+            .filter(|line| line.contains("requests per second"))
+            .for_each(|line| println!("    | {line}"));
+        server.signal(Signal::SIGTERM)?;
+        server.finish(DEADLINE)?;
+        Ok(Outcome::passed(0, "every connection offloaded"))
+    }
+
     fn compile_c_example(&self) -> Result<PathBuf> {
         let directory = self.env.registry.dir();
         make_c_examples(&self.env.stage, directory, "convert")?;
@@ -200,6 +237,28 @@ impl Demo<'_> {
             tool.display()
         );
         Ok(tool)
+    }
+}
+
+/// What `opsrun ss` lists, once there are connections of both sides, of which none is on TCP.
+fn connections_under(opsrun: &Path) -> Result<String> {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let listed = Program::new(opsrun).arg("ss").spawn()?.finish(DEADLINE)?;
+        let text = listed.success()?.text;
+        let of_redis = |line: &&str| line.contains("redis-") || line.starts_with("Proto");
+        let rows: Vec<&str> = text.lines().filter(of_redis).collect();
+        if rows.iter().filter(|row| row.contains("ESTAB")).count() >= 4 {
+            ensure!(
+                !rows.iter().any(|row| row.starts_with("tcp")),
+                "a connection stayed on TCP:\n{text}"
+            );
+            return Ok(rows.iter().map(|row| format!("    | {row}\n")).collect());
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "no offloaded connections in:\n{text}"
+        );
     }
 }
 
