@@ -28,7 +28,7 @@ impl Trace {
         let side = if active { "active" } else { "passive" };
         let name = format!("{}-{number}.{side}", std::process::id());
         let made = fs::create_dir_all(&directory).and_then(|()| File::create(directory.join(name)));
-        match made {
+        match made.map(out_of_the_way) {
             Ok(file) => Self(Some(TraceWriter::new(BufWriter::new(file)))),
             Err(error) => {
                 tracing::warn!(%error, directory = %directory.display(), "no trace is written");
@@ -65,4 +65,11 @@ impl Trace {
             self.0 = None;
         }
     }
+}
+
+/// Programs under a preload layer expect the lowest numbers for themselves.
+fn out_of_the_way(file: File) -> File {
+    const FROM: i32 = 512;
+    // A process that may not have so many keeps it where it is.
+    rustix::io::fcntl_dupfd_cloexec(&file, FROM).map_or(file, File::from)
 }

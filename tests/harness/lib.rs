@@ -15,6 +15,7 @@
 //! - [`ofa_tools`] are the command lines of OFA's programs.
 //! - [`Capture`] records the wire and has it decoded by somebody else's program.
 //! - [`OpsRun`] starts programs under `opsrun`, with one of the [`OffloadProtocol`]s.
+//! - [`SdpTraces`] has every SDP message of a test read by the checker.
 //! - [`TcpMade`] counts the connections that the kernel's TCP made, for proof that one was not.
 //! - [`load_staged`] lets a suite call the staged libraries in its own process.
 //! - [`not_run()`] says that a test could not look at its subject on this machine.
@@ -37,6 +38,7 @@ mod registry;
 mod relay;
 mod running;
 mod sanitizer;
+mod sdp_traces;
 mod stack_env;
 mod stage;
 mod tcp_made;
@@ -56,6 +58,7 @@ pub use registry::{IA_NAME, Registry};
 pub use relay::{Pace, relay};
 pub use running::{Echo, Finished, Running};
 pub use sanitizer::{Sanitizer, VALGRIND};
+pub use sdp_traces::SdpTraces;
 pub use stack_env::StackEnv;
 pub use stage::Stage;
 pub use tcp_made::TcpMade;

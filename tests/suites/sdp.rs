@@ -20,9 +20,8 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sdp_checker::{Side, check_trace};
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
-use stack_tests::{IA_NAME, Stage};
+use stack_tests::{IA_NAME, SdpTraces, Stage};
 
 /// Whatever has not happened after this long does not happen.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -31,15 +30,14 @@ const DEADLINE: Duration = Duration::from_secs(20);
 const CHILD_ENV: &str = "SDP_SUITE_CHILD";
 
 /// Points this process at the staged libraries, once, and gives it a directory for traces.
-static LIBRARIES: LazyLock<Result<PathBuf, String>> =
+static LIBRARIES: LazyLock<Result<SdpTraces, String>> =
     LazyLock::new(|| use_staged_libraries().map_err(|e| format!("{e:#}")));
 
-fn use_staged_libraries() -> Result<PathBuf> {
+fn use_staged_libraries() -> Result<SdpTraces> {
     let stage = Stage::find()?;
     let scratch =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sdp-{}", std::process::id()));
-    let traces = scratch.join("traces");
-    fs::create_dir_all(&traces)?;
+    let traces = SdpTraces::below(&scratch)?;
     let file = scratch.join("dat.conf");
     let provider = stage.provider();
     let provider = provider.display();
@@ -50,7 +48,7 @@ fn use_staged_libraries() -> Result<PathBuf> {
     // that reads the environment.
     unsafe {
         env::set_var("DAT_OVERRIDE", &file);
-        env::set_var("SDP_TRACE", &traces);
+        traces.of_this_process();
         env::set_var("DAT_LIBRARY", stage.lib().join("libdat2.so.2"));
     }
     Ok(traces)
@@ -66,18 +64,7 @@ fn on_stack(config: Config, test: impl FnOnce(&Stack) -> Result<()>) -> Result<(
     drop(stack);
     // The stack's thread lets the last sockets go.
     thread::sleep(Duration::from_millis(50));
-    let mut frames = 0;
-    for entry in fs::read_dir(traces)? {
-        let path = entry?.path();
-        let active = path
-            .extension()
-            .is_some_and(|extension| extension == "active");
-        let side = if active { Side::Active } else { Side::Passive };
-        let checker =
-            check_trace(side, &fs::read(&path)?).with_context(|| format!("{}", path.display()))?;
-        frames += checker.frames();
-        fs::remove_file(&path)?;
-    }
+    let frames = traces.check()?;
     ensure!(frames > 0, "the connections of this test said nothing");
     println!("{frames} messages, no rule broken");
     Ok(())

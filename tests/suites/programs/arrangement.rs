@@ -36,6 +36,11 @@ impl Arrangement {
         }
     }
 
+    /// Whether connections are offloaded in it.
+    pub(crate) fn may_offload(self) -> bool {
+        self.server() == Side::Offloading && self.clients().contains(&Side::Offloading)
+    }
+
     /// How those run that use it, one after the other.
     pub(crate) fn clients(self) -> &'static [Side] {
         match self {

@@ -1,4 +1,5 @@
-//! A server and those who use it, and the proof of who carried their bytes.
+//! A server and those who use it, and the proof of who carried their bytes and that it kept the
+//! rules.
 
 use std::time::Duration;
 
@@ -46,8 +47,7 @@ impl Case {
             let told = || format!("clients: {side:?}; the server said:\n{}", server.text());
             (self.talk)(&scene, *side).with_context(told)?;
             let over_tcp = made.since_last_look()?;
-            let may_offload = (arrangement.server(), *side) == (Side::Offloading, Side::Offloading);
-            if may_offload {
+            if arrangement.server() == Side::Offloading && *side == Side::Offloading {
                 ensure!(
                     over_tcp == 0,
                     "{over_tcp} connections stayed on TCP\n{}",
@@ -64,6 +64,12 @@ impl Case {
         );
         server.signal(self.end)?;
         let finished = server.finish(scene.deadline())?;
-        finished.never_says("panicked").map(drop)
+        finished.never_says("panicked")?;
+        let messages = scene.messages()?;
+        ensure!(
+            messages > 0 || !(protocol.is_for_use && arrangement.may_offload()),
+            "no SDP message was recorded"
+        );
+        Ok(())
     }
 }
