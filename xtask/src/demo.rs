@@ -225,7 +225,7 @@ impl Demo<'_> {
     }
 
     fn figures(&self) -> Result<Outcome> {
-        bench::measure(self.workspace, &self.env, true)?;
+        bench::measure(self.workspace, &self.env, "dat", true)?;
         Ok(Outcome::passed(0, ""))
     }
 

@@ -1,6 +1,6 @@
 //! The command line. A file of its own, because the manual page is made out of it too.
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
 use super::case::Case;
 
@@ -16,10 +16,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     pub(crate) ia: Option<String>,
     /// Measure only these cases: work:bytes:depth, where work is send-ping, write-ping, read-ping,
-    /// blocked-ping, send, write, read, write-unattended, read-unattended, connect or idle-ep; with
-    /// @veth or @veth-segments behind it, over virtual Ethernet.
+    /// blocked-ping, send, write, read, write-unattended, read-unattended, connect, idle-ep,
+    /// sdp-ping, sdp-blocked-ping, sdp-write or sdp-copy; with @veth or @veth-segments behind it,
+    /// over virtual Ethernet.
     #[arg(long, value_name = "CASE", value_delimiter = ',')]
     pub(crate) cases: Vec<Case>,
+    /// Only the rows of this contender.
+    #[arg(long, value_name = "CONTENDER")]
+    pub(crate) only: Option<Contender>,
     /// Rounds of each case.
     #[arg(long, value_name = "N")]
     pub(crate) rounds: Option<usize>,
@@ -36,8 +40,17 @@ pub(crate) struct Args {
     #[arg(
         long,
         hide = true,
-        num_args = 5,
-        value_names = ["IA", "ADDRESS", "CPU", "CC", "TRACEPOINT"]
+        num_args = 6,
+        value_names = ["CONTENDER", "IA", "ADDRESS", "CPU", "CC", "TRACEPOINT"]
     )]
     pub(crate) serve: Option<Vec<String>>,
+}
+
+/// Who is measured beside raw TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Contender {
+    /// DAT endpoints.
+    Dat,
+    /// SDP streams over DAT.
+    Sdp,
 }

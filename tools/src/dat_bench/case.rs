@@ -30,6 +30,14 @@ pub(crate) enum Work {
     Connect,
     /// What an idle connected endpoint keeps in memory. Raw: nothing.
     IdleEndpoints,
+    /// An SDP stream: a message there, one back, both sides polling. Raw: as for Sends.
+    SdpPing,
+    /// The same, asleep in a read. Raw: blocking recv.
+    SdpBlockedPing,
+    /// Writes to an SDP stream, one way, moved as the stream sees fit. Raw: one write a message.
+    SdpWrite,
+    /// The same, each byte copied into the stream's buffers and out of them.
+    SdpCopy,
 }
 
 /// What lies between the two processes.
@@ -78,6 +86,8 @@ pub(crate) enum Stack {
     Framed,
     /// A DAT endpoint.
     Dat,
+    /// An SDP stream over DAT.
+    Sdp,
 }
 
 /// Largest message, in bytes.
@@ -99,8 +109,26 @@ impl Case {
     pub(crate) fn is_ping(self) -> bool {
         matches!(
             self.work,
-            Work::SendPing | Work::WritePing | Work::ReadPing | Work::BlockedPing
+            Work::SendPing
+                | Work::WritePing
+                | Work::ReadPing
+                | Work::BlockedPing
+                | Work::SdpPing
+                | Work::SdpBlockedPing
         )
+    }
+
+    /// Who is measured beside raw TCP.
+    pub(crate) const fn contender(self) -> Stack {
+        match self.work {
+            Work::SdpPing | Work::SdpBlockedPing | Work::SdpWrite | Work::SdpCopy => Stack::Sdp,
+            _ => Stack::Dat,
+        }
+    }
+
+    /// The sides of a ping-pong sleep until something comes.
+    pub(crate) const fn is_blocking(self) -> bool {
+        matches!(self.work, Work::BlockedPing | Work::SdpBlockedPing)
     }
 
     /// The program at the other end does not call DAT during a sample.
@@ -160,6 +188,23 @@ impl Case {
             Work::UnattendedRead => format!("{size} RDMA read, target idle, {}", self.depth),
             Work::Connect => format!("connections, {} under way", self.depth),
             Work::IdleEndpoints => "memory of an idle connected EP".into(),
+            Work::SdpPing => format!("{size} SDP ping-pong"),
+            Work::SdpBlockedPing => format!("{size} SDP ping-pong, blocking"),
+            Work::SdpWrite => format!("{size} SDP writes"),
+            Work::SdpCopy => format!("{size} SDP writes, copied"),
+        }
+    }
+}
+
+impl Stack {
+    /// What the table calls it.
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::Raw => "raw TCP",
+            Self::RawBatch => "writev",
+            Self::Framed => "framed",
+            Self::Dat => "DAT",
+            Self::Sdp => "SDP",
         }
     }
 }
@@ -176,7 +221,7 @@ impl Unit {
     }
 }
 
-const WORK_NAMES: [(Work, &str); 11] = [
+const WORK_NAMES: [(Work, &str); 15] = [
     (Work::SendPing, "send-ping"),
     (Work::WritePing, "write-ping"),
     (Work::ReadPing, "read-ping"),
@@ -188,6 +233,10 @@ const WORK_NAMES: [(Work, &str); 11] = [
     (Work::UnattendedRead, "read-unattended"),
     (Work::Connect, "connect"),
     (Work::IdleEndpoints, "idle-ep"),
+    (Work::SdpPing, "sdp-ping"),
+    (Work::SdpBlockedPing, "sdp-blocked-ping"),
+    (Work::SdpWrite, "sdp-write"),
+    (Work::SdpCopy, "sdp-copy"),
 ];
 
 impl Wire {
@@ -258,6 +307,7 @@ impl fmt::Display for Stack {
             Self::RawBatch => "raw-batch",
             Self::Framed => "framed",
             Self::Dat => "dat",
+            Self::Sdp => "sdp",
         })
     }
 }
@@ -271,6 +321,7 @@ impl FromStr for Stack {
             "raw-batch" => Self::RawBatch,
             "framed" => Self::Framed,
             "dat" => Self::Dat,
+            "sdp" => Self::Sdp,
             other => bail!("unknown stack {other:?}"),
         })
     }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! child   ready <raw port> <adapter address> <qualifier>    once
-//! parent  run|count|weigh <stack> <case> <count>         count: system calls are counted; weigh:
-//!                                                        memory is
+//! parent  run|count|copies|weigh <stack> <case> <count>  count: system calls are counted; copies:
+//!                                                        bytes copied are; weigh: memory is
 //! child   go                                                armed for the sample
 //! parent  end                                               the parent has finished its side
 //! child   done <system calls or bytes, or ->                so has the child
@@ -118,15 +118,20 @@ pub(crate) enum Counted {
     Nothing,
     /// System calls.
     Calls,
+    /// Bytes that the contender copies.
+    Copies,
     /// Bytes by which its resident memory grows.
     Memory,
 }
 
 impl Counted {
+    const ALL: [Self; 4] = [Self::Nothing, Self::Calls, Self::Copies, Self::Memory];
+
     fn verb(self) -> &'static str {
         match self {
             Self::Nothing => "run",
             Self::Calls => "count",
+            Self::Copies => "copies",
             Self::Memory => "weigh",
         }
     }
@@ -138,7 +143,7 @@ pub(crate) fn parse_run(line: &str) -> Result<(Counted, Stack, Case, u64)> {
     let &[verb, stack, case, count] = words.as_slice() else {
         bail!("not understood: {line:?}");
     };
-    let counted = [Counted::Nothing, Counted::Calls, Counted::Memory]
+    let counted = Counted::ALL
         .into_iter()
         .find(|counted| counted.verb() == verb)
         .with_context(|| format!("not understood: {line:?}"))?;

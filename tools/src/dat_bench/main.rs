@@ -1,15 +1,17 @@
-//! Latency and bandwidth of DAT beside raw TCP, in the same run and on the same ground.
+//! Latency and bandwidth of DAT, and of SDP streams over it, beside raw TCP, in the same run and on
+//! the same ground.
 //!
-//! Two processes on this machine, each bound to one CPU, hold one TCP connection and one DAT
-//! connection. Every round measures raw TCP, DAT, and raw TCP again, so that a disturbance of the
-//! machine meets both; a ratio belongs to one round. When the program may, it runs in a network
-//! namespace of its own, where the congestion control is reno on both connections; bbr, which some
-//! machines have as default, paces even on loopback and would be all that is measured. For the rows
-//! over virtual Ethernet the second process lives in a namespace of its own too.
+//! Two processes on this machine, each bound to one CPU, hold one TCP connection and those of one
+//! contender. Every round measures raw TCP, the contender, and raw TCP again, so that a disturbance
+//! of the machine meets both; a ratio belongs to one round. When the program may, it runs in a
+//! network namespace of its own, where the congestion control is reno on both connections; bbr,
+//! which some machines have as default, paces even on loopback and would be all that is measured.
+//! For the rows over virtual Ethernet the second process lives in a namespace of its own too.
 //!
 //! - `args.rs` the command line; `case.rs` what can be measured; `rows.rs` what is, and the targets
 //! - `session.rs` one wire; `measure.rs` rounds and medians; `report.rs` the table
-//! - `raw.rs`, `framed.rs`, `dat` both sides of a sample, by who carries the bytes
+//! - `raw.rs`, `framed.rs`, `dat`, `sdp.rs` both sides of a sample, by who carries the bytes;
+//!   `contender.rs` the last two
 //! - `second.rs` the second process; `control.rs` how the processes agree
 //! - `setup.rs` network, registry, CPUs; `cable.rs` the second network; `load.rs` who else was
 //!   busy; `syscalls.rs` what it costs
@@ -17,6 +19,7 @@
 mod args;
 mod cable;
 mod case;
+mod contender;
 mod control;
 mod dat;
 mod framed;
@@ -25,6 +28,7 @@ mod measure;
 mod raw;
 mod report;
 mod rows;
+mod sdp;
 mod second;
 mod session;
 mod setup;
@@ -35,8 +39,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use crate::args::Args;
-use crate::case::Wire;
+use crate::args::{Args, Contender};
+use crate::case::{Stack, Wire};
 use crate::measure::Plan;
 use crate::report::Tally;
 use crate::rows::Row;
@@ -81,26 +85,32 @@ fn lead(args: &Args) -> Result<()> {
         plan: plan(args),
     };
     let mut tally = Tally::default();
-    for (wire, rows) in sessions(rows(args)) {
-        session.measure(wire, &rows, &mut tally)?;
+    for (wire, contender, rows) in sessions(rows(args)) {
+        session.measure(wire, contender, &rows, &mut tally)?;
     }
     report::foot(&tally);
     Ok(())
 }
 
-/// The rows that share two processes: those of a wire, and each row about many connections alone,
-/// because it leaves memory behind.
-fn sessions(rows: Vec<Row>) -> Vec<(Wire, Vec<Row>)> {
+/// The rows that share two processes: those of a contender on a wire, and each row about many
+/// connections alone, because it leaves memory behind.
+fn sessions(rows: Vec<Row>) -> Vec<(Wire, Stack, Vec<Row>)> {
     let (scale, traffic): (Vec<Row>, Vec<Row>) =
         rows.into_iter().partition(|row| row.case.is_scale());
-    let of_wire = |wire| {
-        let rows = traffic.iter().filter(|row| row.case.wire == wire);
-        (wire, rows.copied().collect::<Vec<_>>())
+    let of = |wire, contender| {
+        let is_its = |row: &&Row| row.case.wire == wire && row.case.contender() == contender;
+        let rows = traffic.iter().filter(is_its).copied().collect();
+        (wire, contender, rows)
     };
-    let alone = scale.iter().map(|row| (row.case.wire, vec![*row]));
-    let mut sessions: Vec<_> = Wire::ALL.map(of_wire).into();
+    let alone = scale
+        .iter()
+        .map(|row| (row.case.wire, row.case.contender(), vec![*row]));
+    let mut sessions: Vec<(_, _, Vec<Row>)> = Vec::new();
+    for contender in [Stack::Dat, Stack::Sdp] {
+        sessions.extend(Wire::ALL.map(|wire| of(wire, contender)));
+    }
     sessions.extend(alone);
-    sessions.retain(|(_, rows)| !rows.is_empty());
+    sessions.retain(|(_, _, rows)| !rows.is_empty());
     sessions
 }
 
@@ -113,9 +123,17 @@ fn plan(args: &Args) -> Plan {
 }
 
 fn rows(args: &Args) -> Vec<Row> {
-    match (args.cases.is_empty(), args.quick) {
+    let mut rows = match (args.cases.is_empty(), args.quick) {
         (false, _) => args.cases.iter().copied().map(Row::of).collect(),
         (true, true) => Row::quick(),
         (true, false) => Row::all(),
+    };
+    if let Some(only) = args.only {
+        let wanted = match only {
+            Contender::Dat => Stack::Dat,
+            Contender::Sdp => Stack::Sdp,
+        };
+        rows.retain(|row| row.case.contender() == wanted);
     }
+    rows
 }

@@ -1,12 +1,12 @@
-//! Interleaved rounds: raw, DAT, raw; ratios within a round, medians over the rounds.
+//! Interleaved rounds: raw, the contender, raw; ratios within a round, medians over the rounds.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use crate::case::{BATCH, Case, Stack, Work};
+use crate::contender::Contender;
 use crate::control::{Counted, Peer};
-use crate::dat::DatLink;
 use crate::raw::RawLink;
 use crate::syscalls::{Counting, SyscallCounter};
 
@@ -22,7 +22,9 @@ pub(crate) struct Plan {
 pub(crate) struct Bench {
     pub(crate) peer: Peer,
     pub(crate) raw: RawLink,
-    pub(crate) dat: DatLink,
+    pub(crate) contender: Contender,
+    /// Which contender that is.
+    pub(crate) stack: Stack,
     pub(crate) counter: SyscallCounter,
 }
 
@@ -45,13 +47,15 @@ pub(crate) struct Spread {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) raw: Spread,
-    pub(crate) dat: Spread,
-    /// DAT to raw of the same round.
+    pub(crate) contender: Spread,
+    /// The contender to raw of the same round.
     pub(crate) ratio: Spread,
     /// Other contenders of the same rounds.
     pub(crate) besides: Vec<Beside>,
-    /// System calls an operation: DAT here, DAT at the peer, raw here.
+    /// System calls an operation: the contender's here and at the peer, raw here.
     pub(crate) syscalls: [Option<f64>; 3],
+    /// How often each byte is copied by the contender, here and at the peer.
+    pub(crate) copies: Option<[f64; 2]>,
 }
 
 /// What another contender gave.
@@ -61,8 +65,8 @@ pub(crate) struct Beside {
     pub(crate) figure: Spread,
     /// Its figure to that of raw TCP of the same round.
     pub(crate) to_raw: Spread,
-    /// DAT's figure to its own of the same round.
-    pub(crate) from_dat: Spread,
+    /// The contender's figure to its own of the same round.
+    pub(crate) from_contender: Spread,
 }
 
 /// Figures of one contender, a round each.
@@ -87,7 +91,7 @@ impl Bench {
             return self.idle_endpoints(case);
         }
         let mut raw = self.series(Stack::Raw, case, plan)?;
-        let mut dat = self.series(Stack::Dat, case, plan)?;
+        let mut contender = self.series(self.stack, case, plan)?;
         let mut besides = others(case)
             .iter()
             .map(|stack| self.series(*stack, case, plan))
@@ -95,7 +99,7 @@ impl Bench {
         let mut raws = Vec::new();
         for _ in 0..plan.rounds {
             let before = self.sample(raw.stack, case, raw.count)?;
-            for series in [&mut dat].into_iter().chain(&mut besides) {
+            for series in [&mut contender].into_iter().chain(&mut besides) {
                 let figure = self.sample(series.stack, case, series.count)?;
                 series.figures.push(figure);
             }
@@ -103,22 +107,24 @@ impl Bench {
             raws.extend([before, after]);
             raw.figures.push((before + after) / 2.0);
         }
-        let dat_calls = self.count(dat.stack, case, dat.count)?;
+        let calls = self.count(contender.stack, case, contender.count)?;
+        let copies = self.copies(case, contender.count)?;
         let raw_calls = self.count(raw.stack, case, raw.count)?;
         Ok(Outcome {
             raw: Spread::of(raws),
-            ratio: dat.to(&raw),
+            ratio: contender.to(&raw),
             besides: besides
                 .into_iter()
                 .map(|beside| Beside {
                     stack: beside.stack,
                     to_raw: beside.to(&raw),
-                    from_dat: dat.to(&beside),
+                    from_contender: contender.to(&beside),
                     figure: Spread::of(beside.figures),
                 })
                 .collect(),
-            dat: Spread::of(dat.figures),
-            syscalls: [dat_calls.ours, dat_calls.peers, raw_calls.ours],
+            contender: Spread::of(contender.figures),
+            syscalls: [calls.ours, calls.peers, raw_calls.ours],
+            copies,
         })
     }
 
@@ -130,10 +136,11 @@ impl Bench {
         let kibibytes = bytes as f64 / 1024.0 / CROWD as f64;
         Ok(Outcome {
             raw: Spread::of(Vec::new()),
-            dat: Spread::of(vec![kibibytes]),
+            contender: Spread::of(vec![kibibytes]),
             ratio: Spread::of(Vec::new()),
             besides: Vec::new(),
             syscalls: [None; 3],
+            copies: None,
         })
     }
 
@@ -188,6 +195,22 @@ impl Bench {
         })
     }
 
+    /// Counts the bytes that the contender copies in one more run, to those that it carries.
+    fn copies(&mut self, case: Case, sample: u64) -> Result<Option<[f64; 2]>> {
+        let Some(before) = self.contender.copied() else {
+            return Ok(None);
+        };
+        let count = (sample / 4).next_multiple_of(BATCH as u64);
+        self.arm(self.stack, case, count, Counted::Copies)?;
+        self.drive(self.stack, case, count)?;
+        let ours = self.contender.copied().map(|now| now - before);
+        let counted = ours.zip(self.peer.done()?);
+        // A ping-pong carries each message twice.
+        let ways = if case.is_ping() { 2 } else { 1 };
+        let bytes = (case.size as u64 * count * ways) as f64;
+        Ok(counted.map(|(ours, peers)| [ours, peers].map(|copied| copied as f64 / bytes)))
+    }
+
     /// One run; how many seconds it took.
     fn run(&mut self, stack: Stack, case: Case, count: u64) -> Result<f64> {
         self.arm(stack, case, count, Counted::Nothing)?;
@@ -209,7 +232,7 @@ impl Bench {
     fn drive(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
         let driven = match stack {
             Stack::Raw | Stack::RawBatch | Stack::Framed => self.raw.drive(stack, case, count),
-            Stack::Dat => self.dat.drive(case, count),
+            Stack::Dat | Stack::Sdp => self.contender.drive(case, count),
         };
         driven.or_else(|error| {
             // What the peer saw is often the cause.

@@ -61,12 +61,20 @@ impl RawLink {
     pub(crate) fn drive(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
         self.prepare(case)?;
         match case.work {
-            Work::SendPing | Work::WritePing | Work::ReadPing | Work::BlockedPing => (0..count)
-                .try_for_each(|_| {
-                    self.send(stack, case.size)?;
-                    self.recv(stack, case)
-                }),
-            Work::StreamSend | Work::StreamWrite | Work::UnattendedWrite => {
+            Work::SendPing
+            | Work::WritePing
+            | Work::ReadPing
+            | Work::BlockedPing
+            | Work::SdpPing
+            | Work::SdpBlockedPing => (0..count).try_for_each(|_| {
+                self.send(stack, case.size)?;
+                self.recv(stack, case)
+            }),
+            Work::StreamSend
+            | Work::StreamWrite
+            | Work::UnattendedWrite
+            | Work::SdpWrite
+            | Work::SdpCopy => {
                 self.stream_out(stack, case, count)?;
                 self.recv_exact(1)
             }
@@ -83,12 +91,20 @@ impl RawLink {
     pub(crate) fn serve(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
         self.prepare(case)?;
         match case.work {
-            Work::SendPing | Work::WritePing | Work::ReadPing | Work::BlockedPing => (0..count)
-                .try_for_each(|_| {
-                    self.recv(stack, case)?;
-                    self.send(stack, case.size)
-                }),
-            Work::StreamSend | Work::StreamWrite | Work::UnattendedWrite => {
+            Work::SendPing
+            | Work::WritePing
+            | Work::ReadPing
+            | Work::BlockedPing
+            | Work::SdpPing
+            | Work::SdpBlockedPing => (0..count).try_for_each(|_| {
+                self.recv(stack, case)?;
+                self.send(stack, case.size)
+            }),
+            Work::StreamSend
+            | Work::StreamWrite
+            | Work::UnattendedWrite
+            | Work::SdpWrite
+            | Work::SdpCopy => {
                 self.stream_in(stack, case, count)?;
                 self.send(Stack::Raw, 1)
             }
@@ -140,7 +156,9 @@ impl RawLink {
         match stack {
             Stack::RawBatch => self.stream_batches(case.size, count),
             Stack::Framed => self.stream_frames(case, count),
-            Stack::Raw | Stack::Dat => (0..count).try_for_each(|_| self.send(stack, case.size)),
+            Stack::Raw | Stack::Dat | Stack::Sdp => {
+                (0..count).try_for_each(|_| self.send(stack, case.size))
+            }
         }
     }
 
@@ -190,9 +208,10 @@ impl RawLink {
 
     /// One message of a ping-pong.
     fn recv(&mut self, stack: Stack, case: Case) -> Result<()> {
-        let how = match case.work {
-            Work::BlockedPing => Await::Asleep,
-            _ => Await::Spinning,
+        let how = if case.is_blocking() {
+            Await::Asleep
+        } else {
+            Await::Spinning
         };
         match (stack, how) {
             (Stack::Framed, how) => self.recv_framed(how, 1),

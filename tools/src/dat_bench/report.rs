@@ -16,10 +16,12 @@ pub(crate) struct Tally {
 }
 
 /// Prints the heads of the columns.
-pub(crate) fn head() {
+pub(crate) fn head(contender: Stack) {
+    let name = contender.title();
+    let ratio = format!("{name} / raw [min-max]");
     println!(
-        "{:<35} {:>4} {:>9} {:>9}  {:<21} {:<17} syscalls/op DAT; raw",
-        "case", "unit", "raw TCP", "DAT", "DAT / raw [min-max]", "target"
+        "{:<35} {:>4} {:>9} {:>9}  {:<21} {:<17} syscalls/op {name}; raw",
+        "case", "unit", "raw TCP", name, ratio, "target"
     );
 }
 
@@ -27,7 +29,7 @@ impl Tally {
     /// Prints a row, and a further line for each other contender.
     pub(crate) fn row(&mut self, row: Row, outcome: &Outcome) {
         let verdict = row.target.map(|target| {
-            let met = target.is_met(outcome.ratio.median, outcome.dat.median);
+            let met = target.is_met(outcome.ratio.median, outcome.contender.median);
             *(if met { &mut self.met } else { &mut self.missed }) += 1;
             (target, met)
         });
@@ -36,7 +38,7 @@ impl Tally {
         line(
             row.case,
             &row.case.title(),
-            (outcome.raw, outcome.dat),
+            (outcome.raw, outcome.contender),
             outcome.ratio,
             &format!("{:<17} {ours}+{peers}; {raw}", target(row.case, verdict)),
         );
@@ -49,11 +51,14 @@ impl Tally {
                 ),
                 _ => (
                     "  DAT beside writev of 16 messages",
-                    (beside.figure, outcome.dat),
-                    beside.from_dat,
+                    (beside.figure, outcome.contender),
+                    beside.from_contender,
                 ),
             };
             line(row.case, title, figures, ratio, "");
+        }
+        if let Some([ours, peers]) = outcome.copies {
+            println!("  copies of a byte: {ours:.2} here, {peers:.2} at the peer");
         }
     }
 
@@ -116,8 +121,12 @@ pub(crate) fn disturbance(foreign_share: Option<f64>) {
 /// Says how to read it, and what has come out.
 pub(crate) fn foot(tally: &Tally) {
     println!("us: half a round trip, less is better; GB/s, M/s, k/s: more is better.");
-    println!("Figures are medians; a ratio is that of one round (raw, DAT, raw), then the median.");
-    println!("syscalls/op: DAT here + DAT at the peer; raw TCP here. Polling counts as well.");
+    println!(
+        "Figures are medians; a ratio is that of one round (raw, contender, raw), then the median."
+    );
+    println!(
+        "syscalls/op: the contender's here + at the peer; raw TCP here. Polling counts as well."
+    );
     println!("{tally}");
 }
 

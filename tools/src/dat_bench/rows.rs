@@ -2,17 +2,17 @@
 
 use crate::case::Wire::{self, Loopback, Veth, VethSegments};
 use crate::case::Work::{
-    self, BlockedPing, Connect, IdleEndpoints, SendPing, StreamRead, StreamSend, StreamWrite,
-    UnattendedRead, UnattendedWrite, WritePing,
+    self, BlockedPing, Connect, IdleEndpoints, SdpBlockedPing, SdpCopy, SdpPing, SdpWrite,
+    SendPing, StreamRead, StreamSend, StreamWrite, UnattendedRead, UnattendedWrite, WritePing,
 };
 use crate::case::{Case, Unit};
 
 /// What a row is meant to reach.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Target {
-    /// DAT to raw TCP of the same round, where less is better.
+    /// The contender to raw TCP of the same round, where less is better.
     RatioAtMost(f64),
-    /// DAT to raw TCP of the same round, where more is better.
+    /// The contender to raw TCP of the same round, where more is better.
     RatioAtLeast(f64),
     /// The figure itself, in the row's unit.
     FigureAtLeast(f64),
@@ -61,13 +61,21 @@ const ROWS: &[Row] = &[
     at_least(0.60, StreamSend, MIB, VethSegments),
     scale(Target::FigureAtLeast(15.0), Connect),
     scale(Target::FigureAtMost(8.0), IdleEndpoints),
+    at_most(1.30, SdpPing, 64, Loopback),
+    at_most(1.30, SdpBlockedPing, 64, Loopback),
+    stream_at_least(0.88, SdpWrite, 64 * KIB),
+    stream_at_least(0.88, SdpWrite, MIB),
+    stream_at_least(0.88, SdpCopy, 64 * KIB),
+    stream_at_least(0.88, SdpCopy, MIB),
 ];
 
 /// A few seconds' worth.
-const QUICK: [Case; 3] = [
+const QUICK: [Case; 5] = [
     Case::new(SendPing, 64, 1, Loopback),
     Case::new(StreamSend, 64 * KIB, 16, Loopback),
     Case::new(StreamWrite, 64 * KIB, 16, Loopback),
+    Case::new(SdpBlockedPing, 64, 1, Loopback),
+    Case::new(SdpWrite, 64 * KIB, 1, Loopback),
 ];
 
 /// One operation under way.
@@ -82,6 +90,14 @@ const fn at_most(ratio: f64, work: Work, size: usize, wire: Wire) -> Row {
 const fn at_least(ratio: f64, work: Work, size: usize, wire: Wire) -> Row {
     Row {
         case: Case::new(work, size, 16, wire),
+        target: Some(Target::RatioAtLeast(ratio)),
+    }
+}
+
+/// One write after the other.
+const fn stream_at_least(ratio: f64, work: Work, size: usize) -> Row {
+    Row {
+        case: Case::new(work, size, 1, Loopback),
         target: Some(Target::RatioAtLeast(ratio)),
     }
 }

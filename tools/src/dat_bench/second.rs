@@ -7,8 +7,8 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use crate::args::Args;
 use crate::case::Stack;
+use crate::contender::Contender;
 use crate::control::{self, Counted};
-use crate::dat::DatLink;
 use crate::raw::RawLink;
 use crate::setup;
 use crate::syscalls::{Counting, SyscallCounter};
@@ -18,8 +18,8 @@ pub(crate) const NONE: &str = "-";
 
 /// Serves until the input ends; `found` is what the first process found out.
 pub(crate) fn serve(args: &Args, found: &[String]) -> Result<()> {
-    let [ia, address, cpu, congestion, trace_point] = found else {
-        bail!("--serve takes five values")
+    let [contender, ia, address, cpu, congestion, trace_point] = found else {
+        bail!("--serve takes six values")
     };
     setup::pin(cpu.parse()?)?;
     setup::lift_descriptor_limit()?;
@@ -30,8 +30,7 @@ pub(crate) fn serve(args: &Args, found: &[String]) -> Result<()> {
     let announce = |address: SocketAddr, conn_qual| {
         control::say(&format!("ready {raw_port} {address} {conn_qual}"))
     };
-    let mut dat = DatLink::listen(ia, args.sleep_on_bulk, announce)
-        .with_context(|| format!("listening on {ia}"))?;
+    let mut contender = Contender::listen(contender.parse()?, ia, args.sleep_on_bulk, announce)?;
     let mut raw = RawLink::new(listener.accept()?.0)?.with_listener(listener);
     if congestion != NONE {
         raw.set_congestion(congestion)?;
@@ -41,16 +40,17 @@ pub(crate) fn serve(args: &Args, found: &[String]) -> Result<()> {
         let counting = (counted == Counted::Calls)
             .then(|| counter.begin())
             .flatten();
-        let before = resident_bytes();
+        let (resident, copied) = (resident_bytes(), contender.copied());
         control::say("go")?;
         match stack {
             Stack::Raw | Stack::RawBatch | Stack::Framed => raw.serve(stack, case, count)?,
-            Stack::Dat => dat.serve(case, count)?,
+            Stack::Dat | Stack::Sdp => contender.serve(case, count)?,
         }
         // An unattended sample is served while this blocks.
         control::await_end()?;
         let told = match counted {
-            Counted::Memory => grown_since(before),
+            Counted::Memory => grown_since(resident),
+            Counted::Copies => contender.copied().zip(copied).map(|(now, then)| now - then),
             Counted::Calls | Counted::Nothing => counting.and_then(Counting::end),
         };
         control::say(&format!(

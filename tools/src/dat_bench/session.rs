@@ -6,9 +6,9 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::args::Args;
-use crate::case::Wire;
+use crate::case::{Stack, Wire};
+use crate::contender::Contender;
 use crate::control::Peer;
-use crate::dat::DatLink;
 use crate::load::LoadMeter;
 use crate::measure::{Bench, Plan};
 use crate::raw::RawLink;
@@ -33,7 +33,13 @@ pub(crate) struct Session<'a> {
 
 impl Session<'_> {
     /// Measures the rows of one wire; they are not run if the wire cannot be had.
-    pub(crate) fn measure(&self, wire: Wire, rows: &[Row], tally: &mut Tally) -> Result<()> {
+    pub(crate) fn measure(
+        &self,
+        wire: Wire,
+        contender: Stack,
+        rows: &[Row],
+        tally: &mut Tally,
+    ) -> Result<()> {
         let far = match self.ground.far_end(wire) {
             Ok(far) => far,
             Err(why) => {
@@ -44,9 +50,9 @@ impl Session<'_> {
                 return Ok(());
             }
         };
-        let mut bench = self.connect(wire, &far)?;
+        let mut bench = self.connect(wire, contender, &far)?;
         let load = LoadMeter::start(bench.peer.id());
-        report::head();
+        report::head(contender);
         for row in rows {
             let outcome = bench
                 .case(row.case, self.plan)
@@ -57,20 +63,21 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn connect(&self, wire: Wire, far: &FarEnd<'_>) -> Result<Bench> {
+    fn connect(&self, wire: Wire, stack: Stack, far: &FarEnd<'_>) -> Result<Bench> {
         let ia = self.args.ia.as_deref().unwrap_or(setup::adapter(wire));
-        let mut peer = Peer::spawn(self.second_process(ia, far)?)?;
+        let mut peer = Peer::spawn(self.second_process(stack, ia, far)?)?;
         let (raw_port, address, conn_qual) = peer.ready()?;
         let raw_address = far.address();
         let raw = RawLink::new(TcpStream::connect((raw_address, raw_port))?)?;
         if let Some(congestion) = self.ground.congestion {
             raw.set_congestion(congestion)?;
         }
-        let dat = DatLink::connect(ia, self.args.sleep_on_bulk, address, conn_qual)
-            .with_context(|| format!("connecting over {ia}"))?;
+        let asleep = self.args.sleep_on_bulk;
+        let contender = Contender::connect(stack, ia, asleep, address, conn_qual)?;
         println!(
-            "{}: {ia} to {} beside TCP to {raw_address}, {}",
+            "{}: {}, {ia} to {}, beside TCP to {raw_address}, {}",
             wire.title(),
+            stack.title(),
             address.ip(),
             match far {
                 FarEnd::Here => format!("in {}", self.ground.network),
@@ -78,8 +85,9 @@ impl Session<'_> {
             }
         );
         println!(
-            "congestion control: raw {}, DAT {}; CPUs: here {}, peer {}{}",
+            "congestion control: raw {}, {} {}; CPUs: here {}, peer {}{}",
             raw.congestion()?,
+            stack.title(),
             self.ground.dat_congestion(),
             self.our_cpu,
             self.their_cpu,
@@ -92,15 +100,17 @@ impl Session<'_> {
         Ok(Bench {
             peer,
             raw,
-            dat,
+            contender,
+            stack,
             counter: SyscallCounter::new(self.trace_point),
         })
     }
 
-    fn second_process(&self, ia: &str, far: &FarEnd<'_>) -> Result<Command> {
+    fn second_process(&self, contender: Stack, ia: &str, far: &FarEnd<'_>) -> Result<Command> {
         let mut command = Command::new(OURSELVES);
         command.args(self.args.sleep_on_bulk.then_some("--sleep-on-bulk"));
-        command.args(["--serve", ia, &far.address().to_string()]);
+        command.args(["--serve", &contender.to_string(), ia]);
+        command.arg(far.address().to_string());
         command.arg(self.their_cpu.to_string());
         command.arg(self.ground.congestion.unwrap_or(NONE));
         command.arg(

@@ -1,6 +1,6 @@
 //! What the stack costs and gains, beside raw TCP.
 //!
-//! - `dat-bench`, a program of `tools`, measures DAT.
+//! - `dat-bench`, a program of `tools`, measures DAT and SDP streams.
 //! - `programs.rs` measures Debian's programs under `opsrun`, `pairs.rs` turns by turn with the
 //!   same programs without it.
 
@@ -33,6 +33,8 @@ pub(crate) struct Options {
 enum Part {
     /// DAT beside raw TCP.
     Dat,
+    /// SDP streams beside raw TCP.
+    Sdp,
     /// Programs under opsrun beside the same programs without it.
     Opsrun,
 }
@@ -42,8 +44,11 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     println!("{}", stage::run(workspace, Progress::Shown)?);
     let stage = Stage::at(workspace.stage_dir())?;
     let wanted = |part| options.only.is_none_or(|only| only == part);
-    if wanted(Part::Dat) {
-        measure(workspace, &StackEnv::at(stage.clone())?, options.quick)?;
+    for (part, contender) in [(Part::Dat, "dat"), (Part::Sdp, "sdp")] {
+        if wanted(part) {
+            let env = StackEnv::at(stage.clone())?;
+            measure(workspace, &env, contender, options.quick)?;
+        }
     }
     if wanted(Part::Opsrun) {
         programs::measure(workspace, &stage, options.quick)?;
@@ -51,8 +56,13 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs `dat-bench` and shows what it prints.
-pub(crate) fn measure(workspace: &Workspace, env: &StackEnv, quick: bool) -> Result<Finished> {
+/// Runs `dat-bench` for one contender and shows what it prints.
+pub(crate) fn measure(
+    workspace: &Workspace,
+    env: &StackEnv,
+    contender: &str,
+    quick: bool,
+) -> Result<Finished> {
     let tool = env.stage.bin("dat-bench");
     ensure!(
         tool.exists(),
@@ -61,6 +71,7 @@ pub(crate) fn measure(workspace: &Workspace, env: &StackEnv, quick: bool) -> Res
     );
     let program = env
         .program(&tool)
+        .args_line(&format!("--only {contender}"))
         .args_line(if quick { "--quick" } else { "" })
         // The tool's own registry has an adapter for each row.
         .env_remove("DAT_OVERRIDE");

@@ -30,6 +30,9 @@ impl DatLink {
             }
             Work::UnattendedWrite | Work::UnattendedRead => self.unattended(case, count)?,
             Work::Connect | Work::IdleEndpoints => self.crowd.gather(case, count)?,
+            Work::SdpPing | Work::SdpBlockedPing | Work::SdpWrite | Work::SdpCopy => {
+                bail!("{case} is of streams")
+            }
         }
         self.finish()
     }
@@ -50,6 +53,9 @@ impl DatLink {
             // Not one call: the caller blocks until the peer has finished.
             Work::UnattendedWrite | Work::UnattendedRead => {}
             Work::Connect | Work::IdleEndpoints => self.crowd.gather(case, count)?,
+            Work::SdpPing | Work::SdpBlockedPing | Work::SdpWrite | Work::SdpCopy => {
+                bail!("{case} is of streams")
+            }
         }
         self.finish()
     }

@@ -1,0 +1,78 @@
+//! Who is measured beside raw TCP: one side of its connections.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, bail};
+
+use crate::case::{Case, Stack};
+use crate::dat::DatLink;
+use crate::sdp::SdpLink;
+
+/// One side.
+pub(crate) enum Contender {
+    Dat(Box<DatLink>),
+    Sdp(SdpLink),
+}
+
+impl Contender {
+    /// Waits for one peer; `announce` is told where to connect to.
+    pub(crate) fn listen(
+        stack: Stack,
+        ia: &str,
+        sleep_on_bulk: bool,
+        announce: impl FnOnce(SocketAddr, u64) -> Result<()>,
+    ) -> Result<Self> {
+        match stack {
+            Stack::Dat => DatLink::listen(ia, sleep_on_bulk, announce).map(Self::from),
+            Stack::Sdp => SdpLink::listen(ia, announce).map(Self::Sdp),
+            _ => bail!("{stack} is no contender"),
+        }
+        .with_context(|| format!("listening on {ia}"))
+    }
+
+    /// Connects to the peer that announced itself.
+    pub(crate) fn connect(
+        stack: Stack,
+        ia: &str,
+        sleep_on_bulk: bool,
+        address: SocketAddr,
+        conn_qual: u64,
+    ) -> Result<Self> {
+        match stack {
+            Stack::Dat => DatLink::connect(ia, sleep_on_bulk, address, conn_qual).map(Self::from),
+            Stack::Sdp => SdpLink::connect(ia, address).map(Self::Sdp),
+            _ => bail!("{stack} is no contender"),
+        }
+        .with_context(|| format!("connecting over {ia}"))
+    }
+
+    /// The active side of one sample.
+    pub(crate) fn drive(&mut self, case: Case, count: u64) -> Result<()> {
+        match self {
+            Self::Dat(link) => link.drive(case, count),
+            Self::Sdp(link) => link.drive(case, count),
+        }
+    }
+
+    /// The passive side of one sample.
+    pub(crate) fn serve(&mut self, case: Case, count: u64) -> Result<()> {
+        match self {
+            Self::Dat(link) => link.serve(case, count),
+            Self::Sdp(link) => link.serve(case, count),
+        }
+    }
+
+    /// Bytes that it has copied between its user's memory and its own, if it ever does.
+    pub(crate) fn copied(&self) -> Option<u64> {
+        match self {
+            Self::Dat(_) => None,
+            Self::Sdp(link) => Some(link.copied()),
+        }
+    }
+}
+
+impl From<DatLink> for Contender {
+    fn from(link: DatLink) -> Self {
+        Self::Dat(Box::new(link))
+    }
+}
