@@ -41,6 +41,16 @@ fn find(name: &CStr) -> *mut c_void {
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
 
+/// Where a function is that cannot be called from here; null, and `ENOSYS`, when the C library at
+/// hand lacks it.
+pub(crate) fn address(name: &CStr) -> *const c_void {
+    let found = find(name);
+    if found.is_null() {
+        crate::errno::set(libc::ENOSYS);
+    }
+    found
+}
+
 macro_rules! real {
     ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {$(
         #[doc = concat!("`", stringify!($name), "` of the C library.")]

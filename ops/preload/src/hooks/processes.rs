@@ -1,9 +1,12 @@
 //! What leads out of our sight: other programs, the C library's own buffers, the end.
 //!
-//! `execl` and its kin take lists of any length, which cannot be passed on; they end in the C
-//! library's own `execve`, so programs that use them begin without what we carry.
+//! `execl` and its kin take lists of any length, which cannot be passed on by a call. Their hooks do
+//! what has to be done and jump to the C library's function with all registers and the stack as
+//! they were.
 
-use std::ffi::{c_char, c_int, c_void};
+#[cfg(target_arch = "x86_64")]
+use std::arch::naked_asm;
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use libc::{FILE, pid_t};
 
@@ -58,6 +61,71 @@ exec! {
         child: *mut pid_t, file: *const c_char, actions: *const c_void,
         attributes: *const c_void, arguments: Words, environment: Words
     );
+}
+
+macro_rules! exec_of_a_list {
+    ($($(#[$doc:meta])* fn $name:ident, before $before:ident;)*) => {$(
+        /// Before the C library's function, which it returns.
+        #[cfg(target_arch = "x86_64")]
+        extern "C" fn $before() -> *const c_void {
+            const NAME: &CStr = match CStr::from_bytes_with_nul(
+                concat!(stringify!($name), "\0").as_bytes()
+            ) {
+                Ok(name) => name,
+                Err(_) => panic!("a literal with a terminator"),
+            };
+            if !guard::is_inside() {
+                leaving::expose_kept();
+            }
+            real::address(NAME)
+        }
+
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As for the C function, which takes more arguments.
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() -> c_int {
+            // What may hold an argument is kept: six registers, and rax, which tells a function
+            // with a list of any length how many more there are. Seven words make the stack even
+            // for the call.
+            naked_asm!(
+                "push rax",
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "push rcx",
+                "push r8",
+                "push r9",
+                "call {before}",
+                "mov r11, rax",
+                "pop r9",
+                "pop r8",
+                "pop rcx",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "pop rax",
+                "test r11, r11",
+                "jz 2f",
+                "jmp r11",
+                "2: mov eax, -1",
+                "ret",
+                before = sym $before,
+            )
+        }
+    )*};
+}
+
+exec_of_a_list! {
+    /// Hook of `execl`.
+    fn execl, before before_execl;
+    /// Hook of `execlp`.
+    fn execlp, before before_execlp;
+    /// Hook of `execle`.
+    fn execle, before before_execle;
 }
 
 /// Hook of `posix_spawn_file_actions_adddup2`: the child gets the descriptor under another number.

@@ -28,6 +28,17 @@ def by_exec(peer):
     os.execvpe("cat", ["cat"], PLAIN)
 
 
+def by_a_list(peer):
+    libc = ctypes.CDLL(None)
+    end = ctypes.c_char_p(None)
+    for number in (0, 1):
+        os.dup2(peer.fileno(), number)
+    # More words than there are registers for.
+    words = [b"/bin/sh", b"sh", b"-c", b'test "$*" = "c d e f" && exec cat', *b"a c d e f".split()]
+    environment = (ctypes.c_char_p * 2)(b"PATH=" + os.fsencode(os.environ["PATH"]), None)
+    libc.execle(*map(ctypes.c_char_p, words), end, environment)
+
+
 def by_subprocess(peer):
     subprocess.run(["cat"], stdin=peer, stdout=peer, env=PLAIN, check=True)
 
@@ -64,12 +75,13 @@ def through_system(peer):
     assert os.system(f"cat <&{peer.fileno()} >&{peer.fileno()}") == 0
 
 
-for way in (by_exec, by_subprocess, by_kept_number, by_spawn, by_the_library_of_c, through_system):
+WAYS = (by_subprocess, by_kept_number, by_spawn, by_the_library_of_c, through_system)
+for way in (by_exec, by_a_list, *WAYS):
     server, client = connected(dial)
     child = forked(way, server)
     server.close()
     ended(child, client)
-    if way is not by_exec:
+    if way in WAYS:
         # Without a fork before it.
         server, client = connected(dial)
         way(server)
