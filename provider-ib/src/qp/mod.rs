@@ -217,6 +217,17 @@ impl Qp {
             return false;
         }
         self.drain();
+        self.end()
+    }
+
+    /// Flushes what the device has not given back and what came meanwhile. With the posting locks:
+    /// a request that was written down after this flush, and before the next state, would wait for
+    /// ever.
+    fn end(&self) -> bool {
+        let _send = lock(&self.send);
+        let _recv = lock(&self.recv);
+        self.parts.recv_cq.flush_recvs(&self.work);
+        self.parts.send_cq.flush_sends(&self.work);
         if self.has_srq() {
             self.tell_last_receive();
         }
@@ -304,7 +315,7 @@ impl Qp {
         }
     }
 
-    /// Makes the device give up what is posted, and flushes what it does not give back.
+    /// Makes the device give up what is posted, and waits until it has, within limits.
     fn drain(&self) {
         // SAFETY: a structure of numbers, for which zero is a value.
         let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -326,8 +337,6 @@ impl Qp {
             attr.qp_state = IBV_QPS_RESET;
             let _ = self.modify(&mut attr, IBV_QP_STATE);
         }
-        self.parts.recv_cq.flush_recvs(&self.work);
-        self.parts.send_cq.flush_sends(&self.work);
     }
 
     /// Takes completions until the device has nothing more to say; `false`: it took too long.
