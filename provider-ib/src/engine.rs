@@ -1,7 +1,7 @@
 //! One thread for what nobody waits for: events of connections, of queues and of the device, and
 //! deadlines.
 //!
-//! It starts with the first connection, listener or armed queue ([`Engine::start`]), and sleeps in
+//! It starts when the device is opened ([`Engine::start`]), and sleeps in
 //! `epoll_wait` until a descriptor has something, somebody calls [`Engine::wake`], or the next
 //! deadline of the connection manager passes.
 
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{AsyncEvent, RnicError};
+use access_layer::rnic::AsyncEvent;
 
 use crate::events;
 use crate::qp::Qp;
@@ -41,7 +41,6 @@ pub(crate) struct Engine {
     wake: OwnedFd,
     stopping: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
-    running: AtomicBool,
     errands: Mutex<Errands>,
 }
 
@@ -68,28 +67,19 @@ impl Engine {
             wake,
             stopping: AtomicBool::new(false),
             thread: Mutex::new(None),
-            running: AtomicBool::new(false),
             errands: Mutex::default(),
         };
         engine.watch(engine.wake.as_raw_fd(), Source::Wake)?;
         Ok(engine)
     }
 
-    /// Starts the thread unless it runs.
-    pub(crate) fn start(&self, shared: &Arc<Shared>) -> Result<(), RnicError> {
-        if self.running.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let mut thread = lock(&self.thread);
-        if thread.is_some() || self.stopping.load(Ordering::Acquire) {
-            return Ok(());
-        }
+    /// Starts the thread; once.
+    pub(crate) fn start(&self, shared: &Arc<Shared>) -> io::Result<()> {
         let shared = shared.clone();
         let started = std::thread::Builder::new()
             .name("dat-ib".to_owned())
             .spawn(move || run(&shared))?;
-        *thread = Some(started);
-        self.running.store(true, Ordering::Release);
+        *lock(&self.thread) = Some(started);
         Ok(())
     }
 

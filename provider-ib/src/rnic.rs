@@ -79,10 +79,11 @@ impl Rnic for IbRnic {
         };
         let events = shared.device.event_fd()?;
         shared.engine.watch(events, Source::Device)?;
-        Ok(Self {
-            attr,
-            shared: Arc::new(shared),
-        })
+        shared.cm.open(&shared)?;
+        let shared = Arc::new(shared);
+        // From now on, because the device may be removed before anything is made on it.
+        shared.engine.start(&shared)?;
+        Ok(Self { attr, shared })
     }
 
     fn attr(&self) -> &RnicAttr {
@@ -122,9 +123,6 @@ impl Rnic for IbRnic {
     }
 
     fn arm_cq(&self, cq: &IbCq, solicited_only: bool) -> bool {
-        if let Err(why) = self.shared.engine.start(&self.shared) {
-            tracing::error!(%why, "the engine's thread cannot be started");
-        }
         cq.cq.arm(solicited_only)
     }
 
@@ -141,7 +139,6 @@ impl Rnic for IbRnic {
         attr: &QpAttr,
         token: QpToken,
     ) -> Result<IbQp, RnicError> {
-        self.shared.engine.start(&self.shared)?;
         self.check(attr)?;
         if srq.is_some_and(|srq| !Arc::ptr_eq(&srq.srq.pd, &pd.pd)) {
             return Err(RnicError::InvalidArgument(
@@ -188,7 +185,6 @@ impl Rnic for IbRnic {
         address: &ListenAddress,
         token: ListenToken,
     ) -> Result<(IbListener, u16), RnicError> {
-        self.shared.engine.start(&self.shared)?;
         let (listener, port) = Listener::open(&self.shared, address, token)?;
         Ok((IbListener { listener }, port))
     }

@@ -295,7 +295,7 @@ impl Connection {
 
     fn resolve_address(self: &Arc<Self>, inner: &mut Inner) -> io::Result<()> {
         let remote = self.remote.ok_or(io::ErrorKind::NotConnected)?;
-        let id = self.shared.cm.channel(&self.shared)?.new_id(self.key)?;
+        let id = self.shared.cm.channel()?.new_id(self.key)?;
         id.resolve_address(self.shared.device.address, remote)?;
         inner.id = Some(Arc::new(id));
         Ok(())

@@ -109,7 +109,8 @@ impl Channel {
         // SAFETY: as above. The context of a new id is that of its listener.
         let key = Key(unsafe { (*event.id).context }.addr());
         let is_request = event.event == RDMA_CM_EVENT_CONNECT_REQUEST;
-        // SAFETY: all kinds that this provider hears use this member.
+        // SAFETY: all kinds that this provider hears use this member, or, of the watch, one that
+        // begins with the same private data and is all numbers.
         let conn = unsafe { &event.param.conn };
         let copy = CmEvent {
             key,
@@ -133,16 +134,23 @@ impl Channel {
 
     /// A new id, whose events come with `key`.
     pub(crate) fn new_id(self: &Arc<Self>, key: Key) -> io::Result<Id> {
+        self.new_id_in(RDMA_PS_TCP, key)
+    }
+
+    /// An id that hears of nothing but the device that serves `address`. Its port is of another
+    /// space than that of connections and services, so that it takes none of theirs.
+    pub(crate) fn new_watch(self: &Arc<Self>, key: Key, address: SocketAddr) -> io::Result<Id> {
+        let id = self.new_id_in(RDMA_PS_UDP, key)?;
+        id.bind(address)?;
+        Ok(id)
+    }
+
+    fn new_id_in(self: &Arc<Self>, space: rdma_port_space, key: Key) -> io::Result<Id> {
         let cm = &self.libraries.cm;
         let mut raw = ptr::null_mut();
         // SAFETY: the channel is open and the place is for one pointer.
         checked(unsafe {
-            cm.rdma_create_id(
-                self.raw.as_ptr(),
-                &raw mut raw,
-                key.as_context(),
-                RDMA_PS_TCP,
-            )
+            cm.rdma_create_id(self.raw.as_ptr(), &raw mut raw, key.as_context(), space)
         })?;
         let raw = NonNull::new(raw).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         Ok(Id {
@@ -226,14 +234,18 @@ impl Id {
         checked(unsafe { self.cm().rdma_resolve_route(self.as_ptr(), RESOLVE_MS) })
     }
 
-    /// Binds to an address and listens; the port is returned.
-    pub(crate) fn listen(&self, at: SocketAddr) -> io::Result<u16> {
+    fn bind(&self, at: SocketAddr) -> io::Result<()> {
         let mut name = CSocketAddr::from(at);
         // SAFETY: the id is alive and the address is as long as its family says.
         checked(unsafe {
             self.cm()
                 .rdma_bind_addr(self.as_ptr(), name.as_ptr().cast())
-        })?;
+        })
+    }
+
+    /// Binds to an address and listens; the port is returned.
+    pub(crate) fn listen(&self, at: SocketAddr) -> io::Result<u16> {
+        self.bind(at)?;
         // SAFETY: the id is alive.
         checked(unsafe { self.cm().rdma_listen(self.as_ptr(), BACKLOG) })?;
         // SAFETY: the id is alive.

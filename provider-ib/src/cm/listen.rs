@@ -58,7 +58,7 @@ impl Listener {
     }
 
     fn listen(&self, port: u16) -> Result<u16, RnicError> {
-        let channel = self.shared.cm.channel(&self.shared).map_err(refused)?;
+        let channel = self.shared.cm.channel().map_err(refused)?;
         let id = channel.new_id(self.key).map_err(refused)?;
         let mut at = self.shared.device.address;
         at.set_port(port);

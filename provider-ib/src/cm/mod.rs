@@ -54,15 +54,18 @@ use crate::engine::Source;
 use crate::qp::Qp;
 use crate::rnic::Shared;
 use connection::own_depth;
-use id::{Channel, CmEvent, ConnParam, Key};
+use id::{Channel, CmEvent, ConnParam, Id, Key};
 use listen::Listener;
 use timers::Timers;
 
 /// The connection manager of one RNIC.
 #[derive(Debug, Default)]
 pub(crate) struct Cm {
-    /// Made with the first connection or listener.
+    /// From the opening of the device to the shutdown.
     channel: Mutex<Option<Arc<Channel>>>,
+    /// An id that is bound to the adapter's address and nothing else: it hears of the device's
+    /// removal where there is no connection or service that would.
+    watch: Mutex<Option<Id>>,
     targets: Mutex<HashMap<Key, Target>>,
     timers: Mutex<Timers>,
     /// Connections that the engine's thread is to look at in its next round.
@@ -79,9 +82,24 @@ enum Target {
 }
 
 impl Cm {
-    /// Makes nothing yet: the event channel comes with the first connection or listener.
+    /// Makes nothing yet; see [`open`](Self::open).
     pub(crate) fn new() -> Self {
         Self::default()
+    }
+
+    /// Opens the event channel, which the engine's thread is to read, and watches the device.
+    pub(crate) fn open(&self, shared: &Shared) -> Result<(), RnicError> {
+        let channel = Arc::new(Channel::open(&shared.device.libraries).map_err(refused)?);
+        let events = channel.as_fd().as_raw_fd();
+        shared.engine.watch(events, Source::Cm)?;
+        let key = self.new_key();
+        *lock(&self.watch) = Some(
+            channel
+                .new_watch(key, shared.device.address)
+                .map_err(refused)?,
+        );
+        *lock(&self.channel) = Some(channel);
+        Ok(())
     }
 
     /// Engine: when it has to call [`on_deadline`](Self::on_deadline) at the latest.
@@ -147,6 +165,9 @@ impl Cm {
         if self.is_device_gone.swap(true, Ordering::Relaxed) {
             return false;
         }
+        // The device waits for its ids.
+        let watch = lock(&self.watch).take();
+        drop(watch);
         let all: Vec<Target> = lock(&self.targets).values().cloned().collect();
         for target in all {
             match target {
@@ -162,25 +183,15 @@ impl Cm {
         lock(&self.soon).clear();
         let targets = std::mem::take(&mut *lock(&self.targets));
         drop(targets);
+        let watch = lock(&self.watch).take();
+        drop(watch);
         lock(&self.channel).take();
     }
 
-    /// The event channel; with the first call for it the engine's thread begins to run.
-    fn channel(&self, shared: &Arc<Shared>) -> io::Result<Arc<Channel>> {
-        let mut place = lock(&self.channel);
-        if let Some(channel) = &*place {
-            return Ok(channel.clone());
-        }
-        let channel = Arc::new(Channel::open(&shared.device.libraries)?);
-        shared
-            .engine
-            .watch(channel.as_fd().as_raw_fd(), Source::Cm)?;
-        shared.engine.start(shared).map_err(|error| match error {
-            RnicError::Os(error) => error,
-            other => io::Error::other(other),
-        })?;
-        *place = Some(channel.clone());
-        Ok(channel)
+    /// The event channel; none after the shutdown.
+    fn channel(&self) -> io::Result<Arc<Channel>> {
+        let gone = || io::Error::from_raw_os_error(libc::ENODEV);
+        lock(&self.channel).clone().ok_or_else(gone)
     }
 
     fn new_key(&self) -> Key {

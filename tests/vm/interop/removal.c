@@ -2,15 +2,18 @@
  * A DAT consumer whose device is taken away, or whose link goes down, while its endpoints transfer.
  *
  *   removal IA HOST PORT PAIRS
+ *   removal IA                  opens the adapter and makes nothing on it
  *
  * Both ends of each connection are its own: of every three pairs one sends, one writes, one reads.
  * Lines on standard output are the result:
  *
+ *   OPEN                    the adapter on which nothing is made
  *   TRANSFERRING            every pair has completed transfers, and goes on
  *   ASYNC NUMBER            what the asynchronous EVD said, to a thread that slept on it
  *   GOES ON N               so many ends have heard nothing for a while, and are disconnected
  *   ENDED broken=N disconnected=N other=N flushed=N
  *                           every endpoint had one last event, all that was posted has completed
+ *   LEFT ...                what hangs, before it gives up
  *   CLOSED                  everything is freed and the adapter closed, gracefully
  *
  * After that each line of standard input, "IA HOST PORT", makes it open an adapter and move data
@@ -331,6 +334,16 @@ static unsigned left(void)
 	return left;
 }
 
+static void say_left(void)
+{
+	for (unsigned end = 0; end < 2 * pairs; end++)
+		if (ends[end].posted != ends[end].completed)
+			printf("LEFT at end %u of %s: posted %u, completed %u, flushed %u, %s\n", end,
+			       (const char *[]){ "sends", "writes", "reads" }[end / 2 % KINDS],
+			       ends[end].posted, ends[end].completed, ends[end].flushed,
+			       ends[end].failed ? "failed" : "never failed");
+}
+
 static void say_ended(void)
 {
 	unsigned broken = 0, disconnected = 0, other = 0, flushed = 0;
@@ -368,10 +381,23 @@ static void transfer_until_the_end(void)
 	await(async, "HANGS: the asynchronous EVD says nothing");
 	disconnect_what_goes_on();
 	await(end, "HANGS: not every endpoint has heard of the end");
-	for (time_t begin = time(NULL); left(); take_completion(0))
-		if (time(NULL) - begin > PATIENCE_S)
-			give_up("HANGS: work that was posted does not complete");
+	for (time_t begin = time(NULL); left(); take_completion(0)) {
+		if (time(NULL) - begin <= PATIENCE_S)
+			continue;
+		say_left();
+		give_up("HANGS: work that was posted does not complete");
+	}
 	say_ended();
+}
+
+/* An adapter on which nothing is made hears of the end, too. */
+static void open_and_listen(const char *name)
+{
+	must("dat_ia_open", dat_ia_open((char *)name, 8, &at.async_evd, &at.ia));
+	printf("OPEN\n");
+	hear_async(NULL);
+	must("dat_ia_close", dat_ia_close(at.ia, DAT_CLOSE_GRACEFUL_FLAG));
+	printf("CLOSED\n");
 }
 
 /* ---- afterwards ---- */
@@ -418,9 +444,13 @@ int main(int argc, char **argv)
 	unsigned port;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc == 2) {
+		open_and_listen(argv[1]);
+		return 0;
+	}
 	pairs = argc == 5 ? (unsigned)strtoul(argv[4], NULL, 10) : 0;
 	if (pairs == 0 || pairs > PAIRS_MAX)
-		give_up("arguments: IA HOST PORT PAIRS");
+		give_up("arguments: IA HOST PORT PAIRS, or IA");
 	buffer = aligned_alloc(4096, 2 * PAIRS_MAX * PIECE);
 	if (!buffer)
 		give_up("out of memory");

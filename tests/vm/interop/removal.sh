@@ -1,7 +1,7 @@
 # What the jobs share in which a device, or its link, goes away under transfers: two processes whose
 # endpoints transfer over a device made for the trial, and what they must say in the end.
 #
-#   trial TYPE            lays the device, has both transfer, calls `happens TYPE`, which the job
+#   trial TYPE [HOW]      lays the device, has both transfer, calls `happens TYPE HOW`, which the job
 #                         defines, and sees both processes end well
 #   check_end HOW         the processes have heard of the end, in the events HOW, and closed
 #   move_over IA ADDRESS  both processes open an adapter and move data over it
@@ -70,6 +70,15 @@ lay_device() {
     rdma link add gone type "$1" netdev g0 && wait_until 30 is_active
 }
 
+# lay TYPE: a cable of the trial's own, and a device on it.
+lay() {
+    ip link add g0 type veth peer name g1
+    ip address add $address/24 dev g0
+    ip link set g0 up
+    ip link set g1 up
+    lay_device "$1" || wrong "no device"
+}
+
 # Two processes, whose standard inputs are the descriptors 4 and 5.
 start_consumers() {
     consumers=()
@@ -103,14 +112,10 @@ check_end() {
 }
 
 trial() {
-    step "$1"
-    ip link add g0 type veth peer name g1
-    ip address add $address/24 dev g0
-    ip link set g0 up
-    ip link set g1 up
-    lay_device "$1" || wrong "no device"
+    step "$*"
+    lay "$1"
     start_consumers
-    happens "$1"
+    happens "$@"
     exec 4>&- 5>&-
     for consumer in "${consumers[@]}"; do
         wait "$consumer" || wrong "a process failed"

@@ -4,9 +4,13 @@
 # while both live on. They open the device that comes after it, and another one.
 . "$(dirname "$0")/../interop/removal.sh"
 
-happens() {
+remove_device() {
     rm -f "$work/removed"
     (rdma link delete gone && touch "$work/removed") 4>&- 5>&- &
+}
+
+happens() {
+    remove_device
     check_end "broken=$((2 * pairs)) disconnected=0"
     wait_until 20 test -e "$work/removed" || wrong "the device is not removed while they live"
     step "the device is removed"
@@ -15,6 +19,23 @@ happens() {
     move_over stays "$other_address"
 }
 
+# The same for a process that has opened the device and has made nothing on it.
+idle_trial() {
+    step "$1, idle"
+    lay "$1"
+    rm -f "$work"/[12]
+    "$work/removal" goes > "$work/1" 2>&1 &
+    consumers=($!)
+    wait_until 60 grep -q "^OPEN" "$work/1" || wrong "the device cannot be opened"
+    remove_device
+    wait_until 20 test -e "$work/removed" || wrong "the device is not removed"
+    wait "${consumers[0]}" || wrong "the process failed"
+    grep -q "^ASYNC 0x08002" "$work/1" || wrong "no asynchronous event says that the adapter is lost"
+    step "it has heard of the removal, and closed"
+    leave
+}
+
 for type in ${*:-rxe siw}; do
+    idle_trial "$type"
     trial "$type"
 done
