@@ -1,6 +1,7 @@
 #!/bin/bash
-# Latency and bandwidth in one guest: the software provider, siw and rxe through provider-ib, each
-# beside raw TCP of the same rounds, and siw through perftest. `cargo xtask vm bench` runs it and
+# Latency and bandwidth in one guest: the software provider with and without CRC (siw has none unless
+# its peer asks), siw and rxe through provider-ib, each beside raw TCP of the same rounds, and siw
+# through perftest. `cargo xtask vm bench` runs it and
 # makes a table of what it prints:
 #
 #   == CONTENDER          what follows is dat-bench's table of it
@@ -14,10 +15,10 @@ address=10.9.10.1
 port=18600
 mkdir -p "$work"
 
-for contender in "soft iwarp w0" "siw ib w0" "rxe ib r0"; do
-    read -r name provider device <<< "$contender"
+for contender in "soft iwarp w0" "soft-no-crc iwarp w0 crc=off" "siw ib w0" "rxe ib r0"; do
+    read -r name provider device settings <<< "$contender"
     echo "$name u2.0 nonthreadsafe default $DAT_STAGE/lib/libdapl-$provider.so.2 dat-rs.1.0" \
-        "\"$device 0\" \"\""
+        "\"$device 0 $settings\" \"\""
 done > "$work/dat.conf"
 cases=send-ping:64:1,blocked-ping:64:1,write-ping:64:1,read-ping:64:1
 for size in 65536 1048576; do
@@ -28,7 +29,7 @@ done
 # the host.
 cp "$DAT_STAGE/bin/dat-bench" "$work/"
 
-for name in soft siw rxe; do
+for name in soft soft-no-crc siw rxe; do
     echo "== $name"
     DAT_OVERRIDE=$work/dat.conf LD_LIBRARY_PATH=$DAT_STAGE/lib DAT_LOG=error timeout 600 \
         "$work/dat-bench" --no-namespace --ia $name --cases $cases \
