@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::{self, IsTerminal as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use stack_tests::{Echo, Finished, Program};
+use tempfile::TempDir;
 
 use super::FILES;
 use super::initramfs::Initramfs;
@@ -21,6 +23,11 @@ const LOG_LINES: usize = 25;
 
 /// A statically linked busybox is all that the guest's first steps have.
 const BUSYBOX: &str = "/bin/busybox";
+
+/// Where what a job prints goes. Not `stdio`: without a standard input, its port never opens.
+const PORTS: &str = "-display none -monitor none -device virtio-serial-pci \
+                     -chardev file,id=output,path=/dev/stdout \
+                     -device virtserialport,chardev=output,name=output";
 
 /// Whether what a job prints is shown as it comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +127,7 @@ impl<'a> Machine<'a> {
     /// When the guest does not come to the end of the job: the message holds the end of the
     /// kernel's log.
     pub(crate) fn run(&self, job: &Job, output: Output) -> Result<Finished> {
-        let files = tempfile::tempdir().context("making a scratch directory")?;
+        let files = scratch()?;
         let (status, log) = (files.path().join("status"), files.path().join("log"));
         let archive = self.archive(|archive| {
             archive.file("job/command", &job.command_text())?;
@@ -130,20 +137,14 @@ impl<'a> Machine<'a> {
         for arg in self.arguments(files.path(), &archive, "loglevel=4")? {
             qemu = qemu.arg(arg);
         }
-        let qemu = qemu
-            .args_line("-display none -monitor none -device virtio-serial-pci")
-            // Not `stdio`: without a standard input, its port never opens.
-            .args_line("-chardev file,id=output,path=/dev/stdout")
-            .args_line("-device virtserialport,chardev=output,name=output")
-            .arg("-chardev")
-            .arg(with_path("file,id=status,path=", &status))
-            .args_line("-device virtserialport,chardev=status,name=status")
-            .arg("-serial")
-            .arg(with_path("file:", &log))
-            .echo_as(match output {
-                Output::Shown => Echo::Plain,
-                Output::Kept => Echo::None,
-            });
+        qemu = qemu.args_line(PORTS);
+        for arg in told_in(&status, &log) {
+            qemu = qemu.arg(arg);
+        }
+        let qemu = qemu.echo_as(match output {
+            Output::Shown => Echo::Plain,
+            Output::Kept => Echo::None,
+        });
         let finished = qemu.spawn()?.finish(job.deadline);
         let log = lossy(&log);
         let finished = finished.with_context(|| {
@@ -167,9 +168,21 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Boots with a shell on the terminal.
-    pub(crate) fn shell(&self) -> Result<()> {
-        let files = tempfile::tempdir().context("making a scratch directory")?;
+    /// Boots with a shell: on the terminal, or one that reads what standard input holds. Returns
+    /// the shell's exit status; that of a terminal is always 0.
+    ///
+    /// # Errors
+    /// When the guest does not come to the end of the shell.
+    pub(crate) fn shell(&self) -> Result<u8> {
+        if io::stdin().is_terminal() {
+            self.shell_on_terminal().map(|()| 0)
+        } else {
+            self.shell_on_input()
+        }
+    }
+
+    fn shell_on_terminal(&self) -> Result<()> {
+        let files = scratch()?;
         let archive = self.archive(|archive| {
             archive.file("job/shell", b"")?;
             archive.file("job/command", b"exec bash -i")?;
@@ -177,13 +190,40 @@ impl<'a> Machine<'a> {
         })?;
         let status = Command::new("qemu-system-x86_64")
             .args(self.arguments(files.path(), &archive, "quiet")?)
-            .args(["-nographic", "-device", "virtio-serial-pci"])
+            .args(["-display", "none", "-serial", "mon:stdio"])
+            .args(["-device", "virtio-serial-pci"])
             .args(["-chardev", "null,id=status"])
             .args(["-device", "virtserialport,chardev=status,name=status"])
             .status()
             .context("starting qemu-system-x86_64")?;
         ensure!(status.success(), "QEMU: {status}");
         Ok(())
+    }
+
+    /// A serial line would lose what comes before somebody listens to it, and has no end. A virtio
+    /// port waits, and ends with the input.
+    fn shell_on_input(&self) -> Result<u8> {
+        let files = scratch()?;
+        let (status, log) = (files.path().join("status"), files.path().join("log"));
+        let archive = self.archive(|archive| {
+            archive.file("job/command", b"exec bash -s")?;
+            archive.file("job/environment", b"")
+        })?;
+        let qemu = Command::new("qemu-system-x86_64")
+            .args(self.arguments(files.path(), &archive, "loglevel=4")?)
+            .args(PORTS.split_whitespace())
+            .args(["-chardev", "stdio,id=input,signal=off"])
+            .args(["-device", "virtserialport,chardev=input,name=input"])
+            .args(told_in(&status, &log))
+            .status()
+            .context("starting qemu-system-x86_64")?;
+        lossy(&status).trim().parse().with_context(|| {
+            let log = lossy(&log);
+            format!(
+                "the guest died (QEMU: {qemu}); its kernel's log:\n{}",
+                telling(&log)
+            )
+        })
     }
 
     /// What QEMU is told in every case.
@@ -266,6 +306,22 @@ impl<'a> Machine<'a> {
         );
         Ok(output.stdout)
     }
+}
+
+fn scratch() -> Result<TempDir> {
+    tempfile::tempdir().context("making a scratch directory")
+}
+
+/// The options by which the exit status and the kernel's log come into files.
+fn told_in(status: &Path, log: &Path) -> [OsString; 6] {
+    [
+        "-chardev".into(),
+        with_path("file,id=status,path=", status),
+        "-device".into(),
+        "virtserialport,chardev=status,name=status".into(),
+        "-serial".into(),
+        with_path("file:", log),
+    ]
 }
 
 fn read(file: &Path) -> Result<Vec<u8>> {

@@ -51,7 +51,7 @@ enum Command {
     Setup,
     /// Boot, run a job, and exit with its status.
     Run(RunOptions),
-    /// Boot and open a shell.
+    /// Boot and open a shell; what a pipe holds is its script.
     Shell,
     /// Print the directory of the kernel and its modules.
     Where,
@@ -116,8 +116,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         Command::Bench(options) => measure(workspace, options),
         Command::Shell => {
             let kernel = Kernel::get(workspace)?;
-            Machine::new(workspace, &kernel).shell()?;
-            Ok(ExitCode::SUCCESS)
+            Machine::new(workspace, &kernel).shell().map(ExitCode::from)
         }
     }
 }
