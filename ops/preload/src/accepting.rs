@@ -8,9 +8,10 @@ use std::sync::Arc;
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
 use ops::OffloadStream;
 use ops_observe::Counter;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
 use stand_in::Flags;
 
 use crate::hooks::numbers;
@@ -23,7 +24,7 @@ use crate::socket::identity::Identity;
 use crate::socket::names::{self, Family};
 use crate::socket::options::Options;
 use crate::table::Entry;
-use crate::{guard, observing};
+use crate::{guard, observing, restarting};
 
 /// A connection that the program has now.
 pub(crate) struct Accepted {
@@ -71,14 +72,24 @@ pub(crate) fn accept(
         if fcntl_getfl(kernel)?.contains(OFlags::NONBLOCK) {
             return Ok(None);
         }
-        let mut set = [
-            PollFd::new(&kernel, PollFlags::IN),
-            PollFd::from_borrowed_fd(listener.pending(), PollFlags::IN),
-        ];
-        poll(&mut set, None)?;
-        if !set[0].revents().is_empty() {
+        let [from_kernel, _] = wait([kernel, listener.pending()])?;
+        if from_kernel {
             return Ok(None);
         }
+    }
+}
+
+/// As long as `accept` waits on the first of these, which is the kernel's listening socket.
+fn wait(fds: [BorrowedFd<'_>; 2]) -> Result<[bool; 2], Errno> {
+    let Some(limit) = sockopt::socket_timeout(fds[0], Timeout::Recv)? else {
+        return restarting::wait(fds);
+    };
+    // With a timeout, every handler ends it.
+    let limit = Timespec::try_from(limit).map_err(|_| Errno::INVAL)?;
+    let mut set = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    match poll(&mut set, Some(&limit))? {
+        0 => Err(Errno::AGAIN),
+        _ => Ok(set.map(|entry| !entry.revents().is_empty())),
     }
 }
 

@@ -9,6 +9,7 @@
 //! | `guard`, `start` | calls and threads of the stack itself, which stay on TCP |
 //! | `connecting`, `listening`, `accepting` | where a socket comes to an offload protocol, and back |
 //! | `switch` | which sockets leave TCP, and what may carry them |
+//! | `restarting` | waiting that signals end as they end `accept` |
 //! | `listener`, `registrations` | what stands beside a listening socket; `epoll` sets that watch a number |
 //! | `sharing` | connections that more than one process uses |
 //! | `observing` | what this process tells of its sockets to those who look |
@@ -37,6 +38,7 @@ mod per_process;
 mod process;
 mod real;
 mod registrations;
+mod restarting;
 mod sharing;
 mod socket;
 mod start;

@@ -45,6 +45,9 @@ const WATCHED_BEFORE: &str = include_str!("watched_before.py");
 /// Options are asked for and set.
 const OPTIONS: &str = include_str!("options.py");
 
+/// Handlers with and without `SA_RESTART`, and broken pipes.
+const SIGNALS: &str = include_str!("signals.py");
+
 /// What the scripts about processes begin with.
 const PAIRS: &str = include_str!("forking/pairs.py");
 
@@ -87,6 +90,7 @@ pub(crate) fn all() -> Vec<Script> {
         script("plain_and_offloaded_peers_of_one_listener", BOTH_KINDS),
         script("no_wake_up_is_a_false_one", TRUE_READINESS),
         script("options_are_answered_as_tcp_answers", OPTIONS),
+        script("signals_end_calls_as_with_tcp", SIGNALS),
         script("a_closed_listener_makes_room", LISTEN_AGAIN),
         script(
             "sockets_that_were_watched_before_they_connect",

@@ -71,7 +71,7 @@ impl Socket {
                 return;
             }
             if Patience::Until(deadline)
-                .wait(&self.observer, seen)
+                .wait(&self.observer, seen, false)
                 .is_err()
             {
                 return;

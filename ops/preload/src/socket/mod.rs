@@ -197,6 +197,9 @@ impl Ward for Pumped {
     }
 }
 
+/// Longer than it matters: a call that ends with it has moved bytes and says so.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// How long a call may wait, from `O_NONBLOCK`, `MSG_DONTWAIT` and the timeouts of the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Patience {
@@ -219,14 +222,17 @@ impl Patience {
         }
     }
 
-    /// Waits for news since `seen`.
-    pub(crate) fn wait(self, observer: &Observer, seen: u32) -> Result<(), Errno> {
+    /// Waits for news since `seen`. A call that has moved bytes already (`begun`) ends with every
+    /// signal and tells how many, as on a TCP socket.
+    pub(crate) fn wait(self, observer: &Observer, seen: u32, begun: bool) -> Result<(), Errno> {
         if observer.has_stopped_waiting() {
             return Err(calls::ELSEWHERE);
         }
         match self {
             Self::None => Err(Errno::AGAIN),
             Self::Until(deadline) => observer.parking().sleep(seen, Some(deadline)),
+            // A sleep with a deadline is one that every signal ends.
+            Self::Endless if begun => observer.parking().sleep(seen, Some(Instant::now() + DAY)),
             Self::Endless => observer.parking().sleep(seen, None),
         }
     }

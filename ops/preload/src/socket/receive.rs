@@ -107,7 +107,7 @@ impl Socket {
                     let patience = patience.get_or_insert_with(|| {
                         Patience::of(fd, take.flags, self.options().receive_timeout)
                     });
-                    if let Err(error) = patience.wait(&self.observer, seen) {
+                    if let Err(error) = patience.wait(&self.observer, seen, done > 0) {
                         return if done > 0 { Ok(done) } else { Err(error) };
                     }
                 }

@@ -52,7 +52,7 @@ impl Socket {
         let mut done = 0;
         let plain = wanted - usize::from(urgent.is_some());
         while done < plain {
-            match self.send_some(fd, parts, flags, &mut patience) {
+            match self.send_some(fd, parts, flags, done > 0, &mut patience) {
                 Ok(count) => {
                     done += count;
                     IoSlice::advance_slices(&mut parts, count);
@@ -79,6 +79,7 @@ impl Socket {
         fd: BorrowedFd<'_>,
         parts: &[IoSlice<'_>],
         flags: i32,
+        begun: bool,
         patience: &mut Option<Patience>,
     ) -> Result<usize, Errno> {
         loop {
@@ -96,7 +97,7 @@ impl Socket {
                         let patience = patience.get_or_insert_with(|| {
                             Patience::of(fd, flags, self.options().send_timeout)
                         });
-                        patience.wait(&self.observer, seen)?;
+                        patience.wait(&self.observer, seen, begun)?;
                     }
                 }
                 Err(error) => return Err(self.observer.take_error(fd).unwrap_or(error)),

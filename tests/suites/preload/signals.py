@@ -1,0 +1,197 @@
+"""Signals in the midst of blocking calls: what an offloaded socket does is what TCP does.
+
+The interpreter repeats interrupted calls by itself, so they are made by the C library's functions.
+"""
+
+import ctypes
+import errno
+import os
+import select
+import signal
+import socket
+import struct
+import threading
+import time
+
+libc = ctypes.CDLL(None, use_errno=True)
+ROOM = ctypes.create_string_buffer(1 << 20)
+HUGE = ctypes.create_string_buffer(64 << 20)
+
+
+def call(function, *arguments):
+    """The result, or the name of the error."""
+    result = getattr(libc, function)(*arguments)
+    return result if result >= 0 else errno.errorcode[ctypes.get_errno()]
+
+
+class Scene:
+    """A connection, a listener with nobody at it, and what ends a call that goes on."""
+
+    def __init__(self, host):
+        self.listener = socket.create_server((host, 0))
+        self.dialled = socket.create_connection(self.listener.getsockname())
+        self.accepted = self.listener.accept()[0]
+        self.more = []
+
+    def feed(self):
+        self.accepted.sendall(b"x" * 10)
+
+    def dial(self):
+        self.more.append(socket.create_connection(self.listener.getsockname()))
+
+    def fill(self):
+        """Until there is no room, and none comes by itself."""
+        self.dialled.setblocking(False)
+        rounds = 0
+        while rounds < 3:
+            try:
+                self.dialled.send(b"x" * 65536)
+                rounds = 0
+            except BlockingIOError:
+                time.sleep(0.01)
+                rounds += 1
+        self.dialled.setblocking(True)
+
+    def drain(self):
+        self.accepted.settimeout(0.2)
+        try:
+            while self.accepted.recv(1 << 20):
+                pass
+        except TimeoutError:
+            pass
+
+    def close(self):
+        for sock in (self.listener, self.dialled, self.accepted, *self.more):
+            sock.close()
+
+
+def receive(scene):
+    return call("recv", scene.dialled.fileno(), ROOM, 10, 0)
+
+
+def read(scene):
+    return call("read", scene.dialled.fileno(), ROOM, 10)
+
+
+def receive_with_a_limit(scene):
+    limit = struct.pack("ll", 30, 0)
+    scene.dialled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+    return receive(scene)
+
+
+def receive_all(scene):
+    scene.accepted.sendall(b"12345")
+    select.select([scene.dialled], [], [])
+    return call("recv", scene.dialled.fileno(), ROOM, 15, socket.MSG_WAITALL)
+
+
+def send_into_full_buffers(scene):
+    sent = call("send", scene.dialled.fileno(), ROOM, 1 << 20, 0)
+    return sent if isinstance(sent, str) else "some"
+
+
+def send_more_than_buffers_take(scene):
+    sent = call("send", scene.dialled.fileno(), HUGE, len(HUGE), 0)
+    return sent if isinstance(sent, str) else "some" if sent < len(HUGE) else "all"
+
+
+def accept(scene):
+    number = call("accept", scene.listener.fileno(), None, None)
+    if isinstance(number, str):
+        return number
+    os.close(number)
+    return "accepted"
+
+
+def accept_with_a_limit(scene):
+    limit = struct.pack("ll", 30, 0)
+    scene.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+    return accept(scene)
+
+
+def poll(scene):
+    entry = ctypes.create_string_buffer(struct.pack("ihh", scene.dialled.fileno(), 1, 0), 8)
+    return call("poll", entry, 1, 30000)
+
+
+def epoll(scene):
+    with select.epoll() as registered:
+        registered.register(scene.dialled, select.EPOLLIN)
+        return call("epoll_wait", registered.fileno(), ROOM, 1, 30000)
+
+
+CASES = [
+    (receive, Scene.feed),
+    (read, Scene.feed),
+    (receive_with_a_limit, Scene.feed),
+    (receive_all, Scene.feed),
+    (send_into_full_buffers, Scene.drain),
+    (send_more_than_buffers_take, Scene.drain),
+    (accept, Scene.dial),
+    (accept_with_a_limit, Scene.dial),
+    (poll, Scene.feed),
+    (epoll, Scene.feed),
+]
+
+
+def until_asleep():
+    """Until the first thread has slept for a while, so that it is in the call."""
+    asleep = 0
+    while asleep < 30:
+        with open(f"/proc/self/task/{os.getpid()}/stat") as stat:
+            state = stat.read().rsplit(")", 1)[1].split()[0]
+        asleep = asleep + 1 if state == "S" else 0
+        time.sleep(0.002)
+
+
+def outcome(host, made, finish, restarts):
+    """What the call gives when a signal comes in its midst, and its end afterwards."""
+    scene = Scene(host)
+    if made is send_into_full_buffers:
+        scene.fill()
+    handled = []
+    signal.signal(signal.SIGALRM, lambda *_: handled.append(1))
+    signal.siginterrupt(signal.SIGALRM, not restarts)
+
+    def disturb():
+        until_asleep()
+        os.kill(os.getpid(), signal.SIGALRM)
+        until_asleep()
+        finish(scene)
+
+    disturbing = threading.Thread(target=disturb)
+    disturbing.start()
+    result = made(scene)
+    disturbing.join()
+    scene.close()
+    assert handled, "the signal came"
+    return result
+
+
+def broken_pipe(host, flags):
+    """The error of a send behind a reset, and whether a signal tells of it."""
+    scene = Scene(host)
+    raised = []
+    signal.signal(signal.SIGPIPE, lambda *_: raised.append(1))
+    scene.accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    scene.accepted.close()
+    time.sleep(0.1)
+    first = call("send", scene.dialled.fileno(), ROOM, 10, flags)
+    second = call("send", scene.dialled.fileno(), ROOM, 10, flags)
+    scene.close()
+    return first, second, len(raised)
+
+
+for made, finish in CASES:
+    for restarts in (False, True):
+        offloaded, tcp = (outcome(h, made, finish, restarts) for h in ("127.0.0.1", "127.0.0.2"))
+        assert offloaded == tcp, (made.__name__, restarts, offloaded, tcp)
+for host in ("127.0.0.1", "127.0.0.2"):
+    scene = Scene(host)
+    limit = struct.pack("ll", 0, 50000)
+    scene.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+    assert accept(scene) == "EAGAIN", host
+    scene.close()
+for flags in (0, socket.MSG_NOSIGNAL):
+    offloaded, tcp = (broken_pipe(host, flags) for host in ("127.0.0.1", "127.0.0.2"))
+    assert offloaded == tcp, (flags, offloaded, tcp)
