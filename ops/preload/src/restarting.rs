@@ -15,7 +15,8 @@ use crate::internal;
 use crate::socket::parking::Parking;
 use crate::steward::{Ward, steward};
 
-/// Waits until one of them is readable, and says which. `INTR`: a handler ran that ends such a call.
+/// Waits until one of them is readable, and says which. `INTR`: a handler ran that ends such a
+/// call.
 pub(crate) fn wait(fds: [BorrowedFd<'_>; 2]) -> Result<[bool; 2], Errno> {
     loop {
         let ready = ready(fds)?;

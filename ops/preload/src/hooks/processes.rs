@@ -1,7 +1,7 @@
 //! What leads out of our sight: other programs, the C library's own buffers, the end.
 //!
-//! `execl` and its kin take lists of any length, which cannot be passed on by a call. Their hooks do
-//! what has to be done and jump to the C library's function with all registers and the stack as
+//! `execl` and its kin take lists of any length, which cannot be passed on by a call. Their hooks
+//! do what has to be done and jump to the C library's function with all registers and the stack as
 //! they were.
 
 #[cfg(target_arch = "x86_64")]
