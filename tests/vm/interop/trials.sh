@@ -1,7 +1,8 @@
 # What the interop jobs share: a cable with Linux siw on one end and the software provider, over
 # plain TCP, on the other; trials between them; the kernel's log, in which no trial may leave a crash.
 #
-#   begin                       lays the cable, makes the device, compiles both peers
+#   lay                         lays the cable and makes the device
+#   begin                       does so, and compiles both peers
 #   try ROLE LINE COMMON OURS THEIRS [OUR-LOG [KERNEL-LOG]]
 #                               our peer in ROLE with the settings LINE of its IA, siw's in the other
 #                               role; arguments for both, for ours, for theirs; patterns that our
@@ -19,7 +20,7 @@ leave() {
     ip netns delete interop 2> /dev/null
 }
 
-begin() {
+lay() {
     trap leave EXIT
     mkdir -p "$work" /run/netns
     ip netns add interop
@@ -35,13 +36,17 @@ begin() {
         [ "$(cat /sys/class/infiniband/siwi/ports/1/state)" = "4: ACTIVE" ] && break
         sleep 0.1
     done
+    dmesg --clear
+}
+
+begin() {
+    lay
     flags="-std=c11 -D_GNU_SOURCE -O1 -Wall -Wextra -Werror -I $DAT_STAGE/include -L $DAT_STAGE/lib"
     cd "$here" || exit 1
     # shellcheck disable=SC2086
     gcc $flags -o "$work/dat_peer" dat_peer.c conversation.c -ldat2 || exit 1
     # shellcheck disable=SC2086
     gcc $flags -o "$work/verbs_peer" verbs_peer.c conversation.c -lrdmacm -libverbs || exit 1
-    dmesg --clear
 }
 
 # conf LINE: the registry of our end.
