@@ -84,6 +84,11 @@ impl Ground {
         self.device.link == SIW.link && self.provider != SOFT
     }
 
+    /// Whether OFA's provider serves it.
+    pub(crate) fn is_ofas(&self) -> bool {
+        self.provider == OFAS_PROVIDER
+    }
+
     /// The surroundings of a program on this ground.
     pub(crate) fn env(&self) -> Result<StackEnv> {
         let stage = Stage::find()?;

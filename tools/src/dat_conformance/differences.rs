@@ -39,7 +39,7 @@ enum Kind {
     Lacks,
     /// It fails at times, or the provider says at times that it cannot.
     Varies,
-    /// It takes the machine down, so it must not be run.
+    /// It takes the machine down, or the run, so it must not be run.
     Kills,
 }
 
