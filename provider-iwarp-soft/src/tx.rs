@@ -14,6 +14,7 @@
 //!
 //! A burst begins with two sends of 32 KiB, so that the peer copies out while we copy in, and
 //! grows to sends of 1 MiB, or of the 256 KiB that the staging buffer holds where it takes it all.
+//! One that follows another at once goes on as that ended: the peer still has bytes to copy.
 //! (Two sends pay where TCP takes longer over a lone 64 KiB message than two calls cost, and lose
 //! where it does not; `dat-bench --cases send-ping:65536:1` shows which.)
 //!
@@ -29,6 +30,7 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::{fpdu, marker};
@@ -53,6 +55,14 @@ const TRAILER_MAX: usize = 7;
 const VECTOR_MAX: usize = 128;
 /// Bytes that are framed before each of the sends of a burst.
 const RAMP: [u64; 4] = [32 * 1024, 32 * 1024, 256 * 1024, 1024 * 1024];
+/// A burst of so many bytes keeps the peer busy for longer than [`FLOW_GAP`].
+const FLOW_BYTES: u64 = 128 * 1024;
+/// How soon behind such a burst the next one finds the peer busy.
+const FLOW_GAP: Duration = Duration::from_micros(50);
+/// How long a sender stays off a full socket, longer and longer while it stays full. Asking again
+/// at once would fight the acknowledgements for the socket's lock.
+const FULL_PAUSE_SPINS: u32 = 60;
+const FULL_PAUSE_DOUBLINGS: u32 = 3;
 
 /// What a connection lends its sending side for one pass.
 pub(crate) struct Sources<'a> {
@@ -131,6 +141,10 @@ pub(crate) struct Tx {
     sent: u64,
     /// Where the last FPDU ended that the socket has taken whole.
     boundary: u64,
+    /// When the last burst ended, if it was a long one.
+    flowed: Option<Instant>,
+    /// Looks at the full socket since it took the last bytes, as far as they matter.
+    full_looks: u32,
 }
 
 impl Tx {
@@ -159,6 +173,8 @@ impl Tx {
             framed: 0,
             sent: 0,
             boundary: 0,
+            flowed: None,
+            full_looks: 0,
         }
     }
 
@@ -200,7 +216,21 @@ impl Tx {
         proto: &mut Connection,
         sources: &Sources<'_>,
     ) -> Result<Flow, TxFault> {
-        let mut step = if self.is_pending() { RAMP.len() - 1 } else { 0 };
+        let (was_full, before) = (self.is_pending(), self.sent);
+        let goes_on = was_full || self.flowed.is_some_and(|at| at.elapsed() < FLOW_GAP);
+        let first = if goes_on { RAMP.len() - 1 } else { 0 };
+        let flow = self.burst(proto, sources, first)?;
+        let is_flow = was_full || self.sent - before >= FLOW_BYTES;
+        self.flowed = is_flow.then(Instant::now);
+        Ok(flow)
+    }
+
+    fn burst(
+        &mut self,
+        proto: &mut Connection,
+        sources: &Sources<'_>,
+        mut step: usize,
+    ) -> Result<Flow, TxFault> {
         loop {
             let filled = self.fill(proto, sources, RAMP[step])?;
             if !self.is_pending() {
@@ -387,6 +417,7 @@ impl Tx {
     fn on_result(&mut self, sent: Sent, proto: &mut Connection) -> Result<bool, TxFault> {
         match sent {
             Sent::Bytes(count) => {
+                self.full_looks = 0;
                 self.advance(count);
                 let work = self.pop_marks();
                 if work > 0 {
@@ -394,8 +425,20 @@ impl Tx {
                 }
                 Ok(!self.is_pending())
             }
-            Sent::WouldBlock => Ok(false),
+            Sent::WouldBlock => {
+                self.pause();
+                Ok(false)
+            }
             Sent::Failed => Err(TxFault::Socket),
+        }
+    }
+
+    /// Stays off a full socket.
+    fn pause(&mut self) {
+        let doublings = self.full_looks;
+        self.full_looks = (doublings + 1).min(FULL_PAUSE_DOUBLINGS);
+        for _ in 0..FULL_PAUSE_SPINS << doublings {
+            std::hint::spin_loop();
         }
     }
 

@@ -11,9 +11,9 @@ use crate::work::{RecvSlot, SegmentList, SendSlot};
 
 use super::{Effects, Link, Mode, Qp, lock};
 
-/// Payload that is held back at most, waiting for more: enough for a send at full efficiency, and
-/// not so much that the peer runs dry.
-const HOLD_BYTES_MAX: u32 = 256 * 1024;
+/// Payload that is held back at most, waiting for more: enough for a few sends at full efficiency
+/// and one that is not, and not so much that the peer runs dry.
+const HOLD_BYTES_MAX: u32 = 1024 * 1024;
 /// Operands and results of atomics.
 const ATOMIC_LEN: u32 = 8;
 
