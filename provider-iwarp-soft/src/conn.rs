@@ -208,7 +208,7 @@ impl Conn {
     ) -> Result<(), End> {
         let token = self.outstanding.next_token();
         let mut status = WcStatus::Success;
-        self.burst.bytes = self.burst.bytes.saturating_add(slot.len);
+        self.burst.bytes = self.burst.bytes.saturating_add(slot.sent_len());
         match slot.task {
             Task::Bind(bind) => {
                 if !table.bind_window(qp.pd(), bind.window, window_bind(&bind).as_ref()) {

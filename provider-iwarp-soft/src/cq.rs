@@ -10,7 +10,7 @@
 //! Nobody, unless [`Cq::arm`] was called: then the push that deserves it takes the mark away under
 //! the same lock, and its caller makes one upcall after it has left every lock.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use access_layer::rnic::{Completion, CqToken, Notify};
@@ -60,6 +60,8 @@ pub(crate) struct Cq {
     pub(crate) token: CqToken,
     ring: Mutex<Ring>,
     len: AtomicUsize,
+    /// The consumer gets the thread back before it drives for more; see [`Self::let_post`].
+    lets_post: AtomicBool,
     /// Counts looks of the consumer; a queue pair sees by it whether its consumer is a poller.
     looks: AtomicU32,
     /// Queue pairs that complete into this queue. Replaced as a whole, so that a drive walks over
@@ -88,6 +90,7 @@ impl Cq {
                 armed: Armed::No,
             }),
             len: AtomicUsize::new(0),
+            lets_post: AtomicBool::new(false),
             looks: AtomicU32::new(0),
             feeders: ArcSwap::default(),
             last_wait_us: AtomicU32::new(u32::MAX),
@@ -159,6 +162,18 @@ impl Cq {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len.load(Ordering::Acquire) == 0
+    }
+
+    /// Some of several reads are complete. A consumer that takes all completions before it posts
+    /// would receive the rest with its next look, then the peer would run dry: that look finds
+    /// nothing instead.
+    pub(crate) fn let_post(&self) {
+        self.lets_post.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether this look is to find nothing, once.
+    pub(crate) fn takes_turn_off(&self) -> bool {
+        self.lets_post.load(Ordering::Relaxed) && self.lets_post.swap(false, Ordering::Relaxed)
     }
 
     /// Notes that the consumer looks at this queue.
@@ -345,6 +360,16 @@ mod tests {
         assert!(!cq.arm(true));
         assert!(!cq.arm(false), "the wider request wins");
         assert!(push(&cq, 3, Notify::Always).nudge);
+    }
+
+    #[test]
+    fn a_consumer_is_let_post_once() {
+        let cq = Cq::new(2, CqToken(1)).unwrap();
+        assert!(!cq.takes_turn_off());
+        cq.let_post();
+        cq.let_post();
+        assert!(cq.takes_turn_off());
+        assert!(!cq.takes_turn_off());
     }
 
     #[test]

@@ -169,6 +169,16 @@ impl SendSlot {
         }
     }
 
+    /// Payload bytes that leave for it; what the peer answers with is none of them.
+    pub(crate) fn sent_len(&self) -> u32 {
+        match self.task {
+            Task::Wire(SendOp::Send { .. } | SendOp::Write(_) | SendOp::WriteImmediate(..)) => {
+                self.len
+            }
+            Task::Wire(_) | Task::Bind(_) => 0,
+        }
+    }
+
     /// What is told of it when it is over.
     pub(crate) fn report(&self) -> Report {
         Report {
@@ -323,6 +333,8 @@ impl Outstanding {
 
 #[cfg(test)]
 mod tests {
+    use access_layer::rnic::RemoteRange;
+
     use super::*;
 
     #[test]
@@ -339,6 +351,47 @@ mod tests {
             assert_eq!(own.as_slice(), &list[..count]);
             assert_eq!(matches!(own, SegmentList::Heap(_)), count > INLINE_MAX);
         }
+    }
+
+    #[test]
+    fn only_what_leaves_counts_as_sent() {
+        let remote = RemoteRange::default();
+        let sent_len = |op| {
+            let wr = SendWr {
+                wr_id: 0,
+                op,
+                sgl: &[],
+                completion: true,
+                signalled: true,
+                fence: false,
+            };
+            SendSlot::new(&wr, 100).sent_len()
+        };
+        let send = SendOp::Send {
+            solicited: false,
+            invalidate: None,
+        };
+        let answered = [
+            SendOp::Read(remote),
+            SendOp::ReadToWindow {
+                local: remote,
+                remote,
+            },
+            SendOp::FetchAdd(remote, 1),
+            SendOp::CompareSwap {
+                remote,
+                compare: 0,
+                swap: 1,
+            },
+        ];
+        for op in [
+            send,
+            SendOp::Write(remote),
+            SendOp::WriteImmediate(remote, 1),
+        ] {
+            assert_eq!(sent_len(op), 100, "{op:?}");
+        }
+        assert!(answered.into_iter().all(|op| sent_len(op) == 0));
     }
 
     #[test]

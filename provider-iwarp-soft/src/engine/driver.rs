@@ -37,6 +37,9 @@ pub(crate) fn progress(cq: &Cq) -> bool {
     if !cq.is_empty() {
         return true;
     }
+    if cq.takes_turn_off() {
+        return false;
+    }
     let lanes = cq.feeders();
     if lanes.len() <= POLLED_AT_ONCE {
         for lane in lanes.iter() {

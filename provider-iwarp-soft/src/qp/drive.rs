@@ -136,6 +136,11 @@ impl Qp {
         let sent = conn.reap(self);
         if sent > 0 {
             self.sends.finish(sent);
+            if conn.proto.outstanding_reads() > 0
+                && let Some(cq) = &self.send_cq
+            {
+                cq.let_post();
+            }
         }
         let received = conn.recv_done.len() as u32;
         if received > 0 {
