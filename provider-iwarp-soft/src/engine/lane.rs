@@ -19,8 +19,6 @@ pub(super) enum Verdict {
     Keep,
     /// A consumer drives it and leaves posts to be sent with later ones.
     KeepForHeld,
-    /// Something waits in it that the consumer should have sent; look again soon.
-    KeepHasty,
     /// It is armed again, owned by a blocked consumer, or gone.
     Drop,
 }
@@ -272,19 +270,25 @@ impl Lane {
             return Verdict::Drop;
         }
         if was_driven {
-            return match self.held_lately.swap(false, Ordering::Relaxed) {
-                true => Verdict::KeepForHeld,
-                false => Verdict::Keep,
-            };
+            return self.keep();
         }
         let Some(effects) = self.qp.drive_by_engine(&self) else {
-            return Verdict::KeepHasty;
+            // A drive in the middle of a bulk transfer takes longer than the first ticks.
+            return self.keep();
         };
         if !self.is_closed() {
             self.arm();
         }
         self.leave(&effects);
         Verdict::Drop
+    }
+
+    /// A consumer drives it, or is at it in this moment.
+    fn keep(&self) -> Verdict {
+        match self.held_lately.swap(false, Ordering::Relaxed) {
+            true => Verdict::KeepForHeld,
+            false => Verdict::Keep,
+        }
     }
 
     /// Lets go of the lane, then tells what driving it brought: a socket that was lent is closed by

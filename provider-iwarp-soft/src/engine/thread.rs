@@ -148,10 +148,6 @@ impl Worker {
                     tick = tick.min(TICK_MAX_HELD);
                     true
                 }
-                Verdict::KeepHasty => {
-                    tick = TICK_MIN;
-                    true
-                }
                 Verdict::Drop => false,
             });
         self.tick = tick;
