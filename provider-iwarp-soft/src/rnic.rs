@@ -360,7 +360,8 @@ impl Drop for SoftRnic {
     }
 }
 
-/// What a benchmark has to report with its figures.
+/// What a benchmark has to report with its figures, and what consumers choose mechanisms by: the
+/// processor does here what an adapter does elsewhere.
 fn named_attributes(config: &Config) -> Vec<NamedAttr> {
     let named = |name, value: &str| NamedAttr {
         name,
@@ -369,6 +370,7 @@ fn named_attributes(config: &Config) -> Vec<NamedAttr> {
     vec![
         named("DAT_RS_CONGESTION_CONTROL", &config.congestion_in_force()),
         named("DAT_RS_MPA_CRC", if config.crc { "on" } else { "off" }),
+        named("DAT_RS_DATA_PATH", "processor"),
     ]
 }
 
