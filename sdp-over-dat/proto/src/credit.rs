@@ -209,7 +209,8 @@ impl ReceiveCredits {
         let reserve = usize::from(reserve(self.buffers));
         let settled = usize::from(self.told_bufs).saturating_sub(self.data.len());
         let window_opens = settled <= reserve && self.would_settle() > reserve;
-        let step = u32::from(self.buffers / 2).max(2);
+        // Often enough that the peer need not stop where a reader keeps up with it.
+        let step = u32::from(self.buffers / 4).max(2);
         match knows {
             _ if window_opens || would - knows >= step => Owed::Now,
             0 => Owed::Now,

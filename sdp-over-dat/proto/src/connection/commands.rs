@@ -47,16 +47,24 @@ impl Connection {
     /// Memory was written: the peer may read it, until [`Event::AdvertDone`]. In buffered mode,
     /// and when it is too short for an advertisement, its bytes leave in Sends.
     pub fn advertise(&mut self, advert: Advert) -> bool {
-        if !self.may_write() || advert.len == 0 {
-            return false;
-        }
         if advert.len < 2 || self.send_mode == Mode::Buffered || self.due.go_buffered {
-            self.queue.push_advert(advert);
-            self.queue.cancel(advert.id, OnCancel::Send);
-        } else {
+            return self.lend(advert);
+        }
+        let counts = self.may_write() && advert.len > 0;
+        if counts {
             self.queue.push_advert(advert);
         }
-        true
+        counts
+    }
+
+    /// Memory was written whose bytes leave in Sends, from where they are; the engine keeps it
+    /// until [`Event::AdvertDone`]. The peer hears nothing of the memory.
+    pub fn lend(&mut self, advert: Advert) -> bool {
+        let counts = self.may_write() && advert.len > 0;
+        if counts {
+            self.queue.push_rest_behind(advert);
+        }
+        counts
     }
 
     /// The engine wants the memory of `id` back; [`Event::AdvertDone`] says when it has it.

@@ -60,6 +60,11 @@ impl SendQueue {
         self.items.push_back(Item::Advert(advert));
     }
 
+    /// Memory whose bytes leave in Sends, behind what is there.
+    pub(super) fn push_rest_behind(&mut self, advert: Advert) {
+        self.items.push_back(Item::Rest { advert, offset: 0 });
+    }
+
     /// The rest of an advertisement leaves next.
     pub(super) fn push_rest(&mut self, advert: Advert, offset: u32) {
         self.items.push_front(Item::Rest { advert, offset });
