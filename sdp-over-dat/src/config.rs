@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use dat_api::ProviderAttr;
+
 /// Sizes and limits of the sockets of a [`crate::Stack`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
@@ -15,7 +17,9 @@ pub struct Config {
     pub sends_max: usize,
     /// Memory for bytes of the peer's that nobody waits for; two halves.
     pub staging: usize,
-    /// Blocking writes from this length on are advertised instead of copied.
+    /// Blocking writes from this length on are sent from where they are instead of copied first.
+    pub lend_threshold: usize,
+    /// Blocking writes from this length on are advertised, and read by the peer.
     pub zcopy_threshold: usize,
     /// How long an attempt to connect may take.
     pub connect_timeout: Duration,
@@ -33,10 +37,33 @@ impl Default for Config {
             send_ring: 512 * 1024,
             sends_max: 32,
             staging: 512 * 1024,
+            lend_threshold: usize::MAX,
             zcopy_threshold: 256 * 1024,
             connect_timeout: Duration::from_secs(10),
             close_timeout: Duration::from_secs(60),
             backlog: 128,
+        }
+    }
+}
+
+/// Named attribute of a provider whose work is done by the processor.
+const DATA_PATH: &str = "DAT_RS_DATA_PATH";
+
+impl Config {
+    /// What suits a provider.
+    ///
+    /// The defaults suit an adapter, which reads memory by itself and has to pin it first. Where
+    /// the processor does the adapter's work, registering costs next to nothing, and an RDMA Read
+    /// copies as often as a Send and needs more messages: only a very long write is worth them.
+    #[must_use]
+    pub fn suited_to(provider: &ProviderAttr) -> Self {
+        match provider.specific(DATA_PATH) {
+            Some("processor") => Self {
+                lend_threshold: 128 * 1024,
+                zcopy_threshold: 8 * 1024 * 1024,
+                ..Self::default()
+            },
+            _ => Self::default(),
         }
     }
 }

@@ -28,8 +28,10 @@
 //!
 //! *Bcopy*: a write copies into the socket's registered ring and returns; the message is posted
 //! with its header from one place and its payload from the ring. The peer receives into a
-//! registered buffer, from which its read copies. *Read Zcopy*: a blocking write from
-//! [`Config::zcopy_threshold`] bytes on registers the caller's memory and advertises it. A reader
+//! registered buffer, from which its read copies. A blocking write from [`Config::lend_threshold`]
+//! bytes on registers the caller's memory instead of copying it and returns when the transport has
+//! taken the bytes. *Read Zcopy*: a blocking write from [`Config::zcopy_threshold`] bytes on
+//! registers the caller's memory and advertises it. A reader
 //! that waits with as much room has the bytes read straight into its memory; for all others they
 //! are read into the socket's staging memory, as soon as they are advertised, so that a writer
 //! waits for a slow reader no sooner than over TCP.
@@ -37,20 +39,25 @@
 //! | Way | Copies here, at the writer and at the reader | Calls of DAT per message |
 //! |---|---|---|
 //! | Bcopy | 1 and 1 | a Send, one Receive posted again |
+//! | Bcopy, lent | 0 and 1 | the same; a registration for the write |
 //! | Read Zcopy, reader waits | 0 and 0 | a registration at each end, one RDMA Read, two Sends |
 //! | Read Zcopy, staged | 0 and 1 | the same less the reader's registration |
+//!
+//! Which way pays depends on the provider ([`Config::suited_to`]): where the processor does an
+//! adapter's work, a Read costs more messages than a Send and saves one copy of four.
 //!
 //! What a provider copies and how many system calls it makes comes on top. Of 64 bytes there and
 //! back over the software provider, `strace -f` shows at each end and for each round: one `sendto`,
 //! one `recvfrom` that brings the answer and one or two before it that find nothing, and a `ppoll`
 //! where the answer takes longer than a spin. Credits travel in these messages. In a one-way stream
-//! the reader sends one message for every eight that it has read.
+//! the reader sends one message for every four that it has read.
 //!
 //! # Who drives
 //!
 //! A thread that waits in a call of a socket waits in that socket's event dispatcher itself, so no
-//! other thread is in the path. The dispatchers of a socket that somebody polls, or whose user is
-//! gone, are attached to the CNO of the stack's thread. What a call leaves undone, bytes that have
+//! other thread is in the path; a call that does not wait looks there too. The dispatchers of a
+//! socket that somebody watches, or whose user is gone, are attached to the CNO of the stack's
+//! thread; calls on it take what that thread has found. What a call leaves undone, bytes that have
 //! no credit yet, the next call goes on with, or that thread a tick of 10 ms later.
 //!
 //! # What is not here

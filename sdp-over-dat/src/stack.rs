@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dat_api::{Cno, Evd, EvdFlags, EvdId, Event, Ia, Pz};
+use dat_api::{Cno, Evd, EvdFlags, EvdId, Event, Ia, ProviderAttr, Pz};
 
 use crate::{Config, errors, socket::Socket};
 
@@ -64,13 +64,17 @@ struct Guard {
 }
 
 impl Stack {
-    /// Opens the adapter that `dat.conf` lists under `ia`.
+    /// Opens the adapter that `dat.conf` lists under `ia`, with a configuration that suits it.
     pub fn open(ia: &str) -> io::Result<Self> {
-        Self::open_with(ia, Config::default())
+        Self::open_inner(ia, Config::suited_to)
     }
 
     /// The same with other sizes and limits.
     pub fn open_with(ia: &str, config: Config) -> io::Result<Self> {
+        Self::open_inner(ia, |_| config)
+    }
+
+    fn open_inner(ia: &str, config: impl FnOnce(&ProviderAttr) -> Config) -> io::Result<Self> {
         let inner = StackInner::open(ia, config).map_err(|error| errors::of_dat(&error))?;
         let inner = Arc::new(inner);
         let weak = Arc::downgrade(&inner);
@@ -108,7 +112,7 @@ impl Stack {
 }
 
 impl StackInner {
-    fn open(ia: &str, config: Config) -> dat_api::Result<Self> {
+    fn open(ia: &str, config: impl FnOnce(&ProviderAttr) -> Config) -> dat_api::Result<Self> {
         let ia = Ia::open(ia)?;
         let (attr, provider) = (ia.attr()?, ia.provider_attr()?);
         let cno = Cno::create(&ia)?;
@@ -116,7 +120,7 @@ impl StackInner {
         Ok(Self {
             pz: Pz::create(&ia)?,
             cno,
-            config,
+            config: config(&provider),
             address: attr.address,
             private_data_max: usize::try_from(provider.max_private_data_size).unwrap_or(0),
             sink_needs_remote_write: provider.rdma_write_for_rdma_read_req,

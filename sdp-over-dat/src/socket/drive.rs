@@ -37,10 +37,29 @@ impl Socket {
             self.drain(inner, &self.connections);
         }
         if !inner.driven {
-            self.drain(inner, &self.evd);
+            inner.unlooked = 0;
+            if inner.served {
+                self.take_at_hand(inner);
+            } else {
+                self.drain(inner, &self.evd);
+            }
             self.check_gone(inner);
         }
         self.pump(inner);
+    }
+
+    /// Handles the events that are there, of a dispatcher that triggers when more come. A wait that
+    /// does not wait says how many there are, which saves the look at the empty queue.
+    fn take_at_hand(&self, inner: &mut Inner) {
+        match self.evd.wait_many(1, Some(Duration::ZERO)) {
+            Ok(Some((event, more))) => {
+                self.on_event(inner, event);
+                self.take_more(inner, false, more);
+            }
+            Ok(None) => (),
+            // Not every provider lets a dispatcher be waited on that triggers a CNO.
+            Err(_) => self.drain(inner, &self.evd),
+        }
     }
 
     fn drain(&self, inner: &mut Inner, evd: &Evd) {
@@ -56,14 +75,35 @@ impl Socket {
         }
     }
 
-    /// The beginning of a call that may wait: what has happened is found by waiting, which returns
-    /// at once when something has. Looking first would cost a system call more.
-    pub(super) fn begin(&self, inner: &mut Inner, waits: bool) {
-        if !waits || inner.is_gone || inner.awaits_connection_event() {
+    /// The beginning of a call that looks for itself when it has to: a writer without room, or a
+    /// reader by waiting, which returns at once when something has happened. To look first would
+    /// cost a system call of the provider's more.
+    pub(super) fn begin(&self, inner: &mut Inner) {
+        if inner.is_gone || inner.awaits_connection_event() {
             self.progress(inner);
         } else {
             self.pump(inner);
         }
+    }
+
+    /// The same for a reader that does not wait. It looks no further than for something to read:
+    /// the look that finds nothing more would keep its answer waiting.
+    pub(super) fn begin_to_read(&self, inner: &mut Inner) {
+        if inner.driven || inner.is_gone || inner.awaits_connection_event() {
+            return self.progress(inner);
+        }
+        while inner.receive.is_empty() {
+            match self.evd.dequeue() {
+                Ok(Some(event)) => self.on_event(inner, event),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::error!(%error, "a socket's events cannot be read");
+                    break;
+                }
+            }
+        }
+        self.check_gone(inner);
+        self.pump(inner);
     }
 
     /// The protocol hears of the transport's end behind the last message.
@@ -279,6 +319,7 @@ impl Socket {
             .send
             .on_posted(ring_bytes, transmit.fin, from_user, is_loud);
         inner.statistics.messages_sent += 1;
+        inner.unlooked += payload_len;
         Ok(())
     }
 
@@ -379,6 +420,7 @@ impl Socket {
         }
         let is_connection = inner.awaits_connection_event();
         (inner.driven, inner.connecting) = (!is_connection, is_connection);
+        inner.unlooked = 0;
         drop(inner);
         let event = self.waited_on(is_connection).wait_many(1, pause);
         let mut inner = self.lock();
@@ -400,7 +442,7 @@ impl Socket {
                 return Err(errors::of_dat(&error));
             }
         }
-        self.begin(&mut inner, true);
+        self.begin(&mut inner);
         self.tell_sleepers(&inner);
         Ok(inner)
     }

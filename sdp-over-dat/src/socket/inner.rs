@@ -34,6 +34,8 @@ pub(crate) struct Inner {
     /// The caller's memory that the peer may read.
     pub(super) source: Option<UserWrite>,
     pub(super) adverts: u64,
+    /// Bytes that were posted since somebody last looked at the events.
+    pub(super) unlooked: usize,
     /// A writer waits for room.
     pub(super) writer_waits: bool,
     /// What the next call reports, once.
@@ -116,13 +118,11 @@ impl Inner {
     }
 
     /// Whether the stack's thread has to look after the connection while nobody waits in a call:
-    /// somebody watches, or the user is gone.
+    /// somebody watches, or the user is gone. A user that polls looks in its own calls, and the
+    /// thread would only wake for each message and take the processor from it.
     pub(super) fn wants_service(&self) -> bool {
         let is_setting_up = !self.is_gone && self.awaits_connection_event();
-        is_setting_up
-            || self.options.nonblocking
-            || self.watch.is_some()
-            || self.closed_until.is_some()
+        is_setting_up || self.watch.is_some() || self.closed_until.is_some()
     }
 
     /// Whether the next event concerns the connection.

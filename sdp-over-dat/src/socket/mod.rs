@@ -74,10 +74,13 @@ impl Socket {
             .map(|address| SocketAddr::new(address.ip(), port))
     }
 
-    /// What `poll` should say.
+    /// What `poll` should say. Where the stack's thread looks after the socket, that is what it has
+    /// found; it tells of what comes later.
     pub(crate) fn readiness(&self) -> Readiness {
         let mut inner = self.lock();
-        self.progress(&mut inner);
+        if !inner.served {
+            self.progress(&mut inner);
+        }
         inner.readiness()
     }
 

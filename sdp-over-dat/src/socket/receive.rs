@@ -33,7 +33,11 @@ impl Socket {
         loop {
             let room = into.len() - filled;
             inner.reader_room = if waits && !flags.peek { room } else { 0 };
-            self.begin(&mut inner, waits);
+            if waits {
+                self.begin(&mut inner);
+            } else {
+                self.begin_to_read(&mut inner);
+            }
             match self.take(&mut inner, &mut into[filled..], flags.peek) {
                 Ok(taken) => filled += taken,
                 Err(error) => return self.leave(inner, filled, Some(error)),

@@ -18,8 +18,24 @@ use crate::{
 /// Bytes of advertised memory that go with the advertisement: the fewest.
 const INLINE: u32 = 1;
 
+/// Bytes posted after which a writer looks at its events. A provider may hold back what is posted
+/// until its consumer looks, to send it together, and have a thread of its own send what is left
+/// for long.
+const LOOK_AFTER: usize = 256 * 1024;
+
 /// The longest memory advertised at once.
 const ADVERT_MAX: usize = 1 << 30;
+
+/// How the bytes of a write leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mover {
+    /// Into the ring, and in Sends from there.
+    Copy,
+    /// In Sends from the caller's memory.
+    Lend,
+    /// The peer reads the caller's memory.
+    Advertise,
+}
 
 impl Socket {
     /// Writes `bytes`: all of them when it may wait, as many as there is room for when it may not.
@@ -35,17 +51,17 @@ impl Socket {
         }
         let mut inner = self.lock();
         let deadline = deadline(inner.options.write_timeout);
-        let mut written = 0;
+        let (mut written, mut has_looked) = (0, false);
         loop {
-            let waits = !inner.options.nonblocking;
-            self.begin(&mut inner, waits);
+            self.begin(&mut inner);
             if let Err(error) = check_writable(&mut inner) {
                 return short(written, error);
             }
             let left = &bytes[written..];
-            let has_waited = self.prefers_zcopy(&inner, left.len());
+            let mover = self.mover(&inner, left.len());
+            let has_waited = mover != Mover::Copy;
             if has_waited {
-                let (again, sent) = self.send_advert(inner, left, deadline);
+                let (again, sent) = self.send_from_user(inner, mover, left, deadline);
                 inner = again;
                 written += sent?;
             } else {
@@ -55,7 +71,12 @@ impl Socket {
                 return Ok(written);
             }
             if inner.options.nonblocking {
-                return short(written, io::ErrorKind::WouldBlock.into());
+                if has_looked {
+                    return short(written, io::ErrorKind::WouldBlock.into());
+                }
+                has_looked = true;
+                self.progress(&mut inner);
+                continue;
             }
             if has_waited || inner.send.free() > 0 {
                 // Completions that were taken meanwhile made room. They are gone, so to wait now
@@ -104,8 +125,8 @@ impl Socket {
         inner.statistics.bytes_sent += copied as u64;
         inner.statistics.bytes_copied += copied as u64;
         self.pump(inner);
-        if !inner.connection.is_drained() {
-            // It lacks credits or slots; there may be news of them.
+        if !inner.connection.is_drained() || inner.unlooked >= LOOK_AFTER {
+            // It lacks credits or slots, and there may be news of them; or it is time for a look.
             self.progress(inner);
         }
         Ok(copied)
@@ -130,20 +151,30 @@ impl Socket {
         }
     }
 
-    /// Whether a write of so many bytes should be read by the peer instead of copied.
-    fn prefers_zcopy(&self, inner: &Inner, len: usize) -> bool {
-        len >= self.stack.config.zcopy_threshold
-            && !inner.options.nonblocking
+    /// How a write of so many bytes leaves. What leaves from the caller's memory may not be given
+    /// back before the transport has taken it, so a write that must not take long is copied.
+    fn mover(&self, inner: &Inner, len: usize) -> Mover {
+        let config = &self.stack.config;
+        let may_lend = !inner.options.nonblocking
             && inner.source.is_none()
-            && inner.connection.state() == ConnectionState::Established
-            && inner.connection.send_mode() == Mode::Combined
+            && inner.connection.state() == ConnectionState::Established;
+        let is_combined = inner.connection.send_mode() == Mode::Combined;
+        match len {
+            _ if !may_lend => Mover::Copy,
+            len if len >= config.zcopy_threshold && is_combined => Mover::Advertise,
+            len if len >= config.lend_threshold && inner.options.write_timeout.is_none() => {
+                Mover::Lend
+            }
+            _ => Mover::Copy,
+        }
     }
 
-    /// Advertises `bytes` and waits until the peer has them, or until `deadline`: bytes that it
-    /// has not taken by then are taken back.
-    fn send_advert<'a>(
+    /// Has `bytes` leave from where they are and waits until the peer or its transport has them,
+    /// or until `deadline`: bytes that it has not taken by then are taken back.
+    fn send_from_user<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
+        mover: Mover,
         bytes: &[u8],
         deadline: Option<Instant>,
     ) -> (MutexGuard<'a, Inner>, io::Result<usize>) {
@@ -171,7 +202,10 @@ impl Socket {
             lmr,
             taken: None,
         });
-        inner.connection.advertise(advert);
+        match mover {
+            Mover::Advertise => inner.connection.advertise(advert),
+            Mover::Copy | Mover::Lend => inner.connection.lend(advert),
+        };
         self.pump(&mut inner);
         let (mut inner, taken) = self.wait_for_source(inner, id, deadline);
         if let Some(source) = inner.source.take() {

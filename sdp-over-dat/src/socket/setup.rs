@@ -150,6 +150,7 @@ impl Socket {
             read_direct: 0,
             source: None,
             adverts: 0,
+            unlooked: 0,
             writer_waits: false,
             error: None,
             is_gone: false,

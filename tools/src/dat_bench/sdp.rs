@@ -35,6 +35,7 @@ impl SdpLink {
     /// Connects to the peer that announced itself.
     pub(crate) fn connect(ia: &str, address: SocketAddr) -> Result<Self> {
         let copies = Config {
+            lend_threshold: usize::MAX,
             zcopy_threshold: usize::MAX,
             ..Config::default()
         };
