@@ -136,10 +136,13 @@ impl<R: Rnic> Cno<R> {
             signal.raise();
         }
         let agent_due = inner.agent.on_trigger(evd);
-        let waited = inner.state.has_waiter();
+        let (waited, followed) = (inner.state.has_waiter(), inner.state.has_followers());
         drop(inner);
         if waited {
             self.waker.wake();
+        }
+        // Telling nobody is a system call as well.
+        if followed {
             self.turn.notify_one();
         }
         if agent_due {
@@ -227,8 +230,11 @@ impl<R: Rnic> Cno<R> {
             };
         };
         inner.state.on_end_wait();
+        let is_waited = inner.state.has_waiter();
         drop(inner);
-        self.turn.notify_one();
+        if is_waited {
+            self.turn.notify_one();
+        }
         result
     }
 

@@ -88,6 +88,15 @@ impl CnoState {
         }
     }
 
+    /// Whether threads may wait for the one that drives.
+    pub(super) fn has_followers(self) -> bool {
+        match self {
+            Self::Idle => false,
+            Self::Waited { waiters, .. } => waiters > 1,
+            Self::Dead { waiters } => waiters > 0,
+        }
+    }
+
     pub(super) fn is_dead(self) -> bool {
         matches!(self, Self::Dead { .. })
     }
@@ -164,14 +173,16 @@ mod tests {
 
     #[test]
     fn one_waiter_drives_and_the_dead_are_told_apart() {
-        for (mut state, drives, has_waiter, is_dead) in [
-            (CnoState::Idle, false, false, false),
-            (waited(1, false), true, true, false),
-            (waited(2, true), false, true, false),
-            (dead(0), false, false, true),
-            (dead(1), false, true, true),
+        for (mut state, drives, has_waiter, has_followers, is_dead) in [
+            (CnoState::Idle, false, false, false, false),
+            (waited(1, false), true, true, false, false),
+            (waited(1, true), false, true, false, false),
+            (waited(2, true), false, true, true, false),
+            (dead(0), false, false, false, true),
+            (dead(1), false, true, true, true),
         ] {
             assert_eq!(state.has_waiter(), has_waiter, "{state:?}");
+            assert_eq!(state.has_followers(), has_followers, "{state:?}");
             assert_eq!(state.is_dead(), is_dead, "{state:?}");
             assert_eq!(state.on_begin_drive(), drives, "{state:?}");
         }
