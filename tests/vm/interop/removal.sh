@@ -90,7 +90,8 @@ start_consumers() {
         consumers+=($!)
     done
     exec 4> "$work/lines1" 5> "$work/lines2"
-    wait_until 60 said "^TRANSFERRING" || wrong "no transfers"
+    # A message of the connection manager that is lost is sent again after seconds, for each pair.
+    wait_until 100 said "^TRANSFERRING" || wrong "no transfers"
     step "both transfer"
 }
 
