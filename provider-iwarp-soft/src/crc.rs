@@ -1,23 +1,33 @@
-//! CRC32C as MPA uses it.
+//! CRC32C as MPA uses it, by other people's implementations.
 //!
-//! `crc_fast` is fastest where there is AVX-512. Many processors multiply carry-less in 256 bits
-//! and have no AVX-512; there it uses 128 bits, and `wide` takes two thirds of its time for long
-//! pieces and half of it for those of one TCP segment.
-
-#[cfg(target_arch = "x86_64")]
-mod wide;
+//! Which one is faster depends on the processor and on the length. `crc_fast` multiplies carry-less
+//! in vectors of 512 bits where there is AVX-512. Without it, `crc32c`, which runs the CRC
+//! instruction over three parts at once, overtakes it at 1 KiB: on a Zen 3 it takes 0.81 us for
+//! 16 KiB, and `crc_fast` 0.98 us.
 
 use crc_fast::CrcAlgorithm;
 
+/// What is shorter is faster by `crc_fast` everywhere.
+const LEN_MIN: usize = 1024;
+
 /// CRC32C of one contiguous piece.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
-    #[cfg(target_arch = "x86_64")]
-    if bytes.len() >= wide::LEN_MIN
-        && let Some(wide) = wide::Wide::detect()
-    {
-        return wide.crc32c(bytes);
+    if bytes.len() < LEN_MIN || has_wide_vectors() {
+        crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
+    } else {
+        ::crc32c::crc32c(bytes)
     }
-    crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+/// Whether the processor multiplies carry-less in 512 bits.
+#[cfg(target_arch = "x86_64")]
+fn has_wide_vectors() -> bool {
+    is_x86_feature_detected!("vpclmulqdq") && is_x86_feature_detected!("avx512vl")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_wide_vectors() -> bool {
+    true
 }
 
 #[cfg(test)]
@@ -31,7 +41,6 @@ mod tests {
 
     #[test]
     fn every_length_at_every_alignment_agrees_with_the_definition() {
-        // The interpreter has none of the instructions that this is about.
         let (len, step) = if cfg!(miri) { (300, 31) } else { (1200, 1) };
         let bytes: Vec<u8> = (0..len).map(|i: u32| ((i * 7919) >> 5) as u8).collect();
         for start in (0..33).step_by(step) {
