@@ -185,6 +185,61 @@ fn every_byte_arrives_copied_and_read() -> Result<()> {
     })
 }
 
+/// Long writes leave from where they are; none of their bytes is copied at the writer.
+#[test]
+fn every_byte_arrives_from_lent_memory() -> Result<()> {
+    let config = Config {
+        lend_threshold: 10_000,
+        zcopy_threshold: usize::MAX,
+        ..Config::default()
+    };
+    on_stack(config, |stack| {
+        let (client, server) = connected(stack)?;
+        let options = Options {
+            read_timeout: Some(DEADLINE),
+            ..Options::default()
+        };
+        client.set_options(options);
+        server.set_options(options);
+        let total = 32 << 20;
+        transfer(&client, &server, total, 1 << 20, 50_000)?;
+        let lent = client.statistics();
+        ensure!(lent.bytes_sent == total && lent.bytes_copied == 0 && lent.reads == 0);
+        // Short writes and long ones, in their order.
+        let lens = [9_999, 10_000, 300_000, 1, 70_000];
+        for len in lens {
+            transfer(&client, &server, 1 << 20, len, 65_536)?;
+        }
+        // A write that must not take long is copied: nobody can take the memory back in time.
+        timed(&client);
+        let before = client.statistics();
+        transfer(&client, &server, 1 << 20, 1 << 20, 65_536)?;
+        ensure!(client.statistics().bytes_copied - before.bytes_copied == 1 << 20);
+        Ok(())
+    })
+}
+
+/// A reset ends a write that waits for its memory.
+#[test]
+fn a_reset_ends_a_write_of_lent_memory() -> Result<()> {
+    let config = Config {
+        lend_threshold: 10_000,
+        zcopy_threshold: usize::MAX,
+        ..Config::default()
+    };
+    on_stack(config, |stack| {
+        let (client, server) = connected(stack)?;
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| (&client).write_all(&vec![7; 64 << 20]));
+            thread::sleep(Duration::from_millis(50));
+            server.abort();
+            let written = writer.join().expect("a writer that does not panic");
+            ensure!(written.is_err(), "nobody has read it");
+            Ok(())
+        })
+    })
+}
+
 #[test]
 fn few_and_small_buffers_are_enough() -> Result<()> {
     let config = Config {

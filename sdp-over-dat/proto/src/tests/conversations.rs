@@ -58,6 +58,34 @@ fn advertised_memory_is_read_and_let_go() {
 }
 
 #[test]
+fn lent_memory_leaves_in_sends_in_its_place_and_is_let_go() {
+    let mut pair = Pair::small();
+    pair.active.write(vec![1; 30]);
+    pair.active.lend(vec![2; 500]);
+    pair.active.write(vec![3; 30]);
+    pair.drain();
+    let expected = [vec![1; 30], vec![2; 500], vec![3; 30]].concat();
+    assert_eq!(pair.passive.received, expected);
+    assert!(pair.active.registered.is_empty());
+    assert_eq!(pair.kinds.get(&0xFE), None, "nothing was advertised");
+}
+
+#[test]
+fn lent_memory_that_is_taken_back_ends_where_it_was_sent() {
+    let mut pair = Pair::small();
+    pair.active.lend(vec![2; 4_000]);
+    exchange(&mut pair);
+    assert_eq!(pair.active.registered.len(), 1, "the credits are spent");
+    pair.active.cancel(OnCancel::TakeBack, false);
+    assert!(pair.active.registered.is_empty());
+    pair.active.write(vec![3; 30]);
+    pair.drain();
+    let (stream, _) = pair.active.stream();
+    assert!(stream.len() < 4_000 && stream.ends_with(&[3; 30]));
+    assert_eq!(pair.passive.received, stream);
+}
+
+#[test]
 fn a_refusal_after_a_part_brings_the_rest_in_sends() {
     let mut pair = Pair::small();
     let bytes: Vec<u8> = (0..200).collect();

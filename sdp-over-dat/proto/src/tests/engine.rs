@@ -101,6 +101,19 @@ impl Engine {
     }
 
     pub(super) fn advertise(&mut self, bytes: Vec<u8>, inline: u32) -> Option<AdvertId> {
+        self.give(bytes, inline, Connection::advertise)
+    }
+
+    pub(super) fn lend(&mut self, bytes: Vec<u8>) -> Option<AdvertId> {
+        self.give(bytes, 1, Connection::lend)
+    }
+
+    fn give(
+        &mut self,
+        bytes: Vec<u8>,
+        inline: u32,
+        how: fn(&mut Connection, Advert) -> bool,
+    ) -> Option<AdvertId> {
         self.adverts += 1;
         let id = AdvertId(self.adverts);
         let advert = Advert {
@@ -110,7 +123,7 @@ impl Engine {
             address: 0x10_0000,
             inline,
         };
-        let is_taken = self.connection.advertise(advert);
+        let is_taken = how(&mut self.connection, advert);
         if is_taken {
             self.registered.insert(id, bytes.clone());
             self.written.push(Written {

@@ -1,8 +1,8 @@
 //! Two differently configured ends that do anything, in virtual time.
 //!
-//! An episode follows from its seed. Both users write, advertise, cancel, read, refuse, change
-//! modes and send urgent bytes as their characters are; then the wire heals, both read everything
-//! and close. What must hold: no rule is broken, no end waits for ever, nothing is read from memory
+//! An episode follows from its seed. Both users write, advertise, lend, cancel, read, refuse,
+//! change modes and send urgent bytes as their characters are; then the wire heals, both read
+//! everything and close. What must hold: no rule is broken, no end waits for ever, nothing is read from memory
 //! that was let go, no memory stays registered, and each end has read exactly what the other wrote.
 //!
 //! `SDP_SEED=7` replays one episode; `SDP_EPISODES=100000` runs more of them.
@@ -41,6 +41,7 @@ const SPOKEN: [Mid; 7] = [
 struct Character {
     writes: u64,
     advertises: u64,
+    lends: u64,
     reads: u64,
     cancels: u64,
     refuses: u64,
@@ -59,6 +60,7 @@ impl Character {
         Self {
             writes: random.one_of(&[0, 2, 10, 30]),
             advertises: random.one_of(&[0, 5, 20]),
+            lends: random.one_of(&[0, 0, 5, 20]),
             reads: random.one_of(&[0, 1, 5, 20, 40]),
             cancels: random.one_of(&[0, 0, 2, 10]),
             refuses: random.one_of(&[0, 0, 2, 10]),
@@ -173,6 +175,10 @@ impl Episode {
             let bytes = self.bytes(len);
             let inline = self.random.below(300) as u32;
             self.pair.end(side).advertise(bytes, inline);
+        }
+        if self.random.chance(character.lends) {
+            let bytes = self.bytes(len);
+            self.pair.end(side).lend(bytes);
         }
         let read_max = 1 + self.random.below(character.read_max);
         let [reads, cancels, refuses, modes, urgent] = [
