@@ -2,8 +2,9 @@
 //!
 //! An episode follows from its seed. Both users write, advertise, lend, cancel, read, refuse,
 //! change modes and send urgent bytes as their characters are; then the wire heals, both read
-//! everything and close. What must hold: no rule is broken, no end waits for ever, nothing is read from memory
-//! that was let go, no memory stays registered, and each end has read exactly what the other wrote.
+//! everything and close. What must hold: no rule is broken, no end waits for ever, nothing is read
+//! from memory that was let go, no memory stays registered, and each end has read exactly what the
+//! other wrote.
 //!
 //! `SDP_SEED=7` replays one episode; `SDP_EPISODES=100000` runs more of them.
 
