@@ -16,6 +16,7 @@ consumers=()
 leave() {
     # A process that lives keeps its device.
     kill "${consumers[@]}" 2> /dev/null
+    consumers=()
     rdma link delete gone 2> /dev/null
     ip link delete g0 2> /dev/null
 }
@@ -72,6 +73,8 @@ lay_device() {
 
 # lay TYPE: a cable of the trial's own, and a device on it.
 lay() {
+    # A job that was killed has left its own.
+    leave
     ip link add g0 type veth peer name g1
     ip address add $address/24 dev g0
     ip link set g0 up

@@ -21,6 +21,8 @@ leave() {
 }
 
 lay() {
+    # A job that was killed has left its own.
+    leave
     trap leave EXIT
     mkdir -p "$work" /run/netns
     ip netns add interop
