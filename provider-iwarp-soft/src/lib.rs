@@ -8,7 +8,7 @@
 //! | `conn`, `tx`, `rx` | a connection in full operation, and its two directions |
 //! | `cm` | listen, connect, accept, reject, consumers' sockets, the end of sockets |
 //! | `engine` | who drives: polling consumers, blocked consumers, one thread for the rest |
-//! | `config`, `socket`, `pool`, `crc`, `event`, `tally` | their tools |
+//! | `config`, `socket`, `forking`, `pool`, `crc`, `event`, `tally` | their tools |
 //!
 //! The protocol itself is the crate `iwarp-proto`, which never sees a socket. What it says is to be
 //! sent or placed, this crate sends and places.
@@ -29,6 +29,7 @@ mod cq;
 mod crc;
 mod engine;
 mod event;
+mod forking;
 mod marked;
 mod memory;
 mod objects;

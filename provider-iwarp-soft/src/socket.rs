@@ -14,12 +14,13 @@ use access_layer::rnic::SocketFault;
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 
 use crate::engine::io;
+use crate::forking::NotInherited;
 
 /// A TCP socket that we may use.
 #[derive(Debug)]
 pub(crate) enum Socket {
     /// Made by us.
-    Own(OwnedFd),
+    Own(NotInherited),
     /// Lent by the consumer.
     Consumer(ConsumerSocket),
 }
@@ -27,7 +28,7 @@ pub(crate) enum Socket {
 /// A duplicate of a consumer's descriptor.
 #[derive(Debug)]
 pub(crate) struct ConsumerSocket {
-    duplicate: OwnedFd,
+    duplicate: NotInherited,
     number: RawFd,
     identity: Identity,
     set_aside: SetAside,
@@ -78,12 +79,17 @@ impl SetAside {
 
 /// What makes two descriptors the same socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Identity {
+pub(crate) struct Identity {
     device: u64,
     inode: u64,
 }
 
 impl Socket {
+    /// One of our own.
+    pub(crate) fn own(fd: OwnedFd) -> Self {
+        Self::Own(NotInherited::new(fd))
+    }
+
     /// Takes a consumer's socket, if it is a TCP stream that runs through `address`.
     ///
     /// `routed` may be false for a socket that is not connected (any more): that is told later by
@@ -106,7 +112,7 @@ impl Socket {
         let identity = Identity::of(duplicate.as_fd()).ok_or(SocketFault::NotASocket)?;
         let set_aside = SetAside::from(duplicate.as_fd());
         Ok(Self::Consumer(ConsumerSocket {
-            duplicate,
+            duplicate: NotInherited::new(duplicate),
             number,
             identity,
             set_aside,
@@ -118,6 +124,7 @@ impl Socket {
     pub(crate) fn keep(&self) {
         if let Self::Consumer(socket) = self {
             socket.kept.store(true, Ordering::Relaxed);
+            socket.duplicate.along_with(socket.number, socket.identity);
         }
     }
 
@@ -153,7 +160,7 @@ impl Drop for ConsumerSocket {
 }
 
 impl Identity {
-    fn of(fd: BorrowedFd<'_>) -> Option<Self> {
+    pub(crate) fn of(fd: BorrowedFd<'_>) -> Option<Self> {
         let stat = rustix::fs::fstat(fd).ok()?;
         Some(Self {
             device: stat.st_dev,
@@ -161,12 +168,13 @@ impl Identity {
         })
     }
 
-    fn of_number(number: RawFd) -> Option<Self> {
+    pub(crate) fn of_number(number: RawFd) -> Option<Self> {
         let duplicate = duplicate(number).ok()?;
         Self::of(duplicate.as_fd())
     }
 }
 
+/// Not below the number itself: its consumer knows why it is where it is.
 fn duplicate(number: RawFd) -> Result<OwnedFd, SocketFault> {
     if number < 0 {
         return Err(SocketFault::NotASocket);
@@ -174,7 +182,7 @@ fn duplicate(number: RawFd) -> Result<OwnedFd, SocketFault> {
     // SAFETY: the number comes from a consumer and may mean nothing; it is only given to one system
     // call, which answers EBADF then.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
-    rustix::io::fcntl_dupfd_cloexec(borrowed, 3).map_err(|error| match error {
+    rustix::io::fcntl_dupfd_cloexec(borrowed, number.max(3)).map_err(|error| match error {
         rustix::io::Errno::MFILE | rustix::io::Errno::NFILE => SocketFault::NoResources,
         _ => SocketFault::NotASocket,
     })

@@ -258,7 +258,7 @@ impl Dial {
     /// Opens a socket and starts TCP's connect; the engine goes on when it is through.
     fn open(&mut self, settings: &crate::config::Config) -> Result<(), Errno> {
         let socket = connecting_socket(settings, &self.remote)?;
-        let socket = Socket::Own(socket);
+        let socket = Socket::own(socket);
         let watched = self
             .engine
             .watch(self.key, socket.as_fd(), Interest::Writable);

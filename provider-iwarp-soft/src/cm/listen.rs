@@ -1,6 +1,6 @@
 //! Services, and inbound connections until their request is whole.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use rustix::net::{SocketFlags, accept_with, sockopt};
 
 use crate::engine::io::{self, Received};
 use crate::engine::{Interest, Key, Source};
+use crate::forking::NotInherited;
 use crate::rnic::Shared;
 use crate::socket::Socket;
 
@@ -30,7 +31,7 @@ const ACCEPTS_MAX: usize = 64;
 pub(crate) struct Listener {
     shared: Arc<Shared>,
     key: Key,
-    socket: OwnedFd,
+    socket: NotInherited,
     token: ListenToken,
     is_open: AtomicBool,
     half_open: HalfOpen,
@@ -54,7 +55,7 @@ impl Listener {
         let listener = Arc::new(Self {
             shared: shared.clone(),
             key: shared.engine.new_key(),
-            socket,
+            socket: NotInherited::new(socket),
             token,
             is_open: AtomicBool::new(true),
             half_open: HalfOpen::default(),
@@ -83,7 +84,7 @@ impl Listener {
     fn accept_some(self: &Arc<Self>) {
         for _ in 0..ACCEPTS_MAX {
             match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => Inbound::start(self, Socket::Own(socket)),
+                Ok(socket) => Inbound::start(self, Socket::own(socket)),
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Err(error) => {

@@ -19,6 +19,9 @@ const WAKE: u64 = u64::MAX;
 /// Events taken at once.
 const EVENTS_MAX: usize = 256;
 
+/// Where descriptors begin that live as long as an adapter: programs expect low numbers for theirs.
+const OUT_OF_THE_WAY: i32 = 600;
+
 /// What a wait brought.
 pub(super) type Ready = Vec<Event>;
 
@@ -33,8 +36,9 @@ pub(super) struct Poller {
 
 impl Poller {
     pub(super) fn new() -> Result<Self, Errno> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let epoll = out_of_the_way(epoll::create(CreateFlags::CLOEXEC)?);
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = out_of_the_way(eventfd(0, flags)?);
         let flags = EventFlags::IN | EventFlags::ET;
         epoll::add(&epoll, &wake, EventData::new_u64(WAKE), flags)?;
         Ok(Self {
@@ -120,6 +124,11 @@ pub(super) fn readiness(event: &Event) -> Option<(Key, bool, bool)> {
         flags.intersects(gone | readable),
         flags.intersects(gone | EventFlags::OUT),
     ))
+}
+
+/// The same under a high number, where there is one.
+fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+    rustix::io::fcntl_dupfd_cloexec(&fd, OUT_OF_THE_WAY).unwrap_or(fd)
 }
 
 fn data(Key(key): Key) -> EventData {
