@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ops_netlink::NetStack;
 use ops_portmap::{Answers, Proof, Seat, Station};
 use ops_rules::Rules;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
 use crate::connect::Connecting;
@@ -173,6 +174,18 @@ impl Switch {
     /// `stop` says so. It is what a thread does that a program starts with its first service.
     pub fn serve(&self, stop: impl Fn() -> bool) {
         let watch = self.stack.as_ref().and_then(|stack| stack.watch().ok());
+        let Ok(set) = epoll::create(CreateFlags::CLOEXEC).map(out_of_the_way) else {
+            return;
+        };
+        for fd in [&self.wake].into_iter().chain(&watch) {
+            if epoll::add(&set, fd, EventData::new_u64(0), EventFlags::IN).is_err() {
+                return;
+            }
+        }
+        let nothing = Event {
+            flags: EventFlags::empty(),
+            data: EventData::new_u64(0),
+        };
         let mut generation = None;
         while !stop() {
             let now = self
@@ -186,25 +199,21 @@ impl Switch {
             }
             station.drive();
             let standing = station.seat() == Seat::Standing;
-            // Duplicates, so that offering a service need not wait for this thread.
-            let waited: Vec<OwnedFd> = station
-                .descriptors()
-                .filter_map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0).ok())
-                .collect();
+            for fd in station.descriptors() {
+                arm(&set, fd);
+            }
+            // Offering a service need not wait for this thread.
             drop(station);
             let timeout = Timespec::try_from(if standing { STATION_TICK } else { 10 * WITHIN });
-            let all = waited
-                .iter()
-                .chain([&self.wake])
-                .chain(&watch)
-                .map(AsFd::as_fd);
-            let mut polled: Vec<PollFd<'_>> = all
-                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-                .collect();
-            // Whatever poll says is found out by driving.
-            let _ = rustix::event::poll(&mut polled, timeout.ok().as_ref());
+            // Whatever it says is found out by driving.
+            let _ = epoll::wait(&set, &mut [nothing][..], timeout.ok().as_ref());
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         }
+    }
+
+    /// Keeps the port mapper's descriptors as they are, until what it returns is dropped.
+    pub fn hold(&self) -> Held<'_> {
+        Held(lock(&self.station))
     }
 
     fn addresses(&self) -> Vec<(std::net::IpAddr, u32)> {
@@ -220,6 +229,30 @@ impl Switch {
     pub fn wake(&self) {
         // A counter that is full wakes as well.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+/// The port mapper at rest, around a fork.
+#[derive(Debug)]
+pub struct Held<'a>(MutexGuard<'a, Station>);
+
+impl Held<'_> {
+    /// What must be open in this process alone: the child of a fork closes its copies, or peers
+    /// would ask somebody who never answers, and nobody could take over.
+    #[must_use]
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        self.0.descriptors().map(|fd| fd.as_raw_fd()).collect()
+    }
+}
+
+/// Lets a set tell of a descriptor once. A set forgets those that are closed by itself, so nothing
+/// is held open by it.
+fn arm(set: &OwnedFd, fd: BorrowedFd<'_>) {
+    let flags = EventFlags::IN | EventFlags::ONESHOT;
+    let data = EventData::new_u64(0);
+    if epoll::modify(set, fd, data, flags) == Err(Errno::NOENT) {
+        // Without it the thread looks when its time is up.
+        let _ = epoll::add(set, fd, data, flags);
     }
 }
 

@@ -127,7 +127,7 @@ impl Channel {
 pub(crate) type Answer = RouteNetlinkMessage;
 
 /// Where descriptors begin that live as long as the program into which this library was loaded.
-const OUT_OF_THE_WAY: i32 = 600;
+pub(crate) const OUT_OF_THE_WAY: i32 = 600;
 
 /// A socket of the calling thread's namespace that hears the multicast groups of this mask.
 pub(crate) fn open_socket(groups: u32) -> Result<OwnedFd, Error> {

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::address::LocalAddress;
-use crate::channel::Channel;
+use crate::channel::{Channel, OUT_OF_THE_WAY};
 use crate::device::Device;
 use crate::error::Error;
 use crate::events::{Change, Events};
@@ -177,7 +177,8 @@ impl NetStack {
     /// When there is no room for one more.
     pub fn watch(&self) -> Result<OwnedFd, Error> {
         let inner = self.lock()?;
-        rustix::io::fcntl_dupfd_cloexec(inner.events.socket().as_fd(), 0).map_err(Error::Socket)
+        let socket = inner.events.socket().as_fd();
+        rustix::io::fcntl_dupfd_cloexec(socket, OUT_OF_THE_WAY).map_err(Error::Socket)
     }
 
     /// Everything up to date.

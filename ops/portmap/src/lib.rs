@@ -23,6 +23,7 @@ mod asking;
 mod link;
 mod mappings;
 mod message;
+mod place;
 mod question;
 mod seat;
 mod station;

@@ -23,6 +23,7 @@ use tracing::{debug, info, warn};
 use crate::PORT;
 use crate::link::{self, Received, Record};
 use crate::mappings::Mappings;
+use crate::place::out_of_the_way;
 use crate::seat::Seat;
 
 /// The name of the seat in each network namespace.
@@ -236,6 +237,7 @@ impl Station {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
             || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let socket = || socket().map(out_of_the_way);
         let seat = SocketAddrUnix::new_abstract_name(SEAT)?;
         let listener = socket()?;
         match rustix::net::bind(&listener, &seat) {
@@ -332,7 +334,7 @@ impl Office {
                 continue;
             }
             self.members.push(Member {
-                link,
+                link: out_of_the_way(link),
                 mappings: Mappings::default(),
             });
         }
@@ -371,6 +373,7 @@ fn open_ear((ip, device): (IpAddr, u32)) -> Result<OwnedFd, Errno> {
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let ear = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    let ear = out_of_the_way(ear);
     let mut address = SocketAddr::new(ip, PORT);
     if let SocketAddr::V6(v6) = &mut address {
         sockopt::set_ipv6_v6only(&ear, true)?;

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ops::{OffloadListener, OffloadStream, Switch};
 use ops_observe::{Counter, Record};
@@ -30,8 +30,6 @@ pub(crate) struct Listener {
     source: Source,
     pending: OwnedFd,
     family: Family,
-    /// The service of which peers are told, and by whom.
-    offered: OnceLock<(&'static Arc<Switch>, SocketAddr)>,
     /// The process that made it.
     maker: i32,
 }
@@ -68,6 +66,8 @@ struct Hall {
     arrivals: Mutex<VecDeque<Box<dyn OffloadStream>>>,
     /// Under which the listener is listed.
     record: Record,
+    /// The service of which peers are told, and by whom: as long as anybody can accept.
+    offered: Mutex<Option<(&'static Arc<Switch>, SocketAddr)>>,
     /// Those who accept are told here.
     pending: OwnedFd,
     family: Family,
@@ -99,6 +99,7 @@ impl Listener {
             protocol: protocol.to_owned(),
             arrivals: Mutex::default(),
             record,
+            offered: Mutex::default(),
             pending: again(&pending)?,
             family,
             queue_in,
@@ -112,7 +113,6 @@ impl Listener {
             source: Source::Here(hall),
             pending,
             family,
-            offered: OnceLock::new(),
             maker: process::id(),
         })
     }
@@ -127,8 +127,9 @@ impl Listener {
 
     /// Peers are told of it, until it ends.
     pub(crate) fn is_offered(&self, switch: &'static Arc<Switch>, service: SocketAddr) {
-        // It is told once.
-        let _ = self.offered.set((switch, service));
+        if let Source::Here(hall) = &self.source {
+            *hall.offered() = Some((switch, service));
+        }
     }
 
     /// In the child of a fork, where the parent's listener is forgotten.
@@ -139,7 +140,6 @@ impl Listener {
             source: Source::There(own(from.queue)),
             pending: own(from.pending),
             family: from.family,
-            offered: OnceLock::new(),
             maker: process::id(),
         }
     }
@@ -219,9 +219,6 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Some((switch, service)) = self.offered.get() {
-            switch.withdraw(*service);
-        }
         if let Source::Here(hall) = &self.source {
             // The queue hangs up with the last process that could accept. Where this is it, the
             // protocol stops listening before the call returns: the program may listen anew at
@@ -259,6 +256,10 @@ impl Hall {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn offered(&self) -> MutexGuard<'_, Option<(&'static Arc<Switch>, SocketAddr)>> {
+        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn queue_out(&self) -> MutexGuard<'_, Option<OwnedFd>> {
         self.queue_out
             .lock()
@@ -277,6 +278,10 @@ impl Hall {
 
     /// Nobody accepts any more. What listens goes with the last reference.
     fn end(&self) {
+        let offered = self.offered().take();
+        if let Some((switch, service)) = offered {
+            switch.withdraw(service);
+        }
         if let Ok(steward) = steward() {
             steward.leave(&*self.service);
             steward.leave(&self.queue_in);

@@ -10,13 +10,15 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 
+use ops::Held;
+
 use super::relay::{self, Relay};
 use super::relayed::{Place, Relayed};
 use crate::listener::{Copied, Listener};
 use crate::socket::Socket;
 use crate::socket::identity::{Identity, Likeness};
 use crate::table::{self, Entry};
-use crate::{guard, listening};
+use crate::{guard, listening, switch};
 
 /// What a child is left.
 #[derive(Default)]
@@ -29,6 +31,8 @@ struct Estate {
     doors: Vec<(c_int, usize)>,
     /// Descriptors that are the owner's alone.
     withheld: Vec<RawFd>,
+    /// The port mapper, so that its descriptors stay what they are until the fork is done.
+    mapper: Option<Held<'static>>,
 }
 
 struct Heirloom {
@@ -73,6 +77,11 @@ pub(crate) fn prepare() {
         estate.numbers.push((fd, index));
     }
     estate.withheld.extend(relay::withheld());
+    if let Some(switch) = switch::made() {
+        let mapper = switch.hold();
+        estate.withheld.extend(mapper.descriptors());
+        estate.mapper = Some(mapper);
+    }
     ESTATE.set(Box::into_raw(Box::new(estate)));
 }
 
@@ -123,9 +132,11 @@ pub(crate) fn drop_prepared() {
 
 /// After the fork, in the child: what the parent carries is used through its pair.
 pub(crate) fn inherit() {
-    let Some(estate) = take() else {
+    let Some(mut estate) = take() else {
         return;
     };
+    // The lock is the parent's; here nobody asks for it again.
+    std::mem::forget(estate.mapper.take());
     for fd in &estate.withheld {
         // SAFETY: a number of the parent's that nothing here uses; the copies of what owns it in
         // the parent are forgotten below.
