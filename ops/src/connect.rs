@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use ops_portmap::{Answer, Asking};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use tracing::debug;
 
 use crate::decision::Offer;
@@ -47,6 +48,8 @@ pub struct Connecting {
     asking: Option<Asking>,
     attempt: Option<Box<dyn OffloadConnecting>>,
     mapped: Option<SocketAddr>,
+    /// The peer said so earlier, and may have changed its mind.
+    is_remembered: bool,
     deadline: Instant,
     last: Option<Reason>,
     trail: Trail,
@@ -72,6 +75,7 @@ impl Connecting {
             asking: None,
             attempt: None,
             mapped: None,
+            is_remembered: false,
             deadline,
             last: None,
             trail,
@@ -161,9 +165,11 @@ impl Connecting {
         if let Some(answer) = known {
             self.trail
                 .note(Subject::Peer, || "answered lately".to_owned());
+            self.is_remembered = true;
             return self.hear(answer);
         }
-        match Asking::begin(self.service, self.offer.within / ASKING_SHARE) {
+        let left = self.deadline.saturating_duration_since(now);
+        match Asking::begin(self.service, left.min(self.offer.within / ASKING_SHARE)) {
             Ok(asking) => self.asking = Some(asking),
             Err(errno) => {
                 self.pass_over(Reason::NoRoute(errno));
@@ -221,6 +227,9 @@ impl Connecting {
             }
             Err(failure) => {
                 self.attempt = None;
+                if self.asks_again(failure) {
+                    return Some(None);
+                }
                 self.distrust();
                 let reason = Reason::from(failure);
                 let subject = Subject::Protocol(protocol.name().to_owned());
@@ -230,6 +239,25 @@ impl Connecting {
                 Some(None)
             }
         }
+    }
+
+    /// Nobody is there any more where the peer said earlier: it is asked again, once.
+    fn asks_again(&mut self, failure: ConnectFailure) -> bool {
+        let is_gone = matches!(
+            failure,
+            ConnectFailure::Refused | ConnectFailure::Failed(Errno::CONNRESET)
+        );
+        if !is_gone || !std::mem::take(&mut self.is_remembered) {
+            return false;
+        }
+        self.trail.note(Subject::Peer, || {
+            "offers it there no longer; asked again".to_owned()
+        });
+        self.switch.answers().forget(self.service);
+        self.mapped = None;
+        self.stage.on_stale();
+        self.ask(Instant::now());
+        true
     }
 
     fn target(&self, protocol: &dyn OffloadProtocol) -> Target<'_> {

@@ -5,6 +5,7 @@
 /// ```text
 ///   Asking ──on_mapped──> Trying(0) ──on_failed──> Trying(1) ... ──on_failed──> Over
 ///      │                     └──────on_connected──────────────────────────────> Connected
+///      │  <──────────on_stale──────────┘
 ///      └──on_not_offered────────────────────────────────────────────────────> Over
 ///   any of these ──on_late──> Over
 /// ```
@@ -44,6 +45,13 @@ impl Stage {
         }
     }
 
+    /// What the peer said earlier does not hold any more.
+    pub(crate) fn on_stale(&mut self) {
+        if matches!(self, Self::Trying(_)) {
+            *self = Self::Asking;
+        }
+    }
+
     pub(crate) fn on_connected(&mut self) {
         if matches!(self, Self::Trying(_)) {
             *self = Self::Connected;
@@ -63,22 +71,26 @@ mod tests {
 
     #[test]
     fn every_event_in_every_state() {
-        let events: [fn(&mut Stage); 5] = [
+        let events: [fn(&mut Stage); 6] = [
             Stage::on_mapped,
             Stage::on_not_offered,
             |stage| stage.on_failed(2),
             Stage::on_connected,
             Stage::on_late,
+            Stage::on_stale,
         ];
         for (state, after) in [
-            (Asking, [Trying(0), Over, Asking, Asking, Over]),
+            (Asking, [Trying(0), Over, Asking, Asking, Over, Asking]),
             (
                 Trying(0),
-                [Trying(0), Trying(0), Trying(1), Connected, Over],
+                [Trying(0), Trying(0), Trying(1), Connected, Over, Asking],
             ),
-            (Trying(1), [Trying(1), Trying(1), Over, Connected, Over]),
-            (Connected, [Connected; 5]),
-            (Over, [Over; 5]),
+            (
+                Trying(1),
+                [Trying(1), Trying(1), Over, Connected, Over, Asking],
+            ),
+            (Connected, [Connected; 6]),
+            (Over, [Over; 6]),
         ] {
             for (event, expected) in events.into_iter().zip(after) {
                 let mut stage = state;
