@@ -109,6 +109,11 @@ pub trait OffloadListener: AsFd + fmt::Debug + Send + Sync {
     /// Where peers find it.
     fn mapped(&self) -> SocketAddr;
 
+    /// The device or interface adapter that it listens on; empty where there is none.
+    fn device(&self) -> &str {
+        ""
+    }
+
     /// The next connection, if there is one. It is one that its peer has committed itself to: who
     /// has given up, and is perhaps on its way over TCP, is never returned.
     ///
@@ -148,6 +153,11 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
 
     /// The other end's.
     fn peer(&self) -> SocketAddr;
+
+    /// The device or interface adapter that carries it; empty where there is none.
+    fn device(&self) -> &str {
+        ""
+    }
 
     /// Takes bytes to be sent.
     ///

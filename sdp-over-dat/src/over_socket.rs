@@ -16,7 +16,10 @@ use std::{
 };
 
 use dat_api::{Cno, Cr, Evd, EvdFlags, Event, SpId, Ssp};
-use sdp_proto::wire::Hello;
+use sdp_proto::{
+    Connection,
+    wire::{Hello, WireError},
+};
 
 use crate::{
     SdpStream, Stack, errors,
@@ -147,12 +150,25 @@ impl Reception {
         }
     }
 
+    /// What a peer is told with a refusal: whose version is another is told ours.
+    fn refusal(&self, error: WireError) -> Vec<u8> {
+        let stack = &self.stack.inner;
+        match error {
+            WireError::Version { .. } => {
+                let ack = Connection::introduction(stack.proto_config());
+                // Where there is no room for it, it is refused without.
+                ack.trimmed(stack.private_data_max).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     fn answer(&self, waiting: Waiting, request: Cr) -> Option<SdpStream> {
         let hello = match Hello::parse(request.private_data()) {
             Ok(hello) => hello,
             Err(error) => {
                 tracing::warn!(%error, "a request without a Hello that is spoken here");
-                drop(request.reject(b""));
+                drop(request.reject(&self.refusal(error)));
                 return None;
             }
         };

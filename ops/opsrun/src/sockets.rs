@@ -77,6 +77,10 @@ fn socket(row: &Row) -> Value {
         Carrier::Tcp { reason } => value["reason"] = json!(reason),
     }
     if description.kind == Kind::Listener {
+        if let Carrier::Tcp { .. } = description.carrier {
+            // What the kernel alone accepts is not counted.
+            return value;
+        }
         value["accepted_offloaded"] = json!(row.counter(Counter::AcceptedOffloaded));
         value["accepted_tcp"] = json!(row.counter(Counter::AcceptedTcp));
         return value;
@@ -154,6 +158,9 @@ fn by(carrier: &Carrier) -> String {
 
 fn accepted(row: &Row) -> String {
     let by = by(&row.description.carrier);
+    if let Carrier::Tcp { .. } = row.description.carrier {
+        return by;
+    }
     let offloaded = row.counter(Counter::AcceptedOffloaded);
     let tcp = row.counter(Counter::AcceptedTcp);
     let accepted = format!("accepted {offloaded} offloaded and {tcp} over TCP");

@@ -47,12 +47,13 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
     let offer = match switch.plan(&intent, &mut Trail::default()) {
         Plan::Offload(offer) => offer,
         Plan::Native(reason) | Plan::Impossible(reason) => {
-            return switch.count_fall_back(&reason);
+            switch.count_fall_back(&reason);
+            return observing::native_listener(fd, service, reason.to_string());
         }
     };
     let backlog = u32::try_from(backlog).unwrap_or(0);
     if let Some((door, protocol)) = listen_beside(switch, &offer, service, backlog)
-        && let record = observing::listener(service, protocol.name())
+        && let record = observing::listener(service, protocol.name(), door.device())
         && let Ok(listener) = Listener::begin(family, protocol.name(), record, door)
     {
         let listener = Arc::new(listener);

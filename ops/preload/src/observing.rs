@@ -56,7 +56,7 @@ pub(crate) fn connection(stream: Box<dyn OffloadStream>, protocol: &str) -> Box<
         remote,
         carrier: Carrier::Offload {
             protocol: protocol.to_owned(),
-            device: String::new(),
+            device: stream.device().to_owned(),
         },
     };
     Box::new(Observed {
@@ -69,12 +69,19 @@ pub(crate) fn connection(stream: Box<dyn OffloadStream>, protocol: &str) -> Box<
 }
 
 /// A listener beside which a protocol listens.
-pub(crate) fn listener(local: SocketAddr, protocol: &str) -> Record {
+pub(crate) fn listener(local: SocketAddr, protocol: &str, device: &str) -> Record {
     let carrier = Carrier::Offload {
         protocol: protocol.to_owned(),
-        device: String::new(),
+        device: device.to_owned(),
     };
     list(&of_listener(local, carrier), State::Listening)
+}
+
+/// A listener that stays on TCP alone, and why.
+pub(crate) fn native_listener(fd: c_int, local: SocketAddr, reason: String) {
+    let carrier = Carrier::Tcp { reason };
+    let record = list(&of_listener(local, carrier), State::Listening);
+    numbers::place(fd, Entry::Listed(Arc::new(record)));
 }
 
 fn of_listener(local: SocketAddr, carrier: Carrier) -> Description {
@@ -150,6 +157,10 @@ impl OffloadStream for Observed {
 
     fn peer(&self) -> SocketAddr {
         self.stream.peer()
+    }
+
+    fn device(&self) -> &str {
+        self.stream.device()
     }
 
     fn receive(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {

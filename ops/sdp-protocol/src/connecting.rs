@@ -110,19 +110,22 @@ impl OffloadConnecting for SdpConnecting {
             return Err(ConnectFailure::Failed(Errno::ISCONN));
         };
         self.bell.silence();
+        // Looked at before the error is: one that comes in between makes a stream writable too.
+        let now = stream.readiness();
         if let Some(error) = stream.take_error() {
             return Err(match errno_of(&error) {
                 Errno::CONNREFUSED => ConnectFailure::Refused,
+                Errno::PROTONOSUPPORT => ConnectFailure::Version,
                 errno => ConnectFailure::Failed(errno),
             });
         }
-        if !stream.readiness().writable {
+        if !now.writable {
             return Ok(None);
         }
         match std::mem::replace(&mut self.state, State::Over) {
             State::Hello(stream) => {
                 stream.commit();
-                Ok(Some(Box::new(SdpOffload::new(stream))))
+                Ok(Some(Box::new(SdpOffload::new(stream, &self.adapter))))
             }
             _ => Err(ConnectFailure::Failed(Errno::ISCONN)),
         }

@@ -181,6 +181,10 @@ impl OffloadListener for SdpListener {
         own
     }
 
+    fn device(&self) -> &str {
+        self.adapter.name().unwrap_or_default()
+    }
+
     fn accept(&self) -> Result<Option<Box<dyn OffloadStream>>, Errno> {
         let mut inside = self.inside();
         self.bell.silence();
@@ -195,7 +199,7 @@ impl OffloadListener for SdpListener {
                     "a peer gave up");
             } else if now.writable {
                 let stream = inside.answered.swap_remove(at);
-                return Ok(Some(Box::new(SdpOffload::new(stream))));
+                return Ok(Some(Box::new(SdpOffload::new(stream, &self.adapter))));
             } else {
                 at += 1;
             }

@@ -10,6 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use sdp_over_dat::{Readiness, SdpStream};
 
+use crate::adapter::Adapter;
 use crate::{Place, errno_of};
 
 /// As many bytes of a list of parts as are gathered into one message.
@@ -19,17 +20,19 @@ const GATHERED_MAX: usize = 64 * 1024;
 #[derive(Debug)]
 pub(crate) struct SdpOffload {
     stream: SdpStream,
+    adapter: Arc<Adapter>,
     local: SocketAddr,
     peer: SocketAddr,
 }
 
 impl SdpOffload {
     /// `stream` does not block, and is told both its names.
-    pub(crate) fn new(stream: SdpStream) -> Self {
+    pub(crate) fn new(stream: SdpStream, adapter: &Arc<Adapter>) -> Self {
         let peer = stream.peer_addr();
         let local = stream.local_addr().unwrap_or(peer);
         Self {
             stream,
+            adapter: Arc::clone(adapter),
             local,
             peer,
         }
@@ -52,6 +55,10 @@ impl OffloadStream for SdpOffload {
 
     fn peer(&self) -> SocketAddr {
         self.peer
+    }
+
+    fn device(&self) -> &str {
+        self.adapter.name().unwrap_or_default()
     }
 
     fn send(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
@@ -140,8 +147,8 @@ impl OffloadStream for SdpOffload {
         ops::Readiness {
             readable: now.readable,
             writable: now.writable,
-            peer_ended: now.read_closed,
-            hung_up: now.read_closed && now.write_closed,
+            peer_ended: now.peer_ended,
+            hung_up: now.peer_ended && now.write_closed,
             failed: now.failed,
         }
     }
@@ -197,7 +204,7 @@ impl sdp_over_dat::Watch for Teller {
             }
             return;
         }
-        if now.read_closed && !before.read_closed {
+        if now.peer_ended && !before.peer_ended {
             self.watch.peer_ended();
         }
         if now.writable && !before.writable {

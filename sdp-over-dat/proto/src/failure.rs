@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use crate::ProtocolError;
+use crate::{ProtocolError, wire::WireError};
 
 /// Why a connection ended, and what a socket user sees of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,13 +34,17 @@ impl Failure {
     /// What a socket call reports.
     ///
     /// A violation is ECONNRESET too: a stream socket has no word for it, and programs know how to
-    /// take a reset. The log has the cause.
+    /// take a reset. The log has the cause. Only a peer of another version is told apart,
+    /// because nothing is lost with a connection that never stood.
     #[must_use]
     pub const fn error_kind(self) -> ErrorKind {
         match self {
             Self::Refused => ErrorKind::ConnectionRefused,
             Self::PeerAbortedUnread => ErrorKind::BrokenPipe,
             Self::Aborted => ErrorKind::ConnectionAborted,
+            Self::Protocol(ProtocolError::Wire(WireError::Version { .. })) => {
+                ErrorKind::Unsupported
+            }
             Self::Reset | Self::PeerAborted | Self::NobodyReads | Self::Protocol(_) => {
                 ErrorKind::ConnectionReset
             }

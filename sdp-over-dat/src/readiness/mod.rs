@@ -16,8 +16,11 @@ pub struct Readiness {
     pub writable: bool,
     /// An urgent byte is here or announced.
     pub urgent: bool,
-    /// The peer writes no more.
+    /// Nothing more is to be read, be it that the peer writes no more or that this end has shut
+    /// its reading.
     pub read_closed: bool,
+    /// The peer writes no more.
+    pub peer_ended: bool,
     /// This end writes no more.
     pub write_closed: bool,
     /// The connection ended by fault.

@@ -137,6 +137,7 @@ mod tests {
         writable: true,
         urgent: false,
         read_closed: false,
+        peer_ended: false,
         write_closed: false,
         failed: false,
         errno: None,

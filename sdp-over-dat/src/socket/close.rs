@@ -11,7 +11,8 @@ use sdp_proto::SendHalf;
 use super::Socket;
 
 impl Socket {
-    /// shutdown(2). Bytes that come after SHUT_RD are passed over, as Linux does.
+    /// shutdown(2). Bytes that come after SHUT_RD alone are passed over, and those that come after
+    /// both directions were shut reset the connection, as Linux does.
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let mut inner = self.lock();
         self.progress(&mut inner);
@@ -20,6 +21,9 @@ impl Socket {
         }
         if matches!(how, Shutdown::Write | Shutdown::Both) {
             inner.connection.shut_send();
+        }
+        if inner.read_shut && !inner.connection.send_half().is_open() {
+            inner.connection.shut_receive();
         }
         self.pump(&mut inner);
         self.hand_over(&mut inner);

@@ -11,6 +11,7 @@ use dat_api::{
     RemoteRegion,
     abi::{DAT_INTERRUPTED_CALL, DAT_INVALID_STATE},
 };
+use rustix::io::Errno;
 use sdp_proto::{ConnectionState, Payload, Read, Transmit, wire::HEADER_MAX};
 
 use super::{
@@ -139,7 +140,12 @@ impl Socket {
             }
             kind => {
                 if inner.connection.state() == ConnectionState::HelloSent {
-                    inner.error = Some(errors::of_connection(kind));
+                    let errno = if errors::names_version(&event.private_data) {
+                        Errno::PROTONOSUPPORT
+                    } else {
+                        errors::of_connection(kind)
+                    };
+                    inner.error = Some(errno);
                 }
                 inner.is_gone = true;
             }
@@ -240,6 +246,12 @@ impl Socket {
                 sdp_proto::Event::Failed(failure) => {
                     tracing::info!(peer = %self.peer(), %failure, "a connection failed");
                     let errno = errors::of_protocol(failure.error_kind());
+                    let errno = if inner.is_half_closed_by_peer() && errno == Errno::CONNRESET {
+                        // Linux calls a reset so that comes behind the peer's end.
+                        Errno::PIPE
+                    } else {
+                        errno
+                    };
                     inner.error.get_or_insert(errno);
                     inner.arrived = true;
                 }

@@ -98,10 +98,16 @@ impl Inner {
             writable: (is_open && has_room) || write_closed || self.error.is_some(),
             urgent: self.urgent_coming || self.receive.has_urgent(),
             read_closed,
+            peer_ended: self.saw_end || state.has_ended(),
             write_closed,
             failed: matches!(state, ConnectionState::Failed(_)),
             errno: self.error.map(Errno::raw_os_error),
         }
+    }
+
+    /// The peer has ended its stream, and this end has not.
+    pub(super) fn is_half_closed_by_peer(&self) -> bool {
+        self.saw_end && self.connection.send_half().is_open()
     }
 
     /// Tells whoever watches.

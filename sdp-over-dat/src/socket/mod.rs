@@ -52,6 +52,22 @@ pub(crate) struct Socket {
     changed: Condvar,
 }
 
+impl Drop for Socket {
+    /// A dispatcher cannot be freed while the stack's thread may be told of it, so it is told no
+    /// more: whoever is the last to hold the socket need not be that thread.
+    fn drop(&mut self) {
+        let inner = self.inner.get_mut();
+        if !inner.unwrap_or_else(PoisonError::into_inner).served {
+            return;
+        }
+        for evd in [&self.evd, &self.connections] {
+            if let Err(error) = evd.set_cno(None) {
+                tracing::error!(%error, "a dispatcher cannot be taken from the stack's thread");
+            }
+        }
+    }
+}
+
 impl Socket {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)

@@ -54,7 +54,9 @@ impl Socket {
             } else {
                 filled > 0 || into.is_empty()
             };
-            let has_ended = inner.saw_end && !inner.has_unread() || inner.read_shut;
+            // A reset for what came behind SHUT_RD is told before the end that SHUT_RD is.
+            let is_shut = inner.read_shut && inner.error.is_none();
+            let has_ended = inner.saw_end && !inner.has_unread() || is_shut;
             if is_enough || has_ended {
                 return self.leave(inner, filled, None);
             }

@@ -59,16 +59,23 @@ impl Connection {
     /// business.
     #[must_use]
     pub fn accept(config: Config, hello: &Hello) -> (Self, HelloAck) {
+        let ack = Self::introduction(config);
         let config = config.bounded();
-        let ack = HelloAck {
+        let state = ConnectionState::HelloAckSent;
+        (Self::new(config, state, hello.bufs, hello.own_size), ack)
+    }
+
+    /// What the passive side says of itself, be it with a reply or with a refusal.
+    #[must_use]
+    pub fn introduction(config: Config) -> HelloAck {
+        let config = config.bounded();
+        HelloAck {
             bufs: config.buffers,
             version: Version::OURS,
             takes_invalidate: false,
             adverts_max: 1,
             own_size: config.buffer_size,
-        };
-        let state = ConnectionState::HelloAckSent;
-        (Self::new(config, state, hello.bufs, hello.own_size), ack)
+        }
     }
 
     /// Active side: the connection reply came, with `bytes` as its private data.
