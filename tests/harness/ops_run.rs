@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -40,6 +41,8 @@ impl OffloadProtocol {
 pub enum Leave {
     /// An offload protocol, and TCP where it cannot.
     Tcp,
+    /// The same, but for sockets on this address, which stay on TCP.
+    TcpBut(&'static str),
     /// Nowhere: all of them stay on TCP.
     Nothing,
 }
@@ -48,6 +51,7 @@ pub enum Leave {
 #[derive(Debug)]
 pub struct OpsRun {
     opsrun: PathBuf,
+    library: PathBuf,
     protocol: &'static OffloadProtocol,
     rules: PathBuf,
     registry: PathBuf,
@@ -65,12 +69,16 @@ impl OpsRun {
         leave: Leave,
         dir: &Path,
     ) -> Result<Self> {
-        let target = match leave {
-            Leave::Tcp => "both",
-            Leave::Nothing => "tcp",
+        let (target, stays) = match leave {
+            Leave::Tcp => ("both", None),
+            Leave::TcpBut(address) => ("both", Some(address)),
+            Leave::Nothing => ("tcp", None),
         };
         let rules = dir.join(format!("{target}.rules"));
-        let text = format!("use {target} listen * *:*\nuse {target} connect * *:*\n");
+        let first = stays
+            .map(|address| rule("tcp", address))
+            .unwrap_or_default();
+        let text = first + &rule(target, "*");
         fs::write(&rules, text).with_context(|| format!("writing {}", rules.display()))?;
         let registry = dir.join("dat.conf");
         let provider = stage.provider();
@@ -81,6 +89,7 @@ impl OpsRun {
         fs::write(&registry, line).with_context(|| format!("writing {}", registry.display()))?;
         Ok(Self {
             opsrun: stage.bin("opsrun"),
+            library: stage.lib().join("libops-preload.so"),
             protocol,
             rules,
             registry,
@@ -104,4 +113,22 @@ impl OpsRun {
             .env("DAT_OVERRIDE", &self.registry)
             .env_remove("LD_PRELOAD")
     }
+
+    /// A program that begins with the library in front, as `opsrun` would start it: without
+    /// `opsrun` before it, and without the bounds of a [`Program`].
+    #[must_use]
+    pub fn preloaded(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .envs(self.protocol.environment.iter().copied())
+            .env("OPS_RULES", &self.rules)
+            .env("DAT_OVERRIDE", &self.registry)
+            .env("LD_PRELOAD", &self.library);
+        command
+    }
+}
+
+/// Lines of a rule file for what listens and what connects.
+fn rule(target: &str, address: &str) -> String {
+    format!("use {target} listen * {address}:*\nuse {target} connect * {address}:*\n")
 }

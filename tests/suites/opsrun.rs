@@ -183,6 +183,28 @@ fn sockets_of_two_programs_are_listed_with_what_carries_them() -> Result<()> {
 }
 
 #[test]
+fn a_listener_that_a_rule_keeps_on_tcp_is_listed_with_the_reason() -> Result<()> {
+    let pages = TempDir::new()?;
+    let (_dir, rules) = rule_file("use tcp listen * *:*\n")?;
+    let server = Program::new(Stage::find()?.bin("opsrun"))
+        .args_line("--rules")
+        .arg(&rules)
+        .args_line("python3 -c")
+        .arg(SERVER)
+        .env("OPS_PAGES", pages.path())
+        .env_remove("OPS_RULES")
+        .spawn()?;
+    server.wait_for("\n", DEADLINE)?;
+    let listed = sockets(pages.path())?;
+    let line = listed.trim_end();
+    ensure!(
+        line.starts_with("tcp  LISTEN ") && line.ends_with("line 1 of the rule file says tcp"),
+        "{listed}"
+    );
+    Ok(())
+}
+
+#[test]
 fn a_faulty_rule_file_is_told_and_nothing_is_started() -> Result<()> {
     let (_dir, rules) = rule_file("use both connect * *:*\nuse both connect * here\n")?;
     let rules = rules.display().to_string();

@@ -7,8 +7,8 @@
 //! | [`pair`], [`step`] | the pairs, and what is done to them |
 //! | [`scripts`] | programs of others that are given as scripts, and those that fork |
 //!
-//! The connections are carried by the protocol that the library has for tests. Each walk is a
-//! process of its own: this suite, started again with the library in front.
+//! All of them with each offload protocol. Each walk is a process of its own: this suite, started
+//! again with the library in front.
 
 mod pair;
 mod scripts;
@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use libtest_mimic::{Arguments, Trial};
-use stack_tests::Stage;
+use stack_tests::OffloadProtocol;
 
 /// Which walk this process is; without it, it is the suite.
 const WALK: &str = "PRELOAD_WALK";
@@ -36,35 +36,53 @@ fn main() -> ExitCode {
     if let Ok(seed) = env::var(WALK) {
         return walk::run(seed.parse().unwrap_or(1));
     }
-    let mut trials: Vec<Trial> = (1..=WALKS)
-        .map(|seed| trial(format!("walk::seed_{seed}"), move || walk_apart(seed)))
-        .collect();
-    let forking = (walk::FORKING..walk::FORKING + FORKING_WALKS).chain(FOUND);
-    trials.extend(
-        forking.map(|seed| trial(format!("walk::forking_{seed}"), move || walk_apart(seed))),
-    );
-    trials.extend(
-        scripts::all()
-            .into_iter()
-            .map(|script| trial(format!("scripts::{}", script.name), move || script.run())),
-    );
-    trials.extend(
-        scripts::forking()
-            .map(|script| trial(format!("forking::{}", script.name), move || script.run())),
-    );
+    let mut trials = Vec::new();
+    for protocol in OffloadProtocol::ALL {
+        trials.extend(walks().into_iter().map(|seed| {
+            let kind = if seed < walk::FORKING {
+                "seed"
+            } else {
+                "forking"
+            };
+            trial(protocol, format!("walk::{kind}_{seed}"), move || {
+                walk_apart(protocol, seed)
+            })
+        }));
+        let kinds = [
+            ("scripts", scripts::all()),
+            ("forking", scripts::forking().collect()),
+        ];
+        for (kind, all) in kinds {
+            trials.extend(all.into_iter().map(|script| {
+                trial(protocol, format!("{kind}::{}", script.name), move || {
+                    script.run(protocol)
+                })
+            }));
+        }
+    }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-fn trial(name: String, test: impl FnOnce() -> Result<()> + Send + 'static) -> Trial {
-    Trial::test(name, move || {
+/// The seeds of all walks.
+fn walks() -> Vec<u64> {
+    let forking = (walk::FORKING..walk::FORKING + FORKING_WALKS).chain(FOUND);
+    (1..=WALKS).chain(forking).collect()
+}
+
+fn trial(
+    protocol: &OffloadProtocol,
+    name: String,
+    test: impl FnOnce() -> Result<()> + Send + 'static,
+) -> Trial {
+    Trial::test(format!("{}: {name}", protocol.name), move || {
         test().map_err(|error| format!("{error:#}").into())
     })
 }
 
 /// Runs one walk under the library.
-fn walk_apart(seed: u64) -> Result<()> {
+fn walk_apart(protocol: &'static OffloadProtocol, seed: u64) -> Result<()> {
     let program = env::current_exe().context("finding this suite")?;
-    let mut command = scripts::preloaded(&Stage::find()?, &program)?;
-    command.env(WALK, seed.to_string());
-    scripts::finish(command)
+    scripts::run(protocol, program, |command| {
+        command.env(WALK, seed.to_string());
+    })
 }

@@ -1,14 +1,13 @@
 //! Programs that know nothing of us.
 
-use std::io::Write;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::ffi::OsStr;
+use std::io::{Read, Seek};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use stack_tests::Stage;
-use tempfile::NamedTempFile;
+use stack_tests::{Leave, NetSpace, OffloadProtocol, OpsRun, Stage};
+use tempfile::TempDir;
 
 /// Far beyond what any of them takes.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -101,59 +100,53 @@ pub(crate) fn all() -> Vec<Script> {
 
 impl Script {
     /// Runs it under the library.
-    pub(crate) fn run(&self) -> Result<()> {
-        let mut command = preloaded(&Stage::find()?, Path::new(self.interpreter))?;
-        command.args(["-c", &self.text]);
-        finish(command)
+    pub(crate) fn run(&self, protocol: &'static OffloadProtocol) -> Result<()> {
+        run(protocol, self.interpreter, |command| {
+            command.args(["-c", &self.text]);
+        })
     }
 }
 
-/// A program with the library in front, the protocol for tests, and one address that stays on TCP.
-pub(crate) fn preloaded(stage: &Stage, program: &Path) -> Result<Command> {
-    let mut command = Command::new(program);
-    command
-        .env("LD_PRELOAD", stage.lib().join("libops-preload.so"))
-        .env("OPS_TEST_PROTOCOL", "1")
-        .env("OPS_RULES", rules()?);
-    Ok(command)
+/// Runs a program with the library in front, in a network of its own where one address stays on
+/// TCP.
+pub(crate) fn run(
+    protocol: &'static OffloadProtocol,
+    program: impl AsRef<OsStr>,
+    with: impl FnOnce(&mut Command),
+) -> Result<()> {
+    let _net = NetSpace::enter()?;
+    let dir = TempDir::new().context("making a directory")?;
+    let ops = OpsRun::new(&Stage::find()?, protocol, Leave::TcpBut(NATIVE), dir.path())?;
+    let mut command = ops.preloaded(program);
+    command.env("OPS_PAGES", dir.path());
+    with(&mut command);
+    finish(command)
 }
 
-/// The rule file, which lives as long as this suite.
-fn rules() -> Result<&'static Path> {
-    static FILE: OnceLock<NamedTempFile> = OnceLock::new();
-    if let Some(file) = FILE.get() {
-        return Ok(file.path());
-    }
-    let mut file = NamedTempFile::new().context("making the rule file")?;
-    writeln!(
-        file,
-        "use tcp listen * {NATIVE}:*\nuse tcp connect * {NATIVE}:*"
-    )?;
-    Ok(FILE.get_or_init(|| file).path())
-}
-
-/// Runs it to its end; what it says is told when it fails.
-pub(crate) fn finish(mut command: Command) -> Result<()> {
+/// Runs it to its end; what it says is told when it fails. It says it into a file: a pipe would be
+/// held open by daemons that a failed script leaves behind.
+fn finish(mut command: Command) -> Result<()> {
+    let mut said = tempfile::tempfile().context("making a file")?;
     let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stdout(said.try_clone()?)
+        .stderr(said.try_clone()?)
         .spawn()
         .with_context(|| format!("starting {:?}", command.get_program()))?;
     let start = Instant::now();
-    while child.try_wait()?.is_none() {
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
         if start.elapsed() > LIMIT {
             child.kill()?;
-            break;
+            break child.wait()?;
         }
         std::thread::sleep(Duration::from_millis(5));
-    }
-    let output = child.wait_with_output()?;
-    ensure!(
-        output.status.success(),
-        "{}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    };
+    let mut text = String::new();
+    said.rewind()?;
+    // What is no text is told of as far as it is.
+    let _ = said.read_to_string(&mut text);
+    ensure!(status.success(), "{status}\n{text}");
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use stack_tests::Stage;
+use stack_tests::{Leave, NetSpace, OffloadProtocol, OpsRun, Program, Stage};
 use tempfile::TempDir;
 
 /// Which part a process plays; without it, it is the suite.
@@ -25,26 +25,42 @@ pub(crate) struct Apart {
     part: String,
 }
 
-/// Where the processes of one test tell of their sockets.
-pub(crate) struct Pages(TempDir);
+/// Where one test takes place: a network of its own, the settings of `opsrun`, and where its
+/// processes tell of their sockets.
+pub(crate) struct Place {
+    ops: OpsRun,
+    _settings: TempDir,
+    pages: TempDir,
+    // Declared last: left when all else is gone.
+    _net: NetSpace,
+}
 
-impl Pages {
-    pub(crate) fn new() -> Result<Self> {
-        Ok(Self(TempDir::new()?))
+impl Place {
+    pub(crate) fn new(protocol: &'static OffloadProtocol) -> Result<Self> {
+        let net = NetSpace::enter()?;
+        let settings = TempDir::new()?;
+        Ok(Self {
+            ops: OpsRun::new(&Stage::find()?, protocol, Leave::Tcp, settings.path())?,
+            _settings: settings,
+            pages: TempDir::new()?,
+            _net: net,
+        })
+    }
+
+    /// What `opsrun ss` lists of these processes.
+    pub(crate) fn listed(&self) -> Result<String> {
+        let listed = Program::new(Stage::find()?.bin("opsrun"))
+            .args_line("ss -H")
+            .env("OPS_PAGES", self.pages.path())
+            .spawn()?;
+        Ok(listed.finish(DEADLINE)?.success()?.text)
     }
 
     /// Nobody has left a page behind, once a reader has come by.
-    pub(crate) fn are_gone(&self) -> Result<()> {
-        let listed = Command::new(Stage::find()?.bin("opsrun"))
-            .args(["ss", "-H"])
-            .env("OPS_PAGES", self.0.path())
-            .output()
-            .context("running opsrun ss")?;
-        ensure!(
-            listed.status.success() && listed.stdout.is_empty() && listed.stderr.is_empty(),
-            "sockets are left: {listed:?}"
-        );
-        for directory in std::fs::read_dir(self.0.path())? {
+    pub(crate) fn is_left(&self) -> Result<()> {
+        let listed = self.listed()?;
+        ensure!(listed.is_empty(), "sockets are left: {listed}");
+        for directory in std::fs::read_dir(self.pages.path())? {
             let left = std::fs::read_dir(directory?.path())?.count();
             ensure!(left == 0, "{left} pages are left");
         }
@@ -54,13 +70,20 @@ impl Pages {
 
 impl Apart {
     /// Starts one.
-    pub(crate) fn start(part: &str, pages: &Pages) -> Result<Self> {
-        let library = Stage::find()?.lib().join("libops-preload.so");
-        let mut child = Command::new(std::env::current_exe()?)
-            .env("LD_PRELOAD", library)
-            .env("OPS_TEST_PROTOCOL", "1")
-            .env("OPS_PAGES", pages.0.path())
-            .env_remove("OPS_RULES")
+    pub(crate) fn start(part: &str, place: &Place) -> Result<Self> {
+        Self::start_with(part, place, |_| {})
+    }
+
+    /// Starts one that is given something else besides.
+    pub(crate) fn start_with(
+        part: &str,
+        place: &Place,
+        with: impl FnOnce(&mut Command),
+    ) -> Result<Self> {
+        let mut command = place.ops.preloaded(std::env::current_exe()?);
+        with(&mut command);
+        let mut child = command
+            .env("OPS_PAGES", place.pages.path())
             .env(PART, part)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -2,8 +2,9 @@
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
+use stack_tests::OffloadProtocol;
 
-use crate::apart::{Apart, Pages};
+use crate::apart::{Apart, Place};
 
 /// What the bytes were and how it ended: `COUNT end`, `COUNT ConnectionReset`.
 fn count(told: &str) -> Result<(u64, &str)> {
@@ -12,11 +13,11 @@ fn count(told: &str) -> Result<(u64, &str)> {
 }
 
 /// The receiver sees the end or a reset, behind bytes that are all in their place.
-pub(crate) fn a_killed_sender_is_seen() -> Result<()> {
-    let pages = Pages::new()?;
-    let receiver = Apart::start("receive", &pages)?;
+pub(crate) fn a_killed_sender_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
+    let place = Place::new(protocol)?;
+    let receiver = Apart::start("receive", &place)?;
     let port = receiver.hear("port")?;
-    let sender = Apart::start(&format!("send {port} endless"), &pages)?;
+    let sender = Apart::start(&format!("send {port} endless"), &place)?;
     sender.hear("far")?;
     sender.signal(Signal::SIGKILL)?;
     let told = receiver.hear("received")?;
@@ -25,15 +26,15 @@ pub(crate) fn a_killed_sender_is_seen() -> Result<()> {
     ensure!(how == "end" || how == "ConnectionReset", "{told}");
     receiver.finish()?;
     drop(sender);
-    pages.are_gone()
+    place.is_left()
 }
 
 /// The sender sees that nobody takes any more.
-pub(crate) fn a_killed_receiver_is_seen() -> Result<()> {
-    let pages = Pages::new()?;
-    let receiver = Apart::start("receive", &pages)?;
+pub(crate) fn a_killed_receiver_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
+    let place = Place::new(protocol)?;
+    let receiver = Apart::start("receive", &place)?;
     let port = receiver.hear("port")?;
-    let sender = Apart::start(&format!("send {port} endless"), &pages)?;
+    let sender = Apart::start(&format!("send {port} endless"), &place)?;
     sender.hear("far")?;
     receiver.signal(Signal::SIGKILL)?;
     let told = sender.hear("sent")?;
@@ -41,17 +42,17 @@ pub(crate) fn a_killed_receiver_is_seen() -> Result<()> {
     ensure!(how == "BrokenPipe" || how == "ConnectionReset", "{told}");
     sender.finish()?;
     drop(receiver);
-    pages.are_gone()
+    place.is_left()
 }
 
 /// Its socket fills, shows that it is full, and goes on where it stood.
-pub(crate) fn a_stopped_peer_loses_nothing() -> Result<()> {
-    let pages = Pages::new()?;
-    let receiver = Apart::start("receive", &pages)?;
+pub(crate) fn a_stopped_peer_loses_nothing(protocol: &'static OffloadProtocol) -> Result<()> {
+    let place = Place::new(protocol)?;
+    let receiver = Apart::start("receive", &place)?;
     let port = receiver.hear("port")?;
     receiver.signal(Signal::SIGSTOP)?;
     let bytes = 32 << 20;
-    let sender = Apart::start(&format!("fill {port} {bytes}"), &pages)?;
+    let sender = Apart::start(&format!("fill {port} {bytes}"), &place)?;
     let full = sender.hear("full")?;
     ensure!(full.parse::<u64>()? > 0, "nothing fits: {full}");
     receiver.signal(Signal::SIGCONT)?;
@@ -59,16 +60,16 @@ pub(crate) fn a_stopped_peer_loses_nothing() -> Result<()> {
     ensure!(receiver.hear("received")? == format!("{bytes} end"));
     sender.finish()?;
     receiver.finish()?;
-    pages.are_gone()
+    place.is_left()
 }
 
 /// A peer that is stopped for good ends the connection when it is killed.
-pub(crate) fn a_stopped_peer_can_be_killed() -> Result<()> {
-    let pages = Pages::new()?;
-    let receiver = Apart::start("receive", &pages)?;
+pub(crate) fn a_stopped_peer_can_be_killed(protocol: &'static OffloadProtocol) -> Result<()> {
+    let place = Place::new(protocol)?;
+    let receiver = Apart::start("receive", &place)?;
     let port = receiver.hear("port")?;
     receiver.signal(Signal::SIGSTOP)?;
-    let sender = Apart::start(&format!("fill {port} {}", 32 << 20), &pages)?;
+    let sender = Apart::start(&format!("fill {port} {}", 32 << 20), &place)?;
     sender.hear("full")?;
     receiver.signal(Signal::SIGKILL)?;
     let told = sender.hear("sent")?;
@@ -76,5 +77,5 @@ pub(crate) fn a_stopped_peer_can_be_killed() -> Result<()> {
     ensure!(how == "BrokenPipe" || how == "ConnectionReset", "{told}");
     sender.finish()?;
     drop(receiver);
-    pages.are_gone()
+    place.is_left()
 }

@@ -5,17 +5,19 @@
 //! |---|---|
 //! | [`ends`] | a peer is killed or stopped |
 //! | [`volume`] | full buffers on both sides, and many bytes |
+//! | [`fall_back`] | TCP where the peer, or what lies between, is not as it should be |
 //! | [`crowds`] | a thousand connections, ten thousand one after the other, no descriptors |
 //! | [`apart`] | processes under the library, one line of text for each thing that they did |
 //! | [`parts`] | what those processes do |
 //! | [`stream`] | bytes that say where they belong |
 //!
-//! Each process is this suite again, started with the library in front. The connections are carried
-//! by the protocol that is there for tests.
+//! Each process is this suite again, started with the library in front. All of it with each offload
+//! protocol.
 
 mod apart;
 mod crowds;
 mod ends;
+mod fall_back;
 mod parts;
 mod stream;
 mod volume;
@@ -25,9 +27,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use libtest_mimic::{Arguments, Trial};
+use stack_tests::OffloadProtocol;
 
 /// One test.
-type Test = fn() -> Result<()>;
+type Test = fn(&'static OffloadProtocol) -> Result<()>;
 
 fn main() -> ExitCode {
     if let Ok(part) = env::var(apart::PART) {
@@ -68,13 +71,29 @@ fn main() -> ExitCode {
         ),
         ("crowds::without_descriptors", crowds::without_descriptors),
     ];
-    let trials = tests
-        .into_iter()
-        .map(|(name, test)| {
-            Trial::test(name, move || {
-                test().map_err(|error| format!("{error:#}").into())
+    let mut trials = Vec::new();
+    for protocol in OffloadProtocol::ALL {
+        trials.extend(tests.iter().map(|(name, test)| {
+            let test = *test;
+            Trial::test(format!("{}: {name}", protocol.name), move || {
+                test(protocol).map_err(|error| format!("{error:#}").into())
             })
-        })
-        .collect();
+        }));
+    }
+    // What it falls back from is the protocol that is meant for use.
+    for protocol in OffloadProtocol::ALL.iter().filter(|one| one.is_for_use) {
+        let name = "fall_back::another_version_is_told_ours";
+        trials.push(Trial::test(format!("{}: {name}", protocol.name), || {
+            fall_back::another_version_is_told_ours(protocol)
+                .map_err(|error| format!("{error:#}").into())
+        }));
+        trials.extend(fall_back::CASES.iter().map(|case| {
+            let name = format!("{}: fall_back::{}", protocol.name, case.name);
+            Trial::test(name, move || {
+                case.run(protocol)
+                    .map_err(|error| format!("{error:#}").into())
+            })
+        }));
+    }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -22,6 +22,7 @@ const FEW: u64 = 96;
 pub(crate) fn play(part: &str) -> Result<()> {
     let words: Vec<&str> = part.split_whitespace().collect();
     match words[..] {
+        ["visit", port] => visit(port.parse()?),
         ["receive"] => receive(),
         ["send", port, "endless"] => send(port.parse()?, u64::MAX),
         ["send", port, bytes] => send(port.parse()?, bytes.parse()?),
@@ -207,6 +208,16 @@ fn cycle(port: u16, count: usize) -> Result<()> {
     before.context("it was warm")?.is_about_as_much_as_now()?;
     say(&format!("cycled {count}"));
     connect(port)?.write_all(b"done")?;
+    Ok(())
+}
+
+/// Connects and is answered, says how long that took, and stays until it is told to go.
+fn visit(port: u16) -> Result<()> {
+    let begun = Instant::now();
+    let mut peer = connect(port)?;
+    ask(&mut peer, b"is anybody there?")?;
+    say(&format!("visited {}", begun.elapsed().as_millis()));
+    io::stdin().read_line(&mut String::new())?;
     Ok(())
 }
 

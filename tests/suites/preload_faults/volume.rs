@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use stack_tests::is_full;
+use stack_tests::{OffloadProtocol, is_full};
 
-use crate::apart::{Apart, Pages};
+use crate::apart::{Apart, Place};
 
 /// Bytes of the quick form, and of the long one.
 const BYTES: u64 = 256 << 20;
@@ -14,12 +14,12 @@ const BYTES_FULL: u64 = 16 << 30;
 const LONG: Duration = Duration::from_mins(30);
 
 /// Both give until nothing fits, nobody takes; then both take and give the rest.
-pub(crate) fn both_sides_full() -> Result<()> {
-    let pages = Pages::new()?;
+pub(crate) fn both_sides_full(protocol: &'static OffloadProtocol) -> Result<()> {
+    let place = Place::new(protocol)?;
     let bytes = 8 << 20;
-    let mut server = Apart::start(&format!("exchange - {bytes}"), &pages)?;
+    let mut server = Apart::start(&format!("exchange - {bytes}"), &place)?;
     let port = server.hear("port")?;
-    let mut client = Apart::start(&format!("exchange {port} {bytes}"), &pages)?;
+    let mut client = Apart::start(&format!("exchange {port} {bytes}"), &place)?;
     for side in [&mut server, &mut client] {
         let full = side.hear("full")?;
         ensure!(full.parse::<u64>()? > 0, "nothing fits: {full}");
@@ -31,19 +31,19 @@ pub(crate) fn both_sides_full() -> Result<()> {
         ensure!(side.hear("exchanged")? == format!("{bytes} {bytes}"));
         side.finish()?;
     }
-    pages.are_gone()
+    place.is_left()
 }
 
 /// Every byte arrives once and in its place.
-pub(crate) fn many_bytes() -> Result<()> {
-    let pages = Pages::new()?;
+pub(crate) fn many_bytes(protocol: &'static OffloadProtocol) -> Result<()> {
+    let place = Place::new(protocol)?;
     let bytes = if is_full() { BYTES_FULL } else { BYTES };
-    let receiver = Apart::start("receive", &pages)?;
+    let receiver = Apart::start("receive", &place)?;
     let port = receiver.hear("port")?;
-    let sender = Apart::start(&format!("send {port} {bytes}"), &pages)?;
+    let sender = Apart::start(&format!("send {port} {bytes}"), &place)?;
     sender.hear_within("sent", LONG)?;
     ensure!(receiver.hear("received")? == format!("{bytes} end"));
     sender.finish()?;
     receiver.finish()?;
-    pages.are_gone()
+    place.is_left()
 }

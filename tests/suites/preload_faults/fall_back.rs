@@ -1,0 +1,291 @@
+//! Falling back to TCP: whatever goes wrong before the first byte, the program sees a connection
+//! that works, soon, and `opsrun ss` names the reason.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use stack_tests::frame_writer::{enhanced_reply, enhanced_request, reply};
+use stack_tests::{IA_NAME, OffloadProtocol};
+
+use crate::apart::{Apart, Place};
+
+/// Offload protocols may delay TCP by a fifth of a second; the rest is for a busy machine.
+const SOON: Duration = Duration::from_secs(2);
+
+/// Where port mappers are asked.
+const MAPPER: u16 = 3935;
+
+/// The peer's port mapper.
+#[derive(Clone, Copy)]
+enum Mapper {
+    /// It has none, and says so by ICMP.
+    Absent,
+    /// Datagrams vanish.
+    Silent,
+    /// It does not know the service.
+    Rejects,
+    /// It sends the program to this peer.
+    Maps(Peer),
+}
+
+/// Who is there where the port mapper sends the program.
+#[derive(Clone, Copy)]
+enum Peer {
+    /// Nobody.
+    Nobody,
+    /// It ends the connection in the middle of the set-up.
+    Leaves,
+    /// It says nothing.
+    Silent,
+    /// It speaks something else.
+    Babbles,
+    /// It accepts, and speaks a version that is not known.
+    AcceptsOtherVersion,
+    /// It refuses, and says which version it speaks.
+    RefusesVersion,
+}
+
+/// One reason to fall back, and what it is listed as.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    mapper: Mapper,
+    provider_is_there: bool,
+    reason: &'static str,
+}
+
+const fn case(name: &'static str, mapper: Mapper, reason: &'static str) -> Case {
+    Case {
+        name,
+        mapper,
+        provider_is_there: true,
+        reason,
+    }
+}
+
+/// All of them.
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        name: "the_provider_is_absent",
+        mapper: Mapper::Absent,
+        provider_is_there: false,
+        reason: "dat.conf lists no adapter of the software provider",
+    },
+    case(
+        "the_peer_is_without_us",
+        Mapper::Absent,
+        "the peer has no port mapper",
+    ),
+    case(
+        "questions_vanish",
+        Mapper::Silent,
+        "the peer's port mapper does not answer",
+    ),
+    case(
+        "the_service_is_not_offered",
+        Mapper::Rejects,
+        "the peer does not offer this service over RDMA",
+    ),
+    case(
+        "the_listener_is_gone",
+        Mapper::Maps(Peer::Nobody),
+        "the peer refused",
+    ),
+    case(
+        "the_peer_leaves_in_the_middle",
+        Mapper::Maps(Peer::Leaves),
+        "the peer refused",
+    ),
+    case(
+        "the_peer_says_nothing",
+        Mapper::Maps(Peer::Silent),
+        "nothing came about within 200ms",
+    ),
+    case(
+        "the_peer_speaks_something_else",
+        Mapper::Maps(Peer::Babbles),
+        "the peer refused",
+    ),
+    case(
+        "the_peer_accepts_in_another_version",
+        Mapper::Maps(Peer::AcceptsOtherVersion),
+        "the peer speaks another version",
+    ),
+    case(
+        "the_peer_refuses_our_version",
+        Mapper::Maps(Peer::RefusesVersion),
+        "the peer speaks another version",
+    ),
+];
+
+impl Case {
+    /// A program connects to a peer that is like this.
+    pub(crate) fn run(&self, protocol: &'static OffloadProtocol) -> Result<()> {
+        let place = Place::new(protocol)?;
+        let service = echo()?;
+        self.mapper.begin()?;
+        let part = format!("visit {}", service.port());
+        let visitor = Apart::start_with(&part, &place, |command| {
+            if !self.provider_is_there {
+                command.env("DAT_OVERRIDE", "/nowhere/dat.conf");
+            }
+        })?;
+        let took = Duration::from_millis(visitor.hear("visited")?.parse()?);
+        ensure!(took < SOON, "it took {took:?}");
+        let listed = place.listed()?;
+        let is_told = |line: &str| line.starts_with("tcp ") && line.contains(self.reason);
+        ensure!(listed.lines().any(is_told), "{listed}");
+        visitor.finish()
+    }
+}
+
+/// A peer whose version is not known here is told ours, by the refusal.
+pub(crate) fn another_version_is_told_ours(protocol: &'static OffloadProtocol) -> Result<()> {
+    let place = Place::new(protocol)?;
+    let server = Apart::start("receive", &place)?;
+    let service = SocketAddr::from((Ipv4Addr::LOCALHOST, server.hear("port")?.parse()?));
+    let listed = place.listed()?;
+    let is_told = |line: &str| line.starts_with("sdp ") && line.contains(IA_NAME);
+    ensure!(listed.lines().any(is_told), "no adapter in {listed}");
+    let mut peer = TcpStream::connect(ask(service)?)?;
+    peer.set_read_timeout(Some(SOON))?;
+    peer.write_all(&enhanced_request(4, 4, &hello(0x30)).bytes())?;
+    let mut head = [0; 20];
+    peer.read_exact(&mut head)?;
+    ensure!(head[16] & 0x20 != 0, "not refused: {head:02x?}");
+    let mut private_data = Vec::new();
+    peer.read_to_end(&mut private_data)?;
+    // Behind the depths: a HelloAck, and the version at its byte 16.
+    let ack = &private_data[4..];
+    ensure!(ack[0] == 1 && ack[16] == 0x22, "{private_data:02x?}");
+    // The service goes on.
+    Apart::start(&format!("send {} 1000", service.port()), &place)?.finish()?;
+    ensure!(server.hear("received")? == "1000 end");
+    server.finish()
+}
+
+/// Where the port mapper says that a service is offered.
+fn ask(service: SocketAddr) -> Result<SocketAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    socket.set_read_timeout(Some(SOON))?;
+    let mut question = [0; 48];
+    question[0] = 0x04;
+    question[4..6].copy_from_slice(&service.port().to_be_bytes());
+    question[6..8].copy_from_slice(&socket.local_addr()?.port().to_be_bytes());
+    for at in [16, 32] {
+        question[at..at + 4].copy_from_slice(&Ipv4Addr::LOCALHOST.octets());
+    }
+    socket.send_to(&question, (Ipv4Addr::LOCALHOST, MAPPER))?;
+    let mut answer = [0; 64];
+    socket
+        .recv(&mut answer)
+        .context("hearing the port mapper")?;
+    ensure!(answer[0] == 0x14, "not accepted: {answer:02x?}");
+    let port = u16::from_be_bytes([answer[4], answer[5]]);
+    Ok((Ipv4Addr::LOCALHOST, port).into())
+}
+
+/// A plain service that sends back what comes over one connection.
+fn echo() -> Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = listener.local_addr()?;
+    thread::spawn(move || -> Option<()> {
+        let (mut peer, _) = listener.accept().ok()?;
+        let mut buffer = [0; 1024];
+        while let Ok(count @ 1..) = peer.read(&mut buffer) {
+            peer.write_all(&buffer[..count]).ok()?;
+        }
+        None
+    });
+    Ok(address)
+}
+
+impl Mapper {
+    /// Answers from now on, until the test's network goes.
+    fn begin(self) -> Result<()> {
+        let (kind, port) = match self {
+            Self::Absent => return Ok(()),
+            Self::Silent => (None, None),
+            Self::Rejects => (Some(3), None),
+            Self::Maps(peer) => (Some(1), Some(peer.begin()?)),
+        };
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, MAPPER))?;
+        thread::spawn(move || {
+            let mut datagram = [0; 64];
+            while let Ok((count, from)) = socket.recv_from(&mut datagram) {
+                let Some(kind) = kind else { continue };
+                let answer = &mut datagram[..count.min(48)];
+                answer[0] = kind << 4 | answer[0] & 0x0f;
+                answer[2..4].fill(0);
+                if let Some(port) = port {
+                    answer[4..6].copy_from_slice(&u16::to_be_bytes(port));
+                }
+                // A datagram that is lost is asked for again.
+                let _ = socket.send_to(answer, from);
+            }
+        });
+        Ok(())
+    }
+}
+
+impl Peer {
+    fn begin(self) -> Result<u16> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let port = listener.local_addr()?.port();
+        if let Self::Nobody = self {
+            return Ok(port);
+        }
+        thread::spawn(move || {
+            let mut kept = Vec::new();
+            while let Ok((mut peer, _)) = listener.accept() {
+                // What goes wrong here is seen by the test, which waits for a certain reason.
+                if self.answer(&mut peer).is_ok() {
+                    kept.push(peer);
+                }
+            }
+        });
+        Ok(port)
+    }
+
+    fn answer(self, peer: &mut TcpStream) -> Result<()> {
+        let mut head = [0; 20];
+        peer.read_exact(&mut head)?;
+        let mut private_data = vec![0; u16::from_be_bytes([head[18], head[19]]).into()];
+        peer.read_exact(&mut private_data)?;
+        let refuses = match self {
+            Self::Nobody | Self::Silent => return Ok(()),
+            Self::Leaves => anyhow::bail!("it leaves"),
+            Self::Babbles => return Ok(peer.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")?),
+            Self::AcceptsOtherVersion => 0,
+            Self::RefusesVersion => 1,
+        };
+        let ack = hello_ack(0x30);
+        let answer = match head[17] {
+            1 => reply(&ack),
+            _ => enhanced_reply(4, 4, &ack),
+        };
+        Ok(peer.write_all(&answer.with("r", refuses).bytes())?)
+    }
+}
+
+/// A HelloAck of this version: 64 buffers of 32 KiB.
+fn hello_ack(version: u8) -> Vec<u8> {
+    let mut bytes = vec![0; 196];
+    bytes[..8].copy_from_slice(&[1, 0, 0, 64, 0, 0, 0, 196]);
+    bytes[16..24].copy_from_slice(&[version, 0, 0, 1, 0, 0, 0x80, 0x10]);
+    bytes
+}
+
+/// A Hello of this version, from port 40000 of the same host.
+fn hello(version: u8) -> Vec<u8> {
+    let mut bytes = vec![0; 92];
+    bytes[..8].copy_from_slice(&[0, 0, 0, 64, 0, 0, 0, 92]);
+    bytes[16..24].copy_from_slice(&[version, 0x40, 0, 1, 0, 0, 0x80, 0x10]);
+    bytes[24..30].copy_from_slice(&[0, 0, 0x80, 0x10, 0x9c, 0x40]);
+    for at in [44, 60] {
+        bytes[at..at + 4].copy_from_slice(&Ipv4Addr::LOCALHOST.octets());
+    }
+    bytes
+}
