@@ -479,16 +479,23 @@ impl<R: Rnic> Evd<R> {
 
     /// Forgets the undelivered completions of an EP that is being freed. Its connection events
     /// stay, as with OFA, but lose their private data, which goes with the EP.
+    ///
+    /// A waiter finds the completions of other EPs no more in the CQ afterwards, so it is told.
     pub fn forget_ep(&self, ep: Handle) {
         let mut inner = self.lock();
         if let Some(cq) = &self.cq {
-            inner.pulled.pull_all(self.ia.rnic(), cq, |_| false);
+            self.pull_for_waiter(&mut inner, cq);
             inner
                 .pulled
                 .retain(|completion| completion.qp.0 != ep.as_token());
         }
         inner.own.for_each_mut(|event| cut_private_data(event, ep));
         self.publish_count(&inner);
+        let is_to_look = inner.news && inner.state.is_waited();
+        drop(inner);
+        if is_to_look {
+            self.waker.wake();
+        }
     }
 
     fn publish_count(&self, inner: &Inner<R>) {

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use dat_abi::*;
 
+use crate::ep::Ep;
 use crate::evd::Evd;
+use crate::evd::wait::Look;
 use crate::fake_rnic::FakeRnic;
 use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, dto, software_word};
 use crate::rnic::{AsyncEvent, CqToken};
@@ -466,6 +468,21 @@ fn an_unsignalled_completion_wakes_nobody_but_is_there_for_the_asking() {
         dto(&pair.dat.dequeue(recv).unwrap()).user_cookie.to_u64(),
         2
     );
+}
+
+#[test]
+fn a_waiter_sees_what_was_pulled_when_another_endpoint_went() {
+    let pair = Pair::connected("", DEFAULT);
+    let evd = crate::handle::pin::<Evd<FakeRnic>>(pair.ends[1].recv).unwrap();
+    let other = crate::handle::pin::<Ep<FakeRnic>>(pair.ends[0].ep).unwrap();
+    assert_eq!(pair.recv(1, 7, DEFAULT), SUCCESS);
+    let ticket = evd.lock().state.on_begin_wait().unwrap();
+    assert!(evd.look(1, ticket, Look::News).unwrap().is_none());
+    assert_eq!(pair.send(0, 1, DEFAULT), SUCCESS);
+    evd.forget_ep(other.handle());
+    let woken = evd.look(1, ticket, Look::News).unwrap().unwrap();
+    assert_eq!(dto(&woken.event).user_cookie.to_u64(), 7);
+    evd.lock().state.on_end_wait();
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl From<DatError> for WaitError {
 
 /// What the waiter takes as a reason to return.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
+pub(super) enum Look {
     /// Enough events, whatever they are.
     Any,
     /// Enough events, one of which is to wake waiters.
@@ -162,15 +162,17 @@ impl<R: Rnic> Evd<R> {
     }
 
     /// Takes the oldest event if there are enough; tells what came since the last look.
-    fn look(&self, threshold: usize, ticket: WaitTicket, look: Look) -> DatResult<Option<Woken>> {
+    pub(super) fn look(
+        &self,
+        threshold: usize,
+        ticket: WaitTicket,
+        look: Look,
+    ) -> DatResult<Option<Woken>> {
         let mut guard = self.lock();
         let inner = &mut *guard;
         inner.state.check_wait(ticket)?;
         if let Some(cq) = self.cq() {
-            let mode = inner.completion_type;
-            inner.news |= inner
-                .pulled
-                .pull_all(self.ia().rnic(), cq, |c| wakes(c, mode));
+            self.pull_for_waiter(inner, cq);
         }
         let news = std::mem::take(&mut inner.news);
         if inner.count() < threshold || (look == Look::News && !news) {
@@ -183,6 +185,14 @@ impl<R: Rnic> Evd<R> {
             event,
             nmore: inner.nmore(),
         }))
+    }
+
+    /// Takes all completions from the CQ; notes whether one of them is to wake a waiter.
+    pub(super) fn pull_for_waiter(&self, inner: &mut Inner<R>, cq: &R::Cq) {
+        let mode = inner.completion_type;
+        inner.news |= inner
+            .pulled
+            .pull_all(self.ia().rnic(), cq, |c| wakes(c, mode));
     }
 
     /// The oldest event, from the own queue first, else from the CQ.
