@@ -49,7 +49,7 @@ fn main() -> ExitCode {
             })
         }));
         let kinds = [
-            ("scripts", scripts::all()),
+            ("scripts", scripts::all().collect::<Vec<_>>()),
             ("forking", scripts::forking().collect()),
         ];
         for (kind, all) in kinds {

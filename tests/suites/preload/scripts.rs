@@ -23,35 +23,43 @@ pub(crate) struct Script {
     text: String,
 }
 
-/// Both ends of a conversation in one interpreter, which fails when a byte is wrong.
-const THREADS: &str = include_str!("threads.py");
-
-/// An event loop with its own descriptors, timers and children.
-const ASYNCIO: &str = include_str!("event_loop.py");
-
-/// A plain peer is served by the same listener.
-const BOTH_KINDS: &str = include_str!("both_kinds.py");
-
-/// Servers close their listener for a while.
-const LISTEN_AGAIN: &str = include_str!("listen_again.py");
-
-/// Programs such as wrk take an empty receive after a wake-up for an error.
-const TRUE_READINESS: &str = include_str!("true_readiness.py");
-
-/// Sockets are in sets before they connect.
-const WATCHED_BEFORE: &str = include_str!("watched_before.py");
-
-/// Options are asked for and set.
-const OPTIONS: &str = include_str!("options.py");
-
-/// Handlers with and without `SA_RESTART`, and broken pipes.
-const SIGNALS: &str = include_str!("signals.py");
+/// Programs whose processes keep their connections to themselves.
+const SCRIPTS: &[(&str, &str)] = &[
+    // Both ends of a conversation in one interpreter, which fails when a byte is wrong.
+    ("python_threads", include_str!("threads.py")),
+    // An event loop with its own descriptors, timers and children.
+    ("python_asyncio", include_str!("event_loop.py")),
+    (
+        "plain_and_offloaded_peers_of_one_listener",
+        include_str!("both_kinds.py"),
+    ),
+    // Programs such as wrk take an empty receive after a wake-up for an error.
+    (
+        "no_wake_up_is_a_false_one",
+        include_str!("true_readiness.py"),
+    ),
+    (
+        "options_are_answered_as_tcp_answers",
+        include_str!("options.py"),
+    ),
+    // Handlers with and without `SA_RESTART`, and broken pipes.
+    ("signals_end_calls_as_with_tcp", include_str!("signals.py")),
+    // Servers close their listener for a while.
+    (
+        "a_closed_listener_makes_room",
+        include_str!("listen_again.py"),
+    ),
+    (
+        "sockets_that_were_watched_before_they_connect",
+        include_str!("watched_before.py"),
+    ),
+];
 
 /// What the scripts about processes begin with.
 const PAIRS: &str = include_str!("forking/pairs.py");
 
 /// Connections that several processes use.
-const FORKING: [(&str, &str); 10] = [
+const FORKING: &[(&str, &str)] = &[
     (
         "accept_then_fork",
         include_str!("forking/accept_then_fork.py"),
@@ -67,38 +75,29 @@ const FORKING: [(&str, &str); 10] = [
     ("no_leaks", include_str!("forking/no_leaks.py")),
 ];
 
-/// The scripts about processes: a name and a text.
+/// The scripts about processes.
 pub(crate) fn forking() -> impl Iterator<Item = Script> {
-    FORKING.into_iter().map(|(name, text)| Script {
-        name,
-        interpreter: "python3",
-        text: format!("{PAIRS}\n{text}"),
-    })
+    FORKING
+        .iter()
+        .map(|(name, text)| Script::new(name, format!("{PAIRS}\n{text}")))
 }
 
 /// All others.
-pub(crate) fn all() -> Vec<Script> {
-    let script = |name, text: &str| Script {
-        name,
-        interpreter: "python3",
-        text: text.to_owned(),
-    };
-    vec![
-        script("python_threads", THREADS),
-        script("python_asyncio", ASYNCIO),
-        script("plain_and_offloaded_peers_of_one_listener", BOTH_KINDS),
-        script("no_wake_up_is_a_false_one", TRUE_READINESS),
-        script("options_are_answered_as_tcp_answers", OPTIONS),
-        script("signals_end_calls_as_with_tcp", SIGNALS),
-        script("a_closed_listener_makes_room", LISTEN_AGAIN),
-        script(
-            "sockets_that_were_watched_before_they_connect",
-            WATCHED_BEFORE,
-        ),
-    ]
+pub(crate) fn all() -> impl Iterator<Item = Script> {
+    SCRIPTS
+        .iter()
+        .map(|(name, text)| Script::new(name, (*text).to_owned()))
 }
 
 impl Script {
+    fn new(name: &'static str, text: String) -> Self {
+        Self {
+            name,
+            interpreter: "python3",
+            text,
+        }
+    }
+
     /// Runs it under the library.
     pub(crate) fn run(&self, protocol: &'static OffloadProtocol) -> Result<()> {
         run(protocol, self.interpreter, |command| {
