@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ops::{ConnectFailure, OffloadConnecting, OffloadStream, Target};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::SendFlags;
 
 use crate::stream::UnixStream;
-use crate::wire::{COMMIT, REFUSE, VERSION_NO, WELCOME, hello, name, socket};
+use crate::wire::{self, COMMIT, REFUSE, VERSION_NO, WELCOME, hello, name, socket};
 
 /// The connecting end's side of the handshake.
 #[derive(Debug)]
@@ -58,8 +58,8 @@ impl OffloadConnecting for UnixConnecting {
         let failed = ConnectFailure::Failed;
         let socket = self.socket.as_ref().ok_or(failed(Errno::ISCONN))?;
         let mut byte = [0];
-        match rustix::net::recv(socket, &mut byte, RecvFlags::DONTWAIT) {
-            Ok((0, _)) => return Err(failed(Errno::CONNRESET)),
+        match wire::receive(socket, &mut byte) {
+            Ok(0) => return Err(failed(Errno::CONNRESET)),
             Ok(_) => {}
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
             Err(errno) => return Err(failed(errno)),

@@ -7,11 +7,11 @@ use std::sync::{Mutex, PoisonError};
 use ops::{OffloadBound, OffloadListener, OffloadStream};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags};
+use rustix::net::{SendFlags, SocketFlags};
 
 use crate::Manner;
 use crate::stream::UnixStream;
-use crate::wire::{COMMIT, HELLO_LEN, REFUSE, VERSION_NO, WELCOME, address_in, name, socket};
+use crate::wire::{self, COMMIT, HELLO_LEN, REFUSE, VERSION_NO, WELCOME, address_in, name, socket};
 
 /// A name that is taken.
 #[derive(Debug)]
@@ -117,8 +117,8 @@ impl HalfOpen {
             return self.hear_hello(manner);
         };
         let mut byte = [0];
-        match rustix::net::recv(&self.socket, &mut byte, RecvFlags::DONTWAIT) {
-            Ok((1, _)) if byte[0] == COMMIT => Look::Stands(peer),
+        match wire::receive(&self.socket, &mut byte) {
+            Ok(1) if byte[0] == COMMIT => Look::Stands(peer),
             Err(Errno::AGAIN | Errno::INTR) => Look::Waits,
             _ => Look::Gone,
         }
@@ -126,8 +126,8 @@ impl HalfOpen {
 
     fn hear_hello(&mut self, manner: Manner) -> Look {
         let mut hello = [0; HELLO_LEN];
-        match rustix::net::recv(&self.socket, &mut hello, RecvFlags::DONTWAIT) {
-            Ok((HELLO_LEN, _)) => {}
+        match wire::receive(&self.socket, &mut hello) {
+            Ok(HELLO_LEN) => {}
             Err(Errno::AGAIN | Errno::INTR) => return Look::Waits,
             _ => return Look::Gone,
         }

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ops::{Half, OffloadStream, Readiness, Watch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 
 use crate::wire::{self, Control, MESSAGE_MAX, Message};
 
@@ -74,15 +73,15 @@ impl UnixStream {
             if inbound.bytes.len() >= UNREAD_MAX || inbound.closed || inbound.broken.is_some() {
                 return;
             }
-            let received = recv(&self.socket, &mut message[..], RecvFlags::DONTWAIT);
+            let received = wire::receive(&self.socket, &mut message);
             let refused = inbound.refused;
             let news = match received {
-                Ok((_, 0)) => {
+                Ok(0) => {
                     inbound.closed = true;
                     inbound.ended = true;
                     News::End
                 }
-                Ok((_, len)) => inbound.take(&message[..len]),
+                Ok(len) => inbound.take(&message[..len]),
                 Err(Errno::AGAIN) => return,
                 Err(error) => inbound.broke(error),
             };

@@ -108,7 +108,15 @@ fn take(from: impl AsFd) -> Result<Option<Passed>, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    recvmsg(from, &mut [IoSliceMut::new(&mut text)], &mut control, flags)?;
+    let mut receive = || {
+        let mut into = [IoSliceMut::new(&mut text)];
+        recvmsg(&from, &mut into, &mut control, flags).map(|received| received.bytes)
+    };
+    // The kernel looks for a message first and for the end afterwards: at the end, an answer that
+    // came in between is there at the second look.
+    if receive()? == 0 {
+        receive()?;
+    }
     let program = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut numbers) => numbers.next(),
         _ => None,
