@@ -572,6 +572,8 @@ static void prepare(void)
 
 int main(void)
 {
+	/* What a sanitizer says on the way comes between lines and not within them. */
+	setvbuf(stdout, NULL, _IOLBF, 0);
 	prepare();
 	adapter_rows();
 	registry_rows();
