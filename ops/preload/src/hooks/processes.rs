@@ -6,7 +6,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::naked_asm;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 use libc::{FILE, pid_t};
 
@@ -64,20 +64,14 @@ exec! {
 }
 
 macro_rules! exec_of_a_list {
-    ($($(#[$doc:meta])* fn $name:ident, before $before:ident;)*) => {$(
+    ($($(#[$doc:meta])* fn $name:ident, $c_name:literal, before $before:ident;)*) => {$(
         /// Before the C library's function, which it returns.
         #[cfg(target_arch = "x86_64")]
         extern "C" fn $before() -> *const c_void {
-            const NAME: &CStr = match CStr::from_bytes_with_nul(
-                concat!(stringify!($name), "\0").as_bytes()
-            ) {
-                Ok(name) => name,
-                Err(_) => panic!("a literal with a terminator"),
-            };
             if !guard::is_inside() {
                 leaving::expose_kept();
             }
-            real::address(NAME)
+            real::address($c_name)
         }
 
         $(#[$doc])*
@@ -121,11 +115,11 @@ macro_rules! exec_of_a_list {
 
 exec_of_a_list! {
     /// Hook of `execl`.
-    fn execl, before before_execl;
+    fn execl, c"execl", before before_execl;
     /// Hook of `execlp`.
-    fn execlp, before before_execlp;
+    fn execlp, c"execlp", before before_execlp;
     /// Hook of `execle`.
-    fn execle, before before_execle;
+    fn execle, c"execle", before before_execle;
 }
 
 /// Hook of `posix_spawn_file_actions_adddup2`: the child gets the descriptor under another number.
