@@ -4,7 +4,7 @@
 //! borrowed: they are copied in and out with relaxed atomic accesses. A copy that races with a
 //! writer sees old or new bytes in any mixture, and nothing worse.
 //!
-//! The compiler moves atomics one word at a time, at half the speed of `memcpy`. So all but the end
+//! The compiler moves atomics one word at a time, slower than `memcpy`. So all but the end
 //! of a copy is a loop in assembly where there is one: to the compiler that is a block it knows
 //! nothing of, to the processor it is what relaxed accesses are, plain loads and stores.
 

@@ -184,7 +184,7 @@ mod tests {
                 assert_eq!(send_data(&end, &[IoSlice::new(b"last")]), Ok(4));
             }
         });
-        // The plain call misses the message about once in ten thousand.
+        // The plain call misses the message now and then.
         for round in 0..20_000 {
             let kind = SocketType::SEQPACKET;
             let (near, far) =
