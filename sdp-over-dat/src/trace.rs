@@ -3,7 +3,6 @@
 use std::{
     env,
     fs::{self, File},
-    io::BufWriter,
     path::PathBuf,
     sync::atomic::{AtomicU64, Ordering},
 };
@@ -14,8 +13,11 @@ use sdp_checker::TraceWriter;
 const TRACE_ENV: &str = "SDP_TRACE";
 
 /// The record of one connection, or nothing.
+///
+/// Each message is in the file before it is on its way: a process may end at any time without
+/// dropping its connections, and what it said last is what one wants to read then.
 #[derive(Debug)]
-pub(crate) struct Trace(Option<TraceWriter<BufWriter<File>>>);
+pub(crate) struct Trace(Option<TraceWriter<File>>);
 
 impl Trace {
     /// A record of a connection that this end began (`active`) or took.
@@ -29,7 +31,7 @@ impl Trace {
         let name = format!("{}-{number}.{side}", std::process::id());
         let made = fs::create_dir_all(&directory).and_then(|()| File::create(directory.join(name)));
         match made.map(out_of_the_way) {
-            Ok(file) => Self(Some(TraceWriter::new(BufWriter::new(file)))),
+            Ok(file) => Self(Some(TraceWriter::new(file))),
             Err(error) => {
                 tracing::warn!(%error, directory = %directory.display(), "no trace is written");
                 Self(None)
@@ -72,4 +74,22 @@ fn out_of_the_way(file: File) -> File {
     const FROM: i32 = 512;
     // A process that may not have so many keeps it where it is.
     rustix::io::fcntl_dupfd_cloexec(&file, FROM).map_or(file, File::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As when a program exits with its connections open.
+    #[test]
+    fn a_record_is_whole_while_the_connection_is_open() -> std::io::Result<()> {
+        let file = tempfile::NamedTempFile::new()?;
+        let mut trace = Trace(Some(TraceWriter::new(file.reopen()?)));
+        trace.setup(&[0; 92], &[1; 196]);
+        trace.sent(&[2; 16], 1000);
+        let head = 6;
+        assert_eq!(fs::read(file.path())?.len(), 3 * head + 92 + 196 + 16);
+        drop(trace);
+        Ok(())
+    }
 }
