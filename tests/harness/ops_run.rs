@@ -39,9 +39,12 @@ impl OffloadProtocol {
 /// Where sockets may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leave {
-    /// An offload protocol, and TCP where it cannot.
+    /// An offload protocol, and TCP where it cannot. It may take its time, so that what a test
+    /// wants to be offloaded is that on a busy machine too.
     Tcp,
-    /// The same, but for sockets on this address, which stay on TCP.
+    /// The same, within the bound that users get who write no rule.
+    TcpSoon,
+    /// As [`Leave::Tcp`], but for sockets on this address, which stay on TCP.
     TcpBut(&'static str),
     /// Nowhere: all of them stay on TCP.
     Nothing,
@@ -70,15 +73,19 @@ impl OpsRun {
         dir: &Path,
     ) -> Result<Self> {
         let (target, stays) = match leave {
-            Leave::Tcp => ("both", None),
+            Leave::Tcp | Leave::TcpSoon => ("both", None),
             Leave::TcpBut(address) => ("both", Some(address)),
             Leave::Nothing => ("tcp", None),
         };
+        let within = match leave {
+            Leave::Tcp | Leave::TcpBut(_) => "within=20s",
+            Leave::TcpSoon | Leave::Nothing => "",
+        };
         let rules = dir.join(format!("{target}.rules"));
         let first = stays
-            .map(|address| rule("tcp", address))
+            .map(|address| rule("tcp", address, ""))
             .unwrap_or_default();
-        let text = first + &rule(target, "*");
+        let text = first + &rule(target, "*", within);
         fs::write(&rules, text).with_context(|| format!("writing {}", rules.display()))?;
         let registry = dir.join("dat.conf");
         let provider = stage.provider();
@@ -129,6 +136,8 @@ impl OpsRun {
 }
 
 /// Lines of a rule file for what listens and what connects.
-fn rule(target: &str, address: &str) -> String {
-    format!("use {target} listen * {address}:*\nuse {target} connect * {address}:*\n")
+fn rule(target: &str, address: &str, settings: &str) -> String {
+    ["listen", "connect"]
+        .map(|role| format!("use {target} {role} * {address}:* {settings}\n"))
+        .concat()
 }

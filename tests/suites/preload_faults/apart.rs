@@ -37,10 +37,14 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(protocol: &'static OffloadProtocol) -> Result<Self> {
+        Self::where_sockets(Leave::Tcp, protocol)
+    }
+
+    pub(crate) fn where_sockets(leave: Leave, protocol: &'static OffloadProtocol) -> Result<Self> {
         let net = NetSpace::enter()?;
         let settings = TempDir::new()?;
         Ok(Self {
-            ops: OpsRun::new(&Stage::find()?, protocol, Leave::Tcp, settings.path())?,
+            ops: OpsRun::new(&Stage::find()?, protocol, leave, settings.path())?,
             _settings: settings,
             pages: TempDir::new()?,
             _net: net,
