@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
@@ -87,9 +89,24 @@ const BALANCED: &str = "select (select sum(abalance) from pgbench_accounts) = \
     (select sum(bbalance) from pgbench_branches) and (select sum(delta) from pgbench_history) = \
     (select sum(bbalance) from pgbench_branches), (select count(*) from pgbench_history)";
 
+/// It listens a while before it answers, and says so to whoever comes.
+fn await_answers(scene: &Scene, side: Side, to: &str) -> Result<()> {
+    let end = Instant::now() + scene.deadline();
+    loop {
+        let asking = scene.program(side, bin()?.join("pg_isready"));
+        let asked = scene.run_to_end(asking.args_line(to))?;
+        if asked.status.success() {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "not ready: {}", asked.text);
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 fn talk(scene: &Scene, side: Side) -> Result<()> {
     let bin = bin()?;
     let to = format!("-h {HOST} -p {PORT} -U bench");
+    await_answers(scene, side, &to)?;
     let pgbench = |words: &str| {
         let program = scene.program(side, bin.join("pgbench"));
         scene.run(program.args_line(&format!("{to} {words} postgres")))
