@@ -55,6 +55,13 @@ impl SdpStream {
     pub fn commit(&self) {
         self.socket().commit();
     }
+
+    /// Whether the active side of a connection that a [`Reception`] answered has gone through with
+    /// it, whatever has become of it since.
+    #[must_use]
+    pub fn is_committed(&self) -> bool {
+        self.socket().is_committed()
+    }
 }
 
 /// Accepted TCP sockets whose peers are to say Hello.

@@ -192,14 +192,20 @@ impl OffloadListener for SdpListener {
         self.answer(&mut inside);
         let mut at = 0;
         while let Some(stream) = inside.answered.get(at) {
-            let now = stream.readiness();
-            if now.failed || now.errno.is_some() {
-                let gone = inside.answered.swap_remove(at);
+            let has_failed = {
+                let now = stream.readiness();
+                now.failed || now.errno.is_some()
+            };
+            // Looked at behind that: no message comes once it has failed. What a peer has said is
+            // there to be read, whatever has become of the connection since.
+            if stream.is_committed() {
+                let stream = inside.answered.remove(at);
+                return Ok(Some(Box::new(SdpOffload::new(stream, &self.adapter))));
+            }
+            if has_failed {
+                let gone = inside.answered.remove(at);
                 debug!(service = %self.service, error = ?gone.take_error().map(|e| errno_of(&e)),
                     "a peer gave up");
-            } else if now.writable {
-                let stream = inside.answered.swap_remove(at);
-                return Ok(Some(Box::new(SdpOffload::new(stream, &self.adapter))));
             } else {
                 at += 1;
             }

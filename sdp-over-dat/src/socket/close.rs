@@ -38,6 +38,13 @@ impl Socket {
         self.pump(&mut inner);
     }
 
+    /// Whether the active side's first message has come.
+    pub(crate) fn is_committed(&self) -> bool {
+        let mut inner = self.lock();
+        self.progress(&mut inner);
+        inner.statistics.messages_received > 0
+    }
+
     /// Ends the connection at once.
     pub(crate) fn abort(&self) {
         let mut inner = self.lock();
@@ -70,7 +77,7 @@ impl Socket {
             self.pump(&mut inner);
         }
         inner.watch = None;
-        inner.closed_until = Instant::now().checked_add(self.stack.config.close_timeout);
+        inner.closed_until = self.close_deadline();
         if let Some(until) = linger.and_then(|linger| Instant::now().checked_add(linger)) {
             while !inner.has_ended() {
                 inner = match self.wait(inner, Some(until)) {
@@ -85,5 +92,10 @@ impl Socket {
         self.hand_over(&mut inner);
         drop(inner);
         self.stack.wake();
+    }
+
+    /// When the peer of a closed socket is given up that says nothing from now on.
+    pub(super) fn close_deadline(&self) -> Option<Instant> {
+        Instant::now().checked_add(self.stack.config.close_timeout)
     }
 }

@@ -65,6 +65,10 @@ const FORKING: &[(&str, &str)] = &[
         include_str!("forking/accept_then_fork.py"),
     ),
     ("prefork", include_str!("forking/prefork.py")),
+    (
+        "gone_before_accept",
+        include_str!("forking/gone_before_accept.py"),
+    ),
     ("daemon", include_str!("forking/daemon.py")),
     ("snapshot", include_str!("forking/snapshot.py")),
     ("both_use", include_str!("forking/both_use.py")),
