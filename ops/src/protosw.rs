@@ -10,7 +10,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use ops_netlink::Route;
 use ops_rules::Setting;
@@ -90,9 +90,10 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     /// When that fails at once.
     fn connect(&self, target: &Target<'_>) -> Result<Box<dyn OffloadConnecting>, ConnectFailure>;
 
-    /// The process ends: waits until what closed connections have given has left it, no longer than
-    /// `until`. A protocol whose bytes leave with the call that gives them does without.
-    fn settle(&self, _until: Instant) {}
+    /// The process ends: waits until what closed connections have given has left it, and gives up
+    /// when none of it has for as long as `patience`. A protocol whose bytes leave with the call
+    /// that gives them does without.
+    fn settle(&self, _patience: Duration) {}
 }
 
 /// An address that is taken. Dropping it gives it back.

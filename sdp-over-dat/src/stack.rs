@@ -91,13 +91,18 @@ impl Stack {
         })
     }
 
-    /// Waits until what was written to its sockets has left this process, no longer than
-    /// `until`. The kernel sees to it from there on, even if the process ends.
-    pub fn settle(&self, until: Instant) {
+    /// Waits until what was written to its sockets has left this process, until none of it has left
+    /// for as long as `patience`. The kernel sees to it from there on, even if the process ends.
+    pub fn settle(&self, patience: Duration) {
+        let mut least = usize::MAX;
+        let mut until = Instant::now();
         loop {
-            let sockets: Vec<_> = self.inner.sockets().values().cloned().collect();
-            let is_settled = !sockets.iter().any(|socket| socket.is_unsaid());
-            if is_settled || Instant::now() >= until {
+            let unsaid = self.inner.listed().iter().map(|it| it.unsent()).sum();
+            if unsaid < least {
+                least = unsaid;
+                until = Instant::now() + patience;
+            }
+            if unsaid == 0 || Instant::now() >= until {
                 return;
             }
             thread::sleep(Duration::from_millis(1));
@@ -175,15 +180,17 @@ impl StackInner {
         })
     }
 
+    /// Each socket once.
+    fn listed(&self) -> Vec<Arc<Socket>> {
+        let sockets = self.sockets();
+        let once = sockets.iter().filter(|(evd, it)| **evd == it.evd.id());
+        once.map(|(_, socket)| Arc::clone(socket)).collect()
+    }
+
     /// Looks at all sockets. One that wanted a tick gets it here and nowhere else.
     fn look_at_all(&self) {
         let ticks = self.ticks.swap(false, Ordering::SeqCst);
-        let listed: Vec<Arc<Socket>> = {
-            let sockets = self.sockets();
-            let once = sockets.iter().filter(|(evd, it)| **evd == it.evd.id());
-            once.map(|(_, socket)| Arc::clone(socket)).collect()
-        };
-        for socket in listed {
+        for socket in self.listed() {
             self.serve_one(&socket, ticks);
         }
     }

@@ -3,13 +3,14 @@
 //! A kernel goes on sending what a dead process wrote to its TCP sockets. Ours are part of the
 //! process, so its end waits until their bytes have been handed to the kernel.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::hooks::numbers;
 use crate::{guard, process, switch, table};
 
-/// How long a peer that does not read may delay the end of a process.
-const WITHIN: Duration = Duration::from_secs(2);
+/// How long a peer that takes nothing may delay the end of a process. What it has not taken by then
+/// is lost, which a kernel's TCP would keep for it.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Run by the loader when the program has returned or called `exit`, after its own handlers.
 #[used]
@@ -30,8 +31,7 @@ pub(crate) extern "C" fn finish() {
             numbers::release(entry);
         }
     }
-    let until = Instant::now() + WITHIN;
     for protocol in switch.registry().protocols() {
-        protocol.settle(until);
+        protocol.settle(PATIENCE);
     }
 }

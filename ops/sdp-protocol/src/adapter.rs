@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::Duration;
 
 use rustix::process::{Pid, getpid};
 use sdp_over_dat::Stack;
@@ -124,13 +124,15 @@ impl Adapter {
         std::mem::forget(opened.replace(own));
         Ok(stack)
     }
-    /// Waits until what was written here has left, no longer than `until`.
-    pub(crate) fn settle(&self, until: Instant) {
+
+    /// Waits until what was written here has left, and gives up when none of it has for as long as
+    /// `patience`.
+    pub(crate) fn settle(&self, patience: Duration) {
         let opened = self.stack.lock().unwrap_or_else(PoisonError::into_inner);
         let own = opened.as_ref().filter(|one| one.process == getpid());
         if let Some(stack) = own.map(|one| one.stack.clone()) {
             drop(opened);
-            stack.settle(until);
+            stack.settle(patience);
         }
     }
 }

@@ -33,7 +33,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use ops::{
     Capabilities, ConnectFailure, OffloadBound, OffloadConnecting, OffloadProtocol, Reason, Target,
@@ -117,8 +117,8 @@ impl OffloadProtocol for SdpProtocol {
         Ok(Box::new(connecting.map_err(ConnectFailure::Failed)?))
     }
 
-    fn settle(&self, until: Instant) {
-        self.adapter.settle(until);
+    fn settle(&self, patience: Duration) {
+        self.adapter.settle(patience);
     }
 }
 

@@ -178,6 +178,10 @@ impl Socket {
         };
         inner.statistics.messages_received += 1;
         inner.trace.received(head, len);
+        if inner.closed_until.is_some() {
+            // A slow reader gets what was written before the close, however long it takes.
+            inner.closed_until = self.close_deadline();
+        }
         let inbound = inner.connection.handle_message(head, len);
         let inbound = inbound.unwrap_or_default();
         if inbound.payload_len > 0 && !inner.connection.state().has_ended() {

@@ -123,11 +123,6 @@ impl Socket {
         inner.error.take().map(Into::into)
     }
 
-    /// Whether something is left to be said.
-    pub(crate) fn is_unsaid(&self) -> bool {
-        self.unsent() > 0
-    }
-
     /// Whether the user is gone and the connection is not.
     pub(crate) fn is_closing(&self) -> bool {
         let inner = self.lock();
