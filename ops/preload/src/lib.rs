@@ -13,7 +13,7 @@
 //! | `listener`, `registrations` | what stands beside a listening socket; `epoll` sets that watch a number |
 //! | `sharing` | connections that more than one process uses |
 //! | `observing` | what this process tells of its sockets to those who look |
-//! | `steward` | the one thread of ours, started with the first offloaded socket |
+//! | `steward`, `wards` | the one thread of ours, started with the first offloaded socket; whom it calls |
 //! | `exiting` | what was written leaves before the process does |
 //! | `process`, `per_process` | whose table it is, after `fork` and in a `vfork`ed child; what a process has for itself |
 //! | `internal` | descriptors of ours, out of the program's way |
@@ -46,3 +46,4 @@ mod steward;
 mod switch;
 mod table;
 mod vector;
+mod wards;

@@ -5,7 +5,6 @@
 //! of ours.
 
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -16,9 +15,13 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
 use crate::guard;
+use crate::wards::Wards;
 
 /// Events of one look.
 const EVENTS: usize = 64;
+
+/// What the bell's events carry: no watch's mark.
+const BELL: u64 = u64::MAX;
 
 /// What a descriptor's owner does when it is ready. Called from the steward's thread alone.
 pub(crate) trait Ward: Send + Sync {
@@ -29,7 +32,7 @@ pub(crate) trait Ward: Send + Sync {
 /// The thread, and what it watches.
 pub(crate) struct Steward {
     set: OwnedFd,
-    wards: Mutex<HashMap<RawFd, Arc<dyn Ward>>>,
+    wards: Mutex<Wards>,
     /// Those whose turn is next, ready or not.
     next: Mutex<Vec<Arc<dyn Ward>>>,
     /// Readable when there is one and the thread may be asleep.
@@ -79,7 +82,7 @@ impl Steward {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let fresh = Box::into_raw(Box::new(Self {
             set: crate::internal::raise(epoll::create(CreateFlags::CLOEXEC)?)?,
-            wards: Mutex::new(HashMap::new()),
+            wards: Mutex::default(),
             next: Mutex::new(Vec::new()),
             bell: crate::internal::raise(eventfd(0, flags)?)?,
             thread: OnceLock::new(),
@@ -113,25 +116,26 @@ impl Steward {
         ward: Arc<dyn Ward>,
     ) -> Result<(), Errno> {
         let raw = fd.as_fd().as_raw_fd();
-        self.wards().insert(raw, ward);
-        let data = EventData::new_u64(u64::from(raw.unsigned_abs()));
-        epoll::add(&self.set, fd, data, flags | EventFlags::ET).inspect_err(|_| {
-            self.wards().remove(&raw);
+        let mark = EventData::new_u64(self.wards().begin(raw, ward));
+        epoll::add(&self.set, fd, mark, flags | EventFlags::ET).inspect_err(|_| {
+            self.wards().end(raw);
         })
     }
 
     /// Watches it no more. A call of its ward may still be under way.
     pub(crate) fn leave(&self, fd: impl AsFd) {
-        self.wards().remove(&fd.as_fd().as_raw_fd());
+        self.wards().end(fd.as_fd().as_raw_fd());
         // It may have been closed with its last duplicate, and then it has left by itself.
         let _ = epoll::delete(&self.set, fd);
     }
 
     /// Watches a descriptor for something else, from now on.
     pub(crate) fn ask_for(&self, fd: impl AsFd, flags: EventFlags) {
-        let data = EventData::new_u64(u64::from(fd.as_fd().as_raw_fd().unsigned_abs()));
-        // It fails for a descriptor that is not watched, and then nothing is heard of it.
-        let _ = epoll::modify(&self.set, fd, data, flags | EventFlags::ET);
+        // Of a descriptor that is not watched nothing is heard.
+        if let Some(mark) = self.wards().mark_of(fd.as_fd().as_raw_fd()) {
+            let mark = EventData::new_u64(mark);
+            let _ = epoll::modify(&self.set, fd, mark, flags | EventFlags::ET);
+        }
     }
 
     /// As [`leave`](Self::leave), for a descriptor that somebody else holds.
@@ -143,7 +147,7 @@ impl Steward {
     fn run(&self) {
         crate::internal::block_signals();
         IS_STEWARD.set(true);
-        let data = EventData::new_u64(u64::MAX);
+        let data = EventData::new_u64(BELL);
         // Without it, those who are given a turn wait for the next event of another kind.
         let _ = epoll::add(&self.set, &self.bell, data, EventFlags::IN);
         let nothing = Event {
@@ -161,12 +165,12 @@ impl Steward {
                 Err(_) => return,
             };
             for event in &events[..count] {
-                let Ok(fd) = RawFd::try_from(event.data.u64()) else {
+                if event.data.u64() == BELL {
                     let mut rings = [0; 8];
                     let _ = rustix::io::read(&self.bell, &mut rings[..]);
                     continue;
-                };
-                let ward = self.wards().get(&fd).cloned();
+                }
+                let ward = self.wards().find(event.data.u64());
                 if let Some(ward) = ward {
                     ward.ready(event.flags);
                 }
@@ -182,7 +186,7 @@ impl Steward {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wards(&self) -> MutexGuard<'_, HashMap<RawFd, Arc<dyn Ward>>> {
+    fn wards(&self) -> MutexGuard<'_, Wards> {
         self.wards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

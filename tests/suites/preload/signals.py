@@ -40,10 +40,10 @@ class Scene:
         self.more.append(socket.create_connection(self.listener.getsockname()))
 
     def fill(self):
-        """Until there is no room, and none comes by itself."""
+        """Until there is no room, and none comes by itself, which takes a busy kernel a while."""
         self.dialled.setblocking(False)
         rounds = 0
-        while rounds < 3:
+        while rounds < 30:
             try:
                 self.dialled.send(b"x" * 65536)
                 rounds = 0
