@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{IA_NAME, Program, Stage};
+use crate::{IA_NAME, Program, SdpTraces, Stage};
 
 /// An offload protocol, and what makes `opsrun` offer it.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,7 +50,8 @@ pub enum Leave {
     Nothing,
 }
 
-/// The settings of `opsrun` for one purpose, in a directory.
+/// The settings of `opsrun` for one purpose, in a directory. All SDP messages of the programs that
+/// it starts are recorded there.
 #[derive(Debug)]
 pub struct OpsRun {
     opsrun: PathBuf,
@@ -58,6 +59,7 @@ pub struct OpsRun {
     protocol: &'static OffloadProtocol,
     rules: PathBuf,
     registry: PathBuf,
+    traces: Option<SdpTraces>,
 }
 
 impl OpsRun {
@@ -100,7 +102,32 @@ impl OpsRun {
             protocol,
             rules,
             registry,
+            traces: Some(SdpTraces::below(dir)?),
         })
+    }
+
+    /// Has nothing recorded, for those who measure.
+    #[must_use]
+    pub fn untraced(mut self) -> Self {
+        self.traces = None;
+        self
+    }
+
+    /// Holds what the programs said over SDP against the rules of the protocol, when all of them
+    /// have ended, and forgets it. Returns how many messages there were.
+    ///
+    /// # Errors
+    /// Which rule is broken, and where.
+    pub fn check_traces(&self) -> Result<u64> {
+        self.traces.as_ref().map_or(Ok(0), SdpTraces::check)
+    }
+
+    /// The same where peers break rules on purpose, as [`SdpTraces::check_victims`] does it.
+    ///
+    /// # Errors
+    /// Which rule a program broke, and where.
+    pub fn check_victims(&self) -> Result<u64> {
+        self.traces.as_ref().map_or(Ok(0), SdpTraces::check_victims)
     }
 
     /// The protocol that is offered.
@@ -114,11 +141,15 @@ impl OpsRun {
     pub fn program(&self, program: impl AsRef<OsStr>) -> Program {
         let opsrun = Program::new(&self.opsrun).arg(program);
         let settings = self.protocol.environment.iter();
-        settings
+        let opsrun = settings
             .fold(opsrun, |opsrun, (key, value)| opsrun.env(key, value))
             .env("OPS_RULES", &self.rules)
             .env("DAT_OVERRIDE", &self.registry)
-            .env_remove("LD_PRELOAD")
+            .env_remove("LD_PRELOAD");
+        match &self.traces {
+            Some(traces) => traces.of(opsrun),
+            None => opsrun,
+        }
     }
 
     /// A program that begins with the library in front, as `opsrun` would start it: without
@@ -131,6 +162,9 @@ impl OpsRun {
             .env("OPS_RULES", &self.rules)
             .env("DAT_OVERRIDE", &self.registry)
             .env("LD_PRELOAD", &self.library);
+        if let Some(traces) = &self.traces {
+            traces.of_command(&mut command);
+        }
         command
     }
 }

@@ -1,6 +1,9 @@
 //! A peer that speaks SDP as it likes, over DAT: whatever it sends, a stream ends with an error
 //! that a socket's user knows, or goes on, and other streams of its stack are unharmed.
 //!
+//! What its victims say is recorded and held against the rules of the protocol, as far as their
+//! peer kept them itself.
+//!
 //! The messages are made of bytes here, not by the code under test.
 
 use std::{
@@ -8,7 +11,7 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::SocketAddr,
     path::Path,
-    sync::LazyLock,
+    sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard},
     thread,
     time::{Duration, Instant},
 };
@@ -19,7 +22,7 @@ use dat_api::{
     Region,
 };
 use sdp_over_dat::{Options, SdpListener, SdpStream, Stack};
-use stack_tests::{IA_NAME, Stage};
+use stack_tests::{IA_NAME, SdpTraces, Stage};
 
 /// Whatever has not happened after this long does not happen.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -31,14 +34,14 @@ const HELLO_LEN: usize = 92;
 const BUFFERS: usize = 16;
 const SIZE: usize = 4096;
 
-static LIBRARIES: LazyLock<Result<(), String>> =
+static LIBRARIES: LazyLock<Result<SdpTraces, String>> =
     LazyLock::new(|| use_staged_libraries().map_err(|e| format!("{e:#}")));
 
-fn use_staged_libraries() -> Result<()> {
+fn use_staged_libraries() -> Result<SdpTraces> {
     let stage = Stage::find()?;
     let scratch =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sdp-hostile-{}", std::process::id()));
-    fs::create_dir_all(&scratch)?;
+    let traces = SdpTraces::below(&scratch)?;
     let file = scratch.join("dat.conf");
     let provider = stage.provider();
     let provider = provider.display();
@@ -49,10 +52,14 @@ fn use_staged_libraries() -> Result<()> {
     // that reads the environment.
     unsafe {
         env::set_var("DAT_OVERRIDE", &file);
+        traces.of_this_process();
         env::set_var("DAT_LIBRARY", stage.lib().join("libdat2.so.2"));
     }
-    Ok(())
+    Ok(traces)
 }
+
+/// Read by tests under way; who writes is alone, and all traces are whole.
+static UNDER_WAY: RwLock<()> = RwLock::new(());
 
 /// A base header: MID, flags, Bufs, Len, MSeq, MSeqAck.
 fn header(mid: u8, len: usize, seq: u32) -> Vec<u8> {
@@ -163,11 +170,13 @@ struct Scene {
     pz: Pz,
     ia: Ia,
     attacks: usize,
+    _under_way: RwLockReadGuard<'static, ()>,
 }
 
 impl Scene {
     fn new() -> Result<Self> {
         LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
+        let under_way = UNDER_WAY.read().unwrap_or_else(PoisonError::into_inner);
         let stack = Stack::open(IA_NAME)?;
         let local = stack.address().context("the adapter has no address")?;
         let address = SocketAddr::new(local.ip(), 0);
@@ -189,6 +198,7 @@ impl Scene {
             listener,
             healthy,
             attacks: 0,
+            _under_way: under_way,
         })
     }
 
@@ -215,7 +225,22 @@ impl Scene {
             ensure!(&bytes == b"unharmed");
         }
         ensure!(self.stack.address().is_some());
+        Ok(())
+    }
+
+    /// The last look at the healthy pair, and at what was said if no other test is under way.
+    fn finish(self) -> Result<()> {
+        self.check_healthy()?;
         println!("{} attacks", self.attacks);
+        drop(self);
+        // The stack's thread lets the last sockets go.
+        thread::sleep(Duration::from_millis(50));
+        let traces = LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
+        if let Ok(_alone) = UNDER_WAY.try_write() {
+            let messages = traces.check_victims()?;
+            ensure!(messages > 0, "no SDP message was recorded");
+            println!("{messages} messages, no rule broken by a victim");
+        }
         Ok(())
     }
 }
@@ -289,7 +314,7 @@ fn every_message_in_every_state() -> Result<()> {
         }
         scene.check_healthy()?;
     }
-    Ok(())
+    scene.finish()
 }
 
 #[test]
@@ -320,7 +345,7 @@ fn every_byte_of_a_header_with_other_values() -> Result<()> {
             );
         }
     }
-    scene.check_healthy()
+    scene.finish()
 }
 
 #[test]
@@ -344,7 +369,7 @@ fn more_messages_than_buffers_and_numbers_out_of_order() -> Result<()> {
     let seen = scene.attack(&flood)?;
     let is_good = matches!(&seen, Seen::Bytes(bytes) if bytes.iter().all(|byte| *byte == b'x'));
     ensure!(is_good || seen == Seen::Reset, "{seen:?}");
-    scene.check_healthy()
+    scene.finish()
 }
 
 #[test]
@@ -374,5 +399,5 @@ fn every_byte_of_a_hello_with_other_values() -> Result<()> {
     }
     println!("{taken} taken, {refused} refused");
     ensure!(taken > 0 && refused > 0);
-    scene.check_healthy()
+    scene.finish()
 }

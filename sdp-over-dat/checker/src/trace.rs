@@ -62,10 +62,12 @@ impl<W: Write> TraceWriter<W> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceFault {
     /// A rule is broken.
-    #[error("record {record}: {broken}")]
+    #[error("record {record}, said by the {speaker:?} side: {broken}")]
     Broken {
         /// Which record, from 0.
         record: u64,
+        /// Who broke it.
+        speaker: Side,
         /// Which rule.
         broken: Broken,
     },
@@ -96,7 +98,17 @@ pub fn check_trace(side: Side, mut bytes: &[u8]) -> Result<Checker, TraceFault> 
             SENT => checker.sent(side, head, len),
             _ => checker.arrived(side.other(), head, len),
         };
-        result.map_err(|broken| TraceFault::Broken { record, broken })?;
+        let speaker = match *kind {
+            HELLO => Side::Active,
+            HELLO_ACK => Side::Passive,
+            SENT => side,
+            _ => side.other(),
+        };
+        result.map_err(|broken| TraceFault::Broken {
+            record,
+            speaker,
+            broken,
+        })?;
         bytes = rest;
         record += 1;
     }
@@ -173,6 +185,26 @@ mod tests {
                 u64::from(len == bytes.len()),
                 "{len} bytes"
             );
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn who_broke_a_rule_is_told() -> io::Result<()> {
+        let mut unfit = DATA;
+        unfit[11] = 2;
+        for (side, speaker) in [(Side::Active, Side::Passive), (Side::Passive, Side::Active)] {
+            let mut bytes = Vec::new();
+            let mut writer = TraceWriter::new(&mut bytes);
+            writer.hello(&hello())?;
+            writer.hello_ack(&hello_ack())?;
+            writer.received(&unfit, unfit.len())?;
+            let fault = TraceFault::Broken {
+                record: 2,
+                speaker,
+                broken: Broken::Sequence,
+            };
+            assert_eq!(check_trace(side, &bytes).map(|_| ()), Err(fault));
         }
         Ok(())
     }

@@ -111,7 +111,7 @@ impl Script {
 }
 
 /// Runs a program with the library in front, in a network of its own where one address stays on
-/// TCP.
+/// TCP, and reads every SDP message that it said.
 pub(crate) fn run(
     protocol: &'static OffloadProtocol,
     program: impl AsRef<OsStr>,
@@ -123,7 +123,13 @@ pub(crate) fn run(
     let mut command = ops.preloaded(program);
     command.env("OPS_PAGES", dir.path());
     with(&mut command);
-    finish(command)
+    finish(command)?;
+    let messages = ops.check_traces()?;
+    ensure!(
+        messages > 0 || !protocol.is_for_use,
+        "no SDP message was recorded"
+    );
+    Ok(())
 }
 
 /// Runs it to its end; what it says is told when it fails. It says it into a file: a pipe would be

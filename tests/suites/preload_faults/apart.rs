@@ -51,6 +51,17 @@ impl Place {
         })
     }
 
+    /// How many SDP messages its processes said, none of them against the rules. Asked when all of
+    /// them have ended.
+    pub(crate) fn messages(&self) -> Result<u64> {
+        self.ops.check_traces()
+    }
+
+    /// The same where peers break rules on purpose.
+    pub(crate) fn messages_of_victims(&self) -> Result<u64> {
+        self.ops.check_victims()
+    }
+
     /// What `opsrun ss` lists of these processes.
     pub(crate) fn listed(&self) -> Result<String> {
         let listed = Program::new(Stage::find()?.bin("opsrun"))
@@ -60,8 +71,11 @@ impl Place {
         Ok(listed.finish(DEADLINE)?.success()?.text)
     }
 
-    /// Nobody has left a page behind, once a reader has come by.
+    /// Nobody has left a page behind, once a reader has come by, and nobody broke a rule of the
+    /// protocol on any connection.
     pub(crate) fn is_left(&self) -> Result<()> {
+        // None where a busy machine took too long: then TCP carried them.
+        self.messages()?;
         let listed = self.listed()?;
         ensure!(listed.is_empty(), "sockets are left: {listed}");
         for directory in std::fs::read_dir(self.pages.path())? {

@@ -50,9 +50,12 @@ pub(crate) fn a_stopped_peer_loses_nothing(protocol: &'static OffloadProtocol) -
     let place = Place::new(protocol)?;
     let receiver = Apart::start("receive", &place)?;
     let port = receiver.hear("port")?;
-    receiver.signal(Signal::SIGSTOP)?;
     let bytes = 32 << 20;
-    let sender = Apart::start(&format!("fill {port} {bytes}"), &place)?;
+    let mut sender = Apart::start(&format!("fill {port} {bytes}"), &place)?;
+    // One that is stopped earlier is not offloaded.
+    sender.hear("met")?;
+    receiver.signal(Signal::SIGSTOP)?;
+    sender.tell("go on")?;
     let full = sender.hear("full")?;
     ensure!(full.parse::<u64>()? > 0, "nothing fits: {full}");
     receiver.signal(Signal::SIGCONT)?;
@@ -68,8 +71,10 @@ pub(crate) fn a_stopped_peer_can_be_killed(protocol: &'static OffloadProtocol) -
     let place = Place::new(protocol)?;
     let receiver = Apart::start("receive", &place)?;
     let port = receiver.hear("port")?;
+    let mut sender = Apart::start(&format!("fill {port} {}", 32 << 20), &place)?;
+    sender.hear("met")?;
     receiver.signal(Signal::SIGSTOP)?;
-    let sender = Apart::start(&format!("fill {port} {}", 32 << 20), &place)?;
+    sender.tell("go on")?;
     sender.hear("full")?;
     receiver.signal(Signal::SIGKILL)?;
     let told = sender.hear("sent")?;

@@ -146,7 +146,13 @@ impl Case {
         let listed = place.listed()?;
         let is_told = |line: &str| line.starts_with("tcp ") && line.contains(self.reason);
         ensure!(listed.lines().any(is_told), "{listed}");
-        visitor.finish()
+        visitor.finish()?;
+        let messages = place.messages_of_victims()?;
+        ensure!(
+            messages == 0,
+            "{messages} SDP messages where no connection was made"
+        );
+        Ok(())
     }
 }
 
@@ -172,7 +178,8 @@ pub(crate) fn another_version_is_told_ours(protocol: &'static OffloadProtocol) -
     // The service goes on.
     Apart::start(&format!("send {} 1000", service.port()), &place)?.finish()?;
     ensure!(server.hear("received")? == "1000 end");
-    server.finish()
+    server.finish()?;
+    place.is_left()
 }
 
 /// Where the port mapper says that a service is offered.

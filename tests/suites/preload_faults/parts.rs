@@ -79,9 +79,12 @@ fn send(port: u16, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Gives without waiting until nothing fits, says so, and gives the rest.
+/// Connects, waits for a word, gives without waiting until nothing fits, says so, and gives the
+/// rest.
 fn fill(port: u16, bytes: u64) -> Result<()> {
     let mut peer = connect(port)?;
+    say("met");
+    io::stdin().read_line(&mut String::new())?;
     let mut at = 0;
     give_until_full(&mut peer, &mut at, bytes)?;
     say(&format!("full {at}"));

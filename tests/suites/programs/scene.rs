@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use stack_tests::{
-    Finished, Leave, NetSpace, OffloadProtocol, OpsRun, Program, SdpTraces, Stage, is_full,
-};
+use stack_tests::{Finished, Leave, NetSpace, OffloadProtocol, OpsRun, Program, Stage, is_full};
 use tempfile::TempDir;
 
 use crate::arrangement::Side;
@@ -21,7 +19,6 @@ pub(crate) const HOST: &str = "127.0.0.1";
 pub(crate) struct Scene {
     pub(crate) net: NetSpace,
     opsrun: OpsRun,
-    traces: SdpTraces,
     dir: TempDir,
     server: Side,
     limit: Option<Duration>,
@@ -42,7 +39,6 @@ impl Scene {
         Ok(Self {
             net: NetSpace::enter()?,
             opsrun: OpsRun::new(&stage, protocol, Leave::Tcp, dir.path())?,
-            traces: SdpTraces::below(dir.path())?,
             dir,
             server,
             limit,
@@ -52,7 +48,7 @@ impl Scene {
     /// How many SDP messages were said, none of them against the rules. Asked when all programs
     /// have ended.
     pub(crate) fn messages(&self) -> Result<u64> {
-        self.traces.check()
+        self.opsrun.check_traces()
     }
 
     /// The directory.
@@ -76,7 +72,7 @@ impl Scene {
         let name = name.unwrap_or_default().to_string_lossy().into_owned();
         let made = match side {
             Side::Plain => Program::new(program).env_remove("LD_PRELOAD"),
-            Side::Offloading => self.traces.of(self.opsrun.program(program)),
+            Side::Offloading => self.opsrun.program(program),
         };
         made.named(&name).current_dir(self.dir())
     }

@@ -194,8 +194,8 @@ impl Ground {
         let dir = TempDir::new().context("making a directory")?;
         Ok(Self {
             net: NetSpace::enter()?,
-            stays: OpsRun::new(stage, protocol, Leave::Nothing, dir.path())?,
-            leaves: OpsRun::new(stage, protocol, Leave::Tcp, dir.path())?,
+            stays: OpsRun::new(stage, protocol, Leave::Nothing, dir.path())?.untraced(),
+            leaves: OpsRun::new(stage, protocol, Leave::Tcp, dir.path())?.untraced(),
             dir,
             quick,
         })
