@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ops_netlink::NetStack;
-use ops_portmap::{Answers, Proof, Seat, Station};
+use ops_portmap::{Answers, Proof, Station};
 use ops_rules::Rules;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -23,9 +23,6 @@ use crate::trail::Trail;
 /// answer takes less than a millisecond, so this is what a peer costs that swallows datagrams, once
 /// a minute.
 pub const WITHIN: Duration = Duration::from_millis(200);
-
-/// How soon a station without a place tries again.
-const STATION_TICK: Duration = Duration::from_millis(20);
 
 /// The program whose sockets these are.
 #[derive(Debug, Clone)]
@@ -198,13 +195,13 @@ impl Switch {
                 station.set_addresses(self.addresses());
             }
             station.drive();
-            let standing = station.seat() == Seat::Standing;
+            let due = station.due().unwrap_or(10 * WITHIN);
             for fd in station.descriptors() {
                 arm(&set, fd);
             }
             // Offering a service need not wait for this thread.
             drop(station);
-            let timeout = Timespec::try_from(if standing { STATION_TICK } else { 10 * WITHIN });
+            let timeout = Timespec::try_from(due.min(10 * WITHIN));
             // Whatever it says is found out by driving.
             let _ = epoll::wait(&set, &mut [nothing][..], timeout.ok().as_ref());
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);

@@ -41,6 +41,10 @@ const BATCH: usize = 64;
 /// How soon a process that found no place looks again.
 const STAND_FOR: Duration = Duration::from_millis(20);
 
+/// How long an owner keeps the seat with nothing to offer. The next service often follows at once,
+/// and the kernel may give names and ports back a moment after they were closed.
+const STAY_FOR: Duration = Duration::from_millis(100);
+
 /// How soon an address that another port mapper holds is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
@@ -71,6 +75,8 @@ pub struct Station {
     addresses: Vec<(IpAddr, u32)>,
     office: Option<Office>,
     link: Option<OwnedFd>,
+    /// An owner that nobody needs any more leaves then.
+    leaves_at: Option<Instant>,
 }
 
 /// What the owner of the seat holds.
@@ -107,6 +113,7 @@ impl Station {
             addresses: Vec::new(),
             office: None,
             link: None,
+            leaves_at: None,
         }
     }
 
@@ -150,7 +157,7 @@ impl Station {
             self.process = rustix::process::getpid();
             self.leave();
         }
-        if self.own.is_empty() && !self.is_needed() {
+        if self.is_done() {
             return self.leave();
         }
         if self.seat == Seat::Member && self.is_link_gone() {
@@ -162,19 +169,45 @@ impl Station {
         }
         if let Some(office) = &mut self.office {
             office.serve(&self.own, &self.addresses);
-            if self.own.is_empty() && !self.is_needed() {
+            // The last of the others may just have left.
+            if self.is_done() {
                 self.leave();
             }
         }
     }
 
+    /// When [`Station::drive`] has something to do though nothing arrives.
+    #[must_use]
+    pub fn due(&self) -> Option<Duration> {
+        let leaves_at = self
+            .leaves_at
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        match (self.seat, &self.office) {
+            (Seat::Standing, _) if !self.own.is_empty() => Some(STAND_FOR),
+            (_, Some(office)) if office.try_again.is_some() => Some(TRY_AGAIN),
+            _ => leaves_at,
+        }
+    }
+
+    /// Nobody needs this process at the port mapper, and has not for a while.
+    fn is_done(&mut self) -> bool {
+        if !self.own.is_empty() || self.is_needed() {
+            self.leaves_at = None;
+            return false;
+        }
+        // Whoever does not answer has nothing to stay for.
+        let stays = if self.office.is_some() {
+            STAY_FOR
+        } else {
+            Duration::ZERO
+        };
+        let now = Instant::now();
+        now >= *self.leaves_at.get_or_insert(now + stays)
+    }
+
     /// Waits until there is something to do, at most for `within`, and does it.
     pub fn wait(&mut self, within: Duration) {
-        let due = match (self.seat, &self.office) {
-            (Seat::Standing, _) if !self.own.is_empty() => STAND_FOR,
-            (_, Some(office)) if office.try_again.is_some() => TRY_AGAIN,
-            _ => within,
-        };
+        let due = self.due().unwrap_or(within);
         let mut polled: Vec<PollFd<'_>> = self
             .descriptors()
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
@@ -207,6 +240,7 @@ impl Station {
     fn leave(&mut self) {
         self.office = None;
         self.link = None;
+        self.leaves_at = None;
         self.seat.on_leave();
     }
 
