@@ -10,6 +10,7 @@
 //!   decision   policy, route, device: who may carry a connection, and why nobody else
 //!   connect    asks the peer, tries the protocols, falls back before the first byte
 //!   listen     one port and one accept queue over all stacks
+//!   local      where a service listens
 //!   socket     the life of one socket; `life` is its states and nothing else
 //!   switch     what they share: rules, routes, answers of peers, the port mapper's station
 //! ```
@@ -26,6 +27,7 @@ mod explain;
 mod family;
 mod life;
 mod listen;
+mod local;
 mod protosw;
 mod reason;
 mod registry;
@@ -41,6 +43,7 @@ pub use family::{
 };
 pub use life::{Event, Life};
 pub use listen::{Accepted, Listening};
+pub use local::Local;
 pub use protosw::{
     Capabilities, ConnectFailure, Half, OffloadBound, OffloadConnecting, OffloadListener,
     OffloadProtocol, OffloadStream, Readiness, Target, Watch, Way,

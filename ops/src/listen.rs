@@ -9,6 +9,7 @@ use rustix::net::SocketFlags;
 use tracing::info;
 
 use crate::decision::Offer;
+use crate::local::Local;
 use crate::protosw::{OffloadBound, OffloadListener, OffloadStream};
 use crate::reason::Reason;
 
@@ -44,7 +45,9 @@ pub(crate) fn bind(
         Some(offer) if address.port() == 0 => offer,
         offer => {
             rustix::net::bind(native, &address)?;
-            return Ok(offer.map(|offer| take(offer, address)).unwrap_or_default());
+            return Ok(offer
+                .map(|offer| take(offer, Local::of(native, address)))
+                .unwrap_or_default());
         }
     };
     for _ in 0..PORTS_MAX {
@@ -52,7 +55,7 @@ pub(crate) fn bind(
             break;
         };
         let chosen = SocketAddr::new(address.ip(), reserved.local().port());
-        let bound = take(offer, chosen);
+        let bound = take(offer, Local::of(native, chosen));
         if bound
             .passed_over
             .iter()
@@ -69,7 +72,7 @@ pub(crate) fn bind(
     }
     rustix::net::bind(native, &address)?;
     let local: SocketAddr = rustix::net::getsockname(native)?.try_into()?;
-    Ok(take(offer, local))
+    Ok(take(offer, Local::of(native, local)))
 }
 
 fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
@@ -77,11 +80,11 @@ fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address
 }
 
-fn take(offer: &Offer, address: SocketAddr) -> Bound {
+fn take(offer: &Offer, local: Local) -> Bound {
     let mut all = Bound::default();
     for protocol in &offer.protocols {
         let name = protocol.name().to_owned();
-        match protocol.bind(address) {
+        match protocol.bind(local) {
             Ok(bound) => all.taken.push(Taken {
                 protocol: name,
                 asks_peer: protocol.capabilities().asks_peer,
@@ -92,6 +95,7 @@ fn take(offer: &Offer, address: SocketAddr) -> Bound {
                     Errno::ADDRINUSE => Reason::PortTaken,
                     other => Reason::Failed(other),
                 };
+                let address = local.address;
                 info!(%address, protocol = name, %reason, "listening without a protocol");
                 all.passed_over.push((name, reason));
             }

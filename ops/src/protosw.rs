@@ -16,6 +16,7 @@ use ops_netlink::Route;
 use ops_rules::Setting;
 use rustix::io::Errno;
 
+use crate::local::Local;
 use crate::reason::Reason;
 
 /// What a protocol can do. The switch asks it only for that.
@@ -82,7 +83,7 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// `EADDRINUSE` if this protocol has given the port to somebody else.
-    fn bind(&self, local: SocketAddr) -> Result<Box<dyn OffloadBound>, Errno>;
+    fn bind(&self, local: Local) -> Result<Box<dyn OffloadBound>, Errno>;
 
     /// Begins to connect.
     ///

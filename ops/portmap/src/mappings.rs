@@ -1,25 +1,35 @@
 //! Which services are offered, and what to say about them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::message::{Kind, Message};
 
 /// Services by their TCP address, each with where it is offered over RDMA. An address of zeros
-/// stands for every address of the host; that of IPv6 for both families.
+/// stands for every address of the host; that of IPv6 for both families, unless it is told to be
+/// for IPv6 only.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mappings {
     services: BTreeMap<SocketAddr, SocketAddr>,
+    ipv6_only: BTreeSet<SocketAddr>,
 }
 
 impl Mappings {
     /// Offers a service; `mapped` with an address of zeros is at whichever address was asked.
     pub fn insert(&mut self, service: SocketAddr, mapped: SocketAddr) {
         self.services.insert(service, mapped);
+        self.ipv6_only.remove(&service);
+    }
+
+    /// The same, for peers that come by IPv6 only.
+    pub fn insert_ipv6_only(&mut self, service: SocketAddr, mapped: SocketAddr) {
+        self.insert(service, mapped);
+        self.ipv6_only.insert(service);
     }
 
     /// Offers a service no longer. Says whether it was.
     pub fn remove(&mut self, service: SocketAddr) -> bool {
+        self.ipv6_only.remove(&service);
         self.services.remove(&service).is_some()
     }
 
@@ -52,7 +62,9 @@ impl Mappings {
             .filter(|zero| service.is_ipv4() || zero.is_ipv6());
         let mapped = std::iter::once(service.ip())
             .chain(wide)
-            .find_map(|ip| self.services.get(&SocketAddr::new(ip, service.port())))?;
+            .map(|ip| SocketAddr::new(ip, service.port()))
+            .filter(|listener| service.is_ipv6() || !self.ipv6_only.contains(listener))
+            .find_map(|listener| self.services.get(&listener))?;
         let ip = if mapped.ip().is_unspecified() {
             service.ip()
         } else {
@@ -116,6 +128,21 @@ mod tests {
                 "{service}"
             );
         }
+    }
+
+    #[test]
+    fn a_service_of_ipv6_only_leaves_ipv4_to_another() {
+        let (v4, v6) = (address("192.0.2.2:80"), address("[2001:db8::1]:80"));
+        let mut mappings = mappings(&[("0.0.0.0:80", "0.0.0.0:1080")]);
+        mappings.insert_ipv6_only(address("[::]:80"), address("[::]:2080"));
+        assert_eq!(mappings.find(v4), Some(address("192.0.2.2:1080")));
+        assert_eq!(mappings.find(v6), Some(address("[2001:db8::1]:2080")));
+        mappings.remove(address("0.0.0.0:80"));
+        assert_eq!(mappings.find(v4), None);
+        // Another socket of this address may be for both.
+        mappings.remove(address("[::]:80"));
+        mappings.insert(address("[::]:80"), address("[::]:3080"));
+        assert_eq!(mappings.find(v4), Some(address("192.0.2.2:3080")));
     }
 
     #[test]

@@ -128,7 +128,7 @@ impl Station {
 
     /// Offers a TCP service at `mapped`.
     pub fn offer(&mut self, service: SocketAddr, mapped: SocketAddr, proof: Proof) {
-        self.own.insert(service, mapped);
+        insert(&mut self.own, (proof.0)().as_ref(), service, mapped);
         self.proofs.insert(service, proof);
         self.tell(Record::Offer { service, mapped });
         self.drive();
@@ -383,7 +383,7 @@ impl Member {
                 Received::Record(Record::Offer { service, mapped }, Some(proof))
                     if link::proves(&proof, service) && self.mappings.len() < SERVICES_MAX =>
                 {
-                    self.mappings.insert(service, mapped);
+                    insert(&mut self.mappings, Some(&proof), service, mapped);
                 }
                 Received::Record(Record::Offer { service, .. }, _) => {
                     warn!(%service, "a process offers a service that is not its own");
@@ -397,6 +397,21 @@ impl Member {
             }
         }
         true
+    }
+}
+
+/// The socket of a service tells for which peers it is.
+fn insert(
+    mappings: &mut Mappings,
+    socket: Option<&OwnedFd>,
+    service: SocketAddr,
+    mapped: SocketAddr,
+) {
+    let ipv6_only = |socket| sockopt::ipv6_v6only(socket) == Ok(true);
+    if service.is_ipv6() && socket.is_some_and(ipv6_only) {
+        mappings.insert_ipv6_only(service, mapped);
+    } else {
+        mappings.insert(service, mapped);
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use ops::{Intent, Offer, OffloadListener, OffloadProtocol, Plan, Switch, Trail, Wish};
+use ops::{Intent, Local, Offer, OffloadListener, OffloadProtocol, Plan, Switch, Trail, Wish};
 use ops_portmap::Proof;
 use ops_rules::Role;
 
@@ -52,7 +52,8 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
         }
     };
     let backlog = u32::try_from(backlog).unwrap_or(0);
-    if let Some((door, protocol)) = listen_beside(switch, &offer, service, backlog)
+    if let Some((door, protocol)) =
+        listen_beside(switch, &offer, Local::of(socket, service), backlog)
         && let record = observing::listener(service, protocol.name(), door.device())
         && let Ok(listener) = Listener::begin(family, protocol.name(), record, door)
     {
@@ -68,13 +69,11 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
 fn listen_beside<'a>(
     switch: &Switch,
     offer: &'a Offer,
-    service: SocketAddr,
+    local: Local,
     backlog: u32,
 ) -> Option<(Box<dyn OffloadListener>, &'a dyn OffloadProtocol)> {
     for protocol in &offer.protocols {
-        let begun = protocol
-            .bind(service)
-            .and_then(|bound| bound.listen(backlog));
+        let begun = protocol.bind(local).and_then(|bound| bound.listen(backlog));
         match begun {
             Ok(listener) => return Some((listener, &**protocol)),
             Err(errno) => switch.count_fall_back(&ops::Reason::Failed(errno)),

@@ -30,14 +30,13 @@ mod listener;
 mod stream;
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ops::{
-    Capabilities, ConnectFailure, OffloadBound, OffloadConnecting, OffloadProtocol, Reason, Target,
-    Way,
+    Capabilities, ConnectFailure, Local, OffloadBound, OffloadConnecting, OffloadProtocol, Reason,
+    Target, Way,
 };
 use rustix::io::Errno;
 
@@ -108,7 +107,7 @@ impl OffloadProtocol for SdpProtocol {
         Ok(())
     }
 
-    fn bind(&self, local: SocketAddr) -> Result<Box<dyn OffloadBound>, Errno> {
+    fn bind(&self, local: Local) -> Result<Box<dyn OffloadBound>, Errno> {
         Ok(Box::new(SdpBound::new(&self.adapter, local)?))
     }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ops::{OffloadBound, OffloadListener, OffloadStream};
+use ops::{Local, OffloadBound, OffloadListener, OffloadStream};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
@@ -32,7 +32,8 @@ pub(crate) struct SdpBound {
 }
 
 impl SdpBound {
-    pub(crate) fn new(adapter: &Arc<Adapter>, service: SocketAddr) -> Result<Self, Errno> {
+    pub(crate) fn new(adapter: &Arc<Adapter>, local: Local) -> Result<Self, Errno> {
+        let service = local.address;
         let family = match service {
             SocketAddr::V4(_) => AddressFamily::INET,
             SocketAddr::V6(_) => AddressFamily::INET6,
@@ -40,7 +41,7 @@ impl SdpBound {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let tcp = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
         if family == AddressFamily::INET6 {
-            sockopt::set_ipv6_v6only(&tcp, false)?;
+            sockopt::set_ipv6_v6only(&tcp, local.ipv6_only)?;
         }
         let tcp = (adapter.place())(tcp)?;
         bind_beside(&tcp, service)?;

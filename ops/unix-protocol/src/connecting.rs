@@ -1,9 +1,9 @@
 //! A connection in the making.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ops::{ConnectFailure, OffloadConnecting, OffloadStream, Target};
+use ops::{ConnectFailure, Local, OffloadConnecting, OffloadStream, Target};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
@@ -39,13 +39,21 @@ impl UnixConnecting {
     }
 }
 
-/// To the service of this address, or to that of all addresses.
+/// To the service of this address, or to that of all addresses of its family, or of all.
 fn connect(protocol: &str, mapped: SocketAddr) -> Result<OwnedFd, Errno> {
-    let zeros = SocketAddr::new([0, 0, 0, 0].into(), mapped.port());
+    let zeros = |zeros: IpAddr| SocketAddr::new(zeros, mapped.port());
+    let all = zeros([0_u16; 8].into());
+    let of_family = match mapped.ip().to_canonical() {
+        IpAddr::V4(_) => zeros([0_u8; 4].into()).into(),
+        IpAddr::V6(_) => Local {
+            address: all,
+            ipv6_only: true,
+        },
+    };
     let mut last = Errno::CONNREFUSED;
-    for address in [mapped, zeros] {
+    for local in [mapped.into(), of_family, all.into()] {
         let socket = socket()?;
-        match rustix::net::connect(&socket, &name(protocol, address)?) {
+        match rustix::net::connect(&socket, &name(protocol, local)?) {
             Ok(()) => return Ok(socket),
             Err(errno) => last = errno,
         }

@@ -25,11 +25,9 @@ mod listener;
 mod stream;
 mod wire;
 
-use std::net::SocketAddr;
-
 use ops::{
-    Capabilities, ConnectFailure, OffloadBound, OffloadConnecting, OffloadProtocol, Reason, Target,
-    Way,
+    Capabilities, ConnectFailure, Local, OffloadBound, OffloadConnecting, OffloadProtocol, Reason,
+    Target, Way,
 };
 use rustix::io::Errno;
 
@@ -97,7 +95,7 @@ impl OffloadProtocol for UnixProtocol {
         Ok(())
     }
 
-    fn bind(&self, local: SocketAddr) -> Result<Box<dyn OffloadBound>, Errno> {
+    fn bind(&self, local: Local) -> Result<Box<dyn OffloadBound>, Errno> {
         Ok(Box::new(UnixBound::new(&self.name, local, self.manner)?))
     }
 

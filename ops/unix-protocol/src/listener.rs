@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
-use ops::{OffloadBound, OffloadListener, OffloadStream};
+use ops::{Local, OffloadBound, OffloadListener, OffloadStream};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
@@ -22,12 +22,12 @@ pub(crate) struct UnixBound {
 }
 
 impl UnixBound {
-    pub(crate) fn new(protocol: &str, local: SocketAddr, manner: Manner) -> Result<Self, Errno> {
+    pub(crate) fn new(protocol: &str, local: Local, manner: Manner) -> Result<Self, Errno> {
         let socket = socket()?;
         rustix::net::bind(&socket, &name(protocol, local)?)?;
         Ok(Self {
             socket,
-            local,
+            local: local.address,
             manner,
         })
     }

@@ -4,6 +4,7 @@ use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
+use ops::Local;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags,
@@ -28,14 +29,14 @@ pub(crate) const VERSION_NO: u8 = b'V';
 /// The connecting end goes through with it.
 pub(crate) const COMMIT: u8 = b'C';
 
-/// The abstract name of a service.
-pub(crate) fn name(protocol: &str, address: SocketAddr) -> Result<SocketAddrUnix, Errno> {
-    let ip = address.ip().to_canonical();
-    let port = address.port();
-    let name = if ip.is_unspecified() {
-        format!("ops-{protocol}/*:{port}")
-    } else {
-        format!("ops-{protocol}/{ip}:{port}")
+/// The abstract name of a service: with its address, or with a star and the families it is for.
+pub(crate) fn name(protocol: &str, local: Local) -> Result<SocketAddrUnix, Errno> {
+    let port = local.address.port();
+    let name = match local.address.ip().to_canonical() {
+        ip if !ip.is_unspecified() => format!("ops-{protocol}/{ip}:{port}"),
+        IpAddr::V4(_) => format!("ops-{protocol}/*4:{port}"),
+        IpAddr::V6(_) if local.ipv6_only => format!("ops-{protocol}/*6:{port}"),
+        IpAddr::V6(_) => format!("ops-{protocol}/*46:{port}"),
     };
     SocketAddrUnix::new_abstract_name(name.as_bytes())
 }

@@ -33,6 +33,10 @@ const SCRIPTS: &[(&str, &str)] = &[
         "plain_and_offloaded_peers_of_one_listener",
         include_str!("both_kinds.py"),
     ),
+    (
+        "listeners_at_no_address_of_either_family",
+        include_str!("both_families.py"),
+    ),
     // Programs such as wrk take an empty receive after a wake-up for an error.
     (
         "no_wake_up_is_a_false_one",
