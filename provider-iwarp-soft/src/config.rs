@@ -18,6 +18,7 @@
 //! | `connect_retry_ms` | 0 to 3600000 | how long a refused connect is tried again |
 //! | `mpa_timeout_ms` | 0 to 3600000 | how long an MPA Request may take to come whole |
 //! | `half_open_max` | 1 to 65536 | connections of a service without a Request; more are closed |
+//! | `sockets` | `own`, `any` | whether consumers' sockets of other local addresses are taken too |
 //! | `peer_timeout_s` | 0 to 32767 | how long a peer may say nothing; 0: TCP's own patience |
 //!
 //! Users read of them in `docs/man/dat.conf.5`; the suite `documents` compares.
@@ -84,6 +85,9 @@ pub(crate) struct Config {
     pub(crate) half_open_max: usize,
     /// How long a peer may say nothing, not even by its kernel, before its connection is broken.
     pub(crate) peer_timeout: PeerTimeout,
+    /// Whether a consumer's socket may have any local address, so that one adapter serves all of a
+    /// host's; otherwise it must run through this adapter.
+    pub(crate) any_socket: bool,
 }
 
 /// What ends a connection whose peer has vanished.
@@ -127,6 +131,7 @@ impl Config {
             request_timeout: REQUEST_TIMEOUT,
             peer_timeout: PeerTimeout::Idle,
             half_open_max: HALF_OPEN_MAX,
+            any_socket: false,
         };
         for (index, word) in words.enumerate() {
             match word.split_once('=') {
@@ -159,6 +164,7 @@ impl Config {
                 }
             }
             "mpa_timeout_ms" => self.request_timeout = millis(key, value)?,
+            "sockets" => self.any_socket = any_socket(value)?,
             "half_open_max" => self.half_open_max = number(key, value, 1, 65_536)? as usize,
             _ => return Err(bad(&format!("unknown key `{key}`"))),
         }
@@ -172,6 +178,16 @@ impl Config {
             None => std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")
                 .map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned()),
         }
+    }
+
+    /// Whether a consumer's socket with this local address runs through the adapter. One that is
+    /// bound to nothing cannot be told and passes: it is not connected, which is told by an event
+    /// (DAT 2.0 iWARP extensions 3.1.1.2).
+    pub(crate) fn routes(&self, local: SocketAddr) -> bool {
+        let local = local.ip().to_canonical();
+        let both_loopback = local.is_loopback() && self.address.is_loopback();
+        let is_own = local == self.address.to_canonical() || both_loopback;
+        self.any_socket || local.is_unspecified() || is_own
     }
 
     /// Address with an unspecified port.
@@ -188,6 +204,14 @@ impl Config {
             v6.set_scope_id(self.scope_id);
         }
         address
+    }
+}
+
+fn any_socket(value: &str) -> Result<bool, RnicError> {
+    match value {
+        "any" => Ok(true),
+        "own" => Ok(false),
+        _ => Err(bad(&format!("sockets={value}: own or any"))),
     }
 }
 
@@ -233,6 +257,22 @@ mod tests {
             let config = Config::parse(line).unwrap();
             assert!(config.address.is_loopback(), "{line}");
             assert_eq!(config.adapter, "lo", "{line}");
+        }
+    }
+
+    #[test]
+    fn sockets_of_other_addresses_are_taken_when_asked_for() {
+        let elsewhere = "192.0.2.1:80".parse().unwrap();
+        for (line, routes) in [
+            ("lo 0", false),
+            ("lo 0 sockets=own", false),
+            ("lo 0 sockets=any", true),
+        ] {
+            let config = Config::parse(line).unwrap();
+            assert_eq!(config.routes(elsewhere), routes, "{line}");
+            assert!(config.routes("127.0.0.2:80".parse().unwrap()));
+            assert!(config.routes("[::ffff:127.0.0.1]:80".parse().unwrap()));
+            assert!(config.routes("0.0.0.0:0".parse().unwrap()));
         }
     }
 
@@ -292,6 +332,7 @@ mod tests {
             "lo 0 fpdu_max=1",
             "lo 0 peer_timeout_s=32768",
             "lo 0 half_open_max=0",
+            "lo 0 sockets=all",
             "lo 0 color=red",
             "lo 0 mpa_revision=3",
             "lo 0 peer_to_peer=1.0",

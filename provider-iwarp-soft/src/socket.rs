@@ -6,7 +6,7 @@
 //! established the socket never goes back: then the end closes the consumer's number as well, if it
 //! still means the same socket.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -90,11 +90,12 @@ impl Socket {
         Self::Own(NotInherited::new(fd))
     }
 
-    /// Takes a consumer's socket, if it is a TCP stream that runs through `address`.
-    ///
-    /// `routed` may be false for a socket that is not connected (any more): that is told later by
-    /// an event (DAT 2.0 iWARP extensions 3.1.1.2).
-    pub(crate) fn take(number: RawFd, address: IpAddr) -> Result<Self, SocketFault> {
+    /// Takes a consumer's socket, if it is a TCP stream whose local address `is_routed` has
+    /// ([`Config::routes`](crate::config::Config::routes)).
+    pub(crate) fn take(
+        number: RawFd,
+        is_routed: impl FnOnce(SocketAddr) -> bool,
+    ) -> Result<Self, SocketFault> {
         let duplicate = duplicate(number)?;
         let socket_type = sockopt::socket_type(&duplicate).map_err(|_| SocketFault::NotASocket)?;
         let domain = sockopt::socket_domain(&duplicate).map_err(|_| SocketFault::NotASocket)?;
@@ -106,7 +107,7 @@ impl Socket {
             return Err(SocketFault::NotTcp);
         }
         let local = io::local_address(&duplicate).ok_or(SocketFault::NotTcp)?;
-        if !is_routed(local, address) {
+        if !is_routed(local) {
             return Err(SocketFault::NotRouted);
         }
         let identity = Identity::of(duplicate.as_fd()).ok_or(SocketFault::NotASocket)?;
@@ -188,15 +189,6 @@ fn duplicate(number: RawFd) -> Result<OwnedFd, SocketFault> {
     })
 }
 
-/// Whether a socket with this local address runs through the interface with `address`. A socket
-/// that is bound to nothing cannot be told and passes: it is not connected, which is told by an
-/// event.
-fn is_routed(local: SocketAddr, address: IpAddr) -> bool {
-    let local = local.ip().to_canonical();
-    let both_loopback = local.is_loopback() && address.is_loopback();
-    local.is_unspecified() || local == address.to_canonical() || both_loopback
-}
-
 impl AsRawFd for Socket {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
@@ -209,7 +201,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream, UdpSocket};
 
-    const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const LOOPBACK: fn(SocketAddr) -> bool = |local| local.ip().is_loopback();
 
     fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -221,7 +213,7 @@ mod tests {
     fn only_connected_tcp_sockets_of_the_interface_are_taken() {
         let (client, server) = pair();
         assert!(Socket::take(client.as_raw_fd(), LOOPBACK).is_ok());
-        let elsewhere = "192.0.2.1".parse().unwrap();
+        let elsewhere = |_| false;
         assert_eq!(
             Socket::take(server.as_raw_fd(), elsewhere).unwrap_err(),
             SocketFault::NotRouted

@@ -92,7 +92,7 @@ impl OpsRun {
         let registry = dir.join("dat.conf");
         let provider = stage.provider();
         let line = format!(
-            "{IA_NAME} u2.0 nonthreadsafe default {} dat-rs.1.0 \"lo 0\" \"\"\n",
+            "{IA_NAME} u2.0 nonthreadsafe default {} dat-rs.1.0 \"lo 0 sockets=any\" \"\"\n",
             provider.display()
         );
         fs::write(&registry, line).with_context(|| format!("writing {}", registry.display()))?;

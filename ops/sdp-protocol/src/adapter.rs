@@ -16,8 +16,11 @@ pub const ADAPTER_ENV: &str = "OPS_SDP_ADAPTER";
 /// What the adapters of the software provider are called where no `dat.conf` says otherwise.
 const SOFTWARE: &str = "iwarp-";
 
-/// Always up.
-const FIRST_CHOICE: &str = "iwarp-lo";
+/// One that carries the connections of every local address.
+const FIRST_CHOICE: &str = "iwarp-any";
+
+/// What makes it that: an interface that is always up, and sockets of all others.
+const FIRST_CHOICE_PARAMS: &str = "lo 0 sockets=any";
 
 /// Environment variable that names another file than the system's `dat.conf`: what that file lists
 /// is meant.
@@ -83,28 +86,29 @@ impl Adapter {
             return Ok(name);
         }
         let listed = dat_api::list_providers().map_err(|error| error.to_string())?;
-        let mut names = listed.into_iter().map(|provider| provider.ia_name);
-        let mut usable: Vec<String> = names
-            .by_ref()
-            .filter(|name| name.starts_with(SOFTWARE))
-            .collect();
-        usable.sort_by_key(|name| name != FIRST_CHOICE);
-        if let Some(name) = usable.into_iter().next() {
-            return Ok(name);
+        let names = listed.into_iter().map(|provider| provider.ia_name);
+        let mut usable: Vec<String> = names.filter(|name| name.starts_with(SOFTWARE)).collect();
+        if usable.iter().any(|name| name == FIRST_CHOICE) {
+            return Ok(FIRST_CHOICE.to_owned());
         }
-        // A file that was written for other providers only, as distributions have it.
+        // No file, or one that was written for other purposes: a line for an interface would leave
+        // the connections of all other addresses on TCP.
         let library = PROVIDER
             .get()
             .filter(|_| std::env::var_os(FILE_ENV).is_none());
-        let Some(library) = library else {
-            return Err(format!(
+        if let Some(library) = library {
+            dat_api::register_provider(library, FIRST_CHOICE, FIRST_CHOICE_PARAMS)
+                .map_err(|error| error.to_string())?;
+            return Ok(FIRST_CHOICE.to_owned());
+        }
+        // Across hosts rather than within this one, where a file leaves the choice.
+        usable.sort_by_key(|name| name == "iwarp-lo");
+        usable.into_iter().next().ok_or_else(|| {
+            format!(
                 "dat.conf lists no adapter of the software provider; add the line of \
                  {FIRST_CHOICE} or name another adapter in {ADAPTER_ENV}"
-            ));
-        };
-        dat_api::register_provider(library, FIRST_CHOICE, "lo 0")
-            .map_err(|error| error.to_string())?;
-        Ok(FIRST_CHOICE.to_owned())
+            )
+        })
     }
 
     /// The adapter, opened.

@@ -36,7 +36,7 @@ impl SoftArmed {
         final_message: &[u8],
         token: ListenToken,
     ) -> Result<Self, SocketFault> {
-        let socket = Socket::take(number, shared.config.address)?;
+        let socket = Socket::take(number, |local| shared.config.routes(local))?;
         let messenger = socket
             .as_fd()
             .try_clone_to_owned()

@@ -116,7 +116,7 @@ impl Qp {
         if !matches!(*link, Link::Idle) {
             return Err(SocketFault::QpNotIdle);
         }
-        let socket = Socket::take(number, self.shared.config.address)?;
+        let socket = Socket::take(number, |local| self.shared.config.routes(local))?;
         let mut dial = self
             .new_dial(params)
             .map_err(|_| SocketFault::NoResources)?;

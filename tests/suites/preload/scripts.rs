@@ -48,6 +48,10 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
     // Handlers with and without `SA_RESTART`, and broken pipes.
     ("signals_end_calls_as_with_tcp", include_str!("signals.py")),
+    (
+        "other_addresses_than_loopback_s",
+        include_str!("other_addresses.py"),
+    ),
     // Servers close their listener for a while.
     (
         "a_closed_listener_makes_room",

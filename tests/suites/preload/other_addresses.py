@@ -1,0 +1,29 @@
+"""Connections of addresses that are not loopback's are offloaded as well."""
+import os
+import socket
+import subprocess
+
+ADDRESSES = ("192.0.2.1", "2001:db8::1")
+
+
+def is_offloaded(sock):
+    """Whether the kernel sees no TCP socket there."""
+    inode = f" {os.fstat(sock.fileno()).st_ino} "
+    return not any(inode in open(f"/proc/net/{table}").read() for table in ("tcp", "tcp6"))
+
+
+for address in ADDRESSES:
+    length = 128 if ":" in address else 32
+    add = ["ip", "address", "add", f"{address}/{length}", "dev", "lo", "nodad"]
+    subprocess.run(add if ":" in address else add[:-1], check=True)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    for place in (address, "::" if ":" in address else "0.0.0.0"):
+        with socket.create_server((place, 0), family=family) as listener:
+            client = socket.create_connection((address, listener.getsockname()[1]))
+            server, peer = listener.accept()
+            assert is_offloaded(client) and is_offloaded(server), (address, place)
+            assert peer[0] == server.getsockname()[0] == address, (peer, server.getsockname())
+            client.sendall(b"ping")
+            assert server.recv(4) == b"ping"
+            client.close()
+            server.close()
