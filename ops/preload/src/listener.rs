@@ -278,9 +278,13 @@ impl Hall {
 
     /// Nobody accepts any more. What listens goes with the last reference.
     fn end(&self) {
-        let offered = self.offered().take();
-        if let Some((switch, service)) = offered {
-            switch.withdraw(service);
+        {
+            // Held until peers are told, so that whoever comes second, the program's close or the
+            // steward, returns no sooner: the program may offer the same service anew at once.
+            let mut offered = self.offered();
+            if let Some((switch, service)) = offered.take() {
+                switch.withdraw(service);
+            }
         }
         if let Ok(steward) = steward() {
             steward.leave(&*self.service);
