@@ -30,8 +30,8 @@ const ADAPTERS: [(&str, &str, &str); 5] = [
 /// The adapter that goes while the others work, and comes back.
 const GOES: &str = "ib-siw";
 
-const DEADLINE: Duration = Duration::from_secs(120);
-const WAIT: Option<Duration> = Some(Duration::from_secs(20));
+const DEADLINE: Duration = Duration::from_secs(300);
+const WAIT: Option<Duration> = Some(Duration::from_secs(60));
 
 const ROUNDS: u8 = 20;
 const LEN: usize = 3000;
