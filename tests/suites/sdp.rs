@@ -581,7 +581,7 @@ fn what_was_said_before_the_accept_is_not_lost() -> Result<()> {
         let (ours, theirs) = (SdpProtocol::new(Ok), SdpProtocol::new(Ok));
         let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));
-        let listener = ours.bind(service)?.listen(5)?;
+        let listener = ours.bind(service.into())?.listen(5)?;
         for before in [Before::Nothing, Before::End, Before::Reset] {
             let connecting = theirs.connect(&Target {
                 service,
