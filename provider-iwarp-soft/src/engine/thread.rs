@@ -1,7 +1,7 @@
 //! The engine's thread.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Barrier, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use super::Engine;
 use super::lane::{Lane, Verdict};
 use super::poller::{Poller, Ready, readiness};
+use crate::pool::Staging;
 
 /// How soon the engine looks whether a consumer still drives what it drove.
 pub(super) const TICK_MIN: Duration = Duration::from_micros(100);
@@ -26,13 +27,25 @@ const TICK_MAX_HELD: Duration = Duration::from_millis(1);
 const LAST_MOMENT: Duration = Duration::from_millis(250);
 
 /// Starts the thread with all signals blocked: handlers belong to the consumer's threads.
+///
+/// Returns when it runs. The C library makes room for its thread-local data then, and ends the
+/// process when there is none: a consumer that runs out of memory behind this call must not be the
+/// one who pays for that.
 pub(super) fn spawn(engine: Arc<Engine>) -> Result<JoinHandle<()>, RnicError> {
+    let runs = Arc::new(Barrier::new(2));
+    let told = Arc::clone(&runs);
     let old = block_signals();
     let thread = std::thread::Builder::new()
         .name("iwarp-engine".to_owned())
-        .spawn(move || Worker::new(engine).run());
+        .spawn(move || {
+            Staging::prepare_thread();
+            told.wait();
+            Worker::new(engine).run();
+        });
     restore_signals(&old);
-    thread.map_err(|_| RnicError::NoResources(Resource::Memory))
+    let thread = thread.map_err(|_| RnicError::NoResources(Resource::Memory))?;
+    runs.wait();
+    Ok(thread)
 }
 
 struct Worker {
