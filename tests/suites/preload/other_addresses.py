@@ -12,10 +12,13 @@ def is_offloaded(sock):
     return not any(inode in open(f"/proc/net/{table}").read() for table in ("tcp", "tcp6"))
 
 
+# Before there is a socket: the port mapper hears of addresses that come later a moment late.
 for address in ADDRESSES:
-    length = 128 if ":" in address else 32
-    add = ["ip", "address", "add", f"{address}/{length}", "dev", "lo", "nodad"]
-    subprocess.run(add if ":" in address else add[:-1], check=True)
+    length, more = (128, ["nodad"]) if ":" in address else (32, [])
+    add = ["ip", "address", "add", f"{address}/{length}", "dev", "lo", *more]
+    subprocess.run(add, check=True)
+
+for address in ADDRESSES:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     for place in (address, "::" if ":" in address else "0.0.0.0"):
         with socket.create_server((place, 0), family=family) as listener:
