@@ -45,12 +45,12 @@ perftest() {
     local case=$1 formula=$2
     shift 2
     port=$((port + 1))
-    timeout 100 "$@" -R -F -p $port > "$work/server" 2>&1 &
+    timeout 160 "$@" -R -F -p $port > "$work/server" 2>&1 &
     for _ in $(seq 600); do
         listens && break
         sleep 0.1
     done
-    listens || echo "perftest $case: nobody listens"
+    listens || echo "perftest $case: nobody listens" >&2
     if timeout 90 "$@" -R -F -p $port $address > "$work/client" 2>&1; then
         # The last line that is nothing but a figure.
         awk -v case="$case" '/^[ \t]*[0-9.]+[ \t]*$/ { it = $1 }
