@@ -74,8 +74,11 @@ impl Place {
     /// Nobody has left a page behind, once a reader has come by, and nobody broke a rule of the
     /// protocol on any connection.
     pub(crate) fn is_left(&self) -> Result<()> {
-        // None where a busy machine took too long: then TCP carried them.
-        self.messages()?;
+        let messages = self.messages()?;
+        ensure!(
+            messages > 0 || !self.ops.protocol().is_for_use,
+            "no SDP message was recorded"
+        );
         let listed = self.listed()?;
         ensure!(listed.is_empty(), "sockets are left: {listed}");
         for directory in std::fs::read_dir(self.pages.path())? {
