@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
 use ops::OffloadStream;
@@ -16,6 +17,7 @@ use stand_in::Flags;
 
 use crate::hooks::numbers;
 use crate::listener::{Came, Listener};
+use crate::restarting::{self, Awaited};
 use crate::sharing::queue::Passed;
 use crate::sharing::relay::{self, Relay};
 use crate::sharing::relayed::Relayed;
@@ -23,8 +25,8 @@ use crate::socket::Socket;
 use crate::socket::identity::Identity;
 use crate::socket::names::{self, Family};
 use crate::socket::options::Options;
-use crate::table::Entry;
-use crate::{guard, observing, restarting};
+use crate::table::{self, Entry};
+use crate::{guard, listening, observing};
 
 /// A connection that the program has now.
 pub(crate) struct Accepted {
@@ -48,49 +50,72 @@ impl Accepted {
     }
 }
 
-/// The next offloaded connection of a listener. `Ok(None)`: it is for the kernel to answer.
+/// What the program gets.
+pub(crate) enum Next {
+    /// An offloaded connection.
+    Ours(Accepted),
+    /// One of the kernel's.
+    Kernels(c_int),
+}
+
+/// The next connection of a listener; `kernel` is the kernel's call, which waits if it has to.
 pub(crate) fn accept(
     fd: c_int,
-    listener: &Listener,
+    mut listener: Arc<Listener>,
     flags: c_int,
-) -> Result<Option<Accepted>, Errno> {
+    kernel: impl Fn() -> Result<c_int, Errno>,
+) -> Result<Next, Errno> {
     let _inside = guard::enter();
+    // SAFETY: the table names it, so it is a number from 0 up.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let begun = Instant::now();
     loop {
         if let Some(came) = listener.accept() {
-            match take(listener, came, flags) {
+            match take(&listener, came, flags) {
                 Ok(accepted) => {
                     listener.count(Counter::AcceptedOffloaded);
-                    return Ok(Some(accepted));
+                    return Ok(Next::Ours(accepted));
                 }
                 // The peer is gone again, as it may be in the kernel's queue too.
                 Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => continue,
                 Err(error) => return Err(error),
             }
         }
-        // SAFETY: the table names it, so it is a number from 0 up.
-        let kernel = unsafe { BorrowedFd::borrow_raw(fd) };
-        if fcntl_getfl(kernel)?.contains(OFlags::NONBLOCK) {
-            return Ok(None);
+        if listener.is_orphaned() {
+            listening::take_over(fd);
+            // By this thread, or by another one.
+            if let Some(heir) = table::find_listener(fd).filter(|it| !Arc::ptr_eq(it, &listener)) {
+                listener = heir;
+                continue;
+            }
         }
-        let [from_kernel, _] = wait([kernel, listener.pending()])?;
-        if from_kernel {
-            return Ok(None);
+        if fcntl_getfl(socket)?.contains(OFlags::NONBLOCK) {
+            return kernel().map(Next::Kernels);
+        }
+        if wait(socket, &listener, begun)? {
+            // Somebody else may have taken it, and then the kernel's call would wait for the next.
+            let accepted = listener.turn().take(|| is_ready(socket).then(&kernel));
+            if let Some(accepted) = accepted {
+                return accepted.map(Next::Kernels);
+            }
         }
     }
 }
 
-/// As long as `accept` waits on the first of these, which is the kernel's listening socket.
-fn wait(fds: [BorrowedFd<'_>; 2]) -> Result<[bool; 2], Errno> {
-    let Some(limit) = sockopt::socket_timeout(fds[0], Timeout::Recv)? else {
-        return restarting::wait(fds);
-    };
-    // With a timeout, every handler ends it.
-    let limit = Timespec::try_from(limit).map_err(|_| Errno::INVAL)?;
-    let mut set = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-    match poll(&mut set, Some(&limit))? {
-        0 => Err(Errno::AGAIN),
-        _ => Ok(set.map(|entry| !entry.revents().is_empty())),
-    }
+/// As long as `accept` waits, or until the process that listens goes. Says whether the kernel's
+/// call has something to return.
+fn wait(socket: BorrowedFd<'_>, listener: &Listener, begun: Instant) -> Result<bool, Errno> {
+    let limit = sockopt::socket_timeout(socket, Timeout::Recv)?;
+    let deadline = limit.and_then(|limit| begun.checked_add(limit));
+    let mut awaited = vec![Awaited::Input(socket), Awaited::Input(listener.pending())];
+    awaited.extend(listener.maker_elsewhere().map(Awaited::End));
+    restarting::wait(&awaited, deadline)
+}
+
+/// Whether the kernel's call returns at once.
+fn is_ready(socket: BorrowedFd<'_>) -> bool {
+    let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+    !matches!(poll(&mut set, Some(&Timespec::default())), Ok(0))
 }
 
 fn take(listener: &Listener, came: Came, flags: c_int) -> Result<Accepted, Errno> {

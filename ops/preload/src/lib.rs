@@ -9,6 +9,7 @@
 //! | `guard`, `start` | calls and threads of the stack itself, which stay on TCP |
 //! | `connecting`, `listening`, `accepting` | where a socket comes to an offload protocol, and back |
 //! | `switch` | which sockets leave TCP, and what may carry them |
+//! | `turn` | one at a time takes a connection out of the kernel's queue |
 //! | `restarting` | waiting that signals end as they end `accept` |
 //! | `listener`, `registrations` | what stands beside a listening socket; `epoll` sets that watch a number |
 //! | `sharing` | connections that more than one process uses |
@@ -45,5 +46,6 @@ mod start;
 mod steward;
 mod switch;
 mod table;
+mod turn;
 mod vector;
 mod wards;

@@ -11,7 +11,9 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use ops::{OffloadListener, OffloadStream, Switch};
 use ops_observe::{Counter, Record};
@@ -23,12 +25,14 @@ use crate::accepting;
 use crate::sharing::queue::{self, Passed};
 use crate::socket::names::Family;
 use crate::steward::{Ward, steward};
+use crate::turn::Turn;
 use crate::{internal, process};
 
 /// What is added to a listening socket.
 pub(crate) struct Listener {
     source: Source,
     pending: OwnedFd,
+    turn: Arc<Turn>,
     family: Family,
     /// The process that made it.
     maker: i32,
@@ -39,8 +43,20 @@ enum Source {
     /// From the protocol.
     Here(Arc<Hall>),
     /// From the process that listens.
-    There(OwnedFd),
+    There(Elsewhere),
 }
+
+/// The process that listens, as others see it.
+struct Elsewhere {
+    queue: OwnedFd,
+    /// It is gone for good.
+    is_gone: AtomicBool,
+    /// When this process tried last to listen in its place.
+    tried: Mutex<Option<Instant>>,
+}
+
+/// How long one who cannot listen in the place of another leaves it at that.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// A connection to be accepted.
 pub(crate) enum Came {
@@ -55,6 +71,7 @@ pub(crate) enum Came {
 pub(crate) struct Copied {
     queue: RawFd,
     pending: RawFd,
+    turn: RawFd,
     family: Family,
 }
 
@@ -85,12 +102,14 @@ fn again(fd: impl AsFd) -> Result<OwnedFd, Errno> {
 }
 
 impl Listener {
-    /// Takes the connections of `service` from now on.
+    /// Takes the connections of `service` from now on. `turn` is that of those who accept from the
+    /// same socket of the kernel.
     pub(crate) fn begin(
         family: Family,
         protocol: &str,
         record: Record,
         service: Box<dyn OffloadListener>,
+        turn: Arc<Turn>,
     ) -> Result<Self, Errno> {
         let pending = counter()?;
         let (queue_in, queue_out) = queue::make()?;
@@ -112,6 +131,7 @@ impl Listener {
         Ok(Self {
             source: Source::Here(hall),
             pending,
+            turn,
             family,
             maker: process::id(),
         })
@@ -137,8 +157,13 @@ impl Listener {
         // SAFETY: both came over the fork, and what owned them in the parent is forgotten.
         let own = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
         Self {
-            source: Source::There(own(from.queue)),
+            source: Source::There(Elsewhere {
+                queue: own(from.queue),
+                is_gone: AtomicBool::new(false),
+                tried: Mutex::default(),
+            }),
             pending: own(from.pending),
+            turn: Arc::new(Turn::inherited(own(from.turn))),
             family: from.family,
             maker: process::id(),
         }
@@ -148,7 +173,7 @@ impl Listener {
     /// must not keep.
     pub(crate) fn copy(&self, withheld: &mut Vec<RawFd>) -> Option<Copied> {
         let queue = match &self.source {
-            Source::There(queue) => queue.as_raw_fd(),
+            Source::There(elsewhere) => elsewhere.queue.as_raw_fd(),
             Source::Here(hall) => {
                 withheld.extend([&hall.pending, &hall.queue_in].map(AsRawFd::as_raw_fd));
                 withheld.extend(hall.service.descriptors());
@@ -158,6 +183,7 @@ impl Listener {
         Some(Copied {
             queue,
             pending: self.pending.as_raw_fd(),
+            turn: self.turn.as_raw_fd(),
             family: self.family,
         })
     }
@@ -168,7 +194,7 @@ impl Listener {
         // One count stands for one arrival, and whoever takes the count takes an arrival.
         rustix::io::read(&self.pending, &mut count[..]).ok()?;
         match &self.source {
-            Source::There(queue) => queue::ask(queue).map(Came::There),
+            Source::There(elsewhere) => queue::ask(&elsewhere.queue).map(Came::There),
             Source::Here(hall) => hall.arrivals().pop_front().map(Came::Here),
         }
     }
@@ -177,8 +203,48 @@ impl Listener {
     pub(crate) fn is_orphaned(&self) -> bool {
         match &self.source {
             Source::Here(_) => false,
-            Source::There(queue) => queue::is_deserted(queue),
+            Source::There(elsewhere) => {
+                let is_gone = elsewhere.is_gone.load(Ordering::Relaxed)
+                    || queue::is_deserted(&elsewhere.queue);
+                elsewhere.is_gone.store(is_gone, Ordering::Relaxed);
+                is_gone
+            }
         }
+    }
+
+    /// Whether this process is to try to listen where nobody does any more.
+    pub(crate) fn may_be_taken_over(&self) -> bool {
+        let Source::There(elsewhere) = &self.source else {
+            return false;
+        };
+        if !self.is_orphaned() {
+            return false;
+        }
+        let now = Instant::now();
+        let mut tried = elsewhere
+            .tried
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let is_time = tried.is_none_or(|tried| now.duration_since(tried) >= TRY_AGAIN);
+        if is_time {
+            *tried = Some(now);
+        }
+        is_time
+    }
+
+    /// Hangs up when the process that listens goes. `None`: that is known, or it is this one.
+    pub(crate) fn maker_elsewhere(&self) -> Option<BorrowedFd<'_>> {
+        match &self.source {
+            Source::There(elsewhere) if !elsewhere.is_gone.load(Ordering::Relaxed) => {
+                Some(elsewhere.queue.as_fd())
+            }
+            _ => None,
+        }
+    }
+
+    /// Who accepts from the kernel's listener.
+    pub(crate) fn turn(&self) -> &Arc<Turn> {
+        &self.turn
     }
 
     /// The program has accepted a connection. The process that listens counts.

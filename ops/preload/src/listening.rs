@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ops::{Intent, Local, Offer, OffloadListener, OffloadProtocol, Plan, Switch, Trail, Wish};
 use ops_portmap::Proof;
@@ -11,23 +11,55 @@ use ops_rules::Role;
 
 use crate::hooks::numbers;
 use crate::listener::Listener;
+use crate::per_process::PerProcess;
+use crate::registrations::Registrations;
 use crate::socket::names::local_of;
 use crate::table::Entry;
-use crate::{guard, observing, switch, table};
+use crate::turn::Turn;
+use crate::{guard, observing, process, switch, table};
 
 /// The kernel's own bound of a backlog.
 const BACKLOG_MAX: c_int = 4096;
 
-/// Listens anew where the process that listened is gone. Of several that could, one can; the others
-/// stay on TCP.
+/// Listens anew where the process that listened is gone. Of several processes that could, one can
+/// where a protocol gives an address once; the others stay on TCP, and try again later.
 pub(crate) fn take_over(fd: c_int) {
-    if table::find_listener(fd).is_some_and(|listener| listener.is_orphaned()) {
-        begin(fd, BACKLOG_MAX);
+    static ONE_AT_A_TIME: PerProcess<Mutex<()>> = PerProcess::new();
+    if process::is_vforked() || !table::find_listener(fd).is_some_and(|it| it.is_orphaned()) {
+        return;
+    }
+    let lock = ONE_AT_A_TIME.get_or_init(Mutex::default);
+    let _own = lock.lock().unwrap_or_else(PoisonError::into_inner);
+    // Another thread may have been faster.
+    let before = table::find_listener(fd).filter(|it| it.may_be_taken_over());
+    let Some(before) = before else { return };
+    let is_it = |entry: &Entry| matches!(entry, Entry::Listener(it) if Arc::ptr_eq(it, &before));
+    let others: Vec<c_int> = table::within(0, usize::MAX)
+        .filter(|other| *other != fd && table::entry(*other).is_some_and(|entry| is_it(&entry)))
+        .collect();
+    begin_in_turn(fd, BACKLOG_MAX, Arc::clone(before.turn()));
+    let now = match table::entry(fd) {
+        Some(entry) if is_it(&entry) => return,
+        now => now,
+    };
+    let pending = table::find_listener(fd).map(|heir| heir.pending_number());
+    for other in std::iter::once(fd).chain(others) {
+        if let Some(now) = now.clone().filter(|_| other != fd) {
+            table::exchange(other, is_it, || now);
+        }
+        // Sets that watched it go on watching.
+        Registrations::of(other).exchange(before.pending_number(), pending);
     }
 }
 
 /// The program listens on a socket. Whatever fails here leaves it on TCP alone.
 pub(crate) fn begin(fd: c_int, backlog: c_int) {
+    if let Ok(turn) = Turn::new() {
+        begin_in_turn(fd, backlog, Arc::new(turn));
+    }
+}
+
+fn begin_in_turn(fd: c_int, backlog: c_int, turn: Arc<Turn>) {
     let _inside = guard::enter();
     // SAFETY: the kernel has just accepted it as a socket.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -55,7 +87,7 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
     if let Some((door, protocol)) =
         listen_beside(switch, &offer, Local::of(socket, service), backlog)
         && let record = observing::listener(service, protocol.name(), door.device())
-        && let Ok(listener) = Listener::begin(family, protocol.name(), record, door)
+        && let Ok(listener) = Listener::begin(family, protocol.name(), record, door, turn)
     {
         let listener = Arc::new(listener);
         numbers::place(fd, Entry::Listener(Arc::clone(&listener)));

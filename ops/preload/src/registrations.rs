@@ -50,6 +50,19 @@ impl Registrations {
         }
     }
 
+    /// What goes with the number is another descriptor from now on, or none.
+    pub(crate) fn exchange(&self, before: c_int, now: Option<c_int>) {
+        for (set, event) in &self.found {
+            let mut event = *event;
+            // SAFETY: a set and a number of this process.
+            unsafe { real::epoll_ctl(*set, EPOLL_CTL_DEL, before, &raw mut event) };
+            if let Some(now) = now {
+                // SAFETY: as above.
+                unsafe { real::epoll_ctl(*set, EPOLL_CTL_ADD, now, &raw mut event) };
+            }
+        }
+    }
+
     /// Adds what the number names now.
     pub(crate) fn renew(&self) {
         for (set, event) in &self.found {

@@ -6,6 +6,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,32 +16,68 @@ use crate::internal;
 use crate::socket::parking::Parking;
 use crate::steward::{Ward, steward};
 
-/// Waits until one of them is readable, and says which. `INTR`: a handler ran that ends such a
-/// call.
-pub(crate) fn wait(fds: [BorrowedFd<'_>; 2]) -> Result<[bool; 2], Errno> {
-    loop {
-        let ready = ready(fds)?;
-        if ready.contains(&true) {
-            return Ok(ready);
+/// A descriptor that is waited for.
+#[derive(Clone, Copy)]
+pub(crate) enum Awaited<'a> {
+    /// Until it is readable.
+    Input(BorrowedFd<'a>),
+    /// Until nobody is at its other end.
+    End(BorrowedFd<'a>),
+}
+
+impl<'a> Awaited<'a> {
+    fn fd(self) -> BorrowedFd<'a> {
+        match self {
+            Self::Input(fd) | Self::End(fd) => fd,
         }
-        sleep(fds)?;
+    }
+
+    /// An end is told of without being asked for.
+    fn polled(self) -> PollFd<'a> {
+        let flags = match self {
+            Self::Input(_) => PollFlags::IN,
+            Self::End(_) => PollFlags::empty(),
+        };
+        PollFd::from_borrowed_fd(self.fd(), flags)
+    }
+
+    fn event(self) -> EventFlags {
+        match self {
+            Self::Input(_) => EventFlags::IN,
+            Self::End(_) => EventFlags::empty(),
+        }
     }
 }
 
-fn ready(fds: [BorrowedFd<'_>; 2]) -> Result<[bool; 2], Errno> {
-    let mut set = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-    poll(&mut set, Some(&Timespec::default()))?;
-    Ok(set.map(|entry| !entry.revents().is_empty()))
+/// Waits until the first of them is ready, or another one. `INTR`: a handler ran that ends such a
+/// call. `AGAIN`: the deadline has passed.
+pub(crate) fn wait(all: &[Awaited<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
+    let mut set: Vec<PollFd<'_>> = all.iter().map(|one| one.polled()).collect();
+    loop {
+        // With a timeout, every handler ends it, as it ends `poll`.
+        let limit = match deadline {
+            Some(deadline) => deadline.saturating_duration_since(Instant::now()),
+            None => std::time::Duration::ZERO,
+        };
+        let limit = Timespec::try_from(limit).map_err(|_| Errno::INVAL)?;
+        if poll(&mut set, Some(&limit))? > 0 {
+            return Ok(set.first().is_some_and(|one| !one.revents().is_empty()));
+        }
+        match deadline {
+            Some(_) => return Err(Errno::AGAIN),
+            None => sleep(all)?,
+        }
+    }
 }
 
 /// Sleeps until one of them may be ready.
-fn sleep(fds: [BorrowedFd<'_>; 2]) -> Result<(), Errno> {
+fn sleep(all: &[Awaited<'_>]) -> Result<(), Errno> {
     let knock = Arc::new(Knock::default());
     let seen = knock.0.news();
     // A set of its own: several threads may wait for the same descriptors.
     let set = internal::raise(epoll::create(CreateFlags::CLOEXEC)?)?;
-    for fd in fds {
-        epoll::add(&set, fd, EventData::new_u64(0), EventFlags::IN)?;
+    for one in all {
+        epoll::add(&set, one.fd(), EventData::new_u64(0), one.event())?;
     }
     let steward = steward()?;
     steward.watch(&set, EventFlags::IN, knock.clone())?;

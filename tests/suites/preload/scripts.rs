@@ -78,6 +78,11 @@ const FORKING: &[(&str, &str)] = &[
         include_str!("forking/gone_before_accept.py"),
     ),
     ("daemon", include_str!("forking/daemon.py")),
+    ("survivors", include_str!("forking/survivors.py")),
+    (
+        "accept_together",
+        include_str!("forking/accept_together.py"),
+    ),
     ("snapshot", include_str!("forking/snapshot.py")),
     ("both_use", include_str!("forking/both_use.py")),
     ("plain_programs", include_str!("forking/plain_programs.py")),

@@ -1,12 +1,14 @@
 //! Making connections: `connect`, `listen`, `accept`.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
 use ops_observe::Counter;
 use rustix::io::Errno;
 
 use super::{alias, offloaded};
+use crate::accepting::Next;
 use crate::connecting::{self, Outcome};
 use crate::errno::ToC;
 use crate::socket::names;
@@ -71,28 +73,29 @@ pub unsafe extern "C" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    let listener = table::find_listener(fd);
-    if let Some(listener) = &listener
-        && flags & !(SOCK_CLOEXEC | SOCK_NONBLOCK) == 0
-    {
-        match accepting::accept(fd, listener, flags) {
-            Ok(Some(accepted)) => {
-                // SAFETY: the caller's pointers, which may both be null here.
-                unsafe { accepted.tell(address, len) };
-                return accepted.fd;
-            }
-            // A peer over TCP is waiting, or the kernel has something to say.
-            Ok(None) => {}
-            Err(error) => return Err::<c_int, _>(error).to_c(),
-        }
-    }
     // SAFETY: the caller's arguments, unchanged.
-    let accepted = unsafe { real::accept4(fd, address, len, flags) };
-    if let (Some(listener), true) = (listener, accepted >= 0) {
-        listener.count(Counter::AcceptedTcp);
-        observing::native(accepted, None, PLAIN_PEER.to_owned());
-    }
-    accepted
+    let kernel = || match unsafe { real::accept4(fd, address, len, flags) } {
+        -1 => Err(Errno::from_raw_os_error(errno::get())),
+        accepted => Ok(accepted),
+    };
+    let listener = match table::find_listener(fd) {
+        Some(listener) if flags & !(SOCK_CLOEXEC | SOCK_NONBLOCK) == 0 => listener,
+        _ => return kernel().to_c(),
+    };
+    let accepted = match accepting::accept(fd, Arc::clone(&listener), flags, kernel) {
+        Ok(Next::Ours(accepted)) => {
+            // SAFETY: the caller's pointers, which may both be null here.
+            unsafe { accepted.tell(address, len) };
+            Ok(accepted.fd)
+        }
+        Ok(Next::Kernels(accepted)) => {
+            listener.count(Counter::AcceptedTcp);
+            observing::native(accepted, None, PLAIN_PEER.to_owned());
+            Ok(accepted)
+        }
+        Err(error) => Err(error),
+    };
+    accepted.to_c()
 }
 
 /// Why an accepted connection is on TCP.

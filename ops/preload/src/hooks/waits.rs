@@ -5,7 +5,9 @@
 //! process that has no listener with an offload protocol beside it.
 
 use std::ffi::{c_int, c_long};
+use std::os::fd::AsRawFd;
 use std::ptr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libc::{
@@ -15,6 +17,7 @@ use libc::{
 };
 
 use super::alias;
+use crate::listener::Listener;
 use crate::{errno, listening, real, registrations, table};
 
 /// Hook of `epoll_ctl`.
@@ -55,17 +58,14 @@ pub unsafe extern "C" fn epoll_ctl(
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: the caller's set.
-    match unsafe { Widened::of(set, count) } {
+    if !table::has_listeners() {
         // SAFETY: the caller's arguments, unchanged.
-        None => unsafe { real::poll(set, count, timeout) },
-        Some(mut wide) => {
-            let (all, len) = wide.parts();
-            // SAFETY: a set of our own.
-            let ready = unsafe { real::poll(all, len, timeout) };
-            wide.narrow(ready)
-        }
+        return unsafe { real::poll(set, count, timeout) };
     }
+    let limit = u64::try_from(timeout).map(|limit| spec(Duration::from_millis(limit)));
+    let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the caller's set, and a timeout of ours.
+    unsafe { ppoll(set, count, limit, ptr::null()) }
 }
 
 /// Hook of `ppoll`.
@@ -79,25 +79,36 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's set.
-    match unsafe { Widened::of(set, count) } {
-        // SAFETY: the caller's arguments, unchanged.
-        None => unsafe { real::ppoll(set, count, timeout, mask) },
-        Some(mut wide) => {
-            let (all, len) = wide.parts();
-            // SAFETY: a set of our own, and the caller's timeout and mask.
-            let ready = unsafe { real::ppoll(all, len, timeout, mask) };
-            wide.narrow(ready)
+    let begun = Instant::now();
+    let mut left = None;
+    loop {
+        let limit = left.as_ref().map_or(timeout, ptr::from_ref);
+        // SAFETY: the caller's set.
+        let Some(mut wide) = (unsafe { Widened::of(set, count) }) else {
+            // SAFETY: the caller's arguments, with what is left of the timeout.
+            return unsafe { real::ppoll(set, count, limit, mask) };
+        };
+        let (all, len) = wide.parts();
+        // SAFETY: a set of our own, what is left of the timeout, and the caller's mask.
+        let ready = unsafe { real::ppoll(all, len, limit, mask) };
+        let has_changed = ready > 0 && wide.take_over();
+        let told = wide.narrow(ready);
+        if told != 0 || !has_changed {
+            return told;
         }
+        // SAFETY: the caller's timeout, if there is one, which the kernel has taken.
+        let whole = unsafe { timeout.as_ref() }.and_then(duration);
+        left = whole.map(|whole| spec(whole.saturating_sub(begun.elapsed())));
     }
 }
 
-/// A caller's set with the counters of its listeners behind it.
+/// A caller's set with the counters of its listeners behind it, and those who listen elsewhere.
 struct Widened<'a> {
     callers: &'a mut [pollfd],
     all: Vec<pollfd>,
-    /// For each counter, whose it is.
-    owners: Vec<usize>,
+    /// For each counter, and then for each one elsewhere, whose it is.
+    owners: Vec<(usize, Arc<Listener>)>,
+    counters: usize,
 }
 
 impl<'a> Widened<'a> {
@@ -112,32 +123,56 @@ impl<'a> Widened<'a> {
         let count = usize::try_from(count).ok()?;
         // SAFETY: the caller answers for the set.
         let callers = unsafe { std::slice::from_raw_parts_mut(set, count) };
-        let mut more = Vec::new();
-        let mut owners = Vec::new();
-        for (index, entry) in callers.iter().enumerate() {
-            if let Some(listener) = table::find_listener(entry.fd) {
-                more.push(pollfd {
-                    fd: listener.pending_number(),
-                    events: entry.events & (POLLIN | POLLRDNORM),
-                    revents: 0,
-                });
-                owners.push(index);
-            }
-        }
-        if owners.is_empty() {
+        let found = callers.iter().enumerate();
+        let mut owners: Vec<(usize, Arc<Listener>)> = found
+            .filter_map(|(at, entry)| Some((at, table::find_listener(entry.fd)?)))
+            .collect();
+        let counters = owners.len();
+        if counters == 0 {
             return None;
         }
         let mut all = callers.to_vec();
-        all.append(&mut more);
+        let mut add = |fd, events| {
+            all.push(pollfd {
+                fd,
+                events,
+                revents: 0,
+            });
+        };
+        for (at, listener) in &owners {
+            let events = callers[*at].events & (POLLIN | POLLRDNORM);
+            add(listener.pending_number(), events);
+        }
+        for at in 0..counters {
+            if let Some(maker) = owners[at].1.maker_elsewhere() {
+                // A hang-up is told of without being asked for.
+                add(maker.as_raw_fd(), 0);
+                owners.push(owners[at].clone());
+            }
+        }
         Some(Self {
             callers,
             all,
             owners,
+            counters,
         })
     }
 
     fn parts(&mut self) -> (*mut pollfd, nfds_t) {
         (self.all.as_mut_ptr(), self.all.len() as nfds_t)
+    }
+
+    /// Listens where those who listened elsewhere have gone. Says whether one has.
+    fn take_over(&self) -> bool {
+        let makers = self.all[self.callers.len()..].iter().zip(&self.owners);
+        let mut has_one_gone = false;
+        for (maker, (at, listener)) in makers.skip(self.counters) {
+            if maker.revents != 0 && listener.is_orphaned() {
+                listening::take_over(self.callers[*at].fd);
+                has_one_gone = true;
+            }
+        }
+        has_one_gone
     }
 
     /// Tells the caller what became ready, under the names that it knows.
@@ -147,7 +182,7 @@ impl<'a> Widened<'a> {
         }
         let (callers, counters) = self.all.split_at(self.callers.len());
         self.callers.copy_from_slice(callers);
-        for (counter, owner) in counters.iter().zip(&self.owners) {
+        for (counter, (owner, _)) in counters.iter().zip(&self.owners).take(self.counters) {
             let owner = &mut self.callers[*owner];
             owner.revents |= counter.revents & owner.events & (POLLIN | POLLRDNORM);
         }
@@ -178,7 +213,7 @@ pub unsafe extern "C" fn select(
     // SAFETY: the caller's timeout, if there is one.
     let limit = match unsafe { timeout.as_ref() } {
         None => None,
-        Some(limit) => match duration(limit.tv_sec, limit.tv_usec.saturating_mul(1000)) {
+        Some(limit) => match span(limit) {
             Some(limit) => Some(limit),
             None => {
                 errno::set(libc::EINVAL);
@@ -186,10 +221,7 @@ pub unsafe extern "C" fn select(
             }
         },
     };
-    let spec = limit.map(|limit| timespec {
-        tv_sec: c_long::try_from(limit.as_secs()).unwrap_or(c_long::MAX),
-        tv_nsec: limit.subsec_nanos().into(),
-    });
+    let spec = limit.map(spec);
     let spec = spec.as_ref().map_or(ptr::null(), ptr::from_ref);
     // SAFETY: the caller's sets and a timeout of ours.
     let ready = unsafe { sets.wait(spec, ptr::null()) };
@@ -227,10 +259,26 @@ pub unsafe extern "C" fn pselect(
     unsafe { sets.wait(timeout, mask) }
 }
 
-fn duration(seconds: c_long, nanos: c_long) -> Option<Duration> {
-    let seconds = u64::try_from(seconds).ok()?;
-    let nanos = u64::try_from(nanos).ok()?;
-    Some(Duration::from_secs(seconds) + Duration::from_nanos(nanos))
+/// `None`: what the kernel refuses.
+fn duration(time: &timespec) -> Option<Duration> {
+    let seconds = u64::try_from(time.tv_sec).ok()?;
+    let nanos = u32::try_from(time.tv_nsec).ok()?;
+    (nanos < 1_000_000_000).then(|| Duration::new(seconds, nanos))
+}
+
+/// The same as C has it.
+fn spec(time: Duration) -> timespec {
+    timespec {
+        tv_sec: c_long::try_from(time.as_secs()).unwrap_or(c_long::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
+/// `select` takes more microseconds than a second has.
+fn span(time: &timeval) -> Option<Duration> {
+    let seconds = u64::try_from(time.tv_sec).ok()?;
+    let micros = u64::try_from(time.tv_usec).ok()?;
+    Duration::from_secs(seconds).checked_add(Duration::from_micros(micros))
 }
 
 /// The three sets of a `select`.

@@ -1,0 +1,138 @@
+"""The process that listens is killed while others wait for connections: they serve peers on TCP at
+once, and offloaded ones as soon as one of them listens in its place."""
+
+import os
+import select
+import signal
+import socket
+import threading
+import time
+
+
+def by_accept(listener):
+    pass
+
+
+def by_accept_in_time(listener):
+    timeout = (60).to_bytes(8, "little") + bytes(8)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
+
+
+def by_poll(listener):
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    assert poll.poll()
+
+
+def by_poll_in_time(listener):
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    assert poll.poll(60000)
+
+
+def by_select(listener):
+    assert select.select([listener], [], [], 60)[0]
+
+
+def by_epoll(listener):
+    waits = sets.setdefault(threading.get_ident(), select.epoll())
+    try:
+        waits.register(listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)
+    except FileExistsError:
+        pass
+    assert waits.poll(60)
+
+
+def serve(listener, way):
+    if way not in (by_accept, by_accept_in_time):
+        listener.setblocking(False)
+    while True:
+        way(listener)
+        try:
+            peer, _ = listener.accept()
+        except BlockingIOError:
+            continue
+        peer.setblocking(True)
+        with peer:
+            peer.sendall(bytes(reversed(receive(peer, 100))))
+
+
+def work(listener, way):
+    for _ in range(2):
+        threading.Thread(target=serve, args=[listener, way], daemon=True).start()
+    signal.pause()
+
+
+def dial(address):
+    """Whether the connection was offloaded. Somebody serves it in any case."""
+    told, tell = os.pipe()
+    # A process of its own: one that has heard that nobody offers the service remembers it.
+    ended(forked(say, address, tell))
+    os.close(tell)
+    with open(told) as answer:
+        return answer.read() == "True"
+
+
+def say(address, tell):
+    with socket.create_connection(address, timeout=20) as client:
+        data = os.urandom(100)
+        client.sendall(data)
+        assert receive(client, 100) == bytes(reversed(data))
+        os.write(tell, str(is_offloaded(client)).encode())
+
+
+def until_offloaded(address, way):
+    end = time.monotonic() + 20
+    while not dial(address):
+        assert time.monotonic() < end, way.__name__
+
+
+def kill(process):
+    """And all of its threads are gone: any of them keeps its sockets open."""
+    os.kill(process, signal.SIGKILL)
+    try:
+        while os.listdir(f"/proc/{process}/task") != [str(process)] or not is_zombie(process):
+            time.sleep(0.01)
+    except FileNotFoundError:
+        pass
+
+
+def is_zombie(process):
+    with open(f"/proc/{process}/stat") as stat:
+        return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def play(way):
+    told, tell = os.pipe()
+    owner = os.fork()
+    if owner == 0:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        workers = [forked(work, listener, way) for _ in range(2)]
+        os.write(tell, repr((listener.getsockname(), workers)).encode())
+        listener.close()
+        signal.pause()
+    address, workers = eval(os.read(told, 200))
+
+    def be_the_peer():
+        until_offloaded(address, way)
+        # Threads that wait have been there for a while.
+        time.sleep(0.2)
+        kill(owner)
+        for _ in range(3):
+            dial(address)
+            until_offloaded(address, way)
+        for _ in range(20):
+            dial(address)
+        # One of those who wait goes as well.
+        kill(workers[0])
+        for _ in range(20):
+            dial(address)
+        kill(workers[1])
+
+    ended(forked(be_the_peer))
+    os.waitpid(owner, 0)
+
+
+sets = {}
+for way in (by_accept, by_accept_in_time, by_poll, by_poll_in_time, by_select, by_epoll):
+    play(way)
