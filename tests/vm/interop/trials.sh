@@ -2,7 +2,8 @@
 # plain TCP, on the other; trials between them; the kernel's log, in which no trial may leave a crash.
 #
 #   lay                         lays the cable and makes the device
-#   begin                       does so, and compiles both peers
+#   compile                     compiles the peers
+#   begin                       does both
 #   try ROLE LINE COMMON OURS THEIRS [OUR-LOG [KERNEL-LOG]]
 #                               our peer in ROLE with the settings LINE of its IA, siw's in the other
 #                               role; arguments for both, for ours, for theirs; patterns that our
@@ -13,11 +14,36 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 ours=10.9.20.2 theirs=10.9.20.1
 work=/tmp/interop
 trials=0 failed=0 port=7000
+# How long to wait for what only a defect keeps from coming, on a machine that has other work; and how
+# long a peer may take for a whole trial.
+patience=60 limit=240
+[ -z "${STACK_TESTS_FULL:-}" ] || limit=600
+# Who uses siw: verbs_peer, or dat_peer on our provider-ib.
+their_peer=verbs
 
 leave() {
     rdma link delete siwi 2> /dev/null
     ip link delete i0 2> /dev/null
     ip netns delete interop 2> /dev/null
+}
+
+# wait_for WHAT COMMAND...: until the command succeeds. If it does not in time, $late says what has not
+# come, and this fails.
+wait_for() {
+    local what=$1 end=$((SECONDS + patience))
+    shift
+    late=
+    until "$@"; do
+        if [ $SECONDS -ge $end ]; then
+            late="waited $patience s in vain: $what"
+            return 1
+        fi
+        sleep 0.05
+    done
+}
+
+is_active() {
+    [ "$(cat /sys/class/infiniband/siwi/ports/1/state)" = "4: ACTIVE" ]
 }
 
 lay() {
@@ -34,15 +60,12 @@ lay() {
     ip -n interop link set i1 up
     ip -n interop link set lo up
     rdma link add siwi type siw netdev i0 || exit 1
-    for _ in $(seq 100); do
-        [ "$(cat /sys/class/infiniband/siwi/ports/1/state)" = "4: ACTIVE" ] && break
-        sleep 0.1
-    done
+    wait_for "siwi becomes active" is_active || { echo "$late"; exit 1; }
     dmesg --clear
 }
 
-begin() {
-    lay
+compile() {
+    mkdir -p "$work"
     flags="-std=c11 -D_GNU_SOURCE -O1 -Wall -Wextra -Werror -I $DAT_STAGE/include -L $DAT_STAGE/lib"
     cd "$here" || exit 1
     # shellcheck disable=SC2086
@@ -51,49 +74,88 @@ begin() {
     gcc $flags -o "$work/verbs_peer" verbs_peer.c conversation.c -lrdmacm -libverbs || exit 1
 }
 
-# conf LINE: the registry of our end.
+begin() {
+    lay
+    compile
+}
+
+# conf WHO PROVIDER PARAMETERS: the registry of an end, which names its adapter as the end.
 conf() {
-    echo "ours u2.0 nonthreadsafe default $DAT_STAGE/lib/libdapl-iwarp.so.2 dat-rs.1.0 \"i1 0 $1\" \"\"" \
-        > "$work/ours.conf"
+    echo "$1 u2.0 nonthreadsafe default $DAT_STAGE/lib/libdapl-$2.so.2 dat-rs.1.0 \"$3\" \"\"" \
+        > "$work/$1.conf"
+}
+
+# run_dat WHO ARGUMENT...: the DAT peer with that end's adapter.
+run_dat() {
+    local who=$1 words=(timeout $limit)
+    shift
+    [ "$who" != ours ] || words+=(ip netns exec interop)
+    DAT_OVERRIDE=$work/$who.conf LD_LIBRARY_PATH=$DAT_STAGE/lib \
+        DAT_LOG=${DAT_LOG:-info,access_layer=warn} \
+        "${words[@]}" "$work/dat_peer" "$@" "ia=$who" > "$work/$who" 2>&1
 }
 
 run_ours() {
-    DAT_OVERRIDE=$work/ours.conf LD_LIBRARY_PATH=$DAT_STAGE/lib DAT_LOG=info,access_layer=warn \
-        timeout 60 ip netns exec interop "$work/dat_peer" "$@" > "$work/ours" 2>&1
+    run_dat ours "$@"
 }
 
 run_theirs() {
-    timeout 60 "$work/verbs_peer" "$@" > "$work/theirs" 2>&1
+    if [ "$their_peer" = dat ]; then
+        run_dat theirs "$@"
+    else
+        timeout $limit "$work/verbs_peer" "$@" > "$work/theirs" 2>&1
+    fi
 }
 
+# wait_ready FILE WHO PROCESS: until the peer says that it listens. Without that the trial has failed,
+# whatever else comes of it.
 wait_ready() {
-    for _ in $(seq 300); do
-        grep -q READY "$1" && return
-        sleep 0.05
-    done
+    wait_for "$2 says that it is READY" has_told "$1" "$3" && ! is_gone "$1" "$3" && return
+    late=${late:-$2 ended before it was READY}
+    return 1
 }
 
-# Both peers; their exit statuses in $our_status and $their_status.
+is_ready() {
+    grep -q READY "$1"
+}
+
+is_gone() {
+    ! is_ready "$1" && ! kill -0 "$2" 2> /dev/null
+}
+
+has_told() {
+    is_ready "$1" || is_gone "$1" "$2"
+}
+
+listens_in_kernel() {
+    rdma resource show cm_id | grep -q "state LISTEN.*:$port "
+}
+
+# Both peers; their exit statuses in $our_status and $their_status, which are those of a peer that was
+# never started when the other was not ready for it.
 talk() {
     local role=$1 common=$2 for_ours=$3 for_theirs=$4
     port=$((port + 1))
+    our_status="not started" their_status="not started"
     : > "$work/ours"
     : > "$work/theirs"
     # shellcheck disable=SC2086
     case $role in
         listen | ssp)
-            run_ours "$role" ia=ours host=$ours port=$port $common $for_ours &
-            wait_ready "$work/ours"
-            run_theirs connect host=$ours port=$port $common $for_theirs
-            their_status=$?
+            run_ours "$role" host=$ours port=$port $common $for_ours &
+            if wait_ready "$work/ours" "our peer" $!; then
+                run_theirs connect host=$ours port=$port $common $for_theirs
+                their_status=$?
+            fi
             wait $!
             our_status=$?
             ;;
         *)
             run_theirs listen host=$theirs port=$port $common $for_theirs &
-            wait_ready "$work/theirs"
-            run_ours "$role" ia=ours host=$theirs port=$port $common $for_ours
-            our_status=$?
+            if wait_ready "$work/theirs" "siw's peer" $!; then
+                run_ours "$role" host=$theirs port=$port $common $for_ours
+                our_status=$?
+            fi
             wait $!
             their_status=$?
             ;;
@@ -102,8 +164,9 @@ talk() {
 
 # What is wrong with the trial just made, a line each.
 complaints() {
-    [ "$our_status" = 0 ] || echo "our peer exits with $our_status"
-    [ "$their_status" = 0 ] || echo "siw's peer exits with $their_status"
+    [ -z "$late" ] || echo "$late"
+    [ "$our_status" = 0 ] || echo "our peer: exit status $our_status"
+    [ "$their_status" = 0 ] || echo "siw's peer: exit status $their_status"
     [ -z "$1" ] || grep -qE "$1" "$work/ours" || echo "our peer does not say: $1"
     [ -z "$2" ] || grep -qE "$2" "$work/kernel" || echo "the kernel does not say: $2"
     grep -E "BUG|Oops|general protection|Call Trace" "$work/kernel"
@@ -111,8 +174,9 @@ complaints() {
 
 try() {
     local role=$1 line=$2 common=$3 name wrong
-    name="ours=$role line=\"$line\" $common ours: ${4:--} siw: ${5:--}"
-    conf "$line"
+    name="ours=$role line=\"$line\" $common ours: ${4:--} siw ($their_peer): ${5:--}"
+    conf ours iwarp "i1 0 $line"
+    conf theirs ib "i0 0"
     talk "$role" "$common" "$4" "$5"
     dmesg --read-clear > "$work/kernel"
     trials=$((trials + 1))

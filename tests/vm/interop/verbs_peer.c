@@ -244,10 +244,10 @@ static int dial(void)
 
 	if (rdma_create_id(channel, &id, NULL, RDMA_PS_TCP))
 		fail("rdma_create_id");
-	if (rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000))
+	if (rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, PATIENCE_MS))
 		fail("rdma_resolve_addr");
 	expect(RDMA_CM_EVENT_ADDR_RESOLVED);
-	if (rdma_resolve_route(id, 2000))
+	if (rdma_resolve_route(id, PATIENCE_MS))
 		fail("rdma_resolve_route");
 	expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
 	make_queues();

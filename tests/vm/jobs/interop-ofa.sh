@@ -10,38 +10,35 @@ echo "$line libdaplofa.so.2 dapl.2.0 \"i0 0\" \"\"" > "$work/theirs.conf"
 
 at_ours() {
     DAT_OVERRIDE=$work/ours.conf LD_LIBRARY_PATH=$DAT_STAGE/lib DAT_LOG=warn \
-        timeout 60 ip netns exec interop "$@" > "$work/$name.ours" 2>&1
+        timeout $limit ip netns exec interop "$@" > "$work/$name.ours" 2>&1
 }
 
 at_theirs() {
-    DAT_OVERRIDE=$work/theirs.conf timeout 60 "$@" > "$work/$name.theirs" 2>&1
+    DAT_OVERRIDE=$work/theirs.conf timeout $limit "$@" > "$work/$name.theirs" 2>&1
 }
 
 # A server may listen for TCP, in either network, or nowhere but in siw.
-wait_listening() {
-    for _ in $(seq 100); do
-        { ss -Htln "sport = :$port"; ip netns exec interop ss -Htln "sport = :$port"
-            rdma resource show cm_id | grep "state LISTEN.*:$port "; } | grep -q . && return
-        sleep 0.1
-    done
-    echo "nobody listens on port $port"
+listens() {
+    { ss -Htln "sport = :$port"; ip netns exec interop ss -Htln "sport = :$port"; } | grep -q . ||
+        listens_in_kernel
 }
 
 # attempt SERVER PROGRAM SAYS SERVER-ARGUMENTS CLIENT-ARGUMENTS: SERVER is ours or theirs, HOST in the
 # arguments of the client is its address; the client must say SAYS. What is wrong is printed.
 attempt() {
     local server=$1 client=theirs host=$ours program=$2 says=$3 server_args=$4 client_args=$5
-    local status
+    local status="not started"
     [ "$server" = ours ] || { client=ours host=$theirs; }
     name="$program-$server"
     : > "$work/$name.ours"
     : > "$work/$name.theirs"
     # shellcheck disable=SC2086
     "at_$server" "$program" $server_args &
-    wait_listening
-    # shellcheck disable=SC2086
-    "at_$client" "$program" ${client_args//HOST/$host}
-    status=$?
+    if wait_for "$program listens on port $port" listens; then
+        # shellcheck disable=SC2086
+        "at_$client" "$program" ${client_args//HOST/$host}
+        status=$?
+    fi
     if [ "$program" = dapltest ]; then
         cp "$work/$name.$client" "$work/said"
         "at_$client" dapltest -T Q -s "$host" -D wire -n "$port"
@@ -49,9 +46,10 @@ attempt() {
     fi
     wait $!
     dmesg --read-clear > "$work/kernel"
-    [ $status = 0 ] && grep -q "$says" "$work/$name.$client" &&
+    [ "$status" = 0 ] && grep -q "$says" "$work/$name.$client" &&
         ! grep -iE "error|fail|mismatch|corrupt" "$work/$name".* &&
         ! grep -E "BUG|Oops|general protection|Call Trace" "$work/kernel" && return
+    [ -z "$late" ] || echo "$late"
     echo "the client's exit status: $status"
     for end in ours theirs; do
         tail -n 40 "$work/$name.$end" | sed "s/^/    $end: /"

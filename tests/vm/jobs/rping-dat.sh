@@ -11,54 +11,51 @@ sizes="64 1500 65535"
 
 rping_dat() {
     DAT_OVERRIDE=$work/ours.conf LD_LIBRARY_PATH=$DAT_STAGE/lib DAT_LOG=info,access_layer=warn \
-        timeout 60 ip netns exec interop "$work/rping_dat" "$@" > "$work/ours" 2>&1
-}
-
-# rping says when it listens nowhere but in the kernel's tables.
-wait_listening() {
-    for _ in $(seq 100); do
-        rdma resource show cm_id | grep -q "state LISTEN.*:$port " && return
-        sleep 0.1
-    done
+        timeout $limit ip netns exec interop "$work/rping_dat" "$@" > "$work/ours" 2>&1
 }
 
 # ping_trial WHO SIZE: WHO is the server.
 ping_trial() {
-    local name="rping: server $1, $2 bytes" ours_status theirs_status
+    local name="rping: server $1, $2 bytes"
+    local ours_status="not started" theirs_status="not started"
     port=$((port + 1))
     : > "$work/ours"
     if [ "$1" = ours ]; then
         rping_dat server ours $port $count &
-        wait_ready "$work/ours"
-        timeout 60 rping -c -a $ours -p $port -C $count -S "$2" -V -v > "$work/theirs" 2>&1
-        theirs_status=$?
+        if wait_ready "$work/ours" "our server" $!; then
+            timeout $limit rping -c -a $ours -p $port -C $count -S "$2" -V -v > "$work/theirs" 2>&1
+            theirs_status=$?
+        fi
         wait $!
         ours_status=$?
     else
-        timeout 60 rping -s -a $theirs -p $port -C $count -S "$2" -V -v > "$work/theirs" 2>&1 &
-        wait_listening
-        rping_dat client ours $port $count $theirs "$2"
-        ours_status=$?
+        timeout $limit rping -s -a $theirs -p $port -C $count -S "$2" -V -v > "$work/theirs" 2>&1 &
+        # It says so nowhere but in the kernel's tables.
+        if wait_for "rping listens on port $port" listens_in_kernel; then
+            rping_dat client ours $port $count $theirs "$2"
+            ours_status=$?
+        fi
         wait $!
         theirs_status=$?
     fi
     dmesg --read-clear > "$work/kernel"
     trials=$((trials + 1))
-    if [ $ours_status = 0 ] && [ $theirs_status = 0 ] &&
+    if [ "$ours_status" = 0 ] && [ "$theirs_status" = 0 ] &&
         grep -q "^PINGED $count" "$work/ours" &&
         [ "$(grep -c "ping data: rdma-ping-" "$work/theirs")" = $count ] &&
         ! grep -qE "BUG|Oops|general protection|Call Trace" "$work/kernel"; then
         echo "ok $name"
         return 0
     fi
-    echo "failed $name: ours exits with $ours_status, rping with $theirs_status"
+    echo "failed $name: exit status of ours: $ours_status, of rping: $theirs_status"
+    [ -z "$late" ] || echo "$late"
     sed 's/^/    ours: /' "$work/ours"
     tail -n 20 "$work/theirs" | sed 's/^/    rping: /'
     sed 's/^/    kernel: /' "$work/kernel"
     return 1
 }
 
-conf ""
+conf ours iwarp "i1 0"
 for size in $sizes; do
     for server in ours theirs; do
         ping_trial $server "$size" || failed=$((failed + 1))

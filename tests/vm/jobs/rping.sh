@@ -5,13 +5,13 @@
 # connections, and then both programs wait for ever. So an attempt that hangs is repeated; three in a
 # row are no accident.
 ping_over() {
-    timeout 15 rping -s -a "$1" -C 3 > /tmp/rping.server 2>&1 &
+    timeout 90 rping -s -a "$1" -C 3 > /tmp/rping.server 2>&1 &
     server=$!
-    for _ in $(seq 100); do
+    for _ in $(seq 300); do
         rdma resource show cm_id | grep -q "state LISTEN.*:7174 " && break
         sleep 0.1
     done
-    timeout 10 rping -c -a "$1" -C 3 -v > /tmp/rping 2>&1
+    timeout 45 rping -c -a "$1" -C 3 -v > /tmp/rping 2>&1
     wait "$server" && grep -q "ping data: rdma-ping-2" /tmp/rping
 }
 

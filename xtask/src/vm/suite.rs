@@ -25,7 +25,7 @@ impl Extent {
     /// Boot and all tests together.
     fn deadline(self) -> Duration {
         let minutes = match self {
-            Self::Quick => 15,
+            Self::Quick => 20,
             Self::Full => 150,
         };
         Duration::from_secs(60 * minutes)
