@@ -13,7 +13,7 @@
 //! | `long_fpdus` | `on`, `off` | FPDUs longer than a segment between our own ends |
 //! | `markers` | `on`, `off` | whether we ask for markers in what we receive |
 //! | `mpa_revision` | 1, 2 | the revision of MPA in which we ask |
-//! | `peer_to_peer` | `on`, `off` | whether we ask to send the first frame of a connection |
+//! | `peer_to_peer` | `on`, `off`, `read` | whether we ask to send the first frame of a connection |
 //! | `peer` | `any`, `siw` | whether peers of another make are Linux siw |
 //! | `connect_retry_ms` | 0 to 3600000 | how long a refused connect is tried again |
 //! | `mpa_timeout_ms` | 0 to 3600000 | how long an MPA Request may take to come whole |
@@ -25,6 +25,8 @@
 //!
 //! `long_fpdus=off` at either end is a diagnosis: the peer then gets what one of another make gets,
 //! one FPDU a segment. `markers=on` is one as well: markers serve receivers that see segments.
+//! `peer_to_peer=read` offers what some hardware does, an empty Read alone; a peer that takes an empty
+//! Write too is otherwise never asked for the other.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -32,6 +34,7 @@ use std::time::Duration;
 use access_layer::net_device::{Adapter, resolve};
 use access_layer::rnic::RnicError;
 use iwarp_proto::Peer;
+use iwarp_proto::wire::mpa::{RtrKind, RtrKinds};
 
 /// RFC 6581 section 9.2: 512 octets of private data less the four enhanced ones.
 pub(crate) const PRIVATE_DATA_MAX: u32 = 508;
@@ -72,8 +75,9 @@ pub(crate) struct Config {
     pub(crate) markers: bool,
     /// Whether we ask with the enhanced set-up of RFC 6581, which is revision 2.
     pub(crate) enhanced: bool,
-    /// Whether we ask for peer-to-peer mode.
-    pub(crate) peer_to_peer: bool,
+    /// The first frames that we offer to send by ourselves; `None` does not ask for peer-to-peer
+    /// mode.
+    pub(crate) peer_to_peer: Option<RtrKinds>,
     /// Who is at the other end, where the administrator knows.
     pub(crate) peer: Peer,
     /// How long a refused connect is tried again, within the consumer's timeout.
@@ -125,7 +129,7 @@ impl Config {
             long_fpdus: true,
             markers: false,
             enhanced: true,
-            peer_to_peer: true,
+            peer_to_peer: Some(RtrKinds::WRITE_READ),
             peer: Peer::Unknown,
             connect_retry: CONNECT_RETRY,
             request_timeout: REQUEST_TIMEOUT,
@@ -153,7 +157,7 @@ impl Config {
             "fpdu_max" => self.ulpdu_max = number(key, value, 128, FPDU_MAX as u64)? as usize,
             "markers" => self.markers = switch(key, value)?,
             "mpa_revision" => self.enhanced = number(key, value, 1, 2)? == 2,
-            "peer_to_peer" => self.peer_to_peer = switch(key, value)?,
+            "peer_to_peer" => self.peer_to_peer = first_frames(key, value)?,
             "peer" => self.peer = make(value)?,
             "long_fpdus" => self.long_fpdus = switch(key, value)?,
             "connect_retry_ms" => self.connect_retry = millis(key, value)?,
@@ -221,6 +225,14 @@ fn switch(key: &str, value: &str) -> Result<bool, RnicError> {
         "off" | "no" | "0" => Ok(false),
         _ => Err(bad(&format!("{key}={value}: on or off"))),
     }
+}
+
+fn first_frames(key: &str, value: &str) -> Result<Option<RtrKinds>, RnicError> {
+    if value == "read" {
+        return Ok(Some(RtrKinds::only(RtrKind::Read)));
+    }
+    let is_on = switch(key, value).map_err(|_| bad(&format!("{key}={value}: on, off or read")))?;
+    Ok(is_on.then_some(RtrKinds::WRITE_READ))
 }
 
 fn make(value: &str) -> Result<Peer, RnicError> {
@@ -297,7 +309,7 @@ mod tests {
              half_open_max=3 mpa_revision=1 peer_to_peer=off peer=siw",
         )
         .unwrap();
-        assert!(!config.enhanced && !config.peer_to_peer);
+        assert!(!config.enhanced && config.peer_to_peer.is_none());
         assert_eq!(config.peer, Peer::Siw);
         assert!(!config.crc && !config.long_fpdus && config.markers);
         assert_eq!(config.private_data_max, 251);
@@ -336,6 +348,7 @@ mod tests {
             "lo 0 color=red",
             "lo 0 mpa_revision=3",
             "lo 0 peer_to_peer=1.0",
+            "lo 0 peer_to_peer=send",
             "lo 0 peer=linux",
         ] {
             assert!(

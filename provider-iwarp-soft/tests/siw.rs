@@ -129,6 +129,21 @@ fn the_first_frame_is_repeated_while_the_peer_is_silent() {
     drop(client);
 }
 
+/// siw that offers to hear an empty Read alone, and misses it.
+#[test]
+fn a_first_read_that_is_not_answered_is_followed_by_an_empty_write() {
+    let a = Node::new("lo 0 peer_to_peer=read");
+    let listener = listener();
+    let (client, mut raw, _) = dialing(&a, &listener);
+    let reply = "4d504120 49442052 65702046 72616d65 50020004 80104004";
+    raw.write_all(&hex(reply)).unwrap();
+    let first = read_exact(&mut raw, 52);
+    assert_eq!(first[..4], hex("002e4141"), "a Read Request");
+    assert_eq!(first[32..36], [0; 4], "of no bytes");
+    assert_eq!(read_exact(&mut raw, 20), hex(EMPTY_WRITE));
+    assert!(matches!(client.event(), Event::Established { .. }));
+}
+
 #[test]
 fn the_first_frame_is_not_repeated_to_a_peer_that_was_heard() {
     let a = Node::new("lo 0");
@@ -183,10 +198,14 @@ fn small_reads_are_cut_at_the_pages_of_their_source() {
 #[test]
 fn a_request_says_what_the_settings_say() {
     // Flags and revision, and the enhanced words where there are any.
-    let rows: [(&str, &[u8]); 5] = [
+    let rows: [(&str, &[u8]); 6] = [
         ("lo 0", &[0x50, 2, 0, 4, 0x80, 16, 0xc0, 16]),
         ("lo 0 crc=off", &[0x10, 2, 0, 4, 0x80, 16, 0xc0, 16]),
         ("lo 0 peer_to_peer=off", &[0x50, 2, 0, 4, 0, 16, 0, 16]),
+        (
+            "lo 0 peer_to_peer=read",
+            &[0x50, 2, 0, 4, 0x80, 16, 0x40, 16],
+        ),
         ("lo 0 peer=siw", &[0x50, 2, 0, 4, 0, 16, 0, 16]),
         ("lo 0 mpa_revision=1", &[0x40, 1, 0, 0]),
     ];

@@ -131,10 +131,10 @@ pub const fn small_read_cut(source_to: u64, len: u32) -> Option<u32> {
 
 /// Whether an initiator that hears nothing sends an empty Write behind its first FPDU, until when
 /// it does not close either. An empty Write means nothing to its receiver (RFC 5041 section 5.2).
-/// siw is in none of the start-ups in which the first FPDU is an empty Read.
+/// Of a peer that was sent an empty Read, the answer is heard.
 #[must_use]
 pub const fn repeats_first_frame(role: Role, rtr: Option<RtrKind>) -> bool {
-    matches!(role, Role::Initiator) && matches!(rtr, None | Some(RtrKind::Write))
+    matches!(role, Role::Initiator) && !matches!(rtr, Some(RtrKind::Send))
 }
 
 /// Whether our FIN waits until the peer has acknowledged everything before it.
@@ -188,7 +188,7 @@ mod tests {
         assert!(peer.may_be_asked_for_rtr());
         assert!(peer.answers_empty_reads());
         assert!(peer.names_what_it_invalidates());
-        assert!(!repeats_first_frame(Role::Initiator, Some(RtrKind::Read)));
+        assert!(!repeats_first_frame(Role::Initiator, Some(RtrKind::Send)));
         assert!(!repeats_first_frame(Role::Responder, None));
         assert!(!awaits_acknowledgement_before_fin(true));
     }
@@ -203,6 +203,7 @@ mod tests {
         assert!(!peer.answers_empty_reads());
         assert!(!peer.names_what_it_invalidates());
         assert!(repeats_first_frame(Role::Initiator, Some(RtrKind::Write)));
+        assert!(repeats_first_frame(Role::Initiator, Some(RtrKind::Read)));
         assert!(repeats_first_frame(Role::Initiator, None));
         assert!(awaits_acknowledgement_before_fin(false));
     }

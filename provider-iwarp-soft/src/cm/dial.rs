@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use access_layer::rnic::{ConnectParams, Resource, RnicError, SocketFault};
 use iwarp_proto::mpa::{Initiator, InitiatorConfig, Negotiated, Progress, Refusal, ReplyOutcome};
-use iwarp_proto::wire::mpa::RtrKinds;
 use iwarp_proto::wire::{fpdu, marker};
 use iwarp_proto::{Config, MpaError, ProtocolError, Role, TerminateCode, TransmitFpdu};
 use rustix::io::Errno;
@@ -143,8 +142,7 @@ impl Qp {
             ord: depth(self.attr.ord),
             pd_length_max: 512,
             enhanced: shared.config.enhanced,
-            peer_to_peer: (shared.config.enhanced && shared.config.peer_to_peer)
-                .then_some(RtrKinds::WRITE_READ),
+            peer_to_peer: (shared.config.peer_to_peer).filter(|_| shared.config.enhanced),
             peer: shared.config.peer,
             ..InitiatorConfig::default()
         };

@@ -8,6 +8,7 @@ begin
 try connect "" "talk=brief first=listen"
 try connect "crc=off mpa_revision=1" "talk=brief"
 try connect "crc=off peer_to_peer=off" "talk=greet"
+try connect "peer_to_peer=read" "talk=brief first=listen"
 try connect "peer=siw" "talk=brief"
 try listen "" "talk=brief"
 try listen "crc=off" "talk=brief"
@@ -41,6 +42,7 @@ if [ -n "${STACK_TESTS_FULL:-}" ]; then
     for _ in 1 2 3; do
         try connect "" "talk=greet first=listen times=100"
         try connect "" "talk=greet times=100"
+        try connect "peer_to_peer=read" "talk=greet first=listen times=100"
         try connect "" "talk=none times=100"
         try listen "" "talk=none times=100"
         try listen "" "talk=greet times=100"
