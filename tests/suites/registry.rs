@@ -1,10 +1,11 @@
 //! `dat.conf` and the registry, each case against our library and against OFA's as Debian ships it:
 //! the same program must see the same providers.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use stack_tests::{CProgram, Finished, IA_NAME, Program, Registry, StackEnv};
+use stack_tests::{CProgram, Finished, IA_NAME, Program, Registry, StackEnv, not_run};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -236,6 +237,32 @@ fn a_provider_library_that_is_not_there_is_told_by_its_code() -> Result<()> {
     let opened = program.args_line("open lost").spawn()?.finish(DEADLINE)?;
     ensure!(!opened.status.success());
     opened.says("RETURN dat_ia_open 0x800a")?;
+    Ok(())
+}
+
+/// On most machines the provider for RDMA devices has nothing to serve. It loads all the same.
+#[test]
+fn the_verbs_provider_says_that_there_is_no_device() -> Result<()> {
+    if Path::new("/dev/infiniband").exists() {
+        not_run("this machine has RDMA devices");
+        return Ok(());
+    }
+    let both = Both::new()?;
+    for adapter in ["lo 0", "127.0.0.1 0", "rxe0 1"] {
+        let text =
+            format!("none u2.0 nonthreadsafe default libdapl-ib.so.2 x.1.0 \"{adapter}\" \"\"\n");
+        let registry = Registry::with_text(&text)?;
+        let program = both.env.program_with(both.program.file(), registry.file());
+        let opened = program
+            .env("DAT_LOG", "info")
+            .args_line("open none")
+            .spawn()?;
+        // INVALID_PARAMETER of the first argument.
+        opened
+            .finish(DEADLINE)?
+            .says("RETURN dat_ia_open 0x80060025")?
+            .says("no device: ")?;
+    }
     Ok(())
 }
 
