@@ -72,6 +72,8 @@ static void set_one(const char *arg)
 		set.reads = number;
 	else if (IS("times"))
 		set.times = number;
+	else if (IS("late"))
+		set.late = number;
 	else
 		give_up(arg);
 #undef IS

@@ -268,6 +268,7 @@ static void run_connect(void)
 
 	make_private_data(private_data, set.data);
 	make_endpoint();
+	printf("CONNECTING\n");
 	must("dat_ep_connect",
 	     dat_ep_connect(ep, (DAT_IA_ADDRESS_PTR)&to, set.port, PATIENCE_MS * 1000,
 			    (DAT_COUNT)set.data, private_data, DAT_QOS_BEST_EFFORT,
@@ -308,6 +309,10 @@ static void run_listen(void)
 {
 	DAT_PSP_HANDLE psp;
 
+	if (set.late) {
+		printf("OPEN\n");
+		getchar();
+	}
 	must("dat_psp_create",
 	     dat_psp_create(ia, set.port, cr_evd, DAT_PSP_CONSUMER_FLAG, &psp));
 	printf("READY\n");

@@ -21,6 +21,7 @@
  *   talk=none         nothing: the side that connects closes; or the name of a fault:
  *   talk=write-key write-bounds read-key read-bounds no-receive too-long invalidated
  *   by=connect|listen who commits the fault
+ *   late=1            the side that listens says OPEN, and listens when it has read a byte
  *   first=listen      the side that listens speaks first
  *
  * Lines on standard output are the result.
@@ -46,7 +47,7 @@
 
 struct settings {
 	const char *role, *ia, *host, *talk, *by, *first;
-	unsigned port, data, reject, reads, times;
+	unsigned port, data, reject, reads, times, late;
 	int expect;
 };
 

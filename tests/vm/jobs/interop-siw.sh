@@ -28,6 +28,15 @@ try upgrade "" "talk=brief" "data=100 expect=7" "data=7 expect=100"
 try connect "" "talk=brief" "reads=3" "reads=4"
 try listen "" "talk=brief" "reads=5" "reads=2"
 
+# Our own provider-ib on siw, instead of verbs.
+their_peer=dat
+try connect "" "talk=brief" "data=251 expect=251" "data=251 expect=251"
+try listen "" "talk=brief" "data=251 expect=251" "data=251 expect=251"
+try connect "crc=off mpa_revision=1" "talk=brief"
+try listen "" "talk=none" "data=100 expect=7 reject=1" "data=7 expect=100"
+try ssp "" "talk=brief"
+their_peer=verbs
+
 if [ -n "${STACK_TESTS_FULL:-}" ]; then
     for settings in "" "crc=off"; do
         try connect "$settings" "talk=all"
@@ -51,5 +60,10 @@ if [ -n "${STACK_TESTS_FULL:-}" ]; then
         try connect "" "talk=none" "data=$data expect=$data" "data=$data expect=$data"
         try listen "" "talk=none" "data=$data expect=$data" "data=$data expect=$data"
     done
+    their_peer=dat
+    try connect "" "talk=all"
+    try listen "" "talk=all"
+    try connect "" "talk=greet times=100"
+    try listen "" "talk=greet times=100"
 fi
 finish
