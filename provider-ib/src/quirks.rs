@@ -25,6 +25,12 @@ pub(crate) struct Quirks {
     /// A queue can be mapped wherever the kernel puts it. libsiw maps none at one offset
     /// ([`offset_guard`](crate::offset_guard)).
     pub(crate) maps_any_offset: bool,
+    /// A receive may have no segments, for messages of nothing. libsiw refuses it as invalid, and
+    /// takes one empty segment instead.
+    pub(crate) receives_without_segments: bool,
+    /// Depths of 0 in a connection request are what the peer asks for. siw tells 0 and 0 too where
+    /// the peer asks in MPA revision 1, which has no word for them.
+    pub(crate) knows_asked_depths: bool,
 }
 
 /// `ibv_device_attr::vendor_id` of siw: that of the research laboratory it comes from.
@@ -42,6 +48,8 @@ impl Quirks {
             read_sink_is_remote: is_iwarp && !is_siw,
             reads_nothing: !is_siw,
             maps_any_offset: !is_siw,
+            receives_without_segments: !is_siw,
+            knows_asked_depths: !is_siw,
         }
     }
 }
@@ -55,11 +63,14 @@ mod tests {
         let siw = Quirks::of(Transport::Iwarp, SIW_VENDOR);
         assert!(!siw.hears_solicited && !siw.invalidates_by_its_field && !siw.zero_based_regions);
         assert!(!siw.read_sink_is_remote && !siw.reads_nothing && !siw.maps_any_offset);
+        assert!(!siw.receives_without_segments && !siw.knows_asked_depths);
         let other = Quirks::of(Transport::Iwarp, 0x1425);
         assert!(other.hears_solicited && other.invalidates_by_its_field);
         assert!(other.read_sink_is_remote && !other.zero_based_regions && other.reads_nothing);
         let rxe = Quirks::of(Transport::InfiniBand, 0);
         assert!(rxe.maps_any_offset && other.maps_any_offset);
+        assert!(rxe.receives_without_segments && other.receives_without_segments);
+        assert!(rxe.knows_asked_depths && other.knows_asked_depths);
         assert!(rxe.hears_solicited && rxe.zero_based_regions && !rxe.read_sink_is_remote);
     }
 }

@@ -20,6 +20,13 @@ pub(crate) struct Segments<'a> {
     total: u32,
 }
 
+/// No bytes of no memory.
+const NOTHING: Sge = Sge {
+    addr: 0,
+    len: 0,
+    lkey: 0,
+};
+
 #[derive(Debug)]
 enum List<'a> {
     Given(&'a [Sge]),
@@ -43,6 +50,17 @@ impl<'a> Segments<'a> {
         }
         let list = if empty { copied(sgl) } else { List::Given(sgl) };
         Ok(Self { list, total })
+    }
+
+    /// The same for a receive. Where the device `needs_one`, a receive of nothing has one empty
+    /// segment, which says no more than none.
+    #[inline]
+    pub(crate) fn of_receive(sgl: &'a [Sge], max: u32, needs_one: bool) -> Result<Self, RnicError> {
+        let mut segments = Self::of(sgl, max)?;
+        if needs_one && segments.as_slice().is_empty() {
+            segments.list = List::Given(&[NOTHING]);
+        }
+        Ok(segments)
     }
 
     /// Bytes of all.
@@ -108,6 +126,19 @@ mod tests {
         );
         let none = Segments::of(&list[..1], 3).unwrap();
         assert_eq!((none.total(), none.count()), (0, 0));
+    }
+
+    #[test]
+    fn a_receive_of_nothing_has_a_segment_where_the_device_needs_one() {
+        for list in [&[][..], &[segment(0)][..]] {
+            let without = Segments::of_receive(list, 3, false).unwrap();
+            assert_eq!((without.total(), without.count()), (0, 0));
+            let with = Segments::of_receive(list, 3, true).unwrap();
+            assert_eq!((with.total(), with.as_slice()), (0, &[NOTHING][..]));
+        }
+        let list = [segment(5)];
+        let some = Segments::of_receive(&list, 3, true).unwrap();
+        assert_eq!(some.as_slice(), &list[..]);
     }
 
     #[test]

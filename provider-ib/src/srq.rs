@@ -72,7 +72,8 @@ impl Srq {
 
     /// Posts one receive.
     pub(crate) fn post(&self, wr: &RecvWr<'_>) -> Result<(), RnicError> {
-        let mut segments = Segments::of(wr.sgl, self.sge_max)?;
+        let needs_one = !self.pd.shared.device.quirks().receives_without_segments;
+        let mut segments = Segments::of_receive(wr.sgl, self.sge_max, needs_one)?;
         let mut slots = self.lock();
         let slot = slots.take_slot(wr.wr_id, self.depth.load(Ordering::Relaxed))?;
         let ticket = Ticket {

@@ -34,13 +34,22 @@ impl IbRequest {
         qp.begin_attempt()?;
         let param = ConnParam {
             private_data: params.private_data.to_vec(),
-            depth: agreed(self.depth, own_depth(qp)),
+            depth: self.agreed(own_depth(qp)),
             has_srq: qp.has_srq(),
             qp_number: qp.num(),
         };
         let mut place = lock(&qp.connection);
         *place = Some(Connection::accept(qp, Arc::new(self.id), param));
         Ok(())
+    }
+
+    /// Neither side reads deeper than the other one serves, as far as the peer has said.
+    fn agreed(&self, own: Depth) -> Depth {
+        let is_unsaid = self.depth == Depth::default();
+        if is_unsaid && !self.shared.device.quirks().knows_asked_depths {
+            return own;
+        }
+        agreed(self.depth, own)
     }
 
     /// Rejects as the consumer's decision.
@@ -55,7 +64,6 @@ impl IbRequest {
     }
 }
 
-/// Neither side reads deeper than the other one serves.
 fn agreed(wanted: Depth, own: Depth) -> Depth {
     Depth {
         inbound: wanted.inbound.min(own.inbound),

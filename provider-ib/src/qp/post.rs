@@ -259,7 +259,8 @@ impl Qp {
     /// Posts one receive, in any state.
     #[inline]
     pub(crate) fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), RnicError> {
-        let mut segments = Segments::of(wr.sgl, self.attr.recv_sge_max)?;
+        let needs_one = !self.shared.device.quirks().receives_without_segments;
+        let mut segments = Segments::of_receive(wr.sgl, self.attr.recv_sge_max, needs_one)?;
         let posted = Posted {
             wr_id: wr.wr_id,
             len: segments.total(),
