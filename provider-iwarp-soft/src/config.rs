@@ -25,8 +25,8 @@
 //!
 //! `long_fpdus=off` at either end is a diagnosis: the peer then gets what one of another make gets,
 //! one FPDU a segment. `markers=on` is one as well: markers serve receivers that see segments.
-//! `peer_to_peer=read` offers what some hardware does, an empty Read alone; a peer that takes an empty
-//! Write too is otherwise never asked for the other.
+//! `peer_to_peer=read` offers what some hardware does, an empty Read alone; a peer that takes an
+//! empty Write too is otherwise never asked for the other.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
