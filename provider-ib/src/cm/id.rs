@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use dat_abi::{CSocketAddr, read_socket_addr};
 use verbs_dl::Libraries;
@@ -106,8 +107,10 @@ impl Channel {
         }
         // SAFETY: a good event until it is acknowledged below; so is its id.
         let event = unsafe { &*raw };
-        // SAFETY: as above. The context of a new id is that of its listener.
-        let key = Key(unsafe { (*event.id).context }.addr());
+        // SAFETY: as above; who sets a key meanwhile is as atomic. The context of a new id is that
+        // of its listener.
+        let context = unsafe { AtomicPtr::from_ptr(&raw mut (*event.id).context) };
+        let key = Key(context.load(Ordering::Relaxed).addr());
         let is_request = event.event == RDMA_CM_EVENT_CONNECT_REQUEST;
         // SAFETY: all kinds that this provider hears use this member, or, of the watch, one that
         // begins with the same private data and is all numbers.
@@ -212,11 +215,12 @@ impl Id {
         self.raw.as_ptr()
     }
 
-    /// Its events come with `key` from now on. For the new id of a request, which has no events
-    /// before it is accepted.
+    /// Its events come with `key` from now on. For the new id of a request, whose events before
+    /// that, such as the peer's leave, come with the key of its listener.
     pub(crate) fn set_key(&self, key: Key) {
-        // SAFETY: the id is alive, and nobody reads the place before there are events.
-        unsafe { (*self.as_ptr()).context = key.as_context() };
+        // SAFETY: the id is alive; the reader of events is another thread, and as atomic.
+        let place = unsafe { AtomicPtr::from_ptr(&raw mut (*self.as_ptr()).context) };
+        place.store(key.as_context(), Ordering::Relaxed);
     }
 
     pub(crate) fn resolve_address(&self, from: SocketAddr, to: SocketAddr) -> io::Result<()> {
