@@ -370,6 +370,26 @@ fn a_killed_peer_is_a_clean_disconnect_and_a_reset_one_is_not() {
 }
 
 #[test]
+fn what_came_before_a_reset_is_received_even_if_a_send_meets_the_reset_first() {
+    /// A Send number 1, "hello" (RFC 5044, golden bytes of `frames.rs`).
+    const HELLO: &str = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
+    for round in 0..50 {
+        let a = Node::new("lo 0");
+        let client = a.side(10);
+        let (mut raw, _) = raw_peer(&client, &a);
+        let memory = a.memory(100);
+        client.recv(1, &[memory.sge(0, 100)]);
+        std::io::Write::write_all(&mut raw, &hex(HELLO)).unwrap();
+        // What we sent first is unread, so the close is a reset.
+        drop(raw);
+        client.send(2, &[memory.sge(0, 100)]);
+        assert_eq!(client.event(), Event::Broken);
+        let received = &client.resting(&client.recv_cq)[0];
+        assert_eq!(received.status, WcStatus::Success, "round {round}");
+    }
+}
+
+#[test]
 fn a_stream_that_ends_within_a_frame_is_broken() {
     let a = Node::new("lo 0");
     let client = a.side(10);

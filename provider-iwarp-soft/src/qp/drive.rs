@@ -114,7 +114,7 @@ impl Qp {
         if conn.lane.is_held() && !conn.owes_receive {
             // The consumer looks for the completions of what it has just posted. It gets them
             // without a system call more; what has arrived meanwhile is for its next look.
-            conn.transmit(self.stream(), &self.shared.memory)?;
+            self.transmit(conn)?;
             conn.owes_receive = true;
             return Ok(Moved::Yes);
         }
@@ -125,10 +125,26 @@ impl Qp {
             }
         }
         if conn.wants_transmit() || conn.lane.is_held() {
-            conn.transmit(self.stream(), &self.shared.memory)?;
+            self.transmit(conn)?;
             moved = Moved::Yes;
         }
         Ok(moved)
+    }
+
+    /// Sends what can be sent. Where the socket takes nothing any more, what came before its end is
+    /// received: a peer that has said all it wanted and gone answers our late words by a reset.
+    pub(super) fn transmit(&self, conn: &mut Conn) -> Result<(), End> {
+        let end = match conn.transmit(self.stream(), &self.shared.memory) {
+            Err(end @ End::Broken) if conn.closing != Closing::FinSent => end,
+            result => return result,
+        };
+        loop {
+            match conn.receive(self) {
+                Ok(true) => {}
+                Err(better @ (End::Fault(_) | End::Terminated(_))) => return Err(better),
+                Ok(false) | Err(_) => return Err(end),
+            }
+        }
     }
 
     /// Publishes what completed, and notices that the connection came into use.

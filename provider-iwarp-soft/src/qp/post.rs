@@ -154,7 +154,7 @@ impl Qp {
         if self.holds_back(conn) && conn.lane.hold() {
             return Ok(Posted::Held);
         }
-        conn.transmit(self.stream(), &self.shared.memory)?;
+        self.transmit(conn)?;
         Ok(Posted::Sent)
     }
 
