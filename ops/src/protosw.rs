@@ -91,9 +91,9 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     /// When that fails at once.
     fn connect(&self, target: &Target<'_>) -> Result<Box<dyn OffloadConnecting>, ConnectFailure>;
 
-    /// The process ends: waits until what closed connections have given has left it, and gives up
-    /// when none of it has for as long as `patience`. A protocol whose bytes leave with the call
-    /// that gives them does without.
+    /// The process ends: waits until what closed connections have given is safe from that, and
+    /// gives up when nothing has moved for as long as `patience`. A protocol whose bytes are safe
+    /// when the call returns that gives them does without.
     fn settle(&self, _patience: Duration) {}
 }
 

@@ -79,6 +79,8 @@ mod socket;
 mod stack;
 mod stream;
 mod trace;
+#[allow(unsafe_code, reason = "a number may have come to mean another file")]
+mod transport;
 #[allow(
     unsafe_code,
     reason = "the caller's memory is registered here, for one call"

@@ -24,6 +24,7 @@ use sdp_proto::{
 use crate::{
     SdpStream, Stack, errors,
     socket::{Names, Parts, Socket},
+    transport::Transport,
 };
 
 /// How long a peer may take to say Hello.
@@ -78,6 +79,7 @@ struct Waiting {
     parts: Parts,
     // Freed first: it holds the endpoint.
     ssp: Ssp,
+    transport: Transport,
     local: SocketAddr,
     peer: SocketAddr,
     until: Instant,
@@ -117,11 +119,13 @@ impl Reception {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         let parts = Parts::make(&self.stack.inner).map_err(|error| errors::of_dat(&error))?;
+        let transport = Transport::of(&socket)?;
         let ssp = Ssp::create(socket, &parts.ep, &self.requests, b"")
             .map_err(|refused| errors::of_dat(&refused.error))?;
         let waiting = Waiting {
             parts,
             ssp,
+            transport,
             local,
             peer,
             until: now + HELLO_WITHIN,
@@ -185,7 +189,10 @@ impl Reception {
             peer: SocketAddr::new(waiting.peer.ip(), hello.port),
         };
         let stack = &self.stack.inner;
-        match Socket::accept_over(stack, waiting.parts, request, &hello, names) {
+        let Waiting {
+            parts, transport, ..
+        } = waiting;
+        match Socket::accept_over(stack, parts, request, &hello, names, transport) {
             Ok(socket) => Some(SdpStream::new(&self.stack, socket)),
             Err(error) => {
                 tracing::warn!(%error, "a request could not be accepted");

@@ -91,18 +91,20 @@ impl Stack {
         })
     }
 
-    /// Waits until what was written to its sockets has left this process, until none of it has left
-    /// for as long as `patience`. The kernel sees to it from there on, even if the process ends.
+    /// Waits until what was written to its sockets is in the peers' kernels, or until nothing has
+    /// moved for as long as `patience`. In the kernel of this host they are not safe: the peer says
+    /// more than bytes, and its first word to a process that has ended makes the kernel throw away
+    /// what that has left behind.
     pub fn settle(&self, patience: Duration) {
         let mut least = usize::MAX;
         let mut until = Instant::now();
         loop {
-            let unsaid = self.inner.listed().iter().map(|it| it.unsent()).sum();
-            if unsaid < least {
-                least = unsaid;
+            let undelivered = self.inner.listed().iter().map(|it| it.undelivered()).sum();
+            if undelivered < least {
+                least = undelivered;
                 until = Instant::now() + patience;
             }
-            if unsaid == 0 || Instant::now() >= until {
+            if undelivered == 0 || Instant::now() >= until {
                 return;
             }
             thread::sleep(Duration::from_millis(1));

@@ -1,7 +1,7 @@
 //! The end of the process: what the program has written leaves before it.
 //!
 //! A kernel goes on sending what a dead process wrote to its TCP sockets. Ours are part of the
-//! process, so its end waits until their bytes have been handed to the kernel.
+//! process, so its end waits until their peers have the bytes.
 
 use std::time::Duration;
 

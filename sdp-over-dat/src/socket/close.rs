@@ -62,6 +62,12 @@ impl Socket {
         inner.send.unposted() + usize::from(is_ending)
     }
 
+    /// The same, and what its transport has of it that the peer's kernel has not acknowledged.
+    pub(crate) fn undelivered(&self) -> usize {
+        let below = self.transport.map_or(0, |it| it.unacknowledged());
+        self.unsent() + below
+    }
+
     /// close(2). Unread bytes, or linger with no time, reset the connection; otherwise what was
     /// written leaves behind the close, which waits for it when it lingers.
     pub(crate) fn close(&self) {

@@ -33,7 +33,7 @@ use std::{
 
 use dat_api::{Ep, Evd};
 
-use crate::{Options, Readiness, Watch, stack::StackInner};
+use crate::{Options, Readiness, Watch, stack::StackInner, transport::Transport};
 pub(crate) use inner::Inner;
 pub(crate) use receive::ReceiveFlags;
 pub(crate) use setup::{Names, Parts};
@@ -48,6 +48,8 @@ pub(crate) struct Socket {
     pub(crate) connections: Evd,
     ep: Ep,
     names: Names,
+    /// What it was made over, where that was a TCP socket.
+    transport: Option<Transport>,
     inner: Mutex<Inner>,
     changed: Condvar,
 }

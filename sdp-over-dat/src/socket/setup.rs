@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use sdp_proto::{self as proto, Connection, ConnectionState, wire::Hello};
 
 use super::{Inner, Socket, receive_queue::ReceiveQueue, send_ring::SendRing};
-use crate::{Options, Statistics, errors, stack::StackInner, trace::Trace};
+use crate::{Options, Statistics, errors, stack::StackInner, trace::Trace, transport::Transport};
 
 /// RDMA Reads that an end serves and has under way.
 const READS: i32 = 4;
@@ -75,7 +75,8 @@ impl Socket {
             .trimmed(stack.private_data_max)
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
         let parts = Parts::make(stack).map_err(|error| errors::of_dat(&error))?;
-        let socket = Self::of(stack, parts, connection, names, true)
+        let transport = Some(Transport::of(&tcp)?);
+        let socket = Self::of(stack, parts, connection, names, transport, true)
             .map_err(|error| errors::of_dat(&error))?;
         socket.lock().hello.clone_from(&hello);
         let timeout = Some(stack.config.connect_timeout);
@@ -96,12 +97,13 @@ impl Socket {
         request: Cr,
         hello: &Hello,
         names: Names,
+        transport: Transport,
     ) -> io::Result<Arc<Self>> {
         let (connection, ack) = Connection::accept(stack.proto_config(), hello);
         let ack = ack
             .trimmed(stack.private_data_max)
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
-        let socket = Self::of(stack, parts, connection, names, false)
+        let socket = Self::of(stack, parts, connection, names, Some(transport), false)
             .map_err(|error| errors::of_dat(&error))?;
         {
             let mut inner = socket.lock();
@@ -124,7 +126,7 @@ impl Socket {
     ) -> io::Result<Arc<Self>> {
         let names = Names { local: None, peer };
         Parts::make(stack)
-            .and_then(|parts| Self::of(stack, parts, connection, names, active))
+            .and_then(|parts| Self::of(stack, parts, connection, names, None, active))
             .map_err(|error| errors::of_dat(&error))
     }
 
@@ -133,6 +135,7 @@ impl Socket {
         parts: Parts,
         connection: Connection,
         names: Names,
+        transport: Option<Transport>,
         active: bool,
     ) -> dat_api::Result<Arc<Self>> {
         let inner = Inner {
@@ -172,6 +175,7 @@ impl Socket {
             connections: parts.connections,
             ep: parts.ep,
             names,
+            transport,
             inner: Mutex::new(inner),
             changed: Condvar::new(),
         });

@@ -1,0 +1,94 @@
+//! The TCP socket below a stream that was made over one.
+//!
+//! Its number belongs to the provider once the connection stands, which closes it at the end (DAT
+//! 2.0 iWARP extensions 3.1.1.3), and it may mean another file by then. So it is duplicated for
+//! each look, and the duplicate is used only if it is still the same socket.
+
+use std::{
+    ffi::c_int,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+};
+
+use rustix::{
+    fs::fstat,
+    io::{Errno, fcntl_dupfd_cloexec},
+    ioctl::{Getter, Opcode, ioctl},
+};
+
+/// Bytes that the peer's kernel has not acknowledged (`tcp(7)`, SIOCOUTQ, which is TIOCOUTQ).
+const SIOCOUTQ: Opcode = 0x5411;
+
+/// Which socket it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Transport {
+    number: RawFd,
+    identity: (u64, u64),
+}
+
+impl Transport {
+    /// That of a socket that is about to be given to the provider.
+    pub(crate) fn of(socket: &OwnedFd) -> Result<Self, Errno> {
+        Ok(Self {
+            number: socket.as_raw_fd(),
+            identity: identity(socket.as_fd())?,
+        })
+    }
+
+    /// Bytes that were given to the kernel and that the peer's has not acknowledged; none when the
+    /// socket is closed.
+    pub(crate) fn unacknowledged(&self) -> usize {
+        let Some(socket) = self.open() else {
+            return 0;
+        };
+        // SAFETY: the request writes one int and nothing else.
+        let count = unsafe { ioctl(&socket, Getter::<SIOCOUTQ, c_int>::new()) };
+        count.map_or(0, |count| usize::try_from(count).unwrap_or_default())
+    }
+
+    /// A descriptor of the socket; `None` when it is closed.
+    fn open(&self) -> Option<OwnedFd> {
+        // SAFETY: the number is given to one system call, which answers EBADF where it means
+        // nothing.
+        let number = unsafe { BorrowedFd::borrow_raw(self.number) };
+        // Not below the number itself: whoever made the socket knows why it is where it is.
+        let socket = fcntl_dupfd_cloexec(number, self.number).ok()?;
+        (identity(socket.as_fd()) == Ok(self.identity)).then_some(socket)
+    }
+}
+
+fn identity(socket: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
+    let stat = fstat(socket)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{self, Write},
+        net::{TcpListener, TcpStream},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_socket_is_looked_at_until_its_number_means_another() -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let mut stream = TcpStream::connect(listener.local_addr()?)?;
+        let number = stream.as_raw_fd();
+        // More than the peer's window.
+        stream.set_nonblocking(true)?;
+        while stream.write(&[0; 65_536]).is_ok() {}
+        let socket = OwnedFd::from(stream);
+        let transport = Transport::of(&socket)?;
+        assert!(transport.unacknowledged() > 0);
+        drop(socket);
+        assert_eq!(transport.unacknowledged(), 0);
+        let other = TcpStream::connect(listener.local_addr()?)?;
+        let elsewhere = Transport {
+            number: other.as_raw_fd(),
+            ..transport
+        };
+        assert!(elsewhere.open().is_none(), "was {number}");
+        Ok(())
+    }
+}
