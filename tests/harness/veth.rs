@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -83,6 +85,26 @@ impl Veth {
             }
         }
         Ok(Some(veth))
+    }
+
+    /// Lets a program that is started in another way run at the far end.
+    ///
+    /// # Errors
+    /// When the way there cannot be duplicated.
+    pub fn at_far_end(&self, command: &mut Command) -> Result<()> {
+        let network = self.far.try_clone().context("duplicating a namespace")?;
+        // SAFETY: between fork and exec the closure makes only the async-signal-safe call setns,
+        // and allocates nothing.
+        unsafe {
+            command.pre_exec(move || {
+                if libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) == 0 {
+                    Ok(())
+                } else {
+                    Err(std::io::Error::last_os_error())
+                }
+            });
+        }
+        Ok(())
     }
 
     pub(crate) fn far(&self) -> &File {

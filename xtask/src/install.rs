@@ -43,6 +43,10 @@ pub(crate) const TSHARK: Need = Need::new("tshark", "tshark");
 pub(crate) const DUMPCAP: Need = Need::new("dumpcap", "wireshark-common");
 /// Networks of virtual Ethernet.
 pub(crate) const IP: Need = Need::new("ip", "iproute2");
+/// Drops packets.
+pub(crate) const NFT: Need = Need::new("nft", "nftables");
+/// Holds packets up.
+pub(crate) const TC: Need = Need::new("tc", "iproute2");
 /// The interpreter of programs that know nothing of us.
 pub(crate) const PYTHON: Need = Need::new("python3", "python3");
 /// Servers and clients that know nothing of us, and what loads them.

@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use stack_tests::{Leave, NetSpace, OffloadProtocol, OpsRun, Program, Stage};
+use stack_tests::{Leave, NetSpace, OffloadProtocol, OpsRun, Program, Stage, Veth};
 use tempfile::TempDir;
 
 /// Which part a process plays; without it, it is the suite.
 pub(crate) const PART: &str = "PRELOAD_FAULTS_PART";
+/// The address at which the processes meet, where it is not this host's own.
+pub(crate) const HOST: &str = "PRELOAD_FAULTS_HOST";
 /// Far beyond what anything here takes on an idle machine.
 const DEADLINE: Duration = Duration::from_secs(120);
 
@@ -32,7 +34,7 @@ pub(crate) struct Place {
     _settings: TempDir,
     pages: TempDir,
     // Declared last: left when all else is gone.
-    _net: NetSpace,
+    net: NetSpace,
 }
 
 impl Place {
@@ -47,8 +49,13 @@ impl Place {
             ops: OpsRun::new(&Stage::find()?, protocol, leave, settings.path())?,
             _settings: settings,
             pages: TempDir::new()?,
-            _net: net,
+            net,
         })
+    }
+
+    /// The cable to a second network, where there can be one.
+    pub(crate) fn cable(&self) -> Result<Option<Veth>> {
+        Veth::lay(&self.net, true)
     }
 
     /// How many SDP messages its processes said, none of them against the rules. Asked when all of

@@ -6,6 +6,7 @@
 //! | [`ends`] | a peer is killed or stopped |
 //! | [`volume`] | full buffers on both sides, and many bytes |
 //! | [`fall_back`] | TCP where the peer, or what lies between, is not as it should be |
+//! | [`cable`] | a cable between two networks that loses, holds up, is cut, and a peer that stands still |
 //! | [`crowds`] | a thousand connections, ten thousand one after the other, no descriptors |
 //! | [`apart`] | processes under the library, one line of text for each thing that they did |
 //! | [`parts`] | what those processes do |
@@ -15,6 +16,7 @@
 //! protocol.
 
 mod apart;
+mod cable;
 mod crowds;
 mod ends;
 mod fall_back;
@@ -80,12 +82,17 @@ fn main() -> ExitCode {
             })
         }));
     }
-    // What it falls back from is the protocol that is meant for use.
+    // What it falls back from, and what leaves the host, is the protocol that is meant for use.
     for protocol in OffloadProtocol::ALL.iter().filter(|one| one.is_for_use) {
         let name = "fall_back::another_version_is_told_ours";
         trials.push(Trial::test(format!("{}: {name}", protocol.name), || {
             fall_back::another_version_is_told_ours(protocol)
                 .map_err(|error| format!("{error:#}").into())
+        }));
+        trials.extend(cable::TESTS.iter().map(|(name, test)| {
+            Trial::test(format!("{}: cable::{name}", protocol.name), move || {
+                test(protocol).map_err(|error| format!("{error:#}").into())
+            })
         }));
         trials.extend(fall_back::CASES.iter().map(|case| {
             let name = format!("{}: fall_back::{}", protocol.name, case.name);

@@ -1,12 +1,13 @@
 //! What the processes do. Each says on its output what has come about.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::apart::HOST;
 use crate::stream::{give, shows, take};
 
 /// How far an endless sender is when it says so.
@@ -28,6 +29,7 @@ pub(crate) fn play(part: &str) -> Result<()> {
         ["send", port, bytes] => send(port.parse()?, bytes.parse()?),
         ["fill", port, bytes] => fill(port.parse()?, bytes.parse()?),
         ["exchange", port, bytes] => exchange(port.parse().ok(), bytes.parse()?),
+        ["swap", port, bytes] => swap(port.parse().ok(), bytes.parse()?),
         ["echo"] => echo(),
         ["crowd", port, count] => crowd(port.parse()?, count.parse()?),
         ["cycle", port, count] => cycle(port.parse()?, count.parse()?),
@@ -40,14 +42,30 @@ fn say(line: &str) {
     println!("{line}");
 }
 
+fn host() -> Result<IpAddr> {
+    match std::env::var(HOST) {
+        Ok(address) => Ok(address.parse()?),
+        Err(_) => Ok(Ipv4Addr::LOCALHOST.into()),
+    }
+}
+
 fn listen() -> Result<TcpListener> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let listener = TcpListener::bind((host()?, 0))?;
     say(&format!("port {}", listener.local_addr()?.port()));
     Ok(listener)
 }
 
 fn connect(port: u16) -> io::Result<TcpStream> {
-    TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+    let host = host().map_err(io::Error::other)?;
+    TcpStream::connect((host, port))
+}
+
+/// Connects, or accepts without a port to connect to.
+fn meet(port: Option<u16>) -> Result<TcpStream> {
+    match port {
+        Some(port) => Ok(connect(port)?),
+        None => Ok(listen()?.accept()?.0),
+    }
 }
 
 fn how(ended: &io::Result<()>) -> String {
@@ -112,15 +130,25 @@ fn give_until_full(peer: &mut TcpStream, at: &mut u64, bytes: u64) -> Result<()>
 
 /// Fills, waits for a word, and then gives the rest and takes as much, at once.
 fn exchange(port: Option<u16>, bytes: u64) -> Result<()> {
-    let mut peer = match port {
-        Some(port) => connect(port)?,
-        None => listen()?.accept()?.0,
-    };
+    let mut peer = meet(port)?;
     let mut given = 0;
     give_until_full(&mut peer, &mut given, bytes)?;
     say(&format!("full {given}"));
     io::stdin().read_line(&mut String::new())?;
     peer.set_nonblocking(false)?;
+    give_and_take(peer, given, bytes)
+}
+
+/// Meets, waits for a word, and then gives and takes, at once.
+fn swap(port: Option<u16>, bytes: u64) -> Result<()> {
+    let peer = meet(port)?;
+    say("met");
+    io::stdin().read_line(&mut String::new())?;
+    give_and_take(peer, 0, bytes)
+}
+
+/// Gives what is left of so many bytes, and takes as many.
+fn give_and_take(mut peer: TcpStream, mut given: u64, bytes: u64) -> Result<()> {
     let mut giver = peer.try_clone()?;
     let giving = thread::spawn(move || give(&mut giver, &mut given, bytes).map(|()| given));
     let mut taken = 0;
