@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, getpid};
 use sdp_over_dat::Stack;
@@ -51,8 +51,23 @@ pub fn prefer_libraries_in(directory: &Path) {
 pub(crate) struct Adapter {
     place: Place,
     name: OnceLock<Result<String, String>>,
-    stack: Mutex<Option<Opened>>,
+    stack: Mutex<State>,
 }
+
+/// What became of it.
+#[derive(Debug)]
+enum State {
+    /// Nobody has needed it.
+    Closed,
+    /// Connections use it.
+    Open(Opened),
+    /// It could not be opened.
+    Failed { at: Instant, why: String },
+}
+
+/// One that cannot be opened is not tried again for so long: it may mean loading a library, and
+/// every connection would pay for it.
+const FAILED_FOR: Duration = Duration::from_secs(10);
 
 /// An adapter belongs to the process that opened it; the child of a fork opens its own.
 #[derive(Debug)]
@@ -66,7 +81,7 @@ impl Adapter {
         Self {
             place,
             name: OnceLock::new(),
-            stack: Mutex::new(None),
+            stack: Mutex::new(State::Closed),
         }
     }
 
@@ -113,29 +128,38 @@ impl Adapter {
 
     /// The adapter, opened.
     pub(crate) fn stack(&self) -> io::Result<Stack> {
-        let mut opened = self.stack.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.stack.lock().unwrap_or_else(PoisonError::into_inner);
         let process = getpid();
-        if let Some(opened) = opened.as_ref().filter(|one| one.process == process) {
-            return Ok(opened.stack.clone());
+        match &*state {
+            State::Open(opened) if opened.process == process => return Ok(opened.stack.clone()),
+            State::Failed { at, why } if at.elapsed() < FAILED_FOR => {
+                return Err(io::Error::other(why.clone()));
+            }
+            _ => {}
         }
         let name = self.name().map_err(io::Error::other)?;
-        let stack = Stack::open(name)?;
-        let own = Opened {
-            process,
-            stack: stack.clone(),
+        let opened = Stack::open(name).map_err(|error| format!("{name} cannot be opened: {error}"));
+        let now = match opened.clone() {
+            Ok(stack) => State::Open(Opened { process, stack }),
+            Err(why) => State::Failed {
+                at: Instant::now(),
+                why,
+            },
         };
         // A parent's adapter has no threads here and must not be closed here either.
-        std::mem::forget(opened.replace(own));
-        Ok(stack)
+        std::mem::forget(std::mem::replace(&mut *state, now));
+        opened.map_err(io::Error::other)
     }
 
     /// Waits until what was written here has left, and gives up when none of it has for as long as
     /// `patience`.
     pub(crate) fn settle(&self, patience: Duration) {
-        let opened = self.stack.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = opened.as_ref().filter(|one| one.process == getpid());
-        if let Some(stack) = own.map(|one| one.stack.clone()) {
-            drop(opened);
+        let state = self.stack.lock().unwrap_or_else(PoisonError::into_inner);
+        if let State::Open(opened) = &*state
+            && opened.process == getpid()
+        {
+            let stack = opened.stack.clone();
+            drop(state);
             stack.settle(patience);
         }
     }

@@ -1,14 +1,17 @@
 //! Falling back to TCP: whatever goes wrong before the first byte, the program sees a connection
 //! that works, soon, and `opsrun ss` names the reason.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use stack_tests::frame_writer::{enhanced_reply, enhanced_request, reply};
-use stack_tests::{IA_NAME, Leave, OffloadProtocol};
+use stack_tests::{IA_NAME, Leave, OffloadProtocol, Stage};
+use tempfile::TempDir;
 
 use crate::apart::{Apart, Place};
 
@@ -52,15 +55,30 @@ enum Peer {
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     mapper: Mapper,
-    provider_is_there: bool,
+    provider: Provider,
     reason: &'static str,
+}
+
+/// What `dat.conf` has for the software provider's adapter.
+#[derive(Clone, Copy)]
+enum Provider {
+    /// As it should be.
+    Good,
+    /// There is no such file.
+    NotListed,
+    /// This library, by its path or as the loader finds it.
+    Library(&'static str),
+    /// A file that is no library.
+    NoLibrary,
+    /// A device that this host has not.
+    NoDevice,
 }
 
 const fn case(name: &'static str, mapper: Mapper, reason: &'static str) -> Case {
     Case {
         name,
         mapper,
-        provider_is_there: true,
+        provider: Provider::Good,
         reason,
     }
 }
@@ -70,8 +88,32 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "the_provider_is_absent",
         mapper: Mapper::Absent,
-        provider_is_there: false,
+        provider: Provider::NotListed,
         reason: "dat.conf lists no adapter of the software provider",
+    },
+    Case {
+        name: "the_provider_is_a_missing_library",
+        mapper: Mapper::Absent,
+        provider: Provider::Library("/nowhere/libdapl-none.so.2"),
+        reason: "iwarp-odd cannot be opened: dat_ia_open: DAT_PROVIDER_NOT_FOUND",
+    },
+    Case {
+        name: "the_provider_is_no_library",
+        mapper: Mapper::Absent,
+        provider: Provider::NoLibrary,
+        reason: "iwarp-odd cannot be opened: dat_ia_open: DAT_PROVIDER_NOT_FOUND",
+    },
+    Case {
+        name: "the_provider_is_another_library",
+        mapper: Mapper::Absent,
+        provider: Provider::Library("libm.so.6"),
+        reason: "iwarp-odd cannot be opened: dat_ia_open: DAT_PROVIDER_NOT_FOUND",
+    },
+    Case {
+        name: "the_provider_finds_no_device",
+        mapper: Mapper::Absent,
+        provider: Provider::NoDevice,
+        reason: "iwarp-odd cannot be opened: dat_ia_open: ",
     },
     case(
         "the_peer_is_without_us",
@@ -136,9 +178,11 @@ impl Case {
         let service = echo()?;
         self.mapper.begin()?;
         let part = format!("visit {}", service.port());
+        let files = TempDir::new()?;
+        let listed = self.provider.listed(files.path())?;
         let visitor = Apart::start_with(&part, &place, |command| {
-            if !self.provider_is_there {
-                command.env("DAT_OVERRIDE", "/nowhere/dat.conf");
+            if let Some(file) = listed {
+                command.env("DAT_OVERRIDE", file);
             }
         })?;
         let took = Duration::from_millis(visitor.hear("visited")?.parse()?);
@@ -216,6 +260,26 @@ fn echo() -> Result<SocketAddr> {
         None
     });
     Ok(address)
+}
+
+impl Provider {
+    /// Another `dat.conf` than the stage's.
+    fn listed(self, directory: &Path) -> Result<Option<PathBuf>> {
+        let file = directory.join("dat.conf");
+        let (library, device) = match self {
+            Self::Good => return Ok(None),
+            Self::NotListed => return Ok(Some(file)),
+            Self::Library(library) => (PathBuf::from(library), "lo"),
+            Self::NoLibrary => (file.clone(), "lo"),
+            Self::NoDevice => (Stage::find()?.provider(), "nosuchdevice"),
+        };
+        let library = library.display();
+        let line = format!(
+            "iwarp-odd u2.0 nonthreadsafe default {library} dapl.2.0 \"{device} 0\" \"\"\n"
+        );
+        fs::write(&file, line)?;
+        Ok(Some(file))
+    }
 }
 
 impl Mapper {
