@@ -14,6 +14,7 @@ use iwarp_proto::wire::rdmap::AtomicOp;
 use iwarp_proto::{
     Config, Connection, ProtocolError, Role, Stag, StreamState, WorkKind, WorkRequest,
 };
+use rustix::io::Errno;
 
 use crate::engine::io::{self, Sent};
 use crate::engine::lane::Lane;
@@ -65,10 +66,23 @@ pub(crate) enum End {
     Disconnected,
     /// The socket is broken, or was closed within a frame.
     Broken,
+    /// TCP has given up: no answer came in time.
+    Unanswered,
     /// Somebody violated the protocol; a Terminate message goes out if it still may.
     Fault(ProtocolError),
     /// The peer has sent a Terminate message.
     Terminated(Option<iwarp_proto::Verdict>),
+}
+
+impl End {
+    /// What a failed socket says of the connection.
+    fn of_socket(error: Errno) -> Self {
+        match error {
+            // The last two are what TCP has heard of the way while it waited.
+            Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH => Self::Unanswered,
+            _ => Self::Broken,
+        }
+    }
 }
 
 /// A connection in full operation.
@@ -437,7 +451,7 @@ impl Conn {
         self.rest_unless_watched();
         match flow {
             Ok(flow) => self.lane.set_tx_blocked(flow == Flow::Blocked),
-            Err(TxFault::Socket) => return Err(End::Broken),
+            Err(TxFault::Socket(error)) => return Err(End::of_socket(error)),
             Err(TxFault::Response(fault)) => return Err(End::Fault(fault)),
             Err(TxFault::Local { token }) => {
                 if let Some(slot) = self.outstanding.get_mut(token) {
@@ -501,6 +515,7 @@ impl Conn {
         self.rx.run(keep, &mut lent).map_err(|end| match end {
             RxEnd::Closed => End::Disconnected,
             RxEnd::Broken => End::Broken,
+            RxEnd::Socket(error) => End::of_socket(error),
             RxEnd::Fault(fault) => End::Fault(fault),
             RxEnd::Terminated(verdict) => End::Terminated(verdict),
         })
@@ -650,7 +665,7 @@ impl Conn {
             false => match io::send(self.lane.as_fd(), &bytes) {
                 Sent::Bytes(count) => count,
                 Sent::WouldBlock => 0,
-                Sent::Failed => return None,
+                Sent::Failed(_) => return None,
             },
         };
         bytes.drain(..sent);
@@ -689,6 +704,16 @@ fn window_bind(bind: &BindTask) -> Option<WindowBind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_that_waited_in_vain_is_told_from_one_that_was_reset() {
+        for error in [Errno::TIMEDOUT, Errno::HOSTUNREACH, Errno::NETUNREACH] {
+            assert!(matches!(End::of_socket(error), End::Unanswered), "{error}");
+        }
+        for error in [Errno::CONNRESET, Errno::PIPE, Errno::NOBUFS] {
+            assert!(matches!(End::of_socket(error), End::Broken), "{error}");
+        }
+    }
 
     #[test]
     fn a_burst_is_expected_where_the_last_one_was_longer_than_one() {

@@ -23,6 +23,7 @@ use iwarp_proto::{
     Access, Connection, Delivery, Inbound, MpaError, Placement, ProtectionFault, ProtocolError,
     ReceiveBuffer, ReceiveQueue, Target, TerminateCode, Verdict,
 };
+use rustix::io::Errno;
 
 use crate::crc::crc32c;
 use crate::engine::io::{self, Received};
@@ -51,8 +52,10 @@ const BULK_PAUSE_DOUBLINGS: u32 = 3;
 pub(crate) enum RxEnd {
     /// The peer has closed between two frames.
     Closed,
-    /// It has closed within a frame, or the connection was reset.
+    /// It has closed within a frame.
     Broken,
+    /// The socket has failed.
+    Socket(Errno),
     /// The peer violated the protocol, or a local receive was unusable.
     Fault(ProtocolError),
     /// The peer has sent a Terminate message.
@@ -172,7 +175,8 @@ impl Rx {
                     return Ok(round > 0);
                 }
                 Received::Eof if self.start == self.end => return Err(RxEnd::Closed),
-                Received::Eof | Received::Failed => return Err(RxEnd::Broken),
+                Received::Eof => return Err(RxEnd::Broken),
+                Received::Failed(error) => return Err(RxEnd::Socket(error)),
             }
         }
         Ok(true)

@@ -38,6 +38,7 @@ use iwarp_proto::{
     Access, Connection, Ends, HEADER_MAX, ProtectionFault, ProtocolError, Stag, TransmitFpdu,
     TransmitPayload,
 };
+use rustix::io::Errno;
 
 use crate::crc::crc32c;
 use crate::engine::io::{self, Sent};
@@ -97,8 +98,8 @@ pub(crate) enum TxFault {
     Local { token: u64 },
     /// The peer reads memory that has gone.
     Response(ProtocolError),
-    /// The socket is broken.
-    Socket,
+    /// The socket has failed.
+    Socket(Errno),
 }
 
 /// Something unsent.
@@ -429,7 +430,7 @@ impl Tx {
                 self.pause();
                 Ok(false)
             }
-            Sent::Failed => Err(TxFault::Socket),
+            Sent::Failed(error) => Err(TxFault::Socket(error)),
         }
     }
 
@@ -687,6 +688,6 @@ fn fault_of(piece: &Piece) -> TxFault {
     match piece {
         Piece::Work { token, .. } => TxFault::Local { token: *token },
         // The FPDU is half sent, so no Terminate message can follow it.
-        _ => TxFault::Socket,
+        _ => TxFault::Socket(Errno::FAULT),
     }
 }

@@ -317,7 +317,7 @@ impl Dial {
                             self.phase = Phase::Asking { socket, sent };
                             return Step::Wait(None);
                         }
-                        Sent::Failed => {
+                        Sent::Failed(_) => {
                             self.engine.unwatch(socket.as_fd());
                             return Step::Fail(OwnEvent::NonPeerRejected);
                         }

@@ -283,7 +283,7 @@ impl Inbound {
         let count = match io::peek(socket.as_fd(), &mut front) {
             Received::Bytes(count) => count,
             Received::WouldBlock => return Front::Waiting { is_begun: false },
-            Received::Eof | Received::Failed => return Front::Hopeless,
+            Received::Eof | Received::Failed(_) => return Front::Hopeless,
         };
         match responder(&self.shared).handle_input(&front[..count]) {
             Progress::NeedMore(_) if !io::is_hung_up(socket.as_fd()) => {

@@ -118,7 +118,7 @@ fn send_whole(fd: impl AsFd, bytes: &[u8], patience: Duration) -> bool {
     while sent < bytes.len() {
         match send(fd, &bytes[sent..]) {
             Sent::Bytes(count) => sent += count,
-            Sent::Failed => return false,
+            Sent::Failed(_) => return false,
             Sent::WouldBlock => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {

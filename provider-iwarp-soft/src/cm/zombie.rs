@@ -93,7 +93,7 @@ impl Zombie {
                 match io::send(self.fd(), bytes) {
                     Sent::Bytes(count) => drop(bytes.drain(..count)),
                     Sent::WouldBlock => {}
-                    Sent::Failed => return None,
+                    Sent::Failed(_) => return None,
                 }
             }
             if bytes.is_empty() && !self.has_late() {
@@ -114,7 +114,7 @@ impl Zombie {
                 Received::Eof if rest.is_some() && !self.has_late() => {
                     return Some(Interest::Writable);
                 }
-                Received::Eof | Received::Failed => return None,
+                Received::Eof | Received::Failed(_) => return None,
             }
         }
         Some(if rest.is_some() && !self.has_late() {

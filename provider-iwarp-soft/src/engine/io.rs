@@ -20,7 +20,7 @@ pub(crate) enum Received {
     /// The peer has closed its sending side.
     Eof,
     /// The connection is broken.
-    Failed,
+    Failed(Errno),
 }
 
 /// What a send achieved.
@@ -29,7 +29,7 @@ pub(crate) enum Sent {
     Bytes(usize),
     WouldBlock,
     /// The connection is broken.
-    Failed,
+    Failed(Errno),
 }
 
 /// Receives into `buffer`, which is not empty.
@@ -62,7 +62,7 @@ fn receive_with(fd: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> Rece
             Ok((count, _)) => return Received::Bytes(count),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Received::WouldBlock,
-            Err(_) => return Received::Failed,
+            Err(error) => return Received::Failed(error),
         }
     }
 }
@@ -94,7 +94,7 @@ fn sent(result: rustix::io::Result<usize>) -> Option<Sent> {
         Ok(count) => Some(Sent::Bytes(count)),
         Err(Errno::INTR) => None,
         Err(Errno::AGAIN) => Some(Sent::WouldBlock),
-        Err(_) => Some(Sent::Failed),
+        Err(error) => Some(Sent::Failed(error)),
     }
 }
 

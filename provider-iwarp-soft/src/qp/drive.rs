@@ -135,7 +135,7 @@ impl Qp {
     /// received: a peer that has said all it wanted and gone answers our late words by a reset.
     pub(super) fn transmit(&self, conn: &mut Conn) -> Result<(), End> {
         let end = match conn.transmit(self.stream(), &self.shared.memory) {
-            Err(end @ End::Broken) if conn.closing != Closing::FinSent => end,
+            Err(end @ (End::Broken | End::Unanswered)) if conn.closing != Closing::FinSent => end,
             result => return result,
         };
         loop {
@@ -328,7 +328,11 @@ impl Qp {
             failed.push(slot);
         }
         blame(&mut failed, &end);
-        self.flush(failed, Some(&mut conn), effects);
+        let first = match end {
+            End::Unanswered => WcStatus::Transport,
+            _ => WcStatus::Flushed,
+        };
+        self.flush(failed, Some((&mut conn, first)), effects);
         self.queue_ending(&conn.lane, event, conn.closing == Closing::No);
     }
 
@@ -343,7 +347,7 @@ impl Qp {
         let fault = match end {
             End::Fault(fault) => Some(fault),
             End::Disconnected | End::Terminated(_) => None,
-            End::Broken => return,
+            End::Broken | End::Unanswered => return,
         };
         if conn.closing == Closing::FinSent {
             return Zombie::bury(conn.lane.clone(), Vec::new(), None);
@@ -360,13 +364,21 @@ impl Qp {
     }
 
     /// Ends all posted work: what was framed first, then `failed`, then what was never taken over,
-    /// then the receives.
-    fn flush(&self, failed: Vec<SendSlot>, conn: Option<&mut Conn>, effects: &mut Effects) {
+    /// then the receives. Of a connection, the first work that is flushed, or the first receive
+    /// where there is none, tells of the given failure instead.
+    fn flush(
+        &self,
+        failed: Vec<SendSlot>,
+        conn: Option<(&mut Conn, WcStatus)>,
+        effects: &mut Effects,
+    ) {
         let mut send_done = Vec::new();
         let mut recv_done = Vec::new();
         let mut sends = 0;
+        let mut first = WcStatus::Flushed;
         let (current, batch) = match conn {
-            Some(conn) => {
+            Some((conn, status)) => {
+                first = status;
                 for report in conn.tx.take_unfinished() {
                     sends += 1;
                     send_done.extend(report.completion(self.token, WcStatus::Flushed));
@@ -400,6 +412,10 @@ impl Qp {
                 .map(flushed),
         );
         self.recvs.finish(recv_done.len() as u32);
+        let mut all = send_done.iter_mut().chain(&mut recv_done);
+        if let Some(done) = all.find(|done| done.status == WcStatus::Flushed) {
+            done.status = first;
+        }
         // Still under the locks of both queues: a post that finds them flushing comes after these.
         self.publish(&mut send_done, &mut recv_done, effects);
     }
@@ -410,7 +426,7 @@ fn ending_event(conn: &Conn, end: &End) -> OwnEvent {
     match end {
         _ if !conn.told && conn.role == Role::Responder => OwnEvent::AcceptFailed,
         End::Disconnected => OwnEvent::Disconnected,
-        End::Broken | End::Fault(_) | End::Terminated(_) => OwnEvent::Broken,
+        End::Broken | End::Unanswered | End::Fault(_) | End::Terminated(_) => OwnEvent::Broken,
     }
 }
 
