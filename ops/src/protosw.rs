@@ -198,6 +198,16 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     /// What `poll` would say.
     fn readiness(&self) -> Readiness;
 
+    /// Watches the peer as `like`, a TCP socket that carries nothing, is set to do by
+    /// `SO_KEEPALIVE`, its times and `TCP_USER_TIMEOUT`. A protocol that sees at once when its peer
+    /// goes has nothing to watch.
+    ///
+    /// # Errors
+    /// When it cannot.
+    fn watch_peer_like(&self, _like: BorrowedFd<'_>) -> Result<(), Errno> {
+        Ok(())
+    }
+
     /// Bytes that can be received at once.
     fn unread(&self) -> usize;
 

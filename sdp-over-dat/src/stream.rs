@@ -158,6 +158,12 @@ impl SdpStream {
         self.socket.unsent()
     }
 
+    /// Watches the peer as `like`, a TCP socket, is set to do by `SO_KEEPALIVE`, its times and
+    /// `TCP_USER_TIMEOUT`. A stream that was made over no TCP socket is watched by its provider.
+    pub fn watch_peer_like(&self, like: BorrowedFd<'_>) -> io::Result<()> {
+        self.socket.watch_peer_like(like)
+    }
+
     /// Ends the connection at once, so that the peer sees a reset.
     pub fn abort(&self) {
         self.socket.abort();

@@ -13,6 +13,7 @@ use rustix::{
     fs::fstat,
     io::{Errno, fcntl_dupfd_cloexec},
     ioctl::{Getter, Opcode, ioctl},
+    net::sockopt,
 };
 
 /// Bytes that the peer's kernel has not acknowledged (`tcp(7)`, SIOCOUTQ, which is TIOCOUTQ).
@@ -45,6 +46,19 @@ impl Transport {
         count.map_or(0, |count| usize::try_from(count).unwrap_or_default())
     }
 
+    /// Watches the peer as `like`, another TCP socket, is set to do: whether it is asked for a sign
+    /// of life while nothing is under way, and how long bytes may stay unacknowledged (`tcp(7)`).
+    pub(crate) fn watch_peer_like(&self, like: BorrowedFd<'_>) -> Result<(), Errno> {
+        let Some(socket) = self.open() else {
+            return Ok(());
+        };
+        sockopt::set_tcp_user_timeout(&socket, sockopt::tcp_user_timeout(like)?)?;
+        sockopt::set_tcp_keepidle(&socket, sockopt::tcp_keepidle(like)?)?;
+        sockopt::set_tcp_keepintvl(&socket, sockopt::tcp_keepintvl(like)?)?;
+        sockopt::set_tcp_keepcnt(&socket, sockopt::tcp_keepcnt(like)?)?;
+        sockopt::set_socket_keepalive(&socket, sockopt::socket_keepalive(like)?)
+    }
+
     /// A descriptor of the socket; `None` when it is closed.
     fn open(&self) -> Option<OwnedFd> {
         // SAFETY: the number is given to one system call, which answers EBADF where it means
@@ -66,6 +80,7 @@ mod tests {
     use std::{
         io::{self, Write},
         net::{TcpListener, TcpStream},
+        time::Duration,
     };
 
     use super::*;
@@ -89,6 +104,24 @@ mod tests {
             ..transport
         };
         assert!(elsewhere.open().is_none(), "was {number}");
+        Ok(())
+    }
+
+    #[test]
+    fn a_peer_is_watched_as_another_socket_watches_its_own() -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let connect = || TcpStream::connect(listener.local_addr()?).map(OwnedFd::from);
+        let (like, socket) = (connect()?, connect()?);
+        let transport = Transport::of(&socket)?;
+        sockopt::set_tcp_user_timeout(&like, 2_345)?;
+        sockopt::set_socket_keepalive(&like, true)?;
+        sockopt::set_tcp_keepidle(&like, Duration::from_secs(7))?;
+        transport.watch_peer_like(like.as_fd())?;
+        assert_eq!(sockopt::tcp_user_timeout(&socket)?, 2_345);
+        assert!(sockopt::socket_keepalive(&socket)?);
+        assert_eq!(sockopt::tcp_keepidle(&socket)?, Duration::from_secs(7));
+        drop(socket);
+        transport.watch_peer_like(like.as_fd())?;
         Ok(())
     }
 }

@@ -207,6 +207,10 @@ impl OffloadStream for Observed {
         self.stream.readiness()
     }
 
+    fn watch_peer_like(&self, like: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.stream.watch_peer_like(like)
+    }
+
     fn unread(&self) -> usize {
         self.stream.unread()
     }

@@ -153,6 +153,11 @@ impl OffloadStream for SdpOffload {
         }
     }
 
+    fn watch_peer_like(&self, like: BorrowedFd<'_>) -> Result<(), Errno> {
+        let watched = self.stream.watch_peer_like(like);
+        watched.map_err(|error| errno_of(&error))
+    }
+
     fn unread(&self) -> usize {
         self.stream.readable()
     }

@@ -139,6 +139,7 @@ impl Socket {
                 }
             }
             kind => {
+                inner.is_broken = kind == ConnectionKind::Broken;
                 if inner.connection.state() == ConnectionState::HelloSent {
                     let errno = if errors::names_version(&event.private_data) {
                         Errno::PROTONOSUPPORT
@@ -157,6 +158,7 @@ impl Socket {
             // The connection's own event follows and says what it means.
             tracing::debug!(status = %dto.status, "work of a socket did not complete");
             inner.flushed = true;
+            inner.unanswered |= dto.status == DtoStatus::Transport;
             return;
         }
         let number = dto.cookie & !KIND;
@@ -250,11 +252,12 @@ impl Socket {
                 sdp_proto::Event::Failed(failure) => {
                     tracing::info!(peer = %self.peer(), %failure, "a connection failed");
                     let errno = errors::of_protocol(failure.error_kind());
-                    let errno = if inner.is_half_closed_by_peer() && errno == Errno::CONNRESET {
+                    let errno = match errno {
+                        // No reset came; the peer is out of reach.
+                        Errno::CONNRESET if inner.is_broken && inner.unanswered => Errno::TIMEDOUT,
                         // Linux calls a reset so that comes behind the peer's end.
-                        Errno::PIPE
-                    } else {
-                        errno
+                        Errno::CONNRESET if inner.is_half_closed_by_peer() => Errno::PIPE,
+                        errno => errno,
                     };
                     inner.error.get_or_insert(errno);
                     inner.arrived = true;

@@ -23,6 +23,11 @@ pub(crate) struct Inner {
     pub(super) connecting: bool,
     /// Work was flushed: the event that ends the connection is what comes next.
     pub(super) flushed: bool,
+    /// The transport failed work for want of an answer. A peer that goes in good order may leave
+    /// some without one, too.
+    pub(super) unanswered: bool,
+    /// The transport did not end in good order.
+    pub(super) is_broken: bool,
     /// The stack's thread is told of events.
     pub(super) served: bool,
     /// RDMA Reads under way, oldest first.

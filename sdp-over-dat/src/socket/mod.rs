@@ -28,6 +28,7 @@ mod setup;
 use std::{
     io,
     net::SocketAddr,
+    os::fd::BorrowedFd,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
 
@@ -107,6 +108,12 @@ impl Socket {
         let mut inner = self.lock();
         inner.options = options;
         self.hand_over(&mut inner);
+    }
+
+    /// Watches the peer as another socket does.
+    pub(crate) fn watch_peer_like(&self, like: BorrowedFd<'_>) -> io::Result<()> {
+        let transport = self.transport.as_ref();
+        Ok(transport.map_or(Ok(()), |it| it.watch_peer_like(like))?)
     }
 
     /// Tells `watch` from now on.

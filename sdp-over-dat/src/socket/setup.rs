@@ -146,6 +146,8 @@ impl Socket {
             kicked: false,
             sleepers: 0,
             flushed: false,
+            unanswered: false,
+            is_broken: false,
             served: false,
             connecting: false,
             reads: VecDeque::new(),

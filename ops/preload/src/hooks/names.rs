@@ -156,9 +156,10 @@ pub unsafe extern "C" fn setsockopt(
     match table::mover(fd) {
         // SAFETY: the caller's arguments, unchanged.
         Mover::Kernel => unsafe { real::setsockopt(fd, level, name, value, len) },
-        // SAFETY: the caller's pointers.
-        Mover::Us(socket) => offloaded(fd, |_| unsafe {
-            socket.identity().set_option(level, name, value, len)
+        Mover::Us(socket) => offloaded(fd, |_| {
+            // SAFETY: the caller's pointers.
+            unsafe { socket.identity().set_option(level, name, value, len) }?;
+            socket.has_option_set(level, name)
         }),
         Mover::Others(relayed) => offloaded(fd, |fd: BorrowedFd<'_>| {
             // SAFETY: the caller's pointers.

@@ -76,7 +76,7 @@ impl Socket {
         }
         let (local, peer) = (stream.local(), stream.peer());
         let identity = Arc::new(Identity::new(family, local, peer, options));
-        Ok(Self {
+        let socket = Self {
             stream,
             observer,
             identity,
@@ -85,7 +85,9 @@ impl Socket {
             writing_ended: AtomicBool::new(false),
             numbers: AtomicU32::new(0),
             maker: process::id(),
-        })
+        };
+        socket.watch_peer_as_set()?;
+        Ok(socket)
     }
 
     /// `sockatmark`.

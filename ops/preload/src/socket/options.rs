@@ -7,6 +7,7 @@
 //! | `SO_RCVTIMEO`, `SO_SNDTIMEO`, `SO_LINGER`, `SO_OOBINLINE` | in force |
 //! | `TCP_INFO` | state established, all else zero |
 //! | `SO_ZEROCOPY`, `SO_ATTACH_FILTER`, `TCP_ULP`, `TCP_MD5SIG`, `TCP_REPAIR` | `ENOPROTOOPT`, which callers know how to meet |
+//! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | as all others, and in force where the connection runs over TCP |
 //! | all others that TCP knows | kept by the TCP socket that the program made, and answered by it |
 //!
 //! The last row is why each offloaded socket keeps that TCP socket: whatever the program sets is
@@ -14,18 +15,20 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
 use libc::{
-    IPPROTO_TCP, SO_ACCEPTCONN, SO_ATTACH_BPF, SO_ATTACH_FILTER, SO_DOMAIN, SO_LINGER,
-    SO_OOBINLINE, SO_PROTOCOL, SO_RCVTIMEO, SO_SNDTIMEO, SO_TYPE, SO_ZEROCOPY, SOL_SOCKET,
-    TCP_FASTOPEN, TCP_INFO, TCP_MD5SIG, TCP_REPAIR, TCP_ULP, linger, socklen_t, timeval,
+    IPPROTO_TCP, SO_ACCEPTCONN, SO_ATTACH_BPF, SO_ATTACH_FILTER, SO_DOMAIN, SO_KEEPALIVE,
+    SO_LINGER, SO_OOBINLINE, SO_PROTOCOL, SO_RCVTIMEO, SO_SNDTIMEO, SO_TYPE, SO_ZEROCOPY,
+    SOL_SOCKET, TCP_FASTOPEN, TCP_INFO, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MD5SIG,
+    TCP_REPAIR, TCP_ULP, TCP_USER_TIMEOUT, linger, socklen_t, timeval,
 };
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
 
+use super::Socket;
 use super::identity::Identity;
 use super::names::Family;
 use crate::real;
@@ -199,6 +202,38 @@ impl Identity {
             _ => {}
         }
         Ok(())
+    }
+}
+
+impl Socket {
+    /// The program has set an option, which the connection follows if it is about the peer.
+    pub(crate) fn has_option_set(&self, level: c_int, name: c_int) -> Result<(), Errno> {
+        if is_about_peer(level, name) {
+            self.stream.watch_peer_like(self.options().native.as_fd())?;
+        }
+        Ok(())
+    }
+
+    /// The connection follows what was set before it was made.
+    pub(super) fn watch_peer_as_set(&self) -> Result<(), Errno> {
+        let options = self.options();
+        let native = options.native.as_fd();
+        if sockopt::socket_keepalive(native)? || sockopt::tcp_user_timeout(native)? > 0 {
+            self.stream.watch_peer_like(native)?;
+        }
+        Ok(())
+    }
+}
+
+/// Options by which TCP finds out that a peer has vanished.
+fn is_about_peer(level: c_int, name: c_int) -> bool {
+    match level {
+        SOL_SOCKET => name == SO_KEEPALIVE,
+        IPPROTO_TCP => matches!(
+            name,
+            TCP_USER_TIMEOUT | TCP_KEEPIDLE | TCP_KEEPINTVL | TCP_KEEPCNT
+        ),
+        _ => false,
     }
 }
 
