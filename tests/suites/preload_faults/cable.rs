@@ -3,6 +3,7 @@
 //!
 //! `opsrun ss` says before and while the cable is bad that both ends are offloaded.
 
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use stack_tests::{OffloadProtocol, Program, Veth, is_full, not_run};
 
 use crate::Test;
 use crate::apart::{Apart, HOST, Place};
+use crate::parts::PATIENCE;
 
 /// How long the tools may take.
 const TOOL: Duration = Duration::from_secs(20);
@@ -33,6 +35,10 @@ pub(crate) const TESTS: &[(&str, Test)] = &[
     ),
     ("everything_is_swallowed_for_a_while", all_is_swallowed),
     ("the_far_end_stands_still_for_a_while", the_far_end_stops),
+    (
+        "a_cut_cable_ends_a_connection_as_over_tcp",
+        a_cut_cable_is_seen,
+    ),
 ];
 
 /// One network.
@@ -80,8 +86,13 @@ impl Line {
     }
 
     fn start(&self, end: End, part: &str) -> Result<Apart> {
+        self.start_with(end, part, |_| {})
+    }
+
+    fn start_with(&self, end: End, part: &str, with: impl FnOnce(&mut Command)) -> Result<Apart> {
         let mut entered = Ok(());
         let apart = Apart::start_with(part, &self.place, |command| {
+            with(command);
             command.env(HOST, Veth::FAR_V4.to_string());
             if let End::Far = end {
                 entered = self.veth.at_far_end(command);
@@ -143,6 +154,18 @@ impl Line {
             side.hear("met")?;
         }
         self.is_offloaded().context("when they have met")?;
+        Ok(pair)
+    }
+
+    /// Two that are to lose each other, and have met: the near one gives, the far one takes.
+    fn meet_to_lose(&self, with: impl Fn(&mut Command)) -> Result<Pair> {
+        let far = self.start_with(End::Far, "lose - taking", &with)?;
+        let port = far.hear("port")?;
+        let near = self.start_with(End::Near, &format!("lose {port} giving"), &with)?;
+        let pair = [near, far];
+        for side in &pair {
+            side.hear("met")?;
+        }
         Ok(pair)
     }
 
@@ -251,4 +274,34 @@ fn the_far_end_stops(protocol: &'static OffloadProtocol) -> Result<()> {
         line.pause()?;
         far.signal(Signal::SIGCONT)
     })
+}
+
+/// Both ends of a connection that is cut for good are told so within their patience: one that
+/// gives, one that takes. What they are told is what a pair over TCP beside them is told.
+fn a_cut_cable_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
+    let Some(line) = Line::new(protocol)? else {
+        return Ok(());
+    };
+    line.slow_down(RATE)?;
+    let plainly = |command: &mut Command| {
+        command.env_remove("LD_PRELOAD");
+    };
+    let ours = line.meet_to_lose(|_| {})?;
+    line.is_offloaded()?;
+    let plain = line.meet_to_lose(plainly)?;
+    let mut all = ours.into_iter().chain(plain).collect::<Vec<_>>();
+    for side in &mut all {
+        side.tell("go on")?;
+    }
+    thread::sleep(SOON);
+    line.drop_arriving(&BOTH, "meta l4proto tcp")?;
+    let mut told = Vec::new();
+    for side in all {
+        // TCP looks when it sends again, at growing intervals; the rest is for a busy machine.
+        told.push(side.hear_within("lost", PATIENCE * 10)?);
+        side.finish()?;
+    }
+    ensure!(told[0].starts_with("by TimedOut"), "{told:?}");
+    ensure!(told[..2] == told[2..], "{told:?}");
+    line.place.is_left()
 }

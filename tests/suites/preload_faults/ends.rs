@@ -1,10 +1,16 @@
 //! A peer is killed or stopped.
 
+use std::thread;
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
-use stack_tests::OffloadProtocol;
+use stack_tests::{OffloadProtocol, is_full};
 
 use crate::apart::{Apart, Place};
+
+/// For so long the peer is stopped in the long form.
+const LONG: Duration = Duration::from_secs(30);
 
 /// What the bytes were and how it ended: `COUNT end`, `COUNT ConnectionReset`.
 fn count(told: &str) -> Result<(u64, &str)> {
@@ -58,6 +64,9 @@ pub(crate) fn a_stopped_peer_loses_nothing(protocol: &'static OffloadProtocol) -
     sender.tell("go on")?;
     let full = sender.hear("full")?;
     ensure!(full.parse::<u64>()? > 0, "nothing fits: {full}");
+    if is_full() {
+        thread::sleep(LONG);
+    }
     receiver.signal(Signal::SIGCONT)?;
     ensure!(sender.hear("sent")? == format!("{bytes} end"));
     ensure!(receiver.hear("received")? == format!("{bytes} end"));

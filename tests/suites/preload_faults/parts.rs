@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use socket2::{SockRef, TcpKeepalive};
+
 use crate::apart::HOST;
 use crate::stream::{give, shows, take};
 
@@ -14,6 +16,8 @@ use crate::stream::{give, shows, take};
 const FAR: u64 = 4 << 20;
 /// A socket that shows no room for so long is full.
 const FULL: Duration = Duration::from_millis(500);
+/// How long one that is to lose its peer lets bytes wait for an acknowledgement.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// Connections before the resources of a process are counted, so that what is made once is there.
 const WARM: usize = 200;
 /// Descriptors of a process that is to run out of them.
@@ -30,6 +34,7 @@ pub(crate) fn play(part: &str) -> Result<()> {
         ["fill", port, bytes] => fill(port.parse()?, bytes.parse()?),
         ["exchange", port, bytes] => exchange(port.parse().ok(), bytes.parse()?),
         ["swap", port, bytes] => swap(port.parse().ok(), bytes.parse()?),
+        ["lose", port, how] => lose(port.parse().ok(), how == "giving"),
         ["echo"] => echo(),
         ["crowd", port, count] => crowd(port.parse()?, count.parse()?),
         ["cycle", port, count] => cycle(port.parse()?, count.parse()?),
@@ -157,6 +162,32 @@ fn give_and_take(mut peer: TcpStream, mut given: u64, bytes: u64) -> Result<()> 
         .join()
         .map_err(|_| anyhow::anyhow!("giving panicked"))??;
     say(&format!("exchanged {given} {taken}"));
+    Ok(())
+}
+
+/// Meets, waits for a word, and then gives or takes until that fails, with little patience for a
+/// peer that says nothing; says by what, and what the next calls say.
+fn lose(port: Option<u16>, giving: bool) -> Result<()> {
+    let mut peer = meet(port)?;
+    let socket = SockRef::from(&peer);
+    socket.set_tcp_user_timeout(Some(PATIENCE))?;
+    let second = Duration::from_secs(1);
+    let probes = TcpKeepalive::new().with_time(second).with_interval(second);
+    socket.set_tcp_keepalive(&probes)?;
+    say("met");
+    io::stdin().read_line(&mut String::new())?;
+    let mut at = 0;
+    let lost = if giving {
+        give(&mut peer, &mut at, u64::MAX)
+    } else {
+        take(&mut peer, &mut at, u64::MAX)?
+    };
+    let read = peer.read(&mut [0]).map_err(|error| error.kind());
+    let written = peer.write(&[0]).map_err(|error| error.kind());
+    say(&format!(
+        "lost by {}, then {read:?}, {written:?}",
+        how(&lost)
+    ));
     Ok(())
 }
 
