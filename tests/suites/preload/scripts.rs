@@ -61,6 +61,10 @@ const SCRIPTS: &[(&str, &str)] = &[
         "sockets_that_were_watched_before_they_connect",
         include_str!("watched_before.py"),
     ),
+    (
+        "connecting_while_something_else_is_done",
+        include_str!("connecting_meanwhile.py"),
+    ),
 ];
 
 /// What the scripts about processes begin with.

@@ -1,8 +1,10 @@
 //! Waiting: whatever waits for a listening socket waits for its offloaded connections too.
 //!
 //! An offloaded connection needs nothing here: its descriptor is a kernel object that shows what it
-//! is ready for. So each of these functions is the C library's, after one look at a counter, in a
-//! process that has no listener with an offload protocol beside it.
+//! is ready for. One of which nobody knows yet who carries it may come to name another object while
+//! it is waited for, and then the wait begins again. So each of these functions is the C library's,
+//! after one look at two counters, in a process that has neither such a connection nor a listener
+//! with an offload protocol beside it.
 
 use std::ffi::{c_int, c_long};
 use std::os::fd::AsRawFd;
@@ -18,7 +20,7 @@ use libc::{
 
 use super::alias;
 use crate::listener::Listener;
-use crate::{errno, listening, real, registrations, table};
+use crate::{errno, listening, real, registrations, table, underway};
 
 /// Hook of `epoll_ctl`.
 ///
@@ -35,7 +37,8 @@ pub unsafe extern "C" fn epoll_ctl(
         listening::take_over(fd);
     }
     // SAFETY: the caller's arguments, unchanged.
-    let result = unsafe { real::epoll_ctl(set, operation, fd, event) };
+    let control = || unsafe { real::epoll_ctl(set, operation, fd, event) };
+    let result = underway::undisturbed(fd, control);
     if result == 0 && operation == EPOLL_CTL_ADD {
         registrations::note(set);
     }
@@ -58,7 +61,7 @@ pub unsafe extern "C" fn epoll_ctl(
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    if !table::has_listeners() {
+    if !table::has_listeners() && !table::has_underways() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::poll(set, count, timeout) };
     }
@@ -84,16 +87,17 @@ pub unsafe extern "C" fn ppoll(
     loop {
         let limit = left.as_ref().map_or(timeout, ptr::from_ref);
         // SAFETY: the caller's set.
-        let Some(mut wide) = (unsafe { Widened::of(set, count) }) else {
+        let undecided = unsafe { Undecided::of(set, count) };
+        // SAFETY: the caller's set.
+        let (told, has_changed) = match unsafe { Widened::of(set, count) } {
             // SAFETY: the caller's arguments, with what is left of the timeout.
-            return unsafe { real::ppoll(set, count, limit, mask) };
+            None => (unsafe { real::ppoll(set, count, limit, mask) }, false),
+            // SAFETY: what is left of the timeout, and the caller's mask.
+            Some(wide) => unsafe { wide.poll(limit, mask) },
         };
-        let (all, len) = wide.parts();
-        // SAFETY: a set of our own, what is left of the timeout, and the caller's mask.
-        let ready = unsafe { real::ppoll(all, len, limit, mask) };
-        let has_changed = ready > 0 && wide.take_over();
-        let told = wide.narrow(ready);
-        if told != 0 || !has_changed {
+        // What was seen may have been the end of what a number named before.
+        let is_other = told >= 0 && undecided.has_changed();
+        if !is_other && (told != 0 || !has_changed) {
             return told;
         }
         // SAFETY: the caller's timeout, if there is one, which the kernel has taken.
@@ -158,8 +162,16 @@ impl<'a> Widened<'a> {
         })
     }
 
-    fn parts(&mut self) -> (*mut pollfd, nfds_t) {
-        (self.all.as_mut_ptr(), self.all.len() as nfds_t)
+    /// What is told to the caller, and whether somebody who listened elsewhere has gone.
+    ///
+    /// # Safety
+    /// The timeout and the mask are the caller's.
+    unsafe fn poll(mut self, limit: *const timespec, mask: *const sigset_t) -> (c_int, bool) {
+        let len = self.all.len() as nfds_t;
+        // SAFETY: a set of our own.
+        let ready = unsafe { real::ppoll(self.all.as_mut_ptr(), len, limit, mask) };
+        let has_one_gone = ready > 0 && self.take_over();
+        (self.narrow(ready), has_one_gone)
     }
 
     /// Listens where those who listened elsewhere have gone. Says whether one has.
@@ -191,6 +203,28 @@ impl<'a> Widened<'a> {
     }
 }
 
+/// Descriptors of a set that are connections in the making. When one is decided, its number may
+/// name something else than what is polled.
+struct Undecided(Vec<c_int>);
+
+impl Undecided {
+    /// # Safety
+    /// `set` points to `count` entries, or is null.
+    unsafe fn of(set: *const pollfd, count: nfds_t) -> Self {
+        if !table::has_underways() || set.is_null() {
+            return Self(Vec::new());
+        }
+        // SAFETY: the caller answers for the set.
+        let set = unsafe { std::slice::from_raw_parts(set, usize::try_from(count).unwrap_or(0)) };
+        let fds = set.iter().map(|entry| entry.fd);
+        Self(fds.filter(|fd| table::underway(*fd).is_some()).collect())
+    }
+
+    fn has_changed(&self) -> bool {
+        self.0.iter().any(|fd| table::underway(*fd).is_none())
+    }
+}
+
 /// Hook of `select`.
 ///
 /// # Safety
@@ -205,7 +239,7 @@ pub unsafe extern "C" fn select(
 ) -> c_int {
     // SAFETY: the caller's sets.
     let mut sets = unsafe { Sets::of(count, readable, writable, except) };
-    if !sets.has_listener() {
+    if !sets.is_ours() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::select(count, readable, writable, except, timeout) };
     }
@@ -251,7 +285,7 @@ pub unsafe extern "C" fn pselect(
 ) -> c_int {
     // SAFETY: the caller's sets.
     let mut sets = unsafe { Sets::of(count, readable, writable, except) };
-    if !sets.has_listener() {
+    if !sets.is_ours() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::pselect(count, readable, writable, except, timeout, mask) };
     }
@@ -302,7 +336,7 @@ impl Sets {
     ) -> Self {
         let sets = [readable, writable, except];
         let mut wanted = Vec::new();
-        if table::has_listeners() {
+        if table::has_listeners() || table::has_underways() {
             for fd in 0..count.clamp(0, FD_SETSIZE as c_int) {
                 let mut events = 0;
                 for (set, asked) in sets.iter().zip(ASKED) {
@@ -323,9 +357,11 @@ impl Sets {
         Self { sets, wanted }
     }
 
-    fn has_listener(&self) -> bool {
-        let mut wanted = self.wanted.iter();
-        wanted.any(|entry| table::find_listener(entry.fd).is_some())
+    /// Whether the kernel alone cannot wait for them.
+    fn is_ours(&self) -> bool {
+        self.wanted.iter().any(|entry| {
+            table::find_listener(entry.fd).is_some() || table::underway(entry.fd).is_some()
+        })
     }
 
     /// Waits by `poll`, which can name the counters of listeners whatever their numbers are.
