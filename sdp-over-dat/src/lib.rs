@@ -69,6 +69,7 @@
 
 #![deny(unsafe_code)]
 
+mod bell;
 mod config;
 mod errors;
 mod listener;
@@ -90,7 +91,7 @@ mod user_memory;
 pub use config::Config;
 pub use listener::SdpListener;
 pub use options::Options;
-pub use over_socket::Reception;
+pub use over_socket::{Commitment, Reception};
 pub use readiness::{Readiness, StandIn, Watch};
 pub use stack::Stack;
 pub use stream::{SdpStream, Statistics};

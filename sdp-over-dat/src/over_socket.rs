@@ -57,12 +57,22 @@ impl SdpStream {
         self.socket().commit();
     }
 
-    /// Whether the active side of a connection that a [`Reception`] answered has gone through with
-    /// it, whatever has become of it since.
+    /// How far the active side of a connection has gone that a [`Reception`] answered.
     #[must_use]
-    pub fn is_committed(&self) -> bool {
-        self.socket().is_committed()
+    pub fn commitment(&self) -> Commitment {
+        self.socket().commitment()
     }
+}
+
+/// Whether an active side goes through with its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Commitment {
+    /// It may still give up.
+    Open,
+    /// It has said its first message, whatever has become of the connection since.
+    Made,
+    /// It has given up.
+    Withdrawn,
 }
 
 /// Accepted TCP sockets whose peers are to say Hello.

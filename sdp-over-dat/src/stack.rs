@@ -12,13 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dat_api::{Cno, Evd, EvdFlags, EvdId, Event, Ia, ProviderAttr, Pz};
+use dat_api::{Cno, EvdId, Ia, ProviderAttr, Pz};
 
-use crate::{Config, errors, socket::Socket};
-
-/// What the bell says: look at all sockets; sleep no longer than a tick.
-const LOOK: usize = 0;
-const SLEEP_LESS: usize = 1;
+use crate::{Config, bell::Bell, errors, socket::Socket};
 
 /// How often the thread looks at sockets that want a tick or are being closed.
 const TICK: Duration = Duration::from_millis(10);
@@ -51,7 +47,7 @@ pub(crate) struct StackInner {
     pub(crate) read_max: usize,
     sockets: Mutex<HashMap<EvdId, Arc<Socket>>>,
     /// Wakes the thread.
-    bell: Evd,
+    bell: Bell,
     ticks: AtomicBool,
     /// It sleeps for long.
     sleeps_long: AtomicBool,
@@ -123,7 +119,7 @@ impl StackInner {
         let ia = Ia::open(ia)?;
         let (attr, provider) = (ia.attr()?, ia.provider_attr()?);
         let cno = Cno::create(&ia)?;
-        let bell = Evd::create_with_cno(&ia, 16, EvdFlags::SOFTWARE, &cno)?;
+        let bell = Bell::new(&ia, &cno)?;
         Ok(Self {
             pz: Pz::create(&ia)?,
             cno,
@@ -157,20 +153,13 @@ impl StackInner {
     pub(crate) fn want_tick(&self) {
         let is_new = !self.ticks.swap(true, Ordering::SeqCst);
         if is_new && self.sleeps_long.swap(false, Ordering::SeqCst) {
-            self.ring(SLEEP_LESS);
+            self.bell.ring(false);
         }
     }
 
     /// Makes the thread look at all sockets.
     pub(crate) fn wake(&self) {
-        self.ring(LOOK);
-    }
-
-    fn ring(&self, number: usize) {
-        if let Err(error) = self.bell.post_software(number) {
-            // The queue is full of such events, so it wakes anyway.
-            tracing::trace!(%error, "the stack's thread was told often enough");
-        }
+        self.bell.ring(true);
     }
 
     /// Looks at the socket whose dispatcher has triggered. `false`: that was none of a socket's.
@@ -206,15 +195,6 @@ impl StackInner {
         }
     }
 
-    /// Empties the bell.
-    fn is_told_to_look(&self) -> bool {
-        let mut looks = false;
-        while let Ok(Some(event)) = self.bell.dequeue() {
-            looks |= matches!(event, Event::Software(LOOK));
-        }
-        looks
-    }
-
     /// How long the thread may sleep before it looks at all sockets. It says that it sleeps long
     /// and then looks for a wish, [`Self::want_tick`] wishes and then looks whether it does; both
     /// in one order for all threads, or each could miss the other's word.
@@ -239,7 +219,7 @@ fn serve(stack: &Weak<StackInner>, cno: &Cno) {
             return;
         };
         let looks = match triggered {
-            Ok(Some(evd)) if evd == stack.bell.id() => stack.is_told_to_look(),
+            Ok(Some(evd)) if evd == stack.bell.id() => stack.bell.answer(),
             Ok(Some(evd)) => !stack.look_at(evd),
             Ok(None) => false,
             Err(error) => {

@@ -9,7 +9,7 @@ use ops::{Local, OffloadBound, OffloadListener, OffloadStream};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
-use sdp_over_dat::{Reception, SdpStream};
+use sdp_over_dat::{Commitment, Reception, SdpStream};
 use tracing::{debug, warn};
 
 use crate::adapter::Adapter;
@@ -193,22 +193,18 @@ impl OffloadListener for SdpListener {
         self.answer(&mut inside);
         let mut at = 0;
         while let Some(stream) = inside.answered.get(at) {
-            let has_failed = {
-                let now = stream.readiness();
-                now.failed || now.errno.is_some()
-            };
-            // Looked at behind that: no message comes once it has failed. What a peer has said is
-            // there to be read, whatever has become of the connection since.
-            if stream.is_committed() {
-                let stream = inside.answered.remove(at);
-                return Ok(Some(Box::new(SdpOffload::new(stream, &self.adapter))));
-            }
-            if has_failed {
-                let gone = inside.answered.remove(at);
-                debug!(service = %self.service, error = ?gone.take_error().map(|e| errno_of(&e)),
-                    "a peer gave up");
-            } else {
-                at += 1;
+            match stream.commitment() {
+                // What the peer has said is there to be read, if it has gone as well.
+                Commitment::Made => {
+                    let stream = inside.answered.remove(at);
+                    return Ok(Some(Box::new(SdpOffload::new(stream, &self.adapter))));
+                }
+                Commitment::Withdrawn => {
+                    let gone = inside.answered.remove(at);
+                    let error = gone.take_error().map(|error| errno_of(&error));
+                    debug!(service = %self.service, ?error, "a peer gave up");
+                }
+                Commitment::Open => at += 1,
             }
         }
         Ok(None)

@@ -9,6 +9,7 @@ use std::{
 use sdp_proto::SendHalf;
 
 use super::Socket;
+use crate::Commitment;
 
 impl Socket {
     /// shutdown(2). Bytes that come after SHUT_RD alone are passed over, and those that come after
@@ -38,11 +39,18 @@ impl Socket {
         self.pump(&mut inner);
     }
 
-    /// Whether the active side's first message has come.
-    pub(crate) fn is_committed(&self) -> bool {
+    /// Whether the active side's first message has come, or comes no more.
+    pub(crate) fn commitment(&self) -> Commitment {
         let mut inner = self.lock();
         self.progress(&mut inner);
-        inner.statistics.messages_received > 0
+        let now = inner.readiness();
+        if inner.statistics.messages_received > 0 {
+            Commitment::Made
+        } else if now.failed || now.errno.is_some() {
+            Commitment::Withdrawn
+        } else {
+            Commitment::Open
+        }
     }
 
     /// Ends the connection at once.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use stack_tests::{OffloadProtocol, is_full};
+use tempfile::NamedTempFile;
 
 use crate::apart::{Apart, Place};
 
@@ -17,13 +18,28 @@ const LONG: Duration = Duration::from_mins(10);
 /// All are open at once, and each carries its own bytes both ways.
 pub(crate) fn a_thousand_connections(protocol: &'static OffloadProtocol) -> Result<()> {
     let place = Place::new(protocol)?;
-    let server = Apart::start("echo", &place)?;
+    let log = NamedTempFile::new()?;
+    let start = |part: &str| {
+        let log = log.reopen()?;
+        Apart::start_with(part, &place, |command| {
+            command.env("DAT_LOG", "warn").stderr(log);
+        })
+    };
+    let server = start("echo")?;
     let port = server.hear("port")?;
-    let client = Apart::start(&format!("crowd {port} {CONNECTIONS}"), &place)?;
+    let client = start(&format!("crowd {port} {CONNECTIONS}"))?;
     ensure!(client.hear_within("answered", LONG)? == CONNECTIONS.to_string());
     client.finish()?;
     ensure!(server.hear("served")? == CONNECTIONS.to_string());
     server.finish()?;
+    // Nothing overflows either, which would be told by an asynchronous event.
+    let log = std::fs::read_to_string(log.path())?;
+    let events = log.matches("asynchronous event").count();
+    ensure!(
+        events == 0,
+        "{events} asynchronous events, such as {:?}",
+        log.lines().next()
+    );
     place.is_left()
 }
 
