@@ -67,7 +67,10 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What the scripts about processes begin with.
+/// What all scripts begin with.
+const ASLEEP: &str = include_str!("asleep.py");
+
+/// What the scripts about processes begin with, behind that.
 const PAIRS: &str = include_str!("forking/pairs.py");
 
 /// Connections that several processes use.
@@ -100,22 +103,20 @@ const FORKING: &[(&str, &str)] = &[
 pub(crate) fn forking() -> impl Iterator<Item = Script> {
     FORKING
         .iter()
-        .map(|(name, text)| Script::new(name, format!("{PAIRS}\n{text}")))
+        .map(|(name, text)| Script::new(name, &format!("{PAIRS}\n{text}")))
 }
 
 /// All others.
 pub(crate) fn all() -> impl Iterator<Item = Script> {
-    SCRIPTS
-        .iter()
-        .map(|(name, text)| Script::new(name, (*text).to_owned()))
+    SCRIPTS.iter().map(|(name, text)| Script::new(name, text))
 }
 
 impl Script {
-    fn new(name: &'static str, text: String) -> Self {
+    fn new(name: &'static str, text: &str) -> Self {
         Self {
             name,
             interpreter: "python3",
-            text,
+            text: format!("{ASLEEP}{text}"),
         }
     }
 

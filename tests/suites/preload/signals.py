@@ -134,16 +134,6 @@ CASES = [
 ]
 
 
-def until_asleep():
-    """Until the first thread has slept for a while, so that it is in the call."""
-    asleep = 0
-    while asleep < 30:
-        with open(f"/proc/self/task/{os.getpid()}/stat") as stat:
-            state = stat.read().rsplit(")", 1)[1].split()[0]
-        asleep = asleep + 1 if state == "S" else 0
-        time.sleep(0.002)
-
-
 def outcome(host, made, finish, restarts):
     """What the call gives when a signal comes in its midst, and its end afterwards."""
     scene = Scene(host)
@@ -154,9 +144,9 @@ def outcome(host, made, finish, restarts):
     signal.siginterrupt(signal.SIGALRM, not restarts)
 
     def disturb():
-        until_asleep()
+        until_asleep(os.getpid(), looks=30, pause=0.002)
         os.kill(os.getpid(), signal.SIGALRM)
-        until_asleep()
+        until_asleep(os.getpid(), looks=30, pause=0.002)
         finish(scene)
 
     disturbing = threading.Thread(target=disturb)

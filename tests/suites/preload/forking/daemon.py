@@ -14,16 +14,6 @@ def work(listener):
             peer.sendall(bytes(reversed(receive(peer, 100))))
 
 
-def until_asleep(process):
-    """Until it has slept for a while: a worker that is in its accept listens beside TCP."""
-    asleep = 0
-    while asleep < 10:
-        with open(f"/proc/{process}/stat") as stat:
-            state = stat.read().rsplit(")", 1)[1].split()[0]
-        asleep = asleep + 1 if state == "S" else 0
-        time.sleep(0.01)
-
-
 told, tell = os.pipe()
 first = os.fork()
 if first == 0:
@@ -38,6 +28,7 @@ if first == 0:
         time.sleep(0.01)
     workers = [forked(work, listener) for _ in range(2)]
     for worker in workers:
+        # One that is in its accept listens beside TCP.
         until_asleep(worker)
     os.write(tell, b"%d %d" % (listener.getsockname()[1], os.getpid()))
     os.wait()
