@@ -44,7 +44,7 @@ fn start(scene: &Scene, more: &str) -> Result<Running> {
 }
 
 fn benchmark(scene: &Scene, side: Side) -> Result<()> {
-    let requests = if scene.is_long() { 200_000 } else { 2_000 };
+    let requests = if scene.is_long() { 60_000 } else { 2_000 };
     let line = format!("-h {HOST} -p {PORT} -n {requests} -c 20 -d 200 -q -t");
     let tests = "ping_inline,ping_mbulk,set,get,incr,lpush,lpop,sadd,hset,lrange_100,mset";
     let benchmark = scene.program(side, "redis-benchmark").args_line(&line);
