@@ -7,6 +7,7 @@ use std::{
 };
 
 use dat_api::{Cr, Evd, EvdFlags, Event, Psp, abi::DAT_INTERRUPTED_CALL};
+use rustix::io::Errno;
 use sdp_proto::wire::Hello;
 
 use crate::{SdpStream, Stack, errors, socket::Socket};
@@ -35,7 +36,7 @@ impl SdpListener {
             });
         let (psp, requests) = made.map_err(|error| {
             if error.is(dat_api::abi::DAT_CONN_QUAL_IN_USE) {
-                io::ErrorKind::AddrInUse.into()
+                Errno::ADDRINUSE.into()
             } else {
                 errors::of_dat(&error)
             }
@@ -79,9 +80,9 @@ impl SdpListener {
                     }
                 }
                 Ok(Some(_)) => (),
-                Ok(None) => return Err(io::ErrorKind::WouldBlock.into()),
+                Ok(None) => return Err(Errno::AGAIN.into()),
                 Err(error) if error.is(DAT_INTERRUPTED_CALL) => {
-                    return Err(io::ErrorKind::Interrupted.into());
+                    return Err(Errno::INTR.into());
                 }
                 Err(error) => return Err(errors::of_dat(&error)),
             }

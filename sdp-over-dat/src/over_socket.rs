@@ -16,6 +16,7 @@ use std::{
 };
 
 use dat_api::{Cno, Cr, Evd, EvdFlags, Event, SpId, Ssp};
+use rustix::io::Errno;
 use sdp_proto::{
     Connection,
     wire::{Hello, WireError},
@@ -126,7 +127,7 @@ impl Reception {
         let now = Instant::now();
         self.waiting.retain(|_, waiting| waiting.until > now);
         if self.waiting.len() >= WAITING_MAX {
-            return Err(io::ErrorKind::ConnectionRefused.into());
+            return Err(Errno::CONNREFUSED.into());
         }
         let parts = Parts::make(&self.stack.inner).map_err(|error| errors::of_dat(&error))?;
         let transport = Transport::of(&socket)?;

@@ -8,7 +8,7 @@
 
 use std::{
     env, fs,
-    io::{ErrorKind, Read, Write},
+    io::{Read, Write},
     net::SocketAddr,
     path::Path,
     sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard},
@@ -21,6 +21,7 @@ use dat_api::{
     CompletionFlags, ConnectionKind, Ep, EpAttr, EpEvds, Evd, EvdFlags, Event, Ia, Privileges, Pz,
     Region,
 };
+use rustix::io::Errno;
 use sdp_over_dat::{Options, SdpListener, SdpStream, Stack};
 use stack_tests::{IA_NAME, SdpTraces, Stage};
 
@@ -267,12 +268,19 @@ fn read(victim: &SdpStream, patience: Duration) -> Result<Seen> {
     let seen = match victim.read(&mut bytes) {
         Ok(0) => Seen::End,
         Ok(len) => Seen::Bytes(bytes[..len].to_vec()),
-        Err(error) => match error.kind() {
-            ErrorKind::WouldBlock => Seen::Nothing,
-            ErrorKind::ConnectionReset => Seen::Reset,
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::AGAIN) => Seen::Nothing,
+            Some(Errno::CONNRESET) => Seen::Reset,
             _ => bail!("no socket says this: {error:?}"),
         },
     };
+    if seen == Seen::Reset {
+        // As TCP: a reset is told once, then nothing comes and nothing goes.
+        ensure!(victim.read(&mut bytes)? == 0, "bytes behind a reset");
+        let written = victim.write(b"x");
+        let told = written.as_ref().err().and_then(Errno::from_io_error);
+        ensure!(told == Some(Errno::PIPE), "{written:?} behind a reset");
+    }
     ensure!(start.elapsed() < 2 * DEADLINE, "a read that ends too late");
     Ok(seen)
 }

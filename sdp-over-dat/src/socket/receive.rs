@@ -2,6 +2,8 @@
 
 use std::{io, sync::MutexGuard};
 
+use rustix::io::Errno;
+
 use super::{
     Inner, Socket,
     inner::ReadInto,
@@ -72,7 +74,7 @@ impl Socket {
                 return self.leave(inner, filled, None);
             }
             if !waits {
-                return self.leave(inner, filled, Some(io::ErrorKind::WouldBlock.into()));
+                return self.leave(inner, filled, Some(Errno::AGAIN.into()));
             }
             inner = match self.wait(inner, deadline) {
                 Ok(inner) => inner,
@@ -171,7 +173,7 @@ impl Socket {
         let mut inner = self.lock();
         self.progress(&mut inner);
         if inner.options.oob_inline {
-            return Err(io::ErrorKind::InvalidInput.into());
+            return Err(Errno::INVAL.into());
         }
         match inner.receive.take_urgent(peek) {
             Some(byte) if peek => Ok(byte),
@@ -180,8 +182,8 @@ impl Socket {
                 inner.show();
                 Ok(byte)
             }
-            None if inner.urgent_coming => Err(io::ErrorKind::WouldBlock.into()),
-            None => Err(io::ErrorKind::InvalidInput.into()),
+            None if inner.urgent_coming => Err(Errno::AGAIN.into()),
+            None => Err(Errno::INVAL.into()),
         }
     }
 

@@ -72,7 +72,7 @@ impl Socket {
             }
             if inner.options.nonblocking {
                 if has_looked {
-                    return short(written, io::ErrorKind::WouldBlock.into());
+                    return short(written, Errno::AGAIN.into());
                 }
                 has_looked = true;
                 self.progress(&mut inner);
@@ -82,7 +82,7 @@ impl Socket {
                 // Completions that were taken meanwhile made room. They are gone, so to wait now
                 // would be to wait for others, which may never come.
                 if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                    return short(written, io::ErrorKind::WouldBlock.into());
+                    return short(written, Errno::AGAIN.into());
                 }
                 continue;
             }
@@ -104,7 +104,7 @@ impl Socket {
                 break;
             }
             if inner.options.nonblocking {
-                return Err(io::ErrorKind::WouldBlock.into());
+                return Err(Errno::AGAIN.into());
             }
             inner = self.wait_for_room(inner, deadline)?;
         }
@@ -272,7 +272,7 @@ pub(super) fn deadline(timeout: Option<Duration>) -> Option<Instant> {
 /// A timeout of a socket call is EAGAIN.
 pub(super) fn timed_out_as_would_block(error: io::Error) -> io::Error {
     match error.kind() {
-        io::ErrorKind::TimedOut => io::ErrorKind::WouldBlock.into(),
+        io::ErrorKind::TimedOut => Errno::AGAIN.into(),
         _ => error,
     }
 }
