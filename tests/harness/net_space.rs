@@ -13,6 +13,13 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::{Program, Running};
 
+/// Ports that the kernel gives nobody who asks for any, in this network.
+const RESERVED: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
+
+/// Where OFA's tools listen, in the midst of those ports: a connection that happened to get one of
+/// them would keep a service from it.
+const TOOLS_PORTS: &str = "45248-45999";
+
 /// How often the table of listeners is read again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -39,6 +46,8 @@ impl NetSpace {
     pub fn enter() -> Result<Self> {
         if unshare(CloneFlags::CLONE_NEWNET).is_ok() {
             bring_up_loopback().context("bringing up lo")?;
+            // Where the settings cannot be written, it goes wrong once in thousands of runs.
+            let _ = fs::write(RESERVED, TOOLS_PORTS);
             return Ok(Self::Own);
         }
         Self::stay()
