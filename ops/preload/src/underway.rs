@@ -245,8 +245,7 @@ impl Underway {
     fn decide(&self, trying: Trying, outcome: Outcome) {
         if !self.is_named(trying.inode) {
             // The number was closed by a call that we did not see.
-            let ours = table::underway(self.fd);
-            if ours.is_some_and(|ours| std::ptr::eq(Arc::as_ptr(&ours), self)) {
+            if table::entry_now(self.fd).is_some_and(|it| self.is_entry(&it)) {
                 table::remove(self.fd);
             }
             return;
@@ -300,10 +299,12 @@ impl Underway {
         let _ = fcntl_setfl(&trying.native, status);
         let put = put(&trying.native, self.fd, flags);
         match connected.and(put) {
-            Ok(()) => {
-                drop(table::remove(self.fd));
-                observing::native(self.fd, Some(self.names.remote), reason);
-            }
+            // In one step: once the number is plain, the program may close it and connect another
+            // socket under it.
+            Ok(()) => match observing::of_native(self.fd, Some(self.names.remote), reason) {
+                Some(listed) => table::exchange(self.fd, |it| self.is_entry(it), || listed),
+                None => drop(table::remove(self.fd)),
+            },
             Err(why) => self.enter(Entry::Refused(why)),
         }
         // With the library's end the pair hangs up, and whoever polls it looks again at the number.
@@ -312,6 +313,10 @@ impl Underway {
     fn enter(&self, entry: Entry) {
         // What stood there is this, which is not closed by it.
         drop(table::insert(self.fd, entry));
+    }
+
+    fn is_entry(&self, entry: &Entry) -> bool {
+        matches!(entry, Entry::Underway(it) if std::ptr::eq(Arc::as_ptr(it), self))
     }
 
     /// Whether the program's number still names what it did.

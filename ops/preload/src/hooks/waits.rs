@@ -36,12 +36,13 @@ pub unsafe extern "C" fn epoll_ctl(
     if operation == EPOLL_CTL_ADD && table::has_listeners() {
         listening::take_over(fd);
     }
+    if operation == EPOLL_CTL_ADD {
+        // Before it watches anything: what the number names may be another file right after that.
+        registrations::note(set);
+    }
     // SAFETY: the caller's arguments, unchanged.
     let control = || unsafe { real::epoll_ctl(set, operation, fd, event) };
     let result = underway::undisturbed(fd, control);
-    if result == 0 && operation == EPOLL_CTL_ADD {
-        registrations::note(set);
-    }
     if result == 0
         && matches!(operation, EPOLL_CTL_ADD | EPOLL_CTL_MOD | EPOLL_CTL_DEL)
         && let Some(listener) = table::find_listener(fd)
