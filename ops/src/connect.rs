@@ -98,12 +98,6 @@ impl Connecting {
         asking.or(self.attempt.as_deref().map(AsFd::as_fd))
     }
 
-    /// Whether no protocol is left to try, so that the next step tells what becomes of it.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.stage == Stage::Over
-    }
-
     /// How it came about.
     #[must_use]
     pub fn trail(&self) -> &Trail {

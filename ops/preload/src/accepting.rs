@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
-use stand_in::{Flags, Signals};
+use stand_in::Flags;
 
 use crate::hooks::numbers;
 use crate::listener::{Came, Listener};
@@ -159,7 +159,7 @@ fn establish(
         .moved(crate::internal::raise)
         .map_err(|_| Errno::MFILE)?;
     let stream = observing::connection(stream, protocol);
-    let socket = Arc::new(Socket::new(stream, end, Signals::new(), family, options)?);
+    let socket = Arc::new(Socket::new(stream, end, family, options)?);
     relay::watch(&socket)?;
     Ok((program, socket))
 }

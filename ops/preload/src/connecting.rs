@@ -12,7 +12,7 @@ use ops::{Intent, OffloadStream, Plan, Trail, Wish};
 use ops_rules::Role;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{DupFlags, Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
-use stand_in::{Flags, LibraryEnd, Signals};
+use stand_in::{Flags, LibraryEnd};
 
 use crate::hooks::numbers;
 use crate::registrations::Registrations;
@@ -21,7 +21,6 @@ use crate::socket::Socket;
 use crate::socket::names::{self, Family};
 use crate::socket::options::Options;
 use crate::table::Entry;
-use crate::underway::{self, Names};
 use crate::{guard, internal, observing, switch};
 
 /// Whose answer the program gets.
@@ -44,13 +43,13 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     let Some((family, local)) = fresh_tcp(socket) else {
         return Outcome::Kernel(None);
     };
-    let at_host = at_one_host(remote);
+    let remote = at_one_host(remote);
     let Some(switch) = switch::switch() else {
         return Outcome::Kernel(None);
     };
     let intent = Intent {
         role: Role::Connect,
-        address: at_host,
+        address: remote,
         from: (!local.ip().is_unspecified()).then(|| canonical(local)),
         wish: &Wish::ByRule,
         tcp_only: None,
@@ -64,51 +63,23 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         Plan::Impossible(reason) => return Outcome::Offloaded(Err(reason.errno())),
     };
     let source = offer.route.as_ref().and_then(|route| route.source);
-    let Some(local) = reserved(socket, local, at_host, source) else {
+    let Some(local) = reserved(socket, local, remote, source) else {
         return Outcome::Kernel(None);
     };
-    let names = Names {
-        family,
-        local,
-        remote,
-    };
-    let mut attempt = switch.connect(at_host, local, offer, Trail::default());
-    if attempt.is_over() {
-        return without_a_place(attempt.wait());
-    }
-    // Made before the peer's service hears of us: its program would see a connection that ends at
-    // once.
+    // Made before the peer hears of us: its program would see a connection that ends at once.
     let Ok(place) = Place::prepare(socket) else {
-        return Outcome::Kernel(Some(NO_DESCRIPTOR.to_owned()));
+        return Outcome::Kernel(Some("no descriptor is left".to_owned()));
     };
-    if place.flags.nonblocking {
-        return match underway::begin(fd, names, place, attempt) {
-            Ok(()) => Outcome::Offloaded(Err(Errno::INPROGRESS)),
-            Err(_) => Outcome::Kernel(Some(NO_DESCRIPTOR.to_owned())),
-        };
-    }
-    match attempt.wait() {
+    let mut connecting = switch.connect(remote, local, offer, Trail::default());
+    match connecting.wait() {
         ops::Outcome::Offloaded { protocol, stream } => {
             Outcome::Offloaded(place.take_over(fd, family, &protocol, stream))
         }
-        other => without_a_place(other),
-    }
-}
-
-const NO_DESCRIPTOR: &str = "no descriptor is left";
-
-/// What the program gets when no protocol has connected.
-fn without_a_place(outcome: ops::Outcome) -> Outcome {
-    match outcome {
         ops::Outcome::Native(reason) => {
-            if let Some(switch) = switch::made() {
-                switch.count_fall_back(&reason);
-            }
+            switch.count_fall_back(&reason);
             Outcome::Kernel(Some(reason.to_string()))
         }
         ops::Outcome::Impossible(reason) => Outcome::Offloaded(Err(reason.errno())),
-        // Nothing was tried, so nothing has connected.
-        ops::Outcome::Offloaded { .. } => Outcome::Kernel(Some(NO_DESCRIPTOR.to_owned())),
     }
 }
 
@@ -159,15 +130,11 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 /// What stands behind the program's number when a connection has come about.
-pub(crate) struct Place {
-    /// The TCP socket that the program made.
-    pub(crate) native: OwnedFd,
-    /// As the program has set them.
-    pub(crate) flags: Flags,
-    /// The program's end of a pair.
-    pub(crate) program: OwnedFd,
-    /// The library's.
-    pub(crate) end: LibraryEnd,
+struct Place {
+    native: OwnedFd,
+    flags: Flags,
+    program: OwnedFd,
+    end: LibraryEnd,
 }
 
 impl Place {
@@ -196,13 +163,7 @@ impl Place {
         stream: Box<dyn OffloadStream>,
     ) -> Result<(), Errno> {
         let stream = observing::connection(stream, protocol);
-        let connection = Socket::new(
-            stream,
-            self.end,
-            Signals::new(),
-            family,
-            Options::of(self.native),
-        )?;
+        let connection = Socket::new(stream, self.end, family, Options::of(self.native))?;
         connection.named();
         let connection = Arc::new(connection);
         relay::watch(&connection)?;

@@ -8,7 +8,6 @@
 //! | `socket` | an offloaded socket, with the meaning of a TCP socket |
 //! | `guard`, `start` | calls and threads of the stack itself, which stay on TCP |
 //! | `connecting`, `listening`, `accepting` | where a socket comes to an offload protocol, and back |
-//! | `underway` | connections that the program does not wait for |
 //! | `switch` | which sockets leave TCP, and what may carry them |
 //! | `turn` | one at a time takes a connection out of the kernel's queue |
 //! | `restarting` | waiting that signals end as they end `accept` |
@@ -48,6 +47,5 @@ mod steward;
 mod switch;
 mod table;
 mod turn;
-mod underway;
 mod vector;
 mod wards;

@@ -35,10 +35,10 @@ pub(crate) fn take_over(fd: c_int) {
     let Some(before) = before else { return };
     let is_it = |entry: &Entry| matches!(entry, Entry::Listener(it) if Arc::ptr_eq(it, &before));
     let others: Vec<c_int> = table::within(0, usize::MAX)
-        .filter(|other| *other != fd && table::entry_now(*other).is_some_and(|entry| is_it(&entry)))
+        .filter(|other| *other != fd && table::entry(*other).is_some_and(|entry| is_it(&entry)))
         .collect();
     begin_in_turn(fd, BACKLOG_MAX, Arc::clone(before.turn()));
-    let now = match table::entry_now(fd) {
+    let now = match table::entry(fd) {
         Some(entry) if is_it(&entry) => return,
         now => now,
     };

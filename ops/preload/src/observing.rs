@@ -95,13 +95,6 @@ fn of_listener(local: SocketAddr, carrier: Carrier) -> Description {
 
 /// A connection over TCP, and why it is.
 pub(crate) fn native(fd: c_int, remote: Option<SocketAddr>, reason: String) {
-    if let Some(entry) = of_native(fd, remote, reason) {
-        numbers::place(fd, entry);
-    }
-}
-
-/// The same for somebody who puts it into the table himself.
-pub(crate) fn of_native(fd: c_int, remote: Option<SocketAddr>, reason: String) -> Option<Entry> {
     let _inside = guard::enter();
     // SAFETY: the kernel has just answered a call on it.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -109,14 +102,17 @@ pub(crate) fn of_native(fd: c_int, remote: Option<SocketAddr>, reason: String) -
         let name = rustix::net::getpeername(socket).ok()??;
         SocketAddr::try_from(name).ok()
     };
+    let (Some((_, local)), Some(remote)) = (names::local_of(socket), remote.or_else(peer)) else {
+        return;
+    };
     let description = Description {
         kind: Kind::Connection,
-        local: names::local_of(socket)?.1,
-        remote: remote.or_else(peer)?,
+        local,
+        remote,
         carrier: Carrier::Tcp { reason },
     };
     let record = list(&description, State::Native);
-    Some(Entry::Listed(Arc::new(record)))
+    numbers::place(fd, Entry::Listed(Arc::new(record)));
 }
 
 /// A stream that is told of.

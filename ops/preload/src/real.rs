@@ -129,7 +129,6 @@ real! {
     ) -> c_int;
     fn sockatmark(fd: c_int) -> c_int;
     fn close(fd: c_int) -> c_int;
-    fn fork() -> pid_t;
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
     fn closefrom(first: c_int);
     fn dup(fd: c_int) -> c_int;

@@ -77,11 +77,6 @@ pub(crate) fn begin_without() {
     }
 }
 
-/// Whether the calling thread is the steward.
-pub(crate) fn is_here() -> bool {
-    IS_STEWARD.try_with(Cell::get).unwrap_or(false)
-}
-
 impl Steward {
     fn make() -> Result<&'static Self, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;

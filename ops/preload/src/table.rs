@@ -11,12 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 use ops_observe::Record;
-use rustix::io::Errno;
 
 use crate::listener::Listener;
 use crate::sharing::relayed::Relayed;
 use crate::socket::Socket;
-use crate::underway::{self, Underway};
 
 const CHUNK: usize = 1024;
 /// The kernel's `nr_open` is 2^20 unless an administrator raised it; what lies beyond stays native.
@@ -30,11 +28,6 @@ pub(crate) enum Entry {
     /// A connection whose bytes another part of us moves, here or in another process; the kernel
     /// sees one end of a pair that carries them.
     Relayed(Arc<Relayed>),
-    /// A connection in the making, of which nobody knows yet who will carry it; the kernel sees one
-    /// end of a pair that shows nothing.
-    Underway(Arc<Underway>),
-    /// A TCP socket of the kernel that could not be connected, and the reason, which is told once.
-    Refused(Errno),
     /// A listening socket of the kernel, to which offloaded connections come as well.
     Listener(Arc<Listener>),
     /// A TCP socket of the kernel that is listed with the reason why; no call asks for it.
@@ -47,8 +40,6 @@ const SOCKET: u8 = 1;
 const LISTENER: u8 = 2;
 const RELAYED: u8 = 3;
 const LISTED: u8 = 4;
-const UNDERWAY: u8 = 5;
-const REFUSED: u8 = 6;
 
 impl Entry {
     fn kind(&self) -> u8 {
@@ -57,8 +48,6 @@ impl Entry {
             Self::Listener(_) => LISTENER,
             Self::Listed(_) => LISTED,
             Self::Relayed(_) => RELAYED,
-            Self::Underway(_) => UNDERWAY,
-            Self::Refused(_) => REFUSED,
         }
     }
 }
@@ -125,16 +114,9 @@ static LISTENERS: AtomicUsize = AtomicUsize::new(0);
 
 static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether any descriptor is an offloaded connection, or may become one.
+/// Whether any descriptor is an offloaded connection.
 pub(crate) fn has_connections() -> bool {
     CONNECTIONS.load(Ordering::Relaxed) > 0
-}
-
-static UNDERWAYS: AtomicUsize = AtomicUsize::new(0);
-
-/// Whether any descriptor is a connection in the making.
-pub(crate) fn has_underways() -> bool {
-    UNDERWAYS.load(Ordering::Relaxed) > 0
 }
 
 /// Whether any descriptor is a listener with something beside it.
@@ -181,14 +163,8 @@ pub(crate) fn find_listener(fd: c_int) -> Option<Arc<Listener>> {
     }
 }
 
-/// Whatever stands behind a descriptor, once it is known who carries it.
+/// Whatever stands behind a descriptor.
 pub(crate) fn entry(fd: c_int) -> Option<Entry> {
-    underway::settle(fd);
-    entry_now(fd)
-}
-
-/// Whatever stands behind a descriptor now.
-pub(crate) fn entry_now(fd: c_int) -> Option<Entry> {
     let slot = existing(fd)?;
     if slot.kind.load(Ordering::Acquire) == NATIVE {
         return None;
@@ -196,36 +172,13 @@ pub(crate) fn entry_now(fd: c_int) -> Option<Entry> {
     slot.with(|entry| entry.clone())
 }
 
-/// The connection in the making behind a descriptor.
-pub(crate) fn underway(fd: c_int) -> Option<Arc<Underway>> {
-    if kind(fd) != UNDERWAY {
-        return None;
-    }
-    match entry_now(fd) {
-        Some(Entry::Underway(underway)) => Some(underway),
-        _ => None,
-    }
-}
-
-/// Why the TCP socket behind a descriptor could not be connected. Nobody is told it again.
-pub(crate) fn take_refusal(fd: c_int) -> Option<Errno> {
-    if kind(fd) != REFUSED {
-        return None;
-    }
-    match remove(fd) {
-        Some(Entry::Refused(why)) => Some(why),
-        _ => None,
-    }
-}
-
 /// Whether nothing stands behind a descriptor but what the kernel knows.
 pub(crate) fn is_plain(fd: c_int) -> bool {
     kind(fd) == NATIVE
 }
 
-/// Whether a descriptor is an offloaded connection, once that is known.
+/// Whether a descriptor is an offloaded connection.
 pub(crate) fn contains(fd: c_int) -> bool {
-    underway::settle(fd);
     matches!(kind(fd), SOCKET | RELAYED)
 }
 
@@ -277,10 +230,6 @@ fn count(before: u8, after: u8) {
         match kind {
             LISTENER => LISTENERS.fetch_add(change, Ordering::Relaxed),
             SOCKET | RELAYED => CONNECTIONS.fetch_add(change, Ordering::Relaxed),
-            UNDERWAY => {
-                UNDERWAYS.fetch_add(change, Ordering::Relaxed);
-                CONNECTIONS.fetch_add(change, Ordering::Relaxed)
-            }
             _ => continue,
         };
     }

@@ -61,14 +61,6 @@ const SCRIPTS: &[(&str, &str)] = &[
         "sockets_that_were_watched_before_they_connect",
         include_str!("watched_before.py"),
     ),
-    (
-        "connecting_while_something_else_is_done",
-        include_str!("connecting_meanwhile.py"),
-    ),
-    (
-        "numbers_of_connections_that_came_to_tcp_are_used_again",
-        include_str!("numbers_used_again.py"),
-    ),
 ];
 
 /// What all scripts begin with.

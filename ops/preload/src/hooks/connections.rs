@@ -1,19 +1,17 @@
 //! Making connections: `connect`, `listen`, `accept`.
 
 use std::ffi::c_int;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
 use ops_observe::Counter;
 use rustix::io::Errno;
 
-use super::{alias, is_nonblocking_underway, offloaded};
+use super::{alias, offloaded};
 use crate::accepting::Next;
 use crate::connecting::{self, Outcome};
 use crate::errno::ToC;
 use crate::socket::names;
-use crate::table::Entry;
 use crate::{accepting, errno, guard, listening, observing, real, table};
 
 /// Hook of `connect`.
@@ -22,8 +20,8 @@ use crate::{accepting, errno, guard, listening, observing, real, table};
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
-    if let Some(again) = connect_again(fd) {
-        return again.to_c();
+    if table::contains(fd) {
+        return offloaded(fd, |_| Err::<(), _>(Errno::ISCONN));
     }
     let mut left = None;
     if !guard::is_inside()
@@ -45,25 +43,6 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
         errno::set(why);
     }
     result
-}
-
-/// What is said to a program that connects a socket which it has connected before. `None`: what the
-/// kernel says.
-fn connect_again(fd: c_int) -> Option<Result<(), Errno>> {
-    if table::is_plain(fd) {
-        return None;
-    }
-    // SAFETY: the table names it, so it is a number from 0 up.
-    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    if is_nonblocking_underway(socket) {
-        return Some(Err(Errno::ALREADY));
-    }
-    match table::entry(fd)? {
-        Entry::Socket(socket) => Some(socket.connect_again()),
-        Entry::Relayed(_) => Some(Err(Errno::ISCONN)),
-        Entry::Refused(_) => table::take_refusal(fd).map(Err),
-        Entry::Underway(_) | Entry::Listener(_) | Entry::Listed(_) => None,
-    }
 }
 
 /// Hook of `listen`.

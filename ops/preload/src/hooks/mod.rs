@@ -9,7 +9,7 @@
 //! | [`making`] | `eventfd` |
 //! | [`names`] | `getsockname`, `getpeername`, options, `ioctl`, `shutdown` |
 //! | [`numbers`] | `close`, `dup`, `fcntl` and their kin |
-//! | [`processes`] | `fork`, `exec`, `posix_spawn`, `_exit`, `fdopen`: what leads out of our sight |
+//! | [`processes`] | `exec`, `posix_spawn`, `_exit`, `fdopen`: what leads out of our sight |
 //! | [`waits`] | `poll`, `select`, `epoll_ctl` |
 //! | [`raw`] | `syscall` |
 
@@ -24,10 +24,9 @@ pub(crate) mod transfer;
 pub(crate) mod waits;
 
 use std::ffi::c_int;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 
 use crate::errno::ToC;
@@ -75,9 +74,6 @@ where
     let _inside = guard::enter();
     // SAFETY: as in `offloaded`.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    if is_nonblocking_underway(borrowed) {
-        return Some(Err(Errno::AGAIN).to_c());
-    }
     loop {
         match table::mover(fd) {
             Mover::Kernel => return None,
@@ -98,13 +94,6 @@ where
             }
         }
     }
-}
-
-/// Whether it is a connection in the making for which calls do not wait.
-fn is_nonblocking_underway(fd: BorrowedFd<'_>) -> bool {
-    table::underway(fd.as_raw_fd()).is_some_and(|underway| {
-        fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK)) && underway.is_trying()
-    })
 }
 
 /// A function that asks the table for its first argument: the real one, or what the socket does.

@@ -9,13 +9,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{hook, moving, offloaded};
-use crate::errno::ToC;
+use crate::real;
 use crate::socket::identity::Identity;
 use crate::socket::names;
 use crate::socket::options;
 use crate::socket::requests;
 use crate::table::{self, Mover};
-use crate::{real, underway};
 
 hook! {
     /// Hook of `sockatmark`.
@@ -28,7 +27,6 @@ hook! {
 /// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    underway::settle(fd);
     if let Some(result) = moving(fd, |socket, _fd| socket.shut_down(how)) {
         return result;
     }
@@ -70,13 +68,6 @@ pub unsafe extern "C" fn getsockname(
     address: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    if let Some(underway) = table::underway(fd) {
-        let of = underway.names();
-        // SAFETY: the caller's pointers.
-        return offloaded(fd, |_| unsafe {
-            names::give(of.local, of.family, address, len)
-        });
-    }
     match identity(fd) {
         // SAFETY: the caller's arguments, unchanged.
         None => unsafe { real::getsockname(fd, address, len) },
@@ -97,11 +88,6 @@ pub unsafe extern "C" fn getpeername(
     address: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    // SAFETY: the caller's arguments, of a socket that is not connected.
-    let unconnected = |native| unsafe { real::getpeername(native, address, len) };
-    if let Some(answer) = underway::with_native(fd, unconnected) {
-        return answer;
-    }
     match identity(fd) {
         // SAFETY: the caller's arguments, unchanged.
         None => unsafe { real::getpeername(fd, address, len) },
@@ -137,17 +123,8 @@ pub unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    // SAFETY: the caller's arguments, of the socket that keeps the options.
-    let ask = |native| unsafe { real::getsockopt(native, level, name, value, len) };
-    if let Some(answer) = underway::with_native(fd, ask) {
-        return answer;
-    }
     let asks_error = (level, name) == (SOL_SOCKET, SO_ERROR);
     if asks_error {
-        if let Some(why) = table::take_refusal(fd) {
-            // SAFETY: the caller's pointers.
-            return unsafe { options::give_number(why.raw_os_error(), value, len) }.to_c();
-        }
         let told = moving(fd, |socket, fd| {
             let error = socket.take_error(fd);
             // SAFETY: the caller's pointers.
@@ -176,11 +153,6 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    // SAFETY: the caller's arguments, of the socket that keeps the options.
-    let set = |native| unsafe { real::setsockopt(native, level, name, value, len) };
-    if let Some(answer) = underway::with_native(fd, set) {
-        return answer;
-    }
     match table::mover(fd) {
         // SAFETY: the caller's arguments, unchanged.
         Mover::Kernel => unsafe { real::setsockopt(fd, level, name, value, len) },
@@ -206,12 +178,7 @@ pub unsafe extern "C" fn setsockopt(
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     if !requests::is_of_sockets(request) {
         // SAFETY: the caller's arguments, unchanged.
-        return underway::undisturbed(fd, || unsafe { real::ioctl(fd, request, argument) });
-    }
-    // SAFETY: the caller's argument.
-    let ask = |native| unsafe { real::ioctl(native, request, argument) };
-    if let Some(answer) = underway::with_native(fd, ask) {
-        return answer;
+        return unsafe { real::ioctl(fd, request, argument) };
     }
     // SAFETY: the caller's argument.
     let answer = moving(fd, |socket, _| unsafe { socket.request(request, argument) });

@@ -2,15 +2,12 @@
 
 use std::ffi::{c_int, c_uint};
 
-use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL};
+use libc::{F_DUPFD, F_DUPFD_CLOEXEC};
 
 use super::{alias, making};
 use crate::sharing::leaving;
 use crate::table::{self, Entry};
-use crate::{guard, process, real, underway};
-
-/// In the argument of `F_SETFL`.
-const O_ASYNC: usize = libc::O_ASYNC as usize;
+use crate::{guard, process, real};
 
 /// Hook of `close`.
 ///
@@ -54,7 +51,6 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 /// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
-    underway::settle(fd);
     // SAFETY: the caller's descriptor.
     share(fd, unsafe { real::dup(fd) })
 }
@@ -65,7 +61,6 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 /// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
-    [fd, to].into_iter().for_each(underway::settle);
     // SAFETY: the caller's descriptors.
     let made = unsafe { real::dup2(fd, to) };
     if fd == to {
@@ -80,7 +75,6 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-    [fd, to].into_iter().for_each(underway::settle);
     // SAFETY: the caller's descriptors.
     replace(fd, unsafe { real::dup3(fd, to, flags) })
 }
@@ -91,12 +85,8 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
-    if !matches!(command, F_GETFD | F_SETFD | F_GETFL | F_SETFL) || argument & O_ASYNC != 0 {
-        // What goes on with the description has to come to the right one.
-        underway::settle(fd);
-    }
     // SAFETY: the caller's arguments, unchanged.
-    let result = underway::undisturbed(fd, || unsafe { real::fcntl(fd, command, argument) });
+    let result = unsafe { real::fcntl(fd, command, argument) };
     match command {
         F_DUPFD_CLOEXEC if guard::is_inside() => making::placed(result),
         F_DUPFD | F_DUPFD_CLOEXEC => share(fd, result),
@@ -135,17 +125,7 @@ pub(crate) fn release(entry: Entry) {
             None => socket.close(),
         },
         // A listener stops with its last reference; what others carry, the kernel counts.
-        Entry::Underway(underway) => {
-            if !underway.close() {
-                // It was decided in the meantime, and stands in the table once more.
-                forget(underway.number());
-            }
-        }
-        Entry::Socket(_)
-        | Entry::Listener(_)
-        | Entry::Relayed(_)
-        | Entry::Refused(_)
-        | Entry::Listed(_) => {}
+        Entry::Socket(_) | Entry::Listener(_) | Entry::Relayed(_) | Entry::Listed(_) => {}
     }
 }
 

@@ -10,9 +10,9 @@ use std::ffi::{c_char, c_int, c_void};
 
 use libc::{FILE, pid_t};
 
-use super::{alias, numbers};
+use super::numbers;
 use crate::sharing::leaving;
-use crate::{exiting, guard, real, table, underway};
+use crate::{exiting, guard, real, table};
 
 /// A list of words that ends with null.
 type Words = *const *const c_char;
@@ -135,24 +135,6 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
     leaving::expose(fd);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, to) }
-}
-
-/// Hook of `fork`: whatever is open is decided before. When the handlers of a fork have begun, the
-/// providers of connections hold still, and so would a decision.
-///
-/// # Safety
-/// As for the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fork() -> pid_t {
-    if !guard::is_inside() {
-        underway::settle_all();
-    }
-    // SAFETY: as for the C function.
-    unsafe { real::fork() }
-}
-
-alias! {
-    __fork() -> pid_t = fork();
 }
 
 /// Hook of `popen`.

@@ -1,10 +1,8 @@
 //! Waiting: whatever waits for a listening socket waits for its offloaded connections too.
 //!
 //! An offloaded connection needs nothing here: its descriptor is a kernel object that shows what it
-//! is ready for. One of which nobody knows yet who carries it may come to name another object while
-//! it is waited for, and then the wait begins again. So each of these functions is the C library's,
-//! after one look at two counters, in a process that has neither such a connection nor a listener
-//! with an offload protocol beside it.
+//! is ready for. So each of these functions is the C library's, after one look at a counter, in a
+//! process that has no listener with an offload protocol beside it.
 
 use std::ffi::{c_int, c_long};
 use std::os::fd::AsRawFd;
@@ -20,7 +18,7 @@ use libc::{
 
 use super::alias;
 use crate::listener::Listener;
-use crate::{errno, listening, real, registrations, table, underway};
+use crate::{errno, listening, real, registrations, table};
 
 /// Hook of `epoll_ctl`.
 ///
@@ -36,13 +34,11 @@ pub unsafe extern "C" fn epoll_ctl(
     if operation == EPOLL_CTL_ADD && table::has_listeners() {
         listening::take_over(fd);
     }
-    if operation == EPOLL_CTL_ADD {
-        // Before it watches anything: what the number names may be another file right after that.
+    // SAFETY: the caller's arguments, unchanged.
+    let result = unsafe { real::epoll_ctl(set, operation, fd, event) };
+    if result == 0 && operation == EPOLL_CTL_ADD {
         registrations::note(set);
     }
-    // SAFETY: the caller's arguments, unchanged.
-    let control = || unsafe { real::epoll_ctl(set, operation, fd, event) };
-    let result = underway::undisturbed(fd, control);
     if result == 0
         && matches!(operation, EPOLL_CTL_ADD | EPOLL_CTL_MOD | EPOLL_CTL_DEL)
         && let Some(listener) = table::find_listener(fd)
@@ -62,7 +58,7 @@ pub unsafe extern "C" fn epoll_ctl(
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    if !table::has_listeners() && !table::has_underways() {
+    if !table::has_listeners() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::poll(set, count, timeout) };
     }
@@ -88,17 +84,16 @@ pub unsafe extern "C" fn ppoll(
     loop {
         let limit = left.as_ref().map_or(timeout, ptr::from_ref);
         // SAFETY: the caller's set.
-        let undecided = unsafe { Undecided::of(set, count) };
-        // SAFETY: the caller's set.
-        let (told, has_changed) = match unsafe { Widened::of(set, count) } {
+        let Some(mut wide) = (unsafe { Widened::of(set, count) }) else {
             // SAFETY: the caller's arguments, with what is left of the timeout.
-            None => (unsafe { real::ppoll(set, count, limit, mask) }, false),
-            // SAFETY: what is left of the timeout, and the caller's mask.
-            Some(wide) => unsafe { wide.poll(limit, mask) },
+            return unsafe { real::ppoll(set, count, limit, mask) };
         };
-        // What was seen may have been the end of what a number named before.
-        let is_other = told >= 0 && undecided.has_changed();
-        if !is_other && (told != 0 || !has_changed) {
+        let (all, len) = wide.parts();
+        // SAFETY: a set of our own, what is left of the timeout, and the caller's mask.
+        let ready = unsafe { real::ppoll(all, len, limit, mask) };
+        let has_changed = ready > 0 && wide.take_over();
+        let told = wide.narrow(ready);
+        if told != 0 || !has_changed {
             return told;
         }
         // SAFETY: the caller's timeout, if there is one, which the kernel has taken.
@@ -163,16 +158,8 @@ impl<'a> Widened<'a> {
         })
     }
 
-    /// What is told to the caller, and whether somebody who listened elsewhere has gone.
-    ///
-    /// # Safety
-    /// The timeout and the mask are the caller's.
-    unsafe fn poll(mut self, limit: *const timespec, mask: *const sigset_t) -> (c_int, bool) {
-        let len = self.all.len() as nfds_t;
-        // SAFETY: a set of our own.
-        let ready = unsafe { real::ppoll(self.all.as_mut_ptr(), len, limit, mask) };
-        let has_one_gone = ready > 0 && self.take_over();
-        (self.narrow(ready), has_one_gone)
+    fn parts(&mut self) -> (*mut pollfd, nfds_t) {
+        (self.all.as_mut_ptr(), self.all.len() as nfds_t)
     }
 
     /// Listens where those who listened elsewhere have gone. Says whether one has.
@@ -204,28 +191,6 @@ impl<'a> Widened<'a> {
     }
 }
 
-/// Descriptors of a set that are connections in the making. When one is decided, its number may
-/// name something else than what is polled.
-struct Undecided(Vec<c_int>);
-
-impl Undecided {
-    /// # Safety
-    /// `set` points to `count` entries, or is null.
-    unsafe fn of(set: *const pollfd, count: nfds_t) -> Self {
-        if !table::has_underways() || set.is_null() {
-            return Self(Vec::new());
-        }
-        // SAFETY: the caller answers for the set.
-        let set = unsafe { std::slice::from_raw_parts(set, usize::try_from(count).unwrap_or(0)) };
-        let fds = set.iter().map(|entry| entry.fd);
-        Self(fds.filter(|fd| table::underway(*fd).is_some()).collect())
-    }
-
-    fn has_changed(&self) -> bool {
-        self.0.iter().any(|fd| table::underway(*fd).is_none())
-    }
-}
-
 /// Hook of `select`.
 ///
 /// # Safety
@@ -240,7 +205,7 @@ pub unsafe extern "C" fn select(
 ) -> c_int {
     // SAFETY: the caller's sets.
     let mut sets = unsafe { Sets::of(count, readable, writable, except) };
-    if !sets.is_ours() {
+    if !sets.has_listener() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::select(count, readable, writable, except, timeout) };
     }
@@ -286,7 +251,7 @@ pub unsafe extern "C" fn pselect(
 ) -> c_int {
     // SAFETY: the caller's sets.
     let mut sets = unsafe { Sets::of(count, readable, writable, except) };
-    if !sets.is_ours() {
+    if !sets.has_listener() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::pselect(count, readable, writable, except, timeout, mask) };
     }
@@ -337,7 +302,7 @@ impl Sets {
     ) -> Self {
         let sets = [readable, writable, except];
         let mut wanted = Vec::new();
-        if table::has_listeners() || table::has_underways() {
+        if table::has_listeners() {
             for fd in 0..count.clamp(0, FD_SETSIZE as c_int) {
                 let mut events = 0;
                 for (set, asked) in sets.iter().zip(ASKED) {
@@ -358,11 +323,9 @@ impl Sets {
         Self { sets, wanted }
     }
 
-    /// Whether the kernel alone cannot wait for them.
-    fn is_ours(&self) -> bool {
-        self.wanted.iter().any(|entry| {
-            table::find_listener(entry.fd).is_some() || table::underway(entry.fd).is_some()
-        })
+    fn has_listener(&self) -> bool {
+        let mut wanted = self.wanted.iter();
+        wanted.any(|entry| table::find_listener(entry.fd).is_some())
     }
 
     /// Waits by `poll`, which can name the counters of listeners whatever their numbers are.

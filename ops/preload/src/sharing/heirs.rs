@@ -53,7 +53,7 @@ pub(crate) fn prepare() {
     let mut doors = HashMap::new();
     for fd in table::within(0, usize::MAX) {
         listening::take_over(fd);
-        let (key, heirloom) = match table::entry_now(fd) {
+        let (key, heirloom) = match table::entry(fd) {
             Some(Entry::Socket(socket)) => (address(&socket), Estate::of_owner(&socket)),
             Some(Entry::Relayed(relayed)) => {
                 let heirloom = Heirloom {
@@ -66,7 +66,7 @@ pub(crate) fn prepare() {
                 estate.of_listener(fd, &listener, &mut doors);
                 continue;
             }
-            Some(Entry::Underway(_) | Entry::Refused(_) | Entry::Listed(_)) | None => continue,
+            Some(Entry::Listed(_)) | None => continue,
         };
         // One that cannot be shared stays the bare end of a pair in the child.
         let Some(heirloom) = heirloom else { continue };
@@ -153,12 +153,6 @@ pub(crate) fn inherit() {
         .collect();
     for (fd, index) in estate.doors {
         replace(fd, Entry::Listener(listeners[index].clone()));
-    }
-    for fd in table::within(0, usize::MAX) {
-        // By another thread since, or where the C library forks by itself: nobody goes on with it.
-        if table::underway(fd).is_some() {
-            std::mem::forget(table::remove(fd));
-        }
     }
 }
 

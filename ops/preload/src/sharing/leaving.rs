@@ -91,13 +91,13 @@ pub(crate) fn await_others() {
     }
     let _inside = guard::enter();
     for fd in table::within(0, usize::MAX) {
-        let Some(entry) = table::entry_now(fd) else {
+        let Some(entry) = table::entry(fd) else {
             continue;
         };
         let is_shared = match &entry {
             Entry::Socket(socket) => socket.observer().relay().is_some(),
             Entry::Relayed(_) => true,
-            Entry::Underway(_) | Entry::Refused(_) | Entry::Listener(_) | Entry::Listed(_) => false,
+            Entry::Listener(_) | Entry::Listed(_) => false,
         };
         if is_shared && table::remove(fd).is_some() {
             // SAFETY: the program's number, which the end of the process would close as well.

@@ -25,9 +25,8 @@ pub(crate) fn renew_ended(socket: &Arc<Socket>) -> Result<(), Errno> {
         return Ok(());
     }
     let numbers: Vec<c_int> = table::within(0, usize::MAX)
-        .filter(|fd| match table::entry_now(*fd) {
-            Some(Entry::Socket(found)) => Arc::ptr_eq(&found, socket),
-            _ => false,
+        .filter(|fd| {
+            matches!(table::entry(*fd), Some(Entry::Socket(found)) if Arc::ptr_eq(&found, socket))
         })
         .collect();
     let Some(first) = numbers.first() else {

@@ -52,8 +52,6 @@ pub(crate) struct Socket {
     /// `shutdown(SHUT_RD)` and `shutdown(SHUT_WR)` were called.
     reading_ended: AtomicBool,
     writing_ended: AtomicBool,
-    /// The program has not been told by `connect` that it is connected.
-    is_news: AtomicBool,
     /// Descriptors of this process that name it.
     numbers: AtomicU32,
     /// The process that made it.
@@ -61,17 +59,15 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// The program's socket is `stream`; `end` steers the program's descriptor, in which `signals`
-    /// lie.
+    /// The program's socket is `stream`; `end` steers the program's descriptor.
     pub(crate) fn new(
         stream: Box<dyn OffloadStream>,
         end: LibraryEnd,
-        signals: Signals,
         family: Family,
         options: Options,
     ) -> Result<Self, Errno> {
         let stream: Arc<dyn OffloadStream> = Arc::from(stream);
-        let observer = Arc::new(Observer::new(end, signals));
+        let observer = Arc::new(Observer::new(end, Signals::new()));
         stream.watch(Arc::clone(&observer) as _);
         if let Some(descriptor) = stream.descriptor() {
             let ward = Arc::new(Pumped(Arc::clone(&stream)));
@@ -87,7 +83,6 @@ impl Socket {
             calls: Calls::default(),
             reading_ended: AtomicBool::new(false),
             writing_ended: AtomicBool::new(false),
-            is_news: AtomicBool::new(false),
             numbers: AtomicU32::new(0),
             maker: process::id(),
         };
@@ -98,20 +93,6 @@ impl Socket {
     /// `sockatmark`.
     pub(crate) fn is_at_mark(&self) -> bool {
         self.stream.is_at_mark()
-    }
-
-    /// It was connected while the program did something else.
-    pub(crate) fn connects_unasked(&self) {
-        self.is_news.store(true, Ordering::Release);
-    }
-
-    /// What one more `connect` says: after one that was not waited for, the first is told that it
-    /// has succeeded.
-    pub(crate) fn connect_again(&self) -> Result<(), Errno> {
-        if self.is_news.swap(false, Ordering::AcqRel) {
-            return Ok(());
-        }
-        Err(Errno::ISCONN)
     }
 
     fn options(&self) -> MutexGuard<'_, Options> {
