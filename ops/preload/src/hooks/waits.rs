@@ -34,11 +34,12 @@ pub unsafe extern "C" fn epoll_ctl(
     if operation == EPOLL_CTL_ADD && table::has_listeners() {
         listening::take_over(fd);
     }
-    // SAFETY: the caller's arguments, unchanged.
-    let result = unsafe { real::epoll_ctl(set, operation, fd, event) };
-    if result == 0 && operation == EPOLL_CTL_ADD {
+    if operation == EPOLL_CTL_ADD {
+        // Before it watches anything: another thread may exchange what it watches right after.
         registrations::note(set);
     }
+    // SAFETY: the caller's arguments, unchanged.
+    let result = unsafe { real::epoll_ctl(set, operation, fd, event) };
     if result == 0
         && matches!(operation, EPOLL_CTL_ADD | EPOLL_CTL_MOD | EPOLL_CTL_DEL)
         && let Some(listener) = table::find_listener(fd)
