@@ -22,6 +22,9 @@ pub(crate) struct Difference {
 /// Our provider over siw.
 const IB_ON_SIW: &[&str] = &["ib-siw", "ib-siw-under-ofa"];
 
+/// Our provider over both devices.
+const OURS_ON_DEVICES: &[&str] = &["ib-rxe", "ib-siw", "ib-rxe-under-ofa", "ib-siw-under-ofa"];
+
 /// OFA's provider, below our library and below OFA's own.
 const OFA: &[&str] = &["ofa-rxe", "ofa-siw", "pure-ofa-rxe", "pure-ofa-siw"];
 const OFA_ON_SIW: &[&str] = &["ofa-siw", "pure-ofa-siw"];
@@ -38,6 +41,9 @@ const BELOW_OFAS_LIBRARY: &[&str] = &[
 /// there is none; our provider keeps clear of it (`provider-ib`, `offset_guard`).
 const NO_QUEUE: &str =
     "libsiw maps no queue at one offset, which OFA's provider meets after 48 endpoints or less";
+
+const NO_BYTES: &str =
+    "no device of the kernel's registers a region of no bytes, and the tool asks for one";
 
 const DIFFERENCES: &[Difference] = &[
     Difference {
@@ -75,7 +81,7 @@ const DIFFERENCES: &[Difference] = &[
         grounds: OFA_ON_SIW,
         lines: &["dtest -b 0*"],
         says: "DAPL ERR reg_mr Cannot allocate memory",
-        why: "siw registers no region of no bytes, and the tool asks for one",
+        why: NO_BYTES,
     },
     Difference {
         grounds: OFA,
@@ -85,10 +91,10 @@ const DIFFERENCES: &[Difference] = &[
               neither rdma_rxe nor siw gives OFA's provider",
     },
     Difference {
-        grounds: IB_ON_SIW,
+        grounds: OURS_ON_DEVICES,
         lines: &["dtest -b 0*"],
         says: "Error registering Receive RDMA buffer: DAT_INVALID_PARAMETER",
-        why: "siw registers no region of no bytes, and the tool asks for one",
+        why: NO_BYTES,
     },
     Difference {
         grounds: IB_ON_SIW,
