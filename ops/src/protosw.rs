@@ -186,6 +186,10 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     /// `EAGAIN` when it has been announced and is not here, `EINVAL` when there is none.
     fn receive_urgent(&self, peek: bool) -> Result<u8, Errno>;
 
+    /// Whether the urgent byte is received where it stands among the others (`SO_OOBINLINE`), from
+    /// now on; at first it is not.
+    fn set_urgent_inline(&self, inline: bool);
+
     /// Ends directions.
     ///
     /// # Errors

@@ -416,6 +416,45 @@ fn an_urgent_byte_stands_beside_the_stream() -> Result<()> {
     })
 }
 
+/// As over TCP, it is the reader's option at the time of the read that counts.
+#[test]
+fn an_urgent_byte_is_read_in_its_place_where_the_option_says_so() -> Result<()> {
+    for set_before in [true, false] {
+        on_stack(Config::default(), |stack| {
+            let (client, server) = connected(stack)?;
+            timed(&client);
+            timed(&server);
+            let inline = Options {
+                oob_inline: true,
+                ..server.options()
+            };
+            if set_before {
+                server.set_options(inline);
+            }
+            (&client).write_all(b"before")?;
+            client.send_urgent(b'!')?;
+            (&client).write_all(b"behind")?;
+            await_poll(&server, PollFlags::PRI)?;
+            let mut bytes = [0; 7];
+            server.receive_all(&mut bytes[..6])?;
+            ensure!(&bytes[..6] == b"before" && server.is_at_mark());
+            if !set_before {
+                server.set_options(inline);
+            }
+            let peeked = server.peek(&mut bytes[..1])?;
+            ensure!(&bytes[..peeked] == b"!", "{:?}", &bytes[..peeked]);
+            server.receive_all(&mut bytes)?;
+            ensure!(&bytes == b"!behind", "{bytes:?}");
+            let refused = server.receive_urgent().expect_err("it is in the stream");
+            ensure!(refused.kind() == ErrorKind::InvalidInput);
+            let set = poll_now(&server)?;
+            ensure!(!set.contains(PollFlags::PRI), "{set:?}");
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
 #[test]
 fn full_buffers_on_both_sides_drain() -> Result<()> {
     on_stack(Config::default(), |stack| {

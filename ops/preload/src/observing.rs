@@ -207,6 +207,10 @@ impl OffloadStream for Observed {
         self.stream.readiness()
     }
 
+    fn set_urgent_inline(&self, inline: bool) {
+        self.stream.set_urgent_inline(inline);
+    }
+
     fn watch_peer_like(&self, like: BorrowedFd<'_>) -> Result<(), Errno> {
         self.stream.watch_peer_like(like)
     }

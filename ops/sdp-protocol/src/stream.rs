@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ops::{Half, OffloadStream, Watch};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use sdp_over_dat::{Readiness, SdpStream};
+use sdp_over_dat::{Options, Readiness, SdpStream};
 
 use crate::adapter::Adapter;
 use crate::{Place, errno_of};
@@ -127,6 +127,13 @@ impl OffloadStream for SdpOffload {
             self.stream.receive_urgent()
         };
         byte.map_err(|error| errno_of(&error))
+    }
+
+    fn set_urgent_inline(&self, inline: bool) {
+        self.stream.set_options(Options {
+            oob_inline: inline,
+            ..self.stream.options()
+        });
     }
 
     fn shutdown(&self, half: Half) -> Result<(), Errno> {

@@ -33,6 +33,8 @@ struct Inbound {
     /// The urgent byte, and how many unread bytes lie before its place.
     urgent: Option<(u8, usize)>,
     taken: bool,
+    /// It is received in its place.
+    inline: bool,
     ended: bool,
     refused: bool,
     we_ended: bool,
@@ -94,7 +96,12 @@ impl UnixStream {
             // leave an announcement of nothing, and its next receive would find none.
             match news {
                 News::Bytes => watch.arrived(),
-                News::Urgent => watch.urgent(),
+                News::Urgent => {
+                    if inbound.has_urgent_inline() {
+                        watch.arrived();
+                    }
+                    watch.urgent();
+                }
                 News::End => watch.peer_ended(),
                 News::Broken(error) => watch.broken(error),
             }
@@ -162,7 +169,27 @@ impl Inbound {
         }
     }
 
-    fn consumed(&mut self, count: usize) {
+    fn has_urgent_inline(&self) -> bool {
+        self.inline && self.urgent.is_some()
+    }
+
+    fn unread(&self) -> usize {
+        self.bytes.len() + usize::from(self.has_urgent_inline())
+    }
+
+    /// The urgent byte, if it is what a receive gives next.
+    fn urgent_next(&self) -> Option<u8> {
+        match self.urgent {
+            Some((byte, 0)) if self.inline => Some(byte),
+            _ => None,
+        }
+    }
+
+    fn consumed(&mut self, mut count: usize) {
+        if count > 0 && self.urgent_next().is_some() {
+            self.urgent = None;
+            count -= 1;
+        }
         self.bytes.drain(..count);
         match &mut self.urgent {
             Some((_, 0)) if count > 0 => self.urgent = None,
@@ -214,16 +241,19 @@ impl OffloadStream for UnixStream {
             self.pump();
         }
         let mut inbound = self.inbound();
-        let reach = inbound.reach();
+        let first = inbound.urgent_next();
+        let reach = inbound.reach() + usize::from(first.is_some());
         let mut done = 0;
+        let mut bytes = first.into_iter().chain(inbound.bytes.iter().copied());
         for part in into {
             let len = part.len().min(reach - done);
-            let bytes = inbound.bytes.iter().skip(done).take(len);
-            part.iter_mut()
-                .zip(bytes)
-                .for_each(|(to, from)| *to = *from);
+            part[..len]
+                .iter_mut()
+                .zip(&mut bytes)
+                .for_each(|(to, from)| *to = from);
             done += len;
         }
+        drop(bytes);
         if done == 0 && reach == 0 {
             return match inbound.broken {
                 _ if inbound.ended => Ok(0),
@@ -254,6 +284,10 @@ impl OffloadStream for UnixStream {
         }
     }
 
+    fn set_urgent_inline(&self, inline: bool) {
+        self.inbound().inline = inline;
+    }
+
     fn shutdown(&self, half: Half) -> Result<(), Errno> {
         if half != Half::Write {
             self.inbound().refused = true;
@@ -276,7 +310,7 @@ impl OffloadStream for UnixStream {
         let inbound = self.inbound();
         let failed = inbound.broken.is_some();
         Readiness {
-            readable: !inbound.bytes.is_empty() || inbound.ended || failed,
+            readable: inbound.unread() > 0 || inbound.ended || failed,
             writable: failed || self.is_writable(),
             peer_ended: inbound.ended,
             hung_up: inbound.closed || inbound.ended && inbound.we_ended || failed,
@@ -285,7 +319,7 @@ impl OffloadStream for UnixStream {
     }
 
     fn unread(&self) -> usize {
-        self.inbound().bytes.len()
+        self.inbound().unread()
     }
 
     #[allow(unsafe_code, reason = "the one request that rustix has no name for")]

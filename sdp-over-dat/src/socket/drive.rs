@@ -188,10 +188,9 @@ impl Socket {
         let inbound = inbound.unwrap_or_default();
         if inbound.payload_len > 0 && !inner.connection.state().has_ended() {
             let (at, len) = (inbound.payload_at as usize, inbound.payload_len as usize);
-            let inline = inner.options.oob_inline;
             inner.arrived = true;
             inner.statistics.bytes_received += len as u64;
-            if let Err(error) = inner.receive.push(index, at, len, inbound.urgent, inline) {
+            if let Err(error) = inner.receive.push(index, at, len, inbound.urgent) {
                 tracing::error!(%error, "received bytes cannot be kept");
             }
         }

@@ -107,6 +107,8 @@ impl Socket {
     pub(crate) fn set_options(&self, options: Options) {
         let mut inner = self.lock();
         inner.options = options;
+        inner.receive.set_inline(options.oob_inline);
+        inner.show();
         self.hand_over(&mut inner);
     }
 

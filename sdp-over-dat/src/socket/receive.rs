@@ -106,8 +106,13 @@ impl Socket {
     }
 
     fn take(&self, inner: &mut Inner, into: &mut [u8], peek: bool) -> io::Result<usize> {
+        let was_urgent = inner.receive.has_urgent();
         let taken = inner.receive.take(into, peek);
         let taken = taken.map_err(|error| errors::of_dat(&error))?;
+        if was_urgent && !inner.receive.has_urgent() {
+            // It was read in its place.
+            inner.urgent_coming = false;
+        }
         while let Some(index) = inner.receive.next_emptied() {
             self.post_receive(inner, index);
         }

@@ -14,6 +14,9 @@ enum Piece {
     Staged { half: usize, at: usize, len: usize },
     /// Where the urgent byte was, or follows.
     Mark,
+    /// The urgent byte in its place, behind the mark. It belongs to the stream while the option
+    /// says so (SO_OOBINLINE), as over TCP.
+    Urgent(u8),
 }
 
 /// The registered memory of the receiving direction.
@@ -29,6 +32,8 @@ pub(super) struct ReceiveQueue {
     /// Buffers whose bytes were all read.
     emptied: Vec<usize>,
     urgent: Option<u8>,
+    /// SO_OOBINLINE.
+    inline: bool,
 }
 
 impl ReceiveQueue {
@@ -53,7 +58,13 @@ impl ReceiveQueue {
             pieces: VecDeque::new(),
             emptied: Vec::new(),
             urgent: None,
+            inline: false,
         })
+    }
+
+    /// Whether the urgent byte is read where it stands in the stream.
+    pub(super) const fn set_inline(&mut self, inline: bool) {
+        self.inline = inline;
     }
 
     /// The buffer `index`, for a Receive.
@@ -73,16 +84,8 @@ impl ReceiveQueue {
         Ok(&into[..len])
     }
 
-    /// `len` bytes of the stream are in buffer `index`. The last one is urgent: unless it stays in
-    /// the stream, it is taken out.
-    pub(super) fn push(
-        &mut self,
-        index: usize,
-        at: usize,
-        len: usize,
-        urgent: bool,
-        inline: bool,
-    ) -> Result<()> {
+    /// `len` bytes of the stream are in buffer `index`, of which the last one may be urgent.
+    pub(super) fn push(&mut self, index: usize, at: usize, len: usize, urgent: bool) -> Result<()> {
         let keeps = if urgent { len - 1 } else { len };
         if keeps > 0 {
             let piece = Piece::Buffer {
@@ -95,20 +98,18 @@ impl ReceiveQueue {
         if !urgent {
             return Ok(());
         }
-        // One mark at a time: a newer one replaces it.
-        self.pieces.retain(|piece| *piece != Piece::Mark);
+        // One mark at a time: a newer one replaces it, and what it marked is a byte like others or
+        // was never in the stream.
+        let inline = self.inline;
+        self.pieces.retain(|piece| match piece {
+            Piece::Mark => false,
+            Piece::Urgent(_) => inline,
+            Piece::Buffer { .. } | Piece::Staged { .. } => true,
+        });
+        let byte = self.buffers.to_vec(index * self.size + at + keeps, 1)?[0];
         self.pieces.push_back(Piece::Mark);
-        let last = at + keeps;
-        if inline {
-            let piece = Piece::Buffer {
-                index,
-                at: last,
-                len: 1,
-            };
-            self.pieces.push_back(piece);
-        } else {
-            self.urgent = Some(self.buffers.to_vec(index * self.size + last, 1)?[0]);
-        }
+        self.pieces.push_back(Piece::Urgent(byte));
+        self.urgent = Some(byte);
         Ok(())
     }
 
@@ -144,21 +145,21 @@ impl ReceiveQueue {
 
     /// Bytes that can be read now.
     pub(super) fn readable(&self) -> usize {
-        self.pieces
-            .iter()
-            .map(|piece| match piece {
-                Piece::Buffer { len, .. } | Piece::Staged { len, .. } => *len,
-                Piece::Mark => 0,
-            })
-            .sum()
+        self.pieces.iter().map(|piece| self.len_of(piece)).sum()
     }
 
     /// Whether there is nothing to read.
     pub(super) fn is_empty(&self) -> bool {
-        !self
-            .pieces
-            .iter()
-            .any(|piece| !matches!(piece, Piece::Mark))
+        self.pieces.iter().all(|piece| self.len_of(piece) == 0)
+    }
+
+    /// The bytes of a piece that a read gets.
+    fn len_of(&self, piece: &Piece) -> usize {
+        match piece {
+            Piece::Buffer { len, .. } | Piece::Staged { len, .. } => *len,
+            Piece::Urgent(_) => usize::from(self.inline),
+            Piece::Mark => 0,
+        }
     }
 
     /// Whether the next byte is the urgent one, or stood behind it.
@@ -197,8 +198,20 @@ impl ReceiveQueue {
             match piece {
                 Piece::Mark if taken > 0 => return Ok(taken),
                 Piece::Mark if peek => looked_at += 1,
+                Piece::Urgent(_) if !self.inline && peek => looked_at += 1,
+                Piece::Urgent(_) if !self.inline => drop(self.pieces.pop_front()),
                 Piece::Mark => drop(self.pieces.pop_front()),
                 _ if room == 0 => return Ok(taken),
+                Piece::Urgent(byte) => {
+                    into[taken] = byte;
+                    taken += 1;
+                    if peek {
+                        looked_at += 1;
+                    } else {
+                        self.pieces.pop_front();
+                        self.urgent = None;
+                    }
+                }
                 Piece::Buffer { index, at, len } => {
                     let some = len.min(room);
                     let to = &mut into[taken..taken + some];
