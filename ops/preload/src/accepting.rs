@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -71,7 +71,7 @@ pub(crate) fn accept(
     let begun = Instant::now();
     loop {
         if let Some(came) = listener.accept() {
-            match take(&listener, came, flags) {
+            match take(socket, &listener, came, flags) {
                 Ok(accepted) => {
                     listener.count(Counter::AcceptedOffloaded);
                     return Ok(Next::Ours(accepted));
@@ -118,8 +118,14 @@ fn is_ready(socket: BorrowedFd<'_>) -> bool {
     !matches!(poll(&mut set, Some(&Timespec::default())), Ok(0))
 }
 
-fn take(listener: &Listener, came: Came, flags: c_int) -> Result<Accepted, Errno> {
+fn take(
+    socket: BorrowedFd<'_>,
+    listener: &Listener,
+    came: Came,
+    flags: c_int,
+) -> Result<Accepted, Errno> {
     let family = listener.family();
+    let options = Options::inherited_from(socket, family)?;
     let shown = Flags {
         nonblocking: flags & SOCK_NONBLOCK != 0,
         close_on_exec: flags & SOCK_CLOEXEC != 0,
@@ -127,13 +133,13 @@ fn take(listener: &Listener, came: Came, flags: c_int) -> Result<Accepted, Errno
     let (program, entry, peer) = match came {
         Came::Here(stream) => {
             let peer = stream.peer();
-            let (program, socket) = establish(family, listener.protocol(), stream, shown)?;
+            let (program, socket) = establish(family, listener.protocol(), stream, shown, options)?;
             socket.named();
             (program, Entry::Socket(socket), peer)
         }
         Came::There(passed) => {
             let peer = passed.peer;
-            let (program, relayed) = receive(family, passed, shown)?;
+            let (program, relayed) = receive(family, passed, shown, options)?;
             (program, Entry::Relayed(Arc::new(relayed)), peer)
         }
     };
@@ -152,8 +158,8 @@ fn establish(
     protocol: &str,
     stream: Box<dyn OffloadStream>,
     shown: Flags,
+    options: Options,
 ) -> Result<(OwnedFd, Arc<Socket>), Errno> {
-    let options = Options::fresh(family)?;
     let (program, end) = stand_in::established(shown).map_err(|_| Errno::NOBUFS)?;
     let end = end
         .moved(crate::internal::raise)
@@ -176,7 +182,8 @@ pub(crate) fn carried(
         nonblocking: false,
         close_on_exec: true,
     };
-    let (program, socket) = establish(family, protocol, stream, shown)?;
+    let options = Options::fresh(family)?;
+    let (program, socket) = establish(family, protocol, stream, shown, options)?;
     Relay::carry_for_others(&socket, &program)?;
     Ok(Passed {
         program,
@@ -186,14 +193,19 @@ pub(crate) fn carried(
 }
 
 /// A connection that has arrived elsewhere.
-fn receive(family: Family, passed: Passed, shown: Flags) -> Result<(OwnedFd, Relayed), Errno> {
+fn receive(
+    family: Family,
+    passed: Passed,
+    shown: Flags,
+    options: Options,
+) -> Result<(OwnedFd, Relayed), Errno> {
     if shown.nonblocking {
         fcntl_setfl(&passed.program, OFlags::RDWR | OFlags::NONBLOCK)?;
     }
     if !shown.close_on_exec {
         rustix::io::fcntl_setfd(&passed.program, rustix::io::FdFlags::empty())?;
     }
-    let options = Options::fresh(family)?;
+    options.apply_timeouts(passed.program.as_fd());
     let identity = Identity::new(family, passed.local, passed.peer, options);
     let relayed = Relayed::carrying(Arc::new(identity), None);
     Ok((passed.program, relayed))

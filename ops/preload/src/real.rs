@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    FILE, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off64_t, pid_t, pollfd,
+    FILE, aiocb, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off64_t, pid_t, pollfd,
     pthread_attr_t, pthread_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 
@@ -127,7 +127,11 @@ real! {
     fn setsockopt(
         fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t,
     ) -> c_int;
-    fn sockatmark(fd: c_int) -> c_int;
+    fn aio_read(block: *mut aiocb) -> c_int;
+    fn aio_write(block: *mut aiocb) -> c_int;
+    fn lio_listio(
+        mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut c_void,
+    ) -> c_int;
     fn close(fd: c_int) -> c_int;
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
     fn closefrom(first: c_int);
@@ -181,6 +185,10 @@ real! {
     fn posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: c_int, to: c_int) -> c_int;
     fn popen(command: *const c_char, how: *const c_char) -> *mut FILE;
     fn fclose(stream: *mut FILE) -> c_int;
+    fn vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int;
+    fn __vdprintf_chk(
+        fd: c_int, flag: c_int, format: *const c_char, list: *mut c_void,
+    ) -> c_int;
     fn fdopen(fd: c_int, how: *const c_char) -> *mut FILE;
     fn syscall(
         number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long,

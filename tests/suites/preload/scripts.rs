@@ -46,6 +46,14 @@ const SCRIPTS: &[(&str, &str)] = &[
         "options_are_answered_as_tcp_answers",
         include_str!("options.py"),
     ),
+    (
+        "accepted_sockets_are_set_as_the_listening_one",
+        include_str!("inherited.py"),
+    ),
+    (
+        "every_call_is_answered_as_tcp_answers",
+        include_str!("every_call.py"),
+    ),
     // Handlers with and without `SA_RESTART`, and broken pipes.
     ("signals_end_calls_as_with_tcp", include_str!("signals.py")),
     (
@@ -92,6 +100,10 @@ const FORKING: &[(&str, &str)] = &[
     ("passing", include_str!("forking/passing.py")),
     ("ends", include_str!("forking/ends.py")),
     ("owner_exits", include_str!("forking/owner_exits.py")),
+    (
+        "exec_of_an_owner",
+        include_str!("forking/exec_of_an_owner.py"),
+    ),
     ("no_leaks", include_str!("forking/no_leaks.py")),
 ];
 

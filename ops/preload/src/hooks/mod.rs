@@ -6,15 +6,19 @@
 //! | [`connections`] | `connect`, `listen`, `accept` |
 //! | [`transfer`] | `read` to `sendmmsg`, their vectors and their checked forms |
 //! | [`files`] | `sendfile`, `splice` |
+//! | [`asynchronous`] | `aio_read`, `aio_write`, `lio_listio` |
 //! | [`making`] | `eventfd` |
 //! | [`names`] | `getsockname`, `getpeername`, options, `ioctl`, `shutdown` |
 //! | [`numbers`] | `close`, `dup`, `fcntl` and their kin |
 //! | [`processes`] | `exec`, `posix_spawn`, `_exit`, `fdopen`: what leads out of our sight |
+//! | [`lists`] | `execl`, `dprintf`: lists of arguments of any length |
 //! | [`waits`] | `poll`, `select`, `epoll_ctl` |
 //! | [`raw`] | `syscall` |
 
+pub(crate) mod asynchronous;
 pub(crate) mod connections;
 pub(crate) mod files;
+pub(crate) mod lists;
 pub(crate) mod making;
 pub(crate) mod names;
 pub(crate) mod numbers;

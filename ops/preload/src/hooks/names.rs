@@ -8,7 +8,7 @@ use libc::{SO_ERROR, SOL_SOCKET, sockaddr, socklen_t};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{hook, moving, offloaded};
+use super::{moving, offloaded};
 use crate::real;
 use crate::socket::identity::Identity;
 use crate::socket::names;
@@ -16,9 +16,18 @@ use crate::socket::options;
 use crate::socket::requests;
 use crate::table::{self, Mover};
 
-hook! {
-    /// Hook of `sockatmark`.
-    fn sockatmark(fd: c_int) -> c_int = |socket, _fd| Ok(c_int::from(socket.is_at_mark()));
+/// Hook of `sockatmark`.
+///
+/// # Safety
+/// It takes no pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
+    let mut is_there: c_int = 0;
+    // SAFETY: the integer that this request demands.
+    match unsafe { ioctl(fd, requests::ATMARK, (&raw mut is_there).addr()) } {
+        0 => is_there,
+        failed => failed,
+    }
 }
 
 /// Hook of `shutdown`.
@@ -123,17 +132,17 @@ pub unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    let asks_error = (level, name) == (SOL_SOCKET, SO_ERROR);
-    if asks_error {
+    if options::is_of_carrier(level, name) {
         let told = moving(fd, |socket, fd| {
-            let error = socket.take_error(fd);
             // SAFETY: the caller's pointers.
-            unsafe { options::give_number(error, value, len) }
+            unsafe { socket.get_option(fd, name, value, len) }
         });
-        // SAFETY: the caller's arguments, unchanged.
-        return told.unwrap_or_else(|| unsafe { real::getsockopt(fd, level, name, value, len) });
+        if let Some(told) = told {
+            return told;
+        }
     }
-    match identity(fd) {
+    match identity(fd).filter(|_| (level, name) != (SOL_SOCKET, SO_ERROR)) {
+        // The error of a descriptor that carries bytes is the descriptor's own.
         // SAFETY: the caller's arguments, unchanged.
         None => unsafe { real::getsockopt(fd, level, name, value, len) },
         // SAFETY: the caller's pointers.

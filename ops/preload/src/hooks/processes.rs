@@ -1,24 +1,18 @@
 //! What leads out of our sight: other programs, the C library's own buffers, the end.
-//!
-//! `execl` and its kin take lists of any length, which cannot be passed on by a call. Their hooks
-//! do what has to be done and jump to the C library's function with all registers and the stack as
-//! they were.
 
-#[cfg(target_arch = "x86_64")]
-use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_void};
 
 use libc::{FILE, pid_t};
 
 use super::numbers;
-use crate::sharing::leaving;
+use crate::sharing::{departing, leaving};
 use crate::{exiting, guard, real, table};
 
 /// A list of words that ends with null.
 type Words = *const *const c_char;
 
 macro_rules! exec {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*);)*) => {$(
+    (before $before:path; $($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*);)*) => {$(
         $(#[$doc])*
         ///
         /// # Safety
@@ -26,7 +20,7 @@ macro_rules! exec {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
             if !guard::is_inside() {
-                leaving::expose_kept();
+                $before();
             }
             // SAFETY: the caller's arguments, unchanged.
             unsafe { real::$name($($arg),*) }
@@ -35,6 +29,7 @@ macro_rules! exec {
 }
 
 exec! {
+    before departing::prepare;
     /// Hook of `execve`.
     fn execve(path: *const c_char, arguments: Words, environment: Words);
     /// Hook of `execv`.
@@ -49,6 +44,10 @@ exec! {
     fn execveat(
         directory: c_int, path: *const c_char, arguments: Words, environment: Words, flags: c_int
     );
+}
+
+exec! {
+    before leaving::expose_kept;
     /// Hook of `system`.
     fn system(command: *const c_char);
     /// Hook of `posix_spawn`.
@@ -61,65 +60,6 @@ exec! {
         child: *mut pid_t, file: *const c_char, actions: *const c_void,
         attributes: *const c_void, arguments: Words, environment: Words
     );
-}
-
-macro_rules! exec_of_a_list {
-    ($($(#[$doc:meta])* fn $name:ident, $c_name:literal, before $before:ident;)*) => {$(
-        /// Before the C library's function, which it returns.
-        #[cfg(target_arch = "x86_64")]
-        extern "C" fn $before() -> *const c_void {
-            if !guard::is_inside() {
-                leaving::expose_kept();
-            }
-            real::address($c_name)
-        }
-
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// As for the C function, which takes more arguments.
-        #[cfg(target_arch = "x86_64")]
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name() -> c_int {
-            // What may hold an argument is kept: six registers, and rax, which tells a function
-            // with a list of any length how many more there are. Seven words make the stack even
-            // for the call.
-            naked_asm!(
-                "push rax",
-                "push rdi",
-                "push rsi",
-                "push rdx",
-                "push rcx",
-                "push r8",
-                "push r9",
-                "call {before}",
-                "mov r11, rax",
-                "pop r9",
-                "pop r8",
-                "pop rcx",
-                "pop rdx",
-                "pop rsi",
-                "pop rdi",
-                "pop rax",
-                "test r11, r11",
-                "jz 2f",
-                "jmp r11",
-                "2: mov eax, -1",
-                "ret",
-                before = sym $before,
-            )
-        }
-    )*};
-}
-
-exec_of_a_list! {
-    /// Hook of `execl`.
-    fn execl, c"execl", before before_execl;
-    /// Hook of `execlp`.
-    fn execlp, c"execlp", before before_execlp;
-    /// Hook of `execle`.
-    fn execle, c"execle", before before_execle;
 }
 
 /// Hook of `posix_spawn_file_actions_adddup2`: the child gets the descriptor under another number.

@@ -211,7 +211,10 @@ fn give(
 
 /// A stream has no positions; -1 stands for none. The flags are those of files but for one.
 fn positioned(at: off64_t, flags: c_int) -> Result<c_int, Errno> {
+    const OF_FILES: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND;
     match at {
+        ..-1 => Err(Errno::INVAL),
+        -1 if flags & !(OF_FILES | libc::RWF_NOWAIT) != 0 => Err(Errno::OPNOTSUPP),
         -1 if flags & libc::RWF_NOWAIT != 0 => Ok(libc::MSG_DONTWAIT),
         -1 => Ok(0),
         _ => Err(Errno::SPIPE),
@@ -235,7 +238,7 @@ unsafe fn receive_message(
     let received = socket.receive(fd, unsafe { vector.as_targets() }, flags)?;
     message.msg_namelen = 0;
     message.msg_controllen = 0;
-    message.msg_flags = flags & libc::MSG_OOB;
+    message.msg_flags = flags & (libc::MSG_OOB | libc::MSG_CMSG_CLOEXEC);
     Ok(received)
 }
 
@@ -249,14 +252,37 @@ unsafe fn send_message(
 ) -> Result<usize, Errno> {
     // SAFETY: the caller answers for it.
     let message = unsafe { message.as_ref() }.ok_or(Errno::FAULT)?;
-    if message.msg_controllen > 0 {
-        // TCP takes no descriptors and no credentials.
-        return Err(Errno::INVAL);
-    }
+    // SAFETY: the caller answers for what it points to.
+    unsafe { check_control(message) }?;
     let count = c_int::try_from(message.msg_iovlen).map_err(|_| Errno::MSGSIZE)?;
     // SAFETY: the list of the caller's message.
     let mut vector = unsafe { Vector::copy(message.msg_iov, count) }?;
     socket.send(fd, vector.as_sources(), flags)
+}
+
+/// TCP passes neither descriptors nor credentials on, refuses what it has no word for, and leaves
+/// what other protocols are told alone.
+///
+/// # Safety
+/// The control data is null or as long as told.
+unsafe fn check_control(message: &msghdr) -> Result<(), Errno> {
+    // SAFETY: the caller answers for the data; the walk stays within the length told.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
+    // SAFETY: what the walk gives lies within the data, a header at least.
+    while let Some(one) = unsafe { next.as_ref() } {
+        let start = message.msg_control.addr();
+        let left = start + message.msg_controllen - next.addr();
+        if one.cmsg_len < size_of::<libc::cmsghdr>() || one.cmsg_len > left {
+            return Err(Errno::INVAL);
+        }
+        let is_known = matches!(one.cmsg_type, libc::SCM_RIGHTS | libc::SCM_CREDENTIALS);
+        if one.cmsg_level == libc::SOL_SOCKET && !is_known {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: as for the first; this one has been found to be within.
+        next = unsafe { libc::CMSG_NXTHDR(message, next) };
+    }
+    Ok(())
 }
 
 /// Calls once for each message until one fails; that failure counts only for the first.

@@ -45,12 +45,15 @@ pub(crate) fn expose_kept() {
     if !table::has_connections() {
         return;
     }
-    for fd in table::within(0, usize::MAX) {
-        // SAFETY: a number from 0 up.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-        if fcntl_getfd(borrowed).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)) {
-            expose(fd);
-        }
+    table::within(0, usize::MAX).for_each(expose_if_kept);
+}
+
+/// The same for one of them.
+pub(super) fn expose_if_kept(fd: c_int) {
+    // SAFETY: a number from 0 up.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    if fcntl_getfd(borrowed).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)) {
+        expose(fd);
     }
 }
 

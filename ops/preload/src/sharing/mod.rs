@@ -20,8 +20,10 @@
 //! | [`renewal`] | a fresh pair, where the old one takes no bytes any more |
 //! | [`words`] | memory that the processes share |
 //! | [`heirs`] | what the child of a `fork` begins with |
-//! | [`leaving`] | what is handed over before an `exec`, over a Unix socket, and at the exit |
+//! | [`departing`] | an `exec` by a process that carries connections itself |
+//! | [`leaving`] | what is handed over before other programs use it, over a Unix socket, and at the exit |
 
+pub(crate) mod departing;
 pub(crate) mod flow;
 pub(crate) mod heirs;
 pub(crate) mod leaving;

@@ -9,12 +9,13 @@
 //! | [`ending`] | shutting down, closing, lingering |
 //! | [`calls`] | threads in calls, which leave when others are to use the connection |
 //! | [`identity`] | names and options, which others who use it have as well |
-//! | [`options`], [`requests`] | `getsockopt`, `setsockopt`; `ioctl` |
+//! | [`options`], [`inherited`], [`requests`] | `getsockopt`, `setsockopt`; what accepted sockets are set to; `ioctl` |
 //! | [`names`] | addresses as C has them |
 
 pub(crate) mod calls;
 pub(crate) mod ending;
 pub(crate) mod identity;
+mod inherited;
 pub(crate) mod names;
 pub(crate) mod observer;
 pub(crate) mod options;
@@ -86,13 +87,8 @@ impl Socket {
             numbers: AtomicU32::new(0),
             maker: process::id(),
         };
-        socket.watch_peer_as_set()?;
+        socket.behaves_as_set()?;
         Ok(socket)
-    }
-
-    /// `sockatmark`.
-    pub(crate) fn is_at_mark(&self) -> bool {
-        self.stream.is_at_mark()
     }
 
     fn options(&self) -> MutexGuard<'_, Options> {
@@ -148,6 +144,22 @@ impl Socket {
     pub(crate) fn show_all(&self) {
         if self.stream.readiness().readable {
             self.observer.arrived();
+        }
+    }
+
+    /// The program may become another one: its descriptor shows no more than what it has to, and
+    /// breaks when everything of this program ends.
+    pub(crate) fn fall_silent(&self, fd: BorrowedFd<'_>) {
+        self.observer.hush(true);
+        self.observer.nothing_to_read(fd);
+    }
+
+    /// The program has not become another one.
+    pub(crate) fn speak_again(&self) {
+        self.observer.hush(false);
+        self.show_all();
+        if self.stream.readiness().writable {
+            self.observer.room();
         }
     }
 

@@ -29,6 +29,8 @@ pub(crate) struct Observer {
     end_was_read: AtomicBool,
     /// Others may use the connection.
     shared: AtomicBool,
+    /// The program may be about to become another one, which would take signals for bytes.
+    hushed: AtomicBool,
     /// Threads in calls leave, because the pair is about to carry bytes.
     nobody_waits: AtomicBool,
 }
@@ -57,8 +59,14 @@ impl Observer {
             reading_has_ended: AtomicBool::new(false),
             end_was_read: AtomicBool::new(false),
             shared: AtomicBool::new(false),
+            hushed: AtomicBool::new(false),
             nobody_waits: AtomicBool::new(false),
         }
+    }
+
+    /// Whether the program sends no more.
+    pub(crate) fn has_shut_down(&self) -> bool {
+        self.we_have_shut_down.load(Ordering::SeqCst)
     }
 
     /// Whether neither side sends any more.
@@ -234,6 +242,14 @@ impl Observer {
         self.nobody_waits.load(Ordering::SeqCst)
     }
 
+    /// Shows nothing for a while, or what there is again.
+    pub(crate) fn hush(&self, hush: bool) {
+        self.hushed.store(hush, Ordering::SeqCst);
+        if !hush && (self.shows_end_of_peer() || self.reading_has_ended.load(Ordering::SeqCst)) {
+            self.show_end();
+        }
+    }
+
     /// Where threads of the program sleep.
     pub(crate) fn parking(&self) -> &Parking {
         &self.parking
@@ -257,6 +273,7 @@ impl Observer {
 
     fn steer(&self, how: impl FnOnce(&LibraryEnd) -> io::Result<()>) {
         let relay = match &*self.pair() {
+            Pair::Steered(_) if self.hushed.load(Ordering::SeqCst) => None,
             Pair::Steered(end) => {
                 // It fails when every descriptor of the program is closed; that is told elsewhere.
                 let _ = how(end);

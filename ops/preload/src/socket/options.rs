@@ -5,7 +5,7 @@
 //! | `SO_ERROR` | the pending error, told once |
 //! | `SO_TYPE`, `SO_DOMAIN`, `SO_PROTOCOL`, `SO_ACCEPTCONN` | those of a connected TCP socket |
 //! | `SO_RCVTIMEO`, `SO_SNDTIMEO`, `SO_LINGER`, `SO_OOBINLINE` | in force |
-//! | `TCP_INFO` | state established, all else zero |
+//! | `TCP_INFO` | the state, all else zero: the figures are those of TCP's own machinery |
 //! | `SO_ZEROCOPY`, `SO_ATTACH_FILTER`, `TCP_ULP`, `TCP_MD5SIG`, `TCP_REPAIR` | `ENOPROTOOPT`, which callers know how to meet |
 //! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | as all others, and in force where the connection runs over TCP |
 //! | all others that TCP knows | kept by the TCP socket that the program made, and answered by it |
@@ -20,21 +20,25 @@ use std::ptr;
 use std::time::Duration;
 
 use libc::{
-    IPPROTO_TCP, SO_ACCEPTCONN, SO_ATTACH_BPF, SO_ATTACH_FILTER, SO_DOMAIN, SO_KEEPALIVE,
+    IPPROTO_TCP, SO_ACCEPTCONN, SO_ATTACH_BPF, SO_ATTACH_FILTER, SO_DOMAIN, SO_ERROR, SO_KEEPALIVE,
     SO_LINGER, SO_OOBINLINE, SO_PROTOCOL, SO_RCVTIMEO, SO_SNDTIMEO, SO_TYPE, SO_ZEROCOPY,
     SOL_SOCKET, TCP_FASTOPEN, TCP_INFO, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MD5SIG,
     TCP_REPAIR, TCP_ULP, TCP_USER_TIMEOUT, linger, socklen_t, timeval,
 };
+use ops::Watch as _;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
+use rustix::net::sockopt;
 
-use super::Socket;
 use super::identity::Identity;
 use super::names::Family;
+use super::{Socket, inherited};
 use crate::real;
 
-/// `struct tcp_info` begins with the state, and 1 is `TCP_ESTABLISHED`.
+/// `TCP_ESTABLISHED` and other states, with which `struct tcp_info` begins.
 const TCP_ESTABLISHED: u8 = 1;
+const TCP_FIN_WAIT2: u8 = 5;
+const TCP_CLOSE: u8 = 7;
+const TCP_CLOSE_WAIT: u8 = 8;
 /// The part of `struct tcp_info` that every kernel has.
 const TCP_INFO_LEN: usize = 104;
 
@@ -114,15 +118,14 @@ impl Options {
         }
     }
 
-    /// Those of a socket that was accepted.
+    /// Those of a new socket.
     pub(crate) fn fresh(family: Family) -> Result<Self, Errno> {
-        let domain = match family {
-            Family::V4 => AddressFamily::INET,
-            Family::V6 => AddressFamily::INET6,
-        };
-        let flags = SocketFlags::CLOEXEC;
-        let native = socket_with(domain, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-        Ok(Self::of(native))
+        Ok(Self::of(inherited::new(family)?))
+    }
+
+    /// Those of a socket that was accepted from one that listens.
+    pub(crate) fn inherited_from(listening: BorrowedFd<'_>, family: Family) -> Result<Self, Errno> {
+        Ok(Self::of(inherited::socket(family, listening)?))
     }
 }
 
@@ -143,12 +146,8 @@ impl Identity {
             (SOL_SOCKET, SO_DOMAIN) => self.family.number(),
             (SOL_SOCKET, SO_PROTOCOL) => IPPROTO_TCP,
             (SOL_SOCKET, SO_ACCEPTCONN) => 0,
-            (IPPROTO_TCP, TCP_INFO) => {
-                let mut info = [0; TCP_INFO_LEN];
-                info[0] = TCP_ESTABLISHED;
-                // SAFETY: the caller answers for both pointers.
-                return unsafe { put(&info, value, len) };
-            }
+            // SAFETY: the caller answers for both pointers.
+            (IPPROTO_TCP, TCP_INFO) => return unsafe { give_info(TCP_ESTABLISHED, value, len) },
             _ if is_refused(level, name) => return Err(Errno::NOPROTOOPT),
             _ => {
                 let fd = self.options().native.as_raw_fd();
@@ -208,14 +207,29 @@ impl Identity {
 impl Socket {
     /// The program has set an option, which the connection follows if it is about the peer.
     pub(crate) fn has_option_set(&self, level: c_int, name: c_int) -> Result<(), Errno> {
+        if (level, name) == (SOL_SOCKET, SO_OOBINLINE) {
+            self.reads_urgent_as_set();
+        }
         if is_about_peer(level, name) {
             self.stream.watch_peer_like(self.options().native.as_fd())?;
         }
         Ok(())
     }
 
+    fn reads_urgent_as_set(&self) {
+        let inline = self.options().urgent_inline;
+        self.stream.set_urgent_inline(inline);
+        if inline && self.stream.readiness().readable {
+            // The urgent byte has come before, and counts from now on.
+            self.observer.arrived();
+        }
+    }
+
     /// The connection follows what was set before it was made.
-    pub(super) fn watch_peer_as_set(&self) -> Result<(), Errno> {
+    pub(super) fn behaves_as_set(&self) -> Result<(), Errno> {
+        if self.options().urgent_inline {
+            self.reads_urgent_as_set();
+        }
         let options = self.options();
         let native = options.native.as_fd();
         if sockopt::socket_keepalive(native)? || sockopt::tcp_user_timeout(native)? > 0 {
@@ -291,6 +305,52 @@ pub(crate) unsafe fn give_number(
 ) -> Result<(), Errno> {
     // SAFETY: the caller answers for both pointers.
     unsafe { put(&number.to_ne_bytes(), value, len) }
+}
+
+/// Answers `TCP_INFO`.
+unsafe fn give_info(state: u8, value: *mut c_void, len: *mut socklen_t) -> Result<(), Errno> {
+    let mut info = [0; TCP_INFO_LEN];
+    info[0] = state;
+    // SAFETY: the caller answers for both pointers.
+    unsafe { put(&info, value, len) }
+}
+
+/// Whether an option is told of by whoever carries the connection.
+pub(crate) fn is_of_carrier(level: c_int, name: c_int) -> bool {
+    matches!(
+        (level, name),
+        (SOL_SOCKET, SO_ERROR) | (IPPROTO_TCP, TCP_INFO)
+    )
+}
+
+impl Socket {
+    /// Answers an option that [`is_of_carrier`].
+    ///
+    /// # Safety
+    /// `value` and `len` are null or what the C call demands.
+    pub(crate) unsafe fn get_option(
+        &self,
+        fd: BorrowedFd<'_>,
+        name: c_int,
+        value: *mut c_void,
+        len: *mut socklen_t,
+    ) -> Result<(), Errno> {
+        if name == SO_ERROR {
+            let error = self.take_error(fd);
+            // SAFETY: the caller answers for both pointers.
+            return unsafe { give_number(error, value, len) };
+        }
+        let observer = self.observer();
+        let state = match (observer.has_shut_down(), observer.shows_end_of_peer()) {
+            _ if observer.is_broken() => TCP_CLOSE,
+            (false, false) => TCP_ESTABLISHED,
+            (true, false) => TCP_FIN_WAIT2,
+            (false, true) => TCP_CLOSE_WAIT,
+            (true, true) => TCP_CLOSE,
+        };
+        // SAFETY: the caller answers for both pointers.
+        unsafe { give_info(state, value, len) }
+    }
 }
 
 /// Copies a value out as `getsockopt` does: cut to the caller's room, which becomes what was cut.

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::Socket;
 
 /// `SIOCATMARK`.
-const ATMARK: c_ulong = 0x8905;
+pub(crate) const ATMARK: c_ulong = 0x8905;
 /// `SIOCOUTQNSD`: what has been given and not been sent; all of it has been sent here.
 const NOT_SENT: c_ulong = 0x894b;
 

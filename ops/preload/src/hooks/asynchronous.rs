@@ -1,0 +1,64 @@
+//! `aio_read`, `aio_write`, `lio_listio`: threads of the C library make these calls later, by ways
+//! of its own, so the descriptor carries bytes from then on.
+
+use std::ffi::{c_int, c_void};
+
+use libc::aiocb;
+
+use super::alias;
+use crate::real;
+use crate::sharing::leaving;
+
+macro_rules! one {
+    ($($(#[$doc:meta])* fn $name:ident;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As for the C function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(block: *mut aiocb) -> c_int {
+            // SAFETY: the caller's block, if there is one.
+            if let Some(block) = unsafe { block.as_ref() } {
+                leaving::expose(block.aio_fildes);
+            }
+            // SAFETY: the caller's argument, unchanged.
+            unsafe { real::$name(block) }
+        }
+    )*};
+}
+
+one! {
+    /// Hook of `aio_read`.
+    fn aio_read;
+    /// Hook of `aio_write`.
+    fn aio_write;
+}
+
+/// Hook of `lio_listio`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lio_listio(
+    mode: c_int,
+    list: *const *mut aiocb,
+    count: c_int,
+    event: *mut c_void,
+) -> c_int {
+    let blocks = if list.is_null() { 0 } else { count.max(0) };
+    for index in 0..usize::try_from(blocks).unwrap_or(0) {
+        // SAFETY: the caller's list has so many entries, each a block or null.
+        if let Some(block) = unsafe { (*list.add(index)).as_ref() } {
+            leaving::expose(block.aio_fildes);
+        }
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::lio_listio(mode, list, count, event) }
+}
+
+alias! {
+    aio_read64(block: *mut aiocb) -> c_int = aio_read(block);
+    aio_write64(block: *mut aiocb) -> c_int = aio_write(block);
+    lio_listio64(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut c_void) -> c_int =
+        lio_listio(mode, list, count, event);
+}

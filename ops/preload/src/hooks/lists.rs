@@ -1,0 +1,123 @@
+//! Functions that take a list of arguments of any length. Rust defines none, so these look at their
+//! first argument and jump to the C library's with all of them in place.
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::naked_asm;
+use std::ffi::{c_char, c_int, c_void};
+
+#[cfg(target_arch = "x86_64")]
+use crate::guard;
+use crate::real;
+#[cfg(target_arch = "x86_64")]
+use crate::sharing::departing;
+use crate::sharing::leaving;
+
+macro_rules! with_list {
+    ($($(#[$doc:meta])* fn $name:ident, $c_name:literal, before $before:ident = $work:expr;)*) => {$(
+        /// Before the C library's function, which it returns.
+        #[cfg(target_arch = "x86_64")]
+        extern "C" fn $before(first: usize) -> *const c_void {
+            if !guard::is_inside() {
+                let work: fn(usize) = $work;
+                work(first);
+            }
+            real::address($c_name)
+        }
+
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As for the C function, which takes more arguments.
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() -> c_int {
+            // What may hold an argument is kept: six registers, eight for fractions, and rax, which
+            // tells how many of those are in use. Seven words and eight double ones make the stack
+            // even for the call.
+            naked_asm!(
+                "push rax",
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "push rcx",
+                "push r8",
+                "push r9",
+                "sub rsp, 128",
+                "movups [rsp], xmm0",
+                "movups [rsp + 16], xmm1",
+                "movups [rsp + 32], xmm2",
+                "movups [rsp + 48], xmm3",
+                "movups [rsp + 64], xmm4",
+                "movups [rsp + 80], xmm5",
+                "movups [rsp + 96], xmm6",
+                "movups [rsp + 112], xmm7",
+                "call {before}",
+                "mov r11, rax",
+                "movups xmm0, [rsp]",
+                "movups xmm1, [rsp + 16]",
+                "movups xmm2, [rsp + 32]",
+                "movups xmm3, [rsp + 48]",
+                "movups xmm4, [rsp + 64]",
+                "movups xmm5, [rsp + 80]",
+                "movups xmm6, [rsp + 96]",
+                "movups xmm7, [rsp + 112]",
+                "add rsp, 128",
+                "pop r9",
+                "pop r8",
+                "pop rcx",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "pop rax",
+                "test r11, r11",
+                "jz 2f",
+                "jmp r11",
+                "2: mov eax, -1",
+                "ret",
+                before = sym $before,
+            )
+        }
+    )*};
+}
+
+with_list! {
+    /// Hook of `execl`.
+    fn execl, c"execl", before before_execl = |_| departing::prepare();
+    /// Hook of `execlp`.
+    fn execlp, c"execlp", before before_execlp = |_| departing::prepare();
+    /// Hook of `execle`.
+    fn execle, c"execle", before before_execle = |_| departing::prepare();
+    /// Hook of `dprintf`: the C library writes with calls of its own.
+    fn dprintf, c"dprintf", before before_dprintf = |fd| leaving::expose(fd as c_int);
+    /// Hook of `__dprintf_chk`.
+    fn __dprintf_chk, c"__dprintf_chk", before before_dprintf_chk =
+        |fd| leaving::expose(fd as c_int);
+}
+
+/// Hook of `vdprintf`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int {
+    leaving::expose(fd);
+    // SAFETY: the caller's arguments, unchanged; a list is passed as a pointer.
+    unsafe { real::vdprintf(fd, format, list) }
+}
+
+/// Hook of `__vdprintf_chk`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __vdprintf_chk(
+    fd: c_int,
+    flag: c_int,
+    format: *const c_char,
+    list: *mut c_void,
+) -> c_int {
+    leaving::expose(fd);
+    // SAFETY: the caller's arguments, unchanged; a list is passed as a pointer.
+    unsafe { real::__vdprintf_chk(fd, flag, format, list) }
+}

@@ -1,0 +1,114 @@
+//! A process becomes another program and holds connections that it carries itself.
+//!
+//! Everything that carries them ends with the old program, so they end too. What is about to happen
+//! is not told in words to anybody: the peer sees the connection break, and so does the new
+//! program, by a reset and neither by signals that it would take for bytes nor by an end that it
+//! would take for the peer's. What was written has left before.
+//!
+//! Here is the place of a relay that would carry them on. Without one, a server that starts other
+//! programs keeps its connections by forking first, as inetd does.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ops::WITHIN;
+use rustix::event::Timespec;
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+use super::leaving;
+use crate::socket::Socket;
+use crate::steward::{Ward, steward};
+use crate::table::{self, Entry};
+use crate::{guard, internal, process, switch};
+
+/// An `exec` that has not happened after this long has failed, and the old program goes on.
+const FAILED_AFTER: Duration = Duration::from_millis(100);
+
+/// Before an `exec`.
+pub(crate) fn prepare() {
+    if !process::owns_table() {
+        // The child of a `vfork`: whose memory this is goes on and carries what the child keeps.
+        return leaving::expose_kept();
+    }
+    if !table::has_connections() {
+        return;
+    }
+    let _inside = guard::enter();
+    let own: Vec<_> = own().collect();
+    for fd in table::within(0, usize::MAX) {
+        if let Some(Entry::Relayed(_)) = table::entry(fd) {
+            leaving::expose_if_kept(fd);
+        }
+    }
+    if own.is_empty() {
+        return;
+    }
+    let Ok(timer) = Return::timer() else {
+        // Without a descriptor for it nobody would speak again if the `exec` fails. The new program
+        // may find a signal before the reset.
+        return;
+    };
+    for (fd, socket) in own {
+        // SAFETY: a number that the table names.
+        socket.fall_silent(unsafe { BorrowedFd::borrow_raw(fd) });
+    }
+    for protocol in switch::made()
+        .iter()
+        .flat_map(|switch| switch.registry().protocols())
+    {
+        protocol.settle(WITHIN);
+    }
+    // Not sooner, so that a slow peer does not make the old program speak before its end.
+    timer.arm();
+}
+
+fn own() -> impl Iterator<Item = (i32, Arc<Socket>)> {
+    table::within(0, usize::MAX).filter_map(|fd| match table::entry(fd) {
+        Some(Entry::Socket(socket)) => Some((fd, socket)),
+        _ => None,
+    })
+}
+
+/// What the old program comes back to when the `exec` has failed.
+struct Return {
+    timer: OwnedFd,
+}
+
+impl Return {
+    /// One that waits to be armed, and is waited for.
+    fn timer() -> Result<Arc<Self>, Errno> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = internal::raise(timerfd_create(TimerfdClockId::Monotonic, flags)?)?;
+        let ward = Arc::new(Self { timer });
+        steward()?.watch(&ward.timer, EventFlags::IN, Arc::clone(&ward) as _)?;
+        Ok(ward)
+    }
+
+    fn arm(&self) {
+        let once = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: Timespec {
+                tv_sec: 0,
+                tv_nsec: i64::from(FAILED_AFTER.subsec_nanos()),
+            },
+        };
+        // It fails for values out of range alone, which this is not.
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
+    }
+}
+
+impl Ward for Return {
+    fn ready(&self, _seen: EventFlags) {
+        for (_, socket) in own() {
+            socket.speak_again();
+        }
+        if let Ok(steward) = steward() {
+            steward.leave(&self.timer);
+        }
+    }
+}

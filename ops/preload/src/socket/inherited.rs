@@ -1,0 +1,150 @@
+//! What an accepted socket inherits from the one that listens: as over TCP, all that was set on it.
+//!
+//! System calls of an accept for this: one for each option below, and one more for each that is not
+//! as a new socket has it.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
+
+use libc::{
+    IP_MTU_DISCOVER, IP_TOS, IP_TTL, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPV6_TCLASS,
+    IPV6_UNICAST_HOPS, IPV6_V6ONLY, SO_BUSY_POLL, SO_DONTROUTE, SO_KEEPALIVE, SO_LINGER, SO_MARK,
+    SO_OOBINLINE, SO_PRIORITY, SO_RCVBUF, SO_RCVLOWAT, SO_RCVTIMEO, SO_REUSEADDR, SO_REUSEPORT,
+    SO_SNDBUF, SO_SNDTIMEO, SO_TIMESTAMP, SOL_SOCKET, TCP_CONGESTION, TCP_CORK, TCP_KEEPCNT,
+    TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_LINGER2, TCP_MAXSEG, TCP_NODELAY, TCP_NOTSENT_LOWAT,
+    TCP_SYNCNT, TCP_USER_TIMEOUT, TCP_WINDOW_CLAMP, socklen_t,
+};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
+
+use super::names::Family;
+use crate::real;
+
+const OF_ALL: &[(c_int, c_int)] = &[
+    (SOL_SOCKET, SO_KEEPALIVE),
+    (SOL_SOCKET, SO_LINGER),
+    (SOL_SOCKET, SO_OOBINLINE),
+    (SOL_SOCKET, SO_RCVBUF),
+    (SOL_SOCKET, SO_SNDBUF),
+    (SOL_SOCKET, SO_RCVLOWAT),
+    (SOL_SOCKET, SO_RCVTIMEO),
+    (SOL_SOCKET, SO_SNDTIMEO),
+    (SOL_SOCKET, SO_MARK),
+    (SOL_SOCKET, SO_DONTROUTE),
+    (SOL_SOCKET, SO_REUSEADDR),
+    (SOL_SOCKET, SO_REUSEPORT),
+    (SOL_SOCKET, SO_TIMESTAMP),
+    (SOL_SOCKET, SO_BUSY_POLL),
+    (IPPROTO_TCP, TCP_NODELAY),
+    (IPPROTO_TCP, TCP_CORK),
+    (IPPROTO_TCP, TCP_KEEPIDLE),
+    (IPPROTO_TCP, TCP_KEEPINTVL),
+    (IPPROTO_TCP, TCP_KEEPCNT),
+    (IPPROTO_TCP, TCP_USER_TIMEOUT),
+    (IPPROTO_TCP, TCP_SYNCNT),
+    (IPPROTO_TCP, TCP_LINGER2),
+    (IPPROTO_TCP, TCP_MAXSEG),
+    (IPPROTO_TCP, TCP_WINDOW_CLAMP),
+    (IPPROTO_TCP, TCP_NOTSENT_LOWAT),
+    (IPPROTO_TCP, TCP_CONGESTION),
+    (IPPROTO_IP, IP_TOS),
+    (IPPROTO_IP, IP_TTL),
+    (IPPROTO_IP, IP_MTU_DISCOVER),
+];
+
+const OF_V6: &[(c_int, c_int)] = &[
+    (IPPROTO_IPV6, IPV6_V6ONLY),
+    (IPPROTO_IPV6, IPV6_TCLASS),
+    (IPPROTO_IPV6, IPV6_UNICAST_HOPS),
+];
+
+/// The value of an option: so many bytes of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Value {
+    bytes: [u8; 16],
+    len: socklen_t,
+}
+
+/// A TCP socket that is set as the listening one is.
+pub(super) fn socket(family: Family, listening: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let made = new(family)?;
+    let is_new = as_new(family, made.as_fd());
+    for (index, &(level, name)) in options(family).enumerate() {
+        let value = Value::of(listening.as_raw_fd(), level, name);
+        if let Some(value) = value.filter(|value| is_new.get(index) != Some(&Some(*value))) {
+            // What the kernel does not let this program set, it inherits from no socket of its own.
+            value.set(made.as_raw_fd(), level, name);
+            if (level, name) == (IPPROTO_IP, IP_TOS) {
+                // Setting it sets this, which is not inherited.
+                Value::NONE.set(made.as_raw_fd(), SOL_SOCKET, SO_PRIORITY);
+            }
+        }
+    }
+    Ok(made)
+}
+
+/// A TCP socket as it is made.
+pub(super) fn new(family: Family) -> Result<OwnedFd, Errno> {
+    let domain = match family {
+        Family::V4 => AddressFamily::INET,
+        Family::V6 => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC;
+    socket_with(domain, SocketType::STREAM, flags, Some(ipproto::TCP))
+}
+
+fn options(family: Family) -> impl Iterator<Item = &'static (c_int, c_int)> {
+    let more = match family {
+        Family::V4 => &[],
+        Family::V6 => OF_V6,
+    };
+    OF_ALL.iter().chain(more)
+}
+
+/// What new sockets of a family are set to, asked for once.
+fn as_new(family: Family, made: BorrowedFd<'_>) -> &'static [Option<Value>] {
+    static V4: OnceLock<Vec<Option<Value>>> = OnceLock::new();
+    static V6: OnceLock<Vec<Option<Value>>> = OnceLock::new();
+    let known = match family {
+        Family::V4 => &V4,
+        Family::V6 => &V6,
+    };
+    known.get_or_init(|| {
+        let fd = made.as_raw_fd();
+        options(family)
+            .map(|&(level, name)| Value::of(fd, level, name))
+            .collect()
+    })
+}
+
+impl Value {
+    const NONE: Self = Self {
+        bytes: [0; 16],
+        len: size_of::<c_int>() as socklen_t,
+    };
+
+    fn of(fd: RawFd, level: c_int, name: c_int) -> Option<Self> {
+        let mut bytes = MaybeUninit::<[u8; 16]>::zeroed();
+        let mut len = size_of_val(&bytes) as socklen_t;
+        let into = bytes.as_mut_ptr().cast();
+        // SAFETY: room for as many bytes as told.
+        let result = unsafe { real::getsockopt(fd, level, name, into, &raw mut len) };
+        // SAFETY: bytes, zeroed before.
+        let bytes = unsafe { bytes.assume_init() };
+        (result == 0).then_some(Self { bytes, len })
+    }
+
+    fn set(mut self, fd: RawFd, level: c_int, name: c_int) {
+        if (level, name) == (SOL_SOCKET, SO_RCVBUF) || (level, name) == (SOL_SOCKET, SO_SNDBUF) {
+            // The kernel doubles what it is told, and tells the double.
+            let [a, b, c, d, ..] = self.bytes;
+            let half = i32::from_ne_bytes([a, b, c, d]) / 2;
+            self.bytes[..4].copy_from_slice(&half.to_ne_bytes());
+        }
+        let from = self.bytes.as_ptr().cast();
+        // SAFETY: `len` bytes of the value are there.
+        unsafe { real::setsockopt(fd, level, name, from, self.len) };
+    }
+}

@@ -1,0 +1,661 @@
+"""Every call that a program may make on a connected socket, made on an offloaded connection and on
+one of TCP: results, error numbers and bytes are the same."""
+
+import array
+import ctypes
+import errno
+import fcntl
+import os
+import select
+import signal
+import socket
+import struct
+import tempfile
+import termios
+
+C = ctypes.CDLL(None, use_errno=True)
+HELLO = b"hello world"
+SIOCATMARK, SIOCOUTQNSD = 0x8905, 0x894B
+MSG_WAITFORONE, MSG_MORE, MSG_CMSG_CLOEXEC = 0x10000, 0x8000, 0x40000000
+RWF_NOWAIT, F_SETSIG, F_GETSIG = 8, 10, 11
+S_IFSOCK = 0o140000
+SYS = {"read": 0, "write": 1, "sendto": 44, "recvfrom": 45, "sendmsg": 46, "recvmsg": 47}
+SYS |= {"readv": 19, "writev": 20, "dup": 32, "fcntl": 72, "dup3": 292}
+
+# What differs, and why.
+DIFFERS = {
+    "splice from a pipe": "refused with EINVAL, at which callers read and write",
+    "splice into a pipe": "refused with EINVAL, at which callers read and write",
+}
+
+
+class IoVec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
+
+
+class MsgHdr(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_void_p),
+        ("namelen", ctypes.c_uint),
+        ("iov", ctypes.POINTER(IoVec)),
+        ("iovlen", ctypes.c_size_t),
+        ("control", ctypes.c_void_p),
+        ("controllen", ctypes.c_size_t),
+        ("flags", ctypes.c_int),
+    ]
+
+
+class MMsgHdr(ctypes.Structure):
+    _fields_ = [("hdr", MsgHdr), ("len", ctypes.c_uint)]
+
+
+class AioCb(ctypes.Structure):
+    _fields_ = [
+        ("fildes", ctypes.c_int),
+        ("opcode", ctypes.c_int),
+        ("prio", ctypes.c_int),
+        ("buf", ctypes.c_void_p),
+        ("nbytes", ctypes.c_size_t),
+        ("rest", ctypes.c_char * 512),
+    ]
+
+
+def call(name, *arguments):
+    """What a C function returns, or the name of its error."""
+    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
+    ctypes.set_errno(0)
+    result = getattr(C, name)(*words)
+    return result if result >= 0 else errno.errorcode[ctypes.get_errno()]
+
+
+def room(size=64, fill=b"\0"):
+    return ctypes.create_string_buffer(fill * size, size)
+
+
+def vector(*parts):
+    return (IoVec * len(parts))(
+        *(IoVec(ctypes.cast(part, ctypes.c_void_p), ctypes.sizeof(part)) for part in parts)
+    )
+
+
+def text(data):
+    return ctypes.create_string_buffer(data, len(data))
+
+
+def message(*parts, name=None, control=None):
+    iov = vector(*parts)
+    header = MsgHdr(iov=iov, iovlen=len(parts))
+    if name is not None:
+        header.name, header.namelen = ctypes.cast(name, ctypes.c_void_p), ctypes.sizeof(name)
+    if control is not None:
+        header.control = ctypes.cast(control, ctypes.c_void_p)
+        header.controllen = ctypes.sizeof(control)
+    header.kept = (iov, parts, name, control)
+    return header
+
+
+def messages(*headers):
+    all_of_them = (MMsgHdr * len(headers))()
+    for one, header in zip(all_of_them, headers):
+        one.hdr = header
+    all_of_them.kept = headers
+    return all_of_them
+
+
+def connected(host):
+    with socket.create_server((host, 0)) as listener:
+        dialled = socket.create_connection(listener.getsockname())
+        accepted = listener.accept()[0]
+    for sock in dialled, accepted:
+        # What waits in vain says so.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("=qq", 5, 0))
+    return dialled, accepted
+
+
+def arrived(sock, count):
+    """Waits until so many bytes can be read."""
+    for _ in range(5000):
+        unread = array.array("i", [0])
+        fcntl.ioctl(sock, termios.FIONREAD, unread)
+        if unread[0] >= count:
+            return
+        select.select([], [], [], 0.001)
+    raise AssertionError(f"{unread[0]} of {count} bytes arrived")
+
+
+def drain(sock, count):
+    got = b""
+    while len(got) < count:
+        more = sock.recv(count - len(got))
+        if not more:
+            break
+        got += more
+    return got
+
+
+ROWS = {}
+
+
+def row(name, *, hello=False):
+    """A call on one end, `a`; with `hello` after the other one has said it."""
+
+    def enter(work):
+        def run(host):
+            a, b = connected(host)
+            with a, b:
+                if hello:
+                    b.sendall(HELLO)
+                    arrived(a, len(HELLO))
+                return work(a, b)
+
+        assert name not in ROWS, name
+        ROWS[name] = run
+
+    return enter
+
+
+def sends(name, work):
+    @row(name)
+    def run(a, b):
+        b.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
+        sent = work(a.fileno())
+        return sent, drain(b, sent if isinstance(sent, int) and sent > 0 else 0)
+
+
+def receives(name, work):
+    @row(name, hello=True)
+    def run(a, b):
+        told = work(a.fileno())
+        a.setblocking(False)
+        try:
+            rest = a.recv(64)
+        except BlockingIOError:
+            rest = None
+        return told, rest
+
+
+def answers(name, work):
+    @row(name)
+    def run(a, b):
+        return work(a)
+
+
+FILES = []
+
+
+def file_with(data):
+    """An open file, for as long as the script runs."""
+    file = tempfile.TemporaryFile()
+    FILES.append(file)
+    file.write(data)
+    file.flush()
+    file.seek(0)
+    return file
+
+
+def got(function, fd, *arguments, into=None, size=5):
+    into = into or room(size)
+    result = call(function, fd, into, size, *arguments)
+    return result, into.raw
+
+
+# Sending.
+five = text(b"fiver")
+for name in ("write", "__write"):
+    sends(name, lambda fd, name=name: call(name, fd, five, 5))
+for flags in (0, MSG_MORE, socket.MSG_NOSIGNAL, socket.MSG_DONTWAIT, socket.MSG_OOB, 0x40000):
+    for name in ("send", "__send"):
+        sends(f"{name} {flags:#x}", lambda fd, n=name, f=flags: call(n, fd, five, 5, f))
+sends("write nothing", lambda fd: call("write", fd, five, 0))
+sends("write null", lambda fd: call("write", fd, None, 5))
+sends("send null", lambda fd: call("send", fd, None, 5, 0))
+sends("sendto", lambda fd: call("sendto", fd, five, 5, 0, None, 0))
+sends("sendto somebody", lambda fd: call("sendto", fd, five, 5, 0, text(b"\2\0" + bytes(14)), 16))
+sends("writev", lambda fd: call("writev", fd, vector(five, text(b"and"), text(b"more")), 3))
+sends("writev nothing", lambda fd: call("writev", fd, vector(five), 0))
+sends("writev too much", lambda fd: call("writev", fd, (IoVec * 1025)(), 1025))
+sends("writev negative", lambda fd: call("writev", fd, vector(five), -1))
+sends("sendmsg", lambda fd: call("sendmsg", fd, ctypes.byref(message(five, five)), 0))
+sends("sendmsg null", lambda fd: call("sendmsg", fd, None, 0))
+rights = text(struct.pack("=QiiI", 20, socket.SOL_SOCKET, socket.SCM_RIGHTS, 0) + bytes(4))
+sends(
+    "sendmsg with a descriptor",
+    lambda fd: call("sendmsg", fd, ctypes.byref(message(five, control=rights)), 0),
+)
+
+
+@row("sendmmsg")
+def _(a, b):
+    both = messages(message(five), message(five, five))
+    sent = call("sendmmsg", a.fileno(), both, 2, 0)
+    return sent, [one.len for one in both], drain(b, 15)
+
+
+for name in ("pwrite", "pwrite64"):
+    sends(name, lambda fd, name=name: call(name, fd, five, 5, 0))
+for name in ("pwritev", "pwritev64"):
+    sends(name, lambda fd, name=name: call(name, fd, vector(five), 1, 0))
+for name in ("pwritev2", "pwritev64v2"):
+    for at in (-1, 0, -2):
+        sends(f"{name} {at}", lambda fd, n=name, at=at: call(n, fd, vector(five), 1, at, 0))
+sends("dprintf", lambda fd: call("dprintf", fd, b"%d and %s", 7, b"more"))
+for number in ("write", "sendto"):
+    arguments = (0, None, 0) if number == "sendto" else ()
+    sends(
+        f"syscall {number}",
+        lambda fd, n=number, rest=arguments: call("syscall", SYS[n], fd, five, 5, *rest),
+    )
+sends("syscall writev", lambda fd: call("syscall", SYS["writev"], fd, vector(five), 1))
+sends(
+    "syscall sendmsg",
+    lambda fd: call("syscall", SYS["sendmsg"], fd, ctypes.byref(message(five)), 0),
+)
+
+# From files and pipes.
+for name in ("sendfile", "sendfile64"):
+    sends(name, lambda fd, name=name: call(name, fd, file_with(HELLO).fileno(), None, 20))
+
+    @row(f"{name} from an offset")
+    def _(a, b, name=name):
+        file, at = file_with(HELLO), ctypes.c_long(6)
+        sent = call(name, a.fileno(), file.fileno(), ctypes.byref(at), 3)
+        return sent, at.value, file.tell(), drain(b, 3)
+
+    receives(
+        f"{name} from a socket",
+        lambda fd, name=name: call(name, file_with(b"").fileno(), fd, None, 5),
+    )
+sends("sendfile from nothing", lambda fd: call("sendfile", fd, -1, None, 5))
+
+
+@row("splice from a pipe")
+def _(a, b):
+    out, into = os.pipe()
+    os.write(into, HELLO)
+    return call("splice", out, None, a.fileno(), None, 64, 0)
+
+
+@row("splice into a pipe", hello=True)
+def _(a, b):
+    out, into = os.pipe()
+    return call("splice", a.fileno(), None, into, None, 64, 0)
+
+
+answers("tee", lambda sock: call("tee", sock.fileno(), os.pipe()[1], 5, 0))
+answers("tee into it", lambda sock: call("tee", os.pipe()[0], sock.fileno(), 5, 0))
+answers("vmsplice", lambda sock: call("vmsplice", sock.fileno(), vector(five), 1, 0))
+answers(
+    "copy_file_range",
+    lambda sock: call(
+        "copy_file_range", file_with(HELLO).fileno(), None, sock.fileno(), None, 5, 0
+    ),
+)
+
+# Receiving.
+for name in ("read", "__read"):
+    receives(name, lambda fd, name=name: got(name, fd))
+receives("read much", lambda fd: got("read", fd, size=64))
+receives("read nothing", lambda fd: got("read", fd, size=0, into=room(5)))
+receives("read null", lambda fd: call("read", fd, None, 5))
+receives("recv null", lambda fd: call("recv", fd, None, 5, 0))
+receives("__read_chk", lambda fd: got("__read_chk", fd, 64))
+for flags in (0, socket.MSG_PEEK, socket.MSG_WAITALL, socket.MSG_TRUNC, socket.MSG_DONTWAIT):
+    receives(f"recv {flags:#x}", lambda fd, flags=flags: got("recv", fd, flags))
+    receives(f"__recv_chk {flags:#x}", lambda fd, flags=flags: got("__recv_chk", fd, 64, flags))
+receives("recv out of band", lambda fd: got("recv", fd, socket.MSG_OOB))
+receives("recv of errors", lambda fd: got("recv", fd, socket.MSG_ERRQUEUE))
+receives("recv of errors, now", lambda fd: got("recv", fd, socket.MSG_ERRQUEUE | 0x40))
+for name, checked in (("recvfrom", ()), ("__recvfrom_chk", (64,))):
+    receives(name, lambda fd, n=name, c=checked: got(n, fd, *c, 0, None, None))
+
+    @row(f"{name} whom", hello=True)
+    def _(a, b, name=name, checked=checked):
+        whom, size = room(16, b"x"), ctypes.c_uint(16)
+        told = got(name, a.fileno(), *checked, 0, whom, ctypes.byref(size))
+        return told, whom.raw, size.value
+
+
+def received(function, fd, *arguments):
+    parts = room(3), room(4)
+    told = call(function, fd, vector(*parts), 2, *arguments)
+    return told, [part.raw for part in parts]
+
+
+receives("readv", lambda fd: received("readv", fd))
+for name in ("preadv", "preadv64"):
+    receives(name, lambda fd, name=name: received(name, fd, 0))
+for name in ("preadv2", "preadv64v2"):
+    for at, flags in ((-1, 0), (-1, RWF_NOWAIT), (0, 0), (-2, 0), (-1, 0x1000)):
+        receives(
+            f"{name} {at} {flags}",
+            lambda fd, n=name, at=at, flags=flags: received(n, fd, at, flags),
+        )
+for name in ("pread", "pread64"):
+    receives(name, lambda fd, name=name: got(name, fd, 0))
+receives("__pread_chk", lambda fd: got("__pread_chk", fd, 0, 64))
+receives("syscall read", lambda fd: call("syscall", SYS["read"], fd, room(), 5))
+receives("syscall readv", lambda fd: call("syscall", SYS["readv"], fd, vector(room(3)), 1))
+receives(
+    "syscall recvfrom",
+    lambda fd: call("syscall", SYS["recvfrom"], fd, room(), 5, socket.MSG_PEEK, None, None),
+)
+for flags in (0, socket.MSG_PEEK, socket.MSG_TRUNC, MSG_CMSG_CLOEXEC):
+
+    @row(f"recvmsg {flags:#x}", hello=True)
+    def _(a, b, flags=flags):
+        part, name, control = room(5), room(16, b"x"), room(64, b"x")
+        header = message(part, name=name, control=control)
+        told = call("recvmsg", a.fileno(), ctypes.byref(header), flags)
+        return told, part.raw, header.namelen, header.controllen, header.flags, name.raw
+
+
+receives("recvmsg null", lambda fd: call("recvmsg", fd, None, 0))
+receives(
+    "syscall recvmsg",
+    lambda fd: call("syscall", SYS["recvmsg"], fd, ctypes.byref(message(room(5))), 0),
+)
+for flags in (MSG_WAITFORONE, socket.MSG_DONTWAIT):
+
+    @row(f"recvmmsg {flags:#x}", hello=True)
+    def _(a, b, flags=flags):
+        parts = room(5), room(5), room(5), room(5)
+        all_of_them = messages(*(message(part) for part in parts))
+        told = call("recvmmsg", a.fileno(), all_of_them, 4, flags, None)
+        return told, [one.len for one in all_of_them], [part.raw for part in parts]
+
+
+answers("recv of nothing", lambda sock: got("recv", sock.fileno(), socket.MSG_DONTWAIT))
+
+# Asynchronously.
+for name, data in (("aio_write", HELLO), ("aio_read", None)):
+    for suffix in ("", "64"):
+
+        @row(name + suffix, hello=data is None)
+        def _(a, b, name=name + suffix, data=data):
+            part = text(data) if data else room(5)
+            block = AioCb(fildes=a.fileno(), nbytes=ctypes.sizeof(part))
+            block.buf = ctypes.cast(part, ctypes.c_void_p)
+            begun = call(name, ctypes.byref(block))
+            for _ in range(5000):
+                if C.aio_error(ctypes.byref(block)) != errno.EINPROGRESS:
+                    break
+                select.select([], [], [], 0.001)
+            done = C.aio_return(ctypes.byref(block))
+            return begun, done, part.raw, drain(b, done) if data else drain(a, 6)
+
+
+# Names, options, requests.
+def named(function, sock, size):
+    name, len_ = room(32, b"x"), ctypes.c_int(size)
+    told = call(function, sock.fileno(), name, ctypes.byref(len_))
+    # The port and the address are those of the connection.
+    return told, len_.value, name.raw[:2], name.raw[max(0, min(size, 8)) :]
+
+
+for name in ("getsockname", "getpeername"):
+    for size in (16, 4, 0, 32, -1):
+        answers(f"{name} {size}", lambda sock, n=name, size=size: named(n, sock, size))
+    answers(f"{name} null", lambda sock, n=name: call(n, sock.fileno(), None, None))
+    answers(
+        f"{name} into null",
+        lambda sock, n=name: call(n, sock.fileno(), None, ctypes.byref(ctypes.c_int(16))),
+    )
+
+
+def option(sock, level, name, size):
+    value, len_ = room(16, b"x"), ctypes.c_int(size)
+    told = call("getsockopt", sock.fileno(), level, name, value, ctypes.byref(len_))
+    return told, len_.value, value.raw
+
+
+for name in ("SO_ERROR", "SO_TYPE", "SO_DOMAIN", "SO_PROTOCOL", "SO_ACCEPTCONN", "SO_LINGER"):
+    for size in (4, 2, 0, 16, -1):
+        answers(
+            f"getsockopt {name} {size}",
+            lambda sock, n=getattr(socket, name), size=size: option(sock, 1, n, size),
+        )
+for arguments in ((None, 4), (text(bytes(4)), 2), (text(bytes(4)), 4), (text(bytes(4)), -1)):
+    answers(
+        f"setsockopt {arguments[0] and 4} {arguments[1]}",
+        lambda sock, rest=arguments: call("setsockopt", sock.fileno(), 1, socket.SO_LINGER, *rest),
+    )
+
+
+def asked(sock, request):
+    number = ctypes.c_int(77)
+    return call("ioctl", sock.fileno(), request, ctypes.byref(number)), number.value
+
+
+REQUESTS = {
+    "FIONREAD": termios.FIONREAD,
+    "SIOCATMARK": SIOCATMARK,
+    "SIOCOUTQ": termios.TIOCOUTQ,
+    "SIOCOUTQNSD": SIOCOUTQNSD,
+    "FIONBIO": termios.FIONBIO,
+    "FIOASYNC": termios.FIOASYNC,
+    "TIOCGWINSZ": termios.TIOCGWINSZ,
+}
+for name, request in REQUESTS.items():
+    answers(f"ioctl {name}", lambda sock, request=request: asked(sock, request))
+    row(f"ioctl {name} with bytes", hello=True)(lambda a, b, r=request: asked(a, r))
+    answers(f"ioctl {name} null", lambda sock, r=request: call("ioctl", sock.fileno(), r, None))
+answers("sockatmark", lambda sock: call("sockatmark", sock.fileno()))
+answers("isfdtype", lambda sock: call("isfdtype", sock.fileno(), S_IFSOCK))
+
+
+@row("an urgent byte")
+def _(a, b):
+    b.send(b"ab", socket.MSG_OOB)
+    b.send(b"cd")
+    poll = select.poll()
+    poll.register(a, select.POLLPRI)
+    shown = poll.poll(5000)[0][1]
+    arrived(a, 1)
+    told = [shown, call("sockatmark", a.fileno()), a.recv(9), call("sockatmark", a.fileno())]
+    told += [a.recv(1, socket.MSG_OOB), got("recv", a.fileno(), socket.MSG_OOB), a.recv(9)]
+    return told
+
+
+# Descriptors.
+def flagged(fd):
+    return fcntl.fcntl(fd, fcntl.F_GETFD), fcntl.fcntl(fd, fcntl.F_GETFL)
+
+
+for name, arguments in (
+    ("F_GETFD", (fcntl.F_GETFD,)),
+    ("F_SETFD", (fcntl.F_SETFD, 0)),
+    ("F_GETFL", (fcntl.F_GETFL,)),
+    ("F_SETFL", (fcntl.F_SETFL, os.O_NONBLOCK)),
+    ("F_SETFL append", (fcntl.F_SETFL, os.O_APPEND)),
+    ("F_GETOWN", (fcntl.F_GETOWN,)),
+    ("F_SETOWN", (fcntl.F_SETOWN, 1)),
+    ("F_SETSIG", (F_SETSIG, signal.SIGUSR1)),
+    ("F_GETSIG", (F_GETSIG,)),
+    ("F_GETLK", (fcntl.F_GETLK, 0)),
+    ("no command", (9999, 0)),
+):
+    for function in ("fcntl", "fcntl64", "__fcntl"):
+        answers(
+            f"{function} {name}",
+            lambda sock, f=function, rest=arguments: (call(f, sock.fileno(), *rest), flagged(sock)),
+        )
+
+
+def twin(make):
+    """What a duplicate is good for, when the original is closed."""
+
+    def work(a, b):
+        made = make(a.fileno())
+        if isinstance(made, str):
+            return made
+        flags = flagged(made)
+        a.close()
+        sent = call("write", made, five, 5)
+        told = drain(b, 5)
+        b.sendall(HELLO)
+        heard = got("read", made)
+        os.close(made)
+        return flags, sent, told, heard
+
+    return work
+
+
+HIGH = 700
+for name, make in {
+    "dup": lambda fd: call("dup", fd),
+    "dup2": lambda fd: call("dup2", fd, HIGH),
+    "__dup2": lambda fd: call("__dup2", fd, HIGH),
+    "dup3": lambda fd: call("dup3", fd, HIGH, os.O_CLOEXEC),
+    "dup3 wrong": lambda fd: call("dup3", fd, HIGH, 1),
+    "dup3 same": lambda fd: call("dup3", fd, fd, 0),
+    "F_DUPFD": lambda fd: call("fcntl", fd, fcntl.F_DUPFD, HIGH),
+    "F_DUPFD_CLOEXEC": lambda fd: call("fcntl", fd, fcntl.F_DUPFD_CLOEXEC, HIGH),
+    "F_DUPFD too high": lambda fd: call("fcntl", fd, fcntl.F_DUPFD, 1 << 30),
+    "syscall dup": lambda fd: call("syscall", SYS["dup"], fd),
+    "syscall dup3": lambda fd: call("syscall", SYS["dup3"], fd, HIGH, 0),
+    "syscall fcntl": lambda fd: call("syscall", SYS["fcntl"], fd, fcntl.F_DUPFD, HIGH),
+}.items():
+    row(f"{name}, used")(twin(make))
+
+
+def ends(name, close):
+    """What the peer sees of an end, and the program of its number."""
+
+    @row(f"ends by {name}")
+    def run(a, b):
+        fd = a.detach()
+        told = close(fd)
+        return told, b.recv(1), call("write", fd, five, 5)
+
+
+def closed_from(fd):
+    os.dup2(fd, HIGH)
+    os.close(fd)
+    C.closefrom(ctypes.c_int(HIGH))
+
+
+ends("close", lambda fd: call("close", fd))
+ends("__close", lambda fd: call("__close", fd))
+ends("close_range", lambda fd: call("close_range", fd, fd, 0))
+ends("closefrom", closed_from)
+ends("dup2 over it", lambda fd: call("dup2", file_with(b"").fileno(), fd) == fd and call("close", fd))
+ends("fclose", lambda fd: C.fclose(ctypes.c_void_p(C.fdopen(fd, b"r+"))))
+ends("syscall close", lambda fd: call("syscall", 3, fd))
+C.fdopen.restype = ctypes.c_void_p
+C.fgets.restype = ctypes.c_void_p
+
+
+@row("stdio")
+def _(a, b):
+    stream = ctypes.c_void_p(C.fdopen(os.dup(a.fileno()), b"r+"))
+    printed = call("fprintf", stream, b"%s %d\n", b"line", 7), call("fflush", stream)
+    told = drain(b, 7)
+    b.sendall(b"one\ntwo\n")
+    lines = []
+    for _ in range(2):
+        line = room(16)
+        assert C.fgets(line, 16, stream)
+        lines.append(line.value)
+    return printed, told, lines, C.fclose(stream)
+
+
+# Ends.
+for how in (0, 1, 2, 3, -1):
+
+    @row(f"shutdown {how}", hello=True)
+    def _(a, b, how=how):
+        told = [call("shutdown", a.fileno(), how)]
+        if how in (1, 2):
+            told.append(b.recv(1))
+        told.append(got("recv", a.fileno(), socket.MSG_DONTWAIT, size=64))
+        told.append(got("recv", a.fileno(), socket.MSG_DONTWAIT))
+        told.append(call("send", a.fileno(), five, 5, socket.MSG_NOSIGNAL))
+        told.append(call("shutdown", a.fileno(), how))
+        return told
+
+
+# Waiting: nothing to read, something to read, the end.
+def by_select(function, sock):
+    sets = [ctypes.create_string_buffer(128) for _ in range(3)]
+    fd = sock.fileno()
+    for one in sets:
+        one[fd // 8] = 1 << fd % 8
+    limit = (ctypes.c_long * 2)(0, 0)
+    more = (None,) if function == "pselect" else ()
+    told = call(function, fd + 1, *sets, limit, *more)
+    return told, [one.raw[fd // 8] >> fd % 8 & 1 for one in sets]
+
+
+def by_poll(function, sock):
+    entry = struct.pack("=iHH", sock.fileno(), 0x2FFF, 0)
+    entry = text(entry)
+    more = {"poll": (0,), "__poll": (0,), "__poll_chk": (0, 8)}.get(function)
+    zero = (ctypes.c_long * 2)(0, 0)
+    if more is None:
+        more = (zero, None, 8) if function == "__ppoll_chk" else (zero, None)
+    return call(function, entry, 1, *more), struct.unpack("=iHH", entry.raw)[2]
+
+
+def by_epoll(function, sock):
+    watching = select.epoll()
+    watching.register(sock, 0x2FFF)
+    events = room(12)
+    zero = (ctypes.c_long * 2)(0, 0)
+    more = {"epoll_wait": (0,), "epoll_pwait": (0, None), "epoll_pwait2": (zero, None)}[function]
+    told = call(function, watching.fileno(), events, 1, *more)
+    return told, struct.unpack("=I", events.raw[:4])[0]
+
+
+WAITS = {name: by_select for name in ("select", "__select", "pselect")}
+WAITS |= {name: by_poll for name in ("poll", "__poll", "ppoll", "__poll_chk", "__ppoll_chk")}
+WAITS |= {name: by_epoll for name in ("epoll_wait", "epoll_pwait", "epoll_pwait2")}
+for name, way in WAITS.items():
+
+    @row(name)
+    def _(a, b, name=name, way=way):
+        told = [way(name, a)]
+        b.sendall(HELLO)
+        arrived(a, len(HELLO))
+        told.append(way(name, a))
+        b.shutdown(socket.SHUT_WR)
+        poll = select.poll()
+        poll.register(a, 0x2000)
+        assert poll.poll(5000)
+        told.append(way(name, a))
+        return told
+
+
+# What belongs before a connection, and to files.
+def to_somebody(function, sock):
+    return call(function, sock.fileno(), text(b"\2\0" + bytes(14)), 16)
+
+
+answers("bind", lambda sock: to_somebody("bind", sock))
+answers("connect", lambda sock: to_somebody("connect", sock))
+answers("__connect", lambda sock: to_somebody("__connect", sock))
+answers("listen", lambda sock: call("listen", sock.fileno(), 5))
+answers("accept", lambda sock: call("accept", sock.fileno(), None, None))
+answers("accept4", lambda sock: call("accept4", sock.fileno(), None, None, socket.SOCK_CLOEXEC))
+answers("lseek", lambda sock: call("lseek", sock.fileno(), 0, 0))
+answers("fsync", lambda sock: call("fsync", sock.fileno()))
+answers("ftruncate", lambda sock: call("ftruncate", sock.fileno(), 0))
+answers("fstat", lambda sock: (os.fstat(sock.fileno()).st_mode, os.fstat(sock.fileno()).st_size))
+answers("mmap", lambda sock: call("posix_fadvise", sock.fileno(), 0, 0, 0))
+answers("isatty", lambda sock: os.isatty(sock.fileno()))
+
+signal.alarm(50)
+unlike = {}
+for name, run in ROWS.items():
+    try:
+        ours, tcp = run("127.0.0.1"), run("127.0.0.2")
+    except OSError as error:
+        raise AssertionError(name) from error
+    if name in DIFFERS:
+        assert ours == "EINVAL" != tcp, (name, ours, tcp)
+    elif ours != tcp:
+        unlike[name] = (ours, tcp)
+assert DIFFERS.keys() <= ROWS.keys()
+for name, (ours, tcp) in unlike.items():
+    print(f"{name}\n  offloaded {ours}\n  TCP       {tcp}")
+assert not unlike, f"{len(unlike)} of {len(ROWS)} differ"
+assert len(ROWS) > 200, len(ROWS)
