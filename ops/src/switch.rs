@@ -71,7 +71,10 @@ impl Switch {
             answers: Mutex::default(),
             heard: Mutex::default(),
             station: Mutex::default(),
-            wake: out_of_the_way(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
+            wake: ops_descriptors::raise(eventfd(
+                0,
+                EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+            )?)?,
             fall_backs: Mutex::default(),
         }))
     }
@@ -171,7 +174,7 @@ impl Switch {
     /// `stop` says so. It is what a thread does that a program starts with its first service.
     pub fn serve(&self, stop: impl Fn() -> bool) {
         let watch = self.stack.as_ref().and_then(|stack| stack.watch().ok());
-        let Ok(set) = epoll::create(CreateFlags::CLOEXEC).map(out_of_the_way) else {
+        let Ok(set) = epoll::create(CreateFlags::CLOEXEC).and_then(ops_descriptors::raise) else {
             return;
         };
         for fd in [&self.wake].into_iter().chain(&watch) {
@@ -251,11 +254,6 @@ fn arm(set: &OwnedFd, fd: BorrowedFd<'_>) {
         // Without it the thread looks when its time is up.
         let _ = epoll::add(set, fd, data, flags);
     }
-}
-
-/// The program into which this library was loaded expects the lowest numbers to be free.
-fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
-    rustix::io::fcntl_dupfd_cloexec(&fd, 600).unwrap_or(fd)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

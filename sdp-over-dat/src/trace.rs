@@ -7,6 +7,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use rustix::process::{Resource, getrlimit};
 use sdp_checker::TraceWriter;
 
 /// Names a directory into which each connection writes its messages.
@@ -71,9 +72,11 @@ impl Trace {
 
 /// Programs under a preload layer expect the lowest numbers for themselves.
 fn out_of_the_way(file: File) -> File {
-    const FROM: i32 = 512;
-    // A process that may not have so many keeps it where it is.
-    rustix::io::fcntl_dupfd_cloexec(&file, FROM).map_or(file, File::from)
+    const MANY: u64 = 1 << 16;
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(MANY);
+    let from = i32::try_from(limit.min(MANY) / 4 * 3).unwrap_or(0);
+    // A process that has no room up there keeps it where it is.
+    rustix::io::fcntl_dupfd_cloexec(&file, from).map_or(file, File::from)
 }
 
 #[cfg(test)]

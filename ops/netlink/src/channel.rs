@@ -126,9 +126,6 @@ impl Channel {
 /// What the kernel says about one object.
 pub(crate) type Answer = RouteNetlinkMessage;
 
-/// Where descriptors begin that live as long as the program into which this library was loaded.
-pub(crate) const OUT_OF_THE_WAY: i32 = 600;
-
 /// A socket of the calling thread's namespace that hears the multicast groups of this mask.
 pub(crate) fn open_socket(groups: u32) -> Result<OwnedFd, Error> {
     let socket = rustix::net::socket_with(
@@ -140,8 +137,7 @@ pub(crate) fn open_socket(groups: u32) -> Result<OwnedFd, Error> {
     )
     .map_err(Error::Socket)?;
     rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups)).map_err(Error::Socket)?;
-    // Shells cannot name numbers of two digits, and programs expect the lowest free one.
-    Ok(rustix::io::fcntl_dupfd_cloexec(&socket, OUT_OF_THE_WAY).unwrap_or(socket))
+    ops_descriptors::raise(socket).map_err(Error::Socket)
 }
 
 /// The messages of one datagram; a length that cannot be ends them.

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::address::LocalAddress;
-use crate::channel::{Channel, OUT_OF_THE_WAY};
+use crate::channel::Channel;
 use crate::device::Device;
 use crate::error::Error;
 use crate::events::{Change, Events};
@@ -178,7 +178,7 @@ impl NetStack {
     pub fn watch(&self) -> Result<OwnedFd, Error> {
         let inner = self.lock()?;
         let socket = inner.events.socket().as_fd();
-        rustix::io::fcntl_dupfd_cloexec(socket, OUT_OF_THE_WAY).map_err(Error::Socket)
+        ops_descriptors::copy(socket).map_err(Error::Socket)
     }
 
     /// Everything up to date.

@@ -10,7 +10,6 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::PORT;
 use crate::message::Message;
-use crate::place::out_of_the_way;
 use crate::question::{Answer, Question};
 
 /// A question under way. Whoever waits for other things too polls its descriptor for input until
@@ -35,7 +34,7 @@ impl Asking {
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
-        let socket = out_of_the_way(socket);
+        let socket = ops_descriptors::raise(socket)?;
         let mut mapper = service;
         mapper.set_port(PORT);
         // Connected, so that a host without port mapper is told by its ICMP message at once.

@@ -23,7 +23,6 @@ mod asking;
 mod link;
 mod mappings;
 mod message;
-mod place;
 mod question;
 mod seat;
 mod station;

@@ -23,7 +23,6 @@ use tracing::{debug, info, warn};
 use crate::PORT;
 use crate::link::{self, Received, Record};
 use crate::mappings::Mappings;
-use crate::place::out_of_the_way;
 use crate::seat::Seat;
 
 /// The name of the seat in each network namespace.
@@ -271,7 +270,7 @@ impl Station {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
             || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-        let socket = || socket().map(out_of_the_way);
+        let socket = || socket().and_then(ops_descriptors::raise);
         let seat = SocketAddrUnix::new_abstract_name(SEAT)?;
         let listener = socket()?;
         match rustix::net::bind(&listener, &seat) {
@@ -367,8 +366,11 @@ impl Office {
                 // It tries again, and by then others may be gone.
                 continue;
             }
+            let Ok(link) = ops_descriptors::raise(link) else {
+                continue;
+            };
             self.members.push(Member {
-                link: out_of_the_way(link),
+                link,
                 mappings: Mappings::default(),
             });
         }
@@ -422,7 +424,7 @@ fn open_ear((ip, device): (IpAddr, u32)) -> Result<OwnedFd, Errno> {
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let ear = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
-    let ear = out_of_the_way(ear);
+    let ear = ops_descriptors::raise(ear)?;
     let mut address = SocketAddr::new(ip, PORT);
     if let SocketAddr::V6(v6) = &mut address {
         sockopt::set_ipv6_v6only(&ear, true)?;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::{Interest, Key};
 
@@ -19,8 +20,9 @@ const WAKE: u64 = u64::MAX;
 /// Events taken at once.
 const EVENTS_MAX: usize = 256;
 
-/// Where descriptors begin that live as long as an adapter: programs expect low numbers for theirs.
-const OUT_OF_THE_WAY: i32 = 600;
+/// Descriptors that live as long as an adapter stand in the upper quarter of the numbers that a
+/// process may have, of so many at most: programs expect low numbers for theirs.
+const MANY: u64 = 1 << 16;
 
 /// What a wait brought.
 pub(super) type Ready = Vec<Event>;
@@ -128,7 +130,9 @@ pub(super) fn readiness(event: &Event) -> Option<(Key, bool, bool)> {
 
 /// The same under a high number, where there is one.
 fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
-    rustix::io::fcntl_dupfd_cloexec(&fd, OUT_OF_THE_WAY).unwrap_or(fd)
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(MANY);
+    let from = i32::try_from(limit.min(MANY) / 4 * 3).unwrap_or(0);
+    rustix::io::fcntl_dupfd_cloexec(&fd, from).unwrap_or(fd)
 }
 
 fn data(Key(key): Key) -> EventData {

@@ -54,6 +54,10 @@ const SCRIPTS: &[(&str, &str)] = &[
         "every_call_is_answered_as_tcp_answers",
         include_str!("every_call.py"),
     ),
+    (
+        "closing_all_numbers_closes_none_of_ours",
+        include_str!("close_all.py"),
+    ),
     // Handlers with and without `SA_RESTART`, and broken pipes.
     ("signals_end_calls_as_with_tcp", include_str!("signals.py")),
     (

@@ -26,12 +26,31 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    let closes = flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() == 0;
-    if closes && first <= last {
-        table::within(first as usize, last as usize).for_each(forget);
+    let marks_only = flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() != 0;
+    if marks_only || first > last {
+        // Ours have the mark already.
+        // SAFETY: the caller's range.
+        return unsafe { real::close_range(first, last, flags) };
     }
-    // SAFETY: the caller's range.
-    unsafe { real::close_range(first, last, flags) }
+    let lowest = ops_descriptors::lowest().unsigned_abs();
+    for fd in table::within(first as usize, last as usize) {
+        forget(fd);
+        if fd.unsigned_abs() >= lowest {
+            // SAFETY: a number of the program's.
+            unsafe { real::close(fd) };
+        }
+    }
+    if last < lowest {
+        // SAFETY: the caller's range.
+        return unsafe { real::close_range(first, last, flags) };
+    }
+    if first >= lowest {
+        return 0;
+    }
+    // Not those of ours: every connection would end. Up there the program's own cannot be told from
+    // them, and stay.
+    // SAFETY: a range of numbers, none of which is ours.
+    unsafe { real::close_range(first, lowest - 1, flags) }
 }
 
 /// Hook of `closefrom`.
@@ -40,9 +59,12 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 /// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
-    table::within(usize::try_from(first).unwrap_or(0), usize::MAX).for_each(forget);
-    // SAFETY: the caller's range.
-    unsafe { real::closefrom(first) }
+    let from = first.max(0).unsigned_abs();
+    // SAFETY: it takes no pointers.
+    if unsafe { close_range(from, c_uint::MAX, 0) } != 0 {
+        // SAFETY: the caller's range.
+        unsafe { real::closefrom(first) }
+    }
 }
 
 /// Hook of `dup`.

@@ -1,0 +1,42 @@
+"""A program that closes all numbers from some on, as daemons do, closes none of the library's: the
+connections below go on, and new ones are offloaded."""
+
+import ctypes
+import os
+import resource
+import socket
+
+C = ctypes.CDLL(None)
+WAYS = {
+    "closefrom": lambda: C.closefrom(700),
+    "close_range": lambda: C.close_range(700, 0xFFFFFFFF, 0),
+    "close_range to the limit": lambda: C.close_range(700, resource.getrlimit(7)[0], 0),
+    "syscall": lambda: C.syscall(436, 700, 0xFFFFFFFF, 0),
+}
+
+
+def is_offloaded(sock):
+    """Whether the kernel sees no TCP socket there."""
+    inode = f" {os.fstat(sock.fileno()).st_ino} "
+    return inode not in open("/proc/net/tcp").read()
+
+
+def connected():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        client.settimeout(5)
+        return client, listener.accept()[0]
+
+
+kept = connected()
+for name, close_all in WAYS.items():
+    high = os.dup2(kept[0].fileno(), 701)
+    close_all()
+    assert not os.path.exists(f"/proc/self/fd/{high}"), name
+    for client, server in (kept, connected()):
+        assert is_offloaded(client) and is_offloaded(server), name
+        client.sendall(b"hello")
+        assert server.recv(5) == b"hello", name
+        server.sendall(b"there")
+        assert client.recv(5) == b"there", name
+    connected()[0].close()
