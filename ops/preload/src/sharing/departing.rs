@@ -40,11 +40,9 @@ pub(crate) fn prepare() {
     }
     let _inside = guard::enter();
     let own: Vec<_> = own().collect();
-    for fd in table::within(0, usize::MAX) {
-        if let Some(Entry::Relayed(_)) = table::entry(fd) {
-            leaving::expose_if_kept(fd);
-        }
-    }
+    table::within(0, usize::MAX)
+        .filter(|fd| !own.iter().any(|(one, _)| one == fd))
+        .for_each(leaving::expose_if_kept);
     if own.is_empty() {
         return;
     }
@@ -67,9 +65,10 @@ pub(crate) fn prepare() {
     timer.arm();
 }
 
+/// Connections that this process carries. What the child of a `fork` has of its parent's is not.
 fn own() -> impl Iterator<Item = (i32, Arc<Socket>)> {
     table::within(0, usize::MAX).filter_map(|fd| match table::entry(fd) {
-        Some(Entry::Socket(socket)) => Some((fd, socket)),
+        Some(Entry::Socket(socket)) if socket.is_of_this_process() => Some((fd, socket)),
         _ => None,
     })
 }
