@@ -77,12 +77,15 @@ def through_system(peer):
 
 WAYS = (by_subprocess, by_kept_number, by_spawn, by_the_library_of_c, through_system)
 for way in (by_exec, by_a_list, *WAYS):
+    # Told when the script fails.
+    print(way.__name__, flush=True)
     server, client = connected(dial)
     child = forked(way, server)
     server.close()
     ended(child, client)
     if way in WAYS:
         # Without a fork before it.
+        print("the same without a fork", flush=True)
         server, client = connected(dial)
         way(server)
         server.close()
