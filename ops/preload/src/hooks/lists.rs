@@ -13,7 +13,10 @@ use crate::sharing::departing;
 use crate::sharing::leaving;
 
 macro_rules! with_list {
-    ($($(#[$doc:meta])* fn $name:ident, $c_name:literal, before $before:ident = $work:expr;)*) => {$(
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident, $c_name:literal, before $before:ident = $work:expr;
+    )*) => {$(
         /// Before the C library's function, which it returns.
         #[cfg(target_arch = "x86_64")]
         extern "C" fn $before(first: usize) -> *const c_void {
