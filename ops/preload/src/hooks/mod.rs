@@ -10,7 +10,7 @@
 //! | [`making`] | `eventfd` |
 //! | [`names`] | `getsockname`, `getpeername`, options, `ioctl`, `shutdown` |
 //! | [`numbers`] | `close`, `dup`, `fcntl` and their kin |
-//! | [`processes`] | `exec`, `posix_spawn`, `_exit`, `fdopen`: what leads out of our sight |
+//! | [`processes`] | `exec`, `vfork`, `posix_spawn`, `_exit`, `fdopen`: what leads out of our sight |
 //! | [`lists`] | `execl`, `dprintf`: lists of arguments of any length |
 //! | [`waits`] | `poll`, `select`, `epoll_ctl` |
 //! | [`raw`] | `syscall` |

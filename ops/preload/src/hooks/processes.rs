@@ -1,5 +1,7 @@
 //! What leads out of our sight: other programs, the C library's own buffers, the end.
 
+#[cfg(target_arch = "x86_64")]
+use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_void};
 
 use libc::{FILE, pid_t};
@@ -44,6 +46,37 @@ exec! {
     fn execveat(
         directory: c_int, path: *const c_char, arguments: Words, environment: Words, flags: c_int
     );
+}
+
+/// Before the C library's `vfork`, which it returns.
+#[cfg(target_arch = "x86_64")]
+extern "C" fn before_vfork() -> *const c_void {
+    if !guard::is_inside() {
+        leaving::offer_all();
+    }
+    real::address(c"vfork")
+}
+
+/// Hook of `vfork`, which returns twice into the frame that called it: so it has none of its own
+/// when the C library's function begins.
+///
+/// # Safety
+/// As for the C function.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfork() -> pid_t {
+    naked_asm!(
+        "sub rsp, 8",
+        "call {before}",
+        "add rsp, 8",
+        "test rax, rax",
+        "jz 2f",
+        "jmp rax",
+        "2: mov eax, -1",
+        "ret",
+        before = sym before_vfork,
+    )
 }
 
 exec! {

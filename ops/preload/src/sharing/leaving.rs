@@ -57,6 +57,22 @@ pub(super) fn expose_if_kept(fd: c_int) {
     }
 }
 
+/// Before a `vfork`, whose child names the connections that it passes on only when it runs: it has
+/// the memory of this process but numbers of its own, so a pair that has to be another one for that
+/// is made before.
+pub(crate) fn offer_all() {
+    if !table::has_connections() || !process::owns_table() {
+        return;
+    }
+    let _inside = guard::enter();
+    for fd in table::within(0, usize::MAX) {
+        if let Some(Entry::Socket(socket)) = table::entry(fd) {
+            // One that cannot be shared stays the bare end of a pair in the child.
+            let _ = Relay::of(&socket);
+        }
+    }
+}
+
 /// Before descriptors are passed over a Unix socket.
 ///
 /// # Safety
