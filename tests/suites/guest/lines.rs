@@ -1,5 +1,7 @@
 //! OFA's command lines on every ground.
 
+use std::sync::{Mutex, PoisonError};
+
 use anyhow::{Result, bail, ensure};
 use libtest_mimic::{Failed, Trial};
 use stack_tests::is_full;
@@ -53,19 +55,36 @@ fn varies(ground: &Ground, case: &Case) -> bool {
     ground.name.ends_with("ofa-siw") && case.name().starts_with("dapltest -T T")
 }
 
+/// Attempts that failed and were made again. They are told at the end: in the midst of a test's line
+/// they would part its name from its result, which the table is made of.
+static AGAIN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Tells which lines had a further attempt, and why.
+pub(crate) fn tell_attempts() {
+    for told in &*AGAIN.lock().unwrap_or_else(PoisonError::into_inner) {
+        println!("{told}");
+    }
+}
+
 /// siw loses a first message now and then. What fails there three times in a row is something else;
-/// each failure before that is in the log. Elsewhere, over the software provider too, no line has a
-/// second attempt.
+/// each failure before that is told. Elsewhere, over the software provider too, no line has a second
+/// attempt.
 fn run_patiently(ground: &Ground, case: &Case) -> Result<()> {
     let attempts = if ground.is_on_siw() { 3 } else { 1 };
     for attempt in 1..attempts {
         match case.run(&ground.env()?) {
             Ok(()) => return Ok(()),
-            Err(error) => println!(
-                "AGAIN: {}: {}, attempt {attempt}: {error:#}",
-                ground.name,
-                case.name()
-            ),
+            Err(error) => {
+                let name = case.name();
+                let told = format!(
+                    "AGAIN: {}: {name}, attempt {attempt}: {error:#}",
+                    ground.name
+                );
+                AGAIN
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(told);
+            }
         }
     }
     case.run(&ground.env()?)

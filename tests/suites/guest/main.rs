@@ -37,7 +37,11 @@ fn main() -> ExitCode {
     // Listing does nothing.
     let ready = if arguments.list { Ok(()) } else { in_guest() };
     match ready.and_then(|()| trials()) {
-        Ok(trials) => libtest_mimic::run(&arguments, trials).exit_code(),
+        Ok(trials) => {
+            let conclusion = libtest_mimic::run(&arguments, trials);
+            lines::tell_attempts();
+            conclusion.exit_code()
+        }
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
