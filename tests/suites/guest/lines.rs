@@ -55,8 +55,8 @@ fn varies(ground: &Ground, case: &Case) -> bool {
     ground.name.ends_with("ofa-siw") && case.name().starts_with("dapltest -T T")
 }
 
-/// Attempts that failed and were made again. They are told at the end: in the midst of a test's line
-/// they would part its name from its result, which the table is made of.
+/// Attempts that failed and were made again. They are told at the end: in the midst of a test's
+/// line they would part its name from its result, which the table is made of.
 static AGAIN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Tells which lines had a further attempt, and why.
@@ -66,9 +66,9 @@ pub(crate) fn tell_attempts() {
     }
 }
 
-/// siw loses a first message now and then. What fails there three times in a row is something else;
-/// each failure before that is told. Elsewhere, over the software provider too, no line has a second
-/// attempt.
+/// siw loses a first message now and then. What fails there three times in a row is something
+/// else; each failure before that is told. Elsewhere, over the software provider too, no line has a
+/// second attempt.
 fn run_patiently(ground: &Ground, case: &Case) -> Result<()> {
     let attempts = if ground.is_on_siw() { 3 } else { 1 };
     for attempt in 1..attempts {
