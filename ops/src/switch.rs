@@ -71,10 +71,7 @@ impl Switch {
             answers: Mutex::default(),
             heard: Mutex::default(),
             station: Mutex::default(),
-            wake: ops_descriptors::raise(eventfd(
-                0,
-                EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-            )?)?,
+            wake: descriptors::raise(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?,
             fall_backs: Mutex::default(),
         }))
     }
@@ -174,7 +171,7 @@ impl Switch {
     /// `stop` says so. It is what a thread does that a program starts with its first service.
     pub fn serve(&self, stop: impl Fn() -> bool) {
         let watch = self.stack.as_ref().and_then(|stack| stack.watch().ok());
-        let Ok(set) = epoll::create(CreateFlags::CLOEXEC).and_then(ops_descriptors::raise) else {
+        let Ok(set) = epoll::create(CreateFlags::CLOEXEC).and_then(descriptors::raise) else {
             return;
         };
         for fd in [&self.wake].into_iter().chain(&watch) {

@@ -7,7 +7,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use rustix::process::{Resource, getrlimit};
+use descriptors::out_of_the_way;
 use sdp_checker::TraceWriter;
 
 /// Names a directory into which each connection writes its messages.
@@ -31,8 +31,8 @@ impl Trace {
         let side = if active { "active" } else { "passive" };
         let name = format!("{}-{number}.{side}", std::process::id());
         let made = fs::create_dir_all(&directory).and_then(|()| File::create(directory.join(name)));
-        match made.map(out_of_the_way) {
-            Ok(file) => Self(Some(TraceWriter::new(file))),
+        match made.map(|file| out_of_the_way(file.into())) {
+            Ok(file) => Self(Some(TraceWriter::new(file.into()))),
             Err(error) => {
                 tracing::warn!(%error, directory = %directory.display(), "no trace is written");
                 Self(None)
@@ -68,15 +68,6 @@ impl Trace {
             self.0 = None;
         }
     }
-}
-
-/// Programs under a preload layer expect the lowest numbers for themselves.
-fn out_of_the_way(file: File) -> File {
-    const MANY: u64 = 1 << 16;
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(MANY);
-    let from = i32::try_from(limit.min(MANY) / 4 * 3).unwrap_or(0);
-    // A process that has no room up there keeps it where it is.
-    rustix::io::fcntl_dupfd_cloexec(&file, from).map_or(file, File::from)
 }
 
 #[cfg(test)]

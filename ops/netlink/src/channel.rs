@@ -137,7 +137,7 @@ pub(crate) fn open_socket(groups: u32) -> Result<OwnedFd, Error> {
     )
     .map_err(Error::Socket)?;
     rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups)).map_err(Error::Socket)?;
-    ops_descriptors::raise(socket).map_err(Error::Socket)
+    descriptors::raise(socket).map_err(Error::Socket)
 }
 
 /// The messages of one datagram; a length that cannot be ends them.

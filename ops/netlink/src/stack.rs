@@ -178,7 +178,7 @@ impl NetStack {
     pub fn watch(&self) -> Result<OwnedFd, Error> {
         let inner = self.lock()?;
         let socket = inner.events.socket().as_fd();
-        ops_descriptors::copy(socket).map_err(Error::Socket)
+        descriptors::copy(socket).map_err(Error::Socket)
     }
 
     /// Everything up to date.

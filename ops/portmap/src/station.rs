@@ -270,7 +270,7 @@ impl Station {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
             || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-        let socket = || socket().and_then(ops_descriptors::raise);
+        let socket = || socket().and_then(descriptors::raise);
         let seat = SocketAddrUnix::new_abstract_name(SEAT)?;
         let listener = socket()?;
         match rustix::net::bind(&listener, &seat) {
@@ -366,7 +366,7 @@ impl Office {
                 // It tries again, and by then others may be gone.
                 continue;
             }
-            let Ok(link) = ops_descriptors::raise(link) else {
+            let Ok(link) = descriptors::raise(link) else {
                 continue;
             };
             self.members.push(Member {
@@ -424,7 +424,7 @@ fn open_ear((ip, device): (IpAddr, u32)) -> Result<OwnedFd, Errno> {
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let ear = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
-    let ear = ops_descriptors::raise(ear)?;
+    let ear = descriptors::raise(ear)?;
     let mut address = SocketAddr::new(ip, PORT);
     if let SocketAddr::V6(v6) = &mut address {
         sockopt::set_ipv6_v6only(&ear, true)?;

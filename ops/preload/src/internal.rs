@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-pub(crate) use ops_descriptors::raise;
+pub(crate) use descriptors::raise;
 
 /// The program's signals are for its own threads.
 pub(crate) fn block_signals() {

@@ -8,10 +8,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use descriptors::out_of_the_way;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 
 use super::{Interest, Key};
 
@@ -19,10 +19,6 @@ use super::{Interest, Key};
 const WAKE: u64 = u64::MAX;
 /// Events taken at once.
 const EVENTS_MAX: usize = 256;
-
-/// Descriptors that live as long as an adapter stand in the upper quarter of the numbers that a
-/// process may have, of so many at most: programs expect low numbers for theirs.
-const MANY: u64 = 1 << 16;
 
 /// What a wait brought.
 pub(super) type Ready = Vec<Event>;
@@ -126,13 +122,6 @@ pub(super) fn readiness(event: &Event) -> Option<(Key, bool, bool)> {
         flags.intersects(gone | readable),
         flags.intersects(gone | EventFlags::OUT),
     ))
-}
-
-/// The same under a high number, where there is one.
-fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(MANY);
-    let from = i32::try_from(limit.min(MANY) / 4 * 3).unwrap_or(0);
-    rustix::io::fcntl_dupfd_cloexec(&fd, from).unwrap_or(fd)
 }
 
 fn data(Key(key): Key) -> EventData {

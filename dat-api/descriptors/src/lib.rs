@@ -15,13 +15,33 @@ use rustix::process::{Resource, getrlimit};
 /// descriptors is as long as the highest.
 const MANY: u64 = 1 << 16;
 
-/// The lowest number from which one was ever placed; the limit may change as the program goes on.
+/// The lowest number from which this library ever placed one.
 static LOWEST: AtomicI32 = AtomicI32::new(RawFd::MAX);
 
 /// Descriptors of ours have this number or a higher one, but for those that found no room there.
-/// Higher than any number while there are none.
+/// Higher than any number while this library has placed none.
+///
+/// Each shared library has a copy of what is kept here, and the program may lower its limit before
+/// another of them places its first: so today's limit counts beside that of the day when this one
+/// did.
 pub fn lowest() -> RawFd {
-    LOWEST.load(Ordering::Acquire)
+    match LOWEST.load(Ordering::Acquire) {
+        RawFd::MAX => RawFd::MAX,
+        placed => placed.min(upper_quarter()),
+    }
+}
+
+/// Where the upper quarter of the numbers begins that the process may have now.
+fn upper_quarter() -> RawFd {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(MANY);
+    RawFd::try_from(limit.min(MANY) / 4 * 3).unwrap_or(0)
+}
+
+/// The same descriptor up there, or where it is.
+///
+/// For those who cannot go on without it, whatever the kernel says.
+pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+    copy(&fd).unwrap_or(fd)
 }
 
 /// The same descriptor up there. Where there is no room a low number works as well.
@@ -41,8 +61,7 @@ pub fn raise(fd: OwnedFd) -> Result<OwnedFd, Errno> {
 /// # Errors
 /// When there is no room.
 pub fn copy(fd: impl AsFd) -> Result<OwnedFd, Errno> {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(MANY);
-    let from = RawFd::try_from(limit.min(MANY) / 4 * 3).unwrap_or(0);
+    let from = upper_quarter();
     let made = fcntl_dupfd_cloexec(fd, from)?;
     LOWEST.fetch_min(from, Ordering::AcqRel);
     Ok(made)
@@ -53,6 +72,8 @@ mod tests {
     use std::fs::File;
     use std::os::fd::AsRawFd as _;
 
+    use rustix::process::{Rlimit, setrlimit};
+
     use super::*;
 
     #[test]
@@ -62,5 +83,20 @@ mod tests {
         let copied = copy(&raised).unwrap();
         assert!(raised.as_raw_fd() >= lowest() && copied.as_raw_fd() > lowest());
         assert!(file().as_raw_fd() < lowest());
+    }
+
+    /// Another library of ours goes by the limit of its day.
+    #[test]
+    fn a_limit_that_was_lowered_counts() {
+        let _ours = raise(OwnedFd::from(File::open("/dev/null").unwrap())).unwrap();
+        let before = getrlimit(Resource::Nofile);
+        let lowered = Rlimit {
+            current: Some(400),
+            maximum: before.maximum,
+        };
+        setrlimit(Resource::Nofile, lowered).unwrap();
+        let lowest_then = lowest();
+        setrlimit(Resource::Nofile, before).unwrap();
+        assert_eq!(lowest_then, 300);
     }
 }
