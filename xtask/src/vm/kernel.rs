@@ -62,6 +62,8 @@ const NEEDS: &[Need] = &[
     Need::new("ip", "iproute2"),
     Need::new("/etc/libibverbs.d/siw.driver", "ibverbs-providers"),
     Need::new("rping", "rdmacm-utils"),
+    // The jobs compile a peer that speaks to a device through librdmacm.
+    Need::new("/usr/include/rdma/rdma_cma.h", "librdmacm-dev"),
 ];
 
 /// What it takes to build siw besides.
