@@ -197,6 +197,10 @@ impl OffloadListener for SdpListener {
                 // What the peer has said is there to be read, if it has gone as well.
                 Commitment::Made => {
                     let stream = inside.answered.remove(at);
+                    if !inside.answered.is_empty() {
+                        // Others may have rung for what this look has not come to.
+                        self.bell.ring();
+                    }
                     return Ok(Some(Box::new(SdpOffload::new(stream, &self.adapter))));
                 }
                 Commitment::Withdrawn => {

@@ -235,6 +235,11 @@ impl Bell {
         Ok(Self(place(eventfd(0, flags)?)?))
     }
 
+    pub(crate) fn ring(&self) {
+        // A counter that is full rings as well.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
     /// Before looking at the streams.
     pub(crate) fn silence(&self) {
         // Nothing to read: it did not ring.
@@ -243,9 +248,12 @@ impl Bell {
 }
 
 impl sdp_over_dat::Watch for Bell {
-    fn show(&self, _: Readiness, _: bool) {
-        // A counter that is full rings as well.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    /// Each look at a stream shows it, so one that is still on its way must not ring: whoever looks
+    /// would wake himself to look again.
+    fn show(&self, now: Readiness, _: bool) {
+        if now.writable || now.failed || now.errno.is_some() {
+            self.ring();
+        }
     }
 }
 

@@ -3,10 +3,12 @@
 //! Every connection of every test writes its messages into a file, which `sdp-checker` reads at
 //! the end of the test.
 
+mod switched;
+
 use std::{
     env, fs,
-    io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
-    net::{Ipv4Addr, Shutdown, SocketAddr},
+    io::{self, ErrorKind, Read, Write},
+    net::{Shutdown, SocketAddr},
     os::fd::AsFd,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -18,11 +20,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, anyhow, ensure};
-use ops::{Half, OffloadProtocol, Target};
-use ops_sdp_protocol::SdpProtocol;
+use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
 use stack_tests::{IA_NAME, SdpTraces, Stage};
 
@@ -604,73 +603,6 @@ fn a_slow_reader_gets_all_of_a_closed_socket() -> Result<()> {
         ensure!(got == bytes, "{} bytes came", got.len());
         Ok(())
     })
-}
-
-/// What became of a connection between its peer's first message and the accept.
-enum Before {
-    Nothing,
-    End,
-    Reset,
-}
-
-/// A peer that has committed itself is accepted whatever it did since, and what it said is read.
-#[test]
-fn what_was_said_before_the_accept_is_not_lost() -> Result<()> {
-    on_stack(Config::default(), |_| {
-        let (ours, theirs) = (SdpProtocol::new(Ok), SdpProtocol::new(Ok));
-        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));
-        let listener = ours.bind(service.into())?.listen(5)?;
-        for before in [Before::Nothing, Before::End, Before::Reset] {
-            let connecting = theirs.connect(&Target {
-                service,
-                mapped: listener.mapped(),
-                local: anywhere,
-                next_hop: None,
-                settings: &[],
-            });
-            let mut connecting = connecting.map_err(|failure| anyhow!("{failure:?}"))?;
-            let client = soon(|| {
-                ensure!(
-                    listener.accept()?.is_none(),
-                    "accepted before its first word"
-                );
-                connecting.step().map_err(|failure| anyhow!("{failure:?}"))
-            })?;
-            ensure!(client.send(&[IoSlice::new(b"said")])? == 4);
-            match before {
-                Before::Nothing => (),
-                Before::End => client.shutdown(Half::Write)?,
-                Before::Reset => client.abort(),
-            }
-            // The provider's thread takes what has come while nobody accepts.
-            thread::sleep(Duration::from_millis(50));
-            let server = soon(|| Ok(listener.accept()?))?;
-            let mut said = [0; 9];
-            let mut receive = || server.receive(&mut [IoSliceMut::new(&mut said)], false);
-            ensure!(soon(|| Ok(receive().ok()))? == 4);
-            let then = match before {
-                Before::Nothing => Err(Errno::AGAIN),
-                Before::End => Ok(0),
-                Before::Reset => Err(Errno::CONNRESET),
-            };
-            soon(|| Ok((receive() == then).then_some(())))?;
-            ensure!(said.starts_with(b"said"));
-        }
-        Ok(())
-    })
-}
-
-/// Asks until there is an answer.
-fn soon<T>(mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    let end = Instant::now() + DEADLINE;
-    loop {
-        if let Some(answer) = ask()? {
-            return Ok(answer);
-        }
-        ensure!(Instant::now() < end, "nothing came about");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]

@@ -1,0 +1,146 @@
+//! Connections as the offload protocol switch makes them, before they are accepted.
+
+use std::{
+    io::{IoSlice, IoSliceMut},
+    net::{Ipv4Addr, SocketAddr},
+    os::fd::{AsFd, BorrowedFd},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, anyhow, ensure};
+use ops::{Half, OffloadConnecting, OffloadListener, OffloadProtocol, Target};
+use ops_sdp_protocol::SdpProtocol;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use sdp_over_dat::Config;
+
+use super::{DEADLINE, on_stack};
+
+/// What became of a connection between its peer's first message and the accept.
+enum Before {
+    Nothing,
+    End,
+    Reset,
+}
+
+/// A peer that has committed itself is accepted whatever it did since, and what it said is read.
+#[test]
+fn what_was_said_before_the_accept_is_not_lost() -> Result<()> {
+    on_stack(Config::default(), |_| {
+        let (ours, theirs) = (SdpProtocol::new(Ok), SdpProtocol::new(Ok));
+        let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));
+        let listener = ours.bind(service.into())?.listen(5)?;
+        for before in [Before::Nothing, Before::End, Before::Reset] {
+            let mut connecting = dial(&theirs, &*listener, service)?;
+            let client = soon(|| {
+                ensure!(
+                    listener.accept()?.is_none(),
+                    "accepted before its first word"
+                );
+                connecting.step().map_err(|failure| anyhow!("{failure:?}"))
+            })?;
+            ensure!(client.send(&[IoSlice::new(b"said")])? == 4);
+            match before {
+                Before::Nothing => (),
+                Before::End => client.shutdown(Half::Write)?,
+                Before::Reset => client.abort(),
+            }
+            // The provider's thread takes what has come while nobody accepts.
+            thread::sleep(Duration::from_millis(50));
+            let server = soon(|| Ok(listener.accept()?))?;
+            let mut said = [0; 9];
+            let mut receive = || server.receive(&mut [IoSliceMut::new(&mut said)], false);
+            ensure!(soon(|| Ok(receive().ok()))? == 4);
+            let then = match before {
+                Before::Nothing => Err(Errno::AGAIN),
+                Before::End => Ok(0),
+                Before::Reset => Err(Errno::CONNRESET),
+            };
+            soon(|| Ok((receive() == then).then_some(())))?;
+            ensure!(said.starts_with(b"said"));
+        }
+        Ok(())
+    })
+}
+
+/// Who waits for a peer to say its first word sleeps meanwhile, and wakes when it comes.
+#[test]
+fn a_connection_under_way_wakes_nobody_without_news() -> Result<()> {
+    on_stack(Config::default(), |_| {
+        let (ours, theirs) = (SdpProtocol::new(Ok), SdpProtocol::new(Ok));
+        let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));
+        let listener = ours.bind(service.into())?.listen(5)?;
+        let mut connecting = dial(&theirs, &*listener, service)?;
+        // The kernel has connected, and nobody has answered.
+        soon(|| {
+            let step = connecting
+                .step()
+                .map_err(|failure| anyhow!("{failure:?}"))?;
+            ensure!(step.is_none(), "connected to nobody");
+            Ok((!has_news(connecting.as_fd())?).then_some(()))
+        })?;
+        soon(|| {
+            ensure!(
+                listener.accept()?.is_none(),
+                "accepted before its first word"
+            );
+            Ok(has_news(connecting.as_fd())?.then_some(()))
+        })?;
+        // Answered, and silent.
+        soon(|| {
+            ensure!(
+                listener.accept()?.is_none(),
+                "accepted before its first word"
+            );
+            Ok((!has_news(listener.as_fd())?).then_some(()))
+        })?;
+        let client = connecting
+            .step()
+            .map_err(|failure| anyhow!("{failure:?}"))?;
+        ensure!(client.is_some(), "news and no connection");
+        soon(|| Ok(has_news(listener.as_fd())?.then_some(())))?;
+        soon(|| Ok(listener.accept()?))?;
+        Ok(())
+    })
+}
+
+/// Whether a waiter wakes within a moment.
+fn has_news(waits: BorrowedFd<'_>) -> Result<bool> {
+    let moment = Timespec {
+        tv_sec: 0,
+        tv_nsec: 50_000_000,
+    };
+    Ok(poll(
+        &mut [PollFd::from_borrowed_fd(waits, PollFlags::IN)],
+        Some(&moment),
+    )? > 0)
+}
+
+/// Begins to connect.
+fn dial(
+    theirs: &SdpProtocol,
+    listener: &dyn OffloadListener,
+    service: SocketAddr,
+) -> Result<Box<dyn OffloadConnecting>> {
+    let connecting = theirs.connect(&Target {
+        service,
+        mapped: listener.mapped(),
+        local: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        next_hop: None,
+        settings: &[],
+    });
+    connecting.map_err(|failure| anyhow!("{failure:?}"))
+}
+
+/// Asks until there is an answer.
+fn soon<T>(mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        if let Some(answer) = ask()? {
+            return Ok(answer);
+        }
+        ensure!(Instant::now() < end, "nothing came about");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
