@@ -21,7 +21,8 @@ use crate::qp::Qp;
 use crate::rnic::Shared;
 use verbs_dl::types::*;
 
-/// How long a refused request is made again: the service may be about to listen.
+/// How long a refused request is made again: the service may be about to listen. It counts from the
+/// first refusal, which comes late where a thousand connections are made at once.
 const RETRY_FOR: Duration = Duration::from_secs(3);
 /// How long to wait before that.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -55,8 +56,8 @@ struct Inner {
     is_unanswered: bool,
     /// When the consumer's timeout passes.
     deadline: Option<Instant>,
-    /// Until when a refused request is made again.
-    retry_until: Instant,
+    /// Until when a request is made again that has been refused.
+    retry_until: Option<Instant>,
     /// When the machine's own waiting is over, or is to be looked at.
     due: Option<Instant>,
     /// How long to wait for the next look at a queue pair that drains.
@@ -84,7 +85,7 @@ impl Connection {
     ) -> io::Result<Arc<Self>> {
         let now = Instant::now();
         let (machine, _) = Machine::connect();
-        let mut inner = Inner::new(machine, now);
+        let mut inner = Inner::new(machine);
         inner.deadline = timeout.and_then(|timeout| now.checked_add(timeout));
         let key = qp.shared.cm.new_key();
         let connection = Self::new(qp, key, Some(remote), param, inner);
@@ -105,7 +106,7 @@ impl Connection {
     pub(super) fn accept(qp: &Arc<Qp>, id: Arc<Id>, param: ConnParam) -> Arc<Self> {
         let key = qp.shared.cm.new_key();
         id.set_key(key);
-        let mut inner = Inner::new(Machine::accept(), Instant::now());
+        let mut inner = Inner::new(Machine::accept());
         inner.id = Some(id.clone());
         let connection = Self::new(qp, key, None, param, inner);
         qp.shared.cm.register(key, connection.clone());
@@ -436,13 +437,13 @@ impl Connection {
 }
 
 impl Inner {
-    fn new(machine: Machine, now: Instant) -> Self {
+    fn new(machine: Machine) -> Self {
         Self {
             machine,
             id: None,
             is_unanswered: false,
             deadline: None,
-            retry_until: now + RETRY_FOR,
+            retry_until: None,
             due: None,
             drain_look: DRAIN_LOOKS.0,
             said: Vec::new(),
@@ -454,9 +455,11 @@ impl Inner {
         self.deadline.filter(|_| self.machine.is_connecting())
     }
 
-    fn has_time_to_retry(&self) -> bool {
-        let next = Instant::now() + RETRY_PAUSE;
-        next < self.retry_until && self.deadline.is_none_or(|deadline| next < deadline)
+    fn has_time_to_retry(&mut self) -> bool {
+        let now = Instant::now();
+        let next = now + RETRY_PAUSE;
+        let until = *self.retry_until.get_or_insert(now + RETRY_FOR);
+        next < until && self.deadline.is_none_or(|deadline| next < deadline)
     }
 
     /// The call that sends the request failed.

@@ -6,6 +6,7 @@
 //! | its length at the peer | the whole field of the message, filled up with zeros | as sent |
 //! | a consumer's reject | reason 28 and a mark in front of the private data | any reject |
 //! | nobody listens | reason 8 | `ECONNREFUSED`, often from the call itself |
+//! | our own port | the connection manager's | TCP may hold it toward this peer; another is tried |
 //! | connecting | the call returns at once | siw connects TCP within the call |
 //! | giving up a request | at once | siw waits up to 10 s for the reply |
 //! | a queue pair that failed | can be reset | siw's cannot |
@@ -154,6 +155,8 @@ fn by_consumer(private_data: &[u8]) -> Refused<'_> {
 pub(super) fn call_failed(error: &io::Error) -> Refused<'static> {
     match error.raw_os_error() {
         Some(libc::ECONNREFUSED | libc::ECONNRESET) => Refused::new(Refusal::Service, true),
+        // The connection manager knows the ports of its own ids only. Another attempt has another.
+        Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) => Refused::new(Refusal::Service, true),
         Some(libc::ETIMEDOUT | libc::ENETUNREACH | libc::EHOSTUNREACH) => {
             Refused::new(Refusal::Unreachable, false)
         }
@@ -241,6 +244,9 @@ mod tests {
             failed(libc::ECONNREFUSED),
             Refused::new(Refusal::Service, true)
         );
+        for taken in [libc::EADDRINUSE, libc::EADDRNOTAVAIL] {
+            assert_eq!(failed(taken), Refused::new(Refusal::Service, true));
+        }
         assert_eq!(failed(libc::EHOSTUNREACH).refusal, Refusal::Unreachable);
         assert_eq!(failed(libc::EINVAL), Refused::new(Refusal::Service, false));
     }
