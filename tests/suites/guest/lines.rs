@@ -7,7 +7,7 @@ use libtest_mimic::{Failed, Trial};
 use stack_tests::is_full;
 use stack_tests::ofa_tools::{self, Case, When};
 
-use crate::differences::{Difference, difference};
+use crate::differences::{Difference, by_chance, difference};
 use crate::ground::{GROUNDS, Ground};
 
 /// The lines that quick runs have: one of each kind of transfer and of each program.
@@ -36,23 +36,23 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn trial(ground: &'static Ground, case: Case) -> Trial {
     let differs = difference(ground.name, case.name());
-    let name = match differs {
+    let varies = by_chance(ground.name, case.name());
+    let name = match differs.or(varies) {
         None => format!("{}: {}", ground.name, case.name()),
         Some(row) => format!("{}: {}, differs: {}", ground.name, case.name(), row.why),
     };
-    // Waiting for what is known to hang tells little for its time.
+    // Waiting for what is known to hang tells little for its time, as does what is left to chance.
     let hangs = differs.is_some_and(|row| row.limit().is_some());
-    let is_quick = QUICK.contains(&case.name()) && !hangs && !varies(ground, &case);
+    let is_quick = QUICK.contains(&case.name()) && !hangs && varies.is_none();
     Trial::test(name, move || {
-        run(ground, &case, differs).map_err(|error| Failed::from(format!("{error:#}")))
+        let outcome = match (differs, varies) {
+            (Some(row), _) => fails(ground, &case, row),
+            (None, Some(row)) => fails_now_and_then(ground, &case, row),
+            (None, None) => run_patiently(ground, &case),
+        };
+        outcome.map_err(|error| Failed::from(format!("{error:#}")))
     })
     .with_ignored_flag(!is_quick && !is_full())
-}
-
-/// Over OFA's provider on siw, a connection right after another's end is not answered now and then,
-/// so that dapltest's server is not stopped. A run that fails by chance tells nobody anything.
-fn varies(ground: &Ground, case: &Case) -> bool {
-    ground.name.ends_with("ofa-siw") && case.name().starts_with("dapltest -T T")
 }
 
 /// Attempts that failed and were made again. They are told at the end: in the midst of a test's
@@ -90,21 +90,29 @@ fn run_patiently(ground: &Ground, case: &Case) -> Result<()> {
     case.run(&ground.env()?)
 }
 
-fn run(ground: &Ground, case: &Case, differs: Option<&Difference>) -> Result<()> {
-    let Some(row) = differs else {
-        return run_patiently(ground, case);
-    };
+/// One that fails, and as its row says.
+fn fails(ground: &Ground, case: &Case, row: &Difference) -> Result<()> {
     let mut env = ground.env()?;
     env.limit = row.limit();
     match case.run(&env) {
         Ok(()) => bail!("passes now: its row in differences.rs is to go"),
-        Err(error) => {
-            let told = format!("{error:#}");
-            ensure!(
-                told.contains(row.says),
-                "fails otherwise than listed: {told}"
-            );
-            Ok(())
-        }
+        Err(error) => says(row, &error),
     }
+}
+
+/// One that passes or fails as its row says.
+fn fails_now_and_then(ground: &Ground, case: &Case, row: &Difference) -> Result<()> {
+    match case.run(&ground.env()?) {
+        Ok(()) => Ok(()),
+        Err(error) => says(row, &error),
+    }
+}
+
+fn says(row: &Difference, error: &anyhow::Error) -> Result<()> {
+    let told = format!("{error:#}");
+    ensure!(
+        told.contains(row.says),
+        "fails otherwise than listed: {told}"
+    );
+    Ok(())
 }
