@@ -2,6 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::naked_asm;
+use std::convert::identity;
 use std::ffi::{c_char, c_int, c_void};
 
 use libc::{FILE, pid_t};
@@ -14,24 +15,26 @@ use crate::{exiting, guard, real, table};
 type Words = *const *const c_char;
 
 macro_rules! exec {
-    (before $before:path; $($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*);)*) => {$(
+    (before $before:path, after $after:path; $($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*);)*) => {$(
         $(#[$doc])*
         ///
         /// # Safety
         /// As for the C function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
-            if !guard::is_inside() {
-                $before();
-            }
+            let begun = (!guard::is_inside()).then($before);
             // SAFETY: the caller's arguments, unchanged.
-            unsafe { real::$name($($arg),*) }
+            let result = unsafe { real::$name($($arg),*) };
+            if let Some(begun) = begun {
+                $after(begun);
+            }
+            result
         }
     )*};
 }
 
 exec! {
-    before departing::prepare;
+    before departing::prepare, after departing::on_failed;
     /// Hook of `execve`.
     fn execve(path: *const c_char, arguments: Words, environment: Words);
     /// Hook of `execv`.
@@ -80,7 +83,7 @@ pub unsafe extern "C" fn vfork() -> pid_t {
 }
 
 exec! {
-    before leaving::expose_kept;
+    before leaving::expose_kept, after identity;
     /// Hook of `system`.
     fn system(command: *const c_char);
     /// Hook of `posix_spawn`.

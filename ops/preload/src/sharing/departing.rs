@@ -24,45 +24,72 @@ use super::leaving;
 use crate::socket::Socket;
 use crate::steward::{Ward, steward};
 use crate::table::{self, Entry};
-use crate::{guard, internal, process, switch};
+use crate::{errno, guard, internal, process, switch};
 
-/// An `exec` that has not happened after this long has failed, and the old program goes on.
-const FAILED_AFTER: Duration = Duration::from_millis(100);
+/// An `exec` whose return is not seen and that has not happened after this long has failed, and the
+/// old program goes on. A machine that has much to do may need most of it.
+const FAILED_AFTER: Duration = Duration::from_secs(1);
+
+/// What an `exec` that fails gives back: the connections that fell silent for it.
+pub(crate) struct Departure(Vec<(i32, Arc<Socket>)>);
 
 /// Before an `exec`.
-pub(crate) fn prepare() {
+pub(crate) fn prepare() -> Departure {
     if !process::owns_table() {
         // The child of a `vfork`: whose memory this is goes on and carries what the child keeps.
-        return leaving::expose_kept();
+        leaving::expose_kept();
+        return Departure(Vec::new());
     }
     if !table::has_connections() {
-        return;
+        return Departure(Vec::new());
     }
     let _inside = guard::enter();
     let own: Vec<_> = own().collect();
     table::within(0, usize::MAX)
         .filter(|fd| !own.iter().any(|(one, _)| one == fd))
         .for_each(leaving::expose_if_kept);
+    for (fd, socket) in &own {
+        // SAFETY: a number that the table names.
+        socket.fall_silent(unsafe { BorrowedFd::borrow_raw(*fd) });
+    }
+    if !own.is_empty() {
+        for protocol in switch::made()
+            .iter()
+            .flat_map(|switch| switch.registry().protocols())
+        {
+            protocol.settle(WITHIN);
+        }
+    }
+    Departure(own)
+}
+
+/// Behind an `exec` that has returned.
+pub(crate) fn on_failed(Departure(own): Departure) {
     if own.is_empty() {
         return;
     }
-    let Ok(timer) = Return::timer() else {
+    let _inside = guard::enter();
+    let why = errno::get();
+    for (_, socket) in own {
+        socket.speak_again();
+    }
+    errno::set(why);
+}
+
+/// Before an `exec` whose return nobody here sees.
+pub(crate) fn prepare_unseen() {
+    let departure = prepare();
+    if departure.0.is_empty() {
+        return;
+    }
+    let _inside = guard::enter();
+    match Return::timer() {
+        // Not sooner, so that a slow peer does not make the old program speak before its end.
+        Ok(back) => back.arm(),
         // Without a descriptor for it nobody would speak again if the `exec` fails. The new program
         // may find a signal before the reset.
-        return;
-    };
-    for (fd, socket) in own {
-        // SAFETY: a number that the table names.
-        socket.fall_silent(unsafe { BorrowedFd::borrow_raw(fd) });
+        Err(_) => on_failed(departure),
     }
-    for protocol in switch::made()
-        .iter()
-        .flat_map(|switch| switch.registry().protocols())
-    {
-        protocol.settle(WITHIN);
-    }
-    // Not sooner, so that a slow peer does not make the old program speak before its end.
-    timer.arm();
 }
 
 /// Connections that this process carries. What the child of a `fork` has of its parent's is not.
@@ -73,7 +100,7 @@ fn own() -> impl Iterator<Item = (i32, Arc<Socket>)> {
     })
 }
 
-/// What the old program comes back to when the `exec` has failed.
+/// What the old program comes back to when an `exec` has failed whose return nobody saw.
 struct Return {
     timer: OwnedFd,
 }
