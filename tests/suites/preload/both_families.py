@@ -22,12 +22,6 @@ def dial(host, port, name, environment):
     )
 
 
-def is_offloaded(sock):
-    number = os.readlink(f"/proc/self/fd/{sock.fileno()}")[len("socket:[") : -1]
-    with open("/proc/self/net/unix") as sockets:
-        return any(line.split()[6] == number for line in sockets)
-
-
 def listen(family, port, only=False):
     sock = socket.socket(family)
     if family == socket.AF_INET6:

@@ -1,6 +1,5 @@
 """What is set on a listening socket, before or after it listens, accepted sockets have as well."""
 
-import os
 import socket
 import struct
 import time
@@ -32,12 +31,6 @@ AFTER = {
 }
 # Left alone, so it is as on a new socket.
 ALONE = [(TCP, socket.TCP_SYNCNT), (TCP, 25), (socket.SOL_SOCKET, socket.SO_RCVLOWAT)]
-
-
-def is_offloaded(sock):
-    """Whether the kernel sees no TCP socket there."""
-    inode = f" {os.fstat(sock.fileno()).st_ino} "
-    return inode not in open("/proc/net/tcp").read()
 
 
 def accepted(host):

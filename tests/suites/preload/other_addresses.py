@@ -6,12 +6,6 @@ import subprocess
 ADDRESSES = ("192.0.2.1", "2001:db8::1")
 
 
-def is_offloaded(sock):
-    """Whether the kernel sees no TCP socket there."""
-    inode = f" {os.fstat(sock.fileno()).st_ino} "
-    return not any(inode in open(f"/proc/net/{table}").read() for table in ("tcp", "tcp6"))
-
-
 # Before there is a socket: the port mapper hears of addresses that come later a moment late.
 for address in ADDRESSES:
     length, more = (128, ["nodad"]) if ":" in address else (32, [])

@@ -23,6 +23,15 @@ pub(crate) struct Script {
     text: String,
 }
 
+/// Requirement 3 of the offload protocol switch, call by call.
+const EVERY_CALL: (&str, &str) = (
+    "every_call_is_answered_as_tcp_answers",
+    include_str!("every_call.py"),
+);
+
+/// Requirement 8: handlers with and without `SA_RESTART`, and broken pipes.
+const SIGNALS: (&str, &str) = ("signals_end_calls_as_with_tcp", include_str!("signals.py"));
+
 /// Programs whose processes keep their connections to themselves.
 const SCRIPTS: &[(&str, &str)] = &[
     // Both ends of a conversation in one interpreter, which fails when a byte is wrong.
@@ -50,16 +59,12 @@ const SCRIPTS: &[(&str, &str)] = &[
         "accepted_sockets_are_set_as_the_listening_one",
         include_str!("inherited.py"),
     ),
-    (
-        "every_call_is_answered_as_tcp_answers",
-        include_str!("every_call.py"),
-    ),
+    EVERY_CALL,
     (
         "closing_all_numbers_closes_none_of_ours",
         include_str!("close_all.py"),
     ),
-    // Handlers with and without `SA_RESTART`, and broken pipes.
-    ("signals_end_calls_as_with_tcp", include_str!("signals.py")),
+    SIGNALS,
     (
         "other_addresses_than_loopback_s",
         include_str!("other_addresses.py"),
@@ -76,7 +81,7 @@ const SCRIPTS: &[(&str, &str)] = &[
 ];
 
 /// What all scripts begin with.
-const ASLEEP: &str = include_str!("asleep.py");
+const PRELUDE: &str = include_str!("prelude.py");
 
 /// What the scripts about processes begin with, behind that.
 const PAIRS: &str = include_str!("forking/pairs.py");
@@ -128,7 +133,7 @@ impl Script {
         Self {
             name,
             interpreter: "python3",
-            text: format!("{ASLEEP}{text}"),
+            text: format!("{PRELUDE}{text}"),
         }
     }
 

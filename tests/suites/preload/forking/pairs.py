@@ -24,13 +24,6 @@ def connected(dial):
     return peer, client
 
 
-def is_offloaded(sock):
-    """Whether the kernel sees no TCP socket there."""
-    number = os.readlink(f"/proc/self/fd/{sock.fileno()}")[len("socket:[") : -1]
-    with open("/proc/self/net/unix") as sockets:
-        return any(line.split()[6] == number for line in sockets)
-
-
 def forked(work, *arguments):
     """A child that does this and exits."""
     child = os.fork()

@@ -1,5 +1,6 @@
-"""What every script begins with: waiting for another thread to wait."""
+"""What every script begins with."""
 
+import os
 import time
 
 
@@ -11,5 +12,12 @@ def until_asleep(process, looks=10, pause=0.01):
             state = stat.read().rsplit(")", 1)[1].split()[0]
         asleep = asleep + 1 if state == "S" else 0
         time.sleep(pause)
+
+
+def is_offloaded(sock):
+    """Whether what the kernel sees there is the library's pair."""
+    number = os.readlink(f"/proc/self/fd/{sock.fileno()}")[len("socket:[") : -1]
+    with open("/proc/self/net/unix") as sockets:
+        return any(line.split()[6] == number for line in sockets)
 
 
