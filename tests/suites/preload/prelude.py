@@ -1,7 +1,11 @@
 """What every script begins with."""
 
+import faulthandler
 import os
 import time
+
+# What hangs says where when it is aborted for that.
+faulthandler.enable()
 
 
 def until_asleep(process, looks=10, pause=0.01):

@@ -2,10 +2,11 @@
 
 use std::ffi::OsStr;
 use std::io::{Read, Seek};
-use std::process::Command;
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use stack_tests::{Leave, NetSpace, OffloadProtocol, OpsRun, Stage};
 use tempfile::TempDir;
 
@@ -182,8 +183,7 @@ fn finish(mut command: Command) -> Result<()> {
             break status;
         }
         if start.elapsed() > LIMIT {
-            child.kill()?;
-            break child.wait()?;
+            break end(&mut child)?;
         }
         std::thread::sleep(Duration::from_millis(5));
     };
@@ -193,4 +193,12 @@ fn finish(mut command: Command) -> Result<()> {
     let _ = said.read_to_string(&mut text);
     ensure!(status.success(), "{status}\n{text}");
     Ok(())
+}
+
+/// Ends what hangs: Python says where on the first signal, the second ends all others.
+fn end(child: &mut Child) -> Result<ExitStatus> {
+    kill_process(Pid::from_child(child), Signal::ABORT)?;
+    std::thread::sleep(Duration::from_secs(1));
+    child.kill()?;
+    Ok(child.wait()?)
 }
