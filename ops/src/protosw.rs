@@ -9,7 +9,7 @@ use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use ops_netlink::Route;
@@ -95,6 +95,13 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     /// gives up when nothing has moved for as long as `patience`. A protocol whose bytes are safe
     /// when the call returns that gives them does without.
     fn settle(&self, _patience: Duration) {}
+
+    /// The process is about to fork. What threads of this protocol are making that the child could
+    /// neither use nor finish is finished before this returns, and nothing of the kind begins until
+    /// the lock is given back, behind the fork, in parent and child.
+    fn before_fork(&self) -> Option<MutexGuard<'static, ()>> {
+        None
+    }
 }
 
 /// An address that is taken. Dropping it gives it back.

@@ -7,7 +7,7 @@
 //! moves of a pointer without a lock; the rest rest in one small pool for the process.
 
 use std::cell::RefCell;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 /// Bytes of a staging buffer: twice what fits a level-2 cache would not be faster, and the longest
 /// FPDU (65544 bytes) fits with room to receive behind it.
@@ -32,7 +32,7 @@ impl Staging {
         if let Ok(Some(own)) = OWN.try_with(|own| own.borrow_mut().take()) {
             return own;
         }
-        let spare = lock_spares().pop();
+        let spare = spares().and_then(|mut spares| spares.pop());
         // Zeroed memory of this size comes from fresh pages that cost nothing until they are used.
         spare.unwrap_or_else(|| Self(vec![0; STAGING_LEN].into_boxed_slice()))
     }
@@ -53,11 +53,11 @@ impl Staging {
                 *own = rest.take();
             }
         });
-        if let Some(rest) = rest {
-            let mut spares = lock_spares();
-            if spares.len() < SPARES_MAX {
-                spares.push(rest);
-            }
+        if let Some(rest) = rest
+            && let Some(mut spares) = spares()
+            && spares.len() < SPARES_MAX
+        {
+            spares.push(rest);
         }
     }
 }
@@ -76,10 +76,14 @@ impl std::ops::DerefMut for Staging {
     }
 }
 
-fn lock_spares() -> std::sync::MutexGuard<'static, Vec<Staging>> {
-    SPARES
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+/// Those that nobody has; `None` while another thread looks. Who does without makes or drops one,
+/// and nobody waits: in the child of a fork the other thread may be one that is not there.
+fn spares() -> Option<MutexGuard<'static, Vec<Staging>>> {
+    match SPARES.try_lock() {
+        Ok(spares) => Some(spares),
+        Err(TryLockError::Poisoned(spares)) => Some(spares.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@
 //! call. Creation and destruction: one short lock, a system call for every `table::CHUNK_SLOTS`
 //! fresh slots.
 
+#[cfg(not(miri))]
+mod forking;
 mod state;
 mod table;
 

@@ -7,10 +7,12 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dat_abi::DatProvider;
 
+#[cfg(not(miri))]
+use super::forking;
 use super::state::{Phase, State};
 use super::{Handle, Kind, Object, ProviderRef};
 
@@ -197,7 +199,7 @@ unsafe impl Send for Table {}
 unsafe impl Sync for Table {}
 
 #[derive(Default)]
-struct Free {
+pub(super) struct Free {
     /// Freed slots, oldest first.
     resting: VecDeque<usize>,
     /// First slot that was never used.
@@ -222,6 +224,8 @@ pub(super) fn find(addr: usize) -> Option<(&'static Slot, usize)> {
 /// A slot for an object of `provider`, and the handle of its coming life.
 pub(super) fn take(provider: ProviderRef) -> Option<(&'static Slot, Handle)> {
     let table = TABLE.get_or_init(Table::reserve).as_ref()?;
+    #[cfg(not(miri))]
+    forking::prepare();
     let index = table.take_index()?;
     let slot = table.slot(index);
     let word = ptr::from_ref(provider.get()).cast_mut();
@@ -243,6 +247,25 @@ pub(super) fn give_back(slot: &Slot) {
     let offset = (&raw const *slot).addr() - table.base.addr().get();
     let mut free = table.free.lock().unwrap_or_else(PoisonError::into_inner);
     free.resting.push_back(offset / size_of::<Slot>());
+}
+
+/// The lock of the slots that nobody has, where there is a table.
+#[cfg(not(miri))]
+pub(super) fn lock() -> Option<MutexGuard<'static, Free>> {
+    let table = TABLE.get()?.as_ref()?;
+    Some(table.free.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Goes through the lock as whoever makes and frees an object.
+#[cfg(all(test, not(miri)))]
+pub(super) fn take_and_give_back() {
+    let table = TABLE.get_or_init(Table::reserve).as_ref();
+    let Some(index) = table.and_then(Table::take_index) else {
+        return;
+    };
+    if let Some(mut free) = lock() {
+        free.resting.push_back(index);
+    }
 }
 
 impl Table {

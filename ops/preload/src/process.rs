@@ -4,11 +4,11 @@
 //! parent before it becomes another program. What it does concerns its own numbers, which are a
 //! copy, so the table must not follow. No handler runs in it; it is told by its process id.
 
-use std::sync::Once;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{MutexGuard, Once};
 
 use crate::sharing::{heirs, leaving, relay};
-use crate::{steward, table};
+use crate::{steward, switch, table};
 
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
@@ -40,6 +40,18 @@ pub(crate) fn is_vforked() -> bool {
 /// The process id, from the kernel: the C library's may be the parent's in a `vfork`ed child.
 pub(crate) fn id() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// To be held by whoever is about to fork, until both processes have begun: what threads of ours
+/// are making in common memory is finished, and nothing of the kind begins. Not among the handlers:
+/// those of libraries that a protocol has loaded run before ours and hold what the making needs.
+pub(crate) fn before_fork() -> Vec<MutexGuard<'static, ()>> {
+    if is_vforked() {
+        return Vec::new();
+    }
+    let protocols = switch::made().map(|switch| switch.registry().protocols());
+    let held = protocols.into_iter().flatten();
+    held.filter_map(|protocol| protocol.before_fork()).collect()
 }
 
 extern "C" fn before() {

@@ -173,6 +173,8 @@ real! {
         directory: c_int, path: *const c_char, arguments: *const *const c_char,
         environment: *const *const c_char, flags: c_int,
     ) -> c_int;
+    fn fork() -> pid_t;
+    fn daemon(stay: c_int, keep: c_int) -> c_int;
     fn system(command: *const c_char) -> c_int;
     fn posix_spawn(
         child: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void,

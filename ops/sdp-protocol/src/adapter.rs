@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, getpid};
@@ -44,6 +44,15 @@ pub fn prefer_libraries_in(directory: &Path) {
         // Once is enough: a process has one.
         let _ = PROVIDER.set(provider);
     }
+}
+
+/// Held while a thread opens an adapter, which loads a library and lists it: the child of a fork in
+/// the midst of it would wait for ever for the thread that it does not have.
+static OPENING: Mutex<()> = Mutex::new(());
+
+/// Keeps threads from opening an adapter.
+pub(crate) fn opening() -> MutexGuard<'static, ()> {
+    OPENING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The adapter: chosen when a socket asks whether there is one, opened with the first connection.
@@ -92,7 +101,11 @@ impl Adapter {
 
     /// Which one it is; `Err` says why there is none. Opens nothing.
     pub(crate) fn name(&self) -> Result<&str, &str> {
-        let name = self.name.get_or_init(Self::choose).as_ref();
+        let choose = || {
+            let _opening = opening();
+            Self::choose()
+        };
+        let name = self.name.get_or_init(choose).as_ref();
         name.map(String::as_str).map_err(String::as_str)
     }
 
@@ -138,7 +151,9 @@ impl Adapter {
             _ => {}
         }
         let name = self.name().map_err(io::Error::other)?;
+        let opening = opening();
         let opened = Stack::open(name).map_err(|error| format!("{name} cannot be opened: {error}"));
+        drop(opening);
         let now = match opened.clone() {
             Ok(stack) => State::Open(Opened { process, stack }),
             Err(why) => State::Failed {

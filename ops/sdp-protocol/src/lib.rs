@@ -31,7 +31,7 @@ mod stream;
 
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use ops::{
@@ -118,6 +118,10 @@ impl OffloadProtocol for SdpProtocol {
 
     fn settle(&self, patience: Duration) {
         self.adapter.settle(patience);
+    }
+
+    fn before_fork(&self) -> Option<MutexGuard<'static, ()>> {
+        Some(adapter::opening())
     }
 }
 

@@ -98,6 +98,7 @@ const FORKING: &[(&str, &str)] = &[
         "gone_before_accept",
         include_str!("forking/gone_before_accept.py"),
     ),
+    ("while_opening", include_str!("forking/while_opening.py")),
     ("daemon", include_str!("forking/daemon.py")),
     ("survivors", include_str!("forking/survivors.py")),
     (

@@ -9,7 +9,7 @@ use libc::{FILE, pid_t};
 
 use super::numbers;
 use crate::sharing::{departing, leaving};
-use crate::{exiting, guard, real, table};
+use crate::{exiting, guard, process, real, table};
 
 /// A list of words that ends with null.
 type Words = *const *const c_char;
@@ -49,6 +49,28 @@ exec! {
     fn execveat(
         directory: c_int, path: *const c_char, arguments: Words, environment: Words, flags: c_int
     );
+}
+
+/// Hook of `fork`.
+///
+/// # Safety
+/// It takes no pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fork() -> pid_t {
+    let _held = process::before_fork();
+    // SAFETY: it takes nothing.
+    unsafe { real::fork() }
+}
+
+/// Hook of `daemon`, which forks by a call of its own.
+///
+/// # Safety
+/// It takes no pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn daemon(stay: c_int, keep: c_int) -> c_int {
+    let _held = process::before_fork();
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::daemon(stay, keep) }
 }
 
 /// Before the C library's `vfork`, which it returns.

@@ -1,0 +1,72 @@
+//! What a `fork` does to the table: the child goes on with it, as its parent left it.
+//!
+//! Another thread of the parent may be taking a slot in that moment. The child has no such thread
+//! and would wait for ever for its lock; so the lock is held around the fork by the thread that
+//! forks, which both have.
+
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::sync::{MutexGuard, Once};
+
+use super::table::{self, Free};
+
+type Guard = MutexGuard<'static, Free>;
+
+thread_local! {
+    /// Without a destructor, so that it needs no memory.
+    static HELD: Cell<Option<ManuallyDrop<Guard>>> = const { Cell::new(None) };
+}
+
+/// From now on.
+pub(super) fn prepare() {
+    static HANDLERS: Once = Once::new();
+    HANDLERS.call_once(|| {
+        // SAFETY: the handlers are made to run around a fork. They go with this library.
+        unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+    });
+}
+
+extern "C" fn before() {
+    HELD.set(table::lock().map(ManuallyDrop::new));
+}
+
+extern "C" fn after() {
+    if let Some(held) = HELD.take() {
+        drop(ManuallyDrop::into_inner(held));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// The child takes a slot while a thread that it does not have was at it all the time.
+    #[test]
+    fn a_child_takes_slots() {
+        super::prepare();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    super::table::take_and_give_back();
+                }
+            });
+            for _ in 0..200 {
+                // SAFETY: the child uses the table alone and ends.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    // SAFETY: numbers. The alarm ends a child that hangs.
+                    unsafe { libc::alarm(20) };
+                    super::table::take_and_give_back();
+                    // SAFETY: as above.
+                    unsafe { libc::_exit(0) };
+                }
+                let mut status = -1;
+                // SAFETY: our own child, and a local.
+                unsafe { libc::waitpid(child, &raw mut status, 0) };
+                assert_eq!(status, 0, "the child hung");
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+}

@@ -1,0 +1,32 @@
+"""Children of forks that come while the first connection opens the adapter connect all the same."""
+
+import os
+import socket
+import time
+
+CLIENTS = 12
+
+
+def says(address):
+    with socket.create_connection(address) as client:
+        client.sendall(b"said")
+        assert client.recv(1) == b""
+
+
+def serve(pause):
+    listener = socket.create_server(("127.0.0.1", 0))
+    clients = []
+    for _ in range(CLIENTS):
+        clients.append(forked(says, listener.getsockname()))
+        # The adapter of this process is opened when the first of them has come.
+        time.sleep(pause)
+    for _ in clients:
+        peer, _ = listener.accept()
+        with peer:
+            assert receive(peer, 4) == b"said"
+    ended(*clients)
+
+
+# A process opens its adapter once, at a time that nobody knows.
+for number in range(16):
+    ended(forked(serve, 0.001 * (number % 8)))
