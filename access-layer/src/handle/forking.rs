@@ -40,15 +40,15 @@ extern "C" fn after() {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// The child takes a slot while a thread that it does not have was at it all the time.
+    /// A thread that the child does not have holds the lock most of the time.
     #[test]
-    fn a_child_takes_slots() {
+    fn a_child_finds_the_lock_free() {
         super::prepare();
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    super::table::take_and_give_back();
+                    super::table::pass_lock();
                 }
             });
             for _ in 0..200 {
@@ -57,7 +57,7 @@ mod tests {
                 if child == 0 {
                     // SAFETY: numbers. The alarm ends a child that hangs.
                     unsafe { libc::alarm(20) };
-                    super::table::take_and_give_back();
+                    super::table::pass_lock();
                     // SAFETY: as above.
                     unsafe { libc::_exit(0) };
                 }

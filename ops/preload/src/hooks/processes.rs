@@ -15,7 +15,10 @@ use crate::{exiting, guard, process, real, table};
 type Words = *const *const c_char;
 
 macro_rules! exec {
-    (before $before:path, after $after:path; $($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*);)*) => {$(
+    (
+        before $before:path, after $after:path;
+        $($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*);)*
+    ) => {$(
         $(#[$doc])*
         ///
         /// # Safety
