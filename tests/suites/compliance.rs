@@ -161,8 +161,13 @@ fn files_of(modules: &[&str]) -> Vec<PathBuf> {
 }
 
 /// Whether `text` has the test function `name`, by itself or as a trial of module `module`, or the
-/// table `name` whose rows are tests.
+/// table `name` whose rows are tests, or the row `name` of such a table.
 fn has_test(text: &str, module: &str, name: &str) -> bool {
+    let row = format!("const {name}: (&str, &str) = (");
+    if text.lines().any(|line| line.starts_with(&row)) {
+        // A row that is in no table is no test.
+        return text.lines().any(|line| line == format!("    {name},"));
+    }
     let table = format!("const {name}: &[");
     if text.lines().any(|line| line.starts_with(&table)) {
         // Rows that nobody takes are no tests.
