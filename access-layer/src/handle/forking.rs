@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
-use std::sync::{MutexGuard, Once};
+use std::sync::MutexGuard;
 
 use super::table::{self, Free};
 
@@ -17,13 +17,10 @@ thread_local! {
     static HELD: Cell<Option<ManuallyDrop<Guard>>> = const { Cell::new(None) };
 }
 
-/// From now on.
+/// From now on. Called once, when the table is made.
 pub(super) fn prepare() {
-    static HANDLERS: Once = Once::new();
-    HANDLERS.call_once(|| {
-        // SAFETY: the handlers are made to run around a fork. They go with this library.
-        unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
-    });
+    // SAFETY: the handlers are made to run around a fork. They go with this library.
+    unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
 }
 
 extern "C" fn before() {
@@ -43,30 +40,34 @@ mod tests {
     /// A thread that the child does not have holds the lock most of the time.
     #[test]
     fn a_child_finds_the_lock_free() {
-        super::prepare();
         let is_over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
+        let ends_well = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     super::table::pass_lock();
                 }
             });
-            for _ in 0..200 {
-                // SAFETY: the child uses the table alone and ends.
-                let child = unsafe { libc::fork() };
-                if child == 0 {
-                    // SAFETY: numbers. The alarm ends a child that hangs.
-                    unsafe { libc::alarm(20) };
-                    super::table::pass_lock();
-                    // SAFETY: as above.
-                    unsafe { libc::_exit(0) };
-                }
-                let mut status = -1;
-                // SAFETY: our own child, and a local.
-                unsafe { libc::waitpid(child, &raw mut status, 0) };
-                assert_eq!(status, 0, "the child hung");
-            }
+            super::table::pass_lock();
+            let ends_well = (0..200).all(|_| child_passes_lock());
             is_over.store(true, Ordering::Relaxed);
+            ends_well
         });
+        assert!(ends_well, "a child hung");
+    }
+
+    fn child_passes_lock() -> bool {
+        // SAFETY: the child uses the table alone and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: numbers. The alarm ends a child that hangs.
+            unsafe { libc::alarm(20) };
+            super::table::pass_lock();
+            // SAFETY: as above.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = -1;
+        // SAFETY: our own child, and a local.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        status == 0
     }
 }

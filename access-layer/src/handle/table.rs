@@ -224,8 +224,6 @@ pub(super) fn find(addr: usize) -> Option<(&'static Slot, usize)> {
 /// A slot for an object of `provider`, and the handle of its coming life.
 pub(super) fn take(provider: ProviderRef) -> Option<(&'static Slot, Handle)> {
     let table = TABLE.get_or_init(Table::reserve).as_ref()?;
-    #[cfg(not(miri))]
-    forking::prepare();
     let index = table.take_index()?;
     let slot = table.slot(index);
     let word = ptr::from_ref(provider.get()).cast_mut();
@@ -265,6 +263,8 @@ pub(super) fn pass_lock() {
 
 impl Table {
     fn reserve() -> Option<Self> {
+        #[cfg(not(miri))]
+        forking::prepare();
         let mut capacity = CAPACITY;
         while capacity >= CHUNK_SLOTS {
             if let Some(base) = memory::reserve(capacity * size_of::<Slot>()) {
