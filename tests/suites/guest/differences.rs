@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// What hangs is not waited for as long as what works.
-const HANGS: &str = "still running after";
+pub(crate) const HANGS: &str = "still running after";
 const HANGS_LIMIT: Duration = Duration::from_secs(12);
 
 /// A line that does not pass.
@@ -155,7 +155,8 @@ const DIFFERENCES: &[Difference] = &[
     },
 ];
 
-/// Lines that pass or fail by chance, and as what. A pass is as good as the failure that is listed.
+/// Lines that pass or fail by chance, and as what. A pass is as good as the failure that is listed,
+/// and as a hang: the other end may wait for what broke.
 const BY_CHANCE: &[Difference] = &[Difference {
     grounds: OFA_ON_SIW,
     lines: &["dapltest -T T*"],
