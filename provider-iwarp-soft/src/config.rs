@@ -17,7 +17,8 @@
 //! | `peer` | `any`, `siw` | whether peers of another make are Linux siw |
 //! | `connect_retry_ms` | 0 to 3600000 | how long a refused connect is tried again |
 //! | `mpa_timeout_ms` | 0 to 3600000 | how long an MPA Request may take to come whole |
-//! | `half_open_max` | 1 to 65536 | connections of a service without a Request; more are closed |
+//! | `half_open_max` | 1 to 65536 | connections of a service that have not sent their Request |
+//! | `half_open_ms` | 0 to 3600000 | how long such a one is left in peace for another |
 //! | `sockets` | `own`, `any` | whether consumers' sockets of other local addresses are taken too |
 //! | `peer_timeout_s` | 0 to 32767 | how long a peer may say nothing; 0: TCP's own patience |
 //!
@@ -47,6 +48,9 @@ const FPDU_DEFAULT: usize = 16 * 1024 + 18;
 const CONNECT_RETRY: Duration = Duration::from_millis(3000);
 /// Connections that have not sent their Request. One that has just connected sends it at once.
 const HALF_OPEN_MAX: usize = 512;
+/// A Request that got lost has been sent again by then: TCP does that after 200 ms. A crowd of silent
+/// peers delays others by as much for every `HALF_OPEN_MAX` of them.
+const HALF_OPEN_GRACE: Duration = Duration::from_millis(250);
 /// Linux siw waits as long for a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -87,6 +91,8 @@ pub(crate) struct Config {
     pub(crate) request_timeout: Duration,
     /// Inbound connections of one service that have not sent their request.
     pub(crate) half_open_max: usize,
+    /// How long such a connection is not closed for the sake of another.
+    pub(crate) half_open_grace: Duration,
     /// How long a peer may say nothing, not even by its kernel, before its connection is broken.
     pub(crate) peer_timeout: PeerTimeout,
     /// Whether a consumer's socket may have any local address, so that one adapter serves all of a
@@ -135,6 +141,7 @@ impl Config {
             request_timeout: REQUEST_TIMEOUT,
             peer_timeout: PeerTimeout::Idle,
             half_open_max: HALF_OPEN_MAX,
+            half_open_grace: HALF_OPEN_GRACE,
             any_socket: false,
         };
         for (index, word) in words.enumerate() {
@@ -170,6 +177,7 @@ impl Config {
             "mpa_timeout_ms" => self.request_timeout = millis(key, value)?,
             "sockets" => self.any_socket = any_socket(value)?,
             "half_open_max" => self.half_open_max = number(key, value, 1, 65_536)? as usize,
+            "half_open_ms" => self.half_open_grace = millis(key, value)?,
             _ => return Err(bad(&format!("unknown key `{key}`"))),
         }
         Ok(())
@@ -306,7 +314,7 @@ mod tests {
         let config = Config::parse(
             "lo 0 crc=off private_data=251 cc=reno fpdu_max=1442 \
              long_fpdus=off markers=on connect_retry_ms=7 mpa_timeout_ms=9 peer_timeout_s=20 \
-             half_open_max=3 mpa_revision=1 peer_to_peer=off peer=siw",
+             half_open_max=3 half_open_ms=5 mpa_revision=1 peer_to_peer=off peer=siw",
         )
         .unwrap();
         assert!(!config.enhanced && config.peer_to_peer.is_none());
@@ -322,6 +330,7 @@ mod tests {
         let off = Config::parse("lo 0 peer_timeout_s=0").unwrap();
         assert_eq!(off.peer_timeout, PeerTimeout::System);
         assert_eq!(config.half_open_max, 3);
+        assert_eq!(config.half_open_grace, Duration::from_millis(5));
     }
 
     #[test]

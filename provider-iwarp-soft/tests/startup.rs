@@ -12,6 +12,8 @@ use access_layer::rnic::*;
 use support::*;
 
 const REJECT: &str = "4d504120 49442052 65702046 72616d65 60010002 6e6f";
+/// An MPA Request of revision 1 without private data (RFC 5044 section 7.1).
+const REQUEST: &str = "4d504120 49442052 65712046 72616d65 40010000";
 
 #[test]
 fn a_rejection_carries_the_consumers_private_data() {
@@ -412,6 +414,37 @@ fn inbound_garbage_and_silence_cost_nothing() {
         .accept(request, &server.qp, &AcceptParams { private_data: &[] })
         .unwrap();
     assert!(matches!(client.event(), Event::Established { .. }));
+}
+
+/// All connect before the first asks, as the endpoints of one program do that connects them in a row.
+#[test]
+fn more_peers_at_once_than_half_open_places_are_all_heard() {
+    const COUNT: usize = 40;
+    let b = Node::new("lo 0 half_open_max=4 half_open_ms=60000");
+    let (_listener, port) = b
+        .rnic
+        .listen(&ListenAddress { port: 0 }, ListenToken(7))
+        .unwrap();
+    let mut peers: Vec<_> = (0..COUNT).map(|_| raw_client(port)).collect();
+    for peer in &mut peers {
+        peer.write_all(&hex(REQUEST)).unwrap();
+    }
+    for _ in 0..COUNT {
+        drop(b.recorder.request(7));
+    }
+}
+
+#[test]
+fn a_place_is_taken_from_who_has_been_silent_for_long() {
+    let b = Node::new("lo 0 half_open_max=4 half_open_ms=20 mpa_timeout_ms=3600000");
+    let (_listener, port) = b
+        .rnic
+        .listen(&ListenAddress { port: 0 }, ListenToken(7))
+        .unwrap();
+    let mut silent: Vec<_> = (0..5).map(|_| raw_client(port)).collect();
+    assert_eq!(silent[0].read(&mut [0; 1]).unwrap(), 0);
+    silent[1].write_all(&hex(REQUEST)).unwrap();
+    drop(b.recorder.request(7));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::forking::NotInherited;
 use crate::rnic::Shared;
 use crate::socket::Socket;
 
-use super::half_open::HalfOpen;
+use super::half_open::{HalfOpen, Room};
 use super::request::SoftRequest;
 use super::{STARTUP_MAX, own_socket, pieces_pause};
 
@@ -83,6 +83,14 @@ impl Listener {
 
     fn accept_some(self: &Arc<Self>) {
         for _ in 0..ACCEPTS_MAX {
+            let config = &self.shared.config;
+            match (self.half_open).room(config.half_open_max, config.half_open_grace) {
+                Room::Free => {}
+                // Nobody loses a place to nobody.
+                _ if !io::is_readable(self.socket.as_fd()) => break,
+                Room::InsteadOf(oldest) => oldest.give_way(),
+                Room::At(at) => return self.shared.engine.set_deadline(self.key, Some(at)),
+            }
             match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => Inbound::start(self, Socket::own(socket)),
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
@@ -165,14 +173,9 @@ impl Inbound {
         let Ok(inbound) = Self::open(shared, origin, socket, Some(deadline)) else {
             return;
         };
-        let max = shared.config.half_open_max;
-        let oldest = listener.half_open.enter(inbound.key, &inbound, max);
+        listener.half_open.enter(inbound.key, &inbound);
         // On a fast path the request is there already.
         inbound.look();
-        if let Some(oldest) = oldest {
-            tracing::debug!("too many connections without a request; the oldest is closed");
-            drop(oldest.take());
-        }
     }
 
     /// Waits for a request on a consumer's socket, for as long as it takes.
@@ -218,6 +221,14 @@ impl Inbound {
         Ok(inbound)
     }
 
+    /// Leaves its place to another, unless its request is here and only has not been looked at.
+    fn give_way(&self) {
+        self.look();
+        if self.take().is_some() {
+            tracing::debug!("too many connections without a request; one is closed");
+        }
+    }
+
     /// Takes the socket back, if it is still here. Otherwise its news has been told on return: no
     /// upcall starts any more.
     pub(super) fn take_or_wait(&self) -> Option<Socket> {
@@ -238,8 +249,11 @@ impl Inbound {
     fn leave(&self, socket: &Socket) {
         self.shared.engine.unwatch(socket.as_fd());
         self.shared.engine.delist(self.key);
-        if let Origin::Listener(listener) = &self.origin {
-            listener.half_open.leave(self.key);
+        if let Origin::Listener(listener) = &self.origin
+            && listener.half_open.leave(self.key)
+        {
+            let now = Some(Instant::now());
+            self.shared.engine.set_deadline(listener.key, now);
         }
     }
 

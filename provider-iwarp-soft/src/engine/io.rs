@@ -111,6 +111,12 @@ pub(crate) fn discard(fd: BorrowedFd<'_>, mut count: usize) -> bool {
     true
 }
 
+/// Whether a receive or an accept would not wait.
+pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    poll(&mut set, Some(&Timespec::default())).is_ok() && !set[0].revents().is_empty()
+}
+
 /// Whether the peer has closed its sending side, or the connection is gone, whatever is unread.
 pub(crate) fn is_hung_up(fd: BorrowedFd<'_>) -> bool {
     let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::RDHUP)];

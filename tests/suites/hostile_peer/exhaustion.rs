@@ -18,7 +18,7 @@ fn crowd(victim: &Victim, said: &[u8]) -> Result<Vec<RawPeer>> {
         .collect()
 }
 
-/// With all places taken and no timeout to free one, a peer that asks is heard at once, and those
+/// With all places taken and no timeout to free one, a peer that asks is heard soon, and those
 /// that have waited longest are gone.
 fn a_crowd_keeps_nobody_out(said: &[u8]) -> Result<()> {
     let victim = Victim::on(CROWDED_IA)?;

@@ -59,7 +59,8 @@ static TURN: Mutex<()> = Mutex::new(());
 /// Points this process at the staged libraries, once. `Err` says what is missing.
 static LIBRARIES: LazyLock<Result<(), String>> = LazyLock::new(|| {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hostile_peer.conf");
-    let crowded = format!("lo 0 half_open_max={HALF_OPEN_MAX} mpa_timeout_ms=3600000");
+    let crowded =
+        format!("lo 0 half_open_max={HALF_OPEN_MAX} half_open_ms=20 mpa_timeout_ms=3600000");
     let adapters = [
         (PLAIN_IA, "lo 0"),
         (ONCE_IA, "lo 0 connect_retry_ms=0"),
