@@ -603,6 +603,27 @@ fn waiting_and_interrupting_race_without_a_lost_wake_up() {
 }
 
 #[test]
+fn an_event_behind_the_last_look_of_a_waiter_is_the_cno_s() {
+    let dat = Dat::open();
+    let cno = dat.cno();
+    let evd = dat.try_evd(8, cno, DAT_EVD_SOFTWARE_FLAG).unwrap();
+    for took in [true, false] {
+        let waiter = dat.pin::<Evd<FakeRnic>>(evd);
+        let (ticket, threshold) = waiter.begin_wait(1).unwrap();
+        assert!(matches!(
+            waiter.look(threshold, ticket, Look::Any),
+            Ok(None)
+        ));
+        assert_eq!(dat.post_software(evd, 1), SUCCESS);
+        waiter.end_wait(took);
+        drop(waiter);
+        let told = dat.cno_wait(cno, 0);
+        assert_eq!(told.is_ok(), !took, "took: {took}");
+        assert_eq!(software_word(&dat.dequeue(evd).unwrap()), 1);
+    }
+}
+
+#[test]
 fn a_freed_ep_leaves_no_completions_behind() {
     let pair = Pair::connected("", THRESHOLD);
     for cookie in 0..5 {

@@ -98,23 +98,35 @@ impl<R: Rnic> Evd<R> {
     /// `dat_evd_wait`.
     pub fn wait(&self, timeout_us: DatTimeout, threshold: DatCount) -> Result<Woken, WaitError> {
         let deadline = deadline(timeout_us);
-        let (ticket, threshold) = {
-            let mut inner = self.lock();
-            let threshold = inner.checked_threshold(threshold)?;
-            self.counters.bump(DCNT_EVD_WAIT);
-            (inner.state.on_begin_wait()?, threshold)
-        };
+        let (ticket, threshold) = self.begin_wait(threshold)?;
         let result = self.wait_until(deadline, threshold, ticket);
-        let mut inner = self.lock();
-        inner.state.on_end_wait();
-        inner.announced = 0;
-        self.publish_count(&inner);
-        drop(inner);
-        self.arm_for_cno();
+        self.end_wait(result.is_ok());
         if let Ok(woken) = &result {
             Self::count_receive(&woken.event);
         }
         result
+    }
+
+    pub(super) fn begin_wait(&self, threshold: DatCount) -> DatResult<(WaitTicket, usize)> {
+        let mut inner = self.lock();
+        let threshold = inner.checked_threshold(threshold)?;
+        self.counters.bump(DCNT_EVD_WAIT);
+        Ok((inner.state.on_begin_wait()?, threshold))
+    }
+
+    /// The CNO gets what came for the waiter after its last look, unless it has something to do
+    /// anyhow: one that took an event looks for more.
+    pub(super) fn end_wait(&self, took: bool) {
+        let mut inner = self.lock();
+        inner.state.on_end_wait();
+        inner.announced = 0;
+        self.publish_count(&inner);
+        if !took && inner.news {
+            self.nudge(inner);
+        } else {
+            drop(inner);
+        }
+        self.arm_for_cno();
     }
 
     fn wait_until(
