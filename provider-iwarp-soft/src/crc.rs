@@ -18,6 +18,15 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     }
 }
 
+/// Lets the implementations find out what the processor can. Where that takes a while it happens
+/// once, and who comes meanwhile waits for its end: in the child of a fork for ever, when it was a
+/// thread of the parent that had begun.
+pub(crate) fn prepare() {
+    for len in [1, LEN_MIN] {
+        std::hint::black_box(crc32c(&vec![0; len]));
+    }
+}
+
 /// Whether the processor multiplies carry-less in 512 bits.
 #[cfg(target_arch = "x86_64")]
 fn has_wide_vectors() -> bool {

@@ -17,6 +17,7 @@ use crate::cm::order::Order;
 use crate::cm::request::SoftRequest;
 use crate::config::Config;
 use crate::cq::{CQE_MAX, Cq};
+use crate::crc;
 use crate::engine::{Engine, driver};
 use crate::memory::{MemoryTable, REGION_MAX, is_mapped};
 use crate::objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
@@ -75,6 +76,8 @@ impl Rnic for SoftRnic {
     fn open(config: &RnicConfig, upcall: Arc<dyn Upcall<Self>>) -> Result<Self, RnicError> {
         let config = Config::parse(&config.ia_params)?;
         let attr = attributes(&config);
+        // Before the engine's thread needs it.
+        crc::prepare();
         let shared = Shared {
             memory: MemoryTable::new()?,
             engine: Engine::new()?,

@@ -7,8 +7,7 @@
 
 use std::ffi::c_int;
 use std::fs;
-use std::sync::Once;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, epoll_event};
 
@@ -23,9 +22,13 @@ pub(crate) struct Registrations {
 impl Registrations {
     /// Asks for a number. Without `/proc` there are none.
     pub(crate) fn of(fd: c_int) -> Self {
-        static LOOKED: Once = Once::new();
-        // Sets that were there before the library saw a call came over an `exec`.
-        LOOKED.call_once(note_all);
+        static LOOKED: AtomicBool = AtomicBool::new(false);
+        // Sets that were there before the library saw a call came over an `exec`. Two threads may
+        // look at once; the child of a fork never waits for one that it does not have.
+        if !LOOKED.load(Ordering::Acquire) {
+            note_all();
+            LOOKED.store(true, Ordering::Release);
+        }
         let mut found = Vec::new();
         for set in noted() {
             let info = fs::read_to_string(format!("/proc/self/fdinfo/{set}"));

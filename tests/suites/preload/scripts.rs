@@ -2,11 +2,12 @@
 
 use std::ffi::OsStr;
 use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 use stack_tests::{Leave, NetSpace, OffloadProtocol, OpsRun, Stage};
 use tempfile::TempDir;
 
@@ -176,6 +177,7 @@ fn finish(mut command: Command) -> Result<()> {
     let mut child = command
         .stdout(said.try_clone()?)
         .stderr(said.try_clone()?)
+        .process_group(0)
         .spawn()
         .with_context(|| format!("starting {:?}", command.get_program()))?;
     let start = Instant::now();
@@ -196,10 +198,13 @@ fn finish(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-/// Ends what hangs: Python says where on the first signal, the second ends all others.
+/// Ends what hangs, with its children: Python says where on the first signal, the second ends all
+/// others.
 fn end(child: &mut Child) -> Result<ExitStatus> {
-    kill_process(Pid::from_child(child), Signal::ABORT)?;
+    let group = Pid::from_child(child);
+    kill_process_group(group, Signal::ABORT)?;
     std::thread::sleep(Duration::from_secs(1));
-    child.kill()?;
+    // Nobody may be left of it.
+    let _ = kill_process_group(group, Signal::KILL);
     Ok(child.wait()?)
 }

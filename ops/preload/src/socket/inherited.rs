@@ -6,7 +6,6 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::OnceLock;
 
 use libc::{
     IP_MTU_DISCOVER, IP_TOS, IP_TTL, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPV6_TCLASS,
@@ -20,6 +19,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 
 use super::names::Family;
+use crate::per_process::PerProcess;
 use crate::real;
 
 const OF_ALL: &[(c_int, c_int)] = &[
@@ -105,8 +105,9 @@ fn options(family: Family) -> impl Iterator<Item = &'static (c_int, c_int)> {
 
 /// What new sockets of a family are set to, asked for once.
 fn as_new(family: Family, made: BorrowedFd<'_>) -> &'static [Option<Value>] {
-    static V4: OnceLock<Vec<Option<Value>>> = OnceLock::new();
-    static V6: OnceLock<Vec<Option<Value>>> = OnceLock::new();
+    // Nobody waits for who asks: after a fork that may be a thread of the parent.
+    static V4: PerProcess<Vec<Option<Value>>> = PerProcess::new();
+    static V6: PerProcess<Vec<Option<Value>>> = PerProcess::new();
     let known = match family {
         Family::V4 => &V4,
         Family::V6 => &V6,
