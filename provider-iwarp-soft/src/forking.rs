@@ -24,6 +24,17 @@ thread_local! {
         const { Cell::new(None) };
 }
 
+/// Makes the children of forks close. Called when an adapter is opened and not with the first
+/// socket: that comes in a thread of ours, which would wait in here for a fork to be over, and leave
+/// the child with a `Once` that nobody finishes.
+pub(crate) fn prepare() {
+    static HANDLERS: Once = Once::new();
+    HANDLERS.call_once(|| {
+        // SAFETY: the handlers are made to run around a fork. They go with this library.
+        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    });
+}
+
 fn open() -> MutexGuard<'static, Option<Open>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -33,13 +44,8 @@ fn open() -> MutexGuard<'static, Option<Open>> {
 pub(crate) struct NotInherited(ManuallyDrop<OwnedFd>);
 
 impl NotInherited {
-    /// From now on.
+    /// From now on, once [`prepare`] has run.
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        static HANDLERS: Once = Once::new();
-        HANDLERS.call_once(|| {
-            // SAFETY: the handlers are made to run around a fork. They go with this library.
-            unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
-        });
         open()
             .get_or_insert_with(HashMap::new)
             .insert(fd.as_raw_fd(), None);
@@ -112,6 +118,7 @@ mod tests {
 
     #[test]
     fn the_peer_of_a_forked_process_sees_its_end() {
+        prepare();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut peer, _) = listener.accept().unwrap();

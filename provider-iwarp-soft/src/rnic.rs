@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::cq::{CQE_MAX, Cq};
 use crate::crc;
 use crate::engine::{Engine, driver};
+use crate::forking;
 use crate::memory::{MemoryTable, REGION_MAX, is_mapped};
 use crate::objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
 use crate::qp::{Qp, QpParts};
@@ -78,6 +79,7 @@ impl Rnic for SoftRnic {
         let attr = attributes(&config);
         // Before the engine's thread needs it.
         crc::prepare();
+        forking::prepare();
         let shared = Shared {
             memory: MemoryTable::new()?,
             engine: Engine::new()?,

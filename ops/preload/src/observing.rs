@@ -8,8 +8,8 @@ use std::ffi::c_int;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Once};
 
 use ops::{Half, OffloadStream, Readiness, Watch};
 use ops_observe::{Carrier, Counter, Description, Kind, Place, Record, State, Writer};
@@ -24,18 +24,26 @@ static WRITER: Writer = Writer::new();
 
 /// Lists a socket until its record is dropped.
 fn list(description: &Description, state: State) -> Record {
-    static BEGUN: Once = Once::new();
-    BEGUN.call_once(|| {
-        let lookup = |name: &str| std::env::var_os(name);
-        WRITER.begin(Place::choose(lookup, switch::is_privileged()));
+    static BEGUN: AtomicBool = AtomicBool::new(false);
+    if !BEGUN.load(Ordering::Acquire) {
+        begin(&BEGUN);
+    }
+    WRITER.list(description, state)
+}
+
+/// Several threads may do so at once; none waits for another. After a fork that would be a thread of
+/// the parent.
+fn begin(begun: &AtomicBool) {
+    let lookup = |name: &str| std::env::var_os(name);
+    WRITER.begin(Place::choose(lookup, switch::is_privileged()));
+    if !begun.swap(true, Ordering::AcqRel) {
         // SAFETY: handlers that may run at a fork and at the exit: they swap a pointer, and take a
         // file away.
         unsafe {
             libc::pthread_atfork(None, None, Some(in_child));
             libc::atexit(at_exit);
         }
-    });
-    WRITER.list(description, state)
+    }
 }
 
 extern "C" fn in_child() {

@@ -4,8 +4,8 @@
 //! parent before it becomes another program. What it does concerns its own numbers, which are a
 //! copy, so the table must not follow. No handler runs in it; it is told by its process id.
 
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{MutexGuard, Once};
+use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::sharing::{heirs, leaving, relay};
 use crate::{steward, switch, table};
@@ -15,15 +15,20 @@ static OWNER: AtomicI32 = AtomicI32::new(0);
 /// Makes the calling process the owner of the table, and of each copy of it that a `fork` makes the
 /// child. Called before the first entry.
 pub(crate) fn own_table() {
-    static HANDLERS: Once = Once::new();
-    HANDLERS.call_once(|| {
-        OWNER.store(id(), Ordering::Release);
+    static HANDLERS: AtomicBool = AtomicBool::new(false);
+    if HANDLERS.load(Ordering::Acquire) {
+        return;
+    }
+    // The first thread wins. None waits for another to have registered: where another forks, the
+    // child would wait for ever.
+    let _ = OWNER.compare_exchange(0, id(), Ordering::AcqRel, Ordering::Acquire);
+    if !HANDLERS.swap(true, Ordering::AcqRel) {
         // SAFETY: the handlers are made to run around a fork, and at the exit.
         unsafe {
             libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child));
             libc::atexit(at_exit);
         }
-    });
+    }
 }
 
 /// Whether the table is the calling process's. One system call; asked only when there is an entry.
