@@ -2,11 +2,15 @@
 //!
 //! Index 0 is never given out; the lowest free one is taken next, as OFA's library does and tools
 //! that print handles show.
+//!
+//! Reading takes no lock: every call on an IA reads, in whichever thread, and the child of a fork in
+//! that moment must be able to write.
 
 use super::Key;
+use arc_swap::ArcSwap;
 use dat_abi::*;
 use std::ptr;
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// An open IA.
 #[derive(Clone, Debug)]
@@ -23,8 +27,12 @@ pub struct OpenIa {
 #[derive(Debug, Default)]
 pub struct IaTable {
     /// Place `n` belongs to the handle `n + 1`.
-    places: RwLock<Vec<Option<OpenIa>>>,
+    places: ArcSwap<Places>,
+    /// Held while they are replaced.
+    writing: Mutex<()>,
 }
+
+type Places = Vec<Option<OpenIa>>;
 
 /// The table of this process.
 pub fn global() -> &'static IaTable {
@@ -35,16 +43,15 @@ pub fn global() -> &'static IaTable {
 impl IaTable {
     /// Takes an IA in and names it.
     pub fn insert(&self, ia: OpenIa) -> DatIaHandle {
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
-        let index = match places.iter().position(Option::is_none) {
-            Some(index) => index,
-            None => {
+        self.change(|places| {
+            let free = places.iter().position(Option::is_none);
+            let index = free.unwrap_or(places.len());
+            if free.is_none() {
                 places.push(None);
-                places.len() - 1
             }
-        };
-        places[index] = Some(ia);
-        handle_of(index)
+            places[index] = Some(ia);
+            handle_of(index)
+        })
     }
 
     /// The provider's IA handle behind a small integer.
@@ -62,15 +69,17 @@ impl IaTable {
     /// Takes an IA out, if the handle still names this very object. Of two threads that close the
     /// same handle only one gets it.
     pub fn remove(&self, handle: DatIaHandle, provider_ia: usize) -> Option<OpenIa> {
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
-        places
-            .get_mut(index_of(handle)?)?
-            .take_if(|ia| ia.provider_ia == provider_ia)
+        let index = index_of(handle)?;
+        self.change(|places| {
+            places
+                .get_mut(index)?
+                .take_if(|ia| ia.provider_ia == provider_ia)
+        })
     }
 
     /// The small integer of a provider's IA handle.
     pub fn find(&self, provider_ia: DatIaHandle) -> Option<DatIaHandle> {
-        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        let places = self.places.load();
         let named = |place: &Option<OpenIa>| {
             place
                 .as_ref()
@@ -81,9 +90,16 @@ impl IaTable {
 
     fn with<T>(&self, handle: DatIaHandle, read: impl FnOnce(&OpenIa) -> T) -> Option<T> {
         let index = index_of(handle)?;
-        // A reader that panics cannot tear the table, and writers change one place at a time.
-        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
-        places.get(index)?.as_ref().map(read)
+        self.places.load().get(index)?.as_ref().map(read)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Places) -> T) -> T {
+        // Readers see the table of before or of after, so a writer that panics cannot tear it.
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = Places::clone(&self.places.load());
+        let result = change(&mut places);
+        self.places.store(Arc::new(places));
+        result
     }
 }
 
