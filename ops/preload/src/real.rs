@@ -175,6 +175,9 @@ real! {
     ) -> c_int;
     fn fork() -> pid_t;
     fn daemon(stay: c_int, keep: c_int) -> c_int;
+    fn forkpty(
+        main: *mut c_int, name: *mut c_char, terminal: *const c_void, window: *const c_void,
+    ) -> pid_t;
     fn system(command: *const c_char) -> c_int;
     fn posix_spawn(
         child: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void,

@@ -76,6 +76,22 @@ pub unsafe extern "C" fn daemon(stay: c_int, keep: c_int) -> c_int {
     unsafe { real::daemon(stay, keep) }
 }
 
+/// Hook of `forkpty`, which forks by a call of its own.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkpty(
+    main: *mut c_int,
+    name: *mut c_char,
+    terminal: *const c_void,
+    window: *const c_void,
+) -> pid_t {
+    let _held = process::before_fork();
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::forkpty(main, name, terminal, window) }
+}
+
 /// Before the C library's `vfork`, which it returns.
 #[cfg(target_arch = "x86_64")]
 extern "C" fn before_vfork() -> *const c_void {

@@ -24,9 +24,9 @@ def connected(dial):
     return peer, client
 
 
-def forked(work, *arguments):
+def forked(work, *arguments, fork=os.fork):
     """A child that does this and exits."""
-    child = os.fork()
+    child = fork()
     if child == 0:
         try:
             work(*arguments)

@@ -13,11 +13,17 @@ def says(address):
         assert client.recv(1) == b""
 
 
-def serve(pause):
+def fork_with_terminal():
+    # The child has its terminal for as long as the other end is open.
+    child, _ = os.forkpty()
+    return child
+
+
+def serve(pause, fork):
     listener = socket.create_server(("127.0.0.1", 0))
     clients = []
     for _ in range(CLIENTS):
-        clients.append(forked(says, listener.getsockname()))
+        clients.append(forked(says, listener.getsockname(), fork=fork))
         # The adapter of this process is opened when the first of them has come.
         time.sleep(pause)
     for _ in clients:
@@ -29,4 +35,5 @@ def serve(pause):
 
 # A process opens its adapter once, at a time that nobody knows.
 for number in range(16):
-    ended(forked(serve, 0.001 * (number % 8)))
+    for fork in (os.fork, fork_with_terminal):
+        ended(forked(serve, 0.001 * (number % 8), fork))
