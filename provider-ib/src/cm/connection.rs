@@ -16,16 +16,12 @@ use super::id::{CmEvent, ConnParam, Depth, Id, Key};
 use super::lock;
 use super::machine::{Action, Event, Machine, News, State};
 use super::ready;
+use super::retries::{self, Retries};
 use super::rules::{self, Refused};
 use crate::qp::Qp;
 use crate::rnic::Shared;
 use verbs_dl::types::*;
 
-/// How long a refused request is made again: the service may be about to listen. It counts from the
-/// first refusal, which comes late where a thousand connections are made at once.
-const RETRY_FOR: Duration = Duration::from_secs(3);
-/// How long to wait before that.
-const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// How often to look whether posted requests have finished, at first and in the end.
 const DRAIN_LOOKS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
 /// How long the id of a connection that we ended waits for the peer's answer, so that our message
@@ -56,8 +52,7 @@ struct Inner {
     is_unanswered: bool,
     /// When the consumer's timeout passes.
     deadline: Option<Instant>,
-    /// Until when a request is made again that has been refused.
-    retry_until: Option<Instant>,
+    retries: Retries,
     /// When the machine's own waiting is over, or is to be looked at.
     due: Option<Instant>,
     /// How long to wait for the next look at a queue pair that drains.
@@ -260,7 +255,7 @@ impl Connection {
             Action::Request => self.request(inner),
             Action::Confirm => Some(self.confirm(inner)),
             Action::Pause => {
-                inner.due = Some(Instant::now() + RETRY_PAUSE);
+                inner.due = Some(Instant::now() + retries::PAUSE);
                 None
             }
             Action::Drain => {
@@ -443,7 +438,7 @@ impl Inner {
             id: None,
             is_unanswered: false,
             deadline: None,
-            retry_until: None,
+            retries: Retries::default(),
             due: None,
             drain_look: DRAIN_LOOKS.0,
             said: Vec::new(),
@@ -456,10 +451,7 @@ impl Inner {
     }
 
     fn has_time_to_retry(&mut self) -> bool {
-        let now = Instant::now();
-        let next = now + RETRY_PAUSE;
-        let until = *self.retry_until.get_or_insert(now + RETRY_FOR);
-        next < until && self.deadline.is_none_or(|deadline| next < deadline)
+        self.retries.go_on(Instant::now(), self.deadline)
     }
 
     /// The call that sends the request failed.

@@ -6,6 +6,7 @@
 //! | `connection` | the machine with its id and queue pair |
 //! | `listen` | services |
 //! | `request` | what a peer asks for, until it is answered |
+//! | `retries` | how long a refused request is made again |
 //! | `rules` | what differs by transport and device |
 //! | `ready` | a queue pair's way to full operation |
 //! | `id` | librdmacm's ids and their event channel |
@@ -33,6 +34,7 @@ pub(crate) mod listen;
 mod machine;
 mod ready;
 pub(crate) mod request;
+mod retries;
 mod rules;
 mod timers;
 
