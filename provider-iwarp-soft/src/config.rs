@@ -48,8 +48,8 @@ const FPDU_DEFAULT: usize = 16 * 1024 + 18;
 const CONNECT_RETRY: Duration = Duration::from_millis(3000);
 /// Connections that have not sent their Request. One that has just connected sends it at once.
 const HALF_OPEN_MAX: usize = 512;
-/// A Request that got lost has been sent again by then: TCP does that after 200 ms. A crowd of silent
-/// peers delays others by as much for every `HALF_OPEN_MAX` of them.
+/// A Request that got lost has been sent again by then: TCP does that after 200 ms. A crowd of
+/// silent peers delays others by as much for every `HALF_OPEN_MAX` of them.
 const HALF_OPEN_GRACE: Duration = Duration::from_millis(250);
 /// Linux siw waits as long for a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);

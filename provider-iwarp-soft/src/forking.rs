@@ -25,8 +25,8 @@ thread_local! {
 }
 
 /// Makes the children of forks close. Called when an adapter is opened and not with the first
-/// socket: that comes in a thread of ours, which would wait in here for a fork to be over, and leave
-/// the child with a `Once` that nobody finishes.
+/// socket: that comes in a thread of ours, which would wait in here for a fork to be over, and
+/// leave the child with a `Once` that nobody finishes.
 pub(crate) fn prepare() {
     static HANDLERS: Once = Once::new();
     HANDLERS.call_once(|| {

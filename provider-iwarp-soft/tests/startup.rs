@@ -416,7 +416,8 @@ fn inbound_garbage_and_silence_cost_nothing() {
     assert!(matches!(client.event(), Event::Established { .. }));
 }
 
-/// All connect before the first asks, as the endpoints of one program do that connects them in a row.
+/// All connect before the first asks, as the endpoints of one program do that connects them in a
+/// row.
 #[test]
 fn more_peers_at_once_than_half_open_places_are_all_heard() {
     const COUNT: usize = 40;

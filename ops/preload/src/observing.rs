@@ -31,8 +31,8 @@ fn list(description: &Description, state: State) -> Record {
     WRITER.list(description, state)
 }
 
-/// Several threads may do so at once; none waits for another. After a fork that would be a thread of
-/// the parent.
+/// Several threads may do so at once; none waits for another. After a fork that would be a thread
+/// of the parent.
 fn begin(begun: &AtomicBool) {
     let lookup = |name: &str| std::env::var_os(name);
     WRITER.begin(Place::choose(lookup, switch::is_privileged()));

@@ -3,8 +3,8 @@
 //! Index 0 is never given out; the lowest free one is taken next, as OFA's library does and tools
 //! that print handles show.
 //!
-//! Reading takes no lock: every call on an IA reads, in whichever thread, and the child of a fork in
-//! that moment must be able to write.
+//! Reading takes no lock: every call on an IA reads, in whichever thread, and the child of a fork
+//! in that moment must be able to write.
 
 use super::Key;
 use arc_swap::ArcSwap;
