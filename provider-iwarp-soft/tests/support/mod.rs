@@ -82,7 +82,7 @@ pub struct Recorder {
 struct Gates {
     requests_of: Option<u64>,
     established_of: Option<u64>,
-    is_held: bool,
+    is_established_held: bool,
 }
 
 impl Recorder {
@@ -172,17 +172,24 @@ impl Recorder {
         let gates = self.gates.lock().unwrap();
         let wait = self
             .gates_changed
-            .wait_timeout_while(gates, DEADLINE, |gates| !gates.is_held);
+            .wait_timeout_while(gates, DEADLINE, |gates| !gates.is_established_held);
         assert!(!wait.unwrap().1.timed_out(), "nobody tells");
     }
 
-    fn pass_gate(&self, is_closed: impl Fn(&Gates) -> bool) {
+    fn pass_request_gate(&self, listener: u64) {
+        let gates = self.gates.lock().unwrap();
+        let closed = |gates: &mut Gates| gates.requests_of == Some(listener);
+        drop(self.gates_changed.wait_while(gates, closed).unwrap());
+    }
+
+    fn pass_established_gate(&self, qp: u64) {
         let mut gates = self.gates.lock().unwrap();
-        while is_closed(&gates) {
-            gates.is_held = gates.established_of.is_some();
+        if gates.established_of == Some(qp) {
+            gates.is_established_held = true;
             self.gates_changed.notify_all();
-            gates = self.gates_changed.wait(gates).unwrap();
         }
+        let closed = |gates: &mut Gates| gates.established_of == Some(qp);
+        drop(self.gates_changed.wait_while(gates, closed).unwrap());
     }
 
     /// The next connection event of any queue pair.
@@ -247,12 +254,12 @@ impl Upcall<SoftRnic> for Recorder {
             private_data: info.private_data.to_vec(),
             truncated: info.truncated,
         });
-        self.pass_gate(|gates| gates.requests_of == Some(listener.0));
+        self.pass_request_gate(listener.0);
     }
 
     fn connection(&self, qp: QpToken, event: ConnectionEvent<'_>) {
         if matches!(event, ConnectionEvent::Established { .. }) {
-            self.pass_gate(|gates| gates.established_of == Some(qp.0));
+            self.pass_established_gate(qp.0);
         }
         let event = match event {
             ConnectionEvent::Established {
