@@ -119,7 +119,7 @@ impl Return {
         let once = Itimerspec {
             it_interval: Timespec::default(),
             it_value: Timespec {
-                tv_sec: 0,
+                tv_sec: FAILED_AFTER.as_secs().cast_signed(),
                 tv_nsec: i64::from(FAILED_AFTER.subsec_nanos()),
             },
         };

@@ -2,7 +2,7 @@
 sides see that the connection is broken, the peer and the new program. An exec that fails changes
 nothing."""
 
-import errno
+import ctypes
 import os
 import select
 import socket
@@ -85,11 +85,19 @@ client = socket.create_connection(listener.getsockname())
 peer = listener.accept()[0]
 watching = select.epoll()
 watching.register(peer, select.EPOLLIN | select.EPOLLET)
-for name in (os.execv, os.execvp):
+execl = ctypes.CDLL(None).execl
+
+
+def with_words_as_arguments(program, words):
+    assert execl(program.encode(), words[0].encode(), None) == -1
+    raise FileNotFoundError
+
+
+for name in (os.execv, os.execvp, with_words_as_arguments):
     try:
         name("/nowhere/program", ["program"])
     except FileNotFoundError:
         pass
     client.sendall(b"now")
-    assert watching.poll(5), name
+    assert watching.poll(20), name
     assert receive(peer, 3) == b"now"
