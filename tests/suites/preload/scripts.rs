@@ -100,6 +100,10 @@ const FORKING: &[(&str, &str)] = &[
         include_str!("forking/gone_before_accept.py"),
     ),
     ("while_opening", include_str!("forking/while_opening.py")),
+    (
+        "daemon_while_opening",
+        include_str!("forking/daemon_while_opening.py"),
+    ),
     ("daemon", include_str!("forking/daemon.py")),
     ("survivors", include_str!("forking/survivors.py")),
     (
