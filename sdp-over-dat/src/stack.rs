@@ -53,11 +53,16 @@ pub(crate) struct StackInner {
     sleeps_long: AtomicBool,
 }
 
-/// Waits for what closed sockets still have to say.
+/// Waits for what closed sockets still have to say, and then leaves the adapter to the thread.
 #[derive(Debug)]
 struct Guard {
-    stack: Weak<StackInner>,
+    stack: Arc<StackInner>,
+    last: Arc<Last>,
 }
+
+/// What is left of a stack whose users have gone. The thread lets go of it: an event dispatcher
+/// cannot be freed while somebody waits for its notifications, as the thread does most of the time.
+type Last = Mutex<Option<Arc<StackInner>>>;
 
 impl Stack {
     /// Opens the adapter that `dat.conf` lists under `ia`, with a configuration that suits it.
@@ -75,11 +80,14 @@ impl Stack {
         let inner = Arc::new(inner);
         let weak = Arc::downgrade(&inner);
         let cno = inner.cno.clone();
+        let last = Arc::new(Last::default());
+        let taken = Arc::clone(&last);
         thread::Builder::new()
             .name("sdp-stack".to_owned())
-            .spawn(move || serve(&weak, &cno))?;
+            .spawn(move || serve(&weak, &cno, &taken))?;
         let guard = Guard {
-            stack: Arc::downgrade(&inner),
+            stack: Arc::clone(&inner),
+            last,
         };
         Ok(Self {
             inner,
@@ -137,7 +145,7 @@ impl StackInner {
     }
 
     fn sockets(&self) -> MutexGuard<'_, HashMap<EvdId, Arc<Socket>>> {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sockets)
     }
 
     /// The thread serves this socket from now on, until it has ended.
@@ -209,7 +217,7 @@ impl StackInner {
 }
 
 /// The thread: ends with the stack.
-fn serve(stack: &Weak<StackInner>, cno: &Cno) {
+fn serve(stack: &Weak<StackInner>, cno: &Cno, last: &Last) {
     let mut due = Instant::now() + TICK;
     loop {
         // Sockets that trigger all the time must not keep the others from their tick.
@@ -234,19 +242,33 @@ fn serve(stack: &Weak<StackInner>, cno: &Cno) {
             due = now + LONG;
         }
         due = due.min(now + stack.pause());
+        if is_last(&stack, last) {
+            // Ours goes with this return, out of any wait.
+            lock(last).take();
+            return;
+        }
     }
+}
+
+/// Whether nobody but the thread has the stack any more.
+fn is_last(stack: &Arc<StackInner>, last: &Last) -> bool {
+    lock(last).is_some() && Arc::strong_count(stack) == 2
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let Some(stack) = self.stack.upgrade() else {
-            return;
-        };
+        let stack = &self.stack;
         let until = Instant::now() + stack.config.close_timeout;
         while Instant::now() < until && stack.sockets().values().any(|socket| socket.is_closing()) {
             stack.look_at_all();
             thread::sleep(Duration::from_millis(1));
         }
         stack.sockets().clear();
+        *lock(&self.last) = Some(Arc::clone(stack));
+        stack.wake();
     }
 }

@@ -92,6 +92,14 @@ impl State {
         }
         if now.urgent && !before.urgent {
             net::send(library, b"!", SendFlags::OOB | SendFlags::NOSIGNAL)?;
+        } else if !now.urgent && before.urgent {
+            // It is not there where a byte behind it was taken; and some kernels keep the emptied
+            // message, which shows as readable.
+            let byte = &mut [0_u8; 1];
+            let _ = net::recv(program, &mut byte[..], RecvFlags::OOB | RecvFlags::DONTWAIT);
+            if self.in_bytes == 0 {
+                let _ = net::recv(program, &mut byte[..], RecvFlags::DONTWAIT);
+            }
         }
         if now.writable && self.is_full {
             net::recv(library, &mut [0_u8; 1][..], RecvFlags::DONTWAIT)?;
@@ -189,6 +197,10 @@ mod tests {
         };
         stand_in.show(urgent, false);
         assert!(polled(&stand_in).contains(PollFlags::PRI));
+        stand_in.show(OPEN, false);
+        assert_eq!(polled(&stand_in), PollFlags::OUT, "it was taken");
+        stand_in.show(urgent, false);
+        assert!(polled(&stand_in).contains(PollFlags::PRI), "another");
         let failed = Readiness {
             failed: true,
             ..OPEN

@@ -188,6 +188,11 @@ impl Socket {
         let inbound = inbound.unwrap_or_default();
         if inbound.payload_len > 0 && !inner.connection.state().has_ended() {
             let (at, len) = (inbound.payload_at as usize, inbound.payload_len as usize);
+            if inbound.urgent && inner.receive.take_urgent(false).is_some() {
+                // What watches sees a new one where the one before has gone.
+                inner.urgent_coming = false;
+                inner.show();
+            }
             inner.arrived = true;
             inner.statistics.bytes_received += len as u64;
             if let Err(error) = inner.receive.push(index, at, len, inbound.urgent) {

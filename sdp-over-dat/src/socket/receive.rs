@@ -140,6 +140,8 @@ impl Socket {
             Err(error) => {
                 tracing::debug!(%error, "memory is not registered; its bytes are staged");
                 inner.reader_room = 0;
+                // Nobody else does so before the stack's next round, and the peer waits.
+                self.pump(&mut inner);
                 return (inner, 0);
             }
         };

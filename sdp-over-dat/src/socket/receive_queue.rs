@@ -188,6 +188,16 @@ impl ReceiveQueue {
     /// Fills `into` and says how far. A read does not pass the mark; one that starts at it steps
     /// over it.
     pub(super) fn take(&mut self, into: &mut [u8], peek: bool) -> Result<usize> {
+        let taken = self.take_pieces(into, peek)?;
+        let is_urgent = |piece: &Piece| matches!(piece, Piece::Urgent(_));
+        if taken > 0 && !peek && !self.inline && !self.pieces.iter().any(is_urgent) {
+            // Who has read on behind the mark has missed the urgent byte.
+            self.urgent = None;
+        }
+        Ok(taken)
+    }
+
+    fn take_pieces(&mut self, into: &mut [u8], peek: bool) -> Result<usize> {
         let mut taken = 0;
         let mut looked_at = 0;
         loop {

@@ -54,9 +54,11 @@ impl Socket {
         let (mut written, mut has_looked) = (0, false);
         loop {
             self.begin(&mut inner);
-            if let Err(error) = check_writable(&mut inner) {
-                return short(written, error);
+            if written > 0 && (inner.error.is_some() || !inner.connection.may_write()) {
+                // The next call tells why it is not more.
+                return Ok(written);
             }
+            check_writable(&mut inner)?;
             let left = &bytes[written..];
             let mover = self.mover(&inner, left.len());
             let has_waited = mover != Mover::Copy;

@@ -242,6 +242,30 @@ fn a_reset_ends_a_write_of_lent_memory() -> Result<()> {
     })
 }
 
+/// What was written before counts; that the rest is lost is told by the next call.
+#[test]
+fn a_write_cut_short_by_a_reset_leaves_the_error_to_the_next_call() -> Result<()> {
+    let copied = Config {
+        zcopy_threshold: usize::MAX,
+        ..Config::default()
+    };
+    on_stack(copied, |stack| {
+        let (client, server) = connected(stack)?;
+        timed(&client);
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| (&client).write(&vec![7; 64 << 20]));
+            thread::sleep(Duration::from_millis(50));
+            server.abort();
+            let written = writer.join().expect("a writer that does not panic")?;
+            ensure!(written < 64 << 20, "nobody has read it");
+            let told = (&client).read(&mut [0; 1]);
+            let is_reset = matches!(&told, Err(e) if e.kind() == ErrorKind::ConnectionReset);
+            ensure!(is_reset, "{told:?}");
+            Ok(())
+        })
+    })
+}
+
 #[test]
 fn few_and_small_buffers_are_enough() -> Result<()> {
     let config = Config {
@@ -411,6 +435,31 @@ fn an_urgent_byte_stands_beside_the_stream() -> Result<()> {
         ensure!(&bytes[..len] == b"behind");
         let none = server.receive_urgent().expect_err("it was taken");
         ensure!(none.kind() == ErrorKind::InvalidInput);
+        Ok(())
+    })
+}
+
+/// As over TCP: who has read on behind its place cannot have it any more, and the next one is told.
+#[test]
+fn an_urgent_byte_that_was_passed_by_is_gone() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (client, server) = connected(stack)?;
+        timed(&client);
+        timed(&server);
+        (&client).write_all(b"a")?;
+        client.send_urgent(b'!')?;
+        (&client).write_all(b"b")?;
+        await_poll(&server, PollFlags::PRI)?;
+        let mut bytes = [0; 2];
+        server.receive_all(&mut bytes[..1])?;
+        server.receive_all(&mut bytes[1..])?;
+        ensure!(&bytes == b"ab", "{bytes:?}");
+        let none = server.receive_urgent().expect_err("it was passed by");
+        ensure!(none.kind() == ErrorKind::InvalidInput, "{none}");
+        ensure!(!poll_now(&server)?.contains(PollFlags::PRI));
+        client.send_urgent(b'?')?;
+        await_poll(&server, PollFlags::PRI)?;
+        ensure!(server.receive_urgent()? == b'?');
         Ok(())
     })
 }
@@ -689,6 +738,28 @@ fn connections_come_and_go() -> Result<()> {
         let until = Instant::now() + DEADLINE;
         while descriptors()?.len() > 60 {
             ensure!(Instant::now() < until, "left: {:#?}", descriptors()?);
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    })
+}
+
+/// Its adapter is closed, with the descriptors of that.
+#[test]
+fn a_stack_that_is_gone_leaves_nothing() -> Result<()> {
+    on_stack(Config::default(), |_| {
+        let before = descriptors()?.len();
+        for _ in 0..5 {
+            let stack = Stack::open(IA_NAME)?;
+            let (client, server) = connected(&stack)?;
+            (&client).write_all(b"hello")?;
+            drop(stack);
+            let mut bytes = [0; 5];
+            (&server).read_exact(&mut bytes)?;
+        }
+        let until = Instant::now() + DEADLINE;
+        while descriptors()?.len() > before {
+            ensure!(Instant::now() < until, "{before} and {:#?}", descriptors()?);
             thread::sleep(Duration::from_millis(10));
         }
         Ok(())
