@@ -22,6 +22,15 @@ def connected():
         return client, listener.accept()[0]
 
 
+# No number of ours is among the program's: accept gives the lowest that is free.
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_connection(listener.getsockname()):
+        lowest = os.open("/dev/null", os.O_RDONLY)
+        os.close(lowest)
+        peer, _ = listener.accept()
+        assert is_offloaded(peer) and peer.fileno() == lowest, (peer, lowest)
+        peer.close()
+
 kept = connected()
 for name, close_all in WAYS.items():
     high = os.dup2(kept[0].fileno(), 701)

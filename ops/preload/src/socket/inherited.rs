@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 
 use super::names::Family;
+use crate::internal;
 use crate::per_process::PerProcess;
 use crate::real;
 
@@ -85,14 +86,19 @@ pub(super) fn socket(family: Family, listening: BorrowedFd<'_>) -> Result<OwnedF
     Ok(made)
 }
 
-/// A TCP socket as it is made.
+/// A TCP socket as it is made, out of the program's way.
 pub(super) fn new(family: Family) -> Result<OwnedFd, Errno> {
     let domain = match family {
         Family::V4 => AddressFamily::INET,
         Family::V6 => AddressFamily::INET6,
     };
     let flags = SocketFlags::CLOEXEC;
-    socket_with(domain, SocketType::STREAM, flags, Some(ipproto::TCP))
+    internal::raise(socket_with(
+        domain,
+        SocketType::STREAM,
+        flags,
+        Some(ipproto::TCP),
+    )?)
 }
 
 fn options(family: Family) -> impl Iterator<Item = &'static (c_int, c_int)> {
