@@ -83,7 +83,8 @@ fn begin_in_turn(fd: c_int, backlog: c_int, turn: Arc<Turn>) {
             return observing::native_listener(fd, service, reason.to_string());
         }
     };
-    let backlog = u32::try_from(backlog).unwrap_or(0);
+    // The kernel takes what is negative for the most there is.
+    let backlog = u32::try_from(backlog).unwrap_or(u32::MAX);
     if let Some((door, protocol)) =
         listen_beside(switch, &offer, Local::of(socket, service), backlog)
         && let record = observing::listener(service, protocol.name(), door.device())

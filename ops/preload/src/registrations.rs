@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, epoll_event};
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLLOUT, EPOLLWRBAND, EPOLLWRNORM, epoll_event};
 
 use crate::real;
 
@@ -56,7 +56,7 @@ impl Registrations {
     /// What goes with the number is another descriptor from now on, or none.
     pub(crate) fn exchange(&self, before: c_int, now: Option<c_int>) {
         for (set, event) in &self.found {
-            let mut event = *event;
+            let mut event = beside(event);
             // SAFETY: a set and a number of this process.
             unsafe { real::epoll_ctl(*set, EPOLL_CTL_DEL, before, &raw mut event) };
             if let Some(now) = now {
@@ -73,6 +73,16 @@ impl Registrations {
             // SAFETY: a set and a number of this process.
             unsafe { real::epoll_ctl(*set, EPOLL_CTL_ADD, self.fd, &raw mut event) };
         }
+    }
+}
+
+/// How what goes with a listener is watched: it tells of arrivals alone, and could be written to at
+/// any time.
+pub(crate) fn beside(listeners: &epoll_event) -> epoll_event {
+    let never = (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND).cast_unsigned();
+    epoll_event {
+        events: listeners.events & !never,
+        ..*listeners
     }
 }
 

@@ -32,3 +32,11 @@ for number in range(ROUNDS):
         except BlockingIOError:
             false += 1
 assert false == 0, f"{false} false wake-ups in {ROUNDS} rounds"
+
+# A listener is never writable, and readable when somebody has come.
+for mode in (0, select.EPOLLET):
+    with socket.create_server(("127.0.0.1", 0)) as listener, select.epoll() as listening:
+        listening.register(listener, select.EPOLLIN | select.EPOLLOUT | mode)
+        assert listening.poll(0.1) == [], mode
+        with socket.create_connection(listener.getsockname()):
+            assert listening.poll(5) == [(listener.fileno(), select.EPOLLIN)], mode

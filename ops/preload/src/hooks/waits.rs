@@ -44,11 +44,15 @@ pub unsafe extern "C" fn epoll_ctl(
         && matches!(operation, EPOLL_CTL_ADD | EPOLL_CTL_MOD | EPOLL_CTL_DEL)
         && let Some(listener) = table::find_listener(fd)
     {
-        // SAFETY: the event that the kernel has just read, for the descriptor that goes with the
-        // listener. When it cannot be added, offloaded peers wait for the next event of another
-        // kind; the set itself is as the program wants it.
-        unsafe { real::epoll_ctl(set, operation, listener.pending_number(), event) };
-        errno::set(0);
+        let why = errno::get();
+        // SAFETY: null, or the event that the kernel has just read.
+        let mut beside = unsafe { event.as_ref() }.map(registrations::beside);
+        let beside = beside.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+        // SAFETY: an event of ours or none, for the descriptor that goes with the listener. When it
+        // cannot be added, offloaded peers wait for the next event of another kind; the set itself
+        // is as the program wants it.
+        unsafe { real::epoll_ctl(set, operation, listener.pending_number(), beside) };
+        errno::set(why);
     }
     result
 }
