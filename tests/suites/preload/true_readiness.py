@@ -1,4 +1,5 @@
 """What a socket is said to be ready for can be done: no wake-up is a false one."""
+import ctypes
 import select
 import socket
 import threading
@@ -33,6 +34,9 @@ for number in range(ROUNDS):
             false += 1
 assert false == 0, f"{false} false wake-ups in {ROUNDS} rounds"
 
+libc = ctypes.CDLL(None)
+EPOLL_CTL_DEL = 2
+
 # A listener is never writable, and readable when somebody has come.
 for mode in (0, select.EPOLLET):
     with socket.create_server(("127.0.0.1", 0)) as listener, select.epoll() as listening:
@@ -40,3 +44,7 @@ for mode in (0, select.EPOLLET):
         assert listening.poll(0.1) == [], mode
         with socket.create_connection(listener.getsockname()):
             assert listening.poll(5) == [(listener.fileno(), select.EPOLLIN)], mode
+        # What is given to take it out is nobody's to look at.
+        nowhere = ctypes.c_void_p(1)
+        assert libc.epoll_ctl(listening.fileno(), EPOLL_CTL_DEL, listener.fileno(), nowhere) == 0
+        assert listening.poll(0) == [], mode

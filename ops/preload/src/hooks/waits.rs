@@ -45,8 +45,11 @@ pub unsafe extern "C" fn epoll_ctl(
         && let Some(listener) = table::find_listener(fd)
     {
         let why = errno::get();
-        // SAFETY: null, or the event that the kernel has just read.
-        let mut beside = unsafe { event.as_ref() }.map(registrations::beside);
+        // What is given to take a number out is never looked at, by the kernel neither.
+        let event = (operation != EPOLL_CTL_DEL).then_some(event);
+        // SAFETY: the event that the kernel has just read.
+        let event = event.and_then(|event| unsafe { event.as_ref() });
+        let mut beside = event.map(registrations::beside);
         let beside = beside.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
         // SAFETY: an event of ours or none, for the descriptor that goes with the listener. When it
         // cannot be added, offloaded peers wait for the next event of another kind; the set itself
