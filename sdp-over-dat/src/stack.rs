@@ -5,7 +5,7 @@ use std::{
     io,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -57,12 +57,7 @@ pub(crate) struct StackInner {
 #[derive(Debug)]
 struct Guard {
     stack: Arc<StackInner>,
-    last: Arc<Last>,
 }
-
-/// What is left of a stack whose users have gone. The thread lets go of it: an event dispatcher
-/// cannot be freed while somebody waits for its notifications, as the thread does most of the time.
-type Last = Mutex<Option<Arc<StackInner>>>;
 
 impl Stack {
     /// Opens the adapter that `dat.conf` lists under `ia`, with a configuration that suits it.
@@ -78,16 +73,12 @@ impl Stack {
     fn open_inner(ia: &str, config: impl FnOnce(&ProviderAttr) -> Config) -> io::Result<Self> {
         let inner = StackInner::open(ia, config).map_err(|error| errors::of_dat(&error))?;
         let inner = Arc::new(inner);
-        let weak = Arc::downgrade(&inner);
-        let cno = inner.cno.clone();
-        let last = Arc::new(Last::default());
-        let taken = Arc::clone(&last);
+        let served = Arc::clone(&inner);
         thread::Builder::new()
             .name("sdp-stack".to_owned())
-            .spawn(move || serve(&weak, &cno, &taken))?;
+            .spawn(move || serve(&served))?;
         let guard = Guard {
             stack: Arc::clone(&inner),
-            last,
         };
         Ok(Self {
             inner,
@@ -145,7 +136,7 @@ impl StackInner {
     }
 
     fn sockets(&self) -> MutexGuard<'_, HashMap<EvdId, Arc<Socket>>> {
-        lock(&self.sockets)
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The thread serves this socket from now on, until it has ended.
@@ -216,16 +207,14 @@ impl StackInner {
     }
 }
 
-/// The thread: ends with the stack.
-fn serve(stack: &Weak<StackInner>, cno: &Cno, last: &Last) {
+/// The thread: ends when nobody else has the stack any more, and is the one to let go of it. An
+/// event dispatcher cannot be freed while somebody waits for its notifications, as it does here.
+fn serve(stack: &Arc<StackInner>) {
     let mut due = Instant::now() + TICK;
     loop {
         // Sockets that trigger all the time must not keep the others from their tick.
         let pause = due.saturating_duration_since(Instant::now());
-        let triggered = cno.wait(Some(pause));
-        let Some(stack) = stack.upgrade() else {
-            return;
-        };
+        let triggered = stack.cno.wait(Some(pause));
         let looks = match triggered {
             Ok(Some(evd)) if evd == stack.bell.id() => stack.bell.answer(),
             Ok(Some(evd)) => !stack.look_at(evd),
@@ -242,21 +231,10 @@ fn serve(stack: &Weak<StackInner>, cno: &Cno, last: &Last) {
             due = now + LONG;
         }
         due = due.min(now + stack.pause());
-        if is_last(&stack, last) {
-            // Ours goes with this return, out of any wait.
-            lock(last).take();
+        if Arc::strong_count(stack) == 1 {
             return;
         }
     }
-}
-
-/// Whether nobody but the thread has the stack any more.
-fn is_last(stack: &Arc<StackInner>, last: &Last) -> bool {
-    lock(last).is_some() && Arc::strong_count(stack) == 2
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Guard {
@@ -268,7 +246,5 @@ impl Drop for Guard {
             thread::sleep(Duration::from_millis(1));
         }
         stack.sockets().clear();
-        *lock(&self.last) = Some(Arc::clone(stack));
-        stack.wake();
     }
 }
