@@ -190,7 +190,8 @@ impl ReceiveQueue {
     pub(super) fn take(&mut self, into: &mut [u8], peek: bool) -> Result<usize> {
         let taken = self.take_pieces(into, peek)?;
         let is_urgent = |piece: &Piece| matches!(piece, Piece::Urgent(_));
-        if taken > 0 && !peek && !self.inline && !self.pieces.iter().any(is_urgent) {
+        let may_pass = self.urgent.is_some() && taken > 0 && !peek && !self.inline;
+        if may_pass && !self.pieces.iter().any(is_urgent) {
             // Who has read on behind the mark has missed the urgent byte.
             self.urgent = None;
         }
