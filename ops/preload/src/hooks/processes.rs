@@ -14,7 +14,8 @@ use crate::{exiting, guard, process, real, table};
 /// A list of words that ends with null.
 type Words = *const *const c_char;
 
-macro_rules! exec {
+/// Hooks that do something before the C library's function and something behind it.
+macro_rules! around {
     (
         before $before:path, after $after:path;
         $($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*);)*
@@ -36,7 +37,7 @@ macro_rules! exec {
     )*};
 }
 
-exec! {
+around! {
     before departing::prepare, after departing::on_failed;
     /// Hook of `execve`.
     fn execve(path: *const c_char, arguments: Words, environment: Words);
@@ -54,42 +55,16 @@ exec! {
     );
 }
 
-/// Hook of `fork`.
-///
-/// # Safety
-/// It takes no pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fork() -> pid_t {
-    let _held = process::before_fork();
-    // SAFETY: it takes nothing.
-    unsafe { real::fork() }
-}
-
-/// Hook of `daemon`, which forks by a call of its own.
-///
-/// # Safety
-/// It takes no pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn daemon(stay: c_int, keep: c_int) -> c_int {
-    let _held = process::before_fork();
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::daemon(stay, keep) }
-}
-
-/// Hook of `forkpty`, which forks by a call of its own.
-///
-/// # Safety
-/// As for the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn forkpty(
-    main: *mut c_int,
-    name: *mut c_char,
-    terminal: *const c_void,
-    window: *const c_void,
-) -> pid_t {
-    let _held = process::before_fork();
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::forkpty(main, name, terminal, window) }
+around! {
+    before process::before_fork, after drop;
+    /// Hook of `fork`.
+    fn fork();
+    /// Hook of `daemon`, which forks by a call of its own.
+    fn daemon(stay: c_int, keep: c_int);
+    /// Hook of `forkpty`, which does so too.
+    fn forkpty(
+        main: *mut c_int, name: *mut c_char, terminal: *const c_void, window: *const c_void
+    );
 }
 
 /// Before the C library's `vfork`, which it returns.
@@ -123,7 +98,7 @@ pub unsafe extern "C" fn vfork() -> pid_t {
     )
 }
 
-exec! {
+around! {
     before leaving::expose_kept, after identity;
     /// Hook of `system`.
     fn system(command: *const c_char);
