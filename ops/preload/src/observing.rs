@@ -21,22 +21,22 @@ use crate::table::Entry;
 use crate::{guard, switch};
 
 static WRITER: Writer = Writer::new();
+static BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// Lists a socket until its record is dropped.
 fn list(description: &Description, state: State) -> Record {
-    static BEGUN: AtomicBool = AtomicBool::new(false);
     if !BEGUN.load(Ordering::Acquire) {
-        begin(&BEGUN);
+        begin();
     }
     WRITER.list(description, state)
 }
 
 /// Several threads may do so at once; none waits for another. After a fork that would be a thread
 /// of the parent.
-fn begin(begun: &AtomicBool) {
+fn begin() {
     let lookup = |name: &str| std::env::var_os(name);
     WRITER.begin(Place::choose(lookup, switch::is_privileged()));
-    if !begun.swap(true, Ordering::AcqRel) {
+    if !BEGUN.swap(true, Ordering::AcqRel) {
         // SAFETY: handlers that may run at a fork and at the exit: they swap a pointer, and take a
         // file away.
         unsafe {

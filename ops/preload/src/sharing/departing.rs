@@ -10,7 +10,6 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use ops::WITHIN;
 use rustix::event::Timespec;
@@ -28,7 +27,10 @@ use crate::{errno, guard, internal, process, switch};
 
 /// An `exec` whose return is not seen and that has not happened after this long has failed, and the
 /// old program goes on. A machine that has much to do may need most of it.
-const FAILED_AFTER: Duration = Duration::from_secs(1);
+const FAILED_AFTER: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 /// What an `exec` that fails gives back: the connections that fell silent for it.
 pub(crate) struct Departure(Vec<(i32, Arc<Socket>)>);
@@ -118,10 +120,7 @@ impl Return {
     fn arm(&self) {
         let once = Itimerspec {
             it_interval: Timespec::default(),
-            it_value: Timespec {
-                tv_sec: FAILED_AFTER.as_secs().cast_signed(),
-                tv_nsec: i64::from(FAILED_AFTER.subsec_nanos()),
-            },
+            it_value: FAILED_AFTER,
         };
         // It fails for values out of range alone, which this is not.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
