@@ -10,7 +10,6 @@ use std::net::{Shutdown, TcpStream};
 use access_layer::rnic::*;
 use support::*;
 
-const REQUEST_REV1: &str = "4d504120 49442052 65712046 72616d65 40010000";
 const REPLY_REV1: &str = "4d504120 49442052 65702046 72616d65 40010000";
 /// A3: Send number 1, "hello".
 const HELLO: &str = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";

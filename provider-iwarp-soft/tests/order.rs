@@ -13,8 +13,6 @@ use support::*;
 
 const LISTENER: u64 = 7;
 const BLOCKER: u64 = 8;
-/// Revision 1: the Reply establishes the connection.
-const REQUEST_REV1: &str = "4d504120 49442052 65712046 72616d65 40010000";
 /// Revision 2, peer-to-peer: a zero-length Write establishes it.
 const REQUEST_REV2: &str = "4d504120 49442052 65712046 72616d65 50020004 8004c004";
 const RTR_WRITE: &str = "000ec140 00000001 00000000 00000000 ebd34c5f";

@@ -12,8 +12,6 @@ use access_layer::rnic::*;
 use support::*;
 
 const REJECT: &str = "4d504120 49442052 65702046 72616d65 60010002 6e6f";
-/// An MPA Request of revision 1 without private data (RFC 5044 section 7.1).
-const REQUEST: &str = "4d504120 49442052 65712046 72616d65 40010000";
 
 #[test]
 fn a_rejection_carries_the_consumers_private_data() {
@@ -428,7 +426,7 @@ fn more_peers_at_once_than_half_open_places_are_all_heard() {
         .unwrap();
     let mut peers: Vec<_> = (0..COUNT).map(|_| raw_client(port)).collect();
     for peer in &mut peers {
-        peer.write_all(&hex(REQUEST)).unwrap();
+        peer.write_all(&hex(REQUEST_REV1)).unwrap();
     }
     for _ in 0..COUNT {
         drop(b.recorder.request(7));
@@ -444,7 +442,7 @@ fn a_place_is_taken_from_who_has_been_silent_for_long() {
         .unwrap();
     let mut silent: Vec<_> = (0..5).map(|_| raw_client(port)).collect();
     assert_eq!(silent[0].read(&mut [0; 1]).unwrap(), 0);
-    silent[1].write_all(&hex(REQUEST)).unwrap();
+    silent[1].write_all(&hex(REQUEST_REV1)).unwrap();
     drop(b.recorder.request(7));
 }
 

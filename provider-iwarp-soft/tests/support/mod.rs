@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 use access_layer::rnic::*;
 use provider_iwarp_soft::*;
 
+/// An MPA Request of revision 1 without private data (RFC 5044 section 7.1).
+pub const REQUEST_REV1: &str = "4d504120 49442052 65712046 72616d65 40010000";
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
 pub const ALL_RIGHTS: Access = Access {
