@@ -37,7 +37,7 @@ impl Socket {
         if !inner.connecting && (inner.awaits_connection_event() || inner.is_gone) {
             self.drain(inner, &self.connections);
         }
-        if !inner.driven {
+        if !inner.driven && inner.may_hear_messages() {
             inner.unlooked = 0;
             if inner.served {
                 self.take_at_hand(inner);

@@ -146,6 +146,13 @@ impl Inner {
         is_setting_up || self.flushed && !self.is_gone
     }
 
+    /// Whether completions may be looked at. A server may speak first, and its message may be there
+    /// while the event that the connection stands, which says what the messages mean, is in the
+    /// other queue or in the hand of the thread that waited for it. That one looks afterwards.
+    pub(super) fn may_hear_messages(&self) -> bool {
+        self.is_gone || !matches!(self.connection.state(), ConnectionState::HelloSent)
+    }
+
     /// Whether nothing will happen any more.
     pub(crate) fn has_ended(&self) -> bool {
         self.is_gone && self.connection.state().has_ended()

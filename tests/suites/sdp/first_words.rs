@@ -1,0 +1,50 @@
+//! What a server says before its client has heard that the connection stands.
+
+use std::{
+    io::{Read, Write},
+    net::SocketAddr,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use anyhow::{Context, Result, ensure};
+use sdp_over_dat::{Config, SdpListener, SdpStream};
+
+use super::{DEADLINE, on_stack, timed};
+
+/// The event of the connection and the message behind it are in two queues, and the stack's thread
+/// may look into the second one while the thread that connects has the event of the first in hand.
+#[test]
+fn a_server_may_speak_first() -> Result<()> {
+    let rounds = if stack_tests::is_full() { 5_000 } else { 500 };
+    on_stack(Config::default(), |stack| {
+        let local = stack.address().context("the adapter has no address")?;
+        let listener = SdpListener::bind(stack, SocketAddr::new(local.ip(), 0))?;
+        let address = listener.local_addr();
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    // A client that gave up is told below.
+                    if let Ok((mut server, _)) = listener.accept_timeout(Some(DEADLINE)) {
+                        let _ = server.write_all(b"welcome");
+                    }
+                }
+            });
+            let hear = |round: usize| -> Result<()> {
+                let mut client = SdpStream::connect(stack, address)?;
+                timed(&client);
+                let mut said = [0; 7];
+                client.read_exact(&mut said)?;
+                ensure!(&said == b"welcome", "round {round}");
+                Ok(())
+            };
+            let heard: Result<()> = (0..rounds)
+                .try_for_each(|round| hear(round).with_context(|| format!("round {round}")));
+            over.store(true, Ordering::Relaxed);
+            // The server waits for one more.
+            drop(SdpStream::connect(stack, address));
+            heard
+        })
+    })
+}
