@@ -240,6 +240,17 @@ fn the_library_hears_of_the_last_close() {
 }
 
 #[test]
+fn behind_the_end_a_calm_close_is_no_reset() {
+    let (program, library) = stand_in::established(Flags::default()).unwrap();
+    library.end().unwrap();
+    library.calm();
+    drop(library);
+    let mut byte = [0];
+    let read = rustix::net::recv(&program, &mut byte[..], rustix::net::RecvFlags::empty());
+    assert_eq!(read.map(|(_, count)| count), Ok(0));
+}
+
+#[test]
 fn flags_are_those_of_the_program() {
     for (nonblocking, close_on_exec) in [(false, false), (false, true), (true, false), (true, true)]
     {

@@ -115,6 +115,10 @@ const FORKING: &[(&str, &str)] = &[
     ("plain_programs", include_str!("forking/plain_programs.py")),
     ("passing", include_str!("forking/passing.py")),
     ("ends", include_str!("forking/ends.py")),
+    (
+        "both_have_ended",
+        include_str!("forking/both_have_ended.py"),
+    ),
     ("owner_exits", include_str!("forking/owner_exits.py")),
     (
         "exec_of_an_owner",

@@ -10,6 +10,7 @@ use rustix::io::{FdFlags, fcntl_getfd};
 
 use super::relay::{self, Relay};
 use super::relayed;
+use crate::hooks::numbers;
 use crate::socket::Socket;
 use crate::table::{self, Entry};
 use crate::{guard, process};
@@ -118,7 +119,9 @@ pub(crate) fn await_others() {
             Entry::Relayed(_) => true,
             Entry::Listener(_) | Entry::Listed(_) => false,
         };
-        if is_shared && table::remove(fd).is_some() {
+        if is_shared && let Some(gone) = table::remove(fd) {
+            // The relay learns that nobody of this process needs it.
+            numbers::release(gone);
             // SAFETY: the program's number, which the end of the process would close as well.
             unsafe { libc::syscall(libc::SYS_close, fd) };
         }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::thread::futex;
-use stand_in::{Carrier, Move, Stage, Ticket};
+use stand_in::{Carrier, LibraryEnd, Move, Stage, Ticket};
 
 use super::flow::{Flow, State};
 use super::relayed::Relayed;
@@ -80,6 +81,8 @@ pub(crate) struct Relay {
     end: RawFd,
     flow: Mutex<Option<Flow>>,
     nudged: AtomicBool,
+    /// No descriptor of this process names the connection any more.
+    left: AtomicBool,
     myself: Weak<Relay>,
 }
 
@@ -98,7 +101,7 @@ struct All {
     words: Words,
 }
 
-static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 
 fn shared() -> &'static Shared {
     let found = SHARED.load(Ordering::Acquire);
@@ -107,7 +110,7 @@ fn shared() -> &'static Shared {
         return found;
     }
     let fresh = Box::into_raw(Box::default());
-    let null = std::ptr::null_mut();
+    let null = ptr::null_mut();
     match SHARED.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: just made, and never dropped.
         Ok(_) => unsafe { &*fresh },
@@ -124,7 +127,7 @@ fn shared() -> &'static Shared {
 /// In the child of a fork: it owns nothing. The parent's map stays as it is, because its lock may
 /// have been held.
 pub(crate) fn own_nothing() {
-    SHARED.store(std::ptr::null_mut(), Ordering::Release);
+    SHARED.store(ptr::null_mut(), Ordering::Release);
 }
 
 /// Descriptors of the connections that this process carries, which a child must not keep.
@@ -197,6 +200,7 @@ impl Relay {
             end,
             flow: Mutex::new(None),
             nudged: AtomicBool::new(false),
+            left: AtomicBool::new(false),
             myself: myself.clone(),
         });
         socket.observer().is_shared_by(&relay);
@@ -252,11 +256,16 @@ impl Relay {
 
     /// No descriptor of this process names the connection any more.
     pub(crate) fn left_by_owner(&self) {
-        // Where both sides have ended, the pair cannot show that everybody has closed it, and
-        // nobody can do anything with it but read what is left.
-        if self.socket.observer().is_over() && self.flow().is_none() {
+        self.left.store(true, Ordering::SeqCst);
+        if self.flow().is_none() && self.is_needed_no_more() {
             self.end_unheld();
         }
+    }
+
+    /// Whether the pair cannot show that everybody has closed it, because it shows the end of both
+    /// sides, and nobody is left who could do more than read that end.
+    fn is_needed_no_more(&self) -> bool {
+        self.socket.observer().shows_hang_up() && self.left.load(Ordering::SeqCst)
     }
 
     fn flow(&self) -> MutexGuard<'_, Option<Flow>> {
@@ -402,11 +411,17 @@ impl Relay {
         }
     }
 
-    /// Nobody holds the program's end any more.
+    /// Nobody holds the program's end any more, or has anything to expect from it.
     fn end_unheld(&self) {
         let reset = self.word.is_to_be_reset();
-        self.leave();
-        self.socket.end_by_last_close(reset);
+        let observer = self.socket.observer();
+        if observer.shows_hang_up() {
+            // Whoever holds it yet is to read an end there, and no reset.
+            observer.with_end(LibraryEnd::calm);
+        }
+        if self.leave() {
+            self.socket.end_by_last_close(reset);
+        }
     }
 
     fn end_broken(&self, flow: Option<Flow>) {
@@ -417,20 +432,28 @@ impl Relay {
     }
 
     /// The connection is shared no more. Called before the library's end is closed, so that its
-    /// number is nobody else's yet.
-    pub(crate) fn leave(&self) {
+    /// number is nobody else's yet. `false`: that has happened before.
+    pub(crate) fn leave(&self) -> bool {
+        let shared = shared();
+        // Held to the end: who comes second may close what the first has to leave yet.
+        let mut all = shared.all();
+        let is_listed = all
+            .relays
+            .get(&self.end)
+            .is_some_and(|listed| ptr::eq(&**listed, self));
+        if !is_listed {
+            return false;
+        }
         if let Ok(steward) = steward() {
             steward.leave_number(self.end);
         }
         self.word.handover.make(self.ticket, Move::End);
         self.socket.observer().gone();
-        let shared = shared();
-        let mut all = shared.all();
-        let relay = all.relays.remove(&self.end);
-        if relay.is_some() {
-            all.words.give_back(self.word);
-        }
+        // The caller has another reference, so nothing is dropped with the lock held.
+        all.relays.remove(&self.end);
+        all.words.give_back(self.word);
         shared.changed(&all);
+        true
     }
 
     /// Leaves a reference to the steward.
@@ -449,7 +472,13 @@ impl Relay {
         }
         self.nudged.store(false, Ordering::Release);
         self.socket.show_end_if_read();
-        let unheld = seen.contains(EventFlags::HUP) && !self.socket.observer().is_over();
+        // What was seen may have been the pair before this one. Whether the hang-up is our doing is
+        // asked behind it: it may come about any time.
+        let hung_up = seen.contains(EventFlags::HUP) && self.is_unheld();
+        let unheld = match self.socket.observer().shows_hang_up() {
+            true => self.is_needed_no_more(),
+            false => hung_up,
+        };
         if self.stage() == Stage::Ringing && !unheld {
             // A moment. If it takes longer, that user rings again.
             self.word.handover.wait(self.ticket, Stage::Ringing, LOOK);

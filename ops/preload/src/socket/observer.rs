@@ -27,6 +27,8 @@ pub(crate) struct Observer {
     we_have_shut_down: AtomicBool,
     reading_has_ended: AtomicBool,
     end_was_read: AtomicBool,
+    /// The pair shows that neither side sends any more, at both of its ends.
+    hung_up: AtomicBool,
     /// Others may use the connection.
     shared: AtomicBool,
     /// The program may be about to become another one, which would take signals for bytes.
@@ -58,6 +60,7 @@ impl Observer {
             we_have_shut_down: AtomicBool::new(false),
             reading_has_ended: AtomicBool::new(false),
             end_was_read: AtomicBool::new(false),
+            hung_up: AtomicBool::new(false),
             shared: AtomicBool::new(false),
             hushed: AtomicBool::new(false),
             nobody_waits: AtomicBool::new(false),
@@ -120,6 +123,7 @@ impl Observer {
                 return;
             }
             self.signals.forget();
+            self.hung_up.store(false, Ordering::SeqCst);
             std::mem::replace(&mut *pair, Pair::Steered(end))
         };
         if let Pair::Steered(before) = &before {
@@ -141,10 +145,19 @@ impl Observer {
             return;
         }
         if self.we_have_shut_down.load(Ordering::SeqCst) {
-            self.steer(LibraryEnd::end);
+            self.steer(|end| {
+                self.hung_up.store(true, Ordering::SeqCst);
+                end.end()
+            });
         } else {
             self.steer(LibraryEnd::half_close);
         }
+    }
+
+    /// Whether the library's end shows a hang-up by our own doing. Then nothing but what was read
+    /// goes on in any process, and who holds the program's end is not seen.
+    pub(crate) fn shows_hang_up(&self) -> bool {
+        self.hung_up.load(Ordering::SeqCst)
     }
 
     fn show_reset(&self, end: LibraryEnd) {
