@@ -28,6 +28,17 @@ pub(crate) struct Quirks {
     /// A receive may have no segments, for messages of nothing. libsiw refuses it as invalid, and
     /// takes one empty segment instead.
     pub(crate) receives_without_segments: bool,
+    /// The requests of a send queue complete in the order of their posts. siw completes a Send or
+    /// Write when it is sent, and an RDMA Read when it is answered; there every Read asks to be
+    /// told of, and what overtook it waits in our books. A fence would put it right in the device,
+    /// but siw has one place for what it sends: a request that waits at the fence keeps the answers
+    /// to the peer's Reads from going out, and two ends that read from each other wait for ever.
+    pub(crate) completes_in_order: bool,
+    /// An RDMA Read may wait for the Reads before it. siw refuses it when its turn comes, and sends
+    /// nothing any more. Without the flag the peer still answers Reads in their order (RFC 5040
+    /// section 5.5), so that each is placed after those before it; but its request goes out before
+    /// they are, so that it may not read by way of the peer what they bring.
+    pub(crate) fences_reads: bool,
     /// Depths of 0 in a connection request are what the peer asks for. siw tells 0 and 0 too where
     /// the peer asks in MPA revision 1, which has no word for them.
     pub(crate) knows_asked_depths: bool,
@@ -49,6 +60,8 @@ impl Quirks {
             reads_nothing: !is_siw,
             maps_any_offset: !is_siw,
             receives_without_segments: !is_siw,
+            completes_in_order: !is_siw,
+            fences_reads: !is_siw,
             knows_asked_depths: !is_siw,
         }
     }
@@ -64,6 +77,7 @@ mod tests {
         assert!(!siw.hears_solicited && !siw.invalidates_by_its_field && !siw.zero_based_regions);
         assert!(!siw.read_sink_is_remote && !siw.reads_nothing && !siw.maps_any_offset);
         assert!(!siw.receives_without_segments && !siw.knows_asked_depths);
+        assert!(!siw.completes_in_order && !siw.fences_reads);
         let other = Quirks::of(Transport::Iwarp, 0x1425);
         assert!(other.hears_solicited && other.invalidates_by_its_field);
         assert!(other.read_sink_is_remote && !other.zero_based_regions && other.reads_nothing);
@@ -71,6 +85,8 @@ mod tests {
         assert!(rxe.maps_any_offset && other.maps_any_offset);
         assert!(rxe.receives_without_segments && other.receives_without_segments);
         assert!(rxe.knows_asked_depths && other.knows_asked_depths);
+        assert!(rxe.completes_in_order && other.completes_in_order);
+        assert!(rxe.fences_reads && other.fences_reads);
         assert!(rxe.hears_solicited && rxe.zero_based_regions && !rxe.read_sink_is_remote);
     }
 }

@@ -10,7 +10,7 @@ use verbs_dl::types::*;
 
 use super::wc;
 use crate::qp::Qp;
-use crate::work::{At, Kind, PLACES, Posted, Ticket, Work};
+use crate::work::{Kind, PLACES, Posted, Taken, Ticket, Work};
 
 /// Entries taken from the device by one call.
 pub(super) const BATCH: usize = 16;
@@ -38,6 +38,8 @@ pub(super) struct Inner {
     pub(super) fired: bool,
     /// The device has said that a solicited message is among those to come.
     pub(super) heard_solicited: bool,
+    /// Where a request has completed behind which outcomes may wait.
+    loosened: Option<u32>,
     /// Queue pairs whose work failed, to be reported when the lock is free.
     pub(super) failures: Vec<Weak<Qp>>,
     batch: Box<[ibv_wc; BATCH]>,
@@ -65,6 +67,7 @@ impl Inner {
             armed: Armed::No,
             fired: false,
             heard_solicited: false,
+            loosened: None,
             failures: Vec::new(),
             // SAFETY: structures of numbers, for which zero is a value.
             batch: Box::new(unsafe { std::mem::zeroed() }),
@@ -101,28 +104,34 @@ impl Inner {
     /// Takes completions in order.
     pub(super) fn poll(&mut self, out: &mut [Completion]) -> usize {
         let mut count = 0;
-        while count < out.len() {
-            let Some(completion) = self.queue.pop_front() else {
-                break;
-            };
-            out[count] = completion;
-            count += 1;
-        }
-        while count < out.len() {
+        loop {
+            while count < out.len()
+                && let Some(completion) = self.queue.pop_front()
+            {
+                out[count] = completion;
+                count += 1;
+            }
             let room = BATCH.min(out.len() - count);
+            if room == 0 {
+                return count;
+            }
             let got = self.take_from_device(room);
             for index in 0..got {
                 let entry = self.batch[index];
-                if let Some(completion) = self.translate(&entry) {
-                    out[count] = completion;
-                    count += 1;
+                match self.translate(&entry) {
+                    Some(completion) if self.queue.is_empty() => {
+                        out[count] = completion;
+                        count += 1;
+                    }
+                    Some(completion) => self.push(completion),
+                    None => {}
                 }
+                self.release();
             }
-            if got < room {
-                break;
+            if got < room && self.queue.is_empty() {
+                return count;
             }
         }
-        count
     }
 
     /// Takes everything from the device into the queue.
@@ -134,9 +143,26 @@ impl Inner {
                 if let Some(completion) = self.translate(&entry) {
                     self.push(completion);
                 }
+                self.release();
             }
             if got < BATCH {
                 return;
+            }
+        }
+    }
+
+    /// Queues what waited for the request that was translated last.
+    #[inline]
+    fn release(&mut self) {
+        let Some(place) = self.loosened.take() else {
+            return;
+        };
+        let Some(work) = self.works.get(place as usize).cloned() else {
+            return;
+        };
+        while let Some((posted, status)) = work.sends.release() {
+            if let Some(completion) = work.sent(&posted, status) {
+                self.push(completion);
             }
         }
     }
@@ -149,14 +175,16 @@ impl Inner {
 
     /// Flushes what is left of a queue pair's requests, without the device.
     pub(super) fn flush_sends(&mut self, work: &Work) {
-        while let Some(posted) = work.sends.pop_unfinished() {
-            self.push(work.flushed(&posted));
+        while let Some((posted, status)) = work.sends.pop_unfinished() {
+            if let Some(completion) = work.sent(&posted, status) {
+                self.push(completion);
+            }
         }
     }
 
     /// Flushes what is left of a queue pair's receives, without the device.
     pub(super) fn flush_recvs(&mut self, work: &Work) {
-        while let Some(posted) = work.recvs.pop_unfinished() {
+        while let Some((posted, _)) = work.recvs.pop_unfinished() {
             self.push(work.flushed(&posted));
         }
     }
@@ -176,13 +204,16 @@ impl Inner {
             Kind::Send | Kind::Recv => ticket.place,
         };
         let work = self.works.get(place as usize)?;
-        let posted = match ticket.kind {
-            Kind::SharedRecv => work.srq.as_ref()?.take(ticket.sequence)?,
-            Kind::Send | Kind::Recv if ticket.epoch != work.epoch() => return None,
-            Kind::Send => work.sends.take(ticket.sequence)?,
-            Kind::Recv => work.recvs.take(ticket.sequence)?,
-        };
         let status = wc::status_of(entry.status);
+        let taken = match ticket.kind {
+            Kind::SharedRecv => Taken::Now(work.srq.as_ref()?.take(ticket.sequence)?),
+            Kind::Send | Kind::Recv if ticket.epoch != work.epoch() => return None,
+            Kind::Send => work.sends.take(ticket.sequence, status),
+            Kind::Recv => work.recvs.take(ticket.sequence, status),
+        };
+        if taken == Taken::Gone {
+            return None;
+        }
         if !matches!(status, WcStatus::Success | WcStatus::Flushed) {
             tracing::debug!(
                 qp = work.token.0,
@@ -192,7 +223,13 @@ impl Inner {
             );
             self.failures.extend(work.note_failure());
         }
-        complete(work, &posted, status, entry, &mut self.heard_solicited)
+        if work.sends.holds() {
+            self.loosened = Some(place);
+        }
+        match taken {
+            Taken::Now(posted) => complete(work, &posted, status, entry, &mut self.heard_solicited),
+            Taken::Held | Taken::Gone => None,
+        }
     }
 
     fn deserves(&self, completion: &Completion) -> bool {
@@ -212,14 +249,8 @@ fn complete(
     entry: &ibv_wc,
     heard_solicited: &mut bool,
 ) -> Option<Completion> {
-    if posted.at == At::Marker {
-        return None;
-    }
-    if status != WcStatus::Success {
-        return Some(work.completion(posted, status));
-    }
-    if posted.opcode != WcOpcode::Recv {
-        return posted.told.then(|| work.completion(posted, status));
+    if posted.opcode != WcOpcode::Recv || status != WcStatus::Success {
+        return work.sent(posted, status);
     }
     let mut completion = wc::received(work, posted, entry);
     // An entry does not say whether its message was solicited, only the event does: so it is said
@@ -229,4 +260,163 @@ fn complete(
         *heard_solicited = false;
     }
     Some(completion)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::c_int;
+
+    use access_layer::rnic::QpToken;
+
+    use super::*;
+    use crate::work::At;
+
+    /// A queue of a device that completes what a test says.
+    struct Device {
+        context: Box<ibv_context>,
+        queue: Box<ibv_cq>,
+        work: Arc<Work>,
+        place: u32,
+        inner: Inner,
+    }
+
+    /// Gives what the queue's context word points at, which is a deque of entries.
+    unsafe extern "C" fn poll(queue: *mut ibv_cq, room: c_int, out: *mut ibv_wc) -> c_int {
+        // SAFETY: `Device::complete` put it there, and nobody else uses it during the call.
+        let due = unsafe { &mut *(*queue).cq_context.cast::<VecDeque<ibv_wc>>() };
+        let count = due.len().min(room as usize);
+        for (index, entry) in due.drain(..count).enumerate() {
+            // SAFETY: there is room for so many (caller).
+            unsafe { out.add(index).write(entry) };
+        }
+        count as c_int
+    }
+
+    impl Device {
+        fn new() -> Self {
+            // SAFETY: structures of numbers and pointers, for which zero is a value.
+            let (mut context, mut queue): (Box<ibv_context>, Box<ibv_cq>) =
+                unsafe { (Box::new(std::mem::zeroed()), Box::new(std::mem::zeroed())) };
+            context.ops.poll_cq = Some(poll);
+            queue.context = &raw mut *context;
+            let hw = NonNull::new(&raw mut *queue).unwrap();
+            let mut inner = Inner::new(hw);
+            let work = Arc::new(Work::new(QpToken(1), 8, 8, None).unwrap());
+            let place = inner.attach(&work, 5).unwrap();
+            Self {
+                context,
+                queue,
+                work,
+                place,
+                inner,
+            }
+        }
+
+        fn post(&self, opcode: WcOpcode, at: At, told: bool) -> u32 {
+            let posted = Posted {
+                wr_id: u64::from(self.work.sends.len()),
+                len: 1,
+                opcode,
+                told,
+                signalled: true,
+                at,
+            };
+            self.work.sends.push(&posted).unwrap()
+        }
+
+        /// Has the device complete these, and a consumer poll for so many at a time.
+        fn complete(&mut self, due: &[(u32, ibv_wc_status)], room: usize) -> Vec<(u64, WcStatus)> {
+            let entries = due.iter().map(|(sequence, status)| {
+                // SAFETY: a structure of numbers, for which zero is a value.
+                let mut entry: ibv_wc = unsafe { std::mem::zeroed() };
+                let ticket = Ticket {
+                    kind: Kind::Send,
+                    epoch: 0,
+                    place: self.place,
+                    sequence: *sequence,
+                };
+                entry.wr_id = ticket.encode();
+                entry.status = *status;
+                entry
+            });
+            let mut entries: VecDeque<ibv_wc> = entries.collect();
+            self.queue.cq_context = (&raw mut entries).cast();
+            self.queue.context = &raw mut *self.context;
+            let mut told = Vec::new();
+            loop {
+                let mut out = vec![Completion::EMPTY; room];
+                let count = self.inner.poll(&mut out);
+                told.extend(out[..count].iter().map(|done| (done.wr_id, done.status)));
+                if count == 0 {
+                    return told;
+                }
+            }
+        }
+    }
+
+    const OK: ibv_wc_status = IBV_WC_SUCCESS;
+    const DONE: WcStatus = WcStatus::Success;
+
+    #[test]
+    fn a_read_that_was_overtaken_is_told_first() {
+        for room in [1, 2, 3, 16] {
+            let mut device = Device::new();
+            let read = device.post(WcOpcode::RdmaRead, At::DeviceLate, true);
+            let write = device.post(WcOpcode::RdmaWrite, At::Device, true);
+            let hidden = device.post(WcOpcode::Send, At::Device, false);
+            let send = device.post(WcOpcode::Send, At::Device, true);
+            assert_eq!(device.complete(&[(write, OK), (hidden, OK)], room), []);
+            let told = device.complete(&[(read, OK), (send, OK)], room);
+            assert_eq!(told, [(0, DONE), (1, DONE), (3, DONE)], "room {room}");
+            assert_eq!(device.work.sends.len(), 0);
+        }
+    }
+
+    #[test]
+    fn a_read_that_nobody_wants_to_hear_of_holds_back_what_shows_its_end() {
+        let mut device = Device::new();
+        let read = device.post(WcOpcode::RdmaRead, At::DeviceLate, false);
+        let write = device.post(WcOpcode::RdmaWrite, At::Device, true);
+        assert_eq!(device.complete(&[(write, OK)], 4), []);
+        assert_eq!(device.complete(&[(read, OK)], 4), [(1, DONE)]);
+    }
+
+    #[test]
+    fn a_failure_is_reported_at_once_and_told_in_its_place() {
+        let mut device = Device::new();
+        device.work.belongs_to(Weak::new());
+        let read = device.post(WcOpcode::RdmaRead, At::DeviceLate, true);
+        let write = device.post(WcOpcode::RdmaWrite, At::Device, true);
+        let failed = IBV_WC_LOC_PROT_ERR;
+        assert_eq!(device.complete(&[(write, failed)], 4), []);
+        assert_eq!(device.inner.failures.len(), 1);
+        assert!(device.work.has_failed());
+        let told = device.complete(&[(read, IBV_WC_WR_FLUSH_ERR)], 4);
+        let failed = (1, WcStatus::LocalProtection);
+        assert_eq!(told, [(0, WcStatus::Flushed), failed]);
+    }
+
+    #[test]
+    fn a_waiter_hears_of_what_waited_for_a_read() {
+        let mut device = Device::new();
+        let read = device.post(WcOpcode::RdmaRead, At::DeviceLate, false);
+        let write = device.post(WcOpcode::RdmaWrite, At::Device, true);
+        device.inner.armed = Armed::Any;
+        device.complete(&[(write, OK)], 1);
+        assert!(!device.inner.fired);
+        device.complete(&[(read, OK)], 1);
+        assert!(device.inner.fired);
+    }
+
+    #[test]
+    fn the_end_of_a_connection_tells_what_a_read_held_back() {
+        let mut device = Device::new();
+        device.post(WcOpcode::RdmaRead, At::DeviceLate, true);
+        let write = device.post(WcOpcode::RdmaWrite, At::Device, true);
+        assert_eq!(device.complete(&[(write, OK)], 4), []);
+        let work = device.work.clone();
+        device.inner.flush_sends(&work);
+        let told = device.complete(&[], 4);
+        assert_eq!(told, [(0, WcStatus::Flushed), (1, DONE)]);
+    }
 }

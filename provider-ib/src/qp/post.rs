@@ -12,6 +12,7 @@ use verbs_dl::types::*;
 
 use super::{Lifecycle, Qp, Side, lock};
 use crate::memory::{Mr, of};
+use crate::quirks::Quirks;
 use crate::rnic::IbRnic;
 use crate::segments::Segments;
 use crate::window::{Mw, bind_info};
@@ -120,7 +121,7 @@ impl Qp {
             }
         };
         out.opcode = opcode;
-        if wr.fence {
+        if wr.fence && takes_fence(self.shared.device.quirks(), opcode) {
             out.send_flags |= IBV_SEND_FENCE;
         }
         Ok(Request {
@@ -237,12 +238,9 @@ impl Qp {
             }
         }
         // The device frees its slots by completions, so one is wanted now and then.
-        let silent = !request.told && side.silent + 1 < self.silent_max;
-        posted.at = if silent {
-            At::DeviceSilently
-        } else {
-            At::Device
-        };
+        let may_be_silent = !request.told && side.silent + 1 < self.silent_max;
+        posted.at = completed_by(self.shared.device.quirks(), request.opcode, may_be_silent);
+        let silent = posted.at == At::DeviceSilently;
         let sequence = write_down(&self.work.sends, &posted, posted.at)?;
         request.wr.wr_id = self.ticket(Kind::Send, sequence);
         if !silent {
@@ -358,6 +356,22 @@ impl Request {
     }
 }
 
+/// Who completes a request that the device gets.
+#[inline]
+fn completed_by(quirks: Quirks, opcode: WcOpcode, may_be_silent: bool) -> At {
+    match opcode {
+        // The completion of a later request would not show that it is done.
+        WcOpcode::RdmaRead if !quirks.completes_in_order => At::DeviceLate,
+        _ if may_be_silent => At::DeviceSilently,
+        _ => At::Device,
+    }
+}
+
+/// Whether the device is told to hold such a request until the Reads before it are done.
+fn takes_fence(quirks: Quirks, opcode: ibv_wr_opcode) -> bool {
+    opcode != IBV_WR_RDMA_READ || quirks.fences_reads
+}
+
 fn write_down(ring: &crate::work::Ring, posted: &Posted, at: At) -> Result<u32, RnicError> {
     let full = RnicError::NoResources(Resource::WorkRequest);
     ring.push(&Posted { at, ..*posted }).ok_or(full)
@@ -386,4 +400,41 @@ fn set_atomic(wr: &mut ibv_send_wr, remote_addr: u64, rkey: u32, compare_add: u6
         swap,
         rkey,
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Transport;
+
+    const SIW: u32 = 0x0062_6d74;
+
+    #[test]
+    fn reads_are_late_and_never_silent_where_others_overtake_them() {
+        let siw = Quirks::of(Transport::Iwarp, SIW);
+        let rxe = Quirks::of(Transport::InfiniBand, 0);
+        for silent in [false, true] {
+            let usual = if silent {
+                At::DeviceSilently
+            } else {
+                At::Device
+            };
+            let on = |quirks, opcode| completed_by(quirks, opcode, silent);
+            assert_eq!(on(siw, WcOpcode::RdmaRead), At::DeviceLate);
+            assert_eq!(on(rxe, WcOpcode::RdmaRead), usual);
+            for opcode in [WcOpcode::Send, WcOpcode::RdmaWrite] {
+                assert_eq!(on(siw, opcode), usual, "{opcode:?}");
+                assert_eq!(on(rxe, opcode), usual, "{opcode:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_read_is_not_fenced_where_that_would_stop_the_queue() {
+        let siw = Quirks::of(Transport::Iwarp, SIW);
+        let rxe = Quirks::of(Transport::InfiniBand, 0);
+        assert!(!takes_fence(siw, IBV_WR_RDMA_READ));
+        assert!(takes_fence(rxe, IBV_WR_RDMA_READ));
+        assert!(takes_fence(siw, IBV_WR_SEND) && takes_fence(siw, IBV_WR_RDMA_WRITE));
+    }
 }

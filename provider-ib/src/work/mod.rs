@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use access_layer::rnic::{Completion, Notify, QpToken, WcOpcode, WcStatus};
 
-pub(crate) use ring::{At, Posted, Ring};
+pub(crate) use ring::{At, Posted, Ring, Taken};
 pub(crate) use ticket::{EPOCHS, Kind, PLACES, Ticket};
 
 use crate::qp::Qp;
@@ -101,6 +101,13 @@ impl Work {
             },
             ..Completion::EMPTY
         }
+    }
+
+    /// The completion of a request of the send queue; `None`: nobody wants to hear of it.
+    pub(crate) fn sent(&self, posted: &Posted, status: WcStatus) -> Option<Completion> {
+        let failed = status != WcStatus::Success;
+        (posted.at != At::Marker && (posted.told || failed))
+            .then(|| self.completion(posted, status))
     }
 
     /// The completion of a request that will not be done.

@@ -1,11 +1,17 @@
 //! The requests of one queue, in the order in which they were posted and complete.
 //!
 //! One side posts, under the queue pair's lock; the other takes, under the completion queue's. They
-//! meet in two counters, so neither takes the other's lock. Nothing allocates after the making.
+//! meet in counters, so neither takes the other's lock. Nothing allocates after the making.
+//!
+//! # Requests that are overtaken
+//!
+//! A consumer hears of its requests in the order of its posts, and takes the completion of one for
+//! that of all before it. Where the device lets requests overtake another ([`At::DeviceLate`]),
+//! their outcomes are kept here until the slow one has its own.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use access_layer::rnic::WcOpcode;
+use access_layer::rnic::{WcOpcode, WcStatus};
 
 /// A posted request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +34,8 @@ pub(crate) struct Posted {
 pub(crate) enum At {
     /// The device, whatever becomes of it.
     Device,
+    /// The device, whatever becomes of it, but maybe after requests that were posted later.
+    DeviceLate,
     /// The device when it fails; its success shows in that of a later one.
     DeviceSilently,
     /// Nobody: it waits to be flushed.
@@ -51,6 +59,21 @@ pub(crate) struct Ring {
     head: AtomicU32,
     /// Requests ever posted; counts around.
     tail: AtomicU32,
+    /// Requests without an outcome that others may overtake.
+    late: AtomicU32,
+    /// Outcomes that wait for such a one. Only the side that takes looks at it.
+    held: AtomicU32,
+}
+
+/// What a completion of the device comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// The request is told now.
+    Now(Posted),
+    /// An earlier one is to be told first: the outcome is kept, and [`Ring::release`] gives it.
+    Held,
+    /// The request was taken already.
+    Gone,
 }
 
 impl Ring {
@@ -66,6 +89,8 @@ impl Ring {
             limit,
             head: AtomicU32::new(0),
             tail: AtomicU32::new(0),
+            late: AtomicU32::new(0),
+            held: AtomicU32::new(0),
         })
     }
 
@@ -97,38 +122,108 @@ impl Ring {
         let slot = self.slot(tail);
         slot.wr_id.store(posted.wr_id, Ordering::Relaxed);
         slot.about.store(posted.about(), Ordering::Relaxed);
+        if posted.at == At::DeviceLate {
+            self.late.fetch_add(1, Ordering::Relaxed);
+        }
         self.tail.store(tail.wrapping_add(1), Ordering::Release);
         Some(tail)
     }
 
     /// Takes the last request back, which the device refused. By the caller of `push`.
     pub(crate) fn unpush(&self) {
-        let tail = self.tail.load(Ordering::Relaxed);
-        self.tail.store(tail.wrapping_sub(1), Ordering::Release);
+        let last = self.tail.load(Ordering::Relaxed).wrapping_sub(1);
+        if self.read(last).at == At::DeviceLate {
+            self.late.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.tail.store(last, Ordering::Release);
     }
 
-    /// Takes the request of this number. Those before it are gone with it: they succeeded, and
-    /// nobody wanted to hear of it. `None` when it was taken already. One caller at a time.
+    /// Takes the request of this number, which has this outcome. Those before it are gone with it:
+    /// they succeeded, and nobody wanted to hear of it. One caller at a time, who then calls
+    /// [`release`](Self::release) until nothing is left.
     #[inline]
-    pub(crate) fn take(&self, sequence: u32) -> Option<Posted> {
+    pub(crate) fn take(&self, sequence: u32, status: WcStatus) -> Taken {
         let head = self.head.load(Ordering::Relaxed);
         let posted = self.tail.load(Ordering::Acquire).wrapping_sub(head);
         if sequence.wrapping_sub(head) >= posted {
-            return None;
+            return Taken::Gone;
         }
         let request = self.read(sequence);
+        if self.late.load(Ordering::Relaxed) > 0 && !self.settle(head, sequence, &request, status) {
+            return Taken::Held;
+        }
         self.head.store(sequence.wrapping_add(1), Ordering::Release);
-        Some(request)
+        Taken::Now(request)
     }
 
-    /// Takes the oldest request that did not succeed in silence. By the caller of `take`, when the
-    /// device has nothing to say any more.
-    pub(crate) fn pop_unfinished(&self) -> Option<Posted> {
+    /// Whether an outcome can be told, while some request is late. If not, it is kept.
+    fn settle(&self, head: u32, sequence: u32, request: &Posted, status: WcStatus) -> bool {
+        if request.at == At::DeviceLate {
+            self.late.fetch_sub(1, Ordering::Relaxed);
+        }
+        let before = sequence.wrapping_sub(head);
+        let mut earlier = (0..before).map(|index| head.wrapping_add(index));
+        if !earlier.any(|earlier| self.is_awaited_late(earlier)) {
+            return true;
+        }
+        let about = &self.slot(sequence).about;
+        about.fetch_or(outcome_bits(status), Ordering::Relaxed);
+        self.held.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    fn is_awaited_late(&self, sequence: u32) -> bool {
+        self.read(sequence).at == At::DeviceLate && self.outcome(sequence).is_none()
+    }
+
+    /// Whether outcomes wait for that of an earlier request. By the caller of `take`.
+    #[inline]
+    pub(crate) fn holds(&self) -> bool {
+        self.held.load(Ordering::Relaxed) > 0
+    }
+
+    /// Takes the oldest request whose outcome was kept, if no other is to be told before it. By the
+    /// caller of `take`.
+    pub(crate) fn release(&self) -> Option<(Posted, WcStatus)> {
+        if !self.holds() {
+            return None;
+        }
+        let tail = self.tail.load(Ordering::Acquire);
+        let mut sequence = self.head.load(Ordering::Relaxed);
+        while sequence != tail {
+            let (request, next) = (self.read(sequence), sequence.wrapping_add(1));
+            match self.outcome(sequence) {
+                Some(status) => {
+                    self.held.fetch_sub(1, Ordering::Relaxed);
+                    self.head.store(next, Ordering::Release);
+                    return Some((request, status));
+                }
+                // It is done if one after it is.
+                None if request.at == At::DeviceSilently => sequence = next,
+                None => return None,
+            }
+        }
+        None
+    }
+
+    /// Takes the oldest request that did not succeed in silence, with its outcome if there is one,
+    /// else as flushed. By the caller of `take`, when the device has nothing to say any more.
+    pub(crate) fn pop_unfinished(&self) -> Option<(Posted, WcStatus)> {
         loop {
             let head = self.head.load(Ordering::Relaxed);
-            let request = self.take(head)?;
-            if !matches!(request.at, At::DeviceSilently | At::Marker) {
-                return Some(request);
+            if head == self.tail.load(Ordering::Acquire) {
+                return None;
+            }
+            let (request, outcome) = (self.read(head), self.outcome(head));
+            match outcome {
+                Some(_) => self.held.fetch_sub(1, Ordering::Relaxed),
+                None if request.at == At::DeviceLate => self.late.fetch_sub(1, Ordering::Relaxed),
+                None => 0,
+            };
+            self.head.store(head.wrapping_add(1), Ordering::Release);
+            let is_silent = matches!(request.at, At::DeviceSilently | At::Marker);
+            if outcome.is_some() || !is_silent {
+                return Some((request, outcome.unwrap_or(WcStatus::Flushed)));
             }
         }
     }
@@ -141,7 +236,11 @@ impl Ring {
         );
         let mut sequence = head;
         while sequence != tail {
-            if matches!(self.read(sequence).at, At::Device | At::Marker) {
+            let is_told = matches!(
+                self.read(sequence).at,
+                At::Device | At::DeviceLate | At::Marker
+            );
+            if is_told && self.outcome(sequence).is_none() {
                 return true;
             }
             sequence = sequence.wrapping_add(1);
@@ -170,6 +269,36 @@ impl Ring {
         let about = slot.about.load(Ordering::Relaxed);
         Posted::of(slot.wr_id.load(Ordering::Relaxed), about)
     }
+
+    /// What became of a request that waits to be told.
+    fn outcome(&self, sequence: u32) -> Option<WcStatus> {
+        let about = self.slot(sequence).about.load(Ordering::Relaxed);
+        let number = (about >> OUTCOME_SHIFT) as usize;
+        number.checked_sub(1).map(|index| OUTCOMES[index])
+    }
+}
+
+/// Above it a slot holds the outcome: 0 for none, else one more than its place in [`OUTCOMES`].
+const OUTCOME_SHIFT: u32 = 48;
+
+/// All outcomes.
+const OUTCOMES: [WcStatus; 11] = [
+    WcStatus::Success,
+    WcStatus::Flushed,
+    WcStatus::LocalLength,
+    WcStatus::LocalQpOperation,
+    WcStatus::LocalProtection,
+    WcStatus::BadResponse,
+    WcStatus::RemoteAccess,
+    WcStatus::RemoteOperation,
+    WcStatus::Transport,
+    WcStatus::ReceiverNotReady,
+    WcStatus::BindFailed,
+];
+
+fn outcome_bits(status: WcStatus) -> u64 {
+    let index = OUTCOMES.iter().position(|known| *known == status);
+    (index.unwrap_or(0) as u64 + 1) << OUTCOME_SHIFT
 }
 
 /// All opcodes of posted requests, by the number that a slot holds.
@@ -191,7 +320,8 @@ impl Posted {
             At::Device => 0,
             At::DeviceSilently => 1,
             At::Nobody => 2,
-            At::Marker => 3_u64,
+            At::Marker => 3,
+            At::DeviceLate => 4_u64,
         };
         u64::from(self.len)
             | (opcode.unwrap_or(0) as u64) << 32
@@ -207,11 +337,12 @@ impl Posted {
             opcode: OPCODES[(about >> 32) as usize % OPCODES.len()],
             told: about >> 40 & 1 == 1,
             signalled: about >> 41 & 1 == 1,
-            at: match about >> 42 {
+            at: match about >> 42 & 7 {
                 0 => At::Device,
                 1 => At::DeviceSilently,
                 2 => At::Nobody,
-                _ => At::Marker,
+                3 => At::Marker,
+                _ => At::DeviceLate,
             },
         }
     }
@@ -232,11 +363,27 @@ mod tests {
         }
     }
 
+    const DONE: WcStatus = WcStatus::Success;
+
+    /// Takes a request that has succeeded; `None` when it is not to be told.
+    fn take(ring: &Ring, sequence: u32) -> Option<Posted> {
+        match ring.take(sequence, DONE) {
+            Taken::Now(posted) => Some(posted),
+            Taken::Held | Taken::Gone => None,
+        }
+    }
+
     #[test]
     fn slots_keep_everything() {
         for opcode in OPCODES {
             for (told, signalled) in [(false, true), (true, false)] {
-                for at in [At::Device, At::DeviceSilently, At::Nobody, At::Marker] {
+                for at in [
+                    At::Device,
+                    At::DeviceLate,
+                    At::DeviceSilently,
+                    At::Nobody,
+                    At::Marker,
+                ] {
                     let posted = Posted {
                         wr_id: u64::MAX,
                         len: u32::MAX,
@@ -247,7 +394,7 @@ mod tests {
                     };
                     let ring = Ring::new(1).unwrap();
                     let sequence = ring.push(&posted).unwrap();
-                    assert_eq!(ring.take(sequence), Some(posted));
+                    assert_eq!(take(&ring, sequence), Some(posted));
                 }
             }
         }
@@ -262,9 +409,9 @@ mod tests {
             ring.push(&request(round, At::Device)).unwrap();
             assert_eq!(ring.push(&request(9, At::Device)), None);
             assert_eq!(ring.len(), 3);
-            assert!(ring.take(first).is_some());
+            assert!(take(&ring, first).is_some());
             assert_eq!(ring.len(), 2);
-            assert!(ring.take(first.wrapping_add(2)).is_some());
+            assert!(take(&ring, first.wrapping_add(2)).is_some());
             assert_eq!(ring.len(), 0);
         }
     }
@@ -275,8 +422,8 @@ mod tests {
         ring.push(&request(1, At::DeviceSilently)).unwrap();
         let second = ring.push(&request(2, At::Device)).unwrap();
         ring.push(&request(3, At::DeviceSilently)).unwrap();
-        assert_eq!(ring.take(second).map(|p| p.wr_id), Some(2));
-        assert_eq!(ring.take(second), None, "a second time");
+        assert_eq!(take(&ring, second).map(|p| p.wr_id), Some(2));
+        assert_eq!(take(&ring, second), None, "a second time");
         assert_eq!(ring.len(), 1);
         assert!(!ring.awaits_device());
     }
@@ -288,7 +435,7 @@ mod tests {
         ring.unpush();
         assert_eq!(ring.len(), 0);
         let sequence = ring.push(&request(2, At::Device)).unwrap();
-        assert_eq!(ring.take(sequence).map(|p| p.wr_id), Some(2));
+        assert_eq!(take(&ring, sequence).map(|p| p.wr_id), Some(2));
     }
 
     #[test]
@@ -303,10 +450,10 @@ mod tests {
             ring.push(&request(wr_id, at)).unwrap();
         }
         assert!(ring.awaits_device());
-        let rest: Vec<u64> = std::iter::from_fn(|| ring.pop_unfinished())
-            .map(|p| p.wr_id)
+        let rest: Vec<(u64, bool)> = std::iter::from_fn(|| ring.pop_unfinished())
+            .map(|(posted, status)| (posted.wr_id, status == WcStatus::Flushed))
             .collect();
-        assert_eq!(rest, [2, 4]);
+        assert_eq!(rest, [(2, true), (4, true)]);
         assert_eq!(ring.len(), 0);
     }
 
@@ -321,7 +468,7 @@ mod tests {
         let marker = ring.push_marker().unwrap();
         assert!(!ring.ends_silently());
         assert_eq!(ring.push_marker(), None);
-        assert_eq!(ring.take(marker).map(|p| p.at), Some(At::Marker));
+        assert_eq!(take(&ring, marker).map(|p| p.at), Some(At::Marker));
         assert_eq!(ring.len(), 0);
     }
 
@@ -333,7 +480,93 @@ mod tests {
         let last = ring.push(&request(1, At::Device)).unwrap();
         let first = ring.push(&request(2, At::Device)).unwrap();
         assert_eq!((last, first), (u32::MAX, 0));
-        assert_eq!(ring.take(first).map(|p| p.wr_id), Some(2));
+        assert_eq!(take(&ring, first).map(|p| p.wr_id), Some(2));
         assert_eq!(ring.len(), 0);
+    }
+
+    fn ring_of(ats: &[At]) -> Ring {
+        let ring = Ring::new(8).unwrap();
+        for (index, at) in ats.iter().enumerate() {
+            ring.push(&request(index as u64, *at)).unwrap();
+        }
+        ring
+    }
+
+    fn released(ring: &Ring) -> Vec<(u64, WcStatus)> {
+        std::iter::from_fn(|| ring.release())
+            .map(|(posted, status)| (posted.wr_id, status))
+            .collect()
+    }
+
+    #[test]
+    fn what_overtook_a_late_request_is_told_after_it() {
+        let ring = ring_of(&[
+            At::DeviceLate,
+            At::Device,
+            At::DeviceSilently,
+            At::Device,
+            At::Device,
+        ]);
+        assert_eq!(ring.take(1, DONE), Taken::Held);
+        assert_eq!(ring.take(3, WcStatus::LocalProtection), Taken::Held);
+        assert!(ring.awaits_device());
+        assert_eq!((ring.len(), released(&ring)), (5, vec![]));
+        assert_eq!(take(&ring, 0).map(|p| p.wr_id), Some(0), "the late one");
+        let rest = [(1, DONE), (3, WcStatus::LocalProtection)];
+        assert_eq!(released(&ring), rest);
+        assert_eq!(ring.take(1, DONE), Taken::Gone);
+        assert_eq!(take(&ring, 4).map(|p| p.wr_id), Some(4));
+        assert!(!ring.holds() && !ring.awaits_device());
+    }
+
+    #[test]
+    fn every_late_request_holds_back_what_is_behind_it() {
+        let ring = ring_of(&[At::DeviceLate, At::Device, At::DeviceLate, At::Device]);
+        assert_eq!(ring.take(1, DONE), Taken::Held);
+        assert_eq!(ring.take(3, DONE), Taken::Held);
+        assert!(take(&ring, 0).is_some());
+        assert_eq!(released(&ring), [(1, DONE)]);
+        assert!(ring.holds());
+        assert!(take(&ring, 2).is_some());
+        assert_eq!(released(&ring), [(3, DONE)]);
+        assert_eq!(ring.len(), 0);
+    }
+
+    #[test]
+    fn late_requests_that_are_in_time_hold_back_nothing() {
+        let ring = ring_of(&[At::Device, At::DeviceLate, At::Device]);
+        for sequence in 0..3 {
+            assert!(take(&ring, sequence).is_some());
+            assert_eq!(released(&ring), []);
+        }
+        ring.push(&request(3, At::DeviceLate)).unwrap();
+        ring.unpush();
+        let next = ring.push(&request(4, At::Device)).unwrap();
+        ring.push(&request(5, At::Device)).unwrap();
+        assert!(take(&ring, next.wrapping_add(1)).is_some());
+    }
+
+    #[test]
+    fn an_outcome_that_was_kept_survives_the_flush_of_the_late_request() {
+        let ring = ring_of(&[At::DeviceLate, At::DeviceSilently, At::Device, At::Device]);
+        assert_eq!(ring.take(2, DONE), Taken::Held);
+        let rest: Vec<_> = std::iter::from_fn(|| ring.pop_unfinished())
+            .map(|(posted, status)| (posted.wr_id, status))
+            .collect();
+        let flushed = WcStatus::Flushed;
+        assert_eq!(rest, [(0, flushed), (2, DONE), (3, flushed)]);
+        assert!(!ring.holds() && ring.len() == 0);
+        let next = ring.push(&request(6, At::Device)).unwrap();
+        assert!(take(&ring, next).is_some(), "nothing is late any more");
+    }
+
+    #[test]
+    fn every_outcome_survives_the_waiting() {
+        for status in OUTCOMES {
+            let ring = ring_of(&[At::DeviceLate, At::Device]);
+            assert_eq!(ring.take(1, status), Taken::Held);
+            assert!(take(&ring, 0).is_some());
+            assert_eq!(released(&ring), [(1, status)]);
+        }
     }
 }

@@ -18,8 +18,8 @@ const CHOICE: &str = "ia/attributes,ia/close-abrupt,pz/in-use-by-region,lmr/priv
     evd/threshold,evd/resize-transfers,evd/overflow,cno/wakes,ep/granted,psp/any,rsp/accept,\
     connect/private-data-24,connect/timeout,connect/unreachable,reject/private-data-24,\
     disconnect/flushes,send/0,send/1,send/no-segments,send/64K,send/gather,write/64K,read/64K,\
-    flags/suppress,protection/write-key,rmr/write,srq/one,srq/low-watermark,ib/fetch-add,\
-    many/threads";
+    read/mixed,read/fence,read/overtaken,read/suppressed,read/fenced-read,flags/suppress,\
+    protection/write-key,rmr/write,srq/one,srq/low-watermark,ib/fetch-add,many/threads";
 
 /// Those over OFA's provider, which is there to compare with: what it does as DAT says, and little
 /// else, because cases that hang over it cost minutes.

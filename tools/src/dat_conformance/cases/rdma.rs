@@ -101,6 +101,24 @@ const BOTH: &[Both] = &[
         takes_mixed,
     ),
     (
+        "read/overtaken",
+        "what is sent before a Read is answered completes after it",
+        posts_behind_long_read,
+        takes_behind_long_read,
+    ),
+    (
+        "read/suppressed",
+        "a Read that tells nothing is done when the Write behind it completes",
+        posts_behind_quiet_read,
+        takes_behind_long_read,
+    ),
+    (
+        "read/fenced-read",
+        "a fenced Read waits for the Read before it, and what is behind it goes",
+        fences_read,
+        takes_behind_long_read,
+    ),
+    (
         "read/operation",
         "a completion says what it was of",
         names_operations,
@@ -485,6 +503,67 @@ fn takes_mixed(side: &mut Side<'_>) -> Result<()> {
     let seed = side.hear("sent")?;
     pattern::check(&message, 0, 1000, seed[0]).context("the message")?;
     pattern::check(&region, 1000, 1000, 6).context("what was written")?;
+    side.meet("over")
+}
+
+/// A Read of so much is not answered before what is posted behind it has been sent.
+const LONG: usize = 1 << 20;
+/// A Write or Send behind it.
+const SHORT: usize = 100;
+
+fn posts_behind_long_read(side: &mut Side<'_>) -> Result<()> {
+    long_read(side, CompletionFlags::DEFAULT, None)
+}
+
+fn posts_behind_quiet_read(side: &mut Side<'_>) -> Result<()> {
+    long_read(side, CompletionFlags::SUPPRESS, None)
+}
+
+fn fences_read(side: &mut Side<'_>) -> Result<()> {
+    let again = Some(CompletionFlags::BARRIER_FENCE);
+    long_read(side, CompletionFlags::DEFAULT, again)
+}
+
+/// Posts a long Read, perhaps another of the same place, and then a Write and a Send.
+fn long_read(
+    side: &mut Side<'_>,
+    first: CompletionFlags,
+    again: Option<CompletionFlags>,
+) -> Result<()> {
+    let link = Link::make(side)?;
+    let (got, out) = (link.kit.region(LONG)?, link.kit.region(SHORT)?);
+    pattern::fill(&out, 0, SHORT, 6)?;
+    let remote = hear_region(side)?;
+    let source = remote.slice(0, LONG as u32)?;
+    let mut due = Vec::new();
+    for (cookie, flags) in [(1, Some(first)), (2, again)] {
+        let Some(flags) = flags else { continue };
+        let segment = [got.segment(0, LONG)?];
+        link.ep.post_rdma_read(&segment, source, cookie, flags)?;
+        if flags != CompletionFlags::SUPPRESS {
+            due.push(cookie);
+        }
+    }
+    write(&link, &out, 0, remote.slice(LONG as u32, SHORT as u32)?, 3)?;
+    link.send(&out, 0, SHORT, 4)?;
+    due.extend([3, 4]);
+    for cookie in due {
+        expect::done(&link.kit.request, cookie, side)?;
+        let read = pattern::check(&got, 0, LONG, 5);
+        read.with_context(|| format!("what was read, at the completion of {cookie}"))?;
+    }
+    side.meet("over")
+}
+
+fn takes_behind_long_read(side: &mut Side<'_>) -> Result<()> {
+    let link = Link::make(side)?;
+    let (region, message) = (link.kit.region(LONG + SHORT)?, link.kit.region(SHORT)?);
+    pattern::fill(&region, 0, LONG, 5)?;
+    link.recv(&message, 0, SHORT, 1)?;
+    say_region(side, region.remote())?;
+    expect::done(&link.kit.recv, 1, side)?;
+    pattern::check(&message, 0, SHORT, 6).context("the message")?;
+    pattern::check(&region, LONG, SHORT, 6).context("what was written")?;
     side.meet("over")
 }
 
