@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::AsyncEvent;
+use access_layer::thread::spawn_quiet;
 
 use crate::events;
 use crate::qp::Qp;
@@ -76,9 +77,7 @@ impl Engine {
     /// Starts the thread; once.
     pub(crate) fn start(&self, shared: &Arc<Shared>) -> io::Result<()> {
         let shared = shared.clone();
-        let started = std::thread::Builder::new()
-            .name("dat-ib".to_owned())
-            .spawn(move || run(&shared))?;
+        let started = spawn_quiet("dat-ib", move || run(&shared))?;
         *lock(&self.thread) = Some(started);
         Ok(())
     }

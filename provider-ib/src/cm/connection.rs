@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{ConnectionEvent, NewsQueue, QpToken};
+use access_layer::thread::spawn_quiet;
 
 use super::id::{CmEvent, ConnParam, Depth, Id, Key};
 use super::lock;
@@ -326,7 +327,6 @@ impl Connection {
                 .map(|error| inner.call_refused(&error));
         }
         let this = self.clone();
-        let thread = std::thread::Builder::new().name("dat-ib-connect".to_owned());
         let job = move || {
             if let Err(error) = id.connect(&this.param) {
                 let mut inner = lock(&this.inner);
@@ -338,8 +338,7 @@ impl Connection {
             // The id goes before the last reference to the rest does.
             drop(id);
         };
-        thread
-            .spawn(job)
+        spawn_quiet("dat-ib-connect", job)
             .err()
             .map(|error| inner.call_refused(&error))
     }
@@ -402,9 +401,8 @@ impl Connection {
             return;
         }
         inner.is_unanswered = false;
-        let thread = std::thread::Builder::new().name("dat-ib-retire".to_owned());
         // Without a thread it is given up here, and takes its time.
-        let _ = thread.spawn(move || drop(id));
+        let _ = spawn_quiet("dat-ib-retire", move || drop(id));
     }
 
     fn qp_has_failed(&self) -> bool {

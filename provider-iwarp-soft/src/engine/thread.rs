@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{Resource, RnicError};
+use access_layer::thread::spawn_quiet;
 use rustix::io::Errno;
 
 use super::Engine;
@@ -26,7 +27,7 @@ const TICK_MAX_HELD: Duration = Duration::from_millis(1);
 /// socket with unread data would turn a good ending into a reset.
 const LAST_MOMENT: Duration = Duration::from_millis(250);
 
-/// Starts the thread with all signals blocked: handlers belong to the consumer's threads.
+/// Starts the thread, which takes none of the consumer's signals.
 ///
 /// Returns when it runs. The C library makes room for its thread-local data then, and ends the
 /// process when there is none: a consumer that runs out of memory behind this call must not be the
@@ -34,15 +35,11 @@ const LAST_MOMENT: Duration = Duration::from_millis(250);
 pub(super) fn spawn(engine: Arc<Engine>) -> Result<JoinHandle<()>, RnicError> {
     let runs = Arc::new(Barrier::new(2));
     let told = Arc::clone(&runs);
-    let old = block_signals();
-    let thread = std::thread::Builder::new()
-        .name("iwarp-engine".to_owned())
-        .spawn(move || {
-            Staging::prepare_thread();
-            told.wait();
-            Worker::new(engine).run();
-        });
-    restore_signals(&old);
+    let thread = spawn_quiet("iwarp-engine", move || {
+        Staging::prepare_thread();
+        told.wait();
+        Worker::new(engine).run();
+    });
     let thread = thread.map_err(|_| RnicError::NoResources(Resource::Memory))?;
     runs.wait();
     Ok(thread)
@@ -172,27 +169,5 @@ impl Worker {
 fn guard(work: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
         tracing::error!("a panic was caught in the engine");
-    }
-}
-
-fn block_signals() -> libc::sigset_t {
-    // SAFETY: both sets are locals; sigfillset initialises one, pthread_sigmask the other.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut old: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut old);
-        old
-    }
-}
-
-fn restore_signals(old: &libc::sigset_t) {
-    // SAFETY: the set was filled by `block_signals`.
-    unsafe {
-        libc::pthread_sigmask(
-            libc::SIG_SETMASK,
-            std::ptr::from_ref(old),
-            std::ptr::null_mut(),
-        );
     }
 }

@@ -1,0 +1,88 @@
+//! Threads that a provider starts within somebody else's program.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::thread::{Builder, JoinHandle};
+
+/// Signals that a fault of the thread itself raises. They stay open: the kernel ends a process that
+/// blocks them, past the handler with which its program would have told of the crash.
+const FAULTS: [libc::c_int; 6] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+];
+
+/// Starts a thread that takes none of the program's signals: their handlers belong to the program's
+/// own threads, and so do the interruptions of system calls.
+///
+/// They are blocked in the calling thread meanwhile, so that there is no moment in which the new
+/// one could get one.
+pub fn spawn_quiet<T: Send + 'static>(
+    name: &str,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let before = block_signals();
+    let thread = Builder::new().name(name.to_owned()).spawn(job);
+    restore_signals(&before);
+    thread
+}
+
+/// Blocks them in the calling thread, and tells what was blocked before.
+fn block_signals() -> libc::sigset_t {
+    let (mut quiet, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: sets of this frame, filled before they are used: the second by `pthread_sigmask`,
+    // which cannot fail with these arguments. A thread may mask its own signals.
+    unsafe {
+        libc::sigfillset(quiet.as_mut_ptr());
+        for fault in FAULTS {
+            libc::sigdelset(quiet.as_mut_ptr(), fault);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, quiet.as_ptr(), before.as_mut_ptr());
+        before.assume_init()
+    }
+}
+
+fn restore_signals(before: &libc::sigset_t) {
+    // SAFETY: a set that `block_signals` told; a thread may mask its own signals.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the calling thread blocks a signal.
+    fn blocks(signal: libc::c_int) -> bool {
+        let mut now = MaybeUninit::uninit();
+        // SAFETY: nothing is changed, and the set of this frame is filled before it is read.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), now.as_mut_ptr());
+            libc::sigismember(now.as_ptr(), signal) == 1
+        }
+    }
+
+    #[test]
+    fn a_quiet_thread_takes_no_signal_but_those_of_its_own_faults() {
+        const PROGRAMS: [libc::c_int; 6] = [
+            libc::SIGINT,
+            libc::SIGTERM,
+            libc::SIGALRM,
+            libc::SIGCHLD,
+            libc::SIGUSR1,
+            libc::SIGPROF,
+        ];
+        let before = PROGRAMS.map(blocks);
+        let thread = spawn_quiet("quiet", || {
+            let name = std::thread::current().name().map(str::to_owned);
+            (name, PROGRAMS.map(blocks), FAULTS.map(blocks))
+        });
+        let (name, programs, faults) = thread.unwrap().join().unwrap();
+        assert_eq!(name.as_deref(), Some("quiet"));
+        assert_eq!(programs, [true; 6]);
+        assert_eq!(faults, [false; 6]);
+        assert_eq!(PROGRAMS.map(blocks), before, "the caller's own");
+    }
+}
