@@ -30,7 +30,8 @@ pub(crate) struct Mw {
 enum Hw {
     /// Nothing yet, or nothing any more.
     None,
-    /// Of type 1, with the region that it was bound to last.
+    /// Of type 1, with the region that it is bound to. Null when it is bound to none: the region of
+    /// an unbind may be gone by the next.
     Shared {
         mw: NonNull<ibv_mw>,
         region: *mut ibv_mr,
@@ -104,14 +105,29 @@ impl Mw {
                 "zero-based windows of a whole domain",
             ));
         }
-        let (mw, region) = match hw {
-            Hw::Shared { mw, region } => (*mw, *region),
-            _ => (self.alloc(IBV_MW_TYPE_1)?, ptr::null_mut()),
+        let is_fresh = !matches!(hw, Hw::Shared { .. });
+        if is_fresh {
+            let (mw, region) = (self.alloc(IBV_MW_TYPE_1)?, ptr::null_mut());
+            *hw = Hw::Shared { mw, region };
+        }
+        let Hw::Shared { mw, region } = hw else {
+            return Err(RnicError::InvalidState("a window of one queue pair"));
         };
-        // An unbind names the region as well: drivers read its key before they look at the length.
-        let region = mr.map_or(region, Mr::hw);
-        *hw = Hw::Shared { mw, region };
-        qp.post_bind_shared(mw.as_ptr(), region, bind)
+        let mw = *mw;
+        let bound = rebind(region, mr.map(Mr::hw), |region| match region {
+            Some(region) => qp.post_bind_shared(mw.as_ptr(), region.as_ptr(), bind),
+            None => {
+                qp.post_bind_nothing(bind)?;
+                // SAFETY: alive as long as `hw` has it, whose lock is held.
+                Ok(unsafe { mw.as_ref() }.rkey)
+            }
+        });
+        // What kind of window it is, the first bind decides that is posted.
+        if is_fresh && bound.is_err() {
+            *hw = Hw::None;
+            dealloc(mw);
+        }
+        bound
     }
 
     fn alloc(&self, kind: ibv_mw_type) -> Result<NonNull<ibv_mw>, RnicError> {
@@ -144,6 +160,19 @@ impl Drop for Mw {
     }
 }
 
+/// Posts a bind to the region `next`, or with `None` an unbind, by the region that it is to name:
+/// an unbind names the one that the window is bound to, because drivers read its key before they
+/// look at the length. `None` there: the window is bound to none.
+fn rebind(
+    bound: &mut *mut ibv_mr,
+    next: Option<*mut ibv_mr>,
+    post: impl FnOnce(Option<NonNull<ibv_mr>>) -> Result<u32, RnicError>,
+) -> Result<u32, RnicError> {
+    let key = post(NonNull::new(next.unwrap_or(*bound)))?;
+    *bound = next.unwrap_or(ptr::null_mut());
+    Ok(key)
+}
+
 fn dealloc(mw: NonNull<ibv_mw>) {
     // SAFETY: made by `alloc`, and forgotten by the caller.
     if let Err(why) = unsafe { verbs_dl::dealloc_mw(mw.as_ptr()) } {
@@ -163,5 +192,37 @@ pub(crate) fn bind_info(region: *mut ibv_mr, bind: &BindMw<'_, IbRnic>) -> ibv_m
         addr: if empty { 0 } else { bind.range.addr },
         length: u64::from(bind.range.len),
         mw_access_flags: if empty { 0 } else { flags },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unbind_names_the_bound_region_and_the_next_one_none() {
+        // They stand for regions, and nobody reads them.
+        let [first, second] = [64, 128].map(ptr::without_provenance_mut::<ibv_mr>);
+        let mut bound = ptr::null_mut();
+        let mut post = |next, fails: bool| {
+            let mut named = None;
+            let outcome = rebind(&mut bound, next, |region| {
+                named = Some(region.map_or(ptr::null_mut(), NonNull::as_ptr));
+                match fails {
+                    true => Err(RnicError::NoResources(Resource::WorkRequest)),
+                    false => Ok(1),
+                }
+            });
+            assert_eq!(outcome.is_err(), fails);
+            (named.unwrap(), bound)
+        };
+        let null = ptr::null_mut();
+        assert_eq!(post(None, false), (null, null), "nothing is bound");
+        assert_eq!(post(Some(first), true), (first, null), "not posted");
+        assert_eq!(post(Some(first), false), (first, first));
+        assert_eq!(post(Some(second), true), (second, first), "not posted");
+        assert_eq!(post(None, true), (first, first), "not posted");
+        assert_eq!(post(None, false), (first, null));
+        assert_eq!(post(None, false), (null, null), "the region may be gone");
     }
 }
