@@ -194,7 +194,10 @@ fn run_errands(shared: &Shared, errands: Errands) {
         on_cq(shared, number);
     }
     for qp in errands.failed.iter().filter_map(Weak::upgrade) {
-        shared.cm.on_qp_failed(&qp);
+        // A reset since then has made it another queue pair, with perhaps a connection already.
+        if qp.has_failed_work() {
+            shared.cm.on_qp_failed(&qp);
+        }
     }
     for event in errands.events {
         shared.upcall.async_event(event);

@@ -197,10 +197,9 @@ impl Connection {
     /// Something may be due.
     pub(super) fn on_time(self: &Arc<Self>, now: Instant) {
         let mut inner = lock(&self.inner);
-        // While it is being made nothing was posted: what is said then is about the connection
-        // before, on the same queue pair.
-        if self.has_failed.swap(false, Ordering::AcqRel) && inner.machine.is_up() {
-            self.advance(&mut inner, Event::Failed);
+        if self.has_failed.swap(false, Ordering::AcqRel) {
+            let failed = self.qp_has_failed();
+            self.advance(&mut inner, Event::Reported { failed });
         }
         let event = self.due_event(&mut inner, now);
         match event {

@@ -88,8 +88,14 @@ pub(crate) enum Event {
         /// The device had put the queue pair into the error state.
         failed: bool,
     },
-    /// The queue pair failed, or a call that readies it.
+    /// A call that readies the queue pair failed.
     Failed,
+    /// The device told of a failure of the queue pair.
+    Reported {
+        /// The queue pair as it is now has failed. If not, the device may have told of the
+        /// connection before, on the same queue pair.
+        failed: bool,
+    },
     /// The device goes away.
     DeviceRemoved,
     /// The consumer's timeout passed.
@@ -197,11 +203,6 @@ impl Machine {
         )
     }
 
-    /// Whether there is a connection, whose queue pair may fail.
-    pub(crate) fn is_up(&self) -> bool {
-        matches!(self.state, State::Established | State::Draining)
-    }
-
     /// Takes one event; what it leads to is to be done in order.
     pub(crate) fn on(&mut self, event: Event) -> &'static [Action] {
         let (state, actions) = match self.state {
@@ -254,7 +255,8 @@ fn connecting(state: State, event: Event) -> Step {
         (State::Requesting | State::Confirming, Event::Disconnected { .. }) => {
             give_up!(NonPeerRejected)
         }
-        (_, Event::Failed) => give_up!(NonPeerRejected),
+        // The peer may send before we have heard that the connection stands.
+        (_, Event::Failed | Event::Reported { failed: true }) => give_up!(NonPeerRejected),
         (_, Event::DeviceRemoved) => give_up!(Unreachable),
         (_, Event::TimedOut) => give_up!(TimedOut),
         (_, Event::Disconnect { .. }) => give_up!(Disconnected),
@@ -269,11 +271,13 @@ fn accepting(event: Event) -> Step {
         | Event::Disconnected { .. }
         | Event::Unresolved
         | Event::Failed
+        | Event::Reported { failed: true }
         | Event::DeviceRemoved => give_up!(AcceptFailed),
         Event::Disconnect { .. } => give_up!(Disconnected),
         Event::AddressResolved
         | Event::RouteResolved
         | Event::Replied
+        | Event::Reported { failed: false }
         | Event::PauseOver
         | Event::TimedOut
         | Event::Drained
@@ -311,7 +315,7 @@ fn up(state: State, event: Event) -> Step {
     match event {
         Event::Disconnected { failed: false } => give_up!(Disconnected),
         Event::Disconnected { failed: true } | Event::DeviceRemoved => give_up!(Broken),
-        Event::Failed => end!(Broken),
+        Event::Failed | Event::Reported { .. } => end!(Broken),
         _ => (state, &[]),
     }
 }

@@ -176,6 +176,11 @@ impl Qp {
         self.work.has_failed() || lock(&self.hw).is_in_error()
     }
 
+    /// Whether work of it failed since it was made or reset.
+    pub(crate) fn has_failed_work(&self) -> bool {
+        self.work.has_failed()
+    }
+
     /// How many receives are posted and not consumed, and how many requests have not completed.
     pub(crate) fn pending(&self) -> (u32, u32) {
         (self.work.recvs.len(), self.work.sends.len())

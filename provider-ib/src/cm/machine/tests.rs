@@ -26,7 +26,7 @@ const fn refused(refusal: Refusal, again: bool) -> Event {
 /// Every event, with the letters by which [`TABLE`] tells what it does in each state.
 ///
 /// One letter per state, in the order of [`STATES`]; [`meaning`] explains them.
-const TABLE: [(Event, &str); 20] = [
+const TABLE: [(Event, &str); 22] = [
     (Event::AddressResolved, "r........."),
     (Event::RouteResolved, ".q........"),
     (Event::Unresolved, "uu...a...."),
@@ -47,6 +47,8 @@ const TABLE: [(Event, &str); 20] = [
     (Event::Disconnect { graceful: true }, "ddddddg..."),
     (Event::Disconnect { graceful: false }, "ddddddDD.."),
     (Event::Drained, ".......D.."),
+    (Event::Reported { failed: true }, "nnnnnaBB.."),
+    (Event::Reported { failed: false }, "......BB.."),
 ];
 
 fn over(news: News) -> (State, Vec<Action>) {
@@ -114,7 +116,8 @@ fn row(event: Event) -> usize {
         Event::TimedOut => 16,
         Event::Disconnect { graceful } => 18 - usize::from(graceful),
         Event::Drained => 19,
-        Event::LingerOver => 20,
+        Event::Reported { failed } => 21 - usize::from(failed),
+        Event::LingerOver => 22,
     }
 }
 
