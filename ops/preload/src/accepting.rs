@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
-use stand_in::Flags;
+use stand_in::{Flags, LibraryEnd};
 
 use crate::hooks::numbers;
 use crate::listener::{Came, Listener};
@@ -26,7 +26,7 @@ use crate::socket::identity::Identity;
 use crate::socket::names::{self, Family};
 use crate::socket::options::Options;
 use crate::table::{self, Entry};
-use crate::{guard, listening, observing};
+use crate::{guard, internal, listening, observing};
 
 /// A connection that the program has now.
 pub(crate) struct Accepted {
@@ -70,12 +70,14 @@ pub(crate) fn accept(
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let begun = Instant::now();
     loop {
-        if let Some(came) = listener.accept() {
-            match take(socket, &listener, came, flags) {
-                Ok(accepted) => {
+        if listener.has_arrivals() {
+            match take(socket, &listener, flags) {
+                Ok(Some(accepted)) => {
                     listener.count(Counter::AcceptedOffloaded);
                     return Ok(Next::Ours(accepted));
                 }
+                // Somebody else has taken it.
+                Ok(None) => {}
                 // The peer is gone again, as it may be in the kernel's queue too.
                 Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => continue,
                 Err(error) => return Err(error),
@@ -118,26 +120,56 @@ fn is_ready(socket: BorrowedFd<'_>) -> bool {
     !matches!(poll(&mut set, Some(&Timespec::default())), Ok(0))
 }
 
+/// What a connection takes of the descriptors of this process. Made before it is taken out of the
+/// queue: one for which there are none left stays there, as in the kernel's.
+pub(crate) struct Room {
+    options: Options,
+    program: OwnedFd,
+    end: LibraryEnd,
+}
+
+impl Room {
+    /// For a connection of this program.
+    pub(crate) fn of(options: Options, shown: Flags) -> Result<Self, Errno> {
+        let (program, end) = stand_in::established(shown).map_err(|why| why.errno())?;
+        Ok(Self {
+            options,
+            program,
+            end: end.moved(internal::raise)?,
+        })
+    }
+
+    /// For one of those that others accept.
+    pub(crate) fn for_others(family: Family) -> Result<Self, Errno> {
+        let shown = Flags {
+            nonblocking: false,
+            close_on_exec: true,
+        };
+        Self::of(Options::fresh(family)?, shown)
+    }
+}
+
+/// `None`: there was none any more.
 fn take(
     socket: BorrowedFd<'_>,
     listener: &Listener,
-    came: Came,
     flags: c_int,
-) -> Result<Accepted, Errno> {
+) -> Result<Option<Accepted>, Errno> {
     let family = listener.family();
     let options = Options::inherited_from(socket, family)?;
     let shown = Flags {
         nonblocking: flags & SOCK_NONBLOCK != 0,
         close_on_exec: flags & SOCK_CLOEXEC != 0,
     };
-    let (program, entry, peer) = match came {
-        Came::Here(stream) => {
+    let (program, entry, peer) = match listener.accept(options, shown)? {
+        None => return Ok(None),
+        Some(Came::Here(stream, room)) => {
             let peer = stream.peer();
-            let (program, socket) = establish(family, listener.protocol(), stream, shown, options)?;
+            let (program, socket) = establish(family, listener.protocol(), stream, room)?;
             socket.named();
             (program, Entry::Socket(socket), peer)
         }
-        Came::There(passed) => {
+        Some(Came::There(passed, options)) => {
             let peer = passed.peer;
             let (program, relayed) = receive(family, passed, shown, options)?;
             (program, Entry::Relayed(Arc::new(relayed)), peer)
@@ -145,11 +177,11 @@ fn take(
     };
     let fd = program.as_raw_fd();
     numbers::place(fd, entry);
-    Ok(Accepted {
+    Ok(Some(Accepted {
         fd: program.into_raw_fd(),
         peer,
         family,
-    })
+    }))
 }
 
 /// A pair for a connection that has arrived here.
@@ -157,17 +189,12 @@ fn establish(
     family: Family,
     protocol: &str,
     stream: Box<dyn OffloadStream>,
-    shown: Flags,
-    options: Options,
+    room: Room,
 ) -> Result<(OwnedFd, Arc<Socket>), Errno> {
-    let (program, end) = stand_in::established(shown).map_err(|_| Errno::NOBUFS)?;
-    let end = end
-        .moved(crate::internal::raise)
-        .map_err(|_| Errno::MFILE)?;
     let stream = observing::connection(stream, protocol);
-    let socket = Arc::new(Socket::new(stream, end, family, options)?);
+    let socket = Arc::new(Socket::new(stream, room.end, family, room.options)?);
     relay::watch(&socket)?;
-    Ok((program, socket))
+    Ok((room.program, socket))
 }
 
 /// A connection that has arrived here, for whoever accepts it: its pair carries bytes.
@@ -175,15 +202,11 @@ pub(crate) fn carried(
     family: Family,
     protocol: &str,
     stream: Box<dyn OffloadStream>,
+    room: Room,
 ) -> Result<Passed, Errno> {
     let _inside = guard::enter();
     let (local, peer) = (stream.local(), stream.peer());
-    let shown = Flags {
-        nonblocking: false,
-        close_on_exec: true,
-    };
-    let options = Options::fresh(family)?;
-    let (program, socket) = establish(family, protocol, stream, shown, options)?;
+    let (program, socket) = establish(family, protocol, stream, room)?;
     Relay::carry_for_others(&socket, &program)?;
     Ok(Passed {
         program,

@@ -144,8 +144,8 @@ impl Place {
             nonblocking: fcntl_getfl(socket)?.contains(OFlags::NONBLOCK),
             close_on_exec: fcntl_getfd(socket)?.contains(FdFlags::CLOEXEC),
         };
-        let (program, end) = stand_in::established(flags).map_err(|_| Errno::NOBUFS)?;
-        let end = end.moved(internal::raise).map_err(|_| Errno::MFILE)?;
+        let (program, end) = stand_in::established(flags).map_err(|why| why.errno())?;
+        let end = end.moved(internal::raise)?;
         Ok(Self {
             native,
             flags,

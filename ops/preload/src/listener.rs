@@ -18,12 +18,14 @@ use std::time::{Duration, Instant};
 use ops::{OffloadListener, OffloadStream, Switch};
 use ops_observe::{Counter, Record};
 use rustix::event::epoll::EventFlags;
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
+use stand_in::Flags;
 
-use crate::accepting;
-use crate::sharing::queue::{self, Passed};
+use crate::accepting::{self, Room};
+use crate::sharing::queue::{self, Passed, Reserved, WhyNone};
 use crate::socket::names::Family;
+use crate::socket::options::Options;
 use crate::steward::{Ward, steward};
 use crate::turn::Turn;
 use crate::{internal, process};
@@ -60,10 +62,10 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// A connection to be accepted.
 pub(crate) enum Came {
-    /// It belongs to this process.
-    Here(Box<dyn OffloadStream>),
+    /// It belongs to this process, which has made room for it.
+    Here(Box<dyn OffloadStream>, Room),
     /// It belongs to the process that listens.
-    There(Passed),
+    There(Passed, Options),
 }
 
 /// A listener as the child of a fork gets it.
@@ -188,15 +190,39 @@ impl Listener {
         })
     }
 
-    /// The next offloaded connection, if there is one.
-    pub(crate) fn accept(&self) -> Option<Came> {
-        let mut count = [0; 8];
-        // One count stands for one arrival, and whoever takes the count takes an arrival.
-        rustix::io::read(&self.pending, &mut count[..]).ok()?;
+    /// Whether there are offloaded connections that nobody has taken yet.
+    pub(crate) fn has_arrivals(&self) -> bool {
+        let mut set = [PollFd::new(&self.pending, PollFlags::IN)];
+        poll(&mut set, Some(&Timespec::default())) == Ok(1)
+    }
+
+    /// The next offloaded connection, if there is one, for a socket that is set and shown like
+    /// this. An error leaves it where it is, to be accepted when there is room.
+    pub(crate) fn accept(&self, options: Options, shown: Flags) -> Result<Option<Came>, Errno> {
         match &self.source {
-            Source::There(elsewhere) => queue::ask(&elsewhere.queue).map(Came::There),
-            Source::Here(hall) => hall.arrivals().pop_front().map(Came::Here),
+            Source::There(elsewhere) => {
+                let room = Reserved::of(self.pending())?;
+                if !self.is_mine() {
+                    return Ok(None);
+                }
+                let passed = queue::ask(&elsewhere.queue, room)?;
+                Ok(passed.map(|passed| Came::There(passed, options)))
+            }
+            Source::Here(hall) => {
+                let room = Room::of(options, shown)?;
+                if !self.is_mine() {
+                    return Ok(None);
+                }
+                let arrival = hall.arrivals().pop_front();
+                Ok(arrival.map(|stream| Came::Here(stream, room)))
+            }
         }
+    }
+
+    /// Takes one of the counts. Each stands for one arrival, and whoever takes it takes an arrival.
+    fn is_mine(&self) -> bool {
+        let mut count = [0; 8];
+        rustix::io::read(&self.pending, &mut count[..]).is_ok()
     }
 
     /// Whether the process that listens is gone: a server that became a daemon has left it behind.
@@ -304,11 +330,9 @@ impl Ward for Asked {
     fn ready(&self, seen: EventFlags) {
         let hall = &self.0;
         while queue::is_asked(&hall.queue_in) {
-            let arrival = hall.arrivals().pop_front();
-            // A peer that cannot be passed on sees a reset, as where a backlog is full.
-            let passed = arrival.map_or(Err(Errno::AGAIN), |arrival| hall.pass(arrival));
-            if passed.is_err() {
-                queue::put_none(&hall.queue_in);
+            let answer = hall.pass();
+            if let Err(why) = answer {
+                queue::put_none(&hall.queue_in, why);
             }
         }
         if seen.contains(EventFlags::HUP) {
@@ -337,9 +361,14 @@ impl Hall {
         // A service that fails brings nobody; peers come over TCP.
         while let Ok(Some(arrival)) = self.service.accept() {
             self.arrivals().push_back(arrival);
-            // A counter of so many arrivals is never full.
-            let _ = rustix::io::write(&self.pending, &1_u64.to_ne_bytes());
+            self.count();
         }
+    }
+
+    /// There is one more to be taken.
+    fn count(&self) {
+        // A counter of so many arrivals is never full.
+        let _ = rustix::io::write(&self.pending, &1_u64.to_ne_bytes());
     }
 
     /// Nobody accepts any more. What listens goes with the last reference.
@@ -358,9 +387,18 @@ impl Hall {
         }
     }
 
-    fn pass(&self, arrival: Box<dyn OffloadStream>) -> Result<(), Errno> {
-        let passed = accepting::carried(self.family, &self.protocol, arrival)?;
-        queue::put(&self.queue_in, &passed)?;
+    /// Passes the next arrival to who has asked.
+    fn pass(&self) -> Result<(), WhyNone> {
+        let Ok(room) = Room::for_others(self.family) else {
+            // It stays where it is, and who has asked has taken its count.
+            self.count();
+            return Err(WhyNone::NoRoom);
+        };
+        let arrival = self.arrivals().pop_front().ok_or(WhyNone::NobodyCame)?;
+        // A peer that cannot be passed on sees a reset, as where a backlog is full.
+        let passed = accepting::carried(self.family, &self.protocol, arrival, room)
+            .and_then(|passed| queue::put(&self.queue_in, &passed));
+        passed.map_err(|_| WhyNone::NobodyCame)?;
         self.record.count(Counter::AcceptedOffloaded, 1);
         Ok(())
     }

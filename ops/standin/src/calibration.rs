@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 
@@ -30,8 +31,19 @@ pub enum NoStandIn {
     Accounting,
 }
 
-impl From<rustix::io::Errno> for NoStandIn {
-    fn from(error: rustix::io::Errno) -> Self {
+impl NoStandIn {
+    /// What a call says that needs one: the kernel's own word, where there is one.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Os(error) => Errno::from_io_error(error).unwrap_or(Errno::NOBUFS),
+            Self::Accounting => Errno::NOBUFS,
+        }
+    }
+}
+
+impl From<Errno> for NoStandIn {
+    fn from(error: Errno) -> Self {
         Self::Os(error.into())
     }
 }

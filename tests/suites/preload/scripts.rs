@@ -76,6 +76,11 @@ const SCRIPTS: &[(&str, &str)] = &[
         "a_closed_listener_makes_room",
         include_str!("listen_again.py"),
     ),
+    // Servers at their limit leave peers in the backlog.
+    (
+        "at_the_limit_of_descriptors",
+        include_str!("at_the_limit.py"),
+    ),
     (
         "sockets_that_were_watched_before_they_connect",
         include_str!("watched_before.py"),
@@ -119,6 +124,7 @@ const FORKING: &[(&str, &str)] = &[
         "both_have_ended",
         include_str!("forking/both_have_ended.py"),
     ),
+    ("limits", include_str!("forking/limits.py")),
     ("owner_exits", include_str!("forking/owner_exits.py")),
     (
         "exec_of_an_owner",

@@ -3,8 +3,8 @@
 //! An offloaded connection arrives where the listening was begun. Whoever has inherited the
 //! listener asks for one over a message socket that all of them share. The answer is the program's
 //! end of its pair, which carries bytes already, and the names of both sides; or that there is
-//! none. Each question has one answer, and as all questions are the same, whoever reads an answer
-//! has its own.
+//! none, and why. Each question has one answer, and as all questions are the same, whoever reads an
+//! answer has its own.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -41,31 +41,71 @@ pub(crate) fn make() -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((internal::raise(from)?, internal::raise(to)?))
 }
 
-/// What is asked, and what says that there is none.
+/// What is asked.
 const WORD: [u8; 1] = [0];
+
+/// Why somebody who has asked gets none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum WhyNone {
+    /// There is none.
+    NobodyCame = 0,
+    /// The process that listens, to which it belongs, has no descriptor left for it.
+    NoRoom = 1,
+}
+
+/// A number that a descriptor has kept free which is about to come. Another thread may take it in
+/// the moment when that one comes; what came is lost then, and its peer sees a reset.
+pub(crate) struct Reserved<'a> {
+    /// Of something that is as good for it as any other.
+    like: BorrowedFd<'a>,
+    held: Option<OwnedFd>,
+}
+
+impl<'a> Reserved<'a> {
+    pub(crate) fn of(like: BorrowedFd<'a>) -> Result<Self, Errno> {
+        let held = Some(rustix::io::fcntl_dupfd_cloexec(like, 0)?);
+        Ok(Self { like, held })
+    }
+
+    fn release(&mut self) {
+        self.held = None;
+    }
+
+    fn hold_again(&mut self) {
+        self.held = rustix::io::fcntl_dupfd_cloexec(self.like, 0).ok();
+    }
+}
+
 /// How often one who waits for an answer looks whether somebody is there to give it.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
 
-/// Asks for an arrival and waits for the answer.
-pub(crate) fn ask(over: impl AsFd) -> Option<Passed> {
+/// Asks for an arrival and waits for the answer. An error leaves the arrival where it is.
+pub(crate) fn ask(over: impl AsFd, mut room: Reserved<'_>) -> Result<Option<Passed>, Errno> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    send(&over, &WORD, flags).ok()?;
+    if send(&over, &WORD, flags).is_err() {
+        return Ok(None);
+    }
     loop {
         let mut set = [PollFd::new(&over, PollFlags::IN)];
         // A signal does not end it: the answer would be left for somebody who has not asked.
         match poll(&mut set, Some(&LOOK)) {
             Ok(0) | Err(Errno::INTR) => {}
-            Ok(_) if set[0].revents().contains(PollFlags::IN) => match take(&over) {
-                Ok(answer) => return answer,
-                // Somebody else read it, and will have left ours.
-                Err(Errno::AGAIN) => {}
-                Err(_) => return None,
-            },
+            Ok(_) if set[0].revents().contains(PollFlags::IN) => {
+                room.release();
+                match take(&over) {
+                    Ok(answer) => return Ok(answer),
+                    // Somebody else read it, and will have left ours.
+                    Err(Errno::AGAIN) => room.hold_again(),
+                    Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(error),
+                    Err(_) => return Ok(None),
+                }
+            }
             // Nobody listens any more.
-            _ => return None,
+            _ => return Ok(None),
         }
     }
 }
@@ -83,9 +123,10 @@ pub(crate) fn is_asked(over: impl AsFd) -> bool {
 }
 
 /// Answers that there is none.
-pub(crate) fn put_none(into: impl AsFd) {
+pub(crate) fn put_none(into: impl AsFd, why: WhyNone) {
     // Those who asked are gone if it cannot be said.
-    let _ = send(into, &WORD, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let _ = send(into, &[why as u8], flags);
 }
 
 /// Passes an arrival on.
@@ -114,13 +155,21 @@ fn take(from: impl AsFd) -> Result<Option<Passed>, Errno> {
     };
     // The kernel looks for a message first and for the end afterwards: at the end, an answer that
     // came in between is there at the second look.
-    if receive()? == 0 {
-        receive()?;
+    let mut count = receive()?;
+    if count == 0 {
+        count = receive()?;
+    }
+    if count == 1 && text[0] == WhyNone::NoRoom as u8 {
+        // The limit is not this process's, so the program hears of the one that is everybody's.
+        return Err(Errno::NFILE);
     }
     let program = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut numbers) => numbers.next(),
         _ => None,
     });
+    if count == text.len() && program.is_none() {
+        return Err(Errno::MFILE);
+    }
     let names = read_name(&text[..NAME_LEN]).zip(read_name(&text[NAME_LEN..]));
     Ok(program.zip(names).map(|(program, (local, peer))| Passed {
         program,

@@ -36,8 +36,8 @@ pub(crate) fn renew_ended(socket: &Arc<Socket>) -> Result<(), Errno> {
         nonblocking: fcntl_getfl(borrow(*first))?.contains(OFlags::NONBLOCK),
         close_on_exec: true,
     };
-    let (program, end) = stand_in::established(flags).map_err(|_| Errno::NOBUFS)?;
-    let end = end.moved(internal::raise).map_err(|_| Errno::MFILE)?;
+    let (program, end) = stand_in::established(flags).map_err(|why| why.errno())?;
+    let end = end.moved(internal::raise)?;
     for fd in numbers {
         let close_on_exec = fcntl_getfd(borrow(fd))?.contains(FdFlags::CLOEXEC);
         let registrations = Registrations::of(fd);

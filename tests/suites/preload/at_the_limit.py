@@ -1,0 +1,103 @@
+"""At the limit of descriptors `accept` says that, and leaves whoever waits in the queue."""
+
+import errno
+import os
+import resource
+import select
+import socket
+import time
+
+LIMIT = 600
+NATIVE = "127.0.0.2"
+OFFLOADED = "127.0.0.1"
+
+
+def fill():
+    """All numbers that are left."""
+    numbers = []
+    while True:
+        try:
+            numbers.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError as error:
+            assert error.errno == errno.EMFILE
+            return numbers
+
+
+def refused(listener):
+    try:
+        listener.accept()
+    except OSError as error:
+        assert error.errno == errno.EMFILE, error
+    else:
+        raise AssertionError("there was room")
+
+
+def dial(port, hosts, ends):
+    """Clients that have no limit, each of which says who it is."""
+    clients = []
+    for number, host in enumerate(hosts):
+        client = socket.create_connection((host, port))
+        client.sendall(bytes([number]))
+        clients.append(client)
+    os.read(ends, 1)
+    for number, client in enumerate(clients):
+        assert client.recv(1) == bytes([number])
+        assert client.recv(1) == b""
+
+
+def play(hosts, blocking):
+    listener = socket.create_server(("0.0.0.0", 0))
+    ends, end = os.pipe()
+    clients = os.fork()
+    if clients == 0:
+        try:
+            os.close(end)
+            port = listener.getsockname()[1]
+            listener.close()
+            dial(port, hosts, ends)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    os.close(ends)
+    listener.setblocking(blocking)
+    assert select.select([listener], [], [], 10)[0]
+    # All of them have come.
+    time.sleep(0.5)
+    full = fill()
+    for _ in range(3):
+        refused(listener)
+        poll = select.poll()
+        poll.register(listener, select.POLLIN)
+        assert poll.poll(0), "somebody waits"
+    for number in full:
+        os.close(number)
+    seen = {}
+    for _ in hosts:
+        peer, address = listener.accept()
+        peer.setblocking(True)
+        peer.settimeout(10)
+        said = peer.recv(1)
+        peer.sendall(said)
+        seen[said[0]] = is_offloaded(peer)
+        peer.close()
+    assert sorted(seen) == list(range(len(hosts))), seen
+    for number, host in enumerate(hosts):
+        assert seen[number] == (host == OFFLOADED), (seen, hosts)
+    listener.setblocking(False)
+    try:
+        listener.accept()
+        raise AssertionError("somebody else")
+    except BlockingIOError:
+        pass
+    os.close(end)
+    assert os.waitpid(clients, 0)[1] == 0
+    listener.close()
+
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+for hosts in ([NATIVE] * 3, [OFFLOADED] * 3, [NATIVE, OFFLOADED] * 3):
+    for blocking in (False, True):
+        play(hosts, blocking)

@@ -1,0 +1,125 @@
+"""A worker that may have no more descriptors is told so, and the connection stays for the next
+accept: of itself or of another one."""
+
+import errno
+import os
+import resource
+import select
+import socket
+import time
+import traceback
+
+CLIENTS = 4
+
+
+def fill():
+    """All numbers that are left."""
+    numbers = []
+    while True:
+        try:
+            numbers.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError as error:
+            assert error.errno == errno.EMFILE
+            return numbers
+
+
+def refused(listener, *errors):
+    for _ in range(3):
+        assert select.select([listener], [], [], 10)[0]
+        try:
+            listener.accept()
+        except OSError as error:
+            assert error.errno in errors, error
+        else:
+            raise AssertionError("there was room")
+
+
+def serve(listener, count):
+    for _ in range(count):
+        peer, _ = listener.accept()
+        peer.sendall(bytes(reversed(receive(peer, 4))))
+        assert is_offloaded(peer)
+        peer.close()
+
+
+def dial(address, told):
+    clients = [socket.create_connection(address) for _ in range(CLIENTS)]
+    for client in clients:
+        client.sendall(b"said")
+    os.write(told, b".")
+    for client in clients:
+        assert receive(client, 4) == b"dias"
+        assert client.recv(1) == b""
+
+
+def with_clients(listener):
+    come, came = os.pipe()
+    clients = forked(dial, listener.getsockname(), came)
+    os.read(come, 1)
+    os.close(come)
+    os.close(came)
+    return clients
+
+
+def limited_worker(listener, blocking):
+    listener.setblocking(blocking)
+    full = fill()
+    refused(listener, errno.EMFILE)
+    for number in full:
+        os.close(number)
+    listener.setblocking(True)
+    serve(listener, CLIENTS - 1)
+
+
+def limited_in_vain(listener):
+    """Somebody else serves the others."""
+    full = fill()
+    refused(listener, errno.EMFILE)
+    for number in full:
+        os.close(number)
+
+
+def by_worker():
+    for blocking in (True, False):
+        listener = socket.create_server(("127.0.0.1", 0))
+        clients = with_clients(listener)
+        ended(forked(limited_worker, listener, blocking))
+        ended(forked(limited_in_vain, listener))
+        ended(forked(serve, listener, 1))
+        ended(clients)
+        listener.close()
+
+
+def wait_for_room(listener, tell, numbers):
+    for number in numbers:
+        os.close(number)
+    refused(listener, errno.ENFILE)
+    os.write(tell, b".")
+    while True:
+        try:
+            serve(listener, 1)
+        except OSError as error:
+            assert error.errno == errno.ENFILE
+        else:
+            return
+
+
+def by_owner():
+    """Each connection is the first process's too, so its limit is everybody's."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    clients = with_clients(listener)
+    said, say = os.pipe()
+    full = fill()
+    worker = forked(wait_for_room, listener, say, full)
+    os.read(said, 1)
+    for number in full:
+        os.close(number)
+    ended(worker)
+    serve(listener, CLIENTS - 1)
+    ended(clients)
+    listener.close()
+
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (600, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+by_worker()
+by_owner()
