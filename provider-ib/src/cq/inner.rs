@@ -223,7 +223,8 @@ impl Inner {
             );
             self.failures.extend(work.note_failure());
         }
-        if work.sends.holds() {
+        // Only for sends: a queue of receives may have another lock than that of the sends.
+        if ticket.kind == Kind::Send && work.sends.holds() {
             self.loosened = Some(place);
         }
         match taken {
