@@ -124,6 +124,10 @@ const FORKING: &[(&str, &str)] = &[
         "both_have_ended",
         include_str!("forking/both_have_ended.py"),
     ),
+    (
+        "says_all_and_goes",
+        include_str!("forking/says_all_and_goes.py"),
+    ),
     ("limits", include_str!("forking/limits.py")),
     ("owner_exits", include_str!("forking/owner_exits.py")),
     (

@@ -159,7 +159,13 @@ impl Flow {
             return give_to_peer(stream, &mut self.to_peer);
         }
         if self.program_ended {
-            return Ok(false);
+            // It may have said all first and closed later.
+            let is_closed = self.seen.contains(EventFlags::HUP) && !self.peer_ended;
+            return if is_closed {
+                Err(State::Unheld)
+            } else {
+                Ok(false)
+            };
         }
         let hung_up = self.seen.intersects(EventFlags::RDHUP | EventFlags::HUP);
         match self.carrier.receive(buffer, hung_up) {

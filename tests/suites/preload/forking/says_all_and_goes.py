@@ -1,0 +1,84 @@
+"""A child says all and goes, before the peer has said anything: nobody waits for what the peer does
+later."""
+
+import ctypes
+import os
+import select
+import socket
+import time
+
+C = ctypes.CDLL(None)
+
+
+def leaves_soon(process):
+    """It ends, and well."""
+    handle = os.pidfd_open(process)
+    is_over = select.select([handle], [], [], 10)[0]
+    os.close(handle)
+    assert is_over, "it is still there"
+    ended(process)
+
+
+def say(client):
+    client.sendall(b"all")
+    client.shutdown(socket.SHUT_WR)
+
+
+def say_and_read_on(client, tell):
+    say(client)
+    os.write(tell, client.recv(100) + client.recv(1) + b".")
+
+
+def leaves_a_child(client, tell):
+    ended(forked(say, client))
+
+
+def closes_before_its_child(client, tell):
+    child = forked(lambda: (time.sleep(0.1), say(client)))
+    client.close()
+    ended(child)
+
+
+def child_reads_on(client, tell):
+    forked(say_and_read_on, client, tell)
+
+
+def talk(server):
+    """To nobody, until that is told."""
+    try:
+        while True:
+            server.sendall(b"?")
+            time.sleep(0.01)
+    except (ConnectionResetError, BrokenPipeError):
+        pass
+
+
+def play(way, leave, answers, talks=False):
+    told, tell = os.pipe()
+
+    def dial(client):
+        os.close(told)
+        way(client, tell)
+        leave(0)
+
+    server, client = connected(dial)
+    os.close(tell)
+    assert receive(server, 3) == b"all"
+    assert server.recv(1) == b""
+    if answers:
+        time.sleep(0.1)
+        server.sendall(b"answer")
+        server.shutdown(socket.SHUT_WR)
+    if talks:
+        talk(server)
+    leaves_soon(client)
+    with open(told, "rb") as answer:
+        assert answer.read() == (b"answer." if answers else b"")
+    server.close()
+
+
+for leave in (os._exit, C.exit):
+    for way in (leaves_a_child, closes_before_its_child):
+        play(way, leave, False)
+        play(way, leave, False, talks=True)
+    play(child_reads_on, leave, True)
