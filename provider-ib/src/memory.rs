@@ -7,6 +7,7 @@ use std::sync::Arc;
 use access_layer::rnic::{Access, MrKeys, RegisterMr, Resource, RnicError};
 use verbs_dl::types::*;
 
+use crate::device::checked;
 use crate::rnic::Shared;
 
 /// A protection domain.
@@ -130,7 +131,9 @@ impl Drop for Mr {
         self.pd.shared.regions.remove(self.keys().lkey);
         let verbs = &self.pd.shared.device.libraries.verbs;
         // SAFETY: registered by us and taken back once.
-        unsafe { verbs.ibv_dereg_mr(self.hw()) };
+        if let Err(why) = checked(unsafe { verbs.ibv_dereg_mr(self.hw()) }) {
+            tracing::warn!(%why, "the device keeps a memory region");
+        }
     }
 }
 

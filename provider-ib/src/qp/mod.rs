@@ -316,7 +316,7 @@ impl Qp {
     fn give_windows_back(&self) {
         let windows = std::mem::take(&mut *lock(&self.windows));
         for window in windows.iter().filter_map(Weak::upgrade) {
-            window.on_qp_gone();
+            window.on_qp_gone(self.token);
         }
     }
 
