@@ -30,6 +30,15 @@ pub fn spawn_quiet<T: Send + 'static>(
     thread
 }
 
+/// Does a piece of a thread's work that must not end the thread: a panic, in an upcall for example,
+/// would leave everybody unserved whom the thread serves.
+pub fn survive(work: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
+        let thread = std::thread::current();
+        tracing::error!(thread = thread.name(), "a panic was caught");
+    }
+}
+
 /// Blocks them in the calling thread, and tells what was blocked before.
 fn block_signals() -> libc::sigset_t {
     let (mut quiet, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
@@ -53,6 +62,17 @@ fn restore_signals(before: &libc::sigset_t) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_ends_no_more_than_the_work() {
+        let mut done = Vec::new();
+        survive(|| {
+            done.push(1);
+            panic!("of a test");
+        });
+        survive(|| done.push(2));
+        assert_eq!(done, [1, 2]);
+    }
 
     /// Whether the calling thread blocks a signal.
     fn blocks(signal: libc::c_int) -> bool {

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::AsyncEvent;
-use access_layer::thread::spawn_quiet;
+use access_layer::thread::{spawn_quiet, survive};
 
 use crate::events;
 use crate::qp::Qp;
@@ -169,23 +169,29 @@ fn run(shared: &Arc<Shared>) {
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
     while !engine.stopping.load(Ordering::Acquire) {
         let count = engine.sleep(&mut events, shared.cm.next_deadline());
-        for event in &events[..count] {
-            match Source::decode(event.u64) {
-                Some(Source::Wake) => engine.drain_wake(),
-                Some(Source::Cm) => shared.cm.on_readable(shared),
-                Some(Source::Device) => events::take_all(shared),
-                Some(Source::Cq(number)) => on_cq(shared, number),
-                None => {}
-            }
+        for source in events[..count]
+            .iter()
+            .filter_map(|it| Source::decode(it.u64))
+        {
+            serve(shared, source);
         }
         run_errands(shared, engine.take_errands());
         shared.cm.on_deadline(shared, Instant::now());
     }
 }
 
+fn serve(shared: &Arc<Shared>, source: Source) {
+    match source {
+        Source::Wake => shared.engine.drain_wake(),
+        Source::Cm => shared.cm.on_readable(shared),
+        Source::Device => events::take_all(shared),
+        Source::Cq(number) => on_cq(shared, number),
+    }
+}
+
 fn on_cq(shared: &Shared, number: u32) {
     if let Some(cq) = shared.cqs.get(number) {
-        cq.on_event();
+        survive(|| cq.on_event());
     }
 }
 
@@ -196,11 +202,11 @@ fn run_errands(shared: &Shared, errands: Errands) {
     for qp in errands.failed.iter().filter_map(Weak::upgrade) {
         // A reset since then has made it another queue pair, with perhaps a connection already.
         if qp.has_failed_work() {
-            shared.cm.on_qp_failed(&qp);
+            survive(|| shared.cm.on_qp_failed(&qp));
         }
     }
     for event in errands.events {
-        shared.upcall.async_event(event);
+        survive(|| shared.upcall.async_event(event));
     }
 }
 

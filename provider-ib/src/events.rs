@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use access_layer::rnic::{AsyncEvent, CqToken, QpToken, SrqToken};
+use access_layer::thread::survive;
 use verbs_dl::types::*;
 
 use crate::rnic::Shared;
@@ -35,7 +36,7 @@ pub(crate) fn take_all(shared: &Arc<Shared>) {
         // Before anything else: the destruction of the object waits for it.
         // SAFETY: taken above, acknowledged once.
         unsafe { verbs.ibv_ack_async_event(&raw mut event) };
-        tell(shared, news);
+        survive(|| tell(shared, news));
     }
 }
 

@@ -47,6 +47,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use access_layer::rnic::{AsyncEvent, ConnectParams, NamedAttr, Resource, RnicError};
+use access_layer::thread::survive;
 use verbs_dl::types::RDMA_CM_EVENT_DEVICE_REMOVAL;
 
 pub(crate) use connection::Connection;
@@ -115,7 +116,7 @@ impl Cm {
             return;
         };
         while let Some(event) = channel.next() {
-            self.dispatch(shared, event);
+            survive(|| self.dispatch(shared, event));
         }
     }
 
@@ -139,12 +140,12 @@ impl Cm {
     pub(crate) fn on_deadline(&self, _shared: &Arc<Shared>, now: Instant) {
         let soon = std::mem::take(&mut *lock(&self.soon));
         for connection in soon {
-            connection.on_time(now);
+            survive(|| connection.on_time(now));
         }
         while let Some(key) = self.take_due(now) {
             let target = lock(&self.targets).get(&key).cloned();
             if let Some(Target::Connection(connection)) = target {
-                connection.on_time(now);
+                survive(|| connection.on_time(now));
             }
         }
     }

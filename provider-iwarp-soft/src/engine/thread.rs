@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{Resource, RnicError};
-use access_layer::thread::spawn_quiet;
+use access_layer::thread::{spawn_quiet, survive};
 use rustix::io::Errno;
 
 use super::Engine;
@@ -76,7 +76,7 @@ impl Worker {
             for (key, readable, writable) in ready.iter().filter_map(readiness) {
                 let source = self.engine.lock().sources.get(&key).cloned();
                 if let Some(source) = source {
-                    guard(|| source.on_ready(key, readable, writable));
+                    survive(|| source.on_ready(key, readable, writable));
                 }
             }
             self.expire();
@@ -128,7 +128,7 @@ impl Worker {
             let source = table.sources.get(&key).cloned();
             drop(table);
             if let Some(source) = source {
-                guard(|| source.on_deadline(key));
+                survive(|| source.on_deadline(key));
             }
         }
     }
@@ -162,12 +162,5 @@ impl Worker {
             });
         self.tick = tick;
         self.next_tick = (!self.watched.is_empty()).then(|| now + self.tick);
-    }
-}
-
-/// A panic, in an upcall for example, must not end the service of all connections.
-fn guard(work: impl FnOnce()) {
-    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
-        tracing::error!("a panic was caught in the engine");
     }
 }

@@ -62,6 +62,12 @@ const BOTH: &[Both] = &[
         lends_and_takes_back,
     ),
     (
+        "rmr/unbound-twice",
+        "a window is unbound once more when its region is gone",
+        keeps_connected,
+        takes_back_twice,
+    ),
+    (
         "rmr/bound-again",
         "a window that is bound again has a new key",
         write_by_new_key,
@@ -289,6 +295,22 @@ fn lends_and_takes_back(side: &mut Side<'_>) -> Result<()> {
     expect::bound(&lender.link.kit.request, 8, side)?;
     say_region(side, remote)?;
     nothing_written(&lender, side)
+}
+
+fn takes_back_twice(side: &mut Side<'_>) -> Result<()> {
+    let lender = Lender::make(side)?;
+    lender.bind(AT, WRITE, side)?;
+    let Lender {
+        link,
+        region,
+        window,
+    } = lender;
+    window.unbind(&link.ep, 8)?;
+    expect::bound(&link.kit.request, 8, side)?;
+    drop(region);
+    window.unbind(&link.ep, 9)?;
+    expect::bound(&link.kit.request, 9, side)?;
+    side.meet("over")
 }
 
 fn lends_elsewhere(side: &mut Side<'_>) -> Result<()> {
