@@ -171,10 +171,14 @@ impl Place {
         // changes, because the TCP socket lives on and could not be taken out of them any more.
         let registrations = Registrations::of(fd);
         registrations.withdraw();
-        replace(&self.program, fd, self.flags)?;
+        let replaced = replace(&self.program, fd, self.flags);
+        if replaced.is_ok() {
+            // Before a set tells of it: whoever hears that the number is ready uses it at once, and
+            // what he wrote into the bare pair would be signals.
+            numbers::place(fd, Entry::Socket(connection));
+        }
         registrations.renew();
-        numbers::place(fd, Entry::Socket(connection));
-        Ok(())
+        replaced
     }
 }
 

@@ -1,0 +1,46 @@
+"""A thread waits on a set for a socket that another thread connects, and uses it as soon as the set
+tells of it. The socket is in many sets, so that telling all of them takes a while."""
+
+import ctypes
+import select
+import socket
+import struct
+import threading
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+SETS = 800
+ROUNDS = 20
+OUT, HUNG_UP = 4, 0x10
+
+
+def use_when_ready(watching, fd, told):
+    """Writes when the number is ready, without a word of Python between."""
+    event = ctypes.create_string_buffer(12)
+    while True:
+        LIBC.epoll_wait(watching, event, 1, -1)
+        if not struct.unpack("=I", event.raw[:4])[0] & HUNG_UP:
+            told.append(LIBC.send(fd, b"hello", ctypes.c_size_t(5), 0))
+            return
+
+
+for _ in range(ROUNDS):
+    listener = socket.create_server(("127.0.0.1", 0))
+    sets = [select.epoll() for _ in range(SETS)]
+    sock = socket.socket()
+    # Edges alone: a socket that is not connected is ready, and is told of once.
+    for one in sets:
+        one.register(sock, OUT | select.EPOLLET)
+    one = sets[0]
+    assert one.poll(0)
+    told = []
+    thread = threading.Thread(target=use_when_ready, args=(one.fileno(), sock.fileno(), told))
+    thread.start()
+    sock.connect(listener.getsockname())
+    assert is_offloaded(sock)
+    thread.join()
+    peer = listener.accept()[0]
+    peer.settimeout(5)
+    assert told == [5], told
+    assert peer.recv(5, socket.MSG_WAITALL) == b"hello"
+    for each in (*sets, sock, peer, listener):
+        each.close()
