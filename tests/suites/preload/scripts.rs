@@ -122,6 +122,10 @@ const FORKING: &[(&str, &str)] = &[
     ("snapshot", include_str!("forking/snapshot.py")),
     ("both_use", include_str!("forking/both_use.py")),
     ("plain_programs", include_str!("forking/plain_programs.py")),
+    (
+        "duplicated_meanwhile",
+        include_str!("forking/duplicated_meanwhile.py"),
+    ),
     ("passing", include_str!("forking/passing.py")),
     ("ends", include_str!("forking/ends.py")),
     (

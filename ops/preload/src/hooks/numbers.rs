@@ -153,7 +153,7 @@ pub(crate) fn release(entry: Entry) {
 
 /// `made` is a new number for what `fd` names.
 fn share(fd: c_int, made: c_int) -> c_int {
-    if made >= 0
+    while made >= 0
         && let Some(entry) = table::entry(fd)
     {
         if !process::owns_table() {
@@ -161,10 +161,19 @@ fn share(fd: c_int, made: c_int) -> c_int {
             leaving::expose(fd);
             return made;
         }
-        if let Entry::Socket(socket) = &entry {
+        let Entry::Socket(socket) = &entry else {
+            place(made, entry);
+            return made;
+        };
+        // A call, so that a handover comes before it or behind it. Handing over exchanges what
+        // stands behind all numbers of a connection, and would miss one that comes meanwhile: a
+        // call by it would wait for ever for who moves the bytes.
+        if let Some(_call) = socket.begin_call() {
             socket.named();
+            place(made, entry.clone());
+            return made;
         }
-        place(made, entry);
+        socket.await_decision();
     }
     made
 }

@@ -1,0 +1,48 @@
+"""A number is duplicated while the connection is handed over: each duplicate is one of it."""
+
+import ctypes
+import threading
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+CONNECTIONS = 150
+DUPLICATES = 40
+THREADS = 3
+
+
+def dial(client):
+    assert receive(client, THREADS * DUPLICATES) == b"x" * (THREADS * DUPLICATES)
+    assert client.recv(1) == b"", "the end"
+
+
+class Duplicating(threading.Thread):
+    """Duplicates, and uses what has come of it afterwards."""
+
+    def __init__(self, fd):
+        super().__init__()
+        self.fd, self.begun, self.made = fd, threading.Event(), []
+
+    def run(self):
+        for _ in range(DUPLICATES):
+            self.made.append(LIBC.dup(self.fd))
+            if len(self.made) == 2:
+                self.begun.set()
+
+    def use(self):
+        for fd in self.made:
+            assert LIBC.write(fd, b"x", ctypes.c_size_t(1)) == 1
+            assert LIBC.close(fd) == 0
+
+
+for _ in range(CONNECTIONS):
+    server, client = connected(dial)
+    threads = [Duplicating(server.fileno()) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    threads[-1].begun.wait()
+    assert LIBC.fdopen(server.fileno(), b"r+")
+    for thread in threads:
+        thread.join()
+    for thread in threads:
+        thread.use()
+    server.close()
+    ended(client)
