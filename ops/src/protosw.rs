@@ -177,7 +177,7 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     /// Takes one urgent byte, behind what has been given.
     ///
     /// # Errors
-    /// What `send` with `MSG_OOB` would say.
+    /// `EAGAIN` when it cannot be taken now, else what `send` with `MSG_OOB` would say.
     fn send_urgent(&self, byte: u8) -> Result<(), Errno>;
 
     /// Gives bytes that have arrived, and with `peek` keeps them; 0 is the end. Bytes before the

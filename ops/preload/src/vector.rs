@@ -20,6 +20,8 @@ pub(crate) struct Vector {
     inline: [iovec; INLINE],
     long: Vec<iovec>,
     count: usize,
+    len: usize,
+    has_null: bool,
 }
 
 impl Vector {
@@ -36,6 +38,8 @@ impl Vector {
             inline: [NO_PART; INLINE],
             long: Vec::new(),
             count,
+            len: 0,
+            has_null: false,
         };
         if count == 0 {
             return Ok(vector);
@@ -47,20 +51,29 @@ impl Vector {
         let given = unsafe { std::slice::from_raw_parts(parts, count) };
         let mut total = 0_usize;
         for part in given {
-            if part.iov_base.is_null() && part.iov_len > 0 {
-                return Err(Errno::FAULT);
-            }
+            vector.has_null |= part.iov_base.is_null() && part.iov_len > 0;
             total = total.checked_add(part.iov_len).ok_or(Errno::INVAL)?;
         }
         if isize::try_from(total).is_err() {
             return Err(Errno::INVAL);
         }
+        vector.len = total;
         match vector.inline.get_mut(..count) {
             Some(inline) => inline.copy_from_slice(given),
             None => vector.long.extend_from_slice(given),
         }
         vector.replace_null();
         Ok(vector)
+    }
+
+    /// All its bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether a part that is not empty is null. The kernel minds when it comes to copy bytes.
+    pub(crate) fn has_null(&self) -> bool {
+        self.has_null
     }
 
     /// Slices must not be null, not even empty ones.
@@ -83,7 +96,7 @@ impl Vector {
     /// As something to receive into.
     ///
     /// # Safety
-    /// The parts may be written to.
+    /// The parts may be written to, and none of them [is null](Self::has_null).
     pub(crate) unsafe fn as_targets(&mut self) -> &mut [IoSliceMut<'_>] {
         let parts = self.parts();
         // SAFETY: `IoSliceMut` has the layout of `iovec`; no part is null, and the caller answers
@@ -91,11 +104,14 @@ impl Vector {
         unsafe { &mut *(std::ptr::from_mut(parts) as *mut [IoSliceMut<'_>]) }
     }
 
-    /// As something to send.
-    pub(crate) fn as_sources(&mut self) -> &mut [IoSlice<'_>] {
+    /// As something to send. `EFAULT`: a part is null.
+    pub(crate) fn as_sources(&mut self) -> Result<&mut [IoSlice<'_>], Errno> {
+        if self.has_null {
+            return Err(Errno::FAULT);
+        }
         let parts = self.parts();
         // SAFETY: `IoSlice` has the layout of `iovec`; no part is null, and whoever made the
         // vector answered for what they point to.
-        unsafe { &mut *(std::ptr::from_mut(parts) as *mut [IoSlice<'_>]) }
+        Ok(unsafe { &mut *(std::ptr::from_mut(parts) as *mut [IoSlice<'_>]) })
     }
 }

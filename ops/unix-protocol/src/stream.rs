@@ -231,8 +231,14 @@ impl OffloadStream for UnixStream {
     }
 
     fn send_urgent(&self, byte: u8) -> Result<(), Errno> {
-        self.tell(Control::Urgent(byte));
-        Ok(())
+        if !self.tell_waiting() {
+            return Err(Errno::AGAIN);
+        }
+        match wire::send_control(&self.socket, Control::Urgent(byte)) {
+            // The peer is gone, which is told of elsewhere.
+            Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     fn receive(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {

@@ -215,6 +215,7 @@ sends("sendto somebody", lambda fd: call("sendto", fd, five, 5, 0, text(b"\2\0" 
 sends("writev", lambda fd: call("writev", fd, vector(five, text(b"and"), text(b"more")), 3))
 sends("writev nothing", lambda fd: call("writev", fd, vector(five), 0))
 sends("writev too much", lambda fd: call("writev", fd, (IoVec * 1025)(), 1025))
+sends("writev of no bytes", lambda fd: call("writev", fd, vector(room(0)), 1))
 sends("writev negative", lambda fd: call("writev", fd, vector(five), -1))
 sends("sendmsg", lambda fd: call("sendmsg", fd, ctypes.byref(message(five, five)), 0))
 sends("sendmsg null", lambda fd: call("sendmsg", fd, None, 0))
@@ -232,6 +233,19 @@ def _(a, b):
     return sent, [one.len for one in both], drain(b, 15)
 
 
+@row("sending behind the end")
+def _(a, b):
+    a.shutdown(socket.SHUT_WR)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    fd = a.fileno()
+    told = [call("write", fd, five, 0), call("write", fd, None, 5), call("send", fd, None, 5, 1)]
+    told += [call("writev", fd, vector(five), 0), call("writev", fd, vector(room(0)), 1)]
+    told += [call("sendmsg", fd, ctypes.byref(message()), 0), call("sendmmsg", fd, None, 0, 0)]
+    return told
+
+
+answers("sendmmsg of none", lambda sock: call("sendmmsg", sock.fileno(), None, 0, 0))
+answers("sendmmsg null", lambda sock: call("sendmmsg", sock.fileno(), None, 1, 0))
 for name in ("pwrite", "pwrite64"):
     sends(name, lambda fd, name=name: call(name, fd, five, 5, 0))
 for name in ("pwritev", "pwritev64"):
@@ -282,6 +296,8 @@ def _(a, b):
     return call("splice", a.fileno(), None, into, None, 64, 0)
 
 
+answers("splice from nothing", lambda s: call("splice", -1, None, s.fileno(), None, 5, 0))
+answers("splice into nothing", lambda s: call("splice", s.fileno(), None, -1, None, 5, 0))
 answers("tee", lambda sock: call("tee", sock.fileno(), os.pipe()[1], 5, 0))
 answers("tee into it", lambda sock: call("tee", os.pipe()[0], sock.fileno(), 5, 0))
 answers("vmsplice", lambda sock: call("vmsplice", sock.fileno(), vector(five), 1, 0))
@@ -303,6 +319,10 @@ receives("__read_chk", lambda fd: got("__read_chk", fd, 64))
 for flags in (0, socket.MSG_PEEK, socket.MSG_WAITALL, socket.MSG_TRUNC, socket.MSG_DONTWAIT):
     receives(f"recv {flags:#x}", lambda fd, flags=flags: got("recv", fd, flags))
     receives(f"__recv_chk {flags:#x}", lambda fd, flags=flags: got("__recv_chk", fd, 64, flags))
+for flags in (socket.MSG_TRUNC, socket.MSG_TRUNC | socket.MSG_PEEK, socket.MSG_PEEK):
+    receives(f"recv null {flags:#x}", lambda fd, flags=flags: call("recv", fd, None, 5, flags))
+receives("recv out of band, null", lambda fd: call("recv", fd, None, 5, socket.MSG_OOB))
+receives("recv of no bytes", lambda fd: got("recv", fd, 0, size=0, into=room(5)))
 receives("recv out of band", lambda fd: got("recv", fd, socket.MSG_OOB))
 receives("recv of errors", lambda fd: got("recv", fd, socket.MSG_ERRQUEUE))
 receives("recv of errors, now", lambda fd: got("recv", fd, socket.MSG_ERRQUEUE | 0x40))
@@ -323,6 +343,7 @@ def received(function, fd, *arguments):
 
 
 receives("readv", lambda fd: received("readv", fd))
+receives("readv nothing", lambda fd: call("readv", fd, vector(room(0)), 1))
 for name in ("preadv", "preadv64"):
     receives(name, lambda fd, name=name: received(name, fd, 0))
 for name in ("preadv2", "preadv64v2"):
@@ -365,7 +386,37 @@ for flags in (MSG_WAITFORONE, socket.MSG_DONTWAIT):
         return told, [one.len for one in all_of_them], [part.raw for part in parts]
 
 
-answers("recv of nothing", lambda sock: got("recv", sock.fileno(), socket.MSG_DONTWAIT))
+receives("recvmmsg of none", lambda fd: call("recvmmsg", fd, None, 0, 0, None))
+receives("recvmmsg null", lambda fd: call("recvmmsg", fd, None, 1, 0, None))
+
+
+# Where there is nothing to receive, and at the end.
+def in_vain(sock):
+    fd, now = sock.fileno(), socket.MSG_DONTWAIT
+    return [
+        got("recv", fd, now),
+        got("recv", fd, now, size=0, into=room(5)),
+        call("recv", fd, None, 5, now),
+        call("recv", fd, None, 5, now | socket.MSG_TRUNC),
+        call("recv", fd, None, 5, now | socket.MSG_PEEK),
+        call("recvmsg", fd, ctypes.byref(message()), now),
+        call("recvmsg", fd, ctypes.byref(message(room(0))), now),
+        call("read", fd, None, 0),
+        call("readv", fd, vector(room(0)), 1),
+        call("readv", fd, vector(room(5)), 0),
+    ]
+
+
+answers("recv of nothing", in_vain)
+
+
+@row("recv at the end")
+def _(a, b):
+    b.close()
+    assert a.recv(1) == b""
+    return in_vain(a)
+
+
 
 # Asynchronously.
 for name, data in (("aio_write", HELLO), ("aio_read", None)):

@@ -68,6 +68,10 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
     SIGNALS,
     (
+        "calls_that_wait_end_as_with_tcp",
+        include_str!("waiting.py"),
+    ),
+    (
         "other_addresses_than_loopback_s",
         include_str!("other_addresses.py"),
     ),
@@ -122,6 +126,10 @@ const FORKING: &[(&str, &str)] = &[
     ("snapshot", include_str!("forking/snapshot.py")),
     ("both_use", include_str!("forking/both_use.py")),
     ("plain_programs", include_str!("forking/plain_programs.py")),
+    (
+        "handed_over_in_a_call",
+        include_str!("forking/handed_over_in_a_call.py"),
+    ),
     (
         "duplicated_meanwhile",
         include_str!("forking/duplicated_meanwhile.py"),

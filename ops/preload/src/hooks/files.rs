@@ -4,13 +4,12 @@
 //! through a buffer of ours.
 
 use std::ffi::{c_int, c_uint};
-use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 
 use libc::{off64_t, size_t, ssize_t};
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_getfd};
 
-use super::{alias, moving, offloaded};
+use super::{alias, moving, offloaded, transfer};
 use crate::socket::Socket;
 use crate::{real, table};
 
@@ -61,11 +60,29 @@ pub unsafe extern "C" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    if table::contains(from) || table::contains(to) {
-        return offloaded(from, |_| Err::<usize, _>(Errno::INVAL));
+    let (ours, other) = if table::contains(from) {
+        (from, to)
+    } else {
+        (to, from)
+    };
+    if table::contains(ours) {
+        return offloaded(ours, |_| refuse_splice(other, len));
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::splice(from, from_at, to, to_at, len, flags) }
+}
+
+/// What the kernel says before it looks at what the descriptors are, and then that it cannot.
+fn refuse_splice(other: c_int, len: size_t) -> Result<usize, Errno> {
+    if len == 0 {
+        return Ok(0);
+    }
+    if other < 0 {
+        return Err(Errno::BADF);
+    }
+    // SAFETY: a number from 0 up; the kernel says EBADF when it names nothing.
+    fcntl_getfd(unsafe { BorrowedFd::borrow_raw(other) })?;
+    Err(Errno::INVAL)
 }
 
 /// Sends `count` bytes of a file. Bytes that the socket did not take are not consumed.
@@ -84,11 +101,14 @@ fn copy(
     let mut done = 0;
     while done < count {
         let room = buffer.len().min(count - done);
-        let read = rustix::io::pread(from, &mut buffer[..room], place)?;
-        if read == 0 {
-            break;
-        }
-        match socket.send(to, &mut [IoSlice::new(&buffer[..read])], 0) {
+        let read = match rustix::io::pread(from, &mut buffer[..room], place) {
+            Ok(0) => break,
+            Ok(read) => read,
+            // What was sent is told of first.
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        };
+        match transfer::give(socket, to, buffer.as_ptr().cast(), read, 0) {
             Ok(sent) => {
                 done += sent;
                 place += sent as u64;

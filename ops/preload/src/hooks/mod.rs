@@ -36,7 +36,6 @@ use rustix::io::Errno;
 use crate::errno::ToC;
 use crate::guard;
 use crate::socket::Socket;
-use crate::socket::calls::ELSEWHERE;
 use crate::table::{self, Mover};
 
 /// Runs a call on an offloaded socket: as the stack's, and without letting a panic out.
@@ -88,10 +87,7 @@ where
             Mover::Us(socket) => {
                 if let Some(_call) = socket.begin_call() {
                     let made = catch_unwind(AssertUnwindSafe(|| call(&socket, borrowed)));
-                    let result = made.unwrap_or(Err(Errno::IO));
-                    if !matches!(result, Err(ELSEWHERE)) {
-                        return Some(result.to_c());
-                    }
+                    return Some(made.unwrap_or(Err(Errno::IO)).to_c());
                 }
                 // Somebody else is about to use it as well.
                 socket.await_decision();

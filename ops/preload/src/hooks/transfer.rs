@@ -52,15 +52,22 @@ hook! {
     fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t = |socket, fd| {
         // SAFETY: the caller's list.
         let mut vector = unsafe { Vector::copy(vector, count) }?;
+        if vector.len() == 0 {
+            // The kernel does not ask the socket.
+            return Ok(0);
+        }
         // SAFETY: the C call demands parts that may be written to.
-        socket.receive(fd, unsafe { vector.as_targets() }, 0)
+        unsafe { socket.receive(fd, &mut vector, 0) }
     };
 
     /// Hook of `writev`.
     fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t = |socket, fd| {
         // SAFETY: the caller's list.
         let mut vector = unsafe { Vector::copy(vector, count) }?;
-        socket.send(fd, vector.as_sources(), 0)
+        if vector.len() == 0 {
+            return Ok(0);
+        }
+        socket.send(fd, &mut vector, 0)
     };
 
     /// Hook of `preadv2`, which reads a stream where the offset is -1.
@@ -70,8 +77,11 @@ hook! {
         let flags = positioned(at, flags)?;
         // SAFETY: the caller's list.
         let mut vector = unsafe { Vector::copy(vector, count) }?;
+        if vector.len() == 0 {
+            return Ok(0);
+        }
         // SAFETY: the C call demands parts that may be written to.
-        socket.receive(fd, unsafe { vector.as_targets() }, flags)
+        unsafe { socket.receive(fd, &mut vector, flags) }
     };
 
     /// Hook of `pwritev2`, which writes to a stream where the offset is -1.
@@ -81,7 +91,10 @@ hook! {
         let flags = positioned(at, flags)?;
         // SAFETY: the caller's list.
         let mut vector = unsafe { Vector::copy(vector, count) }?;
-        socket.send(fd, vector.as_sources(), flags)
+        if vector.len() == 0 {
+            return Ok(0);
+        }
+        socket.send(fd, &mut vector, flags)
     };
 
     /// Hook of `recvmsg`.
@@ -190,10 +203,10 @@ fn fill(
     // SAFETY: one part, the caller's buffer.
     let mut vector = unsafe { Vector::copy(&raw const part, 1) }?;
     // SAFETY: the C call demands a buffer that may be written to.
-    socket.receive(fd, unsafe { vector.as_targets() }, flags)
+    unsafe { socket.receive(fd, &mut vector, flags) }
 }
 
-fn give(
+pub(super) fn give(
     socket: &Socket,
     fd: BorrowedFd<'_>,
     buffer: *const c_void,
@@ -206,7 +219,7 @@ fn give(
     };
     // SAFETY: one part, the caller's buffer, which is only read.
     let mut vector = unsafe { Vector::copy(&raw const part, 1) }?;
-    socket.send(fd, vector.as_sources(), flags)
+    socket.send(fd, &mut vector, flags)
 }
 
 /// A stream has no positions; -1 stands for none. The flags are those of files but for one.
@@ -235,7 +248,7 @@ unsafe fn receive_message(
     // SAFETY: the list of the caller's message.
     let mut vector = unsafe { Vector::copy(message.msg_iov, count) }?;
     // SAFETY: the C call demands parts that may be written to.
-    let received = socket.receive(fd, unsafe { vector.as_targets() }, flags)?;
+    let received = unsafe { socket.receive(fd, &mut vector, flags) }?;
     message.msg_namelen = 0;
     message.msg_controllen = 0;
     message.msg_flags = flags & (libc::MSG_OOB | libc::MSG_CMSG_CLOEXEC);
@@ -257,7 +270,7 @@ unsafe fn send_message(
     let count = c_int::try_from(message.msg_iovlen).map_err(|_| Errno::MSGSIZE)?;
     // SAFETY: the list of the caller's message.
     let mut vector = unsafe { Vector::copy(message.msg_iov, count) }?;
-    socket.send(fd, vector.as_sources(), flags)
+    socket.send(fd, &mut vector, flags)
 }
 
 /// TCP passes neither descriptors nor credentials on, refuses what it has no word for, and leaves
@@ -291,7 +304,7 @@ fn each(
     count: c_uint,
     mut call: impl FnMut(*mut msghdr, bool) -> Result<usize, Errno>,
 ) -> Result<c_int, Errno> {
-    if messages.is_null() {
+    if messages.is_null() && count > 0 {
         return Err(Errno::FAULT);
     }
     let count = count.min(1024);

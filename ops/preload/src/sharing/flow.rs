@@ -40,6 +40,8 @@ pub(crate) struct Flow {
     carrier: Carrier,
     to_program: Pending,
     to_peer: Pending,
+    /// An urgent byte that the peer has no room for yet.
+    urgent_to_peer: Option<u8>,
     peer_ended: bool,
     program_ended: bool,
     /// The program reads no more.
@@ -89,6 +91,7 @@ impl Flow {
             carrier,
             to_program: Pending::default(),
             to_peer: Pending::default(),
+            urgent_to_peer: None,
             peer_ended: reading_ended,
             program_ended: writing_ended,
             deaf: reading_ended,
@@ -142,10 +145,13 @@ impl Flow {
     fn urgent(&mut self, stream: &dyn OffloadStream) {
         if self.seen.contains(EventFlags::PRI) {
             self.seen.remove(EventFlags::PRI);
-            if let Some(byte) = self.carrier.receive_urgent() {
-                // A connection that is of no use any more says so when bytes are sent.
-                let _ = stream.send_urgent(byte);
-            }
+            self.urgent_to_peer = self.carrier.receive_urgent().or(self.urgent_to_peer);
+        }
+        if let Some(byte) = self.urgent_to_peer
+            && stream.send_urgent(byte) != Err(Errno::AGAIN)
+        {
+            // A connection that is of no use any more says so when bytes are sent.
+            self.urgent_to_peer = None;
         }
         if let Ok(byte) = stream.receive_urgent(false) {
             // A program that reads no more misses it, as it does with TCP.
@@ -157,6 +163,9 @@ impl Flow {
     fn outward(&mut self, stream: &dyn OffloadStream, buffer: &mut [u8]) -> Moved {
         if !self.to_peer.is_empty() {
             return give_to_peer(stream, &mut self.to_peer);
+        }
+        if self.urgent_to_peer.is_some() {
+            return Ok(false);
         }
         if self.program_ended {
             // It may have said all first and closed later.

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::thread::futex;
 
-/// A call that moved nothing is to be made again, on the descriptor itself. The kernel uses the
-/// number for the like, and no program ever sees it.
-pub(crate) const ELSEWHERE: Errno = Errno::RESTART;
+/// A call is to step aside, because others are to use the connection. The kernel uses the number
+/// for the like, and no program ever sees it.
+pub(super) const ELSEWHERE: Errno = Errno::RESTART;
 
 /// Counts them, and can have none.
 #[derive(Debug, Default)]
@@ -29,7 +29,38 @@ impl Calls {
         self.under_way.fetch_add(1, Ordering::SeqCst);
         let call = UnderWay { calls: self };
         // Seen by `await_none`, or seeing what `stop` has stored.
-        (!self.stopped.load(Ordering::SeqCst)).then_some(call)
+        (!self.are_stopped()).then_some(call)
+    }
+
+    /// Whether no call may go on.
+    pub(crate) fn are_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// A call that is under way makes room for who wants the connection. `true`: calls may go on,
+    /// and this one is under way again. `false`: they never will, `is_over` said. To be asked
+    /// often, it waits a moment.
+    pub(super) fn step_aside(&self, is_over: impl Fn() -> bool) -> bool {
+        self.leave();
+        loop {
+            if let Some(call) = self.begin() {
+                std::mem::forget(call);
+                return true;
+            }
+            if is_over() {
+                // Its end is counted as well. Nobody waits for it any more.
+                self.under_way.fetch_add(1, Ordering::SeqCst);
+                return false;
+            }
+        }
+    }
+
+    fn leave(&self) {
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+        if self.are_stopped() {
+            let flags = futex::Flags::PRIVATE;
+            let _ = futex::wake(&self.under_way, flags, u32::MAX >> 1);
+        }
     }
 
     pub(crate) fn stop(&self) {
@@ -64,10 +95,6 @@ impl Calls {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.calls.under_way.fetch_sub(1, Ordering::SeqCst);
-        if self.calls.stopped.load(Ordering::SeqCst) {
-            let word = &self.calls.under_way;
-            let _ = futex::wake(word, futex::Flags::PRIVATE, u32::MAX >> 1);
-        }
+        self.calls.leave();
     }
 }

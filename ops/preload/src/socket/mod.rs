@@ -6,6 +6,7 @@
 //! | [`observer`] | from what comes about there to what the program's descriptor shows |
 //! | [`parking`] | where blocking calls sleep |
 //! | [`receive`], [`send`] | the two directions, with flags, timeouts and signals |
+//! | [`handed_over`] | what is left of a call when the descriptor carries the bytes |
 //! | [`ending`] | shutting down, closing, lingering |
 //! | [`calls`] | threads in calls, which leave when others are to use the connection |
 //! | [`identity`] | names and options, which others who use it have as well |
@@ -14,6 +15,7 @@
 
 pub(crate) mod calls;
 pub(crate) mod ending;
+mod handed_over;
 pub(crate) mod identity;
 mod inherited;
 pub(crate) mod names;
@@ -33,7 +35,7 @@ use ops::{OffloadStream, Watch};
 use rustix::event::epoll::EventFlags;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
-use stand_in::{LibraryEnd, Signals};
+use stand_in::{LibraryEnd, Signals, Stage};
 
 use calls::{Calls, UnderWay};
 use identity::Identity;
@@ -131,6 +133,33 @@ impl Socket {
     pub(crate) fn allow_calls(&self) {
         self.observer.stop_waiting(false);
         self.calls.allow();
+    }
+
+    /// In a call: if others are to use the connection, waits until it is decided who moves the
+    /// bytes. `false`: the descriptor carries them, and what is left of the call is left to it.
+    ///
+    /// The call goes on there because one of a TCP socket knows of no such change, and would not
+    /// come back with a part of what it was to move.
+    fn goes_on_here(&self, fd: BorrowedFd<'_>) -> bool {
+        if !self.calls.are_stopped() {
+            return true;
+        }
+        // It lives until it is decided, and what was decided is asked of its word.
+        let relay = self.observer.relay();
+        let is_over = || {
+            relay.as_ref().is_none_or(|relay| {
+                relay.await_decision();
+                let (word, ticket) = relay.word();
+                // Of one that was dropped calls are about to go on: they tell why.
+                matches!(word.handover.stage(ticket), Stage::Carrying | Stage::Ended)
+            })
+        };
+        let here = self.calls.step_aside(is_over);
+        if !here {
+            // Whoever has asked does so too, perhaps later.
+            self.identity.apply_timeouts(fd);
+        }
+        here
     }
 
     /// Waits until it is decided who moves the bytes.

@@ -184,7 +184,13 @@ impl Observer {
 
     /// Whether there is an error that nobody was told of.
     pub(crate) fn has_error(&self) -> bool {
-        self.error.load(Ordering::Acquire) != 0
+        self.pending_error().is_some()
+    }
+
+    /// The error that nobody was told of.
+    pub(crate) fn pending_error(&self) -> Option<Errno> {
+        let error = self.error.load(Ordering::Acquire);
+        (error != 0).then(|| Errno::from_raw_os_error(error))
     }
 
     /// Whether it broke.

@@ -8,112 +8,186 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 use libc::{MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
-use ops::Watch;
+use ops::{OffloadStream, Watch};
 use rustix::io::Errno;
 
-use super::{Patience, Socket};
+use super::calls::ELSEWHERE;
+use super::{Patience, Socket, handed_over};
+use crate::vector::Vector;
 
 /// What `MSG_TRUNC` throws away at a time.
 const DISCARD: usize = 16 * 1024;
 
 impl Socket {
     /// Receives into `into` as `recvmsg` does with these flags.
-    pub(crate) fn receive(
+    ///
+    /// # Safety
+    /// The parts of `into` may be written to, but for those that are null.
+    pub(crate) unsafe fn receive(
         &self,
         fd: BorrowedFd<'_>,
-        into: &mut [IoSliceMut<'_>],
+        into: &mut Vector,
         flags: i32,
     ) -> Result<usize, Errno> {
         if flags & MSG_ERRQUEUE != 0 {
             return Err(Errno::AGAIN);
         }
         if flags & MSG_OOB != 0 {
-            return self.receive_urgent(into, flags);
+            // SAFETY: the caller answers for the parts.
+            return unsafe { self.receive_urgent(into, flags) };
         }
-        let wanted = into.iter().map(|part| part.len()).sum();
-        let take = Take {
-            wanted,
-            flags,
-            peek: flags & MSG_PEEK != 0,
-            all: flags & MSG_WAITALL != 0,
+        let wanted = into.len();
+        let place = if flags & MSG_TRUNC != 0 {
+            Place::Nowhere
+        } else if wanted == 0 || into.has_null() {
+            Place::None
+        } else {
+            // SAFETY: the caller answers for the parts, none of which is null.
+            Place::Parts(unsafe { into.as_targets() })
         };
-        if flags & MSG_TRUNC != 0 {
-            let mut bytes = [0; DISCARD];
-            return self.take(fd, &take, |done, peek| {
-                let room = (wanted - done).min(DISCARD);
-                let mut part = [IoSliceMut::new(&mut bytes[..room])];
-                self.stream.receive(&mut part, peek)
-            });
-        }
-        let mut parts = into;
-        let mut before = 0;
-        self.take(fd, &take, |done, peek| {
-            IoSliceMut::advance_slices(&mut parts, done - before);
-            before = done;
-            self.stream.receive(parts, peek)
-        })
+        self.take(
+            fd,
+            Take {
+                wanted,
+                flags,
+                peek: flags & MSG_PEEK != 0,
+                all: flags & MSG_WAITALL != 0,
+                place,
+                done: 0,
+                patience: None,
+            },
+        )
     }
 
-    fn receive_urgent(&self, into: &mut [IoSliceMut<'_>], flags: i32) -> Result<usize, Errno> {
+    /// # Safety
+    /// As for `receive`.
+    unsafe fn receive_urgent(&self, into: &mut Vector, flags: i32) -> Result<usize, Errno> {
         let inline = self.options().urgent_inline;
         if inline {
             return Err(Errno::INVAL);
         }
         let byte = self.stream.receive_urgent(flags & MSG_PEEK != 0)?;
-        match into.iter_mut().find(|part| !part.is_empty()) {
-            Some(part) => {
-                part[0] = byte;
-                Ok(1)
-            }
-            None => Ok(0),
+        if into.len() == 0 {
+            return Ok(0);
         }
+        if flags & MSG_TRUNC != 0 {
+            return Ok(1);
+        }
+        if into.has_null() {
+            return Err(Errno::FAULT);
+        }
+        // SAFETY: the caller answers for the parts, none of which is null.
+        let mut parts = unsafe { into.as_targets() }.iter_mut();
+        if let Some(part) = parts.find(|part| !part.is_empty()) {
+            part[0] = byte;
+        }
+        Ok(1)
     }
 
-    fn take(
-        &self,
-        fd: BorrowedFd<'_>,
-        take: &Take,
-        mut receive: impl FnMut(usize, bool) -> Result<usize, Errno>,
-    ) -> Result<usize, Errno> {
-        let mut done = 0;
-        let mut patience = None;
+    fn take(&self, fd: BorrowedFd<'_>, mut take: Take<'_>) -> Result<usize, Errno> {
+        if !self.goes_on_here(fd) {
+            return take.from_descriptor(fd);
+        }
         loop {
             let seen = self.observer.parking().news();
             if self.reading_ended.load(Ordering::Acquire) && !self.stream.readiness().readable {
-                return Ok(done);
+                return Ok(take.done);
             }
-            match receive(done, take.peek) {
-                Ok(count) => {
-                    done += count;
-                    if count == 0 && take.wanted > 0 && !take.peek {
-                        self.observer.end_was_read();
-                    }
-                    self.after_receive(fd, take.peek);
-                    let more = take.all && !take.peek && count > 0 && done < take.wanted;
-                    if !more {
-                        return Ok(done);
-                    }
-                }
-                Err(Errno::AGAIN) => {
-                    if done > 0 && !take.all {
-                        return Ok(done);
-                    }
-                    self.observer.nothing_to_read(fd);
-                    if self.stream.readiness().readable {
-                        // It came in between; the next look may be the program's `poll`.
-                        self.observer.arrived();
-                        continue;
-                    }
-                    let patience = patience.get_or_insert_with(|| {
-                        Patience::of(fd, take.flags, self.options().receive_timeout)
-                    });
-                    if let Err(error) = patience.wait(&self.observer, seen, done > 0) {
-                        return if done > 0 { Ok(done) } else { Err(error) };
-                    }
-                }
-                Err(error) => return self.end_of_receive(fd, done, error),
+            let peeked = match self.look(fd, &mut take)? {
+                Look::Enough(count) => return Ok(count),
+                Look::Again => continue,
+                Look::TooFew(peeked) => peeked,
+            };
+            let told = take.done + peeked;
+            match self.await_more(fd, &mut take, seen, told > 0) {
+                Ok(()) => {}
+                Err(ELSEWHERE) if self.goes_on_here(fd) => {}
+                Err(ELSEWHERE) => return take.from_descriptor(fd),
+                Err(_) if told > 0 => return Ok(told),
+                Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Takes, or looks at, what is there.
+    fn look(&self, fd: BorrowedFd<'_>, take: &mut Take<'_>) -> Result<Look, Errno> {
+        if take.done > 0 && self.stream.is_at_mark() {
+            // What is received at once ends at the urgent mark, and a look from there passes it.
+            return Ok(Look::Enough(take.done));
+        }
+        // Asked before the look, which sees all that had come by then.
+        let is_all_there = !(take.peek && take.all) || self.has_no_more_before_end_or_mark();
+        match take.from_stream(&*self.stream) {
+            Ok(0) if take.done == 0 && take.wanted > 0 && self.has_broken_unseen() => self
+                .end_of_receive(fd, 0, Errno::CONNRESET)
+                .map(Look::Enough),
+            Ok(count) if take.peek => {
+                let is_enough = is_all_there || count == 0 || count >= take.wanted;
+                Ok(if is_enough {
+                    Look::Enough(count)
+                } else {
+                    Look::TooFew(count)
+                })
+            }
+            Ok(count) => {
+                take.done += count;
+                if count == 0 && take.wanted > 0 {
+                    self.observer.end_was_read();
+                }
+                self.after_receive(fd);
+                let is_enough = !take.all || count == 0 || take.done >= take.wanted;
+                Ok(if is_enough {
+                    Look::Enough(take.done)
+                } else {
+                    Look::Again
+                })
+            }
+            Err(Errno::AGAIN) => {
+                self.observer.nothing_to_read(fd);
+                if self.stream.readiness().readable {
+                    // It came in between; the next look may be the program's `poll`.
+                    self.observer.arrived();
+                    return Ok(Look::Again);
+                }
+                Ok(Look::TooFew(0))
+            }
+            Err(error) => self.end_of_receive(fd, take.done, error).map(Look::Enough),
+        }
+    }
+
+    /// Whether the end of the stream is a break that nobody was told of: the stream itself told of
+    /// it behind the last bytes, which were given instead. Behind the peer's end it is `EPIPE`, for
+    /// those who write.
+    fn has_broken_unseen(&self) -> bool {
+        let error = self.observer.pending_error();
+        error.is_some_and(|error| error != Errno::PIPE) && !self.observer.shows_end_of_peer()
+    }
+
+    fn await_more(
+        &self,
+        fd: BorrowedFd<'_>,
+        take: &mut Take<'_>,
+        seen: u32,
+        begun: bool,
+    ) -> Result<(), Errno> {
+        let patience = take
+            .patience
+            .get_or_insert_with(|| Patience::of(fd, take.flags, self.options().receive_timeout));
+        patience.wait(&self.observer, seen, begun)
+    }
+
+    /// Whether nothing comes that a look would see, which ends at the urgent mark.
+    fn has_no_more_before_end_or_mark(&self) -> bool {
+        let readiness = self.stream.readiness();
+        readiness.peer_ended
+            || readiness.failed
+            || self.reading_ended.load(Ordering::Acquire)
+            || !self.stream.is_at_mark() && self.has_urgent()
+    }
+
+    fn has_urgent(&self) -> bool {
+        // Announced counts as well.
+        !matches!(self.stream.receive_urgent(true), Err(Errno::INVAL))
     }
 
     /// What was received before a connection broke is given first; then the error, once; then the
@@ -134,10 +208,7 @@ impl Socket {
         }
     }
 
-    fn after_receive(&self, fd: BorrowedFd<'_>, peek: bool) {
-        if peek {
-            return;
-        }
+    fn after_receive(&self, fd: BorrowedFd<'_>) {
         self.show_end_if_read();
         if self.stream.readiness().readable {
             self.observer.something_left(fd);
@@ -150,10 +221,78 @@ impl Socket {
     }
 }
 
-/// What a call wants.
-struct Take {
+/// What a call wants, and how far it has come.
+struct Take<'a> {
     wanted: usize,
     peek: bool,
     all: bool,
     flags: i32,
+    place: Place<'a>,
+    /// What was received; a look receives nothing.
+    done: usize,
+    patience: Option<Patience>,
+}
+
+/// What a look at the stream found.
+enum Look {
+    /// What the call gives.
+    Enough(usize),
+    /// Something that may be followed by more.
+    Again,
+    /// Too few, of which so many stay where they are.
+    TooFew(usize),
+}
+
+/// Where the bytes go.
+enum Place<'a> {
+    /// What is left of the caller's parts.
+    Parts(&'a mut [IoSliceMut<'a>]),
+    /// They are thrown away, whatever the caller's parts are.
+    Nowhere,
+    /// There is no room, or a part of the caller's is null, which is told when there is something
+    /// for it.
+    None,
+}
+
+impl Take<'_> {
+    /// What is there now, or what is wanted of it.
+    fn from_stream(&mut self, stream: &dyn OffloadStream) -> Result<usize, Errno> {
+        let count = match &mut self.place {
+            Place::Parts(parts) => stream.receive(parts, self.peek)?,
+            Place::Nowhere => {
+                let mut bytes = [0; DISCARD];
+                let room = (self.wanted - self.done).min(DISCARD);
+                stream.receive(&mut [IoSliceMut::new(&mut bytes[..room])], self.peek)?
+            }
+            Place::None => match stream.receive(&mut [IoSliceMut::new(&mut [0])], true)? {
+                0 => 0,
+                _ if self.wanted == 0 => 0,
+                _ => return Err(Errno::FAULT),
+            },
+        };
+        self.advance(count);
+        Ok(count)
+    }
+
+    /// What is left, when the descriptor carries the bytes.
+    fn from_descriptor(&mut self, fd: BorrowedFd<'_>) -> Result<usize, Errno> {
+        let left = self.wanted - self.done;
+        let received = match &mut self.place {
+            Place::Parts(parts) => handed_over::receive(fd, parts, self.flags),
+            Place::Nowhere => handed_over::discard(fd, left, self.flags),
+            Place::None if self.wanted == 0 => handed_over::receive(fd, &mut [], self.flags),
+            Place::None => Err(Errno::FAULT),
+        };
+        match received {
+            Ok(count) => Ok(self.done + count),
+            Err(_) if self.done > 0 => Ok(self.done),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn advance(&mut self, count: usize) {
+        if let (Place::Parts(parts), false) = (&mut self.place, self.peek) {
+            IoSliceMut::advance_slices(parts, count);
+        }
+    }
 }

@@ -11,7 +11,9 @@ use libc::{MSG_FASTOPEN, MSG_NOSIGNAL, MSG_OOB};
 use ops::Watch;
 use rustix::io::Errno;
 
-use super::{Patience, Socket};
+use super::calls::ELSEWHERE;
+use super::{Patience, Socket, handed_over};
+use crate::vector::Vector;
 
 impl Socket {
     /// Sends `from` as `sendmsg` does with these flags. Without `MSG_NOSIGNAL`, a connection that
@@ -19,7 +21,7 @@ impl Socket {
     pub(crate) fn send(
         &self,
         fd: BorrowedFd<'_>,
-        from: &mut [IoSlice<'_>],
+        from: &mut Vector,
         flags: i32,
     ) -> Result<usize, Errno> {
         let sent = self.send_quietly(fd, from, flags);
@@ -33,59 +35,66 @@ impl Socket {
     fn send_quietly(
         &self,
         fd: BorrowedFd<'_>,
-        from: &mut [IoSlice<'_>],
+        from: &mut Vector,
         flags: i32,
     ) -> Result<usize, Errno> {
         if flags & MSG_FASTOPEN != 0 {
             return Err(Errno::ISCONN);
         }
+        let mut give = Give {
+            plain: from.len(),
+            urgent: None,
+            flags,
+            done: 0,
+            patience: None,
+        };
+        if !self.goes_on_here(fd) {
+            return give.to_descriptor(fd, from.as_sources()?);
+        }
         if let Some(error) = self.observer.take_error(fd) {
             return Err(error);
         }
-        let mut patience = None;
-        let wanted: usize = from.iter().map(|part| part.len()).sum();
-        let mut urgent = None;
-        let mut parts = from;
-        if flags & MSG_OOB != 0 {
-            urgent = cut_last_byte(parts);
+        if from.len() == 0 || from.has_null() {
+            self.refuse_ended(fd)?;
         }
-        let mut done = 0;
-        let plain = wanted - usize::from(urgent.is_some());
-        while done < plain {
-            match self.send_some(fd, parts, flags, done > 0, &mut patience) {
+        let mut parts = from.as_sources()?;
+        if flags & MSG_OOB != 0 {
+            give.urgent = cut_last_byte(parts);
+            give.plain -= usize::from(give.urgent.is_some());
+        }
+        while give.done < give.plain {
+            match self.give_some(fd, &mut give, || self.stream.send(parts)) {
                 Ok(count) => {
-                    done += count;
+                    give.done += count;
                     IoSlice::advance_slices(&mut parts, count);
                 }
-                Err(_) if done > 0 => return Ok(done),
+                Err(ELSEWHERE) => return give.to_descriptor(fd, parts),
+                Err(_) if give.done > 0 => return Ok(give.done),
                 Err(error) => return Err(error),
             }
         }
-        let Some(byte) = urgent else {
-            if plain == 0 {
-                self.refuse_ended(fd)?;
-            }
-            return Ok(done);
+        let Some(byte) = give.urgent else {
+            return Ok(give.done);
         };
-        match self.stream.send_urgent(byte) {
-            Ok(()) => Ok(done + 1),
-            Err(_) if done > 0 => Ok(done),
+        match self.give_some(fd, &mut give, || self.stream.send_urgent(byte).map(|()| 1)) {
+            Ok(count) => Ok(give.done + count),
+            Err(ELSEWHERE) => give.to_descriptor(fd, parts),
+            Err(_) if give.done > 0 => Ok(give.done),
             Err(error) => Err(error),
         }
     }
 
-    fn send_some(
+    /// Has the stream take what it can, and waits while it has no room.
+    fn give_some(
         &self,
         fd: BorrowedFd<'_>,
-        parts: &[IoSlice<'_>],
-        flags: i32,
-        begun: bool,
-        patience: &mut Option<Patience>,
+        give: &mut Give,
+        mut send: impl FnMut() -> Result<usize, Errno>,
     ) -> Result<usize, Errno> {
         loop {
             let seen = self.observer.parking().news();
             self.refuse_ended(fd)?;
-            match self.stream.send(parts) {
+            match send() {
                 Ok(count) => {
                     if !self.stream.readiness().writable {
                         self.show_full(fd);
@@ -93,11 +102,16 @@ impl Socket {
                     return Ok(count);
                 }
                 Err(Errno::AGAIN) => {
-                    if !self.show_full(fd) {
-                        let patience = patience.get_or_insert_with(|| {
-                            Patience::of(fd, flags, self.options().send_timeout)
-                        });
-                        patience.wait(&self.observer, seen, begun)?;
+                    if self.show_full(fd) {
+                        continue;
+                    }
+                    let patience = give.patience.get_or_insert_with(|| {
+                        Patience::of(fd, give.flags, self.options().send_timeout)
+                    });
+                    match patience.wait(&self.observer, seen, give.done > 0) {
+                        Ok(()) => {}
+                        Err(ELSEWHERE) if self.goes_on_here(fd) => {}
+                        Err(error) => return Err(error),
                     }
                 }
                 Err(error) => return Err(self.observer.take_error(fd).unwrap_or(error)),
@@ -120,6 +134,41 @@ impl Socket {
             return Err(self.observer.take_error(fd).unwrap_or(Errno::PIPE));
         }
         Ok(())
+    }
+}
+
+/// What a call is to send, and how far it has come.
+struct Give {
+    /// So many bytes, and an urgent one behind them.
+    plain: usize,
+    urgent: Option<u8>,
+    flags: i32,
+    done: usize,
+    patience: Option<Patience>,
+}
+
+impl Give {
+    /// What is left, when the descriptor carries the bytes.
+    fn to_descriptor(&self, fd: BorrowedFd<'_>, left: &mut [IoSlice<'_>]) -> Result<usize, Errno> {
+        let mut done = self.done;
+        let mut sent = Ok(0);
+        if done < self.plain || self.urgent.is_none() {
+            // Only what was not cut off before has its urgent byte in it.
+            let flags = match self.urgent {
+                Some(_) => self.flags & !MSG_OOB,
+                None => self.flags,
+            };
+            sent = handed_over::send(fd, left, flags);
+            done += sent.unwrap_or(0);
+        }
+        if let (Some(byte), true) = (self.urgent, done == self.plain) {
+            sent = handed_over::send_urgent(fd, byte, self.flags);
+            done += sent.unwrap_or(0);
+        }
+        match sent {
+            Err(error) if done == 0 => Err(error),
+            _ => Ok(done),
+        }
     }
 }
 

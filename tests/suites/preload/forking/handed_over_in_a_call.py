@@ -1,0 +1,156 @@
+"""A connection is handed over while a thread is in the midst of a call: the call goes on, and moves
+all that it was to move, as one of a TCP socket does."""
+
+import ctypes
+import os
+import tempfile
+import threading
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+ALL = 30000
+HUGE = 32 << 20
+WAIT_FOR_ALL, TRUNCATE = 0x100, 0x20
+TEXT = (bytes(range(251)) * (HUGE // 251 + 1))[:HUGE]
+
+
+class IoVec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
+
+
+class MsgHdr(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_void_p),
+        ("namelen", ctypes.c_uint),
+        ("iov", ctypes.POINTER(IoVec)),
+        ("iovlen", ctypes.c_size_t),
+        ("control", ctypes.c_void_p),
+        ("controllen", ctypes.c_size_t),
+        ("flags", ctypes.c_int),
+    ]
+
+
+class MMsgHdr(ctypes.Structure):
+    _fields_ = [("hdr", MsgHdr), ("len", ctypes.c_uint)]
+
+
+def parts(room, *sizes):
+    """A list of buffers that lie one behind the other."""
+    at = ctypes.addressof(room)
+    made = (IoVec * len(sizes))()
+    for one, size in zip(made, sizes):
+        one.base, one.len = at, size
+        at += size
+    return made
+
+
+def messages(room, *sizes):
+    """Messages of one buffer each."""
+    iov = parts(room, *sizes)
+    made = (MMsgHdr * len(sizes))()
+    for number, one in enumerate(made):
+        one.hdr.iov, one.hdr.iovlen = ctypes.pointer(iov[number]), 1
+    made.kept = iov
+    return made
+
+
+def number(value):
+    return ctypes.c_size_t(value)
+
+
+def in_a_thread(call, *arguments):
+    """Begins a call, and waits until it sleeps in its midst."""
+    told, numbers = [], []
+
+    def run():
+        numbers.append(threading.get_native_id())
+        result = getattr(LIBC, call)(*arguments)
+        told.append(result if result >= 0 else os.strerror(ctypes.get_errno()))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while not numbers:
+        time.sleep(0.001)
+    until_asleep(f"{os.getpid()}/task/{numbers[0]}")
+    return thread, told
+
+
+def hand_over(sock):
+    """The C library reads and writes by itself what it has a stream for, and here it does neither.
+    A child would do as well, but its end interrupts calls, of TCP sockets too."""
+    assert LIBC.fdopen(sock.fileno(), b"r+")
+
+
+def in_its_midst(dial, call, *arguments):
+    """What a call gives in whose midst the connection is handed over. `dial` waits for that."""
+    go = os.pipe()
+    server, client = connected(lambda end: dial(end, lambda: os.read(go[0], 1)))
+    thread, told = in_a_thread(call, server.fileno(), *arguments)
+    hand_over(server)
+    os.write(go[1], b"x")
+    thread.join()
+    # Told when the script fails.
+    print(call, *told, flush=True)
+    server.close()
+    ended(client)
+    for end in go:
+        os.close(end)
+    return told[0]
+
+
+def receives(call, *arguments, result=ALL, kept=ALL):
+    """Half of it comes before the change, the other half behind it."""
+
+    def dial(client, changed):
+        client.sendall(TEXT[: ALL // 2])
+        changed()
+        client.sendall(TEXT[ALL // 2 : ALL])
+        assert client.recv(1) == b"", "the end"
+
+    room = ctypes.create_string_buffer(ALL)
+    made = [one(room) if callable(one) else one for one in arguments]
+    told = in_its_midst(dial, call, *made)
+    assert told == result, (call, told)
+    assert room.raw == TEXT[:kept] + bytes(ALL - kept), call
+
+
+def sends(call, *arguments, result=HUGE):
+    """More than buffers take; the peer reads behind the change."""
+
+    def dial(client, changed):
+        changed()
+        assert receive(client, HUGE) == TEXT
+        assert client.recv(1) == b"", "the end"
+
+    room = ctypes.create_string_buffer(TEXT, HUGE)
+    made = [one(room) if callable(one) else one for one in arguments]
+    told = in_its_midst(dial, call, *made)
+    assert told == result, (call, told)
+
+
+receives("recv", lambda room: room, number(ALL), WAIT_FOR_ALL)
+receives("recvfrom", lambda room: room, number(ALL), WAIT_FOR_ALL, None, None)
+receives(
+    "recvmsg",
+    lambda room: ctypes.byref(MsgHdr(iov=parts(room, 5, ALL - 15, 10), iovlen=3)),
+    WAIT_FOR_ALL,
+)
+receives(
+    "recvmmsg",
+    lambda room: messages(room, *[ALL // 3] * 3),
+    3,
+    WAIT_FOR_ALL,
+    None,
+    result=3,
+)
+receives("recv", None, number(ALL), WAIT_FOR_ALL | TRUNCATE, kept=0)
+
+sends("write", lambda room: room, number(HUGE))
+sends("send", lambda room: room, number(HUGE), 0)
+sends("writev", lambda room: parts(room, 5, HUGE - 15, 10), 3)
+sends("sendmmsg", lambda room: messages(room, 5, HUGE - 15, 10), 3, 0, result=3)
+with tempfile.TemporaryFile() as file:
+    file.write(TEXT)
+    file.flush()
+    file.seek(0)
+    sends("sendfile", file.fileno(), None, number(HUGE))
+    assert file.tell() == HUGE

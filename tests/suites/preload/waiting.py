@@ -1,0 +1,162 @@
+"""Calls that wait in their midst, on an offloaded connection and on one of TCP: when they end, what
+they give, and what is left."""
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+import threading
+
+C = ctypes.CDLL(None, use_errno=True)
+PEEK, ALL, OUT_OF_BAND, NOW = socket.MSG_PEEK, socket.MSG_WAITALL, socket.MSG_OOB, 0x40
+BYTE = ctypes.create_string_buffer(b"!", 1)
+
+
+def call(name, *arguments):
+    """What a C function returns, or the name of its error."""
+    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
+    result = getattr(C, name)(*words)
+    return result if result >= 0 else errno.errorcode[ctypes.get_errno()]
+
+
+def connected(host):
+    with socket.create_server((host, 0)) as listener:
+        dialled = socket.create_connection(listener.getsockname())
+        return dialled, listener.accept()[0]
+
+
+def limit(sock, name, seconds):
+    value = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+    sock.setsockopt(socket.SOL_SOCKET, name, value)
+
+
+def reset(sock):
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def while_asleep(work):
+    """Does it when the first thread is asleep in a call."""
+
+    def run():
+        until_asleep(os.getpid(), looks=20, pause=0.002)
+        work()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def hears(flags, then=None, size=10, timeout=20, before=lambda b: b.sendall(b"hello")):
+    """A receive with these flags when five bytes are there, and the next ones behind it."""
+
+    def run(a, b):
+        before(b)
+        a.recv(1, PEEK)
+        time.sleep(0.02)
+        limit(a, socket.SO_RCVTIMEO, timeout)
+        room = ctypes.create_string_buffer(size)
+        later = while_asleep(lambda: then(b)) if then else None
+        told = [call("recv", a.fileno(), room, size, flags), room.raw]
+        if later:
+            later.join()
+            time.sleep(0.02)
+        for _ in range(3):
+            left = ctypes.create_string_buffer(size)
+            told += [call("recv", a.fileno(), left, size, NOW), left.raw]
+        return told
+
+    return run
+
+
+def fill(sock):
+    """Until there is no room, and none comes by itself, which takes a busy kernel a while."""
+    sock.setblocking(False)
+    rounds = sent = 0
+    while rounds < 30:
+        try:
+            sent += sock.send(b"x" * 65536)
+            rounds = 0
+        except BlockingIOError:
+            time.sleep(0.01)
+            rounds += 1
+    sock.setblocking(True)
+    return sent
+
+
+def urgently(flags=0, timeout=20, drained=False):
+    """An urgent byte when there is no room."""
+
+    def run(a, b):
+        sent = fill(a)
+        limit(a, socket.SO_SNDTIMEO, timeout)
+
+        def drain():
+            left = sent
+            while left:
+                left -= len(b.recv(left))
+
+        later = while_asleep(drain) if drained else None
+        told = call("send", a.fileno(), BYTE, 1, OUT_OF_BAND | flags)
+        if not drained:
+            return told
+        later.join()
+        for _ in range(500):
+            byte = ctypes.create_string_buffer(1)
+            got = call("recv", b.fileno(), byte, 1, OUT_OF_BAND)
+            if got == 1:
+                return told, byte.raw
+            time.sleep(0.01)
+        raise AssertionError("no urgent byte")
+
+    return run
+
+
+def say(more):
+    return lambda b: b.sendall(more)
+
+
+def urgent(b):
+    b.send(b"wor!", OUT_OF_BAND)
+
+
+def then_more(b):
+    urgent(b)
+    # The mark may come behind what is before it, and what is behind it is not to come before it.
+    time.sleep(0.05)
+    b.sendall(b"more")
+
+
+SCENES = {}
+for name, flags in {"receive": ALL, "look": PEEK | ALL}.items():
+    SCENES |= {
+        f"{name}, and the rest comes": hears(flags, say(b"world")),
+        f"{name}, and more than the rest comes": hears(flags, say(b"world and more")),
+        f"{name}, and the rest comes in two": hears(
+            flags, lambda b: (b.sendall(b"wo"), time.sleep(0.05), b.sendall(b"rld"))
+        ),
+        f"{name}, and nothing comes in time": hears(flags, timeout=0.1),
+        f"{name}, and a part comes in time": hears(flags, say(b"w"), timeout=0.2),
+        f"{name}, now": hears(flags | NOW),
+        f"{name}, and the end comes": hears(flags, lambda b: b.shutdown(socket.SHUT_WR)),
+        f"{name}, and a reset comes": hears(flags, reset),
+        f"{name}, and an urgent byte comes": hears(flags, urgent),
+        f"{name}, and an urgent byte with more behind it comes": hears(flags, then_more),
+        f"{name} behind an urgent byte": hears(flags, before=then_more),
+        f"{name} of what is there": hears(flags, size=3),
+    }
+SCENES |= {
+    "urgent, when there is room": urgently(drained=True),
+    "urgent, in time": urgently(timeout=0.1),
+    "urgent, now": urgently(NOW),
+}
+for name, run in SCENES.items():
+    print(name, flush=True)
+    told = []
+    for host in ("127.0.0.1", "127.0.0.2"):
+        a, b = connected(host)
+        assert is_offloaded(a) == (host == "127.0.0.1"), host
+        with a, b:
+            told.append(run(a, b))
+    assert told[0] == told[1], (name, *told)
