@@ -3,21 +3,24 @@
 //! A window that every queue pair of a domain may use is of verbs' type 1, one for a single queue
 //! pair of type 2B.
 //!
-//! Each bind takes a fresh window from the device and gives the old one back, and an unbind does
-//! only the latter. So the device has no window into a region to which none was bound last, whatever
-//! becomes of the requests: a flushed unbind, or a flushed bind to another region, would leave the
-//! old window open, and its region, which the consumer may free by then, where the peer reaches it.
-//! Neither names a window of type 2 that the peer may have invalidated meanwhile, which rxe (Linux
-//! 6.1) does not survive, nor the region of an earlier bind, which may be gone.
+//! A window of type 2 has to be free when it is bound. Instead of freeing it by a work request of
+//! its own, a bind takes a fresh window from the device and gives the old one back: the peer may
+//! have invalidated it meanwhile, and rxe (Linux 6.1) does not survive the invalidation of a free
+//! window.
+//!
+//! A window of type 1 is bound and unbound in its place among the requests, behind binds that are
+//! not done. An unbind that the end of a connection flushes would leave the window open over a
+//! region that the consumer may free. So an unbound window is given back at the end of the
+//! connection over which it was, and at once where there is none any more.
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use access_layer::rnic::{BindMw, QpToken, Resource, RnicError};
 use verbs_dl::types::*;
 
 use crate::memory::{Mr, Pd, access_flags, of};
-use crate::qp::Qp;
+use crate::qp::{Lifecycle, Qp};
 use crate::rnic::IbRnic;
 
 /// A memory window.
@@ -27,15 +30,20 @@ pub(crate) struct Mw {
     hw: Mutex<Hw>,
 }
 
-/// What the device has of a window, if anything.
-#[derive(Debug, Default)]
-struct Hw(Option<Bound>);
-
-#[derive(Debug, PartialEq, Eq)]
-struct Bound {
-    mw: NonNull<ibv_mw>,
-    /// The queue pair that alone may use it; `None` for every one of the domain.
-    owner: Option<QpToken>,
+/// What the device has of a window.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Hw {
+    /// Nothing yet, or nothing any more.
+    #[default]
+    None,
+    /// Of type 1, with the region that it is bound to. Null when it is bound to none: the region of
+    /// an unbind may be gone by the next.
+    Shared {
+        mw: NonNull<ibv_mw>,
+        region: *mut ibv_mr,
+    },
+    /// Of type 2B, bound on this queue pair.
+    Own { mw: NonNull<ibv_mw>, owner: QpToken },
 }
 
 // SAFETY: verbs objects may be used by any thread.
@@ -62,26 +70,67 @@ impl Mw {
     ) -> Result<u32, RnicError> {
         let mr = bind.mr.filter(|_| bind.range.len > 0).map(|mr| &mr.mr);
         let mut hw = self.lock();
-        let Some(mr) = mr else {
-            qp.post_bind_nothing(bind)?;
-            hw.replace(None, dealloc);
-            return Ok(0);
-        };
-        if bind.qp_only {
-            let key = hw.bind(self.alloc(IBV_MW_TYPE_2)?, Some(qp.token), dealloc, |mw| {
-                qp.post_bind_own(mw.as_ptr(), mr, bind)
-            })?;
-            qp.holds_window(self);
-            return Ok(key);
+        match (&mut *hw, mr) {
+            (Hw::Shared { .. }, _) => self.bind_shared(&mut hw, qp, mr, bind),
+            (_, Some(_)) if !bind.qp_only => self.bind_shared(&mut hw, qp, mr, bind),
+            (_, None) => {
+                qp.post_bind_nothing(bind)?;
+                hw.replace(Hw::None, dealloc);
+                Ok(0)
+            }
+            (_, Some(mr)) => {
+                let fresh = self.alloc(IBV_MW_TYPE_2)?;
+                let key = qp.post_bind_own(fresh.as_ptr(), mr, bind);
+                let key = key.inspect_err(|_| dealloc(fresh))?;
+                let (mw, owner) = (fresh, qp.token);
+                hw.replace(Hw::Own { mw, owner }, dealloc);
+                qp.holds_window(self);
+                Ok(key)
+            }
         }
+    }
+
+    fn bind_shared(
+        self: &Arc<Self>,
+        hw: &mut Hw,
+        qp: &Arc<Qp>,
+        mr: Option<&Mr>,
+        bind: &BindMw<'_, IbRnic>,
+    ) -> Result<u32, RnicError> {
         if bind.zero_based {
             return Err(RnicError::NotSupported(
                 "zero-based windows of a whole domain",
             ));
         }
-        hw.bind(self.alloc(IBV_MW_TYPE_1)?, None, dealloc, |mw| {
-            qp.post_bind_shared(mw.as_ptr(), mr, bind)
-        })
+        let is_fresh = !matches!(hw, Hw::Shared { .. });
+        if is_fresh {
+            let (mw, region) = (self.alloc(IBV_MW_TYPE_1)?, ptr::null_mut());
+            hw.replace(Hw::Shared { mw, region }, dealloc);
+        }
+        let Hw::Shared { mw, region } = hw else {
+            return Err(RnicError::InvalidState("a window of one queue pair"));
+        };
+        let mw = *mw;
+        let key = rebind(region, mr.map(Mr::hw), |region| match region {
+            Some(region) => qp.post_bind_shared(mw.as_ptr(), region.as_ptr(), bind),
+            None => {
+                qp.post_bind_nothing(bind)?;
+                // SAFETY: alive as long as `hw` has it, whose lock is held.
+                Ok(unsafe { mw.as_ref() }.rkey)
+            }
+        });
+        // The end of the connection looks for windows after it has changed the state, so it finds
+        // this one if the state is still the old one here.
+        if key.is_ok() && mr.is_none() {
+            qp.holds_window(self);
+        }
+        // What kind of window it is, the first bind decides that is posted.
+        let is_refused = is_fresh && key.is_err();
+        let is_flushed = key.is_ok() && qp.lifecycle() != Lifecycle::Connected;
+        if is_refused || is_flushed {
+            hw.replace(Hw::None, dealloc);
+        }
+        key
     }
 
     fn alloc(&self, kind: ibv_mw_type) -> Result<NonNull<ibv_mw>, RnicError> {
@@ -97,6 +146,12 @@ impl Mw {
         self.lock().on_qp_gone(qp, dealloc);
     }
 
+    /// The connection of a queue pair ends on which the window was unbound: whether the device came
+    /// to the unbind does not show.
+    pub(crate) fn on_qp_end(&self) {
+        self.lock().on_qp_end(dealloc);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Hw> {
         self.hw.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,35 +159,42 @@ impl Mw {
 
 impl Drop for Mw {
     fn drop(&mut self) {
-        self.lock().replace(None, dealloc);
+        self.lock().replace(Hw::None, dealloc);
     }
 }
 
 impl Hw {
-    /// Posts the bind of a fresh window, which takes the place of the one there is.
-    fn bind(
-        &mut self,
-        fresh: NonNull<ibv_mw>,
-        owner: Option<QpToken>,
-        dealloc: impl Fn(NonNull<ibv_mw>),
-        post: impl FnOnce(NonNull<ibv_mw>) -> Result<u32, RnicError>,
-    ) -> Result<u32, RnicError> {
-        let key = post(fresh).inspect_err(|_| dealloc(fresh))?;
-        self.replace(Some(Bound { mw: fresh, owner }), dealloc);
-        Ok(key)
-    }
-
-    fn replace(&mut self, next: Option<Bound>, dealloc: impl Fn(NonNull<ibv_mw>)) {
-        if let Some(old) = std::mem::replace(&mut self.0, next) {
-            dealloc(old.mw);
+    fn replace(&mut self, next: Self, dealloc: impl Fn(NonNull<ibv_mw>)) {
+        match std::mem::replace(self, next) {
+            Self::None => {}
+            Self::Shared { mw, .. } | Self::Own { mw, .. } => dealloc(mw),
         }
     }
 
     fn on_qp_gone(&mut self, qp: QpToken, dealloc: impl Fn(NonNull<ibv_mw>)) {
-        if self.0.as_ref().is_some_and(|it| it.owner == Some(qp)) {
-            self.replace(None, dealloc);
+        if matches!(self, Self::Own { owner, .. } if *owner == qp) {
+            self.replace(Self::None, dealloc);
         }
     }
+
+    fn on_qp_end(&mut self, dealloc: impl Fn(NonNull<ibv_mw>)) {
+        if matches!(self, Self::Shared { region, .. } if region.is_null()) {
+            self.replace(Self::None, dealloc);
+        }
+    }
+}
+
+/// Posts a bind to the region `next`, or with `None` an unbind, by the region that it is to name:
+/// an unbind names the one that the window is bound to, because drivers read its key before they
+/// look at the length. `None` there: the window is bound to none.
+fn rebind(
+    bound: &mut *mut ibv_mr,
+    next: Option<*mut ibv_mr>,
+    post: impl FnOnce(Option<NonNull<ibv_mr>>) -> Result<u32, RnicError>,
+) -> Result<u32, RnicError> {
+    let key = post(NonNull::new(next.unwrap_or(*bound)))?;
+    *bound = next.unwrap_or(ptr::null_mut());
+    Ok(key)
 }
 
 fn dealloc(mw: NonNull<ibv_mw>) {
@@ -143,16 +205,17 @@ fn dealloc(mw: NonNull<ibv_mw>) {
 }
 
 /// What a bind says to the device.
-pub(crate) fn bind_info(mr: &Mr, bind: &BindMw<'_, IbRnic>) -> ibv_mw_bind_info {
+pub(crate) fn bind_info(region: *mut ibv_mr, bind: &BindMw<'_, IbRnic>) -> ibv_mw_bind_info {
     let mut flags = access_flags(bind.access) & !IBV_ACCESS_LOCAL_WRITE;
     if bind.zero_based {
         flags |= IBV_ACCESS_ZERO_BASED;
     }
+    let empty = bind.range.len == 0;
     ibv_mw_bind_info {
-        mr: mr.hw(),
-        addr: bind.range.addr,
+        mr: region,
+        addr: if empty { 0 } else { bind.range.addr },
         length: u64::from(bind.range.len),
-        mw_access_flags: flags,
+        mw_access_flags: if empty { 0 } else { flags },
     }
 }
 
@@ -162,28 +225,36 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn an_unbind_names_the_bound_region_and_the_next_one_none() {
+        // They stand for regions, and nobody reads them.
+        let [first, second] = [64, 128].map(ptr::without_provenance_mut::<ibv_mr>);
+        let mut bound = ptr::null_mut();
+        let mut post = |next, fails: bool| {
+            let mut named = None;
+            let outcome = rebind(&mut bound, next, |region| {
+                named = Some(region.map_or(ptr::null_mut(), NonNull::as_ptr));
+                match fails {
+                    true => Err(RnicError::NoResources(Resource::WorkRequest)),
+                    false => Ok(1),
+                }
+            });
+            assert_eq!(outcome.is_err(), fails);
+            (named.unwrap(), bound)
+        };
+        let null = ptr::null_mut();
+        assert_eq!(post(None, false), (null, null), "nothing is bound");
+        assert_eq!(post(Some(first), true), (first, null), "not posted");
+        assert_eq!(post(Some(first), false), (first, first));
+        assert_eq!(post(Some(second), true), (second, first), "not posted");
+        assert_eq!(post(None, true), (first, first), "not posted");
+        assert_eq!(post(None, false), (first, null));
+        assert_eq!(post(None, false), (null, null), "the region may be gone");
+    }
+
     /// Stands for a window, and nobody reads it.
     fn window(number: usize) -> NonNull<ibv_mw> {
         NonNull::without_provenance((number * 64).try_into().unwrap())
-    }
-
-    #[test]
-    fn a_bind_gives_the_old_window_back_and_a_failed_one_the_fresh() {
-        let back = RefCell::new(Vec::new());
-        let dealloc = |mw| back.borrow_mut().push(mw);
-        let mut hw = Hw::default();
-        let full = || Err(RnicError::NoResources(Resource::WorkRequest));
-        assert!(hw.bind(window(1), None, dealloc, |_| full()).is_err());
-        assert_eq!((hw.0.is_none(), back.take()), (true, vec![window(1)]));
-        assert_eq!(hw.bind(window(2), None, dealloc, |_| Ok(7)).unwrap(), 7);
-        assert!(hw.bind(window(3), None, dealloc, |_| full()).is_err());
-        assert_eq!(hw.0.as_ref().map(|it| it.mw), Some(window(2)));
-        assert_eq!(back.take(), [window(3)]);
-        hw.bind(window(4), None, dealloc, |_| Ok(8)).unwrap();
-        assert_eq!(back.take(), [window(2)]);
-        hw.replace(None, dealloc);
-        hw.replace(None, dealloc);
-        assert_eq!(back.take(), [window(4)], "and once");
     }
 
     #[test]
@@ -191,17 +262,34 @@ mod tests {
         let back = RefCell::new(Vec::new());
         let dealloc = |mw| back.borrow_mut().push(mw);
         let (first, second) = (QpToken(1), QpToken(2));
-        let mut hw = Hw::default();
-        hw.bind(window(1), Some(first), dealloc, |_| Ok(1)).unwrap();
-        hw.bind(window(2), Some(second), dealloc, |_| Ok(2))
-            .unwrap();
+        let own = |number, owner| Hw::Own {
+            mw: window(number),
+            owner,
+        };
+        let mut hw = own(1, first);
+        hw.replace(own(2, second), dealloc);
         assert_eq!(back.take(), [window(1)]);
         hw.on_qp_gone(first, dealloc);
+        hw.on_qp_end(dealloc);
         assert_eq!(back.take(), [], "bound on another meanwhile");
         hw.on_qp_gone(second, dealloc);
-        assert_eq!((hw.0.is_none(), back.take()), (true, vec![window(2)]));
-        hw.bind(window(3), None, dealloc, |_| Ok(3)).unwrap();
-        hw.on_qp_gone(first, dealloc);
+        assert_eq!((hw, back.take()), (Hw::None, vec![window(2)]));
+    }
+
+    #[test]
+    fn an_unbound_window_goes_with_the_connection_and_a_bound_one_stays() {
+        let back = RefCell::new(Vec::new());
+        let dealloc = |mw| back.borrow_mut().push(mw);
+        let shared = |region| Hw::Shared {
+            mw: window(1),
+            region,
+        };
+        let mut hw = shared(ptr::without_provenance_mut(64));
+        hw.on_qp_end(dealloc);
+        hw.on_qp_gone(QpToken(1), dealloc);
         assert_eq!(back.take(), [], "everybody's");
+        hw = shared(ptr::null_mut());
+        hw.on_qp_end(dealloc);
+        assert_eq!((hw, back.take()), (Hw::None, vec![window(1)]));
     }
 }

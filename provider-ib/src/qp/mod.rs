@@ -77,7 +77,7 @@ pub(crate) struct Qp {
     stage_seen: AtomicU8,
     /// It was told that no receive of its shared receive queue is left with it.
     last_receive_told: AtomicBool,
-    /// Windows that are bound on this queue pair alone.
+    /// Windows that are bound on this queue pair alone, or were unbound on it.
     windows: Mutex<Vec<Weak<Mw>>>,
 }
 
@@ -222,6 +222,9 @@ impl Qp {
             return false;
         }
         self.drain();
+        for window in self.held_windows() {
+            window.on_qp_end();
+        }
         self.end()
     }
 
@@ -311,6 +314,11 @@ impl Qp {
         if !Arc::ptr_eq(&self.parts.send_cq, &self.parts.recv_cq) {
             self.parts.recv_cq.detach(self.recv_place, num);
         }
+    }
+
+    fn held_windows(&self) -> Vec<Arc<Mw>> {
+        let windows = lock(&self.windows);
+        windows.iter().filter_map(Weak::upgrade).collect()
     }
 
     fn give_windows_back(&self) {

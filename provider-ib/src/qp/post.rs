@@ -166,7 +166,7 @@ impl Qp {
         request.wr.__bindgen_anon_2.bind_mw = ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
             mw,
             rkey,
-            bind_info: bind_info(mr, bind),
+            bind_info: bind_info(mr.hw(), bind),
         };
         self.submit(request, |qp, wr| {
             // SAFETY: queue pair, window and region are alive; the request is of a frame below.
@@ -177,14 +177,14 @@ impl Qp {
         Ok(rkey)
     }
 
-    /// Binds a window of type 1.
+    /// Binds or unbinds a window of type 1.
     pub(crate) fn post_bind_shared(
         &self,
         mw: *mut ibv_mw,
-        mr: &Mr,
+        region: *mut ibv_mr,
         bind: &BindMw<'_, IbRnic>,
     ) -> Result<u32, RnicError> {
-        let info = bind_info(mr, bind);
+        let info = bind_info(region, bind);
         self.submit(bind_request(bind), |qp, wr| {
             // SAFETY: the pointer is to the request that `submit` holds.
             let (wr_id, send_flags) = unsafe { ((*wr).wr_id, (*wr).send_flags) };
@@ -212,7 +212,7 @@ impl Qp {
         })
     }
 
-    /// Gives the queue pair's end notice to a window that is bound on it.
+    /// Gives the queue pair's end notice to a window that is bound or unbound on it.
     pub(crate) fn holds_window(&self, mw: &Arc<Mw>) {
         let mut windows = lock(&self.windows);
         windows.retain(|held| held.strong_count() > 0 && !ptr::eq(held.as_ptr(), Arc::as_ptr(mw)));
