@@ -320,9 +320,9 @@ impl Cq {
             let one: u64 = 1;
             // SAFETY: eight bytes of this frame. Only a count near 2^64 could make it fail.
             unsafe { libc::write(self.kick_fd(), (&raw const one).cast(), size_of::<u64>()) };
-        } else {
-            self.shared.engine.nudge(self.number);
         }
+        // Also then: who was about to leave has perhaps looked at the descriptor already.
+        self.shared.engine.nudge(self.number);
     }
 
     /// Lets go of the lock and reports the queue pairs whose work failed.
