@@ -4,7 +4,7 @@
 //! | File | What |
 //! |---|---|
 //! | [`walk`] | an offloaded pair and a TCP pair beside it, the same random calls on both |
-//! | [`pair`], [`step`] | the pairs, and what is done to them |
+//! | [`pair`], [`step`], [`when_full`] | the pairs, and what is done to them |
 //! | [`scripts`] | programs of others that are given as scripts, and those that fork |
 //!
 //! All of them with each offload protocol. Each walk is a process of its own: this suite, started
@@ -14,6 +14,7 @@ mod pair;
 mod scripts;
 mod step;
 mod walk;
+mod when_full;
 
 use std::env;
 use std::process::ExitCode;

@@ -5,6 +5,7 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use crate::pair::Pair;
+use crate::when_full;
 
 /// Readiness and counts may take this long to arrive.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -16,6 +17,13 @@ pub(crate) enum Step {
     Send(usize),
     /// `recv` into so much room, with these flags besides `MSG_DONTWAIT`.
     Receive(usize, i32),
+    /// `recv` of so many bytes that `MSG_TRUNC` throws away, without a buffer.
+    Discard(usize),
+    /// A blocking look that waits for so many bytes, with a timeout that passes when fewer are
+    /// there.
+    AwaitLook(usize),
+    /// An urgent byte when there is no room: at once, and with a peer that makes some.
+    UrgentWhenFull,
     /// `shutdown`.
     ShutDown(i32),
     /// `dup`, and `close` of the original.
@@ -62,6 +70,12 @@ impl Step {
                 receive(fd, len, libc::MSG_DONTWAIT, bytes)
             }),
             Self::Receive(len, flags) => receive(fd, len, flags | libc::MSG_DONTWAIT, &mut bytes),
+            Self::Discard(len) => {
+                let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
+                // SAFETY: the buffer is not looked at; a null one is as good as any.
+                number(unsafe { libc::recv(fd, std::ptr::null_mut(), len, flags) } as i64)
+            }
+            Self::UrgentWhenFull => when_full::send_urgent(pair, end, &mut bytes),
             // SAFETY: it takes no pointers.
             Self::ShutDown(how) => number(unsafe { libc::shutdown(fd, how) }.into()),
             Self::Duplicate => pair
@@ -81,13 +95,10 @@ impl Step {
                 pair.close(end);
                 result
             }
-            Self::Await => {
-                let timeout = Some(Duration::from_millis(20));
-                let stream = pair.end(end);
-                let _ = stream.map(|stream| stream.set_read_timeout(timeout));
-                let result = receive(fd, 1, 0, &mut bytes);
-                let _ = stream.map(|stream| stream.set_read_timeout(None));
-                result
+            Self::Await => in_time(pair, end, || receive(fd, 1, 0, &mut bytes)),
+            Self::AwaitLook(len) => {
+                let flags = libc::MSG_PEEK | libc::MSG_WAITALL;
+                in_time(pair, end, || receive(fd, len, flags, &mut bytes))
             }
             Self::PendingError => option(fd, libc::SOL_SOCKET, libc::SO_ERROR),
             Self::Kind => kind(fd),
@@ -97,6 +108,16 @@ impl Step {
         };
         Outcome { result, bytes }
     }
+}
+
+/// Makes a call that ends when it has waited for a moment.
+fn in_time<T>(pair: &Pair, end: usize, call: impl FnOnce() -> T) -> T {
+    let timeout = Some(Duration::from_millis(20));
+    let stream = pair.end(end);
+    let _ = stream.map(|stream| stream.set_read_timeout(timeout));
+    let result = call();
+    let _ = stream.map(|stream| stream.set_read_timeout(None));
+    result
 }
 
 /// Does it in the child of a fork, which ends then, and tells what came of it.
@@ -136,7 +157,8 @@ fn send(fd: RawFd, len: usize, first_byte: u8) -> Result<i64, i32> {
     number(unsafe { libc::send(fd, data.as_ptr().cast(), len, flags) } as i64)
 }
 
-fn receive(fd: RawFd, len: usize, flags: i32, into: &mut Vec<u8>) -> Result<i64, i32> {
+/// `recv` into so much room.
+pub(crate) fn receive(fd: RawFd, len: usize, flags: i32, into: &mut Vec<u8>) -> Result<i64, i32> {
     let mut room = vec![0; len];
     // SAFETY: there is so much room.
     let result = number(unsafe { libc::recv(fd, room.as_mut_ptr().cast(), len, flags) } as i64)?;
@@ -175,7 +197,8 @@ fn set<T>(fd: RawFd, level: i32, name: i32, value: &T) -> Result<i64, i32> {
     number(result.into())
 }
 
-fn number(result: i64) -> Result<i64, i32> {
+/// A result, or the error number.
+pub(crate) fn number(result: i64) -> Result<i64, i32> {
     if result >= 0 {
         return Ok(result);
     }

@@ -65,6 +65,11 @@ fn walk(dice: &mut Dice, forking: bool) -> Result<()> {
                     }
                 }
             }
+            Step::Discard(_) => {
+                let count = ours.result.unwrap_or(0);
+                under_way[1 - end] -= usize::try_from(count).unwrap_or(0);
+            }
+            Step::UrgentWhenFull => under_way[end] = 0,
             Step::ReceiveInChild(_) => under_way[1 - end] -= ours.bytes.len(),
             Step::Receive(_, flags) if flags & libc::MSG_PEEK == 0 => {
                 under_way[1 - end] -= ours.bytes.len();
@@ -91,7 +96,14 @@ fn walk(dice: &mut Dice, forking: bool) -> Result<()> {
 
 fn choose(dice: &mut Dice, number: usize, room: usize) -> Step {
     let len = [0, 1, 2, 100, 1459, 4096][dice.below(6)];
-    match dice.below(20) {
+    match dice.below(23) {
+        20 => Step::Discard(len.max(1)),
+        21 => [
+            Step::AwaitLook(len.max(1)),
+            Step::Receive(len.max(1), libc::MSG_PEEK | libc::MSG_WAITALL),
+        ][dice.below(2)],
+        // Both ends read and write still; and it takes long.
+        22 if number <= STEPS / 2 && dice.below(3) == 0 => Step::UrgentWhenFull,
         0..7 => Step::Send(len.min(room)),
         7..11 => Step::Receive(len.max(1), 0),
         11 => Step::Receive(len.max(1), libc::MSG_PEEK),

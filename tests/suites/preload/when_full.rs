@@ -1,0 +1,108 @@
+//! An urgent byte when there is no room.
+
+use std::os::fd::RawFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::pair::Pair;
+use crate::step::{number, receive};
+
+/// No room has come for so many looks with a pause between.
+const LOOKS: usize = 12;
+const PAUSE: Duration = Duration::from_millis(5);
+/// Far beyond what the peer needs.
+const LIMIT: Duration = Duration::from_secs(10);
+const CHUNK: usize = 64 * 1024;
+
+/// Fills what lies between an end and its peer, sends an urgent byte at once, which finds no room,
+/// and again with a peer that makes some; then a byte behind it. What came of it is told in `bytes`:
+/// the error of the first, the urgent byte, the one behind it. Nothing is left under way.
+///
+/// # Errors
+/// The error number of what should have been taken.
+pub(crate) fn send_urgent(pair: &Pair, end: usize, bytes: &mut Vec<u8>) -> Result<i64, i32> {
+    let (fd, peer) = (pair.fd(end), pair.fd(1 - end));
+    let mut under_way = unread(peer);
+    under_way += fill(fd)?;
+    let at_once = send(fd, b'?', libc::MSG_OOB | libc::MSG_DONTWAIT);
+    bytes.push(at_once.err().unwrap_or(0) as u8);
+    let sent = thread::scope(|scope| {
+        let draining = scope.spawn(move || {
+            thread::sleep(PAUSE);
+            drain(peer, under_way)
+        });
+        let sent = send(fd, b'!', libc::MSG_OOB);
+        draining.join().unwrap_or(Err(0)).and(sent)
+    })?;
+    // The mark is passed by what is read behind it.
+    await_one(peer, libc::MSG_OOB, bytes)?;
+    send(fd, b'.', 0)?;
+    await_one(peer, libc::MSG_DONTWAIT, bytes)?;
+    Ok(sent)
+}
+
+fn send(fd: RawFd, byte: u8, flags: i32) -> Result<i64, i32> {
+    let flags = flags | libc::MSG_NOSIGNAL;
+    // SAFETY: the byte lives through the call.
+    number(unsafe { libc::send(fd, (&raw const byte).cast(), 1, flags) } as i64)
+}
+
+fn unread(fd: RawFd) -> usize {
+    let mut count: libc::c_int = 0;
+    // SAFETY: an integer of this frame.
+    unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut count) };
+    usize::try_from(count).unwrap_or(0)
+}
+
+/// Until there is no room, and none comes by itself.
+fn fill(fd: RawFd) -> Result<usize, i32> {
+    let data = vec![0; CHUNK];
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let mut filled = 0;
+    let mut looks = 0;
+    while looks < LOOKS {
+        // SAFETY: the bytes live through the call.
+        let sent = unsafe { libc::send(fd, data.as_ptr().cast(), data.len(), flags) };
+        match number(sent as i64) {
+            Ok(count) => {
+                filled += usize::try_from(count).unwrap_or(0);
+                looks = 0;
+            }
+            Err(libc::EAGAIN) => {
+                looks += 1;
+                thread::sleep(PAUSE);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+fn drain(fd: RawFd, mut count: usize) -> Result<(), i32> {
+    let start = Instant::now();
+    let mut got = Vec::new();
+    while count > 0 {
+        match receive(fd, CHUNK.min(count), libc::MSG_DONTWAIT, &mut got) {
+            Ok(_) => count -= got.len(),
+            Err(libc::EAGAIN) if start.elapsed() < LIMIT => thread::sleep(PAUSE / 10),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Waits for one byte, for which there may be no word before it comes.
+fn await_one(fd: RawFd, flags: i32, bytes: &mut Vec<u8>) -> Result<(), i32> {
+    let start = Instant::now();
+    let mut got = Vec::new();
+    loop {
+        match receive(fd, 1, flags, &mut got) {
+            Ok(_) => {
+                bytes.append(&mut got);
+                return Ok(());
+            }
+            Err(libc::EAGAIN | libc::EINVAL) if start.elapsed() < LIMIT => thread::sleep(PAUSE),
+            Err(error) => return Err(error),
+        }
+    }
+}
