@@ -407,6 +407,32 @@ def in_vain(sock):
     ]
 
 
+for limit in ((0, 0), (3, 0), (-1, 0), (0, 1000000000), (0, -1)):
+
+    @row(f"recvmmsg within {limit}", hello=True)
+    def _(a, b, limit=limit):
+        parts = room(5), room(5), room(5), room(5)
+        all_of_them = messages(*(message(part) for part in parts))
+        left = (ctypes.c_long * 2)(*limit)
+        flags = MSG_WAITFORONE if limit[0] else 0
+        told = call("recvmmsg", a.fileno(), all_of_them, 4, flags, left)
+        return told, [part.raw for part in parts], left[0], left[1] if limit != (3, 0) else 0
+
+
+@row("recvmmsg of an error")
+def _(a, b):
+    b.sendall(HELLO)
+    arrived(a, len(HELLO))
+    b.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    b.close()
+    poll = select.poll()
+    poll.register(a, 0)
+    assert poll.poll(5000)
+    both = messages(message(room(5)), message(room(64)))
+    told = [call("recvmmsg", a.fileno(), both, 2, socket.MSG_DONTWAIT, None)]
+    return told + [call("recvmmsg", a.fileno(), both, 2, socket.MSG_DONTWAIT, None)]
+
+
 answers("recv of nothing", in_vain)
 
 

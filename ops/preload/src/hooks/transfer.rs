@@ -2,11 +2,12 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 use libc::{iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use rustix::io::Errno;
 
-use super::{alias, hook};
+use super::{alias, hook, waits};
 use crate::real;
 use crate::sharing::leaving;
 use crate::socket::Socket;
@@ -104,12 +105,10 @@ hook! {
 
     /// Hook of `recvmmsg`.
     fn recvmmsg(
-        fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, _timeout: *mut timespec,
-    ) -> c_int = |socket, fd| each(messages, count, |message, first| {
-        let wait = if first || flags & libc::MSG_WAITFORONE == 0 { 0 } else { libc::MSG_DONTWAIT };
-        // SAFETY: one of the caller's messages.
-        unsafe { receive_message(socket, fd, message, (flags & !libc::MSG_WAITFORONE) | wait) }
-    });
+        fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec,
+    ) -> c_int =
+        // SAFETY: the caller's messages and timeout.
+        |socket, fd| unsafe { receive_messages(socket, fd, messages, count, flags, timeout) };
 }
 
 /// Hook of `sendmsg`. What it passes to another process carries bytes from then on.
@@ -141,10 +140,11 @@ pub unsafe extern "C" fn sendmmsg(
     flags: c_int,
 ) -> c_int {
     let sent = super::moving(fd, |socket, fd| {
-        each(messages, count, |message, _| {
+        let call = |message: *mut msghdr, _| {
             // SAFETY: one of the caller's messages.
             unsafe { send_message(socket, fd, message, flags) }
-        })
+        };
+        each(messages, count, call, || false)
     });
     // SAFETY: the caller's arguments, unchanged.
     sent.unwrap_or_else(|| unsafe {
@@ -255,6 +255,53 @@ unsafe fn receive_message(
     Ok(received)
 }
 
+/// An error that is pending is told before anything is received, and the time is looked at behind
+/// each message, as the kernel does it.
+///
+/// # Safety
+/// The pointers are null or what `recvmmsg` demands.
+unsafe fn receive_messages(
+    socket: &Socket,
+    fd: BorrowedFd<'_>,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> Result<c_int, Errno> {
+    // SAFETY: the caller answers for it.
+    let mut timeout = unsafe { timeout.as_mut() };
+    let deadline = match &timeout {
+        Some(timeout) => {
+            let within = waits::duration(timeout).ok_or(Errno::INVAL)?;
+            // None: the time never comes.
+            Instant::now().checked_add(within)
+        }
+        None => None,
+    };
+    let pending = socket.take_error(fd);
+    if pending != 0 {
+        return Err(Errno::from_raw_os_error(pending));
+    }
+    let call = |message, first| {
+        let wait = if first || flags & libc::MSG_WAITFORONE == 0 {
+            0
+        } else {
+            libc::MSG_DONTWAIT
+        };
+        let flags = (flags & !libc::MSG_WAITFORONE) | wait;
+        // SAFETY: one of the caller's messages.
+        unsafe { receive_message(socket, fd, message, flags) }
+    };
+    let has_passed = || deadline.is_some_and(|deadline| deadline <= Instant::now());
+    let received = each(messages, count, call, has_passed)?;
+    if let (Some(timeout), Some(deadline)) = (&mut timeout, deadline)
+        && received > 0
+    {
+        **timeout = waits::spec(deadline.saturating_duration_since(Instant::now()));
+    }
+    Ok(received)
+}
+
 /// # Safety
 /// `message` is null or what `sendmsg` demands.
 unsafe fn send_message(
@@ -298,11 +345,13 @@ unsafe fn check_control(message: &msghdr) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Calls once for each message until one fails; that failure counts only for the first.
+/// Calls once for each message until one fails or it is over; that failure counts only for the
+/// first.
 fn each(
     messages: *mut mmsghdr,
     count: c_uint,
     mut call: impl FnMut(*mut msghdr, bool) -> Result<usize, Errno>,
+    is_over: impl Fn() -> bool,
 ) -> Result<c_int, Errno> {
     if messages.is_null() && count > 0 {
         return Err(Errno::FAULT);
@@ -315,6 +364,9 @@ fn each(
             Ok(bytes) => message.msg_len = c_uint::try_from(bytes).unwrap_or(c_uint::MAX),
             Err(error) if index == 0 => return Err(error),
             Err(_) => return Ok(index.cast_signed()),
+        }
+        if is_over() {
+            return Ok(index.cast_signed() + 1);
         }
     }
     Ok(count.cast_signed())

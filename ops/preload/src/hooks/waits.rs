@@ -268,14 +268,14 @@ pub unsafe extern "C" fn pselect(
 }
 
 /// `None`: what the kernel refuses.
-fn duration(time: &timespec) -> Option<Duration> {
+pub(super) fn duration(time: &timespec) -> Option<Duration> {
     let seconds = u64::try_from(time.tv_sec).ok()?;
     let nanos = u32::try_from(time.tv_nsec).ok()?;
     (nanos < 1_000_000_000).then(|| Duration::new(seconds, nanos))
 }
 
 /// The same as C has it.
-fn spec(time: Duration) -> timespec {
+pub(super) fn spec(time: Duration) -> timespec {
     timespec {
         tv_sec: c_long::try_from(time.as_secs()).unwrap_or(c_long::MAX),
         tv_nsec: time.subsec_nanos().into(),
