@@ -15,8 +15,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 const CHUNK: usize = 64 * 1024;
 
 /// Fills what lies between an end and its peer, sends an urgent byte at once, which finds no room,
-/// and again with a peer that makes some; then a byte behind it. What came of it is told in `bytes`:
-/// the error of the first, the urgent byte, the one behind it. Nothing is left under way.
+/// and again with a peer that makes some; then a byte behind it. What came of it is told in
+/// `bytes`: the error of the first, the urgent byte, the one behind it. Nothing is left under way.
 ///
 /// # Errors
 /// The error number of what should have been taken.
