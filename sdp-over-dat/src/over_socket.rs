@@ -124,8 +124,7 @@ impl Reception {
         local: SocketAddr,
         peer: SocketAddr,
     ) -> io::Result<()> {
-        let now = Instant::now();
-        self.waiting.retain(|_, waiting| waiting.until > now);
+        self.forget_silent();
         if self.waiting.len() >= WAITING_MAX {
             return Err(Errno::CONNREFUSED.into());
         }
@@ -139,10 +138,28 @@ impl Reception {
             transport,
             local,
             peer,
-            until: now + HELLO_WITHIN,
+            until: Instant::now() + HELLO_WITHIN,
         };
         self.waiting.insert(waiting.ssp.id(), waiting);
         Ok(())
+    }
+
+    /// Lets go of those that have not said Hello for too long.
+    pub fn forget_silent(&mut self) {
+        let now = Instant::now();
+        self.waiting.retain(|_, waiting| waiting.until > now);
+    }
+
+    /// How many have not said Hello.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether all have.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     /// The next socket whose peer said Hello, answered. It is connected, and writable, when the

@@ -83,6 +83,9 @@ struct Hall {
     /// What carries its connections.
     protocol: String,
     arrivals: Mutex<VecDeque<Box<dyn OffloadStream>>>,
+    /// How many of them there may be: the backlog and one more, as in the kernel. The others stay
+    /// with the service, and their peers go on over TCP when that takes too long.
+    room: usize,
     /// Under which the listener is listed.
     record: Record,
     /// The service of which peers are told, and by whom: as long as anybody can accept.
@@ -112,6 +115,7 @@ impl Listener {
         record: Record,
         service: Box<dyn OffloadListener>,
         turn: Arc<Turn>,
+        backlog: u32,
     ) -> Result<Self, Errno> {
         let pending = counter()?;
         let (queue_in, queue_out) = queue::make()?;
@@ -119,6 +123,7 @@ impl Listener {
             service,
             protocol: protocol.to_owned(),
             arrivals: Mutex::default(),
+            room: (backlog as usize).saturating_add(1),
             record,
             offered: Mutex::default(),
             pending: again(&pending)?,
@@ -213,7 +218,7 @@ impl Listener {
                 if !self.is_mine() {
                     return Ok(None);
                 }
-                let arrival = hall.arrivals().pop_front();
+                let arrival = hall.take_next();
                 Ok(arrival.map(|stream| Came::Here(stream, room)))
             }
         }
@@ -359,10 +364,24 @@ impl Hall {
     /// Takes in what has arrived, and tells of it.
     fn let_in(&self) {
         // A service that fails brings nobody; peers come over TCP.
-        while let Ok(Some(arrival)) = self.service.accept() {
+        while self.arrivals().len() < self.room
+            && let Ok(Some(arrival)) = self.service.accept()
+        {
             self.arrivals().push_back(arrival);
             self.count();
         }
+    }
+
+    /// The arrival whose turn it is. Where there was no room for more, there is now.
+    fn take_next(self: &Arc<Self>) -> Option<Box<dyn OffloadStream>> {
+        let mut arrivals = self.arrivals();
+        let was_full = arrivals.len() >= self.room;
+        let next = arrivals.pop_front();
+        drop(arrivals);
+        if was_full && let Ok(steward) = steward() {
+            steward.soon(Arc::clone(self) as _);
+        }
+        next
     }
 
     /// There is one more to be taken.
@@ -388,13 +407,13 @@ impl Hall {
     }
 
     /// Passes the next arrival to who has asked.
-    fn pass(&self) -> Result<(), WhyNone> {
+    fn pass(self: &Arc<Self>) -> Result<(), WhyNone> {
         let Ok(room) = Room::for_others(self.family) else {
             // It stays where it is, and who has asked has taken its count.
             self.count();
             return Err(WhyNone::NoRoom);
         };
-        let arrival = self.arrivals().pop_front().ok_or(WhyNone::NobodyCame)?;
+        let arrival = self.take_next().ok_or(WhyNone::NobodyCame)?;
         // A peer that cannot be passed on sees a reset, as where a backlog is full.
         let passed = accepting::carried(self.family, &self.protocol, arrival, room)
             .and_then(|passed| queue::put(&self.queue_in, &passed));

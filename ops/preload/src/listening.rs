@@ -19,7 +19,7 @@ use crate::turn::Turn;
 use crate::{guard, observing, process, switch, table};
 
 /// The kernel's own bound of a backlog.
-const BACKLOG_MAX: c_int = 4096;
+const BACKLOG_MAX: u32 = 4096;
 
 /// Listens anew where the process that listened is gone. Of several processes that could, one can
 /// where a protocol gives an address once; the others stay on TCP, and try again later.
@@ -37,7 +37,7 @@ pub(crate) fn take_over(fd: c_int) {
     let others: Vec<c_int> = table::within(0, usize::MAX)
         .filter(|other| *other != fd && table::entry(*other).is_some_and(|entry| is_it(&entry)))
         .collect();
-    begin_in_turn(fd, BACKLOG_MAX, Arc::clone(before.turn()));
+    begin_in_turn(fd, -1, Arc::clone(before.turn()));
     let now = match table::entry(fd) {
         Some(entry) if is_it(&entry) => return,
         now => now,
@@ -83,12 +83,12 @@ fn begin_in_turn(fd: c_int, backlog: c_int, turn: Arc<Turn>) {
             return observing::native_listener(fd, service, reason.to_string());
         }
     };
-    // The kernel takes what is negative for the most there is.
-    let backlog = u32::try_from(backlog).unwrap_or(u32::MAX);
+    // The kernel takes what is negative for the most there is, and more than that for that.
+    let backlog = u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX));
     if let Some((door, protocol)) =
         listen_beside(switch, &offer, Local::of(socket, service), backlog)
         && let record = observing::listener(service, protocol.name(), door.device())
-        && let Ok(listener) = Listener::begin(family, protocol.name(), record, door, turn)
+        && let Ok(listener) = Listener::begin(family, protocol.name(), record, door, turn, backlog)
     {
         let listener = Arc::new(listener);
         numbers::place(fd, Entry::Listener(Arc::clone(&listener)));

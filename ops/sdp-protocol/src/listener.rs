@@ -74,7 +74,7 @@ fn bind_beside(tcp: &OwnedFd, service: SocketAddr) -> Result<(), Errno> {
 impl OffloadBound for SdpBound {
     fn listen(self: Box<Self>, backlog: u32) -> Result<Box<dyn OffloadListener>, Errno> {
         rustix::net::listen(&self.tcp, i32::try_from(backlog).unwrap_or(i32::MAX))?;
-        let listener = SdpListener::new(self.adapter, self.service, self.tcp)?;
+        let listener = SdpListener::new(self.adapter, self.service, self.tcp, backlog)?;
         Ok(Box::new(listener))
     }
 }
@@ -88,6 +88,9 @@ struct SdpListener {
     tcp: OwnedFd,
     poller: OwnedFd,
     bell: Arc<Bell>,
+    /// How many peers may be inside, each with its descriptor and its buffers. The others wait in
+    /// the kernel, and go on over TCP when that takes too long.
+    room: usize,
     inside: Mutex<Inside>,
 }
 
@@ -100,8 +103,19 @@ struct Inside {
     answered: Vec<SdpStream>,
 }
 
+impl Inside {
+    fn count(&self) -> usize {
+        self.reception.as_ref().map_or(0, Reception::len) + self.answered.len()
+    }
+}
+
 impl SdpListener {
-    fn new(adapter: Arc<Adapter>, service: SocketAddr, tcp: OwnedFd) -> Result<Self, Errno> {
+    fn new(
+        adapter: Arc<Adapter>,
+        service: SocketAddr,
+        tcp: OwnedFd,
+        backlog: u32,
+    ) -> Result<Self, Errno> {
         let poller = (adapter.place())(epoll::create(CreateFlags::CLOEXEC)?)?;
         let bell = Arc::new(Bell::new(adapter.place())?);
         // Processes that share the service need not all wake.
@@ -116,6 +130,7 @@ impl SdpListener {
             tcp,
             poller,
             bell,
+            room: (backlog as usize).saturating_add(1),
             inside: Mutex::default(),
         })
     }
@@ -127,7 +142,12 @@ impl SdpListener {
     /// Takes what the kernel has accepted to where it may say Hello.
     fn admit(&self, inside: &mut Inside) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        while let Ok(tcp) = rustix::net::accept_with(&self.tcp, flags) {
+        if let Some(reception) = &mut inside.reception {
+            reception.forget_silent();
+        }
+        while inside.count() < self.room
+            && let Ok(tcp) = rustix::net::accept_with(&self.tcp, flags)
+        {
             // One that cannot be served is closed, and its peer goes on over TCP.
             if let Err(error) = self.admit_one(inside, tcp) {
                 warn!(%error, service = %self.service, "an offloaded connection is turned away");
@@ -169,6 +189,31 @@ impl SdpListener {
             inside.answered.push(stream);
         }
     }
+
+    /// The first whose peer has committed itself. Those who have given up are let go of.
+    fn next_committed(&self, inside: &mut Inside) -> Option<SdpStream> {
+        let mut at = 0;
+        while let Some(stream) = inside.answered.get(at) {
+            match stream.commitment() {
+                // What the peer has said is there to be read, if it has gone as well.
+                Commitment::Made => {
+                    let stream = inside.answered.remove(at);
+                    if !inside.answered.is_empty() {
+                        // Others may have rung for what this look has not come to.
+                        self.bell.ring();
+                    }
+                    return Some(stream);
+                }
+                Commitment::Withdrawn => {
+                    let gone = inside.answered.remove(at);
+                    let error = gone.take_error().map(|error| errno_of(&error));
+                    debug!(service = %self.service, ?error, "a peer gave up");
+                }
+                Commitment::Open => at += 1,
+            }
+        }
+        None
+    }
 }
 
 impl OffloadListener for SdpListener {
@@ -189,29 +234,18 @@ impl OffloadListener for SdpListener {
     fn accept(&self) -> Result<Option<Box<dyn OffloadStream>>, Errno> {
         let mut inside = self.inside();
         self.bell.silence();
-        self.admit(&mut inside);
-        self.answer(&mut inside);
-        let mut at = 0;
-        while let Some(stream) = inside.answered.get(at) {
-            match stream.commitment() {
-                // What the peer has said is there to be read, if it has gone as well.
-                Commitment::Made => {
-                    let stream = inside.answered.remove(at);
-                    if !inside.answered.is_empty() {
-                        // Others may have rung for what this look has not come to.
-                        self.bell.ring();
-                    }
-                    return Ok(Some(Box::new(SdpOffload::new(stream, &self.adapter))));
-                }
-                Commitment::Withdrawn => {
-                    let gone = inside.answered.remove(at);
-                    let error = gone.take_error().map(|error| errno_of(&error));
-                    debug!(service = %self.service, ?error, "a peer gave up");
-                }
-                Commitment::Open => at += 1,
+        loop {
+            self.admit(&mut inside);
+            self.answer(&mut inside);
+            let was_full = inside.count() >= self.room;
+            if let Some(stream) = self.next_committed(&mut inside) {
+                return Ok(Some(Box::new(SdpOffload::new(stream, &self.adapter))));
+            }
+            // Those who wait in the kernel ring no second time.
+            if !was_full || inside.count() >= self.room {
+                return Ok(None);
             }
         }
-        Ok(None)
     }
 }
 

@@ -88,7 +88,8 @@ const DIFFERENCES: &[Difference] = &[
         grounds: OFA_ON_RXE,
         lines: &["dtestx -q"],
         says: "open_hca",
-        why: "OFA's provider warns of being opened to be asked, and Debian builds it without counters",
+        why: "OFA's provider warns of being opened to be asked, and Debian builds it without \
+              counters",
     },
     Difference {
         grounds: OFA,

@@ -80,6 +80,11 @@ const SCRIPTS: &[(&str, &str)] = &[
         "a_closed_listener_makes_room",
         include_str!("listen_again.py"),
     ),
+    // A stranger's patience is not bought with the server's descriptors.
+    (
+        "the_backlog_holds_for_offloaded_peers",
+        include_str!("backlog.py"),
+    ),
     // Servers at their limit leave peers in the backlog.
     (
         "at_the_limit_of_descriptors",
