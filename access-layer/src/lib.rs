@@ -17,7 +17,6 @@
 //! | [`dispatch`] | what becomes of an RNIC's news |
 //! | [`rnic`] | the interface to the RNIC |
 //! | [`net_device`] | network devices and addresses, for providers |
-//! | [`thread`] | threads in the consumer's program, for providers |
 //! | `conformance` `fake_rnic` | the suite for every RNIC, and one in memory (feature `testing`) |
 //!
 //! # Ownership
@@ -59,7 +58,6 @@ pub mod rmr;
 pub mod rnic;
 pub mod sp;
 pub mod srq;
-pub mod thread;
 mod thunk;
 pub mod users;
 

@@ -74,9 +74,7 @@ impl Stack {
         let inner = StackInner::open(ia, config).map_err(|error| errors::of_dat(&error))?;
         let inner = Arc::new(inner);
         let served = Arc::clone(&inner);
-        thread::Builder::new()
-            .name("sdp-stack".to_owned())
-            .spawn(move || serve(&served))?;
+        threads::spawn_quiet("sdp-stack", move || serve(&served))?;
         let guard = Guard {
             stack: Arc::clone(&inner),
         };

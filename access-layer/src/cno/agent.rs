@@ -159,14 +159,12 @@ pub(super) fn run(job: Job) {
 
 fn start(pid: u32) -> Option<Runner> {
     let (jobs, due) = channel::<Job>();
-    let thread = std::thread::Builder::new()
-        .name("dat-agent".to_owned())
-        .spawn(move || {
-            IS_AGENT_THREAD.set(true);
-            for job in due {
-                job();
-            }
-        });
+    let thread = threads::spawn_quiet("dat-agent", move || {
+        IS_AGENT_THREAD.set(true);
+        for job in due {
+            job();
+        }
+    });
     thread.ok().map(|_| Runner { pid, jobs })
 }
 

@@ -56,8 +56,7 @@ pub(crate) fn steward() -> Result<&'static Steward, Errno> {
     };
     let started = steward.thread.get_or_init(|| {
         let _inside = guard::enter();
-        let thread = std::thread::Builder::new().name("ops-steward".into());
-        match thread.spawn(|| steward.run()) {
+        match threads::spawn_quiet("ops-steward", || steward.run()) {
             Ok(_) => Ok(()),
             Err(_) => Err(Errno::AGAIN),
         }
@@ -145,7 +144,6 @@ impl Steward {
     }
 
     fn run(&self) {
-        crate::internal::block_signals();
         IS_STEWARD.set(true);
         let data = EventData::new_u64(BELL);
         // Without it, those who are given a turn wait for the next event of another kind.

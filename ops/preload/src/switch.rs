@@ -44,12 +44,7 @@ pub(crate) fn answer(switch: &'static Arc<Switch>) {
         return;
     }
     let _inside = guard::enter();
-    let thread = std::thread::Builder::new().name("ops-portmap".into());
-    let serve = || {
-        internal::block_signals();
-        switch.serve(|| false);
-    };
-    if thread.spawn(serve).is_err() {
+    if threads::spawn_quiet("ops-portmap", || switch.serve(|| false)).is_err() {
         // The service is not offered; its peers come over TCP.
         started.store(false, Ordering::Release);
     }

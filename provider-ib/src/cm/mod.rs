@@ -47,7 +47,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use access_layer::rnic::{AsyncEvent, ConnectParams, NamedAttr, Resource, RnicError};
-use access_layer::thread::survive;
+use threads::survive;
 use verbs_dl::types::RDMA_CM_EVENT_DEVICE_REMOVAL;
 
 pub(crate) use connection::Connection;

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use super::kernel::provide;
 use super::{FILES, Job, Kernel, Machine, Output};
+use crate::install::Need;
 use crate::workspace::Workspace;
 
 /// The page, from the workspace's root.
@@ -50,8 +52,12 @@ struct Figures {
     figures: BTreeMap<(String, String), Figure>,
 }
 
+/// What is measured beside ours.
+const NEEDS: &[Need] = &[Need::new("ib_send_lat", "perftest")];
+
 /// Boots, measures, and returns the table.
 pub(super) fn run(workspace: &Workspace, rounds: u32) -> Result<String> {
+    provide(workspace, NEEDS)?;
     let job = Job::new(workspace.root().join(FILES).join("bench.sh"))
         .args(&[rounds.to_string().into()])
         .env("DAT_STAGE", workspace.stage_dir())

@@ -166,7 +166,7 @@ impl fmt::Display for Kernel {
 }
 
 /// Installs what is missing or says what is missing; nothing is passed over.
-fn provide(workspace: &Workspace, needs: &[Need]) -> Result<()> {
+pub(super) fn provide(workspace: &Workspace, needs: &[Need]) -> Result<()> {
     match install::provide(workspace, needs)? {
         Outcome::NotRun(advice) => bail!("the guest cannot be had: {advice}"),
         Outcome::Passed { .. } => Ok(()),

@@ -1,4 +1,4 @@
-//! Threads that a provider starts within somebody else's program.
+//! Threads of ours, within the program into which we are loaded.
 
 use std::io;
 use std::mem::MaybeUninit;
