@@ -86,7 +86,7 @@ impl Socket {
 
     fn take(&self, fd: BorrowedFd<'_>, mut take: Take<'_>) -> Result<usize, Errno> {
         if !self.goes_on_here(fd) {
-            return take.from_descriptor(fd);
+            return take.out_of_descriptor(fd);
         }
         loop {
             let seen = self.observer.parking().news();
@@ -102,7 +102,7 @@ impl Socket {
             match self.await_more(fd, &mut take, seen, told > 0) {
                 Ok(()) => {}
                 Err(ELSEWHERE) if self.goes_on_here(fd) => {}
-                Err(ELSEWHERE) => return take.from_descriptor(fd),
+                Err(ELSEWHERE) => return take.out_of_descriptor(fd),
                 Err(_) if told > 0 => return Ok(told),
                 Err(error) => return Err(error),
             }
@@ -117,7 +117,7 @@ impl Socket {
         }
         // Asked before the look, which sees all that had come by then.
         let is_all_there = !(take.peek && take.all) || self.has_no_more_before_end_or_mark();
-        match take.from_stream(&*self.stream) {
+        match take.out_of_stream(&*self.stream) {
             Ok(0) if take.done == 0 && take.wanted > 0 && self.has_broken_unseen() => self
                 .end_of_receive(fd, 0, Errno::CONNRESET)
                 .map(Look::Enough),
@@ -256,7 +256,7 @@ enum Place<'a> {
 
 impl Take<'_> {
     /// What is there now, or what is wanted of it.
-    fn from_stream(&mut self, stream: &dyn OffloadStream) -> Result<usize, Errno> {
+    fn out_of_stream(&mut self, stream: &dyn OffloadStream) -> Result<usize, Errno> {
         let count = match &mut self.place {
             Place::Parts(parts) => stream.receive(parts, self.peek)?,
             Place::Nowhere => {
@@ -275,7 +275,7 @@ impl Take<'_> {
     }
 
     /// What is left, when the descriptor carries the bytes.
-    fn from_descriptor(&mut self, fd: BorrowedFd<'_>) -> Result<usize, Errno> {
+    fn out_of_descriptor(&mut self, fd: BorrowedFd<'_>) -> Result<usize, Errno> {
         let left = self.wanted - self.done;
         let received = match &mut self.place {
             Place::Parts(parts) => handed_over::receive(fd, parts, self.flags),
