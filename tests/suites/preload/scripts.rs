@@ -91,6 +91,10 @@ const SCRIPTS: &[(&str, &str)] = &[
         include_str!("at_the_limit.py"),
     ),
     (
+        "select_with_sets_that_a_program_enlarged",
+        include_str!("wide_select.py"),
+    ),
+    (
         "sockets_that_were_watched_before_they_connect",
         include_str!("watched_before.py"),
     ),

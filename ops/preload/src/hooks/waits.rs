@@ -4,7 +4,7 @@
 //! is ready for. So each of these functions is the C library's, after one look at a counter, in a
 //! process that has no listener with an offload protocol beside it.
 
-use std::ffi::{c_int, c_long};
+use std::ffi::{c_int, c_long, c_ulong};
 use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use libc::{
 
 use super::alias;
 use crate::listener::Listener;
-use crate::{errno, listening, real, registrations, table};
+use crate::{errno, guard, listening, real, registrations, table};
 
 /// Hook of `epoll_ctl`.
 ///
@@ -311,11 +311,11 @@ impl Sets {
         let sets = [readable, writable, except];
         let mut wanted = Vec::new();
         if table::has_listeners() {
-            for fd in 0..count.clamp(0, FD_SETSIZE as c_int) {
+            for fd in 0..looked_at(count) {
                 let mut events = 0;
                 for (set, asked) in sets.iter().zip(ASKED) {
                     // SAFETY: the caller's set, and a bit within it.
-                    if !set.is_null() && unsafe { libc::FD_ISSET(fd, *set) } {
+                    if !set.is_null() && unsafe { is_in(fd, *set) } {
                         events |= asked;
                     }
                 }
@@ -365,12 +365,52 @@ impl Sets {
                     bits += 1;
                 } else {
                     // SAFETY: the bit was found in this set.
-                    unsafe { libc::FD_CLR(entry.fd, *set) };
+                    unsafe { take_out(entry.fd, *set) };
                 }
             }
         }
         bits
     }
+}
+
+/// How many bits the kernel looks at. Programs make sets larger than `fd_set`, and others count to
+/// the most descriptors that they may have, with sets that are none larger: the kernel stops where
+/// the table of descriptors ends.
+fn looked_at(count: c_int) -> c_int {
+    if count <= FD_SETSIZE as c_int {
+        return count;
+    }
+    let _inside = guard::enter();
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+    let size = size.and_then(|size| size.trim().parse().ok());
+    count.min(size.unwrap_or(FD_SETSIZE as c_int))
+}
+
+/// The word of a set in which a descriptor has its bit. The macros know sets of one size only.
+fn word(fd: c_int, set: *mut fd_set) -> (*mut c_ulong, c_ulong) {
+    let bits = c_ulong::BITS as usize;
+    let at = usize::try_from(fd).unwrap_or(0);
+    (
+        set.cast::<c_ulong>().wrapping_add(at / bits),
+        1 << (at % bits),
+    )
+}
+
+/// # Safety
+/// The set holds the bit.
+unsafe fn is_in(fd: c_int, set: *mut fd_set) -> bool {
+    let (word, bit) = word(fd, set);
+    // SAFETY: the caller's set, as large as it says.
+    unsafe { *word & bit != 0 }
+}
+
+/// # Safety
+/// The set holds the bit.
+unsafe fn take_out(fd: c_int, set: *mut fd_set) {
+    let (word, bit) = word(fd, set);
+    // SAFETY: the caller's set, as large as it says.
+    unsafe { *word &= !bit };
 }
 
 /// What the checked forms do first: a set must lie within its object.
