@@ -21,7 +21,7 @@ use crate::socket::Socket;
 use crate::socket::names::{self, Family};
 use crate::socket::options::Options;
 use crate::table::Entry;
-use crate::{guard, internal, observing, switch};
+use crate::{guard, internal, observing, switch, tcp_only};
 
 /// Whose answer the program gets.
 pub(crate) enum Outcome {
@@ -52,7 +52,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         address: remote,
         from: (!local.ip().is_unspecified()).then(|| canonical(local)),
         wish: &Wish::ByRule,
-        tcp_only: None,
+        tcp_only: tcp_only::option_of(socket),
     };
     let offer = match switch.plan(&intent, &mut Trail::default()) {
         Plan::Offload(offer) => offer,

@@ -46,6 +46,7 @@ mod start;
 mod steward;
 mod switch;
 mod table;
+mod tcp_only;
 mod turn;
 mod vector;
 mod wards;

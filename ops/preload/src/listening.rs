@@ -16,7 +16,7 @@ use crate::registrations::Registrations;
 use crate::socket::names::local_of;
 use crate::table::Entry;
 use crate::turn::Turn;
-use crate::{guard, observing, process, switch, table};
+use crate::{guard, observing, process, switch, table, tcp_only};
 
 /// The kernel's own bound of a backlog.
 const BACKLOG_MAX: u32 = 4096;
@@ -74,7 +74,7 @@ fn begin_in_turn(fd: c_int, backlog: c_int, turn: Arc<Turn>) {
         address: service,
         from: None,
         wish: &Wish::ByRule,
-        tcp_only: None,
+        tcp_only: tcp_only::option_of(socket),
     };
     let offer = match switch.plan(&intent, &mut Trail::default()) {
         Plan::Offload(offer) => offer,

@@ -94,6 +94,7 @@ const SCRIPTS: &[(&str, &str)] = &[
         "select_with_sets_that_a_program_enlarged",
         include_str!("wide_select.py"),
     ),
+    ("options_that_only_tcp_keeps", include_str!("only_tcp.py")),
     (
         "sockets_that_were_watched_before_they_connect",
         include_str!("watched_before.py"),

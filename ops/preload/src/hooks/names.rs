@@ -15,6 +15,7 @@ use crate::socket::names;
 use crate::socket::options;
 use crate::socket::requests;
 use crate::table::{self, Mover};
+use crate::tcp_only;
 
 /// Hook of `sockatmark`.
 ///
@@ -163,8 +164,14 @@ pub unsafe extern "C" fn setsockopt(
     len: socklen_t,
 ) -> c_int {
     match table::mover(fd) {
-        // SAFETY: the caller's arguments, unchanged.
-        Mover::Kernel => unsafe { real::setsockopt(fd, level, name, value, len) },
+        Mover::Kernel => {
+            // SAFETY: the caller's arguments, unchanged.
+            let result = unsafe { real::setsockopt(fd, level, name, value, len) };
+            if result == 0 {
+                tcp_only::is_set(level, name);
+            }
+            result
+        }
         Mover::Us(socket) => offloaded(fd, |_| {
             // SAFETY: the caller's pointers.
             unsafe { socket.identity().set_option(level, name, value, len) }?;
