@@ -14,7 +14,7 @@ use crate::decision::Offer;
 use crate::protosw::{ConnectFailure, OffloadConnecting, OffloadProtocol, OffloadStream, Target};
 use crate::reason::Reason;
 use crate::stage::Stage;
-use crate::switch::Switch;
+use crate::switch::{Path, Switch};
 use crate::trail::{Subject, Trail};
 
 /// The peer's port mapper may take this part of the bound.
@@ -44,6 +44,8 @@ pub struct Connecting {
     service: SocketAddr,
     local: SocketAddr,
     offer: Offer,
+    /// The way by which the peer is asked.
+    path: Option<Path>,
     stage: Stage,
     asking: Option<Asking>,
     attempt: Option<Box<dyn OffloadConnecting>>,
@@ -66,11 +68,13 @@ impl Connecting {
     ) -> Self {
         let now = Instant::now();
         let deadline = now + offer.within;
+        let path = switch.path_of(&offer);
         let mut connecting = Self {
             switch,
             service,
             local,
             offer,
+            path,
             stage: Stage::Asking,
             asking: None,
             attempt: None,
@@ -110,9 +114,7 @@ impl Connecting {
             match self.stage {
                 Stage::Asking => {
                     let answer = self.asking.as_mut()?.step()?;
-                    self.switch
-                        .answers()
-                        .put(self.service, answer, Instant::now());
+                    self.keep(answer);
                     self.hear(answer);
                 }
                 Stage::Trying(_) if Instant::now() >= self.deadline => {
@@ -161,7 +163,7 @@ impl Connecting {
         {
             return self.stage.on_mapped();
         }
-        let known = self.switch.answers().get(self.service, now);
+        let known = self.switch.answers().get(self.service, &self.path, now);
         if let Some(answer) = known {
             self.trail
                 .note(Subject::Peer, || "answered lately".to_owned());
@@ -274,10 +276,13 @@ impl Connecting {
     /// The peer's answer led nowhere: for a while nobody follows it.
     fn distrust(&self) {
         if self.mapped.is_some() {
-            self.switch
-                .answers()
-                .put(self.service, Answer::Refused, Instant::now());
+            self.keep(Answer::Refused);
         }
+    }
+
+    fn keep(&self, answer: Answer) {
+        let mut answers = self.switch.answers();
+        answers.put(self.service, answer, self.path.clone(), Instant::now());
     }
 
     fn pass_over(&mut self, reason: Reason) {

@@ -64,7 +64,8 @@ impl Switch {
     }
 
     fn ask(&self, intent: &Intent<'_>, offer: &Offer) -> Result<Answer, Errno> {
-        let kept = self.answers().get(intent.address, Instant::now());
+        let path = self.path_of(offer);
+        let kept = self.answers().get(intent.address, &path, Instant::now());
         kept.map_or_else(
             || Asking::begin(intent.address, offer.within / 2).map(Asking::wait),
             Ok,

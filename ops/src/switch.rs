@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ops_netlink::NetStack;
+use ops_netlink::{NetStack, Route};
 use ops_portmap::{Answers, Proof, Station};
 use ops_rules::Rules;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -33,6 +33,14 @@ pub struct Program {
     pub user: u32,
 }
 
+/// The way by which a peer was asked. What it said may be untrue when that is another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Path {
+    route: Route,
+    /// How its device has come and gone.
+    comings: u64,
+}
+
 /// The switch of a process.
 #[derive(Debug)]
 pub struct Switch {
@@ -41,8 +49,8 @@ pub struct Switch {
     registry: Arc<Registry>,
     stack: Option<NetStack>,
     within: Duration,
-    answers: Mutex<Answers>,
-    heard: Mutex<(u64, u64)>,
+    answers: Mutex<Answers<Option<Path>>>,
+    heard: Mutex<u64>,
     station: Mutex<Station>,
     wake: OwnedFd,
     fall_backs: Mutex<BTreeMap<String, u64>>,
@@ -129,13 +137,20 @@ impl Switch {
         Connecting::begin(Arc::clone(self), service, local, offer, trail)
     }
 
-    /// What peers said lately, and nothing that a change of the network has made untrue.
-    pub(crate) fn answers(&self) -> MutexGuard<'_, Answers> {
-        let network = self
-            .stack
-            .as_ref()
-            .and_then(|stack| stack.generation().ok());
-        let now = (network.unwrap_or_default(), self.registry.generation());
+    /// The way to a peer as it is now, if anybody has asked for it.
+    ///
+    /// Hosts hear all the time that something about the network has changed: routers repeat what
+    /// they advertise, containers come and go. A silent peer costs its part of the bound whenever
+    /// it is asked, so it is not asked again for what does not concern the way to it.
+    pub(crate) fn path_of(&self, offer: &Offer) -> Option<Path> {
+        let route = offer.route.clone()?;
+        let comings = self.stack.as_ref()?.comings(route.device).ok()?;
+        Some(Path { route, comings })
+    }
+
+    /// What peers said lately, and nothing that a change of the protocols has made untrue.
+    pub(crate) fn answers(&self) -> MutexGuard<'_, Answers<Option<Path>>> {
+        let now = self.registry.generation();
         let mut answers = lock(&self.answers);
         let mut heard = lock(&self.heard);
         if *heard != now {

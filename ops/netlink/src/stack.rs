@@ -21,6 +21,10 @@ use crate::route::{Reach, Route, RouteQuery};
 /// Cached routes; a program that talks to more peers at a time asks the kernel again.
 const ROUTES_MAX: usize = 4096;
 
+/// Devices that are known to have come or gone. A host makes new ones for its containers all the
+/// time.
+const DEVICES_MAX: usize = 1024;
+
 /// Changes that nobody has asked for yet.
 const CHANGES_MAX: usize = 1024;
 
@@ -50,7 +54,43 @@ struct Inner {
     generation: u64,
     routes: BTreeMap<RouteQuery, Result<Route, Error>>,
     changes: Vec<Change>,
+    comings: Comings,
     rdma: RdmaDevices,
+}
+
+/// Which devices have come, gone, begun or ceased to run, and when: at the how-manieth time that
+/// any did.
+#[derive(Debug, Default, Clone)]
+struct Comings {
+    count: u64,
+    by_device: BTreeMap<u32, u64>,
+    /// When it last may have been any of them.
+    of_any: u64,
+}
+
+impl Comings {
+    fn note(&mut self, change: &Change) {
+        match change {
+            Change::Device { device, .. } | Change::DeviceGone { device }
+                if self.by_device.len() < DEVICES_MAX =>
+            {
+                self.count += 1;
+                self.by_device.insert(*device, self.count);
+            }
+            Change::Device { .. } | Change::DeviceGone { .. } | Change::Lost => self.note_any(),
+            Change::Mtu { .. } | Change::Address { .. } | Change::Routing => {}
+        }
+    }
+
+    fn note_any(&mut self) {
+        self.by_device.clear();
+        self.count += 1;
+        self.of_any = self.count;
+    }
+
+    fn of(&self, device: u32) -> u64 {
+        *self.by_device.get(&device).unwrap_or(&self.of_any)
+    }
 }
 
 impl NetStack {
@@ -163,6 +203,15 @@ impl NetStack {
         Ok(self.lock()?.generation)
     }
 
+    /// Counts for one device how it comes and goes, begins and ceases to run: while it stays the
+    /// same, none of that has happened.
+    ///
+    /// # Errors
+    /// When sockets cannot be had after a fork.
+    pub fn comings(&self, device: u32) -> Result<u64, Error> {
+        Ok(self.lock()?.comings.of(device))
+    }
+
     /// What has changed since this was last asked.
     ///
     /// # Errors
@@ -187,9 +236,12 @@ impl NetStack {
         if inner.owner != rustix::process::getpid() {
             let marks = inner.rdma.clone();
             let generation = inner.generation;
+            let mut comings = std::mem::take(&mut inner.comings);
+            comings.note_any();
             *inner = Inner::open()?;
             inner.rdma = RdmaDevices::read().with_marks_of(&marks);
             inner.generation = generation + 1;
+            inner.comings = comings;
         }
         inner.take_news();
         Ok(inner)
@@ -209,6 +261,7 @@ impl Inner {
             generation: 0,
             routes: BTreeMap::new(),
             changes: Vec::new(),
+            comings: Comings::default(),
             rdma: RdmaDevices::read(),
         })
     }
@@ -231,6 +284,7 @@ impl Inner {
         if news.iter().any(of_device) {
             self.rdma = RdmaDevices::read().with_marks_of(&self.rdma);
         }
+        news.iter().for_each(|change| self.comings.note(change));
         self.changes.extend(news);
         if self.changes.len() > CHANGES_MAX {
             self.changes = vec![Change::Lost];
@@ -305,5 +359,54 @@ impl Inner {
         }
         sources.sort_by_key(|(rank, _)| *rank);
         Ok(sources.into_iter().map(|(_, source)| source).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn came(device: u32) -> Change {
+        Change::Device {
+            device,
+            name: "eth".to_owned(),
+            running: true,
+        }
+    }
+
+    #[test]
+    fn devices_come_and_go_each_for_itself() {
+        let mut comings = Comings::default();
+        let (one, other) = (comings.of(1), comings.of(2));
+        comings.note(&came(2));
+        assert_eq!(comings.of(1), one);
+        let came_once = comings.of(2);
+        assert_ne!(came_once, other);
+        comings.note(&Change::DeviceGone { device: 2 });
+        assert_ne!(comings.of(2), came_once);
+        for change in [
+            Change::Routing,
+            Change::Mtu {
+                device: 1,
+                name: "eth".to_owned(),
+                mtu: 9000,
+            },
+        ] {
+            comings.note(&change);
+            assert_eq!(comings.of(1), one);
+        }
+        comings.note(&Change::Lost);
+        assert_ne!(comings.of(1), one);
+    }
+
+    #[test]
+    fn devices_without_end_take_no_memory_without_end() {
+        let mut comings = Comings::default();
+        let before = comings.of(1);
+        for device in 0..10_000 {
+            comings.note(&came(device));
+            assert!(comings.by_device.len() <= DEVICES_MAX);
+        }
+        assert_ne!(comings.of(1), before);
     }
 }

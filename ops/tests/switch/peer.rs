@@ -1,13 +1,17 @@
 //! Asking the peer, and answering.
 
+use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use ops_portmap::PORT;
 use ops_unix_protocol::UnixProtocol;
+use stack_tests::{NetSpace, not_run};
 
-use crate::lab::{DEADLINE, End, LOCALHOST, Lab, carrier, converse};
+use crate::lab::{DEADLINE, End, LOCALHOST, Lab, NO_CHILDREN, carrier, converse};
 
 /// A protocol that is tried only where the peer says that it serves it.
 fn asking() -> UnixProtocol {
@@ -111,6 +115,72 @@ fn what_a_peer_said_is_forgotten_when_the_network_changes() -> Result<()> {
     let begun = lab.connect(to)?;
     ensure!(matches!(begun, End::Begun(_)), "{}", begun.told());
     drop(silent);
+    Ok(())
+}
+
+/// A shell that was started before there is anything whose copies could stay open in it.
+struct Shell {
+    process: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Shell {
+    fn start() -> Result<Self> {
+        let mut shell = Command::new("sh");
+        shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let _alone = NO_CHILDREN.write().unwrap_or_else(PoisonError::into_inner);
+        let mut process = shell.spawn()?;
+        let said = process.stdout.take().map(BufReader::new);
+        let said = said.ok_or(anyhow!("no pipe"))?;
+        Ok(Self { process, said })
+    }
+
+    /// Returns when it is done.
+    fn run(&mut self, command: &str) -> Result<()> {
+        let stdin = self.process.stdin.as_mut().ok_or(anyhow!("no pipe"))?;
+        writeln!(stdin, "({command}) && echo done || echo failed")?;
+        let mut line = String::new();
+        self.said.read_line(&mut line)?;
+        ensure!(line == "done\n", "{command}: {line}");
+        Ok(())
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn what_a_peer_said_holds_while_the_way_to_it_stays_the_same() -> Result<()> {
+    if matches!(NetSpace::enter()?, NetSpace::Host(_)) {
+        not_run("no network namespaces; run as root or allow user namespaces");
+        return Ok(());
+    }
+    let mut shell = Shell::start()?;
+    let lab = Lab::here("", &[asking()])?;
+    let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
+    let to = plain.local_addr()?;
+    ensure!(lab.connect(to)?.decided(to)?.told() == "tcp: the peer has no port mapper");
+    // Whoever asks again waits for this one.
+    let _silent = UdpSocket::bind((LOCALHOST, PORT))?;
+    for elsewhere in [
+        "ip link add one type veth peer name other",
+        "ip address add 203.0.113.1/24 dev one",
+        "ip link set one up; ip link set other up",
+        "ip route add 198.51.100.0/24 dev one",
+        "ip link delete one",
+        "ip address add 203.0.113.1/32 dev lo",
+    ] {
+        shell.run(elsewhere)?;
+        let again = lab.connect(to)?;
+        ensure!(matches!(again, End::Native(..)), "{elsewhere}");
+    }
+    shell.run("ip link set lo down; ip link set lo up")?;
+    let begun = lab.connect(to)?;
+    ensure!(matches!(begun, End::Begun(_)), "{}", begun.told());
     Ok(())
 }
 

@@ -96,6 +96,10 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
     ("options_that_only_tcp_keeps", include_str!("only_tcp.py")),
     (
+        "strangers_at_a_service_s_old_port_hear_nothing",
+        include_str!("strangers.py"),
+    ),
+    (
         "sockets_that_were_watched_before_they_connect",
         include_str!("watched_before.py"),
     ),
