@@ -1,5 +1,6 @@
 //! An attempt to connect by something else than TCP.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -36,13 +37,44 @@ pub enum Outcome {
     Impossible(Reason),
 }
 
+/// Takes the address that this end is to have, with a port that the kernel keeps for it.
+///
+/// It is called when a protocol is about to try, so that a connection that is left to TCP has taken
+/// none: a port that is kept belongs to one socket alone, while TCP gives one port to as many
+/// connections as there are peers.
+pub struct Reserve<'a>(Box<dyn FnOnce() -> Result<SocketAddr, Errno> + Send + 'a>);
+
+impl<'a> Reserve<'a> {
+    /// By this function.
+    pub fn new(take: impl FnOnce() -> Result<SocketAddr, Errno> + Send + 'a) -> Self {
+        Self(Box::new(take))
+    }
+}
+
+impl fmt::Debug for Reserve<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reserve")
+    }
+}
+
+/// This end's address.
+#[derive(Debug)]
+enum Local<'a> {
+    /// Nobody has needed it yet.
+    Free(Reserve<'a>),
+    /// It is taken.
+    Taken(SocketAddr),
+    /// There is none to be had.
+    None(Errno),
+}
+
 /// An attempt under way. Poll its descriptor for input until its deadline, then call
 /// [`Connecting::step`]; or call [`Connecting::wait`].
 #[derive(Debug)]
-pub struct Connecting {
+pub struct Connecting<'a> {
     switch: Arc<Switch>,
     service: SocketAddr,
-    local: SocketAddr,
+    local: Local<'a>,
     offer: Offer,
     /// The way by which the peer is asked.
     path: Option<Path>,
@@ -57,12 +89,12 @@ pub struct Connecting {
     trail: Trail,
 }
 
-impl Connecting {
-    /// Begins. `local` is an address that the kernel keeps for this connection.
+impl<'a> Connecting<'a> {
+    /// Begins.
     pub(crate) fn begin(
         switch: Arc<Switch>,
         service: SocketAddr,
-        local: SocketAddr,
+        reserve: Reserve<'a>,
         offer: Offer,
         trail: Trail,
     ) -> Self {
@@ -72,7 +104,7 @@ impl Connecting {
         let mut connecting = Self {
             switch,
             service,
-            local,
+            local: Local::Free(reserve),
             offer,
             path,
             stage: Stage::Asking,
@@ -125,7 +157,11 @@ impl Connecting {
                     self.stage.on_late();
                 }
                 Stage::Trying(at) => {
-                    if let Some(stream) = self.try_protocol(at)? {
+                    let Some(local) = self.address() else {
+                        self.stage.on_no_address();
+                        continue;
+                    };
+                    if let Some(stream) = self.try_protocol(at, local)? {
                         return Some(stream);
                     }
                 }
@@ -206,13 +242,35 @@ impl Connecting {
         }
     }
 
+    /// This end's address, which is taken when it is first wanted.
+    fn address(&mut self) -> Option<SocketAddr> {
+        // What stands for it meanwhile is seen by nobody.
+        self.local = match std::mem::replace(&mut self.local, Local::None(Errno::INVAL)) {
+            Local::Free(Reserve(take)) => match take() {
+                Ok(local) => Local::Taken(local),
+                // What TCP says where no port is left for a connection.
+                Err(Errno::ADDRINUSE) => Local::None(Errno::ADDRNOTAVAIL),
+                Err(errno) => Local::None(errno),
+            },
+            known => known,
+        };
+        match self.local {
+            Local::Taken(local) => Some(local),
+            Local::None(errno) => {
+                self.pass_over(Reason::Failed(errno));
+                None
+            }
+            Local::Free(_) => None,
+        }
+    }
+
     /// One look at the protocol of this place: `None` if it needs more time, `Some(None)` if it has
     /// failed and the next is to be tried.
-    fn try_protocol(&mut self, at: usize) -> Option<Option<Outcome>> {
+    fn try_protocol(&mut self, at: usize, local: SocketAddr) -> Option<Option<Outcome>> {
         let protocol = Arc::clone(&self.offer.protocols[at]);
         let stepped = match &mut self.attempt {
             Some(attempt) => attempt.step(),
-            None => match protocol.connect(&self.target(&*protocol)) {
+            None => match protocol.connect(&self.target(&*protocol, local)) {
                 Ok(attempt) => self.attempt.insert(attempt).step(),
                 Err(failure) => Err(failure),
             },
@@ -262,12 +320,12 @@ impl Connecting {
         true
     }
 
-    fn target(&self, protocol: &dyn OffloadProtocol) -> Target<'_> {
+    fn target(&self, protocol: &dyn OffloadProtocol, local: SocketAddr) -> Target<'_> {
         let asked = protocol.capabilities().asks_peer;
         Target {
             service: self.service,
             mapped: self.mapped.filter(|_| asked).unwrap_or(self.service),
-            local: self.local,
+            local,
             next_hop: self.offer.route.as_ref().map(|route| route.next_hop()),
             settings: &self.offer.settings,
         }

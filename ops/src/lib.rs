@@ -36,7 +36,7 @@ mod stage;
 mod switch;
 mod trail;
 
-pub use connect::{Connecting, Outcome};
+pub use connect::{Connecting, Outcome, Reserve};
 pub use decision::{Intent, Offer, Plan};
 pub use family::{
     AF_INET_DIRECT, AF_INET_OFFLOAD, AF_INET6_DIRECT, AF_INET6_OFFLOAD, Choice, Wish, choose,

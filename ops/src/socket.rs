@@ -1,6 +1,6 @@
 //! One socket.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
 
-use crate::connect::{Connecting, Outcome};
+use crate::connect::{Connecting, Outcome, Reserve};
 use crate::decision::{Intent, Plan};
 use crate::family::Wish;
 use crate::life::{Event, Life};
@@ -30,7 +30,7 @@ pub struct Socket {
     bound: Bound,
     listening: Option<Listening>,
     offered: Option<SocketAddr>,
-    connecting: Option<Connecting>,
+    connecting: Option<Connecting<'static>>,
     stream: Option<(String, Box<dyn OffloadStream>)>,
     reason: Option<Reason>,
     tcp_only: Option<&'static str>,
@@ -192,10 +192,14 @@ impl Socket {
             }
             Plan::Impossible(reason) => return Err(reason.errno()),
             Plan::Offload(offer) => {
-                let local = self.reserve(&offer.route.as_ref().and_then(|route| route.source))?;
+                // What the protocols have is for listening.
+                self.bound = Bound::default();
+                let source = offer.route.as_ref().and_then(|route| route.source);
+                let native = Arc::clone(&self.native);
+                let reserve = Reserve::new(move || reserve(&native, source));
                 let switch = Arc::clone(&self.switch);
                 self.life = life;
-                self.connecting = Some(Connecting::begin(switch, address, local, offer, trail));
+                self.connecting = Some(Connecting::begin(switch, address, reserve, offer, trail));
                 return self.drive();
             }
         }
@@ -226,7 +230,7 @@ impl Socket {
 
     /// The attempt under way.
     #[must_use]
-    pub fn connecting(&self) -> Option<&Connecting> {
+    pub fn connecting(&self) -> Option<&Connecting<'static>> {
         self.connecting.as_ref()
     }
 
@@ -274,22 +278,6 @@ impl Socket {
         self.switch.plan(&intent, trail)
     }
 
-    /// Makes the kernel keep the port that the connection will have, so that both ends can be told
-    /// it before anybody is connected.
-    fn reserve(&mut self, source: &Option<std::net::IpAddr>) -> Result<SocketAddr, Errno> {
-        // What the protocols have is for listening.
-        self.bound = Bound::default();
-        let mut local = self.local()?;
-        if local.port() == 0 {
-            rustix::net::bind(&*self.native, &local)?;
-            local = self.local()?;
-        }
-        if let (true, Some(source)) = (local.ip().is_unspecified(), source) {
-            local.set_ip(*source);
-        }
-        Ok(local)
-    }
-
     fn conclude(&mut self, outcome: Outcome) -> Result<Life, Errno> {
         self.connecting = None;
         match outcome {
@@ -316,6 +304,20 @@ impl Socket {
         self.switch.count_fall_back(&reason);
         self.reason = Some(reason);
     }
+}
+
+/// Makes the kernel keep the port that the connection will have, so that both ends can be told it
+/// before anybody is connected.
+fn reserve(native: &OwnedFd, source: Option<IpAddr>) -> Result<SocketAddr, Errno> {
+    let mut local: SocketAddr = rustix::net::getsockname(native)?.try_into()?;
+    if local.port() == 0 {
+        rustix::net::bind(native, &local)?;
+        local = rustix::net::getsockname(native)?.try_into()?;
+    }
+    if let (true, Some(source)) = (local.ip().is_unspecified(), source) {
+        local.set_ip(source);
+    }
+    Ok(local)
 }
 
 impl Drop for Socket {

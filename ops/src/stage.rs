@@ -7,7 +7,7 @@
 ///      │                     └──────on_connected──────────────────────────────> Connected
 ///      │  <──────────on_stale──────────┘
 ///      └──on_not_offered────────────────────────────────────────────────────> Over
-///   any of these ──on_late──> Over
+///   Trying ──on_no_address──> Over          any of these ──on_late──> Over
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
@@ -52,6 +52,13 @@ impl Stage {
         }
     }
 
+    /// This end gets no address for the connection.
+    pub(crate) fn on_no_address(&mut self) {
+        if matches!(self, Self::Trying(_)) {
+            *self = Self::Over;
+        }
+    }
+
     pub(crate) fn on_connected(&mut self) {
         if matches!(self, Self::Trying(_)) {
             *self = Self::Connected;
@@ -71,26 +78,38 @@ mod tests {
 
     #[test]
     fn every_event_in_every_state() {
-        let events: [fn(&mut Stage); 6] = [
+        let events: [fn(&mut Stage); 7] = [
             Stage::on_mapped,
             Stage::on_not_offered,
             |stage| stage.on_failed(2),
             Stage::on_connected,
             Stage::on_late,
             Stage::on_stale,
+            Stage::on_no_address,
         ];
         for (state, after) in [
-            (Asking, [Trying(0), Over, Asking, Asking, Over, Asking]),
+            (
+                Asking,
+                [Trying(0), Over, Asking, Asking, Over, Asking, Asking],
+            ),
             (
                 Trying(0),
-                [Trying(0), Trying(0), Trying(1), Connected, Over, Asking],
+                [
+                    Trying(0),
+                    Trying(0),
+                    Trying(1),
+                    Connected,
+                    Over,
+                    Asking,
+                    Over,
+                ],
             ),
             (
                 Trying(1),
-                [Trying(1), Trying(1), Over, Connected, Over, Asking],
+                [Trying(1), Trying(1), Over, Connected, Over, Asking, Over],
             ),
-            (Connected, [Connected; 6]),
-            (Over, [Over; 6]),
+            (Connected, [Connected; 7]),
+            (Over, [Over; 7]),
         ] {
             for (event, expected) in events.into_iter().zip(after) {
                 let mut stage = state;

@@ -13,7 +13,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
-use crate::connect::Connecting;
+use crate::connect::{Connecting, Reserve};
 use crate::decision::{Intent, Offer, Plan, decide};
 use crate::reason::Reason;
 use crate::registry::Registry;
@@ -125,16 +125,16 @@ impl Switch {
         decide(self, intent, trail)
     }
 
-    /// Begins to connect to `service` as `offer` says, from `local`: an address that the kernel
-    /// keeps for this connection.
-    pub fn connect(
+    /// Begins to connect to `service` as `offer` says, from the address that `reserve` takes when
+    /// the peer is one that can be tried.
+    pub fn connect<'a>(
         self: &Arc<Self>,
         service: SocketAddr,
-        local: SocketAddr,
+        reserve: Reserve<'a>,
         offer: Offer,
         trail: Trail,
-    ) -> Connecting {
-        Connecting::begin(Arc::clone(self), service, local, offer, trail)
+    ) -> Connecting<'a> {
+        Connecting::begin(Arc::clone(self), service, reserve, offer, trail)
     }
 
     /// The way to a peer as it is now, if anybody has asked for it.

@@ -1,14 +1,22 @@
 //! Connecting: an offload protocol first, within its bound, and TCP where it cannot.
 //!
 //! Until a protocol has connected, the program's descriptor is the TCP socket that the program
-//! made, untouched. So falling back is nothing but calling the kernel's `connect`.
+//! made. So falling back is nothing but calling the kernel's `connect`.
+//!
+//! It is untouched until the peer has said that it offers the service. Then it takes a port, which
+//! both ends are told before anybody is connected. A port that is taken like this belongs to one
+//! socket, while TCP gives one port to many connections of different peers; and Linux lets no
+//! socket give it back that has not been connected, not even by `connect` with `AF_UNSPEC`. So the
+//! few that fall back behind their peer's answer keep it, and a peer that fails so is not asked
+//! again for a while (`ops::Switch`).
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use ops::{Intent, OffloadStream, Plan, Trail, Wish};
+use libc::{IP_BIND_ADDRESS_NO_PORT, IPPROTO_IP};
+use ops::{Intent, OffloadStream, Plan, Reserve, Trail, Wish};
 use ops_rules::Role;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{DupFlags, Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
@@ -19,7 +27,7 @@ use crate::registrations::Registrations;
 use crate::sharing::relay;
 use crate::socket::Socket;
 use crate::socket::names::{self, Family};
-use crate::socket::options::Options;
+use crate::socket::options::{self, Options};
 use crate::table::Entry;
 use crate::{guard, internal, observing, switch, tcp_only};
 
@@ -63,18 +71,21 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         Plan::Impossible(reason) => return Outcome::Offloaded(Err(reason.errno())),
     };
     let source = offer.route.as_ref().and_then(|route| route.source);
-    let Some(local) = reserved(socket, local, remote, source) else {
-        return Outcome::Kernel(None);
-    };
-    // Made before the peer hears of us: its program would see a connection that ends at once.
-    let Ok(place) = Place::prepare(socket) else {
-        return Outcome::Kernel(Some("no descriptor is left".to_owned()));
-    };
-    let mut connecting = switch.connect(remote, local, offer, Trail::default());
-    match connecting.wait() {
-        ops::Outcome::Offloaded { protocol, stream } => {
-            Outcome::Offloaded(place.take_over(fd, family, &protocol, stream))
-        }
+    let mut place = None;
+    let reserve = Reserve::new(|| {
+        // Made before the peer's program hears of us: it would see a connection that ends at once.
+        place = Some(Place::prepare(socket)?);
+        reserved(socket, local, remote, source)
+    });
+    let outcome = switch
+        .connect(remote, reserve, offer, Trail::default())
+        .wait();
+    match outcome {
+        ops::Outcome::Offloaded { protocol, stream } => Outcome::Offloaded(
+            place
+                .ok_or(Errno::NOBUFS)
+                .and_then(|place| place.take_over(fd, family, &protocol, stream)),
+        ),
         ops::Outcome::Native(reason) => {
             switch.count_fall_back(&reason);
             Outcome::Kernel(Some(reason.to_string()))
@@ -97,16 +108,33 @@ fn reserved(
     bound: SocketAddr,
     remote: SocketAddr,
     source: Option<IpAddr>,
-) -> Option<SocketAddr> {
+) -> Result<SocketAddr, Errno> {
     let mut local = bound;
     if local.port() == 0 {
-        rustix::net::bind(socket, &local).ok()?;
-        local = names::local_of(socket)?.1;
+        local = bound_now(socket, local)?;
     }
     if local.ip().is_unspecified() {
-        local.set_ip(source.or_else(|| names::source_toward(remote))?);
+        let source = source.or_else(|| names::source_toward(remote));
+        local.set_ip(source.ok_or(Errno::NETUNREACH)?);
     }
-    Some(canonical(local))
+    Ok(canonical(local))
+}
+
+/// Binds to a port that the kernel chooses.
+fn bound_now(socket: BorrowedFd<'_>, to: SocketAddr) -> Result<SocketAddr, Errno> {
+    let name = || names::local_of(socket).ok_or(Errno::NOTSOCK);
+    rustix::net::bind(socket, &to)?;
+    let (_, mut local) = name()?;
+    if local.port() == 0 {
+        // By `IP_BIND_ADDRESS_NO_PORT` it takes one when it is connected, which it never will be.
+        let fd = socket.as_raw_fd();
+        options::set_number(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 0)?;
+        let bound = rustix::net::bind(socket, &to);
+        options::set_number(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)?;
+        bound?;
+        local = name()?.1;
+    }
+    Ok(local)
 }
 
 /// An address as one host has it: IPv4 in its own form, and this host where none is named.

@@ -7,6 +7,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
+use ops::{Life, Trail};
 use ops_portmap::PORT;
 use ops_unix_protocol::UnixProtocol;
 use stack_tests::{NetSpace, not_run};
@@ -181,6 +182,23 @@ fn what_a_peer_said_holds_while_the_way_to_it_stays_the_same() -> Result<()> {
     shell.run("ip link set lo down; ip link set lo up")?;
     let begun = lab.connect(to)?;
     ensure!(matches!(begun, End::Begun(_)), "{}", begun.told());
+    Ok(())
+}
+
+#[test]
+fn who_stays_on_tcp_has_taken_no_port() -> Result<()> {
+    let Some(lab) = Lab::new("", &[asking()])? else {
+        return Ok(());
+    };
+    let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
+    let to = plain.local_addr()?;
+    // Asked, and known.
+    for _ in 0..2 {
+        let mut socket = lab.socket()?;
+        socket.connect(to, Trail::default())?;
+        ensure!(socket.finish()? == Life::Native);
+        ensure!(socket.local()?.port() == 0);
+    }
     Ok(())
 }
 

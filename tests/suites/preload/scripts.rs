@@ -91,13 +91,17 @@ const SCRIPTS: &[(&str, &str)] = &[
         include_str!("at_the_limit.py"),
     ),
     (
-        "select_with_sets_that_a_program_enlarged",
-        include_str!("wide_select.py"),
+        "connections_that_stay_on_tcp_share_ports",
+        include_str!("many_clients.py"),
     ),
-    ("options_that_only_tcp_keeps", include_str!("only_tcp.py")),
     (
         "strangers_at_a_service_s_old_port_hear_nothing",
         include_str!("strangers.py"),
+    ),
+    ("options_that_only_tcp_keeps", include_str!("only_tcp.py")),
+    (
+        "select_with_sets_that_a_program_enlarged",
+        include_str!("wide_select.py"),
     ),
     (
         "sockets_that_were_watched_before_they_connect",

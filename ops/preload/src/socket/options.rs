@@ -282,6 +282,14 @@ fn get<T>(fd: c_int, name: c_int) -> Option<T> {
     (result == 0).then(|| unsafe { value.assume_init() })
 }
 
+/// Sets an option that is a number on a socket of the kernel's.
+pub(crate) fn set_number(fd: c_int, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
+    let len = size_of::<c_int>() as socklen_t;
+    // SAFETY: a number of ours, whose size is told.
+    let result = unsafe { real::setsockopt(fd, level, name, (&raw const value).cast(), len) };
+    if result == 0 { Ok(()) } else { Err(last()) }
+}
+
 fn timeout(value: &timeval) -> Option<Duration> {
     let seconds = u64::try_from(value.tv_sec).ok()?;
     let micros = u32::try_from(value.tv_usec).ok()?;
