@@ -23,12 +23,12 @@ use rustix::io::Errno;
 use stand_in::Flags;
 
 use crate::accepting::{self, Room};
-use crate::sharing::queue::{self, Passed, Reserved, WhyNone};
+use crate::sharing::queue::{self, Passed, Reserved, Wanted, WhyNone};
 use crate::socket::names::Family;
 use crate::socket::options::Options;
 use crate::steward::{Ward, steward};
 use crate::turn::Turn;
-use crate::{internal, process};
+use crate::{internal, listening, process};
 
 /// What is added to a listening socket.
 pub(crate) struct Listener {
@@ -230,6 +230,14 @@ impl Listener {
         rustix::io::read(&self.pending, &mut count[..]).is_ok()
     }
 
+    /// Nobody is let in any more, wherever it listens, and who waits goes.
+    pub(crate) fn end(&self) {
+        match &self.source {
+            Source::Here(hall) => hall.shut(),
+            Source::There(elsewhere) => queue::end(&elsewhere.queue),
+        }
+    }
+
     /// Whether the process that listens is gone: a server that became a daemon has left it behind.
     pub(crate) fn is_orphaned(&self) -> bool {
         match &self.source {
@@ -334,9 +342,13 @@ struct Asked(Arc<Hall>);
 impl Ward for Asked {
     fn ready(&self, seen: EventFlags) {
         let hall = &self.0;
-        while queue::is_asked(&hall.queue_in) {
-            let answer = hall.pass();
-            if let Err(why) = answer {
+        while let Some(wanted) = queue::wanted(&hall.queue_in) {
+            if wanted == Wanted::End {
+                hall.shut();
+                listening::forget(
+                    |it| matches!(&it.source, Source::Here(of) if Arc::ptr_eq(of, hall)),
+                );
+            } else if let Err(why) = hall.pass() {
                 queue::put_none(&hall.queue_in, why);
             }
         }
@@ -404,6 +416,17 @@ impl Hall {
             steward.leave(&*self.service);
             steward.leave(&self.queue_in);
         }
+    }
+
+    /// As where nobody accepts any more, by the program's word.
+    fn shut(&self) {
+        self.end();
+        let waiting = std::mem::take(&mut *self.arrivals());
+        for arrival in &waiting {
+            arrival.abort();
+        }
+        let mut count = [0; 8];
+        while rustix::io::read(&self.pending, &mut count[..]).is_ok() {}
     }
 
     /// Passes the next arrival to who has asked.

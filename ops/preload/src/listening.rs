@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ops::{Intent, Local, Offer, OffloadListener, OffloadProtocol, Plan, Switch, Trail, Wish};
 use ops_portmap::Proof;
 use ops_rules::Role;
+use rustix::net::sockopt;
 
 use crate::hooks::numbers;
 use crate::listener::Listener;
@@ -26,6 +27,12 @@ const BACKLOG_MAX: u32 = 4096;
 pub(crate) fn take_over(fd: c_int) {
     static ONE_AT_A_TIME: PerProcess<Mutex<()>> = PerProcess::new();
     if process::is_vforked() || !table::find_listener(fd).is_some_and(|it| it.is_orphaned()) {
+        return;
+    }
+    // SAFETY: the table names it, so it is a number from 0 up.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    if !sockopt::socket_acceptconn(socket).unwrap_or(false) {
+        // The listener that was shut down is the socket of all who have it.
         return;
     }
     let lock = ONE_AT_A_TIME.get_or_init(Mutex::default);
@@ -49,6 +56,29 @@ pub(crate) fn take_over(fd: c_int) {
         }
         // Sets that watched it go on watching.
         Registrations::of(other).exchange(before.pending_number(), pending);
+    }
+}
+
+/// The program has shut a listener down: the kernel's socket listens no more, for anybody, and may
+/// be told to listen again.
+pub(crate) fn shut_down(fd: c_int) {
+    let Some(listener) = table::find_listener(fd) else {
+        return;
+    };
+    if !process::owns_table() {
+        return;
+    }
+    let _inside = guard::enter();
+    listener.end();
+    forget(|it| std::ptr::eq(it, &*listener));
+}
+
+/// Nothing is added any more to the listening sockets of which this is true.
+pub(crate) fn forget(is_it: impl Fn(&Listener) -> bool) {
+    for fd in table::within(0, usize::MAX) {
+        if table::find_listener(fd).is_some_and(|it| is_it(&it)) {
+            numbers::forget(fd);
+        }
     }
 }
 

@@ -85,6 +85,11 @@ const SCRIPTS: &[(&str, &str)] = &[
         "the_backlog_holds_for_offloaded_peers",
         include_str!("backlog.py"),
     ),
+    // Servers of threads end so, whose accept no close would end.
+    (
+        "a_listener_that_was_shut_down",
+        include_str!("listener_shut_down.py"),
+    ),
     // Servers at their limit leave peers in the backlog.
     (
         "at_the_limit_of_descriptors",
@@ -161,6 +166,10 @@ const FORKING: &[(&str, &str)] = &[
     (
         "says_all_and_goes",
         include_str!("forking/says_all_and_goes.py"),
+    ),
+    (
+        "shut_down_by_a_worker",
+        include_str!("forking/shut_down_by_a_worker.py"),
     ),
     ("limits", include_str!("forking/limits.py")),
     ("owner_exits", include_str!("forking/owner_exits.py")),

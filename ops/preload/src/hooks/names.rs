@@ -9,13 +9,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{moving, offloaded};
-use crate::real;
 use crate::socket::identity::Identity;
 use crate::socket::names;
 use crate::socket::options;
 use crate::socket::requests;
 use crate::table::{self, Mover};
-use crate::tcp_only;
+use crate::{listening, real, tcp_only};
 
 /// Hook of `sockatmark`.
 ///
@@ -46,7 +45,11 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
         return -1;
     }
     // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::shutdown(fd, how) }
+    let result = unsafe { real::shutdown(fd, how) };
+    if result == 0 && how != libc::SHUT_WR {
+        listening::shut_down(fd);
+    }
+    result
 }
 
 /// A Unix socket that is over may be shut down once more, and a TCP socket may not.

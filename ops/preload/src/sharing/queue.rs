@@ -41,8 +41,15 @@ pub(crate) fn make() -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((internal::raise(from)?, internal::raise(to)?))
 }
 
-/// What is asked.
-const WORD: [u8; 1] = [0];
+/// What is wanted of the process that listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Wanted {
+    /// An arrival.
+    Arrival = 0,
+    /// That nobody arrives any more; there is no answer.
+    End = 1,
+}
 
 /// Why somebody who has asked gets none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,11 +89,13 @@ const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
+/// A second of them: the other process may be stopped.
+const LOOKS_FOR_END: usize = 50;
 
 /// Asks for an arrival and waits for the answer. An error leaves the arrival where it is.
 pub(crate) fn ask(over: impl AsFd, mut room: Reserved<'_>) -> Result<Option<Passed>, Errno> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    if send(&over, &WORD, flags).is_err() {
+    if send(&over, &[Wanted::Arrival as u8], flags).is_err() {
         return Ok(None);
     }
     loop {
@@ -116,10 +125,30 @@ pub(crate) fn is_deserted(over: impl AsFd) -> bool {
     poll(&mut set, Some(&Timespec::default())).is_ok() && set[0].revents().contains(PollFlags::HUP)
 }
 
-/// Whether somebody has asked; the caller answers.
-pub(crate) fn is_asked(over: impl AsFd) -> bool {
-    let mut word = WORD;
-    matches!(recv(over, &mut word[..], RecvFlags::DONTWAIT), Ok((_, count)) if count > 0)
+/// Has the process that listens let nobody in any more, and returns when it has done so, or is too
+/// slow.
+pub(crate) fn end(over: impl AsFd) {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    // It is gone already if it cannot be told.
+    if send(&over, &[Wanted::End as u8], flags).is_err() {
+        return;
+    }
+    for _ in 0..LOOKS_FOR_END {
+        let mut set = [PollFd::new(&over, PollFlags::empty())];
+        if poll(&mut set, Some(&LOOK)).is_ok_and(|ready| ready > 0) {
+            return;
+        }
+    }
+}
+
+/// What somebody wants; the caller answers.
+pub(crate) fn wanted(over: impl AsFd) -> Option<Wanted> {
+    let mut word = [0];
+    match recv(over, &mut word[..], RecvFlags::DONTWAIT) {
+        Ok((_, 1..)) if word[0] == Wanted::End as u8 => Some(Wanted::End),
+        Ok((_, 1..)) => Some(Wanted::Arrival),
+        _ => None,
+    }
 }
 
 /// Answers that there is none.

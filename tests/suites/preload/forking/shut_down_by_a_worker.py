@@ -1,0 +1,55 @@
+"""A listener that one of several processes has shut down is shut down for all of them."""
+
+import errno
+import os
+import socket
+
+
+def dial(address):
+    """A port that is nobody's may be given to who dials, and TCP connects it to itself."""
+    with socket.create_connection(address, timeout=10) as client:
+        if client.getsockname() == client.getpeername():
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody else is there")
+
+
+def refused(work):
+    try:
+        work()
+    except OSError as error:
+        return error.errno
+    raise AssertionError("no error")
+
+
+def wait_in_accept(listener, tell):
+    os.write(tell, b".")
+    assert refused(listener.accept) == errno.EINVAL
+    assert refused(listener.accept) == errno.EINVAL
+
+
+def shut_down(listener):
+    listener.shutdown(socket.SHUT_RDWR)
+
+
+for host in ("127.0.0.2", "127.0.0.1"):
+    for by_worker in (True, False):
+        listener = socket.create_server((host, 0))
+        address = listener.getsockname()
+        # The port may be one where nobody was found just now, so it may come over TCP.
+        with socket.create_connection(address), listener.accept()[0]:
+            pass
+        asleep, sleep = os.pipe()
+        worker = forked(wait_in_accept, listener, sleep)
+        os.read(asleep, 1)
+        until_asleep(worker)
+        if by_worker:
+            ended(forked(shut_down, listener))
+        else:
+            shut_down(listener)
+        ended(worker)
+        assert refused(listener.accept) == errno.EINVAL
+        for _ in range(2):
+            why = refused(lambda: dial(address))
+            assert why == errno.ECONNREFUSED, why
+        listener.close()
+        for pipe in (asleep, sleep):
+            os.close(pipe)

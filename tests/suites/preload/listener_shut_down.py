@@ -1,0 +1,78 @@
+"""A listener that was shut down: nobody is let in any more, and whoever waits goes."""
+
+import errno
+import os
+import select
+import socket
+import threading
+import time
+
+
+def dial(address):
+    """A port that is nobody's may be given to who dials, and TCP connects it to itself."""
+    with socket.create_connection(address, timeout=10) as client:
+        if client.getsockname() == client.getpeername():
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody else is there")
+
+
+def refused(work):
+    try:
+        work()
+    except OSError as error:
+        return error.errno
+    raise AssertionError("no error")
+
+
+def is_reset(client):
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def play(host, how, waiting):
+    listener = socket.create_server((host, 0))
+    address = listener.getsockname()
+    clients = [socket.create_connection(address, timeout=10) for _ in range(2)]
+    listener.accept()[0].close()
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(refused(listener.accept)))
+    if waiting:
+        # It takes the second one, and waits for another.
+        listener.accept()[0].close()
+        thread.start()
+        time.sleep(0.2)
+    listener.shutdown(how)
+    if waiting:
+        thread.join(10)
+        assert seen == [errno.EINVAL], seen
+    assert refused(listener.accept) == errno.EINVAL
+    for client in clients:
+        assert is_reset(client)
+        client.close()
+    for _ in range(2):
+        why = refused(lambda: dial(address))
+        assert why == errno.ECONNREFUSED, why
+    # The program may listen again.
+    listener.listen()
+    client = socket.create_connection(listener.getsockname(), timeout=10)
+    peer = listener.accept()[0]
+    # The kernel may give it the port where nobody was found just now, so it may come over TCP.
+    peer.sendall(b"again")
+    assert client.recv(5) == b"again"
+    for one in (peer, client, listener):
+        one.close()
+
+
+for host in ("127.0.0.2", "127.0.0.1"):
+    for how in (socket.SHUT_RD, socket.SHUT_RDWR):
+        for waiting in (False, True):
+            play(host, how, waiting)
+    # This ends nothing.
+    listener = socket.create_server((host, 0))
+    listener.shutdown(socket.SHUT_WR)
+    client = socket.create_connection(listener.getsockname(), timeout=10)
+    listener.accept()[0].close()
+    assert client.recv(1) == b""
+    client.close()
+    listener.close()
