@@ -84,6 +84,26 @@ pub(crate) struct Relay {
     /// No descriptor of this process names the connection any more.
     left: AtomicBool,
     myself: Weak<Relay>,
+    /// The last field, so that the connection has gone when it does.
+    _counted: Counted,
+}
+
+/// One of those that the end of the process waits for. It outlasts the place of its relay among the
+/// shared ones: what is done to the connection behind that is done before the process ends.
+struct Counted(&'static Shared);
+
+impl Counted {
+    fn among(shared: &'static Shared) -> Self {
+        shared.count.fetch_add(1, Ordering::AcqRel);
+        Self(shared)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::AcqRel);
+        let _ = futex::wake(&self.0.count, futex::Flags::PRIVATE, u32::MAX >> 1);
+    }
 }
 
 /// The connections that this process owns and shares.
@@ -167,12 +187,6 @@ impl Shared {
     fn all(&self) -> MutexGuard<'_, All> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn changed(&self, all: &All) {
-        let count = u32::try_from(all.relays.len()).unwrap_or(u32::MAX);
-        self.count.store(count, Ordering::Release);
-        let _ = futex::wake(&self.count, futex::Flags::PRIVATE, u32::MAX >> 1);
-    }
 }
 
 impl Relay {
@@ -202,10 +216,10 @@ impl Relay {
             nudged: AtomicBool::new(false),
             left: AtomicBool::new(false),
             myself: myself.clone(),
+            _counted: Counted::among(shared),
         });
         socket.observer().is_shared_by(&relay);
         all.relays.insert(end, relay.clone());
-        shared.changed(&all);
         drop(all);
         // An end that was held back meanwhile is looked at.
         relay.nudge();
@@ -452,7 +466,6 @@ impl Relay {
         // The caller has another reference, so nothing is dropped with the lock held.
         all.relays.remove(&self.end);
         all.words.give_back(self.word);
-        shared.changed(&all);
         true
     }
 

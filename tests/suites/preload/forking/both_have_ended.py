@@ -55,7 +55,7 @@ def child_reads_the_end(client, go, tell):
 def child_reads_the_rest(client, go, tell):
     client.shutdown(socket.SHUT_WR)
     # The bytes are there, and the end behind them.
-    time.sleep(0.2)
+    time.sleep(0.3)
     forked(read_all, client, go, tell)
     client.close()
 
@@ -93,7 +93,8 @@ def play(way, leave, says, awaits_child, pause):
 
 
 for leave in (os._exit, C.exit):
-    for pause in (0, 0.2):
+    # Before the fork, or behind the close.
+    for pause in (0, 0.6):
         # Nobody reads any more, or finds the end alone: the kernel would keep it for a child.
         for way in (child_is_gone, shut_before_the_child, child_reads_the_end):
             play(way, leave, b"", False, pause)

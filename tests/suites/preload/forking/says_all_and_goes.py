@@ -55,16 +55,19 @@ def talk(server):
 
 def play(way, leave, answers, talks=False):
     told, tell = os.pipe()
+    go, goes = os.pipe()
 
     def dial(client):
         os.close(told)
         way(client, tell)
+        os.read(go, 1)
         leave(0)
 
     server, client = connected(dial)
     os.close(tell)
     assert receive(server, 3) == b"all"
     assert server.recv(1) == b""
+    os.write(goes, b".")
     if answers:
         time.sleep(0.1)
         server.sendall(b"answer")
@@ -75,6 +78,8 @@ def play(way, leave, answers, talks=False):
     with open(told, "rb") as answer:
         assert answer.read() == (b"answer." if answers else b"")
     server.close()
+    os.close(go)
+    os.close(goes)
 
 
 for leave in (os._exit, C.exit):
