@@ -275,6 +275,14 @@ pub(crate) fn agree(pairs: &[Pair; 2], end: usize, forking: bool) -> Result<(), 
     }
 }
 
+/// How many bytes have come to an end that nobody has read.
+pub(crate) fn unread(pair: &Pair, end: usize) -> i32 {
+    let mut count: libc::c_int = 0;
+    // SAFETY: an integer of this frame.
+    unsafe { libc::ioctl(pair.fd(end), libc::FIONREAD, &raw mut count) };
+    count
+}
+
 fn shown(pair: &Pair, end: usize) -> Shown {
     let fd = pair.fd(end);
     let mut set = libc::pollfd {
@@ -282,19 +290,15 @@ fn shown(pair: &Pair, end: usize) -> Shown {
         events: libc::POLLIN | libc::POLLOUT | libc::POLLPRI | libc::POLLRDHUP,
         revents: 0,
     };
-    let mut unread: libc::c_int = 0;
-    // SAFETY: a set and an integer of this frame.
-    unsafe {
-        libc::poll(&raw mut set, 1, 0);
-        libc::ioctl(fd, libc::FIONREAD, &raw mut unread);
-    }
+    // SAFETY: a set of this frame.
+    unsafe { libc::poll(&raw mut set, 1, 0) };
     Shown {
         events: set.revents,
         selected: selected(fd),
         level: pair.level(end),
         exclusive: pair.exclusive(end),
         once: pair.once(end),
-        unread,
+        unread: unread(pair, end),
     }
 }
 
