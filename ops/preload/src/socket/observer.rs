@@ -134,8 +134,7 @@ impl Observer {
     }
 
     fn show_end(&self) {
-        let reads_on = !self.reading_has_ended.load(Ordering::SeqCst);
-        if self.is_shared() && reads_on && !self.end_was_read.load(Ordering::SeqCst) {
+        if self.holds_end_back() {
             // A pair that shows an end takes no bytes any more, and those that are unread may have
             // to go through it.
             self.arrived();
@@ -144,14 +143,23 @@ impl Observer {
             }
             return;
         }
-        if self.we_have_shut_down.load(Ordering::SeqCst) {
-            self.steer(|end| {
+        self.steer(|end| {
+            if self.holds_end_back() {
+                // Others have come meanwhile, and their relay looks at the end.
+                end.announce(&self.signals)
+            } else if self.we_have_shut_down.load(Ordering::SeqCst) {
                 self.hung_up.store(true, Ordering::SeqCst);
                 end.end()
-            });
-        } else {
-            self.steer(LibraryEnd::half_close);
-        }
+            } else {
+                end.half_close()
+            }
+        });
+    }
+
+    /// Whether the end of the peer is shown only when it was read.
+    fn holds_end_back(&self) -> bool {
+        let reads_on = !self.reading_has_ended.load(Ordering::SeqCst);
+        self.is_shared() && reads_on && !self.end_was_read.load(Ordering::SeqCst)
     }
 
     /// Whether the library's end shows a hang-up by our own doing. Then nothing but what was read
