@@ -61,17 +61,37 @@ impl Listing {
     }
 }
 
-/// Removes pages of the calling user whose processes have ended, looking at no more than `most`.
+/// Removes pages of the calling user whose processes have ended, no more than `most`. It is done
+/// when a program has its first socket, so what lives is told by its name and not opened, and of
+/// what is over the beginning alone is read.
 pub(crate) fn sweep(place: &Place, most: usize) {
     let Ok(directory) = place.own() else {
         return;
     };
     let here = life::space("pid");
-    for name in directory.names().into_iter().take(most) {
-        if matches!(look(&directory, name, here), Found::Over) {
-            directory.remove(name);
-        }
+    let names = directory.names().into_iter();
+    let left = names
+        .filter(|name| life::of(name.pid, name.started) == Life::Over)
+        .filter(|name| is_left(&directory, *name, here));
+    for name in left.take(most) {
+        directory.remove(name);
     }
+}
+
+/// Whether a page was left by the process of its name, which is over as far as one sees from here.
+fn is_left(directory: &Directory, name: Name, here: u64) -> bool {
+    let Some(file) = directory.read(name) else {
+        return false;
+    };
+    let header = copy(&file.fd, HEADER_LEN);
+    let fault = match Snapshot::parse(&header, &header, &header) {
+        // The number means another process where it was written.
+        Ok(page) if page.pid_space != here => return false,
+        Ok(page) if (page.pid, page.started) == (name.pid, name.started) => return true,
+        Ok(_) => Fault::Process,
+        Err(fault) => fault,
+    };
+    matches!(of_no_page(name, &file, fault), Found::Over)
 }
 
 enum Found {

@@ -228,6 +228,32 @@ fn pages_of_the_dead_are_removed() {
 }
 
 #[test]
+fn a_page_of_the_dead_is_swept_though_others_come_first() {
+    let (dir, bytes, _) = page_of_this_process();
+    let mut child = Command::new("true").spawn().unwrap();
+    let pid = child.id();
+    let started = ops_observe::life::started(pid).unwrap();
+    child.wait().unwrap();
+    let mut dead = bytes;
+    dead[12..16].copy_from_slice(&pid.to_ne_bytes());
+    dead[16..24].copy_from_slice(&started.to_ne_bytes());
+    // Of another PID namespace, where the process may live.
+    let mut elsewhere = dead.clone();
+    elsewhere[24..32].copy_from_slice(&1_u64.to_ne_bytes());
+    for made in 1..=41 {
+        let name = format!("{pid}.{started}.{made}");
+        std::fs::write(path(&dir, &name), &elsewhere).unwrap();
+    }
+    let last = files(&dir).pop().unwrap();
+    std::fs::write(path(&dir, &last), &dead).unwrap();
+    let writer = writer(&dir);
+    let record = writer.list(&connection(1, offloaded()), State::Established);
+    assert!(!path(&dir, &last).exists());
+    assert_eq!(files(&dir).len(), 41);
+    drop(record);
+}
+
+#[test]
 fn what_is_no_page_is_told_and_left_alone() {
     let (dir, bytes, name) = page_of_this_process();
     let fault = |bytes: &[u8], name: &str| {
