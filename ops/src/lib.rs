@@ -52,5 +52,5 @@ pub use reason::Reason;
 pub use registry::{NameTaken, Registration, Registry};
 pub use socket::Socket;
 pub use stage::Stage;
-pub use switch::{Held, Program, Switch, WITHIN};
+pub use switch::{Attendance, Held, Program, Switch, WITHIN};
 pub use trail::{Step, Subject, Trail};

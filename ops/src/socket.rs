@@ -4,11 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ops_portmap::Proof;
+use ops_portmap::Offering;
 use ops_rules::Role;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
 use crate::connect::{Connecting, Outcome, Reserve};
 use crate::decision::{Intent, Plan};
@@ -29,7 +29,7 @@ pub struct Socket {
     native: Arc<OwnedFd>,
     bound: Bound,
     listening: Option<Listening>,
-    offered: Option<SocketAddr>,
+    offered: Vec<(SocketAddr, SocketAddr)>,
     connecting: Option<Connecting<'static>>,
     stream: Option<(String, Box<dyn OffloadStream>)>,
     reason: Option<Reason>,
@@ -58,7 +58,7 @@ impl Socket {
             native: Arc::new(native),
             bound: Bound::default(),
             listening: None,
-            offered: None,
+            offered: Vec::new(),
             connecting: None,
             stream: None,
             reason: None,
@@ -143,12 +143,13 @@ impl Socket {
             match taken.bound.listen(backlog) {
                 Ok(listener) => {
                     if taken.asks_peer {
-                        let kept = Arc::downgrade(&self.native);
-                        let proof = Proof::new(move || {
-                            rustix::io::fcntl_dupfd_cloexec(&*kept.upgrade()?, 0).ok()
+                        let mapped = listener.mapped();
+                        self.switch.offer(Offering {
+                            service,
+                            mapped,
+                            ipv6_only: sockopt::ipv6_v6only(&*self.native) == Ok(true),
                         });
-                        self.switch.offer(service, listener.mapped(), proof);
-                        self.offered = Some(service);
+                        self.offered.push((service, mapped));
                     }
                     offloads.push((taken.protocol, listener));
                 }
@@ -322,8 +323,8 @@ fn reserve(native: &OwnedFd, source: Option<IpAddr>) -> Result<SocketAddr, Errno
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if let Some(service) = self.offered {
-            self.switch.withdraw(service);
+        for (service, mapped) in self.offered.drain(..) {
+            self.switch.withdraw(service, mapped);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ops_netlink::{NetStack, Route};
-use ops_portmap::{Answers, Proof, Station};
+use ops_portmap::{Answers, Offering, Station};
 use ops_rules::Rules;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -70,6 +70,8 @@ impl Switch {
         stack: Option<NetStack>,
         within: Duration,
     ) -> Result<Arc<Self>, Errno> {
+        let mut station = Station::new();
+        station.rest();
         Ok(Arc::new(Self {
             program,
             rules,
@@ -78,7 +80,7 @@ impl Switch {
             within,
             answers: Mutex::default(),
             heard: Mutex::default(),
-            station: Mutex::default(),
+            station: Mutex::new(station),
             wake: descriptors::raise(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?,
             fall_backs: Mutex::default(),
         }))
@@ -167,60 +169,48 @@ impl Switch {
             .or_default() += 1;
     }
 
-    /// Tells peers that ask where a service is offered.
-    pub fn offer(&self, service: SocketAddr, mapped: SocketAddr, proof: Proof) {
+    /// Tells peers that ask where a service is offered, once somebody answers: [`Switch::attend`].
+    pub fn offer(&self, offering: Offering) {
         let mut station = lock(&self.station);
         station.set_addresses(self.addresses());
-        station.offer(service, mapped, proof);
+        station.offer(offering);
         drop(station);
         self.wake();
     }
 
     /// Tells it no longer.
-    pub fn withdraw(&self, service: SocketAddr) {
-        lock(&self.station).withdraw(service);
+    pub fn withdraw(&self, service: SocketAddr, mapped: SocketAddr) {
+        lock(&self.station).withdraw(service, mapped);
         self.wake();
     }
 
-    /// Answers the port mapper's questions, for this process or for all of its namespace, until
-    /// `stop` says so. It is what a thread does that a program starts with its first service.
-    pub fn serve(&self, stop: impl Fn() -> bool) {
+    /// What it takes to answer the port mapper's questions; `None` where somebody does, or nobody
+    /// can. From now on, and until it is dropped, a service that is offered takes its place at the
+    /// port mapper at once: so it is to be had before the first is offered, and to be given to a
+    /// thread that exists.
+    pub fn attend(self: &Arc<Self>) -> Option<Attendance> {
+        if !lock(&self.station).rise() {
+            return None;
+        }
+        let attendance = self.equip();
+        if attendance.is_none() {
+            lock(&self.station).rest();
+        }
+        attendance
+    }
+
+    fn equip(self: &Arc<Self>) -> Option<Attendance> {
         let watch = self.stack.as_ref().and_then(|stack| stack.watch().ok());
-        let Ok(set) = epoll::create(CreateFlags::CLOEXEC).and_then(descriptors::raise) else {
-            return;
-        };
+        let set = epoll::create(CreateFlags::CLOEXEC).and_then(descriptors::raise);
+        let set = set.ok()?;
         for fd in [&self.wake].into_iter().chain(&watch) {
-            if epoll::add(&set, fd, EventData::new_u64(0), EventFlags::IN).is_err() {
-                return;
-            }
+            epoll::add(&set, fd, EventData::new_u64(0), EventFlags::IN).ok()?;
         }
-        let nothing = Event {
-            flags: EventFlags::empty(),
-            data: EventData::new_u64(0),
-        };
-        let mut generation = None;
-        while !stop() {
-            let now = self
-                .stack
-                .as_ref()
-                .and_then(|stack| stack.generation().ok());
-            let mut station = lock(&self.station);
-            if now != generation {
-                generation = now;
-                station.set_addresses(self.addresses());
-            }
-            station.drive();
-            let due = station.due().unwrap_or(10 * WITHIN);
-            for fd in station.descriptors() {
-                arm(&set, fd);
-            }
-            // Offering a service need not wait for this thread.
-            drop(station);
-            let timeout = Timespec::try_from(due.min(10 * WITHIN));
-            // Whatever it says is found out by driving.
-            let _ = epoll::wait(&set, &mut [nothing][..], timeout.ok().as_ref());
-            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
-        }
+        Some(Attendance {
+            switch: Arc::clone(self),
+            set,
+            _watch: watch,
+        })
     }
 
     /// Keeps the port mapper's descriptors as they are, until what it returns is dropped.
@@ -241,6 +231,63 @@ impl Switch {
     pub fn wake(&self) {
         // A counter that is full wakes as well.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Somebody who answers the port mapper's questions. Dropped, it leaves the place to others.
+#[derive(Debug)]
+pub struct Attendance {
+    switch: Arc<Switch>,
+    set: OwnedFd,
+    /// Tells of changes of the network, as long as it is open.
+    _watch: Option<OwnedFd>,
+}
+
+impl Attendance {
+    /// Answers, for this process or for all of its namespace, until `stop` says so or its
+    /// descriptors are gone. It is what a thread does that a program starts with its first service.
+    pub fn serve(self, stop: impl Fn() -> bool) {
+        let nothing = Event {
+            flags: EventFlags::empty(),
+            data: EventData::new_u64(0),
+        };
+        let switch = &*self.switch;
+        let mut generation = None;
+        while !stop() {
+            let due = self.look_around(&mut generation);
+            let timeout = Timespec::try_from(due.min(10 * WITHIN)).ok();
+            // What it tells is found out by driving.
+            match epoll::wait(&self.set, &mut [nothing][..], timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                // The program has closed numbers that it does not know. Without them this would go
+                // round and round.
+                Err(_) => return,
+            }
+            let _ = rustix::io::read(&switch.wake, &mut [0; 8]);
+        }
+    }
+
+    /// Does what there is to do, and says how long there is nothing.
+    fn look_around(&self, generation: &mut Option<u64>) -> Duration {
+        let switch = &*self.switch;
+        let now = switch.stack().and_then(|stack| stack.generation().ok());
+        // Offering a service waits for this thread no longer than this takes.
+        let mut station = lock(&switch.station);
+        if now != *generation {
+            *generation = now;
+            station.set_addresses(switch.addresses());
+        }
+        station.drive();
+        for fd in station.awaited() {
+            arm(&self.set, fd);
+        }
+        station.due().unwrap_or(10 * WITHIN)
+    }
+}
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        lock(&self.switch.station).rest();
     }
 }
 

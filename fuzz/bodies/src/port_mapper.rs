@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ops_portmap::{Answer, Kind, Mappings, Message, Question};
+use ops_portmap::{Answer, Kind, Mappings, Message, Offering, Question};
 
 use crate::seeds::{Seed, seed};
 
@@ -45,8 +45,12 @@ fn check_codec(datagram: &[u8]) {
 
 fn check_answering(datagram: &[u8]) {
     let mut mappings = Mappings::default();
-    mappings.insert(address("0.0.0.0:80"), address("0.0.0.0:1080"));
-    mappings.insert(address("[::]:90"), address("[2001:db8::7]:1090"));
+    for (service, mapped) in [
+        ("0.0.0.0:80", "0.0.0.0:1080"),
+        ("[::]:90", "[2001:db8::7]:1090"),
+    ] {
+        mappings.insert(Offering::new(address(service), address(mapped)));
+    }
     let Some(answer) = mappings.answer(datagram) else {
         return;
     };
@@ -70,7 +74,8 @@ fn check_asking(request: &Message, datagram: &[u8]) {
     if let Some(Answer::Mapped(to)) = answer {
         let service = request.accepting();
         assert_eq!(to.is_ipv4(), service.is_ipv4());
-        assert!(to.port() != 0 && (service.port() >= 1024 || to.port() < 1024));
+        let as_privileged = to.port() < 1024 && to.ip() == service.ip();
+        assert!(to.port() != 0 && (service.port() >= 1024 || as_privileged));
     }
     question.handle_datagram(&request.reject().to_bytes());
     assert_eq!(

@@ -1,16 +1,19 @@
 //! Questions to the kernel, and its answers.
 
+use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload, NetlinkSerializable,
 };
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_sock_diag::SockDiagMessage;
 use rustix::io::Errno;
-use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::error::Error;
 
@@ -26,28 +29,47 @@ const READINGS_MAX: u32 = 8;
 /// Header of a netlink message.
 const HEADER_LEN: usize = 16;
 
-/// A socket for questions. One question at a time.
+/// A socket for questions of one of netlink's protocols. One question at a time.
 #[derive(Debug)]
-pub(crate) struct Channel {
+pub(crate) struct Channel<M = RouteNetlinkMessage> {
     socket: OwnedFd,
     sequence: u32,
     buffer: Vec<u8>,
+    speaks: PhantomData<M>,
 }
 
 impl Channel {
+    /// To the tables of routes, devices and addresses.
     pub(crate) fn open() -> Result<Self, Error> {
-        let socket = open_socket(0)?;
+        Self::of(open_socket(0)?)
+    }
+}
+
+impl Channel<SockDiagMessage> {
+    /// To the table of sockets.
+    pub(crate) fn to_sockets() -> Result<Self, Error> {
+        Self::of(socket_of(Some(netlink::SOCK_DIAG), 0)?)
+    }
+}
+
+impl<M> Channel<M>
+where
+    M: NetlinkSerializable + NetlinkDeserializable + Clone + std::fmt::Debug,
+    NetlinkPayload<M>: From<M>,
+{
+    fn of(socket: OwnedFd) -> Result<Self, Error> {
         sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_WITHIN))
             .map_err(Error::Socket)?;
         Ok(Self {
             socket,
             sequence: 0,
             buffer: vec![0; BUFFER_LEN],
+            speaks: PhantomData,
         })
     }
 
     /// Asks for one object.
-    pub(crate) fn get(&mut self, question: RouteNetlinkMessage) -> Result<Answer, Error> {
+    pub(crate) fn get(&mut self, question: M) -> Result<M, Error> {
         self.send(question, NLM_F_REQUEST)?;
         let mut answers = Vec::new();
         self.receive(&mut answers, true)?;
@@ -55,7 +77,7 @@ impl Channel {
     }
 
     /// Reads a whole table.
-    pub(crate) fn dump(&mut self, question: &RouteNetlinkMessage) -> Result<Vec<Answer>, Error> {
+    pub(crate) fn dump(&mut self, question: &M) -> Result<Vec<M>, Error> {
         for _ in 0..READINGS_MAX {
             self.send(question.clone(), NLM_F_REQUEST | NLM_F_DUMP)?;
             let mut answers = Vec::new();
@@ -66,7 +88,7 @@ impl Channel {
         Err(Error::Unsteady)
     }
 
-    fn send(&mut self, question: RouteNetlinkMessage, flags: u16) -> Result<(), Error> {
+    fn send(&mut self, question: M, flags: u16) -> Result<(), Error> {
         // An answer that came too late for its question stands before the next one.
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
@@ -84,7 +106,7 @@ impl Channel {
 
     /// Takes answers until the last; `one` means that the first is the last. Says whether the table
     /// stood still meanwhile.
-    fn receive(&mut self, answers: &mut Vec<Answer>, one: bool) -> Result<bool, Error> {
+    fn receive(&mut self, answers: &mut Vec<M>, one: bool) -> Result<bool, Error> {
         let mut steady = true;
         loop {
             let flags = RecvFlags::TRUNC;
@@ -94,8 +116,8 @@ impl Channel {
                 return Err(Error::Garbled);
             }
             for bytes in messages(&self.buffer[..len]) {
-                let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes)
-                    .map_err(|_| Error::Garbled)?;
+                let message =
+                    NetlinkMessage::<M>::deserialize(bytes).map_err(|_| Error::Garbled)?;
                 if message.header.sequence_number != self.sequence {
                     continue;
                 }
@@ -115,6 +137,10 @@ impl Channel {
                             }
                         };
                     }
+                    // A dump that was refused ends like any other, but for its number.
+                    NetlinkPayload::Done(done) if done.code < 0 => {
+                        return Err(Error::Refused(Errno::from_raw_os_error(-done.code)));
+                    }
                     NetlinkPayload::Done(_) => return Ok(steady),
                     _ => {}
                 }
@@ -123,17 +149,18 @@ impl Channel {
     }
 }
 
-/// What the kernel says about one object.
-pub(crate) type Answer = RouteNetlinkMessage;
-
 /// A socket of the calling thread's namespace that hears the multicast groups of this mask.
 pub(crate) fn open_socket(groups: u32) -> Result<OwnedFd, Error> {
+    // Protocol 0 is NETLINK_ROUTE.
+    socket_of(None, groups)
+}
+
+fn socket_of(protocol: Option<Protocol>, groups: u32) -> Result<OwnedFd, Error> {
     let socket = rustix::net::socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
         SocketFlags::CLOEXEC,
-        // Protocol 0 is NETLINK_ROUTE.
-        None,
+        protocol,
     )
     .map_err(Error::Socket)?;
     rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups)).map_err(Error::Socket)?;

@@ -6,6 +6,7 @@
 //! | which is the next hop toward it, and its link-layer address | [`Route::next_hop`], [`NetStack::link_address`] |
 //! | a port number that TCP and an offload protocol share | [`PortReservation`] |
 //! | the MTU, and news when it changes | [`NetStack::mtu_to`], [`Change::Mtu`] |
+//! | who listens at a TCP address | [`ListeningSocket::at`] |
 //! | which devices can do RDMA | [`NetStack::rdma`], [`NetStack::mark_rdma`] |
 //!
 //! Routes are cached until the kernel reports a change of links, addresses, routes or rules. A
@@ -16,7 +17,8 @@
 //! other people's programs, ahead of their C library.
 //!
 //! - [`NetStack`] is the door; `channel` asks questions, `events` listens
-//! - `route`, `device`, `address`, `neighbour`, `port`, `rdma` are one subject each
+//! - `route`, `device`, `address`, `neighbour`, `port`, `rdma`, `listening` are one subject
+//!   each
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +27,7 @@ mod channel;
 mod device;
 mod error;
 mod events;
+mod listening;
 mod neighbour;
 mod port;
 mod rdma;
@@ -35,6 +38,7 @@ pub use address::LocalAddress;
 pub use device::Device;
 pub use error::Error;
 pub use events::Change;
+pub use listening::ListeningSocket;
 pub use neighbour::LinkAddress;
 pub use port::PortReservation;
 pub use rdma::{RdmaDevices, RdmaPort};

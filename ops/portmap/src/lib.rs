@@ -23,17 +23,19 @@ mod asking;
 mod link;
 mod mappings;
 mod message;
+mod office;
 mod question;
 mod seat;
 mod station;
+mod users;
 
 pub use answers::Answers;
 pub use asking::Asking;
-pub use mappings::Mappings;
+pub use mappings::{Mappings, Offering};
 pub use message::{Kind, Malformed, Message};
 pub use question::{Answer, Question};
 pub use seat::Seat;
-pub use station::{Proof, Station};
+pub use station::Station;
 
 /// The UDP port of port mappers.
 pub const PORT: u16 = 3935;

@@ -1,18 +1,16 @@
 //! What a process tells the one that answers for its namespace.
 //!
-//! One record a packet: what to do, the service, where it is mapped. A service that is offered
-//! comes with a descriptor of its TCP socket: whoever has that may speak for the address.
+//! One record a packet: what to do, the service, where it is mapped. No descriptor goes with it:
+//! whoever holds a copy of a listening socket accepts on it, and a copy under way keeps the address
+//! though the server has ended. Any local user may hold the other end.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketType, ipproto, sockopt,
-};
+use rustix::net::{RecvFlags, SendFlags};
+
+use crate::mappings::Offering;
 
 /// Family, address, port.
 const ADDRESS_LEN: usize = 1 + 16 + 2;
@@ -23,20 +21,17 @@ const RECORD_LEN: usize = 1 + 2 * ADDRESS_LEN;
 /// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Record {
-    Offer {
-        service: SocketAddr,
-        mapped: SocketAddr,
-    },
+    Offer(Offering),
     Withdraw {
         service: SocketAddr,
+        mapped: SocketAddr,
     },
 }
 
 /// What a link has for its reader.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// A record, and the socket that came with it.
-    Record(Record, Option<OwnedFd>),
+    Record(Record),
     /// Something that no process of this project sends.
     Nonsense,
     /// Nothing now.
@@ -48,8 +43,9 @@ pub(crate) enum Received {
 impl Record {
     fn to_bytes(self) -> [u8; RECORD_LEN] {
         let (word, service, mapped) = match self {
-            Self::Offer { service, mapped } => (1, service, mapped),
-            Self::Withdraw { service } => (2, service, service),
+            Self::Offer(offering) if offering.ipv6_only => (3, offering.service, offering.mapped),
+            Self::Offer(offering) => (1, offering.service, offering.mapped),
+            Self::Withdraw { service, mapped } => (2, service, mapped),
         };
         let mut bytes = [0; RECORD_LEN];
         bytes[0] = word;
@@ -64,8 +60,12 @@ impl Record {
         let service = address_of(service)?;
         let mapped = address_of(mapped.try_into().ok()?)?;
         match word {
-            1 => Some(Self::Offer { service, mapped }),
-            2 => Some(Self::Withdraw { service }),
+            1 | 3 => Some(Self::Offer(Offering {
+                service,
+                mapped,
+                ipv6_only: *word == 3,
+            })),
+            2 => Some(Self::Withdraw { service, mapped }),
             _ => None,
         }
     }
@@ -99,63 +99,33 @@ fn address_of(bytes: &[u8; ADDRESS_LEN]) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, u16::from_be_bytes([*high, *low])))
 }
 
-/// Sends a record, with the socket that proves it.
-pub(crate) fn send(
-    link: BorrowedFd<'_>,
-    record: Record,
-    proof: Option<&OwnedFd>,
-) -> Result<(), Errno> {
-    let bytes = record.to_bytes();
-    let sockets = proof.map(AsFd::as_fd);
-    let sockets = sockets.as_slice();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !sockets.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(sockets)) {
-        return Err(Errno::NOBUFS);
-    }
+/// Sends a record; never waits.
+pub(crate) fn send(link: BorrowedFd<'_>, record: Record) -> Result<(), Errno> {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    rustix::net::sendmsg(link, &[IoSlice::new(&bytes)], &mut ancillary, flags).map(drop)
+    rustix::net::send(link, &record.to_bytes(), flags).map(drop)
 }
 
-/// Takes one record; never waits.
+/// Takes one record; never waits. Descriptors that came with it are closed by the kernel, as
+/// nothing is said to take them.
 pub(crate) fn receive(link: BorrowedFd<'_>) -> Received {
     let mut bytes = [0; RECORD_LEN + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let mut parts = [IoSliceMut::new(&mut bytes)];
-    let len = match rustix::net::recvmsg(link, &mut parts, &mut ancillary, flags) {
-        Ok(received) => received.bytes,
+    let len = match rustix::net::recv(link, &mut bytes, RecvFlags::DONTWAIT) {
+        Ok((len, _)) => len,
         Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
         Err(_) => return Received::Gone,
     };
-    // Every descriptor that came is taken, so that none stays open.
-    let mut sockets = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            sockets.extend(rights);
-        }
-    }
     match Record::parse(&bytes[..len]) {
         _ if len == 0 => Received::Gone,
-        Some(record) if len == RECORD_LEN => Received::Record(record, sockets.pop()),
+        Some(record) if len == RECORD_LEN => Received::Record(record),
         _ => Received::Nonsense,
     }
-}
-
-/// Whether `socket` is the TCP socket at `service`.
-pub(crate) fn proves(socket: &OwnedFd, service: SocketAddr) -> bool {
-    let local = rustix::net::getsockname(socket).and_then(SocketAddr::try_from);
-    local.is_ok_and(|local| local.ip() == service.ip() && local.port() == service.port())
-        && sockopt::socket_type(socket) == Ok(SocketType::STREAM)
-        && sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{AddressFamily, SocketFlags, socketpair};
-    use std::net::{TcpListener, UdpSocket};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::os::fd::{AsFd, OwnedFd};
 
     fn pair() -> (OwnedFd, OwnedFd) {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
@@ -165,29 +135,33 @@ mod tests {
     #[test]
     fn records_arrive_as_they_were_sent() {
         let (near, far) = pair();
-        let proof = TcpListener::bind("127.0.0.1:0").unwrap().into();
         let service = "[2001:db8::1]:80".parse().unwrap();
         let mapped = "192.0.2.1:65535".parse().unwrap();
-        let offer = Record::Offer { service, mapped };
-        let withdraw = Record::Withdraw { service };
-        send(near.as_fd(), offer, Some(&proof)).unwrap();
-        send(near.as_fd(), withdraw, None).unwrap();
-        let Received::Record(first, Some(_)) = receive(far.as_fd()) else {
-            panic!()
-        };
-        let Received::Record(second, None) = receive(far.as_fd()) else {
-            panic!()
-        };
-        assert_eq!((first, second), (offer, withdraw));
-        assert!(matches!(receive(far.as_fd()), Received::Nothing));
+        let offering = Offering::new(service, mapped);
+        let records = [
+            Record::Offer(offering),
+            Record::Offer(Offering {
+                ipv6_only: true,
+                ..offering
+            }),
+            Record::Withdraw { service, mapped },
+        ];
+        for record in records {
+            send(near.as_fd(), record).unwrap();
+        }
+        for record in records {
+            assert_eq!(receive(far.as_fd()), Received::Record(record));
+        }
+        assert_eq!(receive(far.as_fd()), Received::Nothing);
         drop(near);
-        assert!(matches!(receive(far.as_fd()), Received::Gone));
+        assert_eq!(receive(far.as_fd()), Received::Gone);
     }
 
     #[test]
     fn what_is_no_record_is_nonsense() {
         let good = Record::Withdraw {
             service: "10.0.0.1:1".parse().unwrap(),
+            mapped: "10.0.0.1:2".parse().unwrap(),
         }
         .to_bytes();
         for at in [0, 1, 1 + ADDRESS_LEN] {
@@ -198,19 +172,7 @@ mod tests {
         let (near, far) = pair();
         for bytes in [&good[..5], &[&good[..], &[0]].concat()] {
             rustix::io::write(&near, bytes).unwrap();
-            assert!(matches!(receive(far.as_fd()), Received::Nonsense));
+            assert_eq!(receive(far.as_fd()), Received::Nonsense);
         }
-    }
-
-    #[test]
-    fn only_the_tcp_socket_of_the_address_proves_it() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let local = listener.local_addr().unwrap();
-        let datagrams = UdpSocket::bind(local).unwrap();
-        let other = SocketAddr::new(local.ip(), local.port() ^ 1);
-        assert!(proves(&listener.try_clone().unwrap().into(), local));
-        assert!(!proves(&listener.into(), other));
-        assert!(!proves(&datagrams.into(), local));
-        assert!(!proves(&pair().0, local));
     }
 }

@@ -1,70 +1,159 @@
 //! Which services are offered, and what to say about them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::message::{Kind, Message};
 
-/// Services by their TCP address, each with where it is offered over RDMA. An address of zeros
-/// stands for every address of the host; that of IPv6 for both families, unless it is told to be
-/// for IPv6 only.
+/// A TCP service and where it is offered over RDMA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offering {
+    /// The TCP address. One of zeros stands for every address of the host; that of IPv6 for both
+    /// families.
+    pub service: SocketAddr,
+    /// Where it is over RDMA; with an address of zeros, at whichever address was asked.
+    pub mapped: SocketAddr,
+    /// The service is for peers that come by IPv6 only.
+    pub ipv6_only: bool,
+}
+
+impl Offering {
+    /// For peers of both families where the address is for both.
+    #[must_use]
+    pub fn new(service: SocketAddr, mapped: SocketAddr) -> Self {
+        Self {
+            service,
+            mapped,
+            ipv6_only: false,
+        }
+    }
+}
+
+/// Who offers something, among those for whom one process answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Offerer(pub(crate) u64);
+
+impl Offerer {
+    /// This process itself.
+    pub(crate) const SELF: Self = Self(0);
+}
+
+/// Which services are offered. Several may offer one service, as sockets with `SO_REUSEPORT` do and
+/// a server that is replaced while it runs: the newest is answered, and when it goes, the one
+/// before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mappings {
-    services: BTreeMap<SocketAddr, SocketAddr>,
-    ipv6_only: BTreeSet<SocketAddr>,
+    services: BTreeMap<SocketAddr, Vec<Offered>>,
+}
+
+/// One way to a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Offered {
+    by: Offerer,
+    mapped: SocketAddr,
+    ipv6_only: bool,
+}
+
+/// What may be answered.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    pub(crate) by: Offerer,
+    /// The address of the listener.
+    pub(crate) service: SocketAddr,
+    /// By its own word.
+    pub(crate) ipv6_only: bool,
+    /// A peer asks that comes by IPv4, and the listener's address is one of IPv6.
+    pub(crate) over_ipv4: bool,
+    pub(crate) mapped: SocketAddr,
+}
+
+impl Candidate {
+    fn is_for_family(&self) -> bool {
+        !(self.ipv6_only && self.over_ipv4)
+    }
 }
 
 impl Mappings {
-    /// Offers a service; `mapped` with an address of zeros is at whichever address was asked.
-    pub fn insert(&mut self, service: SocketAddr, mapped: SocketAddr) {
-        self.services.insert(service, mapped);
-        self.ipv6_only.remove(&service);
+    /// Offers a service, before all others that are offered at its address.
+    pub fn insert(&mut self, offering: Offering) {
+        self.insert_by(Offerer::SELF, offering);
     }
 
-    /// The same, for peers that come by IPv6 only.
-    pub fn insert_ipv6_only(&mut self, service: SocketAddr, mapped: SocketAddr) {
-        self.insert(service, mapped);
-        self.ipv6_only.insert(service);
+    /// Offers it no longer at this place. Says whether it was.
+    pub fn remove(&mut self, service: SocketAddr, mapped: SocketAddr) -> bool {
+        self.remove_by(Offerer::SELF, service, mapped)
     }
 
-    /// Offers a service no longer. Says whether it was.
-    pub fn remove(&mut self, service: SocketAddr) -> bool {
-        self.ipv6_only.remove(&service);
-        self.services.remove(&service).is_some()
+    /// Says whether it is new.
+    pub(crate) fn insert_by(&mut self, by: Offerer, offering: Offering) -> bool {
+        let is_new = !self.remove_by(by, offering.service, offering.mapped);
+        let offered = Offered {
+            by,
+            mapped: offering.mapped,
+            ipv6_only: offering.ipv6_only,
+        };
+        self.services
+            .entry(offering.service)
+            .or_default()
+            .push(offered);
+        is_new
     }
 
-    /// How many services are offered.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.services.len()
+    pub(crate) fn remove_by(
+        &mut self,
+        by: Offerer,
+        service: SocketAddr,
+        mapped: SocketAddr,
+    ) -> bool {
+        let Some(ways) = self.services.get_mut(&service) else {
+            return false;
+        };
+        let before = ways.len();
+        ways.retain(|way| (way.by, way.mapped) != (by, mapped));
+        let is_removed = ways.len() < before;
+        if ways.is_empty() {
+            self.services.remove(&service);
+        }
+        is_removed
     }
 
-    /// Whether none is.
+    /// Forgets all that these offer.
+    pub(crate) fn forget(&mut self, gone: impl Fn(Offerer) -> bool) {
+        self.services.retain(|_, ways| {
+            ways.retain(|way| !gone(way.by));
+            !ways.is_empty()
+        });
+    }
+
+    /// Whether nothing is offered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.services.is_empty()
     }
 
-    /// Services and where they are.
-    pub fn iter(&self) -> impl Iterator<Item = (SocketAddr, SocketAddr)> {
-        self.services
-            .iter()
-            .map(|(service, mapped)| (*service, *mapped))
+    /// All that is offered; of one service, the newest last.
+    pub fn iter(&self) -> impl Iterator<Item = Offering> {
+        self.services.iter().flat_map(|(service, ways)| {
+            ways.iter().map(|way| Offering {
+                service: *service,
+                mapped: way.mapped,
+                ipv6_only: way.ipv6_only,
+            })
+        })
     }
 
     /// Where a service is offered: the listener of exactly this address goes before one of all.
     #[must_use]
     pub fn find(&self, service: SocketAddr) -> Option<SocketAddr> {
-        let zeros: [IpAddr; 2] = [[0_u8; 4].into(), [0_u16; 8].into()];
-        // A listener for IPv4 only knows nothing of IPv6.
-        let wide = zeros
-            .into_iter()
-            .filter(|zero| service.is_ipv4() || zero.is_ipv6());
-        let mapped = std::iter::once(service.ip())
-            .chain(wide)
-            .map(|ip| SocketAddr::new(ip, service.port()))
-            .filter(|listener| service.is_ipv6() || !self.ipv6_only.contains(listener))
-            .find_map(|listener| self.services.get(&listener))?;
+        self.find_if(service, Candidate::is_for_family)
+    }
+
+    fn find_if(
+        &self,
+        service: SocketAddr,
+        stands: impl FnMut(&Candidate) -> bool,
+    ) -> Option<SocketAddr> {
+        let mapped = self.candidates(service).find(stands)?.mapped;
         let ip = if mapped.ip().is_unspecified() {
             service.ip()
         } else {
@@ -73,16 +162,46 @@ impl Mappings {
         Some(SocketAddr::new(ip, mapped.port()))
     }
 
+    fn candidates(&self, service: SocketAddr) -> impl Iterator<Item = Candidate> {
+        let zeros: [IpAddr; 2] = [[0_u8; 4].into(), [0_u16; 8].into()];
+        // A listener for IPv4 only knows nothing of IPv6.
+        let wide = zeros
+            .into_iter()
+            .filter(move |zero| service.is_ipv4() || zero.is_ipv6());
+        std::iter::once(service.ip())
+            .chain(wide)
+            .map(move |ip| SocketAddr::new(ip, service.port()))
+            .filter_map(|listener| Some((listener, self.services.get(&listener)?)))
+            .flat_map(move |(listener, ways)| {
+                ways.iter().rev().map(move |way| Candidate {
+                    by: way.by,
+                    service: listener,
+                    ipv6_only: way.ipv6_only,
+                    over_ipv4: service.is_ipv4() && listener.is_ipv6(),
+                    mapped: way.mapped,
+                })
+            })
+    }
+
     /// What to say to a datagram. Nothing is said to anything but a Request, so that two mappers
     /// cannot keep each other talking, and an answer is never longer than its question.
     #[must_use]
     pub fn answer(&self, datagram: &[u8]) -> Option<Message> {
+        self.answer_if(datagram, Candidate::is_for_family)
+    }
+
+    /// The same, of those that `stands` lets through.
+    pub(crate) fn answer_if(
+        &self,
+        datagram: &[u8],
+        stands: impl FnMut(&Candidate) -> bool,
+    ) -> Option<Message> {
         let request = Message::parse(datagram).ok()?;
         if request.kind() != Kind::Request {
             return None;
         }
         let accept = self
-            .find(request.accepting())
+            .find_if(request.accepting(), stands)
             .and_then(|mapped| request.accept(mapped));
         Some(accept.unwrap_or_else(|| request.reject()))
     }
@@ -99,7 +218,7 @@ mod tests {
     fn mappings(pairs: &[(&str, &str)]) -> Mappings {
         let mut mappings = Mappings::default();
         for (service, mapped) in pairs {
-            mappings.insert(address(service), address(mapped));
+            mappings.insert(Offering::new(address(service), address(mapped)));
         }
         mappings
     }
@@ -134,15 +253,52 @@ mod tests {
     fn a_service_of_ipv6_only_leaves_ipv4_to_another() {
         let (v4, v6) = (address("192.0.2.2:80"), address("[2001:db8::1]:80"));
         let mut mappings = mappings(&[("0.0.0.0:80", "0.0.0.0:1080")]);
-        mappings.insert_ipv6_only(address("[::]:80"), address("[::]:2080"));
+        mappings.insert(Offering {
+            ipv6_only: true,
+            ..Offering::new(address("[::]:80"), address("[::]:2080"))
+        });
         assert_eq!(mappings.find(v4), Some(address("192.0.2.2:1080")));
         assert_eq!(mappings.find(v6), Some(address("[2001:db8::1]:2080")));
-        mappings.remove(address("0.0.0.0:80"));
+        mappings.remove(address("0.0.0.0:80"), address("0.0.0.0:1080"));
         assert_eq!(mappings.find(v4), None);
         // Another socket of this address may be for both.
-        mappings.remove(address("[::]:80"));
-        mappings.insert(address("[::]:80"), address("[::]:3080"));
+        mappings.remove(address("[::]:80"), address("[::]:2080"));
+        mappings.insert(Offering::new(address("[::]:80"), address("[::]:3080")));
         assert_eq!(mappings.find(v4), Some(address("192.0.2.2:3080")));
+    }
+
+    #[test]
+    fn of_several_the_newest_is_answered_and_then_the_one_before() {
+        let service = address("192.0.2.2:80");
+        let mapped = |port| SocketAddr::new(service.ip(), port);
+        let mut mappings = Mappings::default();
+        for port in [1, 2, 3] {
+            mappings.insert(Offering::new(service, mapped(port)));
+        }
+        for (gone, is_removed, left) in [
+            (2, true, Some(3)),
+            (2, false, Some(3)),
+            (3, true, Some(1)),
+            (1, true, None),
+        ] {
+            assert_eq!(mappings.remove(service, mapped(gone)), is_removed);
+            assert_eq!(mappings.find(service), left.map(mapped), "without {gone}");
+        }
+        assert!(mappings.is_empty());
+    }
+
+    #[test]
+    fn others_are_forgotten_with_all_they_offer() {
+        let service = address("192.0.2.2:80");
+        let mapped = |port| SocketAddr::new(service.ip(), port);
+        let mut mappings = Mappings::default();
+        mappings.insert(Offering::new(service, mapped(1)));
+        mappings.insert_by(Offerer(7), Offering::new(service, mapped(2)));
+        // What another offers is not this process's to withdraw.
+        assert!(!mappings.remove(service, mapped(2)));
+        assert_eq!(mappings.find(service), Some(mapped(2)));
+        mappings.forget(|by| by == Offerer(7));
+        assert_eq!(mappings.find(service), Some(mapped(1)));
     }
 
     #[test]

@@ -142,13 +142,15 @@ impl Question {
     }
 
     /// Whether a connection may go there instead of to the service. Any user of the peer's host may
-    /// have answered, so a privileged service is not looked for at an unprivileged port.
+    /// have answered, so a privileged service is looked for at a privileged port of its own
+    /// address: at another host's that user may be privileged.
     fn is_trusted(&self, mapped: SocketAddr) -> bool {
         let service = self.request.accepting();
         let ip = mapped.ip();
-        let privileged = service.port() < UNPRIVILEGED && mapped.port() >= UNPRIVILEGED;
+        let as_privileged =
+            service.port() >= UNPRIVILEGED || (mapped.port() < UNPRIVILEGED && ip == service.ip());
         let nowhere = ip.is_unspecified() || ip.is_multicast() || mapped.port() == 0;
-        mapped.is_ipv4() == service.is_ipv4() && !privileged && !nowhere
+        mapped.is_ipv4() == service.is_ipv4() && as_privileged && !nowhere
     }
 
     fn deadline(&self) -> Instant {
@@ -168,7 +170,11 @@ mod tests {
 
     fn asked(service: &str) -> (Question, Message, Instant) {
         let service: SocketAddr = service.parse().unwrap();
-        let own = "192.0.2.1:40000".parse().unwrap();
+        let own = if service.is_ipv4() {
+            "192.0.2.1:40000".parse().unwrap()
+        } else {
+            "[2001:db8::1]:40000".parse().unwrap()
+        };
         let request = Message::request(service, own, 77).unwrap();
         let now = Instant::now();
         (Question::new(request.clone(), now, WITHIN), request, now)
@@ -250,10 +256,13 @@ mod tests {
     }
 
     #[test]
-    fn a_privileged_service_is_not_looked_for_at_an_unprivileged_port() {
+    fn a_privileged_service_is_looked_for_at_privileged_ports_of_its_host() {
         for (service, mapped, answer) in [
             ("192.0.2.2:22", "192.0.2.2:1023", true),
             ("192.0.2.2:22", "192.0.2.2:1024", false),
+            ("192.0.2.2:22", "192.0.2.3:22", false),
+            ("[2001:db8::2]:22", "[2001:db8::2]:22", true),
+            ("[2001:db8::2]:22", "[2001:db8::3]:22", false),
             ("192.0.2.2:1024", "192.0.2.2:1024", true),
             ("192.0.2.2:1024", "192.0.2.3:7", true),
             ("192.0.2.2:1024", "0.0.0.0:7", false),

@@ -77,6 +77,9 @@ pub(crate) struct Copied {
     family: Family,
 }
 
+/// A service of which peers are told, where it is mapped, and by whom they are told.
+pub(crate) type Offered = (&'static Arc<Switch>, SocketAddr, SocketAddr);
+
 /// Where connections arrive in the process that listens.
 struct Hall {
     service: Box<dyn OffloadListener>,
@@ -88,8 +91,8 @@ struct Hall {
     room: usize,
     /// Under which the listener is listed.
     record: Record,
-    /// The service of which peers are told, and by whom: as long as anybody can accept.
-    offered: Mutex<Option<(&'static Arc<Switch>, SocketAddr)>>,
+    /// As long as anybody can accept.
+    offered: Mutex<Option<Offered>>,
     /// Those who accept are told here.
     pending: OwnedFd,
     family: Family,
@@ -153,9 +156,9 @@ impl Listener {
     }
 
     /// Peers are told of it, until it ends.
-    pub(crate) fn is_offered(&self, switch: &'static Arc<Switch>, service: SocketAddr) {
+    pub(crate) fn is_offered(&self, offered: Offered) {
         if let Source::Here(hall) = &self.source {
-            *hall.offered() = Some((switch, service));
+            *hall.offered() = Some(offered);
         }
     }
 
@@ -363,7 +366,7 @@ impl Hall {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn offered(&self) -> MutexGuard<'_, Option<(&'static Arc<Switch>, SocketAddr)>> {
+    fn offered(&self) -> MutexGuard<'_, Option<Offered>> {
         self.offered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -408,8 +411,8 @@ impl Hall {
             // Held until peers are told, so that whoever comes second, the program's close or the
             // steward, returns no sooner: the program may offer the same service anew at once.
             let mut offered = self.offered();
-            if let Some((switch, service)) = offered.take() {
-                switch.withdraw(service);
+            if let Some((switch, service, mapped)) = offered.take() {
+                switch.withdraw(service, mapped);
             }
         }
         if let Ok(steward) = steward() {

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ops::{Intent, Local, Offer, OffloadListener, OffloadProtocol, Plan, Switch, Trail, Wish};
-use ops_portmap::Proof;
+use ops_portmap::Offering;
 use ops_rules::Role;
 use rustix::net::sockopt;
 
@@ -123,7 +123,7 @@ fn begin_in_turn(fd: c_int, backlog: c_int, turn: Arc<Turn>) {
         let listener = Arc::new(listener);
         numbers::place(fd, Entry::Listener(Arc::clone(&listener)));
         if protocol.capabilities().asks_peer {
-            offer_at(switch, fd, service, &listener);
+            tell_peers(switch, socket, service, &listener);
         }
     }
 }
@@ -146,27 +146,20 @@ fn listen_beside<'a>(
 }
 
 /// Tells peers that ask where the service is.
-fn offer_at(
+fn tell_peers(
     switch: &'static Arc<Switch>,
-    fd: c_int,
+    socket: BorrowedFd<'_>,
     service: SocketAddr,
     listener: &Arc<Listener>,
 ) {
-    let offered = Arc::downgrade(listener);
-    let proof = Proof::new(move || {
-        // The number may name another socket by now.
-        let found = table::find_listener(fd)?;
-        if !std::ptr::eq(Arc::as_ptr(&found), offered.as_ptr()) {
-            return None;
-        }
-        // SAFETY: the table names it, so it is a number from 0 up.
-        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-        rustix::io::fcntl_dupfd_cloexec(socket, 0).ok()
-    });
     let Some(mapped) = listener.mapped() else {
         return;
     };
-    switch.offer(service, mapped, proof);
-    listener.is_offered(switch, service);
     switch::answer(switch);
+    switch.offer(Offering {
+        service,
+        mapped,
+        ipv6_only: sockopt::ipv6_v6only(socket) == Ok(true),
+    });
+    listener.is_offered((switch, service, mapped));
 }

@@ -7,7 +7,6 @@ use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ops::{Program, Registry, Switch, WITHIN};
 use ops_netlink::NetStack;
@@ -36,18 +35,16 @@ pub(crate) fn switch() -> Option<&'static Arc<Switch>> {
     SWITCH.get_or_init(make).as_ref()
 }
 
-/// A thread answers the port mapper's questions from now on. It is started with the first service.
-pub(crate) fn answer(switch: &'static Arc<Switch>) {
-    static STARTED: PerProcess<AtomicBool> = PerProcess::new();
-    let started = STARTED.get_or_init(AtomicBool::default);
-    if started.swap(true, Ordering::AcqRel) {
-        return;
-    }
+/// A thread answers the port mapper's questions from now on. It is started before the first service
+/// is offered, so that nobody is asked who does not answer; where it cannot be had, or has ended,
+/// the service's peers come over TCP, and the next service tries again.
+pub(crate) fn answer(switch: &Arc<Switch>) {
     let _inside = guard::enter();
-    if threads::spawn_quiet("ops-portmap", || switch.serve(|| false)).is_err() {
-        // The service is not offered; its peers come over TCP.
-        started.store(false, Ordering::Release);
-    }
+    let Some(attendance) = switch.attend() else {
+        return;
+    };
+    // Where there is no thread, the attendance ends with what it was to do.
+    let _ = threads::spawn_quiet("ops-portmap", || attendance.serve(|| false));
 }
 
 fn make() -> Option<Arc<Switch>> {

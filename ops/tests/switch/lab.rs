@@ -107,11 +107,13 @@ impl Lab {
         let switch = Arc::clone(&self.switch);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || switch.serve(|| stopped.load(Ordering::Relaxed)));
+        let thread = switch.attend().map(|attendance| {
+            thread::spawn(move || attendance.serve(|| stopped.load(Ordering::Relaxed)))
+        });
         Mapper {
             stop,
-            switch: Arc::clone(&self.switch),
-            thread: Some(thread),
+            switch,
+            thread,
         }
     }
 }

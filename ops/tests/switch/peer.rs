@@ -214,12 +214,36 @@ fn a_protocol_that_need_not_ask_is_tried_where_the_peer_does_not_answer() -> Res
     };
     let mut service = lab.service()?;
     let to = service.local()?;
-    // The station offers it, but nobody drives it.
+    // Somebody holds the port mapper's port, and does not answer.
+    let _silent = UdpSocket::bind((LOCALHOST, PORT))?;
     let (client, server) = lab.connect(to)?.meets(&mut service, to)?;
     ensure!(
         client.told() == "unix" && carrier(&server) == "unix",
         "{}",
         client.told()
     );
+    Ok(())
+}
+
+#[test]
+fn a_place_at_the_port_mapper_is_held_while_somebody_answers_and_no_longer() -> Result<()> {
+    let Some(lab) = Lab::new("", &[asking()])? else {
+        return Ok(());
+    };
+    let is_held = || UdpSocket::bind((LOCALHOST, PORT)).is_err();
+    let first = lab.service()?;
+    ensure!(!is_held(), "peers would wait for nobody");
+    // Where a thread cannot be had, who was to answer goes at once.
+    drop(lab.switch.attend());
+    let second = lab.service()?;
+    ensure!(!is_held());
+    {
+        let _mapper = lab.mapper();
+        ensure!(lab.switch.attend().is_none(), "one is enough");
+        let _third = lab.service()?;
+        ensure!(is_held());
+    }
+    ensure!(!is_held());
+    drop((first, second));
     Ok(())
 }

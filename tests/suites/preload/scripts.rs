@@ -66,6 +66,14 @@ const SCRIPTS: &[(&str, &str)] = &[
         "closing_all_numbers_closes_none_of_ours",
         include_str!("close_all.py"),
     ),
+    (
+        "closing_each_number_leaves_nothing_that_goes_round",
+        include_str!("close_each.py"),
+    ),
+    (
+        "of_two_listeners_of_one_address_the_other_stays",
+        include_str!("one_of_two.py"),
+    ),
     SIGNALS,
     (
         "calls_that_wait_end_as_with_tcp",

@@ -1,7 +1,10 @@
 //! Asking and answering between processes and networks.
 
+mod strangers;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +13,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
-use ops_portmap::{Answer, Asking, Message, PORT, Proof, Seat, Station};
+use ops_portmap::{Answer, Asking, Message, Offering, PORT, Seat, Station};
 use stack_tests::{NetSpace, not_run};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -18,14 +21,20 @@ const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Long enough for a loaded machine; answers come at once.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// A network of the test's own; `None` where there is none to be had.
-fn own_network() -> Result<Option<NetSpace>> {
+/// A network of the test's own, and its turn.
+type Own = (NetSpace, MutexGuard<'static, ()>);
+
+/// A network of the test's own; `None` where there is none to be had. One test at a time: the child
+/// of a fork holds copies of what other tests have opened, and they wait for its end.
+fn own_network() -> Result<Option<Own>> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     match NetSpace::enter()? {
         NetSpace::Host(_) => {
             not_run("no network namespaces; run as root or allow user namespaces");
             Ok(None)
         }
-        own @ NetSpace::Own => Ok(Some(own)),
+        own @ NetSpace::Own => Ok(Some((own, turn))),
     }
 }
 
@@ -39,9 +48,8 @@ fn station() -> Station {
     station
 }
 
-fn proof(listener: &TcpListener) -> Proof {
-    let socket = listener.as_fd().try_clone_to_owned().ok();
-    Proof::new(move || socket.as_ref()?.try_clone().ok())
+fn offering(service: SocketAddr, port: u16) -> Offering {
+    Offering::new(service, mapped(port))
 }
 
 fn mapped(port: u16) -> SocketAddr {
@@ -91,20 +99,20 @@ fn a_service_that_is_offered_is_found_and_another_is_refused() -> Result<()> {
     };
     let (tcp, mut station) = (listener()?, station());
     let service = tcp.local_addr()?;
-    station.offer(service, mapped(41000), proof(&tcp));
+    station.offer(offering(service, 41000));
     ensure!(station.seat() == Seat::Owner);
     ensure!(ask(service, &mut [&mut station])? == Answer::Mapped(mapped(41000)));
     ensure!(ask(mapped(2000), &mut [&mut station])? == Answer::Refused);
-    station.withdraw(service);
+    station.withdraw(service, mapped(41000));
     // The next service often follows at once, and finds everything at its place.
     let numbers =
         |station: &Station| -> Vec<_> { station.descriptors().map(|fd| fd.as_raw_fd()).collect() };
     let before = numbers(&station);
     ensure!(ask(service, &mut [&mut station])? == Answer::Refused);
-    station.offer(service, mapped(41001), proof(&tcp));
+    station.offer(offering(service, 41001));
     ensure!(numbers(&station) == before);
     ensure!(ask(service, &mut [&mut station])? == Answer::Mapped(mapped(41001)));
-    station.withdraw(service);
+    station.withdraw(service, mapped(41001));
     until_it_leaves(&mut station)?;
     ensure!(station.descriptors().count() == 0);
     ensure!(ask(service, &mut [])? == Answer::Absent);
@@ -156,21 +164,21 @@ fn the_first_process_answers_for_all() -> Result<()> {
     };
     let (tcp_a, tcp_b) = (listener()?, listener()?);
     let (mut a, mut b) = (station(), station());
-    a.offer(tcp_a.local_addr()?, mapped(41000), proof(&tcp_a));
-    b.offer(tcp_b.local_addr()?, mapped(42000), proof(&tcp_b));
+    a.offer(offering(tcp_a.local_addr()?, 41000));
+    b.offer(offering(tcp_b.local_addr()?, 42000));
     ensure!((a.seat(), b.seat()) == (Seat::Owner, Seat::Member));
     ensure!(ask(tcp_b.local_addr()?, &mut [&mut a])? == Answer::Mapped(mapped(42000)));
     // What a member offers later counts too, and what it withdraws does not.
     let later = listener()?;
-    b.offer(later.local_addr()?, mapped(43000), proof(&later));
+    b.offer(offering(later.local_addr()?, 43000));
     ensure!(ask(later.local_addr()?, &mut [&mut a])? == Answer::Mapped(mapped(43000)));
-    b.withdraw(later.local_addr()?);
+    b.withdraw(later.local_addr()?, mapped(43000));
     ensure!(ask(later.local_addr()?, &mut [&mut a])? == Answer::Refused);
     // An owner without services stays for the others, and goes with the last of them.
-    a.withdraw(tcp_a.local_addr()?);
+    a.withdraw(tcp_a.local_addr()?, mapped(41000));
     ensure!(a.seat() == Seat::Owner);
     ensure!(ask(tcp_b.local_addr()?, &mut [&mut a])? == Answer::Mapped(mapped(42000)));
-    b.withdraw(tcp_b.local_addr()?);
+    b.withdraw(tcp_b.local_addr()?, mapped(42000));
     ensure!(b.seat() == Seat::Standing);
     until_it_leaves(&mut a)
 }
@@ -193,7 +201,7 @@ fn a_survivor_takes_over_from_an_owner_that_leaves() -> Result<()> {
     let listeners = [listener()?, listener()?, listener()?];
     let mut stations = [station(), station(), station()];
     for (n, (station, tcp)) in (0..).zip(stations.iter_mut().zip(&listeners)) {
-        station.offer(tcp.local_addr()?, mapped(41000 + n), proof(tcp));
+        station.offer(offering(tcp.local_addr()?, 41000 + n));
     }
     let [a, mut b, mut c] = stations;
     drop(a);
@@ -225,7 +233,7 @@ fn a_survivor_takes_over_from_a_process_that_was_killed() -> Result<()> {
         ForkResult::Child => {
             prctl::set_pdeathsig(Signal::SIGKILL)?;
             let mut station = station();
-            station.offer(service_a, mapped(41000), proof(&tcp_a));
+            station.offer(offering(service_a, 41000));
             loop {
                 station.wait(WITHIN);
             }
@@ -233,7 +241,7 @@ fn a_survivor_takes_over_from_a_process_that_was_killed() -> Result<()> {
     };
     until_answered(service_a, Answer::Mapped(mapped(41000)))?;
     let mut survivor = station();
-    survivor.offer(service_b, mapped(42000), proof(&tcp_b));
+    survivor.offer(offering(service_b, 42000));
     until_seated(&mut survivor, Seat::Member)?;
     until_answered(service_b, Answer::Mapped(mapped(42000)))?;
     kill(child, Signal::SIGKILL)?;
@@ -245,17 +253,31 @@ fn a_survivor_takes_over_from_a_process_that_was_killed() -> Result<()> {
 }
 
 #[test]
-fn nobody_offers_the_service_of_another() -> Result<()> {
+fn of_one_service_the_newest_is_answered_and_when_it_goes_the_one_before() -> Result<()> {
     let Some(_net) = own_network()? else {
         return Ok(());
     };
-    let (tcp, victim) = (listener()?, listener()?);
-    let (mut owner, mut thief) = (station(), station());
-    owner.offer(tcp.local_addr()?, mapped(41000), proof(&tcp));
-    let own = listener()?;
-    // The proof is a socket of the thief's own.
-    thief.offer(victim.local_addr()?, mapped(42000), proof(&own));
-    ensure!(ask(victim.local_addr()?, &mut [&mut owner])? == Answer::Refused);
+    let tcp = listener()?;
+    let service = tcp.local_addr()?;
+    let (mut a, mut b) = (station(), station());
+    // Two listeners of one address in each of two processes, as with SO_REUSEPORT.
+    for port in [41000, 41001] {
+        a.offer(offering(service, port));
+    }
+    for port in [42000, 42001] {
+        b.offer(offering(service, port));
+    }
+    ensure!(ask(service, &mut [&mut a])? == Answer::Mapped(mapped(42001)));
+    b.withdraw(service, mapped(42000));
+    a.withdraw(service, mapped(41001));
+    ensure!(ask(service, &mut [&mut a])? == Answer::Mapped(mapped(42001)));
+    b.withdraw(service, mapped(42001));
+    ensure!(ask(service, &mut [&mut a])? == Answer::Mapped(mapped(41000)));
+    // What has been withdrawn once is nobody's to withdraw again.
+    a.withdraw(service, mapped(41001));
+    ensure!(ask(service, &mut [&mut a])? == Answer::Mapped(mapped(41000)));
+    a.withdraw(service, mapped(41000));
+    ensure!(ask(service, &mut [&mut a])? == Answer::Refused);
     Ok(())
 }
 
@@ -266,7 +288,7 @@ fn malformed_datagrams_are_not_answered_and_harm_nobody() -> Result<()> {
     };
     let (tcp, mut station) = (listener()?, station());
     let service = tcp.local_addr()?;
-    station.offer(service, mapped(41000), proof(&tcp));
+    station.offer(offering(service, 41000));
     let hostile = UdpSocket::bind((LOCALHOST, 0))?;
     hostile.connect((LOCALHOST, PORT))?;
     hostile.set_nonblocking(true)?;
@@ -297,7 +319,7 @@ fn where_another_port_mapper_runs_it_answers_and_nothing_breaks() -> Result<()> 
     };
     let other = UdpSocket::bind((LOCALHOST, PORT))?;
     let (tcp, mut station) = (listener()?, station());
-    station.offer(tcp.local_addr()?, mapped(41000), proof(&tcp));
+    station.offer(offering(tcp.local_addr()?, 41000));
     ensure!(station.seat() == Seat::Owner);
     // The other one rejects, as one does that knows of no mapping.
     let mut asking = Asking::begin(tcp.local_addr()?, WITHIN)?;

@@ -1,0 +1,257 @@
+//! What the owner of the seat does: hears what others offer, and answers for all.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use tracing::{debug, info};
+
+use crate::PORT;
+use crate::link::{self, Received, Record};
+use crate::mappings::{Mappings, Offerer};
+use crate::users::{Limits, User, Witness};
+
+/// Datagrams, links and records that are looked at in one go.
+const BATCH: usize = 64;
+
+/// How soon an address that another port mapper holds is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(2);
+
+/// How long a process without a free descriptor does not look who wants a link. Otherwise whoever
+/// waits there would wake it all the time.
+const OUT_OF_NUMBERS: Duration = Duration::from_secs(1);
+
+/// What the owner of the seat holds.
+#[derive(Debug)]
+pub(crate) struct Office {
+    listener: OwnedFd,
+    members: Vec<Member>,
+    links_ever: u64,
+    /// What this process and the members offer.
+    all: Mappings,
+    witness: Witness,
+    ears: BTreeMap<(IpAddr, u32), OwnedFd>,
+    try_again: Option<Instant>,
+    accepts_from: Option<Instant>,
+}
+
+/// Another process, as the owner of the seat sees it.
+#[derive(Debug)]
+struct Member {
+    link: OwnedFd,
+    user: User,
+    as_offerer: Offerer,
+    services: usize,
+}
+
+impl Office {
+    /// With what this process offers itself.
+    pub(crate) fn new(listener: OwnedFd, own: &Mappings) -> Self {
+        Self {
+            listener,
+            members: Vec::new(),
+            links_ever: 0,
+            all: own.clone(),
+            witness: Witness::default(),
+            ears: BTreeMap::new(),
+            try_again: None,
+            accepts_from: None,
+        }
+    }
+
+    /// This process offers something itself, or does so no longer.
+    pub(crate) fn hear_own(&mut self, record: Record) {
+        match record {
+            Record::Offer(offering) => self.all.insert(offering),
+            Record::Withdraw { service, mapped } => drop(self.all.remove(service, mapped)),
+        }
+    }
+
+    /// Whether others depend on it.
+    pub(crate) fn is_needed(&self) -> bool {
+        !self.members.is_empty()
+    }
+
+    /// When there is something to do though nothing arrives.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.try_again.into_iter().chain(self.accepts_from).min()
+    }
+
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = &OwnedFd> {
+        let members = self.members.iter().map(|member| &member.link);
+        members.chain(self.ears.values()).chain([&self.listener])
+    }
+
+    /// Those of them at which something may arrive that is looked at now.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = &OwnedFd> {
+        let accepts = self.accepts_from.is_none();
+        self.descriptors()
+            .filter(move |fd| accepts || !std::ptr::eq(*fd, &self.listener))
+    }
+
+    /// Opens a socket at each of these addresses, and none elsewhere.
+    pub(crate) fn listen_at(&mut self, addresses: &[(IpAddr, u32)]) {
+        self.ears.retain(|address, _| addresses.contains(address));
+        self.try_again = None;
+        for address in addresses {
+            if self.ears.contains_key(address) {
+                continue;
+            }
+            match open_ear(*address) {
+                Ok(ear) => drop(self.ears.insert(*address, ear)),
+                Err(error) => {
+                    // Another port mapper, such as iwpmd, says that nothing is offered here: peers
+                    // stay on TCP, which is no harm.
+                    info!(address = %address.0, %error, "cannot answer port mapper requests");
+                    self.try_again = Some(Instant::now() + TRY_AGAIN);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn serve(&mut self, addresses: &[(IpAddr, u32)]) {
+        if self.try_again.is_some_and(|at| Instant::now() >= at) {
+            self.listen_at(addresses);
+        }
+        self.accept();
+        self.hear();
+        let (all, members, witness) = (&self.all, &self.members, &mut self.witness);
+        for ear in self.ears.values() {
+            answer_at(ear, |datagram| {
+                let answer = all.answer_if(datagram, |candidate| {
+                    let member = members.iter().find(|it| it.as_offerer == candidate.by);
+                    // What is nobody's else is this process's.
+                    let user = member.map_or(User::Believed, |member| member.user);
+                    witness.confirms(user, candidate)
+                });
+                answer.map(|answer| answer.to_bytes())
+            });
+        }
+    }
+
+    fn accept(&mut self) {
+        if self.accepts_from.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
+        self.accepts_from = None;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        for _ in 0..BATCH {
+            match rustix::net::accept_with(&self.listener, flags) {
+                Ok(link) => self.admit(link),
+                Err(Errno::AGAIN | Errno::INTR) => return,
+                Err(error) => {
+                    debug!(%error, "no link to another process can be had");
+                    self.accepts_from = Some(Instant::now() + OUT_OF_NUMBERS);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// One for whom there is no room tries again, and by then others may be gone.
+    fn admit(&mut self, link: OwnedFd) {
+        let Ok(peer) = sockopt::socket_peercred(&link) else {
+            return;
+        };
+        let user = User::of(peer.uid.as_raw());
+        let there = self.members.iter().map(|member| member.user);
+        if !Limits::now().admit(user, there) {
+            debug!(?user, "no room for another link");
+            return;
+        }
+        let Ok(link) = descriptors::raise(link) else {
+            return;
+        };
+        self.links_ever += 1;
+        self.members.push(Member {
+            link,
+            user,
+            as_offerer: Offerer(self.links_ever),
+            services: 0,
+        });
+    }
+
+    fn hear(&mut self) {
+        let all = &mut self.all;
+        let mut gone = Vec::new();
+        self.members.retain_mut(|member| {
+            let stays = member.hear(all);
+            if !stays {
+                gone.push(member.as_offerer);
+            }
+            stays
+        });
+        if !gone.is_empty() {
+            self.all.forget(|by| gone.contains(&by));
+        }
+    }
+}
+
+impl Member {
+    /// Takes what this member says. Whether it stays.
+    fn hear(&mut self, all: &mut Mappings) -> bool {
+        for _ in 0..BATCH {
+            match link::receive(self.link.as_fd()) {
+                Received::Record(Record::Offer(offering)) => {
+                    // More are not heard; their peers come over TCP.
+                    if self.services < self.user.services_max() {
+                        let is_new = all.insert_by(self.as_offerer, offering);
+                        self.services += usize::from(is_new);
+                    }
+                }
+                Received::Record(Record::Withdraw { service, mapped }) => {
+                    let was_there = all.remove_by(self.as_offerer, service, mapped);
+                    self.services -= usize::from(was_there);
+                }
+                Received::Nothing => return true,
+                Received::Nonsense | Received::Gone => return false,
+            }
+        }
+        true
+    }
+}
+
+fn open_ear((ip, device): (IpAddr, u32)) -> Result<OwnedFd, Errno> {
+    let (family, scope) = match ip {
+        IpAddr::V4(_) => (AddressFamily::INET, 0),
+        IpAddr::V6(v6) => (AddressFamily::INET6, scope_of(v6, device)),
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let ear = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    let ear = descriptors::raise(ear)?;
+    let mut address = SocketAddr::new(ip, PORT);
+    if let SocketAddr::V6(v6) = &mut address {
+        sockopt::set_ipv6_v6only(&ear, true)?;
+        v6.set_scope_id(scope);
+    }
+    rustix::net::bind(&ear, &address)?;
+    Ok(ear)
+}
+
+fn scope_of(ip: Ipv6Addr, device: u32) -> u32 {
+    if ip.is_unicast_link_local() {
+        device
+    } else {
+        0
+    }
+}
+
+fn answer_at(ear: &OwnedFd, mut answer: impl FnMut(&[u8]) -> Option<Vec<u8>>) {
+    let mut bytes = [0; 128];
+    for _ in 0..BATCH {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+        let Ok((len, whole, from)) = rustix::net::recvfrom(ear, &mut bytes, flags) else {
+            return;
+        };
+        let (Some(from), true) = (from, len == whole) else {
+            continue;
+        };
+        if let Some(answer) = answer(&bytes[..len]) {
+            // An answer that cannot be sent is one that was lost: the question comes again.
+            let _ = rustix::net::sendto(ear, &answer, SendFlags::DONTWAIT, &from);
+        }
+    }
+}

