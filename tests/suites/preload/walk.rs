@@ -95,8 +95,8 @@ fn walk(dice: &mut Dice, forking: bool) -> Result<()> {
     Ok(())
 }
 
-/// Where processes share a connection, its end is shown behind the last byte that is unread, and one
-/// that is over otherwise may be shut down once more until then.
+/// Where processes share a connection, its end is shown behind the last byte that is unread, and
+/// one that is over otherwise may be shut down once more until then.
 fn is_over_unseen(step: Step, ours: &Pair, end: usize, outcomes: &[Outcome; 2]) -> bool {
     matches!(step, Step::ShutDown(_))
         && unread(ours, end) > 0
