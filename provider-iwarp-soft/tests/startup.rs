@@ -479,6 +479,34 @@ fn a_peer_that_leaves_before_the_accept_or_before_its_first_frame_fails_the_acce
 }
 
 #[test]
+fn an_accept_that_fails_tells_of_the_receives_that_it_flushes() {
+    let b = Node::new("lo 0");
+    let (_listener, port) = b
+        .rnic
+        .listen(&ListenAddress { port: 0 }, ListenToken(7))
+        .unwrap();
+    let server = b.side(20);
+    let mut raw = raw_client(port);
+    raw.write_all(&hex(REQUEST_REV1)).unwrap();
+    let (request, _) = b.recorder.request(7);
+    server.recv(1, &[]);
+    assert!(!b.rnic.arm_cq(&server.recv_cq, false));
+    let linger = Some(Duration::ZERO);
+    socket2::SockRef::from(&raw).set_linger(linger).unwrap();
+    drop(raw);
+    b.rnic
+        .accept(request, &server.qp, &AcceptParams { private_data: &[] })
+        .unwrap();
+    assert_eq!(server.event(), Event::AcceptFailed);
+    b.recorder.expect(
+        "news of the flushed receive",
+        |news| matches!(news, News::CqReady(22)),
+        drop,
+    );
+    assert_eq!(server.resting(&server.recv_cq)[0].status, WcStatus::Flushed);
+}
+
+#[test]
 fn a_port_is_taken_once_and_free_after_the_drop() {
     let b = Node::new("lo 0");
     let listen = |port| b.rnic.listen(&ListenAddress { port }, ListenToken(7));

@@ -134,12 +134,14 @@ fn send_whole(fd: impl AsFd, bytes: &[u8], patience: Duration) -> bool {
     true
 }
 
-/// Lets the engine tell the events of a queue pair, for calls that may not call up themselves.
-pub(crate) fn tell_soon(engine: &Arc<Engine>, qp: &Arc<Qp>) {
+/// Lets the engine tell the events of a queue pair and what a call left to tell, for calls that may
+/// not call up themselves.
+pub(crate) fn tell_soon(engine: &Arc<Engine>, qp: &Arc<Qp>, effects: Effects) {
     let key = engine.new_key();
     let teller = Arc::new(Teller {
         qp: qp.clone(),
         engine: engine.clone(),
+        effects,
     });
     if engine.enlist(key, teller).is_ok() {
         engine.set_deadline(key, Some(Instant::now()));
@@ -150,6 +152,7 @@ pub(crate) fn tell_soon(engine: &Arc<Engine>, qp: &Arc<Qp>) {
 struct Teller {
     qp: Arc<Qp>,
     engine: Arc<Engine>,
+    effects: Effects,
 }
 
 impl Source for Teller {
@@ -157,7 +160,7 @@ impl Source for Teller {
 
     fn on_deadline(self: Arc<Self>, key: Key) {
         self.engine.delist(key);
-        self.qp.tell(&Effects::default());
+        self.qp.after(&self.effects);
     }
 }
 

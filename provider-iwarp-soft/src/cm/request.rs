@@ -80,15 +80,16 @@ impl SoftRequest {
             return Err(RnicError::InvalidState("the request has been answered"));
         };
         self.shared.order.enter(qp);
+        let mut effects = Effects::default();
         if send_whole(&socket, frame.as_bytes(), REPLY_PATIENCE) {
-            begin(qp, &mut link, socket, &negotiated);
+            begin(qp, &mut link, socket, &negotiated, &mut effects);
         } else {
             // The socket is closed, or the consumer's again, before that is told.
             drop(socket);
-            qp.give_up(&mut link, OwnEvent::AcceptFailed, &mut Effects::default());
+            qp.give_up(&mut link, OwnEvent::AcceptFailed, &mut effects);
         }
         drop(link);
-        tell_soon(&self.shared.engine, qp);
+        tell_soon(&self.shared.engine, qp, effects);
         Ok(())
     }
 
@@ -125,13 +126,19 @@ impl Drop for SoftRequest {
 
 /// The reply is out. In peer-to-peer mode the initiator's first FPDU establishes the connection,
 /// otherwise it is established now; either way nothing is sent before that FPDU.
-fn begin(qp: &Arc<Qp>, link: &mut Link, socket: Socket, negotiated: &Negotiated) {
+fn begin(
+    qp: &Arc<Qp>,
+    link: &mut Link,
+    socket: Socket,
+    negotiated: &Negotiated,
+    effects: &mut Effects,
+) {
     let told_now = negotiated.rtr.is_none().then(Vec::new);
     match qp.new_conn(socket, Role::Responder, negotiated) {
         Some(conn) => {
             let timeout = qp.shared.config.request_timeout * FIRST_FPDU_TURNS;
             qp.on_connected(link, conn, told_now, Some(timeout));
         }
-        None => qp.give_up(link, OwnEvent::AcceptFailed, &mut Effects::default()),
+        None => qp.give_up(link, OwnEvent::AcceptFailed, effects),
     }
 }
