@@ -43,6 +43,13 @@ mod tally;
 mod tx;
 mod work;
 
+// What the tests of the interface use, for tests that have to stand between two steps.
+#[cfg(test)]
+extern crate self as provider_iwarp_soft;
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
+
 pub use cm::armed::SoftArmed;
 pub use cm::request::SoftRequest;
 pub use objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};

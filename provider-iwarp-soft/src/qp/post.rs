@@ -1,7 +1,7 @@
 //! Posting work requests.
 
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence, fence};
+use std::sync::{Arc, MutexGuard};
 
 use access_layer::rnic::{RecvWr, Resource, RnicError, SendOp, SendWr, WcStatus};
 
@@ -46,9 +46,19 @@ impl Qp {
         at_once: impl FnOnce(&mut Conn) -> bool,
         slot: impl FnOnce() -> SendSlot,
     ) -> Result<(), RnicError> {
-        let Some(mut link) = self.try_lock_link() else {
-            return self.submit(slot());
-        };
+        match self.try_lock_link() {
+            Some(link) => self.post_holding(link, at_once, slot),
+            None => self.submit(slot()),
+        }
+    }
+
+    /// The same by the holder of the connection.
+    fn post_holding(
+        self: &Arc<Self>,
+        mut link: MutexGuard<'_, Link>,
+        at_once: impl FnOnce(&mut Conn) -> bool,
+        slot: impl FnOnce() -> SendSlot,
+    ) -> Result<(), RnicError> {
         let mut effects = Effects::default();
         let end = match &mut *link {
             Link::Up(conn) if conn.closing == Closing::No => {
@@ -145,8 +155,14 @@ impl Qp {
         slot: impl FnOnce() -> SendSlot,
     ) -> Result<Posted, End> {
         if self.has_submitted.load(Ordering::Acquire) || !at_once(conn) {
-            self.take_submitted(conn)?;
-            conn.submit(self, &self.shared.memory, slot())?;
+            let slot = slot();
+            if let Err(end) = self.take_submitted(conn) {
+                // One that was posted before ends the connection: this one is flushed with those
+                // behind it.
+                lock(&self.submitted).slots.push_back(slot);
+                return Err(end);
+            }
+            conn.submit(self, &self.shared.memory, slot)?;
         }
         if conn.lane.is_tx_blocked() {
             return Ok(Posted::Sent);
@@ -284,3 +300,6 @@ fn fence_after_unlock() {
         fence(Ordering::SeqCst);
     }
 }
+
+#[cfg(test)]
+mod tests;

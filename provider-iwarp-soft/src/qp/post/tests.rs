@@ -1,0 +1,73 @@
+//! Posts that meet another holder of the connection, step by step.
+
+use std::time::{Duration, Instant};
+
+use access_layer::rnic::*;
+
+use crate::qp::{Link, Qp};
+use crate::support::*;
+use crate::work::SendSlot;
+
+const SEND: SendOp = SendOp::Send {
+    solicited: false,
+    invalidate: None,
+};
+
+fn send_wr(wr_id: u64) -> SendWr<'static> {
+    SendWr {
+        wr_id,
+        op: SEND,
+        sgl: &[],
+        completion: true,
+        signalled: true,
+        fence: false,
+    }
+}
+
+/// What is in a queue within a while, without driving.
+fn arrives(side: &Side<'_>, count: usize) -> Vec<(u64, WcStatus)> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let mut all = Vec::new();
+    while all.len() < count && Instant::now() < deadline {
+        let came = side.resting(&side.send_cq);
+        all.extend(came.iter().map(|done| (done.wr_id, done.status)));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    all
+}
+
+/// Returns when nothing drives the connection any more but what a test does.
+fn wait_for_timers(qp: &Qp) {
+    while matches!(&*qp.lock_link(), Link::Up(conn) if conn.deadline.is_some()) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_post_behind_one_that_fails_is_flushed() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let reads_only = Access {
+        local_write: false,
+        remote_write: false,
+        remote_atomic: false,
+        ..ALL_RIGHTS
+    };
+    let sink = Memory::new(&a, vec![0; 8], reads_only);
+    let source = b.memory(8);
+    let qp = &client.qp.qp;
+    wait_for_timers(qp);
+    let link = qp.lock_link();
+    std::thread::scope(|scope| {
+        // Left to the holder, who has not looked for it when it posts itself.
+        scope.spawn(|| client.post(1, SendOp::Read(source.remote(0, 8)), &[sink.sge(0, 8)]));
+    });
+    qp.post_holding(link, |_| false, || SendSlot::new(&send_wr(2), 0))
+        .unwrap();
+    assert_eq!(
+        arrives(&client, 2),
+        [(1, WcStatus::LocalProtection), (2, WcStatus::Flushed)]
+    );
+    assert_eq!(a.rnic.pending(&client.qp), (0, 0));
+}
