@@ -530,10 +530,11 @@ impl Conn {
     pub(crate) fn reap(&mut self, qp: &Qp) -> u32 {
         let framed = self.tx.take_finished();
         let mut count = framed.len() as u32;
-        // A framed request is older than all that are queued.
+        // A framed request is older than all that are queued: those wait until it has left, even
+        // if there is nothing of them to send.
         let done = framed.filter_map(|report| report.completion(qp.token, WcStatus::Success));
         self.send_done.extend(done);
-        if self.outstanding.is_empty() {
+        if self.outstanding.is_empty() || self.tx.has_unfinished() {
             return count;
         }
         while let Some(done) = self.proto.poll_completion() {

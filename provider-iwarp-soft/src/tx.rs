@@ -303,6 +303,12 @@ impl Tx {
         self.finished.drain(..)
     }
 
+    /// Whether there are requests that were framed when they were posted and that the socket has
+    /// not taken.
+    pub(crate) fn has_unfinished(&self) -> bool {
+        !self.reports.is_empty()
+    }
+
     /// What is told of requests that were framed and that the socket has not taken.
     pub(crate) fn take_unfinished(&mut self) -> impl Iterator<Item = Report> {
         self.reports.drain(..).map(|(_, report)| report)

@@ -466,6 +466,37 @@ fn windows_are_bound_used_invalidated_and_rebound() {
 }
 
 #[test]
+fn a_bind_completes_after_what_was_posted_before_it() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let region = a.memory(100);
+    let window = a.rnic.create_mw(&a.pd).unwrap();
+    for round in 0..20 {
+        server.recv(1, &[]);
+        server.recv(2, &[]);
+        // A consumer that looks is one whose second request is held back for a moment.
+        assert!(client.resting(&client.send_cq).is_empty());
+        client.send(1, &[]);
+        client.send(2, &[]);
+        let bind = BindMw {
+            wr_id: 3,
+            mr: Some(&region.mr),
+            range: region.sge(10, 20),
+            access: ALL_RIGHTS,
+            zero_based: false,
+            qp_only: false,
+            completion: true,
+            signalled: true,
+        };
+        a.rnic.bind_mw(&client.qp, &window, &bind).unwrap();
+        let ids: Vec<u64> = (0..3).map(|_| client.sent().wr_id).collect();
+        assert_eq!(ids, [1, 2, 3], "round {round}");
+        assert_eq!((server.received().wr_id, server.received().wr_id), (1, 2));
+    }
+}
+
+#[test]
 fn a_shared_receive_queue_serves_several_queue_pairs() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let srq = b.rnic.create_srq(&b.pd, 16, 2, SrqToken(1)).unwrap();
