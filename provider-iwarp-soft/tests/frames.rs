@@ -381,6 +381,43 @@ fn a_terminate_message_is_charged_to_a_read_only_if_it_can_be_about_one() {
 }
 
 #[test]
+fn a_terminate_message_is_charged_to_the_read_that_it_quotes() {
+    use WcStatus::{Flushed, RemoteAccess};
+    // The MSN that is quoted of three Reads, the second in two parts, and who is charged. 0 and 9
+    // are of none of them, so it is the oldest that was to be answered next.
+    let rows = [
+        (1, [RemoteAccess, Flushed, Flushed]),
+        (2, [Flushed, RemoteAccess, Flushed]),
+        (3, [Flushed, RemoteAccess, Flushed]),
+        (4, [Flushed, Flushed, RemoteAccess]),
+        (0, [RemoteAccess, Flushed, Flushed]),
+        (9, [RemoteAccess, Flushed, Flushed]),
+    ];
+    for (msn, charged) in rows {
+        let a = Node::new("lo 0");
+        let client = a.side(10);
+        let memory = a.memory(8192);
+        let (mut raw, _) = raw_peer(&client, &a);
+        // Not across a page, which would make two Reads of one.
+        let page = memory.addr().next_multiple_of(4096) - memory.addr();
+        let read = SendOp::Read(memory.remote(page as usize, 20));
+        let sinks = [memory.sge(0, 10), memory.sge(20, 10)];
+        client.post(1, read, &sinks[..1]);
+        client.post(2, read, &sinks);
+        client.post(3, read, &sinks[1..]);
+        let segment = format!(
+            "4147 00000000 00000002 00000001 00000000 0100c000 \
+             002e 4141 00000000 00000001 {msn:08x} 00000000"
+        );
+        raw.write_all(&fpdu(&hex(&segment))).unwrap();
+        assert_eq!(client.event(), Event::Broken);
+        let sends = client.resting(&client.send_cq);
+        let statuses: Vec<WcStatus> = sends.iter().map(|done| done.status).collect();
+        assert_eq!(statuses, charged, "MSN {msn}");
+    }
+}
+
+#[test]
 fn peers_without_crc_get_and_may_send_anything_in_its_field() {
     let b = Node::new("lo 0 crc=off");
     let memory = b.memory(100);

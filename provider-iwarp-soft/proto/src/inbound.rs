@@ -45,6 +45,9 @@ pub struct Verdict {
     pub code: TerminateCode,
     /// The kind of the message that it complains of, when it quotes a header of it.
     pub about: Option<Opcode>,
+    /// The token of our read or atomic that it is about if it is about one: the one whose MSN it
+    /// quotes, else the oldest that waits for an answer. `None`: no work request is.
+    pub request: Option<u64>,
 }
 
 /// Where payload belongs. Every check has been made: the engine copies, then acts on `delivered`.

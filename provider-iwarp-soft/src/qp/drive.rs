@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{SendOp, WcStatus};
+use access_layer::rnic::WcStatus;
 use iwarp_proto::wire::rdmap::Opcode;
 use iwarp_proto::{RemoteOperation, RemoteProtection, Role, StreamState, TerminateCode, Verdict};
 
@@ -13,7 +13,7 @@ use crate::cm::zombie::Zombie;
 use crate::conn::{Closing, Conn, Due, End};
 use crate::engine::lane::Lane;
 use crate::event::OwnEvent;
-use crate::work::{RecvSlot, SendSlot, Task};
+use crate::work::{Outstanding, RecvSlot, SendSlot};
 
 use super::{Effects, Link, Mode, Qp, lock};
 
@@ -323,11 +323,11 @@ impl Qp {
         self.let_socket_die(&mut conn, &end);
         conn.proto.on_llp_closed();
         self.settle_last(&mut conn, effects);
+        blame(&mut conn.outstanding, &end);
         let mut failed = Vec::new();
         while let Some(slot) = conn.outstanding.pop() {
             failed.push(slot);
         }
-        blame(&mut failed, &end);
         let first = match end {
             End::Unanswered => WcStatus::Transport,
             _ => WcStatus::Flushed,
@@ -430,27 +430,13 @@ fn ending_event(conn: &Conn, end: &End) -> OwnEvent {
     }
 }
 
-/// Gives the peer's verdict to the request that it is about: reads and atomics are answered in
-/// order, so it is the oldest of them.
-fn blame(failed: &mut [SendSlot], end: &End) {
+/// Gives the peer's verdict to the read or atomic that it is about.
+fn blame(outstanding: &mut Outstanding, end: &End) {
     let End::Terminated(Some(verdict)) = end else {
         return;
     };
-    let Some(status) = charge(verdict) else {
-        return;
-    };
-    let answered = failed.iter_mut().find(|slot| {
-        matches!(
-            slot.task,
-            Task::Wire(
-                SendOp::Read(_)
-                    | SendOp::ReadToWindow { .. }
-                    | SendOp::FetchAdd(..)
-                    | SendOp::CompareSwap { .. }
-            )
-        )
-    });
-    if let Some(slot) = answered
+    if let Some(status) = charge(verdict)
+        && let Some(slot) = verdict.request.and_then(|token| outstanding.get_mut(token))
         && slot.status == WcStatus::Success
     {
         slot.status = status;

@@ -488,9 +488,22 @@ impl Connection {
         let verdict = terminate::parse(payload, context).map(|received| Verdict {
             code: received.code,
             about: received.opcode,
+            request: self.request_of(received.request),
         });
         tracing::debug!(?verdict, "peer ends the stream");
         Inbound::Terminated(verdict)
+    }
+
+    /// The work request behind the MSN of a read or atomic that waits for an answer; without one,
+    /// or with one of none of them, behind the oldest.
+    fn request_of(&self, quoted: Option<Msn>) -> Option<u64> {
+        let waiting = &self.outstanding.entries;
+        let oldest = self.tx.next_request().0.wrapping_sub(waiting.len() as u32);
+        let index = quoted.map_or(0, |msn| msn.0.wrapping_sub(oldest) as usize);
+        match *waiting.get(index).or(waiting.front())? {
+            Outstanding::Read { work, .. } => work.map(|(_, token)| token),
+            Outstanding::Atomic { token, .. } => Some(token),
+        }
     }
 
     /// Whether an empty message of this kind is the first FPDU of a peer-to-peer initiator rather

@@ -1,7 +1,7 @@
 //! From work requests and pending answers to FPDUs.
 
 use crate::{
-    Ends, Stag, TransmitFpdu, TransmitPayload, WorkKind, WorkRequest,
+    Ends, Msn, Stag, TransmitFpdu, TransmitPayload, WorkKind, WorkRequest,
     wire::{
         ddp::{TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, qn},
         fpdu::{LENGTH_LEN, MULPDU_MIN},
@@ -67,6 +67,11 @@ impl Transmitter {
             request_id: 0,
             turn: Source::Work,
         }
+    }
+
+    /// The MSN of our next read or atomic.
+    pub(super) const fn next_request(&self) -> Msn {
+        self.msn.request
     }
 
     /// A segment went: the same source goes on until its message ends, then it is the other's

@@ -157,6 +157,7 @@ fn write_to_a_bad_stag_ends_with_the_terminate_of_group_a() {
     let verdict = Verdict {
         code: error.code,
         about: Some(Opcode::Write),
+        request: None,
     };
     assert_eq!(peer.terminated, Some(Some(verdict)));
     peer.post_expect_ended();

@@ -17,10 +17,10 @@
 //! The Linux `siw` driver on little-endian hosts swaps the nibbles of byte 0 and counts M, D, R
 //! from the other end of byte 2. Only the layout of the RFC is ever sent; both are understood.
 
-use crate::TerminateCode;
+use crate::{Msn, TerminateCode};
 
 use super::{
-    ddp::{self, TAGGED_LEN, UNTAGGED_LEN},
+    ddp::{self, TAGGED_LEN, UNTAGGED_LEN, Untagged, qn},
     rdmap::{self, Opcode, READ_REQUEST_LEN},
 };
 
@@ -164,6 +164,8 @@ pub struct Received<'a> {
     pub quote: &'a [u8],
     /// What kind of message the quoted segment belongs to; `None` when nothing is quoted.
     pub opcode: Option<Opcode>,
+    /// Which read or atomic is quoted, if one is.
+    pub request: Option<Msn>,
 }
 
 /// Reads the message behind its DDP header; `None` when it is too short for its fixed part.
@@ -186,6 +188,7 @@ pub fn parse(message: &[u8], context: Context) -> Option<Received<'_>> {
         code,
         quote,
         opcode: if quotes { quoted_opcode(quote) } else { None },
+        request: if quotes { quoted_request(quote) } else { None },
     })
 }
 
@@ -193,6 +196,14 @@ fn quoted_opcode(quote: &[u8]) -> Option<Opcode> {
     let (_segment_len, headers) = quote.split_first_chunk::<SEGMENT_LEN>()?;
     let [_ddp_control, rdmap_control] = *headers.first_chunk()?;
     rdmap::Control(rdmap_control).opcode()
+}
+
+fn quoted_request(quote: &[u8]) -> Option<Msn> {
+    let (_segment_len, headers) = quote.split_first_chunk::<SEGMENT_LEN>()?;
+    let header: &[u8; UNTAGGED_LEN] = headers.first_chunk()?;
+    let is_tagged = ddp::Control(header[0]).is_tagged();
+    let header = Untagged::parse(header);
+    (!is_tagged && header.qn == qn::REQUEST).then_some(header.msn)
 }
 
 /// Tells the layouts apart: by the header bits, which never overlap, else by what is possible.
