@@ -96,11 +96,21 @@ impl Lane {
         }
     }
 
-    fn rearm(&self, interest: Interest) {
+    /// Has the poller tell of what is waited for now. That is found out under the lock: of two that
+    /// arm at the same time, the later one knows what the earlier one knew.
+    fn rearm(&self) {
         let _entry = self.lock_entry();
-        if !self.is_closed() {
-            self.engine.rearm(self.key, self.as_fd(), interest);
+        if self.is_closed() {
+            return;
         }
+        let interest = match (self.duty.is_engines(), self.is_tx_blocked()) {
+            (true, true) => Interest::Both,
+            (true, false) => Interest::Readable,
+            // A consumer blocked before there was anything to wait for does not see the room.
+            (false, true) if self.duty.is_owned() || self.is_parked() => Interest::Writable,
+            (false, _) => return,
+        };
+        self.engine.rearm(self.key, self.as_fd(), interest);
     }
 
     fn lock_entry(&self) -> MutexGuard<'_, ()> {
@@ -161,16 +171,8 @@ impl Lane {
             return;
         }
         self.tx_blocked.store(blocked, Ordering::SeqCst);
-        if blocked {
-            let interest = if self.duty.is_engines() {
-                Interest::Both
-            } else if self.duty.is_owned() || self.is_parked() {
-                // A consumer blocked before there was anything to wait for does not see the room.
-                Interest::Writable
-            } else {
-                return;
-            };
-            self.rearm(interest);
+        if blocked && (!self.duty.is_watched() || self.is_parked()) {
+            self.rearm();
         }
     }
 
@@ -216,7 +218,7 @@ impl Lane {
         // the room wakes nobody but the engine. Pairs with the order of store and load in
         // `set_tx_blocked`: one of the two sees the other's store and arms.
         if self.is_tx_blocked() {
-            self.rearm(Interest::Writable);
+            self.rearm();
         }
         // The consumer may have left between the engine's look and the store.
         if !self.is_parked() {
@@ -237,12 +239,7 @@ impl Lane {
 
     fn arm(self: &Arc<Self>) {
         self.duty.on_idle();
-        let interest = if self.is_tx_blocked() {
-            Interest::Both
-        } else {
-            Interest::Readable
-        };
-        self.rearm(interest);
+        self.rearm();
         self.release_held();
     }
 
@@ -333,5 +330,65 @@ impl Source for Lane {
 impl AsFd for Lane {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use access_layer::rnic::{SendOp, WcStatus};
+
+    use super::*;
+    use crate::qp::Link;
+    use crate::support::{Node, hex, raw_peer, read_exact};
+
+    /// A Send number 1, "hello".
+    const HELLO: &str = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
+
+    #[test]
+    fn bytes_that_get_stuck_while_the_engine_arms_leave_when_there_is_room() {
+        let node = Node::new("lo 0");
+        let client = node.side(10);
+        let memory = node.memory(16 << 20);
+        let (mut raw, _) = raw_peer(&client, &node);
+        // A peer that was heard is not spoken to again and again.
+        client.recv(1, &[memory.sge(0, 100)]);
+        raw.write_all(&hex(HELLO)).unwrap();
+        while client.resting(&client.recv_cq).is_empty() {}
+        let qp = &client.qp.qp;
+        while matches!(&*qp.lock_link(), Link::Up(conn) if conn.deadline.is_some()) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        // A Write into the peer's memory, of which it takes nothing.
+        let to = memory.remote(0, 16 << 20);
+        client.post(1, SendOp::Write(to), &[memory.sge(0, 16 << 20)]);
+        let lane = match &*qp.lock_link() {
+            Link::Up(conn) => conn.lane.clone(),
+            other => panic!("{other:?}"),
+        };
+        assert!(lane.is_tx_blocked() && lane.duty.is_engines());
+        std::thread::scope(|scope| {
+            // The engine has found nothing stuck and arms; before it is through, bytes get stuck.
+            lane.tx_blocked.store(false, Ordering::SeqCst);
+            let entry = lane.lock_entry();
+            scope.spawn(|| lane.arm());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            lane.tx_blocked.store(true, Ordering::SeqCst);
+            drop(entry);
+        });
+        for _ in 0..16 {
+            read_exact(&mut raw, 1 << 20);
+        }
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        let mut done = Vec::new();
+        while done.is_empty() && std::time::Instant::now() < deadline {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            done = client.resting(&client.send_cq);
+        }
+        assert_eq!(
+            done.first().map(|done| done.status),
+            Some(WcStatus::Success)
+        );
     }
 }
