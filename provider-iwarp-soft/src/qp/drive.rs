@@ -58,10 +58,13 @@ impl Qp {
         // A socket that was lent is closed by the time its owner hears of the end.
         drop(lane);
         self.after(&effects);
-        match self.try_lock_link().as_deref() {
+        let look = match self.try_lock_link().as_deref() {
             Some(Link::Up(conn)) if !conn.told => Look::Quiet,
             _ => Look::Busy,
-        }
+        };
+        // Whoever posted while this looked has left it to the holder.
+        self.catch_up();
+        look
     }
 
     fn drive(&self, lane: &Arc<Lane>, by_engine: bool) -> Option<Effects> {

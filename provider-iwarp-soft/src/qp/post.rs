@@ -62,7 +62,11 @@ impl Qp {
         let mut effects = Effects::default();
         let end = match &mut *link {
             Link::Up(conn) if conn.closing == Closing::No => {
-                check_room(&self.sends, self.attr.send_wr_max)?;
+                if let Err(full) = check_room(&self.sends, self.attr.send_wr_max) {
+                    drop(link);
+                    self.catch_up();
+                    return Err(full);
+                }
                 self.sends.add_by_link();
                 match self.post_now(conn, at_once, slot) {
                     // What is queued may be done already: a bind has nothing to send.

@@ -71,3 +71,24 @@ fn a_post_behind_one_that_fails_is_flushed() {
     );
     assert_eq!(a.rnic.pending(&client.qp), (0, 0));
 }
+
+#[test]
+fn a_post_that_finds_no_room_takes_care_of_those_that_found_the_connection_busy() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let attr = QpAttr {
+        send_wr_max: 1,
+        ..QP_ATTR
+    };
+    let (client, server) = (a.side_with(10, attr), b.side(20));
+    server.recv(1, &[]);
+    connect(&client, &server);
+    let qp = &client.qp.qp;
+    wait_for_timers(qp);
+    let link = qp.lock_link();
+    std::thread::scope(|scope| {
+        scope.spawn(|| client.send(1, &[]));
+    });
+    let refused = qp.post_holding(link, |_| false, || SendSlot::new(&send_wr(2), 0));
+    assert!(matches!(refused, Err(RnicError::NoResources(_))));
+    assert_eq!(arrives(&client, 1), [(1, WcStatus::Success)]);
+}
