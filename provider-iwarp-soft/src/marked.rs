@@ -25,6 +25,11 @@ pub(crate) struct MarkedTx {
 }
 
 impl MarkedTx {
+    /// Behind so many octets of the stream.
+    pub(crate) fn at(position: u64) -> Self {
+        Self { position }
+    }
+
     /// Bytes on the wire of the next FPDU, which has `fpdu_len` without markers.
     pub(crate) fn len(&self, fpdu_len: usize) -> usize {
         marker::total_len(self.position, fpdu_len)

@@ -503,6 +503,9 @@ impl Tx {
             .front()
             .filter(|_| has_begun)
             .map_or(self.sent, |mark| mark.end);
+        if let Some(marked) = &mut self.marked {
+            *marked = MarkedTx::at(end);
+        }
         self.take_bytes(sources, (end - self.sent) as usize)
     }
 
@@ -695,5 +698,58 @@ fn fault_of(piece: &Piece) -> TxFault {
         Piece::Work { token, .. } => TxFault::Local { token: *token },
         // The FPDU is half sent, so no Terminate message can follow it.
         _ => TxFault::Socket(Errno::FAULT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    use access_layer::rnic::SendOp;
+
+    use super::*;
+    use crate::qp::Link;
+    use crate::support::{Event, Node, hex, read_startup};
+
+    #[test]
+    fn what_follows_where_a_stream_is_cut_has_its_markers_by_the_cut() {
+        let node = Node::new("lo 0");
+        let client = node.side(10);
+        let memory = node.memory(16 << 20);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let params = node.connect_params(port, b"");
+        access_layer::rnic::Rnic::connect(&node.rnic, &client.qp, &params).unwrap();
+        let (mut raw, _) = listener.accept().unwrap();
+        read_startup(&mut raw);
+        // A Reply of revision 2 that asks for markers.
+        let reply = "4d504120 49442052 65702046 72616d65 d0020004 80048004";
+        raw.write_all(&hex(reply)).unwrap();
+        assert!(matches!(client.event(), Event::Established { .. }));
+        // The peer takes nothing, so that framed bytes get stuck.
+        let to = memory.remote(0, 16 << 20);
+        client.post(1, SendOp::Write(to), &[memory.sge(0, 16 << 20)]);
+        let qp = &client.qp.qp;
+        let mut link = qp.lock_link();
+        let Link::Up(conn) = &mut *link else {
+            panic!("{link:?}");
+        };
+        assert!(conn.tx.is_pending());
+        let framed = conn.tx.framed;
+        let access = qp.shared.memory.access();
+        let sources = Sources {
+            fd: conn.lane.as_fd(),
+            memory: &access,
+            stream: qp.stream(),
+            outstanding: &conn.outstanding,
+        };
+        let rest = conn.tx.take_rest_of_fpdu(&sources).unwrap();
+        let cut = conn.tx.sent + rest.len() as u64;
+        assert!(cut < framed, "nothing was forgotten");
+        let marked = conn.tx.marked.as_ref().unwrap();
+        for len in 0..2 * marker::INTERVAL as usize {
+            assert_eq!(marked.len(len), marker::total_len(cut, len), "{len}");
+        }
     }
 }

@@ -73,7 +73,7 @@ struct Sent {
 
 impl Sent {
     fn of(ulpdus: &[Vec<u8>]) -> Self {
-        let mut tx = MarkedTx::default();
+        let mut tx = MarkedTx::at(0);
         let (mut stream, mut ends) = (Vec::new(), Vec::new());
         for ulpdu in ulpdus {
             let fpdu_len = fpdu::total_len(ulpdu.len());
