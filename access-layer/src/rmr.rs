@@ -118,6 +118,7 @@ impl<R: Rnic> Rmr<R> {
             qp_only: self.scope == DAT_RMR_SCOPE_EP,
             completion: args.flags & DAT_COMPLETION_SUPPRESS_FLAG == 0,
             signalled: args.flags & DAT_COMPLETION_UNSIGNALLED_FLAG == 0,
+            fence: args.flags & DAT_COMPLETION_BARRIER_FENCE_FLAG != 0,
         };
         let rmr_context = ep
             .bind_mw(&self.mw, &request)

@@ -1,5 +1,6 @@
 //! A connection in full operation: the protocol machine between its two directions.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -93,6 +94,8 @@ pub(crate) struct Conn {
     pub(crate) tx: Tx,
     pub(crate) rx: Rx,
     pub(crate) outstanding: Outstanding,
+    /// A bind that waits for reads in `outstanding`, and what was posted behind it.
+    pub(crate) fenced: VecDeque<SendSlot>,
     pub(crate) closing: Closing,
     /// Whether `Established` was told.
     pub(crate) told: bool,
@@ -194,6 +197,7 @@ impl Conn {
             tx: Tx::new(negotiated, ulpdu_max),
             rx: Rx::new(negotiated),
             outstanding: Outstanding::default(),
+            fenced: VecDeque::new(),
             closing: Closing::No,
             told: false,
             local,
@@ -211,15 +215,43 @@ impl Conn {
         }))
     }
 
-    /// Hands a work request to the protocol. A bind is carried out here.
+    /// Hands a work request to the protocol, unless it has to wait at a fence of a bind.
     ///
     /// `Err` when it can never be carried out; it keeps its status, and the connection ends then.
     pub(crate) fn submit(
         &mut self,
         qp: &Qp,
         table: &MemoryTable,
-        mut slot: SendSlot,
+        slot: SendSlot,
     ) -> Result<(), End> {
+        if !self.fenced.is_empty() || self.outstanding.holds_up(&slot) {
+            self.fenced.push_back(slot);
+            return Ok(());
+        }
+        self.carry_out(qp, table, slot)
+    }
+
+    /// Goes on behind the fence, if the reads before it are answered. `false`: there is nothing to
+    /// go on with.
+    pub(crate) fn pass_fence(&mut self, qp: &Qp, table: &MemoryTable) -> Result<bool, End> {
+        if self.fenced.is_empty() {
+            return Ok(false);
+        }
+        self.note_completions();
+        let mut has_passed = false;
+        while let Some(slot) = self.fenced.pop_front() {
+            if self.outstanding.holds_up(&slot) {
+                self.fenced.push_front(slot);
+                break;
+            }
+            has_passed = true;
+            self.carry_out(qp, table, slot)?;
+        }
+        Ok(has_passed)
+    }
+
+    /// Hands a work request to the protocol. A bind is carried out here.
+    fn carry_out(&mut self, qp: &Qp, table: &MemoryTable, mut slot: SendSlot) -> Result<(), End> {
         let token = self.outstanding.next_token();
         let mut status = WcStatus::Success;
         self.burst.bytes = self.burst.bytes.saturating_add(slot.sent_len());
@@ -537,17 +569,22 @@ impl Conn {
         if self.outstanding.is_empty() || self.tx.has_unfinished() {
             return count;
         }
-        while let Some(done) = self.proto.poll_completion() {
-            if let Some(slot) = self.outstanding.get_mut(done.token) {
-                slot.parts_left = slot.parts_left.saturating_sub(1);
-            }
-        }
+        self.note_completions();
         while let Some(slot) = self.outstanding.pop_done() {
             count += 1;
             self.send_done
                 .extend(slot.report().completion(qp.token, WcStatus::Success));
         }
         count
+    }
+
+    /// Takes account of what the protocol has finished.
+    fn note_completions(&mut self) {
+        while let Some(done) = self.proto.poll_completion() {
+            if let Some(slot) = self.outstanding.get_mut(done.token) {
+                slot.parts_left = slot.parts_left.saturating_sub(1);
+            }
+        }
     }
 
     /// The start-up is over, and the peer is to be heard of ([`peer::repeats_first_frame`]).

@@ -292,12 +292,12 @@ impl Rnic for SoftRnic {
             zero_based: bind.zero_based,
             only: bind.qp_only.then_some(qp.qp.token),
         };
-        qp.qp.post_bind(SendSlot::bind(
-            bind.wr_id,
-            task,
-            bind.completion,
-            bind.signalled,
-        ))?;
+        qp.qp.post_bind(SendSlot {
+            completion: bind.completion,
+            signalled: bind.signalled,
+            fence: bind.fence,
+            ..SendSlot::bind(bind.wr_id, task)
+        })?;
         Ok(window.0)
     }
 

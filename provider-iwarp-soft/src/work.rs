@@ -154,19 +154,38 @@ impl SendSlot {
         }
     }
 
-    /// A memory window bind.
-    pub(crate) fn bind(wr_id: u64, task: BindTask, completion: bool, signalled: bool) -> Self {
+    /// A memory window bind that waits for nothing and is told.
+    pub(crate) fn bind(wr_id: u64, task: BindTask) -> Self {
         Self {
             wr_id,
             task: Task::Bind(task),
             sgl: SegmentList::new(&[]),
             len: 0,
-            completion,
-            signalled,
+            completion: true,
+            signalled: true,
             fence: false,
             parts_left: 0,
             status: WcStatus::Success,
         }
+    }
+
+    /// Whether the protocol knows nothing of it that could wait for reads before it.
+    fn is_fenced_bind(&self) -> bool {
+        self.fence && matches!(self.task, Task::Bind(_))
+    }
+
+    /// Whether the peer has still to answer it.
+    fn awaits_answer(&self) -> bool {
+        let is_answered = matches!(
+            self.task,
+            Task::Wire(
+                SendOp::Read(_)
+                    | SendOp::ReadToWindow { .. }
+                    | SendOp::FetchAdd(..)
+                    | SendOp::CompareSwap { .. }
+            )
+        );
+        is_answered && self.parts_left > 0
     }
 
     /// Payload bytes that leave for it; what the peer answers with is none of them.
@@ -309,6 +328,11 @@ impl Outstanding {
     pub(crate) fn get_mut(&mut self, token: u64) -> Option<&mut SendSlot> {
         self.slots
             .get_mut(usize::try_from(token.checked_sub(self.first_token)?).ok()?)
+    }
+
+    /// Whether this one has to wait for a read or an atomic before it.
+    pub(crate) fn holds_up(&self, slot: &SendSlot) -> bool {
+        slot.is_fenced_bind() && self.slots.iter().any(SendSlot::awaits_answer)
     }
 
     /// Takes the oldest entry, if all of it is done.

@@ -423,6 +423,7 @@ fn windows_are_bound_used_invalidated_and_rebound() {
         qp_only: false,
         completion: true,
         signalled: true,
+        fence: false,
     };
     let first = b.rnic.bind_mw(&server.qp, &window, &bind(5)).unwrap();
     let done = server.sent();
@@ -488,6 +489,7 @@ fn a_bind_completes_after_what_was_posted_before_it() {
             qp_only: false,
             completion: true,
             signalled: true,
+            fence: false,
         };
         a.rnic.bind_mw(&client.qp, &window, &bind).unwrap();
         let ids: Vec<u64> = (0..3).map(|_| client.sent().wr_id).collect();

@@ -418,6 +418,102 @@ fn a_terminate_message_is_charged_to_the_read_that_it_quotes() {
 }
 
 #[test]
+fn a_fenced_bind_and_what_is_behind_it_wait_for_the_answer_of_the_read_before() {
+    let a = Node::new("lo 0");
+    let client = a.side(10);
+    let memory = a.memory(100);
+    let (mut raw, _) = raw_peer(&client, &a);
+    // A peer that was heard gets no first frame any more.
+    client.recv(0, &[memory.sge(0, 100)]);
+    raw.write_all(&hex(HELLO)).unwrap();
+    assert_eq!(client.received().byte_len, 5);
+    let silence = Some(std::time::Duration::from_millis(100));
+    raw.set_read_timeout(silence).unwrap();
+    while raw.read(&mut [0; 20]).is_ok() {}
+    raw.set_read_timeout(Some(DEADLINE)).unwrap();
+    memory.set(0, 0);
+    let window = a.rnic.create_mw(&a.pd).unwrap();
+    let bind = |wr_id, len, fence| BindMw {
+        wr_id,
+        mr: Some(&memory.mr),
+        range: memory.sge(0, len),
+        access: ALL_RIGHTS,
+        zero_based: false,
+        qp_only: false,
+        completion: true,
+        signalled: true,
+        fence,
+    };
+    let rkey = a
+        .rnic
+        .bind_mw(&client.qp, &window, &bind(1, 10, true))
+        .unwrap();
+    assert_eq!(client.sent().wr_id, 1, "nothing is before it");
+    let local = RemoteRange {
+        addr: memory.addr(),
+        len: 5,
+        rkey,
+    };
+    let remote = RemoteRange {
+        addr: 0,
+        len: 5,
+        rkey: 7,
+    };
+    client.post(2, SendOp::ReadToWindow { local, remote }, &[]);
+    a.rnic
+        .bind_mw(&client.qp, &window, &bind(3, 0, true))
+        .unwrap();
+    client.send(4, &[]);
+    assert_eq!(read_exact(&mut raw, 52)[2..4], [0x41, 0x41]);
+    raw.set_read_timeout(silence).unwrap();
+    assert!(raw.read(&mut [0]).is_err(), "nothing passes the fence");
+    raw.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut answer = hex("c142");
+    answer.extend(rkey.to_be_bytes());
+    answer.extend(memory.addr().to_be_bytes());
+    answer.extend(b"hello");
+    raw.write_all(&fpdu(&answer)).unwrap();
+    for id in 2..=4 {
+        let done = client.sent();
+        assert_eq!((done.wr_id, done.status), (id, WcStatus::Success));
+    }
+    assert_eq!(memory.copy(0, 5), b"hello");
+    assert_eq!(read_exact(&mut raw, 24)[2..4], [0x41, 0x43]);
+}
+
+#[test]
+fn what_waits_at_a_fence_is_flushed_in_its_place() {
+    let a = Node::new("lo 0");
+    let client = a.side(10);
+    let memory = a.memory(100);
+    let (_raw, _) = raw_peer(&client, &a);
+    let window = a.rnic.create_mw(&a.pd).unwrap();
+    client.post(1, SendOp::Read(memory.remote(0, 5)), &[memory.sge(0, 5)]);
+    let bind = BindMw {
+        wr_id: 2,
+        mr: Some(&memory.mr),
+        range: memory.sge(0, 10),
+        access: ALL_RIGHTS,
+        zero_based: false,
+        qp_only: false,
+        completion: true,
+        signalled: true,
+        fence: true,
+    };
+    a.rnic.bind_mw(&client.qp, &window, &bind).unwrap();
+    client.send(3, &[]);
+    a.rnic.disconnect(&client.qp, true);
+    let flushed: Vec<u64> = client
+        .resting(&client.send_cq)
+        .iter()
+        .inspect(|done| assert_eq!(done.status, WcStatus::Flushed))
+        .map(|done| done.wr_id)
+        .collect();
+    assert_eq!(flushed, [1, 2, 3]);
+    assert_eq!(a.rnic.pending(&client.qp), (0, 0));
+}
+
+#[test]
 fn peers_without_crc_get_and_may_send_anything_in_its_field() {
     let b = Node::new("lo 0 crc=off");
     let memory = b.memory(100);

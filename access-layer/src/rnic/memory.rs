@@ -58,6 +58,8 @@ pub struct BindMw<'a, R: Rnic> {
     pub completion: bool,
     /// `false`: the completion wakes nobody.
     pub signalled: bool,
+    /// Wait for earlier RDMA Reads of this queue (`DAT_COMPLETION_BARRIER_FENCE_FLAG`).
+    pub fence: bool,
 }
 
 impl<R: Rnic> std::fmt::Debug for BindMw<'_, R> {

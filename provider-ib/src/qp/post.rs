@@ -378,9 +378,13 @@ fn write_down(ring: &crate::work::Ring, posted: &Posted, at: At) -> Result<u32, 
 }
 
 fn bind_request(bind: &BindMw<'_, IbRnic>) -> Request {
+    // SAFETY: a structure of numbers and pointers, for which zero is a value.
+    let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+    if bind.fence {
+        wr.send_flags |= IBV_SEND_FENCE;
+    }
     Request {
-        // SAFETY: a structure of numbers and pointers, for which zero is a value.
-        wr: unsafe { std::mem::zeroed() },
+        wr,
         opcode: WcOpcode::BindMw,
         len: bind.range.len,
         wr_id: bind.wr_id,
@@ -404,6 +408,8 @@ fn set_atomic(wr: &mut ibv_send_wr, remote_addr: u64, rkey: u32, compare_add: u6
 
 #[cfg(test)]
 mod tests {
+    use access_layer::rnic::{Access, Sge};
+
     use super::*;
     use crate::device::Transport;
 
@@ -426,6 +432,24 @@ mod tests {
                 assert_eq!(on(siw, opcode), usual, "{opcode:?}");
                 assert_eq!(on(rxe, opcode), usual, "{opcode:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_bind_is_fenced_when_it_is_to_wait_for_reads() {
+        for fence in [false, true] {
+            let request = bind_request(&BindMw {
+                wr_id: 1,
+                mr: None,
+                range: Sge::default(),
+                access: Access::default(),
+                zero_based: false,
+                qp_only: false,
+                completion: true,
+                signalled: true,
+                fence,
+            });
+            assert_eq!(request.wr.send_flags & IBV_SEND_FENCE != 0, fence);
         }
     }
 

@@ -126,6 +126,9 @@ impl Qp {
             if conn.receive(self)? {
                 moved = Moved::Yes;
             }
+            if conn.pass_fence(self, &self.shared.memory)? {
+                moved = Moved::Yes;
+            }
         }
         if conn.wants_transmit() || conn.lane.is_held() {
             self.transmit(conn)?;
@@ -137,9 +140,15 @@ impl Qp {
     /// Sends what can be sent. Where the socket takes nothing any more, what came before its end is
     /// received: a peer that has said all it wanted and gone answers our late words by a reset.
     pub(super) fn transmit(&self, conn: &mut Conn) -> Result<(), End> {
-        let end = match conn.transmit(self.stream(), &self.shared.memory) {
-            Err(end @ (End::Broken | End::Unanswered)) if conn.closing != Closing::FinSent => end,
-            result => return result,
+        let end = loop {
+            match conn.transmit(self.stream(), &self.shared.memory) {
+                // Reads may end without a byte on the wire.
+                Ok(()) if conn.pass_fence(self, &self.shared.memory)? => {}
+                Err(end @ (End::Broken | End::Unanswered)) if conn.closing != Closing::FinSent => {
+                    break end;
+                }
+                result => return result,
+            }
         };
         loop {
             match conn.receive(self) {
@@ -331,6 +340,7 @@ impl Qp {
         while let Some(slot) = conn.outstanding.pop() {
             failed.push(slot);
         }
+        failed.extend(conn.fenced.drain(..));
         let first = match end {
             End::Unanswered => WcStatus::Transport,
             _ => WcStatus::Flushed,
