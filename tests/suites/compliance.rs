@@ -155,6 +155,7 @@ fn files_of(modules: &[&str]) -> Vec<PathBuf> {
             let path = modules.join("/");
             files.push(PathBuf::from(format!("{root}/{path}.rs")));
             files.push(PathBuf::from(format!("{root}/{path}/mod.rs")));
+            files.push(PathBuf::from(format!("{root}/{path}/main.rs")));
         }
     }
     files

@@ -20,8 +20,13 @@ sys.stdin.read()
 
 # Knows nothing of us, serves the service over TCP, and has got the port for something else.
 OTHER = """
-import select, socket, sys
-plain, strange = (socket.create_server(("127.0.0.1", int(port))) for port in sys.argv[1:])
+import errno, select, socket, sys
+try:
+    plain, strange = (socket.create_server(("127.0.0.1", int(port))) for port in sys.argv[1:])
+except OSError as error:
+    assert error.errno == errno.EADDRINUSE
+    print("taken", flush=True)
+    sys.exit()
 print("ready", flush=True)
 ready, _, _ = select.select([plain, strange], [], [])
 print("strange" if strange in ready else "plain", flush=True)
@@ -40,25 +45,39 @@ def start(script, *arguments, **settings):
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, **settings)
 
 
+def serve_and_go():
+    """A service that was used, and the port at which its process was found beside it."""
+    before = ports()
+    server = start(SERVER)
+    service = int(server.stdout.readline())
+    # Services of the protocol for tests have no ports.
+    doors = ports() - before - {service}
+    assert len(doors) == (0 if "OPS_TEST_PROTOCOL" in os.environ else 1), doors
+    with socket.create_connection(("127.0.0.1", service)) as client:
+        assert is_offloaded(client)
+        client.sendall(b"ping")
+    server.communicate()
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        return service, doors.pop() if doors else unused.getsockname()[1]
+
+
+def others():
+    """A stranger at both ports. While the server's end of the connection is in TIME_WAIT, which it is
+    where it was the first to close, nobody gets its port."""
+    plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    for _ in range(20):
+        service, door = serve_and_go()
+        other = start(OTHER, service, door, env=plain)
+        said = other.stdout.readline()
+        if said != "taken\n":
+            assert said == "ready\n", said
+            return service, other
+    raise AssertionError("no port that was free again")
+
+
 # This one stays, and so does the host's port mapper.
 stays = socket.create_server(("127.0.0.1", 0))
-before = ports()
-server = start(SERVER)
-service = int(server.stdout.readline())
-# Services of the protocol for tests have no ports.
-doors = ports() - before - {service}
-assert len(doors) == (0 if "OPS_TEST_PROTOCOL" in os.environ else 1), doors
-
-with socket.create_connection(("127.0.0.1", service)) as client:
-    assert is_offloaded(client)
-    client.sendall(b"ping")
-server.communicate()
-
-plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-with socket.create_server(("127.0.0.1", 0)) as unused:
-    door = doors.pop() if doors else unused.getsockname()[1]
-other = start(OTHER, service, door, env=plain)
-assert other.stdout.readline() == "ready\n"
+service, other = others()
 time.sleep(LATER)
 with socket.create_connection(("127.0.0.1", service)) as client:
     assert not is_offloaded(client)
