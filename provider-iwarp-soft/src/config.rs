@@ -19,6 +19,7 @@
 //! | `mpa_timeout_ms` | 0 to 3600000 | how long an MPA Request may take to come whole |
 //! | `half_open_max` | 1 to 65536 | connections of a service that have not sent their Request |
 //! | `half_open_ms` | 0 to 3600000 | how long such a one is left in peace for another |
+//! | `close_timeout_ms` | 0 to 3600000 | how long a graceful disconnect waits without progress |
 //! | `sockets` | `own`, `any` | whether consumers' sockets of other local addresses are taken too |
 //! | `peer_timeout_s` | 0 to 32767 | how long a peer may say nothing; 0: TCP's own patience |
 //!
@@ -53,6 +54,9 @@ const HALF_OPEN_MAX: usize = 512;
 const HALF_OPEN_GRACE: Duration = Duration::from_millis(250);
 /// Linux siw waits as long for a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A peer that is stopped for a moment, or for a debugger's breakpoint, is waited for.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Settings of one interface adapter.
 #[derive(Debug, Clone)]
@@ -95,6 +99,8 @@ pub(crate) struct Config {
     pub(crate) half_open_grace: Duration,
     /// How long a peer may say nothing, not even by its kernel, before its connection is broken.
     pub(crate) peer_timeout: PeerTimeout,
+    /// How long a graceful disconnect waits for a peer that gets it no further; `None`: for ever.
+    pub(crate) close_timeout: Option<Duration>,
     /// Whether a consumer's socket may have any local address, so that one adapter serves all of a
     /// host's; otherwise it must run through this adapter.
     pub(crate) any_socket: bool,
@@ -142,6 +148,7 @@ impl Config {
             peer_timeout: PeerTimeout::Idle,
             half_open_max: HALF_OPEN_MAX,
             half_open_grace: HALF_OPEN_GRACE,
+            close_timeout: Some(CLOSE_TIMEOUT),
             any_socket: false,
         };
         for (index, word) in words.enumerate() {
@@ -175,6 +182,9 @@ impl Config {
                 }
             }
             "mpa_timeout_ms" => self.request_timeout = millis(key, value)?,
+            "close_timeout_ms" => {
+                self.close_timeout = Some(millis(key, value)?).filter(|limit| !limit.is_zero());
+            }
             "sockets" => self.any_socket = any_socket(value)?,
             "half_open_max" => self.half_open_max = number(key, value, 1, 65_536)? as usize,
             "half_open_ms" => self.half_open_grace = millis(key, value)?,
@@ -314,7 +324,8 @@ mod tests {
         let config = Config::parse(
             "lo 0 crc=off private_data=251 cc=reno fpdu_max=1442 \
              long_fpdus=off markers=on connect_retry_ms=7 mpa_timeout_ms=9 peer_timeout_s=20 \
-             half_open_max=3 half_open_ms=5 mpa_revision=1 peer_to_peer=off peer=siw",
+             half_open_max=3 half_open_ms=5 mpa_revision=1 peer_to_peer=off peer=siw \
+             close_timeout_ms=11",
         )
         .unwrap();
         assert!(!config.enhanced && config.peer_to_peer.is_none());
@@ -329,6 +340,9 @@ mod tests {
         assert_eq!(config.peer_timeout, within);
         let off = Config::parse("lo 0 peer_timeout_s=0").unwrap();
         assert_eq!(off.peer_timeout, PeerTimeout::System);
+        assert_eq!(config.close_timeout, Some(Duration::from_millis(11)));
+        let never = Config::parse("lo 0 close_timeout_ms=0").unwrap();
+        assert_eq!(never.close_timeout, None);
         assert_eq!(config.half_open_max, 3);
         assert_eq!(config.half_open_grace, Duration::from_millis(5));
     }

@@ -1,5 +1,7 @@
 //! A connection in full operation: the protocol machine between its two directions.
 
+mod closing;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -12,9 +14,7 @@ use iwarp_proto::peer;
 use iwarp_proto::wire::fpdu;
 use iwarp_proto::wire::mpa::RtrKind;
 use iwarp_proto::wire::rdmap::AtomicOp;
-use iwarp_proto::{
-    Config, Connection, ProtocolError, Role, Stag, StreamState, WorkKind, WorkRequest,
-};
+use iwarp_proto::{Config, Connection, ProtocolError, Role, Stag, WorkKind, WorkRequest};
 use rustix::io::Errno;
 
 use crate::engine::io::{self, Sent};
@@ -25,16 +25,8 @@ use crate::rx::{Lent, Rx, RxEnd, immediate_bytes};
 use crate::tx::{Flow, Sources, Tx, TxFault};
 use crate::work::{BindTask, Outstanding, Pieces, Report, SendSlot, Task};
 
-/// How far a graceful disconnect has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Closing {
-    /// Nobody wants to disconnect.
-    No,
-    /// Posted requests finish first.
-    WhenIdle,
-    /// Our FIN is out; the peer's is awaited.
-    FinSent,
-}
+pub(crate) use closing::Closing;
+use closing::Progress;
 
 /// What a connection's timer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,21 +37,13 @@ pub(crate) enum Due {
     Repeating,
     /// Our FIN may go when everything before it is acknowledged.
     Finishing,
+    /// A graceful disconnect that has come no further meanwhile is given up.
+    ComingFurther,
 }
 
 /// How often the first frame is repeated, and when: each time four times as long after the last.
 const REPEATS: u32 = 3;
 const REPEAT_AFTER: Duration = Duration::from_millis(20);
-/// How soon the acknowledgement of the last data is looked for again; doubles up to 64 times that.
-const FIN_PAUSE: Duration = Duration::from_millis(1);
-const FIN_DOUBLINGS: u32 = 6;
-/// Looks after which our FIN goes anyway: after a second. A peer that has acknowledged nothing by
-/// then is gone, and each second more is one that its consumer waits for `DISCONNECTED`.
-const FIN_LOOKS: u32 = 21;
-
-/// How long a peer may take to answer our FIN.
-const FIN_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Why a connection is over.
 #[derive(Debug)]
 pub(crate) enum End {
@@ -113,6 +97,8 @@ pub(crate) struct Conn {
     repeats: u32,
     /// How often the acknowledgement of the last data has been looked for.
     fin_looks: u32,
+    /// How far a graceful disconnect had come when it was looked at last.
+    closing_at: Progress,
     /// The longest ULPDU, whatever TCP's segments hold.
     ulpdu_max: usize,
     /// Whether they leave with markers.
@@ -209,6 +195,7 @@ impl Conn {
             deadline: None,
             repeats: 0,
             fin_looks: 0,
+            closing_at: Progress::default(),
             ulpdu_max,
             markers_tx: negotiated.markers_tx,
             refresh_at: REFRESH_MIN,
@@ -619,41 +606,6 @@ impl Conn {
                 Due::Repeating,
             )
         })
-    }
-
-    /// How long our FIN has to wait, if it has ([`peer::awaits_acknowledgement_before_fin`]).
-    fn fin_pause(&mut self) -> Option<Duration> {
-        let is_ours = self.proto.agreed_ulpdu().is_some();
-        if !peer::awaits_acknowledgement_before_fin(is_ours)
-            || self.fin_looks >= FIN_LOOKS
-            || io::unacknowledged(self.lane.as_fd()) == 0
-        {
-            return None;
-        }
-        let pause = FIN_PAUSE * (1 << self.fin_looks.min(FIN_DOUBLINGS));
-        self.fin_looks += 1;
-        Some(pause)
-    }
-
-    /// A graceful disconnect goes on when nothing is left to do. Returns how long it waits now, and
-    /// for what.
-    pub(crate) fn close_when_idle(&mut self) -> Option<(Duration, Due)> {
-        if self.closing != Closing::WhenIdle {
-            return None;
-        }
-        let idle = self.proto.is_idle() && !self.tx.is_pending() && self.outstanding.is_empty();
-        // A responder that was never spoken to has nothing that could finish.
-        let silent = self.proto.state() == StreamState::AwaitFirstFpdu;
-        let waits = matches!(self.deadline, Some((_, Due::Finishing)));
-        if !(idle || silent) || self.is_unheard() || waits {
-            return None;
-        }
-        if let Some(pause) = self.fin_pause() {
-            return Some((pause, Due::Finishing));
-        }
-        self.closing = Closing::FinSent;
-        io::finish(self.lane.as_fd());
-        Some((FIN_TIMEOUT, Due::GivingUp))
     }
 
     /// An empty Write for a peer that may have missed the first frame and is not to see our FIN

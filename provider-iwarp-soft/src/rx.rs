@@ -103,6 +103,8 @@ pub(crate) struct Rx {
     start: usize,
     end: usize,
     is_bulk: bool,
+    /// Whole frames handled so far.
+    frames: u64,
     /// Looks at the empty socket since the last bytes, as far as they matter.
     empty_looks: u32,
     /// Receives taken over from the queue pair, so that its lock is taken once for many.
@@ -121,11 +123,17 @@ impl Rx {
             start: 0,
             end: 0,
             is_bulk: false,
+            frames: 0,
             empty_looks: 0,
             batch: VecDeque::new(),
             current: None,
             current_status: WcStatus::Success,
         }
+    }
+
+    /// Whole frames handled so far.
+    pub(crate) fn frames(&self) -> u64 {
+        self.frames
     }
 
     /// Receives and places what the socket has. `false`: it had nothing.
@@ -164,6 +172,7 @@ impl Rx {
                     let memory = lent.qp.shared.memory.access();
                     let frames = self.handle_all(staging, &mut lent.open(&memory))?;
                     self.empty_looks = 0;
+                    self.frames += u64::from(frames);
                     self.is_bulk = count >= BULK || frames >= STREAM;
                     if count < room {
                         return Ok(true);

@@ -144,6 +144,43 @@ fn a_graceful_disconnect_finishes_posted_requests_first() {
 }
 
 #[test]
+fn a_graceful_disconnect_does_not_wait_for_ever_for_a_read_that_nobody_answers() {
+    let node = Node::new("lo 0 close_timeout_ms=20");
+    let client = node.side(10);
+    // The peer is there and reads nothing, answers nothing, ends nothing.
+    let (_raw, _) = raw_peer(&client, &node);
+    let memory = node.memory(100);
+    let read = SendOp::Read(RemoteRange {
+        addr: 0,
+        len: 100,
+        rkey: 0x1234,
+    });
+    client.post(1, read, &[memory.sge(0, 100)]);
+    node.rnic.disconnect(&client.qp, false);
+    assert_eq!(client.event(), Event::Disconnected);
+    let ended = client.resting(&client.send_cq);
+    assert_eq!(ended.len(), 1, "{ended:?}");
+    assert_eq!((ended[0].wr_id, ended[0].status), (1, WcStatus::Flushed));
+}
+
+#[test]
+fn a_graceful_disconnect_waits_for_a_peer_that_goes_on() {
+    let node = Node::new("lo 0 close_timeout_ms=20");
+    let client = node.side(10);
+    let (mut raw, _) = raw_peer(&client, &node);
+    let memory = node.memory(16 << 20);
+    client.send(1, &[memory.sge(0, 16 << 20)]);
+    node.rnic.disconnect(&client.qp, false);
+    // Whatever the patience: the bytes leave for as long as the peer takes them.
+    let mut stream = Vec::new();
+    raw.read_to_end(&mut stream).unwrap();
+    assert!(stream.len() > 16 << 20, "{} bytes", stream.len());
+    drop(raw);
+    assert_eq!(client.event(), Event::Disconnected);
+    assert_eq!(client.resting(&client.send_cq)[0].status, WcStatus::Success);
+}
+
+#[test]
 fn both_sides_may_disconnect_at_once() {
     for abrupt in [true, false] {
         let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));

@@ -102,7 +102,7 @@ impl Qp {
             self.settle(conn, effects);
         }
         result?;
-        if let Some(next) = conn.close_when_idle() {
+        if let Some(next) = conn.close_when_idle(self.shared.config.close_timeout) {
             self.set_deadline(conn, Some(next));
         }
         Ok(())
@@ -265,7 +265,15 @@ impl Qp {
                 let next = conn.repeat_first_frame();
                 self.set_deadline(conn, next);
             }
-            Due::Finishing => {}
+            Due::ComingFurther if !conn.comes_further() => {
+                tracing::warn!(
+                    qp = self.token.0, remote = %conn.remote,
+                    "the peer neither takes nor answers what a graceful disconnect waits for; it \
+                     is made abrupt (close_timeout_ms in dat.conf is the limit)"
+                );
+                return Err(End::Disconnected);
+            }
+            Due::ComingFurther | Due::Finishing => {}
         }
         self.step(conn, false, effects)
     }
