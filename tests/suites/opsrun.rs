@@ -34,6 +34,19 @@ print('given', flush=True)
 time.sleep(60)
 ";
 
+/// Has a worker take three connections, and goes on being the process that listens.
+const PREFORKED: &str = "
+import os, socket, time
+listener = socket.create_server(('127.0.0.1', 0))
+if os.fork() == 0:
+    for _ in range(3):
+        listener.accept()[0].close()
+    print('taken', flush=True)
+    os._exit(0)
+print('port', listener.getsockname()[1], flush=True)
+time.sleep(60)
+";
+
 /// Both ends of a conversation in one interpreter, which fails when a byte is wrong.
 const THREADS: &str = include_str!("preload/threads.py");
 
@@ -179,6 +192,28 @@ fn sockets_of_two_programs_are_listed_with_what_carries_them() -> Result<()> {
     for directory in fs::read_dir(pages.path())? {
         ensure!(fs::read_dir(directory?.path())?.count() == 0);
     }
+    Ok(())
+}
+
+#[test]
+fn a_listener_counts_what_its_workers_accept() -> Result<()> {
+    let pages = TempDir::new()?;
+    let server = python("server", PREFORKED, "", pages.path())?;
+    server.wait_for("\n", DEADLINE)?;
+    let said = server.text();
+    let port = said.trim_start_matches("port ").trim();
+    for _ in 0..2 {
+        std::net::TcpStream::connect(format!("127.0.0.1:{port}"))?;
+    }
+    let dial = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])))";
+    let client = python("client", dial, port, pages.path())?;
+    server.wait_for("taken", DEADLINE)?;
+    client.finish(DEADLINE)?.success()?;
+    let listed = sockets(pages.path())?;
+    let told = "accepted 1 offloaded and 2 over TCP";
+    ensure!(listed.contains(told), "not {told}:\n{listed}");
+    server.signal(Signal::SIGKILL)?;
+    let _ = server.finish(DEADLINE);
     Ok(())
 }
 

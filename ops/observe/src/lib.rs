@@ -33,7 +33,7 @@ pub mod writer;
 pub use description::{Carrier, Description, Kind};
 pub use listing::{Listing, Process};
 pub use place::Place;
-pub use record::{Counter, Record};
+pub use record::{Counter, Record, Tally};
 pub use snapshot::{Fault, Row, Snapshot, Totals};
 pub use state::State;
 pub use writer::Writer;

@@ -38,6 +38,27 @@ pub struct Record {
     state: AtomicU32,
 }
 
+/// Where a process that shares a socket with this one, as a child of a fork, counts what it does with
+/// it.
+///
+/// It counts in the page of the process that lists the socket, which the child has mapped as well,
+/// whatever becomes of that process. Once the socket has left the list there, such counts are of no
+/// account; who shares a socket must not let it come to that.
+#[derive(Debug, Clone, Copy)]
+pub struct Tally {
+    page: &'static Page,
+    index: u32,
+}
+
+impl Tally {
+    /// Counts.
+    pub fn count(&self, counter: Counter, more: usize) {
+        if let Some(slot) = self.page.slot(self.index) {
+            slot.counters[counter as usize].fetch_add(more as u64, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Record {
     pub(crate) fn new(
         writer: &'static Writer,
@@ -63,6 +84,11 @@ impl Record {
         {
             slot.counters[counter as usize].fetch_add(more as u64, Ordering::Relaxed);
         }
+    }
+
+    /// Where others count for this one; `None`: it is not listed.
+    pub fn tally(&self) -> Option<Tally> {
+        self.here().map(|(page, index)| Tally { page, index })
     }
 
     /// It has come to another state.

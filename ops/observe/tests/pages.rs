@@ -315,3 +315,26 @@ fn a_forked_child_has_a_page_of_its_own() {
     assert_eq!(listing(&dir).processes.len(), 1, "the dead are removed");
     assert_eq!(files(&dir).len(), 1);
 }
+
+#[test]
+fn a_forked_child_counts_for_a_socket_that_the_parent_lists() {
+    let dir = TempDir::new().unwrap();
+    let writer = writer(&dir);
+    let record = writer.list(&connection(40000, offloaded()), State::Listening);
+    let tally = record.tally().unwrap();
+    // SAFETY: the child counts, ends, and runs nothing else of this program.
+    let child = match unsafe { nix::unistd::fork() }.unwrap() {
+        nix::unistd::ForkResult::Child => {
+            writer.forked();
+            tally.count(Counter::AcceptedTcp, 7);
+            // SAFETY: it ends at once.
+            unsafe { nix::libc::_exit(0) }
+        }
+        nix::unistd::ForkResult::Parent { child } => child,
+    };
+    nix::sys::wait::waitpid(child, None).unwrap();
+    record.count(Counter::AcceptedTcp, 1);
+    let found = listing(&dir);
+    assert_eq!(found.processes.len(), 1, "the child lists nothing");
+    assert_eq!(found.processes[0].rows[0].counter(Counter::AcceptedTcp), 8);
+}

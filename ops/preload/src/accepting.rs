@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
 use ops::OffloadStream;
-use ops_observe::Counter;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -73,7 +72,7 @@ pub(crate) fn accept(
         if listener.has_arrivals() {
             match take(socket, &listener, flags) {
                 Ok(Some(accepted)) => {
-                    listener.count(Counter::AcceptedOffloaded);
+                    listener.count_offloaded();
                     return Ok(Next::Ours(accepted));
                 }
                 // Somebody else has taken it.

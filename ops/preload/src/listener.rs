@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ops::{OffloadListener, OffloadStream, Switch};
-use ops_observe::{Counter, Record};
+use ops_observe::{Counter, Record, Tally};
 use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -51,6 +51,8 @@ enum Source {
 /// The process that listens, as others see it.
 struct Elsewhere {
     queue: OwnedFd,
+    /// Where that process lists the listener.
+    tally: Option<Tally>,
     /// It is gone for good.
     is_gone: AtomicBool,
     /// When this process tried last to listen in its place.
@@ -75,6 +77,7 @@ pub(crate) struct Copied {
     pending: RawFd,
     turn: RawFd,
     family: Family,
+    tally: Option<Tally>,
 }
 
 /// A service of which peers are told, where it is mapped, and by whom they are told.
@@ -169,6 +172,7 @@ impl Listener {
         Self {
             source: Source::There(Elsewhere {
                 queue: own(from.queue),
+                tally: from.tally,
                 is_gone: AtomicBool::new(false),
                 tried: Mutex::default(),
             }),
@@ -182,12 +186,12 @@ impl Listener {
     /// Before a fork: the child accepts as well. Gives what the child begins with, and adds what it
     /// must not keep.
     pub(crate) fn copy(&self, withheld: &mut Vec<RawFd>) -> Option<Copied> {
-        let queue = match &self.source {
-            Source::There(elsewhere) => elsewhere.queue.as_raw_fd(),
+        let (queue, tally) = match &self.source {
+            Source::There(elsewhere) => (elsewhere.queue.as_raw_fd(), elsewhere.tally),
             Source::Here(hall) => {
                 withheld.extend([&hall.pending, &hall.queue_in].map(AsRawFd::as_raw_fd));
                 withheld.extend(hall.service.descriptors());
-                hall.queue_out().as_ref()?.as_raw_fd()
+                (hall.queue_out().as_ref()?.as_raw_fd(), hall.record.tally())
             }
         };
         Some(Copied {
@@ -195,6 +199,7 @@ impl Listener {
             pending: self.pending.as_raw_fd(),
             turn: self.turn.as_raw_fd(),
             family: self.family,
+            tally,
         })
     }
 
@@ -289,10 +294,23 @@ impl Listener {
         &self.turn
     }
 
-    /// The program has accepted a connection. The process that listens counts.
-    pub(crate) fn count(&self, what: Counter) {
+    /// The program has accepted a connection of TCP, in whichever of its processes.
+    pub(crate) fn count_native(&self) {
+        match &self.source {
+            Source::Here(hall) => hall.record.count(Counter::AcceptedTcp, 1),
+            Source::There(elsewhere) => {
+                if let Some(tally) = elsewhere.tally {
+                    tally.count(Counter::AcceptedTcp, 1);
+                }
+            }
+        }
+    }
+
+    /// This process has accepted an offloaded connection of its own. One that another process asks
+    /// for is counted where it is passed.
+    pub(crate) fn count_offloaded(&self) {
         if let Source::Here(hall) = &self.source {
-            hall.record.count(what, 1);
+            hall.record.count(Counter::AcceptedOffloaded, 1);
         }
     }
 

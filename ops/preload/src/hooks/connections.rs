@@ -4,7 +4,6 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
-use ops_observe::Counter;
 use rustix::io::Errno;
 
 use super::{alias, offloaded};
@@ -89,7 +88,7 @@ pub unsafe extern "C" fn accept4(
             Ok(accepted.fd)
         }
         Ok(Next::Kernels(accepted)) => {
-            listener.count(Counter::AcceptedTcp);
+            listener.count_native();
             observing::native(accepted, None, PLAIN_PEER.to_owned());
             Ok(accepted)
         }
