@@ -96,6 +96,19 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     /// when the call returns that gives them does without.
     fn settle(&self, _patience: Duration) {}
 
+    /// The calling thread is about to wait for what streams tell their watches, and meanwhile looks
+    /// after all of them itself: whoever is woken by another thread has waited for two wake-ups.
+    /// The protocol's own threads leave them to such calls from now on, until none has come for a
+    /// while or [`OffloadProtocol::leave_to_threads`] is called. Says whether something had come
+    /// about. `None`: this protocol's streams cannot be looked after in this way, or there are too
+    /// many of them.
+    fn serve_here(&self) -> Option<bool> {
+        None
+    }
+
+    /// The protocol's own threads look after its streams again.
+    fn leave_to_threads(&self) {}
+
     /// The process is about to fork. What threads of this protocol are making that the child could
     /// neither use nor finish is finished before this returns, and nothing of the kind begins until
     /// the lock is given back, behind the fork, in parent and child.

@@ -75,6 +75,12 @@ impl Registry {
             .collect()
     }
 
+    /// Calls with each protocol, the preferred one first. No protocol can be registered meanwhile.
+    pub fn for_each(&self, mut call: impl FnMut(&dyn OffloadProtocol)) {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.iter().for_each(|entry| call(&*entry.protocol));
+    }
+
     /// The protocol of this number.
     #[must_use]
     pub fn by_number(&self, number: i32) -> Option<Arc<dyn OffloadProtocol>> {

@@ -16,6 +16,7 @@
 //! | File | What |
 //! |---|---|
 //! | `stack.rs` | an interface adapter, and the thread that serves sockets whose users do something else |
+//! | `seat.rs` | who serves them in that thread's place |
 //! | `stream.rs`, `listener.rs` | the public sockets |
 //! | `over_socket.rs` | connections over TCP sockets that somebody else has connected |
 //! | `options.rs`, `config.rs` | what a user may set, and what a stack is made of |
@@ -60,6 +61,11 @@
 //! thread; calls on it take what that thread has found. What a call leaves undone, bytes that have
 //! no credit yet, the next call goes on with, or that thread a tick of 10 ms later.
 //!
+//! A program that waits for many sockets at once, by `poll` for what their watches show, can lend
+//! its thread: [`Stack::serve_here`] looks at all of them, and the stack's thread stays aside while
+//! such looks go on. A look costs one `recvfrom` for each socket, and nobody is woken for what it
+//! finds; otherwise the kernel wakes the stack's thread, and that the program's.
+//!
 //! # What is not here
 //!
 //! No registration outlives the call that needed it, so none can serve memory that was unmapped or
@@ -76,6 +82,7 @@ mod listener;
 mod options;
 mod over_socket;
 mod readiness;
+mod seat;
 mod socket;
 mod stack;
 mod stream;

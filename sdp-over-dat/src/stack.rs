@@ -14,10 +14,20 @@ use std::{
 
 use dat_api::{Cno, EvdId, Ia, ProviderAttr, Pz};
 
-use crate::{Config, bell::Bell, errors, socket::Socket};
+use crate::{
+    Config,
+    bell::Bell,
+    errors,
+    seat::{Seat, Watch},
+    socket::Socket,
+};
 
 /// How often the thread looks at sockets that want a tick or are being closed.
 const TICK: Duration = Duration::from_millis(10);
+
+/// Sockets that a thread of the program looks at while it is about to wait: each look may cost a
+/// system call of the provider's.
+const SERVED_HERE_MAX: usize = 16;
 
 /// How often when none does.
 const LONG: Duration = Duration::from_millis(500);
@@ -48,6 +58,8 @@ pub(crate) struct StackInner {
     sockets: Mutex<HashMap<EvdId, Arc<Socket>>>,
     /// Wakes the thread.
     bell: Bell,
+    /// Whether it serves, or threads of the program do.
+    seat: Seat,
     ticks: AtomicBool,
     /// It sleeps for long.
     sleeps_long: AtomicBool,
@@ -104,6 +116,19 @@ impl Stack {
         }
     }
 
+    /// Looks after the sockets in the calling thread, which is about to wait for what they tell
+    /// those who watch them, and says whether something had come about. The stack's thread leaves
+    /// them to such calls from now on, until none has come for a while or
+    /// [`Stack::leave_to_thread`] is called. `None`: there are too many to look at.
+    pub fn serve_here(&self) -> Option<bool> {
+        self.inner.serve_here()
+    }
+
+    /// The stack's thread looks after the sockets again: nobody else does for a while.
+    pub fn leave_to_thread(&self) {
+        self.inner.seat.reclaim();
+    }
+
     /// The adapter's address.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
@@ -127,6 +152,7 @@ impl StackInner {
             read_max: attr.max_rdma_size as usize,
             sockets: Mutex::default(),
             bell,
+            seat: Seat::default(),
             ticks: AtomicBool::new(false),
             sleeps_long: AtomicBool::new(false),
             ia,
@@ -157,6 +183,63 @@ impl StackInner {
     /// Makes the thread look at all sockets.
     pub(crate) fn wake(&self) {
         self.bell.ring(true);
+        self.seat.reclaim();
+    }
+
+    fn serve_here(&self) -> Option<bool> {
+        if self.sockets().len() > 2 * SERVED_HERE_MAX {
+            return None;
+        }
+        if self.seat.lend() {
+            self.bell.ring(false);
+        }
+        if !self.seat.is_aside() {
+            // What has triggered is the thread's to take, which would sleep on without it.
+            self.listed()
+                .iter()
+                .for_each(|it| self.serve_one(it, false));
+            return Some(true);
+        }
+        // The first look has the provider work for all of them, the others do not.
+        let Ok(Some(evd)) = self.cno.take_trigger() else {
+            return Some(false);
+        };
+        if self.on_trigger(evd) {
+            self.look_at_all();
+        }
+        self.serve_triggered();
+        Some(true)
+    }
+
+    /// Looks at the sockets whose dispatchers have triggered, and no further.
+    fn serve_triggered(&self) {
+        while let Ok(Some(evd)) = self.cno.wait(Some(Duration::ZERO)) {
+            if self.on_trigger(evd) {
+                self.look_at_all();
+            }
+        }
+    }
+
+    /// The thread: waits for an event and handles it. Whether all sockets are to be looked at.
+    fn wait(&self, pause: Duration) -> bool {
+        match self.cno.wait(Some(pause)) {
+            Ok(Some(evd)) => self.on_trigger(evd),
+            Ok(None) => false,
+            Err(error) => {
+                tracing::error!(%error, "the stack's thread cannot wait");
+                thread::sleep(TICK);
+                false
+            }
+        }
+    }
+
+    /// A dispatcher has triggered. Whether all sockets are to be looked at.
+    fn on_trigger(&self, evd: EvdId) -> bool {
+        if evd == self.bell.id() {
+            self.bell.answer()
+        } else {
+            !self.look_at(evd)
+        }
     }
 
     /// Looks at the socket whose dispatcher has triggered. `false`: that was none of a socket's.
@@ -209,19 +292,15 @@ impl StackInner {
 /// event dispatcher cannot be freed while somebody waits for its notifications, as it does here.
 fn serve(stack: &Arc<StackInner>) {
     let mut due = Instant::now() + TICK;
+    let mut watch = Watch::default();
     loop {
         // Sockets that trigger all the time must not keep the others from their tick.
         let pause = due.saturating_duration_since(Instant::now());
-        let triggered = stack.cno.wait(Some(pause));
-        let looks = match triggered {
-            Ok(Some(evd)) if evd == stack.bell.id() => stack.bell.answer(),
-            Ok(Some(evd)) => !stack.look_at(evd),
-            Ok(None) => false,
-            Err(error) => {
-                tracing::error!(%error, "the stack's thread cannot wait");
-                thread::sleep(TICK);
-                false
-            }
+        let looks = if stack.seat.is_lent() {
+            stack.seat.step_aside(&mut watch, pause);
+            false
+        } else {
+            stack.wait(pause)
         };
         let now = Instant::now();
         if looks || due <= now {

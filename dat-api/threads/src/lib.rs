@@ -39,8 +39,10 @@ pub fn survive(work: impl FnOnce()) {
     }
 }
 
-/// Blocks them in the calling thread, and tells what was blocked before.
-fn block_signals() -> libc::sigset_t {
+/// Blocks the program's signals in the calling thread, but for those of its own faults, and tells
+/// what was blocked before.
+#[must_use]
+pub fn block_signals() -> libc::sigset_t {
     let (mut quiet, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: sets of this frame, filled before they are used: the second by `pthread_sigmask`,
     // which cannot fail with these arguments. A thread may mask its own signals.
@@ -54,7 +56,8 @@ fn block_signals() -> libc::sigset_t {
     }
 }
 
-fn restore_signals(before: &libc::sigset_t) {
+/// Blocks what was blocked before [`block_signals`], and nothing else.
+pub fn restore_signals(before: &libc::sigset_t) {
     // SAFETY: a set that `block_signals` told; a thread may mask its own signals.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }

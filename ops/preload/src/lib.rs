@@ -14,6 +14,7 @@
 //! | `listener`, `registrations` | what stands beside a listening socket; `epoll` sets that watch a number |
 //! | `sharing` | connections that more than one process uses |
 //! | `observing` | what this process tells of its sockets to those who look |
+//! | `lending` | threads of the program that wait look after the connections themselves |
 //! | `steward`, `wards` | the one thread of ours, started with the first offloaded socket; whom it calls |
 //! | `exiting` | what was written leaves before the process does |
 //! | `process`, `per_process` | whose table it is, after `fork` and in a `vfork`ed child; what a process has for itself |
@@ -32,6 +33,7 @@ mod exiting;
 mod guard;
 mod hooks;
 mod internal;
+mod lending;
 mod listener;
 mod listening;
 mod observing;

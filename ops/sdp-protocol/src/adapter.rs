@@ -166,15 +166,19 @@ impl Adapter {
         opened.map_err(io::Error::other)
     }
 
+    /// The adapter, if this process has opened it.
+    pub(crate) fn opened(&self) -> Option<Stack> {
+        let state = self.stack.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*state {
+            State::Open(opened) if opened.process == getpid() => Some(opened.stack.clone()),
+            _ => None,
+        }
+    }
+
     /// Waits until what was written here has left, and gives up when none of it has for as long as
     /// `patience`.
     pub(crate) fn settle(&self, patience: Duration) {
-        let state = self.stack.lock().unwrap_or_else(PoisonError::into_inner);
-        if let State::Open(opened) = &*state
-            && opened.process == getpid()
-        {
-            let stack = opened.stack.clone();
-            drop(state);
+        if let Some(stack) = self.opened() {
             stack.settle(patience);
         }
     }

@@ -120,6 +120,16 @@ impl OffloadProtocol for SdpProtocol {
         self.adapter.settle(patience);
     }
 
+    fn serve_here(&self) -> Option<bool> {
+        self.adapter.opened()?.serve_here()
+    }
+
+    fn leave_to_threads(&self) {
+        if let Some(stack) = self.adapter.opened() {
+            stack.leave_to_thread();
+        }
+    }
+
     fn before_fork(&self) -> Option<MutexGuard<'static, ()>> {
         Some(adapter::opening())
     }

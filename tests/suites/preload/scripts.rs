@@ -80,6 +80,10 @@ const SCRIPTS: &[(&str, &str)] = &[
         include_str!("waiting.py"),
     ),
     (
+        "waits_that_follow_each_other_closely",
+        include_str!("close_waits.py"),
+    ),
+    (
         "other_addresses_than_loopback_s",
         include_str!("other_addresses.py"),
     ),

@@ -4,6 +4,7 @@
 //! the end of the test.
 
 mod first_words;
+mod served_here;
 mod switched;
 
 use std::{

@@ -17,6 +17,7 @@ use super::flow::{Flow, State};
 use super::relayed::Relayed;
 use super::renewal;
 use super::words::{Word, Words};
+use crate::lending;
 use crate::socket::Socket;
 use crate::steward::{Ward, steward};
 use crate::table::{self, Entry};
@@ -95,6 +96,8 @@ struct Counted(&'static Shared);
 impl Counted {
     fn among(shared: &'static Shared) -> Self {
         shared.count.fetch_add(1, Ordering::AcqRel);
+        // Those who wait for its bytes are told by the stack's threads and the steward.
+        lending::leave_to_threads();
         Self(shared)
     }
 }
@@ -142,6 +145,13 @@ fn shared() -> &'static Shared {
             }
         }
     }
+}
+
+/// Whether other processes use connections of this one.
+pub(crate) fn has_any() -> bool {
+    // SAFETY: null, or made by `shared` and never dropped.
+    let shared = unsafe { SHARED.load(Ordering::Acquire).as_ref() };
+    shared.is_some_and(|shared| shared.count.load(Ordering::Acquire) > 0)
 }
 
 /// In the child of a fork: it owns nothing. The parent's map stays as it is, because its lock may

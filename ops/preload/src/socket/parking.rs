@@ -6,6 +6,8 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::thread::futex;
 
+use crate::lending;
+
 /// A counter of news that can be slept on.
 ///
 /// The sleep is the kernel's `futex`. Without a deadline a signal whose handler was installed with
@@ -47,7 +49,9 @@ impl Parking {
             }
         };
         self.sleepers.fetch_add(1, Ordering::SeqCst);
+        lending::begin_sleep();
         let slept = futex::wait(&self.news, futex::Flags::PRIVATE, seen, timeout.as_ref());
+        lending::end_sleep();
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
         match slept {
             // News came before the sleep began.

@@ -1,0 +1,151 @@
+"""Waits that follow each other closely: whoever waits may serve the stack meanwhile, and nobody
+else is to notice."""
+import ctypes
+import errno
+import os
+import select
+import signal
+import socket
+import threading
+
+libc = ctypes.CDLL(None, use_errno=True)
+ROUNDS = 2000
+EVENTS = ctypes.create_string_buffer(12)
+
+listener = socket.create_server(("127.0.0.1", 0))
+echo = os.fork()
+if echo == 0:
+    # Connections are made behind the fork, so they are those of one process at each end.
+    with select.epoll() as epoll:
+        epoll.register(listener, select.EPOLLIN)
+        conns = {}
+        while True:
+            for number, _ in epoll.poll():
+                if number == listener.fileno():
+                    conn, _ = listener.accept()
+                    conns[conn.fileno()] = conn
+                    epoll.register(conn, select.EPOLLIN)
+                elif data := conns[number].recv(65536):
+                    conns[number].sendall(data)
+                else:
+                    epoll.unregister(number)
+                    conns.pop(number).close()
+                    if not conns:
+                        os._exit(0)
+
+
+def dial():
+    conn = socket.create_connection(listener.getsockname())
+    conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return conn
+
+
+def by_epoll(conn):
+    with select.epoll() as epoll:
+        epoll.register(conn, select.EPOLLIN | select.EPOLLET)
+        yield from iter(lambda: bool(epoll.poll(20)), None)
+
+
+def by_poll(conn):
+    poller = select.poll()
+    poller.register(conn, select.POLLIN)
+    yield from iter(lambda: bool(poller.poll(20000)), None)
+
+
+def by_select(conn):
+    yield from iter(lambda: bool(select.select([conn], [], [], 20)[0]), None)
+
+
+def by_looking(conn):
+    """A loop that never sleeps, behind waits that did."""
+    poller = select.poll()
+    poller.register(conn, select.POLLIN)
+    while True:
+        while not poller.poll(0):
+            pass
+        yield True
+
+
+def talk(conn, waits, rounds=ROUNDS):
+    for number in range(rounds):
+        word = b"%d" % number
+        conn.sendall(word)
+        heard = b""
+        while len(heard) < len(word):
+            assert next(waits), f"round {number}"
+            heard += conn.recv(len(word))
+        assert heard == word
+
+
+first, second = dial(), dial()
+for way in (by_epoll, by_poll, by_select, by_looking, by_epoll):
+    talk(first, way(first))
+    talk(second, way(second), 10)
+
+# What arrives while nobody waits for it is there when somebody asks, by whatever call.
+talk(first, by_epoll(first))
+second.sendall(b"later")
+assert second.recv(5, socket.MSG_WAITALL) == b"later"
+
+# Another thread's call is served although this thread waits no more.
+heard = []
+reader = threading.Thread(target=lambda: heard.append(second.recv(7, socket.MSG_WAITALL)))
+talk(first, by_epoll(first))
+reader.start()
+second.sendall(b"threads")
+reader.join(20)
+assert heard == [b"threads"], heard
+
+# Two threads that wait at the same time, for connections of their own.
+threads = [
+    threading.Thread(target=lambda c=c, w=w: (talk(c, w(c), 500), heard.append(w)))
+    for c, w in ((first, by_epoll), (second, by_poll))
+]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join(60)
+assert len(heard) == 3, heard
+
+# A signal ends a wait behind others, as it ends the first.
+handled = []
+signal.signal(signal.SIGALRM, lambda *_: handled.append(1))
+with select.epoll() as epoll:
+    epoll.register(first, select.EPOLLIN)
+    for number in range(10):
+        talk(first, by_epoll(first), 50)
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        ended = libc.epoll_wait(epoll.fileno(), EVENTS, 1, 20000)
+        assert (ended, ctypes.get_errno()) == (-1, errno.EINTR), number
+    assert len(handled) == 10, handled
+
+    # One that is blocked is neither lost nor told before the wait that lets it in.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+    talk(first, by_epoll(first))
+    os.kill(os.getpid(), signal.SIGALRM)
+    talk(first, by_epoll(first), 50)
+    assert len(handled) == 10, "it is blocked"
+    nothing = ctypes.create_string_buffer(128)
+    ended = libc.epoll_pwait(epoll.fileno(), EVENTS, 1, 20000, nothing)
+    assert (ended, ctypes.get_errno()) == (-1, errno.EINTR)
+    assert len(handled) == 11, handled
+    assert signal.SIGALRM in signal.pthread_sigmask(signal.SIG_BLOCK, []), "it is blocked again"
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+
+    # The time of a wait is the whole wait's.
+    talk(first, by_epoll(first), 50)
+    assert epoll.poll(0.05) == []
+
+# A child of a fork in the midst of it waits for itself, and the parent goes on.
+talk(first, by_epoll(first))
+child = os.fork()
+if child == 0:
+    third = dial()
+    talk(third, by_epoll(third))
+    os._exit(0)
+talk(first, by_epoll(first), 200)
+assert os.waitpid(child, 0)[1] == 0
+talk(first, by_poll(first), 200)
+first.close()
+second.close()
+assert os.waitpid(echo, 0)[1] == 0
