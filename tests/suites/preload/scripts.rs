@@ -162,6 +162,10 @@ const FORKING: &[(&str, &str)] = &[
     ("both_use", include_str!("forking/both_use.py")),
     ("plain_programs", include_str!("forking/plain_programs.py")),
     (
+        "names_after_exec",
+        include_str!("forking/names_after_exec.py"),
+    ),
+    (
         "handed_over_in_a_call",
         include_str!("forking/handed_over_in_a_call.py"),
     ),

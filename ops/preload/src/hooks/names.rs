@@ -1,6 +1,7 @@
 //! What a socket is called, set to and asked.
 
 use std::ffi::{c_int, c_ulong, c_void};
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -9,12 +10,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{moving, offloaded};
+use crate::sharing::adopting;
 use crate::socket::identity::Identity;
 use crate::socket::names;
 use crate::socket::options;
 use crate::socket::requests;
 use crate::table::{self, Mover};
-use crate::{listening, real, tcp_only};
+use crate::{errno, listening, real, tcp_only};
 
 /// Hook of `sockatmark`.
 ///
@@ -71,6 +73,78 @@ fn identity(fd: c_int) -> Option<Arc<Identity>> {
     }
 }
 
+/// What the C functions for names take.
+type NameOf = unsafe fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
+
+/// # Safety
+/// As for the C functions.
+unsafe fn name(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    of_kernel: NameOf,
+    of_ours: fn(&Identity) -> SocketAddr,
+) -> c_int {
+    if table::is_plain(fd) {
+        // SAFETY: the caller's pointer.
+        let room = unsafe { len.as_ref() }.copied();
+        // SAFETY: the caller's arguments, unchanged.
+        let result = unsafe { of_kernel(fd, address, len) };
+        // SAFETY: the kernel has written there whatever there was room for.
+        if result != 0 || !unsafe { is_of_unix(address, room) } || !adopting::adopt(fd) {
+            return result;
+        }
+        // SAFETY: the kernel has just written to it.
+        unsafe { *len = room.unwrap_or(0) };
+    }
+    match identity(fd) {
+        // SAFETY: the caller's arguments, unchanged.
+        None => unsafe { of_kernel(fd, address, len) },
+        // SAFETY: the caller's pointers.
+        Some(of) => offloaded(fd, |_| unsafe {
+            names::give(of_ours(&of), of.family, address, len)
+        }),
+    }
+}
+
+/// Whether the kernel has told an address of a Unix socket.
+///
+/// # Safety
+/// `address` is null or has so much room.
+unsafe fn is_of_unix(address: *const sockaddr, room: Option<socklen_t>) -> bool {
+    let size = size_of::<libc::sa_family_t>();
+    if address.is_null() || room.is_none_or(|room| (room as usize) < size) {
+        return false;
+    }
+    // SAFETY: there is room for the family; it may be aligned anyhow.
+    let family = unsafe { address.cast::<libc::sa_family_t>().read_unaligned() };
+    c_int::from(family) == libc::AF_UNIX
+}
+
+/// Whether a socket has answered what none of TCP does.
+///
+/// # Safety
+/// `value` is null or has so much room.
+unsafe fn is_answer_of_unix(
+    level: c_int,
+    name: c_int,
+    result: c_int,
+    value: *const c_void,
+    room: Option<socklen_t>,
+) -> bool {
+    if result != 0 {
+        return room.is_some() && errno::get() == libc::EOPNOTSUPP;
+    }
+    let of_unix = match (level, name) {
+        (SOL_SOCKET, libc::SO_DOMAIN) => libc::AF_UNIX,
+        (SOL_SOCKET, libc::SO_PROTOCOL) => 0,
+        _ => return false,
+    };
+    // SAFETY: there is room for the number; it may be aligned anyhow.
+    let told = || unsafe { value.cast::<c_int>().read_unaligned() };
+    room.is_some_and(|room| room as usize >= size_of::<c_int>()) && told() == of_unix
+}
+
 /// Hook of `getsockname`.
 ///
 /// # Safety
@@ -81,14 +155,8 @@ pub unsafe extern "C" fn getsockname(
     address: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    match identity(fd) {
-        // SAFETY: the caller's arguments, unchanged.
-        None => unsafe { real::getsockname(fd, address, len) },
-        // SAFETY: the caller's pointers.
-        Some(of) => offloaded(fd, |_| unsafe {
-            names::give(of.local, of.family, address, len)
-        }),
-    }
+    // SAFETY: the caller's pointers.
+    unsafe { name(fd, address, len, real::getsockname, |of| of.local) }
 }
 
 /// Hook of `getpeername`.
@@ -101,14 +169,8 @@ pub unsafe extern "C" fn getpeername(
     address: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    match identity(fd) {
-        // SAFETY: the caller's arguments, unchanged.
-        None => unsafe { real::getpeername(fd, address, len) },
-        // SAFETY: the caller's pointers.
-        Some(of) => offloaded(fd, |_| unsafe {
-            names::give(of.peer, of.family, address, len)
-        }),
-    }
+    // SAFETY: the caller's pointers.
+    unsafe { name(fd, address, len, real::getpeername, |of| of.peer) }
 }
 
 /// Hook of `bind`: a connected socket has its address.
@@ -147,8 +209,23 @@ pub unsafe extern "C" fn getsockopt(
     }
     match identity(fd).filter(|_| (level, name) != (SOL_SOCKET, SO_ERROR)) {
         // The error of a descriptor that carries bytes is the descriptor's own.
-        // SAFETY: the caller's arguments, unchanged.
-        None => unsafe { real::getsockopt(fd, level, name, value, len) },
+        None => {
+            // SAFETY: the caller's pointer.
+            let room = unsafe { len.as_ref() }.copied();
+            // SAFETY: the caller's arguments, unchanged.
+            let result = unsafe { real::getsockopt(fd, level, name, value, len) };
+            // SAFETY: what the kernel has answered, and the caller's room for it.
+            if unsafe { is_answer_of_unix(level, name, result, value, room) } && adopting::adopt(fd)
+            {
+                // SAFETY: the caller's arguments, for what is in the table now; the kernel has read
+                // the length.
+                return unsafe {
+                    *len = room.unwrap_or(0);
+                    getsockopt(fd, level, name, value, len)
+                };
+            }
+            result
+        }
         // SAFETY: the caller's pointers.
         Some(of) => offloaded(fd, |_| unsafe { of.get_option(level, name, value, len) }),
     }
@@ -172,6 +249,9 @@ pub unsafe extern "C" fn setsockopt(
             let result = unsafe { real::setsockopt(fd, level, name, value, len) };
             if result == 0 {
                 tcp_only::is_set(level, name);
+            } else if errno::get() == libc::EOPNOTSUPP && adopting::adopt(fd) {
+                // SAFETY: the caller's arguments, for what is in the table now.
+                return unsafe { setsockopt(fd, level, name, value, len) };
             }
             result
         }

@@ -9,7 +9,7 @@ use libc::{CMSG_DATA, CMSG_FIRSTHDR, CMSG_LEN, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCK
 use rustix::io::{FdFlags, fcntl_getfd};
 
 use super::relay::{self, Relay};
-use super::relayed;
+use super::{adopting, relayed};
 use crate::hooks::numbers;
 use crate::socket::Socket;
 use crate::table::{self, Entry};
@@ -24,7 +24,10 @@ pub(crate) fn expose(fd: c_int) {
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     match table::entry(fd) {
         Some(Entry::Socket(socket)) => expose_own(borrowed, &socket),
-        Some(Entry::Relayed(relayed)) => relayed.use_bytes(borrowed),
+        Some(Entry::Relayed(relayed)) => {
+            relayed.use_bytes(borrowed);
+            adopting::sign(borrowed, relayed.identity());
+        }
         _ => {}
     }
 }
@@ -39,6 +42,7 @@ fn expose_own(fd: BorrowedFd<'_>, socket: &Arc<Socket>) {
     if relayed::obtain(fd, word, ticket) {
         socket.identity().apply_timeouts(fd);
     }
+    adopting::sign(fd, &socket.identity());
 }
 
 /// Before an `exec`, or before a child is started that will call it: all descriptors that it keeps.

@@ -21,8 +21,10 @@
 //! | [`words`] | memory that the processes share |
 //! | [`heirs`] | what the child of a `fork` begins with |
 //! | [`departing`] | an `exec` by a process that carries connections itself |
+//! | [`adopting`] | what it is called in a program that was not there when it came about |
 //! | [`leaving`] | what is handed over before other programs use it, over a Unix socket, and at the exit |
 
+pub(crate) mod adopting;
 pub(crate) mod departing;
 pub(crate) mod flow;
 pub(crate) mod heirs;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::names::Family;
@@ -13,6 +14,7 @@ pub(crate) struct Identity {
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
     options: Mutex<Options>,
+    signed: AtomicBool,
 }
 
 /// An identity as it was before a fork, for the child.
@@ -36,6 +38,7 @@ impl Identity {
             local,
             peer,
             options: Mutex::new(options),
+            signed: AtomicBool::new(false),
         }
     }
 
@@ -57,6 +60,11 @@ impl Identity {
             likeness.peer,
             Options::inherited(likeness.options),
         )
+    }
+
+    /// Whether this was asked before, and so its pair has its name.
+    pub(crate) fn is_signed(&self) -> bool {
+        self.signed.swap(true, Ordering::Relaxed)
     }
 
     /// What it is set to.

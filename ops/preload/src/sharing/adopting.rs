@@ -1,0 +1,157 @@
+//! What a connection is called, for a program that did not see it come about.
+//!
+//! A program that was started by `exec`, or that got a descriptor over a Unix socket, holds the bare
+//! end of a pair that carries bytes. Whoever gives it away writes the connection's addresses on it
+//! before, as the name of that end: the kernel keeps it for as long as the end lives, whatever
+//! becomes of the processes. Where the new program has this library and asks what the socket is
+//! called, or calls it what only a TCP socket can be, the name is read and the connection taken into
+//! the table. Nobody else can put such a name on a socket of the program: what it accepts from a Unix
+//! listener has that listener's name, and what it connects has the one that it has bound.
+//!
+//! Options begin as those of a fresh socket: what the former program has set is in force where the
+//! connection is carried, and is not told.
+
+use std::ffi::c_int;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use rustix::fs::fstat;
+use rustix::net::{SocketAddrUnix, bind, getsockname};
+
+use super::relayed::Relayed;
+use crate::hooks::numbers;
+use crate::socket::identity::Identity;
+use crate::socket::names::Family;
+use crate::socket::options::Options;
+use crate::table::{self, Entry};
+use crate::{guard, process};
+
+/// The beginning of the names, in the abstract namespace.
+const MAGIC: &[u8; 8] = b"dat-ops\x01";
+/// An address: whether it is one of IPv4, 16 bytes, port, scope.
+const ADDRESS: usize = 1 + 16 + 2 + 4;
+/// Magic, the socket's number in the kernel so that no two names are the same, family, addresses.
+const LEN: usize = 8 + 8 + 1 + 2 * ADDRESS;
+
+/// Before somebody else gets the descriptor of a pair.
+pub(super) fn sign(fd: BorrowedFd<'_>, identity: &Identity) {
+    if identity.is_signed() {
+        return;
+    }
+    let Ok(status) = fstat(fd) else { return };
+    let name = written(
+        status.st_ino,
+        identity.family,
+        identity.local,
+        identity.peer,
+    );
+    if let Ok(name) = SocketAddrUnix::new_abstract_name(&name) {
+        // Unless it has one from before. Without it the new program sees a Unix socket.
+        let _ = bind(fd, &name);
+    }
+}
+
+/// Takes a descriptor into the table that somebody has signed. `false`: it is none.
+pub(crate) fn adopt(fd: c_int) -> bool {
+    if fd < 0 || guard::is_inside() || process::is_vforked() || !table::is_plain(fd) {
+        return false;
+    }
+    let _inside = guard::enter();
+    // SAFETY: a number from 0 up; the kernel says EBADF when it names nothing.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    let Some(identity) = read_name(borrowed) else {
+        return false;
+    };
+    let relayed = Relayed::carrying(Arc::new(identity), None);
+    numbers::place(fd, Entry::Relayed(Arc::new(relayed)));
+    true
+}
+
+fn read_name(fd: BorrowedFd<'_>) -> Option<Identity> {
+    let name = SocketAddrUnix::try_from(getsockname(fd).ok()?).ok()?;
+    let (family, local, peer) = parsed(name.abstract_name()?)?;
+    let options = Options::fresh(family).ok()?;
+    Some(Identity::new(family, local, peer, options))
+}
+
+fn written(number: u64, family: Family, local: SocketAddr, peer: SocketAddr) -> [u8; LEN] {
+    let mut name = [0; LEN];
+    name[..8].copy_from_slice(MAGIC);
+    name[8..16].copy_from_slice(&number.to_ne_bytes());
+    name[16] = u8::from(family == Family::V6);
+    put(&mut name[17..17 + ADDRESS], local);
+    put(&mut name[17 + ADDRESS..], peer);
+    name
+}
+
+fn put(into: &mut [u8], address: SocketAddr) {
+    let (ip, scope) = match address {
+        SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
+        SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
+    };
+    into[0] = u8::from(address.is_ipv4());
+    into[1..17].copy_from_slice(&ip.octets());
+    into[17..19].copy_from_slice(&address.port().to_ne_bytes());
+    into[19..23].copy_from_slice(&scope.to_ne_bytes());
+}
+
+/// `None`: somebody else's name.
+fn parsed(name: &[u8]) -> Option<(Family, SocketAddr, SocketAddr)> {
+    let name: &[u8; LEN] = name.try_into().ok()?;
+    if !name.starts_with(MAGIC) {
+        return None;
+    }
+    let family = match name[16] {
+        0 => Family::V4,
+        1 => Family::V6,
+        _ => return None,
+    };
+    let (local, peer) = name[17..].split_at(ADDRESS);
+    Some((family, address(local)?, address(peer)?))
+}
+
+fn address(from: &[u8]) -> Option<SocketAddr> {
+    let octets: [u8; 16] = from.get(1..17)?.try_into().ok()?;
+    let ip = Ipv6Addr::from(octets);
+    let port = u16::from_ne_bytes(from.get(17..19)?.try_into().ok()?);
+    let scope = u32::from_ne_bytes(from.get(19..23)?.try_into().ok()?);
+    match from.first()? {
+        0 => Some(SocketAddrV6::new(ip, port, 0, scope).into()),
+        1 => Some((IpAddr::V4(ip.to_ipv4_mapped()?), port).into()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_were_written() {
+        for (family, local, peer) in [
+            (Family::V4, "127.0.0.1:80", "10.1.2.3:65535"),
+            (Family::V6, "[fe80::1%7]:1", "[2001:db8::2]:2"),
+            (Family::V6, "127.0.0.1:80", "127.0.0.2:81"),
+        ] {
+            let (local, peer) = (local.parse().unwrap(), peer.parse().unwrap());
+            let name = written(5, family, local, peer);
+            assert_eq!(parsed(&name), Some((family, local, peer)));
+            assert_ne!(name, written(6, family, local, peer));
+        }
+    }
+
+    #[test]
+    fn other_names_are_left_alone() {
+        let local = "127.0.0.1:80".parse().unwrap();
+        let name = written(5, Family::V4, local, local);
+        for at in [0, 7, 16, 17, 17 + 11, 17 + ADDRESS] {
+            let mut other = name;
+            other[at] ^= 0x82;
+            assert_eq!(parsed(&other), None, "{at}");
+        }
+        for len in [0, 1, 16, LEN - 1] {
+            assert_eq!(parsed(&name[..len]), None, "{len}");
+        }
+    }
+}
