@@ -166,7 +166,13 @@ fn option(dice: &mut Dice) -> Step {
         (libc::IPPROTO_IP, libc::IP_TOS),
         (libc::SOL_SOCKET, 9999),
     ][dice.below(8)];
-    Step::SetOption(level, name, [0, 1, 7][dice.below(3)])
+    // The kernel resets a full TCP connection that it cannot empty within so many milliseconds,
+    // which a machine with much to do needs for a step.
+    let unit = match name {
+        libc::TCP_USER_TIMEOUT => 600_000,
+        _ => 1,
+    };
+    Step::SetOption(level, name, unit * [0, 1, 7][dice.below(3)])
 }
 
 /// Numbers that a seed brings again.
