@@ -28,9 +28,6 @@ use crate::{
     transport::Transport,
 };
 
-/// How long a peer may take to say Hello.
-const HELLO_WITHIN: Duration = Duration::from_secs(10);
-
 /// Sockets that may wait for their Hello.
 const WAITING_MAX: usize = 1024;
 
@@ -97,6 +94,10 @@ struct Waiting {
 }
 
 impl Reception {
+    /// How long a peer may take to say Hello. Whoever answers it waits no longer for the peer's
+    /// first message.
+    pub const PATIENCE: Duration = Duration::from_secs(10);
+
     /// An empty one. The provider must have socket service points.
     pub fn new(stack: &Stack) -> io::Result<Self> {
         let ia = &stack.inner.ia;
@@ -138,7 +139,7 @@ impl Reception {
             transport,
             local,
             peer,
-            until: Instant::now() + HELLO_WITHIN,
+            until: Instant::now() + Self::PATIENCE,
         };
         self.waiting.insert(waiting.ssp.id(), waiting);
         Ok(())
@@ -148,6 +149,12 @@ impl Reception {
     pub fn forget_silent(&mut self) {
         let now = Instant::now();
         self.waiting.retain(|_, waiting| waiting.until > now);
+    }
+
+    /// When [`Self::forget_silent`] has something to do next.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Instant> {
+        self.waiting.values().map(|waiting| waiting.until).min()
     }
 
     /// How many have not said Hello.

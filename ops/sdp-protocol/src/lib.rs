@@ -18,6 +18,7 @@
 //! | File | What |
 //! |---|---|
 //! | `adapter.rs` | the interface adapter of this process, opened with its first connection |
+//! | `alarm.rs` | a descriptor that is readable from a moment on |
 //! | `connecting.rs` | the connecting end |
 //! | `listener.rs` | the accepting end |
 //! | `stream.rs` | an established connection, and its news |
@@ -25,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod alarm;
 mod connecting;
 mod listener;
 mod stream;

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use ops::{Local, OffloadBound, OffloadListener, OffloadStream};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -13,6 +14,7 @@ use sdp_over_dat::{Commitment, Reception, SdpStream};
 use tracing::{debug, warn};
 
 use crate::adapter::Adapter;
+use crate::alarm::Alarm;
 use crate::errno_of;
 use crate::stream::{Bell, SdpOffload};
 
@@ -88,6 +90,8 @@ struct SdpListener {
     tcp: OwnedFd,
     poller: OwnedFd,
     bell: Arc<Bell>,
+    /// Rings when a peer inside has taken too long and others wait for its place.
+    alarm: Alarm,
     /// How many peers may be inside, each with its descriptor and its buffers. The others wait in
     /// the kernel, and go on over TCP when that takes too long.
     room: usize,
@@ -100,12 +104,44 @@ struct Inside {
     /// Those that have not said Hello.
     reception: Option<Reception>,
     /// Those that have, and whose peer may still give up.
-    answered: Vec<SdpStream>,
+    answered: Vec<Answered>,
+}
+
+/// A connection whose peer has said Hello.
+#[derive(Debug)]
+struct Answered {
+    stream: SdpStream,
+    /// When its peer is let go of that has not committed itself.
+    until: Instant,
 }
 
 impl Inside {
     fn count(&self) -> usize {
         self.reception.as_ref().map_or(0, Reception::len) + self.answered.len()
+    }
+
+    /// Lets go of those whose peers take too long, for their Hello or for what comes next: each
+    /// holds a place, and a peer that has stopped, or wants no good, would hold it for ever.
+    fn forget_silent(&mut self) {
+        if let Some(reception) = &mut self.reception {
+            reception.forget_silent();
+        }
+        let now = Instant::now();
+        self.answered.retain(|answered| {
+            let stays = answered.until > now || answered.stream.commitment() != Commitment::Open;
+            if !stays {
+                // A last word would wait for the peer's first one.
+                answered.stream.abort();
+            }
+            stays
+        });
+    }
+
+    /// When the next of them is let go of.
+    fn next_due(&self) -> Option<Instant> {
+        let silent = self.reception.as_ref().and_then(Reception::next_due);
+        let answered = self.answered.iter().map(|answered| answered.until);
+        answered.chain(silent).min()
     }
 }
 
@@ -122,6 +158,8 @@ impl SdpListener {
         let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
         epoll::add(&poller, &tcp, EventData::new_u64(0), flags)?;
         epoll::add(&poller, &*bell, EventData::new_u64(1), EventFlags::IN)?;
+        let alarm = Alarm::new(adapter.place())?;
+        epoll::add(&poller, &alarm, EventData::new_u64(3), EventFlags::IN)?;
         let mapped = rustix::net::getsockname(&tcp)?.try_into()?;
         Ok(Self {
             adapter,
@@ -130,6 +168,7 @@ impl SdpListener {
             tcp,
             poller,
             bell,
+            alarm,
             room: (backlog as usize).saturating_add(1),
             inside: Mutex::default(),
         })
@@ -142,9 +181,7 @@ impl SdpListener {
     /// Takes what the kernel has accepted to where it may say Hello.
     fn admit(&self, inside: &mut Inside) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        if let Some(reception) = &mut inside.reception {
-            reception.forget_silent();
-        }
+        inside.forget_silent();
         while inside.count() < self.room
             && let Ok(tcp) = rustix::net::accept_with(&self.tcp, flags)
         {
@@ -186,18 +223,21 @@ impl SdpListener {
         while let Some(stream) = reception.next_answered() {
             stream.set_nonblocking(true);
             stream.watch(Arc::clone(&self.bell) as _);
-            inside.answered.push(stream);
+            inside.answered.push(Answered {
+                stream,
+                until: Instant::now() + Reception::PATIENCE,
+            });
         }
     }
 
     /// The first whose peer has committed itself. Those who have given up are let go of.
     fn next_committed(&self, inside: &mut Inside) -> Option<SdpStream> {
         let mut at = 0;
-        while let Some(stream) = inside.answered.get(at) {
-            match stream.commitment() {
+        while let Some(answered) = inside.answered.get(at) {
+            match answered.stream.commitment() {
                 // What the peer has said is there to be read, if it has gone as well.
                 Commitment::Made => {
-                    let stream = inside.answered.remove(at);
+                    let stream = inside.answered.remove(at).stream;
                     if !inside.answered.is_empty() {
                         // Others may have rung for what this look has not come to.
                         self.bell.ring();
@@ -205,7 +245,7 @@ impl SdpListener {
                     return Some(stream);
                 }
                 Commitment::Withdrawn => {
-                    let gone = inside.answered.remove(at);
+                    let gone = inside.answered.remove(at).stream;
                     let error = gone.take_error().map(|error| errno_of(&error));
                     debug!(service = %self.service, ?error, "a peer gave up");
                 }
@@ -224,6 +264,7 @@ impl OffloadListener for SdpListener {
     fn descriptors(&self) -> Vec<RawFd> {
         let mut own = vec![self.tcp.as_raw_fd(), self.poller.as_raw_fd()];
         own.push(self.bell.as_fd().as_raw_fd());
+        own.push(self.alarm.as_fd().as_raw_fd());
         own
     }
 
@@ -234,6 +275,7 @@ impl OffloadListener for SdpListener {
     fn accept(&self) -> Result<Option<Box<dyn OffloadStream>>, Errno> {
         let mut inside = self.inside();
         self.bell.silence();
+        self.alarm.silence();
         loop {
             self.admit(&mut inside);
             self.answer(&mut inside);
@@ -242,7 +284,12 @@ impl OffloadListener for SdpListener {
                 return Ok(Some(Box::new(SdpOffload::new(stream, &self.adapter))));
             }
             // Those who wait in the kernel ring no second time.
-            if !was_full || inside.count() >= self.room {
+            if !was_full {
+                return Ok(None);
+            }
+            if inside.count() >= self.room {
+                // Nor does a peer that stays silent.
+                self.alarm.set(inside.next_due());
                 return Ok(None);
             }
         }

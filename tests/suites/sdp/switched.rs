@@ -11,6 +11,8 @@ use std::{
 use anyhow::{Result, anyhow, ensure};
 use ops::{Half, OffloadConnecting, OffloadListener, OffloadProtocol, Target};
 use ops_sdp_protocol::SdpProtocol;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use sdp_over_dat::Config;
@@ -104,6 +106,60 @@ fn a_connection_under_way_wakes_nobody_without_news() -> Result<()> {
         Ok(())
     })
 }
+
+/// A peer that says Hello and then nothing holds the only place for a while and no longer, and
+/// whoever waits behind it is let in without anything else happening.
+#[test]
+fn a_peer_that_never_commits_itself_loses_its_place() -> Result<()> {
+    on_stack(Config::default(), |_| {
+        let (ours, theirs) = (SdpProtocol::new(Ok), SdpProtocol::new(Ok));
+        let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));
+        let listener = ours.bind(service.into())?.listen(0)?;
+        let mut silent = dial(&theirs, &*listener, service)?;
+        soon(|| {
+            let step = silent.step().map_err(|failure| anyhow!("{failure:?}"))?;
+            ensure!(step.is_none(), "connected to nobody");
+            Ok((!has_news(silent.as_fd())?).then_some(()))
+        })?;
+        soon(|| {
+            ensure!(listener.accept()?.is_none(), "accepted in spite of silence");
+            Ok(has_news(silent.as_fd())?.then_some(()))
+        })?;
+        // An attempt has less time than the silent one.
+        thread::sleep(Duration::from_secs(3));
+        let mut connecting = dial(&theirs, &*listener, service)?;
+        // Told of changes only, as whoever serves many listeners.
+        let poller = epoll::create(CreateFlags::CLOEXEC)?;
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&poller, &listener, EventData::new_u64(0), flags)?;
+        let mut client = None;
+        soon(|| {
+            if client.is_none() {
+                client = connecting
+                    .step()
+                    .map_err(|failure| anyhow!("{failure:?}"))?;
+            }
+            if !has_news(poller.as_fd())? {
+                return Ok(None);
+            }
+            let mut events = Vec::with_capacity(1);
+            epoll::wait(&poller, spare_capacity(&mut events), Some(&NOW))?;
+            Ok(listener.accept()?)
+        })?;
+        ensure!(client.is_some(), "accepted before its first word");
+        let step = silent.step();
+        ensure!(
+            matches!(&step, Err(_)),
+            "{step:?} of a peer that was let go"
+        );
+        Ok(())
+    })
+}
+
+const NOW: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
 
 /// Whether a waiter wakes within a moment.
 fn has_news(waits: BorrowedFd<'_>) -> Result<bool> {

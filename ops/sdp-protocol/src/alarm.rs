@@ -1,0 +1,65 @@
+//! A descriptor that is readable from a moment on.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use crate::Place;
+
+/// A timer. It runs only while it is set.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    timer: OwnedFd,
+    is_set: AtomicBool,
+}
+
+impl Alarm {
+    pub(crate) fn new(place: Place) -> Result<Self, Errno> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Self {
+            timer: place(timerfd_create(TimerfdClockId::Monotonic, flags)?)?,
+            is_set: AtomicBool::new(false),
+        })
+    }
+
+    /// Readable from `due` on, or at once where that is past.
+    pub(crate) fn set(&self, due: Option<Instant>) {
+        if let Some(due) = due {
+            // None at all would stop it.
+            let left = due.saturating_duration_since(Instant::now());
+            self.arm(left.max(Duration::from_millis(1)));
+            self.is_set.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Not readable any more, and not before it is set again.
+    pub(crate) fn silence(&self) {
+        if self.is_set.swap(false, Ordering::Relaxed) {
+            self.arm(Duration::ZERO);
+        }
+    }
+
+    fn arm(&self, after: Duration) {
+        let once = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: Timespec {
+                tv_sec: after.as_secs().try_into().unwrap_or(i64::MAX),
+                tv_nsec: after.subsec_nanos().into(),
+            },
+        };
+        // It fails for values out of range alone, which this is not.
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
+    }
+}
+
+impl AsFd for Alarm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+}
