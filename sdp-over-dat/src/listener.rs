@@ -96,7 +96,7 @@ impl SdpListener {
             Err(error) => {
                 tracing::warn!(%error, "a request without a Hello that is spoken here");
                 // Dropping it rejects it as well.
-                drop(request.reject(b""));
+                drop(request.reject(&self.stack.inner.refusal(error)));
                 return None;
             }
         };

@@ -17,10 +17,7 @@ use std::{
 
 use dat_api::{Cno, Cr, Evd, EvdFlags, Event, SpId, Ssp};
 use rustix::io::Errno;
-use sdp_proto::{
-    Connection,
-    wire::{Hello, WireError},
-};
+use sdp_proto::wire::Hello;
 
 use crate::{
     SdpStream, Stack, errors,
@@ -84,9 +81,9 @@ pub struct Reception {
 
 #[derive(Debug)]
 struct Waiting {
-    parts: Parts,
-    // Freed first: it holds the endpoint.
+    // Holds the endpoint of the parts, too.
     ssp: Ssp,
+    parts: Parts,
     transport: Transport,
     local: SocketAddr,
     peer: SocketAddr,
@@ -134,8 +131,8 @@ impl Reception {
         let ssp = Ssp::create(socket, &parts.ep, &self.requests, b"")
             .map_err(|refused| errors::of_dat(&refused.error))?;
         let waiting = Waiting {
-            parts,
             ssp,
+            parts,
             transport,
             local,
             peer,
@@ -196,25 +193,12 @@ impl Reception {
         }
     }
 
-    /// What a peer is told with a refusal: whose version is another is told ours.
-    fn refusal(&self, error: WireError) -> Vec<u8> {
-        let stack = &self.stack.inner;
-        match error {
-            WireError::Version { .. } => {
-                let ack = Connection::introduction(stack.proto_config());
-                // Where there is no room for it, it is refused without.
-                ack.trimmed(stack.private_data_max).unwrap_or_default()
-            }
-            _ => Vec::new(),
-        }
-    }
-
     fn answer(&self, waiting: Waiting, request: Cr) -> Option<SdpStream> {
         let hello = match Hello::parse(request.private_data()) {
             Ok(hello) => hello,
             Err(error) => {
                 tracing::warn!(%error, "a request without a Hello that is spoken here");
-                drop(request.reject(&self.refusal(error)));
+                drop(request.reject(&self.stack.inner.refusal(error)));
                 return None;
             }
         };

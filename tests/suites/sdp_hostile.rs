@@ -18,8 +18,8 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use dat_api::{
-    CompletionFlags, ConnectionKind, Ep, EpAttr, EpEvds, Evd, EvdFlags, Event, Ia, Privileges, Pz,
-    Region,
+    CompletionFlags, ConnectionKind, Ep, EpAttr, EpEvds, Evd, EvdFlags, Event, Ia,
+    Privileges, Pz, Region,
 };
 use rustix::io::Errno;
 use sdp_over_dat::{Options, SdpListener, SdpStream, Stack};
@@ -415,5 +415,24 @@ fn every_byte_of_a_hello_with_other_values() -> Result<()> {
     }
     println!("{taken} taken, {refused} refused");
     ensure!(taken > 0 && refused > 0);
+    scene.finish()
+}
+
+/// A peer that speaks another version is refused and told ours, so that it can name the reason.
+#[test]
+fn a_hello_of_another_version_is_answered_with_ours() -> Result<()> {
+    let scene = Scene::new()?;
+    let mut other = hello();
+    other[16] = 0x30;
+    let attacker = Attacker::connect(&scene.pz, &scene.ia, &scene.listener, &other)?;
+    let accepted = scene.listener.accept_timeout(Some(PATIENCE));
+    ensure!(accepted.is_err(), "accepted");
+    let Some(Event::Connection(event)) = attacker.connections.wait(Some(DEADLINE))? else {
+        bail!("no outcome");
+    };
+    ensure!(event.kind == ConnectionKind::PeerRejected, "{event:?}");
+    let answer = &event.private_data;
+    ensure!(answer.len() > 16, "nothing is said of the reason");
+    ensure!(answer[0] == 1 && answer[16] == 0x22, "{answer:x?}");
     scene.finish()
 }

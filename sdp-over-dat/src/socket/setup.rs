@@ -11,7 +11,10 @@ use std::{
 
 use dat_api::{Cr, Ep, EpAttr, EpEvds, Evd, EvdFlags};
 use rustix::io::Errno;
-use sdp_proto::{self as proto, Connection, ConnectionState, wire::Hello};
+use sdp_proto::{
+    self as proto, Connection, ConnectionState,
+    wire::{Hello, WireError},
+};
 
 use super::{Inner, Socket, receive_queue::ReceiveQueue, send_ring::SendRing};
 use crate::{Options, Statistics, errors, stack::StackInner, trace::Trace, transport::Transport};
@@ -280,6 +283,18 @@ impl StackInner {
             buffers: self.config.receive_buffers,
             buffer_size: self.config.buffer_size,
             send_size_max: self.config.buffer_size,
+        }
+    }
+
+    /// What a peer is told with a refusal: whose version is another is told ours.
+    pub(crate) fn refusal(&self, error: WireError) -> Vec<u8> {
+        match error {
+            WireError::Version { .. } => {
+                let ack = Connection::introduction(self.proto_config());
+                // Where there is no room for it, it is refused without.
+                ack.trimmed(self.private_data_max).unwrap_or_default()
+            }
+            _ => Vec::new(),
         }
     }
 }
