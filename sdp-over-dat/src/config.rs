@@ -23,7 +23,8 @@ pub struct Config {
     pub zcopy_threshold: usize,
     /// How long an attempt to connect may take.
     pub connect_timeout: Duration,
-    /// How long a peer that says nothing may leave the bytes of a closed socket where they are.
+    /// How long a peer that says nothing may leave the bytes of a closed socket where they are, and
+    /// keep memory whose call has run out of time.
     pub close_timeout: Duration,
     /// Connection requests that wait for an accept.
     pub backlog: u32,

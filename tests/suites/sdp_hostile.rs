@@ -8,8 +8,8 @@
 
 use std::{
     env, fs,
-    io::{Read, Write},
-    net::SocketAddr,
+    io::{self, Read, Write},
+    net::{Shutdown, SocketAddr},
     path::Path,
     sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard},
     thread,
@@ -18,11 +18,11 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use dat_api::{
-    CompletionFlags, ConnectionKind, Ep, EpAttr, EpEvds, Evd, EvdFlags, Event, Ia,
+    Close, CompletionFlags, ConnectionKind, Ep, EpAttr, EpEvds, Evd, EvdFlags, Event, Ia,
     Privileges, Pz, Region,
 };
 use rustix::io::Errno;
-use sdp_over_dat::{Options, SdpListener, SdpStream, Stack};
+use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
 use stack_tests::{IA_NAME, SdpTraces, Stage};
 
 /// Whatever has not happened after this long does not happen.
@@ -176,9 +176,13 @@ struct Scene {
 
 impl Scene {
     fn new() -> Result<Self> {
+        Self::on(|| Stack::open(IA_NAME))
+    }
+
+    fn on(open: impl FnOnce() -> io::Result<Stack>) -> Result<Self> {
         LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
         let under_way = UNDER_WAY.read().unwrap_or_else(PoisonError::into_inner);
-        let stack = Stack::open(IA_NAME)?;
+        let stack = open()?;
         let local = stack.address().context("the adapter has no address")?;
         let address = SocketAddr::new(local.ip(), 0);
         let listener = SdpListener::bind(&stack, address)?;
@@ -434,5 +438,50 @@ fn a_hello_of_another_version_is_answered_with_ours() -> Result<()> {
     let answer = &event.private_data;
     ensure!(answer.len() > 16, "nothing is said of the reason");
     ensure!(answer[0] == 1 && answer[16] == 0x22, "{answer:x?}");
+    scene.finish()
+}
+
+/// A peer that takes an advertisement and then says nothing does not hold its writer: when the
+/// writer's patience ends, or its half is shut, the memory is asked back, and behind that the
+/// connection ends.
+#[test]
+fn an_advertisement_without_an_answer_does_not_hold_its_writer() -> Result<()> {
+    let config = Config {
+        zcopy_threshold: 256 << 10,
+        close_timeout: Duration::from_millis(500),
+        ..Config::default()
+    };
+    let mut scene = Scene::on(|| Stack::open_with(IA_NAME, config))?;
+    for shuts in [false, true] {
+        scene.attacks += 1;
+        let attacker = Attacker::connect(&scene.pz, &scene.ia, &scene.listener, &hello())?;
+        let (victim, _) = scene.listener.accept_timeout(Some(DEADLINE))?;
+        let outcome = attacker.outcome()?;
+        ensure!(outcome == ConnectionKind::Established, "{outcome:?}");
+        let patience = Duration::from_millis(300);
+        victim.set_options(Options {
+            write_timeout: (!shuts).then_some(patience),
+            ..Options::default()
+        });
+        thread::scope(|scope| {
+            let start = Instant::now();
+            let writes = scope.spawn(|| (&victim).write(&vec![7; 1 << 20]));
+            thread::sleep(Duration::from_millis(100));
+            if shuts {
+                victim.shutdown(Shutdown::Write)?;
+            }
+            while !writes.is_finished() && start.elapsed() < DEADLINE {
+                thread::sleep(Duration::from_millis(10));
+            }
+            let took = start.elapsed();
+            // Whatever holds it ends now.
+            let _ = attacker.ep.disconnect(Close::Abrupt);
+            let written = writes.join().expect("a writer that does not panic");
+            ensure!(took < DEADLINE / 4, "{written:?} after {took:?}");
+            let told = written.as_ref().err().and_then(Errno::from_io_error);
+            ensure!(told == Some(Errno::TIMEDOUT), "{written:?}");
+            Ok(())
+        })?;
+    }
     scene.finish()
 }

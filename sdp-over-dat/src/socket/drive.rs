@@ -234,7 +234,7 @@ impl Socket {
                 inner.arrived = true;
                 inner.receive.on_staged(half, read.len as usize);
             }
-            ReadInto::Reader => inner.read_direct += read.len as usize,
+            ReadInto::Reader => inner.read_direct.push((number, read.len as usize)),
         }
     }
 
@@ -412,6 +412,14 @@ impl Socket {
     pub(super) fn give_up(&self, inner: &mut Inner) {
         inner.connection.abort();
         self.take_news(inner);
+    }
+
+    /// The same of a peer that does not answer.
+    pub(super) fn lose_patience(&self, inner: &mut Inner) {
+        if !inner.connection.state().has_ended() {
+            inner.error.get_or_insert(Errno::TIMEDOUT);
+        }
+        self.give_up(inner);
     }
 
     /// Waits until something happens, or until `deadline`. Says `TimedOut` then.

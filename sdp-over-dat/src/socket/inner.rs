@@ -34,8 +34,9 @@ pub(crate) struct Inner {
     pub(super) reads: VecDeque<ReadUnderWay>,
     /// The reader that waits with room for so many bytes takes advertised memory itself.
     pub(super) reader_room: usize,
-    /// Bytes that were read straight into a waiting reader's memory.
-    pub(super) read_direct: usize,
+    /// Reads straight into waiting readers' memory that have completed, each until its reader has
+    /// seen it: its number, and how many bytes. Another reader may begin one meanwhile.
+    pub(super) read_direct: Vec<(u64, usize)>,
     /// The caller's memory that the peer may read.
     pub(super) source: Option<UserWrite>,
     pub(super) adverts: u64,

@@ -1,6 +1,6 @@
 //! Reading.
 
-use std::{io, sync::MutexGuard};
+use std::{io, sync::MutexGuard, time::Instant};
 
 use rustix::io::Errno;
 
@@ -46,7 +46,7 @@ impl Socket {
             }
             // The first bytes of advertised memory come with its message; this is the rest.
             if waits && self.may_read_directly(&inner, into.len() - filled, flags) {
-                let (again, direct) = self.receive_directly(inner, &mut into[filled..]);
+                let (again, direct) = self.receive_directly(inner, &mut into[filled..], deadline);
                 inner = again;
                 filled += direct;
             }
@@ -127,11 +127,15 @@ impl Socket {
         !flags.peek && inner.receive.is_empty() && self.suits_reader(inner, room)
     }
 
-    /// Reads advertised memory straight into the caller's. Returns when no read runs any more.
+    /// Reads advertised memory straight into the caller's. Returns when that read runs no more.
+    ///
+    /// It cannot be taken back. A peer that has not answered it some time after `deadline`, or
+    /// after this half was shut, is given up.
     fn receive_directly<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
         into: &mut [u8],
+        deadline: Option<Instant>,
     ) -> (MutexGuard<'a, Inner>, usize) {
         let max = into.len().min(self.stack.read_max) as u32;
         let needs_remote_write = self.stack.sink_needs_remote_write;
@@ -145,7 +149,7 @@ impl Socket {
                 return (inner, 0);
             }
         };
-        inner.read_direct = 0;
+        let mut direct = 0;
         if let Some(read) = inner.connection.begin_read(max) {
             let number = self.next_read(&mut inner, read.len, ReadInto::Reader);
             let posted = sink
@@ -153,26 +157,46 @@ impl Socket {
                 .segment(0, read.len as usize)
                 .and_then(|segment| self.post_read(&segment, read, number));
             self.check_read(&mut inner, posted);
+            inner = self.wait_for_read(inner, number, deadline);
+            let done = &mut inner.read_direct;
+            let is_it = |(of, _): &(u64, usize)| *of == number;
+            direct = done
+                .iter()
+                .position(is_it)
+                .map_or(0, |at| done.swap_remove(at).1);
         }
-        let is_direct = |inner: &Inner| {
-            let mut reads = inner.reads.iter();
-            reads.any(|read| matches!(read.into, ReadInto::Reader))
-        };
-        while is_direct(&inner) {
-            inner = match self.wait(inner, None) {
+        user_memory::release(sink.lmr);
+        inner.statistics.bytes_direct += direct as u64;
+        (inner, direct)
+    }
+
+    /// Waits until read `number` runs no more.
+    fn wait_for_read<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        number: u64,
+        deadline: Option<Instant>,
+    ) -> MutexGuard<'a, Inner> {
+        let patience = self.stack.config.close_timeout;
+        let mut until = deadline.and_then(|deadline| deadline.checked_add(patience));
+        let (mut was_shut, mut has_given_up) = (false, false);
+        while inner.reads.iter().any(|read| read.number == number) {
+            if inner.read_shut && !was_shut && !has_given_up {
+                was_shut = true;
+                until = until.into_iter().chain(self.close_deadline()).min();
+            }
+            inner = match self.wait(inner, until) {
                 Ok(inner) => inner,
                 Err(_) => {
                     let mut inner = self.lock();
-                    self.give_up(&mut inner);
+                    self.lose_patience(&mut inner);
+                    (until, has_given_up) = (None, true);
                     self.progress(&mut inner);
                     inner
                 }
             };
         }
-        user_memory::release(sink.lmr);
-        let direct = std::mem::take(&mut inner.read_direct);
-        inner.statistics.bytes_direct += direct as u64;
-        (inner, direct)
+        inner
     }
 
     /// The urgent byte (MSG_OOB).

@@ -219,13 +219,16 @@ impl Socket {
     }
 
     /// Waits until nobody needs the memory any more; says how much of it the peer has.
+    ///
+    /// It is asked back at `deadline`, and when this half is shut. A peer that does not give it
+    /// back is given up: nothing else ends its use of the memory.
     fn wait_for_source<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
         id: AdvertId,
         deadline: Option<Instant>,
     ) -> (MutexGuard<'a, Inner>, usize) {
-        let mut deadline = deadline;
+        let (mut until, mut is_asked_back) = (deadline, false);
         loop {
             let taken = inner.source.as_ref().and_then(|source| source.taken);
             let is_free = !inner.send.uses_user_memory();
@@ -236,15 +239,24 @@ impl Socket {
                 }
                 _ => (),
             }
-            inner = match self.wait(inner, deadline) {
+            let waited = if is_asked_back || inner.connection.may_write() {
+                self.wait(inner, until)
+            } else {
+                drop(inner);
+                Err(io::ErrorKind::TimedOut.into())
+            };
+            inner = match waited {
                 Ok(inner) => inner,
                 Err(error) => {
                     let mut inner = self.lock();
-                    if error.kind() != io::ErrorKind::TimedOut {
+                    if is_asked_back {
+                        self.lose_patience(&mut inner);
+                    } else if error.kind() != io::ErrorKind::TimedOut {
                         // Without events nothing can be known: the transport has to go.
                         self.give_up(&mut inner);
                     }
-                    deadline = None;
+                    until = self.close_deadline().filter(|_| !is_asked_back);
+                    is_asked_back = true;
                     inner.connection.cancel(id, OnCancel::TakeBack);
                     self.progress(&mut inner);
                     inner

@@ -155,7 +155,7 @@ impl Socket {
             connecting: false,
             reads: VecDeque::new(),
             reader_room: 0,
-            read_direct: 0,
+            read_direct: Vec::new(),
             source: None,
             adverts: 0,
             unlooked: 0,

@@ -3,6 +3,7 @@
 //! Every connection of every test writes its messages into a file, which `sdp-checker` reads at
 //! the end of the test.
 
+mod ends;
 mod first_words;
 mod served_here;
 mod switched;

@@ -1,0 +1,140 @@
+//! Ends that are not like the others.
+
+use std::{
+    io::{self, Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use rustix::net::sockopt;
+use sdp_over_dat::{Config, Options, Reception, SdpStream, Stack};
+
+use super::{DEADLINE, on_stack, pattern, timed};
+
+/// Both ends of a connection over TCP sockets, before the active side has said its first message.
+/// `between` is how the active side's socket gets to the other one.
+pub(super) fn over_tcp(
+    stack: &Stack,
+    between: impl FnOnce(TcpListener) -> Result<(TcpStream, TcpStream)>,
+) -> Result<(SdpStream, SdpStream)> {
+    let (active, passive) = between(TcpListener::bind("127.0.0.1:0")?)?;
+    let (local, peer) = (active.local_addr()?, active.peer_addr()?);
+    let mut reception = Reception::new(stack)?;
+    reception.admit(OwnedFd::from(passive), peer, local)?;
+    let client = SdpStream::start_connect_over(stack, OwnedFd::from(active), local, peer)?;
+    let until = Instant::now() + DEADLINE;
+    let server = loop {
+        if let Some(server) = reception.next_answered() {
+            break server;
+        }
+        ensure!(Instant::now() < until, "no Hello comes");
+        thread::sleep(Duration::from_millis(1));
+    };
+    while !client.readiness().writable {
+        ensure!(Instant::now() < until, "no answer comes");
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok((client, server))
+}
+
+pub(super) fn directly(listener: TcpListener) -> Result<(TcpStream, TcpStream)> {
+    let active = TcpStream::connect(listener.local_addr()?)?;
+    Ok((active, listener.accept()?.0))
+}
+
+/// Moves bytes from one socket to the other, no faster than so many in ten milliseconds.
+fn trickle(mut from: TcpStream, mut to: TcpStream, pace: usize) -> io::Result<()> {
+    let mut bytes = vec![0; pace];
+    loop {
+        let len = from.read(&mut bytes)?;
+        if len == 0 {
+            return to.shutdown(Shutdown::Write);
+        }
+        to.write_all(&bytes[..len])?;
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Bytes of the answering side stay where they are from the moment on that `gate` is shut.
+fn behind(gate: &Arc<AtomicBool>, listener: TcpListener) -> Result<(TcpStream, TcpStream)> {
+    let middle = TcpListener::bind("127.0.0.1:0")?;
+    let active = TcpStream::connect(middle.local_addr()?)?;
+    let near = middle.accept()?.0;
+    let far = TcpStream::connect(listener.local_addr()?)?;
+    let passive = listener.accept()?.0;
+    let (mut back, mut from) = (near.try_clone()?, far.try_clone()?);
+    let gate = Arc::clone(gate);
+    thread::spawn(move || trickle(near, far, 64 << 10));
+    thread::spawn(move || -> io::Result<()> {
+        let mut bytes = [0; 4096];
+        loop {
+            let len = from.read(&mut bytes)?;
+            if len == 0 || gate.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            back.write_all(&bytes[..len])?;
+        }
+    });
+    Ok((active, passive))
+}
+
+/// A read of the peer's memory cannot be taken back. One that is not answered ends the connection
+/// some time after the reader's patience has ended.
+#[test]
+fn a_direct_read_without_an_answer_ends_with_its_connection() -> Result<()> {
+    let config = Config {
+        zcopy_threshold: 256 << 10,
+        close_timeout: Duration::from_millis(500),
+        ..Config::default()
+    };
+    on_stack(config, |stack| {
+        for shuts in [false, true] {
+            let gate = Arc::default();
+            let (client, server) = over_tcp(stack, |listener| behind(&gate, listener))?;
+            client.commit();
+            let patience = Some(Duration::from_millis(300));
+            let options = Options {
+                write_timeout: patience,
+                read_timeout: patience.filter(|_| !shuts),
+                ..Options::default()
+            };
+            for stream in [&client, &server] {
+                stream.set_options(options);
+            }
+            (&client).write_all(b"first")?;
+            (&server).read_exact(&mut [0; 5])?;
+            gate.store(true, Ordering::Relaxed);
+            thread::scope(|scope| {
+                scope.spawn(|| (&client).write(&vec![7; 1 << 20]));
+                let start = Instant::now();
+                let reads = scope.spawn(|| server.receive_all(&mut vec![0; 1 << 20]));
+                thread::sleep(Duration::from_millis(100));
+                if shuts {
+                    server.shutdown(Shutdown::Read)?;
+                }
+                while !reads.is_finished() && start.elapsed() < DEADLINE {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                let took = start.elapsed();
+                // Whatever holds it ends now.
+                client.abort();
+                server.abort();
+                let read = reads.join().expect("a reader that does not panic");
+                ensure!(took < DEADLINE / 4, "{read:?} after {took:?}");
+                ensure!(
+                    server.statistics().reads > 0,
+                    "nothing was read from memory"
+                );
+                Ok(())
+            })?;
+        }
+        Ok(())
+    })
+}
