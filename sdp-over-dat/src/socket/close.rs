@@ -8,7 +8,7 @@ use std::{
 
 use sdp_proto::SendHalf;
 
-use super::Socket;
+use super::{Inner, Socket};
 use crate::Commitment;
 
 impl Socket {
@@ -92,6 +92,7 @@ impl Socket {
         }
         inner.watch = None;
         inner.closed_until = self.close_deadline();
+        inner.left_behind = self.left_behind(&inner);
         if let Some(until) = linger.and_then(|linger| Instant::now().checked_add(linger)) {
             while !inner.has_ended() {
                 inner = match self.wait(inner, Some(until)) {
@@ -106,6 +107,25 @@ impl Socket {
         self.hand_over(&mut inner);
         drop(inner);
         self.stack.wake();
+    }
+
+    /// Bytes of a closed socket that nobody has said to have arrived.
+    fn left_behind(&self, inner: &Inner) -> usize {
+        let below = self.transport.map_or(0, |it| it.unacknowledged());
+        inner.send.uncompleted() + below
+    }
+
+    /// The time that a closed socket has is over. It goes on where bytes have arrived meanwhile: a
+    /// long message over a slow line is no silence.
+    pub(super) fn end_close(&self, inner: &mut Inner) {
+        let left = self.left_behind(inner);
+        if left < inner.left_behind {
+            inner.left_behind = left;
+            inner.closed_until = self.close_deadline();
+        } else {
+            self.give_up(inner);
+            inner.closed_until = None;
+        }
     }
 
     /// When the peer of a closed socket is given up that says nothing from now on.

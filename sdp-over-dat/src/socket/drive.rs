@@ -181,7 +181,7 @@ impl Socket {
         inner.statistics.messages_received += 1;
         inner.trace.received(head, len);
         if inner.closed_until.is_some() {
-            // A slow reader gets what was written before the close, however long it takes.
+            // A slow reader gets what was written before the close, as long as it says something.
             inner.closed_until = self.close_deadline();
         }
         let inbound = inner.connection.handle_message(head, len);
@@ -558,8 +558,7 @@ impl Socket {
             .closed_until
             .is_some_and(|until| until <= Instant::now())
         {
-            self.give_up(&mut inner);
-            inner.closed_until = None;
+            self.end_close(&mut inner);
         }
         if !inner.connecting {
             self.drain(&mut inner, &self.connections);

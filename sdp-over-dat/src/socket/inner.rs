@@ -52,6 +52,8 @@ pub(crate) struct Inner {
     pub(super) urgent_coming: bool,
     /// The user is gone; the stack's thread gives up then.
     pub(super) closed_until: Option<Instant>,
+    /// Bytes that had not arrived when that time was last counted from.
+    pub(super) left_behind: usize,
     /// The user reads no more (SHUT_RD).
     pub(super) read_shut: bool,
     /// The active side's first message is what makes a connection of it. Until then the peer may

@@ -59,7 +59,7 @@ impl SendRing {
 
     /// Bytes that can be written.
     pub(super) fn free(&self) -> usize {
-        self.ring.len() - (self.written - self.completed) as usize
+        self.ring.len() - self.uncompleted()
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -69,6 +69,11 @@ impl SendRing {
     /// Bytes that no Send has taken.
     pub(super) fn unposted(&self) -> usize {
         (self.written - self.posted) as usize
+    }
+
+    /// Bytes whose Sends are not known to have completed, or that no Send has taken.
+    pub(super) fn uncompleted(&self) -> usize {
+        (self.written - self.completed) as usize
     }
 
     /// Whether another Send may be posted.

@@ -165,6 +165,7 @@ impl Socket {
             saw_end: false,
             urgent_coming: false,
             closed_until: None,
+            left_behind: 0,
             read_shut: false,
             says_first: false,
             hello: Vec::new(),

@@ -138,3 +138,44 @@ fn a_direct_read_without_an_answer_ends_with_its_connection() -> Result<()> {
         Ok(())
     })
 }
+
+/// A slow line is no silent peer: what was written before a close arrives however slow it is.
+#[test]
+fn a_slow_line_gets_all_of_a_closed_socket() -> Result<()> {
+    let config = Config {
+        zcopy_threshold: usize::MAX,
+        // The peer says something for every four messages that it has read, which these are not.
+        buffer_size: 256 << 10,
+        send_ring: 1 << 20,
+        close_timeout: Duration::from_secs(2),
+        ..Config::default()
+    };
+    on_stack(config, |stack| {
+        let slowly = |listener: TcpListener| -> Result<_> {
+            let middle = TcpListener::bind("127.0.0.1:0")?;
+            // Before the connection, or the kernel has offered more.
+            sockopt::set_socket_recv_buffer_size(&middle, 64 << 10)?;
+            let active = TcpStream::connect(middle.local_addr()?)?;
+            let (near, _) = middle.accept()?;
+            let far = TcpStream::connect(listener.local_addr()?)?;
+            let passive = listener.accept()?.0;
+            let back = (far.try_clone()?, near.try_clone()?);
+            thread::spawn(move || trickle(near, far, 2 << 10));
+            thread::spawn(move || trickle(back.0, back.1, 64 << 10));
+            Ok((active, passive))
+        };
+        let (client, server) = over_tcp(stack, slowly)?;
+        client.commit();
+        timed(&server);
+        timed(&client);
+
+        let mut sent = vec![0; 700 << 10];
+        pattern(0, &mut sent);
+        (&client).write_all(&sent)?;
+        drop(client);
+        let mut came = Vec::new();
+        (&server).read_to_end(&mut came).context("reading")?;
+        ensure!(came == sent, "{} of {} bytes", came.len(), sent.len());
+        Ok(())
+    })
+}
