@@ -58,6 +58,8 @@ impl Socket {
         let mut inner = self.lock();
         self.progress(&mut inner);
         self.give_up(&mut inner);
+        // A last word may be owed.
+        self.pump(&mut inner);
         self.kick(&mut inner);
     }
 

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::net::sockopt;
 use sdp_over_dat::{Config, Options, Reception, SdpStream, Stack};
 
-use super::{DEADLINE, on_stack, pattern, timed};
+use super::{DEADLINE, connected, on_stack, pattern, timed};
 
 /// Both ends of a connection over TCP sockets, before the active side has said its first message.
 /// `between` is how the active side's socket gets to the other one.
@@ -176,6 +176,30 @@ fn a_slow_line_gets_all_of_a_closed_socket() -> Result<()> {
         let mut came = Vec::new();
         (&server).read_to_end(&mut came).context("reading")?;
         ensure!(came == sent, "{} of {} bytes", came.len(), sent.len());
+        Ok(())
+    })
+}
+
+/// A peer whose stream has ended hears of an abort at once: nobody calls any more who could say it.
+#[test]
+fn an_abort_behind_the_last_word_is_told_at_once() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let mut delays = Vec::new();
+        for _ in 0..7 {
+            let (client, server) = connected(stack)?;
+            timed(&server);
+            client.shutdown(Shutdown::Write)?;
+            ensure!((&server).read(&mut [0; 1])? == 0);
+            let start = Instant::now();
+            client.abort();
+            while !server.readiness().failed {
+                ensure!(start.elapsed() < DEADLINE, "the abort is not told");
+                thread::sleep(Duration::from_millis(1));
+            }
+            delays.push(start.elapsed());
+        }
+        delays.sort_unstable();
+        ensure!(delays[3] < Duration::from_millis(100), "{delays:?}");
         Ok(())
     })
 }
