@@ -1,8 +1,9 @@
 //! What a stack's sockets are made of.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use dat_api::ProviderAttr;
+use sdp_proto::{self as proto, BUFFERS_MIN};
 
 /// Sizes and limits of the sockets of a [`crate::Stack`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +66,28 @@ impl Config {
                 ..Self::default()
             },
             _ => Self::default(),
+        }
+    }
+
+    /// Refuses sizes with which nothing can be carried.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        let rules = [
+            (
+                self.receive_buffers >= BUFFERS_MIN,
+                "fewer than 3 receive buffers",
+            ),
+            (
+                self.buffer_size >= proto::Config::BUFFER_SIZE_MIN,
+                "receive buffers of less than 37 bytes",
+            ),
+            (self.send_ring > 0, "no room for bytes to be sent"),
+            (self.sends_max > 0, "no Send may be under way"),
+            (self.staging > 1, "a staging memory of less than two bytes"),
+            (self.backlog > 0, "no connection request may wait"),
+        ];
+        match rules.into_iter().find(|(is_kept, _)| !is_kept) {
+            Some((_, fault)) => Err(io::Error::new(io::ErrorKind::InvalidInput, fault)),
+            None => Ok(()),
         }
     }
 }

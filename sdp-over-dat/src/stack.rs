@@ -84,6 +84,7 @@ impl Stack {
 
     fn open_inner(ia: &str, config: impl FnOnce(&ProviderAttr) -> Config) -> io::Result<Self> {
         let inner = StackInner::open(ia, config).map_err(|error| errors::of_dat(&error))?;
+        inner.config.check()?;
         let inner = Arc::new(inner);
         let served = Arc::clone(&inner);
         threads::spawn_quiet("sdp-stack", move || serve(&served))?;

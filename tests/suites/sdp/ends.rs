@@ -1,7 +1,7 @@
-//! Ends that are not like the others.
+//! Ends that are not like the others: late, slow, or of a stack that cannot be.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, ErrorKind, Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     os::fd::OwnedFd,
     sync::{
@@ -15,6 +15,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use rustix::net::sockopt;
 use sdp_over_dat::{Config, Options, Reception, SdpStream, Stack};
+use stack_tests::IA_NAME;
 
 use super::{DEADLINE, connected, on_stack, pattern, timed};
 
@@ -201,5 +202,54 @@ fn an_abort_behind_the_last_word_is_told_at_once() -> Result<()> {
         delays.sort_unstable();
         ensure!(delays[3] < Duration::from_millis(100), "{delays:?}");
         Ok(())
+    })
+}
+
+/// Sizes with which nothing can be carried are refused when a stack is opened.
+#[test]
+fn a_stack_of_impossible_sizes_is_refused() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        drop(connected(stack)?);
+        let good = Config::default();
+        let bad = [
+            Config {
+                receive_buffers: 2,
+                ..good
+            },
+            Config {
+                buffer_size: 36,
+                ..good
+            },
+            Config {
+                send_ring: 0,
+                ..good
+            },
+            Config {
+                sends_max: 0,
+                ..good
+            },
+            Config { staging: 1, ..good },
+            Config { backlog: 0, ..good },
+        ];
+        for config in bad {
+            let Err(error) = Stack::open_with(IA_NAME, config) else {
+                anyhow::bail!("{config:?} is accepted");
+            };
+            ensure!(error.kind() == ErrorKind::InvalidInput, "{error:?}");
+        }
+        let small = Config {
+            receive_buffers: 3,
+            buffer_size: 37,
+            send_ring: 1,
+            sends_max: 1,
+            staging: 2,
+            backlog: 1,
+            ..good
+        };
+        let stack = Stack::open_with(IA_NAME, small)?;
+        let (client, server) = connected(&stack)?;
+        timed(&client);
+        timed(&server);
+        super::transfer(&client, &server, 1_000, 100, 100)
     })
 }
