@@ -15,6 +15,7 @@ pub(super) struct Config {
     mw_max: u32,
     cqe_max: u32,
     qp_max: u32,
+    mr_len_max: u64,
 }
 
 impl Config {
@@ -27,6 +28,7 @@ impl Config {
             mw_max: 0,
             cqe_max: 65_535,
             qp_max: 1024,
+            mr_len_max: u64::MAX,
         };
         for word in config.ia_params.split_whitespace() {
             let (key, value) = word.split_once('=').unwrap_or((word, "1"));
@@ -39,6 +41,7 @@ impl Config {
                 "mw" => parsed.mw_max = number()?,
                 "cqe_max" => parsed.cqe_max = number()?,
                 "qp_max" => parsed.qp_max = number()?,
+                "mr_len" => parsed.mr_len_max = number()?.into(),
                 "fail" => return Err(RnicError::NoDevice(value.to_owned())),
                 _ => return Err(bad(word)),
             }
@@ -59,7 +62,7 @@ impl Config {
             cq_max: 65_536,
             cqe_max: self.cqe_max,
             mr_max: 65_536,
-            mr_len_max: u64::MAX,
+            mr_len_max: self.mr_len_max,
             mw_max: self.mw_max,
             pd_max: 65_536,
             srq_max: self.srq_max,

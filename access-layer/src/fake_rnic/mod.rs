@@ -42,8 +42,8 @@ use crate::rnic::*;
 /// The in-memory RNIC.
 ///
 /// `ia_params` is a list of `key=value`: `net` (only RNICs of one network reach each other), `ip`,
-/// `srq`, `mw`, `cqe_max`, `qp_max`, `fail` (opening fails), `held` (there is no thread: news waits
-/// until [`tell_news`]).
+/// `srq`, `mw`, `cqe_max`, `qp_max`, `mr_len` (longer memory is not registered), `fail` (opening
+/// fails), `held` (there is no thread: news waits until [`tell_news`]).
 #[derive(Debug)]
 pub struct FakeRnic {
     node: Arc<Node>,

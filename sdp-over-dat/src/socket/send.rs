@@ -62,13 +62,14 @@ impl Socket {
             let left = &bytes[written..];
             let mover = self.mover(&inner, left.len());
             let has_waited = mover != Mover::Copy;
-            if has_waited {
+            let moved = if has_waited {
                 let (again, sent) = self.send_from_user(inner, mover, left, deadline);
                 inner = again;
-                written += sent?;
+                sent?
             } else {
-                written += self.copy_in(&mut inner, left)?;
-            }
+                self.copy_in(&mut inner, left)?
+            };
+            written += moved;
             if written == bytes.len() {
                 return Ok(written);
             }
@@ -80,7 +81,10 @@ impl Socket {
                 self.progress(&mut inner);
                 continue;
             }
-            if has_waited || inner.send.free() > 0 {
+            if inner.error.is_some() || !inner.connection.may_write() {
+                continue;
+            }
+            if moved > 0 && has_waited || inner.send.free() > 0 {
                 // Completions that were taken meanwhile made room. They are gone, so to wait now
                 // would be to wait for others, which may never come.
                 if deadline.is_some_and(|deadline| deadline <= Instant::now()) {

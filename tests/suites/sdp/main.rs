@@ -6,6 +6,7 @@
 mod ends;
 mod first_words;
 mod served_here;
+mod in_memory;
 mod switched;
 
 use std::{
