@@ -129,6 +129,7 @@ impl Socket {
     fn on_connection(&self, inner: &mut Inner, event: &ConnectionEvent) {
         match event.kind {
             ConnectionKind::Established => {
+                inner.is_up = true;
                 if inner.connection.state() == ConnectionState::HelloSent {
                     let hello = std::mem::take(&mut inner.hello);
                     inner.trace.setup(&hello, &event.private_data);
@@ -287,7 +288,8 @@ impl Socket {
         // What a command of this end has settled at once: no message will tell of it.
         self.take_news(inner);
         self.stage(inner);
-        while inner.send.has_slot()
+        while inner.is_up
+            && inner.send.has_slot()
             && let Some(transmit) = inner.connection.poll_transmit()
         {
             if let Err(error) = self.post(inner, &transmit) {
@@ -349,7 +351,7 @@ impl Socket {
     /// Reads advertised memory that no waiting reader takes itself.
     fn stage(&self, inner: &mut Inner) {
         let room = inner.reader_room.saturating_sub(inner.receive.readable());
-        if self.suits_reader(inner, room) {
+        if !inner.is_up || self.suits_reader(inner, room) {
             return;
         }
         while inner.connection.readable() > 0
@@ -371,7 +373,8 @@ impl Socket {
     /// of that came with the advertisement, or goes to the end of the reader's memory.
     pub(super) fn suits_reader(&self, inner: &Inner, room: usize) -> bool {
         let worth_it = self.stack.config.zcopy_threshold / 2;
-        inner.connection.state().is_established()
+        inner.is_up
+            && inner.connection.state().is_established()
             && inner.reads.is_empty()
             && room.min(inner.connection.readable() as usize) >= worth_it.max(1)
     }

@@ -59,6 +59,9 @@ pub(crate) struct Inner {
     /// The active side's first message is what makes a connection of it. Until then the peer may
     /// have given up, so the passive side does not take the transport's word.
     pub(super) says_first: bool,
+    /// The endpoint has told that the connection stands, and may post. The peer's first message may
+    /// come before that.
+    pub(super) is_up: bool,
     /// Hello and HelloAck, for the trace.
     pub(super) hello: Vec<u8>,
     pub(super) trace: Trace,
@@ -135,17 +138,14 @@ impl Inner {
     /// somebody watches, or the user is gone. A user that polls looks in its own calls, and the
     /// thread would only wake for each message and take the processor from it.
     pub(super) fn wants_service(&self) -> bool {
-        let is_setting_up = !self.is_gone && self.awaits_connection_event();
+        let is_answered = self.connection.state() == ConnectionState::HelloAckSent;
+        let is_setting_up = !self.is_gone && (is_answered || self.awaits_connection_event());
         is_setting_up || self.watch.is_some() || self.closed_until.is_some()
     }
 
     /// Whether the next event concerns the connection.
     pub(super) fn awaits_connection_event(&self) -> bool {
-        let state = self.connection.state();
-        let is_setting_up = matches!(
-            state,
-            ConnectionState::HelloSent | ConnectionState::HelloAckSent
-        );
+        let is_setting_up = !self.is_up && !self.connection.state().has_ended();
         is_setting_up || self.flushed && !self.is_gone
     }
 

@@ -168,6 +168,7 @@ impl Socket {
             left_behind: 0,
             read_shut: false,
             says_first: false,
+            is_up: false,
             hello: Vec::new(),
             trace: Trace::start(active),
             watch: None,

@@ -3,17 +3,25 @@
 
 use std::{
     ffi::c_char,
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
+    net::{Ipv4Addr, SocketAddr},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use access_layer::{fake_rnic::FakeRnic, provider};
+use access_layer::{
+    fake_rnic::{FakeRnic, tell_news},
+    provider,
+};
 use anyhow::{Context, Result, ensure};
 use dat_api::abi::DatProviderInfo;
-use sdp_over_dat::{Config, Stack};
+use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
 
-use super::{connected, on_stack, pattern, timed};
+use super::{
+    DEADLINE, connected,
+    ends::{directly, over_tcp},
+    on_stack, pattern, timed,
+};
 
 /// A stack on an RNIC of its own, in a network with others.
 fn in_memory(name: &str, params: &str, config: Config) -> Result<Stack> {
@@ -28,6 +36,84 @@ fn in_memory(name: &str, params: &str, config: Config) -> Result<Stack> {
     // SAFETY: both are what a registry passes, and live during the call.
     unsafe { provider::init::<FakeRnic>(&raw const info, params.as_ptr()) };
     Ok(Stack::open_with(name, config)?)
+}
+
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// A connection to a service whose RNIC has not told that it stands.
+fn overtaking(early: &Stack, listener: &SdpListener) -> Result<(SdpStream, SdpStream)> {
+    thread::scope(|scope| {
+        let connects = scope.spawn(|| SdpStream::connect(early, listener.local_addr()));
+        let server = accept(listener, "overtaken")?;
+        let client = connects.join().expect("a client that does not panic")?;
+        Ok((client, server))
+    })
+}
+
+/// The next connection of a service whose RNIC tells news when it is asked to.
+fn accept(listener: &SdpListener, net: &str) -> Result<SdpStream> {
+    let until = Instant::now() + DEADLINE;
+    loop {
+        match listener.accept_timeout(Some(Duration::from_millis(1))) {
+            Ok((stream, _)) => return Ok(stream),
+            Err(error) => ensure!(error.kind() == ErrorKind::WouldBlock, "{error}"),
+        }
+        ensure!(Instant::now() < until, "nobody connects");
+        tell_news(net);
+    }
+}
+
+/// The first message may come before the event that the connection stands. It is acted upon, and
+/// what is said in answer leaves when it may.
+#[test]
+fn a_first_message_that_overtakes_the_event_of_its_connection_is_answered() -> Result<()> {
+    on_stack(Config::default(), |_| {
+        let early = in_memory("memory-early", "net=overtaken", Config::default())?;
+        let late = in_memory("memory-late", "net=overtaken held", Config::default())?;
+        let listener = SdpListener::bind(&late, ANY)?;
+        let (client, server) = overtaking(&early, &listener)?;
+        timed(&client);
+        (&client).write_all(b"question")?;
+        server.set_nonblocking(true);
+        let mut bytes = [0; 8];
+        ensure!((&server).read(&mut bytes)? == 8);
+        ensure!(&bytes == b"question");
+        (&server).write_all(b"answer")?;
+        tell_news("overtaken");
+        timed(&server);
+        let mut answer = [0; 6];
+        (&client).read_exact(&mut answer).context("the answer")?;
+        ensure!(&answer == b"answer");
+        Ok(())
+    })
+}
+
+/// The same of advertised memory: it is read when the connection stands.
+#[test]
+fn memory_that_is_advertised_before_the_event_of_its_connection_is_read() -> Result<()> {
+    on_stack(Config::default(), |_| {
+        let early = in_memory("memory-early", "net=overtaken", Config::default())?;
+        let late = in_memory("memory-late", "net=overtaken held", Config::default())?;
+        let listener = SdpListener::bind(&late, ANY)?;
+        let (client, server) = overtaking(&early, &listener)?;
+        timed(&client);
+        timed(&server);
+        let mut expected = vec![0; 1 << 20];
+        pattern(0, &mut expected);
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| (&client).write_all(&expected));
+            let reader = scope.spawn(|| {
+                let mut bytes = vec![0; 1 << 20];
+                (&server).read_exact(&mut bytes).map(|()| bytes)
+            });
+            thread::sleep(Duration::from_millis(100));
+            tell_news("overtaken");
+            let bytes = reader.join().expect("a reader that does not panic")?;
+            ensure!(bytes == expected, "other bytes");
+            writer.join().expect("a writer that does not panic")?;
+            Ok(())
+        })
+    })
 }
 
 /// Where memory cannot be registered a long write is copied, and waits for room as any copied one:
@@ -66,6 +152,37 @@ fn a_long_write_whose_memory_is_not_registered_waits_for_room() -> Result<()> {
             ensure!(&end == b"end");
             writer.join().expect("a writer that does not panic")?;
             ensure!(client.statistics().bytes_copied == 4 << 20);
+            Ok(())
+        })
+    })
+}
+
+/// Who waits for the first message of a connection that is up hears it.
+#[test]
+fn a_read_waits_for_the_message_that_makes_the_connection() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        drop(connected(stack)?);
+        let stack = in_memory("memory-first", "net=first", Config::default())?;
+        let (client, server) = over_tcp(&stack, directly)?;
+        timed(&client);
+        server.set_options(Options {
+            read_timeout: Some(Duration::from_secs(5)),
+            ..server.options()
+        });
+        thread::scope(|scope| {
+            let reads = scope.spawn(|| {
+                let mut bytes = [0; 5];
+                (&server).read_exact(&mut bytes).map(|()| bytes)
+            });
+            thread::sleep(Duration::from_millis(50));
+            client.commit();
+            (&client).write_all(b"hello")?;
+            let said = Instant::now();
+            let bytes = reads.join().expect("a reader that does not panic")?;
+            ensure!(&bytes == b"hello");
+            // It looks once more when its patience ends.
+            let took = said.elapsed();
+            ensure!(took < Duration::from_secs(3), "heard after {took:?}");
             Ok(())
         })
     })
