@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sdp_proto::SendHalf;
+use sdp_proto::{ConnectionState, SendHalf};
 
 use super::{Inner, Socket};
 use crate::Commitment;
@@ -84,8 +84,10 @@ impl Socket {
         let mut inner = self.lock();
         self.progress(&mut inner);
         let is_unread = inner.has_unread();
+        // Nobody would be at this end of a connection that comes about now.
+        let is_connecting = inner.connection.state() == ConnectionState::HelloSent;
         let linger = inner.options.linger;
-        if is_unread || linger == Some(Duration::ZERO) {
+        if is_unread || is_connecting || linger == Some(Duration::ZERO) {
             self.give_up(&mut inner);
         } else {
             inner.connection.shut_send();

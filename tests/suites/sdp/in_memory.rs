@@ -157,6 +157,30 @@ fn a_long_write_whose_memory_is_not_registered_waits_for_room() -> Result<()> {
     })
 }
 
+/// Nobody is connected to a client that has gone while it was connecting.
+#[test]
+fn a_stream_that_is_dropped_while_it_connects_leaves_no_connection() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        // It says something, which the rules are held against.
+        drop(connected(stack)?);
+        let early = in_memory("memory-gone", "net=gone", Config::default())?;
+        let late = in_memory("memory-stays", "net=gone held", Config::default())?;
+        let listener = SdpListener::bind(&late, ANY)?;
+        drop(SdpStream::start_connect(&early, listener.local_addr())?);
+        thread::sleep(Duration::from_millis(50));
+        tell_news("gone");
+        // The request is there, and who made it is not.
+        let Ok((stream, _)) = listener.accept_timeout(Some(Duration::from_millis(200))) else {
+            return Ok(());
+        };
+        tell_news("gone");
+        timed(&stream);
+        let read = (&stream).read(&mut [0; 9]);
+        ensure!(read.is_err(), "{read:?} from a peer that is not there");
+        Ok(())
+    })
+}
+
 /// Who waits for the first message of a connection that is up hears it.
 #[test]
 fn a_read_waits_for_the_message_that_makes_the_connection() -> Result<()> {
