@@ -3,6 +3,7 @@
 use std::{
     io,
     net::SocketAddr,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -19,6 +20,47 @@ pub struct SdpListener {
     psp: Psp,
     requests: Evd,
     address: SocketAddr,
+    turn: Turn,
+}
+
+/// Whose turn it is to wait for requests: of the threads that accept, one may (DAT 2.0,
+/// `dat_evd_wait`).
+#[derive(Debug, Default)]
+struct Turn {
+    is_taken: Mutex<bool>,
+    is_over: Condvar,
+}
+
+/// Held by whoever waits for requests.
+struct Waits<'a>(&'a Turn);
+
+impl Turn {
+    fn is_taken(&self) -> MutexGuard<'_, bool> {
+        self.is_taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the turn; `None` when it has not come by `until`.
+    fn take(&self, until: Option<Instant>) -> Option<Waits<'_>> {
+        let mut is_taken = self.is_taken();
+        while *is_taken {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return None;
+            }
+            let pause = left.unwrap_or(Duration::from_secs(3600));
+            let waited = self.is_over.wait_timeout(is_taken, pause);
+            is_taken = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *is_taken = true;
+        Some(Waits(self))
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        *self.0.is_taken() = false;
+        self.0.is_over.notify_one();
+    }
 }
 
 impl SdpListener {
@@ -47,6 +89,7 @@ impl SdpListener {
             psp,
             requests,
             address: SocketAddr::new(address.ip(), port),
+            turn: Turn::default(),
         })
     }
 
@@ -71,8 +114,14 @@ impl SdpListener {
     pub fn accept_timeout(&self, timeout: Option<Duration>) -> io::Result<(SdpStream, SocketAddr)> {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
+            let Some(turn) = self.turn.take(until) else {
+                return Err(Errno::AGAIN.into());
+            };
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            match self.requests.wait(left) {
+            let event = self.requests.wait(left);
+            // Who answers does not keep the next one waiting.
+            drop(turn);
+            match event {
                 Ok(Some(Event::ConnectionRequest(request))) => {
                     if let Some(stream) = self.answer(request) {
                         let peer = stream.peer_addr();

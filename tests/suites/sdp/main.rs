@@ -8,6 +8,7 @@ mod first_words;
 mod served_here;
 mod in_memory;
 mod switched;
+mod together;
 
 use std::{
     env, fs,
