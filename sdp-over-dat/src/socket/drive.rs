@@ -199,6 +199,10 @@ impl Socket {
             if let Err(error) = inner.receive.push(index, at, len, inbound.urgent) {
                 tracing::error!(%error, "received bytes cannot be kept");
             }
+            // Of urgent bytes that are out of the stream now.
+            while let Some(index) = inner.receive.next_emptied() {
+                self.post_receive(inner, index);
+            }
         }
         if !inner.receive.holds(index) {
             self.post_receive(inner, index);

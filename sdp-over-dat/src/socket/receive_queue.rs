@@ -16,7 +16,12 @@ enum Piece {
     Mark,
     /// The urgent byte in its place, behind the mark. It belongs to the stream while the option
     /// says so (SO_OOBINLINE), as over TCP.
-    Urgent(u8),
+    Urgent {
+        byte: u8,
+        /// The buffer that it came in, where it belonged to the stream when it came: it waits for
+        /// its reader as other bytes do, or a peer could fill this end's memory with such bytes.
+        holds: Option<usize>,
+    },
 }
 
 /// The registered memory of the receiving direction.
@@ -101,23 +106,45 @@ impl ReceiveQueue {
         // One mark at a time: a newer one replaces it, and what it marked is a byte like others or
         // was never in the stream.
         let inline = self.inline;
+        let mut released = Vec::new();
         self.pieces.retain(|piece| match piece {
             Piece::Mark => false,
-            Piece::Urgent(_) => inline,
+            Piece::Urgent { holds, .. } => {
+                released.extend(holds.filter(|_| !inline));
+                inline
+            }
             Piece::Buffer { .. } | Piece::Staged { .. } => true,
         });
-        let byte = self.buffers.to_vec(index * self.size + at + keeps, 1)?[0];
+        for index in released {
+            self.release(index);
+        }
+        let mut byte = [0];
+        self.buffers
+            .read(index * self.size + at + keeps, &mut byte)?;
+        let [byte] = byte;
         self.pieces.push_back(Piece::Mark);
-        self.pieces.push_back(Piece::Urgent(byte));
+        self.pieces.push_back(Piece::Urgent {
+            byte,
+            holds: inline.then_some(index),
+        });
         self.urgent = Some(byte);
         Ok(())
     }
 
+    /// A piece of buffer `index` has gone. With the last one the buffer is to be posted again.
+    fn release(&mut self, index: usize) {
+        if !self.holds(index) {
+            self.emptied.push(index);
+        }
+    }
+
     /// Whether buffer `index` holds bytes that were not read.
     pub(super) fn holds(&self, index: usize) -> bool {
-        self.pieces
-            .iter()
-            .any(|piece| matches!(piece, Piece::Buffer { index: one, .. } if *one == index))
+        self.pieces.iter().any(|piece| match piece {
+            Piece::Buffer { index: one, .. } => *one == index,
+            Piece::Urgent { holds, .. } => *holds == Some(index),
+            Piece::Staged { .. } | Piece::Mark => false,
+        })
     }
 
     /// A half of the staging memory for the next read, and how long it is. Reads complete in
@@ -157,7 +184,7 @@ impl ReceiveQueue {
     fn len_of(&self, piece: &Piece) -> usize {
         match piece {
             Piece::Buffer { len, .. } | Piece::Staged { len, .. } => *len,
-            Piece::Urgent(_) => usize::from(self.inline),
+            Piece::Urgent { .. } => usize::from(self.inline),
             Piece::Mark => 0,
         }
     }
@@ -189,7 +216,7 @@ impl ReceiveQueue {
     /// over it.
     pub(super) fn take(&mut self, into: &mut [u8], peek: bool) -> Result<usize> {
         let taken = self.take_pieces(into, peek)?;
-        let is_urgent = |piece: &Piece| matches!(piece, Piece::Urgent(_));
+        let is_urgent = |piece: &Piece| matches!(piece, Piece::Urgent { .. });
         let may_pass = self.urgent.is_some() && taken > 0 && !peek && !self.inline;
         if may_pass && !self.pieces.iter().any(is_urgent) {
             // Who has read on behind the mark has missed the urgent byte.
@@ -209,17 +236,17 @@ impl ReceiveQueue {
             match piece {
                 Piece::Mark if taken > 0 => return Ok(taken),
                 Piece::Mark if peek => looked_at += 1,
-                Piece::Urgent(_) if !self.inline && peek => looked_at += 1,
-                Piece::Urgent(_) if !self.inline => drop(self.pieces.pop_front()),
+                Piece::Urgent { .. } if !self.inline && peek => looked_at += 1,
+                Piece::Urgent { holds, .. } if !self.inline => self.pass_urgent(holds),
                 Piece::Mark => drop(self.pieces.pop_front()),
                 _ if room == 0 => return Ok(taken),
-                Piece::Urgent(byte) => {
+                Piece::Urgent { byte, holds } => {
                     into[taken] = byte;
                     taken += 1;
                     if peek {
                         looked_at += 1;
                     } else {
-                        self.pieces.pop_front();
+                        self.pass_urgent(holds);
                         self.urgent = None;
                     }
                 }
@@ -231,9 +258,7 @@ impl ReceiveQueue {
                     if peek {
                         looked_at += 1;
                     } else if self.consume(some) {
-                        if !self.holds(index) {
-                            self.emptied.push(index);
-                        }
+                        self.release(index);
                     } else {
                         return Ok(taken);
                     }
@@ -252,6 +277,14 @@ impl ReceiveQueue {
                     }
                 }
             }
+        }
+    }
+
+    /// The first piece is an urgent byte, and goes.
+    fn pass_urgent(&mut self, holds: Option<usize>) {
+        self.pieces.pop_front();
+        if let Some(index) = holds {
+            self.release(index);
         }
     }
 

@@ -9,6 +9,7 @@ mod served_here;
 mod in_memory;
 mod switched;
 mod together;
+mod urgent;
 
 use std::{
     env, fs,

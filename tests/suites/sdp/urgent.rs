@@ -1,0 +1,91 @@
+//! Urgent bytes: how many may be on their way, and the mark.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use sdp_over_dat::{Config, Options};
+
+use super::{DEADLINE, connected, on_stack, timed};
+
+/// Urgent bytes that belong to the stream wait at their sender as others do, when nobody reads.
+#[test]
+fn urgent_bytes_in_the_stream_wait_for_their_reader() -> Result<()> {
+    let config = Config {
+        send_ring: 4096,
+        ..Config::default()
+    };
+    on_stack(config, |stack| {
+        let (client, server) = connected(stack)?;
+        server.set_options(Options {
+            oob_inline: true,
+            ..server.options()
+        });
+        // The stack's thread takes for it what comes.
+        server.stand_in()?;
+        client.set_nonblocking(true);
+        let (mut sent, mut moved) = (0_usize, Instant::now());
+        while moved.elapsed() < Duration::from_millis(500) {
+            match client.send_urgent(b'!') {
+                Ok(()) => (sent, moved) = (sent + 1, Instant::now()),
+                Err(error) => {
+                    ensure!(error.kind() == ErrorKind::WouldBlock, "{error}");
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+            ensure!(sent < 20_000, "{sent} bytes went to nobody");
+        }
+        timed(&server);
+        let mut came = 0;
+        while came < sent {
+            let mut bytes = [0; 64];
+            let len = (&server).read(&mut bytes)?;
+            ensure!(len > 0, "the stream ends at {came} of {sent}");
+            ensure!(bytes[..len].iter().all(|byte| *byte == b'!'));
+            came += len;
+        }
+        (&client).write_all(b"more")?;
+        let mut more = [0; 4];
+        (&server).read_exact(&mut more)?;
+        ensure!(&more == b"more");
+        Ok(())
+    })
+}
+
+/// Where the option is taken away, the bytes before the last mark are out of the stream and hold
+/// nothing back.
+#[test]
+fn urgent_bytes_that_leave_the_stream_give_their_places_back() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (client, server) = connected(stack)?;
+        timed(&client);
+        server.stand_in()?;
+        for round in 0..10 {
+            server.set_options(Options {
+                oob_inline: true,
+                read_timeout: Some(DEADLINE),
+                ..Options::default()
+            });
+            for _ in 0..8 {
+                client.send_urgent(b'!')?;
+            }
+            (&client).write_all(b"behind")?;
+            let until = Instant::now() + DEADLINE;
+            while server.readable() < 14 {
+                ensure!(Instant::now() < until, "{} bytes", server.readable());
+                thread::sleep(Duration::from_millis(1));
+            }
+            server.set_options(Options {
+                read_timeout: Some(DEADLINE),
+                ..Options::default()
+            });
+            let mut bytes = [0; 6];
+            (&server).read_exact(&mut bytes)?;
+            ensure!(&bytes == b"behind", "round {round}: {bytes:?}");
+        }
+        Ok(())
+    })
+}
