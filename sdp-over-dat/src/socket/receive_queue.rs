@@ -215,6 +215,9 @@ impl ReceiveQueue {
     /// Fills `into` and says how far. A read does not pass the mark; one that starts at it steps
     /// over it.
     pub(super) fn take(&mut self, into: &mut [u8], peek: bool) -> Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
         let taken = self.take_pieces(into, peek)?;
         let is_urgent = |piece: &Piece| matches!(piece, Piece::Urgent { .. });
         let may_pass = self.urgent.is_some() && taken > 0 && !peek && !self.inline;

@@ -7,9 +7,10 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
+use rustix::event::PollFlags;
 use sdp_over_dat::{Config, Options};
 
-use super::{DEADLINE, connected, on_stack, timed};
+use super::{DEADLINE, await_poll, connected, on_stack, timed};
 
 /// Urgent bytes that belong to the stream wait at their sender as others do, when nobody reads.
 #[test]
@@ -86,6 +87,33 @@ fn urgent_bytes_that_leave_the_stream_give_their_places_back() -> Result<()> {
             (&server).read_exact(&mut bytes)?;
             ensure!(&bytes == b"behind", "round {round}: {bytes:?}");
         }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_read_of_nothing_does_not_pass_the_mark() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (client, server) = connected(stack)?;
+        timed(&server);
+        (&client).write_all(b"a")?;
+        client.send_urgent(b'!')?;
+        (&client).write_all(b"b")?;
+        await_poll(&server, PollFlags::PRI)?;
+        let mut bytes = [0; 2];
+        server.receive_all(&mut bytes[..1])?;
+        let until = Instant::now() + DEADLINE;
+        while !server.is_at_mark() {
+            ensure!(Instant::now() < until, "no mark");
+        }
+        ensure!((&server).read(&mut [])? == 0);
+        ensure!(
+            server.is_at_mark(),
+            "a read of nothing has moved the stream"
+        );
+        ensure!(server.receive_urgent()? == b'!');
+        server.receive_all(&mut bytes[1..])?;
+        ensure!(&bytes == b"ab");
         Ok(())
     })
 }
