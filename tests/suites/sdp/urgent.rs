@@ -10,7 +10,103 @@ use anyhow::{Result, ensure};
 use rustix::event::PollFlags;
 use sdp_over_dat::{Config, Options};
 
-use super::{DEADLINE, await_poll, connected, on_stack, timed};
+use super::{DEADLINE, await_poll, connected, on_stack, poll_now, timed};
+
+#[test]
+fn an_urgent_byte_stands_beside_the_stream() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (client, server) = connected(stack)?;
+        timed(&client);
+        timed(&server);
+        (&client).write_all(b"before")?;
+        client.send_urgent(b'!')?;
+        (&client).write_all(b"behind")?;
+        let set = await_poll(&server, PollFlags::PRI)?;
+        ensure!(set.contains(PollFlags::PRI), "{set:?}");
+        let mut bytes = [0; 20];
+        let len = (&server).read(&mut bytes)?;
+        ensure!(&bytes[..len] == b"before", "{:?}", &bytes[..len]);
+        let until = Instant::now() + DEADLINE;
+        let urgent = loop {
+            match server.receive_urgent() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => (),
+                urgent => break urgent?,
+            }
+            ensure!(Instant::now() < until, "the urgent byte does not come");
+        };
+        ensure!(urgent == b'!');
+        ensure!(server.is_at_mark());
+        let len = server.receive_all(&mut bytes[..6])?;
+        ensure!(&bytes[..len] == b"behind");
+        let none = server.receive_urgent().expect_err("it was taken");
+        ensure!(none.kind() == ErrorKind::InvalidInput);
+        Ok(())
+    })
+}
+
+/// As over TCP: who has read on behind its place cannot have it any more, and the next one is told.
+#[test]
+fn an_urgent_byte_that_was_passed_by_is_gone() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (client, server) = connected(stack)?;
+        timed(&client);
+        timed(&server);
+        (&client).write_all(b"a")?;
+        client.send_urgent(b'!')?;
+        (&client).write_all(b"b")?;
+        await_poll(&server, PollFlags::PRI)?;
+        let mut bytes = [0; 2];
+        server.receive_all(&mut bytes[..1])?;
+        server.receive_all(&mut bytes[1..])?;
+        ensure!(&bytes == b"ab", "{bytes:?}");
+        let none = server.receive_urgent().expect_err("it was passed by");
+        ensure!(none.kind() == ErrorKind::InvalidInput, "{none}");
+        ensure!(!poll_now(&server)?.contains(PollFlags::PRI));
+        client.send_urgent(b'?')?;
+        await_poll(&server, PollFlags::PRI)?;
+        ensure!(server.receive_urgent()? == b'?');
+        Ok(())
+    })
+}
+
+/// As over TCP, it is the reader's option at the time of the read that counts.
+#[test]
+fn an_urgent_byte_is_read_in_its_place_where_the_option_says_so() -> Result<()> {
+    for set_before in [true, false] {
+        on_stack(Config::default(), |stack| {
+            let (client, server) = connected(stack)?;
+            timed(&client);
+            timed(&server);
+            let inline = Options {
+                oob_inline: true,
+                ..server.options()
+            };
+            if set_before {
+                server.set_options(inline);
+            }
+            (&client).write_all(b"before")?;
+            client.send_urgent(b'!')?;
+            (&client).write_all(b"behind")?;
+            await_poll(&server, PollFlags::PRI)?;
+            let mut bytes = [0; 7];
+            server.receive_all(&mut bytes[..6])?;
+            ensure!(&bytes[..6] == b"before" && server.is_at_mark());
+            if !set_before {
+                server.set_options(inline);
+            }
+            let peeked = server.peek(&mut bytes[..1])?;
+            ensure!(&bytes[..peeked] == b"!", "{:?}", &bytes[..peeked]);
+            server.receive_all(&mut bytes)?;
+            ensure!(&bytes == b"!behind", "{bytes:?}");
+            let refused = server.receive_urgent().expect_err("it is in the stream");
+            ensure!(refused.kind() == ErrorKind::InvalidInput);
+            let set = poll_now(&server)?;
+            ensure!(!set.contains(PollFlags::PRI), "{set:?}");
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
 
 /// Urgent bytes that belong to the stream wait at their sender as others do, when nobody reads.
 #[test]
