@@ -101,6 +101,40 @@ impl Cno {
         Ok((!evd.is_null()).then(|| EvdId::of(evd)))
     }
 
+    /// The caller is about to sleep, by `poll` and its kin: `fds` is filled with what to sleep on
+    /// besides its own descriptors, and with how many entries is said; with none when something has
+    /// triggered. The provider leaves its work to the caller until [`Cno::wake`].
+    ///
+    /// An operation of our own ([`DAT_RS_CNO_NAP_OP`]). Providers may have none; and a CNO that
+    /// somebody waits for already is refused.
+    pub fn nap(&self, fds: &mut [libc::pollfd]) -> Result<usize> {
+        let room = u32::try_from(fds.len()).unwrap_or(u32::MAX);
+        let mut count: u32 = 0;
+        // SAFETY: the handle is live and the variadic arguments are those of the operation: room
+        // for so many entries, u32, and a writable out-pointer.
+        let code = unsafe {
+            (self.inner.ia.library().dat_extension_op)(
+                self.inner.handle.0,
+                DAT_RS_CNO_NAP_OP,
+                fds.as_mut_ptr(),
+                room,
+                &raw mut count,
+            )
+        };
+        check("dat_rs_cno_nap", code)?;
+        Ok(count as usize)
+    }
+
+    /// Ends what [`Cno::nap`] began: what has come about meanwhile triggers. Without a nap it does
+    /// nothing.
+    pub fn wake(&self) -> Result<()> {
+        // SAFETY: the handle is live, and the operation has no arguments.
+        let code = unsafe {
+            (self.inner.ia.library().dat_extension_op)(self.inner.handle.0, DAT_RS_CNO_WAKE_OP)
+        };
+        Ok(check("dat_rs_cno_wake", code)?)
+    }
+
     /// Which dispatcher has triggered, without waiting; `None` when none has. With the last one the
     /// descriptor is silent again.
     pub fn take_trigger(&self) -> Result<Option<EvdId>> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use access_layer::rnic::{
     AcceptParams, BindMw, Completion, ConnectParams, CqToken, ListenAddress, ListenToken, MrKeys,
-    NamedAttr, QpAttr, QpToken, RecvWr, RegisterMr, Resource, Rnic, RnicAttr, RnicConfig,
+    NamedAttr, Nap, QpAttr, QpToken, RecvWr, RegisterMr, Resource, Rnic, RnicAttr, RnicConfig,
     RnicError, SendWr, SocketFault, SrqToken, Upcall, Waker,
 };
 
@@ -18,6 +18,7 @@ use crate::cm::request::SoftRequest;
 use crate::config::Config;
 use crate::cq::{CQE_MAX, Cq};
 use crate::crc;
+use crate::engine::nap::Napping;
 use crate::engine::{Engine, driver};
 use crate::forking;
 use crate::memory::{MemoryTable, REGION_MAX, is_mapped};
@@ -144,6 +145,11 @@ impl Rnic for SoftRnic {
     fn wait(&self, cqs: &[&SoftCq], waker: &Waker, timeout: Option<Duration>) {
         let cqs: Vec<&Arc<Cq>> = cqs.iter().map(|cq| &cq.cq).collect();
         driver::wait(&cqs, waker, timeout);
+    }
+
+    fn nap(&self, cqs: &[&SoftCq], fds: &mut Vec<libc::pollfd>) -> Option<Box<dyn Nap>> {
+        let cqs: Vec<&Arc<Cq>> = cqs.iter().map(|cq| &cq.cq).collect();
+        Some(Box::new(Napping::begin(&cqs, fds)))
     }
 
     fn create_qp(

@@ -27,6 +27,9 @@ const TICK_MIN: Duration = Duration::from_millis(1);
 /// How rarely, while the time between two looks doubles.
 const TICK_MAX: Duration = Duration::from_millis(10);
 
+/// How long somebody who wants to sleep in the seat waits for the thread to step aside.
+const PATIENCE: Duration = Duration::from_millis(5);
+
 /// Who has the seat. What is an atomic is read without the lock and written under it, but for the
 /// count.
 #[derive(Debug, Default)]
@@ -34,6 +37,10 @@ pub(crate) struct Seat {
     lent: AtomicBool,
     /// The thread waits for no events.
     aside: AtomicBool,
+    /// Somebody sleeps in the seat.
+    taken: AtomicBool,
+    /// The thread sleeps for longer than a tick, because somebody sleeps in the seat.
+    sleeps_long: AtomicBool,
     /// Counts looks of those to whom it is lent.
     looks: AtomicU32,
     lock: Mutex<()>,
@@ -46,6 +53,8 @@ pub(crate) struct Watch {
     seen: u32,
     tick: Duration,
     until: Option<Instant>,
+    /// Nobody has looked for a tick, but somebody sleeps in the seat.
+    is_quiet: bool,
 }
 
 impl Default for Watch {
@@ -54,6 +63,7 @@ impl Default for Watch {
             seen: 0,
             tick: TICK_MIN,
             until: None,
+            is_quiet: false,
         }
     }
 }
@@ -80,6 +90,40 @@ impl Seat {
         self.aside.load(Ordering::SeqCst)
     }
 
+    /// The caller is about to sleep in the seat: nobody takes it meanwhile. `false`: he does not
+    /// have it, or the thread does not step aside.
+    pub(crate) fn take(&self) -> bool {
+        let mut lock = self.lock();
+        let until = Instant::now() + PATIENCE;
+        while self.is_lent() && !self.is_aside() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(lock, left);
+            lock = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let is_lent = self.is_lent();
+        self.taken.store(is_lent, Ordering::SeqCst);
+        drop(lock);
+        is_lent
+    }
+
+    /// He has woken, and may go away from now on.
+    pub(crate) fn rise(&self) {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.taken.store(false, Ordering::SeqCst);
+        self.nudge();
+    }
+
+    /// The thread, if it sleeps for long, looks again how long it may sleep.
+    pub(crate) fn nudge(&self) {
+        if self.sleeps_long.load(Ordering::SeqCst) {
+            drop(self.lock());
+            self.changed.notify_all();
+        }
+    }
+
     /// The thread takes it from now on.
     pub(crate) fn reclaim(&self) {
         if !self.is_lent() {
@@ -96,22 +140,40 @@ impl Seat {
     pub(crate) fn step_aside(&self, watch: &mut Watch, pause: Duration) {
         let mut lock = self.lock();
         if self.is_lent() {
-            self.aside.store(true, Ordering::SeqCst);
-            let now = Instant::now();
-            let until = *watch.until.get_or_insert(now + watch.tick);
-            let pause = pause.min(until.saturating_duration_since(now));
-            let waited = self.changed.wait_timeout(lock, pause);
-            lock = waited.unwrap_or_else(PoisonError::into_inner).0;
-            if self.is_lent() && Instant::now() >= until {
-                let is_used = watch.look(self.looks.load(Ordering::Relaxed));
-                self.lent.store(is_used, Ordering::SeqCst);
+            if !self.aside.swap(true, Ordering::SeqCst) {
+                self.changed.notify_all();
             }
+            lock = self.sleep(lock, watch, pause);
         }
         if !self.is_lent() {
             *watch = Watch::default();
             self.aside.store(false, Ordering::SeqCst);
         }
         drop(lock);
+    }
+
+    fn sleep<'a>(
+        &'a self,
+        mut lock: MutexGuard<'a, ()>,
+        watch: &mut Watch,
+        pause: Duration,
+    ) -> MutexGuard<'a, ()> {
+        // Said first: who rises looks at it afterwards.
+        self.sleeps_long.store(watch.is_quiet, Ordering::SeqCst);
+        let sleeps_long = watch.is_quiet && self.taken.load(Ordering::SeqCst);
+        let now = Instant::now();
+        let until = *watch.until.get_or_insert(now + watch.tick);
+        let tick = until.saturating_duration_since(now);
+        let pause = if sleeps_long { pause } else { pause.min(tick) };
+        let waited = self.changed.wait_timeout(lock, pause);
+        lock = waited.unwrap_or_else(PoisonError::into_inner).0;
+        self.sleeps_long.store(false, Ordering::SeqCst);
+        if self.is_lent() && Instant::now() >= until {
+            let is_used = watch.look(self.looks.load(Ordering::Relaxed));
+            watch.is_quiet = !is_used && self.taken.load(Ordering::SeqCst);
+            self.lent.store(is_used || watch.is_quiet, Ordering::SeqCst);
+        }
+        lock
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
@@ -169,6 +231,28 @@ mod tests {
         assert!(!seat.is_aside());
         assert_eq!(watch.tick, TICK_MIN, "the next one to lend is unknown");
         assert!(seat.lend(), "it waits for events again");
+    }
+
+    #[test]
+    fn nobody_takes_the_seat_in_which_somebody_sleeps() {
+        let (seat, mut watch) = (Seat::default(), Watch::default());
+        assert!(!seat.take(), "it is the thread's");
+        seat.lend();
+        seat.step_aside(&mut watch, Duration::ZERO);
+        assert!(seat.take());
+        while !watch.is_quiet {
+            seat.step_aside(&mut watch, FOR_EVER);
+        }
+        // However often the thread looks: it has other work, too.
+        for _ in 0..100 {
+            seat.step_aside(&mut watch, Duration::ZERO);
+            assert!(seat.is_lent());
+        }
+        seat.rise();
+        while seat.is_lent() {
+            seat.step_aside(&mut watch, FOR_EVER);
+        }
+        assert!(!seat.take(), "it is the thread's again");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::{
 };
 
 use dat_api::{Cno, EvdId, Ia, ProviderAttr, Pz};
+use libc::pollfd;
 
 use crate::{
     Config,
@@ -125,9 +126,38 @@ impl Stack {
         self.inner.serve_here()
     }
 
+    /// The calling thread, behind [`Stack::serve_here`], is about to sleep by `poll` or its kin. It
+    /// goes on looking after the sockets when it has woken, by [`Stack::get_up`]. Fills `fds` with
+    /// what it is to sleep on besides what it waits for itself, and says how many these are; none
+    /// when something has come about. `None`: the stack's thread does not leave it to the caller.
+    ///
+    /// The thread need not come back: whoever knows that it does not calls the other one in its
+    /// place.
+    pub fn lie_down(&self, fds: &mut [pollfd]) -> Option<usize> {
+        let stack = &self.inner;
+        if !stack.seat.take() {
+            return None;
+        }
+        let count = stack.cno.nap(fds);
+        if !matches!(count, Ok(1..)) {
+            stack.seat.rise();
+            stack.serve_triggered();
+        }
+        count
+            .inspect_err(|error| tracing::debug!(%error, "nobody sleeps in the stack's place"))
+            .ok()
+    }
+
+    /// The thread that lay down has woken: looks after what has come about. Without one it does
+    /// nothing.
+    pub fn get_up(&self) {
+        self.inner.get_up();
+    }
+
     /// The stack's thread looks after the sockets again: nobody else does for a while.
     pub fn leave_to_thread(&self) {
         self.inner.seat.reclaim();
+        self.inner.get_up();
     }
 
     /// The adapter's address.
@@ -177,7 +207,11 @@ impl StackInner {
     pub(crate) fn want_tick(&self) {
         let is_new = !self.ticks.swap(true, Ordering::SeqCst);
         if is_new && self.sleeps_long.swap(false, Ordering::SeqCst) {
-            self.bell.ring(false);
+            if self.seat.is_lent() {
+                self.seat.nudge();
+            } else {
+                self.bell.ring(false);
+            }
         }
     }
 
@@ -210,6 +244,14 @@ impl StackInner {
         }
         self.serve_triggered();
         Some(true)
+    }
+
+    fn get_up(&self) {
+        if let Err(error) = self.cno.wake() {
+            tracing::error!(%error, "who slept in the place of the stack's thread does not wake");
+        }
+        self.seat.rise();
+        self.serve_triggered();
     }
 
     /// Looks at the sockets whose dispatchers have triggered, and no further.

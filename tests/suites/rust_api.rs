@@ -327,6 +327,40 @@ fn a_descriptor_shows_triggers_until_they_are_taken() -> Result<()> {
 }
 
 #[test]
+fn a_sleep_beside_other_descriptors_ends_with_a_message() -> Result<()> {
+    let _turn = turn();
+    let node = Node::new()?;
+    let (active, passive) = (node.ep()?, node.ep()?);
+    join(&node, &active, &passive)?;
+    let cno = Cno::create(&node.ia)?;
+    let memory = region(&node)?;
+    passive.post_recv(&[memory.segment(0, LEN)?], 1)?;
+    while node.transfers.dequeue()?.is_some() {}
+    node.transfers.set_cno(Some(&cno))?;
+    while cno.take_trigger()?.is_some() {}
+    let mut fds = [libc::pollfd {
+        fd: -1,
+        events: 0,
+        revents: 0,
+    }; 16];
+    // A dispatcher that has joined is a reason to look first.
+    let mut count = cno.nap(&mut fds)?;
+    if count == 0 {
+        count = cno.nap(&mut fds)?;
+    }
+    ensure!(count > 0 && cno.nap(&mut fds).is_err(), "one can sleep");
+    active.post_send(&[memory.segment(0, LEN)?], 2, CompletionFlags::DEFAULT)?;
+    // SAFETY: so many entries of this frame.
+    let ready = unsafe { libc::poll(fds.as_mut_ptr(), count as libc::nfds_t, 10_000) };
+    ensure!(ready > 0, "{count} descriptors show nothing");
+    cno.wake()?;
+    ensure!(cno.wait(Some(Duration::from_secs(10)))? == Some(node.transfers.id()));
+    cno.wake()?;
+    node.transfers.set_cno(None)?;
+    Ok(())
+}
+
+#[test]
 fn a_wait_for_many_tells_how_many_are_left() -> Result<()> {
     let _turn = turn();
     let node = Node::new()?;

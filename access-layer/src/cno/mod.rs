@@ -3,9 +3,10 @@
 //! Owns the list of EVDs that triggered and were not yet reported, each at most once, oldest first.
 //! A waiter drives the CQs of all its EVDs in its own thread. The consumer's agent runs in a thread
 //! of its own (`agent`), never in one that carries the RNIC's work. A CNO made for a descriptor
-//! (`signal`) shows there that the list is not empty.
+//! (`signal`) shows there that the list is not empty. A waiter may sleep elsewhere (`nap`).
 
 mod agent;
+mod nap;
 mod signal;
 mod state;
 
@@ -22,7 +23,7 @@ use crate::error::{DatError, DatResult};
 use crate::evd::{Evd, deadline};
 use crate::handle::{Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
-use crate::rnic::{Rnic, Waker};
+use crate::rnic::{Nap, Rnic, Waker};
 use crate::users::{User, Users};
 
 /// Consumer notification object.
@@ -45,6 +46,8 @@ struct Inner<R: Rnic> {
     evds: Vec<(Handle, Weak<Evd<R>>)>,
     agent: AgentState,
     state: CnoState,
+    /// A thread sleeps elsewhere and drives when it has woken; with what the RNIC has to do then.
+    nap: Option<Option<Box<dyn Nap>>>,
 }
 
 impl<R: Rnic> Object for Cno<R> {
@@ -75,6 +78,7 @@ impl<R: Rnic> Cno<R> {
                 evds: Vec::new(),
                 agent: AgentState::new(agent),
                 state: CnoState::Idle,
+                nap: None,
             }),
             turn: Condvar::new(),
             users: Users::new(),
@@ -245,19 +249,26 @@ impl<R: Rnic> Cno<R> {
         remaining: Option<Duration>,
     ) -> MutexGuard<'a, Inner<R>> {
         drop(inner);
+        self.drive_with(|cqs| {
+            if cqs.is_empty() {
+                self.waker.sleep(remaining);
+            } else {
+                self.ia.rnic().wait(cqs, &self.waker, remaining);
+            }
+        });
+        let mut inner = self.lock();
+        inner.state.on_end_drive();
+        inner
+    }
+
+    /// Calls with the CQs of all EVDs, armed.
+    fn drive_with<T>(&self, call: impl FnOnce(&[&R::Cq]) -> T) -> T {
         let evds = self.evds();
         for evd in &evds {
             evd.arm_for_cno();
         }
         let cqs: Vec<_> = evds.iter().filter_map(|evd| evd.cq()).collect();
-        if cqs.is_empty() {
-            self.waker.sleep(remaining);
-        } else {
-            self.ia.rnic().wait(&cqs, &self.waker, remaining);
-        }
-        let mut inner = self.lock();
-        inner.state.on_end_drive();
-        inner
+        call(&cqs)
     }
 
     /// Sleeps while another waiter drives.

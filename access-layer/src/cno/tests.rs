@@ -7,6 +7,7 @@ use dat_abi::*;
 
 use crate::cno::Cno;
 use crate::fake_rnic::FakeRnic;
+use crate::handle::Handle;
 use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, software_word};
 
 const EMPTY: u32 = 0x000D_0000;
@@ -460,4 +461,74 @@ fn an_agent_may_free_its_evd_its_cno_and_close_the_ia() {
             "{call}"
         );
     }
+}
+
+/// Whether a sleep on these would end.
+fn is_woken(fds: &mut [libc::pollfd]) -> bool {
+    // SAFETY: a slice, as long as told; no waiting.
+    unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, 0) > 0 }
+}
+
+const NO_FD: libc::pollfd = libc::pollfd {
+    fd: -1,
+    events: 0,
+    revents: 0,
+};
+
+/// Begins a sleep elsewhere. An EVD that has joined is a reason to look first.
+fn fall_asleep(cno: &Cno<FakeRnic>, fds: &mut [libc::pollfd]) -> usize {
+    let counts = std::iter::repeat_with(|| cno.nap(fds).unwrap());
+    counts.take(3).find(|count| *count > 0).unwrap()
+}
+
+#[test]
+fn who_sleeps_elsewhere_is_woken_by_a_trigger_and_takes_it() {
+    let dat = Dat::open();
+    let handle = dat.cno();
+    let cno = dat.pin::<Cno<FakeRnic>>(handle);
+    let evd = software_evd(&dat, handle);
+    let mut fds = [NO_FD; 4];
+    for _ in 0..3 {
+        let count = fall_asleep(&cno, &mut fds);
+        assert!(!is_woken(&mut fds[..count]));
+        assert_eq!(dat.post_software(evd, 1), SUCCESS);
+        assert!(is_woken(&mut fds[..count]));
+        cno.wake();
+        assert!(!is_woken(&mut fds[..count]), "nothing is left of it");
+        assert_eq!(cno.nap(&mut fds), Ok(0), "it has triggered");
+        assert_eq!(dat.cno_wait(handle, 0), Ok(evd));
+    }
+}
+
+#[test]
+fn a_sleep_elsewhere_is_the_only_wait_and_may_be_ended_by_anybody() {
+    let dat = Dat::open();
+    let handle = dat.cno();
+    let cno = dat.pin::<Cno<FakeRnic>>(handle);
+    let evd = software_evd(&dat, handle);
+    let mut fds = [NO_FD; 4];
+    cno.wake();
+    fall_asleep(&cno, &mut fds);
+    let busy = crate::error::DatError::of(DAT_INVALID_STATE);
+    assert_eq!(cno.nap(&mut fds), Err(busy), "somebody sleeps");
+    thread::scope(|scope| {
+        // Waits until it is its turn to drive, and is not forgotten when that has come.
+        let waiter = scope.spawn(|| cno.wait(LONG_US));
+        thread::sleep(Duration::from_millis(10));
+        scope.spawn(|| cno.wake());
+        thread::sleep(Duration::from_millis(10));
+        assert_eq!(dat.post_software(evd, 1), SUCCESS);
+        assert_eq!(waiter.join().unwrap().map(Handle::as_dat), Ok(evd));
+    });
+    cno.wake();
+    fall_asleep(&cno, &mut fds);
+    cno.wake();
+    let none = crate::error::DatError::bare(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE);
+    assert_eq!(
+        cno.nap(&mut []),
+        Err(none),
+        "there is no room to say on what"
+    );
+    fall_asleep(&cno, &mut fds);
+    cno.wake();
 }

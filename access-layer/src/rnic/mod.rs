@@ -30,6 +30,7 @@ mod cm;
 mod cq;
 mod error;
 mod memory;
+mod nap;
 mod news;
 mod qp;
 mod upcall;
@@ -42,6 +43,7 @@ pub use cm::{
 pub use cq::{Completion, CqToken, Notify, WcOpcode, WcStatus};
 pub use error::{Resource, RnicError};
 pub use memory::{Access, BindMw, MrKeys, RegisterMr};
+pub use nap::Nap;
 pub use news::NewsQueue;
 pub use qp::{QpAttr, QpToken, RecvWr, RemoteRange, SendOp, SendWr, Sge};
 pub use upcall::{AsyncEvent, ListenToken, SrqToken, Upcall};
@@ -122,6 +124,13 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// It may return early for no reason; the caller looks and calls again. A wake-up before the
     /// call is not lost: it makes the call return at once.
     fn wait(&self, cqs: &[&Self::Cq], waker: &Waker, timeout: Option<Duration>);
+
+    /// The calling thread is about to sleep, elsewhere, on the descriptors that are added to `fds`
+    /// here: what fills `cqs` wakes it, and is done by [`Nap::work`]. The queues are armed and have
+    /// been looked at. `None`: it cannot, because this RNIC has no such descriptors.
+    fn nap(&self, _cqs: &[&Self::Cq], _fds: &mut Vec<libc::pollfd>) -> Option<Box<dyn Nap>> {
+        None
+    }
 
     /// Creates a queue pair in the idle state.
     fn create_qp(

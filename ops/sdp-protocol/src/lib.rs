@@ -126,6 +126,16 @@ impl OffloadProtocol for SdpProtocol {
         self.adapter.opened()?.serve_here()
     }
 
+    fn lie_down(&self, fds: &mut [libc::pollfd]) -> Option<usize> {
+        self.adapter.opened()?.lie_down(fds)
+    }
+
+    fn get_up(&self) {
+        if let Some(stack) = self.adapter.opened() {
+            stack.get_up();
+        }
+    }
+
     fn leave_to_threads(&self) {
         if let Some(stack) = self.adapter.opened() {
             stack.leave_to_thread();

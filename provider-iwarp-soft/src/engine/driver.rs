@@ -24,7 +24,7 @@ use super::lane::Lane;
 const POLLED_AT_ONCE: usize = 8;
 const POLLED_IN_TURN: usize = 64;
 /// Sockets that a blocked consumer sleeps on itself.
-const SLEPT_ON_MAX: usize = 16;
+pub(super) const SLEPT_ON_MAX: usize = 16;
 
 /// A wait that was longer than this makes the next one sleep at once.
 const SPIN_WORTH_US: u32 = 100;
@@ -62,8 +62,7 @@ pub(crate) fn wait(cqs: &[&Arc<Cq>], waker: &Waker, timeout: Option<Duration>) {
     let start = Instant::now();
     let feeders: Vec<_> = cqs.iter().map(|cq| cq.feeders()).collect();
     let mut lanes: Vec<&Arc<Lane>> = feeders.iter().flat_map(|all| all.iter()).collect();
-    lanes.sort_unstable_by_key(|lane| Arc::as_ptr(lane));
-    lanes.dedup_by_key(|lane| Arc::as_ptr(lane));
+    keep_each_once(&mut lanes);
     // What a burst left behind goes out before anybody sleeps. With many connections nothing else
     // is done for them here, so that the engine sees that it has to.
     let is_few = lanes.len() <= SLEPT_ON_MAX;
@@ -85,6 +84,11 @@ pub(crate) fn wait(cqs: &[&Arc<Cq>], waker: &Waker, timeout: Option<Duration>) {
         lane.unpark();
     }
     note_wait(cqs, start);
+}
+
+pub(super) fn keep_each_once(lanes: &mut Vec<&Arc<Lane>>) {
+    lanes.sort_unstable_by_key(|lane| Arc::as_ptr(lane));
+    lanes.dedup_by_key(|lane| Arc::as_ptr(lane));
 }
 
 fn note_wait(cqs: &[&Arc<Cq>], start: Instant) {

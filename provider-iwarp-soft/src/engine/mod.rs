@@ -4,6 +4,7 @@
 //! * [`Source`]: what can become ready or late: listeners, start-ups, connections, dying sockets.
 //! * [`lane`]: a connection's socket and the question who drives it.
 //! * [`driver`]: the three ways to drive: polling consumer, blocked consumer, engine.
+//! * [`nap`]: a blocked consumer that sleeps elsewhere.
 //! * [`spin_luck`]: whether a blocked consumer spins before it sleeps.
 //! * [`io`]: system calls on sockets.
 //!
@@ -17,6 +18,7 @@ pub(crate) mod driver;
 mod duty;
 pub(crate) mod io;
 pub(crate) mod lane;
+pub(crate) mod nap;
 mod poller;
 mod slice;
 pub(crate) mod spin_luck;

@@ -1,13 +1,17 @@
 //! Sockets that are served by a thread of the program while it waits.
 
 use std::{
+    fs,
     io::{Read, Write},
+    os::fd::BorrowedFd,
     sync::{Arc, Condvar, Mutex},
     thread::{self, ThreadId},
     time::Instant,
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use libc::pollfd;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sdp_over_dat::{Config, Options, Readiness, SdpStream, Stack, Watch};
 
 use super::{DEADLINE, connected, on_stack};
@@ -115,6 +119,121 @@ fn more_sockets_than_one_thread_looks_at_stay_with_the_stack() -> Result<()> {
             ensure!(teller.wait().is_some(), "nobody serves");
             here.read_exact(&mut [0])?;
         }
+        Ok(())
+    })
+}
+
+/// How often the stack's thread has gone to sleep. That of another stack may not be gone yet.
+fn sleeps_of_the_stack() -> Result<u64> {
+    let mut youngest = (0, 0);
+    for task in fs::read_dir("/proc/self/task")? {
+        let task = task?;
+        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+        if field("Name:\t") == Some("sdp-stack") {
+            let number: u64 = task.file_name().to_string_lossy().parse()?;
+            let count = field("voluntary_ctxt_switches:\t").context("no count")?;
+            youngest = youngest.max((number, count.parse()?));
+        }
+    }
+    ensure!(youngest.0 > 0, "the stack has no thread");
+    Ok(youngest.1)
+}
+
+const NO_FD: pollfd = pollfd {
+    fd: -1,
+    events: 0,
+    revents: 0,
+};
+
+/// Sleeps as a program does that waits for nothing else, until `teller` has told.
+fn sleep_until_told(stack: &Stack, teller: &Teller) -> Result<()> {
+    let until = Instant::now() + DEADLINE;
+    stack.serve_here();
+    while teller.last().is_none() {
+        ensure!(Instant::now() < until, "nobody tells");
+        let mut fds = [NO_FD; 16];
+        let Some(count) = stack.lie_down(&mut fds) else {
+            // The stack's thread has not left yet.
+            stack.serve_here();
+            continue;
+        };
+        if count > 0 {
+            let second = Timespec {
+                tv_sec: 1,
+                tv_nsec: 0,
+            };
+            let mut set: Vec<_> = fds[..count].iter().map(polled).collect();
+            poll(&mut set, Some(&second))?;
+            stack.get_up();
+        }
+    }
+    Ok(())
+}
+
+fn polled(of: &pollfd) -> PollFd<'_> {
+    // SAFETY: the stack keeps it open until the sleep is over.
+    let fd = unsafe { BorrowedFd::borrow_raw(of.fd) };
+    PollFd::from_borrowed_fd(fd, PollFlags::from_bits_truncate(of.events.cast_unsigned()))
+}
+
+#[test]
+fn who_sleeps_in_the_stacks_place_is_woken_and_nobody_else_is() -> Result<()> {
+    const ROUNDS: u64 = 500;
+    on_stack(Config::default(), |stack| {
+        let (mut here, mut there, teller) = watched(stack)?;
+        let mut round = || -> Result<()> {
+            let writer = thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    thread::yield_now();
+                    there.write_all(b"5")
+                });
+                sleep_until_told(stack, &teller)?;
+                writer
+                    .join()
+                    .expect("no panic")
+                    .map_err(anyhow::Error::from)
+            });
+            teller.take();
+            here.read_exact(&mut [0])?;
+            writer
+        };
+        for _ in 0..20 {
+            round()?;
+        }
+        let (begun, before) = (Instant::now(), sleeps_of_the_stack()?);
+        for _ in 0..ROUNDS {
+            round()?;
+        }
+        let sleeps = sleeps_of_the_stack()? - before;
+        // It looks once a tick whether somebody serves, and may be woken by what the writer does.
+        let ticks = begun.elapsed().as_millis() as u64;
+        ensure!(sleeps < ROUNDS / 2 + ticks, "{sleeps} sleeps in {ticks} ms");
+        Ok(())
+    })
+}
+
+#[test]
+fn who_does_not_come_back_from_his_sleep_is_missed_by_nobody() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (mut here, mut there, teller) = watched(stack)?;
+        let until = Instant::now() + DEADLINE;
+        let mut fds = [NO_FD; 16];
+        while !matches!(stack.lie_down(&mut fds), Some(1..)) {
+            ensure!(Instant::now() < until, "the stack's thread does not leave");
+            stack.serve_here();
+        }
+        stack.leave_to_thread();
+        for _ in 0..10 {
+            there.write_all(b"6")?;
+            ensure!(teller.wait().is_some(), "nobody serves");
+            teller.take();
+            here.read_exact(&mut [0])?;
+        }
+        // Late, but he does.
+        stack.get_up();
+        there.write_all(b"7")?;
+        ensure!(teller.wait().is_some(), "nobody serves");
         Ok(())
     })
 }

@@ -2,6 +2,7 @@
 
 pub mod ib;
 pub mod iw;
+pub mod nap;
 
 use crate::DatExtendedOp;
 

@@ -91,6 +91,7 @@ pub unsafe extern "C" fn epoll_wait(
     lending::wait(Waiting {
         limit: limit_of(timeout),
         mask: ptr::null(),
+        fds: &[epoll_of(set)],
         // SAFETY: the caller's set and events.
         ask: || unsafe { ask_epoll(set, events, room, ptr::null()) },
         sleep,
@@ -121,6 +122,7 @@ pub unsafe extern "C" fn epoll_pwait(
     lending::wait(Waiting {
         limit: limit_of(timeout),
         mask,
+        fds: &[epoll_of(set)],
         // SAFETY: the caller's set, events and mask.
         ask: || unsafe { ask_epoll(set, events, room, mask) },
         sleep,
@@ -157,6 +159,7 @@ pub unsafe extern "C" fn epoll_pwait2(
     lending::wait(Waiting {
         limit,
         mask,
+        fds: &[epoll_of(set)],
         // SAFETY: the caller's set, events and mask.
         ask: || unsafe { ask_epoll(set, events, room, mask) },
         sleep,
@@ -165,6 +168,15 @@ pub unsafe extern "C" fn epoll_pwait2(
 
 /// Asks the kernel without waiting. By number: nothing here is a place to be cancelled at.
 ///
+/// What to sleep on in the place of a set.
+fn epoll_of(set: c_int) -> pollfd {
+    pollfd {
+        fd: set,
+        events: POLLIN,
+        revents: 0,
+    }
+}
+
 /// # Safety
 /// As for `epoll_pwait`.
 unsafe fn ask_epoll(
@@ -231,7 +243,7 @@ unsafe fn attended_ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    if !table::has_connections() || count == 0 {
+    if !table::has_connections() || count == 0 || set.is_null() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::ppoll(set, count, timeout, mask) };
     }
@@ -264,9 +276,16 @@ unsafe fn attended_ppoll(
     let Some(limit) = (unsafe { limit_of_spec(timeout) }) else {
         return sleep(mask, Duration::ZERO);
     };
+    let Ok(count) = usize::try_from(count) else {
+        return sleep(mask, Duration::ZERO);
+    };
+    // SAFETY: not null. It is not touched before the kernel has been asked, which finds out whether
+    // it is the caller's.
+    let fds = unsafe { std::slice::from_raw_parts(set, count) };
     lending::wait(Waiting {
         limit,
         mask,
+        fds,
         ask,
         sleep,
     })
@@ -525,7 +544,7 @@ pub(super) fn duration(time: &timespec) -> Option<Duration> {
 }
 
 /// The same as C has it.
-pub(super) fn spec(time: Duration) -> timespec {
+pub(crate) fn spec(time: Duration) -> timespec {
     timespec {
         tv_sec: c_long::try_from(time.as_secs()).unwrap_or(c_long::MAX),
         tv_nsec: time.subsec_nanos().into(),

@@ -1,0 +1,81 @@
+//! Waiting on a CNO whose sleep is the caller's: he sleeps on descriptors of his own as well.
+//!
+//! Between [`Cno::nap`] and [`Cno::wake`] nothing of the wait is on the stack of the thread: it may
+//! never come back, because a signal handler has left its sleep for good, or because it was
+//! cancelled. Whoever finds that out calls [`Cno::wake`] in its place; a second call does nothing.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use dat_abi::*;
+
+use super::Cno;
+use crate::error::{DatError, DatResult};
+use crate::rnic::Rnic;
+
+impl<R: Rnic> Cno<R> {
+    /// Fills `out` with what to sleep on, and says how much that is; 0 when something has triggered
+    /// already, or may have. Refused where another thread waits, as it would not be woken.
+    pub fn nap(&self, out: &mut [libc::pollfd]) -> DatResult<usize> {
+        let mut inner = self.lock();
+        if inner.state.is_dead() {
+            return Err(DatError::invalid_state(DAT_INVALID_STATE_CNO_DEAD));
+        }
+        if inner.state.has_waiter() {
+            return Err(DatError::of(DAT_INVALID_STATE));
+        }
+        if !inner.triggered.is_empty() {
+            return Ok(0);
+        }
+        // From now on what triggers wakes.
+        inner.state.on_begin_wait();
+        inner.state.on_begin_drive();
+        drop(inner);
+        if !self.waker.begin_sleep() {
+            self.end_turn();
+            return Ok(0);
+        }
+        let mut fds = vec![libc::pollfd {
+            fd: self.waker.as_fd().as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        }];
+        let nap = self.drive_with(|cqs| self.ia.rnic().nap(cqs, &mut fds));
+        let can = nap.is_some() && fds.len() <= out.len();
+        let mut inner = self.lock();
+        inner.nap = Some(nap);
+        if can && inner.triggered.is_empty() {
+            out[..fds.len()].copy_from_slice(&fds);
+            return Ok(fds.len());
+        }
+        drop(inner);
+        self.wake();
+        if can {
+            Ok(0)
+        } else {
+            Err(DatError::bare(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE))
+        }
+    }
+
+    /// The sleep is over, if there is one: does what has come up meanwhile, and lets others wait.
+    pub fn wake(&self) {
+        let Some(nap) = self.lock().nap.take() else {
+            return;
+        };
+        self.waker.end_sleep();
+        if let Some(nap) = nap {
+            nap.work();
+        }
+        self.end_turn();
+    }
+
+    fn end_turn(&self) {
+        let mut inner = self.lock();
+        inner.state.on_end_drive();
+        inner.state.on_end_wait();
+        let is_waited = inner.state.has_waiter();
+        drop(inner);
+        if is_waited {
+            self.turn.notify_one();
+        }
+    }
+}
