@@ -38,8 +38,8 @@ pub struct Record {
     state: AtomicU32,
 }
 
-/// Where a process that shares a socket with this one, as a child of a fork, counts what it does with
-/// it.
+/// Where a process that shares a socket with this one, as a child of a fork, counts what it does
+/// with it.
 ///
 /// It counts in the page of the process that lists the socket, which the child has mapped as well,
 /// whatever becomes of that process. Once the socket has left the list there, such counts are of no

@@ -2,7 +2,8 @@
 //!
 //! The consumer that disconnects gracefully waits for what only the peer can give: room in its
 //! socket, answers to reads. It waits for that as long as there is progress, and no longer than
-//! `close_timeout_ms` without any: a peer must not hold resources by silence (RFC 5042 section 6.4).
+//! `close_timeout_ms` without any: a peer must not hold resources by silence (RFC 5042 section
+//! 6.4).
 
 use std::os::fd::AsFd;
 use std::time::Duration;

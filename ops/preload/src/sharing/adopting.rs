@@ -1,12 +1,13 @@
 //! What a connection is called, for a program that did not see it come about.
 //!
-//! A program that was started by `exec`, or that got a descriptor over a Unix socket, holds the bare
-//! end of a pair that carries bytes. Whoever gives it away writes the connection's addresses on it
-//! before, as the name of that end: the kernel keeps it for as long as the end lives, whatever
-//! becomes of the processes. Where the new program has this library and asks what the socket is
-//! called, or calls it what only a TCP socket can be, the name is read and the connection taken into
-//! the table. Nobody else can put such a name on a socket of the program: what it accepts from a Unix
-//! listener has that listener's name, and what it connects has the one that it has bound.
+//! A program that was started by `exec`, or that got a descriptor over a Unix socket, holds the
+//! bare end of a pair that carries bytes. Whoever gives it away writes the connection's addresses
+//! on it before, as the name of that end: the kernel keeps it for as long as the end lives,
+//! whatever becomes of the processes. Where the new program has this library and asks what the
+//! socket is called, or asks what only a TCP socket answers, the name is read and the connection
+//! taken into the table. Nobody else can put such a name on a socket of the program: what it
+//! accepts from a Unix listener has that listener's name, and what it connects has the one that it
+//! has bound.
 //!
 //! Options begin as those of a fresh socket: what the former program has set is in force where the
 //! connection is carried, and is not told.
