@@ -28,6 +28,23 @@ struct Announced {
     rnic: TypeId,
     config: RnicConfig,
     provider: ProviderRef,
+    /// The registry's entries for it that are in use.
+    entries: Vec<Entry>,
+}
+
+/// What tells entries of one name apart in `dat.conf`: version and thread safety. `dat_ia_open` is
+/// not told which of them is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry(u32, u32, bool);
+
+impl Entry {
+    fn of(info: &DatProviderInfo) -> Self {
+        Self(
+            info.dapl_version_major,
+            info.dapl_version_minor,
+            info.is_thread_safe != DAT_FALSE,
+        )
+    }
 }
 
 static ANNOUNCED: Mutex<Vec<Announced>> = Mutex::new(Vec::new());
@@ -48,10 +65,18 @@ pub unsafe fn init<R: Rnic>(info: *const DatProviderInfo, instance_data: *const 
         };
         let Some(ia_name) = name_of(info) else { return };
         registry::keep_loaded();
-        let provider = announce::<R>(RnicConfig {
+        let config = RnicConfig {
             ia_name: ia_name.clone(),
             ia_params: params,
-        });
+        };
+        let Some(provider) = enter::<R>(config, Entry::of(info)) else {
+            tracing::error!(
+                %ia_name,
+                "dat.conf has an entry of this name with other settings, which is in use; this one \
+                 is left out"
+            );
+            return;
+        };
         let code = registry::add_provider(provider, info);
         tracing::debug!(%ia_name, ?code, "registered");
     });
@@ -67,10 +92,10 @@ pub unsafe fn fini<R: Rnic>(info: *const DatProviderInfo) {
         let Some(info) = (unsafe { info.as_ref() }) else {
             return;
         };
-        let found = name_of(info).and_then(|name| find::<R>(&name));
-        if let Some((provider, config)) = found {
+        let Some(ia_name) = name_of(info) else { return };
+        if let Some(provider) = leave::<R>(&ia_name, Entry::of(info)) {
             let code = registry::remove_provider(provider, info);
-            tracing::debug!(ia_name = %config.ia_name, ?code, "removed from the registry");
+            tracing::debug!(%ia_name, ?code, "removed from the registry");
         }
     });
 }
@@ -91,25 +116,56 @@ pub unsafe fn extension<R: Rnic>(
 
 /// Remembers a name with its parameters and returns its table; the same one when it comes again.
 pub fn announce<R: Rnic>(config: RnicConfig) -> ProviderRef {
-    let rnic = TypeId::of::<R>();
+    announce_in::<R>(&mut lock(), config).provider
+}
+
+/// [`announce`] for an entry of the registry. `None`: an entry of the same name is in use and says
+/// something else, and what is opened by name would get the settings of either.
+fn enter<R: Rnic>(config: RnicConfig, entry: Entry) -> Option<ProviderRef> {
     let mut announced = lock();
     let known = announced
-        .iter_mut()
+        .iter()
         .find(|known| known.is::<R>(&config.ia_name));
-    if let Some(known) = known {
-        known.config = config;
-        return known.provider;
+    if let Some(known) = known
+        && known.config.ia_params != config.ia_params
+        && known.entries.iter().any(|other| *other != entry)
+    {
+        return None;
+    }
+    let known = announce_in::<R>(&mut announced, config);
+    if !known.entries.contains(&entry) {
+        known.entries.push(entry);
+    }
+    Some(known.provider)
+}
+
+/// The registry gives an entry up. `None`: it was not in use.
+fn leave<R: Rnic>(ia_name: &str, entry: Entry) -> Option<ProviderRef> {
+    let mut announced = lock();
+    let known = announced.iter_mut().find(|known| known.is::<R>(ia_name))?;
+    let place = known.entries.iter().position(|other| *other == entry)?;
+    known.entries.remove(place);
+    Some(known.provider)
+}
+
+fn announce_in<R: Rnic>(announced: &mut Vec<Announced>, config: RnicConfig) -> &mut Announced {
+    let place = announced
+        .iter()
+        .position(|known| known.is::<R>(&config.ia_name));
+    if let Some(place) = place {
+        announced[place].config = config;
+        return &mut announced[place];
     }
     // A name from a NUL-terminated field holds no zero byte.
     let name = CString::new(config.ia_name.clone()).unwrap_or_default();
     // Both are leaked on purpose, see the module documentation; there is one of each per name.
     let provider = ProviderRef::new(Box::leak(Box::new(table::<R>(name.into_raw()))));
-    announced.push(Announced {
-        rnic,
+    announced.push_mut(Announced {
+        rnic: TypeId::of::<R>(),
         config,
         provider,
-    });
-    provider
+        entries: Vec::new(),
+    })
 }
 
 /// The table and parameters of a name that was announced for this kind of RNIC.
@@ -135,7 +191,8 @@ fn lock() -> MutexGuard<'static, Vec<Announced>> {
     ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The name field up to its zero; `None` without one.
+/// The name field up to its zero; `None` without one, and for what is no UTF-8: a registry library
+/// takes the name from the provider's table when it closes an IA, so it has to be the same bytes.
 fn name_of(info: &DatProviderInfo) -> Option<String> {
     let bytes: Vec<u8> = info
         .ia_name
@@ -143,7 +200,13 @@ fn name_of(info: &DatProviderInfo) -> Option<String> {
         .map(|byte| byte.to_ne_bytes()[0])
         .collect();
     let name = CStr::from_bytes_until_nul(&bytes).ok()?;
-    Some(name.to_string_lossy().into_owned())
+    match name.to_str() {
+        Ok(name) => Some(name.to_owned()),
+        Err(_) => {
+            tracing::error!(?name, "the name of an IA has to be UTF-8");
+            None
+        }
+    }
 }
 
 /// # Safety

@@ -65,3 +65,39 @@ fn without_a_registry_an_ia_is_called_by_its_own_handle() {
     let ia = Handle::from_token(0x1000).unwrap();
     assert_eq!(consumer_ia_handle(ia), ia.as_dat());
 }
+
+#[test]
+fn entries_of_one_name_that_differ_do_not_take_each_others_parameters() {
+    let name = format!("both{}", unique());
+    let first = info(&name);
+    let mut second = info(&name);
+    second.dapl_version_minor = 1;
+    let mut third = info(&name);
+    third.is_thread_safe = DAT_TRUE;
+    let params = || find::<FakeRnic>(&name).unwrap().1.ia_params;
+    // SAFETY: registration keys and C strings.
+    unsafe {
+        init::<FakeRnic>(&raw const first, c"net=a".as_ptr());
+        init::<FakeRnic>(&raw const second, c"net=b".as_ptr());
+        init::<FakeRnic>(&raw const third, c"net=a".as_ptr());
+        assert_eq!(params(), "net=a", "refused, and the same is no conflict");
+        fini::<FakeRnic>(&raw const second);
+        init::<FakeRnic>(&raw const second, c"net=b".as_ptr());
+        assert_eq!(params(), "net=a", "two others are there");
+        fini::<FakeRnic>(&raw const first);
+        fini::<FakeRnic>(&raw const third);
+        init::<FakeRnic>(&raw const second, c"net=b".as_ptr());
+    }
+    assert_eq!(params(), "net=b", "nobody is left whom it could disturb");
+}
+
+/// A registry library makes the key of `dat_ia_close` of the name that the provider tells.
+#[test]
+fn a_name_that_is_no_text_is_refused() {
+    let name = format!("bad{}", unique());
+    let mut info = info(&name);
+    info.ia_name[name.len()] = c_char::from_ne_bytes([0xFF]);
+    // SAFETY: a registration key and a C string.
+    unsafe { init::<FakeRnic>(&raw const info, c"net=a".as_ptr()) };
+    assert!(find::<FakeRnic>(&format!("{name}\u{FFFD}")).is_none());
+}
