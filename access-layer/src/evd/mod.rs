@@ -78,6 +78,10 @@ impl CompletionType {
     }
 }
 
+/// A connection request found no room, and has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Untold;
+
 /// Event dispatcher.
 pub struct Evd<R: Rnic> {
     cq: Option<R::Cq>,
@@ -116,6 +120,8 @@ struct Inner<R: Rnic> {
     announced: usize,
     /// Something that may end a wait arrived since the waiter last looked.
     news: bool,
+    /// The asynchronous EVD has the news that there was no room, and nothing was taken since.
+    full_told: bool,
 }
 
 impl<R: Rnic> Object for Evd<R> {
@@ -176,6 +182,7 @@ impl<R: Rnic> Evd<R> {
                 armed: false,
                 announced: 0,
                 news: false,
+                full_told: false,
             }),
             at_hand: AtomicUsize::new(0),
             idle: AtomicBool::new(false),
@@ -257,11 +264,13 @@ impl<R: Rnic> Evd<R> {
     /// A connection request arrived. Without room its peer is refused, as by a service that is
     /// busy: nothing was promised to the consumer, and strangers must not be able to make its EVD
     /// unusable.
-    pub(crate) fn post_request(&self, event: DatEvent) {
+    pub(crate) fn post_request(&self, event: DatEvent) -> Result<(), Untold> {
         if let Err(queue::Full) = self.try_post(event) {
             tracing::warn!(evd = ?self.handle, "connection request refused: queue full");
             refuse_untold::<R>(&event);
+            return Err(Untold);
         }
+        Ok(())
     }
 
     /// `dat_evd_post_se`.
@@ -279,7 +288,7 @@ impl<R: Rnic> Evd<R> {
         copy.event_data.software_event_data = unsafe { event.event_data.software_event_data };
         self.try_post(copy).map_err(|queue::Full| {
             // The poster knows; the EVD lost nothing and stays usable.
-            self.tell_overflow();
+            self.tell_full();
             DatError::of(DAT_QUEUE_FULL)
         })
     }
@@ -318,9 +327,19 @@ impl<R: Rnic> Evd<R> {
 
     fn overflow(&self) {
         let mut inner = self.lock();
-        inner.state.on_overflow();
+        let is_first = inner.state.on_overflow();
         self.nudge(inner);
-        self.tell_overflow();
+        if is_first {
+            self.tell_overflow();
+        }
+    }
+
+    /// Something found no room and the EVD goes on. Told once until the consumer has taken an
+    /// event: whoever posts in a loop must not fill the asynchronous EVD, which would end that.
+    pub(crate) fn tell_full(&self) {
+        if !std::mem::replace(&mut self.lock().full_told, true) {
+            self.tell_overflow();
+        }
     }
 
     fn tell_overflow(&self) {

@@ -76,12 +76,15 @@ impl EvdState {
         };
     }
 
-    pub(super) fn on_overflow(&mut self) {
-        self.access = match self.access {
-            Access::Idle => Access::Overflowed { waited: false },
-            Access::Waited => Access::Overflowed { waited: true },
-            other => other,
+    /// `true`: it is the first.
+    pub(super) fn on_overflow(&mut self) -> bool {
+        let waited = match self.access {
+            Access::Idle => false,
+            Access::Waited => true,
+            Access::Overflowed { .. } | Access::Closed => return false,
         };
+        self.access = Access::Overflowed { waited };
+        true
     }
 
     pub(super) fn on_close(&mut self) {
@@ -157,7 +160,9 @@ mod tests {
     const WAITED: Event = |state| {
         state.on_begin_wait().unwrap();
     };
-    const OVERFLOWED: Event = EvdState::on_overflow;
+    const OVERFLOWED: Event = |state| {
+        state.on_overflow();
+    };
     const CLOSED: Event = EvdState::on_close;
     const IDLE: Event = |_| {};
 
@@ -225,6 +230,18 @@ mod tests {
         ] {
             assert_eq!(state_after(&[way]).check_dequeue().is_ok(), good);
             assert_eq!(state_after(&[way]).on_begin_wait().is_ok(), good);
+        }
+    }
+
+    #[test]
+    fn only_the_first_overflow_is_news() {
+        for (way, first) in [
+            (IDLE, true),
+            (WAITED, true),
+            (OVERFLOWED, false),
+            (CLOSED, false),
+        ] {
+            assert_eq!(state_after(&[way]).on_overflow(), first);
         }
     }
 

@@ -639,3 +639,47 @@ fn a_freed_ep_leaves_no_completions_behind() {
     // The other side keeps its own.
     assert!(pair.dat.dequeue(pair.ends[0].request).is_ok());
 }
+
+/// How many overflows of `evd` the asynchronous EVD tells.
+fn overflows(dat: &Dat, evd: DatEvdHandle) -> usize {
+    let events = std::iter::from_fn(|| dat.dequeue(dat.async_evd).ok());
+    let told = events.map(|event| {
+        assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
+        // SAFETY: the event number says that this member is meant.
+        let error = unsafe { event.event_data.asynch_error_event_data };
+        assert_eq!(error.dat_handle, evd);
+    });
+    told.count()
+}
+
+#[test]
+fn an_overflow_is_told_once_until_there_is_room_again() {
+    let dat = Dat::open();
+    let evd = dat
+        .try_evd(1, ptr::null_mut(), DAT_EVD_SOFTWARE_FLAG)
+        .unwrap();
+    while dat.post_software(evd, 1) == SUCCESS {}
+    // More than an asynchronous EVD holds.
+    for _ in 0..5000 {
+        assert_eq!(dat.post_software(evd, 1), 0x800E_0000);
+    }
+    assert_eq!(overflows(&dat, evd), 1);
+    let takes: [fn(&Dat, DatEvdHandle); 2] = [
+        |dat, evd| assert!(dat.dequeue(evd).is_ok()),
+        |dat, evd| assert!(dat.wait(evd, 0, 1).is_ok()),
+    ];
+    for take in takes {
+        take(&dat, evd);
+        assert_eq!(dat.post_software(evd, 2), SUCCESS);
+        for _ in 0..3 {
+            assert_eq!(dat.post_software(evd, 3), 0x800E_0000);
+        }
+        assert_eq!(overflows(&dat, evd), 1);
+    }
+    // That events are lost is told whatever was told before, and once as well.
+    let pinned = dat.pin::<Evd<FakeRnic>>(evd);
+    for _ in 0..3 {
+        pinned.on_cq_overflow();
+    }
+    assert_eq!(overflows(&dat, evd), 1);
+}

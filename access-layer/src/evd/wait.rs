@@ -210,6 +210,7 @@ impl<R: Rnic> Evd<R> {
     /// The oldest event, from the own queue first, else from the CQ.
     fn take(&self, inner: &mut Inner<R>) -> Option<DatEvent> {
         if let Some(event) = inner.own.pop() {
+            inner.full_told = false;
             return Some(event);
         }
         if inner.pulled.len() == 0 {

@@ -30,7 +30,7 @@ use dat_abi::*;
 use crate::cr::Cr;
 use crate::ep::{Ep, Held};
 use crate::error::{DatError, DatResult};
-use crate::evd::Evd;
+use crate::evd::{Evd, Untold};
 use crate::handle::Handle;
 use crate::ia::Ia;
 use crate::rnic::{RequestInfo, Rnic};
@@ -71,7 +71,8 @@ fn arrival_event<R: Rnic>(ia: &Ia<R>, number: DatEventNumber, arrival: &Arrival)
     event
 }
 
-/// Tells the consumer of `cr` at service point `sp`.
+/// Tells the consumer of `cr` at service point `sp`, or refuses its peer where there is no room:
+/// who asks again may find some.
 fn tell_request<R: Rnic>(
     ia: &Ia<R>,
     evd: &Evd<R>,
@@ -80,6 +81,18 @@ fn tell_request<R: Rnic>(
     conn_qual: u64,
     info: &RequestInfo<'_>,
 ) {
+    // The log has it.
+    let _ = try_tell(ia, evd, cr, sp, conn_qual, info);
+}
+
+fn try_tell<R: Rnic>(
+    ia: &Ia<R>,
+    evd: &Evd<R>,
+    cr: &Cr<R>,
+    sp: Handle,
+    conn_qual: u64,
+    info: &RequestInfo<'_>,
+) -> Result<(), Untold> {
     tracing::debug!(?sp, cr = ?cr.handle(), remote = %info.remote, "connection request");
     let arrival = Arrival {
         sp,
@@ -87,7 +100,22 @@ fn tell_request<R: Rnic>(
         cr: Some(cr.handle()),
         truncated: info.truncated,
     };
-    evd.post_request(arrival_event(ia, DAT_CONNECTION_REQUEST_EVENT, &arrival));
+    evd.post_request(arrival_event(ia, DAT_CONNECTION_REQUEST_EVENT, &arrival))
+}
+
+/// [`tell_request`] for a service point that takes one request: without room for it nothing will
+/// ever come there, so the asynchronous EVD says why.
+fn tell_only_request<R: Rnic>(
+    ia: &Ia<R>,
+    evd: &Evd<R>,
+    cr: &Cr<R>,
+    sp: Handle,
+    conn_qual: u64,
+    info: &RequestInfo<'_>,
+) {
+    if try_tell(ia, evd, cr, sp, conn_qual, info) == Err(Untold) {
+        evd.tell_full();
+    }
 }
 
 /// Why a request was not told to the consumer: for the log, the peer sees a service that does not

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dat_abi::*;
 
 use super::psp::listen_error;
-use super::{check_ep, hold_cr_evd, refuse_quietly, tell_request};
+use super::{check_ep, hold_cr_evd, refuse_quietly, tell_only_request};
 use crate::cr::{Cr, NewCr, Pending};
 use crate::ep::addr::port_of;
 use crate::ep::state::{CrId, SpId};
@@ -152,7 +152,7 @@ impl<R: Rnic> Rsp<R> {
             return;
         }
         match self.make_cr(request, info) {
-            Ok(cr) => tell_request(&self.ia, &evd, &cr, self.handle, self.conn_qual, info),
+            Ok(cr) => tell_only_request(&self.ia, &evd, &cr, self.handle, self.conn_qual, info),
             Err(error) => refuse_quietly(self.handle, error),
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dat_abi::*;
 
 use super::socket::{ConsumerSocket, Owner};
-use super::{Arrival, arrival_event, check_ep, hold_cr_evd, refuse_quietly, tell_request};
+use super::{Arrival, arrival_event, check_ep, hold_cr_evd, refuse_quietly, tell_only_request};
 use crate::cr::{Cr, NewCr, Pending};
 use crate::ep::state::{CrId, SpId};
 use crate::ep::{Ep, Held};
@@ -202,7 +202,7 @@ impl<R: Rnic> Ssp<R> {
         // the port that the peer is connected to.
         let conn_qual = u64::from(info.local.port());
         match self.make_cr(request, socket, info) {
-            Ok(cr) => tell_request(&self.ia, &evd, &cr, self.handle, conn_qual, info),
+            Ok(cr) => tell_only_request(&self.ia, &evd, &cr, self.handle, conn_qual, info),
             Err(error) => refuse_quietly(self.handle, error),
         }
     }

@@ -107,3 +107,30 @@ fn a_request_that_was_read_outlives_its_evd() {
         Cr::reject(&cr, b"").unwrap_or_else(|error| panic!("{kind}: {error}"));
     }
 }
+
+#[test]
+fn a_request_that_was_the_only_one_is_not_lost_in_silence() {
+    for (kind, make) in KINDS {
+        let bench = Bench::new();
+        let (sp, ep, _) = make(&bench);
+        let mut filler = DatEvent::zeroed();
+        filler.event_number = DAT_CONNECTION_EVENT_SOCKET_DOWN;
+        for _ in 0..bench.cr.query().evd_qlen {
+            bench.cr.post(filler);
+        }
+        for number in 1..=2 {
+            bench.request(sp, number, b"");
+        }
+        let evd = handle::pin::<Evd<ScriptedRnic>>(bench.ia.async_evd()).unwrap();
+        let told: Vec<_> = std::iter::from_fn(|| evd.dequeue().ok()).collect();
+        // Whoever asks a public service again may find room.
+        assert_eq!(told.len(), usize::from(ep.is_some()), "{kind}");
+        for event in told {
+            assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
+            // SAFETY: the event number says that this member is meant.
+            let error = unsafe { event.event_data.asynch_error_event_data };
+            assert_eq!(error.dat_handle, bench.cr.handle().as_dat(), "{kind}");
+        }
+        assert!(bench.cr.dequeue().is_ok(), "{kind}: the EVD goes on");
+    }
+}
