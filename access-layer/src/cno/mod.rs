@@ -30,8 +30,11 @@ use crate::users::{User, Users};
 pub struct Cno<R: Rnic> {
     waker: Waker,
     inner: Mutex<Inner<R>>,
-    /// Waiters beyond the one that drives, and those who wait for the agent to return.
+    /// Waiters beyond the one that drives. Nobody else: one of them is told at a time, and who
+    /// waits for something else would take that from it.
     turn: Condvar,
+    /// Those who wait for the agent to return.
+    agent_returned: Condvar,
     users: Users,
     handle: Handle,
     ia: Arc<Ia<R>>,
@@ -81,6 +84,7 @@ impl<R: Rnic> Cno<R> {
                 nap: None,
             }),
             turn: Condvar::new(),
+            agent_returned: Condvar::new(),
             users: Users::new(),
             handle: reservation.handle(),
             ia: ia.clone(),
@@ -129,24 +133,28 @@ impl<R: Rnic> Cno<R> {
         self.lock().state.has_waiter()
     }
 
-    /// An EVD got an event. Until it is reported further events of the same EVD add nothing.
+    /// An EVD got an event. Until it is reported further events of the same EVD add nothing but the
+    /// call of an agent, which need not care for what is reported.
     pub(crate) fn trigger(self: &Arc<Self>, evd: Handle) {
         let mut inner = self.lock();
-        if inner.state.is_dead() || inner.triggered.contains(&evd) {
+        if inner.state.is_dead() {
             return;
         }
-        inner.triggered.push_back(evd);
-        if let Some(signal) = &inner.signal {
-            signal.raise();
+        let is_news = !inner.triggered.contains(&evd);
+        if is_news {
+            inner.triggered.push_back(evd);
+            if let Some(signal) = &inner.signal {
+                signal.raise();
+            }
         }
         let agent_due = inner.agent.on_trigger(evd);
         let (waited, followed) = (inner.state.has_waiter(), inner.state.has_followers());
         drop(inner);
-        if waited {
+        if is_news && waited {
             self.waker.wake();
         }
         // Telling nobody is a system call as well.
-        if followed {
+        if is_news && followed {
             self.turn.notify_one();
         }
         if agent_due {
@@ -166,7 +174,7 @@ impl<R: Rnic> Cno<R> {
         }
         if let Some(cno) = this.upgrade() {
             cno.lock().agent.on_end_call();
-            cno.turn.notify_all();
+            cno.agent_returned.notify_all();
         }
     }
 
@@ -188,13 +196,19 @@ impl<R: Rnic> Cno<R> {
         if let Some(evd) = self.take_open(&mut self.lock())? {
             return Ok(evd);
         }
+        self.arm_and_progress();
+        self.take_open(&mut self.lock())?.ok_or(NOTHING)
+    }
+
+    /// What a wait does for EVDs whose consumer has not looked at all that they hold, and for the
+    /// RNIC, for those who do not wait.
+    fn arm_and_progress(&self) {
         for evd in self.evds() {
             evd.arm_for_cno();
             if let Some(cq) = evd.cq() {
                 self.ia.rnic().progress(cq);
             }
         }
-        self.take_open(&mut self.lock())?.ok_or(NOTHING)
     }
 
     fn take_open(&self, inner: &mut Inner<R>) -> DatResult<Option<Handle>> {
@@ -217,6 +231,7 @@ impl<R: Rnic> Cno<R> {
         let deadline = deadline(timeout_us);
         let mut inner = self.lock();
         inner.state.on_begin_wait();
+        let mut has_driven = false;
         let result = loop {
             match self.take_open(&mut inner) {
                 Ok(Some(evd)) => break Ok(evd),
@@ -225,9 +240,18 @@ impl<R: Rnic> Cno<R> {
             }
             let remaining = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             if remaining.is_some_and(|left| left.is_zero()) {
-                break Err(NOTHING);
+                if has_driven {
+                    break Err(NOTHING);
+                }
+                // Whoever only polls arms and lends its thread as well.
+                drop(inner);
+                self.arm_and_progress();
+                has_driven = true;
+                inner = self.lock();
+                continue;
             }
             inner = if inner.state.on_begin_drive() {
+                has_driven = true;
                 self.drive(inner, remaining)
             } else {
                 self.await_turn(inner, remaining)
@@ -297,7 +321,7 @@ impl<R: Rnic> Cno<R> {
         let mut inner = self.lock();
         while inner.agent.is_running() {
             inner = self
-                .turn
+                .agent_returned
                 .wait(inner)
                 .unwrap_or_else(PoisonError::into_inner);
         }

@@ -1,7 +1,7 @@
 use std::ptr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dat_abi::*;
 
@@ -531,4 +531,127 @@ fn a_sleep_elsewhere_is_the_only_wait_and_may_be_ended_by_anybody() {
     );
     fall_asleep(&cno, &mut fds);
     cno.wake();
+}
+
+#[test]
+fn an_agent_is_called_for_an_evd_whose_trigger_nobody_has_taken() {
+    with_agent(|dat, cno, agent, told| {
+        let evd = software_evd(dat, cno);
+        for _ in 0..3 {
+            assert_eq!(dat.post_software(evd, 1), SUCCESS);
+            assert_eq!(told.recv_timeout(Duration::from_secs(5)), Ok(evd.addr()));
+            assert!(dat.dequeue(evd).is_ok());
+            assert_eq!(call!(dat, cno_modify_agent, cno, agent), SUCCESS);
+        }
+        assert_eq!(dat.cno_wait(cno, 0), Ok(evd));
+        assert_eq!(dat.cno_wait(cno, 0), Err((EMPTY, ptr::null_mut())), "once");
+    });
+}
+
+#[test]
+fn a_poller_that_leaves_events_behind_is_told_of_more() {
+    let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
+    let cno = pair.dat.cno();
+    let recv = pair.ends[1].recv;
+    assert_eq!(call!(pair.dat, evd_modify_cno, recv, cno), SUCCESS);
+    let arrive = || {
+        assert_eq!(pair.recv(1, 1, 0), SUCCESS);
+        assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
+    };
+    for timeout_us in [0, 1000] {
+        arrive();
+        assert_eq!(pair.dat.cno_wait(cno, timeout_us), Ok(recv));
+        // Not until the EVD is empty, so it has not been armed again.
+        assert!(pair.dat.dequeue(recv).is_ok());
+        arrive();
+        assert_eq!(pair.dat.cno_wait(cno, timeout_us), Ok(recv), "{timeout_us}");
+        assert!(pair.dat.dequeue(recv).is_ok());
+        assert_eq!(pair.dat.dequeue(recv).map(drop), Err(EMPTY));
+    }
+}
+
+#[test]
+fn an_evd_that_is_enabled_tells_of_what_came_meanwhile() {
+    let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
+    let (cno, fd) = fd_cno(&pair.dat);
+    let recv = pair.ends[1].recv;
+    assert_eq!(call!(pair.dat, evd_modify_cno, recv, cno), SUCCESS);
+    assert_eq!(call!(pair.dat, evd_disable, recv), SUCCESS);
+    for taken in [true, false] {
+        assert_eq!(pair.recv(1, 1, 0), SUCCESS);
+        assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
+        assert!(!taken || pair.dat.dequeue(recv).is_ok());
+    }
+    assert!(!is_readable(fd));
+    assert_eq!(call!(pair.dat, evd_enable, recv), SUCCESS);
+    assert!(is_readable(fd));
+    assert_eq!(take_trigger(&pair.dat, cno), Ok(recv));
+}
+
+/// An agent that tells that it has begun, and returns when it is let go.
+struct Slow {
+    begun: Sender<()>,
+    go: std::sync::Mutex<Receiver<()>>,
+}
+
+unsafe extern "C" fn be_slow(instance_data: DatPvoid, _evd: DatEvdHandle) {
+    // SAFETY: the test below passes this and keeps it until the agent has been waited for.
+    let slow = unsafe { &*instance_data.cast::<Slow>() };
+    slow.begun.send(()).unwrap();
+    let _ = slow.go.lock().unwrap().recv();
+}
+
+#[test]
+fn those_who_wait_for_the_agent_take_no_turn_from_waiters() {
+    let dat = Dat::open();
+    let cno = dat.cno();
+    let evds = [(); 2].map(|()| software_evd(&dat, cno));
+    let ((begun, has_begun), (go, may_go)) = (channel(), channel());
+    let slow = Slow {
+        begun,
+        go: std::sync::Mutex::new(may_go),
+    };
+    let agent = DatOsWaitProxyAgent {
+        instance_data: ptr::from_ref(&slow).cast_mut().cast(),
+        proxy_agent_func: Some(be_slow),
+    };
+    assert_eq!(call!(dat, cno_modify_agent, cno, agent), SUCCESS);
+    assert_eq!(dat.post_software(evds[0], 1), SUCCESS);
+    has_begun.recv().unwrap();
+    assert_eq!(dat.cno_wait(cno, 0), Ok(evds[0]));
+    let word = cno.expose_provenance();
+    let brief = Duration::from_millis(20);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let (cno, none) = (
+                    ptr::with_exposed_provenance_mut(word),
+                    DatOsWaitProxyAgent::zeroed(),
+                );
+                assert_eq!(call!(dat, cno_modify_agent, cno, none), SUCCESS);
+            });
+        }
+        // Nothing tells that they wait; when they come later than this, nothing is tested.
+        thread::sleep(brief);
+        let waiters = [(); 2].map(|()| {
+            scope.spawn(|| {
+                let cno = ptr::with_exposed_provenance_mut(word);
+                dat.cno_wait(cno, LONG_US)
+                    .map(drop)
+                    .map_err(|(code, _)| code)
+            })
+        });
+        await_waiter(&dat, cno);
+        thread::sleep(brief);
+        let begin = Instant::now();
+        for evd in evds {
+            assert_eq!(dat.post_software(evd, 1), SUCCESS);
+            thread::sleep(brief);
+        }
+        for waiter in waiters {
+            assert_eq!(waiter.join().unwrap(), Ok(()));
+        }
+        assert!(begin.elapsed() < Duration::from_micros(u64::from(LONG_US)) / 2);
+        drop(go);
+    });
 }

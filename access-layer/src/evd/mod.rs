@@ -418,8 +418,11 @@ impl<R: Rnic> Evd<R> {
 
     /// `dat_evd_enable`: events make the CNO trigger, those that are queued already included.
     pub fn enable(&self) {
-        self.lock().state.on_set_enabled(true);
-        self.trigger_if_not_empty();
+        let mut inner = self.lock();
+        inner.state.on_set_enabled(true);
+        if self.rearm(&mut inner) || inner.count() > 0 {
+            self.nudge(inner);
+        }
     }
 
     /// `dat_evd_disable`.
