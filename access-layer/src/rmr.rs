@@ -1,13 +1,15 @@
 //! Remote memory region: a window that is bound to part of a region (DAT 2.0 section 6.9.3).
 
 mod binding;
+mod binds;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dat_abi::*;
-use slab::Slab;
 
 use self::binding::Binding;
+pub(crate) use self::binds::Binds;
+use self::binds::NewBind;
 use crate::ep::{Ep, check_flags};
 use crate::error::{DatError, DatResult};
 use crate::handle::{Handle, Kind, Object, Pinned};
@@ -104,7 +106,13 @@ impl<R: Rnic> Rmr<R> {
         let lmr_use = self.check_region(lmr, args)?;
         check_flags(args.flags, 8)?;
         let unbind = args.triplet.segment_length == 0;
-        let bind_id = self.ia.binds().begin(self.handle, args.cookie)?;
+        let is_suppressed = args.flags & DAT_COMPLETION_SUPPRESS_FLAG != 0;
+        let bind_id = self.ia.binds().begin(NewBind {
+            rmr: self.handle,
+            ep: ep.handle(),
+            cookie: args.cookie,
+            silent_max: is_suppressed.then(|| ep.completions_max()),
+        })?;
         let request = BindMw {
             wr_id: bind_id,
             mr: lmr.filter(|_| !unbind).map(|lmr| lmr.rnic_mr()),
@@ -116,7 +124,7 @@ impl<R: Rnic> Rmr<R> {
             access: access_of(args.privileges),
             zero_based: args.va_type == DAT_VA_TYPE_ZB,
             qp_only: self.scope == DAT_RMR_SCOPE_EP,
-            completion: args.flags & DAT_COMPLETION_SUPPRESS_FLAG == 0,
+            completion: !is_suppressed,
             signalled: args.flags & DAT_COMPLETION_UNSIGNALLED_FLAG == 0,
             fence: args.flags & DAT_COMPLETION_BARRIER_FENCE_FLAG != 0,
         };
@@ -180,7 +188,8 @@ impl<R: Rnic> Rmr<R> {
         Ok(param)
     }
 
-    /// `dat_rmr_free`. Destroying the window unbinds it.
+    /// `dat_rmr_free`. Destroying the window unbinds it; binds whose completion nobody has read are
+    /// told all the same, with the handle that the window had.
     pub fn free(this: &Pinned<Self>) -> DatResult {
         Self::abandon(this);
         Ok(())
@@ -196,74 +205,8 @@ impl<R: Rnic> Child for Rmr<R> {
         if this.retire() {
             let bound = this.lock().on_free();
             drop(bound);
-            this.ia.binds().forget(this.handle);
             this.ia.disown(Kind::Rmr, this.handle);
         }
-    }
-}
-
-/// Binds that have not completed: their work request ids, because an event has to name the window
-/// as well as the cookie, and a completion has room for one of the two.
-#[derive(Debug, Default)]
-pub(crate) struct Binds(Mutex<Slab<PendingBind>>);
-
-#[derive(Debug, Clone, Copy)]
-struct PendingBind {
-    rmr: Handle,
-    cookie: u64,
-}
-
-/// What the event of a bind says besides its status.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FinishedBind {
-    /// The window, or null when it is unknown.
-    pub(crate) rmr: DatRmrHandle,
-    /// The consumer's cookie.
-    pub(crate) cookie: u64,
-}
-
-/// Binds at once of one IA. A suppressed bind that succeeds has no completion that would end its
-/// entry; it stays until its window is freed.
-const BINDS_MAX: usize = 1 << 20;
-
-impl Binds {
-    fn begin(&self, rmr: Handle, cookie: u64) -> DatResult<u64> {
-        let mut pending = self.lock();
-        if pending.len() >= BINDS_MAX {
-            return Err(DatError::no_resources(DAT_RESOURCE_MEMORY));
-        }
-        Ok(pending.insert(PendingBind { rmr, cookie }) as u64)
-    }
-
-    fn cancel(&self, bind_id: u64) {
-        self.take(bind_id);
-    }
-
-    fn forget(&self, rmr: Handle) {
-        self.lock().retain(|_, bind| bind.rmr != rmr);
-    }
-
-    pub(crate) fn finish(&self, bind_id: u64) -> FinishedBind {
-        match self.take(bind_id) {
-            Some(bind) => FinishedBind {
-                rmr: bind.rmr.as_dat(),
-                cookie: bind.cookie,
-            },
-            None => FinishedBind {
-                rmr: DAT_HANDLE_NULL,
-                cookie: 0,
-            },
-        }
-    }
-
-    fn take(&self, bind_id: u64) -> Option<PendingBind> {
-        usize::try_from(bind_id)
-            .ok()
-            .and_then(|key| self.lock().try_remove(key))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Slab<PendingBind>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -228,6 +228,11 @@ impl EpAttrs {
         }
     }
 
+    /// Requests posted at once.
+    pub(crate) fn request_dtos(&self) -> usize {
+        usize::try_from(self.max_request_dtos).unwrap_or(usize::MAX)
+    }
+
     /// What the queue pair needs.
     pub(crate) fn qp_attr(&self, limits: &RnicAttr) -> QpAttr {
         let segments = self.segment_limits(limits);

@@ -273,6 +273,15 @@ impl<R: Rnic> Ep<R> {
     pub fn pz(&self) -> Option<Handle> {
         self.lock().parts.pz.as_ref().map(|pz| pz.object().handle())
     }
+    /// How many completions of requests can be under way or unread, at most. Twice what was asked
+    /// for, because an RNIC may make more of it.
+    pub(crate) fn completions_max(&self) -> usize {
+        let inner = self.lock();
+        let unread = inner.parts.request_evd.as_ref();
+        let unread = unread.map_or(0, |evd| evd.object().qlen());
+        2 * (inner.attrs.request_dtos().max(1) + unread)
+    }
+
 
     /// What has happened to it.
     pub(crate) fn counters(&self) -> &EpCounters {
@@ -441,6 +450,7 @@ impl<R: Rnic> Pinned<Ep<R>> {
         for evd in parts.evds() {
             evd.forget_ep(self.handle);
         }
+        self.ia.binds().forget_ep(self.handle);
         drop(parts);
         self.ia.disown(Kind::Ep, self.handle);
         true

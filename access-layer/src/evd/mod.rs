@@ -221,6 +221,11 @@ impl<R: Rnic> Evd<R> {
         self.flags & flags == flags
     }
 
+    /// Events for which it has room.
+    pub(crate) fn qlen(&self) -> usize {
+        self.lock().qlen
+    }
+
     /// The CQ whose completions it dispatches.
     pub fn cq(&self) -> Option<&R::Cq> {
         self.cq.as_ref()

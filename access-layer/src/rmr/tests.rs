@@ -223,3 +223,52 @@ fn what_a_bind_does_not_know_is_named() {
     );
     assert_eq!(code, 0x8006_0027);
 }
+
+#[test]
+fn a_bind_tells_its_window_and_cookie_when_the_window_is_gone() {
+    let pair = Pair::connected("mw=1", THRESHOLD);
+    let (first, second) = (rmr(&pair), rmr(&pair));
+    let triplet = pair.triplet(0, 8);
+    assert_eq!(bind(&pair, first, pair.lmr_handle, triplet, 0).0, SUCCESS);
+    assert_eq!(call!(pair.dat, rmr_free, first), SUCCESS);
+    assert_eq!(bind(&pair, second, pair.lmr_handle, triplet, 0).0, SUCCESS);
+    for rmr in [first, second] {
+        let done = bind_event(&pair);
+        assert_eq!((done.rmr_handle, done.user_cookie.to_u64()), (rmr, COOKIE));
+    }
+    assert_eq!(pair.dat.ia().binds().len(), 0);
+}
+
+#[test]
+fn a_freed_endpoint_leaves_no_binds_behind() {
+    let pair = Pair::connected("mw=1", THRESHOLD);
+    let rmr = rmr(&pair);
+    for flags in [0, DAT_COMPLETION_SUPPRESS_FLAG] {
+        let triplet = pair.triplet(0, 8);
+        assert_eq!(bind(&pair, rmr, pair.lmr_handle, triplet, flags).0, SUCCESS);
+    }
+    assert_eq!(call!(pair.dat, ep_free, pair.ends[0].ep), SUCCESS);
+    assert_eq!(pair.dat.ia().binds().len(), 0);
+}
+
+#[test]
+fn suppressed_binds_do_not_pile_up() {
+    let pair = Pair::connected("mw=1", THRESHOLD);
+    let rmr = rmr(&pair);
+    let suppress = DAT_COMPLETION_SUPPRESS_FLAG;
+    for _ in 0..2000 {
+        let triplet = pair.triplet(0, 8);
+        assert_eq!(
+            bind(&pair, rmr, pair.lmr_handle, triplet, suppress).0,
+            SUCCESS
+        );
+    }
+    // As many as the queue pair and the EVD can hold, and some.
+    assert!(pair.dat.ia().binds().len() < 500);
+    assert_eq!(
+        bind(&pair, rmr, pair.lmr_handle, pair.triplet(0, 8), 0).0,
+        SUCCESS
+    );
+    assert_eq!(bind_event(&pair).user_cookie.to_u64(), COOKIE);
+    assert_eq!(pair.dat.ia().binds().len(), 0, "all came before this one");
+}

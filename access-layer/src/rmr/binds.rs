@@ -1,0 +1,267 @@
+//! Binds whose completion has not been taken.
+//!
+//! An event has to name the window as well as the consumer's cookie, and a completion has room for
+//! one word, so that word is a number for what is kept here. Numbers do not come again: a
+//! completion that is late finds nothing rather than another bind.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dat_abi::*;
+use slab::Slab;
+
+use crate::error::{DatError, DatResult};
+use crate::handle::Handle;
+
+/// Bits of a bind's number that are its place; the others count.
+const PLACE_BITS: u32 = 20;
+/// Binds at once of one IA.
+const BINDS_MAX: usize = 1 << PLACE_BITS;
+
+/// The binds of one IA.
+#[derive(Debug, Default)]
+pub(crate) struct Binds(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    pending: Slab<PendingBind>,
+    /// By endpoint, oldest first: those that have a completion only when they fail.
+    silent: HashMap<Handle, VecDeque<u64>>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct PendingBind {
+    id: u64,
+    rmr: Handle,
+    ep: Handle,
+    cookie: u64,
+}
+
+/// A bind that is about to be posted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NewBind {
+    pub(super) rmr: Handle,
+    pub(super) ep: Handle,
+    pub(super) cookie: u64,
+    /// For a suppressed bind: how many completions of the endpoint can be under way or unread.
+    pub(super) silent_max: Option<usize>,
+}
+
+/// What the event of a bind says besides its status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FinishedBind {
+    /// The window, or null when it is unknown.
+    pub(crate) rmr: DatRmrHandle,
+    /// The consumer's cookie.
+    pub(crate) cookie: u64,
+}
+
+impl Binds {
+    /// The number of a bind.
+    pub(super) fn begin(&self, bind: NewBind) -> DatResult<u64> {
+        let mut inner = self.lock();
+        if inner.pending.len() >= BINDS_MAX && !inner.retire_any() {
+            return Err(DatError::no_resources(DAT_RESOURCE_MEMORY));
+        }
+        let entry = inner.pending.vacant_entry();
+        let place = entry.key() as u64;
+        let id = inner.next << PLACE_BITS | place;
+        inner.pending.insert(PendingBind {
+            id,
+            rmr: bind.rmr,
+            ep: bind.ep,
+            cookie: bind.cookie,
+        });
+        // Wraps after 2^44 binds; nothing is under way for so long.
+        inner.next = inner.next.wrapping_add(1);
+        if let Some(silent_max) = bind.silent_max {
+            inner.add_silent(bind.ep, id, silent_max);
+        }
+        Ok(id)
+    }
+
+    /// It was not posted.
+    pub(super) fn cancel(&self, id: u64) {
+        let mut inner = self.lock();
+        if let Some(bind) = inner.take(id) {
+            inner.retire_silent(bind.ep, |silent| silent == id);
+        }
+    }
+
+    /// Its completion is taken.
+    pub(crate) fn finish(&self, id: u64) -> FinishedBind {
+        let mut inner = self.lock();
+        let Some(bind) = inner.take(id) else {
+            return FinishedBind {
+                rmr: DAT_HANDLE_NULL,
+                cookie: 0,
+            };
+        };
+        // An endpoint's requests complete in order, so those before have, and said nothing.
+        let count = id >> PLACE_BITS;
+        inner.retire_silent(bind.ep, |silent| silent >> PLACE_BITS <= count);
+        FinishedBind {
+            rmr: bind.rmr.as_dat(),
+            cookie: bind.cookie,
+        }
+    }
+
+    /// The endpoint is gone, and its completions with it.
+    pub(crate) fn forget_ep(&self, ep: Handle) {
+        let mut inner = self.lock();
+        if !inner.pending.is_empty() {
+            inner.pending.retain(|_, bind| bind.ep != ep);
+            inner.silent.remove(&ep);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.lock().pending.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn take(&mut self, id: u64) -> Option<PendingBind> {
+        let place = usize::try_from(id & (BINDS_MAX as u64 - 1)).ok()?;
+        let is_it = self.pending.get(place).is_some_and(|bind| bind.id == id);
+        is_it.then(|| self.pending.remove(place))
+    }
+
+    /// A suppressed bind that fails has a completion, and so has all that is posted behind it. When
+    /// more is behind it than can be under way or unread, it has not failed.
+    fn add_silent(&mut self, ep: Handle, id: u64, silent_max: usize) {
+        let silent = self.silent.entry(ep).or_default();
+        silent.push_back(id);
+        let old = if silent.len() > silent_max {
+            silent.pop_front()
+        } else {
+            None
+        };
+        if let Some(old) = old {
+            self.take(old);
+        }
+    }
+
+    /// Ends the silent binds of an endpoint that satisfy `is_over`.
+    fn retire_silent(&mut self, ep: Handle, is_over: impl Fn(u64) -> bool) {
+        let Some(mut silent) = self.silent.remove(&ep) else {
+            return;
+        };
+        silent.retain(|id| {
+            let over = is_over(*id);
+            if over {
+                self.take(*id);
+            }
+            !over
+        });
+        if !silent.is_empty() {
+            self.silent.insert(ep, silent);
+        }
+    }
+
+    /// Ends the oldest silent bind of the endpoint that has the most. `false`: there is none.
+    fn retire_any(&mut self) -> bool {
+        let most = self.silent.values_mut().max_by_key(|silent| silent.len());
+        let oldest = most.and_then(VecDeque::pop_front);
+        oldest.is_some_and(|id| self.take(id).is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handle(number: u64) -> Handle {
+        Handle::from_token(number * 8).unwrap()
+    }
+
+    fn bind(ep: u64, cookie: u64, silent_max: Option<usize>) -> NewBind {
+        NewBind {
+            rmr: handle(1),
+            ep: handle(ep),
+            cookie,
+            silent_max,
+        }
+    }
+
+    const UNKNOWN: FinishedBind = FinishedBind {
+        rmr: DAT_HANDLE_NULL,
+        cookie: 0,
+    };
+
+    fn done(cookie: u64) -> FinishedBind {
+        FinishedBind {
+            rmr: handle(1).as_dat(),
+            cookie,
+        }
+    }
+
+    #[test]
+    fn a_number_does_not_come_again() {
+        let binds = Binds::default();
+        let first = binds.begin(bind(2, 5, None)).unwrap();
+        binds.cancel(first);
+        let second = binds.begin(bind(2, 6, None)).unwrap();
+        assert_eq!(binds.finish(first), UNKNOWN);
+        assert_eq!(binds.finish(second), done(6));
+        assert_eq!(binds.finish(second), UNKNOWN);
+        assert_eq!(binds.finish(u64::MAX), UNKNOWN);
+    }
+
+    #[test]
+    fn a_completion_ends_the_silent_binds_before_it_on_its_endpoint() {
+        let binds = Binds::default();
+        let begin = |ep, cookie, silent| binds.begin(bind(ep, cookie, silent)).unwrap();
+        let before = begin(2, 1, Some(9));
+        let other = begin(3, 2, Some(9));
+        let loud = begin(2, 3, None);
+        let behind = begin(2, 4, Some(9));
+        assert_eq!(binds.finish(loud), done(3));
+        assert_eq!(binds.finish(before), UNKNOWN);
+        assert_eq!(binds.finish(other), done(2), "it failed");
+        assert_eq!(binds.finish(behind), done(4));
+        assert_eq!((binds.len(), binds.lock().silent.len()), (0, 0));
+    }
+
+    #[test]
+    fn silent_binds_that_cannot_be_under_way_any_more_end() {
+        let binds = Binds::default();
+        let ids: Vec<_> = (0..10)
+            .map(|cookie| binds.begin(bind(2, cookie, Some(4))).unwrap())
+            .collect();
+        assert_eq!(binds.len(), 4);
+        assert_eq!(binds.finish(ids[5]), UNKNOWN);
+        assert_eq!(binds.finish(ids[6]), done(6));
+        binds.forget_ep(handle(2));
+        assert_eq!((binds.len(), binds.lock().silent.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_not_posted_is_silent_no_more() {
+        let binds = Binds::default();
+        let id = binds.begin(bind(2, 1, Some(4))).unwrap();
+        binds.cancel(id);
+        assert_eq!((binds.len(), binds.lock().silent.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_full_table_gives_up_silent_binds_and_no_others() {
+        let binds = Binds::default();
+        for cookie in 0..BINDS_MAX as u64 - 1 {
+            binds.begin(bind(2, cookie, None)).unwrap();
+        }
+        for cookie in 0..3 {
+            binds.begin(bind(3, cookie, Some(9))).unwrap();
+        }
+        binds.begin(bind(2, 1, None)).unwrap();
+        assert!(binds.begin(bind(2, 2, None)).is_err());
+        binds.forget_ep(handle(2));
+        binds.begin(bind(2, 2, None)).unwrap();
+    }
+}
