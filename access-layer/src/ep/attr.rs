@@ -82,15 +82,21 @@ impl EpAttrs {
             return;
         }
         let defaults = Self::defaults(limits, true, true);
+        // A segment limit may have been set before the EVD came.
+        let fill = |place: &mut u32, default| {
+            if *place == 0 {
+                *place = default;
+            }
+        };
         if has_recv && self.max_recv_dtos == 0 {
             self.max_recv_dtos = defaults.max_recv_dtos;
-            self.max_recv_iov = defaults.max_recv_iov;
+            fill(&mut self.max_recv_iov, defaults.max_recv_iov);
         }
         if has_request && self.max_request_dtos == 0 {
             self.max_request_dtos = defaults.max_request_dtos;
-            self.max_request_iov = defaults.max_request_iov;
-            self.max_rdma_read_iov = defaults.max_rdma_read_iov;
-            self.max_rdma_write_iov = defaults.max_rdma_write_iov;
+            fill(&mut self.max_request_iov, defaults.max_request_iov);
+            fill(&mut self.max_rdma_read_iov, defaults.max_rdma_read_iov);
+            fill(&mut self.max_rdma_write_iov, defaults.max_rdma_write_iov);
         }
     }
 

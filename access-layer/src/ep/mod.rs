@@ -149,13 +149,13 @@ impl<R: Rnic> Ep<R> {
 
     /// An endpoint for a service point whose consumer gave none, in the hands of `sp`.
     pub(crate) fn create_reserved(ia: &Arc<Ia<R>>, sp: SpId) -> DatResult<Handle> {
-        let attrs = EpAttrs::defaults(ia.attr(), true, true);
+        let attrs = EpAttrs::defaults(ia.attr(), false, false);
         Self::install(ia, Machine::new_reserved(sp), HeldParts::none(), attrs)
     }
 
     /// An endpoint for connection request `cr`, whose consumer left the making to the provider.
     pub(crate) fn create_tentative(ia: &Arc<Ia<R>>, cr: CrId) -> DatResult<Handle> {
-        let attrs = EpAttrs::defaults(ia.attr(), true, true);
+        let attrs = EpAttrs::defaults(ia.attr(), false, false);
         Self::install(ia, Machine::new_tentative(cr), HeldParts::none(), attrs)
     }
 

@@ -358,3 +358,32 @@ fn an_abrupt_close_refuses_waiting_requests() {
     let calls = script.calls();
     assert!(calls.contains(&Call::Unlisten) && calls.contains(&Call::DropRequest { request: 9 }));
 }
+
+#[test]
+fn the_provider_s_endpoint_can_be_equipped_step_by_step() {
+    let bench = Bench::new();
+    let psp = psp(&bench, DAT_PSP_PROVIDER_FLAG);
+    bench.request(psp.handle(), 1, b"");
+    let cr = cr_of(&bench.arrival());
+    let ep = ep_of(&cr);
+    let param = DatEpParam {
+        pz_handle: bench.pz.handle().as_dat(),
+        recv_evd_handle: bench.dto.handle().as_dat(),
+        request_evd_handle: bench.dto.handle().as_dat(),
+        connect_evd_handle: bench.conn.handle().as_dat(),
+        ..DatEpParam::zeroed()
+    };
+    for mask in [
+        DAT_EP_FIELD_CONNECT_EVD_HANDLE,
+        DAT_EP_FIELD_PZ_HANDLE,
+        DAT_EP_FIELD_REQUEST_EVD_HANDLE,
+        DAT_EP_FIELD_RECV_EVD_HANDLE,
+    ] {
+        ep.modify(mask, &param)
+            .unwrap_or_else(|error| panic!("{mask:#x}: {error}"));
+    }
+    let attr = ep.query().ep_attr;
+    assert_eq!((attr.max_recv_dtos, attr.max_request_dtos), (16, 16));
+    assert_eq!((attr.max_recv_iov, attr.max_request_iov), (4, 4));
+    Cr::accept(&cr, None, b"").unwrap();
+}
