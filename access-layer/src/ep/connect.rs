@@ -454,7 +454,7 @@ impl<R: Rnic> Ep<R> {
         socket.on_connecting();
         inner.socket = Some(socket);
         if let Some(inherited) = inherited {
-            inner.comm = inherited.comm;
+            inner.inherited_comm = Some(inherited.comm);
             inner.local_port = u64::from(inherited.local.port());
             self.local.set(inherited.local);
             self.remote.set(inherited.remote);
@@ -485,6 +485,7 @@ impl<R: Rnic> Ep<R> {
     }
 
     fn forget_addresses(&self, inner: &mut Inner<R>) {
+        inner.inherited_comm = None;
         inner.local_port = 0;
         inner.remote_port = 0;
         inner.remote_address = None;

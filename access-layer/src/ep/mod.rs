@@ -96,7 +96,10 @@ struct Inner<R: Rnic> {
     attrs: EpAttrs,
     /// Receives of a shared receive queue that end the connection.
     hard_watermark: Option<u32>,
+    /// The consumer's.
     comm: DatComm,
+    /// That of the socket which the connection, or the attempt at one, goes over.
+    inherited_comm: Option<DatComm>,
     local_port: u64,
     remote_port: u64,
     remote_address: Option<SocketAddr>,
@@ -181,6 +184,7 @@ impl<R: Rnic> Ep<R> {
                 attrs,
                 hard_watermark: None,
                 comm: DatComm::zeroed(),
+                inherited_comm: None,
                 local_port: 0,
                 remote_port: 0,
                 remote_address: None,
@@ -201,7 +205,7 @@ impl<R: Rnic> Ep<R> {
         DatEpParam {
             ia_handle: self.ia.consumer_handle(),
             ep_state: inner.machine.state().code(),
-            comm: inner.comm,
+            comm: inner.inherited_comm.unwrap_or(inner.comm),
             local_ia_address_ptr: self.local.as_dat(),
             local_port_qual: inner.local_port,
             remote_ia_address_ptr: self.remote.as_dat(),
@@ -269,10 +273,6 @@ impl<R: Rnic> Ep<R> {
         Ok(())
     }
 
-    /// The handle of its protection zone.
-    pub fn pz(&self) -> Option<Handle> {
-        self.lock().parts.pz.as_ref().map(|pz| pz.object().handle())
-    }
     /// How many completions of requests can be under way or unread, at most. Twice what was asked
     /// for, because an RNIC may make more of it.
     pub(crate) fn completions_max(&self) -> usize {
@@ -282,6 +282,10 @@ impl<R: Rnic> Ep<R> {
         2 * (inner.attrs.request_dtos().max(1) + unread)
     }
 
+    /// The handle of its protection zone.
+    pub fn pz(&self) -> Option<Handle> {
+        self.lock().parts.pz.as_ref().map(|pz| pz.object().handle())
+    }
 
     /// What has happened to it.
     pub(crate) fn counters(&self) -> &EpCounters {

@@ -322,3 +322,55 @@ fn a_connector_without_a_connected_socket_learns_from_the_rnic() {
     bench.tell(&ep, ConnectionEvent::NonPeerRejected);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
 }
+
+fn comm(ep: &TestEp) -> (i32, i32, i32) {
+    let comm = ep.query().comm;
+    (comm.domain, comm.r#type, comm.protocol)
+}
+
+#[test]
+fn a_refused_socket_leaves_no_communicator_behind() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    datagrams.connect("127.0.0.1:9").unwrap();
+    bench.script.fault(SocketFault::NotTcp);
+    let refused = code(ep.socket_connect(&args(datagrams.as_raw_fd())));
+    assert_eq!(refused.0, DAT_INVALID_STATE);
+    assert_eq!(comm(&ep), (0, 0, 0));
+    let (stream, _listener) = socket();
+    ep.socket_connect(&args(stream.as_raw_fd())).unwrap();
+    assert_eq!(comm(&ep).1, libc::SOCK_STREAM);
+}
+
+#[test]
+fn after_a_reset_a_socket_of_another_family_is_as_good() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let listener = TcpListener::bind(address).unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        ep.socket_connect(&args(stream.as_raw_fd())).unwrap();
+        bench.tell(&ep, ConnectionEvent::NonPeerRejected);
+        assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
+        ep.reset().unwrap();
+        assert_eq!(comm(&ep), (0, 0, 0), "{address}");
+    }
+}
+
+#[test]
+fn the_consumers_own_communicator_stays() {
+    let bench = Bench::new();
+    let (stream, _listener) = socket();
+    let ep = bench.ep();
+    let mut wish = DatEpParam::zeroed();
+    wish.comm = DatComm {
+        domain: libc::AF_INET,
+        r#type: libc::SOCK_STREAM,
+        protocol: libc::IPPROTO_TCP,
+    };
+    ep.modify(DAT_EP_FIELD_COMM, &wish).unwrap();
+    bench.script.fault(SocketFault::NotRouted);
+    assert!(ep.socket_connect(&args(stream.as_raw_fd())).is_err());
+    assert_eq!(comm(&ep).0, libc::AF_INET);
+}
