@@ -255,7 +255,7 @@ impl<R: Rnic> Ep<R> {
             };
             // OFA's providers leave out the class bit and the subtype here.
             let creator = entered.map_err(|_| DatError::bare(DAT_INVALID_STATE, DAT_NO_SUBTYPE))?;
-            inner.private_data = PrivateData::EMPTY;
+            self.replace_private_data(inner, PrivateData::EMPTY);
             inner.socket = acceptance.socket.take();
             if let Some(socket) = &mut inner.socket {
                 socket.on_accepted();
@@ -366,7 +366,7 @@ impl<R: Rnic> Ep<R> {
             let event = inner.machine.on_established()?;
             self.count_established(is_active);
             tracing::info!(ep = ?self.handle, %local, %remote, "connected");
-            inner.private_data = PrivateData::new(private_data);
+            self.replace_private_data(inner, PrivateData::new(private_data));
             inner.local_port = u64::from(local.port());
             inner.remote_address = Some(remote);
             self.local.set(local);
@@ -385,7 +385,7 @@ impl<R: Rnic> Ep<R> {
             self.count_ending(ending, asked);
             tracing::info!(ep = ?self.handle, ?ending, "connection over");
             if ending == Ending::PeerRejected {
-                inner.private_data = PrivateData::new(private_data);
+                self.replace_private_data(inner, PrivateData::new(private_data));
             }
             inner.end_socket();
             Some(event)
@@ -428,7 +428,7 @@ impl<R: Rnic> Ep<R> {
     ) -> DatResult<&Wired<R>> {
         let wired = self.wired.get().ok_or(NOT_READY)?;
         inner.machine.on_connect()?;
-        inner.private_data = PrivateData::EMPTY;
+        self.replace_private_data(inner, PrivateData::EMPTY);
         inner.remote_port = conn_qual;
         inner.remote_address = Some(remote);
         self.remote.set(with_port(remote, 0));

@@ -419,6 +419,17 @@ impl<R: Rnic> Ep<R> {
         event
     }
 
+    /// Exchanges what the peer said last. Events that nobody has read point at what goes, so it is
+    /// cut out of them first.
+    fn replace_private_data(&self, inner: &mut Inner<R>, new: PrivateData) {
+        if !inner.private_data.is_empty()
+            && let Some(evd) = &inner.parts.connect_evd
+        {
+            evd.object().cut_private_data_of(self.handle);
+        }
+        inner.private_data = new;
+    }
+
     fn mirror(&self, inner: &Inner<R>) {
         self.state_code
             .store(inner.machine.state().code(), Ordering::Release);

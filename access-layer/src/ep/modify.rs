@@ -44,6 +44,11 @@ impl<R: Rnic> Ep<R> {
             if done.is_err() {
                 parts.swap_into(&mut inner.parts);
                 (inner.attrs, inner.comm) = before;
+                return done;
+            }
+            // Only the current EVD is looked at when the private data goes.
+            if let Some(left) = parts.connect_evd_left(&inner.parts) {
+                left.cut_private_data_of(self.handle);
             }
             done
         })

@@ -216,6 +216,15 @@ impl<R: Rnic> NewParts<R> {
         self.pz.is_some() || self.recv_evd.is_some() || self.request_evd.is_some()
     }
 
+    /// After [`swap_into`](Self::swap_into): the EVD that gets no connection events any more.
+    pub(crate) fn connect_evd_left(&self, current: &HeldParts<R>) -> Option<&Arc<Evd<R>>> {
+        let left = self.connect_evd.as_ref()?.as_ref()?.object();
+        let current = current.connect_evd.as_ref().map(Held::object);
+        current
+            .is_none_or(|current| !Arc::ptr_eq(current, left))
+            .then_some(left)
+    }
+
     /// Exchanges the parts in `current`; what was there before stays in `self`.
     pub(crate) fn swap_into(&mut self, current: &mut HeldParts<R>) {
         swap(&mut self.pz, &mut current.pz);

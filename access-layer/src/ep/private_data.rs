@@ -29,6 +29,11 @@ impl PrivateData {
         }
     }
 
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_none()
+    }
+
     /// Where they are; null for none. Valid until the drop.
     pub(crate) fn as_ptr(&self) -> *mut c_void {
         self.bytes

@@ -525,6 +525,12 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
+    /// The private data that unread connection events of `ep` point at is about to go.
+    pub(crate) fn cut_private_data_of(&self, ep: Handle) {
+        let mut inner = self.lock();
+        inner.own.for_each_mut(|event| cut_private_data(event, ep));
+    }
+
     fn publish_count(&self, inner: &Inner<R>) {
         self.at_hand.store(inner.count(), Ordering::Release);
     }

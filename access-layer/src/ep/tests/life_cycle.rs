@@ -172,6 +172,41 @@ fn a_rejection_tells_the_peers_private_data() {
     assert_eq!(bytes_at(data.private_data, data.private_data_size), b"no");
 }
 
+/// Private data of the next connection event, and its number.
+fn next_private_data(bench: &Bench) -> (DatEventNumber, DatCount, DatPvoid) {
+    let event = bench.conn.dequeue().unwrap();
+    // SAFETY: connection events all have this member.
+    let data = unsafe { event.event_data.connect_event_data };
+    (
+        event.event_number,
+        data.private_data_size,
+        data.private_data,
+    )
+}
+
+#[test]
+fn an_unread_event_loses_its_private_data_to_the_next_attempt() {
+    let bench = Bench::new();
+    let (ep, other) = (bench.ep(), bench.ep());
+    let rejected = || ConnectionEvent::PeerRejected {
+        private_data: b"no",
+    };
+    for ep in [&ep, &other] {
+        ep.connect(&connect_args()).unwrap();
+        bench.tell(ep, rejected());
+    }
+    ep.reset().unwrap();
+    ep.connect(&connect_args()).unwrap();
+    let number = DAT_CONNECTION_EVENT_PEER_REJECTED;
+    assert_eq!(next_private_data(&bench), (number, 0, std::ptr::null_mut()));
+    let (_, size, place) = next_private_data(&bench);
+    assert_eq!(bytes_at(place, size), b"no", "of another endpoint");
+    // What the new attempt brings is told whole.
+    bench.tell(&ep, rejected());
+    let (_, size, place) = next_private_data(&bench);
+    assert_eq!(bytes_at(place, size), b"no");
+}
+
 #[test]
 fn connect_checks_in_the_order_that_consumers_know() {
     let bench = Bench::new();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::rnic::{Resource, RnicError};
+use crate::rnic::{ConnectionEvent, Resource, RnicError};
 
 fn param(bench: &Bench) -> DatEpParam {
     DatEpParam {
@@ -154,4 +154,58 @@ fn a_replaced_evd_is_free_to_go() {
     };
     ep.modify(DAT_EP_FIELD_CONNECT_EVD_HANDLE, &wish).unwrap();
     free_evd(bench.conn.handle()).unwrap();
+}
+
+#[test]
+fn an_unread_event_on_a_replaced_evd_loses_its_private_data() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    ep.connect(&connect_args()).unwrap();
+    bench.establish(&ep, b"welcome");
+    bench.tell(&ep, ConnectionEvent::Disconnected);
+    ep.reset().unwrap();
+    let private_data = || {
+        let event = bench.conn.dequeue().unwrap();
+        // SAFETY: connection events all have this member.
+        unsafe { event.event_data.connect_event_data }
+    };
+    // The same one again replaces nothing.
+    ep.modify(DAT_EP_FIELD_CONNECT_EVD_HANDLE, &param(&bench))
+        .unwrap();
+    let data = private_data();
+    assert_eq!(
+        bytes_at(data.private_data, data.private_data_size),
+        b"welcome"
+    );
+    bench.conn.dequeue().unwrap();
+
+    ep.connect(&connect_args()).unwrap();
+    bench.establish(&ep, b"again");
+    bench.tell(&ep, ConnectionEvent::Disconnected);
+    ep.reset().unwrap();
+    let other = Evd::create(&bench.ia, 8, None, DAT_EVD_CONNECTION_FLAG).unwrap();
+    let wish = DatEpParam {
+        connect_evd_handle: other.as_dat(),
+        ..param(&bench)
+    };
+    ep.modify(DAT_EP_FIELD_CONNECT_EVD_HANDLE, &wish).unwrap();
+    Ep::free(&ep).unwrap();
+    let data = private_data();
+    assert_eq!(
+        (data.private_data_size, data.private_data.is_null()),
+        (0, true)
+    );
+}
+
+#[test]
+fn a_wish_that_came_before_its_evd_is_kept() {
+    let bench = Bench::new();
+    let ep = bare(&bench);
+    let mut wish = param(&bench);
+    (wish.ep_attr.max_recv_iov, wish.ep_attr.max_rdma_write_iov) = (2, 3);
+    let iovs = DAT_EP_FIELD_EP_ATTR_MAX_RECV_IOV | DAT_EP_FIELD_EP_ATTR_MAX_RDMA_WRITE_IOV;
+    ep.modify(PARTS | iovs, &wish).unwrap();
+    let attr = ep.query().ep_attr;
+    assert_eq!((attr.max_recv_dtos, attr.max_recv_iov), (16, 2));
+    assert_eq!((attr.max_request_iov, attr.max_rdma_write_iov), (4, 3));
 }
