@@ -11,6 +11,7 @@ use crate::event::{
     AsyncError, AsyncKind, BindCompletion, ConnectionEvent, ConnectionKind, DtoCompletion, Event,
 };
 use crate::handle::{EpId, ObjectId, SpId};
+use crate::rmr::RmrInner;
 use crate::socket::LentSocket;
 use crate::sp::{RspInner, SspInner};
 
@@ -22,6 +23,8 @@ pub(crate) enum Route {
     Rsp(Weak<RspInner>),
     /// A socket service point whose request comes here.
     Ssp(Weak<SspInner>),
+    /// A window whose binds complete here.
+    Rmr(Weak<RmrInner>),
     /// A service point that was freed after its request was queued: what the request needs.
     Orphan {
         /// The socket that it came over, which belongs to the request.
@@ -70,9 +73,7 @@ pub(crate) unsafe fn decode(evd: &Evd, raw: &DatEvent) -> Event {
     match number {
         DAT_RMR_BIND_COMPLETION_EVENT => {
             // SAFETY: as above.
-            Event::Bind(BindCompletion::from_raw(unsafe {
-                &data.rmr_completion_event_data
-            }))
+            Event::Bind(decode_bind(evd, unsafe { &data.rmr_completion_event_data }))
         }
         // SAFETY: as above; the request in it is new, because an event is translated once.
         DAT_CONNECTION_REQUEST_EVENT => unsafe {
@@ -91,6 +92,18 @@ pub(crate) unsafe fn decode(evd: &Evd, raw: &DatEvent) -> Event {
             data: raw.event_extension_data,
         },
     }
+}
+
+fn decode_bind(evd: &Evd, raw: &DatRmrBindCompletionEventData) -> BindCompletion {
+    let bind = BindCompletion::from_raw(raw);
+    let rmr = match evd.routes().get(&raw.rmr_handle.addr()) {
+        Some(Route::Rmr(weak)) => weak.upgrade(),
+        _ => None,
+    };
+    if let Some(rmr) = rmr {
+        rmr.on_completion(bind.status.is_success());
+    }
+    bind
 }
 
 /// # Safety

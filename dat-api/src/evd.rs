@@ -398,11 +398,18 @@ impl Drop for EvdInner {
         if !self.owned {
             return;
         }
+        let cno = self.cno.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if cno.is_some() {
+            // A dispatcher is not freed while somebody waits on its notification object. What is
+            // wrong with it the freeing will say.
+            // SAFETY: the handle is live; null is no object.
+            let _ =
+                unsafe { (self.ia.library().dat_evd_modify_cno)(self.handle.0, DAT_HANDLE_NULL) };
+        }
         // SAFETY: endpoints and service points that refer to it hold it, so none is left.
         let code = unsafe { (self.ia.library().dat_evd_free)(self.handle.0) };
         let freed = check("dat_evd_free", code);
         if freed.is_err() {
-            let cno = self.cno.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget(cno.take());
         }
         keep_for_ever(freed, &self.ia);

@@ -61,6 +61,11 @@ impl Region {
         Ok(region)
     }
 
+    /// Whether both are one region.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Copies `bytes` into the region at `offset`.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         check_range(offset, bytes.len(), self.len())?;

@@ -1,12 +1,17 @@
 //! Remote memory regions: windows onto local memory that the peer may use (DAT 2.0 section 6.7).
 
+mod bindings;
+
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dat_abi::*;
 
+use self::bindings::Bindings;
+use crate::decode::Route;
 use crate::ep::Ep;
 use crate::error::{Error, Result, check};
+use crate::evd::{Evd, EvdInner};
 use crate::handle::{Handle, RmrId};
 use crate::leak::keep_for_ever;
 use crate::lmr::{Privileges, RemoteRegion};
@@ -19,12 +24,17 @@ pub struct Rmr {
     inner: Arc<RmrInner>,
 }
 
-struct RmrInner {
+pub(crate) struct RmrInner {
     handle: Handle,
     pz: Pz,
-    /// What the window was bound to, kept alive with everything it was bound to before: a bind
-    /// takes effect only when it completes, and until then the peer may use the one before.
-    bound: Mutex<Vec<Region>>,
+    bound: Mutex<Bound>,
+}
+
+#[derive(Default)]
+struct Bound {
+    bindings: Bindings,
+    /// Where the ends of binds are told, each once.
+    evds: Vec<Weak<EvdInner>>,
 }
 
 impl Rmr {
@@ -49,7 +59,7 @@ impl Rmr {
             inner: Arc::new(RmrInner {
                 handle: Handle(handle),
                 pz: pz.clone(),
-                bound: Mutex::new(Vec::new()),
+                bound: Mutex::default(),
             }),
         })
     }
@@ -66,38 +76,34 @@ impl Rmr {
         cookie: u64,
     ) -> Result<RemoteRegion> {
         let triplet = region.lmr().triplet(offset, len)?;
-        let mut bound = self
-            .inner
-            .bound
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        bound.push(region.clone());
-        let context = self.post_bind(ep, region.lmr().as_raw(), &triplet, privileges, cookie);
-        if context.is_err() {
-            bound.pop();
-        }
+        let context = self.post_bind(ep, Some(region), &triplet, privileges, cookie)?;
         Ok(RemoteRegion {
             addr: triplet.virtual_address,
             len: triplet.segment_length,
-            context: context?,
+            context,
         })
     }
 
     /// Takes the window away from the peer, effective when it has completed.
     pub fn unbind(&self, ep: &Ep, cookie: u64) -> Result<()> {
         let nothing = DatLmrTriplet::zeroed();
-        self.post_bind(ep, DAT_HANDLE_NULL, &nothing, Privileges::NONE, cookie)
+        self.post_bind(ep, None, &nothing, Privileges::NONE, cookie)
             .map(|_| ())
     }
 
     fn post_bind(
         &self,
         ep: &Ep,
-        lmr: DatLmrHandle,
+        region: Option<&Region>,
         triplet: &DatLmrTriplet,
         privileges: Privileges,
         cookie: u64,
     ) -> Result<DatRmrContext> {
+        let lmr = region.map_or(DAT_HANDLE_NULL, |region| region.lmr().as_raw());
+        // Held over the call: another thread may read the event before it returns.
+        let mut bound = self.inner.bound();
+        self.inner.expect_events(&mut bound, ep.request_evd());
+        bound.bindings.on_post(&ep.inner, region.cloned());
         let mut context = 0;
         // SAFETY: window and endpoint are live, the LMR is live or null, the triplet is readable
         // and the out-pointer writable for the call.
@@ -114,7 +120,10 @@ impl Rmr {
                 &mut context,
             )
         };
-        check("dat_rmr_bind", code)?;
+        if let Err(error) = check("dat_rmr_bind", code) {
+            bound.bindings.on_refused();
+            return Err(error.into());
+        }
         Ok(context)
     }
 
@@ -132,15 +141,42 @@ impl Rmr {
     }
 }
 
+impl RmrInner {
+    /// The end of a bind has been read.
+    pub(crate) fn on_completion(&self, success: bool) {
+        self.bound().bindings.on_completion(success);
+    }
+
+    /// Has `evd` tell [`on_completion`](Self::on_completion).
+    fn expect_events(self: &Arc<Self>, bound: &mut Bound, evd: &Evd) {
+        bound.evds.retain(|known| known.strong_count() > 0);
+        let inner = Arc::downgrade(&evd.inner);
+        if bound.evds.iter().any(|known| known.ptr_eq(&inner)) {
+            return;
+        }
+        let route = Route::Rmr(Arc::downgrade(self));
+        evd.routes().insert(self.handle.key(), route);
+        bound.evds.push(inner);
+    }
+
+    fn bound(&self) -> MutexGuard<'_, Bound> {
+        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Drop for RmrInner {
     fn drop(&mut self) {
+        let key = self.handle.key();
+        let bound = self.bound.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for inner in bound.evds.iter().filter_map(Weak::upgrade) {
+            Evd { inner }.routes().remove(&key);
+        }
         // SAFETY: the handle is live and used for the last time; a bound window is unbound by the
         // call.
         let code = unsafe { (self.pz.ia().library().dat_rmr_free)(self.handle.0) };
         let freed = check("dat_rmr_free", code);
         if freed.is_err() {
-            let bound = self.bound.get_mut().unwrap_or_else(PoisonError::into_inner);
-            std::mem::forget(std::mem::take(bound));
+            std::mem::forget(std::mem::take(&mut bound.bindings));
         }
         keep_for_ever(freed, &self.pz);
     }

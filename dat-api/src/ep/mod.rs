@@ -279,6 +279,11 @@ impl Ep {
         &self.inner.pz
     }
 
+    /// The dispatcher of the ends of its requests.
+    pub(crate) fn request_evd(&self) -> &Evd {
+        &self.inner.request
+    }
+
     /// The dispatcher of its connection events.
     #[must_use]
     pub fn connect_evd(&self) -> &Evd {

@@ -84,7 +84,8 @@ API DAT_RETURN dat_strerror(DAT_RETURN code, const char **major, const char **mi
 		return DAT_SUCCESS; \
 	}
 
-FREE(dat_evd_free, "evd")
+FREE(dat_cno_free, "cno")
+FREE(dat_rmr_free, "rmr")
 FREE(dat_pz_free, "pz")
 FREE(dat_psp_free, "psp")
 FREE(dat_rsp_free, "rsp")
@@ -120,10 +121,47 @@ API DAT_RETURN dat_pz_create(DAT_IA_HANDLE ia, DAT_PZ_HANDLE *pz)
 	return create(pz);
 }
 
+API DAT_RETURN dat_cno_create(DAT_IA_HANDLE ia, DAT_OS_WAIT_PROXY_AGENT agent, DAT_CNO_HANDLE *cno)
+{
+	return create(cno);
+}
+
+/* The CNO of the event dispatcher that has one; somebody waits on it all the time. */
+static DAT_CNO_HANDLE waited;
+
 API DAT_RETURN dat_evd_create(DAT_IA_HANDLE ia, DAT_COUNT qlen, DAT_CNO_HANDLE cno,
 			      DAT_EVD_FLAGS flags, DAT_EVD_HANDLE *evd)
 {
+	waited = cno;
 	return create(evd);
+}
+
+API DAT_RETURN dat_evd_modify_cno(DAT_EVD_HANDLE evd, DAT_CNO_HANDLE cno)
+{
+	waited = cno;
+	return DAT_SUCCESS;
+}
+
+API DAT_RETURN dat_evd_free(DAT_EVD_HANDLE evd)
+{
+	if (waited)
+		return FAILURE(DAT_INVALID_STATE, DAT_INVALID_STATE_EVD_IN_USE);
+	note("evd");
+	return DAT_SUCCESS;
+}
+
+API DAT_RETURN dat_rmr_create(DAT_PZ_HANDLE pz, DAT_RMR_HANDLE *rmr)
+{
+	return create(rmr);
+}
+
+API DAT_RETURN dat_rmr_bind(DAT_RMR_HANDLE rmr, DAT_LMR_HANDLE lmr, const DAT_LMR_TRIPLET *triplet,
+			    DAT_MEM_PRIV_FLAGS privileges, DAT_VA_TYPE va, DAT_EP_HANDLE ep,
+			    DAT_RMR_COOKIE cookie, DAT_COMPLETION_FLAGS flags,
+			    DAT_RMR_CONTEXT *context)
+{
+	*context = 3;
+	return DAT_SUCCESS;
 }
 
 API DAT_RETURN dat_evd_dequeue(DAT_EVD_HANDLE evd, DAT_EVENT *event)

@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod unread;
+mod windows;
 
 use std::env;
 use std::ffi::CStr;

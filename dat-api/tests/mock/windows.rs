@@ -1,0 +1,97 @@
+//! How long a window holds the regions that it was bound to, and a dispatcher that somebody waits
+//! for through its notification object.
+
+use super::*;
+
+fn region(all: &Objects) -> Region {
+    Region::create(&all.pz, 64, Privileges::ALL).unwrap()
+}
+
+fn bind(rmr: &Rmr, ep: &Ep, region: Region) {
+    rmr.bind(ep, &region, 0, 64, Privileges::ALL, 1).unwrap();
+}
+
+/// The next bind of `rmr` has ended, and its event is read.
+fn completes(mock: &Mock, all: &Objects, rmr: &Rmr, status: DatDtoCompletionStatus) {
+    mock.put(DAT_RMR_BIND_COMPLETION_EVENT, |data| {
+        data.rmr_completion_event_data = DatRmrBindCompletionEventData {
+            rmr_handle: rmr.as_raw(),
+            user_cookie: DatContext::from_u64(1),
+            status,
+        };
+    });
+    let event = all.transfers.dequeue().unwrap();
+    assert!(matches!(event, Some(Event::Bind(bind)) if bind.rmr == rmr.id()));
+}
+
+fn freed_regions(mock: &Mock) -> usize {
+    mock.log().split(' ').filter(|word| *word == "lmr").count()
+}
+
+#[test]
+fn a_window_lets_go_of_what_it_is_not_bound_to_any_more() {
+    let mock = Mock::new();
+    let all = objects();
+    let rmr = Rmr::create(&all.pz).unwrap();
+    for round in 0..5 {
+        bind(&rmr, &all.ep, region(&all));
+        assert_eq!(freed_regions(&mock), usize::max(round, 1) - 1, "not yet");
+        completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
+        assert_eq!(freed_regions(&mock), round);
+    }
+    rmr.unbind(&all.ep, 1).unwrap();
+    assert_eq!(freed_regions(&mock), 4);
+    completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
+    assert_eq!(freed_regions(&mock), 5);
+}
+
+#[test]
+fn what_may_be_bound_is_kept() {
+    let mock = Mock::new();
+    let all = objects();
+    let rmr = Rmr::create(&all.pz).unwrap();
+    bind(&rmr, &all.ep, region(&all));
+    completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
+    // Which of two is in force is known when both have completed.
+    bind(&rmr, &all.ep, region(&all));
+    bind(&rmr, &all.ep, region(&all));
+    completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
+    assert_eq!(freed_regions(&mock), 0);
+    completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
+    assert_eq!(freed_regions(&mock), 2);
+    // A failure may have left the one before in force.
+    bind(&rmr, &all.ep, region(&all));
+    completes(&mock, &all, &rmr, DAT_RMR_OPERATION_FAILED);
+    assert_eq!(freed_regions(&mock), 2);
+    // Of two endpoints nobody knows which was last.
+    let evds = EpEvds {
+        recv: &all.transfers,
+        request: &all.transfers,
+        connect: &all.connections,
+    };
+    let other = Ep::create(&all.pz, evds, None).unwrap();
+    bind(&rmr, &all.ep, region(&all));
+    bind(&rmr, &other, region(&all));
+    completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
+    completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
+    assert_eq!(freed_regions(&mock), 4);
+    // An endpoint that is gone tells nothing more.
+    bind(&rmr, &other, region(&all));
+    drop(other);
+    bind(&rmr, &all.ep, region(&all));
+    completes(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
+    assert_eq!(freed_regions(&mock), 7);
+    drop(rmr);
+    assert_eq!(freed_regions(&mock), 8);
+}
+
+#[test]
+fn a_dispatcher_goes_although_somebody_waits_on_its_notification_object() {
+    let mock = Mock::new();
+    let ia = Ia::open("mock").unwrap();
+    let cno = Cno::create(&ia).unwrap();
+    let evd = Evd::create_with_cno(&ia, 8, EvdFlags::SOFTWARE, &cno).unwrap();
+    drop(evd);
+    drop((cno, ia));
+    assert_eq!(mock.log(), "evd cno ia");
+}
