@@ -235,8 +235,8 @@ impl Rnic for ScriptedRnic {
         false
     }
 
-    fn wait(&self, _cqs: &[&()], waker: &Waker, timeout: Option<Duration>) {
-        waker.sleep(timeout);
+    fn wait(&self, _cqs: &[&()], waker: &Waker, timeout: Option<Duration>) -> bool {
+        waker.sleep(timeout) == Slept::Interrupted
     }
 
     fn create_qp(

@@ -124,7 +124,8 @@ impl Evd {
     }
 
     /// Takes the oldest event, waiting for it no longer than `timeout` (`None`: for ever). `None`
-    /// when the time has passed.
+    /// when the time has passed. A signal handler that runs meanwhile in the thread may end the
+    /// wait with `DAT_INTERRUPTED_CALL`.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Event>> {
         match self.take_aside(|_| true) {
             Some(event) => Ok(Some(event)),

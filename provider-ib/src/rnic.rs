@@ -126,8 +126,8 @@ impl Rnic for IbRnic {
         cq.cq.arm(solicited_only)
     }
 
-    fn wait(&self, cqs: &[&IbCq], waker: &Waker, timeout: Option<Duration>) {
-        wait::wait(cqs, waker, timeout);
+    fn wait(&self, cqs: &[&IbCq], waker: &Waker, timeout: Option<Duration>) -> bool {
+        wait::wait(cqs, waker, timeout)
     }
 
     fn create_qp(

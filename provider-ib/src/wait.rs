@@ -1,5 +1,6 @@
 //! Sleeping until a completion comes.
 
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::Duration;
 
@@ -11,13 +12,15 @@ use crate::objects::IbCq;
 const HEARD_MAX: usize = 16;
 
 /// Sleeps until one of the queues may have completions, `waker` is woken, or `timeout` passes.
+/// `true`: until a signal handler ran.
 ///
 /// The caller sleeps on the queues' channels in its own thread: nobody stands between the device
 /// and it.
-pub(crate) fn wait(cqs: &[&IbCq], waker: &Waker, timeout: Option<Duration>) {
+pub(crate) fn wait(cqs: &[&IbCq], waker: &Waker, timeout: Option<Duration>) -> bool {
     if !waker.begin_sleep() {
-        return;
+        return false;
     }
+    let mut interrupted = false;
     let heard = &cqs[..cqs.len().min(HEARD_MAX)];
     heard.iter().for_each(|cq| cq.cq.begin_wait());
     // Between the arming and now, what came without the device has told the engine, which leaves
@@ -29,10 +32,11 @@ pub(crate) fn wait(cqs: &[&IbCq], waker: &Waker, timeout: Option<Duration>) {
             set[1 + 2 * index] = poll_of(cq.cq.channel_fd());
             set[2 + 2 * index] = poll_of(cq.cq.kick_fd());
         }
-        sleep(&mut set[..1 + 2 * heard.len()], timeout);
+        interrupted = sleep(&mut set[..1 + 2 * heard.len()], timeout);
     }
-    waker.end_sleep();
+    let woken = waker.end_sleep();
     heard.iter().for_each(|cq| cq.cq.end_wait());
+    interrupted && !woken
 }
 
 fn poll_of(fd: RawFd) -> libc::pollfd {
@@ -43,7 +47,8 @@ fn poll_of(fd: RawFd) -> libc::pollfd {
     }
 }
 
-fn sleep(set: &mut [libc::pollfd], timeout: Option<Duration>) {
+/// `true`: a signal handler ran.
+fn sleep(set: &mut [libc::pollfd], timeout: Option<Duration>) -> bool {
     let spec = timeout.map(|t| libc::timespec {
         tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: libc::c_long::from(t.subsec_nanos()),
@@ -51,6 +56,7 @@ fn sleep(set: &mut [libc::pollfd], timeout: Option<Duration>) {
     let spec = spec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let count = set.len() as libc::nfds_t;
     // SAFETY: the set and the timespec (or null) are of the caller's and this frame; no signal
-    // mask. An interruption is an early return, which the callers' loops expect.
-    unsafe { libc::ppoll(set.as_mut_ptr(), count, spec, std::ptr::null()) };
+    // mask.
+    let ready = unsafe { libc::ppoll(set.as_mut_ptr(), count, spec, std::ptr::null()) };
+    ready < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
 }

@@ -142,9 +142,9 @@ impl Rnic for SoftRnic {
         cq.cq.arm(solicited_only)
     }
 
-    fn wait(&self, cqs: &[&SoftCq], waker: &Waker, timeout: Option<Duration>) {
+    fn wait(&self, cqs: &[&SoftCq], waker: &Waker, timeout: Option<Duration>) -> bool {
         let cqs: Vec<&Arc<Cq>> = cqs.iter().map(|cq| &cq.cq).collect();
-        driver::wait(&cqs, waker, timeout);
+        driver::wait(&cqs, waker, timeout)
     }
 
     fn nap(&self, cqs: &[&SoftCq], fds: &mut Vec<libc::pollfd>) -> Option<Box<dyn Nap>> {

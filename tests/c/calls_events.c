@@ -5,6 +5,8 @@
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "pair.h"
@@ -376,6 +378,33 @@ static void unwaitable(void)
 	pair_close(&pair);
 }
 
+static void on_alarm(int signal)
+{
+	(void)signal;
+}
+
+/* A signal handler ends a wait for completions, and no other. */
+static void interrupted(void)
+{
+	struct itimerval often = { { 0, 10000 }, { 0, 10000 } }, never = { { 0, 0 }, { 0, 0 } };
+	struct pair pair;
+	DAT_EVENT event;
+	DAT_COUNT more;
+	DAT_RETURN code;
+
+	pair_open(&pair);
+	pair_connect(&pair);
+	signal(SIGALRM, on_alarm);
+	expect(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	code = dat_evd_wait(pair.passive.recv_evd, 1000 * WAIT_MS, 1, &event, &more);
+	expect(code == DAT_INTERRUPTED_CALL);
+	code = dat_evd_wait(pair.passive.connect_evd, 100000, 1, &event, &more);
+	expect(DAT_GET_TYPE(code) == DAT_TIMEOUT_EXPIRED);
+	expect(setitimer(ITIMER_REAL, &never, NULL) == 0);
+	one_message(&pair, 1);
+	pair_close(&pair);
+}
+
 /* More completions than there is room for: told once, with the queue, which is over then. */
 static void overflow(void)
 {
@@ -456,6 +485,7 @@ static const struct trial TRIALS[] = {
 	{ "fence", fence },
 	{ "counters", counters },
 	{ "unwaitable", unwaitable },
+	{ "interrupted", interrupted },
 	{ "overflow", overflow },
 };
 

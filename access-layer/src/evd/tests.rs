@@ -1,3 +1,4 @@
+use std::os::unix::thread::JoinHandleExt;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -682,4 +683,54 @@ fn an_overflow_is_told_once_until_there_is_room_again() {
         pinned.on_cq_overflow();
     }
     assert_eq!(overflows(&dat, evd), 1);
+}
+
+extern "C" fn do_nothing(_signal: libc::c_int) {}
+
+/// Has a handler of nothing run in `thread`.
+fn interrupt<T>(thread: &thread::JoinHandle<T>) {
+    // SAFETY: the handler only returns; the thread is not joined yet.
+    unsafe {
+        libc::signal(
+            libc::SIGUSR2,
+            do_nothing as extern "C" fn(libc::c_int) as libc::sighandler_t,
+        );
+        libc::pthread_kill(thread.as_pthread_t(), libc::SIGUSR2);
+    }
+}
+
+#[test]
+fn a_signal_handler_ends_a_wait_for_completions_and_no_other() {
+    const BOTH: DatEvdFlags = DAT_EVD_DTO_FLAG | DAT_EVD_SOFTWARE_FLAG;
+    let dat = std::sync::Arc::new(Dat::open());
+    let with_cno = dat.try_evd(64, dat.cno(), BOTH).unwrap();
+    for (evd, ends) in [
+        (dat.evd(BOTH), true),
+        (with_cno, false),
+        (dat.evd(DAT_EVD_SOFTWARE_FLAG), false),
+    ] {
+        let (word, shared) = (evd.expose_provenance(), dat.clone());
+        let waiter = thread::spawn(move || {
+            let evd = ptr::with_exposed_provenance_mut(word);
+            shared.wait(evd, LONG_US, 1).map(drop)
+        });
+        await_waiter(&dat, evd);
+        // One that comes before the thread sleeps is not noticed.
+        for _ in 0..500 {
+            if waiter.is_finished() {
+                break;
+            }
+            interrupt(&waiter);
+            thread::sleep(Duration::from_millis(if ends { 10 } else { 0 }));
+        }
+        assert_eq!(waiter.is_finished(), ends);
+        if !ends {
+            assert_eq!(dat.post_software(evd, 1), SUCCESS);
+        }
+        let expected = if ends { Err((0x0013_0000, -1)) } else { Ok(()) };
+        assert_eq!(waiter.join().unwrap(), expected);
+        // The EVD is as good as before.
+        assert_eq!(dat.post_software(evd, 2), SUCCESS);
+        assert!(dat.wait(evd, 0, 1).is_ok());
+    }
 }

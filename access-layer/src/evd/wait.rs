@@ -12,7 +12,7 @@ use super::state::WaitTicket;
 use super::{CompletionType, Evd, Inner, pull};
 use crate::ep::Ep;
 use crate::error::{DatError, DatResult};
-use crate::rnic::{Completion, Notify, Rnic, WcStatus};
+use crate::rnic::{Completion, Notify, Rnic, Slept, WcStatus};
 
 /// What a wait brought.
 #[derive(Debug)]
@@ -46,6 +46,9 @@ impl From<DatError> for WaitError {
         Self::Refused(error)
     }
 }
+
+/// A signal handler of the program ran in the thread that waits.
+const INTERRUPTED: DatError = DatError::bare(DAT_INTERRUPTED_CALL, DAT_NO_SUBTYPE);
 
 /// What the waiter takes as a reason to return.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -156,21 +159,29 @@ impl<R: Rnic> Evd<R> {
             }
             look = Look::News;
             self.counters.bump(DCNT_EVD_WAIT_BLOCKED);
-            self.sleep(rnic, remaining);
+            let interrupted = self.sleep(rnic, remaining);
             self.counters.bump(DCNT_EVD_WAIT_NOTIFY);
+            if interrupted && self.waits_on_its_cq() {
+                let woken = self.look(threshold, ticket, Look::Any)?;
+                return woken.ok_or(WaitError::Refused(INTERRUPTED));
+            }
         }
     }
 
-    /// Sleeps until something may have come. May return for no reason.
-    fn sleep(&self, rnic: &R, remaining: Option<Duration>) {
+    /// Sleeps until something may have come. May return for no reason. `true`: a signal handler
+    /// ran.
+    fn sleep(&self, rnic: &R, remaining: Option<Duration>) -> bool {
         let Some(cq) = self.cq() else {
-            self.waker.sleep(remaining);
-            return;
+            return self.waker.sleep(remaining) == Slept::Interrupted;
         };
         let solicited = self.lock().completion_type == CompletionType::Solicited;
-        if !rnic.arm_cq(cq, solicited) {
-            rnic.wait(&[cq], &self.waker, remaining);
-        }
+        !rnic.arm_cq(cq, solicited) && rnic.wait(&[cq], &self.waker, remaining)
+    }
+
+    /// The waits that OFA's providers sleep through at the CQ itself, not on a condition variable:
+    /// their timeouts have no class bit, and signal handlers end them.
+    fn waits_on_its_cq(&self) -> bool {
+        self.cq().is_some() && self.lock().cno.is_none()
     }
 
     /// Takes the oldest event if there are enough; tells what came since the last look.
@@ -281,13 +292,14 @@ impl<R: Rnic> Evd<R> {
     }
 
     fn timed_out(&self) -> TimedOut {
-        // Consumers compare whole values: OFA leaves out the class bit where a CQ is waited on
-        // itself.
-        let inner = self.lock();
-        let bare = self.cq().is_some() && inner.cno.is_none();
-        let make = if bare { DatError::bare } else { DatError::new };
+        // Consumers compare whole values.
+        let make = if self.waits_on_its_cq() {
+            DatError::bare
+        } else {
+            DatError::new
+        };
         TimedOut {
-            nmore: inner.nmore(),
+            nmore: self.lock().nmore(),
             error: make(DAT_TIMEOUT_EXPIRED, DAT_NO_SUBTYPE),
         }
     }

@@ -47,7 +47,7 @@ pub use nap::Nap;
 pub use news::NewsQueue;
 pub use qp::{QpAttr, QpToken, RecvWr, RemoteRange, SendOp, SendWr, Sge};
 pub use upcall::{AsyncEvent, ListenToken, SrqToken, Upcall};
-pub use waker::Waker;
+pub use waker::{Slept, Waker};
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -122,8 +122,9 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// call up.*
     ///
     /// It may return early for no reason; the caller looks and calls again. A wake-up before the
-    /// call is not lost: it makes the call return at once.
-    fn wait(&self, cqs: &[&Self::Cq], waker: &Waker, timeout: Option<Duration>);
+    /// call is not lost: it makes the call return at once. `true`: it returns because a signal
+    /// handler of the program has run in the calling thread.
+    fn wait(&self, cqs: &[&Self::Cq], waker: &Waker, timeout: Option<Duration>) -> bool;
 
     /// The calling thread is about to sleep, elsewhere, on the descriptors that are added to `fds`
     /// here: what fills `cqs` wakes it, and is done by [`Nap::work`]. The queues are armed and have

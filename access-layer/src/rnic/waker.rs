@@ -20,6 +20,17 @@ pub struct Waker {
     state: AtomicU32,
 }
 
+/// How a sleep ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slept {
+    /// By a wake-up.
+    Woken,
+    /// The time is over.
+    TimedOut,
+    /// A signal handler ran in the thread.
+    Interrupted,
+}
+
 impl Waker {
     /// A waker that nobody has woken.
     pub fn new() -> io::Result<Self> {
@@ -94,10 +105,10 @@ impl Waker {
         true
     }
 
-    /// Sleeps on this waker alone. `true`: woken, `false`: the timeout passed.
-    pub fn sleep(&self, timeout: Option<Duration>) -> bool {
+    /// Sleeps on this waker alone.
+    pub fn sleep(&self, timeout: Option<Duration>) -> Slept {
         if !self.begin_sleep() {
-            return true;
+            return Slept::Woken;
         }
         let mut set = libc::pollfd {
             fd: self.event.as_raw_fd(),
@@ -109,12 +120,16 @@ impl Waker {
             tv_nsec: libc::c_long::from(t.subsec_nanos()),
         });
         let spec_ptr = spec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: one pollfd and a timespec (or null) of this frame; no signal mask. An
-        // interruption is an early return, which the callers' loops expect.
-        unsafe {
-            libc::ppoll(&raw mut set, 1, spec_ptr, std::ptr::null());
+        // SAFETY: one pollfd and a timespec (or null) of this frame; no signal mask.
+        let ready = unsafe { libc::ppoll(&raw mut set, 1, spec_ptr, std::ptr::null()) };
+        let fault = io::Error::last_os_error().kind();
+        if self.end_sleep() {
+            Slept::Woken
+        } else if ready < 0 && fault == io::ErrorKind::Interrupted {
+            Slept::Interrupted
+        } else {
+            Slept::TimedOut
         }
-        self.end_sleep()
     }
 }
 
@@ -132,8 +147,8 @@ mod tests {
     fn a_wake_before_the_sleep_is_not_lost() {
         let waker = Waker::new().unwrap();
         waker.wake();
-        assert!(waker.sleep(None));
-        assert!(!waker.sleep(Some(Duration::ZERO)));
+        assert_eq!(waker.sleep(None), Slept::Woken);
+        assert_eq!(waker.sleep(Some(Duration::ZERO)), Slept::TimedOut);
     }
 
     #[test]
@@ -141,7 +156,7 @@ mod tests {
         let waker = std::sync::Arc::new(Waker::new().unwrap());
         let other = waker.clone();
         let thread = std::thread::spawn(move || other.wake());
-        assert!(waker.sleep(None));
+        assert_eq!(waker.sleep(None), Slept::Woken);
         thread.join().unwrap();
     }
 
@@ -150,7 +165,7 @@ mod tests {
         let waker = Waker::new().unwrap();
         waker.wake();
         waker.wake();
-        assert!(waker.sleep(None));
-        assert!(!waker.sleep(Some(Duration::ZERO)));
+        assert_eq!(waker.sleep(None), Slept::Woken);
+        assert_eq!(waker.sleep(Some(Duration::ZERO)), Slept::TimedOut);
     }
 }

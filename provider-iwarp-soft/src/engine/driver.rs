@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use access_layer::rnic::Waker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::cq::Cq;
 
@@ -56,8 +57,9 @@ pub(crate) fn progress(cq: &Cq) -> bool {
     !cq.is_empty()
 }
 
-/// Blocks until a queue may have completions, the waker was woken or the time is over.
-pub(crate) fn wait(cqs: &[&Arc<Cq>], waker: &Waker, timeout: Option<Duration>) {
+/// Blocks until a queue may have completions, the waker was woken or the time is over. `true`:
+/// until a signal handler ran.
+pub(crate) fn wait(cqs: &[&Arc<Cq>], waker: &Waker, timeout: Option<Duration>) -> bool {
     let deadline = deadline_after(timeout);
     let start = Instant::now();
     let feeders: Vec<_> = cqs.iter().map(|cq| cq.feeders()).collect();
@@ -71,7 +73,7 @@ pub(crate) fn wait(cqs: &[&Arc<Cq>], waker: &Waker, timeout: Option<Duration>) {
     }
     if spin(cqs, &lanes, start, deadline) {
         note_wait(cqs, start);
-        return;
+        return false;
     }
     if !is_few {
         lanes.clear();
@@ -79,11 +81,12 @@ pub(crate) fn wait(cqs: &[&Arc<Cq>], waker: &Waker, timeout: Option<Duration>) {
     for lane in &lanes {
         lane.park();
     }
-    sleep(cqs, &lanes, waker, deadline);
+    let interrupted = sleep(cqs, &lanes, waker, deadline);
     for lane in &lanes {
         lane.unpark();
     }
     note_wait(cqs, start);
+    interrupted
 }
 
 pub(super) fn keep_each_once(lanes: &mut Vec<&Arc<Lane>>) {
@@ -127,16 +130,17 @@ fn spin(cqs: &[&Arc<Cq>], lanes: &[&Arc<Lane>], start: Instant, deadline: Option
     false
 }
 
-/// Sleeps on the waker and the sockets, drives what is ready, until there are completions.
-fn sleep(cqs: &[&Arc<Cq>], lanes: &[&Arc<Lane>], waker: &Waker, deadline: Option<Instant>) {
+/// Sleeps on the waker and the sockets, drives what is ready, until there are completions. `true`:
+/// until a signal handler ran.
+fn sleep(cqs: &[&Arc<Cq>], lanes: &[&Arc<Lane>], waker: &Waker, deadline: Option<Instant>) -> bool {
     let mut set = Vec::with_capacity(lanes.len() + 1);
     loop {
         if cqs.iter().any(|cq| !cq.is_empty()) {
-            return;
+            return false;
         }
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) || !waker.begin_sleep() {
-            return;
+            return false;
         }
         let timeout = left.map(|left| Timespec::try_from(left).unwrap_or_default());
         set.clear();
@@ -153,7 +157,7 @@ fn sleep(cqs: &[&Arc<Cq>], lanes: &[&Arc<Lane>], waker: &Waker, deadline: Option
         let ready = poll(&mut set, timeout.as_ref());
         let woken = waker.end_sleep();
         if woken || ready.is_err() {
-            return;
+            return !woken && ready == Err(Errno::INTR);
         }
         for lane in lanes {
             lane.qp.drive_by_consumer(lane);
