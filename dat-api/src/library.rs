@@ -210,7 +210,8 @@ impl Library {
     ///
     /// The file is the one that the environment variable [`LIBRARY_ENV`] names, else the one that
     /// [`Library::prefer`] was given, else [`LIBRARY_NAME`] where the dynamic
-    /// loader finds it. The outcome of the first call stands for the life of the process.
+    /// loader finds it. A program with raised privileges does not listen to the variable. The
+    /// outcome of the first call stands for the life of the process.
     pub fn get() -> Result<&'static Self, LoadError> {
         static LIBRARY: OnceLock<Result<Library, LoadError>> = OnceLock::new();
         LIBRARY
@@ -233,15 +234,16 @@ impl Library {
     }
 
     fn load() -> Result<Self, LoadError> {
-        let path = std::env::var_os(LIBRARY_ENV)
+        let path = environment::variable(LIBRARY_ENV)
             .filter(|path| !path.is_empty())
             .or_else(|| PREFERRED.get().cloned())
             .unwrap_or_else(|| LIBRARY_NAME.into());
         // RTLD_GLOBAL, because providers of other makers look up the registry's functions in the
         // global scope instead of naming the library as a dependency.
         const FLAGS: c_int = RTLD_NOW | RTLD_GLOBAL;
-        // SAFETY: loading runs the library's constructors. The name is either the well-known one or
-        // chosen by whoever controls this process's environment, who could preload code as well.
+        // SAFETY: loading runs the library's constructors. The name is the well-known one, or that of
+        // a file installed beside us, or chosen by whoever controls the environment of a process
+        // without raised privileges, who could preload code as well.
         let dl = unsafe { Dl::open(Some(&path), FLAGS) }.map_err(|error| LoadError::Open {
             path: path.clone(),
             reason: describe(&error),

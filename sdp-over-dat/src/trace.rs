@@ -1,13 +1,15 @@
 //! Every message into a file, in the format that `sdp-checker` reads.
 
 use std::{
-    env,
-    fs::{self, File},
-    path::PathBuf,
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
 };
 
 use descriptors::out_of_the_way;
+use rustix::fs::OFlags;
 use sdp_checker::TraceWriter;
 
 /// Names a directory into which each connection writes its messages.
@@ -24,13 +26,13 @@ impl Trace {
     /// A record of a connection that this end began (`active`) or took.
     pub(crate) fn start(active: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let Some(directory) = env::var_os(TRACE_ENV).map(PathBuf::from) else {
+        let Some(directory) = environment::variable(TRACE_ENV).map(PathBuf::from) else {
             return Self(None);
         };
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let side = if active { "active" } else { "passive" };
         let name = format!("{}-{number}.{side}", std::process::id());
-        let made = fs::create_dir_all(&directory).and_then(|()| File::create(directory.join(name)));
+        let made = fs::create_dir_all(&directory).and_then(|()| create(&directory.join(name)));
         match made.map(|file| out_of_the_way(file.into())) {
             Ok(file) => Self(Some(TraceWriter::new(file.into()))),
             Err(error) => {
@@ -62,7 +64,7 @@ impl Trace {
     }
 
     /// A record with a hole is worth nothing.
-    fn check(&mut self, written: std::io::Result<()>) {
+    fn check(&mut self, written: io::Result<()>) {
         if let Err(error) = written {
             tracing::warn!(%error, "the trace ends here");
             self.0 = None;
@@ -70,13 +72,41 @@ impl Trace {
     }
 }
 
+/// A new file, or an old one emptied. Where a link has the name, somebody else has put it there:
+/// the directory may be everybody's, and the names are easily guessed.
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_link_is_not_followed() -> io::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let (precious, name) = (
+            directory.path().join("precious"),
+            directory.path().join("1"),
+        );
+        fs::write(&precious, "kept")?;
+        std::os::unix::fs::symlink(&precious, &name)?;
+        assert!(create(&name).is_err());
+        assert_eq!(fs::read(&precious)?, b"kept");
+        fs::remove_file(&name)?;
+        fs::write(&name, "an old record")?;
+        assert_eq!(create(&name)?.metadata()?.len(), 0);
+        Ok(())
+    }
+
     /// As when a program exits with its connections open.
     #[test]
-    fn a_record_is_whole_while_the_connection_is_open() -> std::io::Result<()> {
+    fn a_record_is_whole_while_the_connection_is_open() -> io::Result<()> {
         let file = tempfile::NamedTempFile::new()?;
         let mut trace = Trace(Some(TraceWriter::new(file.reopen()?)));
         trace.setup(&[0; 92], &[1; 196]);

@@ -1,13 +1,20 @@
 //! `dat.conf` and the registry, each case against our library and against OFA's as Debian ships it:
 //! the same program must see the same providers.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use stack_tests::{CProgram, Finished, IA_NAME, Program, Registry, StackEnv, not_run};
 
 const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A user without any rights.
+const NOBODY: u32 = 65534;
 
 /// A good line under the name `$name`.
 fn line(name: &str) -> String {
@@ -283,6 +290,32 @@ fn datinfo_fails_for_an_adapter_that_does_not_exist() -> Result<()> {
             .never_says(&format!("no interface adapter \"{IA_NAME}\""))?;
         datinfo(&format!("{form}{IA_NAME}"))?.success()?;
     }
+    Ok(())
+}
+
+/// Whoever starts a program with raised privileges must not choose the libraries that it loads.
+#[test]
+fn a_program_with_raised_privileges_does_not_obey_the_environment() -> Result<()> {
+    let env = StackEnv::new()?;
+    // On the stage's file system, because those of temporary files often forbid raising.
+    let dir = tempfile::TempDir::new_in(env.stage.root())?;
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
+    let datinfo = dir.path().join("datinfo");
+    fs::copy(env.stage.bin("datinfo"), &datinfo)?;
+    let named = dir.path().join("chosen.so");
+    let run = |mode| -> Result<String> {
+        fs::set_permissions(&datinfo, Permissions::from_mode(mode))?;
+        let mut command = Command::new(&datinfo);
+        let output = command.env("DAT_LIBRARY", &named).uid(NOBODY).output()?;
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let Ok(ordinary) = run(0o755) else {
+        not_run("running a program as somebody else takes the superuser");
+        return Ok(());
+    };
+    ensure!(ordinary.contains("chosen.so"), "{ordinary}");
+    let raised = run(0o4755)?;
+    ensure!(!raised.contains("chosen.so"), "{raised}");
     Ok(())
 }
 

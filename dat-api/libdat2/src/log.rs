@@ -17,9 +17,12 @@ use tracing_subscriber::fmt::MakeWriter;
 pub fn init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let variable = |name| std::env::var(name).ok();
-        let (filter, complaint) = filter(variable("DAT_LOG"), variable("DAT_DBG_TYPE"));
-        let destination = Destination::from_variable(variable("DAT_DBG_DEST").as_deref());
+        let (filter, complaint) = filter(
+            environment::text("DAT_LOG"),
+            environment::text("DAT_DBG_TYPE"),
+        );
+        let destination = environment::text("DAT_DBG_DEST");
+        let destination = Destination::from_variable(destination.as_deref());
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_ansi(false)

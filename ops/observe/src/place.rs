@@ -59,11 +59,10 @@ pub struct Opened {
 }
 
 impl Place {
-    /// The place that the environment names, and the usual one without or in a program that must
-    /// not trust its environment.
+    /// The place that the environment names, as `lookup` tells it, and the usual one without.
     #[must_use]
-    pub fn choose(lookup: impl Fn(&str) -> Option<OsString>, privileged: bool) -> Self {
-        let named = lookup(VARIABLE).filter(|path| !privileged && !path.is_empty());
+    pub fn choose(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
+        let named = lookup(VARIABLE).filter(|path| !path.is_empty());
         Self::at(named.unwrap_or_else(|| SHARED_MEMORY.into()))
     }
 
@@ -215,11 +214,10 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_of_a_privileged_program_counts_for_nothing() {
+    fn the_environment_names_the_place() {
         let lookup = |_: &str| Some(OsString::from("/elsewhere"));
-        assert_eq!(Place::choose(lookup, false), Place::at("/elsewhere"));
-        assert_eq!(Place::choose(lookup, true), Place::at(SHARED_MEMORY));
-        assert_eq!(Place::choose(|_| None, false), Place::at(SHARED_MEMORY));
+        assert_eq!(Place::choose(lookup), Place::at("/elsewhere"));
+        assert_eq!(Place::choose(|_| None), Place::at(SHARED_MEMORY));
     }
 
     #[test]

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 fn load_rules(args: &Args) -> Result<Loaded> {
     let source = match &args.rules {
         Some(path) => Source::Named(path.clone()),
-        None => Source::choose(|name| std::env::var_os(name), false),
+        None => Source::choose(environment::variable),
     };
     Ok(source.load()?)
 }

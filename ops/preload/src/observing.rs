@@ -15,10 +15,10 @@ use ops::{Half, OffloadStream, Readiness, Watch};
 use ops_observe::{Carrier, Counter, Description, Kind, Place, Record, State, Writer};
 use rustix::io::Errno;
 
+use crate::guard;
 use crate::hooks::numbers;
 use crate::socket::names;
 use crate::table::Entry;
-use crate::{guard, switch};
 
 static WRITER: Writer = Writer::new();
 static BEGUN: AtomicBool = AtomicBool::new(false);
@@ -34,8 +34,7 @@ fn list(description: &Description, state: State) -> Record {
 /// Several threads may do so at once; none waits for another. After a fork that would be a thread
 /// of the parent.
 fn begin() {
-    let lookup = |name: &str| std::env::var_os(name);
-    WRITER.begin(Place::choose(lookup, switch::is_privileged()));
+    WRITER.begin(Place::choose(environment::variable));
     if !BEGUN.swap(true, Ordering::AcqRel) {
         // SAFETY: handlers that may run at a fork and at the exit: they swap a pointer, and take a
         // file away.

@@ -48,8 +48,7 @@ pub(crate) fn answer(switch: &Arc<Switch>) {
 }
 
 fn make() -> Option<Arc<Switch>> {
-    let secure = is_privileged();
-    let rules = match Source::choose(|name| std::env::var_os(name), secure).load() {
+    let rules = match Source::choose(environment::variable).load() {
         Ok(loaded) => loaded.rules,
         Err(error) => {
             // A file that cannot be used offloads nothing, and says so where a user sees it.
@@ -58,7 +57,7 @@ fn make() -> Option<Arc<Switch>> {
         }
     };
     let registry = Arc::new(Registry::default());
-    let registered = if std::env::var_os(TEST_PROTOCOL).is_some() && !secure {
+    let registered = if environment::variable(TEST_PROTOCOL).is_some() {
         registry.register(
             Arc::new(UnixProtocol {
                 name: "test".to_owned(),
@@ -103,10 +102,4 @@ fn our_directory() -> Option<PathBuf> {
     let library = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
     let library = std::path::absolute(library).ok()?;
     library.parent().map(Path::to_owned)
-}
-
-/// Whether the loader distrusts the environment of this program.
-pub(crate) fn is_privileged() -> bool {
-    // SAFETY: it takes a number and returns one.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }

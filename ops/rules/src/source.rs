@@ -68,16 +68,15 @@ pub enum Unusable {
 }
 
 impl Source {
-    /// The source that the environment chooses. A program with raised privileges does not listen to
-    /// it: `secure` tells that this is one.
+    /// The source that the environment chooses, as `variable` tells it.
     #[must_use]
-    pub fn choose(variable: impl Fn(&str) -> Option<OsString>, secure: bool) -> Self {
+    pub fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let named = VARIABLES
             .iter()
             .find_map(|name| variable(name).filter(|path| !path.is_empty()));
         match named {
-            Some(path) if !secure => Self::Named(path.into()),
-            _ => Self::Default(CONFIG_FILES.map(PathBuf::from).to_vec()),
+            Some(path) => Self::Named(path.into()),
+            None => Self::Default(CONFIG_FILES.map(PathBuf::from).to_vec()),
         }
     }
 
@@ -169,18 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_names_the_file_unless_privileges_were_raised() {
+    fn the_environment_names_the_file() {
         let both = |name: &str| Some(OsString::from(format!("/{name}")));
         let libsdp = |name: &str| (name == VARIABLES[1]).then(|| OsString::from("/x"));
         let empty = |_: &str| Some(OsString::new());
         let defaults = Source::Default(CONFIG_FILES.map(PathBuf::from).to_vec());
-        assert_eq!(
-            Source::choose(both, false),
-            Source::Named("/OPS_RULES".into())
-        );
-        assert_eq!(Source::choose(libsdp, false), Source::Named("/x".into()));
-        assert_eq!(Source::choose(empty, false), defaults);
-        assert_eq!(Source::choose(both, true), defaults);
+        assert_eq!(Source::choose(both), Source::Named("/OPS_RULES".into()));
+        assert_eq!(Source::choose(libsdp), Source::Named("/x".into()));
+        assert_eq!(Source::choose(empty), defaults);
     }
 
     #[test]

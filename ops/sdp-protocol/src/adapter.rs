@@ -110,7 +110,7 @@ impl Adapter {
     }
 
     fn choose() -> Result<String, String> {
-        if let Ok(name) = std::env::var(ADAPTER_ENV) {
+        if let Some(name) = environment::text(ADAPTER_ENV) {
             return Ok(name);
         }
         let listed = dat_api::list_providers().map_err(|error| error.to_string())?;
@@ -123,7 +123,7 @@ impl Adapter {
         // the connections of all other addresses on TCP.
         let library = PROVIDER
             .get()
-            .filter(|_| std::env::var_os(FILE_ENV).is_none());
+            .filter(|_| environment::variable(FILE_ENV).is_none());
         if let Some(library) = library {
             dat_api::register_provider(library, FIRST_CHOICE, FIRST_CHOICE_PARAMS)
                 .map_err(|error| error.to_string())?;

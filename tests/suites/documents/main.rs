@@ -1,8 +1,9 @@
-//! The documents against what they describe: options, settings, calls, links.
+//! The documents against what they describe: options, settings, variables, calls, links.
 
 mod calls;
 mod links;
 mod manual;
+mod variables;
 
 use std::collections::BTreeSet;
 use std::fs;

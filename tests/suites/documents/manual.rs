@@ -119,34 +119,3 @@ fn every_setting_of_a_provider_is_in_dat_conf_5_and_the_reverse() -> Result<()> 
     }
     Ok(())
 }
-
-#[test]
-fn every_environment_variable_is_in_dat_rs_7_and_the_reverse() -> Result<()> {
-    let mut read_by_code = BTreeSet::new();
-    for room in [
-        "dat-api/src",
-        "dat-api/libdat2/src",
-        "access-layer/src",
-        "provider-iwarp-soft/src",
-        "tools/src",
-    ] {
-        for file in files(&workspace(room), "rs")? {
-            // The name stands in the call, or in a constant that the call is given.
-            for line in read(&file)?.lines() {
-                if ["env::var", "variable(\"", ": &str = \"D"]
-                    .iter()
-                    .any(|call| line.contains(call))
-                {
-                    let names = words(line, "\"DA", |c| c == '_' || c.is_ascii_uppercase());
-                    read_by_code.extend(names.iter().map(|name| name[1..].to_owned()));
-                }
-            }
-        }
-    }
-    let page = written("dat-rs.7")?;
-    agree(
-        "variables",
-        &items(section(&page, "ENVIRONMENT")?),
-        &read_by_code,
-    )
-}

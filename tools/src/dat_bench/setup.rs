@@ -73,7 +73,7 @@ impl Ground {
             Network::Own => None,
             Network::Callers(_) => congestion_to_set(),
         };
-        if ia.is_some() || std::env::var_os(OVERRIDE).is_some() {
+        if ia.is_some() || environment::variable(OVERRIDE).is_some() {
             return Ok(Self {
                 network,
                 congestion: None,

@@ -38,8 +38,7 @@ impl Source {
     /// not listen to the environment, because the file names libraries to load.
     #[must_use]
     pub fn of_process() -> Self {
-        let variable = std::env::var_os("DAT_OVERRIDE").filter(|_| !has_raised_privileges());
-        Self::choose(variable, &default_paths())
+        Self::choose(environment::variable("DAT_OVERRIDE"), &default_paths())
     }
 
     /// The rule behind [`Source::of_process`]. `variable` is the value of `DAT_OVERRIDE`: when it
@@ -83,11 +82,6 @@ fn default_paths() -> Vec<PathBuf> {
     directories
         .map(|directory| Path::new(directory).join("dat.conf"))
         .collect()
-}
-
-fn has_raised_privileges() -> bool {
-    // SAFETY: reads a value the kernel gave to the process at its start.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 /// Reads a file, but neither waits for a pipe that nobody writes to nor reads a device without end.

@@ -1,0 +1,118 @@
+//! Environment variables: who reads them, and where they are described.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{agree, files, read, words, workspace};
+
+/// The one room that asks the environment; all others ask it.
+const ROOM: &str = "dat-api/environment";
+
+/// The pages with a section about the environment.
+const PAGES: [&str; 2] = ["dat-rs.7", "opsrun.1"];
+
+/// Rooms that nobody installs.
+const OURS_ALONE: [&str; 3] = ["tests", "xtask", "fuzz/bodies"];
+
+/// Every source file of what is installed, by its room.
+fn sources() -> Result<Vec<(String, String)>> {
+    let manifest = read(&workspace("Cargo.toml"))?;
+    let members = manifest.split("members = [").nth(1).context("no members")?;
+    let members = members.split(']').next().unwrap_or(members);
+    let rooms = members.split('"').skip(1).step_by(2);
+    let mut found = Vec::new();
+    for room in rooms.filter(|room| !OURS_ALONE.contains(room)) {
+        for file in files(&workspace(room).join("src"), "rs")? {
+            let is_test = file
+                .iter()
+                .any(|part| part == "tests" || part == "tests.rs");
+            if !is_test {
+                found.push((room.to_owned(), read(&file)?));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn of_name(c: char) -> bool {
+    c == '_' || c.is_ascii_uppercase()
+}
+
+/// What stands between quotes in `line` and looks like a variable.
+fn quoted(line: &str) -> BTreeSet<String> {
+    let names = words(line, "\"", of_name).into_iter();
+    let names = names.map(|name| name[1..].to_owned());
+    names.filter(|name| name.contains('_')).collect()
+}
+
+/// The names that a call is given, and the constants that stand for some.
+fn asked(text: &str) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut names, mut constants) = (BTreeSet::new(), BTreeSet::new());
+    for call in ["environment::variable", "environment::text"] {
+        for rest in text.split(call).skip(1) {
+            let argument = rest.split([')', ';']).next().unwrap_or(rest);
+            let argument = argument.trim_start_matches('(').trim();
+            names.extend(quoted(argument));
+            if argument.starts_with(of_name) {
+                constants.insert(argument.to_owned());
+            }
+        }
+    }
+    (names, constants)
+}
+
+/// The values of these constants, and of those that a room gives whoever asks for it.
+fn values(sources: &[(String, String)], constants: &BTreeSet<String>) -> BTreeSet<String> {
+    let lines = sources.iter().flat_map(|(_, text)| text.lines());
+    let declared = lines.filter_map(|line| {
+        let (_, declaration) = line.split_once("const ")?;
+        let (name, _) = declaration.split_once(':')?;
+        let is_asked = constants.contains(name) || ["VARIABLE", "VARIABLES"].contains(&name);
+        is_asked.then(|| quoted(line))
+    });
+    declared.flatten().collect()
+}
+
+/// The variables at the head of the items of a page's section.
+fn described(page: &str) -> Result<BTreeSet<String>> {
+    let page = read(&workspace("docs/man").join(page))?;
+    let section = page
+        .split(".SH ENVIRONMENT\n")
+        .nth(1)
+        .context("no section")?;
+    let section = section.split("\n.SH ").next().unwrap_or(section);
+    let lines: Vec<&str> = section.lines().collect();
+    let heads = lines.windows(2).filter(|pair| pair[0] == ".TP");
+    let words = heads.flat_map(|pair| pair[1].split(|c| !of_name(c)));
+    let names = words.filter(|word| word.contains('_'));
+    Ok(names.map(str::to_owned).collect())
+}
+
+#[test]
+fn every_variable_is_in_a_page_and_the_reverse() -> Result<()> {
+    let sources = sources()?;
+    let (mut names, mut constants) = (BTreeSet::new(), BTreeSet::new());
+    for (_, text) in sources.iter().filter(|(room, _)| room != ROOM) {
+        let (of_text, by_constant) = asked(text);
+        names.extend(of_text);
+        constants.extend(by_constant);
+    }
+    names.extend(values(&sources, &constants));
+    let mut told = BTreeSet::new();
+    for page in PAGES {
+        told.extend(described(page)?);
+    }
+    agree("variables", &told, &names)
+}
+
+/// A variable that is read past it would be obeyed in programs with raised privileges.
+#[test]
+fn the_environment_is_read_in_one_place() -> Result<()> {
+    for (room, text) in sources()? {
+        let shipped = text.split("#[cfg(test)]").next().unwrap_or(&text);
+        let reads = shipped.contains("env::var");
+        ensure!(!reads || room == ROOM, "{room} reads the environment too");
+    }
+    Ok(())
+}
