@@ -320,6 +320,26 @@ fn a_program_with_raised_privileges_does_not_obey_the_environment() -> Result<()
 }
 
 #[test]
+fn datinfo_fails_for_an_empty_registry_and_says_what_helps() -> Result<()> {
+    let env = StackEnv::new()?;
+    for form in ["", "--list", "--json"] {
+        let program = env.program(env.stage.bin("datinfo")).args_line(form);
+        let program = program.env("DAT_OVERRIDE", "/no/such/dat.conf");
+        let finished = program.spawn()?.finish(DEADLINE)?;
+        ensure!(
+            finished.status.code() == Some(1),
+            "{form}: {}",
+            finished.status
+        );
+        finished
+            .says("DAT_OVERRIDE, bad filename - /no/such/dat.conf, aborting")?
+            .says("name a file that can be read, or unset DAT_OVERRIDE")?
+            .says("datinfo: the registry is empty")?;
+    }
+    Ok(())
+}
+
+#[test]
 fn the_registry_of_ofa_loads_our_provider() -> Result<()> {
     let both = Both::new()?;
     let registry = Registry::loopback(&both.env.stage.provider().display().to_string())?;

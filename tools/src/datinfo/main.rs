@@ -46,7 +46,16 @@ fn main() -> ExitCode {
             } else {
                 text::print(&report);
             }
-            complain_of_unknown(&args, &report)
+            let code = complain_of_unknown(&args, &report);
+            if args.names.is_empty() && has_none(&report) {
+                let file = report["registry_file"].as_str().unwrap_or_default();
+                eprintln!(
+                    "datinfo: the registry is empty ({file}): dat.conf(5) says what its lines \
+                     look like, and DAT_OVERRIDE names another file"
+                );
+                return ExitCode::FAILURE;
+            }
+            code
         }
         Err(error) => {
             eprintln!("datinfo: {error}");
@@ -84,6 +93,11 @@ fn report(args: &Args) -> Result<Value, dat_api::Error> {
         "adapters": adapters,
         "unused_lines": lines::unused(&lines),
     }))
+}
+
+/// Whether there is not one adapter. A script that asks whether DAT is there must notice.
+fn has_none(report: &Value) -> bool {
+    report["adapters"].as_array().is_none_or(Vec::is_empty)
 }
 
 /// Fails when the registry lacks a name that was asked for: what a script asks about must exist.

@@ -20,15 +20,6 @@ Cflags: -I${includedir}
 Libs: -L${libdir} -ldat2
 ";
 
-/// `dat.conf`: the loopback adapter, and how further ones look.
-pub(super) const DAT_CONF: &str = "\
-# ia_name api_version threadsafety default library provider_version ia_params platform_params
-#
-# ia_params of the software iWARP provider: network device, address or host name; a port, 0 for
-# none; then settings as key=value. Point DAT_OVERRIDE at this file to use it.
-iwarp-lo u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"lo 0\" \"\"
-";
-
 /// The stage directory, and a count of what changed in it.
 #[derive(Debug)]
 pub(super) struct Layout {

@@ -51,7 +51,7 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
     stage.file(&built.preload_library, "lib/libops-preload.so")?;
     let headers = stage.directory(&libdat2.join("include/dat2"), "include/dat2", "h")?;
     stage.text(layout::PKG_CONFIG, "lib/pkgconfig/dat2.pc")?;
-    stage.text(layout::DAT_CONF, "etc/dat.conf")?;
+    stage.file(&workspace.root().join("dat.conf"), "etc/dat.conf")?;
     for (place, text) in pages::all(&workspace.root().join("docs"))? {
         stage.text(&text, &format!("share/{place}"))?;
     }

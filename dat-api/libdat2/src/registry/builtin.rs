@@ -1,17 +1,19 @@
 //! The registry of a machine without any `dat.conf`: the software provider on every local address.
 //!
-//! Each interface that is up and has an IPv4 address gets an entry named `iwarp-<interface>`, so
-//! that a program works before anybody has configured anything. Loopback comes last: whoever takes
+//! Each interface that is up and has an address gets an entry named `iwarp-<interface>`, so that a
+//! program works before anybody has configured anything. Link-local IPv6 addresses alone are none:
+//! every end of a container's cable has one. Loopback comes last: whoever takes
 //! the first name should get one that other machines can reach.
 
 use super::conf::{Api, Entry};
 use std::ffi::{CStr, CString};
+use std::net::Ipv6Addr;
 use std::{io, ptr};
 
 /// Library of the software provider.
 const LIBRARY: &CStr = c"libdapl-iwarp.so.2";
 
-/// An interface with an IPv4 address.
+/// An interface with an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Interface {
     name: CString,
@@ -78,8 +80,16 @@ unsafe fn usable(record: &libc::ifaddrs) -> Option<Interface> {
     // SAFETY: the address is null or points at a socket address inside the list.
     let address = unsafe { record.ifa_addr.as_ref() }?;
     let flag = |flag: libc::c_int| record.ifa_flags & flag.cast_unsigned() != 0;
-    let is_ipv4 = libc::c_int::from(address.sa_family) == libc::AF_INET;
-    (is_ipv4 && flag(libc::IFF_UP)).then(|| Interface {
+    let has_address = match libc::c_int::from(address.sa_family) {
+        libc::AF_INET => true,
+        libc::AF_INET6 => {
+            // SAFETY: the family says which structure it is.
+            let v6 = unsafe { &*record.ifa_addr.cast::<libc::sockaddr_in6>() };
+            !Ipv6Addr::from(v6.sin6_addr.s6_addr).is_unicast_link_local()
+        }
+        _ => false,
+    };
+    (has_address && flag(libc::IFF_UP)).then(|| Interface {
         // SAFETY: the name is a C string inside the list.
         name: unsafe { CStr::from_ptr(record.ifa_name) }.to_owned(),
         is_loopback: flag(libc::IFF_LOOPBACK),
@@ -97,6 +107,27 @@ mod tests {
         assert_eq!(entry.ia_params.as_c_str(), c"eth0 0");
         assert_eq!(entry.lib_path.as_c_str(), c"libdapl-iwarp.so.2");
         assert!(entry.is_registered());
+    }
+
+    fn usable_with(address: &str, flags: libc::c_int) -> bool {
+        // SAFETY: plain data, for which zeros are a value.
+        let (mut record, mut v6): (libc::ifaddrs, libc::sockaddr_in6) =
+            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        v6.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+        v6.sin6_addr.s6_addr = address.parse::<Ipv6Addr>().expect("an address").octets();
+        record.ifa_name = c"eth0".as_ptr().cast_mut();
+        record.ifa_flags = flags.cast_unsigned();
+        record.ifa_addr = (&raw mut v6).cast();
+        // SAFETY: a record as the list has it, of this frame.
+        unsafe { usable(&record) }.is_some()
+    }
+
+    #[test]
+    fn an_address_of_ipv6_counts_unless_it_is_link_local() {
+        assert!(usable_with("2001:db8::1", libc::IFF_UP));
+        assert!(usable_with("fd00::1", libc::IFF_UP));
+        assert!(!usable_with("fe80::1", libc::IFF_UP));
+        assert!(!usable_with("2001:db8::1", 0));
     }
 
     #[test]

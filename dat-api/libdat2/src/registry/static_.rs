@@ -89,9 +89,11 @@ impl StaticRegistry {
                 error,
                 is_override: true,
             } => {
+                // OFA's words, which scripts may look for; what they mean stands behind them.
                 tracing::error!(
                     %error,
-                    "DAT Registry: DAT_OVERRIDE, bad filename - {}, aborting", path.display()
+                    "DAT Registry: DAT_OVERRIDE, bad filename - {}, aborting (the registry stays \
+                     empty: name a file that can be read, or unset DAT_OVERRIDE)", path.display()
                 );
                 Self::default()
             }
