@@ -241,9 +241,9 @@ impl Library {
         // RTLD_GLOBAL, because providers of other makers look up the registry's functions in the
         // global scope instead of naming the library as a dependency.
         const FLAGS: c_int = RTLD_NOW | RTLD_GLOBAL;
-        // SAFETY: loading runs the library's constructors. The name is the well-known one, or that of
-        // a file installed beside us, or chosen by whoever controls the environment of a process
-        // without raised privileges, who could preload code as well.
+        // SAFETY: loading runs the library's constructors. The name is the well-known one, or that
+        // of a file installed beside us, or chosen by whoever controls the environment of a
+        // process without raised privileges, who could preload code as well.
         let dl = unsafe { Dl::open(Some(&path), FLAGS) }.map_err(|error| LoadError::Open {
             path: path.clone(),
             reason: describe(&error),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ops_netlink::{Reach, Route, RouteQuery};
 use ops_rules::{Query, Role, Setting, Target};
 use rustix::io::Errno;
+use tracing::debug;
 
 use crate::family::Wish;
 use crate::protosw::{OffloadProtocol, Way};
@@ -110,7 +111,10 @@ pub(crate) fn decide(switch: &Switch, intent: &Intent<'_>, trail: &mut Trail) ->
         let subject = Subject::Protocol(protocol.name().to_owned());
         match check(&*protocol, intent, &policy, &mut finder, trail) {
             Ok(()) => {
-                trail.note(subject, || "can carry it".to_owned());
+                trail.note(subject, || match protocol.told(&policy.settings) {
+                    by if by.is_empty() => "can carry it".to_owned(),
+                    by => format!("can carry it, {by}"),
+                });
                 protocols.push(protocol);
             }
             Err(reason) => {
@@ -184,6 +188,10 @@ fn policy(
         None => format!("none matches, so {}", verdict.target.word()),
     });
     let rule = verdict.rule;
+    debug!(
+        address = %intent.address, role = intent.role.word(),
+        line = rule.map(|rule| rule.line), target = verdict.target.word(), "the rule file decides"
+    );
     Some(Policy {
         target: verdict.target,
         line: rule.map(|rule| rule.line),

@@ -19,7 +19,11 @@ impl Switch {
         let mut trail = Trail::kept();
         let verdict = match self.plan(intent, &mut trail) {
             Plan::Native(reason) => format!("tcp, because {reason}"),
-            Plan::Impossible(reason) => format!("fails, because {reason}"),
+            // What listens is the kernel's in any case, and takes what comes over TCP.
+            Plan::Impossible(reason) if intent.role == Role::Listen => {
+                format!("tcp, because {reason}")
+            }
+            Plan::Impossible(reason) => fails(&reason),
             Plan::Offload(offer) => match intent.role {
                 Role::Listen => listening(&offer),
                 Role::Connect => self.connecting(intent, offer, &mut trail),
@@ -40,7 +44,7 @@ impl Switch {
             trail.note(Subject::Peer, || match &answer {
                 Ok(Answer::Mapped(mapped)) => format!("offers it at {mapped}"),
                 Ok(answer) => {
-                    Reason::of_answer(*answer).map_or_else(String::new, |r| r.to_string())
+                    Reason::of_answer(*answer).map_or_else(String::new, |it| it.at_length())
                 }
                 Err(errno) => format!("cannot be asked: {errno}"),
             });
@@ -57,7 +61,7 @@ impl Switch {
         let names = names(&offer);
         match (refused, offer.may_fall_back) {
             (Some(reason), true) if names.is_empty() => format!("tcp, because {reason}"),
-            (Some(reason), false) if names.is_empty() => format!("fails, because {reason}"),
+            (Some(reason), false) if names.is_empty() => fails(&reason),
             (_, true) => format!("{names}; tcp if that fails within {:?}", offer.within),
             (_, false) => format!("{names}, and no tcp"),
         }
@@ -86,13 +90,14 @@ impl Reason {
     }
 }
 
+fn fails(reason: &Reason) -> String {
+    format!("connect() would fail: {reason} ({})", reason.errno())
+}
+
+/// The kernel's listener stays, whatever the rule says of TCP: who knows nothing of offload
+/// protocols could not be told otherwise.
 fn listening(offer: &Offer) -> String {
-    let names = names(offer);
-    if offer.may_fall_back {
-        format!("{names} and tcp")
-    } else {
-        names
-    }
+    format!("{} and tcp", names(offer))
 }
 
 fn names(offer: &Offer) -> String {

@@ -44,6 +44,7 @@ pub use family::{
 pub use life::{Event, Life};
 pub use listen::{Accepted, Listening};
 pub use local::Local;
+pub use ops_rules::{Known, Setting};
 pub use protosw::{
     Capabilities, ConnectFailure, Half, OffloadBound, OffloadConnecting, OffloadListener,
     OffloadProtocol, OffloadStream, Readiness, Target, Watch, Way,

@@ -61,7 +61,7 @@ pub struct Target<'a> {
     pub local: SocketAddr,
     /// The first hop of the route, for a protocol that does not find its way itself.
     pub next_hop: Option<IpAddr>,
-    /// What the rule file sets for this protocol.
+    /// What the rule file sets, for this protocol and for others.
     pub settings: &'a [Setting],
 }
 
@@ -79,11 +79,17 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     /// Why not.
     fn reaches(&self, way: &Way<'_>) -> Result<(), Reason>;
 
-    /// Takes an address; the kernel's TCP has it already.
+    /// What it would carry a socket by, in the words of an explanation; empty where there is
+    /// nothing to tell. `settings` are those of the rule file.
+    fn told(&self, _settings: &[Setting]) -> String {
+        String::new()
+    }
+
+    /// Takes an address; the kernel's TCP has it already. `settings` are those of the rule file.
     ///
     /// # Errors
     /// `EADDRINUSE` if this protocol has given the port to somebody else.
-    fn bind(&self, local: Local) -> Result<Box<dyn OffloadBound>, Errno>;
+    fn bind(&self, local: Local, settings: &[Setting]) -> Result<Box<dyn OffloadBound>, Errno>;
 
     /// Begins to connect.
     ///

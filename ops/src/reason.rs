@@ -61,6 +61,20 @@ pub enum Reason {
     Failed(Errno),
 }
 
+impl Reason {
+    /// What the peer's answer was, for who asks about nothing else; the reason itself is short,
+    /// because listings have it in a column.
+    pub(crate) fn at_length(&self) -> String {
+        match self {
+            Self::PeerAbsent => "nothing answers at its UDP port 3935".to_owned(),
+            Self::PeerSilent => "its UDP port 3935 is silent; perhaps a firewall is in between, \
+                                 or the host is down"
+                .to_owned(),
+            reason => reason.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -77,8 +91,8 @@ impl fmt::Display for Reason {
             Self::NoRdma { device } => write!(f, "device {device} has no RDMA"),
             Self::Protocol(why) => f.write_str(why),
             Self::PortTaken => f.write_str("has given the port to somebody else"),
-            Self::PeerAbsent => f.write_str("the peer has no port mapper"),
-            Self::PeerSilent => f.write_str("the peer's port mapper does not answer"),
+            Self::PeerAbsent => f.write_str("no program of the peer runs under opsrun"),
+            Self::PeerSilent => f.write_str("UDP port 3935 of the peer does not answer"),
             Self::PeerRefused => f.write_str("the peer does not offer this service over RDMA"),
             Self::PeerUntrusted => {
                 f.write_str("the peer maps a privileged service to an unprivileged port")

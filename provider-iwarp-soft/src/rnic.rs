@@ -382,6 +382,10 @@ fn named_attributes(config: &Config) -> Vec<NamedAttr> {
         named("DAT_RS_CONGESTION_CONTROL", &config.congestion_in_force()),
         named("DAT_RS_MPA_CRC", if config.crc { "on" } else { "off" }),
         named("DAT_RS_DATA_PATH", "processor"),
+        named(
+            "DAT_RS_SOCKETS",
+            if config.any_socket { "any" } else { "own" },
+        ),
     ]
 }
 

@@ -68,14 +68,15 @@ impl SdpListener {
     /// the port.
     pub fn bind(stack: &Stack, address: SocketAddr) -> io::Result<Self> {
         let ia = &stack.inner.ia;
-        let made = Evd::create(ia, stack.inner.config.backlog, EvdFlags::CONNECTION_REQUEST)
-            .and_then(|requests| {
+        let made = Evd::create(ia, stack.config.backlog, EvdFlags::CONNECTION_REQUEST).and_then(
+            |requests| {
                 let psp = match address.port() {
                     0 => Psp::create_any(ia, &requests)?,
                     port => Psp::create(ia, u64::from(port), &requests)?,
                 };
                 Ok((psp, requests))
-            });
+            },
+        );
         let (psp, requests) = made.map_err(|error| {
             if error.is(dat_api::abi::DAT_CONN_QUAL_IN_USE) {
                 Errno::ADDRINUSE.into()
@@ -145,11 +146,11 @@ impl SdpListener {
             Err(error) => {
                 tracing::warn!(%error, "a request without a Hello that is spoken here");
                 // Dropping it rejects it as well.
-                drop(request.reject(&self.stack.inner.refusal(error)));
+                drop(request.reject(&self.stack.refusal(error)));
                 return None;
             }
         };
-        match Socket::accept(&self.stack.inner, request, &hello) {
+        match Socket::accept(&self.stack.inner, self.stack.config, request, &hello) {
             Ok(socket) => Some(SdpStream::new(&self.stack, socket)),
             Err(error) => {
                 tracing::warn!(%error, "a request could not be accepted");

@@ -42,7 +42,7 @@ impl SdpStream {
             local: Some(local),
             peer,
         };
-        let socket = Socket::connect_over(&stack.inner, socket, names)?;
+        let socket = Socket::connect_over(&stack.inner, stack.config, socket, names)?;
         Ok(Self::new(stack, socket))
     }
 
@@ -126,7 +126,8 @@ impl Reception {
         if self.waiting.len() >= WAITING_MAX {
             return Err(Errno::CONNREFUSED.into());
         }
-        let parts = Parts::make(&self.stack.inner).map_err(|error| errors::of_dat(&error))?;
+        let parts = Parts::make(&self.stack.inner, self.stack.config)
+            .map_err(|error| errors::of_dat(&error))?;
         let transport = Transport::of(&socket)?;
         let ssp = Ssp::create(socket, &parts.ep, &self.requests, b"")
             .map_err(|refused| errors::of_dat(&refused.error))?;
@@ -198,7 +199,7 @@ impl Reception {
             Ok(hello) => hello,
             Err(error) => {
                 tracing::warn!(%error, "a request without a Hello that is spoken here");
-                drop(request.reject(&self.stack.inner.refusal(error)));
+                drop(request.reject(&self.stack.refusal(error)));
                 return None;
             }
         };

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -40,6 +40,8 @@ const LONG: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone)]
 pub struct Stack {
     pub(crate) inner: Arc<StackInner>,
+    /// What sockets are made of that are made with this one.
+    pub(crate) config: Config,
     // Declared last: waits for closed sockets when the last clone goes.
     _guard: Arc<Guard>,
 }
@@ -49,13 +51,15 @@ pub(crate) struct StackInner {
     pub(crate) ia: Ia,
     pub(crate) pz: Pz,
     pub(crate) cno: Cno,
-    pub(crate) config: Config,
+    /// What suits the adapter, or whoever opened it.
+    config: Config,
     /// The adapter's address.
     pub(crate) address: Option<SocketAddr>,
     pub(crate) private_data_max: usize,
     pub(crate) sink_needs_remote_write: bool,
     /// The longest RDMA Read.
     pub(crate) read_max: usize,
+    own_sockets_only: bool,
     sockets: Mutex<HashMap<EvdId, Arc<Socket>>>,
     /// Wakes the thread.
     bell: Bell,
@@ -93,9 +97,25 @@ impl Stack {
             stack: Arc::clone(&inner),
         };
         Ok(Self {
+            config: inner.config,
             inner,
             _guard: Arc::new(guard),
         })
+    }
+
+    /// The same adapter, for sockets of other sizes and limits.
+    pub fn with_config(&self, config: Config) -> io::Result<Self> {
+        config.check()?;
+        Ok(Self {
+            config,
+            ..self.clone()
+        })
+    }
+
+    /// The sizes and limits of its sockets.
+    #[must_use]
+    pub const fn config(&self) -> Config {
+        self.config
     }
 
     /// Waits until what was written to its sockets is in the peers' kernels, or until nothing has
@@ -165,7 +185,22 @@ impl Stack {
     pub fn address(&self) -> Option<SocketAddr> {
         self.inner.address
     }
+
+    /// Whether it makes connections over TCP sockets that have this local address, or says so: a
+    /// provider that knows only those of its own interface tells it by a named attribute.
+    #[must_use]
+    pub fn takes_sockets_of(&self, local: IpAddr) -> bool {
+        let local = local.to_canonical();
+        let is_own = self.inner.address.is_none_or(|own| {
+            let own = own.ip().to_canonical();
+            own == local || own.is_loopback() && local.is_loopback()
+        });
+        is_own || local.is_unspecified() || !self.inner.own_sockets_only
+    }
 }
+
+/// Named attribute of a provider: whose sockets it takes, `own` or `any`.
+const SOCKETS: &str = "DAT_RS_SOCKETS";
 
 impl StackInner {
     fn open(ia: &str, config: impl FnOnce(&ProviderAttr) -> Config) -> dat_api::Result<Self> {
@@ -181,6 +216,7 @@ impl StackInner {
             private_data_max: usize::try_from(provider.max_private_data_size).unwrap_or(0),
             sink_needs_remote_write: provider.rdma_write_for_rdma_read_req,
             read_max: attr.max_rdma_size as usize,
+            own_sockets_only: provider.specific(SOCKETS) == Some("own"),
             sockets: Mutex::default(),
             bell,
             seat: Seat::default(),

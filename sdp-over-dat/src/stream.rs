@@ -59,7 +59,7 @@ impl SdpStream {
     /// Connects to the service at `peer`, waiting as long as the stack's configuration says.
     pub fn connect(stack: &Stack, peer: SocketAddr) -> io::Result<Self> {
         let stream = Self::start_connect(stack, peer)?;
-        let deadline = Instant::now().checked_add(stack.inner.config.connect_timeout * 2);
+        let deadline = Instant::now().checked_add(stack.config.connect_timeout * 2);
         stream.socket.wait_connected(deadline)?;
         Ok(stream)
     }
@@ -67,7 +67,7 @@ impl SdpStream {
     /// Starts to connect; the stream is writable when it is connected, and has an error when it
     /// is not.
     pub fn start_connect(stack: &Stack, peer: SocketAddr) -> io::Result<Self> {
-        let socket = Socket::connect(&stack.inner, peer)?;
+        let socket = Socket::connect(&stack.inner, stack.config, peer)?;
         Ok(Self::new(stack, socket))
     }
 

@@ -239,6 +239,185 @@ fn a_listener_that_a_rule_keeps_on_tcp_is_listed_with_the_reason() -> Result<()>
     Ok(())
 }
 
+/// Runs the interpreter that talks to itself over SDP, and gives what it says on both outputs.
+fn logged(rules: &str, dat_log: &str, script: &str) -> Result<(String, String)> {
+    let (dir, path) = rule_file(rules)?;
+    let output = Command::new(Stage::find()?.bin("opsrun"))
+        .arg("--rules")
+        .arg(&path)
+        .args(["python3", "-c", script])
+        .env_remove("LD_PRELOAD")
+        .env_remove("DAT_OVERRIDE")
+        .env("DAT_LOG", dat_log)
+        .current_dir(dir.path())
+        .output()?;
+    ensure!(output.status.success(), "{output:?}");
+    let file = fs::read_to_string(dir.path().join("log")).unwrap_or_default();
+    ensure!(output.stdout.is_empty(), "{output:?}");
+    Ok((text(&output.stderr), file))
+}
+
+#[test]
+fn what_becomes_of_sockets_is_reported_when_somebody_wants_it() -> Result<()> {
+    let (quiet, file) = logged("use both connect * *:*\n", "", THREADS)?;
+    ensure!(quiet.is_empty() && file.is_empty(), "{quiet}{file}");
+    let rules = "log min-level 7 destination file log\n";
+    let (stderr, file) = logged(rules, "", THREADS)?;
+    ensure!(stderr.is_empty(), "{stderr}");
+    for said in [
+        "a service is offered",
+        "a connection is offloaded",
+        "is accepted",
+    ] {
+        ensure!(file.contains(said), "nothing of {said:?} in\n{file}");
+    }
+    ensure!(!file.contains("the rule file decides"), "{file}");
+    let (stderr, _) = logged("log min-level 9\n", "ops=debug", THREADS)?;
+    ensure!(stderr.contains("the rule file decides"), "{stderr}");
+    Ok(())
+}
+
+/// The number of standard error comes to name a file of the program's, which must not get lines.
+const REUSES: &str = "
+import os, socket
+def talk():
+    listener = socket.create_server(('127.0.0.1', 0))
+    peer = socket.create_connection(listener.getsockname())
+    peer.close()
+    listener.close()
+talk()
+os.close(2)
+assert os.open('own', os.O_RDWR | os.O_CREAT) == 2
+talk()
+child = os.fork()
+if child == 0:
+    talk()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert os.stat('own').st_size == 0
+";
+
+#[test]
+fn reports_go_to_no_file_that_took_the_number_of_standard_error() -> Result<()> {
+    let (stderr, _) = logged("log min-level 1\n", "", REUSES)?;
+    ensure!(stderr.contains("a service is offered"), "{stderr}");
+    Ok(())
+}
+
+fn explained(args: &[&str], dat_conf: Option<&Path>) -> Result<String> {
+    let mut command = Command::new(Stage::find()?.bin("opsrun"));
+    command.arg("--explain").args(args).env_remove("OPS_RULES");
+    match dat_conf {
+        Some(file) => command.env("DAT_OVERRIDE", file),
+        None => command.env_remove("DAT_OVERRIDE"),
+    };
+    let output = command.output()?;
+    ensure!(output.status.success(), "{output:?}");
+    Ok(text(&output.stdout))
+}
+
+#[test]
+fn settings_and_the_adapter_are_told() -> Result<()> {
+    let (_dir, rules) =
+        rule_file("use both listen * *:80 sdp.send-buffer=1M sdp.receive-buffers=8\n")?;
+    let rules = rules.display().to_string();
+    let args = ["listen", "--rules", &rules, "192.0.2.1:80"];
+    let in_force = "sdp.send-buffer=1048576 sdp.receive-buffers=8 sdp.receive-size=65536";
+    let line = format!("sdp      can carry it, by iwarp-any, {in_force}\n");
+    // The sample serves every address, as nothing at all does.
+    let sample = Stage::find()?.root().join("etc/dat.conf");
+    for dat_conf in [None, Some(sample.as_path())] {
+        let told = explained(&args, dat_conf)?;
+        ensure!(told.contains(&line), "{told}");
+        ensure!(told.ends_with("verdict  sdp and tcp\n"), "{told}");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_address_that_no_adapter_serves_is_told_with_the_line_that_is_missing() -> Result<()> {
+    let dir = TempDir::new()?;
+    let file = dir.path().join("dat.conf");
+    let line = |name: &str, params: &str| {
+        format!("{name} u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"{params}\" \"\"")
+    };
+    let advice = format!(
+        "\nadvice   add to {}: {} - or name another adapter in OPS_SDP_ADAPTER\n",
+        file.display(),
+        line("iwarp-any", "lo 0 sockets=any")
+    );
+    let ask = |text: &str| {
+        fs::write(&file, text)?;
+        explained(&["listen", "192.0.2.1:80"], Some(&file))
+    };
+    let own = ask(&line("iwarp-lo", "lo 0"))?;
+    let why = "iwarp-lo carries connections of 127.0.0.1 alone, not of 192.0.2.1";
+    ensure!(own.contains(&format!("sdp      no: {why}\n")), "{own}");
+    let verdict = format!("verdict  tcp, because {why}{advice}");
+    ensure!(own.ends_with(&verdict), "{own}");
+    let none = ask("")?;
+    let why = format!(
+        "{} lists no adapter of the software provider",
+        file.display()
+    );
+    ensure!(none.ends_with(&format!("{why}{advice}")), "{none}");
+    Ok(())
+}
+
+#[test]
+fn a_setting_that_sdp_does_not_have_is_told_and_nothing_is_started() -> Result<()> {
+    let (_dir, rules) = rule_file("use both connect * *:* sdp.zcopi=1\n")?;
+    let rules = rules.display().to_string();
+    let output = opsrun(&["--rules", &rules, "echo", "started"])?;
+    ensure!(
+        output.status.code() == Some(1) && output.stdout.is_empty(),
+        "{output:?}"
+    );
+    let told = text(&output.stderr);
+    let known = "sdp.send-buffer, sdp.receive-buffers, sdp.receive-size";
+    let expected = format!(
+        "opsrun: {rules}:1:24: unknown setting `sdp.zcopi`; offload protocols have {known}\n"
+    );
+    ensure!(told == expected, "{told}");
+    Ok(())
+}
+
+/// A listener with small buffers of its own: what its peer may have under way is bounded by them.
+const SMALL: &str = "
+import socket
+listener = socket.create_server(('127.0.0.1', 0))
+peer = socket.create_connection(listener.getsockname())
+here, _ = listener.accept()
+peer.setblocking(False)
+taken = 0
+try:
+    while True:
+        taken += peer.send(b'x' * 4096)
+except BlockingIOError:
+    print(taken)
+";
+
+#[test]
+fn settings_are_those_of_the_rules_sockets() -> Result<()> {
+    let taken = |settings: &str| -> Result<u64> {
+        let rules = format!("use sdp connect * *:* {settings}\nuse sdp listen * *:* {settings}\n");
+        let (_dir, path) = rule_file(&rules)?;
+        let output = Command::new(Stage::find()?.bin("opsrun"))
+            .arg("--rules")
+            .arg(&path)
+            .args(["python3", "-c", SMALL])
+            .env_remove("DAT_OVERRIDE")
+            .output()?;
+        Ok(text(&output.stdout).trim().parse()?)
+    };
+    let small = taken("sdp.send-buffer=16K sdp.receive-buffers=4 sdp.receive-size=4K")?;
+    let large = taken("sdp.send-buffer=4M")?;
+    // Both ends' buffers are in one process here, and what TCP has between them on top.
+    ensure!(small < 512 << 10, "{small}");
+    ensure!(large > 4 << 20, "{large}");
+    Ok(())
+}
+
 #[test]
 fn a_faulty_rule_file_is_told_and_nothing_is_started() -> Result<()> {
     let (_dir, rules) = rule_file("use both connect * *:*\nuse both connect * here\n")?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-/// Runs a program whose sockets may leave TCP, or tells what would become of one.
+/// Runs a program whose TCP connections may go over RDMA, or tells what would carry one and why.
 #[derive(Debug, Parser)]
 #[command(
     name = "opsrun",
@@ -18,13 +18,14 @@ pub(crate) struct Args {
     /// What to do instead of running a program; `opsrun -- ss` runs the program of that name.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
-    /// Run nothing; explain what a socket comes to that connects or listens at ADDRESS:PORT.
+    /// Run nothing; tell what would carry a socket that connects to ADDRESS:PORT or listens there,
+    /// and why.
     #[arg(long, value_name = "WHAT")]
     pub(crate) explain: Option<Role>,
     /// Use this rule file instead of the one of OPS_RULES, LIBSDP_CONFIG_FILE or /etc.
     #[arg(long, value_name = "FILE")]
     pub(crate) rules: Option<PathBuf>,
-    /// With the option explain: the program whose socket it is, as rules name it.
+    /// With --explain: the program that the rules are asked about.
     #[arg(
         long,
         value_name = "PATH",
@@ -32,8 +33,8 @@ pub(crate) struct Args {
         requires = "explain"
     )]
     pub(crate) program: String,
-    /// The program and its arguments; with the option explain an address and port, such as
-    /// `192.0.2.1:6379` or `[::]:80`.
+    /// The program and its arguments; with --explain an address and port, such as `192.0.2.1:6379`
+    /// or `[::]:80`.
     #[arg(
         value_name = "COMMAND",
         required = true,

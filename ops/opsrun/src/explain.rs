@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -12,7 +11,7 @@ use ops_netlink::NetStack;
 use ops_sdp_protocol::SdpProtocol;
 
 use crate::args::{Args, Role};
-use crate::load_rules;
+use crate::{libraries, load_rules};
 
 /// What a socket of this role comes to, one line a step.
 pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
@@ -29,12 +28,13 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
     };
     let stack = NetStack::open().context("asking the network stack")?;
     let registry = Arc::new(Registry::default());
-    if let Some(libraries) = libraries_beside_us() {
-        ops_sdp_protocol::prefer_libraries_in(&libraries);
+    let program_file = std::env::current_exe().context("finding opsrun itself")?;
+    for place in libraries::places(&program_file) {
+        ops_sdp_protocol::prefer_libraries_in(&place);
     }
     let protocol = Arc::new(SdpProtocol::for_explanations());
     let _registered = registry
-        .register(protocol, 0)
+        .register(Arc::clone(&protocol) as _, 0)
         .context("registering the protocol")?;
     let switch = Switch::new(program, Some(loaded.rules), registry, Some(stack), WITHIN)
         .context("starting the switch")?;
@@ -53,13 +53,10 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
     for step in switch.explain(&intent).steps() {
         writeln!(text, "{:<8} {}", step.subject, step.text)?;
     }
+    if let Some(advice) = protocol.advice() {
+        writeln!(text, "{:<8} {advice}", "advice")?;
+    }
     Ok(text)
-}
-
-/// Where the libraries are that programs would use: those that are installed with this one.
-fn libraries_beside_us() -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?;
-    Some(program.parent()?.parent()?.join("lib"))
 }
 
 fn address_in(words: &[OsString]) -> Result<SocketAddr> {
@@ -110,10 +107,29 @@ mod tests {
 
     #[test]
     fn a_listener_is_explained_too() {
-        let text = explained("", &["--explain", "listen", "0.0.0.0:80"]).unwrap();
-        let last = text.lines().last().unwrap_or_default();
+        let rules = "use tcp listen * *:81";
+        let text = explained(rules, &["--explain", "listen", "0.0.0.0:80"]).unwrap();
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(lines[0], "rule     none matches, so both", "{text}");
+        assert!(lines[1].starts_with("route    every device, "), "{text}");
         // Whether there is a DAT registry library and what it lists is this machine's affair.
-        assert!(last.starts_with("verdict  "), "{last}");
+        match lines[2].strip_prefix("sdp      no: ") {
+            Some(why) => {
+                assert_eq!(lines[3], format!("verdict  tcp, because {why}"));
+                assert!(lines[4].starts_with("advice   add to "), "{text}");
+            }
+            None => {
+                assert!(lines[2].starts_with("sdp      can carry it, by "), "{text}");
+                assert_eq!(lines[3], "verdict  sdp and tcp", "{text}");
+                assert_eq!(lines.len(), 4, "{text}");
+            }
+        }
+        let text = explained(rules, &["--explain", "listen", "0.0.0.0:81"]).unwrap();
+        let last = text.lines().last().unwrap_or_default();
+        assert_eq!(
+            last,
+            "verdict  tcp, because line 1 of the rule file says tcp"
+        );
     }
 
     #[test]

@@ -1,12 +1,14 @@
-//! Runs a program whose sockets may leave TCP, or tells what would become of one.
+//! Runs a program whose TCP connections may go over RDMA, or tells what would carry one and why.
 //!
 //! - `args.rs` the command line
 //! - `explain.rs` a decision, asked of the switch and printed
+//! - `libraries.rs` where our libraries are
 //! - `sockets.rs` the sockets of all programs, out of their pages
 //! - `start.rs` a program, with the library in front of its C library
 
 mod args;
 mod explain;
+mod libraries;
 mod sockets;
 mod start;
 
@@ -37,8 +39,11 @@ fn main() -> ExitCode {
 /// The rule file that is in force.
 fn load_rules(args: &Args) -> Result<Loaded> {
     let source = match &args.rules {
-        Some(path) => Source::Named(path.clone()),
+        Some(path) => Source::Named {
+            path: path.clone(),
+            by: "--rules",
+        },
         None => Source::choose(environment::variable),
     };
-    Ok(source.load()?)
+    Ok(source.load(ops_sdp_protocol::SETTINGS)?)
 }

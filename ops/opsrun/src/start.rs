@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, ensure};
 
 use crate::args::Args;
-use crate::load_rules;
+use crate::{libraries, load_rules};
 
 /// The library.
 const LIBRARY: &str = "libops-preload.so";
@@ -44,19 +44,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }))
 }
 
-/// The library that was installed with this program: `bin/opsrun` has it in `lib`.
+/// The library that was installed with this program.
 fn find_library(program: &Path) -> Result<PathBuf> {
-    let prefix = program
-        .parent()
-        .and_then(Path::parent)
-        .context("opsrun is in no directory")?;
-    let library = prefix.join("lib").join(LIBRARY);
-    ensure!(
-        library.exists(),
-        "{} is missing; install opsrun with it, or run the one that `cargo xtask stage` made",
-        library.display()
-    );
-    Ok(library)
+    let places = libraries::places(program);
+    let found = places.iter().map(|place| place.join(LIBRARY));
+    found
+        .into_iter()
+        .find(|library| library.exists())
+        .with_context(|| {
+            let places: Vec<String> = places.iter().map(|it| it.display().to_string()).collect();
+            format!(
+                "{LIBRARY} is not in {}; install opsrun with it, or run the one that \
+             `cargo xtask stage` made",
+                places.join(", ")
+            )
+        })
 }
 
 /// The list for the loader: our library first, behind it what is there already.
@@ -103,11 +105,22 @@ mod tests {
     #[test]
     fn a_library_that_is_missing_is_told() {
         let error = find_library(Path::new("/nonexistent/bin/opsrun")).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .starts_with("/nonexistent/lib/libops-preload.so"),
-            "{error}"
-        );
+        let told = error.to_string();
+        assert!(told.starts_with("libops-preload.so is not in "), "{told}");
+        assert!(told.contains("/nonexistent/lib, "), "{told}");
+    }
+
+    #[test]
+    fn distributions_have_it_in_other_places() {
+        let prefix = tempfile::tempdir().unwrap();
+        let program = prefix.path().join("bin/opsrun");
+        for place in ["lib64", libraries::MULTIARCH, "lib"] {
+            let place = prefix.path().join(place);
+            std::fs::create_dir_all(&place).unwrap();
+            let library = place.join(LIBRARY);
+            std::fs::write(&library, "").unwrap();
+            // One that stands nearer has the preference.
+            assert_eq!(find_library(&program).unwrap(), library);
+        }
     }
 }

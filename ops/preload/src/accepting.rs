@@ -13,6 +13,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use stand_in::{Flags, LibraryEnd};
+use tracing::info;
 
 use crate::hooks::numbers;
 use crate::listener::{Came, Listener};
@@ -176,6 +177,7 @@ fn take(
     };
     let fd = program.as_raw_fd();
     numbers::place(fd, entry);
+    info!(%peer, protocol = listener.protocol(), "an offloaded connection is accepted");
     Ok(Some(Accepted {
         fd: program.into_raw_fd(),
         peer,

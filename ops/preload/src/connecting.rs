@@ -16,11 +16,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use libc::{IP_BIND_ADDRESS_NO_PORT, IPPROTO_IP};
-use ops::{Intent, OffloadStream, Plan, Reserve, Trail, Wish};
+use ops::{Intent, OffloadStream, Plan, Reason, Reserve, Trail, Wish};
 use ops_rules::Role;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{DupFlags, Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
 use stand_in::{Flags, LibraryEnd};
+use tracing::info;
 
 use crate::hooks::numbers;
 use crate::registrations::Registrations;
@@ -65,10 +66,11 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     let offer = match switch.plan(&intent, &mut Trail::default()) {
         Plan::Offload(offer) => offer,
         Plan::Native(reason) => {
+            info!(peer = %remote, %reason, "a connection over TCP");
             switch.count_fall_back(&reason);
             return Outcome::Kernel(Some(reason.to_string()));
         }
-        Plan::Impossible(reason) => return Outcome::Offloaded(Err(reason.errno())),
+        Plan::Impossible(reason) => return Outcome::Offloaded(Err(refuse(remote, &reason))),
     };
     let source = offer.route.as_ref().and_then(|route| route.source);
     let mut place = None;
@@ -81,17 +83,27 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         .connect(remote, reserve, offer, Trail::default())
         .wait();
     match outcome {
-        ops::Outcome::Offloaded { protocol, stream } => Outcome::Offloaded(
-            place
-                .ok_or(Errno::NOBUFS)
-                .and_then(|place| place.take_over(fd, family, &protocol, stream)),
-        ),
+        ops::Outcome::Offloaded { protocol, stream } => {
+            info!(peer = %remote, protocol, device = stream.device(), "a connection is offloaded");
+            Outcome::Offloaded(
+                place
+                    .ok_or(Errno::NOBUFS)
+                    .and_then(|place| place.take_over(fd, family, &protocol, stream)),
+            )
+        }
         ops::Outcome::Native(reason) => {
+            info!(peer = %remote, %reason, "a connection over TCP");
             switch.count_fall_back(&reason);
             Outcome::Kernel(Some(reason.to_string()))
         }
-        ops::Outcome::Impossible(reason) => Outcome::Offloaded(Err(reason.errno())),
+        ops::Outcome::Impossible(reason) => Outcome::Offloaded(Err(refuse(remote, &reason))),
     }
+}
+
+/// What the program's call fails with, where TCP is not permitted.
+fn refuse(remote: SocketAddr, reason: &Reason) -> Errno {
+    info!(peer = %remote, %reason, "a connection fails, for TCP is not permitted");
+    reason.errno()
 }
 
 /// Family and address of a TCP socket that is not connected.

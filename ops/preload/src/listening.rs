@@ -9,6 +9,7 @@ use ops::{Intent, Local, Offer, OffloadListener, OffloadProtocol, Plan, Switch, 
 use ops_portmap::Offering;
 use ops_rules::Role;
 use rustix::net::sockopt;
+use tracing::info;
 
 use crate::hooks::numbers;
 use crate::listener::Listener;
@@ -109,6 +110,7 @@ fn begin_in_turn(fd: c_int, backlog: c_int, turn: Arc<Turn>) {
     let offer = match switch.plan(&intent, &mut Trail::default()) {
         Plan::Offload(offer) => offer,
         Plan::Native(reason) | Plan::Impossible(reason) => {
+            info!(%service, %reason, "a service over TCP alone");
             switch.count_fall_back(&reason);
             return observing::native_listener(fd, service, reason.to_string());
         }
@@ -120,6 +122,7 @@ fn begin_in_turn(fd: c_int, backlog: c_int, turn: Arc<Turn>) {
         && let record = observing::listener(service, protocol.name(), door.device())
         && let Ok(listener) = Listener::begin(family, protocol.name(), record, door, turn, backlog)
     {
+        info!(%service, protocol = protocol.name(), "a service is offered");
         let listener = Arc::new(listener);
         numbers::place(fd, Entry::Listener(Arc::clone(&listener)));
         if protocol.capabilities().asks_peer {
@@ -136,7 +139,8 @@ fn listen_beside<'a>(
     backlog: u32,
 ) -> Option<(Box<dyn OffloadListener>, &'a dyn OffloadProtocol)> {
     for protocol in &offer.protocols {
-        let begun = protocol.bind(local).and_then(|bound| bound.listen(backlog));
+        let bound = protocol.bind(local, &offer.settings);
+        let begun = bound.and_then(|bound| bound.listen(backlog));
         match begun {
             Ok(listener) => return Some((listener, &**protocol)),
             Err(errno) => switch.count_fall_back(&ops::Reason::Failed(errno)),

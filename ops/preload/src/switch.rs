@@ -48,14 +48,15 @@ pub(crate) fn answer(switch: &Arc<Switch>) {
 }
 
 fn make() -> Option<Arc<Switch>> {
-    let rules = match Source::choose(environment::variable).load() {
+    let rules = match Source::choose(environment::variable).load(ops_sdp_protocol::SETTINGS) {
         Ok(loaded) => loaded.rules,
         Err(error) => {
             // A file that cannot be used offloads nothing, and says so where a user sees it.
-            eprintln!("opsrun: {error}; all sockets stay on TCP");
+            ops_log::complain(&format!("{error}; all sockets stay on TCP"));
             return None;
         }
     };
+    ops_log::begin(rules.log(), environment::text("DAT_LOG").as_deref());
     let registry = Arc::new(Registry::default());
     let registered = if environment::variable(TEST_PROTOCOL).is_some() {
         registry.register(

@@ -69,6 +69,14 @@ pub enum Reason {
     /// A key that nobody knows.
     #[error("unknown setting `{0}`; one of protocol, user, interface, within, PROTOCOL.KEY")]
     Key(String),
+    /// A key that no offload protocol has.
+    #[error("unknown setting `{key}`; offload protocols have {known}")]
+    Setting {
+        /// What stands there.
+        key: String,
+        /// Those that there are.
+        known: String,
+    },
     /// A key that stands twice.
     #[error("`{0}` stands twice in this rule; leave one out")]
     Twice(String),

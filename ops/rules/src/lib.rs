@@ -7,7 +7,7 @@
 //! use tcp  client  *      *:22
 //! use both listen  nginx  10.0.0.0/8:80-443    within=100ms
 //! use both connect *      [2001:db8::]/32:*    interface=eth1 user=1000
-//! use sdp  connect redis* *:6379               sdp.zcopy=65536
+//! use sdp  connect redis* *:6379               sdp.send-buffer=2M
 //! log destination stderr min-level 8
 //! ```
 //!
@@ -22,13 +22,14 @@
 //! | `user=` | only programs of this numeric user id |
 //! | `interface=` | only where the route leaves, or the address lives, on this device |
 //! | `within=` | `ms` or `s`: how long an offload protocol may delay TCP |
-//! | `NAME.KEY=` | a setting handed to offload protocol NAME as it stands |
+//! | `NAME.KEY=` | a setting handed to offload protocol NAME, which says which it has ([`Known`]) |
 //!
 //! The first rule that matches wins; a socket that none matches is `both`. That holds for a file
 //! without rules too, where libsdp takes TCP away. A file with one bad line is refused whole,
 //! because leaving a rule out would give its sockets to the next one.
 //!
-//! - [`parse`](parse()) reads a file into [`Rules`], or into all its [`Fault`]s
+//! - [`parse`](parse()) reads a file into [`Rules`], or into all its [`Fault`]s;
+//!   [`parse_for`] does so for the protocols at hand
 //! - [`Rules`] answers a [`Query`] with a [`Verdict`] and counts what each rule decided
 //! - [`Source`] finds the file of this process
 //! - `glob`, `place`, `word` are what a line is made of
@@ -37,6 +38,7 @@
 
 mod fault;
 mod glob;
+mod known;
 mod log;
 mod parse;
 mod place;
@@ -48,8 +50,9 @@ mod word;
 
 pub use fault::{Fault, Reason};
 pub use glob::Glob;
+pub use known::Known;
 pub use log::{Destination, Log};
-pub use parse::parse;
+pub use parse::{parse, parse_for};
 pub use place::{Addresses, Place, Ports};
 pub use query::{Query, Role};
 pub use rule::{Rule, Setting, Target};

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::fault::{Fault, Reason};
 use crate::glob::Glob;
+use crate::known::{self, Known};
 use crate::log::{Destination, Log};
 use crate::place::{Place, decimal};
 use crate::query::Role;
@@ -17,15 +18,27 @@ const WITHIN_MAX: Duration = Duration::from_secs(60);
 /// Longest name of a device, without its end.
 const INTERFACE_LEN_MAX: usize = 15;
 
-/// Reads a file.
+/// Reads a file, whatever it sets for offload protocols.
 ///
 /// # Errors
 /// Every line that cannot be used, in file order; then no rule of the file is to be used.
 pub fn parse(file: &[u8]) -> Result<Rules, Vec<Fault>> {
+    parse_with(file, None)
+}
+
+/// Reads a file for offload protocols that have these settings and no others.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_for(file: &[u8], known: &[Known]) -> Result<Rules, Vec<Fault>> {
+    parse_with(file, Some(known))
+}
+
+fn parse_with(file: &[u8], known: Option<&[Known]>) -> Result<Rules, Vec<Fault>> {
     let mut rules = Rules::default();
     let mut faults = Vec::new();
     for (number, line) in (1..).zip(file.split(|byte| *byte == b'\n')) {
-        if let Err(fault) = parse_line(line, number, &mut rules) {
+        if let Err(fault) = parse_line(line, number, known, &mut rules) {
             faults.push(fault);
         }
     }
@@ -36,7 +49,12 @@ pub fn parse(file: &[u8]) -> Result<Rules, Vec<Fault>> {
     }
 }
 
-fn parse_line(line: &[u8], number: u32, rules: &mut Rules) -> Result<(), Fault> {
+fn parse_line(
+    line: &[u8],
+    number: u32,
+    known: Option<&[Known]>,
+    rules: &mut Rules,
+) -> Result<(), Fault> {
     let text = std::str::from_utf8(line).map_err(|error| {
         let good = String::from_utf8_lossy(&line[..error.valid_up_to()]);
         Fault {
@@ -51,15 +69,15 @@ fn parse_line(line: &[u8], number: u32, rules: &mut Rules) -> Result<(), Fault> 
     match words.next() {
         None => Ok(()),
         Some(word) if word.is("use") => {
-            rules.rules.push(parse_rule(&mut words, number)?);
+            rules.rules.push(parse_rule(&mut words, number, known)?);
             Ok(())
         }
-        Some(word) if word.is("log") => parse_log(&mut words, &mut rules.log),
+        Some(word) if word.is("log") => parse_log(&mut words, rules.log.get_or_insert_default()),
         Some(word) => Err(word.refuse(Reason::Directive)),
     }
 }
 
-fn parse_rule(words: &mut Words<'_>, line: u32) -> Result<Rule, Fault> {
+fn parse_rule(words: &mut Words<'_>, line: u32, known: Option<&[Known]>) -> Result<Rule, Fault> {
     let target = words.need("target")?;
     let (target, protocol) = parse_target(target)?;
     let role = parse_role(words.need("role")?)?;
@@ -79,7 +97,7 @@ fn parse_rule(words: &mut Words<'_>, line: u32) -> Result<Rule, Fault> {
         settings: Vec::new(),
         hits: 0.into(),
     };
-    words.try_for_each(|word| parse_setting(word, &mut rule))?;
+    words.try_for_each(|word| parse_setting(word, known, &mut rule))?;
     Ok(rule)
 }
 
@@ -101,7 +119,7 @@ fn parse_role(word: Word<'_>) -> Result<Role, Fault> {
     })
 }
 
-fn parse_setting(word: Word<'_>, rule: &mut Rule) -> Result<(), Fault> {
+fn parse_setting(word: Word<'_>, known: Option<&[Known]>, rule: &mut Rule) -> Result<(), Fault> {
     let (key, value) = word
         .split_first('=')
         .ok_or_else(|| word.refuse(Reason::NoSetting))?;
@@ -147,7 +165,7 @@ fn parse_setting(word: Word<'_>, rule: &mut Rule) -> Result<(), Fault> {
                 "a time up to 60s, such as 100ms or 2s",
             )
         }
-        _ => parse_protocol_setting(key, value, rule),
+        _ => parse_protocol_setting(key, value, known, rule),
     }
 }
 
@@ -174,7 +192,12 @@ fn wrong(key: Word<'_>, value: Word<'_>, wanted: &'static str) -> Fault {
     })
 }
 
-fn parse_protocol_setting(key: Word<'_>, value: Word<'_>, rule: &mut Rule) -> Result<(), Fault> {
+fn parse_protocol_setting(
+    key: Word<'_>,
+    value: Word<'_>,
+    known: Option<&[Known]>,
+    rule: &mut Rule,
+) -> Result<(), Fault> {
     let (protocol, own) = key
         .split_first('.')
         .filter(|(protocol, own)| is_name(protocol.text) && is_name(own.text))
@@ -186,6 +209,7 @@ fn parse_protocol_setting(key: Word<'_>, value: Word<'_>, rule: &mut Rule) -> Re
             "what the offload protocol asks for, not nothing",
         ));
     }
+    known.map_or(Ok(()), |known| known::check(known, key, value))?;
     let setting = Setting {
         protocol: protocol.text.to_owned(),
         key: own.text.to_owned(),
@@ -269,12 +293,21 @@ mod tests {
             ]
         );
         assert_eq!(
-            *rules.log(),
-            Log {
+            rules.log(),
+            Some(&Log {
                 destination: Destination::File("/var/log/sdp.log".to_owned()),
                 level_min: 8,
-            }
+            })
         );
+    }
+
+    #[test]
+    fn the_last_log_line_wins_word_by_word() {
+        let log = |file: &str| parse(file.as_bytes()).unwrap().log().cloned();
+        assert_eq!(log("use both client * *:*"), None);
+        assert_eq!(log("log"), Some(Log::default()));
+        let both = log("log min-level 3 destination syslog\nlog min-level 5").unwrap();
+        assert_eq!((both.level_min, both.destination), (5, Destination::Syslog));
     }
 
     #[test]
@@ -342,6 +375,35 @@ mod tests {
             assert!(told.starts_with(&format!("2:{column}: ")), "{line}: {told}");
             assert!(told.contains(words), "{line}: {told}");
         }
+    }
+
+    #[test]
+    fn what_no_protocol_has_is_refused_with_what_they_have() {
+        let size = |value: &str| value.parse::<u32>().is_ok();
+        let known = ["zcopy", "ring"].map(|key| Known {
+            protocol: "sdp",
+            key,
+            wanted: "a number",
+            takes: size,
+        });
+        let faults = |file: &str| match parse_for(file.as_bytes(), &known) {
+            Ok(_) => Vec::new(),
+            Err(faults) => faults.iter().map(ToString::to_string).collect(),
+        };
+        assert_eq!(faults("use both client * *:* sdp.zcopy=64"), [""; 0]);
+        assert_eq!(
+            faults(
+                "use sdp client * *:* sdp.zcopi=1\n\
+                 use sdp client * *:* spd.ring=1\n\
+                 use sdp client * *:* sdp.ring=x"
+            ),
+            [
+                "1:22: unknown setting `sdp.zcopi`; offload protocols have sdp.zcopy, sdp.ring",
+                "2:22: unknown setting `spd.ring`; offload protocols have sdp.zcopy, sdp.ring",
+                "3:31: `x` cannot be the value of `sdp.ring`; it is a number",
+            ]
+        );
+        assert!(parse(b"use sdp client * *:* sdp.zcopi=1").is_ok());
     }
 
     #[test]

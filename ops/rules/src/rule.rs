@@ -31,7 +31,7 @@ impl Target {
     }
 }
 
-/// One setting for an offload protocol, which alone knows what it means.
+/// One setting for an offload protocol, which alone knows what it means; see [`crate::Known`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// Name of the protocol.

@@ -10,7 +10,7 @@ use crate::rule::{Rule, Target};
 #[derive(Debug, Default)]
 pub struct Rules {
     pub(crate) rules: Vec<Rule>,
-    pub(crate) log: Log,
+    pub(crate) log: Option<Log>,
     pub(crate) unmatched: AtomicU64,
 }
 
@@ -30,10 +30,10 @@ impl Rules {
         &self.rules
     }
 
-    /// What the file says about reporting.
+    /// What the file says about reporting, if it does.
     #[must_use]
-    pub fn log(&self) -> &Log {
-        &self.log
+    pub fn log(&self) -> Option<&Log> {
+        self.log.as_ref()
     }
 
     /// How many sockets no rule matched.

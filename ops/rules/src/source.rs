@@ -10,7 +10,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::fault::Fault;
-use crate::parse;
+use crate::known::Known;
+use crate::parse_for;
 use crate::rules::Rules;
 
 /// Environment variables that name the file; the first that is set wins.
@@ -26,7 +27,12 @@ const FILE_LEN_MAX: usize = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// This file, because somebody named it: it has to be there.
-    Named(PathBuf),
+    Named {
+        /// Which.
+        path: PathBuf,
+        /// The option or the variable that does.
+        by: &'static str,
+    },
     /// The first of these that exists.
     Default(Vec<PathBuf>),
 }
@@ -44,10 +50,12 @@ pub struct Loaded {
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
     /// The system will not have it read.
-    #[error("{}: {error}; name another rule file in OPS_RULES, or mend this one", path.display())]
+    #[error("{}: {error}; {}", path.display(), advice(*by))]
     Unreadable {
         /// Which file.
         path: PathBuf,
+        /// Who names it, if it is not one of the usual ones.
+        by: Option<&'static str>,
         /// What the system says.
         error: Errno,
     },
@@ -71,25 +79,29 @@ impl Source {
     /// The source that the environment chooses, as `variable` tells it.
     #[must_use]
     pub fn choose(variable: impl Fn(&str) -> Option<OsString>) -> Self {
-        let named = VARIABLES
-            .iter()
-            .find_map(|name| variable(name).filter(|path| !path.is_empty()));
+        let named = VARIABLES.iter().find_map(|name| {
+            let path = variable(name).filter(|path| !path.is_empty());
+            path.map(|path| (path, *name))
+        });
         match named {
-            Some(path) => Self::Named(path.into()),
+            Some((path, by)) => Self::Named {
+                path: path.into(),
+                by,
+            },
             None => Self::Default(CONFIG_FILES.map(PathBuf::from).to_vec()),
         }
     }
 
-    /// Reads and understands the file.
+    /// Reads and understands the file, for offload protocols that have these settings.
     ///
     /// # Errors
     /// When it cannot be read or a line of it cannot be used.
-    pub fn load(&self) -> Result<Loaded, Unusable> {
+    pub fn load(&self, known: &[Known]) -> Result<Loaded, Unusable> {
         match self {
-            Self::Named(path) => load(path),
+            Self::Named { path, by } => load(path, Some(by), known),
             Self::Default(paths) => paths
                 .iter()
-                .map(|path| load(path))
+                .map(|path| load(path, None, known))
                 .find(|loaded| !is_absent(loaded))
                 .unwrap_or(Ok(Loaded {
                     path: None,
@@ -104,15 +116,16 @@ fn is_absent(loaded: &Result<Loaded, Unusable>) -> bool {
     matches!(loaded, Err(Unusable::Unreadable { error, .. }) if absent(error))
 }
 
-fn load(path: &Path) -> Result<Loaded, Unusable> {
+fn load(path: &Path, by: Option<&'static str>, known: &[Known]) -> Result<Loaded, Unusable> {
     let owned = || path.to_owned();
     let bytes = read(path)
         .map_err(|error| Unusable::Unreadable {
             path: owned(),
+            by,
             error,
         })?
         .ok_or_else(|| Unusable::TooLong { path: owned() })?;
-    match parse(&bytes) {
+    match parse_for(&bytes, known) {
         Ok(rules) => Ok(Loaded {
             path: Some(owned()),
             rules,
@@ -148,6 +161,16 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, Errno> {
     Ok(Some(bytes))
 }
 
+fn advice(by: Option<&str>) -> String {
+    match by {
+        Some(by) => format!("{by} names this rule file: name one that can be read"),
+        None => format!(
+            "let it be read, or name another rule file in {}",
+            VARIABLES[0]
+        ),
+    }
+}
+
 fn lines(path: &Path, faults: &[Fault]) -> String {
     let lines: Vec<String> = faults
         .iter()
@@ -164,7 +187,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rules");
         std::fs::write(&path, text).unwrap();
-        Source::Named(path).load()
+        let by = "--rules";
+        Source::Named { path, by }.load(&[])
     }
 
     #[test]
@@ -173,8 +197,12 @@ mod tests {
         let libsdp = |name: &str| (name == VARIABLES[1]).then(|| OsString::from("/x"));
         let empty = |_: &str| Some(OsString::new());
         let defaults = Source::Default(CONFIG_FILES.map(PathBuf::from).to_vec());
-        assert_eq!(Source::choose(both), Source::Named("/OPS_RULES".into()));
-        assert_eq!(Source::choose(libsdp), Source::Named("/x".into()));
+        let named = |path: &str, by| Source::Named {
+            path: path.into(),
+            by,
+        };
+        assert_eq!(Source::choose(both), named("/OPS_RULES", VARIABLES[0]));
+        assert_eq!(Source::choose(libsdp), named("/x", VARIABLES[1]));
         assert_eq!(Source::choose(empty), defaults);
     }
 
@@ -182,21 +210,30 @@ mod tests {
     fn the_first_default_file_that_exists_is_read_and_none_is_no_fault() {
         let dir = tempfile::tempdir().unwrap();
         let paths = ["a", "b", "c"].map(|name| dir.path().join(name)).to_vec();
-        let none = Source::Default(paths.clone()).load().unwrap();
+        let none = Source::Default(paths.clone()).load(&[]).unwrap();
         assert_eq!(none.path, None);
         std::fs::write(&paths[1], "use tcp client * *:*").unwrap();
         std::fs::write(&paths[2], "nonsense").unwrap();
-        let loaded = Source::Default(paths.clone()).load().unwrap();
+        let loaded = Source::Default(paths.clone()).load(&[]).unwrap();
         assert_eq!(loaded.path.as_ref(), Some(&paths[1]));
         assert_eq!(loaded.rules.rules().len(), 1);
     }
 
     #[test]
-    fn a_named_file_that_is_not_there_is_told() {
-        let error = Source::Named("/nonexistent/rules".into())
-            .load()
-            .unwrap_err();
-        assert!(error.to_string().contains("OPS_RULES"), "{error}");
+    fn a_file_that_is_not_there_is_told_with_who_names_it() {
+        for by in ["--rules", "OPS_RULES"] {
+            let path = "/nonexistent/rules".into();
+            let error = Source::Named { path, by }.load(&[]).unwrap_err();
+            let told = error.to_string();
+            assert!(
+                told.starts_with("/nonexistent/rules: No such file"),
+                "{told}"
+            );
+            assert!(
+                told.contains(&format!("{by} names this rule file")),
+                "{told}"
+            );
+        }
     }
 
     #[test]
@@ -205,7 +242,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let paths = vec![dir.path().to_owned(), dir.path().join("b")];
         std::fs::write(&paths[1], "").unwrap();
-        assert!(Source::Default(paths).load().is_err());
+        assert!(Source::Default(paths).load(&[]).is_err());
     }
 
     #[test]
@@ -224,7 +261,8 @@ mod tests {
             load_text(text.as_bytes()).unwrap().rules.rules().len(),
             1000
         );
-        let endless = Source::Named("/dev/zero".into()).load().unwrap_err();
+        let (path, by) = ("/dev/zero".into(), "--rules");
+        let endless = Source::Named { path, by }.load(&[]).unwrap_err();
         assert!(matches!(endless, Unusable::TooLong { .. }), "{endless}");
     }
 }

@@ -1,6 +1,7 @@
 //! The interface adapter of this process.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use rustix::process::{Pid, getpid};
 use sdp_over_dat::Stack;
 
 use crate::Place;
+use crate::settings::Settings;
 
 /// Environment variable that names the interface adapter, as `dat.conf` lists it.
 pub const ADAPTER_ENV: &str = "OPS_SDP_ADAPTER";
@@ -21,6 +23,13 @@ const FIRST_CHOICE: &str = "iwarp-any";
 
 /// What makes it that: an interface that is always up, and sockets of all others.
 const FIRST_CHOICE_PARAMS: &str = "lo 0 sockets=any";
+
+/// The line for it.
+const FIRST_CHOICE_LINE: &str = "iwarp-any u2.0 nonthreadsafe default libdapl-iwarp.so.2 \
+                                 dat-rs.1.0 \"lo 0 sockets=any\" \"\"";
+
+/// The registry file where no variable names another.
+const SYSTEM_FILE: &str = "/etc/dat.conf";
 
 /// Environment variable that names another file than the system's `dat.conf`: what that file lists
 /// is meant.
@@ -85,6 +94,18 @@ struct Opened {
     stack: Stack,
 }
 
+/// What helps where no adapter serves an address.
+pub(crate) fn advice() -> String {
+    let file = file();
+    format!("add to {file}: {FIRST_CHOICE_LINE} - or name another adapter in {ADAPTER_ENV}")
+}
+
+/// The registry file that is in force.
+fn file() -> String {
+    let named = environment::variable(FILE_ENV).map(|file| file.to_string_lossy().into_owned());
+    named.unwrap_or_else(|| SYSTEM_FILE.to_owned())
+}
+
 impl Adapter {
     pub(crate) fn new(place: Place) -> Self {
         Self {
@@ -131,12 +152,23 @@ impl Adapter {
         }
         // Across hosts rather than within this one, where a file leaves the choice.
         usable.sort_by_key(|name| name == "iwarp-lo");
-        usable.into_iter().next().ok_or_else(|| {
-            format!(
-                "dat.conf lists no adapter of the software provider; add the line of \
-                 {FIRST_CHOICE} or name another adapter in {ADAPTER_ENV}"
-            )
-        })
+        let none = || format!("{} lists no adapter of the software provider", file());
+        usable.into_iter().next().ok_or_else(none)
+    }
+
+    /// Whether it carries connections that have this local address, once it is open; `Err` says why
+    /// not.
+    pub(crate) fn serves(&self, local: IpAddr) -> Result<(), String> {
+        let stack = self.stack().map_err(|error| error.to_string())?;
+        if stack.takes_sockets_of(local) {
+            return Ok(());
+        }
+        let name = self.name().unwrap_or_default();
+        let own = stack.address().map(|own| own.ip().to_string());
+        let own = own.unwrap_or_default();
+        Err(format!(
+            "{name} carries connections of {own} alone, not of {local}"
+        ))
     }
 
     /// The adapter, opened.
@@ -173,6 +205,13 @@ impl Adapter {
             State::Open(opened) if opened.process == getpid() => Some(opened.stack.clone()),
             _ => None,
         }
+    }
+
+    /// The same, for sockets of a rule that sets something.
+    pub(crate) fn stack_for(&self, settings: Settings) -> io::Result<Stack> {
+        let stack = self.stack()?;
+        let config = settings.applied_to(stack.config());
+        stack.with_config(config)
     }
 
     /// Waits until what was written here has left, and gives up when none of it has for as long as

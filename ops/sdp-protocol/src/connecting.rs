@@ -13,6 +13,7 @@ use sdp_over_dat::SdpStream;
 
 use crate::adapter::Adapter;
 use crate::errno_of;
+use crate::settings::Settings;
 use crate::stream::{Bell, SdpOffload};
 
 /// How far it is.
@@ -30,6 +31,7 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct SdpConnecting {
     adapter: Arc<Adapter>,
+    settings: Settings,
     state: State,
     poller: OwnedFd,
     bell: Arc<Bell>,
@@ -61,6 +63,7 @@ impl SdpConnecting {
         epoll::add(&poller, &*bell, EventData::new_u64(1), EventFlags::IN)?;
         Ok(Self {
             adapter: Arc::clone(adapter),
+            settings: Settings::of(target.settings),
             state: State::Tcp(tcp),
             poller,
             bell,
@@ -79,7 +82,7 @@ impl SdpConnecting {
     }
 
     fn say_hello(&mut self, tcp: OwnedFd) -> Result<(), Errno> {
-        let stack = self.adapter.stack().map_err(|error| {
+        let stack = self.adapter.stack_for(self.settings).map_err(|error| {
             tracing::warn!(%error, "no interface adapter; sockets stay on TCP");
             Errno::NODEV
         })?;

@@ -21,6 +21,7 @@
 //! | `alarm.rs` | a descriptor that is readable from a moment on |
 //! | `connecting.rs` | the connecting end |
 //! | `listener.rs` | the accepting end |
+//! | `settings.rs` | what rule files may set |
 //! | `stream.rs` | an established connection, and its news |
 
 #![forbid(unsafe_code)]
@@ -29,24 +30,32 @@ mod adapter;
 mod alarm;
 mod connecting;
 mod listener;
+mod settings;
 mod stream;
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use ops::{
     Capabilities, ConnectFailure, Local, OffloadBound, OffloadConnecting, OffloadProtocol, Reason,
-    Target, Way,
+    Setting, Target, Way,
 };
 use rustix::io::Errno;
 
 use crate::adapter::Adapter;
 use crate::connecting::SdpConnecting;
 use crate::listener::SdpBound;
+use crate::settings::{InForce, Settings};
 
 pub use crate::adapter::{ADAPTER_ENV, prefer_libraries_in};
+pub use crate::settings::SETTINGS;
+
+/// What rule files and listings call the protocol.
+pub(crate) const NAME: &str = "sdp";
 
 /// Where the descriptors of this protocol are to be, out of the program's way.
 pub type Place = fn(OwnedFd) -> Result<OwnedFd, Errno>;
@@ -55,7 +64,9 @@ pub type Place = fn(OwnedFd) -> Result<OwnedFd, Errno>;
 #[derive(Debug)]
 pub struct SdpProtocol {
     adapter: Arc<Adapter>,
-    opens_early: bool,
+    explains: bool,
+    /// The last answer was that there is no adapter for it.
+    lacks_adapter: AtomicBool,
 }
 
 impl SdpProtocol {
@@ -64,23 +75,32 @@ impl SdpProtocol {
     pub fn new(place: Place) -> Self {
         Self {
             adapter: Arc::new(Adapter::new(place)),
-            opens_early: true,
+            explains: false,
+            lacks_adapter: AtomicBool::new(false),
         }
     }
 
-    /// One that connects nothing, for those who want to know what another would do.
+    /// One for those who want to know what another would do: it opens the adapter for whatever it
+    /// is asked.
     #[must_use]
     pub fn for_explanations() -> Self {
         Self {
-            opens_early: false,
+            explains: true,
             ..Self::new(Ok)
         }
+    }
+
+    /// What helps, where it has just said that no adapter carries a socket.
+    #[must_use]
+    pub fn advice(&self) -> Option<String> {
+        let lacks = self.lacks_adapter.load(Ordering::Relaxed);
+        lacks.then(adapter::advice)
     }
 }
 
 impl OffloadProtocol for SdpProtocol {
     fn name(&self) -> &str {
-        "sdp"
+        NAME
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -97,20 +117,31 @@ impl OffloadProtocol for SdpProtocol {
     }
 
     fn reaches(&self, way: &Way<'_>) -> Result<(), Reason> {
-        match self.adapter.name() {
-            Ok(_) => {}
-            Err(why) => return Err(Reason::Protocol(why.to_owned())),
-        }
-        if way.route.is_some() && self.opens_early {
+        let found = match (self.adapter.name(), way.route) {
+            (Err(why), _) => Err(why.to_owned()),
             // Before the clock starts that bounds the attempt.
-            let opened = self.adapter.stack();
-            opened.map_err(|error| Reason::Protocol(error.to_string()))?;
-        }
-        Ok(())
+            (Ok(_), Some(route)) => {
+                let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+                self.adapter.serves(route.source.unwrap_or(any))
+            }
+            (Ok(_), None) if self.explains => self.adapter.serves(way.address.ip()),
+            // A program that listens may never have a connection to open it for.
+            (Ok(_), None) => Ok(()),
+        };
+        self.lacks_adapter.store(found.is_err(), Ordering::Relaxed);
+        found.map_err(Reason::Protocol)
     }
 
-    fn bind(&self, local: Local) -> Result<Box<dyn OffloadBound>, Errno> {
-        Ok(Box::new(SdpBound::new(&self.adapter, local)?))
+    fn told(&self, settings: &[Setting]) -> String {
+        let stack = self.adapter.stack_for(Settings::of(settings));
+        let in_force = stack.map(|stack| format!(", {}", InForce(stack.config())));
+        let name = self.adapter.name().unwrap_or_default();
+        format!("by {name}{}", in_force.unwrap_or_default())
+    }
+
+    fn bind(&self, local: Local, settings: &[Setting]) -> Result<Box<dyn OffloadBound>, Errno> {
+        let settings = Settings::of(settings);
+        Ok(Box::new(SdpBound::new(&self.adapter, local, settings)?))
     }
 
     fn connect(&self, target: &Target<'_>) -> Result<Box<dyn OffloadConnecting>, ConnectFailure> {

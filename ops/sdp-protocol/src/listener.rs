@@ -16,6 +16,7 @@ use tracing::{debug, warn};
 use crate::adapter::Adapter;
 use crate::alarm::Alarm;
 use crate::errno_of;
+use crate::settings::Settings;
 use crate::stream::{Bell, SdpOffload};
 
 /// Ports below this are given to privileged programs only, and a peer trusts a privileged service
@@ -30,11 +31,16 @@ const PRIVILEGED_FROM: u16 = 600;
 pub(crate) struct SdpBound {
     adapter: Arc<Adapter>,
     service: SocketAddr,
+    settings: Settings,
     tcp: OwnedFd,
 }
 
 impl SdpBound {
-    pub(crate) fn new(adapter: &Arc<Adapter>, local: Local) -> Result<Self, Errno> {
+    pub(crate) fn new(
+        adapter: &Arc<Adapter>,
+        local: Local,
+        settings: Settings,
+    ) -> Result<Self, Errno> {
         let service = local.address;
         let family = match service {
             SocketAddr::V4(_) => AddressFamily::INET,
@@ -50,6 +56,7 @@ impl SdpBound {
         Ok(Self {
             adapter: Arc::clone(adapter),
             service,
+            settings,
             tcp,
         })
     }
@@ -76,7 +83,7 @@ fn bind_beside(tcp: &OwnedFd, service: SocketAddr) -> Result<(), Errno> {
 impl OffloadBound for SdpBound {
     fn listen(self: Box<Self>, backlog: u32) -> Result<Box<dyn OffloadListener>, Errno> {
         rustix::net::listen(&self.tcp, i32::try_from(backlog).unwrap_or(i32::MAX))?;
-        let listener = SdpListener::new(self.adapter, self.service, self.tcp, backlog)?;
+        let listener = SdpListener::new(*self, backlog)?;
         Ok(Box::new(listener))
     }
 }
@@ -86,6 +93,7 @@ impl OffloadBound for SdpBound {
 struct SdpListener {
     adapter: Arc<Adapter>,
     service: SocketAddr,
+    settings: Settings,
     mapped: SocketAddr,
     tcp: OwnedFd,
     poller: OwnedFd,
@@ -146,12 +154,13 @@ impl Inside {
 }
 
 impl SdpListener {
-    fn new(
-        adapter: Arc<Adapter>,
-        service: SocketAddr,
-        tcp: OwnedFd,
-        backlog: u32,
-    ) -> Result<Self, Errno> {
+    fn new(bound: SdpBound, backlog: u32) -> Result<Self, Errno> {
+        let SdpBound {
+            adapter,
+            service,
+            settings,
+            tcp,
+        } = bound;
         let poller = (adapter.place())(epoll::create(CreateFlags::CLOEXEC)?)?;
         let bell = Arc::new(Bell::new(adapter.place())?);
         // Processes that share the service need not all wake.
@@ -164,6 +173,7 @@ impl SdpListener {
         Ok(Self {
             adapter,
             service,
+            settings,
             mapped,
             tcp,
             poller,
@@ -202,7 +212,7 @@ impl SdpListener {
         let reception = match &mut inside.reception {
             Some(reception) => reception,
             None => {
-                let reception = Reception::new(&self.adapter.stack()?)?;
+                let reception = Reception::new(&self.adapter.stack_for(self.settings)?)?;
                 epoll::add(
                     &self.poller,
                     &reception,

@@ -125,7 +125,7 @@ fn a_protocol_that_finds_its_way_itself_is_asked_without_a_route() -> Result<()>
     // No route leads there, but the protocol has a service of this name.
     let to: SocketAddr = "198.51.100.1:80".parse()?;
     let protocol = lab.registry.protocols().remove(0);
-    let service = protocol.bind(to.into())?.listen(1)?;
+    let service = protocol.bind(to.into(), &[])?.listen(1)?;
     let mut end = lab.connect(to)?;
     let server = loop {
         let accepted = service.accept()?;

@@ -65,7 +65,7 @@ fn a_host_without_port_mapper_is_connected_to_by_tcp_at_once() -> Result<()> {
     let to = plain.local_addr()?;
     let mut end = lab.connect(to)?.decided(to)?;
     ensure!(
-        end.told() == "tcp: the peer has no port mapper",
+        end.told() == "tcp: no program of the peer runs under opsrun",
         "{}",
         end.told()
     );
@@ -85,7 +85,7 @@ fn a_host_that_swallows_datagrams_costs_the_bound_once() -> Result<()> {
     let begin = Instant::now();
     let end = lab.connect(to)?.decided(to)?;
     ensure!(
-        end.told() == "tcp: the peer's port mapper does not answer",
+        end.told() == "tcp: UDP port 3935 of the peer does not answer",
         "{}",
         end.told()
     );
@@ -109,9 +109,13 @@ fn what_a_peer_said_is_forgotten_when_the_network_changes() -> Result<()> {
     };
     let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
     let to = plain.local_addr()?;
-    ensure!(lab.connect(to)?.decided(to)?.told() == "tcp: the peer has no port mapper");
+    ensure!(
+        lab.connect(to)?.decided(to)?.told() == "tcp: no program of the peer runs under opsrun"
+    );
     let silent = UdpSocket::bind((LOCALHOST, PORT))?;
-    ensure!(lab.connect(to)?.decided(to)?.told() == "tcp: the peer has no port mapper");
+    ensure!(
+        lab.connect(to)?.decided(to)?.told() == "tcp: no program of the peer runs under opsrun"
+    );
     lab.registry.notify();
     let begun = lab.connect(to)?;
     ensure!(matches!(begun, End::Begun(_)), "{}", begun.told());
@@ -164,7 +168,9 @@ fn what_a_peer_said_holds_while_the_way_to_it_stays_the_same() -> Result<()> {
     let lab = Lab::here("", &[asking()])?;
     let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
     let to = plain.local_addr()?;
-    ensure!(lab.connect(to)?.decided(to)?.told() == "tcp: the peer has no port mapper");
+    ensure!(
+        lab.connect(to)?.decided(to)?.told() == "tcp: no program of the peer runs under opsrun"
+    );
     // Whoever asks again waits for this one.
     let _silent = UdpSocket::bind((LOCALHOST, PORT))?;
     for elsewhere in [

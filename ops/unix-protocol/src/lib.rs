@@ -27,7 +27,7 @@ mod wire;
 
 use ops::{
     Capabilities, ConnectFailure, Local, OffloadBound, OffloadConnecting, OffloadProtocol, Reason,
-    Target, Way,
+    Setting, Target, Way,
 };
 use rustix::io::Errno;
 
@@ -95,7 +95,7 @@ impl OffloadProtocol for UnixProtocol {
         Ok(())
     }
 
-    fn bind(&self, local: Local) -> Result<Box<dyn OffloadBound>, Errno> {
+    fn bind(&self, local: Local, _: &[Setting]) -> Result<Box<dyn OffloadBound>, Errno> {
         Ok(Box::new(UnixBound::new(&self.name, local, self.manner)?))
     }
 

@@ -134,6 +134,6 @@ impl Socket {
 
     /// When the peer of a closed socket is given up that says nothing from now on.
     pub(super) fn close_deadline(&self) -> Option<Instant> {
-        Instant::now().checked_add(self.stack.config.close_timeout)
+        Instant::now().checked_add(self.config.close_timeout)
     }
 }

@@ -376,7 +376,7 @@ impl Socket {
     /// long enough to be worth a registration. Half of what is worth an advertisement will do: part
     /// of that came with the advertisement, or goes to the end of the reader's memory.
     pub(super) fn suits_reader(&self, inner: &Inner, room: usize) -> bool {
-        let worth_it = self.stack.config.zcopy_threshold / 2;
+        let worth_it = self.config.zcopy_threshold / 2;
         inner.is_up
             && inner.connection.state().is_established()
             && inner.reads.is_empty()

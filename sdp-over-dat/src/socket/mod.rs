@@ -34,7 +34,7 @@ use std::{
 
 use dat_api::{Ep, Evd};
 
-use crate::{Options, Readiness, Watch, stack::StackInner, transport::Transport};
+use crate::{Config, Options, Readiness, Watch, stack::StackInner, transport::Transport};
 pub(crate) use inner::Inner;
 pub(crate) use receive::ReceiveFlags;
 pub(crate) use setup::{Names, Parts};
@@ -43,6 +43,8 @@ pub(crate) use setup::{Names, Parts};
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) stack: Arc<StackInner>,
+    /// Its sizes and limits.
+    pub(crate) config: Config,
     /// For completions. A waiting thread waits here: what ends a connection completes its receives.
     pub(crate) evd: Evd,
     /// For connection events, which not every provider merges with completions.

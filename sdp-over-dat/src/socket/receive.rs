@@ -177,7 +177,7 @@ impl Socket {
         number: u64,
         deadline: Option<Instant>,
     ) -> MutexGuard<'a, Inner> {
-        let patience = self.stack.config.close_timeout;
+        let patience = self.config.close_timeout;
         let mut until = deadline.and_then(|deadline| deadline.checked_add(patience));
         let (mut was_shut, mut has_given_up) = (false, false);
         while inner.reads.iter().any(|read| read.number == number) {

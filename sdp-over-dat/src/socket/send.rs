@@ -160,7 +160,7 @@ impl Socket {
     /// How a write of so many bytes leaves. What leaves from the caller's memory may not be given
     /// back before the transport has taken it, so a write that must not take long is copied.
     fn mover(&self, inner: &Inner, len: usize) -> Mover {
-        let config = &self.stack.config;
+        let config = &self.config;
         let may_lend = !inner.options.nonblocking
             && inner.source.is_none()
             && inner.connection.state() == ConnectionState::Established;

@@ -17,23 +17,30 @@ use sdp_proto::{
 };
 
 use super::{Inner, Socket, receive_queue::ReceiveQueue, send_ring::SendRing};
-use crate::{Options, Statistics, errors, stack::StackInner, trace::Trace, transport::Transport};
+use crate::{
+    Config, Options, Stack, Statistics, errors, stack::StackInner, trace::Trace,
+    transport::Transport,
+};
 
 /// RDMA Reads that an end serves and has under way.
 const READS: i32 = 4;
 
 impl Socket {
     /// Starts to connect to `peer`.
-    pub(crate) fn connect(stack: &Arc<StackInner>, peer: SocketAddr) -> io::Result<Arc<Self>> {
+    pub(crate) fn connect(
+        stack: &Arc<StackInner>,
+        config: Config,
+        peer: SocketAddr,
+    ) -> io::Result<Arc<Self>> {
         let local = stack.address.unwrap_or(peer);
         let local = SocketAddr::new(local.ip(), 0);
-        let (connection, hello) = Connection::connect(stack.proto_config(), local, peer.ip());
+        let (connection, hello) = Connection::connect(config.of_protocol(), local, peer.ip());
         let hello = hello
             .trimmed(stack.private_data_max)
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
-        let socket = Self::new(stack, connection, peer, true)?;
+        let socket = Self::new(stack, config, connection, peer, true)?;
         socket.lock().hello.clone_from(&hello);
-        let timeout = Some(stack.config.connect_timeout);
+        let timeout = Some(config.connect_timeout);
         socket
             .ep
             .start_connect(peer, u64::from(peer.port()), timeout, &hello)
@@ -46,16 +53,17 @@ impl Socket {
     /// Answers `request`, whose Hello is a good one.
     pub(crate) fn accept(
         stack: &Arc<StackInner>,
+        config: Config,
         request: Cr,
         hello: &Hello,
     ) -> io::Result<Arc<Self>> {
         let peer = SocketAddr::new(hello.source, hello.port);
         let peer = request.remote().unwrap_or(peer);
-        let (connection, ack) = Connection::accept(stack.proto_config(), hello);
+        let (connection, ack) = Connection::accept(config.of_protocol(), hello);
         let ack = ack
             .trimmed(stack.private_data_max)
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
-        let socket = Self::new(stack, connection, peer, false)?;
+        let socket = Self::new(stack, config, connection, peer, false)?;
         let hello = request.private_data().to_vec();
         socket.lock().trace.setup(&hello, &ack);
         request
@@ -69,20 +77,21 @@ impl Socket {
     /// Starts to connect over `tcp`, a connected TCP socket of `names`, as its active side.
     pub(crate) fn connect_over(
         stack: &Arc<StackInner>,
+        config: Config,
         tcp: OwnedFd,
         names: Names,
     ) -> io::Result<Arc<Self>> {
         let local = names.local.unwrap_or(names.peer);
-        let (connection, hello) = Connection::connect(stack.proto_config(), local, names.peer.ip());
+        let (connection, hello) = Connection::connect(config.of_protocol(), local, names.peer.ip());
         let hello = hello
             .trimmed(stack.private_data_max)
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
-        let parts = Parts::make(stack).map_err(|error| errors::of_dat(&error))?;
+        let parts = Parts::make(stack, config).map_err(|error| errors::of_dat(&error))?;
         let transport = Some(Transport::of(&tcp)?);
         let socket = Self::of(stack, parts, connection, names, transport, true)
             .map_err(|error| errors::of_dat(&error))?;
         socket.lock().hello.clone_from(&hello);
-        let timeout = Some(stack.config.connect_timeout);
+        let timeout = Some(config.connect_timeout);
         socket
             .ep
             .start_connect_socket(tcp, timeout, &hello)
@@ -102,7 +111,7 @@ impl Socket {
         names: Names,
         transport: Transport,
     ) -> io::Result<Arc<Self>> {
-        let (connection, ack) = Connection::accept(stack.proto_config(), hello);
+        let (connection, ack) = Connection::accept(parts.config.of_protocol(), hello);
         let ack = ack
             .trimmed(stack.private_data_max)
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
@@ -123,12 +132,13 @@ impl Socket {
 
     fn new(
         stack: &Arc<StackInner>,
+        config: Config,
         connection: Connection,
         peer: SocketAddr,
         active: bool,
     ) -> io::Result<Arc<Self>> {
         let names = Names { local: None, peer };
-        Parts::make(stack)
+        Parts::make(stack, config)
             .and_then(|parts| Self::of(stack, parts, connection, names, None, active))
             .map_err(|error| errors::of_dat(&error))
     }
@@ -178,6 +188,7 @@ impl Socket {
         };
         let socket = Arc::new(Self {
             stack: Arc::clone(stack),
+            config: parts.config,
             evd: parts.evd,
             connections: parts.connections,
             ep: parts.ep,
@@ -193,7 +204,7 @@ impl Socket {
     /// Posts every receive buffer, which Hello or HelloAck then promises.
     fn post_all(&self) -> dat_api::Result<()> {
         let inner = self.lock();
-        for index in 0..usize::from(self.stack.config.receive_buffers) {
+        for index in 0..usize::from(self.config.receive_buffers) {
             let segment = inner.receive.segment(index)?;
             self.ep.post_recv(&[segment], Self::receive_cookie(index))?;
         }
@@ -230,6 +241,7 @@ pub(crate) struct Names {
 /// An endpoint with its dispatchers and memory, before it is known what it connects to.
 #[derive(Debug)]
 pub(crate) struct Parts {
+    config: Config,
     evd: Evd,
     connections: Evd,
     pub(crate) ep: Ep,
@@ -238,8 +250,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    pub(crate) fn make(stack: &StackInner) -> dat_api::Result<Self> {
-        let config = &stack.config;
+    pub(crate) fn make(stack: &StackInner, config: Config) -> dat_api::Result<Self> {
         let buffers = usize::from(config.receive_buffers);
         let events = buffers + config.sends_max + READS as usize + 8;
         let evd = Evd::create(&stack.ia, events as u32, EvdFlags::DTO)?;
@@ -269,6 +280,7 @@ impl Parts {
         )?;
         let send = SendRing::new(&stack.pz, config.send_ring, config.sends_max)?;
         Ok(Self {
+            config,
             evd,
             connections,
             ep,
@@ -278,23 +290,25 @@ impl Parts {
     }
 }
 
-impl StackInner {
-    /// The protocol's side of the configuration.
-    pub(crate) fn proto_config(&self) -> proto::Config {
+impl Config {
+    /// The protocol's side of it.
+    pub(crate) fn of_protocol(self) -> proto::Config {
         proto::Config {
-            buffers: self.config.receive_buffers,
-            buffer_size: self.config.buffer_size,
-            send_size_max: self.config.buffer_size,
+            buffers: self.receive_buffers,
+            buffer_size: self.buffer_size,
+            send_size_max: self.buffer_size,
         }
     }
+}
 
+impl Stack {
     /// What a peer is told with a refusal: whose version is another is told ours.
     pub(crate) fn refusal(&self, error: WireError) -> Vec<u8> {
         match error {
             WireError::Version { .. } => {
-                let ack = Connection::introduction(self.proto_config());
+                let ack = Connection::introduction(self.config.of_protocol());
                 // Where there is no room for it, it is refused without.
-                ack.trimmed(self.private_data_max).unwrap_or_default()
+                ack.trimmed(self.inner.private_data_max).unwrap_or_default()
             }
             _ => Vec::new(),
         }

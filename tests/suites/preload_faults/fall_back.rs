@@ -118,12 +118,12 @@ pub(crate) const CASES: &[Case] = &[
     case(
         "the_peer_is_without_us",
         Mapper::Absent,
-        "the peer has no port mapper",
+        "no program of the peer runs under opsrun",
     ),
     case(
         "questions_vanish",
         Mapper::Silent,
-        "the peer's port mapper does not answer",
+        "UDP port 3935 of the peer does not answer",
     ),
     case(
         "the_service_is_not_offered",

@@ -32,7 +32,7 @@ fn what_was_said_before_the_accept_is_not_lost() -> Result<()> {
     on_stack(Config::default(), |_| {
         let (ours, theirs) = (SdpProtocol::new(Ok), SdpProtocol::new(Ok));
         let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));
-        let listener = ours.bind(service.into())?.listen(5)?;
+        let listener = ours.bind(service.into(), &[])?.listen(5)?;
         for before in [Before::Nothing, Before::End, Before::Reset] {
             let mut connecting = dial(&theirs, &*listener, service)?;
             let client = soon(|| {
@@ -72,7 +72,7 @@ fn a_connection_under_way_wakes_nobody_without_news() -> Result<()> {
     on_stack(Config::default(), |_| {
         let (ours, theirs) = (SdpProtocol::new(Ok), SdpProtocol::new(Ok));
         let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));
-        let listener = ours.bind(service.into())?.listen(5)?;
+        let listener = ours.bind(service.into(), &[])?.listen(5)?;
         let mut connecting = dial(&theirs, &*listener, service)?;
         // The kernel has connected, and nobody has answered.
         soon(|| {
@@ -114,7 +114,7 @@ fn a_peer_that_never_commits_itself_loses_its_place() -> Result<()> {
     on_stack(Config::default(), |_| {
         let (ours, theirs) = (SdpProtocol::new(Ok), SdpProtocol::new(Ok));
         let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));
-        let listener = ours.bind(service.into())?.listen(0)?;
+        let listener = ours.bind(service.into(), &[])?.listen(0)?;
         let mut silent = dial(&theirs, &*listener, service)?;
         soon(|| {
             let step = silent.step().map_err(|failure| anyhow!("{failure:?}"))?;

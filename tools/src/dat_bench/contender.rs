@@ -11,7 +11,7 @@ use crate::sdp::SdpLink;
 /// One side.
 pub(crate) enum Contender {
     Dat(Box<DatLink>),
-    Sdp(SdpLink),
+    Sdp(Box<SdpLink>),
 }
 
 impl Contender {
@@ -24,7 +24,7 @@ impl Contender {
     ) -> Result<Self> {
         match stack {
             Stack::Dat => DatLink::listen(ia, sleep_on_bulk, announce).map(Self::from),
-            Stack::Sdp => SdpLink::listen(ia, announce).map(Self::Sdp),
+            Stack::Sdp => SdpLink::listen(ia, announce).map(|link| Self::Sdp(link.into())),
             _ => bail!("{stack} is no contender"),
         }
         .with_context(|| format!("listening on {ia}"))
@@ -40,7 +40,7 @@ impl Contender {
     ) -> Result<Self> {
         match stack {
             Stack::Dat => DatLink::connect(ia, sleep_on_bulk, address, conn_qual).map(Self::from),
-            Stack::Sdp => SdpLink::connect(ia, address).map(Self::Sdp),
+            Stack::Sdp => SdpLink::connect(ia, address).map(|link| Self::Sdp(link.into())),
             _ => bail!("{stack} is no contender"),
         }
         .with_context(|| format!("connecting over {ia}"))

@@ -1,0 +1,30 @@
+//! Where the libraries are that were installed with this program.
+
+use std::path::{Path, PathBuf};
+
+/// Where Debian has libraries of this architecture below the prefix.
+pub(crate) const MULTIARCH: &str = if cfg!(target_arch = "x86_64") {
+    "lib/x86_64-linux-gnu"
+} else if cfg!(target_arch = "aarch64") {
+    "lib/aarch64-linux-gnu"
+} else if cfg!(target_arch = "powerpc64") {
+    "lib/powerpc64le-linux-gnu"
+} else if cfg!(target_arch = "s390x") {
+    "lib/s390x-linux-gnu"
+} else if cfg!(target_arch = "riscv64") {
+    "lib/riscv64-linux-gnu"
+} else {
+    "lib/linux-gnu"
+};
+
+/// The directories in which they may be, the likeliest first: the one that the packager named in
+/// `OPS_LIBDIR` when this was compiled, and those of the prefix whose `bin` has the program.
+pub(crate) fn places(program: &Path) -> Vec<PathBuf> {
+    let packagers = option_env!("OPS_LIBDIR").map(PathBuf::from);
+    let prefix = program.parent().and_then(Path::parent);
+    let below = prefix.into_iter().flat_map(|prefix| {
+        let places = ["lib", MULTIARCH, "lib64"];
+        places.map(|place| prefix.join(place))
+    });
+    packagers.into_iter().chain(below).collect()
+}

@@ -1,0 +1,186 @@
+//! What rule files may set for SDP.
+//!
+//! Sizes of a connection's buffers, no more. A call of the switch never waits, so nothing may leave
+//! from the caller's memory, and the thresholds of [`Config`] from which it would say nothing here;
+//! how long connecting may take is the rule's `within`.
+
+use std::fmt;
+
+use ops::{Known, Setting};
+use sdp_over_dat::Config;
+
+use crate::NAME;
+
+/// The header of a message, which its size in [`Config`] counts (SDP's BSDH).
+const HEADER_LEN: u32 = 16;
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+const SEND_BUFFER: &str = "send-buffer";
+const RECEIVE_BUFFERS: &str = "receive-buffers";
+const RECEIVE_SIZE: &str = "receive-size";
+
+/// The settings that there are, for those who read rule files.
+pub const SETTINGS: &[Known] = &[
+    Known {
+        protocol: NAME,
+        key: SEND_BUFFER,
+        wanted: "a size in bytes from 16K to 64M",
+        takes: |text| send_buffer(text).is_some(),
+    },
+    Known {
+        protocol: NAME,
+        key: RECEIVE_BUFFERS,
+        wanted: "a number from 4 to 1024",
+        takes: |text| receive_buffers(text).is_some(),
+    },
+    Known {
+        protocol: NAME,
+        key: RECEIVE_SIZE,
+        wanted: "a size in bytes from 4K to 1M",
+        takes: |text| receive_size(text).is_some(),
+    },
+];
+
+fn send_buffer(text: &str) -> Option<usize> {
+    size(text).filter(|size| (16 * KIB..=64 * MIB).contains(size))
+}
+
+fn receive_buffers(text: &str) -> Option<u16> {
+    let number = text.parse().ok()?;
+    (4..=1024).contains(&number).then_some(number)
+}
+
+fn receive_size(text: &str) -> Option<u32> {
+    let size = size(text).filter(|size| (4 * KIB..=MIB).contains(size))?;
+    u32::try_from(size).ok()
+}
+
+/// Bytes, or a number with `K` or `M` behind it.
+fn size(text: &str) -> Option<usize> {
+    let (digits, unit) = match text.char_indices().next_back()? {
+        (at, 'k' | 'K') => (&text[..at], KIB),
+        (at, 'm' | 'M') => (&text[..at], MIB),
+        _ => (text, 1),
+    };
+    digits.parse::<usize>().ok()?.checked_mul(unit)
+}
+
+/// What the rule of a socket sets; the rest is as the adapter wants it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Settings {
+    send_buffer: Option<usize>,
+    receive_buffers: Option<u16>,
+    receive_size: Option<u32>,
+}
+
+impl Settings {
+    /// Those of this protocol among all. What cannot be understood was refused with its file.
+    pub(crate) fn of(all: &[Setting]) -> Self {
+        let mut own = Self::default();
+        for setting in all.iter().filter(|setting| setting.protocol == NAME) {
+            let value = &setting.value;
+            match setting.key.as_str() {
+                SEND_BUFFER => own.send_buffer = send_buffer(value),
+                RECEIVE_BUFFERS => own.receive_buffers = receive_buffers(value),
+                RECEIVE_SIZE => own.receive_size = receive_size(value),
+                _ => {}
+            }
+        }
+        own
+    }
+
+    /// A configuration with these in it.
+    pub(crate) fn applied_to(self, config: Config) -> Config {
+        let buffer_size = self.receive_size.map(|size| size + HEADER_LEN);
+        Config {
+            send_ring: self.send_buffer.unwrap_or(config.send_ring),
+            receive_buffers: self.receive_buffers.unwrap_or(config.receive_buffers),
+            buffer_size: buffer_size.unwrap_or(config.buffer_size),
+            ..config
+        }
+    }
+}
+
+/// The settings that a configuration comes to, as rules have them.
+#[derive(Debug)]
+pub(crate) struct InForce(pub(crate) Config);
+
+impl fmt::Display for InForce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(config) = self;
+        let size = config.buffer_size.saturating_sub(HEADER_LEN);
+        write!(f, "{NAME}.{SEND_BUFFER}={}", config.send_ring)?;
+        write!(f, " {NAME}.{RECEIVE_BUFFERS}={}", config.receive_buffers)?;
+        write!(f, " {NAME}.{RECEIVE_SIZE}={size}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(key: &str, value: &str) -> Setting {
+        Setting {
+            protocol: NAME.to_owned(),
+            key: key.to_owned(),
+            value: value.to_owned(),
+        }
+    }
+
+    #[test]
+    fn every_setting_is_applied_and_told() {
+        let mut all = vec![
+            set(SEND_BUFFER, "2M"),
+            set(RECEIVE_BUFFERS, "8"),
+            set(RECEIVE_SIZE, "4k"),
+        ];
+        all.push(Setting {
+            protocol: "other".to_owned(),
+            ..set(SEND_BUFFER, "1M")
+        });
+        let config = Settings::of(&all).applied_to(Config::default());
+        let told = InForce(config).to_string();
+        assert_eq!(
+            told,
+            "sdp.send-buffer=2097152 sdp.receive-buffers=8 sdp.receive-size=4096"
+        );
+        assert_eq!(config.buffer_size, 4096 + HEADER_LEN);
+        for known in SETTINGS {
+            assert!(told.contains(known.key), "{}", known.key);
+        }
+        assert_eq!(
+            Settings::of(&[]).applied_to(Config::default()),
+            Config::default()
+        );
+    }
+
+    #[test]
+    fn values_have_bounds() {
+        let takes = |key: &str, value: &str| {
+            let known = SETTINGS.iter().find(|known| known.key == key);
+            known.is_some_and(|known| (known.takes)(value))
+        };
+        for (key, good, bad) in [
+            (
+                SEND_BUFFER,
+                ["16K", "64M", "65536"],
+                ["16383", "65M", "1G", "", "K", "é"],
+            ),
+            (
+                RECEIVE_BUFFERS,
+                ["4", "16", "1024"],
+                ["3", "1025", "16K", "-4", "", "x"],
+            ),
+            (
+                RECEIVE_SIZE,
+                ["4k", "1M", "5000"],
+                ["4095", "2M", "1.5K", "off", "", "99999999999999999999M"],
+            ),
+        ] {
+            assert!(good.iter().all(|value| takes(key, value)), "{key}");
+            assert!(!bad.iter().any(|value| takes(key, value)), "{key}");
+        }
+    }
+}
