@@ -3,6 +3,7 @@
 mod calls;
 mod links;
 mod manual;
+mod rules;
 mod variables;
 
 use std::collections::BTreeSet;

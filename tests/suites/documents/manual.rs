@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result};
 use stack_tests::{DEADLINE, Program, Stage};
 
-use crate::{agree, files, read, words, workspace};
+use crate::{agree, read, words, workspace};
 
 const TOOLS: [&str; 4] = ["datinfo", "dat-bench", "dat-conformance", "opsrun"];
 

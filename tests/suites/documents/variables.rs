@@ -23,8 +23,10 @@ fn sources() -> Result<Vec<(String, String)>> {
     let rooms = members.split('"').skip(1).step_by(2);
     let mut found = Vec::new();
     for room in rooms.filter(|room| !OURS_ALONE.contains(room)) {
-        for file in files(&workspace(room).join("src"), "rs")? {
+        let root = workspace(room).join("src");
+        for file in files(&root, "rs")? {
             let is_test = file
+                .strip_prefix(&root)?
                 .iter()
                 .any(|part| part == "tests" || part == "tests.rs");
             if !is_test {

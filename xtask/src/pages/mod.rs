@@ -59,7 +59,7 @@ pub(crate) fn all(docs: &Path) -> Result<Vec<Page>> {
             pages.push((place, String::from_utf8(script)?));
         }
     }
-    for (name, section) in [("dat.conf", 5), ("dat-rs", 7)] {
+    for (name, section) in [("dat.conf", 5), ("ops.conf", 5), ("dat-rs", 7)] {
         let file = format!("{name}.{section}");
         let page = written(&file)?;
         pages.push((format!("man/man{section}/{file}"), page));
@@ -70,6 +70,9 @@ pub(crate) fn all(docs: &Path) -> Result<Vec<Page>> {
 /// The line of a written page that the generated options stand in for.
 const OPTIONS: &str = ".\\\" options\n";
 
+/// How a page begins that has one of its own.
+const SYNOPSIS: &str = ".SH SYNOPSIS\n";
+
 /// A tool's page: generated title and synopsis, then what was written, with the generated options.
 fn manual(tool: &Command, written: &str) -> Result<String> {
     let (before, after) = written
@@ -79,7 +82,10 @@ fn manual(tool: &Command, written: &str) -> Result<String> {
     let mut roff = Vec::new();
     page.render_title(&mut roff)?;
     page.render_name_section(&mut roff)?;
-    page.render_synopsis_section(&mut roff)?;
+    // One by hand says more where a tool has several forms.
+    if !written.starts_with(SYNOPSIS) {
+        page.render_synopsis_section(&mut roff)?;
+    }
     roff.extend(before.bytes());
     page.render_options_section(&mut roff)?;
     roff.extend(after.bytes());
@@ -99,6 +105,8 @@ mod tests {
             assert!(page.find("first") < page.find(".SH OPTIONS"), "{page}");
             assert!(page.ends_with("by hand\n"), "{page}");
             assert!(manual(&tool, "no place").is_err());
+            let own = manual(&tool, &format!("{SYNOPSIS}by hand\n{OPTIONS}")).unwrap();
+            assert_eq!(own.matches(".SH SYNOPSIS").count(), 1, "{own}");
             assert!(
                 !page.contains("fB\\-\\-serve"),
                 "hidden options stay hidden: {page}"
