@@ -245,6 +245,9 @@ fn advice(call: &str, code: DatReturn) -> Option<&'static str> {
         (DAT_PRIVILEGES_VIOLATION, _) => "register the memory with the privileges this needs",
         (DAT_PROTECTION_VIOLATION, _) => "memory and endpoint must share a protection zone",
         (DAT_INTERRUPTED_CALL, _) => "a signal arrived; call again",
+        _ if call == "dat_ia_open" => {
+            "`datinfo` tells the provider's reason; so does its log, with DAT_LOG=warn"
+        }
         _ => return None,
     })
 }

@@ -339,6 +339,56 @@ fn datinfo_fails_for_an_empty_registry_and_says_what_helps() -> Result<()> {
     Ok(())
 }
 
+/// The code that DAT gives back for a bad setting names no setting; the provider's log does.
+#[test]
+fn datinfo_tells_why_an_adapter_cannot_be_opened() -> Result<()> {
+    let env = StackEnv::new()?;
+    let provider = env.stage.provider().display().to_string();
+    let bad = |name: &str, library: &str, params: &str| {
+        format!("{name} u2.0 nonthreadsafe default {library} dat-rs.1.0 \"{params}\" \"\"\n")
+    };
+    let text = [
+        bad("setting", &provider, "lo 0 crc=maybe"),
+        bad("device", &provider, "eth9 0"),
+        bad("library", "libno-such-provider.so.2", "lo 0"),
+    ];
+    let registry = Registry::with_text(&text.concat())?;
+    let datinfo = |args: &str| {
+        let program = env.program_with(env.stage.bin("datinfo"), registry.file());
+        let program = program.env_remove("DAT_LOG").args_line(args);
+        program.spawn()?.finish(DEADLINE)?.success()
+    };
+    for form in ["", "--json"] {
+        datinfo(form)?
+            .says("bad ia_params: crc=maybe: on or off")?
+            .says("eth9")?
+            .says("DAT_INVALID_PARAMETER / DAT_INVALID_ARG1")?
+            .says("provider library does not load: ")?
+            .never_says("DAT_LOG")?
+            .never_says(" WARN ")?;
+    }
+    datinfo("")?.says("cannot be opened: bad ia_params: crc=maybe: on or off (dat_ia_open: ")?;
+    Ok(())
+}
+
+/// A number that stands for a name is printed as the name.
+#[test]
+fn datinfo_prints_enums_and_flags_by_their_names() -> Result<()> {
+    let env = StackEnv::new()?;
+    for form in ["", "--json "] {
+        let program = env.program(env.stage.bin("datinfo"));
+        let line = format!("{form}{IA_NAME}");
+        program
+            .args_line(&line)
+            .spawn()?
+            .finish(DEADLINE)?
+            .success()?
+            .says("DAT_PSP_CREATES_EP_IFASKED")?
+            .says("DAT_COMPLETION_SUPPRESS_FLAG DAT_COMPLETION_SOLICITED_WAIT_FLAG")?;
+    }
+    Ok(())
+}
+
 #[test]
 fn the_registry_of_ofa_loads_our_provider() -> Result<()> {
     let both = Both::new()?;

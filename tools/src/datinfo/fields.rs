@@ -3,6 +3,8 @@
 use dat_api::{Extension, IaAttr, NamedAttr, ProviderAttr};
 use serde_json::{Map, Value, json};
 
+use crate::names;
+
 /// Builds an object of the fields named.
 macro_rules! object {
     ($attr:ident: $($field:ident),+ $(,)?) => {{
@@ -86,6 +88,12 @@ pub(crate) fn of_provider(attr: &ProviderAttr) -> Value {
         ha_supported,
         ha_loadbalancing,
     ));
+    for (name, value) in &mut map {
+        let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+        if let Some(names) = number.and_then(|number| names::of(name, number)) {
+            *value = json!(names);
+        }
+    }
     map.insert("provider_specific_attr".into(), named(&attr.specific));
     map.insert(
         "socket_service_points".into(),

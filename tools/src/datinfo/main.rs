@@ -1,9 +1,11 @@
 //! Lists what the DAT registry knows and what each interface adapter can do.
 //!
 //! - `args.rs` the command line
-//! - `conf.rs`, `source.rs` are libdat2's own: a registry file means here what it means there
+//! - `conf` and `source` are libdat2's own: a registry file means here what it means there
 //! - `lines.rs` what each line of the registry file comes to, and why a line is not used
 //! - `fields.rs` attributes as names and values
+//! - `names.rs` enums and flags by their C names
+//! - `reason.rs` why an adapter cannot be opened, out of the libraries' log
 //! - `text.rs` the readable form; `--json` prints the same as one object
 
 mod args;
@@ -16,6 +18,8 @@ mod args;
 mod conf;
 mod fields;
 mod lines;
+mod names;
+mod reason;
 #[allow(
     dead_code,
     unreachable_pub,
@@ -69,7 +73,11 @@ fn report(args: &Args) -> Result<Value, dat_api::Error> {
     let library = Library::get()?;
     let (file, lines) = lines::read();
     let mut adapters = Vec::new();
-    for info in list_providers()? {
+    let providers = list_providers()?;
+    // The registry has its log by now, as the user wants it; providers are loaded after this.
+    // SAFETY: no thread runs before an adapter is opened.
+    unsafe { reason::ask_for_warnings() };
+    for info in providers {
         if !args.names.is_empty() && !args.names.contains(&info.ia_name) {
             continue;
         }
@@ -119,13 +127,43 @@ fn complain_of_unknown(args: &Args, report: &Value) -> ExitCode {
     code
 }
 
-/// Attributes of an adapter, or why it cannot be opened.
+/// Attributes of an adapter, or why it cannot be opened: the code, and the reason if one is told.
 fn open(name: &str) -> Value {
-    let attributes = Ia::open(name).and_then(|ia| {
-        Ok(json!({
-            "adapter": fields::of_ia(&ia.attr()?),
-            "provider": fields::of_provider(&ia.provider_attr()?),
-        }))
-    });
+    let (opened, log) = reason::catch(|| Ia::open(name));
+    let attributes = match opened {
+        Ok(ia) => {
+            reason::pass_on(&log);
+            attributes(&ia)
+        }
+        Err(error) => return refusal(&error, &log, name),
+    };
     attributes.unwrap_or_else(|error| json!({ "error": error.to_string() }))
+}
+
+fn attributes(ia: &Ia) -> Result<Value, dat_api::Error> {
+    Ok(json!({
+        "adapter": fields::of_ia(&ia.attr()?),
+        "provider": fields::of_provider(&ia.provider_attr()?),
+    }))
+}
+
+fn refusal(error: &dat_api::Error, log: &str, name: &str) -> Value {
+    let (reason, rest) = reason::split(log, name);
+    reason::pass_on(&rest);
+    let code = without_advice(error);
+    match reason {
+        Some(reason) => json!({ "error": code, "reason": reason }),
+        None => json!({ "error": code }),
+    }
+}
+
+/// A failure without what the crate advises by the code alone, which is to run this tool.
+fn without_advice(error: &dat_api::Error) -> String {
+    let text = error.to_string();
+    let advice = match error {
+        dat_api::Error::Call(call) => call.advice().unwrap_or_default(),
+        _ => "",
+    };
+    let code = text.strip_suffix(advice).unwrap_or(&text);
+    code.trim_end_matches(": ").to_owned()
 }

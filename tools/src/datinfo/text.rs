@@ -49,7 +49,10 @@ fn print_adapter(adapter: &Value) {
 
 fn print_opened(opened: &Map<String, Value>) {
     if let Some(error) = opened.get("error") {
-        println!("  cannot be opened: {}", word(error));
+        match opened.get("reason") {
+            Some(reason) => println!("  cannot be opened: {} ({})", word(reason), word(error)),
+            None => println!("  cannot be opened: {}", word(error)),
+        }
         return;
     }
     for (part, attributes) in opened {

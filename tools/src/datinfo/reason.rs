@@ -1,0 +1,110 @@
+//! Why an adapter cannot be opened, in the words of the libraries' log.
+//!
+//! DAT hands a consumer a number and no text. The libraries say more in their log, which goes to
+//! standard error; while an adapter is being opened, standard error is a file that is read here.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+use nix::unistd::{dup, dup2_stderr};
+
+/// What is read of a log; a library that writes more has said the reason by then.
+const LOG_MAX: usize = 64 * 1024;
+
+/// Has provider libraries log warnings, unless the user has said what to log.
+///
+/// # Safety
+///
+/// The process has no thread but the caller's.
+pub(crate) unsafe fn ask_for_warnings() {
+    if std::env::var_os("DAT_LOG").is_none() {
+        // SAFETY: nobody reads the environment meanwhile, by the caller's promise.
+        unsafe { std::env::set_var("DAT_LOG", "warn") };
+    }
+}
+
+/// Runs `open` and returns what it returned and what was written to standard error meanwhile.
+/// Where standard error cannot be replaced, nothing is caught.
+pub(crate) fn catch<T>(open: impl FnOnce() -> T) -> (T, String) {
+    let Ok((saved, log)) = replace_stderr() else {
+        return (open(), String::new());
+    };
+    let result = open();
+    // The descriptor was good a moment ago; a failure leaves the tool without standard error.
+    let _ = dup2_stderr(&saved);
+    (result, text_of(&log))
+}
+
+fn replace_stderr() -> io::Result<(OwnedFd, File)> {
+    let log = tempfile::tempfile()?;
+    let saved = dup(io::stderr())?;
+    dup2_stderr(&log)?;
+    Ok((saved, log))
+}
+
+fn text_of(log: &File) -> String {
+    let mut bytes = vec![0; LOG_MAX];
+    let len = log.read_at(&mut bytes, 0).unwrap_or(0);
+    String::from_utf8_lossy(&bytes[..len]).into_owned()
+}
+
+/// Passes on what was caught and is no reason that is shown.
+pub(crate) fn pass_on(log: &str) {
+    // Nobody is left to be told of a failure.
+    let _ = io::stderr().write_all(log.as_bytes());
+}
+
+/// Splits a log into the reason why `ia_name` was not opened, if one is told, and all else.
+pub(crate) fn split(log: &str, ia_name: &str) -> (Option<String>, String) {
+    let mut reasons: Vec<String> = Vec::new();
+    let mut rest = String::new();
+    for line in log.split_inclusive('\n') {
+        match reason_of(line.trim_end(), ia_name) {
+            Some(reason) if reasons.contains(&reason) => (),
+            Some(reason) => reasons.push(reason),
+            None => rest.push_str(line),
+        }
+    }
+    let reason = (!reasons.is_empty()).then(|| reasons.join("; "));
+    (reason, rest)
+}
+
+/// What a line says against the adapter: `open failed ia=NAME error=WHY` of a provider, and
+/// whatever the registry says of the name, such as a library that does not load.
+fn reason_of(line: &str, ia_name: &str) -> Option<String> {
+    let (_, said) = line.split_once(" WARN ")?;
+    let (_, message) = said.split_once(": ")?;
+    let (what, fields) = message.split_once(&format!(" ia={ia_name} "))?;
+    Some(match fields.split_once("error=") {
+        Some((_, error)) if what == "open failed" => error.to_owned(),
+        Some((_, error)) => format!("{what}: {error}"),
+        None => what.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_tells_why_and_the_rest_is_passed_on() {
+        let log = "libibverbs: Warning: no driver\n\
+            2026-01-01T00:00:00.0Z  WARN access_layer::ia: open failed ia=a error=bad: x: y\n\
+            2026-01-01T00:00:00.0Z  WARN access_layer::ia: open failed ia=b error=other\n";
+        let (reason, rest) = split(log, "a");
+        assert_eq!(reason.as_deref(), Some("bad: x: y"));
+        assert_eq!(rest.lines().count(), 2, "{rest}");
+        assert_eq!(split("", "a"), (None, String::new()));
+    }
+
+    #[test]
+    fn the_registry_tells_what_does_not_load() {
+        let log = "2026-01-01T00:00:00.0Z  WARN libdat2::registry: provider library does not load \
+            ia=a u2.0 nonthreadsafe line=1 error=no such file\n";
+        let (reason, rest) = split(log, "a");
+        let wanted = "provider library does not load: no such file";
+        assert_eq!((reason.as_deref(), rest.as_str()), (Some(wanted), ""));
+    }
+}
