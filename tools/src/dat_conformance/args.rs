@@ -7,7 +7,11 @@ use clap::{Parser, ValueEnum};
 
 /// Asks whether an interface adapter keeps what DAT 2.0 promises its consumers.
 #[derive(Debug, Parser)]
-#[command(name = "dat-conformance", version)]
+#[command(
+    name = "dat-conformance",
+    version,
+    override_usage = "dat-conformance --ia <NAME> [OPTIONS]\n       dat-conformance --list"
+)]
 pub(crate) struct Args {
     /// Interface adapter to ask.
     #[arg(long, value_name = "NAME", required_unless_present = "list")]

@@ -68,6 +68,9 @@ fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let ia_name = args.ia.as_deref().context("--ia names the adapter")?;
+    if args.worker.is_none() {
+        ensure_registered(args.ia.iter().chain(&args.peer_ia))?;
+    }
     let limit = Duration::from_secs(args.limit.into());
     match (args.worker.as_deref(), args.role) {
         (Some("-"), _) => worker::serve(ia_name, limit)?,
@@ -76,6 +79,18 @@ fn run(args: &Args) -> Result<ExitCode> {
         (None, Role::Both | Role::Client) => return lead(args, ia_name, &chosen),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Fails for a name that the registry lacks; each process that opens it would say so otherwise.
+fn ensure_registered<'a>(mut names: impl Iterator<Item = &'a String>) -> Result<()> {
+    let known = dat_api::list_providers()?;
+    let unknown = names.find(|name| known.iter().all(|info| info.ia_name != **name));
+    ensure!(
+        unknown.is_none(),
+        "no interface adapter {:?} in the registry: `datinfo --list` names those that there are",
+        unknown.map_or("", String::as_str)
+    );
+    Ok(())
 }
 
 fn lead(args: &Args, ia_name: &str, cases: &[Case]) -> Result<ExitCode> {
