@@ -51,6 +51,8 @@ fn pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
         pair("DAT_IB_CONNECTIVITY_MODE", "DIRECT"),
         pair("DAT_IB_RDMA_READ", "TRUE"),
         pair("DAT_IB_PORT_STATUS", "PORT_ACTIVE"),
+        // Numbers of versions in the attributes are DAT's or the device's; this is the release.
+        pair("DAT_RS_VERSION", env!("CARGO_PKG_VERSION")),
     ];
     if !attr
         .named

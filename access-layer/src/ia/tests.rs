@@ -302,6 +302,7 @@ fn named_attributes_are_pairs_of_strings() {
     };
     for (name, expected) in [
         ("DAT_IB_RDMA_READ", "TRUE"),
+        ("DAT_RS_VERSION", env!("CARGO_PKG_VERSION")),
         ("DAT_IB_TRANSPORT_MTU", "4096"),
         ("DAT_IB_DEVICE_NAME", "fake0"),
         ("DAT_EXTENSION_INTERFACE", "TRUE"),
