@@ -14,10 +14,16 @@
 //! | [`pz`] [`lmr`] [`rmr`] [`srq`] | protection zone, memory region, memory window, shared receive queue |
 //! | [`evd`] [`cno`] | event dispatcher and its notification object |
 //! | [`ep`] [`sp`] [`cr`] | endpoint, service points, connection request |
+//! | `ib_extension` `iw_extension` | extension operations of InfiniBand and iWARP |
+//! | `counters` | counters of the IB extension |
+//! | [`users`] | counting who uses an object, so that it is not freed under them |
 //! | [`dispatch`] | what becomes of an RNIC's news |
 //! | [`rnic`] | the interface to the RNIC |
 //! | [`net_device`] | network devices and addresses, for providers |
+//! | [`logging`] | the log of a provider library |
+//! | `macros` | exporting a provider |
 //! | `conformance` `fake_rnic` | the suite for every RNIC, and one in memory (feature `testing`) |
+//! | `scripted_rnic` `harness` | an RNIC that does what a test says, and what the tests here share |
 //!
 //! # Ownership
 //!

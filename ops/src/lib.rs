@@ -3,17 +3,20 @@
 //! A stream socket spans every stack until `bind`, `listen` or `connect` tells enough to decide.
 //! Offload protocols register with what they can do; the switch knows none of them by name.
 //!
-//! ```text
-//!   family     which sockets come here: AF_INET and AF_INET6, and the families of their own
-//!   protosw    what an offload protocol is: a handful of traits
-//!   registry   those that are registered, by priority
-//!   decision   policy, route, device: who may carry a connection, and why nobody else
-//!   connect    asks the peer, tries the protocols, falls back before the first byte
-//!   listen     one port and one accept queue over all stacks
-//!   local      where a service listens
-//!   socket     the life of one socket; `life` is its states and nothing else
-//!   switch     what they share: rules, routes, answers of peers, the port mapper's station
-//! ```
+//! | File | What |
+//! |---|---|
+//! | `family` | which sockets come here: AF_INET and AF_INET6, and the families of their own |
+//! | `protosw` | what an offload protocol is: a handful of traits |
+//! | `registry` | those that are registered, by priority |
+//! | `decision` | policy, route, device: who may carry a connection, and why nobody else |
+//! | `reason` | why a socket stays on TCP, or a protocol is passed over |
+//! | `trail`, `explain` | how a decision was made, and how one would be |
+//! | `connect` | asks the peer, tries the protocols, falls back before the first byte |
+//! | `stage` | how far an attempt to connect is |
+//! | `listen` | one port and one accept queue over all stacks |
+//! | `local` | where a service listens |
+//! | `socket`, `life` | the life of one socket, and its states and nothing else |
+//! | `switch` | what they share: rules, routes, answers of peers, the port mapper's station |
 //!
 //! What the switch gives back for TCP is the program's own kernel socket: nothing of this crate is
 //! on its way afterwards. No call here waits longer than the bound of [`Switch`], and every system

@@ -22,7 +22,10 @@
 //! | `options.rs`, `config.rs` | what a user may set, and what a stack is made of |
 //! | `socket/` | one connection: protocol, buffers, and who drives it |
 //! | `readiness/` | what `poll` should say, and a descriptor that says it |
-//! | `user_memory.rs` | the caller's own memory, registered for one call; the only `unsafe` |
+//! | `bell.rs` | what wakes the stack's thread |
+//! | `transport.rs` | the TCP socket below a stream that was made over one |
+//! | `user_memory.rs` | the caller's own memory, registered for one call |
+//! | `errors.rs` | from DAT's failures to those of a socket |
 //! | `trace.rs` | every message into a file, for `sdp-checker` (`SDP_TRACE=directory`) |
 //!
 //! # How bytes move
@@ -75,6 +78,7 @@
 //! `user_memory.rs`, and it pays on hardware, where registering pins pages. The mechanisms that the
 //! protocol core does not speak are listed in `sdp-proto`.
 
+// `transport` and `user_memory` are the exceptions, each with its reason below.
 #![deny(unsafe_code)]
 
 mod bell;

@@ -1,4 +1,4 @@
-//! The one command of the house.
+//! The tasks of the project; `cargo xtask --help` lists them.
 //!
 //! - `stage` builds everything in release form and lays it out under `target/stage`.
 //! - `test` runs every check and suite and says of each how it ended.
@@ -9,8 +9,19 @@
 //! - `miri` interprets what runs without the system.
 //! - `vm` runs programs in a guest that has the kernel's own RDMA devices.
 //! - `programs` runs Debian's programs under `opsrun` and makes a page of what came.
-//! - `tidy` runs the house's own style checks alone.
+//! - `tidy` runs the project's own style checks alone.
 //! - `bindings` makes the bindings of the verbs libraries anew out of their headers.
+//!
+//! | File | What |
+//! |---|---|
+//! | `stage`, `exports` | the stage, and what its libraries must export |
+//! | `pages` | manual pages and shell completions, out of the tools' own declarations |
+//! | `test`, `tidy` | every check and suite; the project's own style checks |
+//! | `demo`, `bench`, `fuzz`, `sanitize`, `bindings` | the tasks of these names |
+//! | `vm`, `programs`, `table` | runs that fill tables of `docs`, and these tables |
+//! | `workspace` | where the workspace is and what it holds |
+//! | `job`, `install` | one external command, and programs that commands need |
+//! | `report` | one line per step, and the summary |
 
 mod bench;
 mod bindings;

@@ -114,17 +114,12 @@ impl Report {
             0 => String::new(),
             checks => format!(" ({checks} checks)"),
         };
-        let not_run = match self.checks_not_run {
-            0 => String::new(),
-            1 => " and 1 check".into(),
-            checks => format!(" and {checks} checks"),
-        };
         println!(
-            "{}: {} steps passed{checks}, {} failed, {}{not_run} not run, {}",
+            "{}: {} steps passed{checks}, {} failed, {} not run, {}",
             self.title,
             self.passed,
             self.failed.len(),
-            self.not_run.len(),
+            counts(self.not_run.len(), self.checks_not_run),
             seconds(self.started.elapsed()),
         );
         if self.failed.is_empty() {
@@ -132,6 +127,22 @@ impl Report {
         } else {
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Steps, and single checks within steps that ran, that could not run here.
+fn counts(steps: usize, checks: usize) -> String {
+    let counted = |number, what| match number {
+        1 => format!("1 {what}"),
+        _ => format!("{number} {what}s"),
+    };
+    match checks {
+        0 => steps.to_string(),
+        _ => format!(
+            "{} and {}",
+            counted(steps, "step"),
+            counted(checks, "check")
+        ),
     }
 }
 
@@ -168,4 +179,17 @@ fn indented(text: &str) -> String {
 
 fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_run_is_counted_in_steps_and_checks() {
+        assert_eq!(counts(0, 0), "0");
+        assert_eq!(counts(2, 0), "2");
+        assert_eq!(counts(0, 1), "0 steps and 1 check");
+        assert_eq!(counts(1, 3), "1 step and 3 checks");
+    }
 }

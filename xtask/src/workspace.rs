@@ -23,6 +23,9 @@ pub(crate) struct Package {
     pub(crate) bins: Vec<String>,
     /// Names of its examples.
     pub(crate) examples: Vec<String>,
+    /// What its manifest asks for, by the names that its sources use but for hyphens.
+    pub(crate) dependencies: Vec<String>,
+    dir: PathBuf,
     roots: Vec<PathBuf>,
 }
 
@@ -93,6 +96,11 @@ impl Workspace {
 }
 
 impl Package {
+    /// The directory of its manifest.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     fn from_metadata(package: &Value) -> Self {
         let targets_of = |kind: &str| {
             array(&package["targets"])
@@ -104,6 +112,15 @@ impl Package {
             name: package["name"].as_str().unwrap_or_default().into(),
             bins: targets_of("bin"),
             examples: targets_of("example"),
+            dependencies: array(&package["dependencies"])
+                .filter_map(|one| one["rename"].as_str().or(one["name"].as_str()))
+                .map(String::from)
+                .collect(),
+            dir: package["manifest_path"]
+                .as_str()
+                .and_then(|manifest| Path::new(manifest).parent())
+                .map(PathBuf::from)
+                .unwrap_or_default(),
             roots: array(&package["targets"])
                 .filter_map(|target| target["src_path"].as_str().map(PathBuf::from))
                 .collect(),

@@ -19,6 +19,7 @@
 //! | [`event`] | `DAT_EVENT`, its union, event numbers |
 //! | [`function`] | one function type for every slot of the provider table |
 //! | [`provider`] | `struct dat_provider` and `DAT_PROVIDER_INFO` |
+//! | `layout` | macros that state values, sizes and offsets |
 //! | [`extension`] | IB extension 209 and iWARP Socket Service Points |
 //!
 //! Types are spelt in CamelCase with the prefix `Dat`; constants keep their C spelling. A C enum is

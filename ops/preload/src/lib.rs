@@ -8,14 +8,14 @@
 //! | `socket` | an offloaded socket, with the meaning of a TCP socket |
 //! | `guard`, `start` | calls and threads of the stack itself, which stay on TCP |
 //! | `connecting`, `listening`, `accepting` | where a socket comes to an offload protocol, and back |
-//! | `switch` | which sockets leave TCP, and what may carry them |
+//! | `switch`, `tcp_only` | which sockets leave TCP and what may carry them; options that keep one there |
 //! | `turn` | one at a time takes a connection out of the kernel's queue |
 //! | `restarting` | waiting that signals end as they end `accept` |
 //! | `listener`, `registrations` | what stands beside a listening socket; `epoll` sets that watch a number |
 //! | `sharing` | connections that more than one process uses |
 //! | `observing` | what this process tells of its sockets to those who look |
 //! | `lending` | threads of the program that wait look after the connections themselves |
-//! | `steward`, `wards` | the one thread of ours, started with the first offloaded socket; whom it calls |
+//! | `steward`, `wards` | the thread `ops-steward`, started with the first offloaded socket; whom it calls |
 //! | `exiting` | what was written leaves before the process does |
 //! | `process`, `per_process` | whose table it is, after `fork` and in a `vfork`ed child; what a process has for itself |
 //! | `internal` | descriptors of ours, out of the program's way |

@@ -1,4 +1,4 @@
-//! The one thread of ours in the program: it hears what comes about while the program does not ask.
+//! The library's thread in the program: it hears what comes about while the program does not ask.
 //!
 //! It is started with the first offloaded socket or listener, never before, and sleeps in `epoll`
 //! until a descriptor that was given to it is ready. A program without such a socket has no thread

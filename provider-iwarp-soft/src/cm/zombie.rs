@@ -18,7 +18,7 @@ use crate::socket::Socket;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// When what is to be late is sent.
 const LATE_AFTER: Duration = Duration::from_millis(20);
-/// Bytes thrown away in one go, so that one peer does not keep the engine.
+/// Reads in one go, so that one peer does not keep the engine.
 const DISCARD_ROUNDS: usize = 64;
 
 /// Bytes thrown away before a peer that does not stop is cut off: more than what TCP's largest

@@ -1,12 +1,20 @@
 //! The engine: everything that no consumer's thread does.
 //!
-//! * [`thread`]: one thread per RNIC, started by the first source, ended by `shutdown`.
-//! * [`Source`]: what can become ready or late: listeners, start-ups, connections, dying sockets.
-//! * [`lane`]: a connection's socket and the question who drives it.
-//! * [`driver`]: the three ways to drive: polling consumer, blocked consumer, engine.
-//! * [`nap`]: a blocked consumer that sleeps elsewhere.
-//! * [`spin_luck`]: whether a blocked consumer spins before it sleeps.
-//! * [`io`]: system calls on sockets.
+//! | File | What |
+//! |---|---|
+//! | [`thread`] | one thread per RNIC, started by the first [`Source`], ended by `shutdown` |
+//! | [`lane`] | a connection's socket and the question who drives it |
+//! | [`duty`] | whose turn it is to serve that socket |
+//! | [`driver`] | the three ways to drive: polling consumer, blocked consumer, engine |
+//! | [`nap`] | a blocked consumer that sleeps elsewhere |
+//! | [`spin_luck`] | whether a blocked consumer spins before it sleeps |
+//! | [`poller`] | readiness of many sockets |
+//! | [`timer`] | deadlines of the sources |
+//! | [`slice`] | how soon the thread runs once the kernel has woken it |
+//! | [`io`] | system calls on sockets |
+//!
+//! A [`Source`] is what can become ready or late: a listener, a start-up, a connection, a dying
+//! socket.
 //!
 //! # What it costs
 //!

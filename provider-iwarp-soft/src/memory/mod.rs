@@ -27,6 +27,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use access_layer::rnic::{Access, QpToken, RegisterMr, Resource, RnicError, Sge};
 use iwarp_proto::{InvalidateFault, ProtectionFault, Stag};
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use cipher::{Cipher, INDEX_BITS};
 pub(crate) use copy::Bytes;
@@ -72,7 +73,7 @@ impl MemoryTable {
     /// An empty table with keys of its own.
     pub(crate) fn new() -> Result<Self, RnicError> {
         let mut keys = [0; 64];
-        getrandom::fill(&mut keys).map_err(|_| RnicError::NoResources(Resource::Memory))?;
+        fill_random(&mut keys)?;
         Ok(Self {
             cipher: Cipher::new(keys),
             table: RwLock::default(),
@@ -91,7 +92,7 @@ impl MemoryTable {
 
     fn insert(&self, make: impl FnOnce(u32) -> Entry) -> Result<Stag, RnicError> {
         let mut salt = [0; 4];
-        getrandom::fill(&mut salt).map_err(|_| RnicError::NoResources(Resource::Memory))?;
+        fill_random(&mut salt)?;
         let mut table = self.write();
         let index = table
             .vacancy()
@@ -300,6 +301,17 @@ impl iwarp_proto::MemoryTable for StreamMemory<'_> {
 }
 
 const _: () = assert!(REGION_MAX <= 1 << INDEX_BITS);
+
+/// Fills a short buffer with what nobody can foresee.
+fn fill_random(bytes: &mut [u8]) -> Result<(), RnicError> {
+    // The kernel never gives less than was asked for up to 256 bytes, nor is it interrupted
+    // (getrandom(2)).
+    let filled = getrandom(&mut *bytes, GetRandomFlags::empty());
+    match filled {
+        Ok(len) if len == bytes.len() => Ok(()),
+        _ => Err(RnicError::NoResources(Resource::Memory)),
+    }
+}
 
 #[cfg(test)]
 mod tests;

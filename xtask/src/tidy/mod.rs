@@ -3,12 +3,16 @@
 //! - `text.rs`: line width, marks of unfinished work, paths of somebody's machine.
 //! - `rust.rs`: length of files and functions.
 //! - `modules.rs`: `.rs` files that no target reaches.
+//! - `tables.rs`: tables of modules that leave one out.
+//! - `dependencies.rs`: dependencies that no source names.
 //!
 //! Reasons of unsafe blocks are clippy's business (`undocumented_unsafe_blocks`); here it is only
 //! checked that each package takes over the workspace's lints.
 
+mod dependencies;
 mod modules;
 mod rust;
+mod tables;
 mod text;
 
 use std::fmt;
@@ -44,6 +48,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<Fault>> {
     }
     let sources = files.iter().filter(|file| extension(file) == "rs");
     faults.extend(modules::unreached(workspace, sources)?);
+    faults.extend(dependencies::unused(workspace, &files)?);
     Ok(faults)
 }
 
@@ -66,7 +71,10 @@ fn check_file(root: &Path, file: &Path, faults: &mut Vec<Fault>) -> Result<()> {
     };
     text::check(kind, &source, &mut report);
     match kind {
-        "rs" => rust::check(&source, &mut report),
+        "rs" => {
+            rust::check(&source, &mut report);
+            tables::check(&source, &mut report);
+        }
         "toml" if file.ends_with("Cargo.toml") => check_manifest(&source, &mut report),
         _ => (),
     }

@@ -43,7 +43,7 @@ fn is_table_row(line: &str) -> bool {
 }
 
 /// Whether `word` stands in `line` with no letter, digit or underscore on either side.
-fn holds_word(line: &str, word: &str) -> bool {
+pub(super) fn holds_word(line: &str, word: &str) -> bool {
     let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();

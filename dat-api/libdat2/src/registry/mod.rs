@@ -7,6 +7,7 @@
 //! | [`builtin`] | entries for local interfaces when there is no file at all |
 //! | [`static_`] | entries of the file, the libraries loaded for them, references to those |
 //! | [`load`] | `dlopen`, the entry points of a provider library |
+//! | `key` | what a provider is found by: name, version, thread safety |
 //! | [`dynamic`] | providers that registered themselves |
 //! | [`ia_table`] | the small integers consumers know IAs by |
 //! | [`open`] | `dat_ia_openv` and `dat_ia_close` over all of the above |

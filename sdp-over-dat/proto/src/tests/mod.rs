@@ -9,6 +9,7 @@
 //! | `conversations.rs` | what two ends say to each other |
 //! | `situations.rs` | every message in every situation, and every field with other values |
 //! | `simulation.rs` | two ends that do anything, in virtual time |
+//! | `random.rs` | numbers that follow from a seed |
 
 mod conversations;
 mod engine;
