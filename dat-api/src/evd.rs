@@ -17,6 +17,7 @@ use crate::event::{DtoCompletion, Event};
 use crate::handle::{EpId, EvdId, Handle, SpId};
 use crate::ia::Ia;
 use crate::leak::keep_for_ever;
+use crate::lock::lock;
 
 /// Which streams of events a dispatcher takes (`DAT_EVD_FLAGS`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -387,11 +388,6 @@ impl Evd {
     pub(crate) fn routes(&self) -> MutexGuard<'_, HashMap<usize, Route>> {
         lock(&self.inner.routes)
     }
-}
-
-/// Locks; what these mutexes guard is whole at every step, so a panic elsewhere does not spoil it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for EvdInner {

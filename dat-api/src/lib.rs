@@ -66,7 +66,14 @@
 //! | `cno_poll.rs` | a poll loop in which RDMA is one descriptor among others |
 //! | `atomics.rs` | fetch and add, and writes that tell the peer's program of themselves |
 //!
-//! The short ones have both ends in one program: `cargo run -p dat-api --example rdma`.
+//! The short ones have both ends in one program. After `cargo xtask stage`:
+//!
+//! ```text
+//! DAT_LIBRARY=target/stage/lib/libdat2.so.2 cargo run -p dat-api --example rdma
+//! ```
+//!
+//! Without `DAT_LIBRARY` the dynamic loader must find `libdat2.so.2`, by `LD_LIBRARY_PATH` or where
+//! it is installed.
 //!
 //! # Objects
 //!
@@ -122,6 +129,7 @@ mod keep;
 mod leak;
 mod library;
 mod lmr;
+mod lock;
 mod pz;
 mod region;
 mod registry;

@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use access_layer::rnic::AsyncEvent;
 use threads::{spawn_quiet, survive};
 
 use crate::events;
+use crate::lock::lock;
 use crate::qp::Qp;
 use crate::rnic::Shared;
 
@@ -244,10 +245,6 @@ fn owned(fd: RawFd) -> io::Result<OwnedFd> {
     }
     // SAFETY: the system just returned this descriptor and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! | `engine` | one thread for what nobody waits for: events of connections, queues and the device |
 //! | `events` | asynchronous events of the device |
 //! | `config`, `device`, `quirks` | what `dat.conf` names, the device behind it, its peculiarities |
+//! | `lock` | locks that a panic elsewhere does not spoil |
 //! | `offset_guard` | keeps queues away from where libsiw cannot map them |
 //!
 //! The libraries are loaded when an interface is opened (crate `verbs-dl`): this provider builds
@@ -36,6 +37,7 @@ mod cq;
 mod device;
 mod engine;
 mod events;
+mod lock;
 mod memory;
 mod objects;
 mod offset_guard;

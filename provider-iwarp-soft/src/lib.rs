@@ -6,9 +6,10 @@
 //! | `objects`, `qp`, `cq`, `srq`, `memory` | what it hands out |
 //! | `work` | work requests at rest |
 //! | `conn`, `tx`, `rx` | a connection in full operation, and its two directions |
+//! | `marked` | MPA markers between the bytes of either direction |
 //! | `cm` | listen, connect, accept, reject, consumers' sockets, the end of sockets |
 //! | `engine` | who drives: polling consumers, blocked consumers, one thread for the rest |
-//! | `config`, `socket`, `forking`, `pool`, `crc`, `event`, `tally` | their tools |
+//! | `config`, `socket`, `forking`, `lock`, `pool`, `crc`, `event`, `tally` | their tools |
 //!
 //! The protocol itself is the crate `iwarp-proto`, which never sees a socket. What it says is to be
 //! sent or placed, this crate sends and places.
@@ -30,6 +31,7 @@ mod crc;
 mod engine;
 mod event;
 mod forking;
+mod lock;
 mod marked;
 mod memory;
 mod objects;

@@ -22,7 +22,7 @@ mod watermarks;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use access_layer::rnic::{AsyncEvent, Completion, NewsQueue, QpAttr, QpToken, RnicError};
 
@@ -32,6 +32,7 @@ use crate::conn::Conn;
 use crate::cq::{Cq, Pushed};
 use crate::engine::lane::Lane;
 use crate::event::OwnEvent;
+use crate::lock::lock;
 use crate::memory::Stream;
 use crate::pool::Staging;
 use crate::rnic::Shared;
@@ -332,8 +333,4 @@ impl Pushed {
         self.nudge |= other.nudge;
         self.overflow |= other.overflow;
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

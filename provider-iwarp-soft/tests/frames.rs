@@ -534,15 +534,3 @@ fn peers_without_crc_get_and_may_send_anything_in_its_field() {
         hex("00124143 00000000 00000000 00000001 00000000 00000000")
     );
 }
-
-/// Bit by bit, so that it shares nothing with what it checks.
-fn crc32c(bytes: &[u8]) -> u32 {
-    let mut crc = u32::MAX;
-    for byte in bytes {
-        crc ^= u32::from(*byte);
-        for _ in 0..8 {
-            crc = crc >> 1 ^ if crc & 1 == 1 { 0x82F6_3B78 } else { 0 };
-        }
-    }
-    !crc
-}

@@ -146,18 +146,6 @@ fn length_of(bytes: &[u8]) -> usize {
     usize::from(u16::from_be_bytes([bytes[0], bytes[1]]))
 }
 
-/// Bit by bit, so that it shares nothing with what it checks.
-fn crc32c(bytes: &[u8]) -> u32 {
-    let mut crc = u32::MAX;
-    for byte in bytes {
-        crc ^= u32::from(*byte);
-        for _ in 0..8 {
-            crc = crc >> 1 ^ if crc & 1 == 1 { 0x82F6_3B78 } else { 0 };
-        }
-    }
-    !crc
-}
-
 /// A node, its accepted side, and the raw initiator with the Reply's flags.
 ///
 /// The initiator's wishes are flags of its Request: 0x80 markers, 0x40 CRC.

@@ -25,6 +25,7 @@ use crate::evd::Evd;
 use crate::event::ConnectionKind;
 use crate::handle::{EpId, Handle, SpId};
 use crate::keep::Keeper;
+use crate::lock::lock;
 use crate::pz::Pz;
 use crate::socket::{Custody, LentSocket};
 use crate::srq::Srq;
@@ -421,11 +422,6 @@ impl Drop for EpInner {
 
 /// Looks, a millisecond apart, at a dispatcher on which another thread is just reading.
 const REJECT_TRIES: u32 = 100;
-
-/// Locks; what these mutexes guard is whole at every step.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl fmt::Debug for Ep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

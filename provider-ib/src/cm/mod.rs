@@ -43,7 +43,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use access_layer::rnic::{AsyncEvent, ConnectParams, NamedAttr, Resource, RnicError};
@@ -54,6 +54,7 @@ pub(crate) use connection::Connection;
 
 use crate::device::Device;
 use crate::engine::Source;
+use crate::lock::lock;
 use crate::qp::Qp;
 use crate::rnic::Shared;
 use connection::own_depth;
@@ -308,10 +309,6 @@ fn refused(error: io::Error) -> RnicError {
         Some(libc::ENOMEM) => RnicError::NoResources(Resource::Memory),
         _ => RnicError::Os(error),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

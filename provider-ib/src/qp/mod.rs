@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{AsyncEvent, QpAttr, QpToken, Resource, RnicError};
@@ -23,6 +23,7 @@ use verbs_dl::types::*;
 use crate::cm::Connection;
 use crate::cq::Cq;
 use crate::device::Transport;
+use crate::lock::lock;
 use crate::memory::Pd;
 use crate::rnic::Shared;
 use crate::srq::Srq;
@@ -403,8 +404,4 @@ impl Qps {
     pub(crate) fn len(&self) -> usize {
         lock(&self.0).len()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

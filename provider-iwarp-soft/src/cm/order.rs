@@ -12,10 +12,11 @@
 //! the rule, an ending costs one atomic load for this.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, Key, Source};
+use crate::lock::lock;
 use crate::qp::Qp;
 
 /// When a connection that another thread holds is looked at again.
@@ -165,8 +166,4 @@ impl Source for Ending {
             self.engine.set_deadline(key, Some(now + RETRY));
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -643,3 +643,15 @@ pub fn raw_client(port: u16) -> std::net::TcpStream {
     raw.set_read_timeout(Some(DEADLINE)).unwrap();
     raw
 }
+
+/// Bit by bit, so that it shares nothing with what it checks.
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    for byte in bytes {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = crc >> 1 ^ if crc & 1 == 1 { 0x82F6_3B78 } else { 0 };
+        }
+    }
+    !crc
+}
