@@ -199,12 +199,13 @@ fn docs(workspace: &Workspace, _: &Options) -> Result<Outcome> {
 /// Runs the suite `guest` where the kernel has RDMA devices, and holds the page that tells of it
 /// against what came.
 fn guest(workspace: &Workspace, options: &Options) -> Result<Outcome> {
-    let extent = if options.full() {
-        Extent::Full
+    // Nobody waits for two hours without being told what is going on.
+    let (extent, output) = if options.full() {
+        (Extent::Full, Output::Shown)
     } else {
-        Extent::Quick
+        (Extent::Quick, Output::Kept)
     };
-    let finished = suite::run(workspace, extent, "", Output::Kept)?;
+    let finished = suite::run(workspace, extent, "", output)?;
     let outcome = judged(&finished)?;
     suite::PAGE.check(workspace, &finished.text, Scope::Whole)?;
     Ok(outcome)
