@@ -35,6 +35,11 @@ fn in_memory(name: &str, params: &str, config: Config) -> Result<Stack> {
     let params = std::ffi::CString::new(params)?;
     // SAFETY: both are what a registry passes, and live during the call.
     unsafe { provider::init::<FakeRnic>(&raw const info, params.as_ptr()) };
+    // Where nobody tells news any more, none comes of the end either.
+    let config = Config {
+        close_timeout: Duration::from_millis(100),
+        ..config
+    };
     Ok(Stack::open_with(name, config)?)
 }
 
