@@ -10,7 +10,7 @@
 //! | [`spin_luck`] | whether a blocked consumer spins before it sleeps |
 //! | [`poller`] | readiness of many sockets |
 //! | [`timer`] | deadlines of the sources |
-//! | [`slice`] | how soon the thread runs once the kernel has woken it |
+//! | [`slice`](mod@slice) | how soon the thread runs once the kernel has woken it |
 //! | [`io`] | system calls on sockets |
 //!
 //! A [`Source`] is what can become ready or late: a listener, a start-up, a connection, a dying
