@@ -15,6 +15,15 @@ const PAGES: [&str; 2] = ["dat-rs.7", "opsrun.1"];
 /// Rooms that nobody installs.
 const OURS_ALONE: [&str; 3] = ["tests", "xtask", "fuzz/bodies"];
 
+/// Rooms whose tests and tasks read variables of their own.
+const WORK: [&str; 5] = [
+    "fuzz/bodies",
+    "provider-ib/tests",
+    "sdp-over-dat/proto/src/tests",
+    "tests",
+    "xtask",
+];
+
 /// Every source file of what is installed, by its room.
 fn sources() -> Result<Vec<(String, String)>> {
     let manifest = read(&workspace("Cargo.toml"))?;
@@ -91,6 +100,31 @@ fn described(page: &str) -> Result<BTreeSet<String>> {
     Ok(names.map(str::to_owned).collect())
 }
 
+/// What tests and the tasks of this repository read: on the lines that ask, and in the constants and
+/// the functions that the lines name.
+fn of_work_on_dat_rs() -> Result<(BTreeSet<String>, BTreeSet<String>)> {
+    let (mut read_there, mut quoted_there) = (BTreeSet::new(), BTreeSet::new());
+    for room in WORK {
+        for file in files(&workspace(room), "rs")? {
+            for line in read(&file)?.lines() {
+                let names = quoted(line);
+                if line.contains("env::var") {
+                    read_there.extend(names.iter().filter(|name| is_ours(name)).cloned());
+                }
+                quoted_there.extend(names);
+            }
+        }
+    }
+    Ok((read_there, quoted_there))
+}
+
+/// Cargo's and the C compiler's are not described here.
+fn is_ours(name: &str) -> bool {
+    ["DAT_", "FUZZ_", "OPS_", "SDP_", "STACK_TESTS_"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
 #[test]
 fn every_variable_is_in_a_page_and_the_reverse() -> Result<()> {
     let sources = sources()?;
@@ -105,6 +139,9 @@ fn every_variable_is_in_a_page_and_the_reverse() -> Result<()> {
     for page in PAGES {
         told.extend(described(page)?);
     }
+    let (read_there, quoted_there) = of_work_on_dat_rs()?;
+    names.extend(read_there);
+    names.extend(told.intersection(&quoted_there).cloned());
     agree("variables", &told, &names)
 }
 
