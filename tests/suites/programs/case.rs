@@ -42,6 +42,9 @@ impl Case {
             .net
             .wait_for_listener_of(&server, self.port, scene.deadline());
         ready.with_context(|| format!("starting {}", self.name))?;
+        if protocol.is_for_use && arrangement.server() == Side::Offloading {
+            scene.await_offer(self.port)?;
+        }
         let made = TcpMade::at(self.port)?;
         for side in arrangement.clients() {
             let told = || format!("clients: {side:?}; the server said:\n{}", server.text());

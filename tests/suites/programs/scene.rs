@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use stack_tests::{Finished, Leave, NetSpace, OffloadProtocol, OpsRun, Program, Stage, is_full};
 use tempfile::TempDir;
 
@@ -83,6 +83,20 @@ impl Scene {
             .args_line("-euc")
             .arg(script)
             .named(script)
+    }
+
+    /// Waits until peers that ask are told that a service is offered. The kernel listens a moment
+    /// earlier, and who asks between finds it on TCP alone.
+    pub(crate) fn await_offer(&self, port: u16) -> Result<()> {
+        let deadline = Instant::now() + self.deadline();
+        loop {
+            let explain = self.program(Side::Offloading, "--explain");
+            let told = self.run(explain.args_line(&format!("connect {HOST}:{port}")))?;
+            if told.text.contains("offers it at") {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "not offered:\n{}", told.text);
+        }
     }
 
     /// Bytes in a file that repeat nowhere.
