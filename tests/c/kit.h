@@ -60,16 +60,29 @@ static inline DAT_RETURN poll_event(DAT_EVD_HANDLE evd, unsigned timeout_ms, DAT
 	return ret;
 }
 
+/* Waits for one event; a signal handler does not end it. */
+static inline DAT_RETURN wait_event(DAT_EVD_HANDLE evd, unsigned timeout_ms, DAT_EVENT *event)
+{
+	long long end = now_ms() + timeout_ms, left = timeout_ms;
+	DAT_COUNT more;
+	DAT_RETURN ret;
+
+	do {
+		ret = dat_evd_wait(evd, (DAT_TIMEOUT)left * 1000, 1, event, &more);
+		left = end - now_ms();
+	} while (DAT_GET_TYPE(ret) == DAT_INTERRUPTED_CALL && left > 0);
+	return ret;
+}
+
 /* Waits for one event and says its name; 0 when the time is over. */
 static inline int next_event(DAT_EVD_HANDLE evd, unsigned timeout_ms, DAT_EVENT *event)
 {
-	DAT_COUNT more;
 	DAT_RETURN ret;
 
 	if (kit_polls)
 		ret = poll_event(evd, timeout_ms, event);
 	else
-		ret = dat_evd_wait(evd, timeout_ms * 1000, 1, event, &more);
+		ret = wait_event(evd, timeout_ms, event);
 	if (ret != DAT_SUCCESS) {
 		say_failure("dat_evd_wait", ret);
 		return 0;
