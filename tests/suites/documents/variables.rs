@@ -100,8 +100,8 @@ fn described(page: &str) -> Result<BTreeSet<String>> {
     Ok(names.map(str::to_owned).collect())
 }
 
-/// What tests and the tasks of this repository read: on the lines that ask, and in the constants and
-/// the functions that the lines name.
+/// What tests and tasks of this repository read: on the lines that ask, and all that looks like
+/// a name.
 fn of_work_on_dat_rs() -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     let (mut read_there, mut quoted_there) = (BTreeSet::new(), BTreeSet::new());
     for room in WORK {
