@@ -98,12 +98,20 @@ impl Channel {
     }
 
     /// The next event, if there is one. One thread at a time.
-    pub(crate) fn next(self: &Arc<Self>) -> Option<CmEvent> {
+    ///
+    /// # Errors
+    /// The event is still there, as far as anybody can tell: the channel is to be read again,
+    /// though its descriptor may not become ready once more.
+    pub(crate) fn next(self: &Arc<Self>) -> io::Result<Option<CmEvent>> {
         let cm = &self.libraries.cm;
         let mut raw: *mut rdma_cm_event = ptr::null_mut();
         // SAFETY: the channel is open and the place is for one pointer.
-        if unsafe { cm.rdma_get_cm_event(self.raw.as_ptr(), &raw mut raw) } != 0 {
-            return None;
+        let get = || match unsafe { cm.rdma_get_cm_event(self.raw.as_ptr(), &raw mut raw) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        };
+        if !is_there(get)? {
+            return Ok(None);
         }
         // SAFETY: a good event until it is acknowledged below; so is its id.
         let event = unsafe { &*raw };
@@ -132,7 +140,7 @@ impl Channel {
         };
         // SAFETY: got above and acknowledged once.
         unsafe { cm.rdma_ack_cm_event(raw) };
-        Some(copy)
+        Ok(Some(copy))
     }
 
     /// A new id, whose events come with `key`.
@@ -178,6 +186,18 @@ impl Drop for Channel {
                 .cm
                 .rdma_destroy_event_channel(self.raw.as_ptr());
         };
+    }
+}
+
+/// Whether `get` got something; `false`: there is nothing.
+fn is_there(mut get: impl FnMut() -> io::Result<()>) -> io::Result<bool> {
+    loop {
+        match get() {
+            Ok(()) => return Ok(true),
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(why) => return Err(why),
+        }
     }
 }
 
@@ -361,4 +381,26 @@ fn c_param(param: &ConnParam) -> rdma_conn_param {
 
 fn too_long() -> io::Error {
     io::Error::from_raw_os_error(libc::EMSGSIZE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_empty_channel_has_nothing() {
+        let outcome = |codes: &[i32]| {
+            let mut codes = codes.iter();
+            is_there(|| match codes.next() {
+                Some(code) => Err(io::Error::from_raw_os_error(*code)),
+                None => Ok(()),
+            })
+        };
+        assert!(outcome(&[]).unwrap());
+        assert!(!outcome(&[libc::EAGAIN]).unwrap());
+        assert!(outcome(&[libc::EINTR, libc::EINTR]).unwrap());
+        assert!(!outcome(&[libc::EINTR, libc::EAGAIN]).unwrap());
+        let why = outcome(&[libc::ENOMEM]).unwrap_err();
+        assert_eq!(why.raw_os_error(), Some(libc::ENOMEM));
+    }
 }

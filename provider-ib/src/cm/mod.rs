@@ -44,7 +44,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use access_layer::rnic::{AsyncEvent, ConnectParams, NamedAttr, Resource, RnicError};
 use threads::survive;
@@ -61,6 +61,11 @@ use connection::own_depth;
 use id::{Channel, CmEvent, ConnParam, Id, Key};
 use listen::Listener;
 use timers::Timers;
+
+/// Whose time it is when the event channel is to be read again.
+const CHANNEL: Key = Key(0);
+/// How long after a reading that failed, for want of memory most likely.
+const READ_AGAIN: Duration = Duration::from_millis(50);
 
 /// The connection manager of one RNIC.
 #[derive(Debug, Default)]
@@ -116,8 +121,18 @@ impl Cm {
         let Some(channel) = lock(&self.channel).clone() else {
             return;
         };
-        while let Some(event) = channel.next() {
-            survive(|| self.dispatch(shared, event));
+        loop {
+            match channel.next() {
+                Ok(Some(event)) => survive(|| self.dispatch(shared, event)),
+                Ok(None) => return,
+                Err(why) => {
+                    // The poller has told of what is there, and will not tell again.
+                    tracing::warn!(%why, "the event channel cannot be read");
+                    let again = Instant::now() + READ_AGAIN;
+                    self.set_timer(shared, CHANNEL, Some(again));
+                    return;
+                }
+            }
         }
     }
 
@@ -138,12 +153,16 @@ impl Cm {
     }
 
     /// Engine: whatever was to happen before `now`.
-    pub(crate) fn on_deadline(&self, _shared: &Arc<Shared>, now: Instant) {
+    pub(crate) fn on_deadline(&self, shared: &Arc<Shared>, now: Instant) {
         let soon = std::mem::take(&mut *lock(&self.soon));
         for connection in soon {
             survive(|| connection.on_time(now));
         }
         while let Some(key) = self.take_due(now) {
+            if key == CHANNEL {
+                self.on_readable(shared);
+                continue;
+            }
             let target = lock(&self.targets).get(&key).cloned();
             if let Some(Target::Connection(connection)) = target {
                 survive(|| connection.on_time(now));
@@ -199,7 +218,7 @@ impl Cm {
     }
 
     fn new_key(&self) -> Key {
-        // From 1: an id without a context has key 0.
+        // From 1: 0 is that of the channel, and of an id without a context.
         Key(self.next_key.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
