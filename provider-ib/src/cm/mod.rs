@@ -201,6 +201,11 @@ impl Cm {
         true
     }
 
+    /// Whether the device has said that it goes.
+    pub(crate) fn is_device_gone(&self) -> bool {
+        self.is_device_gone.load(Ordering::Relaxed)
+    }
+
     /// Gives up what lingers. The engine's thread has ended.
     pub(crate) fn shutdown(&self) {
         lock(&self.soon).clear();

@@ -49,6 +49,21 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// siw keeps receives when a Read ends the connection.
 const DRAIN_IWARP: Duration = Duration::from_millis(50);
 
+/// How long to wait for a device, which was told to give up what is posted and said `entered`.
+///
+/// A device that is gone gives back nothing (the kernel has destroyed its queue pairs, and tells
+/// that as `EIO`), and one that is about to go waits for all its connections to end, one
+/// after the other.
+fn patience(transport: Transport, entered: &io::Result<()>, is_device_gone: bool) -> Duration {
+    let code = entered.as_ref().err().and_then(io::Error::raw_os_error);
+    match (transport, code) {
+        _ if is_device_gone => Duration::ZERO,
+        (_, Some(libc::EIO | libc::ENODEV)) => Duration::ZERO,
+        (Transport::Iwarp, _) => DRAIN_IWARP,
+        (Transport::InfiniBand, _) => DRAIN,
+    }
+}
+
 /// A queue pair.
 ///
 /// Lock order: `hw`, `send`, `recv`, `stage`, then those of the completion queues.
@@ -334,14 +349,18 @@ impl Qp {
         // SAFETY: a structure of numbers, for which zero is a value.
         let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
         attr.qp_state = IBV_QPS_ERR;
-        if let Err(why) = self.modify(&mut attr, IBV_QP_STATE) {
+        let entered = self.modify(&mut attr, IBV_QP_STATE);
+        if let Err(why) = &entered {
             tracing::debug!(qp = self.token.0, %why, "no error state entered");
         }
-        let is_iwarp = self.shared.device.transport == Transport::Iwarp;
-        if !is_iwarp {
+        let (transport, is_gone) = (
+            self.shared.device.transport,
+            self.shared.cm.is_device_gone(),
+        );
+        let patience = patience(transport, &entered, is_gone);
+        if transport != Transport::Iwarp && !patience.is_zero() {
             self.post_marker(&mut lock(&self.send));
         }
-        let patience = if is_iwarp { DRAIN_IWARP } else { DRAIN };
         if !self.await_device(Instant::now() + patience) {
             tracing::debug!(
                 qp = self.token.0,
@@ -403,5 +422,28 @@ impl Qps {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         lock(&self.0).len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_device_that_is_gone() {
+        let failed = |code| Err(io::Error::from_raw_os_error(code));
+        let waits = |transport, entered: io::Result<()>| patience(transport, &entered, false);
+        for (transport, longest) in [
+            (Transport::InfiniBand, DRAIN),
+            (Transport::Iwarp, DRAIN_IWARP),
+        ] {
+            assert_eq!(waits(transport, Ok(())), longest);
+            // siw's queue pair may be in the error state already, and says so.
+            assert_eq!(waits(transport, failed(libc::EINVAL)), longest);
+            for gone in [libc::EIO, libc::ENODEV] {
+                assert_eq!(waits(transport, failed(gone)), Duration::ZERO);
+            }
+            assert_eq!(patience(transport, &Ok(()), true), Duration::ZERO);
+        }
     }
 }
