@@ -29,10 +29,16 @@ pub(crate) fn wait(cqs: &[&IbCq], waker: &Waker, timeout: Option<Duration>) -> b
         let mut set = [poll_of(-1); 1 + 2 * HEARD_MAX];
         set[0] = poll_of(waker.as_fd().as_raw_fd());
         for (index, cq) in heard.iter().enumerate() {
-            set[1 + 2 * index] = poll_of(cq.cq.channel_fd());
+            // A negative descriptor is passed over.
+            set[1 + 2 * index] = poll_of(cq.cq.voice().unwrap_or(-1));
             set[2 + 2 * index] = poll_of(cq.cq.kick_fd());
         }
         interrupted = sleep(&mut set[..1 + 2 * heard.len()], timeout);
+        for (index, cq) in heard.iter().enumerate() {
+            if has_failed(&set[1 + 2 * index]) {
+                cq.cq.fall_mute();
+            }
+        }
     }
     let woken = waker.end_sleep();
     heard.iter().for_each(|cq| cq.cq.end_wait());
@@ -47,6 +53,13 @@ fn poll_of(fd: RawFd) -> libc::pollfd {
     }
 }
 
+/// Whether a channel tells nothing any more. The kernel says so, and keeps saying it, when the
+/// device is gone and its last event is read.
+fn has_failed(channel: &libc::pollfd) -> bool {
+    let failed = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
+    channel.revents & failed != 0 && channel.revents & libc::POLLIN == 0
+}
+
 /// `true`: a signal handler ran.
 fn sleep(set: &mut [libc::pollfd], timeout: Option<Duration>) -> bool {
     let spec = timeout.map(|t| libc::timespec {
@@ -59,4 +72,27 @@ fn sleep(set: &mut [libc::pollfd], timeout: Option<Duration>) -> bool {
     // mask.
     let ready = unsafe { libc::ppoll(set.as_mut_ptr(), count, spec, std::ptr::null()) };
     ready < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Write, pipe};
+
+    use super::*;
+
+    #[test]
+    fn a_channel_has_failed_when_its_end_is_gone_and_everything_is_read() {
+        let (mut reader, mut writer) = pipe().unwrap();
+        let look = |reader: &std::io::PipeReader| {
+            let mut set = [poll_of(-1), poll_of(reader.as_fd().as_raw_fd())];
+            sleep(&mut set, Some(Duration::ZERO));
+            set.map(|one| has_failed(&one))
+        };
+        assert_eq!(look(&reader), [false, false], "nothing to read");
+        writer.write_all(b"1").unwrap();
+        drop(writer);
+        assert_eq!(look(&reader), [false, false], "one more to read");
+        std::io::Read::read_exact(&mut reader, &mut [0]).unwrap();
+        assert_eq!(look(&reader), [false, true]);
+    }
 }

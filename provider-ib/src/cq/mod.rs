@@ -22,7 +22,7 @@ mod wc;
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use access_layer::rnic::{AsyncEvent, Completion, CqToken, Resource, RnicError};
@@ -52,6 +52,8 @@ pub(crate) struct Cq {
     inner: Mutex<Inner>,
     depth: AtomicU32,
     waiters: AtomicU32,
+    /// The channel tells nothing any more, because the device is gone.
+    is_mute: AtomicBool,
     unacknowledged: AtomicU32,
 }
 
@@ -100,6 +102,7 @@ impl Cq {
             inner: Mutex::new(Inner::new(hw)),
             depth: AtomicU32::new(depth),
             waiters: AtomicU32::new(0),
+            is_mute: AtomicBool::new(false),
             unacknowledged: AtomicU32::new(0),
         });
         cq.listen()?;
@@ -118,8 +121,19 @@ impl Cq {
         self.hw.as_ptr()
     }
 
+    /// What a sleeper listens to for the device's events; `None` when there are none to come.
+    pub(crate) fn voice(&self) -> Option<RawFd> {
+        let is_mute = self.is_mute.load(Ordering::Relaxed);
+        (!is_mute).then(|| self.channel_fd())
+    }
+
+    /// The channel has failed. It stays ready, and who slept on it would not sleep.
+    pub(crate) fn fall_mute(&self) {
+        self.is_mute.store(true, Ordering::Relaxed);
+    }
+
     /// Readable when the device has an event for this queue.
-    pub(crate) fn channel_fd(&self) -> RawFd {
+    fn channel_fd(&self) -> RawFd {
         // SAFETY: alive as long as `self`, and its descriptor does not change.
         unsafe { self.channel.as_ref() }.fd
     }
