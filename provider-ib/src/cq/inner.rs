@@ -120,6 +120,9 @@ impl Inner {
                 let entry = self.batch[index];
                 match self.translate(&entry) {
                     Some(completion) if self.queue.is_empty() => {
+                        // Its event is under way. Unless that counts as told, the engine arms the
+                        // device again, and is woken for every completion that a consumer polls.
+                        self.fired |= self.deserves(&completion);
                         out[count] = completion;
                         count += 1;
                     }
@@ -419,5 +422,14 @@ mod tests {
         device.inner.flush_sends(&work);
         let told = device.complete(&[], 4);
         assert_eq!(told, [(0, WcStatus::Flushed), (1, DONE)]);
+    }
+
+    #[test]
+    fn a_completion_that_is_polled_counts_as_the_one_that_was_asked_for() {
+        let mut device = Device::new();
+        device.inner.armed = Armed::Any;
+        let send = device.post(WcOpcode::Send, At::Device, true);
+        assert_eq!(device.complete(&[(send, OK)], 4), [(0, DONE)]);
+        assert!(device.inner.fired, "or the device is armed again and again");
     }
 }
