@@ -5,15 +5,16 @@
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use access_layer::rnic::{RecvWr, Resource, RnicError, SrqToken, WcOpcode};
 use verbs_dl::types::*;
 
 use crate::device::checked;
+use crate::lock::lock;
 use crate::memory::{Pd, of, refused};
 use crate::segments::Segments;
-use crate::work::{At, Kind, Posted, Ticket};
+use crate::work::{At, Posted, SHARED_QUEUES, Ticket};
 
 /// A shared receive queue.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(crate) struct Srq {
     pub(crate) pd: Arc<Pd>,
     sge_max: u32,
     depth: AtomicU32,
-    slots: Mutex<Slots>,
+    receives: Arc<Receives>,
 }
 
 // SAFETY: verbs objects may be used by any thread (ibv_create_srq(3)).
@@ -30,12 +31,22 @@ unsafe impl Send for Srq {}
 // SAFETY: as above.
 unsafe impl Sync for Srq {}
 
+/// What is posted, as completion queues see it.
+#[derive(Debug)]
+pub(crate) struct Receives {
+    number: u32,
+    slots: Mutex<Slots>,
+}
+
 /// The consumer's identifiers of what is posted.
 #[derive(Debug, Default)]
 struct Slots {
-    wr_ids: Vec<u64>,
+    wr_ids: Vec<Option<u64>>,
     free: Vec<u32>,
 }
+
+/// Of the next queue. A number comes again after 2^30 queues.
+static NEXT: AtomicU32 = AtomicU32::new(0);
 
 impl Srq {
     /// Makes a queue for so many receives.
@@ -62,8 +73,13 @@ impl Srq {
             pd: pd.clone(),
             sge_max,
             depth: AtomicU32::new(depth),
-            slots: Mutex::default(),
+            receives: Arc::default(),
         }))
+    }
+
+    /// For the completion queues of its queue pairs.
+    pub(crate) fn receives(&self) -> &Arc<Receives> {
+        &self.receives
     }
 
     pub(crate) fn hw(&self) -> *mut ibv_srq {
@@ -74,16 +90,10 @@ impl Srq {
     pub(crate) fn post(&self, wr: &RecvWr<'_>) -> Result<(), RnicError> {
         let needs_one = !self.pd.shared.device.quirks().receives_without_segments;
         let mut segments = Segments::of_receive(wr.sgl, self.sge_max, needs_one)?;
-        let mut slots = self.lock();
+        let mut slots = self.receives.lock();
         let slot = slots.take_slot(wr.wr_id, self.depth.load(Ordering::Relaxed))?;
-        let ticket = Ticket {
-            kind: Kind::SharedRecv,
-            epoch: 0,
-            place: 0,
-            sequence: slot,
-        };
         let mut request = ibv_recv_wr {
-            wr_id: ticket.encode(),
+            wr_id: Ticket::of_shared(self.receives.number, slot).encode(),
             next: ptr::null_mut(),
             sg_list: segments.as_mut_ptr(),
             num_sge: segments.count(),
@@ -91,23 +101,8 @@ impl Srq {
         // SAFETY: the queue is alive, and the request and its segments are of this frame.
         let posted = unsafe { verbs_dl::post_srq_recv(self.hw(), &raw mut request) };
         posted.map_err(|why| {
-            slots.free.push(slot);
+            slots.empty(slot);
             of(why, Resource::WorkRequest)
-        })
-    }
-
-    /// The receive in a slot, which a message has taken.
-    pub(crate) fn take(&self, slot: u32) -> Option<Posted> {
-        let mut slots = self.lock();
-        let wr_id = *slots.wr_ids.get(slot as usize)?;
-        slots.free.push(slot);
-        Some(Posted {
-            wr_id,
-            len: 0,
-            opcode: WcOpcode::Recv,
-            told: true,
-            signalled: true,
-            at: At::Device,
         })
     }
 
@@ -145,12 +140,45 @@ impl Srq {
 
     /// Receives that no message has completed.
     pub(crate) fn available(&self) -> u32 {
+        self.receives.left()
+    }
+}
+
+impl Default for Receives {
+    fn default() -> Self {
+        Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed) % SHARED_QUEUES,
+            slots: Mutex::default(),
+        }
+    }
+}
+
+impl Receives {
+    /// The number by which a [`Ticket`] names it.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The receive in a slot, which a message has taken; `None`: there is none.
+    pub(crate) fn take(&self, slot: u32) -> Option<Posted> {
+        Some(Posted {
+            wr_id: self.lock().empty(slot)?,
+            len: 0,
+            opcode: WcOpcode::Recv,
+            told: true,
+            signalled: true,
+            at: At::Device,
+        })
+    }
+
+    /// Those that no message has completed.
+    pub(crate) fn left(&self) -> u32 {
         let slots = self.lock();
         (slots.wr_ids.len() - slots.free.len()) as u32
     }
 
     fn lock(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.slots)
     }
 }
 
@@ -162,15 +190,22 @@ impl Slots {
             return Err(RnicError::NoResources(Resource::WorkRequest));
         }
         if let Some(slot) = self.free.pop() {
-            self.wr_ids[slot as usize] = wr_id;
+            self.wr_ids[slot as usize] = Some(wr_id);
             return Ok(slot);
         }
         let full = |_| RnicError::NoResources(Resource::Memory);
         self.wr_ids.try_reserve(1).map_err(full)?;
         // Room for every slot that may ever come back, so that `take` never allocates.
         self.free.try_reserve(self.wr_ids.len() + 1).map_err(full)?;
-        self.wr_ids.push(wr_id);
+        self.wr_ids.push(Some(wr_id));
         Ok((self.wr_ids.len() - 1) as u32)
+    }
+
+    /// Takes what is in a slot, which is free then.
+    fn empty(&mut self, slot: u32) -> Option<u64> {
+        let wr_id = self.wr_ids.get_mut(slot as usize)?.take()?;
+        self.free.push(slot);
+        Some(wr_id)
     }
 }
 
@@ -189,6 +224,15 @@ impl Drop for Srq {
 }
 
 #[cfg(test)]
+impl Receives {
+    /// Writes down a receive of a queue without a device; its ticket.
+    pub(crate) fn write_down(&self, wr_id: u64) -> Ticket {
+        let slot = self.lock().take_slot(wr_id, u32::MAX).unwrap();
+        Ticket::of_shared(self.number, slot)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -202,8 +246,10 @@ mod tests {
             full,
             Err(RnicError::NoResources(Resource::WorkRequest))
         ));
-        slots.free.push(0);
+        assert_eq!(slots.empty(0), Some(10));
+        assert_eq!(slots.empty(0), None, "a second time");
+        assert_eq!(slots.empty(2), None, "never");
         assert_eq!(slots.take_slot(13, 2).unwrap(), 0);
-        assert_eq!(slots.wr_ids, [13, 11]);
+        assert_eq!(slots.wr_ids, [Some(13), Some(11)]);
     }
 }

@@ -10,6 +10,7 @@ use verbs_dl::types::*;
 
 use super::wc;
 use crate::qp::Qp;
+use crate::srq::Receives;
 use crate::work::{Kind, PLACES, Posted, Taken, Ticket, Work};
 
 /// Entries taken from the device by one call.
@@ -33,6 +34,8 @@ pub(super) struct Inner {
     /// The place of a queue pair in `works`, by its number: receives of a shared queue carry no
     /// ticket of their queue pair.
     places: HashMap<u32, u32>,
+    /// The shared receive queues of the queue pairs, by the numbers in their tickets.
+    shared: HashMap<u32, Weak<Receives>>,
     pub(super) armed: Armed,
     /// Something came that the queue is armed for.
     pub(super) fired: bool,
@@ -64,6 +67,7 @@ impl Inner {
             queue: VecDeque::new(),
             works: Slab::new(),
             places: HashMap::new(),
+            shared: HashMap::new(),
             armed: Armed::No,
             fired: false,
             heard_solicited: false,
@@ -81,6 +85,11 @@ impl Inner {
         }
         let place = self.works.insert(work.clone()) as u32;
         self.places.insert(num, place);
+        if let Some(receives) = &work.srq {
+            self.shared.retain(|_, known| known.strong_count() > 0);
+            self.shared
+                .insert(receives.number(), Arc::downgrade(receives));
+        }
         Some(place)
     }
 
@@ -202,21 +211,12 @@ impl Inner {
     /// `None`: nobody wants to hear of it, or it is of a queue pair that is gone.
     fn translate(&mut self, entry: &ibv_wc) -> Option<Completion> {
         let ticket = Ticket::decode(entry.wr_id)?;
-        let place = match ticket.kind {
-            Kind::SharedRecv => *self.places.get(&entry.qp_num)?,
-            Kind::Send | Kind::Recv => ticket.place,
+        let status = wc::status_of(entry.status);
+        let (place, taken) = match ticket.kind {
+            Kind::SharedRecv => self.take_shared(ticket, entry.qp_num)?,
+            Kind::Send | Kind::Recv => (ticket.place, self.take(ticket, status)?),
         };
         let work = self.works.get(place as usize)?;
-        let status = wc::status_of(entry.status);
-        let taken = match ticket.kind {
-            Kind::SharedRecv => Taken::Now(work.srq.as_ref()?.take(ticket.sequence)?),
-            Kind::Send | Kind::Recv if ticket.epoch != work.epoch() => return None,
-            Kind::Send => work.sends.take(ticket.sequence, status),
-            Kind::Recv => work.recvs.take(ticket.sequence, status),
-        };
-        if taken == Taken::Gone {
-            return None;
-        }
         if !matches!(status, WcStatus::Success | WcStatus::Flushed) {
             tracing::debug!(
                 qp = work.token.0,
@@ -234,6 +234,32 @@ impl Inner {
             Taken::Now(posted) => complete(work, &posted, status, entry, &mut self.heard_solicited),
             Taken::Held | Taken::Gone => None,
         }
+    }
+
+    /// A request of a queue pair's own queue is done.
+    #[inline]
+    fn take(&self, ticket: Ticket, status: WcStatus) -> Option<Taken> {
+        let work = self.works.get(ticket.place as usize)?;
+        if ticket.epoch != work.epoch() {
+            return None;
+        }
+        let taken = match ticket.kind {
+            Kind::Send => work.sends.take(ticket.sequence, status),
+            Kind::Recv | Kind::SharedRecv => work.recvs.take(ticket.sequence, status),
+        };
+        (taken != Taken::Gone).then_some(taken)
+    }
+
+    /// A receive of a shared queue is done: whose it was, and what. Its slot is free then, also
+    /// when the queue pair is gone and nobody is left to be told.
+    fn take_shared(&self, ticket: Ticket, num: u32) -> Option<(u32, Taken)> {
+        let receives = self.shared.get(&ticket.shared_queue())?.upgrade()?;
+        let posted = receives.take(ticket.sequence)?;
+        let Some(place) = self.places.get(&num) else {
+            tracing::debug!(qp_num = num, "a receive of a queue pair that is gone");
+            return None;
+        };
+        Some((*place, Taken::Now(posted)))
     }
 
     fn deserves(&self, completion: &Completion) -> bool {
@@ -422,6 +448,37 @@ mod tests {
         device.inner.flush_sends(&work);
         let told = device.complete(&[], 4);
         assert_eq!(told, [(0, WcStatus::Flushed), (1, DONE)]);
+    }
+
+    fn shared_entry(ticket: Ticket, num: u32) -> ibv_wc {
+        // SAFETY: a structure of numbers, for which zero is a value.
+        let mut entry: ibv_wc = unsafe { std::mem::zeroed() };
+        (entry.wr_id, entry.qp_num) = (ticket.encode(), num);
+        entry
+    }
+
+    #[test]
+    fn a_shared_receive_of_a_queue_pair_that_is_gone_frees_its_slot() {
+        let mut device = Device::new();
+        let receives = Arc::new(Receives::default());
+        let work = Work::new(QpToken(2), 8, 0, Some(receives.clone())).unwrap();
+        let place = device.inner.attach(&Arc::new(work), 6).unwrap();
+        let [first, second, third] = [10, 11, 12].map(|wr_id| receives.write_down(wr_id));
+        let told = |inner: &mut Inner, ticket, num| {
+            inner
+                .translate(&shared_entry(ticket, num))
+                .map(|done| done.wr_id)
+        };
+        assert_eq!(told(&mut device.inner, first, 6), Some(10));
+        device.inner.rename(place, 6, 7);
+        // Of the queue pair that was replaced.
+        assert_eq!(told(&mut device.inner, second, 6), None);
+        assert_eq!(receives.left(), 1);
+        assert_eq!(told(&mut device.inner, second, 7), None, "a second time");
+        assert_eq!(receives.left(), 1);
+        device.inner.detach(place, 7);
+        assert_eq!(told(&mut device.inner, third, 7), None);
+        assert_eq!(receives.left(), 0);
     }
 
     #[test]

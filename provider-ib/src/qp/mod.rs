@@ -129,7 +129,8 @@ impl Qp {
         } else {
             attr.recv_wr_max
         };
-        let work = Work::new(token, attr.send_wr_max, recvs, parts.srq.clone());
+        let receives = parts.srq.as_ref().map(|srq| srq.receives().clone());
+        let work = Work::new(token, attr.send_wr_max, recvs, receives);
         let work = Arc::new(work.ok_or(no_memory)?);
         let hw = Hw::create(shared, &parts, &attr, token)?;
         let num = hw.num();
@@ -305,10 +306,12 @@ impl Qp {
                 silent: 0,
             };
         }
-        let old = std::mem::replace(&mut *hw, new);
+        let mut old = std::mem::replace(&mut *hw, new);
+        let (before, now) = (old.num(), hw.num());
+        old.destroy();
+        self.pull_rest();
         self.work.begin_epoch();
         self.last_receive_told.store(false, Ordering::Relaxed);
-        let (before, now) = (old.num(), hw.num());
         self.parts.send_cq.rename(self.send_place, before, now);
         self.parts.recv_cq.rename(self.recv_place, before, now);
         self.advance(Lifecycle::on_reset);
@@ -325,11 +328,19 @@ impl Qp {
             lock(side).hw = ptr::null_mut();
         }
         hw.destroy();
+        self.pull_rest();
         self.shared.qps.remove(self.token);
         self.parts.send_cq.detach(self.send_place, num);
         if !Arc::ptr_eq(&self.parts.send_cq, &self.parts.recv_cq) {
             self.parts.recv_cq.detach(self.recv_place, num);
         }
+    }
+
+    /// Takes what the device has completed on a queue pair that it has destroyed, while its number
+    /// is known: receives of a shared queue are not among those that an ending waits for.
+    fn pull_rest(&self) {
+        self.parts.send_cq.pull();
+        self.parts.recv_cq.pull();
     }
 
     fn held_windows(&self) -> Vec<Arc<Mw>> {

@@ -18,10 +18,10 @@ use std::sync::{Arc, OnceLock, Weak};
 use access_layer::rnic::{Completion, Notify, QpToken, WcOpcode, WcStatus};
 
 pub(crate) use ring::{At, Posted, Ring, Taken};
-pub(crate) use ticket::{EPOCHS, Kind, PLACES, Ticket};
+pub(crate) use ticket::{EPOCHS, Kind, PLACES, SHARED_QUEUES, Ticket};
 
 use crate::qp::Qp;
-use crate::srq::Srq;
+use crate::srq::Receives;
 
 /// The work of one queue pair, as its completion queues see it.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Work {
     /// The receive queue, likewise.
     pub(crate) recvs: Ring,
     /// Where its receives come from instead.
-    pub(crate) srq: Option<Arc<Srq>>,
+    pub(crate) srq: Option<Arc<Receives>>,
     /// Tells the device's queue pairs apart that a reset replaces.
     epoch: AtomicU32,
     failed: AtomicBool,
@@ -45,7 +45,7 @@ impl Work {
         token: QpToken,
         sends: u32,
         recvs: u32,
-        srq: Option<Arc<Srq>>,
+        srq: Option<Arc<Receives>>,
     ) -> Option<Self> {
         Some(Self {
             token,

@@ -6,6 +6,9 @@ pub(crate) const EPOCHS: u16 = 1 << EPOCH_BITS;
 /// Queue pairs of one completion queue.
 pub(crate) const PLACES: usize = 1 << PLACE_BITS;
 
+/// Shared receive queues told apart by a ticket.
+pub(crate) const SHARED_QUEUES: u32 = 1 << (EPOCH_BITS + PLACE_BITS);
+
 const EPOCH_BITS: u32 = 8;
 const PLACE_BITS: u32 = 22;
 
@@ -16,7 +19,8 @@ pub(crate) enum Kind {
     Send,
     /// A receive queue.
     Recv,
-    /// A shared receive queue; the completion names the queue pair by its number.
+    /// A shared receive queue; the completion names the queue pair by its number, and the ticket
+    /// the queue ([`Ticket::of_shared`]).
     SharedRecv,
 }
 
@@ -32,6 +36,22 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
+    /// Of a receive in a slot of the shared receive queue of this number, which is below
+    /// [`SHARED_QUEUES`].
+    pub(crate) fn of_shared(queue: u32, slot: u32) -> Self {
+        Self {
+            kind: Kind::SharedRecv,
+            epoch: (queue >> PLACE_BITS) as u16 & (EPOCHS - 1),
+            place: queue & (PLACES as u32 - 1),
+            sequence: slot,
+        }
+    }
+
+    /// The number of the shared receive queue.
+    pub(crate) fn shared_queue(self) -> u32 {
+        u32::from(self.epoch) << PLACE_BITS | self.place
+    }
+
     /// As a `wr_id`.
     pub(crate) fn encode(self) -> u64 {
         let kind = match self.kind {
@@ -84,5 +104,14 @@ mod tests {
             }
         }
         assert_eq!(Ticket::decode(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_ticket_of_a_shared_queue_names_it() {
+        for queue in [0, 1, PLACES as u32, SHARED_QUEUES - 1] {
+            let ticket = Ticket::decode(Ticket::of_shared(queue, 7).encode()).unwrap();
+            let said = (ticket.kind, ticket.shared_queue(), ticket.sequence);
+            assert_eq!(said, (Kind::SharedRecv, queue, 7));
+        }
     }
 }
