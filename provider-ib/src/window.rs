@@ -9,9 +9,13 @@
 //! window.
 //!
 //! A window of type 1 is bound and unbound in its place among the requests, behind binds that are
-//! not done. An unbind that the end of a connection flushes would leave the window open over a
-//! region that the consumer may free. So an unbound window is given back at the end of the
-//! connection over which it was, and at once where there is none any more.
+//! not done. A bind or unbind that the end of a connection flushes would leave the window open as
+//! it was, over a region that the consumer may free, under a key that the library has forgotten. So
+//! a window whose last request the device has not done is given back at the end of the connection,
+//! and so is an unbound one; at once where there is no connection any more.
+//!
+//! A window of either type is given back behind the requests that name it: a bind that finds no
+//! window fails, and breaks the connection.
 
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +24,7 @@ use access_layer::rnic::{BindMw, QpToken, Resource, RnicError};
 use verbs_dl::types::*;
 
 use crate::memory::{Mr, Pd, access_flags, of};
-use crate::qp::{Lifecycle, Qp};
+use crate::qp::{Bound, Lifecycle, Qp};
 use crate::rnic::IbRnic;
 
 /// A memory window.
@@ -36,18 +40,39 @@ enum Hw {
     /// Nothing yet, or nothing any more.
     #[default]
     None,
-    /// Of type 1, with the region that it is bound to. Null when it is bound to none: the region of
-    /// an unbind may be gone by the next.
+    /// Of type 1, with the region that it is bound to when its last request is done. Null when it
+    /// is bound to none: the region of an unbind may be gone by the next.
     Shared {
         mw: NonNull<ibv_mw>,
         region: *mut ibv_mr,
+        last: Option<Last>,
     },
-    /// Of type 2B, bound on this queue pair.
-    Own { mw: NonNull<ibv_mw>, owner: QpToken },
+    /// Of type 2B, bound on the queue pair `owner`.
+    Own {
+        mw: NonNull<ibv_mw>,
+        owner: QpToken,
+        last: Option<Last>,
+    },
+}
+
+/// The last request that names a window, if the device has got it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Last {
+    qp: QpToken,
+    /// Its number in the send queue.
+    sequence: u32,
+}
+
+/// A window that nobody needs; its drop gives it back to the device.
+struct Spent {
+    mw: NonNull<ibv_mw>,
+    _pd: Arc<Pd>,
 }
 
 // SAFETY: verbs objects may be used by any thread.
 unsafe impl Send for Hw {}
+// SAFETY: as above.
+unsafe impl Send for Spent {}
 
 impl Mw {
     /// A window that is not bound. Takes nothing of the device yet, so the device's limit shows at
@@ -75,17 +100,21 @@ impl Mw {
             (_, Some(_)) if !bind.qp_only => self.bind_shared(&mut hw, qp, mr, bind),
             (_, None) => {
                 qp.post_bind_nothing(bind)?;
-                hw.replace(Hw::None, dealloc);
+                hw.replace(Hw::None, |mw, last| self.give_back(mw, last));
                 Ok(0)
             }
             (_, Some(mr)) => {
                 let fresh = self.alloc(IBV_MW_TYPE_2)?;
-                let key = qp.post_bind_own(fresh.as_ptr(), mr, bind);
-                let key = key.inspect_err(|_| dealloc(fresh))?;
-                let (mw, owner) = (fresh, qp.token);
-                hw.replace(Hw::Own { mw, owner }, dealloc);
+                let bound = qp.post_bind_own(fresh.as_ptr(), mr, bind);
+                let bound = bound.inspect_err(|_| self.give_back(fresh, None))?;
+                let next = Hw::Own {
+                    mw: fresh,
+                    owner: qp.token,
+                    last: Last::of(qp, bound),
+                };
+                hw.replace(next, |mw, last| self.give_back(mw, last));
                 qp.holds_window(self);
-                Ok(key)
+                Ok(bound.rkey)
             }
         }
     }
@@ -103,16 +132,25 @@ impl Mw {
             ));
         }
         let is_fresh = !matches!(hw, Hw::Shared { .. });
+        let give_back = |mw, last| self.give_back(mw, last);
         if is_fresh {
-            let (mw, region) = (self.alloc(IBV_MW_TYPE_1)?, ptr::null_mut());
-            hw.replace(Hw::Shared { mw, region }, dealloc);
+            let fresh = Hw::Shared {
+                mw: self.alloc(IBV_MW_TYPE_1)?,
+                region: ptr::null_mut(),
+                last: None,
+            };
+            hw.replace(fresh, give_back);
         }
-        let Hw::Shared { mw, region } = hw else {
+        let Hw::Shared { mw, region, last } = hw else {
             return Err(RnicError::InvalidState("a window of one queue pair"));
         };
         let mw = *mw;
         let key = rebind(region, mr.map(Mr::hw), |region| match region {
-            Some(region) => qp.post_bind_shared(mw.as_ptr(), region.as_ptr(), bind),
+            Some(region) => {
+                let bound = qp.post_bind_shared(mw.as_ptr(), region.as_ptr(), bind)?;
+                *last = Last::of(qp, bound).or(*last);
+                Ok(bound.rkey)
+            }
             None => {
                 qp.post_bind_nothing(bind)?;
                 // SAFETY: alive as long as `hw` has it, whose lock is held.
@@ -121,14 +159,14 @@ impl Mw {
         });
         // The end of the connection looks for windows after it has changed the state, so it finds
         // this one if the state is still the old one here.
-        if key.is_ok() && mr.is_none() {
+        if key.is_ok() {
             qp.holds_window(self);
         }
         // What kind of window it is, the first bind decides that is posted.
         let is_refused = is_fresh && key.is_err();
         let is_flushed = key.is_ok() && qp.lifecycle() != Lifecycle::Connected;
         if is_refused || is_flushed {
-            hw.replace(Hw::None, dealloc);
+            hw.replace(Hw::None, give_back);
         }
         key
     }
@@ -143,13 +181,29 @@ impl Mw {
     /// A queue pair on which the window was bound goes: the device wants it back first, if it is
     /// still that one's.
     pub(crate) fn on_qp_gone(&self, qp: QpToken) {
-        self.lock().on_qp_gone(qp, dealloc);
+        let mut hw = self.lock();
+        hw.on_qp_gone(qp, |mw, last| self.give_back(mw, last));
     }
 
-    /// The connection of a queue pair ends on which the window was unbound: whether the device came
-    /// to the unbind does not show.
-    pub(crate) fn on_qp_end(&self) {
-        self.lock().on_qp_end(dealloc);
+    /// The connection of a queue pair has ended on which the window was bound or unbound, and the
+    /// device has said what it did.
+    pub(crate) fn on_qp_end(&self, qp: &Qp) {
+        let is_done = |last: Last| last.qp != qp.token || qp.has_bound(last.sequence);
+        let mut hw = self.lock();
+        hw.on_qp_end(is_done, |mw, last| self.give_back(mw, last));
+    }
+
+    /// Gives a window back to the device, when that has done with the last request that names it.
+    fn give_back(&self, mw: NonNull<ibv_mw>, last: Option<Last>) {
+        let spent = Spent {
+            mw,
+            _pd: self.pd.clone(),
+        };
+        // One that is gone has been flushed before.
+        let busy = last.and_then(|last| Some((self.pd.shared.qps.get(last.qp)?, last.sequence)));
+        if let Some((qp, sequence)) = busy {
+            qp.drop_behind(sequence, Box::new(spent));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Hw> {
@@ -159,27 +213,51 @@ impl Mw {
 
 impl Drop for Mw {
     fn drop(&mut self) {
-        self.lock().replace(Hw::None, dealloc);
+        let mut hw = self.lock();
+        hw.replace(Hw::None, |mw, last| self.give_back(mw, last));
+    }
+}
+
+impl Drop for Spent {
+    fn drop(&mut self) {
+        // SAFETY: made by `Mw::alloc`, and forgotten by it.
+        if let Err(why) = unsafe { verbs_dl::dealloc_mw(self.mw.as_ptr()) } {
+            tracing::warn!(%why, "the device keeps a memory window");
+        }
+    }
+}
+
+impl Last {
+    fn of(qp: &Qp, bound: Bound) -> Option<Self> {
+        let qp = qp.token;
+        bound.last.map(|sequence| Self { qp, sequence })
     }
 }
 
 impl Hw {
-    fn replace(&mut self, next: Self, dealloc: impl Fn(NonNull<ibv_mw>)) {
+    fn replace(&mut self, next: Self, give_back: impl Fn(NonNull<ibv_mw>, Option<Last>)) {
         match std::mem::replace(self, next) {
             Self::None => {}
-            Self::Shared { mw, .. } | Self::Own { mw, .. } => dealloc(mw),
+            Self::Shared { mw, last, .. } | Self::Own { mw, last, .. } => give_back(mw, last),
         }
     }
 
-    fn on_qp_gone(&mut self, qp: QpToken, dealloc: impl Fn(NonNull<ibv_mw>)) {
+    fn on_qp_gone(&mut self, qp: QpToken, give_back: impl Fn(NonNull<ibv_mw>, Option<Last>)) {
         if matches!(self, Self::Own { owner, .. } if *owner == qp) {
-            self.replace(Self::None, dealloc);
+            self.replace(Self::None, give_back);
         }
     }
 
-    fn on_qp_end(&mut self, dealloc: impl Fn(NonNull<ibv_mw>)) {
-        if matches!(self, Self::Shared { region, .. } if region.is_null()) {
-            self.replace(Self::None, dealloc);
+    fn on_qp_end(
+        &mut self,
+        is_done: impl Fn(Last) -> bool,
+        give_back: impl Fn(NonNull<ibv_mw>, Option<Last>),
+    ) {
+        let Self::Shared { region, last, .. } = self else {
+            return;
+        };
+        if region.is_null() || !last.is_none_or(is_done) {
+            self.replace(Self::None, give_back);
         }
     }
 }
@@ -195,13 +273,6 @@ fn rebind(
     let key = post(NonNull::new(next.unwrap_or(*bound)))?;
     *bound = next.unwrap_or(ptr::null_mut());
     Ok(key)
-}
-
-fn dealloc(mw: NonNull<ibv_mw>) {
-    // SAFETY: made by `alloc`, and forgotten by the caller.
-    if let Err(why) = unsafe { verbs_dl::dealloc_mw(mw.as_ptr()) } {
-        tracing::warn!(%why, "the device keeps a memory window");
-    }
 }
 
 /// What a bind says to the device.
@@ -257,39 +328,80 @@ mod tests {
         NonNull::without_provenance((number * 64).try_into().unwrap())
     }
 
-    #[test]
-    fn only_the_queue_pair_of_the_last_bind_takes_a_window_along() {
-        let back = RefCell::new(Vec::new());
-        let dealloc = |mw| back.borrow_mut().push(mw);
-        let (first, second) = (QpToken(1), QpToken(2));
-        let own = |number, owner| Hw::Own {
+    /// What was given back, and the number of the request behind which.
+    type Back = RefCell<Vec<(NonNull<ibv_mw>, Option<u32>)>>;
+
+    fn into(back: &Back) -> impl Fn(NonNull<ibv_mw>, Option<Last>) {
+        |mw, last| {
+            let sequence = last.map(|last| last.sequence);
+            back.borrow_mut().push((mw, sequence));
+        }
+    }
+
+    const FIRST: QpToken = QpToken(1);
+    const SECOND: QpToken = QpToken(2);
+
+    fn own(number: usize, owner: QpToken, sequence: u32) -> Hw {
+        Hw::Own {
             mw: window(number),
             owner,
-        };
-        let mut hw = own(1, first);
-        hw.replace(own(2, second), dealloc);
-        assert_eq!(back.take(), [window(1)]);
-        hw.on_qp_gone(first, dealloc);
-        hw.on_qp_end(dealloc);
+            last: Some(Last {
+                qp: owner,
+                sequence,
+            }),
+        }
+    }
+
+    fn shared(region: usize, last: Option<Last>) -> Hw {
+        Hw::Shared {
+            mw: window(1),
+            region: ptr::without_provenance_mut(region),
+            last,
+        }
+    }
+
+    #[test]
+    fn only_the_queue_pair_of_the_last_bind_takes_a_window_along() {
+        let back = Back::default();
+        let mut hw = own(1, FIRST, 5);
+        hw.replace(own(2, SECOND, 6), into(&back));
+        assert_eq!(back.take(), [(window(1), Some(5))], "behind its bind");
+        hw.on_qp_gone(FIRST, into(&back));
+        hw.on_qp_end(|_| false, into(&back));
         assert_eq!(back.take(), [], "bound on another meanwhile");
-        hw.on_qp_gone(second, dealloc);
-        assert_eq!((hw, back.take()), (Hw::None, vec![window(2)]));
+        hw.on_qp_gone(SECOND, into(&back));
+        assert_eq!((hw, back.take()), (Hw::None, vec![(window(2), Some(6))]));
     }
 
     #[test]
     fn an_unbound_window_goes_with_the_connection_and_a_bound_one_stays() {
-        let back = RefCell::new(Vec::new());
-        let dealloc = |mw| back.borrow_mut().push(mw);
-        let shared = |region| Hw::Shared {
-            mw: window(1),
-            region,
-        };
-        let mut hw = shared(ptr::without_provenance_mut(64));
-        hw.on_qp_end(dealloc);
-        hw.on_qp_gone(QpToken(1), dealloc);
+        let back = Back::default();
+        let last = Some(Last {
+            qp: FIRST,
+            sequence: 5,
+        });
+        let mut hw = shared(64, last);
+        hw.on_qp_end(|_| true, into(&back));
+        hw.on_qp_gone(FIRST, into(&back));
         assert_eq!(back.take(), [], "everybody's");
-        hw = shared(ptr::null_mut());
-        hw.on_qp_end(dealloc);
-        assert_eq!((hw, back.take()), (Hw::None, vec![window(1)]));
+        hw = shared(0, last);
+        hw.on_qp_end(|_| true, into(&back));
+        assert_eq!((hw, back.take()), (Hw::None, vec![(window(1), Some(5))]));
+    }
+
+    #[test]
+    fn a_window_whose_rebind_was_flushed_goes_with_the_connection() {
+        let back = Back::default();
+        let last = Last {
+            qp: FIRST,
+            sequence: 5,
+        };
+        let mut hw = shared(64, Some(last));
+        let ended = |qp| move |last: Last| last.qp != qp;
+        hw.on_qp_end(ended(SECOND), into(&back));
+        assert_eq!(back.take(), [], "of another queue pair");
+        // The device has it as it was before, and the library the key that it was to get.
+        hw.on_qp_end(ended(FIRST), into(&back));
+        assert_eq!((hw, back.take()), (Hw::None, vec![(window(1), Some(5))]));
     }
 }

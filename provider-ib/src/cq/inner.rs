@@ -36,6 +36,8 @@ pub(super) struct Inner {
     places: HashMap<u32, u32>,
     /// The shared receive queues of the queue pairs, by the numbers in their tickets.
     shared: HashMap<u32, Weak<Receives>>,
+    /// What the device may use for requests that it has not completed.
+    kept: Vec<Kept>,
     pub(super) armed: Armed,
     /// Something came that the queue is armed for.
     pub(super) fired: bool,
@@ -46,6 +48,13 @@ pub(super) struct Inner {
     /// Queue pairs whose work failed, to be reported when the lock is free.
     pub(super) failures: Vec<Weak<Qp>>,
     batch: Box<[ibv_wc; BATCH]>,
+}
+
+/// What is dropped when the device has done with a request of a send queue.
+pub(super) struct Kept {
+    place: u32,
+    sequence: u32,
+    _what: Box<dyn Send>,
 }
 
 // SAFETY: the pointer is to a verbs object, which any thread may use.
@@ -68,6 +77,7 @@ impl Inner {
             works: Slab::new(),
             places: HashMap::new(),
             shared: HashMap::new(),
+            kept: Vec::new(),
             armed: Armed::No,
             fired: false,
             heard_solicited: false,
@@ -100,7 +110,36 @@ impl Inner {
 
     pub(super) fn detach(&mut self, place: u32, num: u32) {
         self.forget_number(place, num);
+        self.kept.retain(|kept| kept.place != place);
         self.works.try_remove(place as usize);
+    }
+
+    /// Keeps something until the device has done with a request of the send queue at `place`.
+    /// `false`: it has, and nothing is kept.
+    pub(super) fn keep(&mut self, place: u32, sequence: u32, what: Box<dyn Send>) -> bool {
+        let kept = Kept {
+            place,
+            sequence,
+            _what: what,
+        };
+        let awaits = self.awaits(&kept);
+        if awaits {
+            self.kept.push(kept);
+        }
+        awaits
+    }
+
+    fn awaits(&self, kept: &Kept) -> bool {
+        let work = self.works.get(kept.place as usize);
+        work.is_some_and(|work| work.sends.has(kept.sequence))
+    }
+
+    /// Drops what is kept for requests that have completed, before their completions are told.
+    #[cold]
+    fn drop_kept(&mut self) {
+        let mut kept = std::mem::take(&mut self.kept);
+        kept.retain(|one| self.awaits(one));
+        self.kept = kept;
     }
 
     /// The device may have given the number to another queue pair of this queue meanwhile.
@@ -192,6 +231,7 @@ impl Inner {
                 self.push(completion);
             }
         }
+        self.drop_kept();
     }
 
     /// Flushes what is left of a queue pair's receives, without the device.
@@ -216,6 +256,9 @@ impl Inner {
             Kind::SharedRecv => self.take_shared(ticket, entry.qp_num)?,
             Kind::Send | Kind::Recv => (ticket.place, self.take(ticket, status)?),
         };
+        if !self.kept.is_empty() {
+            self.drop_kept();
+        }
         let work = self.works.get(place as usize)?;
         if !matches!(status, WcStatus::Success | WcStatus::Flushed) {
             tracing::debug!(
@@ -247,6 +290,9 @@ impl Inner {
             Kind::Send => work.sends.take(ticket.sequence, status),
             Kind::Recv | Kind::SharedRecv => work.recvs.take(ticket.sequence, status),
         };
+        if let Taken::Now(posted) = &taken {
+            work.note_outcome(ticket.sequence, posted, status);
+        }
         (taken != Taken::Gone).then_some(taken)
     }
 
@@ -295,6 +341,7 @@ fn complete(
 #[cfg(test)]
 mod tests {
     use std::ffi::c_int;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use access_layer::rnic::QpToken;
 
@@ -448,6 +495,63 @@ mod tests {
         device.inner.flush_sends(&work);
         let told = device.complete(&[], 4);
         assert_eq!(told, [(0, WcStatus::Flushed), (1, DONE)]);
+    }
+
+    /// Says when it is dropped.
+    struct Window(Arc<AtomicBool>);
+
+    impl Drop for Window {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    impl Device {
+        /// Keeps a window behind a request; `None`: it is gone at once.
+        fn keep_behind(&mut self, sequence: u32) -> Option<Arc<AtomicBool>> {
+            let is_gone = Arc::new(AtomicBool::new(false));
+            let window = Box::new(Window(is_gone.clone()));
+            let is_kept = self.inner.keep(self.place, sequence, window);
+            assert_ne!(is_kept, is_gone.load(Ordering::Relaxed));
+            is_kept.then_some(is_gone)
+        }
+    }
+
+    #[test]
+    fn a_window_is_not_given_back_before_its_bind_has_run() {
+        let mut device = Device::new();
+        let before = device.post(WcOpcode::Send, At::Device, true);
+        let bind = device.post(WcOpcode::BindMw, At::DeviceSilently, false);
+        let unbind = device.post(WcOpcode::BindMw, At::Device, true);
+        let is_gone = device.keep_behind(bind).unwrap();
+        device.complete(&[(before, OK)], 4);
+        assert!(!is_gone.load(Ordering::Relaxed), "the bind would fail");
+        assert_eq!(device.complete(&[(unbind, OK)], 4), [(2, DONE)]);
+        assert!(is_gone.load(Ordering::Relaxed));
+        assert!(device.keep_behind(bind).is_none(), "done already");
+    }
+
+    #[test]
+    fn windows_are_given_back_when_the_connection_ends() {
+        let mut device = Device::new();
+        let bind = device.post(WcOpcode::BindMw, At::Device, true);
+        let is_gone = device.keep_behind(bind).unwrap();
+        let work = device.work.clone();
+        device.inner.flush_sends(&work);
+        assert!(is_gone.load(Ordering::Relaxed), "before the queue pair");
+    }
+
+    #[test]
+    fn what_the_device_says_of_a_bind_is_remembered() {
+        let mut device = Device::new();
+        let binds = [0; 4].map(|_| device.post(WcOpcode::BindMw, At::Device, true));
+        let flushed = IBV_WC_WR_FLUSH_ERR;
+        device.complete(&[(binds[0], OK), (binds[2], flushed)], 4);
+        let done = binds.map(|bind| device.work.has_bound(bind));
+        // The second shows in the third; of the last nothing is known.
+        assert_eq!(done, [true, true, false, false]);
+        device.work.begin_epoch();
+        assert!(device.work.has_bound(binds[2]), "of the former queue pair");
     }
 
     fn shared_entry(ticket: Ticket, num: u32) -> ibv_wc {

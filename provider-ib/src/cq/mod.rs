@@ -295,6 +295,16 @@ impl Cq {
         self.lock().detach(place, num);
     }
 
+    /// Drops something when the device has done with a request of the send queue at a place.
+    /// `true`: it has not yet.
+    pub(crate) fn keep(&self, place: u32, sequence: u32, what: Box<dyn Send>) -> bool {
+        let mut inner = self.lock();
+        inner.pull();
+        let is_kept = inner.keep(place, sequence, what);
+        self.tell(inner);
+        is_kept
+    }
+
     /// Adds a completion of a request that the device never sees. What does not fit is lost.
     pub(crate) fn push(&self, completion: Completion) {
         let mut inner = self.lock();

@@ -32,6 +32,7 @@ use crate::work::Work;
 
 use hw::Hw;
 pub(crate) use lifecycle::Lifecycle;
+pub(crate) use post::Bound;
 
 /// What a queue pair is made of.
 #[derive(Debug)]
@@ -93,7 +94,7 @@ pub(crate) struct Qp {
     stage_seen: AtomicU8,
     /// It was told that no receive of its shared receive queue is left with it.
     last_receive_told: AtomicBool,
-    /// Windows that are bound on this queue pair alone, or were unbound on it.
+    /// Windows that were bound or unbound on this queue pair.
     windows: Mutex<Vec<Weak<Mw>>>,
 }
 
@@ -240,7 +241,7 @@ impl Qp {
         }
         self.drain();
         for window in self.held_windows() {
-            window.on_qp_end();
+            window.on_qp_end(self);
         }
         self.end()
     }

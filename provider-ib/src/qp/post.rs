@@ -41,6 +41,15 @@ struct Request {
     signalled: bool,
 }
 
+/// A posted bind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bound {
+    /// What the window has once the bind has completed.
+    pub(crate) rkey: u32,
+    /// The request's number, if the device has got it.
+    pub(crate) last: Option<u32>,
+}
+
 impl Qp {
     /// Posts one request.
     #[inline]
@@ -60,7 +69,8 @@ impl Qp {
             // SAFETY: the queue pair is alive while its send lock is held; the request and its
             // segments are of a frame below.
             unsafe { verbs_dl::post_send(qp, wr) }
-        })
+        })?;
+        Ok(())
     }
 
     /// What the device is asked for, without the segments.
@@ -156,7 +166,7 @@ impl Qp {
         mw: *mut ibv_mw,
         mr: &Mr,
         bind: &BindMw<'_, IbRnic>,
-    ) -> Result<u32, RnicError> {
+    ) -> Result<Bound, RnicError> {
         // SAFETY: alive (the window holds it).
         let old = unsafe { (*mw).rkey };
         // The low byte is ours to choose, the rest names the window.
@@ -168,13 +178,13 @@ impl Qp {
             rkey,
             bind_info: bind_info(mr.hw(), bind),
         };
-        self.submit(request, |qp, wr| {
+        let last = self.submit(request, |qp, wr| {
             // SAFETY: queue pair, window and region are alive; the request is of a frame below.
             unsafe { verbs_dl::post_send(qp, wr) }
         })?;
         // SAFETY: as above; nobody else reads it, because the window's lock is held.
         unsafe { (*mw).rkey = rkey };
-        Ok(rkey)
+        Ok(Bound { rkey, last })
     }
 
     /// Binds or unbinds a window of type 1.
@@ -183,9 +193,9 @@ impl Qp {
         mw: *mut ibv_mw,
         region: *mut ibv_mr,
         bind: &BindMw<'_, IbRnic>,
-    ) -> Result<u32, RnicError> {
+    ) -> Result<Bound, RnicError> {
         let info = bind_info(region, bind);
-        self.submit(bind_request(bind), |qp, wr| {
+        let last = self.submit(bind_request(bind), |qp, wr| {
             // SAFETY: the pointer is to the request that `submit` holds.
             let (wr_id, send_flags) = unsafe { ((*wr).wr_id, (*wr).send_flags) };
             let mut mw_bind = ibv_mw_bind {
@@ -197,7 +207,8 @@ impl Qp {
             unsafe { verbs_dl::bind_mw(qp, mw, &mut mw_bind) }
         })?;
         // SAFETY: alive (the window holds it), and the window's lock is held.
-        Ok(unsafe { (*mw).rkey })
+        let rkey = unsafe { (*mw).rkey };
+        Ok(Bound { rkey, last })
     }
 
     /// A bind's completion in its place among the others, without a bind: a write of nothing, which
@@ -209,7 +220,26 @@ impl Qp {
         self.submit(request, |qp, wr| {
             // SAFETY: the queue pair is alive; the request is of a frame below.
             unsafe { verbs_dl::post_send(qp, wr) }
-        })
+        })?;
+        Ok(())
+    }
+
+    /// Drops a window when the device has come to the request of this number, which names it: one
+    /// that finds no window breaks the connection.
+    pub(crate) fn drop_behind(&self, sequence: u32, window: Box<dyn Send>) {
+        let is_kept = self.parts.send_cq.keep(self.send_place, sequence, window);
+        // The request may be one of whose success the device says nothing.
+        if is_kept {
+            let mut side = lock(&self.send);
+            if self.lifecycle() == Lifecycle::Connected {
+                self.post_marker(&mut side);
+            }
+        }
+    }
+
+    /// Whether the device has done the bind of this number, as far as it has said.
+    pub(crate) fn has_bound(&self, sequence: u32) -> bool {
+        self.work.has_bound(sequence)
     }
 
     /// Gives the queue pair's end notice to a window that is bound or unbound on it.
@@ -219,22 +249,23 @@ impl Qp {
         windows.push(Arc::downgrade(mw));
     }
 
-    /// Writes a request down and gives it to the device, or to where requests go in this state.
+    /// Writes a request down and gives it to the device, or to where requests go in this state. Its
+    /// number, if the device has got it.
     #[inline]
     fn submit(
         &self,
         mut request: Request,
         post: impl FnOnce(*mut ibv_qp, *mut ibv_send_wr) -> std::io::Result<()>,
-    ) -> Result<(), RnicError> {
+    ) -> Result<Option<u32>, RnicError> {
         let mut side = lock(&self.send);
         let mut posted = request.posted();
         match self.way_of_sends()? {
             Way::Device => {}
-            Way::Wait => return write_down(&self.work.sends, &posted, At::Nobody).map(drop),
+            Way::Wait => return write_down(&self.work.sends, &posted, At::Nobody).map(|_| None),
             Way::Flush => {
                 drop(side);
                 self.parts.send_cq.push(self.work.flushed(&posted));
-                return Ok(());
+                return Ok(None);
             }
         }
         // The device frees its slots by completions, so one is wanted now and then.
@@ -251,7 +282,7 @@ impl Qp {
             return Err(of(why, Resource::WorkRequest));
         }
         side.silent = if silent { side.silent + 1 } else { 0 };
-        Ok(())
+        Ok(Some(sequence))
     }
 
     /// Posts one receive, in any state.

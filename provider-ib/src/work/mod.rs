@@ -13,13 +13,14 @@ mod ring;
 mod ticket;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use access_layer::rnic::{Completion, Notify, QpToken, WcOpcode, WcStatus};
 
 pub(crate) use ring::{At, Posted, Ring, Taken};
 pub(crate) use ticket::{EPOCHS, Kind, PLACES, SHARED_QUEUES, Ticket};
 
+use crate::lock::lock;
 use crate::qp::Qp;
 use crate::srq::Receives;
 
@@ -36,6 +37,8 @@ pub(crate) struct Work {
     /// Tells the device's queue pairs apart that a reset replaces.
     epoch: AtomicU32,
     failed: AtomicBool,
+    /// Binds that the device has not done, of this epoch, by their numbers in the send queue.
+    undone_binds: Mutex<Vec<u32>>,
     owner: OnceLock<Weak<Qp>>,
 }
 
@@ -54,6 +57,7 @@ impl Work {
             srq,
             epoch: AtomicU32::new(0),
             failed: AtomicBool::new(false),
+            undone_binds: Mutex::default(),
             owner: OnceLock::new(),
         })
     }
@@ -72,6 +76,20 @@ impl Work {
     pub(crate) fn begin_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         self.failed.store(false, Ordering::Relaxed);
+        lock(&self.undone_binds).clear();
+    }
+
+    /// A request of the send queue has this outcome. What a bind that did not succeed was to change
+    /// is as it was before.
+    pub(crate) fn note_outcome(&self, sequence: u32, posted: &Posted, status: WcStatus) {
+        if posted.opcode == WcOpcode::BindMw && status != WcStatus::Success {
+            lock(&self.undone_binds).push(sequence);
+        }
+    }
+
+    /// Whether the device has done the bind of this number, as far as it has said.
+    pub(crate) fn has_bound(&self, sequence: u32) -> bool {
+        !self.sends.has(sequence) && !lock(&self.undone_binds).contains(&sequence)
     }
 
     /// A request failed by itself. The queue pair to report, the first time.

@@ -248,6 +248,13 @@ impl Ring {
         false
     }
 
+    /// Whether the request of this number has not completed.
+    pub(crate) fn has(&self, sequence: u32) -> bool {
+        let head = self.head.load(Ordering::Acquire);
+        let posted = self.tail.load(Ordering::Acquire).wrapping_sub(head);
+        sequence.wrapping_sub(head) < posted
+    }
+
     /// Whether the last request is one of which the device says nothing when it succeeds.
     pub(crate) fn ends_silently(&self) -> bool {
         let last = self.tail.load(Ordering::Acquire).wrapping_sub(1);
@@ -482,6 +489,18 @@ mod tests {
         assert_eq!((last, first), (u32::MAX, 0));
         assert_eq!(take(&ring, first).map(|p| p.wr_id), Some(2));
         assert_eq!(ring.len(), 0);
+    }
+
+    #[test]
+    fn a_queue_has_a_request_from_its_post_to_its_completion() {
+        let ring = Ring::new(4).unwrap();
+        assert!(!ring.has(0));
+        let numbers = [0, 1, 2].map(|index| ring.push(&request(index, At::Device)).unwrap());
+        assert_eq!(numbers.map(|number| ring.has(number)), [true; 3]);
+        take(&ring, numbers[1]).unwrap();
+        assert_eq!(numbers.map(|number| ring.has(number)), [false, false, true]);
+        ring.unpush();
+        assert!(!ring.has(numbers[2]) && !ring.has(numbers[2].wrapping_add(1)));
     }
 
     fn ring_of(ats: &[At]) -> Ring {
