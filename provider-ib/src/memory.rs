@@ -2,19 +2,40 @@
 
 use std::io;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use access_layer::rnic::{Access, MrKeys, RegisterMr, Resource, RnicError};
 use verbs_dl::types::*;
 
 use crate::device::checked;
+use crate::lock::lock;
 use crate::rnic::Shared;
 
 /// A protection domain.
 #[derive(Debug)]
 pub(crate) struct Pd {
     hw: NonNull<ibv_pd>,
+    /// Regions that the device did not take back.
+    stuck: Mutex<Stuck>,
     pub(crate) shared: Arc<Shared>,
+}
+
+/// Regions that a window was still bound to when they were to go, as far as the device had come.
+///
+/// Consumers may free a region when they have posted the unbind, but a device keeps a region with a
+/// window (InfiniBand specification, section 10.6.7.2.6). So it is asked again when a window is
+/// gone or is bound, and before the domain goes.
+#[derive(Debug, Default)]
+struct Stuck(Vec<NonNull<ibv_mr>>);
+
+// SAFETY: verbs objects may be used by any thread.
+unsafe impl Send for Stuck {}
+
+impl Stuck {
+    /// Gives back what the device takes.
+    fn give_back(&mut self, mut dereg: impl FnMut(*mut ibv_mr) -> io::Result<()>) {
+        self.0.retain(|mr| dereg(mr.as_ptr()).is_err());
+    }
 }
 
 // SAFETY: verbs objects may be used by any thread (ibv_create_qp(3) and its like).
@@ -30,8 +51,19 @@ impl Pd {
         let hw = NonNull::new(hw).ok_or_else(|| refused(Resource::ProtectionDomain))?;
         Ok(Arc::new(Self {
             hw,
+            stuck: Mutex::default(),
             shared: shared.clone(),
         }))
+    }
+
+    /// Windows have gone or are about to be bound: regions may go that could not.
+    pub(crate) fn give_regions_back(&self) {
+        lock(&self.stuck).give_back(|mr| self.dereg(mr));
+    }
+
+    fn dereg(&self, mr: *mut ibv_mr) -> io::Result<()> {
+        // SAFETY: registered by us; who calls this forgets it when it is gone.
+        checked(unsafe { self.shared.device.libraries.verbs.ibv_dereg_mr(mr) })
     }
 
     pub(crate) fn hw(&self) -> *mut ibv_pd {
@@ -41,6 +73,7 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
+        self.give_regions_back();
         // SAFETY: made by us; everything made in it holds it, so nothing is left.
         unsafe { self.shared.device.libraries.verbs.ibv_dealloc_pd(self.hw()) };
     }
@@ -129,10 +162,9 @@ impl Mr {
 impl Drop for Mr {
     fn drop(&mut self) {
         self.pd.shared.regions.remove(self.keys().lkey);
-        let verbs = &self.pd.shared.device.libraries.verbs;
-        // SAFETY: registered by us and taken back once.
-        if let Err(why) = checked(unsafe { verbs.ibv_dereg_mr(self.hw()) }) {
-            tracing::warn!(%why, "the device keeps a memory region");
+        if let Err(why) = self.pd.dereg(self.hw()) {
+            tracing::warn!(%why, "the device keeps a memory region for now");
+            lock(&self.pd.stuck).0.push(self.hw);
         }
     }
 }
@@ -144,4 +176,36 @@ pub(crate) fn access_flags(access: Access) -> u32 {
         | when(access.remote_read, IBV_ACCESS_REMOTE_READ)
         | when(access.remote_write, IBV_ACCESS_REMOTE_WRITE)
         | when(access.remote_atomic, IBV_ACCESS_REMOTE_ATOMIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    #[test]
+    fn a_region_is_given_back_as_soon_as_the_device_takes_it() {
+        // They stand for regions, and nobody reads them.
+        let [first, second] = [64, 128].map(ptr::without_provenance_mut::<ibv_mr>);
+        let mut stuck = Stuck([first, second].map(|mr| NonNull::new(mr).unwrap()).into());
+        let mut asked = Vec::new();
+        let mut give_back = |bound: &[*mut ibv_mr]| {
+            stuck.give_back(|mr| {
+                asked.push(mr);
+                let taken = !bound.contains(&mr);
+                let busy = || io::Error::from_raw_os_error(libc::EINVAL);
+                taken.then_some(()).ok_or_else(busy)
+            });
+            std::mem::take(&mut asked)
+        };
+        assert_eq!(give_back(&[first, second]), [first, second]);
+        assert_eq!(give_back(&[second]), [first, second]);
+        assert_eq!(
+            give_back(&[]),
+            [second],
+            "the other is gone, and not touched"
+        );
+        assert_eq!(give_back(&[]), []);
+    }
 }

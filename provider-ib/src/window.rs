@@ -66,7 +66,7 @@ struct Last {
 /// A window that nobody needs; its drop gives it back to the device.
 struct Spent {
     mw: NonNull<ibv_mw>,
-    _pd: Arc<Pd>,
+    pd: Arc<Pd>,
 }
 
 // SAFETY: verbs objects may be used by any thread.
@@ -93,6 +93,7 @@ impl Mw {
         qp: &Arc<Qp>,
         bind: &BindMw<'_, IbRnic>,
     ) -> Result<u32, RnicError> {
+        self.pd.give_regions_back();
         let mr = bind.mr.filter(|_| bind.range.len > 0).map(|mr| &mr.mr);
         let mut hw = self.lock();
         match (&mut *hw, mr) {
@@ -197,7 +198,7 @@ impl Mw {
     fn give_back(&self, mw: NonNull<ibv_mw>, last: Option<Last>) {
         let spent = Spent {
             mw,
-            _pd: self.pd.clone(),
+            pd: self.pd.clone(),
         };
         // One that is gone has been flushed before.
         let busy = last.and_then(|last| Some((self.pd.shared.qps.get(last.qp)?, last.sequence)));
@@ -224,6 +225,7 @@ impl Drop for Spent {
         if let Err(why) = unsafe { verbs_dl::dealloc_mw(self.mw.as_ptr()) } {
             tracing::warn!(%why, "the device keeps a memory window");
         }
+        self.pd.give_regions_back();
     }
 }
 
