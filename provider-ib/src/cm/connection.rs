@@ -85,8 +85,10 @@ impl Connection {
         inner.deadline = timeout.and_then(|timeout| now.checked_add(timeout));
         let key = qp.shared.cm.new_key();
         let connection = Self::new(qp, key, Some(remote), param, inner);
-        qp.shared.cm.register(key, connection.clone());
+        // Before anybody else can find it: the removal of the device would end it without its id,
+        // which the device then waited for.
         let mut inner = lock(&connection.inner);
+        qp.shared.cm.register(key, connection.clone());
         if let Err(error) = connection.resolve_address(&mut inner) {
             inner.machine.on(Event::Unresolved);
             drop(inner);
