@@ -63,7 +63,13 @@ pub(crate) struct Ring {
     late: AtomicU32,
     /// Outcomes that wait for such a one. Only the side that takes looks at it.
     held: AtomicU32,
+    /// The number of the last marker, with a bit above that says that there was one. Only the side
+    /// that posts looks at it.
+    marker: AtomicU64,
 }
+
+/// Set in [`Ring::marker`] once it has a number.
+const IS_NUMBER: u64 = 1 << 32;
 
 /// What a completion of the device comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,13 +97,15 @@ impl Ring {
             tail: AtomicU32::new(0),
             late: AtomicU32::new(0),
             held: AtomicU32::new(0),
+            marker: AtomicU64::new(0),
         })
     }
 
     /// Adds a request and returns its number; `None` when the queue is full. One caller at a time.
     #[inline]
     pub(crate) fn push(&self, posted: &Posted) -> Option<u32> {
-        self.push_within(posted, self.limit)
+        // A marker is nobody's, and takes no place of those that there are for others.
+        self.push_within(posted, self.limit + u32::from(self.has_marker()))
     }
 
     /// Adds a marker, for which there is room beyond the limit.
@@ -110,7 +118,16 @@ impl Ring {
             signalled: false,
             at: At::Marker,
         };
-        self.push_within(&marker, self.limit + 1)
+        let sequence = self.push_within(&marker, self.limit + 1)?;
+        let number = IS_NUMBER | u64::from(sequence);
+        self.marker.store(number, Ordering::Relaxed);
+        Some(sequence)
+    }
+
+    #[inline]
+    fn has_marker(&self) -> bool {
+        let number = self.marker.load(Ordering::Relaxed);
+        number & IS_NUMBER != 0 && self.has(number as u32)
     }
 
     #[inline]
@@ -132,8 +149,10 @@ impl Ring {
     /// Takes the last request back, which the device refused. By the caller of `push`.
     pub(crate) fn unpush(&self) {
         let last = self.tail.load(Ordering::Relaxed).wrapping_sub(1);
-        if self.read(last).at == At::DeviceLate {
-            self.late.fetch_sub(1, Ordering::Relaxed);
+        match self.read(last).at {
+            At::DeviceLate => drop(self.late.fetch_sub(1, Ordering::Relaxed)),
+            At::Marker => self.marker.store(0, Ordering::Relaxed),
+            At::Device | At::DeviceSilently | At::Nobody => {}
         }
         self.tail.store(last, Ordering::Release);
     }
@@ -477,6 +496,22 @@ mod tests {
         assert_eq!(ring.push_marker(), None);
         assert_eq!(take(&ring, marker).map(|p| p.at), Some(At::Marker));
         assert_eq!(ring.len(), 0);
+    }
+
+    #[test]
+    fn a_marker_takes_no_place_of_the_consumers() {
+        let ring = Ring::new(2).unwrap();
+        let silent = request(1, At::DeviceSilently);
+        ring.push(&silent).unwrap();
+        let marker = ring.push_marker().unwrap();
+        ring.push(&silent).unwrap();
+        assert_eq!(ring.push(&silent), None, "two are there");
+        assert!(take(&ring, marker).is_some());
+        ring.push(&silent).unwrap();
+        assert_eq!(ring.push(&silent), None, "two are there");
+        ring.push_marker().unwrap();
+        ring.unpush();
+        assert_eq!(ring.push(&silent), None, "the device has none");
     }
 
     #[test]
