@@ -31,7 +31,7 @@ use crate::event::OwnEvent;
 use crate::qp::{Effects, Link, Qp};
 use crate::socket::Socket;
 
-use super::zombie::Zombie;
+use super::lingering::LingeringSocket;
 use super::{PIECES_POLL, STARTUP_MAX, depth, ird_max, own_socket};
 
 /// Between two attempts on a port where nobody listens.
@@ -373,7 +373,7 @@ impl Dial {
                 value,
             } => (consumed, private_data, value),
             _ => {
-                self.let_die(socket);
+                self.linger(socket);
                 return Step::Fail(OwnEvent::NonPeerRejected);
             }
         };
@@ -422,7 +422,7 @@ impl Dial {
                 return Step::Wait(Some(Duration::ZERO));
             }
             Refusal::NotEnhanced | Refusal::MarkersRequired => {
-                self.let_die(socket);
+                self.linger(socket);
                 return Step::Fail(OwnEvent::NonPeerRejected);
             }
         };
@@ -436,17 +436,17 @@ impl Dial {
         bytes.extend(fpdu::crc_field(value));
         // A courtesy: the connection is of no use whether it arrives or not.
         let _ = io::send(socket.as_fd(), &bytes);
-        self.let_die(socket);
+        self.linger(socket);
         Step::Fail(OwnEvent::NonPeerRejected)
     }
 
     /// Ends a connection on which the peer has been asked, or gives the socket back to its
     /// consumer. The end is a FIN and never a reset, whatever arrives yet: there is a peer whose
     /// kernel does not survive a reset behind its Reply.
-    fn let_die(&self, socket: Socket) {
+    fn linger(&self, socket: Socket) {
         self.engine.unwatch(socket.as_fd());
         if !socket.is_consumers() {
-            Zombie::bury_socket(self.engine.clone(), socket);
+            LingeringSocket::start_unconnected(self.engine.clone(), socket);
         }
     }
 
@@ -479,7 +479,7 @@ impl Drop for Dial {
             Phase::Connecting(socket) | Phase::Asking { socket, .. } => {
                 self.engine.unwatch(socket.as_fd());
             }
-            Phase::Waiting(socket) => self.let_die(socket),
+            Phase::Waiting(socket) => self.linger(socket),
         }
         self.engine.delist(self.key);
     }

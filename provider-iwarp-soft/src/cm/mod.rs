@@ -6,7 +6,7 @@
 //! * [`request`]: a request between its arrival and `accept` or `reject`.
 //! * [`order`]: beginnings are told before the endings that came after them.
 //! * [`armed`]: a consumer's socket that waits for a request (Socket Service Point).
-//! * [`zombie`]: a socket whose connection is over, until the peer has read everything.
+//! * [`lingering`]: a socket whose connection is over, until the peer has read everything.
 //!
 //! Start-up frames are peeked at until they are whole and then taken to the byte, so what a peer
 //! sends that is no MPA stays for the consumer to read.
@@ -14,10 +14,10 @@
 pub(crate) mod armed;
 pub(crate) mod dial;
 mod half_open;
+pub(crate) mod lingering;
 pub(crate) mod listen;
 pub(crate) mod order;
 pub(crate) mod request;
-pub(crate) mod zombie;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};

@@ -13,8 +13,8 @@ use crate::qp::{Effects, Link, Qp};
 use crate::rnic::Shared;
 use crate::socket::Socket;
 
+use super::lingering::LingeringSocket;
 use super::listen::responder;
-use super::zombie::Zombie;
 use super::{depth, ird_max, send_whole, tell_soon};
 
 /// How long a full socket may keep a start-up frame.
@@ -101,7 +101,7 @@ impl SoftRequest {
         };
         let sent = send_whole(&socket, frame.as_bytes(), REPLY_PATIENCE);
         if sent && !socket.is_consumers() {
-            Zombie::bury_socket(self.shared.engine.clone(), socket);
+            LingeringSocket::start_unconnected(self.shared.engine.clone(), socket);
         }
         Ok(())
     }

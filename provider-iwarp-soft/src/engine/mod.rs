@@ -13,8 +13,8 @@
 //! | [`slice`](mod@slice) | how soon the thread runs once the kernel has woken it |
 //! | [`io`] | system calls on sockets |
 //!
-//! A [`Source`] is what can become ready or late: a listener, a start-up, a connection, a dying
-//! socket.
+//! A [`Source`] is what can become ready or late: a listener, a start-up, a connection, a
+//! lingering socket.
 //!
 //! # What it costs
 //!
@@ -68,7 +68,7 @@ pub(crate) struct Engine {
     stop: AtomicBool,
     next_key: AtomicUsize,
     /// Sockets whose connections are over and whose peers have not closed yet.
-    dying: AtomicUsize,
+    lingering: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -95,7 +95,7 @@ impl Engine {
             thread: Mutex::new(None),
             stop: AtomicBool::new(false),
             next_key: AtomicUsize::new(0),
-            dying: AtomicUsize::new(0),
+            lingering: AtomicUsize::new(0),
         }))
     }
 
@@ -126,25 +126,25 @@ impl Engine {
     }
 
     /// Like [`Self::enlist`], for a socket that `shutdown` gives a moment to end well.
-    pub(crate) fn enlist_dying(
+    pub(crate) fn enlist_lingering(
         self: &Arc<Self>,
         key: Key,
         source: Arc<dyn Source>,
     ) -> Result<(), RnicError> {
         self.enlist(key, source)?;
-        self.dying.fetch_add(1, Ordering::AcqRel);
+        self.lingering.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
-    /// Sockets known by [`Self::enlist_dying`].
-    pub(crate) fn dying(&self) -> usize {
-        self.dying.load(Ordering::Acquire)
+    /// Sockets known by [`Self::enlist_lingering`].
+    pub(crate) fn lingering(&self) -> usize {
+        self.lingering.load(Ordering::Acquire)
     }
 
-    /// Undoes [`Self::enlist_dying`].
-    pub(crate) fn delist_dying(&self, key: Key) {
+    /// Undoes [`Self::enlist_lingering`].
+    pub(crate) fn delist_lingering(&self, key: Key) {
         if self.delist(key) {
-            self.dying.fetch_sub(1, Ordering::AcqRel);
+            self.lingering.fetch_sub(1, Ordering::AcqRel);
         }
     }
 

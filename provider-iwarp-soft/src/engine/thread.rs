@@ -92,7 +92,7 @@ impl Worker {
         }
         let now = Instant::now();
         let until = *self.stop_at.get_or_insert(now + LAST_MOMENT);
-        now >= until || self.engine.dying.load(Ordering::Acquire) == 0
+        now >= until || self.engine.lingering.load(Ordering::Acquire) == 0
     }
 
     fn sleep(&mut self, ready: &mut Ready) -> Result<(), Errno> {

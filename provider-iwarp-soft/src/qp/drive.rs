@@ -8,8 +8,8 @@ use access_layer::rnic::WcStatus;
 use iwarp_proto::wire::rdmap::Opcode;
 use iwarp_proto::{RemoteOperation, RemoteProtection, Role, StreamState, TerminateCode, Verdict};
 
+use crate::cm::lingering::LingeringSocket;
 use crate::cm::order::Look;
-use crate::cm::zombie::Zombie;
 use crate::conn::{Closing, Conn, Due, End};
 use crate::engine::lane::Lane;
 use crate::event::OwnEvent;
@@ -371,7 +371,7 @@ impl Qp {
             End::Broken | End::Unanswered => return,
         };
         if conn.closing == Closing::FinSent {
-            return Zombie::bury(conn.lane.clone(), Vec::new(), None);
+            return LingeringSocket::start(conn.lane.clone(), Vec::new(), None);
         }
         let memory = self.shared.memory.access();
         if let Some(rest) = conn.last_bytes(self.stream(), &memory, fault) {
@@ -380,7 +380,7 @@ impl Qp {
                 _ => None,
             };
             drop(memory);
-            Zombie::bury(conn.lane.clone(), rest, late);
+            LingeringSocket::start(conn.lane.clone(), rest, late);
         }
     }
 

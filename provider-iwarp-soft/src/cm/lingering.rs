@@ -1,4 +1,5 @@
-//! A socket whose connection is over.
+//! A socket whose connection is over, and that lingers before it is closed, like one with
+//! `SO_LINGER` but without a thread that waits for it.
 //!
 //! Closing a socket with unread data makes TCP send a reset, which can overtake what we sent last.
 //! So the rest is sent, then our FIN, and what the peer still sends is read and thrown away until
@@ -24,22 +25,24 @@ const DISCARD_ROUNDS: usize = 64;
 /// Bytes thrown away before a peer that does not stop is cut off: more than what TCP's largest
 /// usual windows let be on its way when our last message arrives.
 const DISCARD_MAX: usize = 16 << 20;
-/// Sockets of one adapter that wait so. More close at once, and their last message may be lost:
-/// descriptors are worth more than the manners of a peer that makes so many.
-const ZOMBIES_MAX: usize = 1024;
+/// Sockets of one adapter that linger. More close at once, and their last message may be lost:
+/// descriptors are worth more than the last message to a peer that opens so many connections.
+const LINGERING_MAX: usize = 1024;
 
 /// What owns the socket.
 #[derive(Debug)]
-enum Body {
-    Lane(Arc<Lane>),
-    Socket(Socket),
+enum SocketOwner {
+    /// A connection that has left the engine.
+    Connection(Arc<Lane>),
+    /// Nobody else: no connection came of it.
+    Unconnected(Socket),
 }
 
-/// A socket on its way out.
+/// A socket that lingers.
 #[derive(Debug)]
-pub(crate) struct Zombie {
+pub(crate) struct LingeringSocket {
     engine: Arc<Engine>,
-    body: Body,
+    owner: SocketOwner,
     /// What is unsent; `None` after our FIN.
     rest: Mutex<Option<Vec<u8>>>,
     /// What is sent a moment later and before our FIN.
@@ -47,40 +50,40 @@ pub(crate) struct Zombie {
     discarded: AtomicUsize,
 }
 
-impl Zombie {
+impl LingeringSocket {
     /// Ends the connection of a lane that has left the engine, after `rest`, and after `late`,
     /// which follows in a moment.
-    pub(crate) fn bury(lane: Arc<Lane>, rest: Vec<u8>, late: Option<Vec<u8>>) {
+    pub(crate) fn start(lane: Arc<Lane>, rest: Vec<u8>, late: Option<Vec<u8>>) {
         let engine = lane.engine.clone();
-        Self::start(engine, Body::Lane(lane), rest, late);
+        Self::linger(engine, SocketOwner::Connection(lane), rest, late);
     }
 
     /// Ends a socket that never was a connection.
-    pub(crate) fn bury_socket(engine: Arc<Engine>, socket: Socket) {
-        Self::start(engine, Body::Socket(socket), Vec::new(), None);
+    pub(crate) fn start_unconnected(engine: Arc<Engine>, socket: Socket) {
+        Self::linger(engine, SocketOwner::Unconnected(socket), Vec::new(), None);
     }
 
-    fn start(engine: Arc<Engine>, body: Body, rest: Vec<u8>, late: Option<Vec<u8>>) {
+    fn linger(engine: Arc<Engine>, owner: SocketOwner, rest: Vec<u8>, late: Option<Vec<u8>>) {
         let patience = if late.is_some() { LATE_AFTER } else { PATIENCE };
-        let zombie = Arc::new(Self {
+        let lingering = Arc::new(Self {
             engine: engine.clone(),
-            body,
+            owner,
             rest: Mutex::new(Some(rest)),
             late: Mutex::new(late),
             discarded: AtomicUsize::new(0),
         });
-        let Some(interest) = zombie.proceed() else {
+        let Some(interest) = lingering.proceed() else {
             return;
         };
-        if engine.dying() >= ZOMBIES_MAX {
+        if engine.lingering() >= LINGERING_MAX {
             return;
         }
         let key = engine.new_key();
         // Without an engine the socket closes here and now.
-        if engine.enlist_dying(key, zombie.clone()).is_ok() {
+        if engine.enlist_lingering(key, lingering.clone()).is_ok() {
             engine.set_deadline(key, Some(Instant::now() + patience));
-            if engine.watch(key, zombie.fd(), interest).is_err() {
-                engine.delist_dying(key);
+            if engine.watch(key, lingering.fd(), interest).is_err() {
+                engine.delist_lingering(key);
             }
         }
     }
@@ -133,19 +136,19 @@ impl Zombie {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        match &self.body {
-            Body::Lane(lane) => lane.as_fd(),
-            Body::Socket(socket) => socket.as_fd(),
+        match &self.owner {
+            SocketOwner::Connection(lane) => lane.as_fd(),
+            SocketOwner::Unconnected(socket) => socket.as_fd(),
         }
     }
 
     fn end(&self, key: Key) {
         self.engine.unwatch(self.fd());
-        self.engine.delist_dying(key);
+        self.engine.delist_lingering(key);
     }
 }
 
-impl Source for Zombie {
+impl Source for LingeringSocket {
     fn on_ready(self: Arc<Self>, key: Key, _readable: bool, _writable: bool) {
         match self.proceed() {
             Some(interest) => self.engine.rearm(key, self.fd(), interest),
