@@ -17,8 +17,8 @@ use iwarp_proto::wire::rdmap::AtomicOp;
 use iwarp_proto::{Config, Connection, ProtocolError, Role, Stag, WorkKind, WorkRequest};
 use rustix::io::Errno;
 
+use crate::engine::conn_socket::ConnSocket;
 use crate::engine::io::{self, Sent};
-use crate::engine::lane::Lane;
 use crate::memory::{MemoryAccess, MemoryTable, Stream, WindowBind};
 use crate::qp::Qp;
 use crate::rx::{Lent, Rx, RxEnd, immediate_bytes};
@@ -73,7 +73,7 @@ impl End {
 /// A connection in full operation.
 #[derive(Debug)]
 pub(crate) struct Conn {
-    pub(crate) lane: Arc<Lane>,
+    pub(crate) socket: Arc<ConnSocket>,
     pub(crate) proto: Connection,
     pub(crate) tx: Tx,
     pub(crate) rx: Rx,
@@ -169,15 +169,15 @@ const PENALTY_STEPS: u32 = 4;
 
 impl Conn {
     pub(crate) fn new(
-        lane: Arc<Lane>,
+        socket: Arc<ConnSocket>,
         config: Config,
         negotiated: &Negotiated,
         ulpdu_max: usize,
     ) -> Option<Box<Self>> {
-        let local = io::local_address(&*lane)?;
-        let remote = io::remote_address(&*lane)?;
+        let local = io::local_address(&*socket)?;
+        let remote = io::remote_address(&*socket)?;
         Some(Box::new(Self {
-            lane,
+            socket,
             role: config.role,
             proto: Connection::new(config),
             tx: Tx::new(negotiated, ulpdu_max),
@@ -460,16 +460,16 @@ impl Conn {
     /// Sends what can be sent.
     pub(crate) fn transmit(&mut self, stream: Stream, table: &MemoryTable) -> Result<(), End> {
         self.refresh_mulpdu();
-        self.lane.clear_held();
+        self.socket.clear_held();
         self.burst.bytes = 0;
         let flow = if self.tx.is_all_staged() && !self.proto.has_transmit() {
-            self.tx.flush(&mut self.proto, self.lane.as_fd())
+            self.tx.flush(&mut self.proto, self.socket.as_fd())
         } else {
             self.run_tx(stream, table)
         };
         self.rest_unless_watched();
         match flow {
-            Ok(flow) => self.lane.set_tx_blocked(flow == Flow::Blocked),
+            Ok(flow) => self.socket.set_tx_blocked(flow == Flow::Blocked),
             Err(TxFault::Socket(error)) => return Err(End::of_socket(error)),
             Err(TxFault::Response(fault)) => return Err(End::Fault(fault)),
             Err(TxFault::Local { token }) => {
@@ -485,7 +485,7 @@ impl Conn {
     /// Gives empty staging buffers back, unless the engine will do so when its consumer has stopped
     /// to drive.
     fn rest_unless_watched(&mut self) {
-        if !self.lane.is_watched() {
+        if !self.socket.is_watched() {
             self.rest();
         }
     }
@@ -500,7 +500,7 @@ impl Conn {
     fn run_tx(&mut self, stream: Stream, table: &MemoryTable) -> Result<Flow, TxFault> {
         let memory = table.access();
         let sources = Sources {
-            fd: self.lane.as_fd(),
+            fd: self.socket.as_fd(),
             memory: &memory,
             stream,
             outstanding: &self.outstanding,
@@ -516,16 +516,16 @@ impl Conn {
         }
         let step = self.refresh_at.clamp(REFRESH_MIN, REFRESH_MAX);
         self.refresh_at = self.tx.sent() + step;
-        let emss = io::segment_size(self.lane.as_fd());
+        let emss = io::segment_size(self.socket.as_fd());
         let mulpdu = fpdu::mulpdu(emss, self.markers_tx).min(self.ulpdu_max);
         self.proto.set_mulpdu(mulpdu);
     }
 
     /// Receives what has arrived. `false`: nothing has.
     pub(crate) fn receive(&mut self, qp: &Qp) -> Result<bool, End> {
-        let keep = self.lane.is_watched();
+        let keep = self.socket.is_watched();
         let mut lent = Lent {
-            fd: self.lane.as_fd(),
+            fd: self.socket.as_fd(),
             qp,
             proto: &mut self.proto,
             outstanding: &mut self.outstanding,
@@ -621,7 +621,7 @@ impl Conn {
         self.proto.repeat_first_frame();
         let fpdu = self.proto.poll_transmit()?;
         let sources = Sources {
-            fd: self.lane.as_fd(),
+            fd: self.socket.as_fd(),
             memory,
             stream,
             outstanding: &self.outstanding,
@@ -640,7 +640,7 @@ impl Conn {
     ) -> Option<Vec<u8>> {
         let terminate = fault.and_then(|fault| self.proto.terminate(fault));
         let sources = Sources {
-            fd: self.lane.as_fd(),
+            fd: self.socket.as_fd(),
             memory,
             stream,
             outstanding: &self.outstanding,
@@ -652,7 +652,7 @@ impl Conn {
         }
         let sent = match bytes.is_empty() {
             true => 0,
-            false => match io::send(self.lane.as_fd(), &bytes) {
+            false => match io::send(self.socket.as_fd(), &bytes) {
                 Sent::Bytes(count) => count,
                 Sent::WouldBlock => 0,
                 Sent::Failed(_) => return None,

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use access_layer::rnic::{Completion, CqToken, Notify};
 use arc_swap::{ArcSwap, Guard};
 
-use crate::engine::lane::Lane;
+use crate::engine::conn_socket::ConnSocket;
 use crate::engine::spin_luck::SpinLuck;
 
 /// Completions that one queue may hold.
@@ -66,7 +66,7 @@ pub(crate) struct Cq {
     looks: AtomicU32,
     /// Queue pairs that complete into this queue. Replaced as a whole, so that a drive walks over
     /// it without a lock.
-    feeders: ArcSwap<Vec<Arc<Lane>>>,
+    feeders: ArcSwap<Vec<Arc<ConnSocket>>>,
     /// How long the last blocking wait lasted, in microseconds; decides whether the next one spins.
     pub(crate) last_wait_us: AtomicU32,
     /// What spinning has brought to such waits.
@@ -190,23 +190,23 @@ impl Cq {
     }
 
     /// The queue pairs that feed this queue now.
-    pub(crate) fn feeders(&self) -> Guard<Arc<Vec<Arc<Lane>>>> {
+    pub(crate) fn feeders(&self) -> Guard<Arc<Vec<Arc<ConnSocket>>>> {
         self.feeders.load()
     }
 
-    pub(crate) fn attach(&self, lane: &Arc<Lane>) {
+    pub(crate) fn attach(&self, socket: &Arc<ConnSocket>) {
         self.change_feeders(|all| {
-            if !all.iter().any(|known| Arc::ptr_eq(known, lane)) {
-                all.push(lane.clone());
+            if !all.iter().any(|known| Arc::ptr_eq(known, socket)) {
+                all.push(socket.clone());
             }
         });
     }
 
-    pub(crate) fn detach(&self, lane: &Arc<Lane>) {
-        self.change_feeders(|all| all.retain(|known| !Arc::ptr_eq(known, lane)));
+    pub(crate) fn detach(&self, socket: &Arc<ConnSocket>) {
+        self.change_feeders(|all| all.retain(|known| !Arc::ptr_eq(known, socket)));
     }
 
-    fn change_feeders(&self, change: impl Fn(&mut Vec<Arc<Lane>>)) {
+    fn change_feeders(&self, change: impl Fn(&mut Vec<Arc<ConnSocket>>)) {
         // What comes back may hold the last reference to a queue pair; it is dropped here, where no
         // lock is held.
         let _old = self.feeders.rcu(|feeders| {

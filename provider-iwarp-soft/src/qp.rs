@@ -30,7 +30,7 @@ use crate::cm::dial::Dial;
 use crate::cm::order;
 use crate::conn::Conn;
 use crate::cq::{Cq, Pushed};
-use crate::engine::lane::Lane;
+use crate::engine::conn_socket::ConnSocket;
 use crate::event::OwnEvent;
 use crate::lock::lock;
 use crate::memory::Stream;
@@ -266,13 +266,13 @@ impl Qp {
     }
 
     /// Queues the news of an ending. What the peer caused is told after what it caused before.
-    fn queue_ending(&self, lane: &Lane, event: OwnEvent, is_peers: bool) {
+    fn queue_ending(&self, socket: &ConnSocket, event: OwnEvent, is_peers: bool) {
         let last = self.srq.is_some().then_some(OwnEvent::LastReceive);
         let news = std::iter::once(event).chain(last);
         if is_peers {
             // The engine looks at them only after they are there.
             let mut put_off = lock(&self.put_off);
-            if order::put_off(&lane.qp) {
+            if order::put_off(&socket.qp) {
                 return put_off.extend(news);
             }
         }

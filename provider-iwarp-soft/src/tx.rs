@@ -739,7 +739,7 @@ mod tests {
         let framed = conn.tx.framed;
         let access = qp.shared.memory.access();
         let sources = Sources {
-            fd: conn.lane.as_fd(),
+            fd: conn.socket.as_fd(),
             memory: &access,
             stream: qp.stream(),
             outstanding: &conn.outstanding,

@@ -24,8 +24,8 @@ use rustix::net::sockopt;
 
 use crate::conn::Conn;
 use crate::crc::crc32c;
+use crate::engine::conn_socket::ConnSocket;
 use crate::engine::io::{self, Sent};
-use crate::engine::lane::Lane;
 use crate::engine::{Engine, Interest, Key, Source, deadline_after};
 use crate::event::OwnEvent;
 use crate::qp::{Effects, Link, Qp};
@@ -211,7 +211,7 @@ impl Qp {
     ) {
         match self.new_conn(socket, Role::Initiator, negotiated) {
             Some(conn) => {
-                // Dropping the attempt first: its key is gone before the lane's is known.
+                // Dropping the attempt first: its key is gone before the socket's is known.
                 *link = Link::Idle;
                 self.on_connected(link, conn, Some(private_data), None);
                 self.drive_new(link, effects);
@@ -229,8 +229,8 @@ impl Qp {
     ) -> Option<Box<Conn>> {
         let shared = &self.shared;
         let engine = shared.engine.clone();
-        let lane = Lane::new(self.clone(), engine.new_key(), engine, socket);
-        let emss = io::segment_size(lane.as_fd());
+        let socket = ConnSocket::new(self.clone(), engine.new_key(), engine, socket);
+        let emss = io::segment_size(socket.as_fd());
         let mulpdu = fpdu::mulpdu(emss, negotiated.markers_tx).min(shared.config.ulpdu_max);
         // A work request becomes at most two requests of the protocol a segment.
         let queue_len = self
@@ -239,13 +239,13 @@ impl Qp {
             .saturating_mul(self.attr.send_sge_max.max(1))
             .saturating_mul(2);
         let config = Config::new(role, negotiated, mulpdu, queue_len as usize);
-        let mut conn = Conn::new(lane, config, negotiated, shared.config.ulpdu_max)?;
+        let mut conn = Conn::new(socket, config, negotiated, shared.config.ulpdu_max)?;
         if shared.config.long_fpdus {
             conn.proto.offer_ulpdu(shared.config.ulpdu_max);
         }
-        if let Err(error) = conn.lane.open() {
+        if let Err(error) = conn.socket.open() {
             tracing::warn!(%error, "the engine cannot take a connection");
-            conn.lane.close();
+            conn.socket.close();
             return None;
         }
         Some(conn)

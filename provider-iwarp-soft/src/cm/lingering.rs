@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::engine::conn_socket::ConnSocket;
 use crate::engine::io::{self, Received, Sent};
-use crate::engine::lane::Lane;
 use crate::engine::{Engine, Interest, Key, Source};
 use crate::socket::Socket;
 
@@ -33,7 +33,7 @@ const LINGERING_MAX: usize = 1024;
 #[derive(Debug)]
 enum SocketOwner {
     /// A connection that has left the engine.
-    Connection(Arc<Lane>),
+    Connection(Arc<ConnSocket>),
     /// Nobody else: no connection came of it.
     Unconnected(Socket),
 }
@@ -51,11 +51,11 @@ pub(crate) struct LingeringSocket {
 }
 
 impl LingeringSocket {
-    /// Ends the connection of a lane that has left the engine, after `rest`, and after `late`,
+    /// Ends a connection whose socket has left the engine, after `rest`, and after `late`,
     /// which follows in a moment.
-    pub(crate) fn start(lane: Arc<Lane>, rest: Vec<u8>, late: Option<Vec<u8>>) {
-        let engine = lane.engine.clone();
-        Self::linger(engine, SocketOwner::Connection(lane), rest, late);
+    pub(crate) fn start(socket: Arc<ConnSocket>, rest: Vec<u8>, late: Option<Vec<u8>>) {
+        let engine = socket.engine.clone();
+        Self::linger(engine, SocketOwner::Connection(socket), rest, late);
     }
 
     /// Ends a socket that never was a connection.
@@ -137,7 +137,7 @@ impl LingeringSocket {
 
     fn fd(&self) -> BorrowedFd<'_> {
         match &self.owner {
-            SocketOwner::Connection(lane) => lane.as_fd(),
+            SocketOwner::Connection(socket) => socket.as_fd(),
             SocketOwner::Unconnected(socket) => socket.as_fd(),
         }
     }

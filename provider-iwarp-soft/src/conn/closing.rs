@@ -63,7 +63,7 @@ impl Conn {
         let is_ours = self.proto.agreed_ulpdu().is_some();
         if !peer::awaits_acknowledgement_before_fin(is_ours)
             || self.fin_looks >= FIN_LOOKS
-            || io::unacknowledged(self.lane.as_fd()) == 0
+            || io::unacknowledged(self.socket.as_fd()) == 0
         {
             return None;
         }
@@ -92,7 +92,7 @@ impl Conn {
             return Some((pause, Due::Finishing));
         }
         self.closing = Closing::FinSent;
-        io::finish(self.lane.as_fd());
+        io::finish(self.socket.as_fd());
         Some((FIN_TIMEOUT, Due::GivingUp))
     }
 

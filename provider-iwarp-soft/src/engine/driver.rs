@@ -19,8 +19,8 @@ use rustix::io::Errno;
 
 use crate::cq::Cq;
 
+use super::conn_socket::ConnSocket;
 use super::deadline_after;
-use super::lane::Lane;
 
 const POLLED_AT_ONCE: usize = 8;
 const POLLED_IN_TURN: usize = 64;
@@ -41,17 +41,17 @@ pub(crate) fn progress(cq: &Cq) -> bool {
     if cq.takes_turn_off() {
         return false;
     }
-    let lanes = cq.feeders();
-    if lanes.len() <= POLLED_AT_ONCE {
-        for lane in lanes.iter() {
-            lane.qp.drive_by_consumer(lane);
+    let sockets = cq.feeders();
+    if sockets.len() <= POLLED_AT_ONCE {
+        for socket in sockets.iter() {
+            socket.qp.drive_by_consumer(socket);
         }
-    } else if lanes.len() <= POLLED_IN_TURN {
+    } else if sockets.len() <= POLLED_IN_TURN {
         static TURN: AtomicUsize = AtomicUsize::new(0);
         let first = TURN.fetch_add(POLLED_AT_ONCE, Ordering::Relaxed);
         for step in 0..POLLED_AT_ONCE {
-            let lane = &lanes[first.wrapping_add(step) % lanes.len()];
-            lane.qp.drive_by_consumer(lane);
+            let socket = &sockets[first.wrapping_add(step) % sockets.len()];
+            socket.qp.drive_by_consumer(socket);
         }
     }
     !cq.is_empty()
@@ -63,35 +63,35 @@ pub(crate) fn wait(cqs: &[&Arc<Cq>], waker: &Waker, timeout: Option<Duration>) -
     let deadline = deadline_after(timeout);
     let start = Instant::now();
     let feeders: Vec<_> = cqs.iter().map(|cq| cq.feeders()).collect();
-    let mut lanes: Vec<&Arc<Lane>> = feeders.iter().flat_map(|all| all.iter()).collect();
-    keep_each_once(&mut lanes);
+    let mut sockets: Vec<&Arc<ConnSocket>> = feeders.iter().flat_map(|all| all.iter()).collect();
+    keep_each_once(&mut sockets);
     // What a burst left behind goes out before anybody sleeps. With many connections nothing else
     // is done for them here, so that the engine sees that it has to.
-    let is_few = lanes.len() <= SLEPT_ON_MAX;
-    for lane in lanes.iter().filter(|lane| is_few || lane.is_held()) {
-        lane.qp.drive_by_consumer(lane);
+    let is_few = sockets.len() <= SLEPT_ON_MAX;
+    for socket in sockets.iter().filter(|socket| is_few || socket.is_held()) {
+        socket.qp.drive_by_consumer(socket);
     }
-    if spin(cqs, &lanes, start, deadline) {
+    if spin(cqs, &sockets, start, deadline) {
         note_wait(cqs, start);
         return false;
     }
     if !is_few {
-        lanes.clear();
+        sockets.clear();
     }
-    for lane in &lanes {
-        lane.park();
+    for socket in &sockets {
+        socket.park();
     }
-    let interrupted = sleep(cqs, &lanes, waker, deadline);
-    for lane in &lanes {
-        lane.unpark();
+    let interrupted = sleep(cqs, &sockets, waker, deadline);
+    for socket in &sockets {
+        socket.unpark();
     }
     note_wait(cqs, start);
     interrupted
 }
 
-pub(super) fn keep_each_once(lanes: &mut Vec<&Arc<Lane>>) {
-    lanes.sort_unstable_by_key(|lane| Arc::as_ptr(lane));
-    lanes.dedup_by_key(|lane| Arc::as_ptr(lane));
+pub(super) fn keep_each_once(sockets: &mut Vec<&Arc<ConnSocket>>) {
+    sockets.sort_unstable_by_key(|socket| Arc::as_ptr(socket));
+    sockets.dedup_by_key(|socket| Arc::as_ptr(socket));
 }
 
 fn note_wait(cqs: &[&Arc<Cq>], start: Instant) {
@@ -102,7 +102,12 @@ fn note_wait(cqs: &[&Arc<Cq>], start: Instant) {
 }
 
 /// Drives for a moment, if that is likely to be enough. `true`: there are completions.
-fn spin(cqs: &[&Arc<Cq>], lanes: &[&Arc<Lane>], start: Instant, deadline: Option<Instant>) -> bool {
+fn spin(
+    cqs: &[&Arc<Cq>],
+    sockets: &[&Arc<ConnSocket>],
+    start: Instant,
+    deadline: Option<Instant>,
+) -> bool {
     let has_any = || cqs.iter().any(|cq| !cq.is_empty());
     if has_any() {
         return true;
@@ -113,13 +118,13 @@ fn spin(cqs: &[&Arc<Cq>], lanes: &[&Arc<Lane>], start: Instant, deadline: Option
     let Some(luck) = cqs.first().map(|cq| &cq.spin_luck) else {
         return false;
     };
-    if !is_worth || lanes.len() > POLLED_AT_ONCE || !luck.tries() {
+    if !is_worth || sockets.len() > POLLED_AT_ONCE || !luck.tries() {
         return false;
     }
     let until = deadline.map_or(start + SPIN_TIME, |at| at.min(start + SPIN_TIME));
     while Instant::now() < until {
-        for lane in lanes {
-            lane.qp.drive_by_consumer(lane);
+        for socket in sockets {
+            socket.qp.drive_by_consumer(socket);
         }
         if has_any() {
             luck.on_success();
@@ -132,8 +137,13 @@ fn spin(cqs: &[&Arc<Cq>], lanes: &[&Arc<Lane>], start: Instant, deadline: Option
 
 /// Sleeps on the waker and the sockets, drives what is ready, until there are completions. `true`:
 /// until a signal handler ran.
-fn sleep(cqs: &[&Arc<Cq>], lanes: &[&Arc<Lane>], waker: &Waker, deadline: Option<Instant>) -> bool {
-    let mut set = Vec::with_capacity(lanes.len() + 1);
+fn sleep(
+    cqs: &[&Arc<Cq>],
+    sockets: &[&Arc<ConnSocket>],
+    waker: &Waker,
+    deadline: Option<Instant>,
+) -> bool {
+    let mut set = Vec::with_capacity(sockets.len() + 1);
     loop {
         if cqs.iter().any(|cq| !cq.is_empty()) {
             return false;
@@ -145,22 +155,27 @@ fn sleep(cqs: &[&Arc<Cq>], lanes: &[&Arc<Lane>], waker: &Waker, deadline: Option
         let timeout = left.map(|left| Timespec::try_from(left).unwrap_or_default());
         set.clear();
         set.push(PollFd::from_borrowed_fd(waker.as_fd(), PollFlags::IN));
-        set.extend(lanes.iter().filter(|lane| !lane.is_closed()).map(|lane| {
-            let blocked = lane.is_tx_blocked();
-            let interest = if blocked {
-                PollFlags::IN | PollFlags::OUT
-            } else {
-                PollFlags::IN
-            };
-            PollFd::from_borrowed_fd(lane.as_fd(), interest)
-        }));
+        set.extend(
+            sockets
+                .iter()
+                .filter(|socket| !socket.is_closed())
+                .map(|socket| {
+                    let blocked = socket.is_tx_blocked();
+                    let interest = if blocked {
+                        PollFlags::IN | PollFlags::OUT
+                    } else {
+                        PollFlags::IN
+                    };
+                    PollFd::from_borrowed_fd(socket.as_fd(), interest)
+                }),
+        );
         let ready = poll(&mut set, timeout.as_ref());
         let woken = waker.end_sleep();
         if woken || ready.is_err() {
             return !woken && ready == Err(Errno::INTR);
         }
-        for lane in lanes {
-            lane.qp.drive_by_consumer(lane);
+        for socket in sockets {
+            socket.qp.drive_by_consumer(socket);
         }
     }
 }

@@ -3,8 +3,8 @@
 //! | File | What |
 //! |---|---|
 //! | [`thread`] | one thread per RNIC, started by the first [`Source`], ended by `shutdown` |
-//! | [`lane`] | a connection's socket and the question who drives it |
-//! | [`duty`] | whose turn it is to serve that socket |
+//! | [`conn_socket`] | a connection's socket and the question who drives it |
+//! | [`driver_state`] | who drives that socket at the moment |
 //! | [`driver`] | the three ways to drive: polling consumer, blocked consumer, engine |
 //! | [`nap`] | a blocked consumer that sleeps elsewhere |
 //! | [`spin_luck`] | whether a blocked consumer spins before it sleeps |
@@ -22,10 +22,10 @@
 //! the poller. A connection that a consumer polls costs one tick every 0.1 to 10 ms; one that a
 //! consumer is blocked on costs nothing.
 
+pub(crate) mod conn_socket;
 pub(crate) mod driver;
-mod duty;
+mod driver_state;
 pub(crate) mod io;
-pub(crate) mod lane;
 pub(crate) mod nap;
 mod poller;
 mod slice;
@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 use access_layer::rnic::{Resource, RnicError};
 use rustix::io::Errno;
 
-use lane::Lane;
+use conn_socket::ConnSocket;
 use poller::Poller;
 use timer::Timers;
 
@@ -77,7 +77,7 @@ struct Table {
     timers: Timers,
     /// Connections that consumers drive and the engine looks after at every tick. Their sockets
     /// close when they end, not when the engine notices.
-    watched: Vec<Weak<Lane>>,
+    watched: Vec<Weak<ConnSocket>>,
     /// When the thread, asleep now, wakes by itself.
     sleeps_until: Option<Instant>,
     asleep: bool,
@@ -191,10 +191,10 @@ impl Engine {
         }
     }
 
-    /// Asks the engine to look after a lane that a consumer drove and may stop driving.
-    pub(crate) fn look_after(&self, lane: &Arc<Lane>) {
+    /// Asks the engine to look after a socket that a consumer drove and may stop driving.
+    pub(crate) fn look_after(&self, socket: &Arc<ConnSocket>) {
         let mut table = self.lock();
-        table.watched.push(Arc::downgrade(lane));
+        table.watched.push(Arc::downgrade(socket));
         // A thread that is asleep for longer than the first tick is told; an awake one will see it.
         let soon = Instant::now() + thread::TICK_MIN;
         let late = table.asleep && table.sleeps_until.is_none_or(|until| soon < until);

@@ -8,13 +8,13 @@ use access_layer::rnic::Nap;
 
 use crate::cq::Cq;
 
+use super::conn_socket::ConnSocket;
 use super::driver::{SLEPT_ON_MAX, keep_each_once};
-use super::lane::Lane;
 
 /// The connections on whose sockets it sleeps. Dropped, they are the engine's again.
 #[derive(Debug)]
 pub(crate) struct Napping {
-    lanes: Vec<Arc<Lane>>,
+    sockets: Vec<Arc<ConnSocket>>,
 }
 
 impl Napping {
@@ -23,49 +23,50 @@ impl Napping {
     /// For many connections the engine listens, and its news wake.
     pub(crate) fn begin(cqs: &[&Arc<Cq>], fds: &mut Vec<libc::pollfd>) -> Self {
         let feeders: Vec<_> = cqs.iter().map(|cq| cq.feeders()).collect();
-        let mut lanes: Vec<&Arc<Lane>> = feeders.iter().flat_map(|all| all.iter()).collect();
-        keep_each_once(&mut lanes);
+        let mut sockets: Vec<&Arc<ConnSocket>> =
+            feeders.iter().flat_map(|all| all.iter()).collect();
+        keep_each_once(&mut sockets);
         // What a burst left behind goes out before anybody sleeps.
-        for lane in lanes.iter().filter(|lane| lane.is_held()) {
-            lane.qp.drive_by_consumer(lane);
+        for socket in sockets.iter().filter(|socket| socket.is_held()) {
+            socket.qp.drive_by_consumer(socket);
         }
-        if lanes.len() > SLEPT_ON_MAX {
-            lanes.clear();
+        if sockets.len() > SLEPT_ON_MAX {
+            sockets.clear();
         }
-        for lane in &lanes {
-            lane.park();
+        for socket in &sockets {
+            socket.park();
         }
-        let open = lanes.iter().filter(|lane| !lane.is_closed());
-        fds.extend(open.map(|lane| {
-            let writable = if lane.is_tx_blocked() {
+        let open = sockets.iter().filter(|socket| !socket.is_closed());
+        fds.extend(open.map(|socket| {
+            let writable = if socket.is_tx_blocked() {
                 libc::POLLOUT
             } else {
                 0
             };
             libc::pollfd {
-                fd: lane.as_fd().as_raw_fd(),
+                fd: socket.as_fd().as_raw_fd(),
                 events: libc::POLLIN | writable,
                 revents: 0,
             }
         }));
         Self {
-            lanes: lanes.into_iter().cloned().collect(),
+            sockets: sockets.into_iter().cloned().collect(),
         }
     }
 }
 
 impl Nap for Napping {
     fn work(&self) {
-        for lane in &self.lanes {
-            lane.qp.drive_by_consumer(lane);
+        for socket in &self.sockets {
+            socket.qp.drive_by_consumer(socket);
         }
     }
 }
 
 impl Drop for Napping {
     fn drop(&mut self) {
-        for lane in &self.lanes {
-            lane.unpark();
+        for socket in &self.sockets {
+            socket.unpark();
         }
     }
 }

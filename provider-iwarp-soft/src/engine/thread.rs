@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use threads::{spawn_quiet, survive};
 
 use super::Engine;
-use super::lane::{Lane, Verdict};
+use super::conn_socket::{AfterTick, ConnSocket};
 use super::poller::{Poller, Ready, readiness};
 use crate::pool::Staging;
 
@@ -49,7 +49,7 @@ struct Worker {
     engine: Arc<Engine>,
     tick: Duration,
     next_tick: Option<Instant>,
-    watched: Vec<Weak<Lane>>,
+    watched: Vec<Weak<ConnSocket>>,
     stop_at: Option<Instant>,
 }
 
@@ -106,7 +106,7 @@ impl Worker {
             (until, stop) => until.or(stop),
         };
         if !table.watched.is_empty() {
-            // Somebody added a lane after the last look: no sleep at all.
+            // Somebody added a socket after the last look: no sleep at all.
             return Ok(());
         }
         table.asleep = true;
@@ -133,12 +133,12 @@ impl Worker {
         }
     }
 
-    /// Looks after the lanes that consumers drive, if it is time.
+    /// Looks after the sockets that consumers drive, if it is time.
     fn look_after(&mut self) {
         let fresh = std::mem::take(&mut self.engine.lock().watched);
         if !fresh.is_empty() {
-            let fresh_lanes = fresh.iter().filter_map(Weak::upgrade);
-            fresh_lanes.for_each(|lane| lane.leave_poller());
+            let fresh_sockets = fresh.iter().filter_map(Weak::upgrade);
+            fresh_sockets.for_each(|socket| socket.leave_poller());
             self.watched.extend(fresh);
             self.tick = TICK_MIN;
             self.next_tick
@@ -150,16 +150,17 @@ impl Worker {
         }
         let mut tick = (self.tick * 2).min(TICK_MAX);
         let rarely = self.tick == TICK_MAX;
-        let look = |lane: Arc<Lane>| lane.on_tick(rarely);
-        self.watched
-            .retain(|lane| match lane.upgrade().map_or(Verdict::Drop, look) {
-                Verdict::Keep => true,
-                Verdict::KeepForHeld => {
+        let look = |socket: Arc<ConnSocket>| socket.on_tick(rarely);
+        self.watched.retain(
+            |socket| match socket.upgrade().map_or(AfterTick::Drop, look) {
+                AfterTick::Keep => true,
+                AfterTick::KeepForHeld => {
                     tick = tick.min(TICK_MAX_HELD);
                     true
                 }
-                Verdict::Drop => false,
-            });
+                AfterTick::Drop => false,
+            },
+        );
         self.tick = tick;
         self.next_tick = (!self.watched.is_empty()).then(|| now + self.tick);
     }

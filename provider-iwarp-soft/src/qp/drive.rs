@@ -11,7 +11,7 @@ use iwarp_proto::{RemoteOperation, RemoteProtection, Role, StreamState, Terminat
 use crate::cm::lingering::LingeringSocket;
 use crate::cm::order::Look;
 use crate::conn::{Closing, Conn, Due, End};
-use crate::engine::lane::Lane;
+use crate::engine::conn_socket::ConnSocket;
 use crate::event::OwnEvent;
 use crate::work::{Outstanding, RecvSlot, SendSlot};
 
@@ -27,36 +27,36 @@ pub(super) enum Moved {
 impl Qp {
     /// A consumer's thread reads and writes what the socket gives and takes. Does nothing when
     /// another thread is at it.
-    pub(crate) fn drive_by_consumer(self: &Arc<Self>, lane: &Arc<Lane>) {
-        lane.note_drive();
-        if let Some(effects) = self.drive(lane, false) {
+    pub(crate) fn drive_by_consumer(self: &Arc<Self>, socket: &Arc<ConnSocket>) {
+        socket.note_drive();
+        if let Some(effects) = self.drive(socket, false) {
             self.after(&effects);
         }
     }
 
     /// The engine does the same. `None`: another thread is at it; otherwise [`Self::after`] is to
-    /// be called once the caller has let go of the lane, whose socket may have to close before its
+    /// be called once the caller has let go of the socket, which may have to close before its
     /// end is told.
-    pub(crate) fn drive_by_engine(self: &Arc<Self>, lane: &Arc<Lane>) -> Option<Effects> {
-        self.drive(lane, true)
+    pub(crate) fn drive_by_engine(self: &Arc<Self>, socket: &Arc<ConnSocket>) -> Option<Effects> {
+        self.drive(socket, true)
     }
 
     /// Reads what may have established an accepted connection, and tells what is known of it.
     pub(crate) fn look_for_first_frame(self: &Arc<Self>) -> Look {
-        let lane = match self.try_lock_link().as_deref() {
+        let socket = match self.try_lock_link().as_deref() {
             None => return Look::Busy,
-            Some(Link::Up(conn)) if !conn.told => Some(conn.lane.clone()),
+            Some(Link::Up(conn)) if !conn.told => Some(conn.socket.clone()),
             Some(_) => None,
         };
-        let effects = match &lane {
+        let effects = match &socket {
             None => Effects::default(),
-            Some(lane) => match self.drive_by_engine(lane) {
+            Some(socket) => match self.drive_by_engine(socket) {
                 Some(effects) => effects,
                 None => return Look::Busy,
             },
         };
         // A socket that was lent is closed by the time its owner hears of the end.
-        drop(lane);
+        drop(socket);
         self.after(&effects);
         let look = match self.try_lock_link().as_deref() {
             Some(Link::Up(conn)) if !conn.told => Look::Quiet,
@@ -67,16 +67,16 @@ impl Qp {
         look
     }
 
-    fn drive(&self, lane: &Arc<Lane>, by_engine: bool) -> Option<Effects> {
+    fn drive(&self, socket: &Arc<ConnSocket>, by_engine: bool) -> Option<Effects> {
         let mut link = self.try_lock_link()?;
         let mut effects = Effects::default();
         let Link::Up(conn) = &mut *link else {
             return Some(effects);
         };
-        if !Arc::ptr_eq(&conn.lane, lane) {
+        if !Arc::ptr_eq(&conn.socket, socket) {
             return Some(effects);
         }
-        if lane.is_held() {
+        if socket.is_held() {
             conn.burst.on_release(by_engine);
         }
         let stepped = self.step(conn, true, &mut effects);
@@ -114,7 +114,7 @@ impl Qp {
             true => Moved::Yes,
             false => Moved::No,
         };
-        if conn.lane.is_held() && !conn.owes_receive {
+        if conn.socket.is_held() && !conn.owes_receive {
             // The consumer looks for the completions of what it has just posted. It gets them
             // without a system call more; what has arrived meanwhile is for its next look.
             self.transmit(conn)?;
@@ -130,7 +130,7 @@ impl Qp {
                 moved = Moved::Yes;
             }
         }
-        if conn.wants_transmit() || conn.lane.is_held() {
+        if conn.wants_transmit() || conn.socket.is_held() {
             self.transmit(conn)?;
             moved = Moved::Yes;
         }
@@ -185,7 +185,7 @@ impl Qp {
     /// Queues `Established`, once.
     fn establish(&self, conn: &mut Conn, private_data: Vec<u8>) {
         conn.told = true;
-        conn.lane.keep_socket();
+        conn.socket.keep_lent();
         self.set_deadline(conn, None);
         tracing::info!(qp = self.token.0, remote = %conn.remote, "connection up");
         let (local, remote) = (conn.local, conn.remote);
@@ -201,7 +201,7 @@ impl Qp {
         if deadline.is_some() || conn.deadline.is_some() {
             conn.deadline = deadline;
             let at = deadline.map(|(at, _)| at);
-            conn.lane.engine.set_deadline(conn.lane.key, at);
+            conn.socket.engine.set_deadline(conn.socket.key, at);
         }
     }
 
@@ -217,7 +217,7 @@ impl Qp {
         lock(&self.submitted).mode = Mode::Open;
         lock(&self.receives).mode = Mode::Open;
         for cq in self.cqs() {
-            cq.attach(&conn.lane);
+            cq.attach(&conn.socket);
         }
         match private_data {
             Some(private_data) => self.establish(&mut conn, private_data),
@@ -238,16 +238,16 @@ impl Qp {
         }
     }
 
-    /// The lane's deadline has passed, or somebody wants the engine to tell what is queued.
-    pub(crate) fn on_lane_deadline(self: &Arc<Self>, lane: &Arc<Lane>) {
+    /// The socket's deadline has passed, or somebody wants the engine to tell what is queued.
+    pub(crate) fn on_socket_deadline(self: &Arc<Self>, socket: &Arc<ConnSocket>) {
         let mut link = self.lock_link();
         let mut effects = Effects::default();
         if let Link::Up(conn) = &mut *link
-            && Arc::ptr_eq(&conn.lane, lane)
+            && Arc::ptr_eq(&conn.socket, socket)
             && let Some((deadline, due)) = conn.deadline
         {
             if Instant::now() < deadline {
-                lane.engine.set_deadline(lane.key, Some(deadline));
+                socket.engine.set_deadline(socket.key, Some(deadline));
             } else if let Err(end) = self.on_due(conn, due, &mut effects) {
                 self.finish(&mut link, end, &mut effects);
             }
@@ -336,9 +336,9 @@ impl Qp {
         };
         let event = ending_event(&conn, &end);
         tracing::info!(qp = self.token.0, remote = %conn.remote, ?end, "connection down");
-        conn.lane.close();
+        conn.socket.close();
         for cq in self.cqs() {
-            cq.detach(&conn.lane);
+            cq.detach(&conn.socket);
         }
         self.let_socket_die(&mut conn, &end);
         conn.proto.on_llp_closed();
@@ -354,7 +354,7 @@ impl Qp {
             _ => WcStatus::Flushed,
         };
         self.flush(failed, Some((&mut conn, first)), effects);
-        self.queue_ending(&conn.lane, event, conn.closing == Closing::No);
+        self.queue_ending(&conn.socket, event, conn.closing == Closing::No);
     }
 
     fn settle_last(&self, conn: &mut Conn, effects: &mut Effects) {
@@ -371,7 +371,7 @@ impl Qp {
             End::Broken | End::Unanswered => return,
         };
         if conn.closing == Closing::FinSent {
-            return LingeringSocket::start(conn.lane.clone(), Vec::new(), None);
+            return LingeringSocket::start(conn.socket.clone(), Vec::new(), None);
         }
         let memory = self.shared.memory.access();
         if let Some(rest) = conn.last_bytes(self.stream(), &memory, fault) {
@@ -380,7 +380,7 @@ impl Qp {
                 _ => None,
             };
             drop(memory);
-            LingeringSocket::start(conn.lane.clone(), rest, late);
+            LingeringSocket::start(conn.socket.clone(), rest, late);
         }
     }
 

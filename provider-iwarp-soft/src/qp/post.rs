@@ -168,10 +168,10 @@ impl Qp {
             }
             conn.submit(self, &self.shared.memory, slot)?;
         }
-        if conn.lane.is_tx_blocked() {
+        if conn.socket.is_tx_blocked() {
             return Ok(Posted::Sent);
         }
-        if self.holds_back(conn) && conn.lane.hold() {
+        if self.holds_back(conn) && conn.socket.hold() {
             return Ok(Posted::Held);
         }
         self.transmit(conn)?;
@@ -193,11 +193,11 @@ impl Qp {
             return false;
         }
         // A consumer that looked at its queues since this was tried last is taken for a poller.
-        if !conn.lane.is_watched() && looks != conn.burst.looks_at_watch {
+        if !conn.socket.is_watched() && looks != conn.burst.looks_at_watch {
             conn.burst.looks_at_watch = looks;
-            conn.lane.watch_unless_owned();
+            conn.socket.watch_unless_owned();
         }
-        conn.lane.is_watched()
+        conn.socket.is_watched()
     }
 
     /// Takes over what posters left while the connection was held. `false`: they left nothing.

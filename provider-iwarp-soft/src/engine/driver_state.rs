@@ -28,9 +28,9 @@ const OWNED: u8 = 2;
 /// side stores and then looks at what the other stores (blocked consumers, bytes that wait for
 /// room).
 #[derive(Debug, Default)]
-pub(super) struct Duty(AtomicU8);
+pub(super) struct DriverState(AtomicU8);
 
-impl Duty {
+impl DriverState {
     /// The engine is armed for it.
     pub(super) fn is_engines(&self) -> bool {
         self.0.load(Ordering::SeqCst) == ENGINE
@@ -79,31 +79,31 @@ mod tests {
 
     #[test]
     fn every_event_in_every_state() {
-        type Event = fn(&Duty) -> bool;
+        type Event = fn(&DriverState) -> bool;
         type Row = (&'static str, Event, [(u8, bool); 3]);
         let rows: [Row; 4] = [
             (
                 "driven",
-                Duty::on_driven,
+                DriverState::on_driven,
                 [(WATCHED, true), (WATCHED, false), (WATCHED, true)],
             ),
             (
                 "left",
-                Duty::on_left,
+                DriverState::on_left,
                 [(ENGINE, false), (WATCHED, false), (WATCHED, true)],
             ),
             (
                 "blocked",
-                |duty| {
-                    duty.on_blocked();
+                |driver| {
+                    driver.on_blocked();
                     false
                 },
                 [(OWNED, false); 3],
             ),
             (
                 "idle",
-                |duty| {
-                    duty.on_idle();
+                |driver| {
+                    driver.on_idle();
                     false
                 },
                 [(ENGINE, false); 3],
@@ -111,9 +111,9 @@ mod tests {
         ];
         for (name, event, after) in rows {
             for (before, (state, tells)) in ALL.into_iter().zip(after) {
-                let duty = Duty(AtomicU8::new(before));
-                assert_eq!(event(&duty), tells, "{name} in {before}");
-                assert_eq!(duty.0.into_inner(), state, "{name} in {before}");
+                let driver = DriverState(AtomicU8::new(before));
+                assert_eq!(event(&driver), tells, "{name} in {before}");
+                assert_eq!(driver.0.into_inner(), state, "{name} in {before}");
             }
         }
     }
@@ -121,8 +121,8 @@ mod tests {
     #[test]
     fn the_states_are_told_apart() {
         for state in ALL {
-            let duty = Duty(AtomicU8::new(state));
-            let seen = [duty.is_engines(), duty.is_watched(), duty.is_owned()];
+            let driver = DriverState(AtomicU8::new(state));
+            let seen = [driver.is_engines(), driver.is_watched(), driver.is_owned()];
             assert_eq!(seen.map(u8::from), ALL.map(|s| u8::from(s == state)));
         }
     }

@@ -1,6 +1,7 @@
 //! A connection's socket, and the question who drives it.
 //!
-//! Who that is, is a [`Duty`]; here it meets the poller, the ticks and the blocked consumers.
+//! Who that is, is a [`DriverState`]; here it meets the poller, the ticks and the blocked
+//! consumers.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -10,11 +11,11 @@ use crate::engine::{Engine, Interest, Key, Source};
 use crate::qp::{Effects, Qp};
 use crate::socket::Socket;
 
-use super::duty::Duty;
+use super::driver_state::DriverState;
 
-/// What the engine does with a lane after a tick.
+/// What the engine does with a socket after a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum AfterTick {
     /// A consumer drives it.
     Keep,
     /// A consumer drives it and leaves posts to be sent with later ones.
@@ -25,12 +26,12 @@ pub(super) enum Verdict {
 
 /// The socket of one connection. It stays open as long as somebody sleeps on it.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct ConnSocket {
     pub(crate) qp: Arc<Qp>,
     pub(crate) key: Key,
     pub(crate) engine: Arc<Engine>,
     socket: Socket,
-    duty: Duty,
+    driver: DriverState,
     /// Consumers blocked on the socket.
     parked: AtomicU32,
     /// Counts drives by consumers.
@@ -43,20 +44,20 @@ pub(crate) struct Lane {
     held: AtomicBool,
     /// Some were since the engine's last look.
     held_lately: AtomicBool,
-    /// The connection is over; whoever still holds the lane leaves it alone. Under this lock the
-    /// poller's entry is made and taken away: a closed lane has none.
+    /// The connection is over; whoever still holds the socket leaves it alone. Under this lock the
+    /// poller's entry is made and taken away: a closed socket has none.
     closed: AtomicBool,
     entry: Mutex<()>,
 }
 
-impl Lane {
+impl ConnSocket {
     pub(crate) fn new(qp: Arc<Qp>, key: Key, engine: Arc<Engine>, socket: Socket) -> Arc<Self> {
         Arc::new(Self {
             qp,
             key,
             engine,
             socket,
-            duty: Duty::default(),
+            driver: DriverState::default(),
             parked: AtomicU32::new(0),
             drives: AtomicU32::new(0),
             seen: AtomicU32::new(0),
@@ -68,7 +69,7 @@ impl Lane {
         })
     }
 
-    /// Puts the lane under the engine's care. From now on the socket may be driven.
+    /// Puts it under the engine's care. From now on it may be driven.
     pub(crate) fn open(self: &Arc<Self>) -> std::io::Result<()> {
         self.engine
             .enlist(self.key, self.clone())
@@ -77,7 +78,7 @@ impl Lane {
             .watch(self.key, self.as_fd(), Interest::Readable)
     }
 
-    /// Takes the lane out of the engine; the socket stays as it is.
+    /// Takes it out of the engine; the descriptor stays open.
     pub(crate) fn close(&self) {
         let entry = self.lock_entry();
         if !self.closed.swap(true, Ordering::AcqRel) {
@@ -103,11 +104,11 @@ impl Lane {
         if self.is_closed() {
             return;
         }
-        let interest = match (self.duty.is_engines(), self.is_tx_blocked()) {
+        let interest = match (self.driver.is_engines(), self.is_tx_blocked()) {
             (true, true) => Interest::Both,
             (true, false) => Interest::Readable,
             // A consumer blocked before there was anything to wait for does not see the room.
-            (false, true) if self.duty.is_owned() || self.is_parked() => Interest::Writable,
+            (false, true) if self.driver.is_owned() || self.is_parked() => Interest::Writable,
             (false, _) => return,
         };
         self.engine.rearm(self.key, self.as_fd(), interest);
@@ -118,7 +119,7 @@ impl Lane {
     }
 
     /// The connection is established: its socket does not go back to a consumer who lent it.
-    pub(crate) fn keep_socket(&self) {
+    pub(crate) fn keep_lent(&self) {
         self.socket.keep();
     }
 
@@ -126,32 +127,32 @@ impl Lane {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Notes that a consumer drives this lane.
+    /// Notes that a consumer drives this socket.
     pub(crate) fn note_drive(&self) {
         // A lost count between two consumers does not matter: the number still changes.
         let drives = self.drives.load(Ordering::Relaxed);
         self.drives.store(drives.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Whether the engine looks at this lane at every tick.
+    /// Whether the engine looks at this socket at every tick.
     pub(crate) fn is_watched(&self) -> bool {
-        self.duty.is_watched()
+        self.driver.is_watched()
     }
 
-    /// Makes the engine look at this lane at every tick, unless a blocked consumer owns it.
+    /// Makes the engine look at this socket at every tick, unless a blocked consumer owns it.
     pub(crate) fn watch_unless_owned(self: &Arc<Self>) {
-        if self.duty.is_engines() {
+        if self.driver.is_engines() {
             self.watch();
         }
     }
 
     /// Holds posted requests back, if the engine will send them should nobody else do so. Pairs
-    /// with [`Self::release_held`]: the holder of the connection stores and then looks at the duty,
-    /// the engine changes the duty and then looks here.
+    /// with [`Self::release_held`]: the holder of the connection stores and then looks at who
+    /// drives, the engine changes that and then looks here.
     pub(crate) fn hold(&self) -> bool {
         self.held_lately.store(true, Ordering::Relaxed);
         self.held.store(true, Ordering::SeqCst);
-        self.duty.is_watched()
+        self.driver.is_watched()
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -171,7 +172,7 @@ impl Lane {
             return;
         }
         self.tx_blocked.store(blocked, Ordering::SeqCst);
-        if blocked && (!self.duty.is_watched() || self.is_parked()) {
+        if blocked && (!self.driver.is_watched() || self.is_parked()) {
             self.rearm();
         }
     }
@@ -190,7 +191,7 @@ impl Lane {
         self.parked.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// It has woken. The engine looks after the lane until it is clear whether the consumer comes
+    /// It has woken. The engine looks after the socket until it is clear whether the consumer comes
     /// back.
     pub(crate) fn unpark(self: &Arc<Self>) {
         self.note_drive();
@@ -200,20 +201,20 @@ impl Lane {
     }
 
     fn disown(self: &Arc<Self>) {
-        if self.duty.on_left() && !self.is_closed() {
+        if self.driver.on_left() && !self.is_closed() {
             self.engine.look_after(self);
         }
     }
 
-    /// The engine looks at the lane at every tick, once however often this is said.
+    /// The engine looks at the socket at every tick, once however often this is said.
     fn watch(self: &Arc<Self>) {
-        if self.duty.on_driven() {
+        if self.driver.on_driven() {
             self.engine.look_after(self);
         }
     }
 
     fn own(self: &Arc<Self>) {
-        self.duty.on_blocked();
+        self.driver.on_blocked();
         // The consumer may have gone to sleep before there was anything that waits for room; then
         // the room wakes nobody but the engine. Pairs with the order of store and load in
         // `set_tx_blocked`: one of the two sees the other's store and arms.
@@ -238,7 +239,7 @@ impl Lane {
     }
 
     fn arm(self: &Arc<Self>) {
-        self.duty.on_idle();
+        self.driver.on_idle();
         self.rearm();
         self.release_held();
     }
@@ -249,11 +250,11 @@ impl Lane {
         self.seen.swap(drives, Ordering::Relaxed) != drives
     }
 
-    /// The engine's look at a lane that a consumer drove. `rarely`: the next look is as far away as
-    /// looks ever are.
-    pub(super) fn on_tick(self: Arc<Self>, rarely: bool) -> Verdict {
+    /// The engine's look at a socket that a consumer drove. `rarely`: the next look is as far away
+    /// as looks ever are.
+    pub(super) fn on_tick(self: Arc<Self>, rarely: bool) -> AfterTick {
         if self.is_closed() || !self.is_watched() {
-            return Verdict::Drop;
+            return AfterTick::Drop;
         }
         let was_driven = self.was_driven();
         if self.is_parked() {
@@ -261,10 +262,10 @@ impl Lane {
             // wait, the engine would wake for each message and take the processor from the peer.
             let waits_long = rarely && !was_driven;
             if !(waits_long || self.is_tx_blocked() || self.is_held()) {
-                return Verdict::Keep;
+                return AfterTick::Keep;
             }
             self.own();
-            return Verdict::Drop;
+            return AfterTick::Drop;
         }
         if was_driven {
             return self.keep();
@@ -277,18 +278,18 @@ impl Lane {
             self.arm();
         }
         self.leave(&effects);
-        Verdict::Drop
+        AfterTick::Drop
     }
 
-    /// A consumer drives it, or is at it in this moment.
-    fn keep(&self) -> Verdict {
+    /// A consumer drives it, or does so in this moment.
+    fn keep(&self) -> AfterTick {
         match self.held_lately.swap(false, Ordering::Relaxed) {
-            true => Verdict::KeepForHeld,
-            false => Verdict::Keep,
+            true => AfterTick::KeepForHeld,
+            false => AfterTick::Keep,
         }
     }
 
-    /// Lets go of the lane, then tells what driving it brought: a socket that was lent is closed by
+    /// Lets go of it, then tells what driving it brought: a socket that was lent is closed by
     /// the time its owner hears of the end.
     fn leave(self: Arc<Self>, effects: &Effects) {
         let qp = self.qp.clone();
@@ -297,7 +298,7 @@ impl Lane {
     }
 }
 
-impl Source for Lane {
+impl Source for ConnSocket {
     fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, writable: bool) {
         if self.is_closed() {
             return;
@@ -322,12 +323,12 @@ impl Source for Lane {
 
     fn on_deadline(self: Arc<Self>, _key: Key) {
         if !self.is_closed() {
-            self.qp.on_lane_deadline(&self);
+            self.qp.on_socket_deadline(&self);
         }
     }
 }
 
-impl AsFd for Lane {
+impl AsFd for ConnSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -363,18 +364,18 @@ mod tests {
         // A Write into the peer's memory, of which it takes nothing.
         let to = memory.remote(0, 16 << 20);
         client.post(1, SendOp::Write(to), &[memory.sge(0, 16 << 20)]);
-        let lane = match &*qp.lock_link() {
-            Link::Up(conn) => conn.lane.clone(),
+        let socket = match &*qp.lock_link() {
+            Link::Up(conn) => conn.socket.clone(),
             other => panic!("{other:?}"),
         };
-        assert!(lane.is_tx_blocked() && lane.duty.is_engines());
+        assert!(socket.is_tx_blocked() && socket.driver.is_engines());
         std::thread::scope(|scope| {
             // The engine has found nothing stuck and arms; before it is through, bytes get stuck.
-            lane.tx_blocked.store(false, Ordering::SeqCst);
-            let entry = lane.lock_entry();
-            scope.spawn(|| lane.arm());
+            socket.tx_blocked.store(false, Ordering::SeqCst);
+            let entry = socket.lock_entry();
+            scope.spawn(|| socket.arm());
             std::thread::sleep(std::time::Duration::from_millis(50));
-            lane.tx_blocked.store(true, Ordering::SeqCst);
+            socket.tx_blocked.store(true, Ordering::SeqCst);
             drop(entry);
         });
         for _ in 0..16 {
