@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use access_layer::rnic::{AsyncEvent, Completion, NewsQueue, QpAttr, QpToken, RnicError};
 
-use crate::cm::dial::Dial;
+use crate::cm::connect::ConnectAttempt;
 use crate::cm::order;
 use crate::conn::Conn;
 use crate::cq::{Cq, Pushed};
@@ -44,15 +44,16 @@ use watermarks::Watermarks;
 
 /// The state of a queue pair.
 ///
-/// `Idle` becomes `Dialing` in `connect` and `connect_socket`; both become `Up` in `on_connected`,
-/// which `accept` reaches from `Idle`. `give_up` ends an attempt and `finish` a connection: both
-/// leave `Down` with everything flushed. `reset` makes `Down` `Idle` again. Nothing else writes it.
+/// `Idle` becomes `Connecting` in `connect` and `connect_socket`; both become `Up` in
+/// `on_connected`, which `accept` reaches from `Idle`. `give_up` ends an attempt and `finish` a
+/// connection: both leave `Down` with everything flushed. `reset` makes `Down` `Idle` again.
+/// Nothing else writes it.
 #[derive(Debug)]
 pub(crate) enum Link {
     /// Not connected, may connect.
     Idle,
     /// An attempt to connect is under way.
-    Dialing(Box<Dial>),
+    Connecting(Box<ConnectAttempt>),
     /// In full operation.
     Up(Box<Conn>),
     /// Was connected, or tried to.
@@ -197,7 +198,7 @@ impl Qp {
                 lock(&self.receives).mode = Mode::Idle;
                 Ok(())
             }
-            Link::Dialing(_) | Link::Up(_) => {
+            Link::Connecting(_) | Link::Up(_) => {
                 Err(RnicError::InvalidState("the queue pair is connected"))
             }
         }

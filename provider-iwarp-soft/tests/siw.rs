@@ -19,7 +19,7 @@ const SIW_REPLY: &str = "4d504120 49442052 65702046 72616d65 50020004 80108004";
 const EMPTY_WRITE: &str = "000ec140 00000001 00000000 00000000 ebd34c5f";
 
 /// A consumer that connects to a socket of ours, and what it has sent: its Request.
-fn dialing<'n>(node: &'n Node, listener: &TcpListener) -> (Side<'n>, TcpStream, Vec<u8>) {
+fn connecting<'n>(node: &'n Node, listener: &TcpListener) -> (Side<'n>, TcpStream, Vec<u8>) {
     let client = node.side(10);
     let port = listener.local_addr().unwrap().port();
     node.rnic
@@ -33,8 +33,8 @@ fn dialing<'n>(node: &'n Node, listener: &TcpListener) -> (Side<'n>, TcpStream, 
 }
 
 /// The same, connected as to siw; its first FPDU has come.
-fn dialed<'n>(node: &'n Node, listener: &TcpListener) -> (Side<'n>, TcpStream) {
-    let (client, mut raw, _) = dialing(node, listener);
+fn connected<'n>(node: &'n Node, listener: &TcpListener) -> (Side<'n>, TcpStream) {
+    let (client, mut raw, _) = connecting(node, listener);
     raw.write_all(&hex(SIW_REPLY)).unwrap();
     assert_eq!(read_exact(&mut raw, 20), hex(EMPTY_WRITE));
     assert!(matches!(client.event(), Event::Established { .. }));
@@ -89,7 +89,7 @@ fn a_reply_to_siw_that_its_kernel_would_not_survive_is_not_made() {
 fn an_attempt_that_is_given_up_ends_by_a_fin_and_not_by_a_reset() {
     let a = Node::new("lo 0");
     let listener = listener();
-    let (client, mut raw, _) = dialing(&a, &listener);
+    let (client, mut raw, _) = connecting(&a, &listener);
     a.rnic.disconnect(&client.qp, true);
     assert_eq!(client.event(), Event::Disconnected);
     assert_eq!(raw.read(&mut [0; 1]).unwrap(), 0, "our FIN");
@@ -100,7 +100,7 @@ fn an_attempt_that_is_given_up_ends_by_a_fin_and_not_by_a_reset() {
 fn a_reply_with_a_length_that_has_wrapped_is_answered_by_a_fin_and_not_by_a_reset() {
     let a = Node::new("lo 0");
     let listener = listener();
-    let (client, mut raw, _) = dialing(&a, &listener);
+    let (client, mut raw, _) = connecting(&a, &listener);
     // 252 bytes of a consumer of siw: the length wraps, the bytes come.
     let mut reply = hex("4d504120 49442052 65702046 72616d65 50020000 80108004");
     reply.extend([0; 252]);
@@ -114,7 +114,7 @@ fn a_reply_with_a_length_that_has_wrapped_is_answered_by_a_fin_and_not_by_a_rese
 fn the_first_frame_is_repeated_while_the_peer_is_silent() {
     let a = Node::new("lo 0");
     let listener = listener();
-    let (client, mut raw) = dialed(&a, &listener);
+    let (client, mut raw) = connected(&a, &listener);
     let begin = Instant::now();
     for _ in 0..3 {
         assert_eq!(read_exact(&mut raw, 20), hex(EMPTY_WRITE));
@@ -134,7 +134,7 @@ fn the_first_frame_is_repeated_while_the_peer_is_silent() {
 fn a_first_read_that_is_not_answered_is_followed_by_an_empty_write() {
     let a = Node::new("lo 0 peer_to_peer=read");
     let listener = listener();
-    let (client, mut raw, _) = dialing(&a, &listener);
+    let (client, mut raw, _) = connecting(&a, &listener);
     let reply = "4d504120 49442052 65702046 72616d65 50020004 80104004";
     raw.write_all(&hex(reply)).unwrap();
     let first = read_exact(&mut raw, 52);
@@ -148,7 +148,7 @@ fn a_first_read_that_is_not_answered_is_followed_by_an_empty_write() {
 fn the_first_frame_is_not_repeated_to_a_peer_that_was_heard() {
     let a = Node::new("lo 0");
     let listener = listener();
-    let (client, mut raw) = dialed(&a, &listener);
+    let (client, mut raw) = connected(&a, &listener);
     raw.write_all(&hex(EMPTY_WRITE)).unwrap();
     raw.set_read_timeout(Some(Duration::from_millis(500)))
         .unwrap();
@@ -161,7 +161,7 @@ fn our_fin_comes_behind_a_repeated_first_frame() {
     for abrupt in [false, true] {
         let a = Node::new("lo 0");
         let listener = listener();
-        let (client, mut raw) = dialed(&a, &listener);
+        let (client, mut raw) = connected(&a, &listener);
         a.rnic.disconnect(&client.qp, abrupt);
         let mut rest = Vec::new();
         raw.read_to_end(&mut rest).unwrap();
@@ -175,7 +175,7 @@ fn our_fin_comes_behind_a_repeated_first_frame() {
 fn small_reads_are_cut_at_the_pages_of_their_source() {
     let a = Node::new("lo 0");
     let listener = listener();
-    let (client, mut raw) = dialed(&a, &listener);
+    let (client, mut raw) = connected(&a, &listener);
     let memory = a.memory(100);
     let source = RemoteRange {
         addr: 4096 * 9 - 6,
@@ -212,7 +212,7 @@ fn a_request_says_what_the_settings_say() {
     for (settings, expected) in rows {
         let a = Node::new(settings);
         let listener = listener();
-        let (_client, _raw, request) = dialing(&a, &listener);
+        let (_client, _raw, request) = connecting(&a, &listener);
         assert_eq!(request[16..], *expected, "{settings}");
     }
 }

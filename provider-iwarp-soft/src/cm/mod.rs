@@ -1,6 +1,6 @@
 //! Connection management: from TCP to full operation, and from a close to the last byte.
 //!
-//! * [`dial`]: the side that connects, over a socket of ours or of the consumer.
+//! * [`connect`]: the side that connects, over a socket of ours or of the consumer.
 //! * [`listen`]: services, and inbound connections that have not sent their whole request.
 //! * [`half_open`]: how many of those there may be.
 //! * [`request`]: a request between its arrival and `accept` or `reject`.
@@ -12,7 +12,7 @@
 //! sends that is no MPA stays for the consumer to read.
 
 pub(crate) mod armed;
-pub(crate) mod dial;
+pub(crate) mod connect;
 mod half_open;
 pub(crate) mod lingering;
 pub(crate) mod listen;

@@ -288,7 +288,7 @@ impl Qp {
         }
         match &mut *link {
             Link::Idle | Link::Down => {}
-            Link::Dialing(_) => self.give_up(&mut link, OwnEvent::Disconnected, &mut effects),
+            Link::Connecting(_) => self.give_up(&mut link, OwnEvent::Disconnected, &mut effects),
             Link::Up(conn) if abrupt => {
                 conn.told = true;
                 if conn.closing == Closing::No {

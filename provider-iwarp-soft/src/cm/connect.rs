@@ -1,14 +1,15 @@
 //! The side that connects.
 //!
 //! ```text
-//!  Resting ----> Connecting ----> Asking ----> Waiting ----> full operation
-//!     ^  refused,    |               request      | reply
-//!     '- tried again-'               sent         '--> rejected, refused, no MPA
+//!  Backoff --> TcpConnecting --> SendingRequest --> AwaitingReply --> full operation
+//!     ^          |                                    |
+//!     '----------'                                    '--> rejected, refused, no MPA
+//!       refused: tried again
 //! ```
 //!
-//! A consumer's socket starts in `Asking`. A refused connect is tried again for a while, because
-//! consumers race the `listen` of their peers; a connection that is reset instead of answered is
-//! tried once more without the enhanced words of RFC 6581.
+//! A consumer's socket starts in `SendingRequest`. A refused connect is tried again for a while,
+//! because consumers race the `listen` of their peers; a connection that is reset instead of
+//! answered is tried once more without the enhanced words of RFC 6581.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -39,7 +40,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// An attempt to connect.
 #[derive(Debug)]
-pub(crate) struct Dial {
+pub(crate) struct ConnectAttempt {
     key: Key,
     engine: Arc<Engine>,
     remote: SocketAddr,
@@ -55,13 +56,13 @@ pub(crate) struct Dial {
 #[derive(Debug)]
 enum Phase {
     /// Between two attempts.
-    Resting,
+    Backoff,
     /// TCP is connecting.
-    Connecting(Socket),
+    TcpConnecting(Socket),
     /// The request is going out.
-    Asking { socket: Socket, sent: usize },
+    SendingRequest { socket: Socket, sent: usize },
     /// The reply has not come whole.
-    Waiting(Socket),
+    AwaitingReply(Socket),
 }
 
 /// What a step of the attempt leads to.
@@ -91,17 +92,17 @@ impl Qp {
         if !matches!(*link, Link::Idle) {
             return Err(RnicError::InvalidState("the queue pair is not idle"));
         }
-        let mut dial = self.new_dial(params)?;
+        let mut attempt = self.new_attempt(params)?;
         // A failure of the first attempt is told by the engine, like those of later ones, unless it
         // is the consumer's own process that has no room.
-        let opened = dial.open(&self.shared.config);
+        let opened = attempt.open(&self.shared.config);
         if let Err(error) = opened
             && let Some(short) = missing_resource(error)
         {
             return Err(RnicError::NoResources(short));
         }
-        dial.schedule(opened.is_err().then_some(Duration::ZERO));
-        *link = Link::Dialing(dial);
+        attempt.schedule(opened.is_err().then_some(Duration::ZERO));
+        *link = Link::Connecting(attempt);
         Ok(())
     }
 
@@ -116,23 +117,26 @@ impl Qp {
             return Err(SocketFault::QpNotIdle);
         }
         let socket = Socket::take(number, |local| self.shared.config.routes(local))?;
-        let mut dial = self
-            .new_dial(params)
+        let mut attempt = self
+            .new_attempt(params)
             .map_err(|_| SocketFault::NoResources)?;
-        if dial
+        if attempt
             .engine
-            .watch(dial.key, socket.as_fd(), Interest::Nothing)
+            .watch(attempt.key, socket.as_fd(), Interest::Nothing)
             .is_err()
         {
             return Err(SocketFault::NoResources);
         }
-        dial.phase = Phase::Asking { socket, sent: 0 };
-        dial.schedule(Some(Duration::ZERO));
-        *link = Link::Dialing(dial);
+        attempt.phase = Phase::SendingRequest { socket, sent: 0 };
+        attempt.schedule(Some(Duration::ZERO));
+        *link = Link::Connecting(attempt);
         Ok(())
     }
 
-    fn new_dial(self: &Arc<Self>, params: &ConnectParams<'_>) -> Result<Box<Dial>, RnicError> {
+    fn new_attempt(
+        self: &Arc<Self>,
+        params: &ConnectParams<'_>,
+    ) -> Result<Box<ConnectAttempt>, RnicError> {
         let shared = &self.shared;
         let config = InitiatorConfig {
             crc: shared.config.crc,
@@ -152,8 +156,8 @@ impl Qp {
         let key = shared.engine.new_key();
         shared
             .engine
-            .enlist(key, Arc::new(Attempt { qp: self.clone() }))?;
-        Ok(Box::new(Dial {
+            .enlist(key, Arc::new(AttemptSource { qp: self.clone() }))?;
+        Ok(Box::new(ConnectAttempt {
             key,
             engine: shared.engine.clone(),
             remote: shared.config.scoped(canonical(params.remote)),
@@ -163,30 +167,30 @@ impl Qp {
             private_data: params.private_data.to_vec(),
             initiator,
             request: frame.as_bytes().to_vec(),
-            phase: Phase::Resting,
+            phase: Phase::Backoff,
         }))
     }
 
     /// The engine's part: the socket is ready, or the time has come.
-    fn on_dial(self: &Arc<Self>, key: Key) {
+    fn on_attempt(self: &Arc<Self>, key: Key) {
         let mut link = self.lock_link();
-        let Link::Dialing(dial) = &mut *link else {
+        let Link::Connecting(attempt) = &mut *link else {
             return;
         };
-        if dial.key != key {
+        if attempt.key != key {
             return;
         }
         let mut effects = Effects::default();
-        let step = if dial
+        let step = if attempt
             .deadline
             .is_some_and(|deadline| Instant::now() >= deadline)
         {
             Step::Fail(OwnEvent::TimedOut)
         } else {
-            dial.advance(&self.shared.config)
+            attempt.advance(&self.shared.config)
         };
         match step {
-            Step::Wait(again) => dial.schedule(again),
+            Step::Wait(again) => attempt.schedule(again),
             Step::Fail(event) => self.give_up(&mut link, event, &mut effects),
             Step::Connected {
                 socket,
@@ -211,7 +215,7 @@ impl Qp {
     ) {
         match self.new_conn(socket, Role::Initiator, negotiated) {
             Some(conn) => {
-                // Dropping the attempt first: its key is gone before the socket's is known.
+                // The attempt is dropped first: its key is gone before the socket's is known.
                 *link = Link::Idle;
                 self.on_connected(link, conn, Some(private_data), None);
                 self.drive_new(link, effects);
@@ -252,7 +256,7 @@ impl Qp {
     }
 }
 
-impl Dial {
+impl ConnectAttempt {
     /// Opens a socket and starts TCP's connect; the engine goes on when it is through.
     fn open(&mut self, settings: &crate::config::Config) -> Result<(), Errno> {
         let socket = connecting_socket(settings, &self.remote)?;
@@ -261,7 +265,7 @@ impl Dial {
             .engine
             .watch(self.key, socket.as_fd(), Interest::Writable);
         watched.map_err(|_| Errno::NOMEM)?;
-        self.phase = Phase::Connecting(socket);
+        self.phase = Phase::TcpConnecting(socket);
         Ok(())
     }
 
@@ -277,19 +281,19 @@ impl Dial {
 
     fn advance(&mut self, settings: &crate::config::Config) -> Step {
         loop {
-            match std::mem::replace(&mut self.phase, Phase::Resting) {
-                Phase::Resting => match self.open(settings) {
+            match std::mem::replace(&mut self.phase, Phase::Backoff) {
+                Phase::Backoff => match self.open(settings) {
                     Ok(()) => return Step::Wait(None),
                     Err(error) => return self.on_refused(error),
                 },
-                Phase::Connecting(socket) => match sockopt::socket_error(&socket) {
+                Phase::TcpConnecting(socket) => match sockopt::socket_error(&socket) {
                     Ok(Ok(())) if io::remote_address(&socket).is_some() => {
-                        self.phase = Phase::Asking { socket, sent: 0 };
+                        self.phase = Phase::SendingRequest { socket, sent: 0 };
                     }
                     Ok(Ok(())) => {
                         self.engine
                             .rearm(self.key, socket.as_fd(), Interest::Writable);
-                        self.phase = Phase::Connecting(socket);
+                        self.phase = Phase::TcpConnecting(socket);
                         return Step::Wait(None);
                     }
                     Ok(Err(error)) | Err(error) => {
@@ -297,16 +301,16 @@ impl Dial {
                         return self.on_refused(error);
                     }
                 },
-                Phase::Asking { socket, sent } => {
+                Phase::SendingRequest { socket, sent } => {
                     match io::send(socket.as_fd(), &self.request[sent..]) {
                         Sent::Bytes(count) if sent + count == self.request.len() => {
                             self.engine
                                 .rearm(self.key, socket.as_fd(), Interest::Readable);
-                            self.phase = Phase::Waiting(socket);
+                            self.phase = Phase::AwaitingReply(socket);
                             return Step::Wait(None);
                         }
                         Sent::Bytes(count) => {
-                            self.phase = Phase::Asking {
+                            self.phase = Phase::SendingRequest {
                                 socket,
                                 sent: sent + count,
                             };
@@ -314,7 +318,7 @@ impl Dial {
                         Sent::WouldBlock => {
                             self.engine
                                 .rearm(self.key, socket.as_fd(), Interest::Writable);
-                            self.phase = Phase::Asking { socket, sent };
+                            self.phase = Phase::SendingRequest { socket, sent };
                             return Step::Wait(None);
                         }
                         Sent::Failed(_) => {
@@ -323,7 +327,7 @@ impl Dial {
                         }
                     }
                 }
-                Phase::Waiting(socket) => return self.on_answer(socket),
+                Phase::AwaitingReply(socket) => return self.on_answer(socket),
             }
         }
     }
@@ -349,7 +353,7 @@ impl Dial {
             Err(Errno::AGAIN) => {
                 self.engine
                     .rearm(self.key, socket.as_fd(), Interest::Readable);
-                self.phase = Phase::Waiting(socket);
+                self.phase = Phase::AwaitingReply(socket);
                 return Step::Wait(None);
             }
             Ok(0) => {
@@ -364,7 +368,7 @@ impl Dial {
         };
         let (consumed, private_data, outcome) = match self.initiator.handle_input(&front[..count]) {
             Progress::NeedMore(_) if !io::is_hung_up(socket.as_fd()) => {
-                self.phase = Phase::Waiting(socket);
+                self.phase = Phase::AwaitingReply(socket);
                 return Step::Wait(Some(PIECES_POLL));
             }
             Progress::Frame {
@@ -471,15 +475,15 @@ impl Dial {
     }
 }
 
-impl Drop for Dial {
+impl Drop for ConnectAttempt {
     /// Leaves the engine; the socket is closed, or given back to its consumer.
     fn drop(&mut self) {
-        match std::mem::replace(&mut self.phase, Phase::Resting) {
-            Phase::Resting => {}
-            Phase::Connecting(socket) | Phase::Asking { socket, .. } => {
+        match std::mem::replace(&mut self.phase, Phase::Backoff) {
+            Phase::Backoff => {}
+            Phase::TcpConnecting(socket) | Phase::SendingRequest { socket, .. } => {
                 self.engine.unwatch(socket.as_fd());
             }
-            Phase::Waiting(socket) => self.linger(socket),
+            Phase::AwaitingReply(socket) => self.linger(socket),
         }
         self.engine.delist(self.key);
     }
@@ -537,16 +541,16 @@ fn connecting_socket(
 }
 
 /// Brings the engine's news to the attempt of a queue pair.
-struct Attempt {
+struct AttemptSource {
     qp: Arc<Qp>,
 }
 
-impl Source for Attempt {
+impl Source for AttemptSource {
     fn on_ready(self: Arc<Self>, key: Key, _readable: bool, _writable: bool) {
-        self.qp.on_dial(key);
+        self.qp.on_attempt(key);
     }
 
     fn on_deadline(self: Arc<Self>, key: Key) {
-        self.qp.on_dial(key);
+        self.qp.on_attempt(key);
     }
 }
