@@ -56,7 +56,7 @@ pub(crate) enum End {
     /// Somebody violated the protocol; a Terminate message goes out if it still may.
     Fault(ProtocolError),
     /// The peer has sent a Terminate message.
-    Terminated(Option<iwarp_proto::Verdict>),
+    Terminated(Option<iwarp_proto::PeerTerminate>),
 }
 
 impl End {
@@ -536,7 +536,7 @@ impl Conn {
             RxEnd::Broken => End::Broken,
             RxEnd::Socket(error) => End::of_socket(error),
             RxEnd::Fault(fault) => End::Fault(fault),
-            RxEnd::Terminated(verdict) => End::Terminated(verdict),
+            RxEnd::Terminated(terminate) => End::Terminated(terminate),
         })
     }
 

@@ -20,8 +20,8 @@ use access_layer::rnic::{Completion, WcOpcode, WcStatus};
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::fpdu::{self, Deframed};
 use iwarp_proto::{
-    Access, Connection, Delivery, Inbound, MpaError, Placement, ProtectionFault, ProtocolError,
-    ReceiveBuffer, ReceiveQueue, Target, TerminateCode, Verdict,
+    Access, Connection, Delivery, Inbound, MpaError, PeerTerminate, Placement, ProtectionFault,
+    ProtocolError, ReceiveBuffer, ReceiveQueue, Target, TerminateCode,
 };
 use rustix::io::Errno;
 
@@ -59,7 +59,7 @@ pub(crate) enum RxEnd {
     /// The peer violated the protocol, or a local receive was unusable.
     Fault(ProtocolError),
     /// The peer has sent a Terminate message.
-    Terminated(Option<Verdict>),
+    Terminated(Option<PeerTerminate>),
 }
 
 /// What a connection lends its receiving side for one pass.
@@ -319,7 +319,7 @@ impl Rx {
                 self.store_atomic(token, original, sinks)
             }
             Inbound::ReadRequest | Inbound::ReadyToReceive | Inbound::Dropped => Ok(()),
-            Inbound::Terminated(verdict) => Err(RxEnd::Terminated(verdict)),
+            Inbound::Terminated(terminate) => Err(RxEnd::Terminated(terminate)),
         }
     }
 

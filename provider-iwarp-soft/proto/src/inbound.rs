@@ -33,14 +33,14 @@ pub enum Inbound {
     ReadyToReceive,
     /// The peer has ended the stream; stop sending and close. `None`: its Terminate message could
     /// not be understood.
-    Terminated(Option<Verdict>),
+    Terminated(Option<PeerTerminate>),
     /// The stream has already ended; the segment means nothing any more.
     Dropped,
 }
 
 /// What a Terminate message of the peer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct PeerTerminate {
     /// Why it ended the stream.
     pub code: TerminateCode,
     /// The kind of the message that it complains of, when it quotes a header of it.

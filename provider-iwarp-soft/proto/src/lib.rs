@@ -41,7 +41,7 @@ pub mod wire;
 mod tests;
 
 pub use connection::{Config, Connection, Role, StreamState};
-pub use inbound::{Delivery, Inbound, Placement, Target, Verdict};
+pub use inbound::{Delivery, Inbound, PeerTerminate, Placement, Target};
 pub use memory::{
     Access, InvalidateFault, MemoryTable, ProtectionFault, ReceiveBuffer, ReceiveQueue,
 };

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use access_layer::rnic::WcStatus;
 use iwarp_proto::wire::rdmap::Opcode;
-use iwarp_proto::{RemoteOperation, RemoteProtection, Role, StreamState, TerminateCode, Verdict};
+use iwarp_proto::{
+    PeerTerminate, RemoteOperation, RemoteProtection, Role, StreamState, TerminateCode,
+};
 
 use crate::cm::lingering::LingeringSocket;
 use crate::cm::order::Look;
@@ -451,28 +453,30 @@ fn ending_event(conn: &Conn, end: &End) -> OwnEvent {
     }
 }
 
-/// Gives the peer's verdict to the read or atomic that it is about.
+/// Gives the peer's Terminate to the read or atomic that it is about.
 fn blame(outstanding: &mut Outstanding, end: &End) {
-    let End::Terminated(Some(verdict)) = end else {
+    let End::Terminated(Some(terminate)) = end else {
         return;
     };
-    if let Some(status) = charge(verdict)
-        && let Some(slot) = verdict.request.and_then(|token| outstanding.get_mut(token))
+    if let Some(status) = failure_of(terminate)
+        && let Some(slot) = terminate
+            .request
+            .and_then(|token| outstanding.get_mut(token))
         && slot.status == WcStatus::Success
     {
         slot.status = status;
     }
 }
 
-/// What a read or an atomic fails with by this verdict; `None` when it is about something else. A
-/// Send or Write that the peer refused has completed before the peer saw it, so nobody is charged
-/// with that.
-fn charge(verdict: &Verdict) -> Option<WcStatus> {
-    match verdict.about {
+/// What a read or an atomic fails with by this Terminate; `None` when it is about something else. A
+/// Send or Write that the peer refused has completed before the peer saw it, so no request fails
+/// with it.
+fn failure_of(terminate: &PeerTerminate) -> Option<WcStatus> {
+    match terminate.about {
         None | Some(Opcode::ReadRequest | Opcode::AtomicRequest) => {}
         Some(_) => return None,
     }
-    match verdict.code {
+    match terminate.code {
         // Only a Send invalidates, with or without a quoted header that says so.
         TerminateCode::RemoteProtection(RemoteProtection::NotInvalidatable)
         | TerminateCode::RemoteOperation(RemoteOperation::NotInvalidatable) => None,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use iwarp_proto::{
     Access, Completion, CompletionStatus, Config, Connection, Delivery, Ends, Inbound, MpaError,
-    Placement, ProtocolError, ReceiveBuffer, StreamState, Target, TransmitFpdu, TransmitPayload,
-    Verdict, WorkKind, WorkRequest,
+    PeerTerminate, Placement, ProtocolError, ReceiveBuffer, StreamState, Target, TransmitFpdu,
+    TransmitPayload, WorkKind, WorkRequest,
     wire::{
         ddp,
         fpdu::{self, CRC_LEN, Deframed, LENGTH_LEN},
@@ -29,7 +29,7 @@ pub enum Event {
     /// The first FPDU of a peer-to-peer initiator.
     ReadyToReceive,
     /// The peer ended the stream.
-    Terminated(Option<Verdict>),
+    Terminated(Option<PeerTerminate>),
     /// The peer broke the protocol; the Terminate message follows among the sent FPDUs.
     Failed(ProtocolError),
     /// An FPDU went.
@@ -236,9 +236,9 @@ impl Engine {
                 self.events.push(Event::AtomicResult(token, original));
             }
             Inbound::ReadyToReceive => self.events.push(Event::ReadyToReceive),
-            Inbound::Terminated(verdict) => {
+            Inbound::Terminated(terminate) => {
                 assert!(self.connection.state().has_ended());
-                self.events.push(Event::Terminated(verdict));
+                self.events.push(Event::Terminated(terminate));
             }
             Inbound::Dropped => panic!("the stream has not ended"),
         }

@@ -4,9 +4,9 @@
 //! header and queue), then queue, MSN, MO and buffer, or STag, stream, right, wrap and bounds.
 
 use crate::{
-    Access, Delivery, Inbound, MemoryTable, MpaError, Msn, Placement, ProtocolError, ReceiveBuffer,
-    ReceiveQueue, RemoteOperation, Stag, TaggedError, Target, TerminateCode, UntaggedError,
-    Verdict,
+    Access, Delivery, Inbound, MemoryTable, MpaError, Msn, PeerTerminate, Placement, ProtocolError,
+    ReceiveBuffer, ReceiveQueue, RemoteOperation, Stag, TaggedError, Target, TerminateCode,
+    UntaggedError,
     wire::{
         ddp::{self, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, qn},
         mpa::RtrKind,
@@ -485,13 +485,13 @@ impl Connection {
             sent_fpdu: self.tx.sent_fpdu,
         };
         self.state.on_terminate_received();
-        let verdict = terminate::parse(payload, context).map(|received| Verdict {
+        let terminate = terminate::parse(payload, context).map(|received| PeerTerminate {
             code: received.code,
             about: received.opcode,
             request: self.request_of(received.request),
         });
-        tracing::debug!(?verdict, "peer ends the stream");
-        Inbound::Terminated(verdict)
+        tracing::debug!(?terminate, "peer ends the stream");
+        Inbound::Terminated(terminate)
     }
 
     /// The work request behind the MSN of a read or atomic that waits for an answer; without one,

@@ -6,8 +6,8 @@ use crc_fast::CrcAlgorithm::Crc32Iscsi;
 
 use crate::{
     Access, Completion, Config, Connection, Delivery, Ends, Inbound, InvalidateFault, MemoryTable,
-    MpaError, Peer, Placement, ProtectionFault, ProtocolError, ReceiveBuffer, ReceiveQueue, Role,
-    Stag, Target, TransmitFpdu, TransmitPayload, Verdict, WorkKind, WorkRequest,
+    MpaError, Peer, PeerTerminate, Placement, ProtectionFault, ProtocolError, ReceiveBuffer,
+    ReceiveQueue, Role, Stag, Target, TransmitFpdu, TransmitPayload, WorkKind, WorkRequest,
     wire::fpdu::{self, CRC_LEN, Deframed, LENGTH_LEN},
 };
 
@@ -116,7 +116,7 @@ pub(super) struct Engine {
     pub(super) atomic_results: Vec<(u64, u64)>,
     pub(super) ready_to_receive: usize,
     pub(super) read_requests: usize,
-    pub(super) terminated: Option<Option<Verdict>>,
+    pub(super) terminated: Option<Option<PeerTerminate>>,
     /// The longest queue of unanswered requests of ours that was ever seen.
     pub(super) outstanding_max: usize,
 }
@@ -311,7 +311,7 @@ impl Engine {
                 self.atomic_results.push((token, original));
             }
             Inbound::ReadyToReceive => self.ready_to_receive += 1,
-            Inbound::Terminated(verdict) => self.terminated = Some(verdict),
+            Inbound::Terminated(terminate) => self.terminated = Some(terminate),
         }
         self.complete();
         Ok(())

@@ -5,8 +5,8 @@ use super::{
     hex,
 };
 use crate::{
-    Config, Delivery, MpaError, Msn, ProtocolError, Role, Stag, TerminateCode, TransmitFpdu,
-    Verdict, WorkKind, WorkRequest,
+    Config, Delivery, MpaError, Msn, PeerTerminate, ProtocolError, Role, Stag, TerminateCode,
+    TransmitFpdu, WorkKind, WorkRequest,
     wire::{
         fpdu, marker,
         mpa::RtrKind,
@@ -154,12 +154,12 @@ fn write_to_a_bad_stag_ends_with_the_terminate_of_group_a() {
     let mut peer = initiator(None);
     peer.receive(&hex(A11))
         .expect("a Terminate is not a violation");
-    let verdict = Verdict {
+    let terminate = PeerTerminate {
         code: error.code,
         about: Some(Opcode::Write),
         request: None,
     };
-    assert_eq!(peer.terminated, Some(Some(verdict)));
+    assert_eq!(peer.terminated, Some(Some(terminate)));
     peer.post_expect_ended();
 }
 

@@ -670,7 +670,7 @@ fn ambiguous_terminates_are_read_by_what_went_before() {
         engine
             .handle(&segment)
             .expect("a Terminate is not a violation");
-        engine.terminated.flatten().map(|verdict| verdict.code)
+        engine.terminated.flatten().map(|terminate| terminate.code)
     };
     let fresh = || Engine::new(config(Role::Responder));
     let opened = || {
