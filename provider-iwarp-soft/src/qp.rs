@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use access_layer::rnic::{AsyncEvent, Completion, NewsQueue, QpAttr, QpToken, RnicError};
 
 use crate::cm::connect::ConnectAttempt;
-use crate::cm::order;
+use crate::cm::event_order;
 use crate::conn::Conn;
 use crate::cq::{Cq, Pushed};
 use crate::engine::conn_socket::ConnSocket;
@@ -113,8 +113,8 @@ pub(crate) struct Qp {
     recvs: Tally,
     watermarks: Watermarks,
     events: NewsQueue<OwnEvent>,
-    /// An ending that is not in `events` yet, because other connections' beginnings come first.
-    put_off: Mutex<Vec<OwnEvent>>,
+    /// A disconnect that is not in `events` yet, because others' `Established` comes first.
+    deferred: Mutex<Vec<OwnEvent>>,
     /// The access layer has dropped it: no news any more.
     is_destroyed: AtomicBool,
 }
@@ -147,7 +147,7 @@ impl Qp {
             recvs: Tally::default(),
             watermarks: Watermarks::default(),
             events: NewsQueue::default(),
-            put_off: Mutex::default(),
+            deferred: Mutex::default(),
             is_destroyed: AtomicBool::new(false),
         }
     }
@@ -183,7 +183,7 @@ impl Qp {
     pub(crate) fn destroy(self: &Arc<Self>) {
         self.is_destroyed.store(true, Ordering::Release);
         self.disconnect(true);
-        self.shared.order.leave(self);
+        self.shared.event_order.leave(self);
         self.shared.forget_qp();
     }
 
@@ -266,29 +266,29 @@ impl Qp {
         self.events.push(event);
     }
 
-    /// Queues the news of an ending. What the peer caused is told after what it caused before.
-    fn queue_ending(&self, socket: &ConnSocket, event: OwnEvent, is_peers: bool) {
+    /// Queues the news of a disconnect. What the peer caused is told after what it caused before.
+    fn queue_disconnect(&self, socket: &ConnSocket, event: OwnEvent, is_peers: bool) {
         let last = self.srq.is_some().then_some(OwnEvent::LastReceive);
         let news = std::iter::once(event).chain(last);
         if is_peers {
             // The engine looks at them only after they are there.
-            let mut put_off = lock(&self.put_off);
-            if order::put_off(&socket.qp) {
-                return put_off.extend(news);
+            let mut deferred = lock(&self.deferred);
+            if event_order::defer_disconnect(&socket.qp) {
+                return deferred.extend(news);
             }
         }
         news.for_each(|event| self.queue_event(event));
     }
 
-    /// An ending that was put off has its turn.
-    pub(crate) fn tell_put_off(self: &Arc<Self>) {
-        self.queue_put_off();
+    /// A disconnect that was deferred has its turn.
+    pub(crate) fn tell_deferred(self: &Arc<Self>) {
+        self.queue_deferred();
         self.tell(&Effects::default());
     }
 
-    fn queue_put_off(&self) {
-        let mut put_off = lock(&self.put_off);
-        put_off.drain(..).for_each(|event| self.queue_event(event));
+    fn queue_deferred(&self) {
+        let mut deferred = lock(&self.deferred);
+        deferred.drain(..).for_each(|event| self.queue_event(event));
     }
 
     /// Tells what a drive left to tell. Called with no lock held.
@@ -321,7 +321,7 @@ impl Qp {
             match event.as_event() {
                 Some(event) => {
                     upcall.connection(self.token, event);
-                    self.shared.order.leave(self);
+                    self.shared.event_order.leave(self);
                 }
                 None => upcall.async_event(AsyncEvent::LastWqeReached(self.token)),
             }

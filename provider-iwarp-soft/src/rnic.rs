@@ -12,8 +12,8 @@ use access_layer::rnic::{
 };
 
 use crate::cm::armed::SoftArmed;
+use crate::cm::event_order::EventOrder;
 use crate::cm::listen::Listener;
-use crate::cm::order::Order;
 use crate::cm::request::SoftRequest;
 use crate::config::Config;
 use crate::cq::{CQE_MAX, Cq};
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) upcall: Arc<dyn Upcall<SoftRnic>>,
     pub(crate) memory: MemoryTable,
     pub(crate) engine: Arc<Engine>,
-    pub(crate) order: Order,
+    pub(crate) event_order: EventOrder,
     next_pd: AtomicU32,
     qps: AtomicU32,
 }
@@ -84,7 +84,7 @@ impl Rnic for SoftRnic {
         let shared = Shared {
             memory: MemoryTable::new()?,
             engine: Engine::new()?,
-            order: Order::default(),
+            event_order: EventOrder::default(),
             config,
             upcall,
             next_pd: AtomicU32::new(1),

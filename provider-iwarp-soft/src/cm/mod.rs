@@ -4,7 +4,7 @@
 //! * [`listen`]: services, and inbound connections that have not sent their whole request.
 //! * [`half_open`]: how many of those there may be.
 //! * [`request`]: a request between its arrival and `accept` or `reject`.
-//! * [`order`]: beginnings are told before the endings that came after them.
+//! * [`event_order`]: a connection is told before the disconnects that came after it.
 //! * [`armed`]: a consumer's socket that waits for a request (Socket Service Point).
 //! * [`lingering`]: a socket whose connection is over, until the peer has read everything.
 //!
@@ -13,10 +13,10 @@
 
 pub(crate) mod armed;
 pub(crate) mod connect;
+pub(crate) mod event_order;
 mod half_open;
 pub(crate) mod lingering;
 pub(crate) mod listen;
-pub(crate) mod order;
 pub(crate) mod request;
 
 use std::net::SocketAddr;

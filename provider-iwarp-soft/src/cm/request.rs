@@ -79,7 +79,7 @@ impl SoftRequest {
         let Some(socket) = self.socket.take() else {
             return Err(RnicError::InvalidState("the request has been answered"));
         };
-        self.shared.order.enter(qp);
+        self.shared.event_order.enter(qp);
         let mut effects = Effects::default();
         if send_whole(&socket, frame.as_bytes(), REPLY_PATIENCE) {
             begin(qp, &mut link, socket, &negotiated, &mut effects);

@@ -10,8 +10,8 @@ use iwarp_proto::{
     PeerTerminate, RemoteOperation, RemoteProtection, Role, StreamState, TerminateCode,
 };
 
+use crate::cm::event_order::FirstFrame;
 use crate::cm::lingering::LingeringSocket;
-use crate::cm::order::Look;
 use crate::conn::{Closing, Conn, Due, End};
 use crate::engine::conn_socket::ConnSocket;
 use crate::event::OwnEvent;
@@ -44,9 +44,9 @@ impl Qp {
     }
 
     /// Reads what may have established an accepted connection, and tells what is known of it.
-    pub(crate) fn look_for_first_frame(self: &Arc<Self>) -> Look {
+    pub(crate) fn look_for_first_frame(self: &Arc<Self>) -> FirstFrame {
         let socket = match self.try_lock_link().as_deref() {
-            None => return Look::Busy,
+            None => return FirstFrame::Busy,
             Some(Link::Up(conn)) if !conn.told => Some(conn.socket.clone()),
             Some(_) => None,
         };
@@ -54,15 +54,15 @@ impl Qp {
             None => Effects::default(),
             Some(socket) => match self.drive_by_engine(socket) {
                 Some(effects) => effects,
-                None => return Look::Busy,
+                None => return FirstFrame::Busy,
             },
         };
         // A socket that was lent is closed by the time its owner hears of the end.
         drop(socket);
         self.after(&effects);
         let look = match self.try_lock_link().as_deref() {
-            Some(Link::Up(conn)) if !conn.told => Look::Quiet,
-            _ => Look::Busy,
+            Some(Link::Up(conn)) if !conn.told => FirstFrame::Quiet,
+            _ => FirstFrame::Busy,
         };
         // Whoever posted while this looked has left it to the holder.
         self.catch_up();
@@ -286,7 +286,7 @@ impl Qp {
         let mut link = self.lock_link();
         let mut effects = Effects::default();
         if abrupt {
-            self.queue_put_off();
+            self.queue_deferred();
         }
         match &mut *link {
             Link::Idle | Link::Down => {}
@@ -356,7 +356,7 @@ impl Qp {
             _ => WcStatus::Flushed,
         };
         self.flush(failed, Some((&mut conn, first)), effects);
-        self.queue_ending(&conn.socket, event, conn.closing == Closing::No);
+        self.queue_disconnect(&conn.socket, event, conn.closing == Closing::No);
     }
 
     fn settle_last(&self, conn: &mut Conn, effects: &mut Effects) {

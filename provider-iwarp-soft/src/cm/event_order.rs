@@ -1,15 +1,15 @@
-//! The order in which news of different connections are told.
+//! The order in which events of different connections are told.
 //!
 //! A peer that makes several connections and then ends the first has caused the last `Established`
-//! before the first ending. The sockets do not keep that order: one may bring the frame that
+//! before the first disconnect. The sockets do not keep that order: one may bring the frame that
 //! establishes its connection and its end in the same read, while another thread has accepted the
 //! last connection a moment ago and not let go of it. A consumer that counts events, as OFA's
-//! `dtestcm` does, would take the ending for one of the beginnings.
+//! `dtestcm` does, would take the disconnect for one of the `Established`.
 //!
-//! So an ending that the peer caused is [`put_off`] until each connection that had been accepted by
-//! then and was not yet told has been looked at once more. What is found is told first; a
-//! connection that brought nothing keeps nobody waiting. Where nothing is being accepted, which is
-//! the rule, an ending costs one atomic load for this.
+//! So a disconnect that the peer caused is deferred by [`defer_disconnect`] until each connection
+//! that had been accepted by then and was not yet told has been looked at once more. What is found
+//! is told first; a connection that brought nothing keeps nobody waiting. Where nothing is being
+//! accepted, which is the rule, a disconnect costs one atomic load for this.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -21,45 +21,45 @@ use crate::qp::Qp;
 
 /// When a connection that another thread holds is looked at again.
 const RETRY: Duration = Duration::from_micros(100);
-/// How long an ending is put off at most: as long as a Reply may take to be sent.
-const PUT_OFF_MAX: Duration = Duration::from_secs(1);
+/// How long a disconnect is deferred at most: as long as a Reply may take to be sent.
+const DEFER_MAX: Duration = Duration::from_secs(1);
 
 /// The connections of an adapter that are accepted and have not been told.
 #[derive(Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct EventOrder {
     count: AtomicUsize,
-    beginnings: Mutex<Vec<Arc<Beginning>>>,
+    pending: Mutex<Vec<Arc<PendingEstablished>>>,
 }
 
 /// A connection from the moment before its Reply leaves until its first news is told.
 #[derive(Debug)]
-struct Beginning {
+struct PendingEstablished {
     qp: Weak<Qp>,
     is_told: AtomicBool,
     /// When the last look began that found nothing.
     quiet_at: Mutex<Option<Instant>>,
 }
 
-/// What a look at a connection that is beginning has found.
+/// What a look for a connection's first frame has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum FirstFrame {
     /// Its first frame is not there.
     Quiet,
     /// Another thread holds it, or its news is being told.
     Busy,
 }
 
-impl Order {
+impl EventOrder {
     /// A Reply is about to be sent for this queue pair.
     pub(crate) fn enter(&self, qp: &Arc<Qp>) {
-        let beginning = Beginning {
+        let connection = PendingEstablished {
             qp: Arc::downgrade(qp),
             is_told: AtomicBool::new(false),
             quiet_at: Mutex::default(),
         };
-        let mut beginnings = self.lock();
-        beginnings.push(Arc::new(beginning));
-        self.count.store(beginnings.len(), Ordering::SeqCst);
+        let mut pending = self.lock();
+        pending.push(Arc::new(connection));
+        self.count.store(pending.len(), Ordering::SeqCst);
     }
 
     /// News of this queue pair has been told, or nobody wants it any more.
@@ -67,31 +67,31 @@ impl Order {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let mut beginnings = self.lock();
-        beginnings.retain(|beginning| {
-            let stays = !beginning.is_of(qp);
-            beginning.is_told.fetch_or(!stays, Ordering::AcqRel);
+        let mut pending = self.lock();
+        pending.retain(|connection| {
+            let stays = !connection.is_of(qp);
+            connection.is_told.fetch_or(!stays, Ordering::AcqRel);
             stays
         });
-        self.count.store(beginnings.len(), Ordering::SeqCst);
+        self.count.store(pending.len(), Ordering::SeqCst);
     }
 
-    /// Those that came before an ending of `qp`.
-    fn before_an_end_of(&self, qp: &Qp) -> Vec<Arc<Beginning>> {
+    /// Those that came before a disconnect of `qp`.
+    fn before_disconnect_of(&self, qp: &Qp) -> Vec<Arc<PendingEstablished>> {
         if self.count.load(Ordering::SeqCst) == 0 {
             return Vec::new();
         }
-        let beginnings = self.lock();
-        let others = beginnings.iter().filter(|beginning| !beginning.is_of(qp));
+        let pending = self.lock();
+        let others = pending.iter().filter(|connection| !connection.is_of(qp));
         others.cloned().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Beginning>>> {
-        lock(&self.beginnings)
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<PendingEstablished>>> {
+        lock(&self.pending)
     }
 }
 
-impl Beginning {
+impl PendingEstablished {
     fn is_of(&self, qp: &Qp) -> bool {
         std::ptr::eq(self.qp.as_ptr(), qp)
     }
@@ -109,59 +109,59 @@ impl Beginning {
             return true;
         };
         match qp.look_for_first_frame() {
-            Look::Quiet => {
+            FirstFrame::Quiet => {
                 *lock(&self.quiet_at) = Some(now);
                 true
             }
-            Look::Busy => self.is_told.load(Ordering::Acquire),
+            FirstFrame::Busy => self.is_told.load(Ordering::Acquire),
         }
     }
 }
 
-/// Puts the telling of an ending off until what came before it is told. `false`: nothing did, or
+/// Defers the telling of a disconnect until what came before it is told. `false`: nothing did, or
 /// the engine has ended; the caller tells it.
-pub(crate) fn put_off(qp: &Arc<Qp>) -> bool {
-    let before = qp.shared.order.before_an_end_of(qp);
+pub(crate) fn defer_disconnect(qp: &Arc<Qp>) -> bool {
+    let before = qp.shared.event_order.before_disconnect_of(qp);
     if before.is_empty() {
         return false;
     }
     let now = Instant::now();
     let engine = qp.shared.engine.clone();
     let key = engine.new_key();
-    let ending = Arc::new(Ending {
+    let deferred = Arc::new(DeferredDisconnect {
         qp: qp.clone(),
         engine: engine.clone(),
         since: now,
         before: Mutex::new(before),
     });
-    if engine.enlist(key, ending).is_err() {
+    if engine.enlist(key, deferred).is_err() {
         return false;
     }
     engine.set_deadline(key, Some(now));
     true
 }
 
-/// An ending that waits for its turn. The queue pair keeps what there is to tell.
-struct Ending {
+/// A disconnect that waits for its turn. The queue pair keeps what there is to tell.
+struct DeferredDisconnect {
     qp: Arc<Qp>,
     engine: Arc<Engine>,
     since: Instant,
-    before: Mutex<Vec<Arc<Beginning>>>,
+    before: Mutex<Vec<Arc<PendingEstablished>>>,
 }
 
-impl Source for Ending {
+impl Source for DeferredDisconnect {
     fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, _writable: bool) {}
 
     fn on_deadline(self: Arc<Self>, key: Key) {
         let is_next = {
             let mut before = lock(&self.before);
-            before.retain(|beginning| !beginning.is_over(self.since));
+            before.retain(|connection| !connection.is_over(self.since));
             before.is_empty()
         };
         let now = Instant::now();
-        if is_next || now >= self.since + PUT_OFF_MAX {
+        if is_next || now >= self.since + DEFER_MAX {
             self.engine.delist(key);
-            self.qp.tell_put_off();
+            self.qp.tell_deferred();
         } else {
             self.engine.set_deadline(key, Some(now + RETRY));
         }
