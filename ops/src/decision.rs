@@ -144,27 +144,8 @@ fn policy(
     finder: &mut Finder<'_>,
     trail: &mut Trail,
 ) -> Option<Policy> {
-    let of_program = |target, protocol| Policy {
-        target,
-        line: None,
-        protocol,
-        within: switch.within(),
-        settings: Vec::new(),
-    };
-    match intent.wish {
-        Wish::ByRule => {}
-        Wish::Every => {
-            trail.note(Subject::Rule, || {
-                "the program asks for every stack".to_owned()
-            });
-            return Some(of_program(Target::Both, None));
-        }
-        Wish::Only(name) => {
-            trail.note(Subject::Rule, || {
-                format!("the program asks for {name} alone")
-            });
-            return Some(of_program(Target::Offload, Some(name.clone())));
-        }
+    if let Some(policy) = policy_of_program(switch, intent.wish, trail) {
+        return Some(policy);
     }
     let Some(rules) = switch.rules() else {
         trail.note(Subject::Rule, || Reason::NoRules.to_string());
@@ -198,6 +179,26 @@ fn policy(
         protocol: rule.and_then(|rule| rule.protocol.clone()),
         within: rule.and_then(|rule| rule.within).unwrap_or(switch.within()),
         settings: rule.map(|rule| rule.settings.clone()).unwrap_or_default(),
+    })
+}
+
+/// What the program has asked for itself, in a call of `socket` with a family of the switch.
+fn policy_of_program(switch: &Switch, wish: &Wish, trail: &mut Trail) -> Option<Policy> {
+    let (target, protocol) = match wish {
+        Wish::ByRule => return None,
+        Wish::Every => (Target::Both, None),
+        Wish::Only(name) => (Target::Offload, Some(name.clone())),
+    };
+    trail.note(Subject::Rule, || match &protocol {
+        Some(name) => format!("the program asks for {name} alone"),
+        None => "the program asks for every stack".to_owned(),
+    });
+    Some(Policy {
+        target,
+        line: None,
+        protocol,
+        within: switch.within(),
+        settings: Vec::new(),
     })
 }
 

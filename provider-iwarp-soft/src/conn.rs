@@ -323,20 +323,7 @@ impl Conn {
             } => send_kind(solicited, invalidate),
             SendOp::Write(to) => write_kind(to),
             SendOp::WriteImmediate(to, value) => {
-                self.queue(WorkRequest {
-                    kind: write_kind(to),
-                    ..request
-                })?;
-                let kind = WorkKind::ImmediateData {
-                    data: immediate_bytes(value),
-                    solicited: true,
-                };
-                self.queue(WorkRequest {
-                    kind,
-                    fence: false,
-                    ..request
-                })?;
-                return Ok(2);
+                return self.post_write_immediate(request, to, value);
             }
             SendOp::Read(from) => return self.post_read(qp, table, request, from, sgl),
             SendOp::ReadToWindow { local, remote } => {
@@ -349,28 +336,45 @@ impl Conn {
                     sink_to: to.addr,
                 }
             }
-            SendOp::FetchAdd(at, add) => WorkKind::Atomic {
-                op: AtomicOp::FetchAdd { add, mask: 0 },
-                stag: Stag(at.rkey),
-                to: at.addr,
-            },
+            SendOp::FetchAdd(at, add) => atomic_kind(at, AtomicOp::FetchAdd { add, mask: 0 }),
             SendOp::CompareSwap {
                 remote,
                 compare,
                 swap,
-            } => WorkKind::Atomic {
-                op: AtomicOp::CmpSwap {
+            } => {
+                let op = AtomicOp::CmpSwap {
                     swap,
                     swap_mask: u64::MAX,
                     compare,
                     compare_mask: u64::MAX,
-                },
-                stag: Stag(remote.rkey),
-                to: remote.addr,
-            },
+                };
+                atomic_kind(remote, op)
+            }
         };
         self.queue(request)?;
         Ok(1)
+    }
+
+    /// A Write, and the message with its immediate data (RFC 7306 section 6).
+    fn post_write_immediate(
+        &mut self,
+        request: WorkRequest,
+        to: RemoteRange,
+        value: u32,
+    ) -> Result<u32, WcStatus> {
+        self.queue(WorkRequest {
+            kind: write_kind(to),
+            ..request
+        })?;
+        self.queue(WorkRequest {
+            kind: WorkKind::ImmediateData {
+                data: immediate_bytes(value),
+                solicited: true,
+            },
+            fence: false,
+            ..request
+        })?;
+        Ok(2)
     }
 
     /// One Read Request a segment: the wire knows one sink per request.
@@ -678,6 +682,14 @@ fn write_kind(to: RemoteRange) -> WorkKind {
     WorkKind::Write {
         stag: Stag(to.rkey),
         to: to.addr,
+    }
+}
+
+fn atomic_kind(at: RemoteRange, op: AtomicOp) -> WorkKind {
+    WorkKind::Atomic {
+        op,
+        stag: Stag(at.rkey),
+        to: at.addr,
     }
 }
 

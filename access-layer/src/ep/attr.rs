@@ -118,6 +118,7 @@ impl EpAttrs {
     ) -> Option<()> {
         let mut next = *self;
         next.apply_counts(mask, attr, limits)?;
+        next.apply_read_depths(mask, attr, limits)?;
         let has = |bit: DatEpParamMask| mask & bit != 0;
         if has(DAT_EP_FIELD_EP_ATTR_SERVICE_TYPE) {
             if attr.service_type != DAT_SERVICE_TYPE_RC {
@@ -153,68 +154,67 @@ impl EpAttrs {
         attr: &DatEpAttr,
         limits: &RnicAttr,
     ) -> Option<()> {
-        let set = |bit: DatEpParamMask, place: &mut u32, wish: DatCount, limit: u32| {
-            if mask & bit == 0 {
-                return Some(());
-            }
-            *place = u32::try_from(wish).ok().filter(|wish| *wish <= limit)?;
-            Some(())
+        let set = |bit: DatEpParamMask, place: &mut u32, count: DatCount, limit: u32| {
+            set_count(mask & bit != 0, place, count, limit)
         };
-        use DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IN as READ_IN;
-        use DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IOV as READ_IOV;
-        use DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_OUT as READ_OUT;
-        use DAT_EP_FIELD_EP_ATTR_MAX_RDMA_WRITE_IOV as WRITE_IOV;
-        use DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS as RECV_DTOS;
-        use DAT_EP_FIELD_EP_ATTR_MAX_RECV_IOV as RECV_IOV;
-        use DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_DTOS as REQUEST_DTOS;
-        use DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_IOV as REQUEST_IOV;
         set(
-            RECV_DTOS,
+            DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS,
             &mut self.max_recv_dtos,
             attr.max_recv_dtos,
             limits.wr_max,
         )?;
         set(
-            REQUEST_DTOS,
+            DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_DTOS,
             &mut self.max_request_dtos,
             attr.max_request_dtos,
             limits.wr_max,
         )?;
         set(
-            RECV_IOV,
+            DAT_EP_FIELD_EP_ATTR_MAX_RECV_IOV,
             &mut self.max_recv_iov,
             attr.max_recv_iov,
             limits.sge_max,
         )?;
         set(
-            REQUEST_IOV,
+            DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_IOV,
             &mut self.max_request_iov,
             attr.max_request_iov,
             limits.sge_max,
         )?;
         set(
-            READ_IN,
-            &mut self.max_rdma_read_in,
-            attr.max_rdma_read_in,
-            limits.ird_max,
-        )?;
-        set(
-            READ_OUT,
-            &mut self.max_rdma_read_out,
-            attr.max_rdma_read_out,
-            limits.ord_max,
-        )?;
-        set(
-            READ_IOV,
+            DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IOV,
             &mut self.max_rdma_read_iov,
             attr.max_rdma_read_iov,
             limits.read_sge_max,
         )?;
         set(
-            WRITE_IOV,
+            DAT_EP_FIELD_EP_ATTR_MAX_RDMA_WRITE_IOV,
             &mut self.max_rdma_write_iov,
             attr.max_rdma_write_iov,
             limits.sge_max,
+        )
+    }
+
+    /// RDMA Reads under way at once, IRD and ORD.
+    fn apply_read_depths(
+        &mut self,
+        mask: DatEpParamMask,
+        attr: &DatEpAttr,
+        limits: &RnicAttr,
+    ) -> Option<()> {
+        use DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IN as READ_IN;
+        use DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_OUT as READ_OUT;
+        set_count(
+            mask & READ_IN != 0,
+            &mut self.max_rdma_read_in,
+            attr.max_rdma_read_in,
+            limits.ird_max,
+        )?;
+        set_count(
+            mask & READ_OUT != 0,
+            &mut self.max_rdma_read_out,
+            attr.max_rdma_read_out,
+            limits.ord_max,
         )?;
         if mask & (READ_IN | READ_OUT) != 0 {
             // A consumer that does not care sets both to 0 (DAT 2.0 iWARP extensions 3.1.4.1).
@@ -297,6 +297,14 @@ impl EpAttrs {
             ..DatEpAttr::zeroed()
         }
     }
+}
+
+/// Takes a number over if the consumer names it. `None`: it is beyond the limit.
+fn set_count(is_named: bool, place: &mut u32, count: DatCount, limit: u32) -> Option<()> {
+    if is_named {
+        *place = u32::try_from(count).ok().filter(|count| *count <= limit)?;
+    }
+    Some(())
 }
 
 fn size(wish: u32, limits: &RnicAttr) -> Option<u32> {

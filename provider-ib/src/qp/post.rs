@@ -77,59 +77,7 @@ impl Qp {
     fn request(&self, wr: &SendWr<'_>, segments: &Segments<'_>) -> Result<Request, RnicError> {
         // SAFETY: a structure of numbers and pointers, for which zero is a value.
         let mut out: ibv_send_wr = unsafe { std::mem::zeroed() };
-        let (opcode, done, len) = match wr.op {
-            SendOp::Send {
-                solicited,
-                invalidate,
-            } => {
-                if solicited {
-                    out.send_flags |= IBV_SEND_SOLICITED;
-                }
-                let opcode = self.send_opcode(&mut out, invalidate);
-                (opcode, WcOpcode::Send, segments.total())
-            }
-            SendOp::Write(to) => {
-                set_remote(&mut out, to.addr, to.rkey);
-                (IBV_WR_RDMA_WRITE, WcOpcode::RdmaWrite, to.len)
-            }
-            SendOp::WriteImmediate(to, immediate) => {
-                self.needs_infiniband("immediate data on this device")?;
-                set_remote(&mut out, to.addr, to.rkey);
-                out.__bindgen_anon_1.imm_data = immediate;
-                (
-                    IBV_WR_RDMA_WRITE_WITH_IMM,
-                    WcOpcode::RdmaWriteImmediate,
-                    to.len,
-                )
-            }
-            SendOp::Read(from)
-                if segments.total() == 0 && !self.shared.device.quirks().reads_nothing =>
-            {
-                set_remote(&mut out, 0, NO_KEY);
-                (IBV_WR_RDMA_WRITE, WcOpcode::RdmaRead, from.len)
-            }
-            SendOp::Read(from) => {
-                set_remote(&mut out, from.addr, from.rkey);
-                (IBV_WR_RDMA_READ, WcOpcode::RdmaRead, from.len)
-            }
-            SendOp::ReadToWindow { .. } => {
-                return Err(RnicError::NotSupported("RDMA Read into a window"));
-            }
-            SendOp::FetchAdd(on, add) => {
-                self.needs_infiniband("atomics on this device")?;
-                set_atomic(&mut out, on.addr, on.rkey, add, 0);
-                (IBV_WR_ATOMIC_FETCH_AND_ADD, WcOpcode::FetchAdd, on.len)
-            }
-            SendOp::CompareSwap {
-                remote,
-                compare,
-                swap,
-            } => {
-                self.needs_infiniband("atomics on this device")?;
-                set_atomic(&mut out, remote.addr, remote.rkey, compare, swap);
-                (IBV_WR_ATOMIC_CMP_AND_SWP, WcOpcode::CompareSwap, remote.len)
-            }
-        };
+        let (opcode, done, len) = self.set_operation(&mut out, wr.op, segments)?;
         out.opcode = opcode;
         if wr.fence && takes_fence(self.shared.device.quirks(), opcode) {
             out.send_flags |= IBV_SEND_FENCE;
@@ -141,6 +89,69 @@ impl Qp {
             wr_id: wr.wr_id,
             told: wr.completion,
             signalled: wr.signalled,
+        })
+    }
+
+    /// Writes the operation down. What it is for the device, as what it completes, and its length.
+    #[inline]
+    fn set_operation(
+        &self,
+        out: &mut ibv_send_wr,
+        op: SendOp,
+        segments: &Segments<'_>,
+    ) -> Result<(ibv_wr_opcode, WcOpcode, u32), RnicError> {
+        Ok(match op {
+            SendOp::Send {
+                solicited,
+                invalidate,
+            } => {
+                if solicited {
+                    out.send_flags |= IBV_SEND_SOLICITED;
+                }
+                let opcode = self.send_opcode(out, invalidate);
+                (opcode, WcOpcode::Send, segments.total())
+            }
+            SendOp::Write(to) => {
+                set_remote(out, to.addr, to.rkey);
+                (IBV_WR_RDMA_WRITE, WcOpcode::RdmaWrite, to.len)
+            }
+            SendOp::WriteImmediate(to, immediate) => {
+                self.needs_infiniband("immediate data on this device")?;
+                set_remote(out, to.addr, to.rkey);
+                out.__bindgen_anon_1.imm_data = immediate;
+                (
+                    IBV_WR_RDMA_WRITE_WITH_IMM,
+                    WcOpcode::RdmaWriteImmediate,
+                    to.len,
+                )
+            }
+            SendOp::Read(from)
+                if segments.total() == 0 && !self.shared.device.quirks().reads_nothing =>
+            {
+                set_remote(out, 0, NO_KEY);
+                (IBV_WR_RDMA_WRITE, WcOpcode::RdmaRead, from.len)
+            }
+            SendOp::Read(from) => {
+                set_remote(out, from.addr, from.rkey);
+                (IBV_WR_RDMA_READ, WcOpcode::RdmaRead, from.len)
+            }
+            SendOp::ReadToWindow { .. } => {
+                return Err(RnicError::NotSupported("RDMA Read into a window"));
+            }
+            SendOp::FetchAdd(on, add) => {
+                self.needs_infiniband("atomics on this device")?;
+                set_atomic(out, on.addr, on.rkey, add, 0);
+                (IBV_WR_ATOMIC_FETCH_AND_ADD, WcOpcode::FetchAdd, on.len)
+            }
+            SendOp::CompareSwap {
+                remote,
+                compare,
+                swap,
+            } => {
+                self.needs_infiniband("atomics on this device")?;
+                set_atomic(out, remote.addr, remote.rkey, compare, swap);
+                (IBV_WR_ATOMIC_CMP_AND_SWP, WcOpcode::CompareSwap, remote.len)
+            }
         })
     }
 

@@ -304,33 +304,14 @@ impl Connection {
         if segment > message.buffer.len - message.received {
             return Err(TerminateCode::Untagged(UntaggedError::TooLong));
         }
-        let received = message.received + segment;
+        let after = Message {
+            received: message.received + segment,
+            ..message
+        };
         let delivered = if header.last {
-            let named = Stag(header.rsvd_ulp);
-            let is_named = named != Stag::NONE || self.config.peer.names_what_it_invalidates();
-            let invalidate = (opcode.is_invalidate() && is_named).then_some(named);
-            if let Some(stag) = invalidate {
-                memory
-                    .check_invalidate(stag)
-                    .map_err(TerminateCode::invalidate)?;
-            }
-            self.rx.message = None;
-            self.rx.written = Written::NONE;
-            self.rx.msn.send = header.msn.next();
-            let solicited = opcode.is_solicited();
-            let token = message.buffer.token;
-            Some(Delivery::Receive {
-                token,
-                len: received,
-                solicited,
-                invalidate,
-                immediate: None,
-            })
+            Some(self.complete_send(header, &after, memory)?)
         } else {
-            self.rx.message = Some(Message {
-                received,
-                ..message
-            });
+            self.rx.message = Some(after);
             None
         };
         let target = Target::Untagged {
@@ -343,6 +324,34 @@ impl Connection {
             payload,
             delivered,
         }))
+    }
+
+    /// The last segment of a Send has come, and with it what the message invalidates.
+    #[inline]
+    fn complete_send<M: MemoryTable>(
+        &mut self,
+        header: &Untagged,
+        message: &Message,
+        memory: &M,
+    ) -> Result<Delivery, TerminateCode> {
+        let named = Stag(header.rsvd_ulp);
+        let is_named = named != Stag::NONE || self.config.peer.names_what_it_invalidates();
+        let invalidate = (message.opcode.is_invalidate() && is_named).then_some(named);
+        if let Some(stag) = invalidate {
+            memory
+                .check_invalidate(stag)
+                .map_err(TerminateCode::invalidate)?;
+        }
+        self.rx.message = None;
+        self.rx.written = Written::NONE;
+        self.rx.msn.send = header.msn.next();
+        Ok(Delivery::Receive {
+            token: message.buffer.token,
+            len: message.received,
+            solicited: message.opcode.is_solicited(),
+            invalidate,
+            immediate: None,
+        })
     }
 
     /// RFC 7306 section 6: exactly eight bytes that consume a receive. Behind an RDMA Write they
