@@ -16,7 +16,7 @@
 //! | `listen` | one port and one accept queue over all stacks |
 //! | `local` | where a service listens |
 //! | `socket`, `life` | the life of one socket, and its states and nothing else |
-//! | `switch` | what they share: rules, routes, answers of peers, the port mapper's station |
+//! | `switch` | what they share: rules, routes, answers of peers, the port mapper |
 //!
 //! What the switch gives back for TCP is the program's own kernel socket: nothing of this crate is
 //! on its way afterwards. No call here waits longer than the bound of [`Switch`], and every system
@@ -56,5 +56,5 @@ pub use reason::Reason;
 pub use registry::{NameTaken, Registration, Registry};
 pub use socket::Socket;
 pub use stage::Stage;
-pub use switch::{Attendance, Held, Program, Switch, WITHIN};
+pub use switch::{PortMapperLock, PortMapperService, Program, Switch, WITHIN};
 pub use trail::{Step, Subject, Trail};

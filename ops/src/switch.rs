@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ops_netlink::{NetStack, Route};
-use ops_portmap::{Answers, Offering, Station};
+use ops_portmap::{Answers, Offering, PortMapper};
 use ops_rules::Rules;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -51,7 +51,7 @@ pub struct Switch {
     within: Duration,
     answers: Mutex<Answers<Option<Path>>>,
     heard: Mutex<u64>,
-    station: Mutex<Station>,
+    port_mapper: Mutex<PortMapper>,
     wake: OwnedFd,
     fall_backs: Mutex<BTreeMap<String, u64>>,
 }
@@ -70,8 +70,8 @@ impl Switch {
         stack: Option<NetStack>,
         within: Duration,
     ) -> Result<Arc<Self>, Errno> {
-        let mut station = Station::new();
-        station.rest();
+        let mut port_mapper = PortMapper::new();
+        port_mapper.suspend();
         Ok(Arc::new(Self {
             program,
             rules,
@@ -80,7 +80,7 @@ impl Switch {
             within,
             answers: Mutex::default(),
             heard: Mutex::default(),
-            station: Mutex::new(station),
+            port_mapper: Mutex::new(port_mapper),
             wake: descriptors::raise(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?,
             fall_backs: Mutex::default(),
         }))
@@ -169,44 +169,45 @@ impl Switch {
             .or_default() += 1;
     }
 
-    /// Tells peers that ask where a service is offered, once somebody answers: [`Switch::attend`].
+    /// Tells peers that ask where a service is offered, once somebody answers:
+    /// [`Switch::port_mapper_service`].
     pub fn offer(&self, offering: Offering) {
-        let mut station = lock(&self.station);
-        station.set_addresses(self.addresses());
-        station.offer(offering);
-        drop(station);
+        let mut port_mapper = lock(&self.port_mapper);
+        port_mapper.set_addresses(self.addresses());
+        port_mapper.offer(offering);
+        drop(port_mapper);
         self.wake();
     }
 
     /// Tells it no longer.
     pub fn withdraw(&self, service: SocketAddr, mapped: SocketAddr) {
-        lock(&self.station).withdraw(service, mapped);
+        lock(&self.port_mapper).withdraw(service, mapped);
         self.wake();
     }
 
     /// What it takes to answer the port mapper's questions; `None` where somebody does, or nobody
-    /// can. From now on, and until it is dropped, a service that is offered takes its place at the
-    /// port mapper at once: so it is to be had before the first is offered, and to be given to a
-    /// thread that exists.
-    pub fn attend(self: &Arc<Self>) -> Option<Attendance> {
-        if !lock(&self.station).rise() {
+    /// can. From now on, and until it is dropped, a service that is offered is
+    /// told to the port mapper at once: so it is to be had before the first is offered, and to be
+    /// given to a thread that exists.
+    pub fn port_mapper_service(self: &Arc<Self>) -> Option<PortMapperService> {
+        if !lock(&self.port_mapper).resume() {
             return None;
         }
-        let attendance = self.equip();
-        if attendance.is_none() {
-            lock(&self.station).rest();
+        let service = self.make_service();
+        if service.is_none() {
+            lock(&self.port_mapper).suspend();
         }
-        attendance
+        service
     }
 
-    fn equip(self: &Arc<Self>) -> Option<Attendance> {
+    fn make_service(self: &Arc<Self>) -> Option<PortMapperService> {
         let watch = self.stack.as_ref().and_then(|stack| stack.watch().ok());
         let set = epoll::create(CreateFlags::CLOEXEC).and_then(descriptors::raise);
         let set = set.ok()?;
         for fd in [&self.wake].into_iter().chain(&watch) {
             epoll::add(&set, fd, EventData::new_u64(0), EventFlags::IN).ok()?;
         }
-        Some(Attendance {
+        Some(PortMapperService {
             switch: Arc::clone(self),
             set,
             _watch: watch,
@@ -214,8 +215,8 @@ impl Switch {
     }
 
     /// Keeps the port mapper's descriptors as they are, until what it returns is dropped.
-    pub fn hold(&self) -> Held<'_> {
-        Held(lock(&self.station))
+    pub fn lock_port_mapper(&self) -> PortMapperLock<'_> {
+        PortMapperLock(lock(&self.port_mapper))
     }
 
     fn addresses(&self) -> Vec<(std::net::IpAddr, u32)> {
@@ -234,16 +235,16 @@ impl Switch {
     }
 }
 
-/// Somebody who answers the port mapper's questions. Dropped, it leaves the place to others.
+/// Somebody who answers the port mapper's questions. Dropped, it leaves that to other processes.
 #[derive(Debug)]
-pub struct Attendance {
+pub struct PortMapperService {
     switch: Arc<Switch>,
     set: OwnedFd,
     /// Tells of changes of the network, as long as it is open.
     _watch: Option<OwnedFd>,
 }
 
-impl Attendance {
+impl PortMapperService {
     /// Answers, for this process or for all of its namespace, until `stop` says so or its
     /// descriptors are gone. It is what a thread does that a program starts with its first service.
     pub fn serve(self, stop: impl Fn() -> bool) {
@@ -272,30 +273,30 @@ impl Attendance {
         let switch = &*self.switch;
         let now = switch.stack().and_then(|stack| stack.generation().ok());
         // Offering a service waits for this thread no longer than this takes.
-        let mut station = lock(&switch.station);
+        let mut port_mapper = lock(&switch.port_mapper);
         if now != *generation {
             *generation = now;
-            station.set_addresses(switch.addresses());
+            port_mapper.set_addresses(switch.addresses());
         }
-        station.drive();
-        for fd in station.awaited() {
+        port_mapper.drive();
+        for fd in port_mapper.awaited() {
             arm(&self.set, fd);
         }
-        station.due().unwrap_or(10 * WITHIN)
+        port_mapper.due().unwrap_or(10 * WITHIN)
     }
 }
 
-impl Drop for Attendance {
+impl Drop for PortMapperService {
     fn drop(&mut self) {
-        lock(&self.switch.station).rest();
+        lock(&self.switch.port_mapper).suspend();
     }
 }
 
-/// The port mapper at rest, around a fork.
+/// The port mapper, which nobody else drives meanwhile: around a fork.
 #[derive(Debug)]
-pub struct Held<'a>(MutexGuard<'a, Station>);
+pub struct PortMapperLock<'a>(MutexGuard<'a, PortMapper>);
 
-impl Held<'_> {
+impl PortMapperLock<'_> {
     /// What must be open in this process alone: the child of a fork closes its copies, or peers
     /// would ask somebody who never answers, and nobody could take over.
     #[must_use]

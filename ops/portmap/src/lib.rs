@@ -12,7 +12,7 @@
 //! | [`Answers`] | what peers said lately | none |
 //! | [`Asking`] | a [`Question`] with its socket | its own |
 //! | [`Mappings`] | which services are offered, and what to say about them | none |
-//! | [`Station`] | answering for all processes of a namespace, taken over by a survivor | its own |
+//! | [`PortMapper`] | answering for all processes of a namespace, by the first of them, then by a survivor | its own |
 //!
 //! Nothing here starts a thread or waits longer than it is told to.
 
@@ -23,19 +23,19 @@ mod asking;
 mod link;
 mod mappings;
 mod message;
-mod office;
+mod port_mapper;
 mod question;
-mod seat;
-mod station;
+mod role;
+mod server;
 mod users;
 
 pub use answers::Answers;
 pub use asking::Asking;
 pub use mappings::{Mappings, Offering};
 pub use message::{Kind, Malformed, Message};
+pub use port_mapper::PortMapper;
 pub use question::{Answer, Question};
-pub use seat::Seat;
-pub use station::Station;
+pub use role::Role;
 
 /// The UDP port of port mappers.
 pub const PORT: u16 = 3935;

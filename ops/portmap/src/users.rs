@@ -20,14 +20,14 @@ use crate::mappings::Candidate;
 
 /// How long what the kernel said holds. Questions come by network as fast as somebody likes, and
 /// each must not cost a look at the table of sockets.
-const HOLDS: Duration = Duration::from_secs(1);
+const CACHE_FOR: Duration = Duration::from_secs(1);
 
 /// Addresses of which something is remembered.
-const REMEMBERED_MAX: usize = 1024;
+const CACHED_MAX: usize = 1024;
 
 /// The number that stands for all users whom this user namespace does not know
 /// (`user_namespaces(7)`), where nobody has set another.
-const OVERFLOW: u32 = 65534;
+const OVERFLOW_UID: u32 = 65534;
 
 /// Who is at the other end of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl User {
     pub(crate) fn of(number: u32) -> Self {
         if number == 0 || number == geteuid().as_raw() {
             Self::Believed
-        } else if number == OVERFLOW && !knows_all_users() {
+        } else if number == OVERFLOW_UID && !knows_all_users() {
             Self::Unknown
         } else {
             Self::Other(number)
@@ -111,14 +111,14 @@ impl Limits {
     }
 }
 
-/// What the kernel said lately about who listens where.
+/// Proof that a user listens where he offers a service: what the kernel said lately.
 #[derive(Debug, Default)]
-pub(crate) struct Witness {
-    heard: BTreeMap<SocketAddr, (Instant, Vec<ListeningSocket>)>,
-    is_deaf: bool,
+pub(crate) struct ListenCheck {
+    cached: BTreeMap<SocketAddr, (Instant, Vec<ListeningSocket>)>,
+    is_unavailable: bool,
 }
 
-impl Witness {
+impl ListenCheck {
     /// Whether what this user offers may be answered.
     pub(crate) fn confirms(&mut self, user: User, candidate: &Candidate) -> bool {
         let number = match user {
@@ -139,23 +139,25 @@ impl Witness {
 
     fn listening(&mut self, service: SocketAddr) -> &[ListeningSocket] {
         let now = Instant::now();
-        let is_fresh = |(at, _): &(Instant, Vec<_>)| now.duration_since(*at) < HOLDS;
-        if !self.heard.get(&service).is_some_and(is_fresh) {
-            self.heard.retain(|_, heard| is_fresh(heard));
-            if self.heard.len() >= REMEMBERED_MAX {
-                self.heard.clear();
+        let is_fresh = |(at, _): &(Instant, Vec<_>)| now.duration_since(*at) < CACHE_FOR;
+        if !self.cached.get(&service).is_some_and(is_fresh) {
+            self.cached.retain(|_, cached| is_fresh(cached));
+            if self.cached.len() >= CACHED_MAX {
+                self.cached.clear();
             }
             let sockets = self.ask(service);
-            self.heard.insert(service, (now, sockets));
+            self.cached.insert(service, (now, sockets));
         }
-        self.heard.get(&service).map_or(&[], |(_, sockets)| sockets)
+        self.cached
+            .get(&service)
+            .map_or(&[], |(_, sockets)| sockets)
     }
 
     fn ask(&mut self, service: SocketAddr) -> Vec<ListeningSocket> {
         match ListeningSocket::at(service) {
             Ok(sockets) => sockets,
             Err(error) => {
-                if !std::mem::replace(&mut self.is_deaf, true) {
+                if !std::mem::replace(&mut self.is_unavailable, true) {
                     warn!(%error, "the services of other users are not answered for");
                 }
                 Vec::new()

@@ -40,11 +40,11 @@ pub(crate) fn switch() -> Option<&'static Arc<Switch>> {
 /// the service's peers come over TCP, and the next service tries again.
 pub(crate) fn answer(switch: &Arc<Switch>) {
     let _inside = guard::enter();
-    let Some(attendance) = switch.attend() else {
+    let Some(service) = switch.port_mapper_service() else {
         return;
     };
-    // Where there is no thread, the attendance ends with what it was to do.
-    let _ = threads::spawn_quiet("ops-portmap", || attendance.serve(|| false));
+    // Where there is no thread, the service is dropped with the closure.
+    let _ = threads::spawn_quiet("ops-portmap", || service.serve(|| false));
 }
 
 fn make() -> Option<Arc<Switch>> {

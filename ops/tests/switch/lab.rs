@@ -107,8 +107,8 @@ impl Lab {
         let switch = Arc::clone(&self.switch);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = switch.attend().map(|attendance| {
-            thread::spawn(move || attendance.serve(|| stopped.load(Ordering::Relaxed)))
+        let thread = switch.port_mapper_service().map(|service| {
+            thread::spawn(move || service.serve(|| stopped.load(Ordering::Relaxed)))
         });
         Mapper {
             stop,

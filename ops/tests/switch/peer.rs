@@ -240,12 +240,12 @@ fn a_place_at_the_port_mapper_is_held_while_somebody_answers_and_no_longer() -> 
     let first = lab.service()?;
     ensure!(!is_held(), "peers would wait for nobody");
     // Where a thread cannot be had, who was to answer goes at once.
-    drop(lab.switch.attend());
+    drop(lab.switch.port_mapper_service());
     let second = lab.service()?;
     ensure!(!is_held());
     {
         let _mapper = lab.mapper();
-        ensure!(lab.switch.attend().is_none(), "one is enough");
+        ensure!(lab.switch.port_mapper_service().is_none(), "one is enough");
         let _third = lab.service()?;
         ensure!(is_held());
     }

@@ -13,7 +13,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
-use ops_portmap::{Answer, Asking, Message, Offering, PORT, Seat, Station};
+use ops_portmap::{Answer, Asking, Message, Offering, PORT, PortMapper, Role};
 use stack_tests::{NetSpace, not_run};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -42,10 +42,10 @@ fn listener() -> Result<TcpListener> {
     Ok(TcpListener::bind((LOCALHOST, 0))?)
 }
 
-fn station() -> Station {
-    let mut station = Station::new();
-    station.set_addresses(vec![(LOCALHOST, 1)]);
-    station
+fn mapper() -> PortMapper {
+    let mut mapper = PortMapper::new();
+    mapper.set_addresses(vec![(LOCALHOST, 1)]);
+    mapper
 }
 
 fn offering(service: SocketAddr, port: u16) -> Offering {
@@ -56,12 +56,12 @@ fn mapped(port: u16) -> SocketAddr {
     SocketAddr::new(LOCALHOST, port)
 }
 
-/// Asks while these stations are driven.
-fn ask(service: SocketAddr, stations: &mut [&mut Station]) -> Result<Answer> {
+/// Asks while these mappers are driven.
+fn ask(service: SocketAddr, mappers: &mut [&mut PortMapper]) -> Result<Answer> {
     let mut asking = Asking::begin(service, WITHIN)?;
     loop {
-        for station in &mut *stations {
-            station.drive();
+        for mapper in &mut *mappers {
+            mapper.drive();
         }
         if let Some(answer) = asking.step() {
             return Ok(answer);
@@ -70,12 +70,12 @@ fn ask(service: SocketAddr, stations: &mut [&mut Station]) -> Result<Answer> {
     }
 }
 
-/// Drives until the station sits there.
-fn until_seated(station: &mut Station, seat: Seat) -> Result<()> {
+/// Drives until the mapper has this role.
+fn until_role(mapper: &mut PortMapper, role: Role) -> Result<()> {
     let end = Instant::now() + WITHIN;
-    while station.seat() != seat {
-        ensure!(Instant::now() < end, "still {:?}", station.seat());
-        station.wait(Duration::from_millis(5));
+    while mapper.role() != role {
+        ensure!(Instant::now() < end, "still {:?}", mapper.role());
+        mapper.wait(Duration::from_millis(5));
     }
     Ok(())
 }
@@ -97,24 +97,24 @@ fn a_service_that_is_offered_is_found_and_another_is_refused() -> Result<()> {
     let Some(_net) = own_network()? else {
         return Ok(());
     };
-    let (tcp, mut station) = (listener()?, station());
+    let (tcp, mut mapper) = (listener()?, mapper());
     let service = tcp.local_addr()?;
-    station.offer(offering(service, 41000));
-    ensure!(station.seat() == Seat::Owner);
-    ensure!(ask(service, &mut [&mut station])? == Answer::Mapped(mapped(41000)));
-    ensure!(ask(mapped(2000), &mut [&mut station])? == Answer::Refused);
-    station.withdraw(service, mapped(41000));
+    mapper.offer(offering(service, 41000));
+    ensure!(mapper.role() == Role::Server);
+    ensure!(ask(service, &mut [&mut mapper])? == Answer::Mapped(mapped(41000)));
+    ensure!(ask(mapped(2000), &mut [&mut mapper])? == Answer::Refused);
+    mapper.withdraw(service, mapped(41000));
     // The next service often follows at once, and finds everything at its place.
     let numbers =
-        |station: &Station| -> Vec<_> { station.descriptors().map(|fd| fd.as_raw_fd()).collect() };
-    let before = numbers(&station);
-    ensure!(ask(service, &mut [&mut station])? == Answer::Refused);
-    station.offer(offering(service, 41001));
-    ensure!(numbers(&station) == before);
-    ensure!(ask(service, &mut [&mut station])? == Answer::Mapped(mapped(41001)));
-    station.withdraw(service, mapped(41001));
-    until_it_leaves(&mut station)?;
-    ensure!(station.descriptors().count() == 0);
+        |mapper: &PortMapper| -> Vec<_> { mapper.descriptors().map(|fd| fd.as_raw_fd()).collect() };
+    let before = numbers(&mapper);
+    ensure!(ask(service, &mut [&mut mapper])? == Answer::Refused);
+    mapper.offer(offering(service, 41001));
+    ensure!(numbers(&mapper) == before);
+    ensure!(ask(service, &mut [&mut mapper])? == Answer::Mapped(mapped(41001)));
+    mapper.withdraw(service, mapped(41001));
+    until_it_leaves(&mut mapper)?;
+    ensure!(mapper.descriptors().count() == 0);
     ensure!(ask(service, &mut [])? == Answer::Absent);
     Ok(())
 }
@@ -163,51 +163,51 @@ fn the_first_process_answers_for_all() -> Result<()> {
         return Ok(());
     };
     let (tcp_a, tcp_b) = (listener()?, listener()?);
-    let (mut a, mut b) = (station(), station());
+    let (mut a, mut b) = (mapper(), mapper());
     a.offer(offering(tcp_a.local_addr()?, 41000));
     b.offer(offering(tcp_b.local_addr()?, 42000));
-    ensure!((a.seat(), b.seat()) == (Seat::Owner, Seat::Member));
+    ensure!((a.role(), b.role()) == (Role::Server, Role::Client));
     ensure!(ask(tcp_b.local_addr()?, &mut [&mut a])? == Answer::Mapped(mapped(42000)));
-    // What a member offers later counts too, and what it withdraws does not.
+    // What a client offers later counts too, and what it withdraws does not.
     let later = listener()?;
     b.offer(offering(later.local_addr()?, 43000));
     ensure!(ask(later.local_addr()?, &mut [&mut a])? == Answer::Mapped(mapped(43000)));
     b.withdraw(later.local_addr()?, mapped(43000));
     ensure!(ask(later.local_addr()?, &mut [&mut a])? == Answer::Refused);
-    // An owner without services stays for the others, and goes with the last of them.
+    // A server without services stays for the others, and goes with the last of them.
     a.withdraw(tcp_a.local_addr()?, mapped(41000));
-    ensure!(a.seat() == Seat::Owner);
+    ensure!(a.role() == Role::Server);
     ensure!(ask(tcp_b.local_addr()?, &mut [&mut a])? == Answer::Mapped(mapped(42000)));
     b.withdraw(tcp_b.local_addr()?, mapped(42000));
-    ensure!(b.seat() == Seat::Standing);
+    ensure!(b.role() == Role::Idle);
     until_it_leaves(&mut a)
 }
 
-/// An owner that nobody needs any more goes by itself.
-fn until_it_leaves(station: &mut Station) -> Result<()> {
+/// A server that nobody needs any more goes by itself.
+fn until_it_leaves(mapper: &mut PortMapper) -> Result<()> {
     let end = Instant::now() + WITHIN;
-    while station.seat() != Seat::Standing {
+    while mapper.role() != Role::Idle {
         ensure!(Instant::now() < end, "it stays");
-        station.wait(WITHIN);
+        mapper.wait(WITHIN);
     }
     Ok(())
 }
 
 #[test]
-fn a_survivor_takes_over_from_an_owner_that_leaves() -> Result<()> {
+fn a_survivor_takes_over_from_a_server_that_leaves() -> Result<()> {
     let Some(_net) = own_network()? else {
         return Ok(());
     };
     let listeners = [listener()?, listener()?, listener()?];
-    let mut stations = [station(), station(), station()];
-    for (n, (station, tcp)) in (0..).zip(stations.iter_mut().zip(&listeners)) {
-        station.offer(offering(tcp.local_addr()?, 41000 + n));
+    let mut mappers = [mapper(), mapper(), mapper()];
+    for (n, (mapper, tcp)) in (0..).zip(mappers.iter_mut().zip(&listeners)) {
+        mapper.offer(offering(tcp.local_addr()?, 41000 + n));
     }
-    let [a, mut b, mut c] = stations;
+    let [a, mut b, mut c] = mappers;
     drop(a);
-    until_seated(&mut b, Seat::Owner)?;
+    until_role(&mut b, Role::Server)?;
     c.drive();
-    until_seated(&mut c, Seat::Member)?;
+    until_role(&mut c, Role::Client)?;
     for (tcp, answer) in [
         (&listeners[0], Answer::Refused),
         (&listeners[1], Answer::Mapped(mapped(41001))),
@@ -232,21 +232,21 @@ fn a_survivor_takes_over_from_a_process_that_was_killed() -> Result<()> {
         ForkResult::Parent { child } => child,
         ForkResult::Child => {
             prctl::set_pdeathsig(Signal::SIGKILL)?;
-            let mut station = station();
-            station.offer(offering(service_a, 41000));
+            let mut mapper = mapper();
+            mapper.offer(offering(service_a, 41000));
             loop {
-                station.wait(WITHIN);
+                mapper.wait(WITHIN);
             }
         }
     };
     until_answered(service_a, Answer::Mapped(mapped(41000)))?;
-    let mut survivor = station();
+    let mut survivor = mapper();
     survivor.offer(offering(service_b, 42000));
-    until_seated(&mut survivor, Seat::Member)?;
+    until_role(&mut survivor, Role::Client)?;
     until_answered(service_b, Answer::Mapped(mapped(42000)))?;
     kill(child, Signal::SIGKILL)?;
     waitpid(child, None)?;
-    until_seated(&mut survivor, Seat::Owner)?;
+    until_role(&mut survivor, Role::Server)?;
     ensure!(ask(service_b, &mut [&mut survivor])? == Answer::Mapped(mapped(42000)));
     ensure!(ask(service_a, &mut [&mut survivor])? == Answer::Refused);
     Ok(())
@@ -259,7 +259,7 @@ fn of_one_service_the_newest_is_answered_and_when_it_goes_the_one_before() -> Re
     };
     let tcp = listener()?;
     let service = tcp.local_addr()?;
-    let (mut a, mut b) = (station(), station());
+    let (mut a, mut b) = (mapper(), mapper());
     // Two listeners of one address in each of two processes, as with SO_REUSEPORT.
     for port in [41000, 41001] {
         a.offer(offering(service, port));
@@ -286,9 +286,9 @@ fn malformed_datagrams_are_not_answered_and_harm_nobody() -> Result<()> {
     let Some(_net) = own_network()? else {
         return Ok(());
     };
-    let (tcp, mut station) = (listener()?, station());
+    let (tcp, mut mapper) = (listener()?, mapper());
     let service = tcp.local_addr()?;
-    station.offer(offering(service, 41000));
+    mapper.offer(offering(service, 41000));
     let hostile = UdpSocket::bind((LOCALHOST, 0))?;
     hostile.connect((LOCALHOST, PORT))?;
     hostile.set_nonblocking(true)?;
@@ -299,16 +299,16 @@ fn malformed_datagrams_are_not_answered_and_harm_nobody() -> Result<()> {
         let mut bytes = good.clone();
         bytes.resize(len, 0xFF);
         hostile.send(&bytes)?;
-        station.drive();
+        mapper.drive();
     }
     for first in (0..=255_u8).filter(|first| !matches!(first, 0x04 | 0x06)) {
         let mut bytes = good.clone();
         bytes[0] = first;
         hostile.send(&bytes)?;
-        station.drive();
+        mapper.drive();
     }
     ensure!(hostile.recv(&mut [0; 99]).is_err());
-    ensure!(ask(service, &mut [&mut station])? == Answer::Mapped(mapped(41000)));
+    ensure!(ask(service, &mut [&mut mapper])? == Answer::Mapped(mapped(41000)));
     Ok(())
 }
 
@@ -318,9 +318,9 @@ fn where_another_port_mapper_runs_it_answers_and_nothing_breaks() -> Result<()> 
         return Ok(());
     };
     let other = UdpSocket::bind((LOCALHOST, PORT))?;
-    let (tcp, mut station) = (listener()?, station());
-    station.offer(offering(tcp.local_addr()?, 41000));
-    ensure!(station.seat() == Seat::Owner);
+    let (tcp, mut mapper) = (listener()?, mapper());
+    mapper.offer(offering(tcp.local_addr()?, 41000));
+    ensure!(mapper.role() == Role::Server);
     // The other one rejects, as one does that knows of no mapping.
     let mut asking = Asking::begin(tcp.local_addr()?, WITHIN)?;
     let mut bytes = [0; 99];
@@ -331,12 +331,12 @@ fn where_another_port_mapper_runs_it_answers_and_nothing_breaks() -> Result<()> 
         ensure!(Instant::now() < end);
     }
     ensure!(asking.step() == Some(Answer::Refused));
-    // When it ends, the station answers.
+    // When it ends, the mapper answers.
     drop(other);
-    while station.descriptors().count() < 2 {
+    while mapper.descriptors().count() < 2 {
         ensure!(Instant::now() < end, "still deaf");
-        station.wait(WITHIN);
+        mapper.wait(WITHIN);
     }
-    ensure!(ask(tcp.local_addr()?, &mut [&mut station])? == Answer::Mapped(mapped(41000)));
+    ensure!(ask(tcp.local_addr()?, &mut [&mut mapper])? == Answer::Mapped(mapped(41000)));
     Ok(())
 }

@@ -17,10 +17,10 @@ use nix::sys::socket::{
 };
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Gid, Pid, Uid, fork, geteuid, setgid, setgroups, setuid};
-use ops_portmap::{Answer, Asking, Offering, Seat, Station};
+use ops_portmap::{Answer, Asking, Offering, PortMapper, Role};
 use stack_tests::not_run;
 
-use crate::{LOCALHOST, Own, WITHIN, mapped, station};
+use crate::{LOCALHOST, Own, WITHIN, mapped, mapper};
 
 /// Two users that own nothing.
 const MALLORY: u32 = 64_001;
@@ -36,7 +36,7 @@ fn own_network() -> Result<Option<Own>> {
     crate::own_network()
 }
 
-fn seat() -> Result<UnixAddr> {
+fn server_name() -> Result<UnixAddr> {
     Ok(UnixAddr::new_abstract(b"dat-rs.port-mapper.2")?)
 }
 
@@ -46,15 +46,15 @@ fn packets() -> Result<OwnedFd> {
     Ok(socket(family, kind, flags, None)?)
 }
 
-/// Asks while the owner of the seat is driven.
-fn ask(service: SocketAddr, owner: &mut Station) -> Result<Answer> {
-    crate::ask(service, &mut [owner])
+/// Asks while the server is driven.
+fn ask(service: SocketAddr, server: &mut PortMapper) -> Result<Answer> {
+    crate::ask(service, &mut [server])
 }
 
-fn until_answered(service: SocketAddr, owner: &mut Station, expected: Answer) -> Result<()> {
+fn until_answered(service: SocketAddr, server: &mut PortMapper, expected: Answer) -> Result<()> {
     let end = Instant::now() + WITHIN;
     loop {
-        let answer = ask(service, owner)?;
+        let answer = ask(service, server)?;
         if answer == expected {
             return Ok(());
         }
@@ -116,18 +116,18 @@ fn become_user(user: u32) -> Result<()> {
 }
 
 #[test]
-fn whoever_holds_the_seat_is_handed_no_descriptor() -> Result<()> {
+fn the_server_is_handed_no_descriptor() -> Result<()> {
     let Some(_net) = own_network()? else {
         return Ok(());
     };
     let thief = packets()?;
-    bind(thief.as_raw_fd(), &seat()?)?;
+    bind(thief.as_raw_fd(), &server_name()?)?;
     listen(&thief, Backlog::new(8)?)?;
     let server = TcpListener::bind((LOCALHOST, 0))?;
     let service = server.local_addr()?;
-    let mut member = station();
-    member.offer(Offering::new(service, mapped(41000)));
-    ensure!(member.seat() == Seat::Member);
+    let mut client = mapper();
+    client.offer(Offering::new(service, mapped(41000)));
+    ensure!(client.role() == Role::Client);
     let link = accept(thief.as_raw_fd())?;
     let mut bytes = [0; 99];
     let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -143,19 +143,19 @@ fn whoever_holds_the_seat_is_handed_no_descriptor() -> Result<()> {
 }
 
 #[test]
-fn a_service_ends_with_its_process_though_the_owner_of_the_seat_reads_nothing() -> Result<()> {
+fn a_service_ends_with_its_process_though_the_server_reads_nothing() -> Result<()> {
     let Some(_net) = own_network()? else {
         return Ok(());
     };
     let stopped = packets()?;
-    bind(stopped.as_raw_fd(), &seat()?)?;
+    bind(stopped.as_raw_fd(), &server_name()?)?;
     listen(&stopped, Backlog::new(8)?)?;
     let server = TcpListener::bind((LOCALHOST, 0))?;
     let service = server.local_addr()?;
-    let mut member = station();
-    member.offer(Offering::new(service, mapped(41000)));
-    ensure!(member.seat() == Seat::Member);
-    drop((server, member));
+    let mut client = mapper();
+    client.offer(Offering::new(service, mapped(41000)));
+    ensure!(client.role() == Role::Client);
+    drop((server, client));
     // The record lies in the link still. Nobody listens, and the next server can.
     ensure!(std::net::TcpStream::connect(service).is_err());
     TcpListener::bind(service)?;
@@ -167,15 +167,15 @@ fn the_service_of_another_user_is_found_as_long_as_he_listens() -> Result<()> {
     let Some(_net) = own_network()? else {
         return Ok(());
     };
-    let mut owner = station();
+    let mut server = mapper();
     let tcp = TcpListener::bind((LOCALHOST, 0))?;
-    owner.offer(Offering::new(tcp.local_addr()?, mapped(41000)));
+    server.offer(Offering::new(tcp.local_addr()?, mapped(41000)));
     let service = mapped(2000);
     let mut peggy = Other::begin(PEGGY, |wait| {
         let own = TcpListener::bind(service)?;
-        let mut member = station();
-        member.offer(Offering::new(service, mapped(42000)));
-        ensure!(member.seat() == Seat::Member);
+        let mut client = mapper();
+        client.offer(Offering::new(service, mapped(42000)));
+        ensure!(client.role() == Role::Client);
         wait();
         // It is not withdrawn, so that another user may stand there by now.
         drop(own);
@@ -183,11 +183,11 @@ fn the_service_of_another_user_is_found_as_long_as_he_listens() -> Result<()> {
         Ok(())
     })?;
     peggy.has_done()?;
-    ensure!(ask(service, &mut owner)? == Answer::Mapped(mapped(42000)));
+    ensure!(ask(service, &mut server)? == Answer::Mapped(mapped(42000)));
     peggy.go_on()?;
     peggy.has_done()?;
     let victim = TcpListener::bind(service)?;
-    until_answered(service, &mut owner, Answer::Refused)?;
+    until_answered(service, &mut server, Answer::Refused)?;
     drop(victim);
     peggy.end()
 }
@@ -199,26 +199,26 @@ fn nobody_offers_the_service_of_another_user() -> Result<()> {
     };
     let (victim, tcp) = (mapped(2000), TcpListener::bind((LOCALHOST, 0))?);
     let _listens = TcpListener::bind(victim)?;
-    let mut owner = station();
-    owner.offer(Offering::new(tcp.local_addr()?, mapped(41000)));
+    let mut server = mapper();
+    server.offer(Offering::new(tcp.local_addr()?, mapped(41000)));
     let mut mallory = Other::begin(MALLORY, |wait| {
-        let mut member = station();
+        let mut client = mapper();
         let beside = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), 2000))?;
         // At the address of another, at one that covers it, and at one where nobody listens.
         for service in [victim, ([0; 4], 2000).into(), mapped(3000)] {
-            member.offer(Offering::new(service, mapped(42000)));
+            client.offer(Offering::new(service, mapped(42000)));
         }
-        member.offer(Offering::new(tcp.local_addr()?, mapped(42000)));
-        ensure!(member.seat() == Seat::Member);
+        client.offer(Offering::new(tcp.local_addr()?, mapped(42000)));
+        ensure!(client.role() == Role::Client);
         wait();
         drop(beside);
         Ok(())
     })?;
     mallory.has_done()?;
-    ensure!(ask(victim, &mut owner)? == Answer::Refused);
-    ensure!(ask(mapped(3000), &mut owner)? == Answer::Refused);
+    ensure!(ask(victim, &mut server)? == Answer::Refused);
+    ensure!(ask(mapped(3000), &mut server)? == Answer::Refused);
     // Nor does a later word hide what is another's.
-    ensure!(ask(tcp.local_addr()?, &mut owner)? == Answer::Mapped(mapped(41000)));
+    ensure!(ask(tcp.local_addr()?, &mut server)? == Answer::Mapped(mapped(41000)));
     mallory.end()
 }
 
@@ -228,38 +228,38 @@ fn root_offers_anything() -> Result<()> {
     let Some(_net) = own_network()? else {
         return Ok(());
     };
-    let mut member = station();
+    let mut client = mapper();
     let mut peggy = Other::begin(PEGGY, |wait| {
         let own = TcpListener::bind((LOCALHOST, 0))?;
-        let mut owner = station();
-        owner.offer(Offering::new(own.local_addr()?, mapped(41000)));
-        ensure!(owner.seat() == Seat::Owner);
+        let mut server = mapper();
+        server.offer(Offering::new(own.local_addr()?, mapped(41000)));
+        ensure!(server.role() == Role::Server);
         wait();
-        until_answered(mapped(2000), &mut owner, Answer::Mapped(mapped(42000)))
+        until_answered(mapped(2000), &mut server, Answer::Mapped(mapped(42000)))
     })?;
     peggy.has_done()?;
-    member.offer(Offering::new(mapped(2000), mapped(42000)));
-    ensure!(member.seat() == Seat::Member);
+    client.offer(Offering::new(mapped(2000), mapped(42000)));
+    ensure!(client.role() == Role::Client);
     peggy.end()
 }
 
 #[test]
-fn strangers_do_not_use_up_the_owner_s_descriptors() -> Result<()> {
+fn strangers_do_not_use_up_the_server_s_descriptors() -> Result<()> {
     let Some(_net) = own_network()? else {
         return Ok(());
     };
     let tcp = TcpListener::bind((LOCALHOST, 0))?;
     let service = tcp.local_addr()?;
-    let mut owner = station();
-    owner.offer(Offering::new(service, mapped(41000)));
-    let before = owner.descriptors().count();
+    let mut server = mapper();
+    server.offer(Offering::new(service, mapped(41000)));
+    let before = server.descriptors().count();
     let most = usize::try_from(getrlimit(Resource::RLIMIT_NOFILE)?.0)?.min(2048) / 32;
     let mut mallory = Other::begin(MALLORY, |wait| {
         let mut links = Vec::new();
         for tried in 1..=300 {
             let link = packets()?;
             // Beyond the backlog there is no room.
-            if connect(link.as_raw_fd(), &seat()?).is_ok() {
+            if connect(link.as_raw_fd(), &server_name()?).is_ok() {
                 links.push(link);
             }
             if tried % 100 == 0 {
@@ -271,35 +271,35 @@ fn strangers_do_not_use_up_the_owner_s_descriptors() -> Result<()> {
     for _ in 0..2 {
         mallory.has_done()?;
         for _ in 0..9 {
-            owner.drive();
+            server.drive();
         }
         mallory.go_on()?;
     }
     mallory.has_done()?;
     for _ in 0..9 {
-        owner.drive();
+        server.drive();
     }
-    let held = owner.descriptors().count() - before;
+    let held = server.descriptors().count() - before;
     ensure!(held <= most && held > 0, "{held} of {most}");
     // Others are heard nevertheless.
-    let mut member = station();
-    member.offer(Offering::new(mapped(2000), mapped(42000)));
-    ensure!(member.seat() == Seat::Member);
-    ensure!(ask(mapped(2000), &mut owner)? == Answer::Mapped(mapped(42000)));
+    let mut client = mapper();
+    client.offer(Offering::new(mapped(2000), mapped(42000)));
+    ensure!(client.role() == Role::Client);
+    ensure!(ask(mapped(2000), &mut server)? == Answer::Mapped(mapped(42000)));
     mallory.end()
 }
 
 #[test]
-fn an_owner_without_a_free_number_answers_and_rests() -> Result<()> {
+fn a_server_without_a_free_number_answers_and_rests() -> Result<()> {
     let Some(_net) = own_network()? else {
         return Ok(());
     };
     let tcp = TcpListener::bind((LOCALHOST, 0))?;
     let service = tcp.local_addr()?;
-    let mut member = station();
+    let mut client = mapper();
     let mut full = Other::begin(PEGGY, |wait| {
-        let mut owner = station();
-        owner.offer(Offering::new(mapped(2000), mapped(41000)));
+        let mut server = mapper();
+        server.offer(Offering::new(mapped(2000), mapped(41000)));
         let mut asking = Asking::begin(mapped(2000), WITHIN)?;
         setrlimit(Resource::RLIMIT_NOFILE, 256, 256)?;
         let mut hoard = Vec::new();
@@ -309,16 +309,16 @@ fn an_owner_without_a_free_number_answers_and_rests() -> Result<()> {
         wait();
         let (begin, mut rounds) = (Instant::now(), 0);
         while begin.elapsed() < Duration::from_millis(500) {
-            owner.wait(WITHIN);
+            server.wait(WITHIN);
             rounds += 1;
         }
         ensure!(asking.step() == Some(Answer::Mapped(mapped(41000))));
         ensure!(rounds < 50, "{rounds} rounds in half a second");
         drop(hoard);
-        until_answered(service, &mut owner, Answer::Mapped(mapped(42000)))
+        until_answered(service, &mut server, Answer::Mapped(mapped(42000)))
     })?;
     full.has_done()?;
-    member.offer(Offering::new(service, mapped(42000)));
-    ensure!(member.seat() == Seat::Member);
+    client.offer(Offering::new(service, mapped(42000)));
+    ensure!(client.role() == Role::Client);
     full.end()
 }

@@ -10,7 +10,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 
-use ops::Held;
+use ops::PortMapperLock;
 
 use super::relay::{self, Relay};
 use super::relayed::{Place, Relayed};
@@ -32,7 +32,7 @@ struct Estate {
     /// Descriptors that are the owner's alone.
     withheld: Vec<RawFd>,
     /// The port mapper, so that its descriptors stay what they are until the fork is done.
-    mapper: Option<Held<'static>>,
+    mapper: Option<PortMapperLock<'static>>,
 }
 
 struct Heirloom {
@@ -78,7 +78,7 @@ pub(crate) fn prepare() {
     }
     estate.withheld.extend(relay::withheld());
     if let Some(switch) = switch::made() {
-        let mapper = switch.hold();
+        let mapper = switch.lock_port_mapper();
         estate.withheld.extend(mapper.descriptors());
         estate.mapper = Some(mapper);
     }

@@ -1,4 +1,4 @@
-//! What the owner of the seat does: hears what others offer, and answers for all.
+//! What the server does: hears what others offer, and answers for all.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -12,7 +12,7 @@ use tracing::{debug, info};
 use crate::PORT;
 use crate::link::{self, Received, Record};
 use crate::mappings::{Mappings, Offerer};
-use crate::users::{Limits, User, Witness};
+use crate::users::{Limits, ListenCheck, User};
 
 /// Datagrams, links and records that are looked at in one go.
 const BATCH: usize = 64;
@@ -22,48 +22,48 @@ const TRY_AGAIN: Duration = Duration::from_secs(2);
 
 /// How long a process without a free descriptor does not look who wants a link. Otherwise whoever
 /// waits there would wake it all the time.
-const OUT_OF_NUMBERS: Duration = Duration::from_secs(1);
+const OUT_OF_DESCRIPTORS: Duration = Duration::from_secs(1);
 
-/// What the owner of the seat holds.
+/// What the server holds.
 #[derive(Debug)]
-pub(crate) struct Office {
+pub(crate) struct Server {
     listener: OwnedFd,
-    members: Vec<Member>,
-    links_ever: u64,
-    /// What this process and the members offer.
+    clients: Vec<Client>,
+    links_accepted: u64,
+    /// What this process and the clients offer.
     all: Mappings,
-    witness: Witness,
-    ears: BTreeMap<(IpAddr, u32), OwnedFd>,
+    listen_check: ListenCheck,
+    udp_sockets: BTreeMap<(IpAddr, u32), OwnedFd>,
     try_again: Option<Instant>,
     accepts_from: Option<Instant>,
 }
 
-/// Another process, as the owner of the seat sees it.
+/// Another process, as the server sees it.
 #[derive(Debug)]
-struct Member {
+struct Client {
     link: OwnedFd,
     user: User,
-    as_offerer: Offerer,
+    offerer: Offerer,
     services: usize,
 }
 
-impl Office {
+impl Server {
     /// With what this process offers itself.
     pub(crate) fn new(listener: OwnedFd, own: &Mappings) -> Self {
         Self {
             listener,
-            members: Vec::new(),
-            links_ever: 0,
+            clients: Vec::new(),
+            links_accepted: 0,
             all: own.clone(),
-            witness: Witness::default(),
-            ears: BTreeMap::new(),
+            listen_check: ListenCheck::default(),
+            udp_sockets: BTreeMap::new(),
             try_again: None,
             accepts_from: None,
         }
     }
 
     /// This process offers something itself, or does so no longer.
-    pub(crate) fn hear_own(&mut self, record: Record) {
+    pub(crate) fn record_own(&mut self, record: Record) {
         match record {
             Record::Offer(offering) => self.all.insert(offering),
             Record::Withdraw { service, mapped } => drop(self.all.remove(service, mapped)),
@@ -72,7 +72,7 @@ impl Office {
 
     /// Whether others depend on it.
     pub(crate) fn is_needed(&self) -> bool {
-        !self.members.is_empty()
+        !self.clients.is_empty()
     }
 
     /// When there is something to do though nothing arrives.
@@ -81,8 +81,10 @@ impl Office {
     }
 
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = &OwnedFd> {
-        let members = self.members.iter().map(|member| &member.link);
-        members.chain(self.ears.values()).chain([&self.listener])
+        let clients = self.clients.iter().map(|client| &client.link);
+        clients
+            .chain(self.udp_sockets.values())
+            .chain([&self.listener])
     }
 
     /// Those of them at which something may arrive that is looked at now.
@@ -94,14 +96,15 @@ impl Office {
 
     /// Opens a socket at each of these addresses, and none elsewhere.
     pub(crate) fn listen_at(&mut self, addresses: &[(IpAddr, u32)]) {
-        self.ears.retain(|address, _| addresses.contains(address));
+        self.udp_sockets
+            .retain(|address, _| addresses.contains(address));
         self.try_again = None;
         for address in addresses {
-            if self.ears.contains_key(address) {
+            if self.udp_sockets.contains_key(address) {
                 continue;
             }
-            match open_ear(*address) {
-                Ok(ear) => drop(self.ears.insert(*address, ear)),
+            match open_udp(*address) {
+                Ok(socket) => drop(self.udp_sockets.insert(*address, socket)),
                 Err(error) => {
                     // Another port mapper, such as iwpmd, says that nothing is offered here: peers
                     // stay on TCP, which is no harm.
@@ -117,15 +120,15 @@ impl Office {
             self.listen_at(addresses);
         }
         self.accept();
-        self.hear();
-        let (all, members, witness) = (&self.all, &self.members, &mut self.witness);
-        for ear in self.ears.values() {
-            answer_at(ear, |datagram| {
+        self.receive_records();
+        let (all, clients, listen_check) = (&self.all, &self.clients, &mut self.listen_check);
+        for socket in self.udp_sockets.values() {
+            answer_at(socket, |datagram| {
                 let answer = all.answer_if(datagram, |candidate| {
-                    let member = members.iter().find(|it| it.as_offerer == candidate.by);
+                    let client = clients.iter().find(|it| it.offerer == candidate.by);
                     // What is nobody's else is this process's.
-                    let user = member.map_or(User::Believed, |member| member.user);
-                    witness.confirms(user, candidate)
+                    let user = client.map_or(User::Believed, |client| client.user);
+                    listen_check.confirms(user, candidate)
                 });
                 answer.map(|answer| answer.to_bytes())
             });
@@ -144,7 +147,7 @@ impl Office {
                 Err(Errno::AGAIN | Errno::INTR) => return,
                 Err(error) => {
                     debug!(%error, "no link to another process can be had");
-                    self.accepts_from = Some(Instant::now() + OUT_OF_NUMBERS);
+                    self.accepts_from = Some(Instant::now() + OUT_OF_DESCRIPTORS);
                     return;
                 }
             }
@@ -157,7 +160,7 @@ impl Office {
             return;
         };
         let user = User::of(peer.uid.as_raw());
-        let there = self.members.iter().map(|member| member.user);
+        let there = self.clients.iter().map(|client| client.user);
         if !Limits::now().admit(user, there) {
             debug!(?user, "no room for another link");
             return;
@@ -165,22 +168,22 @@ impl Office {
         let Ok(link) = descriptors::raise(link) else {
             return;
         };
-        self.links_ever += 1;
-        self.members.push(Member {
+        self.links_accepted += 1;
+        self.clients.push(Client {
             link,
             user,
-            as_offerer: Offerer(self.links_ever),
+            offerer: Offerer(self.links_accepted),
             services: 0,
         });
     }
 
-    fn hear(&mut self) {
+    fn receive_records(&mut self) {
         let all = &mut self.all;
         let mut gone = Vec::new();
-        self.members.retain_mut(|member| {
-            let stays = member.hear(all);
+        self.clients.retain_mut(|client| {
+            let stays = client.receive_records(all);
             if !stays {
-                gone.push(member.as_offerer);
+                gone.push(client.offerer);
             }
             stays
         });
@@ -190,20 +193,20 @@ impl Office {
     }
 }
 
-impl Member {
-    /// Takes what this member says. Whether it stays.
-    fn hear(&mut self, all: &mut Mappings) -> bool {
+impl Client {
+    /// Takes what this client says. Whether it stays.
+    fn receive_records(&mut self, all: &mut Mappings) -> bool {
         for _ in 0..BATCH {
             match link::receive(self.link.as_fd()) {
                 Received::Record(Record::Offer(offering)) => {
                     // More are not heard; their peers come over TCP.
                     if self.services < self.user.services_max() {
-                        let is_new = all.insert_by(self.as_offerer, offering);
+                        let is_new = all.insert_by(self.offerer, offering);
                         self.services += usize::from(is_new);
                     }
                 }
                 Received::Record(Record::Withdraw { service, mapped }) => {
-                    let was_there = all.remove_by(self.as_offerer, service, mapped);
+                    let was_there = all.remove_by(self.offerer, service, mapped);
                     self.services -= usize::from(was_there);
                 }
                 Received::Nothing => return true,
@@ -214,21 +217,21 @@ impl Member {
     }
 }
 
-fn open_ear((ip, device): (IpAddr, u32)) -> Result<OwnedFd, Errno> {
+fn open_udp((ip, device): (IpAddr, u32)) -> Result<OwnedFd, Errno> {
     let (family, scope) = match ip {
         IpAddr::V4(_) => (AddressFamily::INET, 0),
         IpAddr::V6(v6) => (AddressFamily::INET6, scope_of(v6, device)),
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let ear = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
-    let ear = descriptors::raise(ear)?;
+    let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    let socket = descriptors::raise(socket)?;
     let mut address = SocketAddr::new(ip, PORT);
     if let SocketAddr::V6(v6) = &mut address {
-        sockopt::set_ipv6_v6only(&ear, true)?;
+        sockopt::set_ipv6_v6only(&socket, true)?;
         v6.set_scope_id(scope);
     }
-    rustix::net::bind(&ear, &address)?;
-    Ok(ear)
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
 }
 
 fn scope_of(ip: Ipv6Addr, device: u32) -> u32 {
@@ -239,11 +242,11 @@ fn scope_of(ip: Ipv6Addr, device: u32) -> u32 {
     }
 }
 
-fn answer_at(ear: &OwnedFd, mut answer: impl FnMut(&[u8]) -> Option<Vec<u8>>) {
+fn answer_at(socket: &OwnedFd, mut answer: impl FnMut(&[u8]) -> Option<Vec<u8>>) {
     let mut bytes = [0; 128];
     for _ in 0..BATCH {
         let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-        let Ok((len, whole, from)) = rustix::net::recvfrom(ear, &mut bytes, flags) else {
+        let Ok((len, whole, from)) = rustix::net::recvfrom(socket, &mut bytes, flags) else {
             return;
         };
         let (Some(from), true) = (from, len == whole) else {
@@ -251,7 +254,7 @@ fn answer_at(ear: &OwnedFd, mut answer: impl FnMut(&[u8]) -> Option<Vec<u8>>) {
         };
         if let Some(answer) = answer(&bytes[..len]) {
             // An answer that cannot be sent is one that was lost: the question comes again.
-            let _ = rustix::net::sendto(ear, &answer, SendFlags::DONTWAIT, &from);
+            let _ = rustix::net::sendto(socket, &answer, SendFlags::DONTWAIT, &from);
         }
     }
 }

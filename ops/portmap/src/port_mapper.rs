@@ -1,10 +1,10 @@
 //! Answering for all processes of a namespace.
 //!
-//! The first process that offers something takes the seat: an abstract socket name, of which a
-//! namespace has one. The others tell it what they offer. When it ends, however that happens, the
-//! kernel gives the name back and closes its links; each of the others notices and tries to take
-//! the seat, and those that come late tell the new owner. No daemon has to be installed, and
-//! nothing has to be cleaned up.
+//! The first process that offers something becomes the server: it binds an abstract socket name, of
+//! which a namespace has one. The others are its clients and tell it what they offer. When it ends,
+//! however that happens, the kernel gives the name back and closes its links; each client notices
+//! and tries to bind the name, and those that come late tell the new server. No daemon has to be
+//! installed, and nothing has to be cleaned up.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,65 +18,65 @@ use tracing::debug;
 
 use crate::link::{self, Received, Record};
 use crate::mappings::{Mappings, Offering};
-use crate::office::Office;
-use crate::seat::Seat;
+use crate::role::Role;
+use crate::server::Server;
 
-/// The name of the seat in each network namespace. Its number is that of the records.
-const SEAT: &[u8] = b"dat-rs.port-mapper.2";
+/// The name that the server of each network namespace binds. Its number is that of the records.
+const SERVER_NAME: &[u8] = b"dat-rs.port-mapper.2";
 
-/// How soon a process that found no place looks again; each time twice as late.
-const STAND_FOR: Duration = Duration::from_millis(20);
+/// How soon a process that is neither server nor client tries again; each time twice as late.
+const RETRY_MIN: Duration = Duration::from_millis(20);
 
-/// It looks again this often at least.
-const STAND_AT_MOST: Duration = Duration::from_secs(2);
+/// It tries again this often at least.
+const RETRY_MAX: Duration = Duration::from_secs(2);
 
 /// A link that ends sooner was refused, and the next would be too.
-const BRIEF: Duration = Duration::from_secs(1);
+const SHORT_LINK: Duration = Duration::from_secs(1);
 
-/// How long an owner keeps the seat with nothing to offer. The next service often follows at once,
+/// How long a server stays with nothing to offer. The next service often follows at once,
 /// and the kernel may give names and ports back a moment after they were closed.
-const STAY_FOR: Duration = Duration::from_millis(100);
+const IDLE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// This process among those that offer services in a namespace.
 #[derive(Debug)]
-pub struct Station {
+pub struct PortMapper {
     process: Pid,
-    seat: Seat,
-    rests: bool,
+    role: Role,
+    is_suspended: bool,
     own: Mappings,
     addresses: Vec<(IpAddr, u32)>,
-    office: Option<Office>,
+    server: Option<Server>,
     link: Option<OwnedFd>,
     link_since: Option<Instant>,
-    /// How often in a row it found no place.
+    /// How often in a row it could be neither server nor client.
     failures: u32,
-    stands_until: Option<Instant>,
-    /// An owner that nobody needs any more leaves then.
-    leaves_at: Option<Instant>,
+    retry_at: Option<Instant>,
+    /// A server that nobody needs any more stops then.
+    stops_at: Option<Instant>,
 }
 
-impl Default for Station {
+impl Default for PortMapper {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Station {
+impl PortMapper {
     /// One that offers nothing yet, and so takes part in nothing.
     #[must_use]
     pub fn new() -> Self {
         Self {
             process: rustix::process::getpid(),
-            seat: Seat::Standing,
-            rests: false,
+            role: Role::Idle,
+            is_suspended: false,
             own: Mappings::default(),
             addresses: Vec::new(),
-            office: None,
+            server: None,
             link: None,
             link_since: None,
             failures: 0,
-            stands_until: None,
-            leaves_at: None,
+            retry_at: None,
+            stops_at: None,
         }
     }
 
@@ -84,8 +84,8 @@ impl Station {
     /// An answer must come from the address that was asked, so each has a socket of its own.
     pub fn set_addresses(&mut self, addresses: Vec<(IpAddr, u32)>) {
         self.addresses = addresses;
-        if let Some(office) = &mut self.office {
-            office.listen_at(&self.addresses);
+        if let Some(server) = &mut self.server {
+            server.listen_at(&self.addresses);
         }
     }
 
@@ -105,22 +105,23 @@ impl Station {
         self.drive();
     }
 
-    /// Takes no place before [`Station::rise`]: nobody is there to drive it. A seat without answers
-    /// would cost each peer its patience, and keep others from it.
-    pub fn rest(&mut self) {
-        self.rests = true;
+    /// Is neither server nor client before [`PortMapper::resume`]: nobody is there to drive it. A
+    /// server that does not answer would cost each peer its patience, and keep others from the
+    /// name.
+    pub fn suspend(&mut self) {
+        self.is_suspended = true;
         self.leave();
     }
 
     /// Somebody drives it from now on. Says whether nobody did.
-    pub fn rise(&mut self) -> bool {
-        std::mem::replace(&mut self.rests, false)
+    pub fn resume(&mut self) -> bool {
+        std::mem::replace(&mut self.is_suspended, false)
     }
 
     /// What this process is now.
     #[must_use]
-    pub fn seat(&self) -> Seat {
-        self.seat
+    pub fn role(&self) -> Role {
+        self.role
     }
 
     /// Does what there is to do; never waits.
@@ -130,17 +131,17 @@ impl Station {
             self.process = rustix::process::getpid();
             self.leave();
         }
-        if self.rests || self.is_done() {
+        if self.is_suspended || self.is_done() {
             return self.leave();
         }
-        if self.seat == Seat::Member && self.is_link_gone() {
+        if self.role == Role::Client && self.is_link_gone() {
             self.lose_link();
         }
-        if self.seat == Seat::Standing && self.stands_until.is_none_or(|at| Instant::now() >= at) {
-            self.sit();
+        if self.role == Role::Idle && self.retry_at.is_none_or(|at| Instant::now() >= at) {
+            self.join();
         }
-        if let Some(office) = &mut self.office {
-            office.serve(&self.addresses);
+        if let Some(server) = &mut self.server {
+            server.serve(&self.addresses);
             // The last of the others may just have left.
             if self.is_done() {
                 self.leave();
@@ -148,31 +149,31 @@ impl Station {
         }
     }
 
-    /// When [`Station::drive`] has something to do though nothing arrives.
+    /// When [`PortMapper::drive`] has something to do though nothing arrives.
     #[must_use]
     pub fn due(&self) -> Option<Duration> {
-        let at = match (self.seat, &self.office) {
-            (Seat::Standing, _) if !self.own.is_empty() && !self.rests => self.stands_until,
-            (_, Some(office)) => office.due().into_iter().chain(self.leaves_at).min(),
-            _ => self.leaves_at,
+        let at = match (self.role, &self.server) {
+            (Role::Idle, _) if !self.own.is_empty() && !self.is_suspended => self.retry_at,
+            (_, Some(server)) => server.due().into_iter().chain(self.stops_at).min(),
+            _ => self.stops_at,
         };
         at.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
     /// Nobody needs this process at the port mapper, and has not for a while.
     fn is_done(&mut self) -> bool {
-        if !self.own.is_empty() || self.office.as_ref().is_some_and(Office::is_needed) {
-            self.leaves_at = None;
+        if !self.own.is_empty() || self.server.as_ref().is_some_and(Server::is_needed) {
+            self.stops_at = None;
             return false;
         }
         // Whoever does not answer has nothing to stay for.
-        let stays = if self.office.is_some() {
-            STAY_FOR
+        let stays = if self.server.is_some() {
+            IDLE_TIMEOUT
         } else {
             Duration::ZERO
         };
         let now = Instant::now();
-        now >= *self.leaves_at.get_or_insert(now + stays)
+        now >= *self.stops_at.get_or_insert(now + stays)
     }
 
     /// Waits until there is something to do, at most for `within`, and does it.
@@ -189,100 +190,102 @@ impl Station {
         self.drive();
     }
 
-    /// All that it holds open; others after each call of [`Station::drive`].
+    /// All that it holds open; others after each call of [`PortMapper::drive`].
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let of_office = self.office.iter().flat_map(Office::descriptors);
-        of_office.chain(self.link.as_ref()).map(AsFd::as_fd)
+        let of_server = self.server.iter().flat_map(Server::descriptors);
+        of_server.chain(self.link.as_ref()).map(AsFd::as_fd)
     }
 
-    /// What to poll for input before [`Station::drive`].
+    /// What to poll for input before [`PortMapper::drive`].
     pub fn awaited(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let of_office = self.office.iter().flat_map(Office::awaited);
-        of_office.chain(self.link.as_ref()).map(AsFd::as_fd)
+        let of_server = self.server.iter().flat_map(Server::awaited);
+        of_server.chain(self.link.as_ref()).map(AsFd::as_fd)
     }
 
     fn leave(&mut self) {
-        self.office = None;
+        self.server = None;
         self.link = None;
-        self.leaves_at = None;
-        self.stands_until = None;
+        self.stops_at = None;
+        self.retry_at = None;
         self.failures = 0;
-        self.seat.on_leave();
+        self.role.on_leave();
     }
 
     fn tell(&mut self, record: Record) {
-        if let Some(office) = &mut self.office {
-            office.hear_own(record);
+        if let Some(server) = &mut self.server {
+            server.record_own(record);
         }
         let Some(link) = &self.link else { return };
         if let Err(error) = link::send(link.as_fd(), record) {
-            debug!(%error, "the port mapper's owner does not listen");
+            debug!(%error, "the port mapper's server does not take records");
             self.lose_link();
         }
     }
 
     fn is_link_gone(&self) -> bool {
-        // The owner sends nothing, so whatever can be read is the end.
+        // The server sends nothing, so whatever can be read is the end.
         self.link
             .as_ref()
             .is_none_or(|link| link::receive(link.as_fd()) != Received::Nothing)
     }
 
-    /// An owner that ends is followed at once. One that refuses is not asked all the time, and
+    /// A server that ends is followed at once. One that refuses is not asked all the time, and
     /// whether it did either is told by the link that comes after.
     fn lose_link(&mut self) {
         self.link = None;
-        self.seat.on_owner_gone();
-        let is_brief = self.link_since.is_some_and(|since| since.elapsed() < BRIEF);
-        self.failures = if is_brief { self.failures + 1 } else { 0 };
-        self.stands_until = (self.failures > 1).then(|| Instant::now() + self.patience());
+        self.role.on_server_gone();
+        let is_short = self
+            .link_since
+            .is_some_and(|since| since.elapsed() < SHORT_LINK);
+        self.failures = if is_short { self.failures + 1 } else { 0 };
+        self.retry_at = (self.failures > 1).then(|| Instant::now() + self.backoff());
     }
 
-    fn patience(&self) -> Duration {
+    fn backoff(&self) -> Duration {
         let doubled = 1_u32 << self.failures.saturating_sub(1).min(10);
-        (STAND_FOR * doubled).min(STAND_AT_MOST)
+        (RETRY_MIN * doubled).min(RETRY_MAX)
     }
 
-    fn sit(&mut self) {
-        match self.try_to_sit() {
+    fn join(&mut self) {
+        match self.bind_or_connect() {
             Ok(()) => {
-                debug!(seat = ?self.seat, "answering port mapper requests");
-                self.stands_until = None;
+                debug!(role = ?self.role, "answering port mapper requests");
+                self.retry_at = None;
             }
             Err(error) => {
-                debug!(%error, "no place at the port mapper, trying again");
+                debug!(%error, "neither server nor client of the port mapper, trying again");
                 self.failures += 1;
-                self.stands_until = Some(Instant::now() + self.patience());
+                self.retry_at = Some(Instant::now() + self.backoff());
             }
         }
     }
 
-    fn try_to_sit(&mut self) -> Result<(), Errno> {
+    fn bind_or_connect(&mut self) -> Result<(), Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
             || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let socket = || socket().and_then(descriptors::raise);
-        let seat = SocketAddrUnix::new_abstract_name(SEAT)?;
+        let name = SocketAddrUnix::new_abstract_name(SERVER_NAME)?;
         let listener = socket()?;
-        match rustix::net::bind(&listener, &seat) {
+        match rustix::net::bind(&listener, &name) {
             Ok(()) => {
                 rustix::net::listen(&listener, 128)?;
-                let mut office = Office::new(listener, &self.own);
-                office.listen_at(&self.addresses);
-                self.office = Some(office);
+                let mut server = Server::new(listener, &self.own);
+                server.listen_at(&self.addresses);
+                self.server = Some(server);
                 self.failures = 0;
-                self.seat.on_seat_free();
+                self.role.on_name_bound();
                 Ok(())
             }
             Err(Errno::ADDRINUSE) => {
                 let link = socket()?;
-                rustix::net::connect(&link, &seat)?;
+                rustix::net::connect(&link, &name)?;
                 for offering in self.own.iter() {
                     link::send(link.as_fd(), Record::Offer(offering))?;
                 }
                 self.link = Some(link);
                 self.link_since = Some(Instant::now());
-                self.seat.on_seat_taken();
+                self.role.on_name_in_use();
                 Ok(())
             }
             Err(error) => Err(error),
