@@ -16,13 +16,13 @@
 //! | File | What |
 //! |---|---|
 //! | `stack.rs` | an interface adapter, and the thread that serves sockets whose users do something else |
-//! | `seat.rs` | who serves them in that thread's place |
+//! | `driver_role.rs` | who serves them in that thread's place |
 //! | `stream.rs`, `listener.rs` | the public sockets |
 //! | `over_socket.rs` | connections over TCP sockets that somebody else has connected |
 //! | `options.rs`, `config.rs` | what a user may set, and what a stack is made of |
 //! | `socket/` | one connection: protocol, buffers, and who drives it |
 //! | `readiness/` | what `poll` should say, and a descriptor that says it |
-//! | `bell.rs` | what wakes the stack's thread |
+//! | `wakeup.rs` | what wakes the stack's thread |
 //! | `transport.rs` | the TCP socket below a stream that was made over one |
 //! | `user_memory.rs` | the caller's own memory, registered for one call |
 //! | `errors.rs` | from DAT's failures to those of a socket |
@@ -81,14 +81,13 @@
 // `transport` and `user_memory` are the exceptions, each with its reason below.
 #![deny(unsafe_code)]
 
-mod bell;
 mod config;
+mod driver_role;
 mod errors;
 mod listener;
 mod options;
 mod over_socket;
 mod readiness;
-mod seat;
 mod socket;
 mod stack;
 mod stream;
@@ -100,6 +99,7 @@ mod transport;
     reason = "the caller's memory is registered here, for one call"
 )]
 mod user_memory;
+mod wakeup;
 
 pub use config::Config;
 pub use listener::SdpListener;

@@ -17,10 +17,10 @@ use libc::pollfd;
 
 use crate::{
     Config,
-    bell::Bell,
+    driver_role::{DriverRole, IdleWatch},
     errors,
-    seat::{Seat, Watch},
     socket::Socket,
+    wakeup::Wakeup,
 };
 
 /// How often the thread looks at sockets that want a tick or are being closed.
@@ -62,9 +62,9 @@ pub(crate) struct StackInner {
     own_sockets_only: bool,
     sockets: Mutex<HashMap<EvdId, Arc<Socket>>>,
     /// Wakes the thread.
-    bell: Bell,
+    wakeup: Wakeup,
     /// Whether it serves, or threads of the program do.
-    seat: Seat,
+    driver: DriverRole,
     ticks: AtomicBool,
     /// It sleeps for long.
     sleeps_long: AtomicBool,
@@ -155,12 +155,12 @@ impl Stack {
     /// place.
     pub fn lie_down(&self, fds: &mut [pollfd]) -> Option<usize> {
         let stack = &self.inner;
-        if !stack.seat.take() {
+        if !stack.driver.begin_wait() {
             return None;
         }
         let count = stack.cno.nap(fds);
         if !matches!(count, Ok(1..)) {
-            stack.seat.rise();
+            stack.driver.end_wait();
             stack.serve_triggered();
         }
         count
@@ -176,7 +176,7 @@ impl Stack {
 
     /// The stack's thread looks after the sockets again: nobody else does for a while.
     pub fn leave_to_thread(&self) {
-        self.inner.seat.reclaim();
+        self.inner.driver.reclaim();
         self.inner.get_up();
     }
 
@@ -207,7 +207,7 @@ impl StackInner {
         let ia = Ia::open(ia)?;
         let (attr, provider) = (ia.attr()?, ia.provider_attr()?);
         let cno = Cno::create(&ia)?;
-        let bell = Bell::new(&ia, &cno)?;
+        let wakeup = Wakeup::new(&ia, &cno)?;
         Ok(Self {
             pz: Pz::create(&ia)?,
             cno,
@@ -218,8 +218,8 @@ impl StackInner {
             read_max: attr.max_rdma_size as usize,
             own_sockets_only: provider.specific(SOCKETS) == Some("own"),
             sockets: Mutex::default(),
-            bell,
-            seat: Seat::default(),
+            wakeup,
+            driver: DriverRole::default(),
             ticks: AtomicBool::new(false),
             sleeps_long: AtomicBool::new(false),
             ia,
@@ -243,28 +243,28 @@ impl StackInner {
     pub(crate) fn want_tick(&self) {
         let is_new = !self.ticks.swap(true, Ordering::SeqCst);
         if is_new && self.sleeps_long.swap(false, Ordering::SeqCst) {
-            if self.seat.is_lent() {
-                self.seat.nudge();
+            if self.driver.is_lent() {
+                self.driver.nudge();
             } else {
-                self.bell.ring(false);
+                self.wakeup.signal(false);
             }
         }
     }
 
     /// Makes the thread look at all sockets.
     pub(crate) fn wake(&self) {
-        self.bell.ring(true);
-        self.seat.reclaim();
+        self.wakeup.signal(true);
+        self.driver.reclaim();
     }
 
     fn serve_here(&self) -> Option<bool> {
         if self.sockets().len() > 2 * SERVED_HERE_MAX {
             return None;
         }
-        if self.seat.lend() {
-            self.bell.ring(false);
+        if self.driver.lend() {
+            self.wakeup.signal(false);
         }
-        if !self.seat.is_aside() {
+        if !self.driver.is_aside() {
             // What has triggered is the thread's to take, which would sleep on without it.
             self.listed()
                 .iter()
@@ -286,7 +286,7 @@ impl StackInner {
         if let Err(error) = self.cno.wake() {
             tracing::error!(%error, "who slept in the place of the stack's thread does not wake");
         }
-        self.seat.rise();
+        self.driver.end_wait();
         self.serve_triggered();
     }
 
@@ -314,8 +314,8 @@ impl StackInner {
 
     /// A dispatcher has triggered. Whether all sockets are to be looked at.
     fn on_trigger(&self, evd: EvdId) -> bool {
-        if evd == self.bell.id() {
-            self.bell.answer()
+        if evd == self.wakeup.id() {
+            self.wakeup.clear()
         } else {
             !self.look_at(evd)
         }
@@ -371,12 +371,12 @@ impl StackInner {
 /// event dispatcher cannot be freed while somebody waits for its notifications, as it does here.
 fn serve(stack: &Arc<StackInner>) {
     let mut due = Instant::now() + TICK;
-    let mut watch = Watch::default();
+    let mut watch = IdleWatch::default();
     loop {
         // Sockets that trigger all the time must not keep the others from their tick.
         let pause = due.saturating_duration_since(Instant::now());
-        let looks = if stack.seat.is_lent() {
-            stack.seat.step_aside(&mut watch, pause);
+        let looks = if stack.driver.is_lent() {
+            stack.driver.step_aside(&mut watch, pause);
             false
         } else {
             stack.wait(pause)

@@ -14,7 +14,7 @@ use sdp_over_dat::SdpStream;
 use crate::adapter::Adapter;
 use crate::errno_of;
 use crate::settings::Settings;
-use crate::stream::{Bell, SdpOffload};
+use crate::stream::{SdpOffload, WakeupFd};
 
 /// How far it is.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct SdpConnecting {
     settings: Settings,
     state: State,
     poller: OwnedFd,
-    bell: Arc<Bell>,
+    wakeup: Arc<WakeupFd>,
     local: SocketAddr,
     peer: SocketAddr,
 }
@@ -58,15 +58,15 @@ impl SdpConnecting {
             Err(errno) => return Err(errno),
         }
         let poller = (adapter.place())(epoll::create(CreateFlags::CLOEXEC)?)?;
-        let bell = Arc::new(Bell::new(adapter.place())?);
+        let wakeup = Arc::new(WakeupFd::new(adapter.place())?);
         epoll::add(&poller, &tcp, EventData::new_u64(0), EventFlags::OUT)?;
-        epoll::add(&poller, &*bell, EventData::new_u64(1), EventFlags::IN)?;
+        epoll::add(&poller, &*wakeup, EventData::new_u64(1), EventFlags::IN)?;
         Ok(Self {
             adapter: Arc::clone(adapter),
             settings: Settings::of(target.settings),
             state: State::Tcp(tcp),
             poller,
-            bell,
+            wakeup,
             local: target.local,
             peer: target.service,
         })
@@ -90,7 +90,7 @@ impl SdpConnecting {
         let stream = SdpStream::start_connect_over(&stack, tcp, self.local, self.peer)
             .map_err(|error| errno_of(&error))?;
         stream.set_nonblocking(true);
-        stream.watch(Arc::clone(&self.bell) as _);
+        stream.watch(Arc::clone(&self.wakeup) as _);
         self.state = State::Hello(stream);
         Ok(())
     }
@@ -112,7 +112,7 @@ impl OffloadConnecting for SdpConnecting {
         let State::Hello(stream) = &self.state else {
             return Err(ConnectFailure::Failed(Errno::ISCONN));
         };
-        self.bell.silence();
+        self.wakeup.clear();
         // Looked at before the error is: one that comes in between makes a stream writable too.
         let now = stream.readiness();
         if let Some(error) = stream.take_error() {

@@ -17,7 +17,7 @@ use crate::adapter::Adapter;
 use crate::alarm::Alarm;
 use crate::errno_of;
 use crate::settings::Settings;
-use crate::stream::{Bell, SdpOffload};
+use crate::stream::{SdpOffload, WakeupFd};
 
 /// Ports below this are given to privileged programs only, and a peer trusts a privileged service
 /// only to such a port.
@@ -97,7 +97,7 @@ struct SdpListener {
     mapped: SocketAddr,
     tcp: OwnedFd,
     poller: OwnedFd,
-    bell: Arc<Bell>,
+    wakeup: Arc<WakeupFd>,
     /// Rings when a peer inside has taken too long and others wait for its place.
     alarm: Alarm,
     /// How many peers may be inside, each with its descriptor and its buffers. The others wait in
@@ -162,11 +162,11 @@ impl SdpListener {
             tcp,
         } = bound;
         let poller = (adapter.place())(epoll::create(CreateFlags::CLOEXEC)?)?;
-        let bell = Arc::new(Bell::new(adapter.place())?);
+        let wakeup = Arc::new(WakeupFd::new(adapter.place())?);
         // Processes that share the service need not all wake.
         let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
         epoll::add(&poller, &tcp, EventData::new_u64(0), flags)?;
-        epoll::add(&poller, &*bell, EventData::new_u64(1), EventFlags::IN)?;
+        epoll::add(&poller, &*wakeup, EventData::new_u64(1), EventFlags::IN)?;
         let alarm = Alarm::new(adapter.place())?;
         epoll::add(&poller, &alarm, EventData::new_u64(3), EventFlags::IN)?;
         let mapped = rustix::net::getsockname(&tcp)?.try_into()?;
@@ -177,7 +177,7 @@ impl SdpListener {
             mapped,
             tcp,
             poller,
-            bell,
+            wakeup,
             alarm,
             room: (backlog as usize).saturating_add(1),
             inside: Mutex::default(),
@@ -232,7 +232,7 @@ impl SdpListener {
         };
         while let Some(stream) = reception.next_answered() {
             stream.set_nonblocking(true);
-            stream.watch(Arc::clone(&self.bell) as _);
+            stream.watch(Arc::clone(&self.wakeup) as _);
             inside.answered.push(Answered {
                 stream,
                 until: Instant::now() + Reception::PATIENCE,
@@ -250,7 +250,7 @@ impl SdpListener {
                     let stream = inside.answered.remove(at).stream;
                     if !inside.answered.is_empty() {
                         // Others may have rung for what this look has not come to.
-                        self.bell.ring();
+                        self.wakeup.signal();
                     }
                     return Some(stream);
                 }
@@ -273,7 +273,7 @@ impl OffloadListener for SdpListener {
 
     fn descriptors(&self) -> Vec<RawFd> {
         let mut own = vec![self.tcp.as_raw_fd(), self.poller.as_raw_fd()];
-        own.push(self.bell.as_fd().as_raw_fd());
+        own.push(self.wakeup.as_fd().as_raw_fd());
         own.push(self.alarm.as_fd().as_raw_fd());
         own
     }
@@ -284,7 +284,7 @@ impl OffloadListener for SdpListener {
 
     fn accept(&self) -> Result<Option<Box<dyn OffloadStream>>, Errno> {
         let mut inside = self.inside();
-        self.bell.silence();
+        self.wakeup.clear();
         self.alarm.silence();
         loop {
             self.admit(&mut inside);

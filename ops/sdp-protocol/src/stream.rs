@@ -178,7 +178,7 @@ impl OffloadStream for SdpOffload {
     }
 
     fn watch(&self, watch: Arc<dyn Watch>) {
-        self.stream.watch(Arc::new(Teller {
+        self.stream.watch(Arc::new(WatchAdapter {
             watch,
             told: Mutex::default(),
         }));
@@ -194,12 +194,12 @@ impl OffloadStream for SdpOffload {
 
 /// From what a stream is ready for to what has come about.
 #[derive(Debug)]
-struct Teller {
+struct WatchAdapter {
     watch: Arc<dyn Watch>,
     told: Mutex<Readiness>,
 }
 
-impl sdp_over_dat::Watch for Teller {
+impl sdp_over_dat::Watch for WatchAdapter {
     fn show(&self, now: Readiness, arrived: bool) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *told, now);
@@ -225,39 +225,40 @@ impl sdp_over_dat::Watch for Teller {
     }
 }
 
-/// A descriptor that is readable when something has come about on any of the streams that ring it.
+/// A descriptor that is readable when something has come about on any of the streams that signal
+/// it.
 #[derive(Debug)]
-pub(crate) struct Bell(OwnedFd);
+pub(crate) struct WakeupFd(OwnedFd);
 
-impl Bell {
+impl WakeupFd {
     pub(crate) fn new(place: Place) -> Result<Self, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self(place(eventfd(0, flags)?)?))
     }
 
-    pub(crate) fn ring(&self) {
-        // A counter that is full rings as well.
+    pub(crate) fn signal(&self) {
+        // A counter that is full is readable as well.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     /// Before looking at the streams.
-    pub(crate) fn silence(&self) {
-        // Nothing to read: it did not ring.
+    pub(crate) fn clear(&self) {
+        // Nothing to read: it was not signalled.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
 
-impl sdp_over_dat::Watch for Bell {
-    /// Each look at a stream shows it, so one that is still on its way must not ring: whoever looks
-    /// would wake himself to look again.
+impl sdp_over_dat::Watch for WakeupFd {
+    /// Each look at a stream shows it, so one that is still on its way must not signal it: whoever
+    /// looks would wake himself to look again.
     fn show(&self, now: Readiness, _: bool) {
         if now.writable || now.failed || now.errno.is_some() {
-            self.ring();
+            self.signal();
         }
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for WakeupFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -1,10 +1,10 @@
-//! Who serves the sockets whose users do something else: the stack's thread, or threads of the
-//! program that lend themselves.
+//! The driver role: who serves the sockets whose users do something else, the stack's thread or
+//! threads of the program that lend themselves.
 //!
 //! A thread of the program that waits for its sockets would be woken by the stack's thread, which
-//! the kernel has woken before. Where it looks itself, nobody needs to be woken. So the seat is
+//! the kernel has woken before. Where it looks itself, nobody needs to be woken. So the role is
 //! lent to it, and stays lent while it comes back: the stack's thread sleeps aside, looks once a
-//! tick whether somebody has served since, and takes the seat back when nobody has.
+//! tick whether somebody has served since, and takes the role back when nobody has.
 //!
 //! ```text
 //!              lend                          the thread steps aside
@@ -21,25 +21,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How soon the thread looks whether the seat is still used.
+/// How soon the thread looks whether the borrowers still come.
 const TICK_MIN: Duration = Duration::from_millis(1);
 
 /// How rarely, while the time between two looks doubles.
 const TICK_MAX: Duration = Duration::from_millis(10);
 
-/// How long somebody who wants to sleep in the seat waits for the thread to step aside.
+/// How long a borrower who wants to sleep waits for the thread to step aside.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// Who has the seat. What is an atomic is read without the lock and written under it, but for the
-/// count.
+/// Who waits for the completions of a stack's sockets, and serves them. What is an atomic is read
+/// without the lock and written under it, but for the count.
 #[derive(Debug, Default)]
-pub(crate) struct Seat {
+pub(crate) struct DriverRole {
     lent: AtomicBool,
     /// The thread waits for no events.
     aside: AtomicBool,
-    /// Somebody sleeps in the seat.
-    taken: AtomicBool,
-    /// The thread sleeps for longer than a tick, because somebody sleeps in the seat.
+    /// A borrower sleeps and will come back.
+    has_waiter: AtomicBool,
+    /// The thread sleeps for longer than a tick, because a borrower sleeps.
     sleeps_long: AtomicBool,
     /// Counts looks of those to whom it is lent.
     looks: AtomicU32,
@@ -47,17 +47,17 @@ pub(crate) struct Seat {
     changed: Condvar,
 }
 
-/// What the thread knows of those who have the seat.
+/// What the thread knows of the borrowers.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct IdleWatch {
     seen: u32,
     tick: Duration,
     until: Option<Instant>,
-    /// Nobody has looked for a tick, but somebody sleeps in the seat.
+    /// Nobody has looked for a tick, but a borrower sleeps.
     is_quiet: bool,
 }
 
-impl Default for Watch {
+impl Default for IdleWatch {
     fn default() -> Self {
         Self {
             seen: 0,
@@ -68,7 +68,7 @@ impl Default for Watch {
     }
 }
 
-impl Seat {
+impl DriverRole {
     /// Lends it to the calling thread, for this look and until others stop coming. `true`: the
     /// thread is to be woken, so that it steps aside.
     pub(crate) fn lend(&self) -> bool {
@@ -90,9 +90,9 @@ impl Seat {
         self.aside.load(Ordering::SeqCst)
     }
 
-    /// The caller is about to sleep in the seat: nobody takes it meanwhile. `false`: he does not
-    /// have it, or the thread does not step aside.
-    pub(crate) fn take(&self) -> bool {
+    /// The caller is about to sleep and keeps the role: nobody takes it meanwhile. `false`: he does
+    /// not have it, or the thread does not step aside.
+    pub(crate) fn begin_wait(&self) -> bool {
         let mut lock = self.lock();
         let until = Instant::now() + PATIENCE;
         while self.is_lent() && !self.is_aside() {
@@ -104,15 +104,15 @@ impl Seat {
             lock = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let is_lent = self.is_lent();
-        self.taken.store(is_lent, Ordering::SeqCst);
+        self.has_waiter.store(is_lent, Ordering::SeqCst);
         drop(lock);
         is_lent
     }
 
     /// He has woken, and may go away from now on.
-    pub(crate) fn rise(&self) {
+    pub(crate) fn end_wait(&self) {
         self.looks.fetch_add(1, Ordering::Relaxed);
-        self.taken.store(false, Ordering::SeqCst);
+        self.has_waiter.store(false, Ordering::SeqCst);
         self.nudge();
     }
 
@@ -135,9 +135,9 @@ impl Seat {
         self.changed.notify_all();
     }
 
-    /// The thread: sleeps while others serve, no longer than `pause`, and takes the seat back when
+    /// The thread: sleeps while others serve, no longer than `pause`, and takes the role back when
     /// nobody has looked for a tick.
-    pub(crate) fn step_aside(&self, watch: &mut Watch, pause: Duration) {
+    pub(crate) fn step_aside(&self, watch: &mut IdleWatch, pause: Duration) {
         let mut lock = self.lock();
         if self.is_lent() {
             if !self.aside.swap(true, Ordering::SeqCst) {
@@ -146,7 +146,7 @@ impl Seat {
             lock = self.sleep(lock, watch, pause);
         }
         if !self.is_lent() {
-            *watch = Watch::default();
+            *watch = IdleWatch::default();
             self.aside.store(false, Ordering::SeqCst);
         }
         drop(lock);
@@ -155,12 +155,12 @@ impl Seat {
     fn sleep<'a>(
         &'a self,
         mut lock: MutexGuard<'a, ()>,
-        watch: &mut Watch,
+        watch: &mut IdleWatch,
         pause: Duration,
     ) -> MutexGuard<'a, ()> {
-        // Said first: who rises looks at it afterwards.
+        // Said first: whoever ends a wait looks at it afterwards.
         self.sleeps_long.store(watch.is_quiet, Ordering::SeqCst);
-        let sleeps_long = watch.is_quiet && self.taken.load(Ordering::SeqCst);
+        let sleeps_long = watch.is_quiet && self.has_waiter.load(Ordering::SeqCst);
         let now = Instant::now();
         let until = *watch.until.get_or_insert(now + watch.tick);
         let tick = until.saturating_duration_since(now);
@@ -170,7 +170,7 @@ impl Seat {
         self.sleeps_long.store(false, Ordering::SeqCst);
         if self.is_lent() && Instant::now() >= until {
             let is_used = watch.look(self.looks.load(Ordering::Relaxed));
-            watch.is_quiet = !is_used && self.taken.load(Ordering::SeqCst);
+            watch.is_quiet = !is_used && self.has_waiter.load(Ordering::SeqCst);
             self.lent.store(is_used || watch.is_quiet, Ordering::SeqCst);
         }
         lock
@@ -181,7 +181,7 @@ impl Seat {
     }
 }
 
-impl Watch {
+impl IdleWatch {
     /// A tick is over. Whether somebody has looked since the last one.
     fn look(&mut self, looks: u32) -> bool {
         let is_used = std::mem::replace(&mut self.seen, looks) != looks;
@@ -200,83 +200,83 @@ mod tests {
 
     #[test]
     fn the_thread_is_woken_by_the_first_who_lends_and_by_nobody_once_it_is_aside() {
-        let (seat, mut watch) = (Seat::default(), Watch::default());
-        assert!(seat.lend(), "it waits for events");
-        assert!(!seat.lend(), "it has been woken");
-        assert!(!seat.is_aside());
-        seat.step_aside(&mut watch, Duration::ZERO);
-        assert!(seat.is_aside());
-        seat.reclaim();
-        assert!(!seat.lend(), "it has not come back yet, and need not");
-        assert!(seat.is_aside());
+        let (role, mut watch) = (DriverRole::default(), IdleWatch::default());
+        assert!(role.lend(), "it waits for events");
+        assert!(!role.lend(), "it has been woken");
+        assert!(!role.is_aside());
+        role.step_aside(&mut watch, Duration::ZERO);
+        assert!(role.is_aside());
+        role.reclaim();
+        assert!(!role.lend(), "it has not come back yet, and need not");
+        assert!(role.is_aside());
     }
 
     #[test]
     fn the_thread_takes_back_what_nobody_uses_and_nothing_else() {
-        let (seat, mut watch) = (Seat::default(), Watch::default());
-        seat.lend();
+        let (role, mut watch) = (DriverRole::default(), IdleWatch::default());
+        role.lend();
         for _ in 0..10 {
-            seat.lend();
+            role.lend();
             while watch.until.is_none() {
-                seat.step_aside(&mut watch, Duration::ZERO);
+                role.step_aside(&mut watch, Duration::ZERO);
             }
             while watch.until.is_some() {
-                seat.step_aside(&mut watch, FOR_EVER);
+                role.step_aside(&mut watch, FOR_EVER);
             }
-            assert!(seat.is_lent(), "somebody has looked");
+            assert!(role.is_lent(), "somebody has looked");
         }
-        while seat.is_lent() {
-            seat.step_aside(&mut watch, FOR_EVER);
+        while role.is_lent() {
+            role.step_aside(&mut watch, FOR_EVER);
         }
-        assert!(!seat.is_aside());
+        assert!(!role.is_aside());
         assert_eq!(watch.tick, TICK_MIN, "the next one to lend is unknown");
-        assert!(seat.lend(), "it waits for events again");
+        assert!(role.lend(), "it waits for events again");
     }
 
     #[test]
-    fn nobody_takes_the_seat_in_which_somebody_sleeps() {
-        let (seat, mut watch) = (Seat::default(), Watch::default());
-        assert!(!seat.take(), "it is the thread's");
-        seat.lend();
-        seat.step_aside(&mut watch, Duration::ZERO);
-        assert!(seat.take());
+    fn nobody_takes_the_role_of_one_who_sleeps() {
+        let (role, mut watch) = (DriverRole::default(), IdleWatch::default());
+        assert!(!role.begin_wait(), "it is the thread's");
+        role.lend();
+        role.step_aside(&mut watch, Duration::ZERO);
+        assert!(role.begin_wait());
         while !watch.is_quiet {
-            seat.step_aside(&mut watch, FOR_EVER);
+            role.step_aside(&mut watch, FOR_EVER);
         }
         // However often the thread looks: it has other work, too.
         for _ in 0..100 {
-            seat.step_aside(&mut watch, Duration::ZERO);
-            assert!(seat.is_lent());
+            role.step_aside(&mut watch, Duration::ZERO);
+            assert!(role.is_lent());
         }
-        seat.rise();
-        while seat.is_lent() {
-            seat.step_aside(&mut watch, FOR_EVER);
+        role.end_wait();
+        while role.is_lent() {
+            role.step_aside(&mut watch, FOR_EVER);
         }
-        assert!(!seat.take(), "it is the thread's again");
+        assert!(!role.begin_wait(), "it is the thread's again");
     }
 
     #[test]
     fn a_thread_aside_comes_back_when_it_is_told() {
-        let seat = Seat::default();
-        seat.lend();
+        let role = DriverRole::default();
+        role.lend();
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                let mut watch = Watch::default();
-                while seat.is_lent() {
-                    seat.lend();
-                    seat.step_aside(&mut watch, FOR_EVER);
+                let mut watch = IdleWatch::default();
+                while role.is_lent() {
+                    role.lend();
+                    role.step_aside(&mut watch, FOR_EVER);
                 }
             });
-            while !seat.is_aside() {
+            while !role.is_aside() {
                 std::thread::yield_now();
             }
-            seat.reclaim();
+            role.reclaim();
             while !thread.is_finished() {
                 // It may lend once more between its own looks.
-                seat.reclaim();
+                role.reclaim();
                 std::thread::yield_now();
             }
         });
-        assert!(!seat.is_aside());
+        assert!(!role.is_aside());
     }
 }
