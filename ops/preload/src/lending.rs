@@ -16,7 +16,7 @@
 //!
 //! Nobody serves where another thread of the program sleeps, which would not be shown what arrives
 //! behind our wait, nor where connections are shared with other processes: those are fed by the
-//! steward.
+//! event thread.
 //!
 //! | A wait that ends | makes these system calls, beside those of the provider's looks | and wakes |
 //! |---|---|---|

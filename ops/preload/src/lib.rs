@@ -15,7 +15,7 @@
 //! | `sharing` | connections that more than one process uses |
 //! | `observing` | what this process tells of its sockets to those who look |
 //! | `lending` | threads of the program that wait look after the connections themselves |
-//! | `steward`, `wards` | the thread `ops-steward`, started with the first offloaded socket; whom it calls |
+//! | `event_thread`, `watches` | the thread `ops-events`, started with the first offloaded socket; whom it calls |
 //! | `exiting` | what was written leaves before the process does |
 //! | `process`, `per_process` | whose table it is, after `fork` and in a `vfork`ed child; what a process has for itself |
 //! | `internal` | descriptors of ours, out of the program's way |
@@ -29,6 +29,7 @@
 mod accepting;
 mod connecting;
 mod errno;
+mod event_thread;
 mod exiting;
 mod guard;
 mod hooks;
@@ -45,10 +46,9 @@ mod restarting;
 mod sharing;
 mod socket;
 mod start;
-mod steward;
 mod switch;
 mod table;
 mod tcp_only;
 mod turn;
 mod vector;
-mod wards;
+mod watches;

@@ -23,10 +23,10 @@ use rustix::io::Errno;
 use stand_in::Flags;
 
 use crate::accepting::{self, Room};
+use crate::event_thread::{EventHandler, event_thread};
 use crate::sharing::queue::{self, Passed, Reserved, Wanted, WhyNone};
 use crate::socket::names::Family;
 use crate::socket::options::Options;
-use crate::steward::{Ward, steward};
 use crate::turn::Turn;
 use crate::{internal, listening, process};
 
@@ -137,9 +137,9 @@ impl Listener {
             queue_in,
             queue_out: Mutex::new(Some(queue_out)),
         });
-        steward()?.watch(&*hall.service, EventFlags::IN, hall.clone())?;
+        event_thread()?.watch(&*hall.service, EventFlags::IN, hall.clone())?;
         let asked = Arc::new(Asked(hall.clone()));
-        steward()?.watch(&hall.queue_in, EventFlags::IN, asked)?;
+        event_thread()?.watch(&hall.queue_in, EventFlags::IN, asked)?;
         hall.let_in();
         Ok(Self {
             source: Source::Here(hall),
@@ -360,7 +360,7 @@ impl Drop for Listener {
 /// Those who accept elsewhere ask, and are there no more.
 struct Asked(Arc<Hall>);
 
-impl Ward for Asked {
+impl EventHandler for Asked {
     fn ready(&self, seen: EventFlags) {
         let hall = &self.0;
         while let Some(wanted) = queue::wanted(&hall.queue_in) {
@@ -411,8 +411,8 @@ impl Hall {
         let was_full = arrivals.len() >= self.room;
         let next = arrivals.pop_front();
         drop(arrivals);
-        if was_full && let Ok(steward) = steward() {
-            steward.soon(Arc::clone(self) as _);
+        if was_full && let Ok(thread) = event_thread() {
+            thread.run_soon(Arc::clone(self) as _);
         }
         next
     }
@@ -427,15 +427,15 @@ impl Hall {
     fn end(&self) {
         {
             // Held until peers are told, so that whoever comes second, the program's close or the
-            // steward, returns no sooner: the program may offer the same service anew at once.
+            // event thread, returns no sooner: the program may offer the same service anew at once.
             let mut offered = self.offered();
             if let Some((switch, service, mapped)) = offered.take() {
                 switch.withdraw(service, mapped);
             }
         }
-        if let Ok(steward) = steward() {
-            steward.leave(&*self.service);
-            steward.leave(&self.queue_in);
+        if let Ok(thread) = event_thread() {
+            thread.unwatch(&*self.service);
+            thread.unwatch(&self.queue_in);
         }
     }
 
@@ -467,7 +467,7 @@ impl Hall {
     }
 }
 
-impl Ward for Hall {
+impl EventHandler for Hall {
     fn ready(&self, _flags: EventFlags) {
         self.let_in();
     }

@@ -8,7 +8,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::sharing::{heirs, leaving, relay};
-use crate::{lending, steward, switch, table};
+use crate::{event_thread, lending, switch, table};
 
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
@@ -70,7 +70,7 @@ extern "C" fn in_parent() {
 extern "C" fn in_child() {
     table::unlock_after_fork();
     OWNER.store(id(), Ordering::Release);
-    steward::begin_without();
+    event_thread::reset_after_fork();
     lending::begin_anew();
     relay::own_nothing();
     heirs::inherit();

@@ -2,7 +2,7 @@
 //!
 //! A handler that was installed with `SA_RESTART` does not end an `accept`, any other does. `poll`
 //! is ended by both, and does not tell by which. A sleep on a word of memory is ended as `accept`
-//! is, so the steward watches the descriptors and the thread sleeps.
+//! is, so the event thread watches the descriptors and the caller sleeps.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use crate::event_thread::{EventHandler, event_thread};
 use crate::internal;
 use crate::socket::parking::Parking;
-use crate::steward::{Ward, steward};
 
 /// A descriptor that is waited for.
 #[derive(Clone, Copy)]
@@ -79,10 +79,10 @@ fn sleep(all: &[Awaited<'_>]) -> Result<(), Errno> {
     for one in all {
         epoll::add(&set, one.fd(), EventData::new_u64(0), one.event())?;
     }
-    let steward = steward()?;
-    steward.watch(&set, EventFlags::IN, knock.clone())?;
+    let thread = event_thread()?;
+    thread.watch(&set, EventFlags::IN, knock.clone())?;
     let slept = knock.0.sleep(seen, None);
-    steward.leave(&set);
+    thread.unwatch(&set);
     slept
 }
 
@@ -90,7 +90,7 @@ fn sleep(all: &[Awaited<'_>]) -> Result<(), Errno> {
 #[derive(Default)]
 struct Knock(Parking);
 
-impl Ward for Knock {
+impl EventHandler for Knock {
     fn ready(&self, _seen: EventFlags) {
         self.0.wake();
     }

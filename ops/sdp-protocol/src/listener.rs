@@ -249,7 +249,7 @@ impl SdpListener {
                 Commitment::Made => {
                     let stream = inside.answered.remove(at).stream;
                     if !inside.answered.is_empty() {
-                        // Others may have rung for what this look has not come to.
+                        // Others may have signalled what this look has not come to.
                         self.wakeup.signal();
                     }
                     return Some(stream);
@@ -293,7 +293,7 @@ impl OffloadListener for SdpListener {
             if let Some(stream) = self.next_committed(&mut inside) {
                 return Ok(Some(Box::new(SdpOffload::new(stream, &self.adapter))));
             }
-            // Those who wait in the kernel ring no second time.
+            // Those who wait in the kernel signal no second time.
             if !was_full {
                 return Ok(None);
             }

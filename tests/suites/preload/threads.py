@@ -33,7 +33,7 @@ for size in (1, 10, 1000, 100000, 3000000):
         got += client.recv(65536)
     sender.join()
     assert got == data, size
-assert "ops-steward" in names_of_threads(), "not offloaded"
+assert "ops-events" in names_of_threads(), "not offloaded"
 client.shutdown(socket.SHUT_WR)
 assert client.recv(10) == b""
 client.close()

@@ -20,8 +20,8 @@ use rustix::time::{
 };
 
 use super::leaving;
+use crate::event_thread::{EventHandler, event_thread};
 use crate::socket::Socket;
-use crate::steward::{Ward, steward};
 use crate::table::{self, Entry};
 use crate::{errno, guard, internal, process, switch};
 
@@ -112,9 +112,9 @@ impl Return {
     fn timer() -> Result<Arc<Self>, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = internal::raise(timerfd_create(TimerfdClockId::Monotonic, flags)?)?;
-        let ward = Arc::new(Self { timer });
-        steward()?.watch(&ward.timer, EventFlags::IN, Arc::clone(&ward) as _)?;
-        Ok(ward)
+        let handler = Arc::new(Self { timer });
+        event_thread()?.watch(&handler.timer, EventFlags::IN, Arc::clone(&handler) as _)?;
+        Ok(handler)
     }
 
     fn arm(&self) {
@@ -127,13 +127,13 @@ impl Return {
     }
 }
 
-impl Ward for Return {
+impl EventHandler for Return {
     fn ready(&self, _seen: EventFlags) {
         for (_, socket) in own() {
             socket.speak_again();
         }
-        if let Ok(steward) = steward() {
-            steward.leave(&self.timer);
+        if let Ok(thread) = event_thread() {
+            thread.unwatch(&self.timer);
         }
     }
 }

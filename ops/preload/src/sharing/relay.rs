@@ -17,9 +17,9 @@ use super::flow::{Flow, State};
 use super::relayed::Relayed;
 use super::renewal;
 use super::words::{Word, Words};
+use crate::event_thread::{EventHandler, event_thread};
 use crate::lending;
 use crate::socket::Socket;
-use crate::steward::{Ward, steward};
 use crate::table::{self, Entry};
 
 /// How long a user may take to take the signals out of the pair, and a thread of ours to leave a
@@ -36,11 +36,11 @@ const INTEREST: EventFlags = EventFlags::IN
 /// Watches a connection from its beginning, so that others can ask for it. Nothing else happens
 /// there as long as only this process uses it.
 pub(crate) fn watch(socket: &Arc<Socket>) -> Result<(), Errno> {
-    let steward = steward()?;
+    let thread = event_thread()?;
     let door = Arc::new(Door(Arc::downgrade(socket)));
     let watched = socket
         .observer()
-        .with_end(|end| steward.watch(end, INTEREST, door));
+        .with_end(|end| thread.watch(end, INTEREST, door));
     // One that broke meanwhile has nothing to be watched.
     watched.unwrap_or(Ok(()))
 }
@@ -48,7 +48,7 @@ pub(crate) fn watch(socket: &Arc<Socket>) -> Result<(), Errno> {
 /// Where others ask for a connection.
 struct Door(Weak<Socket>);
 
-impl Ward for Door {
+impl EventHandler for Door {
     fn ready(&self, seen: EventFlags) {
         let socket = self.0.upgrade();
         if let Some(relay) = socket.and_then(|socket| socket.observer().relay()) {
@@ -60,7 +60,7 @@ impl Ward for Door {
 /// A turn for a relay, without anything seen.
 struct Turn(Arc<Relay>);
 
-impl Ward for Turn {
+impl EventHandler for Turn {
     fn ready(&self, seen: EventFlags) {
         self.0.ready(seen);
     }
@@ -69,7 +69,7 @@ impl Ward for Turn {
 /// A reference that is given up where nobody holds a lock of the stream.
 struct Parting(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Relay>);
 
-impl Ward for Parting {
+impl EventHandler for Parting {
     fn ready(&self, _seen: EventFlags) {}
 }
 
@@ -96,7 +96,7 @@ struct Counted(&'static Shared);
 impl Counted {
     fn among(shared: &'static Shared) -> Self {
         shared.count.fetch_add(1, Ordering::AcqRel);
-        // Those who wait for its bytes are told by the stack's threads and the steward.
+        // Those who wait for its bytes are told by the stack's threads and the event thread.
         lending::leave_to_threads();
         Self(shared)
     }
@@ -255,8 +255,8 @@ impl Relay {
         ] {
             relay.word.handover.make(relay.ticket, made);
         }
-        if let Ok(steward) = steward() {
-            steward.ask_for(&carrier, INTEREST | EventFlags::OUT);
+        if let Ok(thread) = event_thread() {
+            thread.modify(&carrier, INTEREST | EventFlags::OUT);
         }
         *relay.flow() = Some(Flow::new(carrier, false, false));
         relay.nudge();
@@ -273,8 +273,8 @@ impl Relay {
         if self.nudged.swap(true, Ordering::AcqRel) {
             return;
         }
-        if let (Ok(steward), Some(relay)) = (steward(), self.myself.upgrade()) {
-            steward.soon(Arc::new(Turn(relay)));
+        if let (Ok(thread), Some(relay)) = (event_thread(), self.myself.upgrade()) {
+            thread.run_soon(Arc::new(Turn(relay)));
         }
     }
 
@@ -333,8 +333,8 @@ impl Relay {
             self.go_on_steering();
             return;
         }
-        if let Ok(steward) = steward() {
-            steward.ask_for(&carrier, INTEREST | EventFlags::OUT);
+        if let Ok(thread) = event_thread() {
+            thread.modify(&carrier, INTEREST | EventFlags::OUT);
         }
         self.rename();
         let (writing, reading) = self.socket.ended();
@@ -468,8 +468,8 @@ impl Relay {
         if !is_listed {
             return false;
         }
-        if let Ok(steward) = steward() {
-            steward.leave_number(self.end);
+        if let Ok(thread) = event_thread() {
+            thread.unwatch_number(self.end);
         }
         self.word.handover.make(self.ticket, Move::End);
         self.socket.observer().gone();
@@ -479,10 +479,10 @@ impl Relay {
         true
     }
 
-    /// Leaves a reference to the steward.
+    /// Leaves a reference to the event thread.
     pub(crate) fn part(self: Arc<Self>) {
-        if let Ok(steward) = steward() {
-            steward.soon(Arc::new(Parting(self)));
+        if let Ok(thread) = event_thread() {
+            thread.run_soon(Arc::new(Parting(self)));
         }
     }
 }

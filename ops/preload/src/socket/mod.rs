@@ -43,8 +43,8 @@ use names::Family;
 use observer::Observer;
 use options::Options;
 
+use crate::event_thread::{EventHandler, event_thread};
 use crate::process;
-use crate::steward::{Ward, steward};
 
 /// A connected socket that an offload protocol carries.
 pub(crate) struct Socket {
@@ -73,9 +73,9 @@ impl Socket {
         let observer = Arc::new(Observer::new(end, Signals::new()));
         stream.watch(Arc::clone(&observer) as _);
         if let Some(descriptor) = stream.descriptor() {
-            let ward = Arc::new(Pumped(Arc::clone(&stream)));
+            let handler = Arc::new(Pumped(Arc::clone(&stream)));
             let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP;
-            steward()?.watch(descriptor, flags, ward)?;
+            event_thread()?.watch(descriptor, flags, handler)?;
         }
         let (local, peer) = (stream.local(), stream.peer());
         let identity = Arc::new(Identity::new(family, local, peer, options));
@@ -225,8 +225,8 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if let (Some(descriptor), Ok(steward)) = (self.stream.descriptor(), steward()) {
-            steward.leave(descriptor);
+        if let (Some(descriptor), Ok(thread)) = (self.stream.descriptor(), event_thread()) {
+            thread.unwatch(descriptor);
         }
     }
 }
@@ -234,7 +234,7 @@ impl Drop for Socket {
 /// A stream that goes on when its descriptor is ready.
 struct Pumped(Arc<dyn OffloadStream>);
 
-impl Ward for Pumped {
+impl EventHandler for Pumped {
     fn ready(&self, _flags: EventFlags) {
         self.0.progress();
     }

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use stand_in::{LibraryEnd, Signals};
 
 use super::parking::Parking;
+use crate::event_thread::event_thread;
 use crate::sharing::relay::Relay;
-use crate::steward::steward;
 
 /// Steers the descriptor of one socket. Streams tell it what comes about.
 #[derive(Debug)]
@@ -328,10 +328,10 @@ impl Drop for Observer {
     }
 }
 
-/// The steward hears no more of an end that is about to be closed.
+/// The event thread hears no more of an end that is about to be closed.
 fn leave(end: &LibraryEnd) {
-    if let Ok(steward) = steward() {
-        steward.leave(end);
+    if let Ok(thread) = event_thread() {
+        thread.unwatch(end);
     }
 }
 

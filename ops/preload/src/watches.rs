@@ -1,0 +1,81 @@
+//! Which handler the event thread calls for which descriptor.
+
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use crate::event_thread::EventHandler;
+
+/// Who is called for which of the descriptors that are watched.
+///
+/// A descriptor's number is given anew as soon as it is closed, while an event that was fetched for
+/// the one before may still be on its way to its handler. So each watch has a number of its own
+/// beside the descriptor's, and an event that names another one is nobody's.
+#[derive(Default)]
+pub(crate) struct Watches {
+    watched: HashMap<RawFd, (u32, Arc<dyn EventHandler>)>,
+    last: u32,
+}
+
+impl Watches {
+    /// What the events of a watch carry that begins now.
+    pub(crate) fn begin(&mut self, fd: RawFd, handler: Arc<dyn EventHandler>) -> u64 {
+        self.last = self.last.wrapping_add(1);
+        self.watched.insert(fd, (self.last, handler));
+        mark(fd, self.last)
+    }
+
+    /// What the events of its watch carry.
+    pub(crate) fn mark_of(&self, fd: RawFd) -> Option<u64> {
+        let (watch, _) = self.watched.get(&fd)?;
+        Some(mark(fd, *watch))
+    }
+
+    pub(crate) fn end(&mut self, fd: RawFd) {
+        self.watched.remove(&fd);
+    }
+
+    /// Whose event this is; nobody's where the watch has ended.
+    pub(crate) fn find(&self, marked: u64) -> Option<Arc<dyn EventHandler>> {
+        let fd = RawFd::try_from(marked & u64::from(u32::MAX)).ok()?;
+        let (watch, handler) = self.watched.get(&fd)?;
+        (mark(fd, *watch) == marked).then(|| Arc::clone(handler))
+    }
+}
+
+const fn mark(fd: RawFd, watch: u32) -> u64 {
+    (watch as u64) << 32 | fd.unsigned_abs() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::epoll::EventFlags;
+
+    struct Nobody;
+
+    impl EventHandler for Nobody {
+        fn ready(&self, _flags: EventFlags) {}
+    }
+
+    #[test]
+    fn an_event_is_its_own_watch_s_alone() {
+        let mut watches = Watches::default();
+        let first: Arc<dyn EventHandler> = Arc::new(Nobody);
+        let marked = watches.begin(15_004, Arc::clone(&first));
+        assert_eq!(watches.mark_of(15_004), Some(marked));
+        assert!(
+            watches
+                .find(marked)
+                .is_some_and(|it| Arc::ptr_eq(&it, &first))
+        );
+
+        watches.end(15_004);
+        assert!(watches.find(marked).is_none());
+        let later = watches.begin(15_004, Arc::new(Nobody));
+        assert!(watches.find(marked).is_none(), "an event of the one before");
+        assert!(watches.find(later).is_some());
+        assert!(watches.find(u64::MAX).is_none());
+        assert_eq!(watches.mark_of(3), None);
+    }
+}
