@@ -16,9 +16,9 @@ use stand_in::{Flags, LibraryEnd};
 use tracing::info;
 
 use crate::hooks::numbers;
-use crate::listener::{Came, Listener};
+use crate::listener::{Incoming, Listener};
 use crate::restarting::{self, Awaited};
-use crate::sharing::queue::Passed;
+use crate::sharing::passing::Passed;
 use crate::sharing::relay::{self, Relay};
 use crate::sharing::relayed::Relayed;
 use crate::socket::Socket;
@@ -96,7 +96,9 @@ pub(crate) fn accept(
         }
         if wait(socket, &listener, begun)? {
             // Somebody else may have taken it, and then the kernel's call would wait for the next.
-            let accepted = listener.turn().take(|| is_ready(socket).then(&kernel));
+            let accepted = listener
+                .accept_lock()
+                .run(|| is_ready(socket).then(&kernel));
             if let Some(accepted) = accepted {
                 return accepted.map(Next::Kernels);
             }
@@ -110,7 +112,7 @@ fn wait(socket: BorrowedFd<'_>, listener: &Listener, begun: Instant) -> Result<b
     let limit = sockopt::socket_timeout(socket, Timeout::Recv)?;
     let deadline = limit.and_then(|limit| begun.checked_add(limit));
     let mut awaited = vec![Awaited::Input(socket), Awaited::Input(listener.pending())];
-    awaited.extend(listener.maker_elsewhere().map(Awaited::End));
+    awaited.extend(listener.owner_process().map(Awaited::End));
     restarting::wait(&awaited, deadline)
 }
 
@@ -163,13 +165,13 @@ fn take(
     };
     let (program, entry, peer) = match listener.accept(options, shown)? {
         None => return Ok(None),
-        Some(Came::Here(stream, room)) => {
+        Some(Incoming::Own(stream, room)) => {
             let peer = stream.peer();
             let (program, socket) = establish(family, listener.protocol(), stream, room)?;
             socket.named();
             (program, Entry::Socket(socket), peer)
         }
-        Some(Came::There(passed, options)) => {
+        Some(Incoming::Passed(passed, options)) => {
             let peer = passed.peer;
             let (program, relayed) = receive(family, passed, shown, options)?;
             (program, Entry::Relayed(Arc::new(relayed)), peer)

@@ -9,7 +9,7 @@
 //! | `guard`, `start` | calls and threads of the stack itself, which stay on TCP |
 //! | `connecting`, `listening`, `accepting` | where a socket comes to an offload protocol, and back |
 //! | `switch`, `tcp_only` | which sockets leave TCP and what may carry them; options that keep one there |
-//! | `turn` | one at a time takes a connection out of the kernel's queue |
+//! | `accept_lock` | one at a time takes a connection out of the kernel's queue |
 //! | `restarting` | waiting that signals end as they end `accept` |
 //! | `listener`, `registrations` | what stands beside a listening socket; `epoll` sets that watch a number |
 //! | `sharing` | connections that more than one process uses |
@@ -26,6 +26,7 @@
     reason = "what the loader binds is exported by its name and not by a path"
 )]
 
+mod accept_lock;
 mod accepting;
 mod connecting;
 mod errno;
@@ -49,6 +50,5 @@ mod start;
 mod switch;
 mod table;
 mod tcp_only;
-mod turn;
 mod vector;
 mod watches;

@@ -6,7 +6,7 @@
 //! edge-triggered sets keep the kernel's own meaning.
 //!
 //! Connections arrive in the process that called `listen`. To another one that has inherited the
-//! listener they are passed by `sharing::queue`, and the first one carries their bytes.
+//! listener they are passed by `sharing::passing`, and the first one carries their bytes.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -22,19 +22,19 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use stand_in::Flags;
 
+use crate::accept_lock::AcceptLock;
 use crate::accepting::{self, Room};
 use crate::event_thread::{EventHandler, event_thread};
-use crate::sharing::queue::{self, Passed, Reserved, Wanted, WhyNone};
+use crate::sharing::passing::{self, Passed, Reserved, Wanted, WhyNone};
 use crate::socket::names::Family;
 use crate::socket::options::Options;
-use crate::turn::Turn;
 use crate::{internal, listening, process};
 
 /// What is added to a listening socket.
 pub(crate) struct Listener {
     source: Source,
     pending: OwnedFd,
-    turn: Arc<Turn>,
+    accept_lock: Arc<AcceptLock>,
     family: Family,
     /// The process that made it.
     maker: i32,
@@ -43,14 +43,14 @@ pub(crate) struct Listener {
 /// Where arrivals come from.
 enum Source {
     /// From the protocol.
-    Here(Arc<Hall>),
+    Own(Arc<AcceptQueue>),
     /// From the process that listens.
-    There(Elsewhere),
+    Inherited(OwnerProcess),
 }
 
 /// The process that listens, as others see it.
-struct Elsewhere {
-    queue: OwnedFd,
+struct OwnerProcess {
+    accept_end: OwnedFd,
     /// Where that process lists the listener.
     tally: Option<Tally>,
     /// It is gone for good.
@@ -63,19 +63,19 @@ struct Elsewhere {
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// A connection to be accepted.
-pub(crate) enum Came {
+pub(crate) enum Incoming {
     /// It belongs to this process, which has made room for it.
-    Here(Box<dyn OffloadStream>, Room),
+    Own(Box<dyn OffloadStream>, Room),
     /// It belongs to the process that listens.
-    There(Passed, Options),
+    Passed(Passed, Options),
 }
 
 /// A listener as the child of a fork gets it.
 #[derive(Clone, Copy)]
-pub(crate) struct Copied {
-    queue: RawFd,
+pub(crate) struct InheritedListener {
+    accept_end: RawFd,
     pending: RawFd,
-    turn: RawFd,
+    accept_lock: RawFd,
     family: Family,
     tally: Option<Tally>,
 }
@@ -83,8 +83,8 @@ pub(crate) struct Copied {
 /// A service of which peers are told, where it is mapped, and by whom they are told.
 pub(crate) type Offered = (&'static Arc<Switch>, SocketAddr, SocketAddr);
 
-/// Where connections arrive in the process that listens.
-struct Hall {
+/// The accept queue of the offloaded connections, in the process that listens.
+struct AcceptQueue {
     service: Box<dyn OffloadListener>,
     /// What carries its connections.
     protocol: String,
@@ -99,8 +99,8 @@ struct Hall {
     /// Those who accept are told here.
     pending: OwnedFd,
     family: Family,
-    queue_in: OwnedFd,
-    queue_out: Mutex<Option<OwnedFd>>,
+    listen_end: OwnedFd,
+    accept_end: Mutex<Option<OwnedFd>>,
 }
 
 fn counter() -> Result<OwnedFd, Errno> {
@@ -113,19 +113,19 @@ fn again(fd: impl AsFd) -> Result<OwnedFd, Errno> {
 }
 
 impl Listener {
-    /// Takes the connections of `service` from now on. `turn` is that of those who accept from the
-    /// same socket of the kernel.
+    /// Takes the connections of `service` from now on. `accept_lock` is that of those who accept
+    /// from the same socket of the kernel.
     pub(crate) fn begin(
         family: Family,
         protocol: &str,
         record: Record,
         service: Box<dyn OffloadListener>,
-        turn: Arc<Turn>,
+        accept_lock: Arc<AcceptLock>,
         backlog: u32,
     ) -> Result<Self, Errno> {
         let pending = counter()?;
-        let (queue_in, queue_out) = queue::make()?;
-        let hall = Arc::new(Hall {
+        let (listen_end, accept_end) = passing::make()?;
+        let queue = Arc::new(AcceptQueue {
             service,
             protocol: protocol.to_owned(),
             arrivals: Mutex::default(),
@@ -134,17 +134,17 @@ impl Listener {
             offered: Mutex::default(),
             pending: again(&pending)?,
             family,
-            queue_in,
-            queue_out: Mutex::new(Some(queue_out)),
+            listen_end,
+            accept_end: Mutex::new(Some(accept_end)),
         });
-        event_thread()?.watch(&*hall.service, EventFlags::IN, hall.clone())?;
-        let asked = Arc::new(Asked(hall.clone()));
-        event_thread()?.watch(&hall.queue_in, EventFlags::IN, asked)?;
-        hall.let_in();
+        event_thread()?.watch(&*queue.service, EventFlags::IN, queue.clone())?;
+        let requests = Arc::new(PassRequests(queue.clone()));
+        event_thread()?.watch(&queue.listen_end, EventFlags::IN, requests)?;
+        queue.fill();
         Ok(Self {
-            source: Source::Here(hall),
+            source: Source::Own(queue),
             pending,
-            turn,
+            accept_lock,
             family,
             maker: process::id(),
         })
@@ -153,31 +153,31 @@ impl Listener {
     /// Where peers find it; `None`: another process listens.
     pub(crate) fn mapped(&self) -> Option<SocketAddr> {
         match &self.source {
-            Source::Here(hall) => Some(hall.service.mapped()),
-            Source::There(_) => None,
+            Source::Own(queue) => Some(queue.service.mapped()),
+            Source::Inherited(_) => None,
         }
     }
 
     /// Peers are told of it, until it ends.
     pub(crate) fn is_offered(&self, offered: Offered) {
-        if let Source::Here(hall) = &self.source {
-            *hall.offered() = Some(offered);
+        if let Source::Own(queue) = &self.source {
+            *queue.offered() = Some(offered);
         }
     }
 
     /// In the child of a fork, where the parent's listener is forgotten.
-    pub(crate) fn copied(from: Copied) -> Self {
+    pub(crate) fn inherited(from: InheritedListener) -> Self {
         // SAFETY: both came over the fork, and what owned them in the parent is forgotten.
         let own = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
         Self {
-            source: Source::There(Elsewhere {
-                queue: own(from.queue),
+            source: Source::Inherited(OwnerProcess {
+                accept_end: own(from.accept_end),
                 tally: from.tally,
                 is_gone: AtomicBool::new(false),
                 tried: Mutex::default(),
             }),
             pending: own(from.pending),
-            turn: Arc::new(Turn::inherited(own(from.turn))),
+            accept_lock: Arc::new(AcceptLock::inherited(own(from.accept_lock))),
             family: from.family,
             maker: process::id(),
         }
@@ -185,19 +185,22 @@ impl Listener {
 
     /// Before a fork: the child accepts as well. Gives what the child begins with, and adds what it
     /// must not keep.
-    pub(crate) fn copy(&self, withheld: &mut Vec<RawFd>) -> Option<Copied> {
-        let (queue, tally) = match &self.source {
-            Source::There(elsewhere) => (elsewhere.queue.as_raw_fd(), elsewhere.tally),
-            Source::Here(hall) => {
-                withheld.extend([&hall.pending, &hall.queue_in].map(AsRawFd::as_raw_fd));
-                withheld.extend(hall.service.descriptors());
-                (hall.queue_out().as_ref()?.as_raw_fd(), hall.record.tally())
+    pub(crate) fn copy(&self, withheld: &mut Vec<RawFd>) -> Option<InheritedListener> {
+        let (accept_end, tally) = match &self.source {
+            Source::Inherited(owner) => (owner.accept_end.as_raw_fd(), owner.tally),
+            Source::Own(queue) => {
+                withheld.extend([&queue.pending, &queue.listen_end].map(AsRawFd::as_raw_fd));
+                withheld.extend(queue.service.descriptors());
+                (
+                    queue.accept_end().as_ref()?.as_raw_fd(),
+                    queue.record.tally(),
+                )
             }
         };
-        Some(Copied {
-            queue,
+        Some(InheritedListener {
+            accept_end,
             pending: self.pending.as_raw_fd(),
-            turn: self.turn.as_raw_fd(),
+            accept_lock: self.accept_lock.as_raw_fd(),
             family: self.family,
             tally,
         })
@@ -211,29 +214,29 @@ impl Listener {
 
     /// The next offloaded connection, if there is one, for a socket that is set and shown like
     /// this. An error leaves it where it is, to be accepted when there is room.
-    pub(crate) fn accept(&self, options: Options, shown: Flags) -> Result<Option<Came>, Errno> {
+    pub(crate) fn accept(&self, options: Options, shown: Flags) -> Result<Option<Incoming>, Errno> {
         match &self.source {
-            Source::There(elsewhere) => {
+            Source::Inherited(owner) => {
                 let room = Reserved::of(self.pending())?;
-                if !self.is_mine() {
+                if !self.take_count() {
                     return Ok(None);
                 }
-                let passed = queue::ask(&elsewhere.queue, room)?;
-                Ok(passed.map(|passed| Came::There(passed, options)))
+                let passed = passing::ask(&owner.accept_end, room)?;
+                Ok(passed.map(|passed| Incoming::Passed(passed, options)))
             }
-            Source::Here(hall) => {
+            Source::Own(queue) => {
                 let room = Room::of(options, shown)?;
-                if !self.is_mine() {
+                if !self.take_count() {
                     return Ok(None);
                 }
-                let arrival = hall.take_next();
-                Ok(arrival.map(|stream| Came::Here(stream, room)))
+                let arrival = queue.take_next();
+                Ok(arrival.map(|stream| Incoming::Own(stream, room)))
             }
         }
     }
 
     /// Takes one of the counts. Each stands for one arrival, and whoever takes it takes an arrival.
-    fn is_mine(&self) -> bool {
+    fn take_count(&self) -> bool {
         let mut count = [0; 8];
         rustix::io::read(&self.pending, &mut count[..]).is_ok()
     }
@@ -241,19 +244,19 @@ impl Listener {
     /// Nobody is let in any more, wherever it listens, and who waits goes.
     pub(crate) fn end(&self) {
         match &self.source {
-            Source::Here(hall) => hall.shut(),
-            Source::There(elsewhere) => queue::end(&elsewhere.queue),
+            Source::Own(queue) => queue.shut(),
+            Source::Inherited(owner) => passing::end(&owner.accept_end),
         }
     }
 
     /// Whether the process that listens is gone: a server that became a daemon has left it behind.
     pub(crate) fn is_orphaned(&self) -> bool {
         match &self.source {
-            Source::Here(_) => false,
-            Source::There(elsewhere) => {
-                let is_gone = elsewhere.is_gone.load(Ordering::Relaxed)
-                    || queue::is_deserted(&elsewhere.queue);
-                elsewhere.is_gone.store(is_gone, Ordering::Relaxed);
+            Source::Own(_) => false,
+            Source::Inherited(owner) => {
+                let is_gone = owner.is_gone.load(Ordering::Relaxed)
+                    || passing::is_deserted(&owner.accept_end);
+                owner.is_gone.store(is_gone, Ordering::Relaxed);
                 is_gone
             }
         }
@@ -261,17 +264,14 @@ impl Listener {
 
     /// Whether this process is to try to listen where nobody does any more.
     pub(crate) fn may_be_taken_over(&self) -> bool {
-        let Source::There(elsewhere) = &self.source else {
+        let Source::Inherited(owner) = &self.source else {
             return false;
         };
         if !self.is_orphaned() {
             return false;
         }
         let now = Instant::now();
-        let mut tried = elsewhere
-            .tried
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut tried = owner.tried.lock().unwrap_or_else(PoisonError::into_inner);
         let is_time = tried.is_none_or(|tried| now.duration_since(tried) >= TRY_AGAIN);
         if is_time {
             *tried = Some(now);
@@ -280,26 +280,26 @@ impl Listener {
     }
 
     /// Hangs up when the process that listens goes. `None`: that is known, or it is this one.
-    pub(crate) fn maker_elsewhere(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn owner_process(&self) -> Option<BorrowedFd<'_>> {
         match &self.source {
-            Source::There(elsewhere) if !elsewhere.is_gone.load(Ordering::Relaxed) => {
-                Some(elsewhere.queue.as_fd())
+            Source::Inherited(owner) if !owner.is_gone.load(Ordering::Relaxed) => {
+                Some(owner.accept_end.as_fd())
             }
             _ => None,
         }
     }
 
     /// Who accepts from the kernel's listener.
-    pub(crate) fn turn(&self) -> &Arc<Turn> {
-        &self.turn
+    pub(crate) fn accept_lock(&self) -> &Arc<AcceptLock> {
+        &self.accept_lock
     }
 
     /// The program has accepted a connection of TCP, in whichever of its processes.
     pub(crate) fn count_native(&self) {
         match &self.source {
-            Source::Here(hall) => hall.record.count(Counter::AcceptedTcp, 1),
-            Source::There(elsewhere) => {
-                if let Some(tally) = elsewhere.tally {
+            Source::Own(queue) => queue.record.count(Counter::AcceptedTcp, 1),
+            Source::Inherited(owner) => {
+                if let Some(tally) = owner.tally {
                     tally.count(Counter::AcceptedTcp, 1);
                 }
             }
@@ -309,16 +309,16 @@ impl Listener {
     /// This process has accepted an offloaded connection of its own. One that another process asks
     /// for is counted where it is passed.
     pub(crate) fn count_offloaded(&self) {
-        if let Source::Here(hall) = &self.source {
-            hall.record.count(Counter::AcceptedOffloaded, 1);
+        if let Source::Own(queue) = &self.source {
+            queue.record.count(Counter::AcceptedOffloaded, 1);
         }
     }
 
     /// What carries the connections that belong to this process.
     pub(crate) fn protocol(&self) -> &str {
         match &self.source {
-            Source::Here(hall) => &hall.protocol,
-            Source::There(_) => "",
+            Source::Own(queue) => &queue.protocol,
+            Source::Inherited(_) => "",
         }
     }
 
@@ -345,41 +345,41 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Source::Here(hall) = &self.source {
+        if let Source::Own(queue) = &self.source {
             // The queue hangs up with the last process that could accept. Where this is it, the
             // protocol stops listening before the call returns: the program may listen anew at
             // once.
-            hall.queue_out().take();
-            if queue::is_deserted(&hall.queue_in) {
-                hall.end();
+            queue.accept_end().take();
+            if passing::is_deserted(&queue.listen_end) {
+                queue.end();
             }
         }
     }
 }
 
 /// Those who accept elsewhere ask, and are there no more.
-struct Asked(Arc<Hall>);
+struct PassRequests(Arc<AcceptQueue>);
 
-impl EventHandler for Asked {
+impl EventHandler for PassRequests {
     fn ready(&self, seen: EventFlags) {
-        let hall = &self.0;
-        while let Some(wanted) = queue::wanted(&hall.queue_in) {
+        let queue = &self.0;
+        while let Some(wanted) = passing::wanted(&queue.listen_end) {
             if wanted == Wanted::End {
-                hall.shut();
+                queue.shut();
                 listening::forget(
-                    |it| matches!(&it.source, Source::Here(of) if Arc::ptr_eq(of, hall)),
+                    |it| matches!(&it.source, Source::Own(of) if Arc::ptr_eq(of, queue)),
                 );
-            } else if let Err(why) = hall.pass() {
-                queue::put_none(&hall.queue_in, why);
+            } else if let Err(why) = queue.pass() {
+                passing::put_none(&queue.listen_end, why);
             }
         }
         if seen.contains(EventFlags::HUP) {
-            hall.end();
+            queue.end();
         }
     }
 }
 
-impl Hall {
+impl AcceptQueue {
     fn arrivals(&self) -> MutexGuard<'_, VecDeque<Box<dyn OffloadStream>>> {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -388,14 +388,14 @@ impl Hall {
         self.offered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn queue_out(&self) -> MutexGuard<'_, Option<OwnedFd>> {
-        self.queue_out
+    fn accept_end(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.accept_end
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes in what has arrived, and tells of it.
-    fn let_in(&self) {
+    fn fill(&self) {
         // A service that fails brings nobody; peers come over TCP.
         while self.arrivals().len() < self.room
             && let Ok(Some(arrival)) = self.service.accept()
@@ -405,7 +405,7 @@ impl Hall {
         }
     }
 
-    /// The arrival whose turn it is. Where there was no room for more, there is now.
+    /// The arrival that is next. Where there was no room for more, there is now.
     fn take_next(self: &Arc<Self>) -> Option<Box<dyn OffloadStream>> {
         let mut arrivals = self.arrivals();
         let was_full = arrivals.len() >= self.room;
@@ -435,7 +435,7 @@ impl Hall {
         }
         if let Ok(thread) = event_thread() {
             thread.unwatch(&*self.service);
-            thread.unwatch(&self.queue_in);
+            thread.unwatch(&self.listen_end);
         }
     }
 
@@ -460,15 +460,15 @@ impl Hall {
         let arrival = self.take_next().ok_or(WhyNone::NobodyCame)?;
         // A peer that cannot be passed on sees a reset, as where a backlog is full.
         let passed = accepting::carried(self.family, &self.protocol, arrival, room)
-            .and_then(|passed| queue::put(&self.queue_in, &passed));
+            .and_then(|passed| passing::put(&self.listen_end, &passed));
         passed.map_err(|_| WhyNone::NobodyCame)?;
         self.record.count(Counter::AcceptedOffloaded, 1);
         Ok(())
     }
 }
 
-impl EventHandler for Hall {
+impl EventHandler for AcceptQueue {
     fn ready(&self, _flags: EventFlags) {
-        self.let_in();
+        self.fill();
     }
 }

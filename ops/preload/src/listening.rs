@@ -11,13 +11,13 @@ use ops_rules::Role;
 use rustix::net::sockopt;
 use tracing::info;
 
+use crate::accept_lock::AcceptLock;
 use crate::hooks::numbers;
 use crate::listener::Listener;
 use crate::per_process::PerProcess;
 use crate::registrations::Registrations;
 use crate::socket::names::local_of;
 use crate::table::Entry;
-use crate::turn::Turn;
 use crate::{guard, observing, process, switch, table, tcp_only};
 
 /// The kernel's own bound of a backlog.
@@ -45,7 +45,7 @@ pub(crate) fn take_over(fd: c_int) {
     let others: Vec<c_int> = table::within(0, usize::MAX)
         .filter(|other| *other != fd && table::entry(*other).is_some_and(|entry| is_it(&entry)))
         .collect();
-    begin_in_turn(fd, -1, Arc::clone(before.turn()));
+    begin_with_lock(fd, -1, Arc::clone(before.accept_lock()));
     let now = match table::entry(fd) {
         Some(entry) if is_it(&entry) => return,
         now => now,
@@ -85,12 +85,12 @@ pub(crate) fn forget(is_it: impl Fn(&Listener) -> bool) {
 
 /// The program listens on a socket. Whatever fails here leaves it on TCP alone.
 pub(crate) fn begin(fd: c_int, backlog: c_int) {
-    if let Ok(turn) = Turn::new() {
-        begin_in_turn(fd, backlog, Arc::new(turn));
+    if let Ok(accept_lock) = AcceptLock::new() {
+        begin_with_lock(fd, backlog, Arc::new(accept_lock));
     }
 }
 
-fn begin_in_turn(fd: c_int, backlog: c_int, turn: Arc<Turn>) {
+fn begin_with_lock(fd: c_int, backlog: c_int, accept_lock: Arc<AcceptLock>) {
     let _inside = guard::enter();
     // SAFETY: the kernel has just accepted it as a socket.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -117,10 +117,17 @@ fn begin_in_turn(fd: c_int, backlog: c_int, turn: Arc<Turn>) {
     };
     // The kernel takes what is negative for the most there is, and more than that for that.
     let backlog = u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX));
-    if let Some((door, protocol)) =
+    if let Some((offloaded, protocol)) =
         listen_beside(switch, &offer, Local::of(socket, service), backlog)
-        && let record = observing::listener(service, protocol.name(), door.device())
-        && let Ok(listener) = Listener::begin(family, protocol.name(), record, door, turn, backlog)
+        && let record = observing::listener(service, protocol.name(), offloaded.device())
+        && let Ok(listener) = Listener::begin(
+            family,
+            protocol.name(),
+            record,
+            offloaded,
+            accept_lock,
+            backlog,
+        )
     {
         info!(%service, protocol = protocol.name(), "a service is offered");
         let listener = Arc::new(listener);

@@ -383,9 +383,9 @@ impl<'a> Widened<'a> {
             add(listener.pending_number(), events);
         }
         for at in 0..counters {
-            if let Some(maker) = owners[at].1.maker_elsewhere() {
+            if let Some(owner) = owners[at].1.owner_process() {
                 // A hang-up is told of without being asked for.
-                add(maker.as_raw_fd(), 0);
+                add(owner.as_raw_fd(), 0);
                 owners.push(owners[at].clone());
             }
         }

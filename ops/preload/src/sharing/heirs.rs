@@ -14,7 +14,7 @@ use ops::PortMapperLock;
 
 use super::relay::{self, Relay};
 use super::relayed::{Place, Relayed};
-use crate::listener::{Copied, Listener};
+use crate::listener::{InheritedListener, Listener};
 use crate::socket::Socket;
 use crate::socket::identity::{Identity, Likeness};
 use crate::table::{self, Entry};
@@ -26,7 +26,7 @@ struct Estate {
     connections: Vec<Heirloom>,
     /// Numbers of the program, and which of the connections each names.
     numbers: Vec<(c_int, usize)>,
-    listeners: Vec<Copied>,
+    listeners: Vec<InheritedListener>,
     /// Numbers of the program, and which of the listeners each names.
     doors: Vec<(c_int, usize)>,
     /// Descriptors that are the owner's alone.
@@ -149,7 +149,7 @@ pub(crate) fn inherit() {
     let listeners: Vec<Arc<Listener>> = estate
         .listeners
         .into_iter()
-        .map(|copied| Arc::new(Listener::copied(copied)))
+        .map(|copied| Arc::new(Listener::inherited(copied)))
         .collect();
     for (fd, index) in estate.doors {
         replace(fd, Entry::Listener(listeners[index].clone()));

@@ -13,7 +13,7 @@
 //!
 //! | File | What |
 //! |---|---|
-//! | [`queue`] | from the process that listens to the one that accepts |
+//! | [`passing`] | from the process that listens to the one that accepts |
 //! | [`relay`] | the owner's side: from signals to bytes, and the end |
 //! | [`flow`] | the bytes |
 //! | [`relayed`] | a descriptor that carries bytes, in any process |
@@ -29,7 +29,7 @@ pub(crate) mod departing;
 pub(crate) mod flow;
 pub(crate) mod heirs;
 pub(crate) mod leaving;
-pub(crate) mod queue;
+pub(crate) mod passing;
 pub(crate) mod relay;
 pub(crate) mod relayed;
 pub(crate) mod renewal;

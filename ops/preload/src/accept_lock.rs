@@ -1,4 +1,4 @@
-//! One at a time: who takes a connection out of the kernel's queue.
+//! One at a time takes a connection out of the kernel's accept queue.
 //!
 //! A call that waits for connections of several stacks may not be left to the kernel before one of
 //! TCP is there. Several who wait see the same one, and the kernel would keep those who come too
@@ -15,16 +15,16 @@ use crate::internal;
 
 /// The right to accept from a listener, among the threads of this process and among those processes
 /// that have inherited the listener.
-pub(crate) struct Turn {
+pub(crate) struct AcceptLock {
     threads: Mutex<()>,
     /// A file for locks of the process, which end with it, whatever ends it. They would end as well
     /// with any other descriptor of the file that the process closes, so it has this one alone.
     processes: OwnedFd,
 }
 
-impl Turn {
+impl AcceptLock {
     pub(crate) fn new() -> Result<Self, Errno> {
-        let file = memfd_create("ops-turn", MemfdFlags::CLOEXEC)?;
+        let file = memfd_create("ops-accept-lock", MemfdFlags::CLOEXEC)?;
         Ok(Self {
             threads: Mutex::default(),
             processes: internal::raise(file)?,
@@ -40,9 +40,9 @@ impl Turn {
     }
 
     /// Does something that nobody else does meanwhile. It must not wait.
-    pub(crate) fn take<R>(&self, work: impl FnOnce() -> R) -> R {
+    pub(crate) fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         let _own = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        // A deadlock that the kernel sees is none: nobody waits for anything in his turn.
+        // A deadlock that the kernel sees is none: nobody waits for anything while he holds it.
         while let Err(Errno::INTR | Errno::DEADLK) = self.lock(FlockOperation::LockExclusive) {}
         let done = work();
         // A lock of our own can be given back. Without it, as where the kernel had no memory for
@@ -56,7 +56,7 @@ impl Turn {
     }
 }
 
-impl AsRawFd for Turn {
+impl AsRawFd for AcceptLock {
     fn as_raw_fd(&self) -> RawFd {
         self.processes.as_raw_fd()
     }
