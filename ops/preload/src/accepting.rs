@@ -86,8 +86,10 @@ pub(crate) fn accept(
         if listener.is_orphaned() {
             listening::take_over(fd);
             // By this thread, or by another one.
-            if let Some(heir) = table::find_listener(fd).filter(|it| !Arc::ptr_eq(it, &listener)) {
-                listener = heir;
+            if let Some(successor) =
+                table::find_listener(fd).filter(|it| !Arc::ptr_eq(it, &listener))
+            {
+                listener = successor;
                 continue;
             }
         }

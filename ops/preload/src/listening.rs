@@ -50,7 +50,7 @@ pub(crate) fn take_over(fd: c_int) {
         Some(entry) if is_it(&entry) => return,
         now => now,
     };
-    let pending = table::find_listener(fd).map(|heir| heir.pending_number());
+    let pending = table::find_listener(fd).map(|successor| successor.pending_number());
     for other in std::iter::once(fd).chain(others) {
         if let Some(now) = now.clone().filter(|_| other != fd) {
             table::exchange(other, is_it, || now);

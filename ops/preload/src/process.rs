@@ -7,7 +7,7 @@
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use crate::sharing::{heirs, leaving, relay};
+use crate::sharing::{forking, leaving, relay};
 use crate::{event_thread, lending, switch, table};
 
 static OWNER: AtomicI32 = AtomicI32::new(0);
@@ -60,11 +60,11 @@ pub(crate) fn before_fork() -> Vec<MutexGuard<'static, ()>> {
 }
 
 extern "C" fn before() {
-    heirs::prepare();
+    forking::prepare();
 }
 
 extern "C" fn in_parent() {
-    heirs::drop_prepared();
+    forking::drop_prepared();
 }
 
 extern "C" fn in_child() {
@@ -72,8 +72,8 @@ extern "C" fn in_child() {
     OWNER.store(id(), Ordering::Release);
     event_thread::reset_after_fork();
     lending::begin_anew();
-    relay::own_nothing();
-    heirs::inherit();
+    relay::reset_after_fork();
+    forking::inherit();
 }
 
 extern "C" fn at_exit() {

@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int, c_void};
 use crate::guard;
 use crate::real;
 #[cfg(target_arch = "x86_64")]
-use crate::sharing::departing;
+use crate::sharing::executing;
 use crate::sharing::leaving;
 
 macro_rules! with_list {
@@ -86,11 +86,11 @@ macro_rules! with_list {
 
 with_list! {
     /// Hook of `execl`.
-    fn execl, c"execl", before before_execl = |_| departing::prepare_unseen();
+    fn execl, c"execl", before before_execl = |_| executing::prepare_unseen();
     /// Hook of `execlp`.
-    fn execlp, c"execlp", before before_execlp = |_| departing::prepare_unseen();
+    fn execlp, c"execlp", before before_execlp = |_| executing::prepare_unseen();
     /// Hook of `execle`.
-    fn execle, c"execle", before before_execle = |_| departing::prepare_unseen();
+    fn execle, c"execle", before before_execle = |_| executing::prepare_unseen();
     /// Hook of `dprintf`: the C library writes with calls of its own.
     fn dprintf, c"dprintf", before before_dprintf = |fd| leaving::expose(fd as c_int);
     /// Hook of `__dprintf_chk`.

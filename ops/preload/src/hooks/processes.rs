@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_void};
 use libc::{FILE, pid_t};
 
 use super::numbers;
-use crate::sharing::{departing, leaving};
+use crate::sharing::{executing, leaving};
 use crate::{exiting, guard, process, real, table};
 
 /// A list of words that ends with null.
@@ -38,7 +38,7 @@ macro_rules! around {
 }
 
 around! {
-    before departing::prepare, after departing::on_failed;
+    before executing::prepare, after executing::on_failed;
     /// Hook of `execve`.
     fn execve(path: *const c_char, arguments: Words, environment: Words);
     /// Hook of `execv`.

@@ -156,7 +156,7 @@ pub(crate) fn has_any() -> bool {
 
 /// In the child of a fork: it owns nothing. The parent's map stays as it is, because its lock may
 /// have been held.
-pub(crate) fn own_nothing() {
+pub(crate) fn reset_after_fork() {
     SHARED.store(ptr::null_mut(), Ordering::Release);
 }
 

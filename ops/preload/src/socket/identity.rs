@@ -19,7 +19,7 @@ pub(crate) struct Identity {
 
 /// An identity as it was before a fork, for the child.
 #[derive(Clone, Copy)]
-pub(crate) struct Likeness {
+pub(crate) struct IdentityCopy {
     family: Family,
     local: SocketAddr,
     peer: SocketAddr,
@@ -43,8 +43,8 @@ impl Identity {
     }
 
     /// For the child of a fork.
-    pub(crate) fn likeness(&self) -> Likeness {
-        Likeness {
+    pub(crate) fn copied(&self) -> IdentityCopy {
+        IdentityCopy {
             family: self.family,
             local: self.local,
             peer: self.peer,
@@ -52,13 +52,13 @@ impl Identity {
         }
     }
 
-    /// In the child of a fork, where the parent's identity of this likeness is forgotten.
-    pub(crate) fn like(likeness: Likeness) -> Self {
+    /// In the child of a fork, where the parent's identity is forgotten.
+    pub(crate) fn from_copy(copied: IdentityCopy) -> Self {
         Self::new(
-            likeness.family,
-            likeness.local,
-            likeness.peer,
-            Options::inherited(likeness.options),
+            copied.family,
+            copied.local,
+            copied.peer,
+            Options::inherited(copied.options),
         )
     }
 

@@ -178,13 +178,13 @@ impl Socket {
 
     /// The program may become another one: its descriptor shows no more than what it has to, and
     /// breaks when everything of this program ends.
-    pub(crate) fn fall_silent(&self, fd: BorrowedFd<'_>) {
+    pub(crate) fn stop_steering(&self, fd: BorrowedFd<'_>) {
         self.observer.hush(true);
         self.observer.nothing_to_read(fd);
     }
 
     /// The program has not become another one.
-    pub(crate) fn speak_again(&self) {
+    pub(crate) fn resume_steering(&self) {
         self.observer.hush(false);
         self.show_all();
         if self.stream.readiness().writable {

@@ -33,17 +33,17 @@ const FAILED_AFTER: Timespec = Timespec {
 };
 
 /// What an `exec` that fails gives back: the connections that fell silent for it.
-pub(crate) struct Departure(Vec<(i32, Arc<Socket>)>);
+pub(crate) struct PendingExec(Vec<(i32, Arc<Socket>)>);
 
 /// Before an `exec`.
-pub(crate) fn prepare() -> Departure {
+pub(crate) fn prepare() -> PendingExec {
     if !process::owns_table() {
         // The child of a `vfork`: whose memory this is goes on and carries what the child keeps.
         leaving::expose_kept();
-        return Departure(Vec::new());
+        return PendingExec(Vec::new());
     }
     if !table::has_connections() {
-        return Departure(Vec::new());
+        return PendingExec(Vec::new());
     }
     let _inside = guard::enter();
     let own: Vec<_> = own().collect();
@@ -52,7 +52,7 @@ pub(crate) fn prepare() -> Departure {
         .for_each(leaving::expose_if_kept);
     for (fd, socket) in &own {
         // SAFETY: a number that the table names.
-        socket.fall_silent(unsafe { BorrowedFd::borrow_raw(*fd) });
+        socket.stop_steering(unsafe { BorrowedFd::borrow_raw(*fd) });
     }
     if !own.is_empty() {
         for protocol in switch::made()
@@ -62,35 +62,35 @@ pub(crate) fn prepare() -> Departure {
             protocol.settle(WITHIN);
         }
     }
-    Departure(own)
+    PendingExec(own)
 }
 
 /// Behind an `exec` that has returned.
-pub(crate) fn on_failed(Departure(own): Departure) {
+pub(crate) fn on_failed(PendingExec(own): PendingExec) {
     if own.is_empty() {
         return;
     }
     let _inside = guard::enter();
     let why = errno::get();
     for (_, socket) in own {
-        socket.speak_again();
+        socket.resume_steering();
     }
     errno::set(why);
 }
 
 /// Before an `exec` whose return nobody here sees.
 pub(crate) fn prepare_unseen() {
-    let departure = prepare();
-    if departure.0.is_empty() {
+    let pending = prepare();
+    if pending.0.is_empty() {
         return;
     }
     let _inside = guard::enter();
-    match Return::timer() {
+    match ExecFailedTimer::timer() {
         // Not sooner, so that a slow peer does not make the old program speak before its end.
         Ok(back) => back.arm(),
         // Without a descriptor for it nobody would speak again if the `exec` fails. The new program
         // may find a signal before the reset.
-        Err(_) => on_failed(departure),
+        Err(_) => on_failed(pending),
     }
 }
 
@@ -103,11 +103,11 @@ fn own() -> impl Iterator<Item = (i32, Arc<Socket>)> {
 }
 
 /// What the old program comes back to when an `exec` has failed whose return nobody saw.
-struct Return {
+struct ExecFailedTimer {
     timer: OwnedFd,
 }
 
-impl Return {
+impl ExecFailedTimer {
     /// One that waits to be armed, and is waited for.
     fn timer() -> Result<Arc<Self>, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -127,10 +127,10 @@ impl Return {
     }
 }
 
-impl EventHandler for Return {
+impl EventHandler for ExecFailedTimer {
     fn ready(&self, _seen: EventFlags) {
         for (_, socket) in own() {
-            socket.speak_again();
+            socket.resume_steering();
         }
         if let Ok(thread) = event_thread() {
             thread.unwatch(&self.timer);

@@ -16,84 +16,84 @@ use super::relay::{self, Relay};
 use super::relayed::{Place, Relayed};
 use crate::listener::{InheritedListener, Listener};
 use crate::socket::Socket;
-use crate::socket::identity::{Identity, Likeness};
+use crate::socket::identity::{Identity, IdentityCopy};
 use crate::table::{self, Entry};
 use crate::{guard, listening, switch};
 
-/// What a child is left.
+/// What a child begins with.
 #[derive(Default)]
-struct Estate {
-    connections: Vec<Heirloom>,
+struct ForkState {
+    connections: Vec<InheritedSocket>,
     /// Numbers of the program, and which of the connections each names.
-    numbers: Vec<(c_int, usize)>,
+    connection_numbers: Vec<(c_int, usize)>,
     listeners: Vec<InheritedListener>,
     /// Numbers of the program, and which of the listeners each names.
-    doors: Vec<(c_int, usize)>,
+    listener_numbers: Vec<(c_int, usize)>,
     /// Descriptors that are the owner's alone.
     withheld: Vec<RawFd>,
     /// The port mapper, so that its descriptors stay what they are until the fork is done.
     mapper: Option<PortMapperLock<'static>>,
 }
 
-struct Heirloom {
-    likeness: Likeness,
+struct InheritedSocket {
+    copied: IdentityCopy,
     place: Option<Place>,
 }
 
 thread_local! {
     /// From before the fork to after it; the forking thread is the child's only one.
-    static ESTATE: Cell<*mut Estate> = const { Cell::new(ptr::null_mut()) };
+    static FORK_STATE: Cell<*mut ForkState> = const { Cell::new(ptr::null_mut()) };
 }
 
 /// Before a fork, in the parent.
 pub(crate) fn prepare() {
     let _inside = guard::enter();
-    let mut estate = Estate::default();
+    let mut state = ForkState::default();
     let mut known = HashMap::new();
-    let mut doors = HashMap::new();
+    let mut known_listeners = HashMap::new();
     for fd in table::within(0, usize::MAX) {
         listening::take_over(fd);
-        let (key, heirloom) = match table::entry(fd) {
-            Some(Entry::Socket(socket)) => (address(&socket), Estate::of_owner(&socket)),
+        let (key, inherited) = match table::entry(fd) {
+            Some(Entry::Socket(socket)) => (address(&socket), ForkState::of_owner(&socket)),
             Some(Entry::Relayed(relayed)) => {
-                let heirloom = Heirloom {
-                    likeness: relayed.identity().likeness(),
+                let inherited = InheritedSocket {
+                    copied: relayed.identity().copied(),
                     place: relayed.place(),
                 };
-                (address(&relayed), Some(heirloom))
+                (address(&relayed), Some(inherited))
             }
             Some(Entry::Listener(listener)) => {
-                estate.of_listener(fd, &listener, &mut doors);
+                state.of_listener(fd, &listener, &mut known_listeners);
                 continue;
             }
             Some(Entry::Listed(_)) | None => continue,
         };
         // One that cannot be shared stays the bare end of a pair in the child.
-        let Some(heirloom) = heirloom else { continue };
+        let Some(inherited) = inherited else { continue };
         let index = *known.entry(key).or_insert_with(|| {
-            estate.connections.push(heirloom);
-            estate.connections.len() - 1
+            state.connections.push(inherited);
+            state.connections.len() - 1
         });
-        estate.numbers.push((fd, index));
+        state.connection_numbers.push((fd, index));
     }
-    estate.withheld.extend(relay::withheld());
+    state.withheld.extend(relay::withheld());
     if let Some(switch) = switch::made() {
         let mapper = switch.lock_port_mapper();
-        estate.withheld.extend(mapper.descriptors());
-        estate.mapper = Some(mapper);
+        state.withheld.extend(mapper.descriptors());
+        state.mapper = Some(mapper);
     }
-    ESTATE.set(Box::into_raw(Box::new(estate)));
+    FORK_STATE.set(Box::into_raw(Box::new(state)));
 }
 
 fn address<T>(of: &Arc<T>) -> usize {
     Arc::as_ptr(of).addr()
 }
 
-impl Estate {
-    fn of_owner(socket: &Arc<Socket>) -> Option<Heirloom> {
+impl ForkState {
+    fn of_owner(socket: &Arc<Socket>) -> Option<InheritedSocket> {
         let relay = Relay::of(socket).ok()?;
-        Some(Heirloom {
-            likeness: socket.identity().likeness(),
+        Some(InheritedSocket {
+            copied: socket.identity().copied(),
             place: Some(relay.word()),
         })
     }
@@ -115,14 +115,14 @@ impl Estate {
                 self.listeners.len() - 1
             }
         };
-        self.doors.push((fd, index));
+        self.listener_numbers.push((fd, index));
     }
 }
 
-fn take() -> Option<Box<Estate>> {
-    let estate = ESTATE.replace(ptr::null_mut());
+fn take() -> Option<Box<ForkState>> {
+    let state = FORK_STATE.replace(ptr::null_mut());
     // SAFETY: made by `prepare` in this thread, or in the one of the parent that this is a copy of.
-    (!estate.is_null()).then(|| unsafe { Box::from_raw(estate) })
+    (!state.is_null()).then(|| unsafe { Box::from_raw(state) })
 }
 
 /// After the fork, in the parent.
@@ -132,26 +132,26 @@ pub(crate) fn drop_prepared() {
 
 /// After the fork, in the child: what the parent carries is used through its pair.
 pub(crate) fn inherit() {
-    let Some(mut estate) = take() else {
+    let Some(mut state) = take() else {
         return;
     };
     // The lock is the parent's; here nobody asks for it again.
-    std::mem::forget(estate.mapper.take());
-    for fd in &estate.withheld {
+    std::mem::forget(state.mapper.take());
+    for fd in &state.withheld {
         // SAFETY: a number of the parent's that nothing here uses; the copies of what owns it in
         // the parent are forgotten below.
         drop(unsafe { OwnedFd::from_raw_fd(*fd) });
     }
-    let connections: Vec<Arc<Relayed>> = estate.connections.into_iter().map(relayed).collect();
-    for (fd, index) in estate.numbers {
+    let connections: Vec<Arc<Relayed>> = state.connections.into_iter().map(relayed).collect();
+    for (fd, index) in state.connection_numbers {
         replace(fd, Entry::Relayed(connections[index].clone()));
     }
-    let listeners: Vec<Arc<Listener>> = estate
+    let listeners: Vec<Arc<Listener>> = state
         .listeners
         .into_iter()
         .map(|copied| Arc::new(Listener::inherited(copied)))
         .collect();
-    for (fd, index) in estate.doors {
+    for (fd, index) in state.listener_numbers {
         replace(fd, Entry::Listener(listeners[index].clone()));
     }
 }
@@ -163,8 +163,8 @@ fn replace(fd: c_int, entry: Entry) {
     }
 }
 
-fn relayed(heirloom: Heirloom) -> Arc<Relayed> {
-    let identity = Arc::new(Identity::like(heirloom.likeness));
-    let relayed = Relayed::inherited(identity, heirloom.place);
+fn relayed(inherited: InheritedSocket) -> Arc<Relayed> {
+    let identity = Arc::new(Identity::from_copy(inherited.copied));
+    let relayed = Relayed::inherited(identity, inherited.place);
     Arc::new(relayed)
 }
