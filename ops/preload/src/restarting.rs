@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::event_thread::{EventHandler, event_thread};
 use crate::internal;
-use crate::socket::parking::Parking;
+use crate::socket::wait_queue::WaitQueue;
 
 /// A descriptor that is waited for.
 #[derive(Clone, Copy)]
@@ -72,25 +72,25 @@ pub(crate) fn wait(all: &[Awaited<'_>], deadline: Option<Instant>) -> Result<boo
 
 /// Sleeps until one of them may be ready.
 fn sleep(all: &[Awaited<'_>]) -> Result<(), Errno> {
-    let knock = Arc::new(Knock::default());
-    let seen = knock.0.news();
+    let waker = Arc::new(Waker::default());
+    let seen = waker.0.seq();
     // A set of its own: several threads may wait for the same descriptors.
     let set = internal::raise(epoll::create(CreateFlags::CLOEXEC)?)?;
     for one in all {
         epoll::add(&set, one.fd(), EventData::new_u64(0), one.event())?;
     }
     let thread = event_thread()?;
-    thread.watch(&set, EventFlags::IN, knock.clone())?;
-    let slept = knock.0.sleep(seen, None);
+    thread.watch(&set, EventFlags::IN, waker.clone())?;
+    let slept = waker.0.sleep(seen, None);
     thread.unwatch(&set);
     slept
 }
 
 /// Wakes the thread.
 #[derive(Default)]
-struct Knock(Parking);
+struct Waker(WaitQueue);
 
-impl EventHandler for Knock {
+impl EventHandler for Waker {
     fn ready(&self, _seen: EventFlags) {
         self.0.wake();
     }

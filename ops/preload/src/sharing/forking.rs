@@ -94,7 +94,7 @@ impl ForkState {
         let relay = Relay::of(socket).ok()?;
         Some(InheritedSocket {
             copied: socket.identity().copied(),
-            place: Some(relay.word()),
+            place: Some(relay.shared_state()),
         })
     }
 

@@ -38,8 +38,8 @@ fn expose_own(fd: BorrowedFd<'_>, socket: &Arc<Socket>) {
     let Ok(relay) = Relay::of(socket) else {
         return;
     };
-    let (word, ticket) = relay.word();
-    if relayed::obtain(fd, word, ticket) {
+    let (shared_state, ticket) = relay.shared_state();
+    if relayed::obtain(fd, shared_state, ticket) {
         socket.identity().apply_timeouts(fd);
     }
     adopting::sign(fd, &socket.identity());

@@ -18,7 +18,7 @@
 //! | [`flow`] | the bytes |
 //! | [`relayed`] | a descriptor that carries bytes, in any process |
 //! | [`renewal`] | a fresh pair, where the old one takes no bytes any more |
-//! | [`words`] | memory that the processes share |
+//! | [`shared_state`] | memory that the processes share |
 //! | [`forking`] | what the child of a `fork` begins with |
 //! | [`executing`] | an `exec` by a process that carries connections itself |
 //! | [`adopting`] | what it is called in a program that was not there when it came about |
@@ -33,4 +33,4 @@ pub(crate) mod passing;
 pub(crate) mod relay;
 pub(crate) mod relayed;
 pub(crate) mod renewal;
-pub(crate) mod words;
+pub(crate) mod shared_state;

@@ -143,9 +143,9 @@ pub(crate) fn end(over: impl AsFd) {
 
 /// What somebody wants; the caller answers.
 pub(crate) fn wanted(over: impl AsFd) -> Option<Wanted> {
-    let mut word = [0];
-    match recv(over, &mut word[..], RecvFlags::DONTWAIT) {
-        Ok((_, 1..)) if word[0] == Wanted::End as u8 => Some(Wanted::End),
+    let mut wanted = [0];
+    match recv(over, &mut wanted[..], RecvFlags::DONTWAIT) {
+        Ok((_, 1..)) if wanted[0] == Wanted::End as u8 => Some(Wanted::End),
         Ok((_, 1..)) => Some(Wanted::Arrival),
         _ => None,
     }

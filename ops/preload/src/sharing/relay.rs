@@ -16,7 +16,7 @@ use stand_in::{Carrier, LibraryEnd, Move, Stage, Ticket};
 use super::flow::{Flow, State};
 use super::relayed::Relayed;
 use super::renewal;
-use super::words::{Word, Words};
+use super::shared_state::{FreeStates, SharedState};
 use crate::event_thread::{EventHandler, event_thread};
 use crate::lending;
 use crate::socket::Socket;
@@ -37,18 +37,18 @@ const INTEREST: EventFlags = EventFlags::IN
 /// there as long as only this process uses it.
 pub(crate) fn watch(socket: &Arc<Socket>) -> Result<(), Errno> {
     let thread = event_thread()?;
-    let door = Arc::new(Door(Arc::downgrade(socket)));
+    let handler = Arc::new(AskHandler(Arc::downgrade(socket)));
     let watched = socket
         .observer()
-        .with_end(|end| thread.watch(end, INTEREST, door));
+        .with_end(|end| thread.watch(end, INTEREST, handler));
     // One that broke meanwhile has nothing to be watched.
     watched.unwrap_or(Ok(()))
 }
 
 /// Where others ask for a connection.
-struct Door(Weak<Socket>);
+struct AskHandler(Weak<Socket>);
 
-impl EventHandler for Door {
+impl EventHandler for AskHandler {
     fn ready(&self, seen: EventFlags) {
         let socket = self.0.upgrade();
         if let Some(relay) = socket.and_then(|socket| socket.observer().relay()) {
@@ -57,26 +57,26 @@ impl EventHandler for Door {
     }
 }
 
-/// A turn for a relay, without anything seen.
-struct Turn(Arc<Relay>);
+/// Runs a relay without an event.
+struct RelayRun(Arc<Relay>);
 
-impl EventHandler for Turn {
+impl EventHandler for RelayRun {
     fn ready(&self, seen: EventFlags) {
         self.0.ready(seen);
     }
 }
 
 /// A reference that is given up where nobody holds a lock of the stream.
-struct Parting(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Relay>);
+struct DeferredDrop(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Relay>);
 
-impl EventHandler for Parting {
+impl EventHandler for DeferredDrop {
     fn ready(&self, _seen: EventFlags) {}
 }
 
 /// One connection of this process that others may use.
 pub(crate) struct Relay {
     socket: Arc<Socket>,
-    word: &'static Word,
+    shared_state: &'static SharedState,
     ticket: Ticket,
     /// The library's end, by its number.
     end: RawFd,
@@ -86,14 +86,14 @@ pub(crate) struct Relay {
     left: AtomicBool,
     myself: Weak<Relay>,
     /// The last field, so that the connection has gone when it does.
-    _counted: Counted,
+    _counted: CountedRelay,
 }
 
 /// One of those that the end of the process waits for. It outlasts the place of its relay among the
 /// shared ones: what is done to the connection behind that is done before the process ends.
-struct Counted(&'static Shared);
+struct CountedRelay(&'static Shared);
 
-impl Counted {
+impl CountedRelay {
     fn among(shared: &'static Shared) -> Self {
         shared.count.fetch_add(1, Ordering::AcqRel);
         // Those who wait for its bytes are told by the stack's threads and the event thread.
@@ -102,7 +102,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedRelay {
     fn drop(&mut self) {
         self.0.count.fetch_sub(1, Ordering::AcqRel);
         let _ = futex::wake(&self.0.count, futex::Flags::PRIVATE, u32::MAX >> 1);
@@ -113,7 +113,7 @@ impl Drop for Counted {
 #[derive(Default)]
 struct Shared {
     all: Mutex<All>,
-    /// How many; a word to sleep on.
+    /// How many; a futex word.
     count: AtomicU32,
 }
 
@@ -121,7 +121,7 @@ struct Shared {
 struct All {
     /// By the number of the library's end.
     relays: HashMap<RawFd, Arc<Relay>>,
-    words: Words,
+    free_states: FreeStates,
 }
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
@@ -216,17 +216,17 @@ impl Relay {
             return Ok(relay);
         }
         let end = socket.observer().number().ok_or(Errno::CONNRESET)?;
-        let word = all.words.take()?;
+        let shared_state = all.free_states.take()?;
         let relay = Arc::new_cyclic(|myself| Self {
             socket: socket.clone(),
-            word,
-            ticket: word.handover.issue(),
+            shared_state,
+            ticket: shared_state.handover.issue(),
             end,
             flow: Mutex::new(None),
             nudged: AtomicBool::new(false),
             left: AtomicBool::new(false),
             myself: myself.clone(),
-            _counted: Counted::among(shared),
+            _counted: CountedRelay::among(shared),
         });
         socket.observer().is_shared_by(&relay);
         all.relays.insert(end, relay.clone());
@@ -253,7 +253,7 @@ impl Relay {
             Move::FinishDraining,
             Move::Carry,
         ] {
-            relay.word.handover.make(relay.ticket, made);
+            relay.shared_state.handover.make(relay.ticket, made);
         }
         if let Ok(thread) = event_thread() {
             thread.modify(&carrier, INTEREST | EventFlags::OUT);
@@ -263,9 +263,9 @@ impl Relay {
         Ok(())
     }
 
-    /// The word that the users of the connection share, and which of its connections it is.
-    pub(crate) fn word(&self) -> (&'static Word, Ticket) {
-        (self.word, self.ticket)
+    /// What the users of the connection share, and which of its connections it is.
+    pub(crate) fn shared_state(&self) -> (&'static SharedState, Ticket) {
+        (self.shared_state, self.ticket)
     }
 
     /// Something came about on the connection while its pair carries bytes.
@@ -274,7 +274,7 @@ impl Relay {
             return;
         }
         if let (Ok(thread), Some(relay)) = (event_thread(), self.myself.upgrade()) {
-            thread.run_soon(Arc::new(Turn(relay)));
+            thread.run_soon(Arc::new(RelayRun(relay)));
         }
     }
 
@@ -297,14 +297,14 @@ impl Relay {
     }
 
     fn stage(&self) -> Stage {
-        self.word.handover.stage(self.ticket)
+        self.shared_state.handover.stage(self.ticket)
     }
 
     /// Waits a moment for the end of the change from signals to bytes.
     pub(crate) fn await_decision(&self) {
         let stage = self.stage();
         if !matches!(stage, Stage::Carrying | Stage::Ended | Stage::Dropped) {
-            self.word.handover.wait(self.ticket, stage, LOOK);
+            self.shared_state.handover.wait(self.ticket, stage, LOOK);
         }
     }
 
@@ -317,7 +317,7 @@ impl Relay {
         }
         let Some(end) = observer.hand_over(self.myself.clone()) else {
             // It broke before, and the pair shows that.
-            self.word.handover.make(self.ticket, Move::End);
+            self.shared_state.handover.make(self.ticket, Move::End);
             self.socket.allow_calls();
             return;
         };
@@ -341,17 +341,19 @@ impl Relay {
         *self.flow() = Some(Flow::new(carrier, writing, reading));
         // What is there already is there before the user is told.
         self.run(EventFlags::empty());
-        self.word.handover.make(self.ticket, Move::Carry);
+        self.shared_state.handover.make(self.ticket, Move::Carry);
     }
 
     /// Tells the users that no more signals come. `false`: one has rung for long, and is not done.
     fn rest(&self) -> bool {
         let deadline = Instant::now() + PATIENCE;
-        while !self.word.handover.make(self.ticket, Move::Rest) {
+        while !self.shared_state.handover.make(self.ticket, Move::Rest) {
             if self.stage() != Stage::Ringing || Instant::now() > deadline {
                 return false;
             }
-            self.word.handover.wait(self.ticket, Stage::Ringing, LOOK);
+            self.shared_state
+                .handover
+                .wait(self.ticket, Stage::Ringing, LOOK);
         }
         true
     }
@@ -366,9 +368,9 @@ impl Relay {
                 Stage::Drained => return true,
                 _ => return false,
             }
-            let in_time = self.word.handover.wait(self.ticket, stage, LOOK);
+            let in_time = self.shared_state.handover.wait(self.ticket, stage, LOOK);
             let gone = Instant::now() > deadline || (!in_time && self.is_unheld());
-            if gone && self.word.handover.make(self.ticket, Move::Revoke) {
+            if gone && self.shared_state.handover.make(self.ticket, Move::Revoke) {
                 return false;
             }
         }
@@ -383,14 +385,14 @@ impl Relay {
     }
 
     fn go_on_steering(&self) {
-        self.word.handover.make(self.ticket, Move::Revoke);
+        self.shared_state.handover.make(self.ticket, Move::Revoke);
         self.socket.allow_calls();
         self.socket.show_all();
     }
 
     /// The numbers of this process name a descriptor that carries bytes now.
     fn rename(&self) {
-        let place = (self.word, self.ticket);
+        let place = (self.shared_state, self.ticket);
         let relayed = Arc::new(Relayed::carrying(self.socket.identity(), Some(place)));
         for fd in table::within(0, usize::MAX) {
             let is_ours = |entry: &Entry| {
@@ -410,7 +412,7 @@ impl Relay {
             return;
         };
         let broken = self.socket.observer().has_error();
-        flow.resets(self.word.is_to_be_reset());
+        flow.resets(self.shared_state.is_to_be_reset());
         let state = flow.run(self.socket.stream(), seen, broken);
         if matches!(state, State::Waiting | State::Busy) {
             drop(place);
@@ -437,7 +439,7 @@ impl Relay {
 
     /// Nobody holds the program's end any more, or has anything to expect from it.
     fn end_unheld(&self) {
-        let reset = self.word.is_to_be_reset();
+        let reset = self.shared_state.is_to_be_reset();
         let observer = self.socket.observer();
         if observer.shows_hang_up() {
             // Whoever holds it yet is to read an end there, and no reset.
@@ -471,18 +473,18 @@ impl Relay {
         if let Ok(thread) = event_thread() {
             thread.unwatch_number(self.end);
         }
-        self.word.handover.make(self.ticket, Move::End);
+        self.shared_state.handover.make(self.ticket, Move::End);
         self.socket.observer().gone();
         // The caller has another reference, so nothing is dropped with the lock held.
         all.relays.remove(&self.end);
-        all.words.give_back(self.word);
+        all.free_states.give_back(self.shared_state);
         true
     }
 
     /// Leaves a reference to the event thread.
-    pub(crate) fn part(self: Arc<Self>) {
+    pub(crate) fn drop_later(self: Arc<Self>) {
         if let Ok(thread) = event_thread() {
-            thread.run_soon(Arc::new(Parting(self)));
+            thread.run_soon(Arc::new(DeferredDrop(self)));
         }
     }
 }
@@ -504,7 +506,9 @@ impl Relay {
         };
         if self.stage() == Stage::Ringing && !unheld {
             // A moment. If it takes longer, that user rings again.
-            self.word.handover.wait(self.ticket, Stage::Ringing, LOOK);
+            self.shared_state
+                .handover
+                .wait(self.ticket, Stage::Ringing, LOOK);
         }
         match self.stage() {
             Stage::Ended | Stage::Dropped => {}

@@ -9,15 +9,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
 use stand_in::{Handover, Move, Stage, Ticket};
 
-use super::words::Word;
+use super::shared_state::SharedState;
 use crate::internal;
 use crate::socket::identity::Identity;
 
 /// How often a user that waits for the owner looks whether the owner lives.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A word, and which of its connections is meant.
-pub(crate) type Place = (&'static Word, Ticket);
+/// Shared state, and which of its connections is meant.
+pub(crate) type Place = (&'static SharedState, Ticket);
 
 /// A connection of another process, or one of ours that others use as well.
 pub(crate) struct Relayed {
@@ -61,8 +61,8 @@ impl Relayed {
     pub(crate) fn has_options_set(&self, fd: BorrowedFd<'_>) {
         self.identity.apply_timeouts(fd);
         let linger = self.identity.options().linger;
-        if let Some((word, _)) = self.place {
-            word.set_linger(linger.map(|linger| linger.as_secs()));
+        if let Some((shared_state, _)) = self.place {
+            shared_state.set_linger(linger.map(|linger| linger.as_secs()));
         }
     }
 
@@ -71,8 +71,8 @@ impl Relayed {
         if self.carries.load(Ordering::Acquire) {
             return;
         }
-        if let Some((word, ticket)) = self.place
-            && obtain(fd, word, ticket)
+        if let Some((shared_state, ticket)) = self.place
+            && obtain(fd, shared_state, ticket)
         {
             self.identity.apply_timeouts(fd);
         }
@@ -82,8 +82,8 @@ impl Relayed {
 
 /// Has the owner carry bytes, and returns when it does, or when the connection has ended. `true`:
 /// it was this call that brought it about.
-pub(crate) fn obtain(fd: BorrowedFd<'_>, word: &Word, ticket: Ticket) -> bool {
-    let handover = &word.handover;
+pub(crate) fn obtain(fd: BorrowedFd<'_>, shared_state: &SharedState, ticket: Ticket) -> bool {
+    let handover = &shared_state.handover;
     let mut ours = false;
     loop {
         let stage = handover.stage(ticket);

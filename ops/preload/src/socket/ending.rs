@@ -66,7 +66,7 @@ impl Socket {
 
     fn await_delivery(&self, deadline: Instant) {
         while self.stream.unsent() > 0 && !self.observer.is_broken() {
-            let seen = self.observer.parking().news();
+            let seen = self.observer.wait_queue().seq();
             if self.stream.unsent() == 0 {
                 return;
             }

@@ -4,7 +4,7 @@
 //! | File | What |
 //! |---|---|
 //! | [`observer`] | from what comes about there to what the program's descriptor shows |
-//! | [`parking`] | where blocking calls sleep |
+//! | [`wait_queue`] | where blocking calls sleep |
 //! | [`receive`], [`send`] | the two directions, with flags, timeouts and signals |
 //! | [`handed_over`] | what is left of a call when the descriptor carries the bytes |
 //! | [`ending`] | shutting down, closing, lingering |
@@ -21,10 +21,10 @@ mod inherited;
 pub(crate) mod names;
 pub(crate) mod observer;
 pub(crate) mod options;
-pub(crate) mod parking;
 pub(crate) mod receive;
 pub(crate) mod requests;
 pub(crate) mod send;
+pub(crate) mod wait_queue;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -149,9 +149,12 @@ impl Socket {
         let is_over = || {
             relay.as_ref().is_none_or(|relay| {
                 relay.await_decision();
-                let (word, ticket) = relay.word();
+                let (shared_state, ticket) = relay.shared_state();
                 // Of one that was dropped calls are about to go on: they tell why.
-                matches!(word.handover.stage(ticket), Stage::Carrying | Stage::Ended)
+                matches!(
+                    shared_state.handover.stage(ticket),
+                    Stage::Carrying | Stage::Ended
+                )
             })
         };
         let here = self.calls.step_aside(is_over);
@@ -273,10 +276,12 @@ impl Patience {
         }
         match self {
             Self::None => Err(Errno::AGAIN),
-            Self::Until(deadline) => observer.parking().sleep(seen, Some(deadline)),
+            Self::Until(deadline) => observer.wait_queue().sleep(seen, Some(deadline)),
             // A sleep with a deadline is one that every signal ends.
-            Self::Endless if begun => observer.parking().sleep(seen, Some(Instant::now() + DAY)),
-            Self::Endless => observer.parking().sleep(seen, None),
+            Self::Endless if begun => observer
+                .wait_queue()
+                .sleep(seen, Some(Instant::now() + DAY)),
+            Self::Endless => observer.wait_queue().sleep(seen, None),
         }
     }
 }

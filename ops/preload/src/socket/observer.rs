@@ -9,7 +9,7 @@ use ops::Watch;
 use rustix::io::Errno;
 use stand_in::{LibraryEnd, Signals};
 
-use super::parking::Parking;
+use super::wait_queue::WaitQueue;
 use crate::event_thread::event_thread;
 use crate::sharing::relay::Relay;
 
@@ -18,7 +18,7 @@ use crate::sharing::relay::Relay;
 pub(crate) struct Observer {
     pair: Mutex<Pair>,
     signals: Signals,
-    parking: Parking,
+    wait_queue: WaitQueue,
     /// For a connection that other processes may use.
     relay: OnceLock<Weak<Relay>>,
     /// What `SO_ERROR` and the next call say, once.
@@ -53,7 +53,7 @@ impl Observer {
         Self {
             pair: Mutex::new(Pair::Steered(end)),
             signals,
-            parking: Parking::default(),
+            wait_queue: WaitQueue::default(),
             relay: OnceLock::new(),
             error: AtomicI32::new(0),
             peer_has_shut_down: AtomicBool::new(false),
@@ -90,7 +90,7 @@ impl Observer {
         if self.is_over() || self.reading_has_ended.load(Ordering::SeqCst) {
             self.show_end();
         }
-        self.parking.wake();
+        self.wait_queue.wake();
     }
 
     /// The program has read up to the end of what the peer sent.
@@ -173,7 +173,7 @@ impl Observer {
             relay.leave();
             // Whoever tells of the reset may hold the stream's locks, and the stream goes with the
             // last reference to its relay.
-            relay.part();
+            relay.drop_later();
         }
         leave(&end);
         end.reset();
@@ -247,7 +247,7 @@ impl Observer {
     pub(crate) fn take_back(&self, end: LibraryEnd) {
         self.signals.forget();
         *self.pair() = Pair::Steered(end);
-        self.parking.wake();
+        self.wait_queue.wake();
     }
 
     /// The connection is over.
@@ -261,7 +261,7 @@ impl Observer {
     /// Threads that wait in calls leave them, or may wait again.
     pub(crate) fn stop_waiting(&self, stop: bool) {
         self.nobody_waits.store(stop, Ordering::SeqCst);
-        self.parking.wake();
+        self.wait_queue.wake();
     }
 
     /// Whether nobody may wait in a call.
@@ -278,8 +278,8 @@ impl Observer {
     }
 
     /// Where threads of the program sleep.
-    pub(crate) fn parking(&self) -> &Parking {
-        &self.parking
+    pub(crate) fn wait_queue(&self) -> &WaitQueue {
+        &self.wait_queue
     }
 
     /// The program found nothing to read: no announcement must be left. The caller looks again.
@@ -312,7 +312,7 @@ impl Observer {
         if let Some(relay) = relay {
             relay.nudge();
         }
-        self.parking.wake();
+        self.wait_queue.wake();
     }
 
     fn pair(&self) -> MutexGuard<'_, Pair> {
@@ -375,6 +375,6 @@ impl Watch for Observer {
             Some(end) => self.show_reset(end),
             None => self.steer(|_| Ok(())),
         }
-        self.parking.wake();
+        self.wait_queue.wake();
     }
 }

@@ -89,7 +89,7 @@ impl Socket {
             return take.out_of_descriptor(fd);
         }
         loop {
-            let seen = self.observer.parking().news();
+            let seen = self.observer.wait_queue().seq();
             if self.reading_ended.load(Ordering::Acquire) && !self.stream.readiness().readable {
                 return Ok(take.done);
             }

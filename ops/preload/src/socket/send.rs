@@ -92,7 +92,7 @@ impl Socket {
         mut send: impl FnMut() -> Result<usize, Errno>,
     ) -> Result<usize, Errno> {
         loop {
-            let seen = self.observer.parking().news();
+            let seen = self.observer.wait_queue().seq();
             self.refuse_ended(fd)?;
             match send() {
                 Ok(count) => {

@@ -8,32 +8,32 @@ use rustix::thread::futex;
 
 use crate::lending;
 
-/// A counter of news that can be slept on.
+/// A counter of wake-ups that threads sleep on until it changes.
 ///
 /// The sleep is the kernel's `futex`. Without a deadline a signal whose handler was installed with
 /// `SA_RESTART` does not end it, with one every signal does: just as in a call on a TCP socket.
 #[derive(Debug, Default)]
-pub(crate) struct Parking {
-    news: AtomicU32,
+pub(crate) struct WaitQueue {
+    seq: AtomicU32,
     sleepers: AtomicU32,
 }
 
-impl Parking {
+impl WaitQueue {
     /// To be asked before looking, and given to [`sleep`](Self::sleep) when there was nothing.
-    pub(crate) fn news(&self) -> u32 {
-        self.news.load(Ordering::Acquire)
+    pub(crate) fn seq(&self) -> u32 {
+        self.seq.load(Ordering::Acquire)
     }
 
-    /// Something has come about. No system call when nobody sleeps.
+    /// Wakes all: something has come about. No system call when nobody sleeps.
     pub(crate) fn wake(&self) {
-        self.news.fetch_add(1, Ordering::SeqCst);
+        self.seq.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             // Waking cannot fail for a word of our own.
-            let _ = futex::wake(&self.news, futex::Flags::PRIVATE, u32::MAX >> 1);
+            let _ = futex::wake(&self.seq, futex::Flags::PRIVATE, u32::MAX >> 1);
         }
     }
 
-    /// Sleeps until there is news since `seen`, or the deadline (`AGAIN`), or a signal (`INTR`).
+    /// Sleeps until a wake-up after `seen`, or the deadline (`AGAIN`), or a signal (`INTR`).
     pub(crate) fn sleep(&self, seen: u32, deadline: Option<Instant>) -> Result<(), Errno> {
         let timeout = match deadline {
             None => None,
@@ -50,11 +50,11 @@ impl Parking {
         };
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         lending::begin_sleep();
-        let slept = futex::wait(&self.news, futex::Flags::PRIVATE, seen, timeout.as_ref());
+        let slept = futex::wait(&self.seq, futex::Flags::PRIVATE, seen, timeout.as_ref());
         lending::end_sleep();
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
         match slept {
-            // News came before the sleep began.
+            // The wake-up came before the sleep began.
             Ok(()) | Err(Errno::AGAIN) => Ok(()),
             Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
             Err(error) => Err(error),
