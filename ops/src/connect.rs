@@ -16,7 +16,7 @@ use crate::protosw::{ConnectFailure, OffloadConnecting, OffloadProtocol, Offload
 use crate::reason::Reason;
 use crate::stage::Stage;
 use crate::switch::{Path, Switch};
-use crate::trail::{Subject, Trail};
+use crate::trace::{DecisionTrace, Subject};
 
 /// The peer's port mapper may take this part of the bound.
 const ASKING_SHARE: u32 = 2;
@@ -86,7 +86,7 @@ pub struct Connecting<'a> {
     is_remembered: bool,
     deadline: Instant,
     last: Option<Reason>,
-    trail: Trail,
+    trace: DecisionTrace,
 }
 
 impl<'a> Connecting<'a> {
@@ -96,7 +96,7 @@ impl<'a> Connecting<'a> {
         service: SocketAddr,
         reserve: Reserve<'a>,
         offer: Offer,
-        trail: Trail,
+        trace: DecisionTrace,
     ) -> Self {
         let now = Instant::now();
         let deadline = now + offer.within;
@@ -114,7 +114,7 @@ impl<'a> Connecting<'a> {
             is_remembered: false,
             deadline,
             last: None,
-            trail,
+            trace,
         };
         connecting.ask(now);
         connecting
@@ -136,8 +136,8 @@ impl<'a> Connecting<'a> {
 
     /// How it came about.
     #[must_use]
-    pub fn trail(&self) -> &Trail {
-        &self.trail
+    pub fn trace(&self) -> &DecisionTrace {
+        &self.trace
     }
 
     /// Goes on; never waits.
@@ -201,7 +201,7 @@ impl<'a> Connecting<'a> {
         }
         let known = self.switch.answers().get(self.service, &self.path, now);
         if let Some(answer) = known {
-            self.trail
+            self.trace
                 .note(Subject::Peer, || "answered lately".to_owned());
             self.is_remembered = true;
             return self.hear(answer);
@@ -219,13 +219,13 @@ impl<'a> Connecting<'a> {
     fn hear(&mut self, answer: Answer) {
         self.asking = None;
         if let Answer::Mapped(mapped) = answer {
-            self.trail
+            self.trace
                 .note(Subject::Peer, || format!("offers it at {mapped}"));
             self.mapped = Some(mapped);
             return self.stage.on_mapped();
         }
         let reason = Reason::of_answer(answer).unwrap_or(Reason::PeerRefused);
-        self.trail.note(Subject::Peer, || reason.to_string());
+        self.trace.note(Subject::Peer, || reason.to_string());
         self.last = Some(reason);
         self.go_on_without_answer();
     }
@@ -281,7 +281,7 @@ impl<'a> Connecting<'a> {
                 self.stage.on_connected();
                 self.attempt = None;
                 let protocol = protocol.name().to_owned();
-                self.trail
+                self.trace
                     .note(Subject::Verdict, || format!("carried by {protocol}"));
                 Some(Some(Outcome::Offloaded { protocol, stream }))
             }
@@ -293,7 +293,7 @@ impl<'a> Connecting<'a> {
                 self.distrust();
                 let reason = Reason::from(failure);
                 let subject = Subject::Protocol(protocol.name().to_owned());
-                self.trail.note(subject, || reason.to_string());
+                self.trace.note(subject, || reason.to_string());
                 self.pass_over(reason);
                 self.stage.on_failed(self.offer.protocols.len());
                 Some(None)
@@ -310,7 +310,7 @@ impl<'a> Connecting<'a> {
         if !is_gone || !std::mem::take(&mut self.is_remembered) {
             return false;
         }
-        self.trail.note(Subject::Peer, || {
+        self.trace.note(Subject::Peer, || {
             "offers it there no longer; asked again".to_owned()
         });
         self.switch.answers().forget(self.service);
@@ -351,11 +351,11 @@ impl<'a> Connecting<'a> {
     fn give_up(&mut self) -> Outcome {
         let reason = self.last.clone().unwrap_or(Reason::NoProtocol);
         if self.offer.may_fall_back {
-            self.trail
+            self.trace
                 .note(Subject::Verdict, || format!("tcp: {reason}"));
             Outcome::Native(reason)
         } else {
-            self.trail
+            self.trace
                 .note(Subject::Verdict, || format!("fails: {reason}"));
             Outcome::Impossible(reason)
         }

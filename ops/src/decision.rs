@@ -9,11 +9,11 @@ use ops_rules::{Query, Role, Setting, Target};
 use rustix::io::Errno;
 use tracing::debug;
 
-use crate::family::Wish;
+use crate::family::StackRequest;
 use crate::protosw::{OffloadProtocol, Way};
 use crate::reason::Reason;
 use crate::switch::Switch;
-use crate::trail::{Subject, Trail};
+use crate::trace::{DecisionTrace, Subject};
 
 /// What a socket is about to do.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct Intent<'a> {
     /// Its own address if it connects and has one.
     pub from: Option<SocketAddr>,
     /// What its program asked for.
-    pub wish: &'a Wish,
+    pub request: &'a StackRequest,
     /// A socket option in force that only TCP has.
     pub tcp_only: Option<&'static str>,
 }
@@ -81,13 +81,13 @@ struct Found {
 }
 
 /// Decides.
-pub(crate) fn decide(switch: &Switch, intent: &Intent<'_>, trail: &mut Trail) -> Plan {
+pub(crate) fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Plan {
     let mut finder = Finder {
         switch,
         intent,
         found: None,
     };
-    let Some(policy) = policy(switch, intent, &mut finder, trail) else {
+    let Some(policy) = policy(switch, intent, &mut finder, trace) else {
         return Plan::Native(Reason::NoRules);
     };
     let may_fall_back = policy.target != Target::Offload;
@@ -109,16 +109,16 @@ pub(crate) fn decide(switch: &Switch, intent: &Intent<'_>, trail: &mut Trail) ->
     let mut passed_over = None;
     for protocol in switch.registry().protocols() {
         let subject = Subject::Protocol(protocol.name().to_owned());
-        match check(&*protocol, intent, &policy, &mut finder, trail) {
+        match check(&*protocol, intent, &policy, &mut finder, trace) {
             Ok(()) => {
-                trail.note(subject, || match protocol.told(&policy.settings) {
+                trace.note(subject, || match protocol.told(&policy.settings) {
                     by if by.is_empty() => "can carry it".to_owned(),
                     by => format!("can carry it, {by}"),
                 });
                 protocols.push(protocol);
             }
             Err(reason) => {
-                trail.note(subject, || format!("no: {reason}"));
+                trace.note(subject, || format!("no: {reason}"));
                 // The first is the preferred one, so its reason is the one to tell.
                 passed_over.get_or_insert(reason);
             }
@@ -142,17 +142,17 @@ fn policy(
     switch: &Switch,
     intent: &Intent<'_>,
     finder: &mut Finder<'_>,
-    trail: &mut Trail,
+    trace: &mut DecisionTrace,
 ) -> Option<Policy> {
-    if let Some(policy) = policy_of_program(switch, intent.wish, trail) {
+    if let Some(policy) = policy_of_program(switch, intent.request, trace) {
         return Some(policy);
     }
     let Some(rules) = switch.rules() else {
-        trail.note(Subject::Rule, || Reason::NoRules.to_string());
+        trace.note(Subject::Rule, || Reason::NoRules.to_string());
         return None;
     };
     let device = if rules.needs_interface() {
-        finder.find(trail).ok()
+        finder.find(trace).ok()
     } else {
         None
     };
@@ -164,7 +164,7 @@ fn policy(
         interface: device.as_ref().and_then(|found| found.device.as_deref()),
     };
     let verdict = rules.decide(&query);
-    trail.note(Subject::Rule, || match verdict.rule {
+    trace.note(Subject::Rule, || match verdict.rule {
         Some(rule) => format!("line {}: {rule}", rule.line),
         None => format!("none matches, so {}", verdict.target.word()),
     });
@@ -183,13 +183,17 @@ fn policy(
 }
 
 /// What the program has asked for itself, in a call of `socket` with a family of the switch.
-fn policy_of_program(switch: &Switch, wish: &Wish, trail: &mut Trail) -> Option<Policy> {
-    let (target, protocol) = match wish {
-        Wish::ByRule => return None,
-        Wish::Every => (Target::Both, None),
-        Wish::Only(name) => (Target::Offload, Some(name.clone())),
+fn policy_of_program(
+    switch: &Switch,
+    request: &StackRequest,
+    trace: &mut DecisionTrace,
+) -> Option<Policy> {
+    let (target, protocol) = match request {
+        StackRequest::ByRule => return None,
+        StackRequest::Every => (Target::Both, None),
+        StackRequest::Only(name) => (Target::Offload, Some(name.clone())),
     };
-    trail.note(Subject::Rule, || match &protocol {
+    trace.note(Subject::Rule, || match &protocol {
         Some(name) => format!("the program asks for {name} alone"),
         None => "the program asks for every stack".to_owned(),
     });
@@ -208,7 +212,7 @@ fn check(
     intent: &Intent<'_>,
     policy: &Policy,
     finder: &mut Finder<'_>,
-    trail: &mut Trail,
+    trace: &mut DecisionTrace,
 ) -> Result<(), Reason> {
     let can = protocol.capabilities();
     if policy
@@ -230,7 +234,7 @@ fn check(
     if can.self_routing {
         return protocol.reaches(&way);
     }
-    let found = finder.find(trail)?;
+    let found = finder.find(trace)?;
     if found.local && !can.loopback {
         return Err(Reason::Local);
     }
@@ -244,7 +248,7 @@ fn check(
 }
 
 impl Finder<'_> {
-    fn find(&mut self, trail: &mut Trail) -> Result<Found, Reason> {
+    fn find(&mut self, trace: &mut DecisionTrace) -> Result<Found, Reason> {
         if let Some(found) = &self.found {
             return found.clone();
         }
@@ -252,7 +256,7 @@ impl Finder<'_> {
             Role::Connect => self.toward_peer(),
             Role::Listen => self.at_home(),
         };
-        trail.note(Subject::Route, || told(&found));
+        trace.note(Subject::Route, || told(&found));
         self.found = Some(found.clone());
         found
     }

@@ -9,15 +9,15 @@ use rustix::io::Errno;
 use crate::decision::{Intent, Offer, Plan};
 use crate::reason::Reason;
 use crate::switch::Switch;
-use crate::trail::{Subject, Trail};
+use crate::trace::{DecisionTrace, Subject};
 
 impl Switch {
     /// Every step of a decision in the order in which it is taken, the peer's answer included.
     /// Nothing is connected, and nobody listens.
     #[must_use]
-    pub fn explain(&self, intent: &Intent<'_>) -> Trail {
-        let mut trail = Trail::kept();
-        let verdict = match self.plan(intent, &mut trail) {
+    pub fn explain(&self, intent: &Intent<'_>) -> DecisionTrace {
+        let mut trace = DecisionTrace::kept();
+        let verdict = match self.plan(intent, &mut trace) {
             Plan::Native(reason) => format!("tcp, because {reason}"),
             // What listens is the kernel's in any case, and takes what comes over TCP.
             Plan::Impossible(reason) if intent.role == Role::Listen => {
@@ -26,14 +26,19 @@ impl Switch {
             Plan::Impossible(reason) => fails(&reason),
             Plan::Offload(offer) => match intent.role {
                 Role::Listen => listening(&offer),
-                Role::Connect => self.connecting(intent, offer, &mut trail),
+                Role::Connect => self.connecting(intent, offer, &mut trace),
             },
         };
-        trail.note(Subject::Verdict, || verdict);
-        trail
+        trace.note(Subject::Verdict, || verdict);
+        trace
     }
 
-    fn connecting(&self, intent: &Intent<'_>, mut offer: Offer, trail: &mut Trail) -> String {
+    fn connecting(
+        &self,
+        intent: &Intent<'_>,
+        mut offer: Offer,
+        trace: &mut DecisionTrace,
+    ) -> String {
         let mut refused = None;
         if offer
             .protocols
@@ -41,7 +46,7 @@ impl Switch {
             .any(|protocol| protocol.capabilities().asks_peer)
         {
             let answer = self.ask(intent, &offer);
-            trail.note(Subject::Peer, || match &answer {
+            trace.note(Subject::Peer, || match &answer {
                 Ok(Answer::Mapped(mapped)) => format!("offers it at {mapped}"),
                 Ok(answer) => {
                     Reason::of_answer(*answer).map_or_else(String::new, |it| it.at_length())

@@ -38,7 +38,7 @@ const TCP: i32 = 6;
 
 /// Which stacks a socket may use as far as its program says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wish {
+pub enum StackRequest {
     /// Whatever the rule file says.
     ByRule,
     /// All of them.
@@ -60,7 +60,7 @@ pub enum Choice {
         /// The family of the kernel socket.
         family: i32,
         /// Which stacks.
-        wish: Wish,
+        request: StackRequest,
     },
 }
 
@@ -69,10 +69,10 @@ pub enum Choice {
 /// # Errors
 /// `EPROTONOSUPPORT` for the number of an offload protocol that is not registered.
 pub fn choose(family: i32, kind: i32, protocol: i32, registry: &Registry) -> Result<Choice, Errno> {
-    let (plain, wish) = match family {
-        AF_INET | AF_INET6 => (family, Wish::ByRule),
-        AF_INET_OFFLOAD => (AF_INET, Wish::Every),
-        AF_INET6_OFFLOAD => (AF_INET6, Wish::Every),
+    let (plain, request) = match family {
+        AF_INET | AF_INET6 => (family, StackRequest::ByRule),
+        AF_INET_OFFLOAD => (AF_INET, StackRequest::Every),
+        AF_INET6_OFFLOAD => (AF_INET6, StackRequest::Every),
         AF_INET_DIRECT => return Ok(Choice::Native { family: AF_INET }),
         AF_INET6_DIRECT => return Ok(Choice::Native { family: AF_INET6 }),
         other => return Ok(Choice::Native { family: other }),
@@ -80,17 +80,17 @@ pub fn choose(family: i32, kind: i32, protocol: i32, registry: &Registry) -> Res
     if kind & !TYPE_FLAGS != STREAM {
         return Ok(Choice::Native { family: plain });
     }
-    let wish = match (wish, protocol) {
-        (wish, 0 | TCP) => wish,
-        (Wish::Every, number) => {
+    let request = match (request, protocol) {
+        (request, 0 | TCP) => request,
+        (StackRequest::Every, number) => {
             let found = registry.by_number(number).ok_or(Errno::PROTONOSUPPORT)?;
-            Wish::Only(found.name().to_owned())
+            StackRequest::Only(found.name().to_owned())
         }
         // Other stream protocols, such as SCTP, are the kernel's.
         (_, _) => return Ok(Choice::Native { family: plain }),
     };
     Ok(Choice::Switched {
         family: plain,
-        wish,
+        request,
     })
 }

@@ -10,12 +10,12 @@
 //! | `registry` | those that are registered, by priority |
 //! | `decision` | policy, route, device: who may carry a connection, and why nobody else |
 //! | `reason` | why a socket stays on TCP, or a protocol is passed over |
-//! | `trail`, `explain` | how a decision was made, and how one would be |
+//! | `trace`, `explain` | how a decision was made, and how one would be |
 //! | `connect` | asks the peer, tries the protocols, falls back before the first byte |
 //! | `stage` | how far an attempt to connect is |
 //! | `listen` | one port and one accept queue over all stacks |
 //! | `local` | where a service listens |
-//! | `socket`, `life` | the life of one socket, and its states and nothing else |
+//! | `socket`, `state` | one socket; its states and nothing else |
 //! | `switch` | what they share: rules, routes, answers of peers, the port mapper |
 //!
 //! What the switch gives back for TCP is the program's own kernel socket: nothing of this crate is
@@ -28,7 +28,6 @@ mod connect;
 mod decision;
 mod explain;
 mod family;
-mod life;
 mod listen;
 mod local;
 mod protosw;
@@ -36,15 +35,16 @@ mod reason;
 mod registry;
 mod socket;
 mod stage;
+mod state;
 mod switch;
-mod trail;
+mod trace;
 
 pub use connect::{Connecting, Outcome, Reserve};
 pub use decision::{Intent, Offer, Plan};
 pub use family::{
-    AF_INET_DIRECT, AF_INET_OFFLOAD, AF_INET6_DIRECT, AF_INET6_OFFLOAD, Choice, Wish, choose,
+    AF_INET_DIRECT, AF_INET_OFFLOAD, AF_INET6_DIRECT, AF_INET6_OFFLOAD, Choice, StackRequest,
+    choose,
 };
-pub use life::{Event, Life};
 pub use listen::{Accepted, Listening};
 pub use local::Local;
 pub use ops_rules::{Known, Setting};
@@ -56,5 +56,6 @@ pub use reason::Reason;
 pub use registry::{NameTaken, Registration, Registry};
 pub use socket::Socket;
 pub use stage::Stage;
+pub use state::{Event, SocketState};
 pub use switch::{PortMapperLock, PortMapperService, Program, Switch, WITHIN};
-pub use trail::{Step, Subject, Trail};
+pub use trace::{DecisionTrace, Step, Subject};

@@ -12,20 +12,20 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
 use crate::connect::{Connecting, Outcome, Reserve};
 use crate::decision::{Intent, Plan};
-use crate::family::Wish;
-use crate::life::{Event, Life};
+use crate::family::StackRequest;
 use crate::listen::{self, Accepted, Bound, Listening};
 use crate::protosw::OffloadStream;
 use crate::reason::Reason;
+use crate::state::{Event, SocketState};
 use crate::switch::Switch;
-use crate::trail::Trail;
+use crate::trace::DecisionTrace;
 
 /// A stream socket that spans every stack until it is decided which one carries it.
 #[derive(Debug)]
 pub struct Socket {
     switch: Arc<Switch>,
-    wish: Wish,
-    life: Life,
+    request: StackRequest,
+    state: SocketState,
     native: Arc<OwnedFd>,
     bound: Bound,
     listening: Option<Listening>,
@@ -41,20 +41,24 @@ impl Socket {
     ///
     /// # Errors
     /// What `socket` says.
-    pub fn new(switch: Arc<Switch>, family: AddressFamily, wish: Wish) -> Result<Self, Errno> {
+    pub fn new(
+        switch: Arc<Switch>,
+        family: AddressFamily,
+        request: StackRequest,
+    ) -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC;
         let native =
             rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-        Ok(Self::with_native(switch, native, wish))
+        Ok(Self::with_native(switch, native, request))
     }
 
     /// One around a TCP socket that is neither bound nor connected.
     #[must_use]
-    pub fn with_native(switch: Arc<Switch>, native: OwnedFd, wish: Wish) -> Self {
+    pub fn with_native(switch: Arc<Switch>, native: OwnedFd, request: StackRequest) -> Self {
         Self {
             switch,
-            wish,
-            life: Life::Fresh,
+            request,
+            state: SocketState::Fresh,
             native: Arc::new(native),
             bound: Bound::default(),
             listening: None,
@@ -66,10 +70,10 @@ impl Socket {
         }
     }
 
-    /// Where it is in its life.
+    /// Its state.
     #[must_use]
-    pub fn life(&self) -> Life {
-        self.life
+    pub fn state(&self) -> SocketState {
+        self.state
     }
 
     /// Why it is on TCP, or listens without a protocol.
@@ -94,8 +98,8 @@ impl Socket {
     /// # Errors
     /// What `bind` says.
     pub fn bind(&mut self, address: SocketAddr) -> Result<(), Errno> {
-        let life = self.life.on(Event::Bind)?;
-        let plan = self.plan(Role::Listen, address, &mut Trail::default());
+        let state = self.state.on(Event::Bind)?;
+        let plan = self.plan(Role::Listen, address, &mut DecisionTrace::default());
         let offer = match &plan {
             Plan::Offload(offer) => Some(offer),
             Plan::Native(reason) => {
@@ -105,7 +109,7 @@ impl Socket {
             Plan::Impossible(reason) => return Err(reason.errno()),
         };
         self.bound = listen::bind(&self.native, address, offer)?;
-        self.life = life;
+        self.state = state;
         Ok(())
     }
 
@@ -114,8 +118,8 @@ impl Socket {
     /// # Errors
     /// What `listen` says. A protocol that cannot listen is passed over.
     pub fn listen(&mut self, backlog: u32) -> Result<(), Errno> {
-        let life = self.life.on(Event::Listen)?;
-        if self.life == Life::Fresh {
+        let state = self.state.on(Event::Listen)?;
+        if self.state == SocketState::Fresh {
             let family = rustix::net::getsockname(&*self.native)?.address_family();
             let zeros: SocketAddr = if family == AddressFamily::INET6 {
                 ([0_u16; 8], 0).into()
@@ -127,7 +131,7 @@ impl Socket {
         let flags = rustix::fs::fcntl_getfl(&*self.native)?;
         rustix::fs::fcntl_setfl(&*self.native, flags | OFlags::NONBLOCK)?;
         rustix::net::listen(&*self.native, i32::try_from(backlog).unwrap_or(i32::MAX))?;
-        self.life = life;
+        self.state = state;
         if self.listening.is_none() {
             self.listen_everywhere(backlog)?;
         }
@@ -178,17 +182,21 @@ impl Socket {
         self.listening.as_ref()
     }
 
-    /// Begins to connect. What it has come to when this returns tells [`Socket::life`]:
+    /// Begins to connect. What it has come to when this returns tells [`Socket::state`]:
     /// `Connecting` goes on with [`Socket::drive`] or [`Socket::finish`]; at `Native` the kernel
     /// socket is to be connected by the caller, who knows whether his program wants to wait.
     ///
     /// # Errors
     /// What `connect` says, where TCP is not permitted.
-    pub fn connect(&mut self, address: SocketAddr, mut trail: Trail) -> Result<Life, Errno> {
-        let life = self.life.on(Event::Connect)?;
-        match self.plan(Role::Connect, address, &mut trail) {
+    pub fn connect(
+        &mut self,
+        address: SocketAddr,
+        mut trace: DecisionTrace,
+    ) -> Result<SocketState, Errno> {
+        let state = self.state.on(Event::Connect)?;
+        match self.plan(Role::Connect, address, &mut trace) {
             Plan::Native(reason) => {
-                self.life = self.life.on(Event::FellBack)?;
+                self.state = self.state.on(Event::FellBack)?;
                 self.leave_to_tcp(reason);
             }
             Plan::Impossible(reason) => return Err(reason.errno()),
@@ -199,22 +207,22 @@ impl Socket {
                 let native = Arc::clone(&self.native);
                 let reserve = Reserve::new(move || reserve(&native, source));
                 let switch = Arc::clone(&self.switch);
-                self.life = life;
-                self.connecting = Some(Connecting::begin(switch, address, reserve, offer, trail));
+                self.state = state;
+                self.connecting = Some(Connecting::begin(switch, address, reserve, offer, trace));
                 return self.drive();
             }
         }
-        Ok(self.life)
+        Ok(self.state)
     }
 
     /// Goes on connecting; never waits.
     ///
     /// # Errors
     /// What `connect` says, where TCP is not permitted.
-    pub fn drive(&mut self) -> Result<Life, Errno> {
+    pub fn drive(&mut self) -> Result<SocketState, Errno> {
         match self.connecting.as_mut().and_then(Connecting::step) {
             Some(outcome) => self.conclude(outcome),
-            None => Ok(self.life),
+            None => Ok(self.state),
         }
     }
 
@@ -222,10 +230,10 @@ impl Socket {
     ///
     /// # Errors
     /// What `connect` says, where TCP is not permitted.
-    pub fn finish(&mut self) -> Result<Life, Errno> {
+    pub fn finish(&mut self) -> Result<SocketState, Errno> {
         match self.connecting.as_mut().map(Connecting::wait) {
             Some(outcome) => self.conclude(outcome),
-            None => Ok(self.life),
+            None => Ok(self.state),
         }
     }
 
@@ -260,7 +268,7 @@ impl Socket {
     /// # Errors
     /// The socket, if TCP does not carry it.
     pub fn into_native(self) -> Result<OwnedFd, Box<Self>> {
-        if self.life != Life::Native {
+        if self.state != SocketState::Native {
             return Err(Box::new(self));
         }
         let native = Arc::clone(&self.native);
@@ -268,36 +276,36 @@ impl Socket {
         Ok(Arc::into_inner(native).expect("only the socket keeps it"))
     }
 
-    fn plan(&self, role: Role, address: SocketAddr, trail: &mut Trail) -> Plan {
+    fn plan(&self, role: Role, address: SocketAddr, trace: &mut DecisionTrace) -> Plan {
         let intent = Intent {
             role,
             address,
             from: self.local().ok(),
-            wish: &self.wish,
+            request: &self.request,
             tcp_only: self.tcp_only,
         };
-        self.switch.plan(&intent, trail)
+        self.switch.plan(&intent, trace)
     }
 
-    fn conclude(&mut self, outcome: Outcome) -> Result<Life, Errno> {
+    fn conclude(&mut self, outcome: Outcome) -> Result<SocketState, Errno> {
         self.connecting = None;
         match outcome {
             Outcome::Offloaded { protocol, stream } => {
-                self.life = self.life.on(Event::Offloaded)?;
+                self.state = self.state.on(Event::Offloaded)?;
                 self.stream = Some((protocol, stream));
             }
             Outcome::Native(reason) => {
-                self.life = self.life.on(Event::FellBack)?;
+                self.state = self.state.on(Event::FellBack)?;
                 self.leave_to_tcp(reason);
             }
             Outcome::Impossible(reason) => {
-                self.life = self.life.on(Event::Refused)?;
+                self.state = self.state.on(Event::Refused)?;
                 let errno = reason.errno();
                 self.reason = Some(reason);
                 return Err(errno);
             }
         }
-        Ok(self.life)
+        Ok(self.state)
     }
 
     fn leave_to_tcp(&mut self, reason: Reason) {

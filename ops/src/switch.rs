@@ -17,7 +17,7 @@ use crate::connect::{Connecting, Reserve};
 use crate::decision::{Intent, Offer, Plan, decide};
 use crate::reason::Reason;
 use crate::registry::Registry;
-use crate::trail::Trail;
+use crate::trace::DecisionTrace;
 
 /// How long offload protocols may delay TCP where no rule says otherwise. Within a data centre an
 /// answer takes less than a millisecond, so this is what a peer costs that swallows datagrams, once
@@ -38,7 +38,7 @@ pub struct Program {
 pub(crate) struct Path {
     route: Route,
     /// How its device has come and gone.
-    comings: u64,
+    device_changes: u64,
 }
 
 /// The switch of a process.
@@ -123,8 +123,8 @@ impl Switch {
     }
 
     /// Decides: policy, then the way, then each protocol's word. The peer is not asked yet.
-    pub fn plan(&self, intent: &Intent<'_>, trail: &mut Trail) -> Plan {
-        decide(self, intent, trail)
+    pub fn plan(&self, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Plan {
+        decide(self, intent, trace)
     }
 
     /// Begins to connect to `service` as `offer` says, from the address that `reserve` takes when
@@ -134,9 +134,9 @@ impl Switch {
         service: SocketAddr,
         reserve: Reserve<'a>,
         offer: Offer,
-        trail: Trail,
+        trace: DecisionTrace,
     ) -> Connecting<'a> {
-        Connecting::begin(Arc::clone(self), service, reserve, offer, trail)
+        Connecting::begin(Arc::clone(self), service, reserve, offer, trace)
     }
 
     /// The way to a peer as it is now, if anybody has asked for it.
@@ -146,8 +146,11 @@ impl Switch {
     /// it is asked, so it is not asked again for what does not concern the way to it.
     pub(crate) fn path_of(&self, offer: &Offer) -> Option<Path> {
         let route = offer.route.clone()?;
-        let comings = self.stack.as_ref()?.comings(route.device).ok()?;
-        Some(Path { route, comings })
+        let device_changes = self.stack.as_ref()?.device_changes(route.device).ok()?;
+        Some(Path {
+            route,
+            device_changes,
+        })
     }
 
     /// What peers said lately, and nothing that a change of the protocols has made untrue.

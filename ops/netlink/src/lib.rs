@@ -16,7 +16,7 @@
 //! All of it is synchronous, starts no thread and makes its system calls itself: it is loaded into
 //! other people's programs, ahead of their C library.
 //!
-//! - [`NetStack`] is the door; `channel` asks questions, `events` listens
+//! - [`NetStack`] is where to begin; `channel` asks questions, `events` listens
 //! - `route`, `device`, `address`, `neighbour`, `port`, `rdma`, `listening` are one subject
 //!   each
 

@@ -1,4 +1,4 @@
-//! The door.
+//! What this crate is asked by: routes, addresses, devices and their changes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -54,21 +54,21 @@ struct Inner {
     generation: u64,
     routes: BTreeMap<RouteQuery, Result<Route, Error>>,
     changes: Vec<Change>,
-    comings: Comings,
+    device_changes: DeviceChanges,
     rdma: RdmaDevices,
 }
 
 /// Which devices have come, gone, begun or ceased to run, and when: at the how-manieth time that
 /// any did.
 #[derive(Debug, Default, Clone)]
-struct Comings {
+struct DeviceChanges {
     count: u64,
     by_device: BTreeMap<u32, u64>,
     /// When it last may have been any of them.
     of_any: u64,
 }
 
-impl Comings {
+impl DeviceChanges {
     fn note(&mut self, change: &Change) {
         match change {
             Change::Device { device, .. } | Change::DeviceGone { device }
@@ -208,8 +208,8 @@ impl NetStack {
     ///
     /// # Errors
     /// When sockets cannot be had after a fork.
-    pub fn comings(&self, device: u32) -> Result<u64, Error> {
-        Ok(self.lock()?.comings.of(device))
+    pub fn device_changes(&self, device: u32) -> Result<u64, Error> {
+        Ok(self.lock()?.device_changes.of(device))
     }
 
     /// What has changed since this was last asked.
@@ -236,12 +236,12 @@ impl NetStack {
         if inner.owner != rustix::process::getpid() {
             let marks = inner.rdma.clone();
             let generation = inner.generation;
-            let mut comings = std::mem::take(&mut inner.comings);
-            comings.note_any();
+            let mut device_changes = std::mem::take(&mut inner.device_changes);
+            device_changes.note_any();
             *inner = Inner::open()?;
             inner.rdma = RdmaDevices::read().with_marks_of(&marks);
             inner.generation = generation + 1;
-            inner.comings = comings;
+            inner.device_changes = device_changes;
         }
         inner.take_news();
         Ok(inner)
@@ -261,7 +261,7 @@ impl Inner {
             generation: 0,
             routes: BTreeMap::new(),
             changes: Vec::new(),
-            comings: Comings::default(),
+            device_changes: DeviceChanges::default(),
             rdma: RdmaDevices::read(),
         })
     }
@@ -284,7 +284,8 @@ impl Inner {
         if news.iter().any(of_device) {
             self.rdma = RdmaDevices::read().with_marks_of(&self.rdma);
         }
-        news.iter().for_each(|change| self.comings.note(change));
+        news.iter()
+            .for_each(|change| self.device_changes.note(change));
         self.changes.extend(news);
         if self.changes.len() > CHANGES_MAX {
             self.changes = vec![Change::Lost];
@@ -376,14 +377,14 @@ mod tests {
 
     #[test]
     fn devices_come_and_go_each_for_itself() {
-        let mut comings = Comings::default();
-        let (one, other) = (comings.of(1), comings.of(2));
-        comings.note(&came(2));
-        assert_eq!(comings.of(1), one);
-        let came_once = comings.of(2);
+        let mut device_changes = DeviceChanges::default();
+        let (one, other) = (device_changes.of(1), device_changes.of(2));
+        device_changes.note(&came(2));
+        assert_eq!(device_changes.of(1), one);
+        let came_once = device_changes.of(2);
         assert_ne!(came_once, other);
-        comings.note(&Change::DeviceGone { device: 2 });
-        assert_ne!(comings.of(2), came_once);
+        device_changes.note(&Change::DeviceGone { device: 2 });
+        assert_ne!(device_changes.of(2), came_once);
         for change in [
             Change::Routing,
             Change::Mtu {
@@ -392,21 +393,21 @@ mod tests {
                 mtu: 9000,
             },
         ] {
-            comings.note(&change);
-            assert_eq!(comings.of(1), one);
+            device_changes.note(&change);
+            assert_eq!(device_changes.of(1), one);
         }
-        comings.note(&Change::Lost);
-        assert_ne!(comings.of(1), one);
+        device_changes.note(&Change::Lost);
+        assert_ne!(device_changes.of(1), one);
     }
 
     #[test]
     fn devices_without_end_take_no_memory_without_end() {
-        let mut comings = Comings::default();
-        let before = comings.of(1);
+        let mut device_changes = DeviceChanges::default();
+        let before = device_changes.of(1);
         for device in 0..10_000 {
-            comings.note(&came(device));
-            assert!(comings.by_device.len() <= DEVICES_MAX);
+            device_changes.note(&came(device));
+            assert!(device_changes.by_device.len() <= DEVICES_MAX);
         }
-        assert_ne!(comings.of(1), before);
+        assert_ne!(device_changes.of(1), before);
     }
 }

@@ -79,7 +79,7 @@ pub struct Slot {
     pub sequence: AtomicU32,
     /// A [`State`](crate::State); zero: the record is free.
     pub state: AtomicU32,
-    /// Where in its life the machine was when the socket came here, in nanoseconds.
+    /// The time since the machine started when the socket came here, in nanoseconds.
     pub since: AtomicU64,
     /// By [`Counter`](crate::Counter).
     pub counters: [AtomicU64; COUNTERS],

@@ -12,7 +12,7 @@
 //! | [`writer`], [`record`] | the page of this process, and its records |
 //! | `page` | the mapping, and which of its records are free |
 //! | [`place`] | where pages lie, and under which names |
-//! | [`life`] | whether the process of a page still runs |
+//! | [`process`] | whether the process of a page still runs |
 //! | [`snapshot`] | from bytes of anybody to sockets, or to a fault |
 //! | [`listing`] | all pages that the caller may read; those of dead processes are removed |
 //!
@@ -21,10 +21,10 @@
 
 pub mod description;
 pub mod layout;
-pub mod life;
 pub mod listing;
 mod page;
 pub mod place;
+pub mod process;
 pub mod record;
 pub mod snapshot;
 pub mod state;

@@ -3,8 +3,8 @@
 use std::os::fd::OwnedFd;
 
 use crate::layout::{HEADER_LEN, PAGE_LEN};
-use crate::life::{self, Life};
 use crate::place::{Directory, Name, Opened, Place};
+use crate::process::{self, ProcessState};
 use crate::snapshot::{Fault, Row, Snapshot, Totals, len_used};
 
 /// Looks at a page whose records change meanwhile, at most.
@@ -45,7 +45,7 @@ impl Listing {
     #[must_use]
     pub fn read(place: &Place) -> Self {
         let mut listing = Self::default();
-        let here = life::space("pid");
+        let here = process::space("pid");
         for directory in place.readable() {
             for name in directory.names() {
                 match look(&directory, name, here) {
@@ -68,10 +68,10 @@ pub(crate) fn sweep(place: &Place, most: usize) {
     let Ok(directory) = place.own() else {
         return;
     };
-    let here = life::space("pid");
+    let here = process::space("pid");
     let names = directory.names().into_iter();
     let left = names
-        .filter(|name| life::of(name.pid, name.started) == Life::Over)
+        .filter(|name| process::of(name.pid, name.started) == ProcessState::Over)
         .filter(|name| is_left(&directory, *name, here));
     for name in left.take(most) {
         directory.remove(name);
@@ -118,20 +118,20 @@ fn look(directory: &Directory, name: Name, here: u64) -> Found {
     if (snapshot.pid, snapshot.started) != (name.pid, name.started) {
         return of_no_page(name, &file, Fault::Process);
     }
-    let over = life::of(name.pid, name.started) == Life::Over
+    let over = process::of(name.pid, name.started) == ProcessState::Over
         // The same process may have become another program.
-        || life::maps(name.pid, file.identity) == Some(false);
+        || process::maps(name.pid, file.identity) == Some(false);
     if over {
         return Found::Over;
     }
-    let users = life::users(name.pid);
+    let users = process::users(name.pid);
     if directory.owner != 0 && !users.is_empty() && !users.contains(&directory.owner) {
         return Found::Fault(Fault::Owner);
     }
     Found::Process(Process {
         pid: name.pid,
         user: directory.owner,
-        program: life::program(name.pid).unwrap_or_default(),
+        program: process::program(name.pid).unwrap_or_default(),
         net_space: snapshot.net_space,
         totals: snapshot.totals,
         reasons: snapshot.reasons,
@@ -142,8 +142,8 @@ fn look(directory: &Directory, name: Name, here: u64) -> Found {
 /// A file without a page in it: left by a process that was killed while it began, or by a stranger.
 fn of_no_page(name: Name, file: &Opened, fault: Fault) -> Found {
     let age = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec - file.modified;
-    match life::of(name.pid, name.started) {
-        Life::Over if age > BEGINNING => Found::Over,
+    match process::of(name.pid, name.started) {
+        ProcessState::Over if age > BEGINNING => Found::Over,
         _ if fault == Fault::Incomplete && age <= BEGINNING => Found::Nothing,
         _ => Found::Fault(fault),
     }

@@ -14,8 +14,8 @@ use crate::layout::{
     HEADER_LEN, Header, MAGIC, PAGE_LEN, REASON_WORDS, RECORD_LEN, RECORDS_MAX, Slot, VERSION,
     WORDS,
 };
-use crate::life;
 use crate::place::{Name, Place};
+use crate::process;
 use crate::state::State;
 
 /// Records for which memory is taken at a time.
@@ -148,7 +148,7 @@ impl Page {
     /// parent's page takes nothing away.
     pub(crate) fn withdraw(&self) {
         if let Some(memory) = &self.memory
-            && life::own_pid() == Some(memory.name.pid)
+            && process::own_pid() == Some(memory.name.pid)
             && let Ok(directory) = memory.place.of(memory.owner)
         {
             directory.remove(memory.name);
@@ -162,7 +162,7 @@ impl Page {
 
 impl Memory {
     fn make(place: &Place) -> Result<Self, Errno> {
-        let (pid, started) = life::own().ok_or(Errno::NOSYS)?;
+        let (pid, started) = process::own().ok_or(Errno::NOSYS)?;
         let directory = place.own()?;
         let name = Name {
             pid,
@@ -216,10 +216,10 @@ impl Memory {
         header.started.store(self.name.started, Ordering::Relaxed);
         header
             .pid_space
-            .store(life::space("pid"), Ordering::Relaxed);
+            .store(process::space("pid"), Ordering::Relaxed);
         header
             .net_space
-            .store(life::space("net"), Ordering::Relaxed);
+            .store(process::space("net"), Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
     }
 

@@ -52,7 +52,7 @@ pub struct Totals {
 pub struct Row {
     /// What it is.
     pub description: Description,
-    /// Where in its life.
+    /// Its state.
     pub state: State,
     /// When it came, in nanoseconds since the machine started.
     pub since: u64,

@@ -1,8 +1,8 @@
-//! Where a socket is in its life.
+//! The states of a socket.
 
 use std::fmt;
 
-/// Where a socket is in its life.
+/// The state of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {

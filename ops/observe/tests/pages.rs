@@ -212,7 +212,7 @@ fn pages_of_the_dead_are_removed() {
     // One that has ended.
     let mut child = Command::new("true").spawn().unwrap();
     let pid = child.id();
-    let started = ops_observe::life::started(pid).unwrap();
+    let started = ops_observe::process::started(pid).unwrap();
     child.wait().unwrap();
     let mut dead = bytes.clone();
     dead[12..16].copy_from_slice(&pid.to_ne_bytes());
@@ -232,7 +232,7 @@ fn a_page_of_the_dead_is_swept_though_others_come_first() {
     let (dir, bytes, _) = page_of_this_process();
     let mut child = Command::new("true").spawn().unwrap();
     let pid = child.id();
-    let started = ops_observe::life::started(pid).unwrap();
+    let started = ops_observe::process::started(pid).unwrap();
     child.wait().unwrap();
     let mut dead = bytes;
     dead[12..16].copy_from_slice(&pid.to_ne_bytes());

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use ops::{Intent, Program, Registry, Switch, WITHIN, Wish};
+use ops::{Intent, Program, Registry, StackRequest, Switch, WITHIN};
 use ops_netlink::NetStack;
 use ops_sdp_protocol::SdpProtocol;
 
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
         role,
         address,
         from: None,
-        wish: &Wish::ByRule,
+        request: &StackRequest::ByRule,
         tcp_only: None,
     };
     for step in switch.explain(&intent).steps() {

@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use libc::{IP_BIND_ADDRESS_NO_PORT, IPPROTO_IP};
-use ops::{Intent, OffloadStream, Plan, Reason, Reserve, Trail, Wish};
+use ops::{DecisionTrace, Intent, OffloadStream, Plan, Reason, Reserve, StackRequest};
 use ops_rules::Role;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{DupFlags, Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
@@ -60,10 +60,10 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         role: Role::Connect,
         address: remote,
         from: (!local.ip().is_unspecified()).then(|| canonical(local)),
-        wish: &Wish::ByRule,
+        request: &StackRequest::ByRule,
         tcp_only: tcp_only::option_of(socket),
     };
-    let offer = match switch.plan(&intent, &mut Trail::default()) {
+    let offer = match switch.plan(&intent, &mut DecisionTrace::default()) {
         Plan::Offload(offer) => offer,
         Plan::Native(reason) => {
             info!(peer = %remote, %reason, "a connection over TCP");
@@ -80,7 +80,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         reserved(socket, local, remote, source)
     });
     let outcome = switch
-        .connect(remote, reserve, offer, Trail::default())
+        .connect(remote, reserve, offer, DecisionTrace::default())
         .wait();
     match outcome {
         ops::Outcome::Offloaded { protocol, stream } => {

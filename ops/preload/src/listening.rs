@@ -5,7 +5,10 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ops::{Intent, Local, Offer, OffloadListener, OffloadProtocol, Plan, Switch, Trail, Wish};
+use ops::{
+    DecisionTrace, Intent, Local, Offer, OffloadListener, OffloadProtocol, Plan, StackRequest,
+    Switch,
+};
 use ops_portmap::Offering;
 use ops_rules::Role;
 use rustix::net::sockopt;
@@ -104,10 +107,10 @@ fn begin_with_lock(fd: c_int, backlog: c_int, accept_lock: Arc<AcceptLock>) {
         role: Role::Listen,
         address: service,
         from: None,
-        wish: &Wish::ByRule,
+        request: &StackRequest::ByRule,
         tcp_only: tcp_only::option_of(socket),
     };
-    let offer = match switch.plan(&intent, &mut Trail::default()) {
+    let offer = match switch.plan(&intent, &mut DecisionTrace::default()) {
         Plan::Offload(offer) => offer,
         Plan::Native(reason) | Plan::Impossible(reason) => {
             info!(%service, %reason, "a service over TCP alone");

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError};
 
 use anyhow::{Result, anyhow, ensure};
-use ops::{Accepted, Half, Life, Socket, Switch, Trail, WITHIN, Wish};
+use ops::{Accepted, DecisionTrace, Half, Socket, SocketState, StackRequest, Switch, WITHIN};
 use ops_unix_protocol::UnixProtocol;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -59,7 +59,7 @@ fn a_rule_keeps_a_socket_on_tcp_and_the_switch_out_of_its_way() -> Result<()> {
     let to = service.local()?;
     let mut socket = lab.socket()?;
     let cookie = sockopt::socket_cookie(socket.native())?;
-    ensure!(socket.connect(to, Trail::default())? == Life::Native);
+    ensure!(socket.connect(to, DecisionTrace::default())? == SocketState::Native);
     let native = socket.into_native().map_err(|_| anyhow!("not native"))?;
     // It is the very socket, still in the state in which the program made it.
     ensure!(sockopt::socket_cookie(&native)? == cookie);
@@ -83,8 +83,10 @@ fn a_rule_file_that_cannot_be_used_leaves_everything_on_tcp() -> Result<()> {
     };
     let program = lab.switch.program().clone();
     let switch = Switch::new(program, None, Arc::clone(&lab.registry), None, WITHIN)?;
-    let mut socket = Socket::new(switch, AddressFamily::INET, Wish::ByRule)?;
-    ensure!(socket.connect((LOCALHOST, 9).into(), Trail::default())? == Life::Native);
+    let mut socket = Socket::new(switch, AddressFamily::INET, StackRequest::ByRule)?;
+    ensure!(
+        socket.connect((LOCALHOST, 9).into(), DecisionTrace::default())? == SocketState::Native
+    );
     Ok(())
 }
 
@@ -96,7 +98,7 @@ fn an_option_that_only_tcp_has_keeps_a_socket_there() -> Result<()> {
     let to = lab.service()?.local()?;
     let mut socket = lab.socket()?;
     socket.require_tcp("TCP_FASTOPEN_CONNECT");
-    ensure!(socket.connect(to, Trail::default())? == Life::Native);
+    ensure!(socket.connect(to, DecisionTrace::default())? == SocketState::Native);
     let reason = socket.reason().map(ToString::to_string);
     ensure!(reason.as_deref() == Some("socket option TCP_FASTOPEN_CONNECT needs TCP"));
     Ok(())
@@ -109,7 +111,7 @@ fn where_no_route_leads_tcp_says_so() -> Result<()> {
     };
     let to: SocketAddr = "198.51.100.1:80".parse()?;
     let mut socket = lab.socket()?;
-    ensure!(socket.connect(to, Trail::default())? == Life::Native);
+    ensure!(socket.connect(to, DecisionTrace::default())? == SocketState::Native);
     let refused = rustix::net::connect(socket.native(), &to);
     ensure!(refused == Err(Errno::NETUNREACH), "{refused:?}");
     Ok(())
@@ -155,8 +157,10 @@ fn without_netlink_only_protocols_that_find_their_way_are_used() -> Result<()> {
         None,
         WITHIN,
     )?;
-    let mut socket = Socket::new(switch, AddressFamily::INET, Wish::ByRule)?;
-    ensure!(socket.connect((LOCALHOST, 9).into(), Trail::default())? == Life::Native);
+    let mut socket = Socket::new(switch, AddressFamily::INET, StackRequest::ByRule)?;
+    ensure!(
+        socket.connect((LOCALHOST, 9).into(), DecisionTrace::default())? == SocketState::Native
+    );
     ensure!(socket.reason() == Some(&ops::Reason::NoNetlink));
     Ok(())
 }
@@ -170,7 +174,7 @@ fn a_protocol_without_loopback_leaves_this_host_to_tcp() -> Result<()> {
     };
     let to = lab.service()?.local()?;
     let mut socket = lab.socket()?;
-    ensure!(socket.connect(to, Trail::default())? == Life::Native);
+    ensure!(socket.connect(to, DecisionTrace::default())? == SocketState::Native);
     ensure!(socket.reason() == Some(&ops::Reason::Local));
     Ok(())
 }
@@ -183,7 +187,9 @@ fn a_protocol_carries_only_the_families_that_it_can() -> Result<()> {
         return Ok(());
     };
     let mut socket = lab.socket()?;
-    ensure!(socket.connect((LOCALHOST, 9).into(), Trail::default())? == Life::Native);
+    ensure!(
+        socket.connect((LOCALHOST, 9).into(), DecisionTrace::default())? == SocketState::Native
+    );
     ensure!(socket.reason() == Some(&ops::Reason::Family));
     Ok(())
 }
@@ -203,7 +209,7 @@ fn the_route_decides_by_the_device_that_it_leaves_by() -> Result<()> {
     let lab = Lab::here(rules, &[protocol])?;
     let reason = |port| -> Result<String> {
         let mut socket = lab.socket()?;
-        socket.connect((Veth::FAR_V4, port).into(), Trail::default())?;
+        socket.connect((Veth::FAR_V4, port).into(), DecisionTrace::default())?;
         Ok(socket.reason().map(ToString::to_string).unwrap_or_default())
     };
     ensure!(reason(80)? == "device near has no RDMA");
@@ -262,16 +268,16 @@ fn a_second_connect_is_answered_as_by_tcp() -> Result<()> {
     let to = service.local()?;
     let mut socket = lab.socket()?;
     ensure!(matches!(
-        socket.connect(to, Trail::default())?,
-        Life::Connecting { .. }
+        socket.connect(to, DecisionTrace::default())?,
+        SocketState::Connecting { .. }
     ));
-    ensure!(socket.connect(to, Trail::default()) == Err(Errno::ALREADY));
+    ensure!(socket.connect(to, DecisionTrace::default()) == Err(Errno::ALREADY));
     let (end, _server) = End::Begun(socket).meets(&mut service, to)?;
     let End::Offloaded(mut socket) = end else {
         anyhow::bail!("not offloaded")
     };
-    ensure!(socket.connect(to, Trail::default()) == Err(Errno::ISCONN));
-    ensure!(service.connect(to, Trail::default()) == Err(Errno::ISCONN));
+    ensure!(socket.connect(to, DecisionTrace::default()) == Err(Errno::ISCONN));
+    ensure!(service.connect(to, DecisionTrace::default()) == Err(Errno::ISCONN));
     ensure!(socket.bind(to) == Err(Errno::INVAL) && socket.listen(1) == Err(Errno::INVAL));
     Ok(())
 }
@@ -296,7 +302,9 @@ fn what_happens_to_an_established_connection_is_its_programs_affair() -> Result<
     ensure!(stream.send(&bytes) == Ok(1) && stream.send(&bytes) == Err(Errno::PIPE));
     ensure!(stream.shutdown(Half::Both).is_ok());
     // It does not become a TCP connection behind the program's back.
-    ensure!(socket.drive()? == Life::Offloaded && socket.finish()? == Life::Offloaded);
+    ensure!(
+        socket.drive()? == SocketState::Offloaded && socket.finish()? == SocketState::Offloaded
+    );
     ensure!(socket.into_native().is_err());
     Ok(())
 }
@@ -309,15 +317,15 @@ fn a_program_may_ask_for_every_stack_against_the_rules_or_for_one_alone() -> Res
     };
     let mut service = lab.service()?;
     let to = service.local()?;
-    for wish in [Wish::Every, Wish::Only("unix".to_owned())] {
-        let (client, _server) = end_of(lab.socket_that(wish)?, to)?.meets(&mut service, to)?;
+    for request in [StackRequest::Every, StackRequest::Only("unix".to_owned())] {
+        let (client, _server) = end_of(lab.socket_that(request)?, to)?.meets(&mut service, to)?;
         ensure!(client.told() == "unix");
     }
-    let mut alone = lab.socket_that(Wish::Only("unix".to_owned()))?;
+    let mut alone = lab.socket_that(StackRequest::Only("unix".to_owned()))?;
     let nobody: SocketAddr = (LOCALHOST, 9).into();
-    ensure!(alone.connect(nobody, Trail::default()) == Err(Errno::CONNREFUSED));
+    ensure!(alone.connect(nobody, DecisionTrace::default()) == Err(Errno::CONNREFUSED));
     // As with TCP it may try again.
-    ensure!(alone.life() == Life::Bound || alone.life() == Life::Fresh);
-    ensure!(alone.connect(nobody, Trail::default()) == Err(Errno::CONNREFUSED));
+    ensure!(alone.state() == SocketState::Bound || alone.state() == SocketState::Fresh);
+    ensure!(alone.connect(nobody, DecisionTrace::default()) == Err(Errno::CONNREFUSED));
     Ok(())
 }

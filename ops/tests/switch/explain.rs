@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Result, ensure};
-use ops::{Intent, Trail, Wish};
+use ops::{DecisionTrace, Intent, StackRequest};
 use ops_rules::Role;
 use ops_unix_protocol::UnixProtocol;
 
@@ -14,14 +14,14 @@ fn explained(lab: &Lab, role: Role, address: SocketAddr) -> Vec<String> {
         role,
         address,
         from: None,
-        wish: &Wish::ByRule,
+        request: &StackRequest::ByRule,
         tcp_only: None,
     };
     told(&lab.switch.explain(&intent))
 }
 
-fn told(trail: &Trail) -> Vec<String> {
-    trail
+fn told(trace: &DecisionTrace) -> Vec<String> {
+    trace
         .steps()
         .iter()
         .map(|step| format!("{}: {}", step.subject, step.text))

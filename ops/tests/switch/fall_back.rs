@@ -5,21 +5,21 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use ops::{Life, Trail, WITHIN};
-use ops_unix_protocol::{Manner, UnixProtocol};
+use ops::{DecisionTrace, SocketState, WITHIN};
+use ops_unix_protocol::{Behaviour, UnixProtocol};
 use rustix::io::Errno;
 
 use crate::lab::{DEADLINE, End, LOCALHOST, Lab, carrier, converse};
 
-/// Connects to a service of this manner; returns what the program is told.
-fn falls_back(manner: Manner) -> Result<Option<String>> {
+/// Connects to a service of this behaviour; returns what the program is told.
+fn falls_back(behaviour: Behaviour) -> Result<Option<String>> {
     let protocol = UnixProtocol {
-        manner,
+        behaviour,
         ..UnixProtocol::default()
     };
     // Only who never answers is to be late, however loaded this machine is.
-    let rules = match manner {
-        Manner::Stall => format!("use both connect * *:* within={}ms\n", WITHIN.as_millis()),
+    let rules = match behaviour {
+        Behaviour::Stall => format!("use both connect * *:* within={}ms\n", WITHIN.as_millis()),
         _ => String::new(),
     };
     let Some(lab) = Lab::new(&rules, &[protocol])? else {
@@ -36,7 +36,7 @@ fn falls_back(manner: Manner) -> Result<Option<String>> {
 
 #[test]
 fn a_listener_that_refuses() -> Result<()> {
-    let Some(told) = falls_back(Manner::Refuse)? else {
+    let Some(told) = falls_back(Behaviour::Refuse)? else {
         return Ok(());
     };
     ensure!(told == "tcp: the peer refused", "{told}");
@@ -45,7 +45,7 @@ fn a_listener_that_refuses() -> Result<()> {
 
 #[test]
 fn a_peer_of_another_version() -> Result<()> {
-    let Some(told) = falls_back(Manner::OtherVersion)? else {
+    let Some(told) = falls_back(Behaviour::OtherVersion)? else {
         return Ok(());
     };
     ensure!(told == "tcp: the peer speaks another version", "{told}");
@@ -54,7 +54,7 @@ fn a_peer_of_another_version() -> Result<()> {
 
 #[test]
 fn a_peer_that_breaks_off_in_mid_handshake() -> Result<()> {
-    let Some(told) = falls_back(Manner::BreakOff)? else {
+    let Some(told) = falls_back(Behaviour::BreakOff)? else {
         return Ok(());
     };
     ensure!(told.starts_with("tcp: failed: "), "{told}");
@@ -64,7 +64,7 @@ fn a_peer_that_breaks_off_in_mid_handshake() -> Result<()> {
 #[test]
 fn a_peer_that_stalls_costs_the_bound_and_no_more() -> Result<()> {
     let begin = Instant::now();
-    let Some(told) = falls_back(Manner::Stall)? else {
+    let Some(told) = falls_back(Behaviour::Stall)? else {
         return Ok(());
     };
     ensure!(
@@ -78,7 +78,7 @@ fn a_peer_that_stalls_costs_the_bound_and_no_more() -> Result<()> {
 #[test]
 fn the_bound_is_that_of_the_rule() -> Result<()> {
     let stalls = UnixProtocol {
-        manner: Manner::Stall,
+        behaviour: Behaviour::Stall,
         ..UnixProtocol::default()
     };
     let rules = "use both connect * *:* within=7ms\n";
@@ -116,7 +116,7 @@ fn where_nobody_listens_tcp_says_so() -> Result<()> {
     };
     let to: SocketAddr = (LOCALHOST, 9).into();
     let mut socket = lab.socket()?;
-    ensure!(socket.connect(to, Trail::default())? == Life::Native);
+    ensure!(socket.connect(to, DecisionTrace::default())? == SocketState::Native);
     ensure!(rustix::net::connect(socket.native(), &to) == Err(Errno::CONNREFUSED));
     Ok(())
 }
@@ -145,7 +145,7 @@ fn reasons_are_counted() -> Result<()> {
     };
     for _ in 0..3 {
         lab.socket()?
-            .connect((LOCALHOST, 9).into(), Trail::default())?;
+            .connect((LOCALHOST, 9).into(), DecisionTrace::default())?;
     }
     let falls = lab.switch.fall_backs();
     ensure!(falls.get("the peer refused") == Some(&3), "{falls:?}");
@@ -154,18 +154,18 @@ fn reasons_are_counted() -> Result<()> {
 
 #[test]
 fn where_tcp_is_not_permitted_the_call_fails() -> Result<()> {
-    for (manner, errno) in [
-        (Manner::Refuse, Errno::CONNREFUSED),
-        (Manner::OtherVersion, Errno::CONNREFUSED),
-        (Manner::BreakOff, Errno::CONNRESET),
-        (Manner::Stall, Errno::TIMEDOUT),
+    for (behaviour, errno) in [
+        (Behaviour::Refuse, Errno::CONNREFUSED),
+        (Behaviour::OtherVersion, Errno::CONNREFUSED),
+        (Behaviour::BreakOff, Errno::CONNRESET),
+        (Behaviour::Stall, Errno::TIMEDOUT),
     ] {
         let protocol = UnixProtocol {
-            manner,
+            behaviour,
             ..UnixProtocol::default()
         };
-        let rules = match manner {
-            Manner::Stall => "use offload connect * *:* within=100ms\n",
+        let rules = match behaviour {
+            Behaviour::Stall => "use offload connect * *:* within=100ms\n",
             _ => "use offload connect * *:*\n",
         };
         let Some(lab) = Lab::new(rules, &[protocol])? else {
@@ -174,16 +174,16 @@ fn where_tcp_is_not_permitted_the_call_fails() -> Result<()> {
         let mut service = lab.service()?;
         let to = service.local()?;
         let mut socket = lab.socket()?;
-        socket.connect(to, Trail::default())?;
+        socket.connect(to, DecisionTrace::default())?;
         let end = Instant::now() + DEADLINE;
         let failed = loop {
             ensure!(service.accept()?.is_none());
             match socket.drive() {
-                Ok(_) => ensure!(Instant::now() < end, "still {:?}", socket.life()),
+                Ok(_) => ensure!(Instant::now() < end, "still {:?}", socket.state()),
                 Err(errno) => break errno,
             }
         };
-        ensure!(failed == errno, "{manner:?}: {failed}");
+        ensure!(failed == errno, "{behaviour:?}: {failed}");
     }
     Ok(())
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use ops::{
-    AF_INET_DIRECT, AF_INET_OFFLOAD, AF_INET6_DIRECT, AF_INET6_OFFLOAD, Choice, Registry, Wish,
-    choose,
+    AF_INET_DIRECT, AF_INET_OFFLOAD, AF_INET6_DIRECT, AF_INET6_OFFLOAD, Choice, Registry,
+    StackRequest, choose,
 };
 use ops_unix_protocol::{NUMBER, UnixProtocol};
 use rustix::io::Errno;
@@ -22,8 +22,8 @@ const NONBLOCK_CLOEXEC: i32 = 0o4000 | 0o2_000_000;
 const TCP: i32 = 6;
 const SCTP: i32 = 132;
 
-fn switched(family: i32, wish: Wish) -> Result<Choice, Errno> {
-    Ok(Choice::Switched { family, wish })
+fn switched(family: i32, request: StackRequest) -> Result<Choice, Errno> {
+    Ok(Choice::Switched { family, request })
 }
 
 fn native(family: i32) -> Result<Choice, Errno> {
@@ -37,7 +37,7 @@ fn stream_sockets_of_both_families_come_to_the_switch() {
         for protocol in [0, TCP] {
             for kind in [STREAM, STREAM | NONBLOCK_CLOEXEC] {
                 let choice = choose(family, kind, protocol, &registry);
-                assert_eq!(choice, switched(family, Wish::ByRule));
+                assert_eq!(choice, switched(family, StackRequest::ByRule));
             }
         }
     }
@@ -66,7 +66,7 @@ fn programs_may_name_a_family_that_spans_all_stacks_or_one_that_is_the_kernels()
     for (family, plain) in [(AF_INET_OFFLOAD, AF_INET), (AF_INET6_OFFLOAD, AF_INET6)] {
         assert_eq!(
             choose(family, STREAM, 0, &registry),
-            switched(plain, Wish::Every)
+            switched(plain, StackRequest::Every)
         );
     }
     for (family, plain) in [(AF_INET_DIRECT, AF_INET), (AF_INET6_DIRECT, AF_INET6)] {
@@ -99,6 +99,6 @@ fn a_protocol_can_be_asked_for_by_its_number() -> Result<()> {
     let name = protocol.name.clone();
     let _registration = registry.register(Arc::new(protocol), 0)?;
     let known = choose(AF_INET_OFFLOAD, STREAM, NUMBER, &registry);
-    ensure!(known == switched(AF_INET, Wish::Only(name)));
+    ensure!(known == switched(AF_INET, StackRequest::Only(name)));
     Ok(())
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use ops::{
-    Accepted, Life, OffloadStream, Program, Reason, Registration, Registry, Socket, Switch, Trail,
-    Wish,
+    Accepted, DecisionTrace, OffloadStream, Program, Reason, Registration, Registry, Socket,
+    SocketState, StackRequest, Switch,
 };
 use ops_netlink::NetStack;
 use ops_unix_protocol::UnixProtocol;
@@ -77,15 +77,15 @@ impl Lab {
 
     /// A socket that leaves everything to the rules.
     pub(crate) fn socket(&self) -> Result<Socket> {
-        self.socket_that(Wish::ByRule)
+        self.socket_that(StackRequest::ByRule)
     }
 
     /// A socket that asks for these stacks.
-    pub(crate) fn socket_that(&self, wish: Wish) -> Result<Socket> {
+    pub(crate) fn socket_that(&self, request: StackRequest) -> Result<Socket> {
         Ok(Socket::new(
             Arc::clone(&self.switch),
             AddressFamily::INET,
-            wish,
+            request,
         )?)
     }
 
@@ -137,7 +137,7 @@ impl Drop for Mapper {
 
 /// Connects a socket.
 pub(crate) fn end_of(mut socket: Socket, to: SocketAddr) -> Result<End> {
-    if let Life::Connecting { .. } = socket.connect(to, Trail::default())? {
+    if let SocketState::Connecting { .. } = socket.connect(to, DecisionTrace::default())? {
         // The service is in this thread, and takes part only when it is called.
         return Ok(End::Begun(socket));
     }
@@ -145,15 +145,15 @@ pub(crate) fn end_of(mut socket: Socket, to: SocketAddr) -> Result<End> {
 }
 
 fn settled(socket: Socket, to: SocketAddr) -> Result<End> {
-    match socket.life() {
-        Life::Offloaded => Ok(End::Offloaded(socket)),
-        Life::Native => {
+    match socket.state() {
+        SocketState::Offloaded => Ok(End::Offloaded(socket)),
+        SocketState::Native => {
             let reason = socket.reason().cloned();
             let native = socket.into_native().map_err(|_| anyhow!("not native"))?;
             rustix::net::connect(&native, &to)?;
             Ok(End::Native(TcpStream::from(native), reason))
         }
-        life => bail!("{life:?}"),
+        state => bail!("{state:?}"),
     }
 }
 
@@ -188,7 +188,7 @@ impl End {
     pub(crate) fn goes_on(self, to: SocketAddr) -> Result<Self> {
         match self {
             Self::Begun(mut socket) => match socket.drive()? {
-                Life::Connecting { .. } => Ok(Self::Begun(socket)),
+                SocketState::Connecting { .. } => Ok(Self::Begun(socket)),
                 _ => settled(socket, to),
             },
             other => Ok(other),

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use ops::{Accepted, Reason, Socket, Wish};
+use ops::{Accepted, Reason, Socket, StackRequest};
 use ops_unix_protocol::UnixProtocol;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -32,7 +32,7 @@ fn a_service_at_no_address_accepts_offloaded_and_plain_peers_at_once() -> Result
             &[LOCALHOST, IpAddr::V6(Ipv6Addr::LOCALHOST)],
         ),
     ] {
-        let mut service = Socket::new(Arc::clone(&lab.switch), family, Wish::ByRule)?;
+        let mut service = Socket::new(Arc::clone(&lab.switch), family, StackRequest::ByRule)?;
         service.bind((any, 0).into())?;
         service.listen(16)?;
         for peer in peers {
@@ -42,7 +42,7 @@ fn a_service_at_no_address_accepts_offloaded_and_plain_peers_at_once() -> Result
             } else {
                 AddressFamily::INET6
             };
-            let socket = Socket::new(Arc::clone(&lab.switch), family, Wish::ByRule)?;
+            let socket = Socket::new(Arc::clone(&lab.switch), family, StackRequest::ByRule)?;
             let (mut client, server) = crate::lab::end_of(socket, to)?.meets(&mut service, to)?;
             ensure!(carrier(&server) == "unix" && client.told() == "unix");
             converse(&mut client, &server)?;

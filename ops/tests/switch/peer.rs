@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
-use ops::{Life, Trail};
+use ops::{DecisionTrace, SocketState};
 use ops_portmap::PORT;
 use ops_unix_protocol::UnixProtocol;
 use stack_tests::{NetSpace, not_run};
@@ -201,8 +201,8 @@ fn who_stays_on_tcp_has_taken_no_port() -> Result<()> {
     // Asked, and known.
     for _ in 0..2 {
         let mut socket = lab.socket()?;
-        socket.connect(to, Trail::default())?;
-        ensure!(socket.finish()? == Life::Native);
+        socket.connect(to, DecisionTrace::default())?;
+        ensure!(socket.finish()? == SocketState::Native);
         ensure!(socket.local()?.port() == 0);
     }
     Ok(())

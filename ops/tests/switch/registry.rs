@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use ops::{Registry, Wish};
-use ops_unix_protocol::{Manner, UnixProtocol};
+use ops::{Registry, StackRequest};
+use ops_unix_protocol::{Behaviour, UnixProtocol};
 
 use crate::lab::{Lab, converse, end_of};
 
@@ -58,7 +58,7 @@ fn several_protocols_serve_side_by_side() -> Result<()> {
     let mut service = lab.service()?;
     let to = service.local()?;
     for name in ["one", "two"] {
-        let socket = lab.socket_that(Wish::Only(name.to_owned()))?;
+        let socket = lab.socket_that(StackRequest::Only(name.to_owned()))?;
         let (mut client, server) = end_of(socket, to)?.meets(&mut service, to)?;
         ensure!(client.told() == name);
         converse(&mut client, &server)?;
@@ -69,7 +69,7 @@ fn several_protocols_serve_side_by_side() -> Result<()> {
 #[test]
 fn where_the_preferred_protocol_fails_the_next_is_tried_before_tcp() -> Result<()> {
     let bad = UnixProtocol {
-        manner: Manner::Refuse,
+        behaviour: Behaviour::Refuse,
         ..named("bad", 1)
     };
     let Some(lab) = Lab::new("", &[bad, named("good", 2)])? else {

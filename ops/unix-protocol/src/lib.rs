@@ -16,7 +16,7 @@
 //! and aborts are the protocol's own. A connection goes on when its descriptor's owner says so.
 //!
 //! A service is an abstract name with its address in it; that of all addresses has a star. How an
-//! accepting end misbehaves is [`Manner`].
+//! accepting end misbehaves is [`Behaviour`].
 
 #![deny(unsafe_code)]
 
@@ -39,7 +39,7 @@ pub const NUMBER: i32 = 253;
 
 /// How an accepting end treats who connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Manner {
+pub enum Behaviour {
     /// As it should.
     #[default]
     Good,
@@ -61,7 +61,7 @@ pub struct UnixProtocol {
     /// What it claims to be able to do.
     pub capabilities: Capabilities,
     /// How its services behave.
-    pub manner: Manner,
+    pub behaviour: Behaviour,
 }
 
 impl Default for UnixProtocol {
@@ -77,7 +77,7 @@ impl Default for UnixProtocol {
                 loopback: true,
                 asks_peer: false,
             },
-            manner: Manner::Good,
+            behaviour: Behaviour::Good,
         }
     }
 }
@@ -96,7 +96,7 @@ impl OffloadProtocol for UnixProtocol {
     }
 
     fn bind(&self, local: Local, _: &[Setting]) -> Result<Box<dyn OffloadBound>, Errno> {
-        Ok(Box::new(UnixBound::new(&self.name, local, self.manner)?))
+        Ok(Box::new(UnixBound::new(&self.name, local, self.behaviour)?))
     }
 
     fn connect(&self, target: &Target<'_>) -> Result<Box<dyn OffloadConnecting>, ConnectFailure> {

@@ -9,7 +9,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, SocketFlags};
 
-use crate::Manner;
+use crate::Behaviour;
 use crate::stream::UnixStream;
 use crate::wire::{self, COMMIT, HELLO_LEN, REFUSE, VERSION_NO, WELCOME, address_in, name, socket};
 
@@ -18,17 +18,17 @@ use crate::wire::{self, COMMIT, HELLO_LEN, REFUSE, VERSION_NO, WELCOME, address_
 pub(crate) struct UnixBound {
     socket: OwnedFd,
     local: SocketAddr,
-    manner: Manner,
+    behaviour: Behaviour,
 }
 
 impl UnixBound {
-    pub(crate) fn new(protocol: &str, local: Local, manner: Manner) -> Result<Self, Errno> {
+    pub(crate) fn new(protocol: &str, local: Local, behaviour: Behaviour) -> Result<Self, Errno> {
         let socket = socket()?;
         rustix::net::bind(&socket, &name(protocol, local)?)?;
         Ok(Self {
             socket,
             local: local.address,
-            manner,
+            behaviour,
         })
     }
 }
@@ -41,7 +41,7 @@ impl OffloadBound for UnixBound {
         Ok(Box::new(UnixListener {
             socket: self.socket,
             local: self.local,
-            manner: self.manner,
+            behaviour: self.behaviour,
             poller,
             half_open: Mutex::default(),
         }))
@@ -53,7 +53,7 @@ impl OffloadBound for UnixBound {
 struct UnixListener {
     socket: OwnedFd,
     local: SocketAddr,
-    manner: Manner,
+    behaviour: Behaviour,
     poller: OwnedFd,
     half_open: Mutex<Vec<HalfOpen>>,
 }
@@ -97,7 +97,7 @@ impl OffloadListener for UnixListener {
         }
         let mut at = 0;
         while let Some(connection) = half_open.get_mut(at) {
-            match connection.look(self.manner) {
+            match connection.look(self.behaviour) {
                 Look::Waits => at += 1,
                 Look::Gone => drop(half_open.swap_remove(at)),
                 Look::Stands(peer) => {
@@ -112,9 +112,9 @@ impl OffloadListener for UnixListener {
 }
 
 impl HalfOpen {
-    fn look(&mut self, manner: Manner) -> Look {
+    fn look(&mut self, behaviour: Behaviour) -> Look {
         let Some(peer) = self.peer else {
-            return self.hear_hello(manner);
+            return self.hear_hello(behaviour);
         };
         let mut byte = [0];
         match wire::receive(&self.socket, &mut byte) {
@@ -124,22 +124,22 @@ impl HalfOpen {
         }
     }
 
-    fn hear_hello(&mut self, manner: Manner) -> Look {
+    fn hear_hello(&mut self, behaviour: Behaviour) -> Look {
         let mut hello = [0; HELLO_LEN];
         match wire::receive(&self.socket, &mut hello) {
             Ok(HELLO_LEN) => {}
             Err(Errno::AGAIN | Errno::INTR) => return Look::Waits,
             _ => return Look::Gone,
         }
-        let (answer, goes_on) = match (manner, address_in(&hello)) {
-            (Manner::Good, Some(peer)) => {
+        let (answer, goes_on) = match (behaviour, address_in(&hello)) {
+            (Behaviour::Good, Some(peer)) => {
                 self.peer = Some(peer);
                 (WELCOME, true)
             }
-            (Manner::Stall, _) => return Look::Waits,
-            (Manner::BreakOff, _) => return Look::Gone,
-            (Manner::Refuse, _) => (REFUSE, false),
-            (Manner::OtherVersion, _) | (Manner::Good, None) => (VERSION_NO, false),
+            (Behaviour::Stall, _) => return Look::Waits,
+            (Behaviour::BreakOff, _) => return Look::Gone,
+            (Behaviour::Refuse, _) => (REFUSE, false),
+            (Behaviour::OtherVersion, _) | (Behaviour::Good, None) => (VERSION_NO, false),
         };
         match rustix::net::send(&self.socket, &[answer], SendFlags::NOSIGNAL) {
             Ok(_) if goes_on => Look::Waits,

@@ -40,11 +40,11 @@ pub struct Step {
 
 /// The steps of one decision. Where nobody asks, nothing is written.
 #[derive(Debug, Default)]
-pub struct Trail {
+pub struct DecisionTrace {
     steps: Option<Vec<Step>>,
 }
 
-impl Trail {
+impl DecisionTrace {
     /// One that keeps its steps.
     #[must_use]
     pub fn kept() -> Self {

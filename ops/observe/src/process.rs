@@ -6,7 +6,7 @@ use rustix::process::Pid;
 
 /// What is known of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Life {
+pub enum ProcessState {
     /// It runs.
     Running,
     /// It has ended, or has become another program.
@@ -45,19 +45,19 @@ pub(crate) fn space(kind: &str) -> u64 {
 
 /// Whether a process runs that started then.
 #[must_use]
-pub fn of(pid: u32, then: u64) -> Life {
+pub fn of(pid: u32, then: u64) -> ProcessState {
     match started(pid) {
-        Some(now) if now == then => Life::Running,
-        Some(_) => Life::Over,
-        None if started(std::process::id()).is_none() => Life::Unknown,
+        Some(now) if now == then => ProcessState::Running,
+        Some(_) => ProcessState::Over,
+        None if started(std::process::id()).is_none() => ProcessState::Unknown,
         // Its directory cannot be read by some callers on some machines, but a signal asks too.
         None => match Pid::from_raw(i32::try_from(pid).unwrap_or(0)) {
             Some(pid)
                 if rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH) =>
             {
-                Life::Unknown
+                ProcessState::Unknown
             }
-            _ => Life::Over,
+            _ => ProcessState::Over,
         },
     }
 }
@@ -120,9 +120,9 @@ mod tests {
     #[test]
     fn this_process_runs_and_an_earlier_one_of_its_number_does_not() {
         let (pid, then) = own().unwrap();
-        assert_eq!(of(pid, then), Life::Running);
-        assert_eq!(of(pid, then - 1), Life::Over);
-        assert_eq!(of(u32::MAX, then), Life::Over);
+        assert_eq!(of(pid, then), ProcessState::Running);
+        assert_eq!(of(pid, then - 1), ProcessState::Over);
+        assert_eq!(of(u32::MAX, then), ProcessState::Over);
         assert!(users(pid).contains(&rustix::process::geteuid().as_raw()));
         assert!(program(pid).is_some());
     }

@@ -1,8 +1,8 @@
-//! The life of a socket as its program sees it.
+//! The states of a socket as its program sees it.
 
 use rustix::io::Errno;
 
-/// Where a socket is in its life. [`Life::on`] is the only writer.
+/// The state of a socket. [`SocketState::on`] is the only writer.
 ///
 /// ```text
 ///   Fresh ──bind──> Bound ──listen──> Listening
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 /// From `Offloaded` no way leads to `Native`: once a connection stands, its failures are its
 /// program's. `Native` is decided for good as well; the switch has no part in it any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Life {
+pub enum SocketState {
     /// It spans every stack.
     Fresh,
     /// Every stack has given it the same address.
@@ -50,7 +50,7 @@ pub enum Event {
     Refused,
 }
 
-impl Life {
+impl SocketState {
     /// What an event makes of it.
     ///
     /// # Errors
@@ -78,17 +78,17 @@ impl Life {
 #[cfg(test)]
 mod tests {
     use super::Event::{self, *};
-    use super::Life::{self, *};
+    use super::SocketState::{self, *};
     use rustix::io::Errno;
 
     #[test]
     fn every_event_in_every_state() {
         let events = [Bind, Listen, Connect, Event::Offloaded, FellBack, Refused];
         let (free, bound) = (Connecting { bound: false }, Connecting { bound: true });
-        let no: Result<Life, Errno> = Err(Errno::INVAL);
+        let no: Result<SocketState, Errno> = Err(Errno::INVAL);
         let already = Err(Errno::ALREADY);
         let connected = Err(Errno::ISCONN);
-        let rows: [(Life, [Result<Life, Errno>; 6]); 7] = [
+        let rows: [(SocketState, [Result<SocketState, Errno>; 6]); 7] = [
             (
                 Fresh,
                 [Ok(Bound), Ok(Listening), Ok(free), no, Ok(Native), no],
@@ -97,14 +97,28 @@ mod tests {
             (Listening, [no, Ok(Listening), connected, no, no, no]),
             (
                 free,
-                [no, no, already, Ok(Life::Offloaded), Ok(Native), Ok(Fresh)],
+                [
+                    no,
+                    no,
+                    already,
+                    Ok(SocketState::Offloaded),
+                    Ok(Native),
+                    Ok(Fresh),
+                ],
             ),
             (
                 bound,
-                [no, no, already, Ok(Life::Offloaded), Ok(Native), Ok(Bound)],
+                [
+                    no,
+                    no,
+                    already,
+                    Ok(SocketState::Offloaded),
+                    Ok(Native),
+                    Ok(Bound),
+                ],
             ),
             (Native, [no, no, connected, no, no, no]),
-            (Life::Offloaded, [no, no, connected, no, no, no]),
+            (SocketState::Offloaded, [no, no, connected, no, no, no]),
         ];
         for (state, expected) in rows {
             for (event, expected) in events.into_iter().zip(expected) {
