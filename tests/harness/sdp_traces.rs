@@ -72,12 +72,12 @@ impl SdpTraces {
     /// Which rule one of ours broke, and where.
     pub fn check_victims(&self) -> Result<u64> {
         /// Hello and HelloAck.
-        const GREETINGS: u64 = 2;
+        const HELLOS: u64 = 2;
         self.check_each(|side, trace| match check_trace(side, trace) {
             Ok(checker) => Ok(checker.frames()),
             Err(TraceFault::Broken {
-                record, speaker, ..
-            }) if speaker != side => Ok(record.saturating_sub(GREETINGS)),
+                record, sender, ..
+            }) if sender != side => Ok(record.saturating_sub(HELLOS)),
             Err(fault) => Err(fault.into()),
         })
     }

@@ -32,10 +32,10 @@ pub enum Broken {
     ModeForm,
     /// The fields of Hello and HelloAck.
     #[error("a Hello or HelloAck that is not one")]
-    Greeting,
+    Hello,
     /// Hello, HelloAck, messages.
     #[error("a message before Hello and HelloAck")]
-    BeforeGreeting,
+    BeforeHello,
     /// MSeq counts without gaps from 1.
     #[error("MSeq is not the number of the message")]
     Sequence,

@@ -5,15 +5,15 @@ use std::collections::VecDeque;
 use crate::{
     Broken,
     end::End,
-    frame::{Frame, Greeting},
+    frame::{Frame, HelloParams},
 };
 
 /// One of the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// The one that said Hello.
+    /// The one that sent Hello.
     Active,
-    /// The one that said HelloAck.
+    /// The one that sent HelloAck.
     Passive,
 }
 
@@ -31,7 +31,7 @@ impl Side {
 /// Follows one connection.
 #[derive(Debug, Default)]
 pub struct Checker {
-    hello: Option<Greeting>,
+    hello: Option<HelloParams>,
     ends: Option<Ends>,
     frames: u64,
 }
@@ -62,7 +62,7 @@ impl Ends {
 }
 
 impl Checker {
-    /// Of a connection that nobody has said anything on.
+    /// Of a connection that nobody has sent anything on.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -70,14 +70,14 @@ impl Checker {
 
     /// The private data of the connection request.
     pub fn hello(&mut self, bytes: &[u8]) -> Result<(), Broken> {
-        self.hello = Some(Greeting::read(bytes, true)?);
+        self.hello = Some(HelloParams::read(bytes, true)?);
         Ok(())
     }
 
     /// The private data of the connection reply.
     pub fn hello_ack(&mut self, bytes: &[u8]) -> Result<(), Broken> {
-        let active = self.hello.ok_or(Broken::BeforeGreeting)?;
-        let passive = Greeting::read(bytes, false)?;
+        let active = self.hello.ok_or(Broken::BeforeHello)?;
+        let passive = HelloParams::read(bytes, false)?;
         self.ends = Some(Ends {
             active: End::new(active, passive),
             passive: End::new(passive, active),
@@ -90,8 +90,8 @@ impl Checker {
     /// `by` sends the message of `len` bytes that starts with `head`, its headers at least.
     pub fn sent(&mut self, by: Side, head: &[u8], len: usize) -> Result<(), Broken> {
         let frame = Frame::read(head, len)?;
-        let ends = self.ends.as_mut().ok_or(Broken::BeforeGreeting)?;
-        ends.end(by).say(&frame)?;
+        let ends = self.ends.as_mut().ok_or(Broken::BeforeHello)?;
+        ends.end(by).send(&frame)?;
         ends.wire_to(by.other()).push_back(frame);
         self.frames += 1;
         Ok(())
@@ -102,7 +102,7 @@ impl Checker {
         if let Some(ends) = &mut self.ends
             && let Some(frame) = ends.wire_to(by).pop_front()
         {
-            ends.end(by).hear(&frame);
+            ends.end(by).receive(&frame);
         }
     }
 
@@ -132,7 +132,7 @@ impl Checker {
         })
     }
 
-    /// Says whether both ends have nothing left to say to each other.
+    /// Says whether both ends have nothing left to send to each other.
     pub fn at_rest(&self) -> Result<(), Broken> {
         let Some(ends) = &self.ends else {
             return Ok(());

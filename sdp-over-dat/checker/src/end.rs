@@ -1,8 +1,8 @@
-//! What one end has said and heard.
+//! What one end has sent and received.
 
 use crate::{
     Broken,
-    frame::{Frame, Greeting, Word},
+    frame::{Body, Frame, HelloParams},
 };
 
 /// Modes, in the numbers of the wire.
@@ -21,18 +21,18 @@ struct Offer {
 
 #[derive(Debug)]
 pub(crate) struct End {
-    greeting: Greeting,
-    peer: Greeting,
-    said: u32,
-    heard: u32,
-    /// Bufs and MSeqAck last heard.
-    heard_bufs: u32,
-    heard_ack: u32,
-    /// The same last said.
-    said_bufs: u32,
-    said_ack: u32,
-    said_fin: bool,
-    said_abort: bool,
+    hello: HelloParams,
+    peer: HelloParams,
+    sent: u32,
+    received: u32,
+    /// Bufs and MSeqAck last received.
+    received_bufs: u32,
+    received_ack: u32,
+    /// The same last sent.
+    sent_bufs: u32,
+    sent_ack: u32,
+    sent_fin: bool,
+    sent_abort: bool,
     announced: bool,
     /// Modes of the half in which this end is the source, and the sink.
     source_mode: u8,
@@ -48,18 +48,18 @@ pub(crate) struct End {
 }
 
 impl End {
-    pub(crate) fn new(greeting: Greeting, peer: Greeting) -> Self {
+    pub(crate) fn new(hello: HelloParams, peer: HelloParams) -> Self {
         Self {
-            greeting,
+            hello,
             peer,
-            said: 0,
-            heard: 0,
-            heard_bufs: peer.bufs,
-            heard_ack: 0,
-            said_bufs: greeting.bufs,
-            said_ack: 0,
-            said_fin: false,
-            said_abort: false,
+            sent: 0,
+            received: 0,
+            received_bufs: peer.bufs,
+            received_ack: 0,
+            sent_bufs: hello.bufs,
+            sent_ack: 0,
+            sent_fin: false,
+            sent_abort: false,
             announced: false,
             source_mode: COMBINED,
             sink_mode: COMBINED,
@@ -72,18 +72,18 @@ impl End {
     }
 
     /// Holds a frame that this end sends against the rules.
-    pub(crate) fn say(&mut self, frame: &Frame) -> Result<(), Broken> {
-        if self.said_abort {
+    pub(crate) fn send(&mut self, frame: &Frame) -> Result<(), Broken> {
+        if self.sent_abort {
             return Err(Broken::Abort);
         }
-        if frame.seq != self.said.wrapping_add(1) {
+        if frame.seq != self.sent.wrapping_add(1) {
             return Err(Broken::Sequence);
         }
-        let acked = frame.ack.wrapping_sub(self.said_ack);
-        if acked > self.heard.wrapping_sub(self.said_ack) {
+        let acked = frame.ack.wrapping_sub(self.sent_ack);
+        if acked > self.received.wrapping_sub(self.sent_ack) {
             return Err(Broken::Acknowledgement);
         }
-        if frame.bufs > self.greeting.bufs {
+        if frame.bufs > self.hello.bufs {
             return Err(Broken::MoreBuffers);
         }
         if frame.total > self.peer.size {
@@ -91,22 +91,22 @@ impl End {
         }
         self.check_credit(frame)?;
         self.check_urgent(frame)?;
-        self.said = frame.seq;
-        self.said_ack = frame.ack;
-        self.said_bufs = frame.bufs;
+        self.sent = frame.seq;
+        self.sent_ack = frame.ack;
+        self.sent_bufs = frame.bufs;
         self.streamed += u64::from(frame.payload);
-        self.say_word(frame)
+        self.send_body(frame)
     }
 
     fn check_credit(&self, frame: &Frame) -> Result<(), Broken> {
-        let under_way = self.said.wrapping_sub(self.heard_ack);
-        match self.heard_bufs.saturating_sub(under_way) {
+        let under_way = self.sent.wrapping_sub(self.received_ack);
+        match self.received_bufs.saturating_sub(under_way) {
             0 => return Err(Broken::NoCredit),
             1 => (),
             _ => return Ok(()),
         }
-        let told = |bufs: u32, ack: u32| bufs.saturating_sub(self.heard.wrapping_sub(ack));
-        let before = told(self.said_bufs, self.said_ack);
+        let told = |bufs: u32, ack: u32| bufs.saturating_sub(self.received.wrapping_sub(ack));
+        let before = told(self.sent_bufs, self.sent_ack);
         let after = told(frame.bufs, frame.ack);
         if frame.payload > 0 || after <= before {
             return Err(Broken::LastCredit);
@@ -125,45 +125,45 @@ impl End {
         Ok(())
     }
 
-    fn say_word(&mut self, frame: &Frame) -> Result<(), Broken> {
-        match frame.word {
-            Word::Data if frame.is_bare() => Ok(()),
-            Word::Data if self.said_fin => Err(Broken::AfterDisConn),
-            Word::Data if self.own.is_some() => Err(Broken::DataBehindAdvert),
-            Word::Data => Ok(()),
-            Word::SourceAvail { advertised } => self.say_advert(frame, advertised),
-            Word::ReadDone(bytes) => self.say_read(bytes),
-            Word::SendSm => self.theirs.take().map(drop).ok_or(Broken::SendSm),
-            Word::SourceCancel => match &mut self.own {
+    fn send_body(&mut self, frame: &Frame) -> Result<(), Broken> {
+        match frame.body {
+            Body::Data if frame.is_bare() => Ok(()),
+            Body::Data if self.sent_fin => Err(Broken::AfterDisConn),
+            Body::Data if self.own.is_some() => Err(Broken::DataBehindAdvert),
+            Body::Data => Ok(()),
+            Body::SourceAvail { advertised } => self.send_advert(frame, advertised),
+            Body::ReadDone(bytes) => self.send_read(bytes),
+            Body::SendSm => self.theirs.take().map(drop).ok_or(Broken::SendSm),
+            Body::SourceCancel => match &mut self.own {
                 Some(offer) if !offer.cancelled => {
                     offer.cancelled = true;
                     Ok(())
                 }
                 _ => Err(Broken::Cancel),
             },
-            Word::DisConn if self.said_fin => Err(Broken::AfterDisConn),
-            Word::DisConn if self.own.is_some() => Err(Broken::DisConnTooEarly),
-            Word::DisConn => {
-                self.said_fin = true;
+            Body::DisConn if self.sent_fin => Err(Broken::AfterDisConn),
+            Body::DisConn if self.own.is_some() => Err(Broken::DisConnTooEarly),
+            Body::DisConn => {
+                self.sent_fin = true;
                 Ok(())
             }
-            Word::AbortConn if !self.said_fin => Err(Broken::Abort),
-            Word::AbortConn => {
-                self.said_abort = true;
+            Body::AbortConn if !self.sent_fin => Err(Broken::Abort),
+            Body::AbortConn => {
+                self.sent_abort = true;
                 Ok(())
             }
-            Word::Mode(byte) => self.say_mode(byte),
-            Word::ResizeAck => answer(&mut self.resize_asked),
-            Word::SuspendAck => answer(&mut self.suspend_asked),
-            Word::Resize | Word::Suspend => Ok(()),
-            Word::SinkAvail if self.sink_mode == PIPELINED => Ok(()),
-            Word::SinkAvail => Err(Broken::SinkAvail),
-            Word::SinkCancel | Word::WriteDone | Word::SinkCancelAck => Err(Broken::Unasked),
+            Body::Mode(byte) => self.send_mode(byte),
+            Body::ResizeAck => answer(&mut self.resize_asked),
+            Body::SuspendAck => answer(&mut self.suspend_asked),
+            Body::Resize | Body::Suspend => Ok(()),
+            Body::SinkAvail if self.sink_mode == PIPELINED => Ok(()),
+            Body::SinkAvail => Err(Broken::SinkAvail),
+            Body::SinkCancel | Body::WriteDone | Body::SinkCancelAck => Err(Broken::Unasked),
         }
     }
 
-    fn say_advert(&mut self, frame: &Frame, advertised: u32) -> Result<(), Broken> {
-        if self.said_fin {
+    fn send_advert(&mut self, frame: &Frame, advertised: u32) -> Result<(), Broken> {
+        if self.sent_fin {
             return Err(Broken::AfterDisConn);
         }
         let form = match self.source_mode {
@@ -186,7 +186,7 @@ impl End {
         Ok(())
     }
 
-    fn say_read(&mut self, bytes: u32) -> Result<(), Broken> {
+    fn send_read(&mut self, bytes: u32) -> Result<(), Broken> {
         let Some(offer) = &mut self.theirs else {
             return Err(Broken::ReadDone);
         };
@@ -200,7 +200,7 @@ impl End {
         Ok(())
     }
 
-    fn say_mode(&mut self, byte: u8) -> Result<(), Broken> {
+    fn send_mode(&mut self, byte: u8) -> Result<(), Broken> {
         let mode = byte >> 4 & 0x07;
         // Bit 7 names the half of the receiver: 0 its receiving one, which this end feeds.
         if byte & 0x80 != 0 {
@@ -222,29 +222,29 @@ impl End {
     }
 
     /// Takes note of a frame of the peer.
-    pub(crate) fn hear(&mut self, frame: &Frame) {
-        self.heard = frame.seq;
-        self.heard_bufs = frame.bufs;
-        self.heard_ack = frame.ack;
-        match frame.word {
-            Word::SourceAvail { advertised } => {
+    pub(crate) fn receive(&mut self, frame: &Frame) {
+        self.received = frame.seq;
+        self.received_bufs = frame.bufs;
+        self.received_ack = frame.ack;
+        match frame.body {
+            Body::SourceAvail { advertised } => {
                 self.theirs = Some(Offer {
                     seq: frame.seq,
                     open: advertised.saturating_sub(frame.payload),
                     cancelled: false,
                 });
             }
-            Word::ReadDone(bytes) => self.hear_read(bytes),
-            Word::SendSm => self.hear_send_sm(frame.ack),
-            Word::Mode(byte) if byte & 0x80 != 0 => self.source_mode = byte >> 4 & 0x07,
-            Word::Mode(byte) => self.sink_mode = byte >> 4 & 0x07,
-            Word::Resize => self.resize_asked += 1,
-            Word::Suspend => self.suspend_asked += 1,
+            Body::ReadDone(bytes) => self.receive_read(bytes),
+            Body::SendSm => self.receive_send_sm(frame.ack),
+            Body::Mode(byte) if byte & 0x80 != 0 => self.source_mode = byte >> 4 & 0x07,
+            Body::Mode(byte) => self.sink_mode = byte >> 4 & 0x07,
+            Body::Resize => self.resize_asked += 1,
+            Body::Suspend => self.suspend_asked += 1,
             _ => (),
         }
     }
 
-    fn hear_read(&mut self, bytes: u32) {
+    fn receive_read(&mut self, bytes: u32) {
         self.streamed += u64::from(bytes);
         if let Some(offer) = &mut self.own {
             offer.open = offer.open.saturating_sub(bytes);
@@ -255,7 +255,7 @@ impl End {
     }
 
     /// A SendSm means the advertisement if it knows of it.
-    fn hear_send_sm(&mut self, ack: u32) {
+    fn receive_send_sm(&mut self, ack: u32) {
         let knows = |offer: &Offer| ack.wrapping_sub(offer.seq) < 1 << 31;
         if self.own.as_ref().is_some_and(knows) {
             self.own = None;

@@ -12,12 +12,12 @@ pub(crate) struct Frame {
     pub(crate) pres: bool,
     pub(crate) payload: u32,
     pub(crate) total: u32,
-    pub(crate) word: Word,
+    pub(crate) body: Body,
 }
 
 /// The message proper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum Body {
     DisConn,
     AbortConn,
     SendSm,
@@ -38,7 +38,7 @@ pub(crate) enum Word {
 
 /// The set-up message of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Greeting {
+pub(crate) struct HelloParams {
     pub(crate) bufs: u32,
     pub(crate) adverts: u32,
     pub(crate) size: u32,
@@ -76,20 +76,20 @@ impl Frame {
         if flags & !0x07 != 0 {
             return Err(Broken::ReservedFlags);
         }
-        let (word, extended) = Word::read(*mid, rest)?;
+        let (body, extended) = Body::read(*mid, rest)?;
         let payload = stated.checked_sub(16 + extended).ok_or(Broken::Cut)?;
         let may_carry = matches!(
-            word,
-            Word::Data | Word::SourceAvail { .. } | Word::SinkAvail
+            body,
+            Body::Data | Body::SourceAvail { .. } | Body::SinkAvail
         );
         if payload > 0 && !may_carry {
             return Err(Broken::PayloadOnControl);
         }
         let pres = flags & 0x01 != 0;
-        if pres && !(word == Word::Data && payload > 0) {
+        if pres && !(body == Body::Data && payload > 0) {
             return Err(Broken::UrgentWithoutByte);
         }
-        if flags & 0x04 != 0 && !matches!(word, Word::ReadDone(_)) {
+        if flags & 0x04 != 0 && !matches!(body, Body::ReadDone(_)) {
             return Err(Broken::PipelineHint);
         }
         Ok(Self {
@@ -100,17 +100,17 @@ impl Frame {
             pres,
             payload,
             total: stated,
-            word,
+            body,
         })
     }
 
     /// Empty Data: nothing but news of receive buffers.
     pub(crate) fn is_bare(&self) -> bool {
-        self.word == Word::Data && self.payload == 0
+        self.body == Body::Data && self.payload == 0
     }
 }
 
-impl Word {
+impl Body {
     fn read(mid: u8, rest: &[u8]) -> Result<(Self, u32), Broken> {
         let number = || match rest {
             [a, b, c, d, ..] => Ok(u32::from_be_bytes([*a, *b, *c, *d])),
@@ -144,7 +144,7 @@ impl Word {
     }
 }
 
-impl Greeting {
+impl HelloParams {
     /// Reads a Hello (`active`) or HelloAck; trailing zeros may be missing.
     pub(crate) fn read(bytes: &[u8], active: bool) -> Result<Self, Broken> {
         let (mid, whole, used) = if active { (0, 92, 64) } else { (1, 196, 24) };
@@ -153,14 +153,14 @@ impl Greeting {
         let zero = |range: std::ops::Range<usize>| full[range].iter().all(|byte| *byte == 0);
         let stated = u32::from_be_bytes([full[4], full[5], full[6], full[7]]) as usize;
         if full[0] != mid || stated != whole || bytes.len() < used {
-            return Err(Broken::Greeting);
+            return Err(Broken::Hello);
         }
         if !zero(8..16) || !zero(18..19) || !zero(whole..full.len()) {
-            return Err(Broken::Greeting);
+            return Err(Broken::Hello);
         }
         let size_at = if active { 24 } else { 20 };
         let size = [0, 1, 2, 3].map(|index| full[size_at + index]);
-        let greeting = Self {
+        let hello_params = Self {
             bufs: u32::from(u16::from_be_bytes([full[2], full[3]])),
             adverts: u32::from(full[19]),
             size: u32::from_be_bytes(size),
@@ -168,11 +168,12 @@ impl Greeting {
         let version = full[16] >> 4;
         let family_fits = !active || matches!(full[17] >> 4, 4 | 6);
         let tail_is_zero = if active { zero(68..92) } else { zero(24..196) };
-        let is_good = greeting.bufs >= 3 && greeting.adverts > 0 && matches!(version, 1 | 2);
+        let is_good =
+            hello_params.bufs >= 3 && hello_params.adverts > 0 && matches!(version, 1 | 2);
         if is_good && family_fits && tail_is_zero {
-            Ok(greeting)
+            Ok(hello_params)
         } else {
-            Err(Broken::Greeting)
+            Err(Broken::Hello)
         }
     }
 }

@@ -7,11 +7,11 @@
 //! |---|---|
 //! | `frame.rs` | a frame taken apart |
 //! | `broken.rs` | the rules, each a sentence |
-//! | `end.rs` | what one end has said and heard |
+//! | `end.rs` | what one end has sent and received |
 //! | `checker.rs` | both ends and the wire between them |
 //! | `trace.rs` | the file format of a recorded connection |
 //!
-//! A rule is held against what its speaker knew when it spoke. So the checker is told of frames
+//! A rule is held against what its sender knew when it sent. So the checker is told of frames
 //! twice: when they are sent and when they are received ([`Checker::sent`],
 //! [`Checker::received`]). At one end of a real connection the peer's knowledge is not known;
 //! [`Checker::arrived`] then assumes the most.

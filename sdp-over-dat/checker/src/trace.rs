@@ -62,12 +62,12 @@ impl<W: Write> TraceWriter<W> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceFault {
     /// A rule is broken.
-    #[error("record {record}, said by the {speaker:?} side: {broken}")]
+    #[error("record {record}, sent by the {sender:?} side: {broken}")]
     Broken {
         /// Which record, from 0.
         record: u64,
         /// Who broke it.
-        speaker: Side,
+        sender: Side,
         /// Which rule.
         broken: Broken,
     },
@@ -98,7 +98,7 @@ pub fn check_trace(side: Side, mut bytes: &[u8]) -> Result<Checker, TraceFault> 
             SENT => checker.sent(side, head, len),
             _ => checker.arrived(side.other(), head, len),
         };
-        let speaker = match *kind {
+        let sender = match *kind {
             HELLO => Side::Active,
             HELLO_ACK => Side::Passive,
             SENT => side,
@@ -106,7 +106,7 @@ pub fn check_trace(side: Side, mut bytes: &[u8]) -> Result<Checker, TraceFault> 
         };
         result.map_err(|broken| TraceFault::Broken {
             record,
-            speaker,
+            sender,
             broken,
         })?;
         bytes = rest;
@@ -193,7 +193,7 @@ mod tests {
     fn who_broke_a_rule_is_told() -> io::Result<()> {
         let mut unfit = DATA;
         unfit[11] = 2;
-        for (side, speaker) in [(Side::Active, Side::Passive), (Side::Passive, Side::Active)] {
+        for (side, sender) in [(Side::Active, Side::Passive), (Side::Passive, Side::Active)] {
             let mut bytes = Vec::new();
             let mut writer = TraceWriter::new(&mut bytes);
             writer.hello(&hello())?;
@@ -201,7 +201,7 @@ mod tests {
             writer.received(&unfit, unfit.len())?;
             let fault = TraceFault::Broken {
                 record: 2,
-                speaker,
+                sender,
                 broken: Broken::Sequence,
             };
             assert_eq!(check_trace(side, &bytes).map(|_| ()), Err(fault));

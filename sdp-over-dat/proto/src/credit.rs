@@ -14,7 +14,7 @@
 //! The reserve is why one empty Data message per opened window is enough. Were an update answered
 //! by another because the first one used up a buffer, two idle ends would talk for ever. With three
 //! buffers at both ends the reserve is two, and one update may need another in return: that one
-//! waits for the engine's tick ([`Owed::Later`]).
+//! waits for the engine's tick ([`CreditUpdate::AtTick`]).
 
 use std::collections::VecDeque;
 
@@ -94,13 +94,13 @@ impl SendCredits {
 
 /// Whether the peer should be told of receive buffers in a message of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owed {
+pub(crate) enum CreditUpdate {
     /// No: it knows enough.
-    Nothing,
+    NotDue,
     /// At the engine's next tick, if nothing else was sent until then.
-    Later,
+    AtTick,
     /// Yes.
-    Now,
+    Due,
 }
 
 /// What came since a message was last sent.
@@ -201,10 +201,10 @@ impl ReceiveCredits {
     }
 
     /// Whether the peer should be told by a message that says nothing else.
-    pub(crate) fn owed(&self) -> Owed {
+    pub(crate) fn credit_update(&self) -> CreditUpdate {
         let (knows, would) = (self.knows(), self.would_know());
         if would <= knows {
-            return Owed::Nothing;
+            return CreditUpdate::NotDue;
         }
         let reserve = usize::from(reserve(self.buffers));
         let settled = usize::from(self.told_bufs).saturating_sub(self.data.len());
@@ -212,11 +212,11 @@ impl ReceiveCredits {
         // Often enough that the peer need not stop where a reader keeps up with it.
         let step = u32::from(self.buffers / 4).max(2);
         match knows {
-            _ if window_opens || would - knows >= step => Owed::Now,
-            0 => Owed::Now,
-            1 if self.heard == Heard::More => Owed::Now,
-            1 => Owed::Later,
-            _ => Owed::Nothing,
+            _ if window_opens || would - knows >= step => CreditUpdate::Due,
+            0 => CreditUpdate::Due,
+            1 if self.heard == Heard::More => CreditUpdate::Due,
+            1 => CreditUpdate::AtTick,
+            _ => CreditUpdate::NotDue,
         }
     }
 

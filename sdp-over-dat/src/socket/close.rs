@@ -35,7 +35,7 @@ impl Socket {
     /// Sends the active side's first message, empty where nothing else is to be said.
     pub(crate) fn commit(&self) {
         let mut inner = self.lock();
-        inner.connection.greet();
+        inner.connection.send_first();
         self.pump(&mut inner);
     }
 

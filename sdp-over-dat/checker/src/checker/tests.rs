@@ -40,7 +40,7 @@ fn open(bufs: u8) -> Checker {
 }
 
 /// Sends and delivers each, and says what the last one broke.
-fn say(checker: &mut Checker, messages: &[(Side, &str)]) -> Result<(), Broken> {
+fn send_all(checker: &mut Checker, messages: &[(Side, &str)]) -> Result<(), Broken> {
     for (index, (side, text)) in messages.iter().enumerate() {
         let bytes = hex(text);
         let result = checker.sent(*side, &bytes, bytes.len());
@@ -69,7 +69,7 @@ const FIN: Said = (Active, "02000040 00000010 00000003 00000002");
 fn a_whole_conversation_breaks_nothing() {
     let mut checker = open(64);
     let fin = (Passive, "02000040 00000010 00000003 00000003");
-    say(&mut checker, &[DATA, UPDATE, SRC_AVAIL, READ, FIN, fin]).expect("no rule is broken");
+    send_all(&mut checker, &[DATA, UPDATE, SRC_AVAIL, READ, FIN, fin]).expect("no rule is broken");
     assert_eq!(checker.at_rest(), Err(Broken::UnderWay));
     checker.received(Active);
     assert_eq!(checker.at_rest(), Ok(()));
@@ -108,7 +108,7 @@ fn forms_are_checked() {
         ("fe000040 00000014 00000001 00000000 00010000", Broken::Cut),
     ];
     for (text, broken) in rows {
-        let result = say(&mut open(64), &[(Active, text)]);
+        let result = send_all(&mut open(64), &[(Active, text)]);
         assert_eq!(result, Err(broken), "{text}");
     }
 }
@@ -127,7 +127,7 @@ fn numbers_and_lengths_are_checked() {
         ),
     ];
     for (text, broken) in rows {
-        let result = say(&mut open(64), &[(Active, text)]);
+        let result = send_all(&mut open(64), &[(Active, text)]);
         assert_eq!(result, Err(broken), "{text}");
     }
     let long = hex("ff000040 00008011 00000001 00000000");
@@ -246,7 +246,12 @@ fn order_of_the_stream_is_checked() {
     ];
     for (before, last, broken) in rows {
         let messages: Vec<_> = before.iter().copied().chain([last]).collect();
-        assert_eq!(say(&mut open(64), &messages), Err(broken), "{}", last.1);
+        assert_eq!(
+            send_all(&mut open(64), &messages),
+            Err(broken),
+            "{}",
+            last.1
+        );
     }
 }
 
@@ -265,14 +270,14 @@ fn nothing_of_the_stream_follows_disconn() {
     for text in rows {
         let messages: Vec<_> = before.into_iter().chain([(Active, text)]).collect();
         assert_eq!(
-            say(&mut open(64), &messages),
+            send_all(&mut open(64), &messages),
             Err(Broken::AfterDisConn),
             "{text}"
         );
     }
     let update = (Active, "ff000040 00000010 00000003 00000001");
     let messages: Vec<_> = before.into_iter().chain([update]).collect();
-    assert_eq!(say(&mut open(64), &messages), Ok(()));
+    assert_eq!(send_all(&mut open(64), &messages), Ok(()));
 }
 
 #[test]
@@ -287,20 +292,20 @@ fn forms_of_advertisements_follow_the_mode() {
         (pipelined, without, Ok(())),
     ] {
         assert_eq!(
-            say(&mut open(64), &[mode, (Active, text)]),
+            send_all(&mut open(64), &[mode, (Active, text)]),
             result,
             "{text}"
         );
     }
     let again = (Active, "07000040 00000014 00000002 00000000 10000000");
-    let result = say(&mut open(64), &[buffered, again]);
+    let result = send_all(&mut open(64), &[buffered, again]);
     assert_eq!(result, Err(Broken::ModeChange), "only the sink goes back");
     let back = (Passive, "07000040 00000014 00000001 00000001 90000000");
-    assert_eq!(say(&mut open(64), &[buffered, back]), Ok(()));
+    assert_eq!(send_all(&mut open(64), &[buffered, back]), Ok(()));
 }
 
 #[test]
-fn greetings_are_checked() {
+fn hello_and_hello_ack_are_checked() {
     for (at, byte) in [
         (0, 1),
         (7, 0x5d),
@@ -314,13 +319,10 @@ fn greetings_are_checked() {
         let mut bytes = hello(64);
         bytes[at] = byte;
         let result = Checker::new().hello(&bytes);
-        assert_eq!(result, Err(Broken::Greeting), "byte {at}");
+        assert_eq!(result, Err(Broken::Hello), "byte {at}");
     }
     assert_eq!(Checker::new().hello(&hello(64)[..64]), Ok(()), "trimmed");
-    assert_eq!(
-        Checker::new().hello(&hello(64)[..63]),
-        Err(Broken::Greeting)
-    );
+    assert_eq!(Checker::new().hello(&hello(64)[..63]), Err(Broken::Hello));
     let early = Checker::new().sent(Active, &hex(DATA.1), 21);
-    assert_eq!(early, Err(Broken::BeforeGreeting));
+    assert_eq!(early, Err(Broken::BeforeHello));
 }

@@ -105,8 +105,8 @@ impl Connection {
     }
 
     /// A message is to leave even if there is nothing to say: the peer waits for the first one.
-    pub fn greet(&mut self) {
-        self.due.greeting = self.state.is_established();
+    pub fn send_first(&mut self) {
+        self.due.first_message = self.state.is_established();
     }
 
     /// Time has passed; see [`Self::wants_tick`].

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 
 use crate::{
     ConnectionState, Event, Failure, ProtocolError, ReceiveHalf, SendHalf,
-    credit::{Owed, ReceiveCredits, SendCredits},
+    credit::{CreditUpdate, ReceiveCredits, SendCredits},
     exchange::{sink, source},
     mode,
     wire::Mode,
@@ -60,10 +60,10 @@ struct Due {
     go_buffered: bool,
     /// Our receiving half goes back to combined mode.
     go_combined: bool,
-    /// The engine has ticked; see [`crate::credit::Owed::Later`].
+    /// The engine has ticked; see [`crate::credit::CreditUpdate::AtTick`].
     ticked: bool,
     /// An empty message that says nothing but that this end goes on.
-    greeting: bool,
+    first_message: bool,
 }
 
 impl Connection {
@@ -118,7 +118,7 @@ impl Connection {
     /// with three buffers ever ask for one.
     #[must_use]
     pub fn wants_tick(&self) -> bool {
-        self.state.is_established() && self.receive_credits.owed() == Owed::Later
+        self.state.is_established() && self.receive_credits.credit_update() == CreditUpdate::AtTick
     }
 
     /// The fewest payload bytes of a full message to this peer.

@@ -3,7 +3,7 @@
 use super::{Connection, send_queue::Item};
 use crate::{
     Advert, ConnectionState, Event, Failure, Payload, Transmit,
-    credit::Owed,
+    credit::CreditUpdate,
     exchange::source,
     wire::{Body, Flags, Message, Mode, ModeChange, SrcAvail, TargetHalf},
 };
@@ -128,16 +128,16 @@ impl Connection {
     /// Empty Data, when the peer should know of receive buffers.
     fn transmit_update(&mut self) -> Option<Transmit> {
         let ticked = std::mem::take(&mut self.due.ticked);
-        let is_due = match self.receive_credits.owed() {
-            Owed::Nothing => false,
-            Owed::Later => ticked,
-            Owed::Now => true,
+        let is_due = match self.receive_credits.credit_update() {
+            CreditUpdate::NotDue => false,
+            CreditUpdate::AtTick => ticked,
+            CreditUpdate::Due => true,
         };
-        let greets = self.due.greeting
+        let is_first = self.due.first_message
             && self
                 .send_credits
                 .allow_control(self.receive_credits.has_news());
-        let may = greets || is_due && self.send_credits.allow_control(true);
+        let may = is_first || is_due && self.send_credits.allow_control(true);
         may.then(|| self.make(Body::Data, Payload::Nothing, self.queue.urgent_is_near()))
     }
 
@@ -150,7 +150,7 @@ impl Connection {
     fn number(&mut self, body: Body, payload: Payload, near: bool) -> (Transmit, crate::Seq) {
         let (bufs, ack) = self.receive_credits.on_told();
         self.due.ticked = false;
-        self.due.greeting = false;
+        self.due.first_message = false;
         let seq = self.send_credits.on_sent(!payload.is_empty());
         let fin = matches!(body, Body::DisConn);
         if fin {

@@ -77,14 +77,26 @@ fn numbers_without_a_gap_and_never_more_than_buffers() {
 fn an_update_is_owed_when_the_window_opens_and_never_for_an_update() {
     let mut credits = ReceiveCredits::new(4);
     credits.on_received(Seq(1), true, false).expect("in order");
-    assert_eq!(credits.owed(), Owed::Nothing, "nothing was read");
+    assert_eq!(
+        credits.credit_update(),
+        CreditUpdate::NotDue,
+        "nothing was read"
+    );
     credits.on_posted();
-    assert_eq!(credits.owed(), Owed::Now, "the window opens");
+    assert_eq!(
+        credits.credit_update(),
+        CreditUpdate::Due,
+        "the window opens"
+    );
     assert_eq!(credits.on_told(), (4, Seq(1)));
     credits.on_received(Seq(2), false, true).expect("in order");
     credits.on_posted();
     assert!(credits.has_news());
-    assert_eq!(credits.owed(), Owed::Nothing, "an update needs no answer");
+    assert_eq!(
+        credits.credit_update(),
+        CreditUpdate::NotDue,
+        "an update needs no answer"
+    );
 }
 
 #[test]
@@ -95,14 +107,18 @@ fn with_three_buffers_a_starving_peer_is_told_at_once_or_at_the_tick() {
     credits.on_received(Seq(2), false, true).expect("in order");
     credits.on_posted();
     assert_eq!(
-        credits.owed(),
-        Owed::Later,
+        credits.credit_update(),
+        CreditUpdate::AtTick,
         "an update took the last but one"
     );
     credits.on_told();
     credits.on_received(Seq(3), false, false).expect("in order");
     credits.on_posted();
-    assert_eq!(credits.owed(), Owed::Now, "the peer had something to say");
+    assert_eq!(
+        credits.credit_update(),
+        CreditUpdate::Due,
+        "the peer had something to say"
+    );
 }
 
 #[test]
