@@ -451,7 +451,7 @@ pub(crate) fn free_pz(pz: Handle) -> DatResult {
     Pz::free(&handle::pin_handle::<Pz<ScriptedRnic>>(pz).unwrap())
 }
 
-/// An open IA with a protection zone and one EVD for each stream, and the RNIC's voice.
+/// An open IA with a protection zone and one EVD for each stream, and what tells of requests.
 pub(crate) struct Bench {
     pub(crate) ia: Arc<Ia<ScriptedRnic>>,
     pub(crate) script: Arc<Script>,
@@ -552,13 +552,13 @@ impl Bench {
 
     /// A peer's request at service point `sp`.
     pub(crate) fn request(&self, sp: Handle, number: u32, private_data: &[u8]) {
-        self.voice()
+        self.request_source()
             .request_with(sp.as_token(), number, private_data);
     }
 
     /// What can tell requests while the bench is in use elsewhere.
-    pub(crate) fn voice(&self) -> Voice {
-        Voice {
+    pub(crate) fn request_source(&self) -> RequestSource {
+        RequestSource {
             script: self.script.clone(),
             news: self.news.clone(),
         }
@@ -583,12 +583,12 @@ impl Bench {
 }
 
 /// Tells connection requests.
-pub(crate) struct Voice {
+pub(crate) struct RequestSource {
     script: Arc<Script>,
     news: Arc<dyn Upcall<ScriptedRnic>>,
 }
 
-impl Voice {
+impl RequestSource {
     pub(crate) fn request(&self, token: u64, number: u32) {
         self.request_with(token, number, b"");
     }

@@ -33,7 +33,8 @@ pub struct Region {
 pub(crate) struct RegionInner {
     lmr: Lmr,
     buffer: Buffer,
-    /// Which holder (`keep::Keeper`) holds this region for certain; spares the posts a look-up.
+    /// Which holder (`posted_regions::PostedRegions`) holds this region for certain; spares the
+    /// posts a look-up.
     pub(crate) kept_by: AtomicU64,
 }
 

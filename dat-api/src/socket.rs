@@ -3,7 +3,7 @@
 //! A provider takes a socket by its number and duplicates it. While it has it, the number stays
 //! open and must not be used. If no connection comes about, the number is the consumer's again,
 //! untouched. If one does, the provider closes the number when that connection ends. So the number
-//! is in exactly one of three hands, which [`Custody`] names; what leaves this crate is an
+//! has exactly one of three owners, which [`SocketOwnership`] names; what leaves this crate is an
 //! [`OwnedFd`] or nothing.
 
 use std::mem::MaybeUninit;
@@ -20,14 +20,14 @@ pub(crate) struct LentSocket {
 
 /// Where a lent socket is.
 #[derive(Debug, Default)]
-pub(crate) enum Custody {
+pub(crate) enum SocketOwnership {
     /// There is none, or it has been handed out again.
     #[default]
     None,
     /// The provider has it and no connection has been established yet.
     Lent(LentSocket),
     /// A connection has been established over it: the provider closes it.
-    Spent,
+    TakenOver,
     /// It came back.
     Returned(OwnedFd),
 }
@@ -63,11 +63,11 @@ impl LentSocket {
     }
 }
 
-impl Custody {
+impl SocketOwnership {
     /// A connection was established over the socket.
     pub(crate) fn on_established(&mut self) {
         if matches!(self, Self::Lent(_)) {
-            *self = Self::Spent;
+            *self = Self::TakenOver;
         }
     }
 
@@ -127,26 +127,26 @@ mod tests {
     fn a_failed_attempt_returns_the_same_living_socket_once() {
         let (socket, mut peer) = lent();
         let number = socket.number();
-        let mut custody = Custody::Lent(socket);
-        assert!(custody.take_returned().is_none());
-        custody.on_not_established();
-        let back = custody.take_returned().unwrap();
+        let mut ownership = SocketOwnership::Lent(socket);
+        assert!(ownership.take_returned().is_none());
+        ownership.on_not_established();
+        let back = ownership.take_returned().unwrap();
         assert_eq!(back.as_raw_fd(), number);
         UnixStream::from(back).write_all(b"x").unwrap();
         let mut byte = [0];
         peer.read_exact(&mut byte).unwrap();
-        assert!(custody.take_returned().is_none());
+        assert!(ownership.take_returned().is_none());
     }
 
     #[test]
     fn an_established_connection_keeps_the_socket_also_when_it_ends() {
         let (socket, _peer) = lent();
         let number = socket.number();
-        let mut custody = Custody::Lent(socket);
-        custody.on_established();
-        custody.on_not_established();
-        assert!(matches!(custody, Custody::Spent));
-        assert!(custody.take_returned().is_none());
+        let mut ownership = SocketOwnership::Lent(socket);
+        ownership.on_established();
+        ownership.on_not_established();
+        assert!(matches!(ownership, SocketOwnership::TakenOver));
+        assert!(ownership.take_returned().is_none());
         // SAFETY: stands for the provider, which closes the number of a spent socket.
         drop(unsafe { OwnedFd::from_raw_fd(number) });
     }

@@ -8,10 +8,10 @@ use dat_abi::*;
 use crate::ep::with_iov;
 use crate::error::{Error, Result, check};
 use crate::handle::{Handle, SrqId};
-use crate::keep::Keeper;
 use crate::leak::keep_for_ever;
 use crate::library::Library;
 use crate::lmr::Segment;
+use crate::posted_regions::PostedRegions;
 use crate::pz::Pz;
 
 /// A queue of receives that several endpoints share. Clones share it; the last one, endpoints
@@ -39,7 +39,7 @@ pub struct SrqInfo {
 struct SrqInner {
     handle: Handle,
     pz: Pz,
-    keeper: Keeper,
+    posted_regions: PostedRegions,
 }
 
 impl Srq {
@@ -60,7 +60,7 @@ impl Srq {
         let inner = SrqInner {
             handle: Handle(handle),
             pz: pz.clone(),
-            keeper: Keeper::new(),
+            posted_regions: PostedRegions::new(),
         };
         Ok(Self {
             inner: Arc::new(inner),
@@ -69,7 +69,7 @@ impl Srq {
 
     /// Posts memory for one message to whichever endpoint gets it.
     pub fn post_recv(&self, segments: &[Segment<'_>], cookie: u64) -> Result<()> {
-        self.inner.keeper.keep(segments);
+        self.inner.posted_regions.keep(segments);
         let code = with_iov(segments, |count, iov| {
             // SAFETY: the handle is live, the list readable; its memory is kept by this queue or
             // covered by the contract of `Lmr::register`.
@@ -143,7 +143,7 @@ impl Drop for SrqInner {
         let code = unsafe { (self.pz.ia().library().dat_srq_free)(self.handle.0) };
         let freed = check("dat_srq_free", code);
         if freed.is_err() {
-            self.keeper.leak();
+            self.posted_regions.leak();
         }
         keep_for_ever(freed, &self.pz);
     }

@@ -80,7 +80,7 @@ impl CompletionType {
 
 /// A connection request found no room, and has ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Untold;
+pub(crate) struct RequestRefused;
 
 /// Event dispatcher.
 pub struct Evd<R: Rnic> {
@@ -262,18 +262,18 @@ impl<R: Rnic> Evd<R> {
                 "event lost: queue full"
             );
             self.overflow();
-            refuse_untold::<R>(&event);
+            refuse_undelivered::<R>(&event);
         }
     }
 
     /// A connection request arrived. Without room its peer is refused, as by a service that is
     /// busy: nothing was promised to the consumer, and strangers must not be able to make its EVD
     /// unusable.
-    pub(crate) fn post_request(&self, event: DatEvent) -> Result<(), Untold> {
+    pub(crate) fn post_request(&self, event: DatEvent) -> Result<(), RequestRefused> {
         if let Err(queue::Full) = self.try_post(event) {
             tracing::warn!(evd = ?self.handle, "connection request refused: queue full");
-            refuse_untold::<R>(&event);
-            return Err(Untold);
+            refuse_undelivered::<R>(&event);
+            return Err(RequestRefused);
         }
         Ok(())
     }
@@ -562,12 +562,12 @@ impl<R: Rnic> Child for Evd<R> {
         this.users.close_anyway();
         let mut inner = this.lock();
         inner.state.on_close();
-        let untold = inner.own.take_all();
+        let undelivered = inner.own.take_all();
         inner.pulled.clear();
         let cno = inner.cno.take();
         drop(inner);
         this.waker.wake();
-        untold.iter().for_each(refuse_untold::<R>);
+        undelivered.iter().for_each(refuse_undelivered::<R>);
         if let Some((cno, _)) = cno {
             cno.leave(this.handle);
         }
@@ -607,7 +607,7 @@ pub(crate) fn is_mergeable(flags: DatEvdFlags) -> bool {
 
 /// Ends the connection request of an event that nobody will read: only the event names it, so its
 /// peer and its endpoint would wait for ever.
-fn refuse_untold<R: Rnic>(event: &DatEvent) {
+fn refuse_undelivered<R: Rnic>(event: &DatEvent) {
     if event.event_number != DAT_CONNECTION_REQUEST_EVENT {
         return;
     }

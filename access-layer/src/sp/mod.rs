@@ -30,7 +30,7 @@ use dat_abi::*;
 use crate::cr::Cr;
 use crate::ep::{Ep, Held};
 use crate::error::{DatError, DatResult};
-use crate::evd::{Evd, Untold};
+use crate::evd::{Evd, RequestRefused};
 use crate::handle::Handle;
 use crate::ia::Ia;
 use crate::rnic::{RequestInfo, Rnic};
@@ -92,7 +92,7 @@ fn try_tell<R: Rnic>(
     sp: Handle,
     conn_qual: u64,
     info: &RequestInfo<'_>,
-) -> Result<(), Untold> {
+) -> Result<(), RequestRefused> {
     tracing::debug!(?sp, cr = ?cr.handle(), remote = %info.remote, "connection request");
     let arrival = Arrival {
         sp,
@@ -113,7 +113,7 @@ fn tell_only_request<R: Rnic>(
     conn_qual: u64,
     info: &RequestInfo<'_>,
 ) {
-    if try_tell(ia, evd, cr, sp, conn_qual, info) == Err(Untold) {
+    if try_tell(ia, evd, cr, sp, conn_qual, info) == Err(RequestRefused) {
         evd.tell_full();
     }
 }

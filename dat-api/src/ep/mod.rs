@@ -24,10 +24,10 @@ use crate::error::{Error, Result, check};
 use crate::evd::Evd;
 use crate::event::ConnectionKind;
 use crate::handle::{EpId, Handle, SpId};
-use crate::keep::Keeper;
 use crate::lock::lock;
+use crate::posted_regions::PostedRegions;
 use crate::pz::Pz;
-use crate::socket::{Custody, LentSocket};
+use crate::socket::{LentSocket, SocketOwnership};
 use crate::srq::Srq;
 
 /// One end of a connection. Clones share it; the last one ends the connection and frees it.
@@ -56,7 +56,7 @@ pub(crate) struct EpInner {
     request: Evd,
     connect: Evd,
     srq: Option<Srq>,
-    pub(crate) keeper: Keeper,
+    pub(crate) posted_regions: PostedRegions,
     attempts: Mutex<Attempts>,
     reserved: Mutex<Option<Reserved>>,
 }
@@ -74,7 +74,7 @@ struct Reserved {
 #[derive(Debug, Default)]
 struct Attempts {
     endings_due: u32,
-    custody: Custody,
+    ownership: SocketOwnership,
 }
 
 /// How an endpoint disconnects (`DAT_CLOSE_FLAGS`).
@@ -146,7 +146,7 @@ impl Ep {
             request: evds.request.clone(),
             connect: evds.connect.clone(),
             srq,
-            keeper: Keeper::new(),
+            posted_regions: PostedRegions::new(),
             attempts: Mutex::default(),
             reserved: Mutex::default(),
         });
@@ -265,7 +265,7 @@ impl Ep {
     /// It is available when the failure has been read from the connection dispatcher.
     #[must_use]
     pub fn take_socket(&self) -> Option<OwnedFd> {
-        self.inner.attempts().custody.take_returned()
+        self.inner.attempts().ownership.take_returned()
     }
 
     /// Identity, for events.
@@ -358,14 +358,14 @@ impl EpInner {
     pub(crate) fn on_attempt(&self, socket: Option<LentSocket>) {
         let mut attempts = self.attempts();
         attempts.endings_due += 1;
-        attempts.custody = socket.map_or(Custody::None, Custody::Lent);
+        attempts.ownership = socket.map_or(SocketOwnership::None, SocketOwnership::Lent);
     }
 
     /// The attempt just announced did not start; its socket was never taken.
     pub(crate) fn on_attempt_refused(&self) -> Option<LentSocket> {
         let mut attempts = self.attempts();
         attempts.endings_due = attempts.endings_due.saturating_sub(1);
-        attempts.custody.take_lent()
+        attempts.ownership.take_lent()
     }
 
     /// A connection event of this endpoint was read.
@@ -373,7 +373,7 @@ impl EpInner {
         let mut attempts = self.attempts();
         let is_last = attempts.endings_due <= 1;
         match kind {
-            ConnectionKind::Established if is_last => attempts.custody.on_established(),
+            ConnectionKind::Established if is_last => attempts.ownership.on_established(),
             ConnectionKind::Established => {}
             ConnectionKind::PeerRejected
             | ConnectionKind::NonPeerRejected
@@ -383,7 +383,7 @@ impl EpInner {
             | ConnectionKind::TimedOut
             | ConnectionKind::Unreachable => {
                 if is_last {
-                    attempts.custody.on_not_established();
+                    attempts.ownership.on_not_established();
                 }
                 attempts.endings_due = attempts.endings_due.saturating_sub(1);
             }
@@ -400,7 +400,7 @@ impl Drop for EpInner {
         let code = unsafe { (self.pz.ia().library().dat_ep_free)(self.handle.0) };
         if let Err(error) = check("dat_ep_free", code) {
             tracing::error!(%error, "an endpoint and its parents are leaked");
-            self.keeper.leak();
+            self.posted_regions.leak();
             std::mem::forget((self.pz.clone(), self.srq.clone()));
             std::mem::forget((
                 self.recv.clone(),
@@ -413,7 +413,7 @@ impl Drop for EpInner {
             .attempts
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(socket) = attempts.custody.take_lent() {
+        if let Some(socket) = attempts.ownership.take_lent() {
             // Nobody read the outcome. If the socket is still there, nobody else will close it.
             drop(socket.settle());
         }

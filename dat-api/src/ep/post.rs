@@ -211,7 +211,7 @@ impl Ep {
         segments: &[Segment<'_>],
         post: impl FnOnce(DatEpHandle, DatCount, *mut DatLmrTriplet) -> DatReturn,
     ) -> Result<()> {
-        self.inner.keeper.keep(segments);
+        self.inner.posted_regions.keep(segments);
         let code = with_iov(segments, |count, iov| post(self.as_raw(), count, iov))?;
         Ok(check(call, code)?)
     }

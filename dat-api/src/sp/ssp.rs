@@ -15,7 +15,7 @@ use crate::error::{Error, Result, check};
 use crate::evd::Evd;
 use crate::event::Event;
 use crate::handle::{Handle, SpId};
-use crate::socket::{Custody, LentSocket};
+use crate::socket::{LentSocket, SocketOwnership};
 
 /// A socket service point: takes one request for RDMA over one socket, for one endpoint.
 ///
@@ -30,7 +30,7 @@ pub(crate) struct SspInner {
     handle: Handle,
     ep: Ep,
     evd: Evd,
-    custody: Mutex<Custody>,
+    ownership: Mutex<SocketOwnership>,
 }
 
 /// Whether a request may still come.
@@ -107,7 +107,7 @@ impl Ssp {
             handle: Handle(handle),
             ep: ep.clone(),
             evd: evd.clone(),
-            custody: Mutex::new(Custody::Lent(socket)),
+            ownership: Mutex::new(SocketOwnership::Lent(socket)),
         });
         ep.inner.on_reserved(SpId::of(handle), evd);
         routes.insert(inner.handle.key(), Route::Ssp(Arc::downgrade(&inner)));
@@ -155,7 +155,7 @@ impl Ssp {
     /// Frees it and gives the socket back, unless a request has it, read or unread.
     pub fn free(self) -> Result<Option<OwnedFd>> {
         self.inner.free_once()?;
-        Ok(self.inner.custody().take_returned())
+        Ok(self.inner.ownership().take_returned())
     }
 
     /// Identity, for [`Cr::service_point`] and [`Event::SocketDown`].
@@ -176,21 +176,24 @@ impl SspInner {
         &self.ep
     }
 
-    fn custody(&self) -> MutexGuard<'_, Custody> {
-        self.custody.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ownership(&self) -> MutexGuard<'_, SocketOwnership> {
+        self.ownership
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The request was read: the socket goes with it.
     pub(crate) fn on_request(&self) -> Option<LentSocket> {
-        self.custody().take_lent()
+        self.ownership().take_lent()
     }
 
     /// The loss of the socket was read: what is left of it is the consumer's.
     pub(crate) fn on_socket_down(&self) {
-        self.custody().on_not_established();
+        self.ownership().on_not_established();
     }
 
-    /// Frees it once. Afterwards the socket is in `custody` as returned, or with an unread request.
+    /// Frees it once. Afterwards the socket is in `ownership` as returned, or with an unread
+    /// request.
     fn free_once(&self) -> Result<()> {
         // The lock keeps a request from being read between the free and the look at where the
         // socket is.
@@ -207,8 +210,8 @@ impl SspInner {
             std::mem::forget((self.ep.clone(), self.evd.clone()));
             return Err(error.into());
         }
-        let mut custody = self.custody();
-        let Some(socket) = custody.take_lent() else {
+        let mut ownership = self.ownership();
+        let Some(socket) = ownership.take_lent() else {
             return Ok(());
         };
         // The endpoint reverts to the consumer with the socket, or stays with an unread request
@@ -225,7 +228,7 @@ impl SspInner {
             }
             _ => {
                 self.ep.inner.on_released();
-                *custody = Custody::Returned(socket.give_back());
+                *ownership = SocketOwnership::Returned(socket.give_back());
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ mod handoff;
 mod psp;
 mod rsp;
 mod ssp;
-mod untold;
+mod undelivered;
 
 use super::*;
 use crate::handle::{self, Kind, Pinned};

@@ -130,9 +130,9 @@ fn the_request_may_come_before_the_listening_returns() {
     let bench = Bench::new();
     let ep = bench.ep();
     let script = bench.script.clone();
-    let voice = bench.voice();
+    let request_source = bench.request_source();
     bench.script.calls();
-    script.meanwhile(move |token| voice.request(token, 1));
+    script.meanwhile(move |token| request_source.request(token, 1));
     let rsp = Rsp::create(&bench.ia, QUALIFIER, &ep, bench.cr.clone()).unwrap();
     assert_eq!(bench.arrival().sp_handle.as_handle(), rsp.as_dat());
     // The listener that comes too late goes at once.

@@ -13,12 +13,12 @@ use crate::region::Region;
 ///
 /// Each holder has a number of its own that is never reused. A region remembers the last holder
 /// that took it, so posting the same region again costs one relaxed load.
-pub(crate) struct Keeper {
+pub(crate) struct PostedRegions {
     number: u64,
     regions: Mutex<HashMap<usize, Region>>,
 }
 
-impl Keeper {
+impl PostedRegions {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
@@ -52,9 +52,9 @@ impl Keeper {
     }
 }
 
-impl fmt::Debug for Keeper {
+impl fmt::Debug for PostedRegions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keeper")
+        f.debug_struct("PostedRegions")
             .field("number", &self.number)
             .finish_non_exhaustive()
     }
