@@ -54,7 +54,7 @@ struct access_write_immediate_args {
 	uint32_t flags;
 };
 
-struct access_nap_args {
+struct access_sleep_args {
 	void *fds;
 	uint32_t *count;
 	uint32_t room;
@@ -114,7 +114,7 @@ void access_read_write_immediate(va_list args, struct access_write_immediate_arg
 	out->flags = va_arg(args, unsigned int);
 }
 
-void access_read_nap(va_list args, struct access_nap_args *out)
+void access_read_begin_sleep(va_list args, struct access_sleep_args *out)
 {
 	out->fds = va_arg(args, void *);
 	out->room = va_arg(args, unsigned int);

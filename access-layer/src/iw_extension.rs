@@ -60,10 +60,10 @@ struct ConnectArgs {
     private_data_size: DatCount,
 }
 
-/// Arguments of a nap after the CNO handle.
+/// Arguments of a sleep after the CNO handle.
 #[repr(C)]
 #[derive(Debug)]
-struct NapArgs {
+struct BeginSleepArgs {
     fds: *mut libc::pollfd,
     count: *mut u32,
     room: u32,
@@ -73,7 +73,7 @@ unsafe extern "C" {
     fn access_read_ssp_create(args: DatVaList, out: *mut SspCreateArgs);
     fn access_read_ssp_query(args: DatVaList, out: *mut SspQueryArgs);
     fn access_read_socket_connect(args: DatVaList, out: *mut ConnectArgs);
-    fn access_read_nap(args: DatVaList, out: *mut NapArgs);
+    fn access_read_begin_sleep(args: DatVaList, out: *mut BeginSleepArgs);
 }
 
 /// Does operation `op` on `handle`. `None`: there is no such operation.
@@ -101,8 +101,8 @@ pub(crate) unsafe fn handle<R: Rnic>(
             (DAT_IW_SOCKET_CONNECT_OP, _) | (FIRST_SOCKET_CONNECT, Some(Kind::Ep)) => {
                 socket_connect::<R>(handle, args)
             }
-            (DAT_RS_CNO_NAP_OP, _) => nap::<R>(handle, args),
-            (DAT_RS_CNO_WAKE_OP, _) => wake::<R>(handle),
+            (DAT_RS_CNO_BEGIN_SLEEP_OP, _) => begin_sleep::<R>(handle, args),
+            (DAT_RS_CNO_END_SLEEP_OP, _) => end_sleep::<R>(handle),
             _ => ib_extension::handle::<R>(handle, op, args)?,
         }
     };
@@ -172,12 +172,12 @@ unsafe fn socket_connect<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatRes
 
 /// # Safety
 /// As for [`handle()`].
-unsafe fn nap<R: Rnic>(cno: DatCnoHandle, va_list: DatVaList) -> DatResult {
+unsafe fn begin_sleep<R: Rnic>(cno: DatCnoHandle, va_list: DatVaList) -> DatResult {
     // SAFETY: all members are integers and raw pointers.
-    let mut args: NapArgs = unsafe { std::mem::zeroed() };
+    let mut args: BeginSleepArgs = unsafe { std::mem::zeroed() };
     // SAFETY: the caller passes the va_list of this operation, and the structures are the same in
     // C.
-    unsafe { access_read_nap(va_list, &raw mut args) };
+    unsafe { access_read_begin_sleep(va_list, &raw mut args) };
     let count = Out::required(args.count, 5)?;
     if args.fds.is_null() {
         return Err(DatError::invalid_arg(3));
@@ -185,12 +185,12 @@ unsafe fn nap<R: Rnic>(cno: DatCnoHandle, va_list: DatVaList) -> DatResult {
     let cno = pin::<Cno<R>>(cno, DAT_INVALID_HANDLE_CNO)?;
     // SAFETY: not null, so there is room for so many of the consumer's.
     let fds = unsafe { std::slice::from_raw_parts_mut(args.fds, args.room as usize) };
-    count.write(u32::try_from(cno.nap(fds)?).unwrap_or(u32::MAX));
+    count.write(u32::try_from(cno.begin_sleep(fds)?).unwrap_or(u32::MAX));
     Ok(())
 }
 
-fn wake<R: Rnic>(cno: DatCnoHandle) -> DatResult {
-    pin::<Cno<R>>(cno, DAT_INVALID_HANDLE_CNO)?.wake();
+fn end_sleep<R: Rnic>(cno: DatCnoHandle) -> DatResult {
+    pin::<Cno<R>>(cno, DAT_INVALID_HANDLE_CNO)?.end_sleep();
     Ok(())
 }
 

@@ -103,11 +103,11 @@ impl Cno {
 
     /// The caller is about to sleep, by `poll` and its kin: `fds` is filled with what to sleep on
     /// besides its own descriptors, and with how many entries is said; with none when something has
-    /// triggered. The provider leaves its work to the caller until [`Cno::wake`].
+    /// triggered. The provider leaves its work to the caller until [`Cno::end_sleep`].
     ///
-    /// An operation of our own ([`DAT_RS_CNO_NAP_OP`]). Providers may have none; and a CNO that
-    /// somebody waits for already is refused.
-    pub fn nap(&self, fds: &mut [libc::pollfd]) -> Result<usize> {
+    /// An operation of our own ([`DAT_RS_CNO_BEGIN_SLEEP_OP`]). Providers may have none; and a CNO
+    /// that somebody waits for already is refused.
+    pub fn begin_sleep(&self, fds: &mut [libc::pollfd]) -> Result<usize> {
         let room = u32::try_from(fds.len()).unwrap_or(u32::MAX);
         let mut count: u32 = 0;
         // SAFETY: the handle is live and the variadic arguments are those of the operation: room
@@ -115,24 +115,24 @@ impl Cno {
         let code = unsafe {
             (self.inner.ia.library().dat_extension_op)(
                 self.inner.handle.0,
-                DAT_RS_CNO_NAP_OP,
+                DAT_RS_CNO_BEGIN_SLEEP_OP,
                 fds.as_mut_ptr(),
                 room,
                 &raw mut count,
             )
         };
-        check("dat_rs_cno_nap", code)?;
+        check("dat_rs_cno_begin_sleep", code)?;
         Ok(count as usize)
     }
 
-    /// Ends what [`Cno::nap`] began: what has come about meanwhile triggers. Without a nap it does
-    /// nothing.
-    pub fn wake(&self) -> Result<()> {
+    /// Ends what [`Cno::begin_sleep`] began: what has come about meanwhile triggers. Without a
+    /// sleep it does nothing.
+    pub fn end_sleep(&self) -> Result<()> {
         // SAFETY: the handle is live, and the operation has no arguments.
         let code = unsafe {
-            (self.inner.ia.library().dat_extension_op)(self.inner.handle.0, DAT_RS_CNO_WAKE_OP)
+            (self.inner.ia.library().dat_extension_op)(self.inner.handle.0, DAT_RS_CNO_END_SLEEP_OP)
         };
-        Ok(check("dat_rs_cno_wake", code)?)
+        Ok(check("dat_rs_cno_end_sleep", code)?)
     }
 
     /// Which dispatcher has triggered, without waiting; `None` when none has. With the last one the

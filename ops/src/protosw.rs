@@ -113,19 +113,19 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     }
 
     /// The calling thread, behind [`OffloadProtocol::serve_here`], is about to sleep by `poll` or
-    /// its kin, and looks after all streams when it has woken by [`OffloadProtocol::get_up`]. Fills
-    /// `fds` with what it is to sleep on besides what it waits for itself, and says how many these
-    /// are; none when something has come about. `None`: the protocol's own threads go on, and the
-    /// caller is to leave the streams to them.
+    /// its kin, and looks after all streams when it has woken by [`OffloadProtocol::end_sleep`].
+    /// Fills `fds` with what it is to sleep on besides what it waits for itself, and says how many
+    /// these are; none when something has come about. `None`: the protocol's own threads go on, and
+    /// the caller is to leave the streams to them.
     ///
     /// The thread need not come back from its sleep: whoever knows that it does not calls
-    /// [`OffloadProtocol::get_up`], or [`OffloadProtocol::leave_to_threads`], in its place.
-    fn lie_down(&self, _fds: &mut [libc::pollfd]) -> Option<usize> {
+    /// [`OffloadProtocol::end_sleep`], or [`OffloadProtocol::leave_to_threads`], in its place.
+    fn begin_sleep(&self, _fds: &mut [libc::pollfd]) -> Option<usize> {
         None
     }
 
-    /// The thread that lay down has woken. Without one it does nothing.
-    fn get_up(&self) {}
+    /// The thread that slept has woken. Without one it does nothing.
+    fn end_sleep(&self) {}
 
     /// The protocol's own threads look after its streams again.
     fn leave_to_threads(&self) {}

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use access_layer::rnic::{
-    AcceptParams, BindMw, Completion, ConnectParams, CqToken, ListenAddress, ListenToken, MrKeys,
-    NamedAttr, Nap, QpAttr, QpToken, RecvWr, RegisterMr, Resource, Rnic, RnicAttr, RnicConfig,
-    RnicError, SendWr, SocketFault, SrqToken, Upcall, Waker,
+    AcceptParams, BindMw, Completion, ConnectParams, CqToken, ExternalSleep, ListenAddress,
+    ListenToken, MrKeys, NamedAttr, QpAttr, QpToken, RecvWr, RegisterMr, Resource, Rnic, RnicAttr,
+    RnicConfig, RnicError, SendWr, SocketFault, SrqToken, Upcall, Waker,
 };
 
 use crate::cm::armed::SoftArmed;
@@ -18,7 +18,7 @@ use crate::cm::request::SoftRequest;
 use crate::config::Config;
 use crate::cq::{CQE_MAX, Cq};
 use crate::crc;
-use crate::engine::nap::Napping;
+use crate::engine::external_sleep::SleepingConsumer;
 use crate::engine::{Engine, driver};
 use crate::forking;
 use crate::memory::{MemoryTable, REGION_MAX, is_mapped};
@@ -147,9 +147,13 @@ impl Rnic for SoftRnic {
         driver::wait(&cqs, waker, timeout)
     }
 
-    fn nap(&self, cqs: &[&SoftCq], fds: &mut Vec<libc::pollfd>) -> Option<Box<dyn Nap>> {
+    fn begin_sleep(
+        &self,
+        cqs: &[&SoftCq],
+        fds: &mut Vec<libc::pollfd>,
+    ) -> Option<Box<dyn ExternalSleep>> {
         let cqs: Vec<&Arc<Cq>> = cqs.iter().map(|cq| &cq.cq).collect();
-        Some(Box::new(Napping::begin(&cqs, fds)))
+        Some(Box::new(SleepingConsumer::begin(&cqs, fds)))
     }
 
     fn create_qp(

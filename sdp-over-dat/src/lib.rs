@@ -67,9 +67,9 @@
 //! A program that waits for many sockets at once, by `poll` for what their watches show, can lend
 //! its thread: [`Stack::serve_here`] looks at all of them, and the stack's thread stays aside while
 //! such looks go on. A look costs one `recvfrom` for each socket, and nobody is woken for what it
-//! finds. Behind [`Stack::lie_down`] it sleeps on what the stack would sleep on, beside descriptors
-//! of its own, and one thread is woken for what comes; otherwise the kernel wakes the stack's
-//! thread, and that the program's.
+//! finds. Behind [`Stack::begin_sleep`] it sleeps on what the stack would sleep on, beside
+//! descriptors of its own, and one thread is woken for what comes; otherwise the kernel wakes the
+//! stack's thread, and that the program's.
 //!
 //! # What is not here
 //!

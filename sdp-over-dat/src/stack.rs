@@ -147,18 +147,19 @@ impl Stack {
     }
 
     /// The calling thread, behind [`Stack::serve_here`], is about to sleep by `poll` or its kin. It
-    /// goes on looking after the sockets when it has woken, by [`Stack::get_up`]. Fills `fds` with
-    /// what it is to sleep on besides what it waits for itself, and says how many these are; none
-    /// when something has come about. `None`: the stack's thread does not leave it to the caller.
+    /// goes on looking after the sockets when it has woken, by [`Stack::end_sleep`]. Fills `fds`
+    /// with what it is to sleep on besides what it waits for itself, and says how many these are;
+    /// none when something has come about. `None`: the stack's thread does not leave it to the
+    /// caller.
     ///
     /// The thread need not come back: whoever knows that it does not calls the other one in its
     /// place.
-    pub fn lie_down(&self, fds: &mut [pollfd]) -> Option<usize> {
+    pub fn begin_sleep(&self, fds: &mut [pollfd]) -> Option<usize> {
         let stack = &self.inner;
         if !stack.driver.begin_wait() {
             return None;
         }
-        let count = stack.cno.nap(fds);
+        let count = stack.cno.begin_sleep(fds);
         if !matches!(count, Ok(1..)) {
             stack.driver.end_wait();
             stack.serve_triggered();
@@ -168,16 +169,16 @@ impl Stack {
             .ok()
     }
 
-    /// The thread that lay down has woken: looks after what has come about. Without one it does
+    /// The thread that slept has woken: looks after what has come about. Without one it does
     /// nothing.
-    pub fn get_up(&self) {
-        self.inner.get_up();
+    pub fn end_sleep(&self) {
+        self.inner.end_sleep();
     }
 
     /// The stack's thread looks after the sockets again: nobody else does for a while.
     pub fn leave_to_thread(&self) {
         self.inner.driver.reclaim();
-        self.inner.get_up();
+        self.inner.end_sleep();
     }
 
     /// The adapter's address.
@@ -282,8 +283,8 @@ impl StackInner {
         Some(true)
     }
 
-    fn get_up(&self) {
-        if let Err(error) = self.cno.wake() {
+    fn end_sleep(&self) {
+        if let Err(error) = self.cno.end_sleep() {
             tracing::error!(%error, "who slept in the place of the stack's thread does not wake");
         }
         self.driver.end_wait();

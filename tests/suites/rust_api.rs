@@ -344,18 +344,21 @@ fn a_sleep_beside_other_descriptors_ends_with_a_message() -> Result<()> {
         revents: 0,
     }; 16];
     // A dispatcher that has joined is a reason to look first.
-    let mut count = cno.nap(&mut fds)?;
+    let mut count = cno.begin_sleep(&mut fds)?;
     if count == 0 {
-        count = cno.nap(&mut fds)?;
+        count = cno.begin_sleep(&mut fds)?;
     }
-    ensure!(count > 0 && cno.nap(&mut fds).is_err(), "one can sleep");
+    ensure!(
+        count > 0 && cno.begin_sleep(&mut fds).is_err(),
+        "one can sleep"
+    );
     active.post_send(&[memory.segment(0, LEN)?], 2, CompletionFlags::DEFAULT)?;
     // SAFETY: so many entries of this frame.
     let ready = unsafe { libc::poll(fds.as_mut_ptr(), count as libc::nfds_t, 10_000) };
     ensure!(ready > 0, "{count} descriptors show nothing");
-    cno.wake()?;
+    cno.end_sleep()?;
     ensure!(cno.wait(Some(Duration::from_secs(10)))? == Some(node.transfers.id()));
-    cno.wake()?;
+    cno.end_sleep()?;
     node.transfers.set_cno(None)?;
     Ok(())
 }

@@ -3,10 +3,11 @@
 //! Owns the list of EVDs that triggered and were not yet reported, each at most once, oldest first.
 //! A waiter drives the CQs of all its EVDs in its own thread. The consumer's agent runs in a thread
 //! of its own (`agent`), never in one that carries the RNIC's work. A CNO made for a descriptor
-//! (`signal`) shows there that the list is not empty. A waiter may sleep elsewhere (`nap`).
+//! (`signal`) shows there that the list is not empty. A waiter may sleep elsewhere
+//! (`external_sleep`).
 
 mod agent;
-mod nap;
+mod external_sleep;
 mod signal;
 mod state;
 
@@ -23,7 +24,7 @@ use crate::error::{DatError, DatResult};
 use crate::evd::{Evd, deadline};
 use crate::handle::{Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
-use crate::rnic::{Nap, Rnic, Waker};
+use crate::rnic::{ExternalSleep, Rnic, Waker};
 use crate::users::{User, Users};
 
 /// Consumer notification object.
@@ -50,7 +51,7 @@ struct Inner<R: Rnic> {
     agent: AgentState,
     state: CnoState,
     /// A thread sleeps elsewhere and drives when it has woken; with what the RNIC has to do then.
-    nap: Option<Option<Box<dyn Nap>>>,
+    external_sleep: Option<Option<Box<dyn ExternalSleep>>>,
 }
 
 impl<R: Rnic> Object for Cno<R> {
@@ -81,7 +82,7 @@ impl<R: Rnic> Cno<R> {
                 evds: Vec::new(),
                 agent: AgentState::new(agent),
                 state: CnoState::Idle,
-                nap: None,
+                external_sleep: None,
             }),
             turn: Condvar::new(),
             agent_returned: Condvar::new(),

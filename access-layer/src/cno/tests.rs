@@ -477,7 +477,7 @@ const NO_FD: libc::pollfd = libc::pollfd {
 
 /// Begins a sleep elsewhere. An EVD that has joined is a reason to look first.
 fn fall_asleep(cno: &Cno<FakeRnic>, fds: &mut [libc::pollfd]) -> usize {
-    let counts = std::iter::repeat_with(|| cno.nap(fds).unwrap());
+    let counts = std::iter::repeat_with(|| cno.begin_sleep(fds).unwrap());
     counts.take(3).find(|count| *count > 0).unwrap()
 }
 
@@ -493,9 +493,9 @@ fn who_sleeps_elsewhere_is_woken_by_a_trigger_and_takes_it() {
         assert!(!is_woken(&mut fds[..count]));
         assert_eq!(dat.post_software(evd, 1), SUCCESS);
         assert!(is_woken(&mut fds[..count]));
-        cno.wake();
+        cno.end_sleep();
         assert!(!is_woken(&mut fds[..count]), "nothing is left of it");
-        assert_eq!(cno.nap(&mut fds), Ok(0), "it has triggered");
+        assert_eq!(cno.begin_sleep(&mut fds), Ok(0), "it has triggered");
         assert_eq!(dat.cno_wait(handle, 0), Ok(evd));
     }
 }
@@ -507,30 +507,30 @@ fn a_sleep_elsewhere_is_the_only_wait_and_may_be_ended_by_anybody() {
     let cno = dat.pin::<Cno<FakeRnic>>(handle);
     let evd = software_evd(&dat, handle);
     let mut fds = [NO_FD; 4];
-    cno.wake();
+    cno.end_sleep();
     fall_asleep(&cno, &mut fds);
     let busy = crate::error::DatError::of(DAT_INVALID_STATE);
-    assert_eq!(cno.nap(&mut fds), Err(busy), "somebody sleeps");
+    assert_eq!(cno.begin_sleep(&mut fds), Err(busy), "somebody sleeps");
     thread::scope(|scope| {
         // Waits until it is its turn to drive, and is not forgotten when that has come.
         let waiter = scope.spawn(|| cno.wait(LONG_US));
         thread::sleep(Duration::from_millis(10));
-        scope.spawn(|| cno.wake());
+        scope.spawn(|| cno.end_sleep());
         thread::sleep(Duration::from_millis(10));
         assert_eq!(dat.post_software(evd, 1), SUCCESS);
         assert_eq!(waiter.join().unwrap().map(Handle::as_dat), Ok(evd));
     });
-    cno.wake();
+    cno.end_sleep();
     fall_asleep(&cno, &mut fds);
-    cno.wake();
+    cno.end_sleep();
     let none = crate::error::DatError::bare(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE);
     assert_eq!(
-        cno.nap(&mut []),
+        cno.begin_sleep(&mut []),
         Err(none),
         "there is no room to say on what"
     );
     fall_asleep(&cno, &mut fds);
-    cno.wake();
+    cno.end_sleep();
 }
 
 #[test]

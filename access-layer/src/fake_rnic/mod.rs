@@ -90,9 +90,9 @@ impl FakeRnic {
 }
 
 /// A thread of its own does its work.
-struct FakeNap;
+struct FakeSleep;
 
-impl Nap for FakeNap {
+impl ExternalSleep for FakeSleep {
     fn work(&self) {}
 }
 
@@ -166,8 +166,12 @@ impl Rnic for FakeRnic {
     }
 
     /// Who sleeps elsewhere relies on the nudge as well.
-    fn nap(&self, _cqs: &[&FakeCq], _fds: &mut Vec<libc::pollfd>) -> Option<Box<dyn Nap>> {
-        Some(Box::new(FakeNap))
+    fn begin_sleep(
+        &self,
+        _cqs: &[&FakeCq],
+        _fds: &mut Vec<libc::pollfd>,
+    ) -> Option<Box<dyn ExternalSleep>> {
+        Some(Box::new(FakeSleep))
     }
 
     fn create_qp(

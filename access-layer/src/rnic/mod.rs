@@ -29,8 +29,8 @@ mod attr;
 mod cm;
 mod cq;
 mod error;
+mod external_sleep;
 mod memory;
-mod nap;
 mod news;
 mod qp;
 mod upcall;
@@ -42,8 +42,8 @@ pub use cm::{
 };
 pub use cq::{Completion, CqToken, Notify, WcOpcode, WcStatus};
 pub use error::{Resource, RnicError};
+pub use external_sleep::ExternalSleep;
 pub use memory::{Access, BindMw, MrKeys, RegisterMr};
-pub use nap::Nap;
 pub use news::NewsQueue;
 pub use qp::{QpAttr, QpToken, RecvWr, RemoteRange, SendOp, SendWr, Sge};
 pub use upcall::{AsyncEvent, ListenToken, SrqToken, Upcall};
@@ -127,9 +127,13 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     fn wait(&self, cqs: &[&Self::Cq], waker: &Waker, timeout: Option<Duration>) -> bool;
 
     /// The calling thread is about to sleep, elsewhere, on the descriptors that are added to `fds`
-    /// here: what fills `cqs` wakes it, and is done by [`Nap::work`]. The queues are armed and have
-    /// been looked at. `None`: it cannot, because this RNIC has no such descriptors.
-    fn nap(&self, _cqs: &[&Self::Cq], _fds: &mut Vec<libc::pollfd>) -> Option<Box<dyn Nap>> {
+    /// here: what fills `cqs` wakes it, and is done by [`ExternalSleep::work`]. The queues are
+    /// armed and have been looked at. `None`: it cannot, because this RNIC has no such descriptors.
+    fn begin_sleep(
+        &self,
+        _cqs: &[&Self::Cq],
+        _fds: &mut Vec<libc::pollfd>,
+    ) -> Option<Box<dyn ExternalSleep>> {
         None
     }
 

@@ -50,9 +50,9 @@ pub mod socket_addr;
 
 pub use attr::*;
 pub use event::*;
+pub use extension::external_sleep::*;
 pub use extension::ib::*;
 pub use extension::iw::*;
-pub use extension::nap::*;
 pub use extension::{DAT_CLOSE_EXTENSION_BASE, DAT_OPEN_EXTENSION_BASE};
 pub use flags::*;
 pub use function::*;

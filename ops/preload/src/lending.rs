@@ -70,7 +70,7 @@ static HAS_ROOM: AtomicI8 = AtomicI8::new(-1);
 
 thread_local! {
     static LAST: Cell<Last> = const {
-        Cell::new(Last { look: None, wait: Duration::MAX, is_asleep: false, lies: false })
+        Cell::new(Last { look: None, wait: Duration::MAX, is_asleep: false, sleeps: false })
     };
 }
 
@@ -82,7 +82,7 @@ struct Last {
     /// It is counted among those that sleep.
     is_asleep: bool,
     /// It sleeps in the place of the stack's threads, or has not come back from there.
-    lies: bool,
+    sleeps: bool,
 }
 
 /// What a program's wait is.
@@ -154,7 +154,7 @@ where
 
 /// A thread of the program is about to sleep until it is shown something, or told.
 pub(crate) fn begin_sleep() {
-    rise();
+    end_external_sleep();
     leave_off();
     if !change(|last| &mut last.is_asleep, true) {
         ASLEEP.fetch_add(1, Ordering::SeqCst);
@@ -173,7 +173,7 @@ pub(crate) fn end_sleep() {
 /// the midst of it; in both cases nothing of that sleep is to be left.
 fn come_back() {
     end_sleep();
-    rise();
+    end_external_sleep();
     leave_off();
 }
 
@@ -210,7 +210,7 @@ fn change(of: impl Fn(&mut Last) -> &mut bool, now: bool) -> bool {
 /// In the child of a fork: nobody sleeps, nobody looks.
 pub(crate) fn begin_anew() {
     change(|last| &mut last.is_asleep, false);
-    change(|last| &mut last.lies, false);
+    change(|last| &mut last.sleeps, false);
     ASLEEP.store(0, Ordering::SeqCst);
     LENT.store(false, Ordering::SeqCst);
     LOOKER.store(0, Ordering::SeqCst);
@@ -346,7 +346,7 @@ where
     };
     loop {
         set[..own].copy_from_slice(waiting.fds);
-        let count = lie_down(&mut set[own..])?;
+        let count = begin_external_sleep(&mut set[own..])?;
         let left = waiting
             .limit
             .map(|limit| limit.saturating_sub(begun.elapsed()));
@@ -361,12 +361,12 @@ where
             is_interrupted = ready < 0 && errno::get() == libc::EINTR;
             let has_failed = ready < 0 && !is_interrupted;
             // A handler that waited itself has got us up, and others may look since.
-            let lay = rise();
-            if !lay && is_interrupted {
+            let slept = end_external_sleep();
+            if !slept && is_interrupted {
                 errno::set(libc::EINTR);
                 return Some(-1);
             }
-            if !lay || has_failed {
+            if !slept || has_failed {
                 return None;
             }
         }
@@ -388,39 +388,40 @@ where
 /// on how much; on nothing where something has come. `None`: they do not, or others are asleep.
 // By itself, as what follows: what is dropped is dropped here.
 #[inline(never)]
-fn lie_down(fds: &mut [pollfd]) -> Option<usize> {
+fn begin_external_sleep(fds: &mut [pollfd]) -> Option<usize> {
     if ASLEEP.load(Ordering::SeqCst) > 0 {
         return None;
     }
     let switch = switch::made()?;
-    change(|last| &mut last.lies, true);
+    change(|last| &mut last.sleeps, true);
     let _inside = guard::enter();
     let mut count = None;
-    let lie_down = || {
+    let begin_external_sleep = || {
         switch.registry().for_each(|protocol| {
             if count.is_none() {
-                count = protocol.lie_down(fds);
+                count = protocol.begin_sleep(fds);
             }
         });
     };
-    let lies = catch_unwind(AssertUnwindSafe(lie_down)).is_ok() && matches!(count, Some(1..));
-    if !lies {
-        rise();
+    let sleeps =
+        catch_unwind(AssertUnwindSafe(begin_external_sleep)).is_ok() && matches!(count, Some(1..));
+    if !sleeps {
+        end_external_sleep();
     }
     count
 }
 
-/// The calling thread has woken, if it lay. `false`: it did not.
+/// The calling thread has woken, if it slept. `false`: it did not.
 #[inline(never)]
-fn rise() -> bool {
-    let lay = change(|last| &mut last.lies, false);
-    if lay && let Some(switch) = switch::made() {
+fn end_external_sleep() -> bool {
+    let slept = change(|last| &mut last.sleeps, false);
+    if slept && let Some(switch) = switch::made() {
         let _inside = guard::enter();
-        let get_up = || switch.registry().for_each(|protocol| protocol.get_up());
+        let end_all = || switch.registry().for_each(|protocol| protocol.end_sleep());
         // What is left of it the next one finds.
-        let _ = catch_unwind(AssertUnwindSafe(get_up));
+        let _ = catch_unwind(AssertUnwindSafe(end_all));
     }
-    lay
+    slept
 }
 
 /// One look, where the threads aside may believe that we do look.

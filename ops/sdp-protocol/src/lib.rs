@@ -157,13 +157,13 @@ impl OffloadProtocol for SdpProtocol {
         self.adapter.opened()?.serve_here()
     }
 
-    fn lie_down(&self, fds: &mut [libc::pollfd]) -> Option<usize> {
-        self.adapter.opened()?.lie_down(fds)
+    fn begin_sleep(&self, fds: &mut [libc::pollfd]) -> Option<usize> {
+        self.adapter.opened()?.begin_sleep(fds)
     }
 
-    fn get_up(&self) {
+    fn end_sleep(&self) {
         if let Some(stack) = self.adapter.opened() {
-            stack.get_up();
+            stack.end_sleep();
         }
     }
 

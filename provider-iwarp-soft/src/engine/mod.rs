@@ -6,7 +6,7 @@
 //! | [`conn_socket`] | a connection's socket and the question who drives it |
 //! | [`driver_state`] | who drives that socket at the moment |
 //! | [`driver`] | the three ways to drive: polling consumer, blocked consumer, engine |
-//! | [`nap`] | a blocked consumer that sleeps elsewhere |
+//! | [`external_sleep`] | a blocked consumer that sleeps elsewhere |
 //! | [`spin_luck`] | whether a blocked consumer spins before it sleeps |
 //! | [`poller`] | readiness of many sockets |
 //! | [`timer`] | deadlines of the sources |
@@ -25,8 +25,8 @@
 pub(crate) mod conn_socket;
 pub(crate) mod driver;
 mod driver_state;
+pub(crate) mod external_sleep;
 pub(crate) mod io;
-pub(crate) mod nap;
 mod poller;
 mod slice;
 pub(crate) mod spin_luck;

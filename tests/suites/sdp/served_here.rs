@@ -153,7 +153,7 @@ fn sleep_until_told(stack: &Stack, teller: &Teller) -> Result<()> {
     while teller.last().is_none() {
         ensure!(Instant::now() < until, "nobody tells");
         let mut fds = [NO_FD; 16];
-        let Some(count) = stack.lie_down(&mut fds) else {
+        let Some(count) = stack.begin_sleep(&mut fds) else {
             // The stack's thread has not left yet.
             stack.serve_here();
             continue;
@@ -165,7 +165,7 @@ fn sleep_until_told(stack: &Stack, teller: &Teller) -> Result<()> {
             };
             let mut set: Vec<_> = fds[..count].iter().map(polled).collect();
             poll(&mut set, Some(&second))?;
-            stack.get_up();
+            stack.end_sleep();
         }
     }
     Ok(())
@@ -219,7 +219,7 @@ fn who_does_not_come_back_from_his_sleep_is_missed_by_nobody() -> Result<()> {
         let (mut here, mut there, teller) = watched(stack)?;
         let until = Instant::now() + DEADLINE;
         let mut fds = [NO_FD; 16];
-        while !matches!(stack.lie_down(&mut fds), Some(1..)) {
+        while !matches!(stack.begin_sleep(&mut fds), Some(1..)) {
             ensure!(Instant::now() < until, "the stack's thread does not leave");
             stack.serve_here();
         }
@@ -231,7 +231,7 @@ fn who_does_not_come_back_from_his_sleep_is_missed_by_nobody() -> Result<()> {
             here.read_exact(&mut [0])?;
         }
         // Late, but he does.
-        stack.get_up();
+        stack.end_sleep();
         there.write_all(b"7")?;
         ensure!(teller.wait().is_some(), "nobody serves");
         Ok(())

@@ -1,8 +1,8 @@
 //! Operations behind `dat_extension_op`.
 
+pub mod external_sleep;
 pub mod ib;
 pub mod iw;
-pub mod nap;
 
 use crate::DatExtendedOp;
 

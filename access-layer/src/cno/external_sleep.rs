@@ -1,8 +1,9 @@
 //! Waiting on a CNO whose sleep is the caller's: he sleeps on descriptors of his own as well.
 //!
-//! Between [`Cno::nap`] and [`Cno::wake`] nothing of the wait is on the stack of the thread: it may
-//! never come back, because a signal handler has left its sleep for good, or because it was
-//! cancelled. Whoever finds that out calls [`Cno::wake`] in its place; a second call does nothing.
+//! Between [`Cno::begin_sleep`] and [`Cno::end_sleep`] nothing of the wait is on the stack of the
+//! thread: it may never come back, because a signal handler has left its sleep for good, or because
+//! it was cancelled. Whoever finds that out calls [`Cno::end_sleep`] in its place; a second call
+//! does nothing.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -15,7 +16,7 @@ use crate::rnic::Rnic;
 impl<R: Rnic> Cno<R> {
     /// Fills `out` with what to sleep on, and says how much that is; 0 when something has triggered
     /// already, or may have. Refused where another thread waits, as it would not be woken.
-    pub fn nap(&self, out: &mut [libc::pollfd]) -> DatResult<usize> {
+    pub fn begin_sleep(&self, out: &mut [libc::pollfd]) -> DatResult<usize> {
         let mut inner = self.lock();
         if inner.state.is_dead() {
             return Err(DatError::invalid_state(DAT_INVALID_STATE_CNO_DEAD));
@@ -39,16 +40,16 @@ impl<R: Rnic> Cno<R> {
             events: libc::POLLIN,
             revents: 0,
         }];
-        let nap = self.drive_with(|cqs| self.ia.rnic().nap(cqs, &mut fds));
-        let can = nap.is_some() && fds.len() <= out.len();
+        let external_sleep = self.drive_with(|cqs| self.ia.rnic().begin_sleep(cqs, &mut fds));
+        let can = external_sleep.is_some() && fds.len() <= out.len();
         let mut inner = self.lock();
-        inner.nap = Some(nap);
+        inner.external_sleep = Some(external_sleep);
         if can && inner.triggered.is_empty() {
             out[..fds.len()].copy_from_slice(&fds);
             return Ok(fds.len());
         }
         drop(inner);
-        self.wake();
+        self.end_sleep();
         if can {
             Ok(0)
         } else {
@@ -57,13 +58,13 @@ impl<R: Rnic> Cno<R> {
     }
 
     /// The sleep is over, if there is one: does what has come up meanwhile, and lets others wait.
-    pub fn wake(&self) {
-        let Some(nap) = self.lock().nap.take() else {
+    pub fn end_sleep(&self) {
+        let Some(external_sleep) = self.lock().external_sleep.take() else {
             return;
         };
         self.waker.end_sleep();
-        if let Some(nap) = nap {
-            nap.work();
+        if let Some(external_sleep) = external_sleep {
+            external_sleep.work();
         }
         self.end_turn();
     }

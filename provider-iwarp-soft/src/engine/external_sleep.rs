@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use access_layer::rnic::Nap;
+use access_layer::rnic::ExternalSleep;
 
 use crate::cq::Cq;
 
@@ -13,11 +13,11 @@ use super::driver::{SLEPT_ON_MAX, keep_each_once};
 
 /// The connections on whose sockets it sleeps. Dropped, they are the engine's again.
 #[derive(Debug)]
-pub(crate) struct Napping {
+pub(crate) struct SleepingConsumer {
     sockets: Vec<Arc<ConnSocket>>,
 }
 
-impl Napping {
+impl SleepingConsumer {
     /// A consumer that has just looked at these queues is about to sleep, on what is added to `fds`
     /// among others.
     /// For many connections the engine listens, and its news wake.
@@ -55,7 +55,7 @@ impl Napping {
     }
 }
 
-impl Nap for Napping {
+impl ExternalSleep for SleepingConsumer {
     fn work(&self) {
         for socket in &self.sockets {
             socket.qp.drive_by_consumer(socket);
@@ -63,7 +63,7 @@ impl Nap for Napping {
     }
 }
 
-impl Drop for Napping {
+impl Drop for SleepingConsumer {
     fn drop(&mut self) {
         for socket in &self.sockets {
             socket.unpark();

@@ -12,8 +12,8 @@ use crate::*;
 constants! { DatExtendedOp:
     /// The caller is about to sleep. Handle: CNO. Arguments: `struct pollfd*`, u32 room there,
     /// `u32*`: how many were filled in, to be slept on; 0 when something has triggered already.
-    DAT_RS_CNO_NAP_OP = 0x480,
+    DAT_RS_CNO_BEGIN_SLEEP_OP = 0x480,
     /// It has woken. Handle: CNO. No arguments. What has come about has triggered when it returns;
-    /// without a nap it does nothing.
-    DAT_RS_CNO_WAKE_OP = 0x481,
+    /// without a sleep it does nothing.
+    DAT_RS_CNO_END_SLEEP_OP = 0x481,
 }
