@@ -20,7 +20,7 @@ pub enum Stage {
     /// It carries signals, and only the owner uses the connection.
     Steered = 0,
     /// A process wants to use it, and is about to wake the owner by a byte in the pair.
-    Ringing = 1,
+    Waking = 1,
     /// The byte lies there. The owner answers only now: a byte that came later would be taken for
     /// one of the connection.
     Asked = 2,
@@ -44,7 +44,7 @@ pub enum Move {
     /// A user asks for bytes, or asks again.
     Ask,
     /// The byte that wakes the owner was sent.
-    Ring,
+    Wake,
     /// The owner has come to rest.
     Rest,
     /// A user begins to take the signals out.
@@ -62,7 +62,7 @@ pub enum Move {
 impl Stage {
     const ALL: [Self; 9] = [
         Self::Steered,
-        Self::Ringing,
+        Self::Waking,
         Self::Asked,
         Self::AtRest,
         Self::Draining,
@@ -76,15 +76,15 @@ impl Stage {
     #[must_use]
     pub fn after(self, made: Move) -> Option<Self> {
         match (self, made) {
-            (Self::Steered | Self::Asked, Move::Ask) => Some(Self::Ringing),
-            (Self::Ringing, Move::Ring) => Some(Self::Asked),
+            (Self::Steered | Self::Asked, Move::Ask) => Some(Self::Waking),
+            (Self::Waking, Move::Wake) => Some(Self::Asked),
             (Self::Asked, Move::Rest) => Some(Self::AtRest),
             (Self::AtRest, Move::Drain) => Some(Self::Draining),
             (Self::Draining, Move::FinishDraining) => Some(Self::Drained),
             (Self::Drained, Move::Carry) => Some(Self::Carrying),
             (Self::Asked | Self::AtRest | Self::Draining, Move::Revoke) => Some(Self::Steered),
             (
-                Self::Steered | Self::Ringing | Self::Asked | Self::AtRest | Self::Draining,
+                Self::Steered | Self::Waking | Self::Asked | Self::AtRest | Self::Draining,
                 Move::End,
             ) => Some(Self::Dropped),
             (Self::Drained | Self::Carrying, Move::End) => Some(Self::Ended),
@@ -105,8 +105,8 @@ const STAGE_MASK: u32 = (1 << STAGE_BITS) - 1;
 #[derive(Debug, Default)]
 pub struct Handover {
     word: AtomicU32,
-    /// The process that rings, or did last.
-    ringer: AtomicU32,
+    /// The process that wakes the owner, or did last.
+    waker: AtomicU32,
 }
 
 /// Which connection of a word is meant.
@@ -154,29 +154,29 @@ impl Handover {
         }
     }
 
-    /// Asks for bytes; `ring` sends the byte that wakes the owner. Nothing, if they cannot be asked
+    /// Asks for bytes; `wake` sends the byte that wakes the owner. Nothing, if they cannot be asked
     /// for now.
     ///
     /// The caller sees to it that no handler of a signal runs meanwhile: one that used the same
     /// connection would wait for the call that it interrupts.
-    pub fn ask(&self, ticket: Ticket, ring: impl FnOnce()) {
+    pub fn ask(&self, ticket: Ticket, wake: impl FnOnce()) {
         if !self.make(ticket, Move::Ask) {
             return;
         }
         let me = rustix::process::getpid().as_raw_nonzero().get();
-        self.ringer.store(me.unsigned_abs(), Ordering::Release);
-        ring();
-        self.make(ticket, Move::Ring);
+        self.waker.store(me.unsigned_abs(), Ordering::Release);
+        wake();
+        self.make(ticket, Move::Wake);
     }
 
     /// Finishes what a user that was killed while it rang has begun. The byte may be there or not:
-    /// whoever waits for the owner rings again.
-    pub fn ring_for_the_dead(&self, ticket: Ticket) {
-        let ringer = self.ringer.load(Ordering::Acquire);
-        let ringer = i32::try_from(ringer).ok().and_then(Pid::from_raw);
-        let is_gone = |ringer| test_kill_process(ringer) == Err(Errno::SRCH);
-        if ringer.is_none_or(is_gone) {
-            self.make(ticket, Move::Ring);
+    /// whoever waits for the owner asks again.
+    pub fn wake_for_the_dead(&self, ticket: Ticket) {
+        let waker = self.waker.load(Ordering::Acquire);
+        let waker = i32::try_from(waker).ok().and_then(Pid::from_raw);
+        let is_gone = |waker| test_kill_process(waker) == Err(Errno::SRCH);
+        if waker.is_none_or(is_gone) {
+            self.make(ticket, Move::Wake);
         }
     }
 
@@ -199,7 +199,7 @@ mod tests {
 
     const MOVES: [Move; 8] = [
         Move::Ask,
-        Move::Ring,
+        Move::Wake,
         Move::Rest,
         Move::Drain,
         Move::FinishDraining,
@@ -211,7 +211,7 @@ mod tests {
     /// For each stage what every move of `MOVES` leads to; a dot: it cannot be made.
     const TABLE: [(Stage, &str); 9] = [
         (Stage::Steered, "1......8"),
-        (Stage::Ringing, ".2.....8"),
+        (Stage::Waking, ".2.....8"),
         (Stage::Asked, "1.3...08"),
         (Stage::AtRest, "...4..08"),
         (Stage::Draining, "....5.08"),
@@ -260,7 +260,7 @@ mod tests {
                 handover.wait(ticket, Stage::Steered, Duration::from_secs(10));
             }
         });
-        assert_eq!(handover.stage(ticket), Stage::Ringing);
+        assert_eq!(handover.stage(ticket), Stage::Waking);
     }
 
     #[test]
@@ -276,18 +276,18 @@ mod tests {
     }
 
     #[test]
-    fn a_ringer_that_died_is_stood_in_for() {
+    fn a_waker_that_died_is_stood_in_for() {
         let handover = Handover::default();
         let ticket = handover.issue();
         handover.make(ticket, Move::Ask);
         let me = std::process::id();
-        handover.ringer.store(me, Ordering::Relaxed);
-        handover.ring_for_the_dead(ticket);
-        assert_eq!(handover.stage(ticket), Stage::Ringing, "it lives");
+        handover.waker.store(me, Ordering::Relaxed);
+        handover.wake_for_the_dead(ticket);
+        assert_eq!(handover.stage(ticket), Stage::Waking, "it lives");
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        handover.ringer.store(child.id(), Ordering::Relaxed);
+        handover.waker.store(child.id(), Ordering::Relaxed);
         child.wait().unwrap();
-        handover.ring_for_the_dead(ticket);
+        handover.wake_for_the_dead(ticket);
         assert_eq!(handover.stage(ticket), Stage::Asked);
     }
 }

@@ -80,7 +80,7 @@ impl LibraryEnd {
 
     /// Behind [`end`](Self::end): closing it, or the end of the process, shows no reset. Programs
     /// that hold the other end yet read what the peer's end is.
-    pub fn calm(&self) {
+    pub fn discard_unread(&self) {
         let mut bytes = [0; 64];
         while matches!(
             recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT),

@@ -243,7 +243,7 @@ fn the_library_hears_of_the_last_close() {
 fn behind_the_end_a_calm_close_is_no_reset() {
     let (program, library) = stand_in::established(Flags::default()).unwrap();
     library.end().unwrap();
-    library.calm();
+    library.discard_unread();
     drop(library);
     let mut byte = [0];
     let read = rustix::net::recv(&program, &mut byte[..], rustix::net::RecvFlags::empty());

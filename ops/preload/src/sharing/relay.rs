@@ -247,7 +247,7 @@ impl Relay {
         stand_in::surrender(program).map_err(|_| Errno::CONNRESET)?;
         for made in [
             Move::Ask,
-            Move::Ring,
+            Move::Wake,
             Move::Rest,
             Move::Drain,
             Move::FinishDraining,
@@ -344,16 +344,17 @@ impl Relay {
         self.shared_state.handover.make(self.ticket, Move::Carry);
     }
 
-    /// Tells the users that no more signals come. `false`: one has rung for long, and is not done.
+    /// Tells the users that no more signals come. `false`: one has been waking us for long, and is
+    /// not done.
     fn rest(&self) -> bool {
         let deadline = Instant::now() + PATIENCE;
         while !self.shared_state.handover.make(self.ticket, Move::Rest) {
-            if self.stage() != Stage::Ringing || Instant::now() > deadline {
+            if self.stage() != Stage::Waking || Instant::now() > deadline {
                 return false;
             }
             self.shared_state
                 .handover
-                .wait(self.ticket, Stage::Ringing, LOOK);
+                .wait(self.ticket, Stage::Waking, LOOK);
         }
         true
     }
@@ -443,7 +444,7 @@ impl Relay {
         let observer = self.socket.observer();
         if observer.shows_hang_up() {
             // Whoever holds it yet is to read an end there, and no reset.
-            observer.with_end(LibraryEnd::calm);
+            observer.with_end(LibraryEnd::discard_unread);
         }
         if self.leave() {
             self.socket.end_by_last_close(reset);
@@ -504,11 +505,11 @@ impl Relay {
             true => self.is_needed_no_more(),
             false => hung_up,
         };
-        if self.stage() == Stage::Ringing && !unheld {
-            // A moment. If it takes longer, that user rings again.
+        if self.stage() == Stage::Waking && !unheld {
+            // A moment. If it takes longer, that user asks again.
             self.shared_state
                 .handover
-                .wait(self.ticket, Stage::Ringing, LOOK);
+                .wait(self.ticket, Stage::Waking, LOOK);
         }
         match self.stage() {
             Stage::Ended | Stage::Dropped => {}

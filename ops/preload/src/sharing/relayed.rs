@@ -102,7 +102,7 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, shared_state: &SharedState, ticket: Tic
                 let _ = stand_in::surrender(fd);
                 return false;
             }
-            Stage::Ringing | Stage::Asked | Stage::Draining | Stage::Drained => {
+            Stage::Waking | Stage::Asked | Stage::Draining | Stage::Drained => {
                 if handover.wait(ticket, stage, LOOK) {
                     continue;
                 }
@@ -111,7 +111,7 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, shared_state: &SharedState, ticket: Tic
                     return false;
                 }
                 match stage {
-                    Stage::Ringing => handover.ring_for_the_dead(ticket),
+                    Stage::Waking => handover.wake_for_the_dead(ticket),
                     Stage::Asked => ask(fd, handover, ticket),
                     _ => {}
                 }

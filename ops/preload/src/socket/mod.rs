@@ -73,7 +73,7 @@ impl Socket {
         let observer = Arc::new(Observer::new(end, Signals::new()));
         stream.watch(Arc::clone(&observer) as _);
         if let Some(descriptor) = stream.descriptor() {
-            let handler = Arc::new(Pumped(Arc::clone(&stream)));
+            let handler = Arc::new(StreamProgress(Arc::clone(&stream)));
             let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP;
             event_thread()?.watch(descriptor, flags, handler)?;
         }
@@ -182,13 +182,13 @@ impl Socket {
     /// The program may become another one: its descriptor shows no more than what it has to, and
     /// breaks when everything of this program ends.
     pub(crate) fn stop_steering(&self, fd: BorrowedFd<'_>) {
-        self.observer.hush(true);
+        self.observer.set_paused(true);
         self.observer.nothing_to_read(fd);
     }
 
     /// The program has not become another one.
     pub(crate) fn resume_steering(&self) {
-        self.observer.hush(false);
+        self.observer.set_paused(false);
         self.show_all();
         if self.stream.readiness().writable {
             self.observer.room();
@@ -235,9 +235,9 @@ impl Drop for Socket {
 }
 
 /// A stream that goes on when its descriptor is ready.
-struct Pumped(Arc<dyn OffloadStream>);
+struct StreamProgress(Arc<dyn OffloadStream>);
 
-impl EventHandler for Pumped {
+impl EventHandler for StreamProgress {
     fn ready(&self, _flags: EventFlags) {
         self.0.progress();
     }

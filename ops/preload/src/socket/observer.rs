@@ -32,7 +32,7 @@ pub(crate) struct Observer {
     /// Others may use the connection.
     shared: AtomicBool,
     /// The program may be about to become another one, which would take signals for bytes.
-    hushed: AtomicBool,
+    paused: AtomicBool,
     /// Threads in calls leave, because the pair is about to carry bytes.
     nobody_waits: AtomicBool,
 }
@@ -62,7 +62,7 @@ impl Observer {
             end_was_read: AtomicBool::new(false),
             hung_up: AtomicBool::new(false),
             shared: AtomicBool::new(false),
-            hushed: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
             nobody_waits: AtomicBool::new(false),
         }
     }
@@ -270,9 +270,9 @@ impl Observer {
     }
 
     /// Shows nothing for a while, or what there is again.
-    pub(crate) fn hush(&self, hush: bool) {
-        self.hushed.store(hush, Ordering::SeqCst);
-        if !hush && (self.shows_end_of_peer() || self.reading_has_ended.load(Ordering::SeqCst)) {
+    pub(crate) fn set_paused(&self, paused: bool) {
+        self.paused.store(paused, Ordering::SeqCst);
+        if !paused && (self.shows_end_of_peer() || self.reading_has_ended.load(Ordering::SeqCst)) {
             self.show_end();
         }
     }
@@ -300,7 +300,7 @@ impl Observer {
 
     fn steer(&self, how: impl FnOnce(&LibraryEnd) -> io::Result<()>) {
         let relay = match &*self.pair() {
-            Pair::Steered(_) if self.hushed.load(Ordering::SeqCst) => None,
+            Pair::Steered(_) if self.paused.load(Ordering::SeqCst) => None,
             Pair::Steered(end) => {
                 // It fails when every descriptor of the program is closed; that is told elsewhere.
                 let _ = how(end);
