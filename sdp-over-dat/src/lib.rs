@@ -104,7 +104,7 @@ mod wakeup;
 pub use config::Config;
 pub use listener::SdpListener;
 pub use options::Options;
-pub use over_socket::{Commitment, Reception};
+pub use over_socket::{Commitment, PendingHellos};
 pub use readiness::{Readiness, StandIn, Watch};
 pub use stack::Stack;
 pub use stream::{SdpStream, Statistics};

@@ -20,26 +20,26 @@ pub struct SdpListener {
     psp: Psp,
     requests: Evd,
     address: SocketAddr,
-    turn: Turn,
+    waiter: WaiterLock,
 }
 
-/// Whose turn it is to wait for requests: of the threads that accept, one may (DAT 2.0,
+/// Held by the one thread that waits for requests: of those that accept, one may (DAT 2.0,
 /// `dat_evd_wait`).
 #[derive(Debug, Default)]
-struct Turn {
+struct WaiterLock {
     is_taken: Mutex<bool>,
     is_over: Condvar,
 }
 
 /// Held by whoever waits for requests.
-struct Waits<'a>(&'a Turn);
+struct Waits<'a>(&'a WaiterLock);
 
-impl Turn {
+impl WaiterLock {
     fn is_taken(&self) -> MutexGuard<'_, bool> {
         self.is_taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the turn; `None` when it has not come by `until`.
+    /// Waits for the lock; `None` when it has not come by `until`.
     fn take(&self, until: Option<Instant>) -> Option<Waits<'_>> {
         let mut is_taken = self.is_taken();
         while *is_taken {
@@ -90,7 +90,7 @@ impl SdpListener {
             psp,
             requests,
             address: SocketAddr::new(address.ip(), port),
-            turn: Turn::default(),
+            waiter: WaiterLock::default(),
         })
     }
 
@@ -115,13 +115,13 @@ impl SdpListener {
     pub fn accept_timeout(&self, timeout: Option<Duration>) -> io::Result<(SdpStream, SocketAddr)> {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            let Some(turn) = self.turn.take(until) else {
+            let Some(held) = self.waiter.take(until) else {
                 return Err(Errno::AGAIN.into());
             };
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let event = self.requests.wait(left);
             // Who answers does not keep the next one waiting.
-            drop(turn);
+            drop(held);
             match event {
                 Ok(Some(Event::ConnectionRequest(request))) => {
                     if let Some(stream) = self.answer(request) {

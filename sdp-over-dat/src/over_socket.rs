@@ -52,7 +52,7 @@ impl SdpStream {
         self.socket().commit();
     }
 
-    /// How far the active side of a connection has gone that a [`Reception`] answered.
+    /// How far the active side of a connection has gone that a [`PendingHellos`] answered.
     #[must_use]
     pub fn commitment(&self) -> Commitment {
         self.socket().commitment()
@@ -72,7 +72,7 @@ pub enum Commitment {
 
 /// Accepted TCP sockets whose peers are to say Hello.
 #[derive(Debug)]
-pub struct Reception {
+pub struct PendingHellos {
     stack: Stack,
     requests: Evd,
     cno: Cno,
@@ -90,7 +90,7 @@ struct Waiting {
     until: Instant,
 }
 
-impl Reception {
+impl PendingHellos {
     /// How long a peer may take to say Hello. Whoever answers it waits no longer for the peer's
     /// first message.
     pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -222,8 +222,8 @@ impl Reception {
     }
 }
 
-impl AsFd for Reception {
-    /// Readable when [`Reception::next_answered`] may have something.
+impl AsFd for PendingHellos {
+    /// Readable when [`PendingHellos::next_answered`] may have something.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.cno.fd().expect("it was made with a descriptor")
     }

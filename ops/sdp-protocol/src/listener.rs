@@ -10,7 +10,7 @@ use ops::{Local, OffloadBound, OffloadListener, OffloadStream};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
-use sdp_over_dat::{Commitment, Reception, SdpStream};
+use sdp_over_dat::{Commitment, PendingHellos, SdpStream};
 use tracing::{debug, warn};
 
 use crate::adapter::Adapter;
@@ -110,7 +110,7 @@ struct SdpListener {
 #[derive(Debug, Default)]
 struct Inside {
     /// Those that have not said Hello.
-    reception: Option<Reception>,
+    pending_hellos: Option<PendingHellos>,
     /// Those that have, and whose peer may still give up.
     answered: Vec<Answered>,
 }
@@ -125,14 +125,14 @@ struct Answered {
 
 impl Inside {
     fn count(&self) -> usize {
-        self.reception.as_ref().map_or(0, Reception::len) + self.answered.len()
+        self.pending_hellos.as_ref().map_or(0, PendingHellos::len) + self.answered.len()
     }
 
     /// Lets go of those whose peers take too long, for their Hello or for what comes next: each
     /// holds a place, and a peer that has stopped, or wants no good, would hold it for ever.
     fn forget_silent(&mut self) {
-        if let Some(reception) = &mut self.reception {
-            reception.forget_silent();
+        if let Some(pending_hellos) = &mut self.pending_hellos {
+            pending_hellos.forget_silent();
         }
         let now = Instant::now();
         self.answered.retain(|answered| {
@@ -147,7 +147,10 @@ impl Inside {
 
     /// When the next of them is let go of.
     fn next_due(&self) -> Option<Instant> {
-        let silent = self.reception.as_ref().and_then(Reception::next_due);
+        let silent = self
+            .pending_hellos
+            .as_ref()
+            .and_then(PendingHellos::next_due);
         let answered = self.answered.iter().map(|answered| answered.until);
         answered.chain(silent).min()
     }
@@ -209,33 +212,33 @@ impl SdpListener {
         let own: SocketAddr = rustix::net::getsockname(&tcp)?.try_into()?;
         let local = SocketAddr::new(own.ip().to_canonical(), self.service.port());
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        let reception = match &mut inside.reception {
-            Some(reception) => reception,
+        let pending_hellos = match &mut inside.pending_hellos {
+            Some(pending_hellos) => pending_hellos,
             None => {
-                let reception = Reception::new(&self.adapter.stack_for(self.settings)?)?;
+                let pending_hellos = PendingHellos::new(&self.adapter.stack_for(self.settings)?)?;
                 epoll::add(
                     &self.poller,
-                    &reception,
+                    &pending_hellos,
                     EventData::new_u64(2),
                     EventFlags::IN,
                 )?;
-                inside.reception.insert(reception)
+                inside.pending_hellos.insert(pending_hellos)
             }
         };
-        reception.admit((self.adapter.place())(tcp)?, local, peer)
+        pending_hellos.admit((self.adapter.place())(tcp)?, local, peer)
     }
 
     /// Answers those who have said Hello.
     fn answer(&self, inside: &mut Inside) {
-        let Some(reception) = &mut inside.reception else {
+        let Some(pending_hellos) = &mut inside.pending_hellos else {
             return;
         };
-        while let Some(stream) = reception.next_answered() {
+        while let Some(stream) = pending_hellos.next_answered() {
             stream.set_nonblocking(true);
             stream.watch(Arc::clone(&self.wakeup) as _);
             inside.answered.push(Answered {
                 stream,
-                until: Instant::now() + Reception::PATIENCE,
+                until: Instant::now() + PendingHellos::PATIENCE,
             });
         }
     }
