@@ -43,12 +43,12 @@ pub(crate) struct Engine {
     wake: OwnedFd,
     stopping: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
-    errands: Mutex<Errands>,
+    tasks: Mutex<Tasks>,
 }
 
 /// What others have left for the thread.
 #[derive(Debug, Default)]
-struct Errands {
+struct Tasks {
     /// Queue pairs whose work failed.
     failed: Vec<Weak<Qp>>,
     /// Completion queues to look at, by number.
@@ -69,7 +69,7 @@ impl Engine {
             wake,
             stopping: AtomicBool::new(false),
             thread: Mutex::new(None),
-            errands: Mutex::default(),
+            tasks: Mutex::default(),
         };
         engine.watch(engine.wake.as_raw_fd(), Source::Wake)?;
         Ok(engine)
@@ -116,19 +116,19 @@ impl Engine {
     /// Notes that a work request of a queue pair failed; the connection manager breaks its
     /// connection.
     pub(crate) fn report_failed(&self, qp: Weak<Qp>) {
-        lock(&self.errands).failed.push(qp);
+        lock(&self.tasks).failed.push(qp);
         self.wake();
     }
 
     /// Makes the thread look at a completion queue.
     pub(crate) fn nudge(&self, number: u32) {
-        lock(&self.errands).nudged.push(number);
+        lock(&self.tasks).nudged.push(number);
         self.wake();
     }
 
     /// Makes the thread tell something.
     pub(crate) fn tell(&self, event: AsyncEvent) {
-        lock(&self.errands).events.push(event);
+        lock(&self.tasks).events.push(event);
         self.wake();
     }
 
@@ -160,8 +160,8 @@ impl Engine {
         unsafe { libc::read(fd, (&raw mut count).cast(), size_of::<u64>()) };
     }
 
-    fn take_errands(&self) -> Errands {
-        std::mem::take(&mut *lock(&self.errands))
+    fn take_tasks(&self) -> Tasks {
+        std::mem::take(&mut *lock(&self.tasks))
     }
 }
 
@@ -176,7 +176,7 @@ fn run(shared: &Arc<Shared>) {
         {
             serve(shared, source);
         }
-        run_errands(shared, engine.take_errands());
+        run_tasks(shared, engine.take_tasks());
         shared.cm.on_deadline(shared, Instant::now());
     }
 }
@@ -196,17 +196,17 @@ fn on_cq(shared: &Shared, number: u32) {
     }
 }
 
-fn run_errands(shared: &Shared, errands: Errands) {
-    for number in errands.nudged {
+fn run_tasks(shared: &Shared, tasks: Tasks) {
+    for number in tasks.nudged {
         on_cq(shared, number);
     }
-    for qp in errands.failed.iter().filter_map(Weak::upgrade) {
+    for qp in tasks.failed.iter().filter_map(Weak::upgrade) {
         // A reset since then has made it another queue pair, with perhaps a connection already.
         if qp.has_failed_work() {
             survive(|| shared.cm.on_qp_failed(&qp));
         }
     }
-    for event in errands.events {
+    for event in tasks.events {
         survive(|| shared.upcall.async_event(event));
     }
 }

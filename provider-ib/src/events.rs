@@ -10,7 +10,7 @@ use crate::rnic::Shared;
 
 /// An event, with the word by which we named its object to the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum News {
+enum DeviceEvent {
     CqLost(u64),
     QpBroken(u64),
     QpLastReceive(u64),
@@ -42,54 +42,54 @@ pub(crate) fn take_all(shared: &Arc<Shared>) {
 
 /// # Safety
 /// The event was taken and is not acknowledged, which keeps its object alive.
-unsafe fn read(event: &ibv_async_event) -> News {
+unsafe fn read(event: &ibv_async_event) -> DeviceEvent {
     let element = event.element;
     match event.event_type {
         // SAFETY: the type says which member is meant; the object is alive (caller).
-        IBV_EVENT_CQ_ERR => News::CqLost(unsafe { (*element.cq).cq_context }.addr() as u64),
+        IBV_EVENT_CQ_ERR => DeviceEvent::CqLost(unsafe { (*element.cq).cq_context }.addr() as u64),
         IBV_EVENT_QP_FATAL | IBV_EVENT_QP_REQ_ERR | IBV_EVENT_QP_ACCESS_ERR => {
             // SAFETY: as above.
-            News::QpBroken(unsafe { (*element.qp).qp_context }.addr() as u64)
+            DeviceEvent::QpBroken(unsafe { (*element.qp).qp_context }.addr() as u64)
         }
         IBV_EVENT_QP_LAST_WQE_REACHED => {
             // SAFETY: as above.
-            News::QpLastReceive(unsafe { (*element.qp).qp_context }.addr() as u64)
+            DeviceEvent::QpLastReceive(unsafe { (*element.qp).qp_context }.addr() as u64)
         }
         IBV_EVENT_SRQ_LIMIT_REACHED => {
             // SAFETY: as above.
-            News::SrqLow(unsafe { (*element.srq).srq_context }.addr() as u64)
+            DeviceEvent::SrqLow(unsafe { (*element.srq).srq_context }.addr() as u64)
         }
-        IBV_EVENT_DEVICE_FATAL => News::DeviceGone,
-        IBV_EVENT_PORT_ERR => News::PortDown,
-        _ => News::Other,
+        IBV_EVENT_DEVICE_FATAL => DeviceEvent::DeviceGone,
+        IBV_EVENT_PORT_ERR => DeviceEvent::PortDown,
+        _ => DeviceEvent::Other,
     }
 }
 
-fn tell(shared: &Arc<Shared>, news: News) {
+fn tell(shared: &Arc<Shared>, news: DeviceEvent) {
     let event = match news {
-        News::CqLost(token) => AsyncEvent::CqOverflow(CqToken(token)),
-        News::QpBroken(token) => {
+        DeviceEvent::CqLost(token) => AsyncEvent::CqOverflow(CqToken(token)),
+        DeviceEvent::QpBroken(token) => {
             if let Some(qp) = shared.qps.get(QpToken(token)) {
                 shared.cm.on_qp_failed(&qp);
             }
             return;
         }
-        News::QpLastReceive(token) => {
+        DeviceEvent::QpLastReceive(token) => {
             if let Some(qp) = shared.qps.get(QpToken(token)) {
                 qp.tell_last_receive();
             }
             return;
         }
-        News::SrqLow(token) => AsyncEvent::SrqLimit(SrqToken(token)),
-        News::DeviceGone => {
+        DeviceEvent::SrqLow(token) => AsyncEvent::SrqLimit(SrqToken(token)),
+        DeviceEvent::DeviceGone => {
             if !shared.cm.on_device_gone() {
                 return;
             }
             AsyncEvent::DeviceFatal
         }
         // As OFA's providers tell it.
-        News::PortDown => AsyncEvent::DeviceFatal,
-        News::Other => return,
+        DeviceEvent::PortDown => AsyncEvent::DeviceFatal,
+        DeviceEvent::Other => return,
     };
     shared.upcall.async_event(event);
 }

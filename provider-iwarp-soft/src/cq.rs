@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use access_layer::rnic::{Completion, CqToken, Notify};
 use arc_swap::{ArcSwap, Guard};
 
+use crate::engine::adaptive_spin::AdaptiveSpin;
 use crate::engine::conn_socket::ConnSocket;
-use crate::engine::spin_luck::SpinLuck;
 
 /// Completions that one queue may hold.
 pub(crate) const CQE_MAX: u32 = 65535;
@@ -70,7 +70,7 @@ pub(crate) struct Cq {
     /// How long the last blocking wait lasted, in microseconds; decides whether the next one spins.
     pub(crate) last_wait_us: AtomicU32,
     /// What spinning has brought to such waits.
-    pub(crate) spin_luck: SpinLuck,
+    pub(crate) adaptive_spin: AdaptiveSpin,
 }
 
 impl Cq {
@@ -94,7 +94,7 @@ impl Cq {
             looks: AtomicU32::new(0),
             feeders: ArcSwap::default(),
             last_wait_us: AtomicU32::new(u32::MAX),
-            spin_luck: SpinLuck::default(),
+            adaptive_spin: AdaptiveSpin::default(),
         })
     }
 

@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use access_layer::rnic::{AsyncEvent, Completion, NewsQueue, QpAttr, QpToken, RnicError};
+use access_layer::rnic::{AsyncEvent, Completion, QpAttr, QpToken, RnicError, UpcallQueue};
 
 use crate::cm::connect::ConnectAttempt;
 use crate::cm::event_order;
@@ -112,7 +112,7 @@ pub(crate) struct Qp {
     sends: Tally,
     recvs: Tally,
     watermarks: Watermarks,
-    events: NewsQueue<OwnEvent>,
+    events: UpcallQueue<OwnEvent>,
     /// A disconnect that is not in `events` yet, because others' `Established` comes first.
     deferred: Mutex<Vec<OwnEvent>>,
     /// The access layer has dropped it: no news any more.
@@ -146,7 +146,7 @@ impl Qp {
             sends: Tally::default(),
             recvs: Tally::default(),
             watermarks: Watermarks::default(),
-            events: NewsQueue::default(),
+            events: UpcallQueue::default(),
             deferred: Mutex::default(),
             is_destroyed: AtomicBool::new(false),
         }

@@ -75,9 +75,9 @@ impl SdpTraces {
         const HELLOS: u64 = 2;
         self.check_each(|side, trace| match check_trace(side, trace) {
             Ok(checker) => Ok(checker.frames()),
-            Err(TraceFault::Broken {
-                record, sender, ..
-            }) if sender != side => Ok(record.saturating_sub(HELLOS)),
+            Err(TraceFault::Broken { record, sender, .. }) if sender != side => {
+                Ok(record.saturating_sub(HELLOS))
+            }
             Err(fault) => Err(fault.into()),
         })
     }

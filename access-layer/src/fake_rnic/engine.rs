@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::held_news::{HeldNews, Owner};
+use super::held_upcalls::{HeldUpcalls, Owner};
 use super::lock;
 
 pub(super) type Job = Box<dyn FnOnce() + Send>;
@@ -33,7 +33,7 @@ enum Teller {
         thread: Mutex<Option<JoinHandle<()>>>,
     },
     /// The test, when it likes.
-    Held(Arc<HeldNews>, Owner),
+    Held(Arc<HeldUpcalls>, Owner),
 }
 
 impl Engine {
@@ -48,8 +48,8 @@ impl Engine {
         }))
     }
 
-    /// News waits until [`HeldNews::tell`].
-    pub(super) fn held(news: Arc<HeldNews>) -> Self {
+    /// News waits until [`HeldUpcalls::tell`].
+    pub(super) fn held(news: Arc<HeldUpcalls>) -> Self {
         let owner = news.new_owner();
         Self::of(Teller::Held(news, owner))
     }

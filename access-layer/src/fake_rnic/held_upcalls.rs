@@ -13,20 +13,20 @@ pub(super) struct Owner(u64);
 
 /// The news of all RNICs of a network that hold theirs back, in the order in which it came up.
 #[derive(Default)]
-pub(super) struct HeldNews {
+pub(super) struct HeldUpcalls {
     owners: AtomicU64,
     queue: Mutex<VecDeque<(Owner, Job)>>,
     /// What happens when time passes.
     timers: Mutex<VecDeque<(Owner, Job)>>,
 }
 
-impl std::fmt::Debug for HeldNews {
+impl std::fmt::Debug for HeldUpcalls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HeldNews").finish_non_exhaustive()
+        f.debug_struct("HeldUpcalls").finish_non_exhaustive()
     }
 }
 
-impl HeldNews {
+impl HeldUpcalls {
     pub(super) fn new_owner(&self) -> Owner {
         Owner(self.owners.fetch_add(1, Ordering::Relaxed))
     }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn news_is_told_in_order_with_what_it_brings_and_timers_when_they_expire() {
-        let (news, said) = (Arc::new(HeldNews::default()), Arc::default());
+        let (news, said) = (Arc::new(HeldUpcalls::default()), Arc::default());
         let owner = news.new_owner();
         let (later, after) = (news.clone(), noting(&said, 3));
         news.add_timer(owner, noting(&said, 4));
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn news_of_an_rnic_that_is_gone_is_forgotten() {
-        let (news, said) = (HeldNews::default(), Arc::default());
+        let (news, said) = (HeldUpcalls::default(), Arc::default());
         let (gone, stays) = (news.new_owner(), news.new_owner());
         for (owner, number) in [(gone, 1), (stays, 2)] {
             news.add(owner, noting(&said, number));

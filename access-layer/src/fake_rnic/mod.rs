@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `config` | what `ia_params` may say |
 //! | `engine` | the thread that tells news, and its timers |
-//! | `held_news` | news that waits for the test instead |
+//! | `held_upcalls` | news that waits for the test instead |
 //! | `network` | who is at which address, and the regions of everybody |
 //! | `cq` | completion queues |
 //! | `qp` | queue pairs: states, receives, flushing |
@@ -20,7 +20,7 @@ mod cm;
 mod config;
 mod cq;
 mod engine;
-mod held_news;
+mod held_upcalls;
 mod network;
 mod qp;
 mod work;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use super::cm::{ArmedSocket, Service, WaitingSocket};
-use super::held_news::HeldNews;
+use super::held_upcalls::HeldUpcalls;
 use super::lock;
 use crate::rnic::{Access, RegisterMr, RnicError, Sge};
 
@@ -20,7 +20,7 @@ pub(super) struct Network {
     pub(super) armed: Mutex<Vec<ArmedSocket>>,
     pub(super) waiting: Mutex<Vec<WaitingSocket>>,
     regions: RwLock<HashMap<u32, Region>>,
-    pub(super) held: Arc<HeldNews>,
+    pub(super) held: Arc<HeldUpcalls>,
 }
 
 /// What a key gives access to.

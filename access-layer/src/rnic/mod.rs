@@ -31,9 +31,9 @@ mod cq;
 mod error;
 mod external_sleep;
 mod memory;
-mod news;
 mod qp;
 mod upcall;
+mod upcall_queue;
 mod waker;
 
 pub use attr::{NamedAttr, RnicAttr, RnicConfig};
@@ -44,9 +44,9 @@ pub use cq::{Completion, CqToken, Notify, WcOpcode, WcStatus};
 pub use error::{Resource, RnicError};
 pub use external_sleep::ExternalSleep;
 pub use memory::{Access, BindMw, MrKeys, RegisterMr};
-pub use news::NewsQueue;
 pub use qp::{QpAttr, QpToken, RecvWr, RemoteRange, SendOp, SendWr, Sge};
 pub use upcall::{AsyncEvent, ListenToken, SrqToken, Upcall};
+pub use upcall_queue::UpcallQueue;
 pub use waker::{Slept, Waker};
 
 use std::os::fd::RawFd;

@@ -11,7 +11,7 @@ use std::thread::{self, ThreadId};
 /// them. The queue keeps the order and makes sure that one at a time is told: `Established` never
 /// comes after the ending that followed it.
 #[derive(Debug)]
-pub struct NewsQueue<T> {
+pub struct UpcallQueue<T> {
     waiting: AtomicBool,
     state: Mutex<State<T>>,
     /// The thread that told has told everything.
@@ -25,7 +25,7 @@ struct State<T> {
     teller: Option<ThreadId>,
 }
 
-impl<T> Default for NewsQueue<T> {
+impl<T> Default for UpcallQueue<T> {
     fn default() -> Self {
         Self {
             waiting: AtomicBool::new(false),
@@ -38,7 +38,7 @@ impl<T> Default for NewsQueue<T> {
     }
 }
 
-impl<T> NewsQueue<T> {
+impl<T> UpcallQueue<T> {
     /// Adds news behind what waits.
     pub fn push(&self, news: T) {
         let mut state = self.lock();
@@ -87,7 +87,7 @@ impl<T> NewsQueue<T> {
 }
 
 /// Dropped only when an upcall panics: the next one to tell goes on.
-struct Unwinding<'a, T>(&'a NewsQueue<T>);
+struct Unwinding<'a, T>(&'a UpcallQueue<T>);
 
 impl<T> Drop for Unwinding<'_, T> {
     fn drop(&mut self) {
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_the_teller_returns_when_all_is_told() {
-        let queue = NewsQueue::default();
+        let queue = UpcallQueue::default();
         queue.push('a');
         queue.push('b');
         let (begun, has_begun) = std::sync::mpsc::channel();
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn news_queued_by_an_upcall_comes_after_it() {
-        let queue = NewsQueue::default();
+        let queue = UpcallQueue::default();
         queue.push('a');
         let mut told = Vec::new();
         queue.tell(|news| {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{ConnectionEvent, NewsQueue, QpToken};
+use access_layer::rnic::{ConnectionEvent, QpToken, UpcallQueue};
 use threads::spawn_quiet;
 
 use super::id::{CmEvent, ConnParam, Depth, Id, Key};
@@ -40,7 +40,7 @@ pub(crate) struct Connection {
     remote: Option<SocketAddr>,
     param: ConnParam,
     inner: Mutex<Inner>,
-    news: NewsQueue<OwnNews>,
+    news: UpcallQueue<OwnEvent>,
     /// The queue pair failed; the engine's thread has not told the machine.
     has_failed: AtomicBool,
 }
@@ -64,7 +64,7 @@ struct Inner {
 
 /// News that own what they say.
 #[derive(Debug)]
-struct OwnNews {
+struct OwnEvent {
     news: News,
     said: Vec<u8>,
     local: SocketAddr,
@@ -131,7 +131,7 @@ impl Connection {
             remote,
             param,
             inner: Mutex::new(inner),
-            news: NewsQueue::default(),
+            news: UpcallQueue::default(),
             has_failed: AtomicBool::new(false),
         })
     }
@@ -383,7 +383,7 @@ impl Connection {
         }
         let address = self.shared.device.address;
         let id = inner.id.as_deref();
-        self.news.push(OwnNews {
+        self.news.push(OwnEvent {
             news,
             said: std::mem::take(&mut inner.said),
             local: id.and_then(Id::local).unwrap_or(address),
@@ -462,7 +462,7 @@ impl Inner {
     }
 }
 
-impl OwnNews {
+impl OwnEvent {
     fn as_event(&self) -> ConnectionEvent<'_> {
         let private_data = &self.said;
         match self.news {

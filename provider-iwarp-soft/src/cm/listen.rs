@@ -153,7 +153,7 @@ struct State {
 }
 
 /// What the front of the stream is.
-enum Front {
+enum Peeked {
     /// Nothing yet, or a part of a request.
     Waiting { is_begun: bool },
     /// A whole request, which has been taken.
@@ -162,7 +162,7 @@ enum Front {
         private_data: Vec<u8>,
     },
     /// Never an MPA request.
-    Hopeless,
+    Unusable,
 }
 
 impl Inbound {
@@ -265,14 +265,14 @@ impl Inbound {
             .deadline
             .is_some_and(|deadline| Instant::now() >= deadline);
         let front = if late {
-            Front::Hopeless
+            Peeked::Unusable
         } else {
             self.front(socket)
         };
         let request = match front {
-            Front::Waiting { is_begun } => return self.wait_on(&mut state, is_begun),
-            Front::Request { info, private_data } => Some((info, private_data)),
-            Front::Hopeless => None,
+            Peeked::Waiting { is_begun } => return self.wait_on(&mut state, is_begun),
+            Peeked::Request { info, private_data } => Some((info, private_data)),
+            Peeked::Unusable => None,
         };
         let Some(socket) = state.socket.take() else {
             return;
@@ -292,16 +292,16 @@ impl Inbound {
         drop(telling);
     }
 
-    fn front(&self, socket: &Socket) -> Front {
+    fn front(&self, socket: &Socket) -> Peeked {
         let mut front = [0; STARTUP_MAX];
         let count = match io::peek(socket.as_fd(), &mut front) {
             Received::Bytes(count) => count,
-            Received::WouldBlock => return Front::Waiting { is_begun: false },
-            Received::Eof | Received::Failed(_) => return Front::Hopeless,
+            Received::WouldBlock => return Peeked::Waiting { is_begun: false },
+            Received::Eof | Received::Failed(_) => return Peeked::Unusable,
         };
         match responder(&self.shared).handle_input(&front[..count]) {
             Progress::NeedMore(_) if !io::is_hung_up(socket.as_fd()) => {
-                Front::Waiting { is_begun: true }
+                Peeked::Waiting { is_begun: true }
             }
             Progress::Frame {
                 consumed,
@@ -310,15 +310,15 @@ impl Inbound {
             } => {
                 let private_data = front[private_data].to_vec();
                 if io::discard(socket.as_fd(), consumed) {
-                    Front::Request {
+                    Peeked::Request {
                         info: value,
                         private_data,
                     }
                 } else {
-                    Front::Hopeless
+                    Peeked::Unusable
                 }
             }
-            Progress::NeedMore(_) | Progress::NotMpa | Progress::Malformed(_) => Front::Hopeless,
+            Progress::NeedMore(_) | Progress::NotMpa | Progress::Malformed(_) => Peeked::Unusable,
         }
     }
 

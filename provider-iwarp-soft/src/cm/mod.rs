@@ -138,24 +138,24 @@ fn send_whole(fd: impl AsFd, bytes: &[u8], patience: Duration) -> bool {
 /// not call up themselves.
 pub(crate) fn tell_soon(engine: &Arc<Engine>, qp: &Arc<Qp>, effects: Effects) {
     let key = engine.new_key();
-    let teller = Arc::new(Teller {
+    let deferred = Arc::new(DeferredTell {
         qp: qp.clone(),
         engine: engine.clone(),
         effects,
     });
-    if engine.enlist(key, teller).is_ok() {
+    if engine.enlist(key, deferred).is_ok() {
         engine.set_deadline(key, Some(Instant::now()));
     }
 }
 
 /// Tells the events of a queue pair from the engine's thread.
-struct Teller {
+struct DeferredTell {
     qp: Arc<Qp>,
     engine: Arc<Engine>,
     effects: Effects,
 }
 
-impl Source for Teller {
+impl Source for DeferredTell {
     fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, _writable: bool) {}
 
     fn on_deadline(self: Arc<Self>, key: Key) {

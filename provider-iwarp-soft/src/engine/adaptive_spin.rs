@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// After so many failures in a row the pauses grow no more: 256 waits.
-const LOSSES_MAX: u32 = 8;
+const FAILURES_MAX: u32 = 8;
 
 /// What spinning has brought to the waits of one queue.
 ///
@@ -12,15 +12,15 @@ const LOSSES_MAX: u32 = 8;
 /// that sleep at once. One consumer waits for a queue as a rule; a lost count between two does not
 /// matter.
 #[derive(Debug, Default)]
-pub(crate) struct SpinLuck {
-    losses: AtomicU32,
+pub(crate) struct AdaptiveSpin {
+    failures: AtomicU32,
     /// Waits that sleep at once before spinning is tried again.
     pause: AtomicU32,
 }
 
-impl SpinLuck {
+impl AdaptiveSpin {
     /// A wait begins: whether it spins first.
-    pub(crate) fn tries(&self) -> bool {
+    pub(crate) fn is_worth_it(&self) -> bool {
         let pause = self.pause.load(Ordering::Relaxed);
         if pause > 0 {
             self.pause.store(pause - 1, Ordering::Relaxed);
@@ -30,16 +30,16 @@ impl SpinLuck {
 
     /// What was waited for came while it span.
     pub(crate) fn on_success(&self) {
-        if self.losses.load(Ordering::Relaxed) > 0 {
-            self.losses.store(0, Ordering::Relaxed);
+        if self.failures.load(Ordering::Relaxed) > 0 {
+            self.failures.store(0, Ordering::Relaxed);
         }
     }
 
     /// It has to sleep after all.
     pub(crate) fn on_failure(&self) {
-        let losses = (self.losses.load(Ordering::Relaxed) + 1).min(LOSSES_MAX);
-        self.losses.store(losses, Ordering::Relaxed);
-        self.pause.store(1 << losses, Ordering::Relaxed);
+        let failures = (self.failures.load(Ordering::Relaxed) + 1).min(FAILURES_MAX);
+        self.failures.store(failures, Ordering::Relaxed);
+        self.pause.store(1 << failures, Ordering::Relaxed);
     }
 }
 
@@ -48,21 +48,21 @@ mod tests {
     use super::*;
 
     /// Waits without a spin until the next one with.
-    fn pause_of(luck: &SpinLuck) -> u32 {
-        (0..).find(|_| luck.tries()).unwrap()
+    fn pause_of(spin: &AdaptiveSpin) -> u32 {
+        (0..).find(|_| spin.is_worth_it()).unwrap()
     }
 
     #[test]
     fn failures_in_a_row_double_the_pause_and_one_success_ends_it() {
-        let luck = SpinLuck::default();
-        assert_eq!(pause_of(&luck), 0, "nothing is known yet");
+        let spin = AdaptiveSpin::default();
+        assert_eq!(pause_of(&spin), 0, "nothing is known yet");
         for expected in [2, 4, 8, 16, 32, 64, 128, 256, 256] {
-            luck.on_failure();
-            assert_eq!(pause_of(&luck), expected);
+            spin.on_failure();
+            assert_eq!(pause_of(&spin), expected);
         }
-        luck.on_success();
-        assert_eq!(pause_of(&luck), 0);
-        luck.on_failure();
-        assert_eq!(pause_of(&luck), 2);
+        spin.on_success();
+        assert_eq!(pause_of(&spin), 0);
+        spin.on_failure();
+        assert_eq!(pause_of(&spin), 2);
     }
 }

@@ -115,10 +115,10 @@ fn spin(
     let is_worth = cqs
         .iter()
         .any(|cq| cq.last_wait_us.load(Ordering::Relaxed) < SPIN_WORTH_US);
-    let Some(luck) = cqs.first().map(|cq| &cq.spin_luck) else {
+    let Some(spin) = cqs.first().map(|cq| &cq.adaptive_spin) else {
         return false;
     };
-    if !is_worth || sockets.len() > POLLED_AT_ONCE || !luck.tries() {
+    if !is_worth || sockets.len() > POLLED_AT_ONCE || !spin.is_worth_it() {
         return false;
     }
     let until = deadline.map_or(start + SPIN_TIME, |at| at.min(start + SPIN_TIME));
@@ -127,11 +127,11 @@ fn spin(
             socket.qp.drive_by_consumer(socket);
         }
         if has_any() {
-            luck.on_success();
+            spin.on_success();
             return true;
         }
     }
-    luck.on_failure();
+    spin.on_failure();
     false
 }
 

@@ -7,7 +7,7 @@
 //! | [`driver_state`] | who drives that socket at the moment |
 //! | [`driver`] | the three ways to drive: polling consumer, blocked consumer, engine |
 //! | [`external_sleep`] | a blocked consumer that sleeps elsewhere |
-//! | [`spin_luck`] | whether a blocked consumer spins before it sleeps |
+//! | [`adaptive_spin`] | whether a blocked consumer spins before it sleeps |
 //! | [`poller`] | readiness of many sockets |
 //! | [`timer`] | deadlines of the sources |
 //! | [`slice`](mod@slice) | how soon the thread runs once the kernel has woken it |
@@ -22,6 +22,7 @@
 //! the poller. A connection that a consumer polls costs one tick every 0.1 to 10 ms; one that a
 //! consumer is blocked on costs nothing.
 
+pub(crate) mod adaptive_spin;
 pub(crate) mod conn_socket;
 pub(crate) mod driver;
 mod driver_state;
@@ -29,7 +30,6 @@ pub(crate) mod external_sleep;
 pub(crate) mod io;
 mod poller;
 mod slice;
-pub(crate) mod spin_luck;
 mod thread;
 mod timer;
 

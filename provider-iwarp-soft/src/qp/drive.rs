@@ -345,7 +345,7 @@ impl Qp {
         self.let_socket_die(&mut conn, &end);
         conn.proto.on_llp_closed();
         self.settle_last(&mut conn, effects);
-        blame(&mut conn.outstanding, &end);
+        fail_request(&mut conn.outstanding, &end);
         let mut failed = Vec::new();
         while let Some(slot) = conn.outstanding.pop() {
             failed.push(slot);
@@ -454,7 +454,7 @@ fn ending_event(conn: &Conn, end: &End) -> OwnEvent {
 }
 
 /// Gives the peer's Terminate to the read or atomic that it is about.
-fn blame(outstanding: &mut Outstanding, end: &End) {
+fn fail_request(outstanding: &mut Outstanding, end: &End) {
     let End::Terminated(Some(terminate)) = end else {
         return;
     };
