@@ -135,6 +135,32 @@ impl Cno {
         Ok(check("dat_rs_cno_end_sleep", code)?)
     }
 
+    /// Which dispatcher has triggered so far; `None` when none has. Behind [`Cno::take_trigger`] and
+    /// [`Cno::wake`], which have the provider work: this does not.
+    ///
+    /// An operation of our own ([`DAT_RS_CNO_TAKE_OP`]); with providers that have none it is a wait
+    /// of no time.
+    pub fn take_what_has_triggered(&self) -> Result<Option<EvdId>> {
+        let mut evd = DAT_HANDLE_NULL;
+        // SAFETY: the handle is live, and the one argument of the operation is a writable
+        // out-pointer.
+        let code = unsafe {
+            (self.inner.ia.library().dat_extension_op)(
+                self.inner.handle.0,
+                DAT_RS_CNO_TAKE_OP,
+                &raw mut evd,
+            )
+        };
+        if code.is(DAT_QUEUE_EMPTY) {
+            return Ok(None);
+        }
+        if code.is(DAT_NOT_IMPLEMENTED) {
+            return self.wait(Some(Duration::ZERO));
+        }
+        check("dat_rs_cno_take", code)?;
+        Ok((!evd.is_null()).then(|| EvdId::of(evd)))
+    }
+
     /// Which dispatcher has triggered, without waiting; `None` when none has. With the last one the
     /// descriptor is silent again.
     pub fn take_trigger(&self) -> Result<Option<EvdId>> {

@@ -138,6 +138,11 @@ impl Rnic for SoftRnic {
         driver::progress(&cq.cq)
     }
 
+    fn progress_all(&self, cqs: &[&SoftCq]) {
+        let cqs: Vec<&Arc<Cq>> = cqs.iter().map(|cq| &cq.cq).collect();
+        driver::progress_all(&cqs);
+    }
+
     fn arm_cq(&self, cq: &SoftCq, solicited_only: bool) -> bool {
         cq.cq.arm(solicited_only)
     }

@@ -26,9 +26,9 @@ use crate::{
 /// How often the thread looks at sockets that want a tick or are being closed.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Sockets that a thread of the program looks at while it is about to wait: each look may cost a
-/// system call of the provider's.
-const SERVED_HERE_MAX: usize = 16;
+/// Sockets that a thread of the program looks at while it is about to wait: each look asks the
+/// provider about all of them.
+const SERVED_HERE_MAX: usize = 128;
 
 /// How often when none does.
 const LONG: Duration = Duration::from_millis(500);
@@ -293,7 +293,7 @@ impl StackInner {
 
     /// Looks at the sockets whose dispatchers have triggered, and no further.
     fn serve_triggered(&self) {
-        while let Ok(Some(evd)) = self.cno.wait(Some(Duration::ZERO)) {
+        while let Ok(Some(evd)) = self.cno.take_what_has_triggered() {
             if self.on_trigger(evd) {
                 self.look_at_all();
             }

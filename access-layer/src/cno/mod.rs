@@ -198,18 +198,18 @@ impl<R: Rnic> Cno<R> {
             return Ok(evd);
         }
         self.arm_and_progress();
+        self.take_what_has_triggered()
+    }
+
+    /// The same without work for the RNIC, for those who have just had it done.
+    pub fn take_what_has_triggered(&self) -> DatResult<Handle> {
         self.take_open(&mut self.lock())?.ok_or(NOTHING)
     }
 
     /// What a wait does for EVDs whose consumer has not looked at all that they hold, and for the
     /// RNIC, for those who do not wait.
     fn arm_and_progress(&self) {
-        for evd in self.evds() {
-            evd.arm_for_cno();
-            if let Some(cq) = evd.cq() {
-                self.ia.rnic().progress(cq);
-            }
-        }
+        self.drive_with(|cqs| self.ia.rnic().progress_all(cqs));
     }
 
     fn take_open(&self, inner: &mut Inner<R>) -> DatResult<Option<Handle>> {

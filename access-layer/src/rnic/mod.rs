@@ -110,6 +110,13 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// before it looks. `false`: `cq` is empty, there is nothing to look at.
     fn progress(&self, cq: &Self::Cq) -> bool;
 
+    /// The same for all the queues that one consumer looks at.
+    fn progress_all(&self, cqs: &[&Self::Cq]) {
+        for cq in cqs {
+            self.progress(cq);
+        }
+    }
+
     /// Asks for one [`Upcall::cq_ready`] at the next completion that deserves it ([`Notify`]).
     ///
     /// With `solicited_only`, only solicited and failed completions deserve it. Returns `true` when

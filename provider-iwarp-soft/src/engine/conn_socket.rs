@@ -12,6 +12,7 @@ use crate::qp::{Effects, Qp};
 use crate::socket::Socket;
 
 use super::driver_state::DriverState;
+use super::ready_set::ReadySet;
 
 /// What the engine does with a socket after a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub(crate) struct ConnSocket {
     /// poller's entry is made and taken away: a closed socket has none.
     closed: AtomicBool,
     entry: Mutex<()>,
+    /// It is in the engine's set of connections; under the same lock.
+    in_ready_set: AtomicBool,
 }
 
 impl ConnSocket {
@@ -66,6 +69,7 @@ impl ConnSocket {
             held_lately: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             entry: Mutex::new(()),
+            in_ready_set: AtomicBool::new(false),
         })
     }
 
@@ -83,9 +87,29 @@ impl ConnSocket {
         let entry = self.lock_entry();
         if !self.closed.swap(true, Ordering::AcqRel) {
             self.engine.unwatch(self.as_fd());
+            if self.in_ready_set.load(Ordering::Relaxed)
+                && let Some(set) = self.engine.made_ready_set()
+            {
+                set.delete(self.as_fd());
+            }
             drop(entry);
             self.engine.delist(self.key);
         }
+    }
+
+    /// Puts it into the set by which consumers look after many connections. `false`: the kernel
+    /// does not take it.
+    pub(super) fn enter(&self, set: &ReadySet) -> bool {
+        if self.in_ready_set.load(Ordering::Relaxed) {
+            return true;
+        }
+        let _entry = self.lock_entry();
+        if self.is_closed() || self.in_ready_set.load(Ordering::Relaxed) {
+            return true;
+        }
+        let entered = set.add(self.as_fd(), self.key).is_ok();
+        self.in_ready_set.store(entered, Ordering::Relaxed);
+        entered
     }
 
     /// Takes the socket out of the poller while the engine looks at it at every tick: even an entry
@@ -189,6 +213,15 @@ impl ConnSocket {
     /// A consumer is about to sleep on the socket.
     pub(crate) fn park(&self) {
         self.parked.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The same where the sleep notices what arrives, but not that there is room for what waits to
+    /// be sent: the engine does, and sends it.
+    pub(super) fn park_as_reader(&self) {
+        self.park();
+        if self.is_tx_blocked() {
+            self.rearm();
+        }
     }
 
     /// It has woken. The engine looks after the socket until it is clear whether the consumer comes
@@ -324,6 +357,12 @@ impl Source for ConnSocket {
     fn on_deadline(self: Arc<Self>, _key: Key) {
         if !self.is_closed() {
             self.qp.on_socket_deadline(&self);
+        }
+    }
+
+    fn on_readable(self: Arc<Self>) {
+        if !self.is_closed() {
+            self.qp.drive_by_consumer(&self);
         }
     }
 }

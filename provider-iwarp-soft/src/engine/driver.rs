@@ -7,6 +7,9 @@
 //! A blocked consumer sleeps in `ppoll` on its waker and those sockets, so the thread that wants
 //! the data is the one that the kernel wakes. When its last wait was short it spins for a moment
 //! first: a wake-up across CPUs costs more than most answers take.
+//!
+//! One that looks after more than [`SLEPT_ON_MAX`] connections, through one queue or several, asks a
+//! [`ReadySet`] which of them have something to read, and sleeps on that in their place.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -20,11 +23,12 @@ use rustix::io::Errno;
 use crate::cq::Cq;
 
 use super::conn_socket::ConnSocket;
-use super::deadline_after;
+use super::ready_set::ReadySet;
+use super::{Engine, deadline_after};
 
 const POLLED_AT_ONCE: usize = 8;
 const POLLED_IN_TURN: usize = 64;
-/// Sockets that a blocked consumer sleeps on itself.
+/// Sockets that are asked one by one, and slept on so.
 pub(super) const SLEPT_ON_MAX: usize = 16;
 
 /// A wait that was longer than this makes the next one sleep at once.
@@ -57,6 +61,39 @@ pub(crate) fn progress(cq: &Cq) -> bool {
     !cq.is_empty()
 }
 
+/// Does what may fill the queues of one consumer, without blocking.
+pub(crate) fn progress_all(cqs: &[&Arc<Cq>]) {
+    let feeders: Vec<_> = cqs.iter().map(|cq| cq.feeders()).collect();
+    let sockets: Vec<&Arc<ConnSocket>> = feeders.iter().flat_map(|all| all.iter()).collect();
+    let Some((engine, set)) = set_of(&sockets) else {
+        cqs.iter().for_each(|cq| {
+            progress(cq);
+        });
+        return;
+    };
+    cqs.iter().for_each(|cq| cq.note_look());
+    for socket in &sockets {
+        // Those that have nothing are looked after as well.
+        socket.note_drive();
+        if socket.is_held() {
+            socket.qp.drive_by_consumer(socket);
+        }
+    }
+    engine.drive_ready(set);
+}
+
+/// The set by which so many connections are looked after. `None`: they are few, or the kernel takes
+/// no more.
+pub(super) fn set_of<'a>(sockets: &[&'a Arc<ConnSocket>]) -> Option<(&'a Engine, &'a ReadySet)> {
+    if sockets.len() <= SLEPT_ON_MAX {
+        return None;
+    }
+    let engine: &'a Engine = &sockets.first()?.engine;
+    let set = engine.ready_set()?;
+    let entered = sockets.iter().all(|socket| socket.enter(set));
+    entered.then_some((engine, set))
+}
+
 /// Blocks until a queue may have completions, the waker was woken or the time is over. `true`:
 /// until a signal handler ran.
 pub(crate) fn wait(cqs: &[&Arc<Cq>], waker: &Waker, timeout: Option<Duration>) -> bool {
@@ -65,28 +102,41 @@ pub(crate) fn wait(cqs: &[&Arc<Cq>], waker: &Waker, timeout: Option<Duration>) -
     let feeders: Vec<_> = cqs.iter().map(|cq| cq.feeders()).collect();
     let mut sockets: Vec<&Arc<ConnSocket>> = feeders.iter().flat_map(|all| all.iter()).collect();
     keep_each_once(&mut sockets);
-    // What a burst left behind goes out before anybody sleeps. With many connections nothing else
-    // is done for them here, so that the engine sees that it has to.
+    // What a burst left behind goes out before anybody sleeps. Where the kernel takes no more into
+    // the set nothing else is done, so that the engine sees that it has to.
     let is_few = sockets.len() <= SLEPT_ON_MAX;
+    let set = set_of(&sockets);
     for socket in sockets.iter().filter(|socket| is_few || socket.is_held()) {
         socket.qp.drive_by_consumer(socket);
+    }
+    if let Some((engine, set)) = set {
+        engine.drive_ready(set);
     }
     if spin(cqs, &sockets, start, deadline) {
         note_wait(cqs, start);
         return false;
     }
-    if !is_few {
+    if !is_few && set.is_none() {
         sockets.clear();
     }
-    for socket in &sockets {
-        socket.park();
-    }
-    let interrupted = sleep(cqs, &sockets, waker, deadline);
+    park(&sockets, set.is_some());
+    let interrupted = sleep(cqs, &sockets, set, waker, deadline);
     for socket in &sockets {
         socket.unpark();
     }
     note_wait(cqs, start);
     interrupted
+}
+
+/// A consumer is about to sleep on these connections, or on the set in which they are.
+pub(super) fn park(sockets: &[&Arc<ConnSocket>], in_set: bool) {
+    for socket in sockets {
+        if in_set {
+            socket.park_as_reader();
+        } else {
+            socket.park();
+        }
+    }
 }
 
 pub(super) fn keep_each_once(sockets: &mut Vec<&Arc<ConnSocket>>) {
@@ -140,10 +190,12 @@ fn spin(
 fn sleep(
     cqs: &[&Arc<Cq>],
     sockets: &[&Arc<ConnSocket>],
+    ready_set: Option<(&Engine, &ReadySet)>,
     waker: &Waker,
     deadline: Option<Instant>,
 ) -> bool {
-    let mut set = Vec::with_capacity(sockets.len() + 1);
+    let singly = if ready_set.is_some() { &[] } else { sockets };
+    let mut set = Vec::with_capacity(singly.len() + 2);
     loop {
         if cqs.iter().any(|cq| !cq.is_empty()) {
             return false;
@@ -155,8 +207,9 @@ fn sleep(
         let timeout = left.map(|left| Timespec::try_from(left).unwrap_or_default());
         set.clear();
         set.push(PollFd::from_borrowed_fd(waker.as_fd(), PollFlags::IN));
+        set.extend(ready_set.map(|(_, set)| PollFd::from_borrowed_fd(set.as_fd(), PollFlags::IN)));
         set.extend(
-            sockets
+            singly
                 .iter()
                 .filter(|socket| !socket.is_closed())
                 .map(|socket| {
@@ -174,8 +227,11 @@ fn sleep(
         if woken || ready.is_err() {
             return !woken && ready == Err(Errno::INTR);
         }
-        for socket in sockets {
+        for socket in singly {
             socket.qp.drive_by_consumer(socket);
+        }
+        if let Some((engine, set)) = ready_set {
+            engine.drive_ready(set);
         }
     }
 }

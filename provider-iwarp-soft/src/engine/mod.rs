@@ -9,6 +9,7 @@
 //! | [`external_sleep`] | a blocked consumer that sleeps elsewhere |
 //! | [`adaptive_spin`] | whether a blocked consumer spins before it sleeps |
 //! | [`poller`] | readiness of many sockets |
+//! | [`ready_set`] | the same for consumers who look after many connections |
 //! | [`timer`] | deadlines of the sources |
 //! | [`slice`](mod@slice) | how soon the thread runs once the kernel has woken it |
 //! | [`io`] | system calls on sockets |
@@ -29,6 +30,7 @@ mod driver_state;
 pub(crate) mod external_sleep;
 pub(crate) mod io;
 mod poller;
+pub(crate) mod ready_set;
 mod slice;
 mod thread;
 mod timer;
@@ -36,7 +38,7 @@ mod timer;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -45,6 +47,7 @@ use rustix::io::Errno;
 
 use conn_socket::ConnSocket;
 use poller::Poller;
+use ready_set::ReadySet;
 use timer::Timers;
 
 /// Names a source for the poller and the timers; never used twice.
@@ -58,6 +61,9 @@ pub(crate) trait Source: Send + Sync {
 
     /// The deadline of `key` has passed and is cleared.
     fn on_deadline(self: Arc<Self>, key: Key);
+
+    /// A consumer has found it in the [`ReadySet`], which holds connections only.
+    fn on_readable(self: Arc<Self>) {}
 }
 
 /// What the engine's thread and its clients share.
@@ -69,6 +75,8 @@ pub(crate) struct Engine {
     next_key: AtomicUsize,
     /// Sockets whose connections are over and whose peers have not closed yet.
     lingering: AtomicUsize,
+    /// `None`: there was no descriptor for it.
+    ready_set: OnceLock<Option<ReadySet>>,
 }
 
 #[derive(Default)]
@@ -96,6 +104,7 @@ impl Engine {
             stop: AtomicBool::new(false),
             next_key: AtomicUsize::new(0),
             lingering: AtomicUsize::new(0),
+            ready_set: OnceLock::new(),
         }))
     }
 
@@ -173,6 +182,32 @@ impl Engine {
     /// Takes a socket out of the poller.
     pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>) {
         let _ = self.poller.delete(fd);
+    }
+
+    /// The set of connections for consumers that look after many of them. `None`: there are too few
+    /// descriptors.
+    pub(crate) fn ready_set(&self) -> Option<&ReadySet> {
+        let make = || {
+            ReadySet::new()
+                .inspect_err(|error| tracing::warn!(%error, "no descriptor for a set of sockets"))
+                .ok()
+        };
+        self.ready_set.get_or_init(make).as_ref()
+    }
+
+    /// The same if it has been made.
+    fn made_ready_set(&self) -> Option<&ReadySet> {
+        self.ready_set.get().and_then(Option::as_ref)
+    }
+
+    /// Has the connections driven that the set says have something to read.
+    pub(crate) fn drive_ready(&self, set: &ReadySet) {
+        set.for_each(|key| {
+            let source = self.lock().sources.get(&key).cloned();
+            if let Some(source) = source {
+                source.on_readable();
+            }
+        });
     }
 
     /// Sets or clears the deadline of a source.

@@ -108,7 +108,7 @@ fn more_sockets_than_one_thread_looks_at_stay_with_the_stack() -> Result<()> {
     on_stack(Config::default(), |stack| {
         let few = watched(stack)?;
         ensure!(stack.serve_here().is_some(), "few");
-        let more = (0..20)
+        let more = (0..70)
             .map(|_| watched(stack))
             .collect::<Result<Vec<_>>>()?;
         ensure!(stack.serve_here().is_none(), "many");
@@ -209,6 +209,27 @@ fn who_sleeps_in_the_stacks_place_is_woken_and_nobody_else_is() -> Result<()> {
         // It looks once a tick whether somebody serves, and may be woken by what the writer does.
         let ticks = begun.elapsed().as_millis() as u64;
         ensure!(sleeps < ROUNDS / 2 + ticks, "{sleeps} sleeps in {ticks} ms");
+        Ok(())
+    })
+}
+
+#[test]
+fn who_sleeps_in_the_stacks_place_is_woken_by_each_of_many_sockets() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let many = (0..30)
+            .map(|_| watched(stack))
+            .collect::<Result<Vec<_>>>()?;
+        for round in 0..3_u8 {
+            for (here, there, teller) in &many {
+                teller.take();
+                let (mut here, mut there) = (here, there);
+                there.write_all(&[round])?;
+                sleep_until_told(stack, teller)?;
+                let mut byte = [u8::MAX];
+                here.read_exact(&mut byte)?;
+                ensure!(byte == [round]);
+            }
+        }
         Ok(())
     })
 }

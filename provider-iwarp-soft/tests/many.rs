@@ -1,0 +1,178 @@
+//! Consumers that look after more connections than are asked one by one.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use access_layer::rnic::*;
+use provider_iwarp_soft::SoftCq;
+use support::*;
+
+/// Enough for the set.
+const MANY: u64 = 24;
+
+fn sides(node: &Node) -> Vec<Side<'_>> {
+    (1..=MANY).map(|n| node.side(10 * n)).collect()
+}
+
+fn receive_queues<'a>(sides: &'a [Side<'_>]) -> Vec<&'a SoftCq> {
+    sides.iter().map(|side| &side.recv_cq).collect()
+}
+
+fn connect_all(clients: &[Side<'_>], servers: &[Side<'_>]) {
+    for (client, server) in clients.iter().zip(servers) {
+        connect(client, server);
+    }
+}
+
+/// The place of the queue that has a completion, which is taken.
+fn take_any(node: &Node, cqs: &[&SoftCq]) -> Option<usize> {
+    let mut out = [Completion::EMPTY];
+    let has_one = |cq: &&SoftCq| node.rnic.poll_cq(cq, &mut out) == 1;
+    cqs.iter().position(has_one)
+}
+
+/// Each in turn, not one behind the other.
+fn in_turn() -> impl Iterator<Item = usize> {
+    (0..5 * MANY).map(|round| (round * 7 % MANY) as usize)
+}
+
+/// Blocks until one of the queues may have something.
+fn wait(node: &Node, cqs: &[&SoftCq], waker: &Waker) {
+    // Whoever blocks is told what the engine does.
+    let is_empty = |cq: &&SoftCq| !node.rnic.arm_cq(cq, false);
+    if cqs.iter().all(is_empty) {
+        node.rnic.wait(cqs, waker, Some(DEADLINE));
+    }
+}
+
+fn readable(fds: &mut [libc::pollfd], timeout_ms: i32) -> bool {
+    // SAFETY: a slice, as long as told.
+    unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ms) > 0 }
+}
+
+#[test]
+fn a_blocked_consumer_gets_what_comes_on_each_of_them() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (clients, servers) = (sides(&a), sides(&b));
+    connect_all(&clients, &servers);
+    let cqs = receive_queues(&servers);
+    let waker = Arc::new(Waker::new().unwrap());
+    for server in &servers {
+        b.recorder.wake_on(server.token + 2, &waker);
+    }
+    for at in in_turn() {
+        servers[at].recv(1, &[]);
+        clients[at].send(1, &[]);
+        let deadline = Instant::now() + DEADLINE;
+        let came = loop {
+            if let Some(came) = take_any(&b, &cqs) {
+                break came;
+            }
+            assert!(Instant::now() < deadline, "nothing on {at}");
+            wait(&b, &cqs, &waker);
+        };
+        assert_eq!(came, at);
+        clients[at].sent();
+    }
+}
+
+#[test]
+fn a_polling_consumer_gets_what_comes_on_each_of_them() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (clients, servers) = (sides(&a), sides(&b));
+    connect_all(&clients, &servers);
+    let cqs = receive_queues(&servers);
+    for at in in_turn() {
+        servers[at].recv(1, &[]);
+        clients[at].send(1, &[]);
+        let deadline = Instant::now() + DEADLINE;
+        while take_any(&b, &cqs).is_none() {
+            assert!(Instant::now() < deadline, "nothing on {at}");
+            b.rnic.progress_all(&cqs);
+        }
+        clients[at].sent();
+    }
+}
+
+#[test]
+fn who_sleeps_elsewhere_sleeps_on_one_descriptor_and_is_woken_by_each_of_them() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (clients, servers) = (sides(&a), sides(&b));
+    connect_all(&clients, &servers);
+    let cqs = receive_queues(&servers);
+    for at in in_turn() {
+        servers[at].recv(1, &[]);
+        let mut fds = Vec::new();
+        let sleep = b.rnic.begin_sleep(&cqs, &mut fds).unwrap();
+        assert_eq!(fds.len(), 1);
+        clients[at].send(1, &[]);
+        assert!(readable(&mut fds, DEADLINE.as_millis() as i32), "{at}");
+        let deadline = Instant::now() + DEADLINE;
+        // The engine may be in the midst of the same.
+        while take_any(&b, &cqs).is_none() {
+            assert!(Instant::now() < deadline, "nothing on {at}");
+            sleep.work();
+        }
+        drop(sleep);
+        clients[at].sent();
+    }
+}
+
+#[test]
+fn those_that_have_ended_wake_once_and_the_others_go_on() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (clients, servers) = (sides(&a), sides(&b));
+    connect_all(&clients, &servers);
+    let cqs = receive_queues(&servers);
+    let mut fds = Vec::new();
+    let sleep = b.rnic.begin_sleep(&cqs, &mut fds).unwrap();
+    for client in clients.iter().step_by(2) {
+        a.rnic.disconnect(&client.qp, true);
+    }
+    let ended = || {
+        let mut ended = servers.iter().step_by(2);
+        ended.all(|server| b.recorder.has_connection_news(server.token))
+    };
+    let deadline = Instant::now() + DEADLINE;
+    while !ended() || readable(&mut fds, 0) {
+        assert!(Instant::now() < deadline, "what has ended is told for ever");
+        sleep.work();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (client, server) = (&clients[1], &servers[1]);
+    server.recv(1, &[]);
+    client.send(1, &[]);
+    assert!(readable(&mut fds, DEADLINE.as_millis() as i32));
+    drop(sleep);
+    server.received();
+}
+
+#[test]
+fn a_blocked_sender_among_them_makes_room_for_itself() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (clients, servers) = (sides(&a), sides(&b));
+    connect_all(&clients, &servers);
+    let (from, to) = (a.memory(4 << 20), b.memory(4 << 20));
+    let cqs: Vec<&SoftCq> = clients.iter().map(|side| &side.send_cq).collect();
+    let waker = Arc::new(Waker::new().unwrap());
+    for id in 0..8 {
+        for side in clients.iter().step_by(7) {
+            let op = SendOp::Write(to.remote(0, 4 << 20));
+            side.post(id, op, &[from.sge(0, 4 << 20)]);
+            a.recorder.wake_on(side.token + 1, &waker);
+        }
+    }
+    let mut left = 8 * clients.iter().step_by(7).count();
+    let deadline = Instant::now() + DEADLINE;
+    while left > 0 {
+        assert!(Instant::now() < deadline, "{left} left");
+        match take_any(&a, &cqs) {
+            Some(_) => left -= 1,
+            None => wait(&a, &cqs, &waker),
+        }
+    }
+}
