@@ -5,6 +5,7 @@
 //! - `initramfs.rs` packs what the kernel starts with.
 //! - `machine.rs` boots QEMU with a job and says how it ended.
 //! - `suite.rs` runs the suite `guest` there, of which `docs/compatibility.md` is made.
+//! - `parts.rs` has several guests at work at once when that is long.
 //! - `bench.rs` measures there, for `docs/rdma-performance.md`.
 //!
 //! What runs inside lies in `tests/vm`, with a README. The guest runs under software emulation
@@ -15,6 +16,7 @@ mod cache;
 mod initramfs;
 mod kernel;
 mod machine;
+mod parts;
 pub(crate) mod suite;
 
 use std::ffi::OsString;
@@ -55,7 +57,7 @@ enum Command {
     Shell,
     /// Print the directory of the kernel and its modules.
     Where,
-    /// Run OFA's command lines on every ground, which takes an hour, and tell the page's changes.
+    /// Run OFA's command lines on every ground, which takes more than an hour, and tell the page's changes.
     Table(TableOptions),
     /// Measure on every device beside raw TCP, and print the table of docs/rdma-performance.md.
     Bench(BenchOptions),

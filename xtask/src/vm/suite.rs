@@ -1,5 +1,6 @@
 //! The suite `guest`: built here, run there.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use stack_tests::Finished;
 
-use super::{Job, Kernel, Machine, Output};
+use super::{Job, Kernel, Machine, Output, parts};
 use crate::job;
 use crate::table::Page;
 use crate::workspace::Workspace;
@@ -22,11 +23,11 @@ pub(crate) enum Extent {
 }
 
 impl Extent {
-    /// Boot and all tests together.
+    /// Boot and all tests of one guest.
     fn deadline(self) -> Duration {
         let minutes = match self {
             Self::Quick => 20,
-            Self::Full => 150,
+            Self::Full => 90,
         };
         Duration::from_secs(60 * minutes)
     }
@@ -41,14 +42,21 @@ pub(crate) fn run(
     output: Output,
 ) -> Result<Finished> {
     let full = if extent == Extent::Full { "1" } else { "" };
-    let job = Job::new(program(workspace, "guest")?)
-        .args(&[filter.into()])
-        .env("DAT_STAGE", workspace.stage_dir())
-        .env("STACK_TESTS_FULL", full)
-        .env("RUST_LIB_BACKTRACE", "0")
-        .deadline(extent.deadline());
+    let program = program(workspace, "guest")?;
+    let job = |arguments: &[OsString]| {
+        Job::new(program.clone())
+            .args(arguments)
+            .env("DAT_STAGE", workspace.stage_dir())
+            .env("STACK_TESTS_FULL", full)
+            .env("RUST_LIB_BACKTRACE", "0")
+            .deadline(extent.deadline())
+    };
     let kernel = Kernel::get(workspace)?;
-    let finished = Machine::new(workspace, &kernel).run(&job, output)?;
+    let finished = if extent == Extent::Full && filter.is_empty() {
+        parts::run(workspace, &kernel, job)?
+    } else {
+        Machine::new(workspace, &kernel).run(&job(&[filter.into()]), output)?
+    };
     let log = workspace.log_dir().join("guest.log");
     fs::create_dir_all(workspace.log_dir())?;
     fs::write(&log, &finished.text).with_context(|| format!("writing {}", log.display()))?;

@@ -1,0 +1,196 @@
+//! The long run of the suite `guest`, in parts: each boots a guest of its own, and some are at work
+//! at once. One after another they take three hours, most of which is waiting for time limits.
+
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use stack_tests::Finished;
+
+use super::{Job, Kernel, Machine, Output};
+use crate::workspace::Workspace;
+
+/// Guests at work at once. The lines of one take half a processor.
+const AT_ONCE: usize = 3;
+
+/// One part, by the names of its tests.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    name: &'static str,
+    /// What they hold.
+    holds: &'static str,
+    /// What they do not.
+    skips: &'static [&'static str],
+}
+
+/// The grounds of the suite, those that take longest first; and all that is on no ground.
+const PARTS: &[Part] = &[
+    ground("ofa-siw", "ofa-siw: ", &["pure-"]),
+    ground("ofa-rxe", "ofa-rxe: ", &["pure-"]),
+    ground("ib-siw", "ib-siw: ", &[]),
+    ground("ib-rxe", "ib-rxe: ", &[]),
+    ground("pure-ofa-siw", "pure-ofa-siw: ", &[]),
+    ground("pure-ofa-rxe", "pure-ofa-rxe: ", &[]),
+    ground("ib-siw-under-ofa", "ib-siw-under-ofa: ", &[]),
+    ground("ib-rxe-under-ofa", "ib-rxe-under-ofa: ", &[]),
+    ground("soft-lo", "soft-lo: ", &[]),
+    ground("soft-veth", "soft-veth: ", &[]),
+    ground(
+        "jobs",
+        "",
+        &["-rxe: ", "-siw: ", "-ofa: ", "soft-lo: ", "soft-veth: "],
+    ),
+];
+
+const fn ground(name: &'static str, holds: &'static str, skips: &'static [&'static str]) -> Part {
+    Part { name, holds, skips }
+}
+
+impl Part {
+    fn arguments(self) -> Vec<OsString> {
+        let skips = self.skips.iter().flat_map(|skip| ["--skip", skip]);
+        let holds = (!self.holds.is_empty()).then_some(self.holds);
+        skips.chain(holds).map(Into::into).collect()
+    }
+}
+
+/// Runs all parts, `job` with the arguments of each, and returns what they printed as if it were
+/// one run. Each is told on standard output when it has ended.
+pub(super) fn run(
+    workspace: &Workspace,
+    kernel: &Kernel,
+    job: impl Fn(&[OsString]) -> Job + Sync,
+) -> Result<Finished> {
+    let next = AtomicUsize::new(0);
+    let ended = Mutex::new(Vec::new());
+    let work = || {
+        while let Some((at, part)) = PARTS
+            .iter()
+            .enumerate()
+            .nth(next.fetch_add(1, Ordering::Relaxed))
+        {
+            let begun = Instant::now();
+            let finished =
+                Machine::new(workspace, kernel).run(&job(&part.arguments()), Output::Kept);
+            tell(part, &finished, begun);
+            let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+            ended.push((at, finished));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(work);
+        }
+    });
+    let mut ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+    ended.sort_by_key(|(at, _)| *at);
+    let named = ended
+        .into_iter()
+        .map(|(at, finished)| finished.context(PARTS[at].name));
+    together(named.collect::<Result<Vec<_>>>()?)
+}
+
+fn tell(part: &Part, finished: &Result<Finished>, begun: Instant) {
+    let told = match finished {
+        Ok(finished) => {
+            let mut lines = finished.text.lines();
+            lines
+                .rfind(|line| line.starts_with(RESULT))
+                .unwrap_or("no result")
+                .to_owned()
+        }
+        Err(error) => format!("{error:#}"),
+    };
+    let minutes = begun.elapsed().as_secs_f64() / 60.0;
+    println!("    | {:<16} {minutes:>5.1} min  {told}", part.name);
+}
+
+const RESULT: &str = "test result: ";
+
+/// As if it were one run.
+fn together(parts: Vec<Finished>) -> Result<Finished> {
+    let ran: usize = parts.iter().map(|part| Count::of(&part.text).ran).sum();
+    let first = parts.first().context("no part")?;
+    // Each part knows how many tests there are in all.
+    let all = Count::of(&first.text).all;
+    ensure!(
+        ran == all,
+        "the parts ran {ran} of {all} tests: PARTS is to name every ground"
+    );
+    let failed = parts.iter().find(|part| !part.status.success());
+    Ok(Finished {
+        name: first.name.clone(),
+        status: failed.unwrap_or(first).status,
+        text: parts.iter().map(|part| part.text.as_str()).collect(),
+    })
+}
+
+/// What a summary counts.
+#[derive(Debug, PartialEq, Eq)]
+struct Count {
+    /// Tests of this part, those that are ignored included.
+    ran: usize,
+    /// Tests of all parts.
+    all: usize,
+}
+
+impl Count {
+    fn of(text: &str) -> Self {
+        let summary = text
+            .lines()
+            .rfind(|line| line.starts_with(RESULT))
+            .unwrap_or_default();
+        let number = |word: &str| -> usize {
+            let before = summary
+                .split(word)
+                .next()
+                .filter(|before| before.len() < summary.len());
+            let digits = before.and_then(|before| before.rsplit(' ').next());
+            digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+        };
+        let ran = number(" passed") + number(" failed") + number(" ignored");
+        Self {
+            ran,
+            all: ran + number(" filtered out"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    fn finished(passed: usize, filtered: usize, status: i32) -> Finished {
+        Finished {
+            name: "guest".to_owned(),
+            status: ExitStatus::from_raw(status << 8),
+            text: format!(
+                "test a ... ok\ntest result: ok. {passed} passed; 1 failed; 2 ignored; 0 measured; \
+                 {filtered} filtered out; finished in 1.00s\n"
+            ),
+        }
+    }
+
+    #[test]
+    fn parts_are_one_run_when_they_are_all_of_it() {
+        let parts = vec![finished(4, 8, 0), finished(5, 7, 3)];
+        let whole = together(parts).unwrap();
+        assert_eq!(whole.status.code(), Some(3));
+        assert_eq!(whole.text.lines().count(), 4);
+        let missing = together(vec![finished(4, 8, 0), finished(4, 8, 0)]).unwrap_err();
+        assert!(missing.to_string().contains("14 of 15"), "{missing}");
+    }
+
+    #[test]
+    fn a_part_has_the_names_that_it_is_for() {
+        let part = PARTS[0];
+        assert_eq!(part.arguments(), ["--skip", "pure-", "ofa-siw: "]);
+        let rest = PARTS.last().unwrap();
+        assert!(rest.arguments().iter().all(|argument| !argument.is_empty()));
+    }
+}
