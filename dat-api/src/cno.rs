@@ -135,8 +135,8 @@ impl Cno {
         Ok(check("dat_rs_cno_end_sleep", code)?)
     }
 
-    /// Which dispatcher has triggered so far; `None` when none has. Behind [`Cno::take_trigger`] and
-    /// [`Cno::wake`], which have the provider work: this does not.
+    /// Which dispatcher has triggered so far; `None` when none has. Behind [`Cno::take_trigger`]
+    /// and [`Cno::end_sleep`], which have the provider work: this does not.
     ///
     /// An operation of our own ([`DAT_RS_CNO_TAKE_OP`]); with providers that have none it is a wait
     /// of no time.

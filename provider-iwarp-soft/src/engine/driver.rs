@@ -8,8 +8,8 @@
 //! the data is the one that the kernel wakes. When its last wait was short it spins for a moment
 //! first: a wake-up across CPUs costs more than most answers take.
 //!
-//! One that looks after more than [`SLEPT_ON_MAX`] connections, through one queue or several, asks a
-//! [`ReadySet`] which of them have something to read, and sleeps on that in their place.
+//! One that looks after more than [`SLEPT_ON_MAX`] connections, through one queue or several, asks
+//! a [`ReadySet`] which of them have something to read, and sleeps on that in their place.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
