@@ -57,7 +57,7 @@ enum Command {
     Shell,
     /// Print the directory of the kernel and its modules.
     Where,
-    /// Run OFA's command lines on every ground, which takes more than an hour, and tell the page's changes.
+    /// Run OFA's command lines on every ground, for more than an hour, and tell the page's changes.
     Table(TableOptions),
     /// Measure on every device beside raw TCP, and print the table of docs/rdma-performance.md.
     Bench(BenchOptions),
