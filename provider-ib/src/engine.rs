@@ -109,8 +109,9 @@ impl Engine {
     pub(crate) fn wake(&self) {
         let one: u64 = 1;
         let fd = self.wake.as_raw_fd();
+        // By number: libc's `write` is a place where the consumer's thread may be cancelled.
         // SAFETY: eight bytes of this frame. Only a count near 2^64 could make it fail.
-        unsafe { libc::write(fd, (&raw const one).cast(), size_of::<u64>()) };
+        unsafe { libc::syscall(libc::SYS_write, fd, &raw const one, size_of::<u64>()) };
     }
 
     /// Notes that a work request of a queue pair failed; the connection manager breaks its

@@ -5,7 +5,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// An event counter of the kernel. It is above zero exactly while the CNO has something to report,
 /// unless the consumer reads it; then it stays silent until the next trigger, and the call that
-/// asks for the trigger finds those before it all the same.
+/// asks for the trigger finds those before it all the same. No thread is cancelled in the calls
+/// here, which go past libc: they are made under locks.
 #[derive(Debug)]
 pub(super) struct Signal(OwnedFd);
 
@@ -28,17 +29,13 @@ impl Signal {
 
     /// Makes it readable.
     pub(super) fn raise(&self) {
-        let one: u64 = 1;
-        // SAFETY: the pointer is to eight bytes of this frame. Only a count near 2^64 would refuse
-        // the write, and then it is readable anyway.
-        unsafe { libc::write(self.fd(), (&raw const one).cast(), size_of::<u64>()) };
+        // Only a count near 2^64 would refuse the write, and then it is readable anyway.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     /// Makes it silent.
     pub(super) fn lower(&self) {
-        let mut count: u64 = 0;
-        // SAFETY: the pointer is to eight bytes of this frame. A counter that is zero already
-        // refuses the read without blocking.
-        unsafe { libc::read(self.fd(), (&raw mut count).cast(), size_of::<u64>()) };
+        // A counter that is zero already refuses the read without blocking.
+        let _ = rustix::io::read(&self.0, &mut [0_u8; size_of::<u64>()]);
     }
 }

@@ -1,9 +1,12 @@
 //! Waking a consumer that sleeps in [`Rnic::wait`](super::Rnic::wait).
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 const IDLE: u32 = 0;
 const SLEEPING: u32 = 1;
@@ -14,6 +17,9 @@ const WOKEN: u32 = 2;
 ///
 /// One sleeper at a time, any number of wakers. A wake-up that comes before the sleep makes the
 /// sleep return at once, so the sequence *look, sleep* cannot lose one.
+///
+/// The system calls go past libc, in which they would be cancellation points: a consumer's thread
+/// that is cancelled while it wakes another one would be unwound out of the midst of us.
 #[derive(Debug)]
 pub struct Waker {
     event: OwnedFd,
@@ -50,16 +56,9 @@ impl Waker {
     /// Wakes the sleeper, or the next one. Costs a system call only when somebody sleeps.
     pub fn wake(&self) {
         if self.state.swap(WOKEN, Ordering::AcqRel) == SLEEPING {
-            let one: u64 = 1;
-            // SAFETY: the pointer is to eight bytes of this frame. The result does not matter: at
-            // most one count is outstanding, so the write neither blocks nor fails.
-            unsafe {
-                libc::write(
-                    self.event.as_raw_fd(),
-                    (&raw const one).cast(),
-                    size_of::<u64>(),
-                );
-            }
+            // The result does not matter: at most one count is outstanding, so the write neither
+            // blocks nor fails.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
     }
 
@@ -88,20 +87,8 @@ impl Waker {
         // Exactly one waker saw SLEEPING, and it writes exactly once. Reading blocks for the moment
         // between its swap and its write, so that no stale count is left to wake later sleepers for
         // nothing.
-        let mut count: u64 = 0;
-        loop {
-            // SAFETY: the pointer is to eight bytes of this frame.
-            let read = unsafe {
-                libc::read(
-                    self.event.as_raw_fd(),
-                    (&raw mut count).cast(),
-                    size_of::<u64>(),
-                )
-            };
-            if read >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-                break;
-            }
-        }
+        let mut count = [0; size_of::<u64>()];
+        while rustix::io::read(&self.event, &mut count) == Err(Errno::INTR) {}
         true
     }
 
@@ -110,22 +97,16 @@ impl Waker {
         if !self.begin_sleep() {
             return Slept::Woken;
         }
-        let mut set = libc::pollfd {
-            fd: self.event.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
+        let mut set = [PollFd::from_borrowed_fd(self.event.as_fd(), PollFlags::IN)];
+        let longest = Timespec {
+            tv_sec: i64::MAX,
+            tv_nsec: 0,
         };
-        let spec = timeout.map(|t| libc::timespec {
-            tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
-            tv_nsec: libc::c_long::from(t.subsec_nanos()),
-        });
-        let spec_ptr = spec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: one pollfd and a timespec (or null) of this frame; no signal mask.
-        let ready = unsafe { libc::ppoll(&raw mut set, 1, spec_ptr, std::ptr::null()) };
-        let fault = io::Error::last_os_error().kind();
+        let limit = timeout.map(|timeout| Timespec::try_from(timeout).unwrap_or(longest));
+        let slept = poll(&mut set, limit.as_ref());
         if self.end_sleep() {
             Slept::Woken
-        } else if ready < 0 && fault == io::ErrorKind::Interrupted {
+        } else if slept == Err(Errno::INTR) {
             Slept::Interrupted
         } else {
             Slept::TimedOut
