@@ -27,8 +27,9 @@ const TICK_MIN: Duration = Duration::from_millis(1);
 /// How rarely, while the time between two looks doubles.
 const TICK_MAX: Duration = Duration::from_millis(10);
 
-/// How long a borrower who wants to sleep waits for the thread to step aside.
-const PATIENCE: Duration = Duration::from_millis(5);
+/// How long a borrower who wants to sleep waits for the thread to step aside, at most: he hears of
+/// nothing else meanwhile.
+const PATIENCE: Duration = Duration::from_micros(500);
 
 /// Who waits for the completions of a stack's sockets, and serves them. What is an atomic is read
 /// without the lock and written under it, but for the count.
@@ -90,11 +91,11 @@ impl DriverRole {
         self.aside.load(Ordering::SeqCst)
     }
 
-    /// The caller is about to sleep and keeps the role: nobody takes it meanwhile. `false`: he does
-    /// not have it, or the thread does not step aside.
-    pub(crate) fn begin_wait(&self) -> bool {
+    /// The caller is about to sleep, for no longer than `left`, and keeps the role: nobody takes it
+    /// meanwhile. `false`: he does not have it, or the thread does not step aside soon.
+    pub(crate) fn begin_wait(&self, left: Duration) -> bool {
         let mut lock = self.lock();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + left.min(PATIENCE);
         while self.is_lent() && !self.is_aside() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -234,12 +235,24 @@ mod tests {
     }
 
     #[test]
+    fn who_has_no_time_does_not_wait_for_the_thread_and_nobody_does_for_long() {
+        let role = DriverRole::default();
+        role.lend();
+        let begun = Instant::now();
+        for _ in 0..10_000 {
+            assert!(!role.begin_wait(Duration::ZERO), "the thread is not aside");
+        }
+        assert!(!role.begin_wait(FOR_EVER));
+        assert!(begun.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
     fn nobody_takes_the_role_of_one_who_sleeps() {
         let (role, mut watch) = (DriverRole::default(), IdleWatch::default());
-        assert!(!role.begin_wait(), "it is the thread's");
+        assert!(!role.begin_wait(FOR_EVER), "it is the thread's");
         role.lend();
         role.step_aside(&mut watch, Duration::ZERO);
-        assert!(role.begin_wait());
+        assert!(role.begin_wait(Duration::ZERO));
         while !watch.is_quiet {
             role.step_aside(&mut watch, FOR_EVER);
         }
@@ -252,7 +265,7 @@ mod tests {
         while role.is_lent() {
             role.step_aside(&mut watch, FOR_EVER);
         }
-        assert!(!role.begin_wait(), "it is the thread's again");
+        assert!(!role.begin_wait(FOR_EVER), "it is the thread's again");
     }
 
     #[test]

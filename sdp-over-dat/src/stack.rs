@@ -12,7 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dat_api::{Cno, EvdId, Ia, ProviderAttr, Pz};
+use dat_api::{
+    Cno, EvdId, Ia, ProviderAttr, Pz,
+    abi::{DAT_INSUFFICIENT_RESOURCES, DAT_INVALID_STATE},
+};
 use libc::pollfd;
 
 use crate::{
@@ -65,6 +68,8 @@ pub(crate) struct StackInner {
     wakeup: Wakeup,
     /// Whether it serves, or threads of the program do.
     driver: DriverRole,
+    /// Nobody can sleep in the place of the thread: the provider has nothing to sleep on.
+    napless: AtomicBool,
     ticks: AtomicBool,
     /// It sleeps for long.
     sleeps_long: AtomicBool,
@@ -150,23 +155,31 @@ impl Stack {
     /// goes on looking after the sockets when it has woken, by [`Stack::end_sleep`]. Fills `fds`
     /// with what it is to sleep on besides what it waits for itself, and says how many these are;
     /// none when something has come about. `None`: the stack's thread does not leave it to the
-    /// caller.
+    /// caller, or not within `left`, which is how long the sleep may last.
     ///
     /// The thread need not come back: whoever knows that it does not calls the other one in its
     /// place.
-    pub fn begin_sleep(&self, fds: &mut [pollfd]) -> Option<usize> {
+    pub fn begin_sleep(&self, fds: &mut [pollfd], left: Duration) -> Option<usize> {
         let stack = &self.inner;
-        if !stack.driver.begin_wait() {
+        if stack.napless.load(Ordering::Relaxed) || !stack.driver.begin_wait(left) {
             return None;
         }
         let count = stack.cno.begin_sleep(fds);
         if !matches!(count, Ok(1..)) {
             stack.driver.end_wait();
             stack.serve_triggered();
+        } else if !stack.driver.is_lent() {
+            // Taken back before there was a sleep that whoever did so could have ended.
+            stack.end_sleep();
+            return None;
         }
-        count
-            .inspect_err(|error| tracing::debug!(%error, "nobody sleeps in the stack's place"))
-            .ok()
+        if let Err(error) = &count {
+            tracing::debug!(%error, "nobody sleeps in the stack's place");
+            // Where somebody waits, or there is no room for all descriptors, that is so for now.
+            let is_for_now = error.is(DAT_INVALID_STATE) || error.is(DAT_INSUFFICIENT_RESOURCES);
+            stack.napless.store(!is_for_now, Ordering::Relaxed);
+        }
+        count.ok()
     }
 
     /// The thread that slept has woken: looks after what has come about. Without one it does
@@ -221,6 +234,7 @@ impl StackInner {
             sockets: Mutex::default(),
             wakeup,
             driver: DriverRole::default(),
+            napless: AtomicBool::new(false),
             ticks: AtomicBool::new(false),
             sleeps_long: AtomicBool::new(false),
             ia,

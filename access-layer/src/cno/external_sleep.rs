@@ -15,7 +15,8 @@ use crate::rnic::Rnic;
 
 impl<R: Rnic> Cno<R> {
     /// Fills `out` with what to sleep on, and says how much that is; 0 when something has triggered
-    /// already, or may have. Refused where another thread waits, as it would not be woken.
+    /// already, or may have. Refused where another thread waits, as it would not be woken, and for
+    /// want of room; not implemented where the RNIC has nothing to sleep on.
     pub fn begin_sleep(&self, out: &mut [libc::pollfd]) -> DatResult<usize> {
         let mut inner = self.lock();
         if inner.state.is_dead() {
@@ -41,20 +42,22 @@ impl<R: Rnic> Cno<R> {
             revents: 0,
         }];
         let external_sleep = self.drive_with(|cqs| self.ia.rnic().begin_sleep(cqs, &mut fds));
-        let can = external_sleep.is_some() && fds.len() <= out.len();
+        let refusal = if external_sleep.is_none() {
+            Some(DatError::bare(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE))
+        } else if fds.len() > out.len() {
+            Some(DatError::no_resources(DAT_NO_SUBTYPE))
+        } else {
+            None
+        };
         let mut inner = self.lock();
         inner.external_sleep = Some(external_sleep);
-        if can && inner.triggered.is_empty() {
+        if refusal.is_none() && inner.triggered.is_empty() {
             out[..fds.len()].copy_from_slice(&fds);
             return Ok(fds.len());
         }
         drop(inner);
         self.end_sleep();
-        if can {
-            Ok(0)
-        } else {
-            Err(DatError::bare(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE))
-        }
+        refusal.map_or(Ok(0), Err)
     }
 
     /// The sleep is over, if there is one: does what has come up meanwhile, and lets others wait.

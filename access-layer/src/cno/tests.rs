@@ -523,7 +523,7 @@ fn a_sleep_elsewhere_is_the_only_wait_and_may_be_ended_by_anybody() {
     cno.end_sleep();
     fall_asleep(&cno, &mut fds);
     cno.end_sleep();
-    let none = crate::error::DatError::bare(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE);
+    let none = crate::error::DatError::no_resources(DAT_NO_SUBTYPE);
     assert_eq!(
         cno.begin_sleep(&mut []),
         Err(none),
@@ -531,6 +531,18 @@ fn a_sleep_elsewhere_is_the_only_wait_and_may_be_ended_by_anybody() {
     );
     fall_asleep(&cno, &mut fds);
     cno.end_sleep();
+}
+
+#[test]
+fn nobody_sleeps_elsewhere_where_the_rnic_has_nothing_to_sleep_on() {
+    let dat = Dat::open_with("napless");
+    let handle = dat.cno();
+    let cno = dat.pin::<Cno<FakeRnic>>(handle);
+    let none = crate::error::DatError::bare(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE);
+    for _ in 0..2 {
+        assert_eq!(cno.begin_sleep(&mut [NO_FD; 4]), Err(none));
+    }
+    assert_eq!(dat.cno_wait(handle, 0), Err((EMPTY, ptr::null_mut())));
 }
 
 #[test]

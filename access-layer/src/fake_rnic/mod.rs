@@ -26,6 +26,7 @@ mod qp;
 mod work;
 
 use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -43,7 +44,8 @@ use crate::rnic::*;
 ///
 /// `ia_params` is a list of `key=value`: `net` (only RNICs of one network reach each other), `ip`,
 /// `srq`, `mw`, `cqe_max`, `qp_max`, `mr_len` (longer memory is not registered), `fail` (opening
-/// fails), `held` (there is no thread: news waits until [`tell_news`]).
+/// fails), `held` (there is no thread: news waits until [`tell_news`]), `napless` (who waits cannot
+/// sleep elsewhere).
 #[derive(Debug)]
 pub struct FakeRnic {
     node: Arc<Node>,
@@ -53,6 +55,7 @@ pub struct FakeRnic {
 pub(in crate::fake_rnic) struct Node {
     attr: RnicAttr,
     network: Arc<Network>,
+    napless: bool,
     engine: Engine,
     upcall: Arc<dyn Upcall<FakeRnic>>,
 }
@@ -118,6 +121,7 @@ impl Rnic for FakeRnic {
                 Engine::start()?
             },
             network,
+            napless: config.napless,
             upcall,
         };
         Ok(Self {
@@ -171,7 +175,8 @@ impl Rnic for FakeRnic {
         _cqs: &[&FakeCq],
         _fds: &mut Vec<libc::pollfd>,
     ) -> Option<Box<dyn ExternalSleep>> {
-        Some(Box::new(FakeSleep))
+        self.node.network.naps.fetch_add(1, Ordering::Relaxed);
+        (!self.node.napless).then(|| Box::new(FakeSleep) as _)
     }
 
     fn create_qp(
@@ -310,6 +315,12 @@ impl Rnic for FakeRnic {
 /// Tells all news of the RNICs of network `net` that hold it back, in this thread.
 pub fn tell_news(net: &str) {
     Network::named(net).held.tell();
+}
+
+/// How often consumers of the RNICs of network `net` wanted to sleep elsewhere.
+#[must_use]
+pub fn naps(net: &str) -> u64 {
+    Network::named(net).naps.load(Ordering::Relaxed)
 }
 
 /// As [`tell_news`], after every timeout that runs has expired.

@@ -346,10 +346,10 @@ where
     };
     loop {
         set[..own].copy_from_slice(waiting.fds);
-        let count = begin_external_sleep(&mut set[own..])?;
-        let left = waiting
-            .limit
-            .map(|limit| limit.saturating_sub(begun.elapsed()));
+        let limit = waiting.limit;
+        let left = || limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+        let count = begin_external_sleep(&mut set[own..], left().unwrap_or(Duration::MAX))?;
+        let left = left();
         let mut is_interrupted = false;
         if count > 0 {
             let limit = left.map(waits::spec);
@@ -388,7 +388,7 @@ where
 /// on how much; on nothing where something has come. `None`: they do not, or others are asleep.
 // By itself, as what follows: what is dropped is dropped here.
 #[inline(never)]
-fn begin_external_sleep(fds: &mut [pollfd]) -> Option<usize> {
+fn begin_external_sleep(fds: &mut [pollfd], left: Duration) -> Option<usize> {
     if ASLEEP.load(Ordering::SeqCst) > 0 {
         return None;
     }
@@ -399,7 +399,7 @@ fn begin_external_sleep(fds: &mut [pollfd]) -> Option<usize> {
     let begin_external_sleep = || {
         switch.registry().for_each(|protocol| {
             if count.is_none() {
-                count = protocol.begin_sleep(fds);
+                count = protocol.begin_sleep(fds, left);
             }
         });
     };

@@ -157,8 +157,8 @@ impl OffloadProtocol for SdpProtocol {
         self.adapter.opened()?.serve_here()
     }
 
-    fn begin_sleep(&self, fds: &mut [libc::pollfd]) -> Option<usize> {
-        self.adapter.opened()?.begin_sleep(fds)
+    fn begin_sleep(&self, fds: &mut [libc::pollfd], left: Duration) -> Option<usize> {
+        self.adapter.opened()?.begin_sleep(fds, left)
     }
 
     fn end_sleep(&self) {

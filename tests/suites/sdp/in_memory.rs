@@ -10,7 +10,7 @@ use std::{
 };
 
 use access_layer::{
-    fake_rnic::{FakeRnic, tell_news},
+    fake_rnic::{FakeRnic, naps, tell_news},
     provider,
 };
 use anyhow::{Context, Result, ensure};
@@ -214,5 +214,30 @@ fn a_read_waits_for_the_message_that_makes_the_connection() -> Result<()> {
             ensure!(took < Duration::from_secs(3), "heard after {took:?}");
             Ok(())
         })
+    })
+}
+
+/// Whoever waits does not pay at each wait for what the provider cannot do.
+#[test]
+fn a_provider_with_nothing_to_sleep_on_is_asked_for_it_once() -> Result<()> {
+    on_stack(Config::default(), |_| {
+        let stack = in_memory("memory-napless", "net=napless napless", Config::default())?;
+        let nothing = libc::pollfd {
+            fd: -1,
+            events: 0,
+            revents: 0,
+        };
+        let until = Instant::now() + DEADLINE;
+        while naps("napless") == 0 {
+            ensure!(Instant::now() < until, "the stack's thread does not leave");
+            stack.serve_here();
+            ensure!(stack.lie_down(&mut [nothing; 16], DEADLINE).is_none());
+        }
+        for _ in 0..100 {
+            stack.serve_here();
+            ensure!(stack.lie_down(&mut [nothing; 16], DEADLINE).is_none());
+        }
+        ensure!(naps("napless") == 1, "{} times", naps("napless"));
+        Ok(())
     })
 }

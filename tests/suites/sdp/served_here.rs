@@ -153,7 +153,7 @@ fn sleep_until_told(stack: &Stack, teller: &Teller) -> Result<()> {
     while teller.last().is_none() {
         ensure!(Instant::now() < until, "nobody tells");
         let mut fds = [NO_FD; 16];
-        let Some(count) = stack.begin_sleep(&mut fds) else {
+        let Some(count) = stack.begin_sleep(&mut fds, DEADLINE) else {
             // The stack's thread has not left yet.
             stack.serve_here();
             continue;
@@ -240,7 +240,7 @@ fn who_does_not_come_back_from_his_sleep_is_missed_by_nobody() -> Result<()> {
         let (mut here, mut there, teller) = watched(stack)?;
         let until = Instant::now() + DEADLINE;
         let mut fds = [NO_FD; 16];
-        while !matches!(stack.begin_sleep(&mut fds), Some(1..)) {
+        while !matches!(stack.begin_sleep(&mut fds, DEADLINE), Some(1..)) {
             ensure!(Instant::now() < until, "the stack's thread does not leave");
             stack.serve_here();
         }
