@@ -3,8 +3,12 @@
 //! The DAT stack lies in the same process and opens sockets too; those must stay on TCP. Whatever
 //! runs between [`enter`] and the drop of what it returns is the stack's, and so is every thread
 //! that is started meanwhile.
+//!
+//! Nobody cancels the thread meanwhile: it holds locks, and what the C library would unwind it out
+//! of are frames that may not be unwound.
 
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::marker::PhantomData;
 
 thread_local! {
@@ -14,6 +18,8 @@ thread_local! {
 /// The calling thread works for the stack while this lives.
 #[derive(Debug)]
 pub(crate) struct Inside {
+    /// Whether the thread could be cancelled before, as the C library has it.
+    before: c_int,
     // The depth is the thread's, so this stays with it.
     _of_this_thread: PhantomData<*const ()>,
 }
@@ -23,6 +29,7 @@ pub(crate) fn enter() -> Inside {
     // A thread that is being torn down has no depth any more; what it still calls is native.
     let _ = DEPTH.try_with(|depth| depth.set(depth.get() + 1));
     Inside {
+        before: set_cancellation(DISABLE),
         _of_this_thread: PhantomData,
     }
 }
@@ -35,5 +42,29 @@ pub(crate) fn is_inside() -> bool {
 impl Drop for Inside {
     fn drop(&mut self) {
         let _ = DEPTH.try_with(|depth| depth.set(depth.get().saturating_sub(1)));
+        set_cancellation(self.before);
     }
+}
+
+/// The thread is cancelled here if somebody has asked for it. Nothing is to be dropped by those who
+/// call this.
+pub(crate) fn test_cancel() {
+    // SAFETY: the caller's frames, and those of the program, may be unwound.
+    unsafe { pthread_testcancel() }
+}
+
+/// `PTHREAD_CANCEL_DISABLE`.
+const DISABLE: c_int = 1;
+
+unsafe extern "C-unwind" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+    fn pthread_testcancel();
+}
+
+/// No system call. Says what was set before.
+fn set_cancellation(state: c_int) -> c_int {
+    let mut before = state;
+    // SAFETY: a state that the C library knows, and a place of this frame for the former one.
+    unsafe { pthread_setcancelstate(state, &raw mut before) };
+    before
 }

@@ -75,7 +75,8 @@ macro_rules! real {
             // SAFETY: the C library's function of this name has this signature; the caller
             // answers for the arguments.
             unsafe {
-                let real: unsafe extern "C" fn($($ty),*) $(-> $ret)? = transmute(found);
+                // A thread that is cancelled in the call unwinds its caller.
+                let real: unsafe extern "C-unwind" fn($($ty),*) $(-> $ret)? = transmute(found);
                 real($($arg),*)
             }
         }
