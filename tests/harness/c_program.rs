@@ -24,10 +24,7 @@ impl CProgram {
     /// # Errors
     /// When there is no compiler, or it refuses the program; the message holds what it said.
     pub fn compile(stage: &Stage, name: &str) -> Result<Self> {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("c")
-            .join(format!("{name}.c"));
-        Self::compile_file(stage, &source, name)
+        Self::compile_file(stage, &source(name), name)
     }
 
     /// The same for a source file anywhere.
@@ -41,7 +38,16 @@ impl CProgram {
                 .arg(stage.include())
                 .arg("-L")
                 .arg(stage.lib())
+                .arg("-ldat2")
         })
+    }
+
+    /// Compiles `tests/c/<name>.c`, which knows nothing of us.
+    ///
+    /// # Errors
+    /// As for [`CProgram::compile`].
+    pub fn compile_plain(name: &str) -> Result<Self> {
+        build(&source(name), name, |compiler| compiler)
     }
 
     /// The same against the headers and the library that the system has installed, OFA's.
@@ -49,7 +55,7 @@ impl CProgram {
     /// # Errors
     /// As for [`CProgram::compile`].
     pub fn compile_with_ofa(source: &Path, name: &str) -> Result<Self> {
-        build(source, name, |compiler| compiler)
+        build(source, name, |compiler| compiler.arg("-ldat2"))
     }
 
     /// The executable.
@@ -59,18 +65,21 @@ impl CProgram {
     }
 }
 
-fn build(source: &Path, name: &str, against: impl FnOnce(Program) -> Program) -> Result<CProgram> {
+fn source(name: &str) -> PathBuf {
+    let c = Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
+    c.join(format!("{name}.c"))
+}
+
+fn build(source: &Path, name: &str, with: impl FnOnce(Program) -> Program) -> Result<CProgram> {
     let dir = TempDir::with_prefix("dat-c-")?;
     let file = dir.path().join(name);
     let sanitizer = Sanitizer::chosen();
     let compiler = compiler()
         .args_line("-std=gnu11 -O1 -g -Wall -Wextra -Werror -pthread")
         .args_line(sanitizer.flags());
-    against(compiler)
-        .arg("-o")
-        .arg(&file)
-        .arg(source)
-        .arg("-ldat2")
+    // Libraries come behind what uses them.
+    let compiler = compiler.arg("-o").arg(&file).arg(source);
+    with(compiler)
         .named("cc")
         .spawn()?
         .finish(COMPILE_TIME)?

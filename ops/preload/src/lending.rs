@@ -8,15 +8,18 @@
 //! threads stay aside meanwhile, and for a while after it ([`ops::OffloadProtocol`]).
 //!
 //! The sleep is a `ppoll` of the C library's. A handler may leave it for good, and the thread may
-//! be cancelled in it: then whoever waits next ends what the sleep has left in the stack.
+//! be cancelled in it: then what the sleep has left in the stack is ended by the thread's next wait
+//! or its end, or by whoever sleeps next.
 //!
-//! Signals are blocked from before the first look until the wait ends: handlers may call us, and
-//! the stack's locks may be held. The kernel opens them for as long as it sleeps, as in a wait that
-//! was not preceded by looks.
+//! Signals are blocked from before the first look until the wait ends, and wherever else a wait has
+//! the stack do something: handlers may call us, and the stack's locks may be held. The kernel
+//! opens them for as long as it sleeps, as in a wait that was not preceded by looks. A handler may
+//! wait as well, anywhere outside, so what is known of a thread is changed in single steps.
 //!
 //! Nobody serves where another thread of the program sleeps, which would not be shown what arrives
 //! behind our wait, nor where connections are shared with other processes: those are fed by the
-//! event thread.
+//! event thread. A thread that is about to sleep says so and then looks whether anybody serves; one that
+//! has served says so and then looks whether anybody sleeps: one of the two sees the other.
 //!
 //! | A wait that ends | makes these system calls, beside those of the provider's looks | and wakes |
 //! |---|---|---|
@@ -33,7 +36,7 @@ use std::sync::atomic::{AtomicBool, AtomicI8, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::{nfds_t, pollfd, sigset_t};
-use ops::Switch;
+use ops::{OffloadProtocol, Switch};
 
 use crate::hooks::waits;
 use crate::sharing::relay;
@@ -51,6 +54,12 @@ const SKIPS_MAX: u32 = 64;
 const FDS_MAX: usize = 44;
 /// Those of the stack.
 const STACKS_MAX: usize = 20;
+/// So many waits do not look after one that could not sleep in the stack's place: making its thread
+/// leave and come back is two wake-ups.
+const SKIPS_AWAKE: u32 = 16;
+/// So many calls that do not wait are made in vain while another thread is said to look, which may
+/// have left its sleep for good.
+const VAIN_MAX: u32 = 64;
 /// After so many failures in a row the pauses grow no more: 16 waits.
 const LOSSES_MAX: u32 = 4;
 
@@ -65,34 +74,72 @@ static LOSSES: AtomicU32 = AtomicU32::new(0);
 static PAUSE: AtomicU32 = AtomicU32::new(0);
 /// Waits that do not look, because looking was no use.
 static SKIPS: AtomicU32 = AtomicU32::new(0);
+/// Calls that do not wait since somebody has looked.
+static VAIN: AtomicU32 = AtomicU32::new(0);
 /// Whether a thread that looks leaves a processor to those who answer; -1: not known yet.
 static HAS_ROOM: AtomicI8 = AtomicI8::new(-1);
 
 thread_local! {
-    static LAST: Cell<Last> = const {
-        Cell::new(Last { look: None, wait: Duration::MAX, is_asleep: false, sleeps: false })
-    };
+    /// Nothing of it is dropped, so it is there as long as the thread.
+    static MINE: Mine = const { Mine::new() };
+    static END: End = const { End };
 }
 
-/// What a thread knows of its last wait.
-#[derive(Clone, Copy)]
-struct Last {
-    look: Option<Instant>,
-    wait: Duration,
-    /// It is counted among those that sleep.
-    is_asleep: bool,
+/// What is known of a thread.
+struct Mine {
+    /// When it looked last, and how long its last wait was.
+    look: Cell<Option<Instant>>,
+    wait: Cell<Duration>,
+    /// A wait of it is counted among those that sleep.
+    is_asleep: AtomicBool,
+    /// Calls of the stack's in which it sleeps, one within a handler in another; counted as one.
+    parked: AtomicU32,
     /// It sleeps in the place of the stack's threads, or has not come back from there.
-    sleeps: bool,
+    sleeps: AtomicBool,
+}
+
+impl Mine {
+    const fn new() -> Self {
+        Self {
+            look: Cell::new(None),
+            wait: Cell::new(Duration::MAX),
+            is_asleep: AtomicBool::new(false),
+            parked: AtomicU32::new(0),
+            sleeps: AtomicBool::new(false),
+        }
+    }
+}
+
+/// Is dropped when the thread ends, be it that it was cancelled in a wait.
+struct End;
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let looks = sleeps() || LOOKER.load(Ordering::SeqCst) == myself();
+        come_back();
+        if MINE.with(|mine| mine.parked.swap(0, Ordering::SeqCst)) > 0 {
+            ASLEEP.fetch_sub(1, Ordering::SeqCst);
+        }
+        if looks {
+            leave_to_threads();
+        }
+    }
+}
+
+/// Whether the thread is being torn down. It is not counted any more, and does not serve.
+fn has_ended() -> bool {
+    END.try_with(|_| ()).is_err()
 }
 
 /// What a program's wait is.
-pub(crate) struct Waiting<'a, A, S> {
+pub(crate) struct Waiting<A, S> {
     /// How long it may last; `None`: for ever.
     pub(crate) limit: Option<Duration>,
     /// The signal mask that it brings along, or null.
     pub(crate) mask: *const sigset_t,
-    /// What the kernel can be asked to sleep on in its place.
-    pub(crate) fds: &'a [pollfd],
+    /// What the kernel can be asked to sleep on in its place, and how many these are. The program's
+    /// word, which is believed when the kernel has been asked.
+    pub(crate) fds: (*const pollfd, usize),
     /// Asks the kernel without waiting.
     pub(crate) ask: A,
     /// Waits in the kernel, for its time less what has passed, with this mask if it is not null.
@@ -110,16 +157,21 @@ enum Served {
 }
 
 /// Waits. Nothing is to be dropped while `sleep` runs, which a cancellation may leave.
-pub(crate) fn wait<A, S>(mut waiting: Waiting<'_, A, S>) -> c_int
+pub(crate) fn wait<A, S>(mut waiting: Waiting<A, S>) -> c_int
 where
     A: FnMut() -> c_int,
     S: FnOnce(*const sigset_t, Duration) -> c_int,
 {
     let mask = waiting.mask;
-    if guard::is_inside() {
+    if guard::is_inside() || has_ended() {
         return (waiting.sleep)(mask, Duration::ZERO);
     }
+    // Waits that find something ready would never be the place that such calls are.
+    guard::test_cancel();
     if waiting.limit == Some(Duration::ZERO) {
+        if sleeps() || MINE.with(|mine| mine.is_asleep.load(Ordering::Relaxed)) {
+            come_back();
+        }
         let ready = (waiting.sleep)(mask, Duration::ZERO);
         return match ready {
             0 if LENT.load(Ordering::Relaxed) => look_once(&mut waiting.ask),
@@ -128,44 +180,70 @@ where
     }
     come_back();
     let begun = Instant::now();
-    let (opened, result) = match serve(begun, &mut waiting) {
+    let (before, spent) = match serve(begun, &mut waiting) {
         Served::Done(ready) => return ready,
-        Served::Until(before) => {
-            begin_sleep();
-            let mask = if mask.is_null() {
-                &raw const before
-            } else {
-                mask
-            };
-            (Some(before), (waiting.sleep)(mask, begun.elapsed()))
-        }
-        Served::Not => {
-            begin_sleep();
-            (None, (waiting.sleep)(mask, Duration::ZERO))
-        }
+        Served::Until(before) => (begin_sleep(Some(before)), begun.elapsed()),
+        Served::Not => (begin_sleep(None), Duration::ZERO),
     };
+    let mask = match &before {
+        Some(before) if mask.is_null() => ptr::from_ref(before),
+        _ => mask,
+    };
+    let result = (waiting.sleep)(mask, spent);
     end_sleep();
-    note(begun);
-    if let Some(before) = opened {
+    MINE.with(|mine| mine.wait.set(begun.elapsed()));
+    if let Some(before) = before {
         open_signals(&before);
     }
     result
 }
 
-/// A thread of the program is about to sleep until it is shown something, or told.
-pub(crate) fn begin_sleep() {
-    end_external_sleep();
-    leave_off();
-    if !change(|last| &mut last.is_asleep, true) {
+/// The calling thread is about to sleep in a wait. Says which signals were open before, if they are
+/// blocked: given are those that have been blocked already.
+fn begin_sleep(before: Option<sigset_t>) -> Option<sigset_t> {
+    // Counted before it is known to be, and not afterwards: a handler that waits takes back what is
+    // known.
+    ASLEEP.fetch_add(1, Ordering::SeqCst);
+    if MINE.with(|mine| mine.is_asleep.swap(true, Ordering::SeqCst)) {
+        ASLEEP.fetch_sub(1, Ordering::SeqCst);
+    }
+    if !LENT.load(Ordering::SeqCst) {
+        return before;
+    }
+    let before = before.unwrap_or_else(threads::block_signals);
+    hand_back();
+    Some(before)
+}
+
+/// It has woken, or never will.
+fn end_sleep() {
+    if MINE.with(|mine| mine.is_asleep.swap(false, Ordering::SeqCst)) {
+        ASLEEP.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The calling thread sleeps within a call of the stack's until this is dropped.
+pub(crate) struct Asleep(());
+
+/// A thread of the program is about to sleep until it is shown something, or told, in a call that
+/// is not cancelled.
+pub(crate) fn asleep() -> Option<Asleep> {
+    if has_ended() {
+        return None;
+    }
+    come_back();
+    if MINE.with(|mine| mine.parked.fetch_add(1, Ordering::SeqCst)) == 0 {
         ASLEEP.fetch_add(1, Ordering::SeqCst);
     }
     leave_to_threads();
+    Some(Asleep(()))
 }
 
-/// It has woken.
-pub(crate) fn end_sleep() {
-    if change(|last| &mut last.is_asleep, false) {
-        ASLEEP.fetch_sub(1, Ordering::SeqCst);
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        if MINE.with(|mine| mine.parked.fetch_sub(1, Ordering::SeqCst)) == 1 {
+            ASLEEP.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 }
 
@@ -173,8 +251,17 @@ pub(crate) fn end_sleep() {
 /// the midst of it; in both cases nothing of that sleep is to be left.
 fn come_back() {
     end_sleep();
-    end_external_sleep();
+    if sleeps() {
+        let before = threads::block_signals();
+        end_external_sleep();
+        open_signals(&before);
+    }
     leave_off();
+}
+
+/// Whether the calling thread sleeps in the stack's place, or has not come back from there.
+fn sleeps() -> bool {
+    MINE.with(|mine| mine.sleeps.load(Ordering::Relaxed))
 }
 
 /// The calling thread is the one that looks. `false`: another one does.
@@ -191,35 +278,20 @@ fn leave_off() {
 
 /// A number that no other thread has.
 fn myself() -> usize {
-    LAST.try_with(|last| ptr::from_ref(last).addr())
-        .unwrap_or(1)
+    MINE.with(|mine| ptr::from_ref(mine).addr())
 }
 
-/// Changes what is known of the calling thread, and says what was known before.
-fn change(of: impl Fn(&mut Last) -> &mut bool, now: bool) -> bool {
-    let exchange = |last: &Cell<Last>| {
-        let mut known = last.get();
-        let before = std::mem::replace(of(&mut known), now);
-        last.set(known);
-        before
-    };
-    // Of a thread that is being torn down nothing is known.
-    LAST.try_with(exchange).unwrap_or(now)
-}
-
-/// In the child of a fork: nobody sleeps, nobody looks.
+/// In the child of a fork: nobody sleeps but the calling thread, if a handler of it forks; nobody
+/// looks.
 pub(crate) fn begin_anew() {
-    change(|last| &mut last.is_asleep, false);
-    change(|last| &mut last.sleeps, false);
-    ASLEEP.store(0, Ordering::SeqCst);
+    let is_parked = MINE.with(|mine| {
+        mine.is_asleep.store(false, Ordering::SeqCst);
+        mine.sleeps.store(false, Ordering::SeqCst);
+        mine.parked.load(Ordering::SeqCst) > 0
+    });
+    ASLEEP.store(is_parked.into(), Ordering::SeqCst);
     LENT.store(false, Ordering::SeqCst);
     LOOKER.store(0, Ordering::SeqCst);
-}
-
-/// A wait is over that began then.
-fn note(begun: Instant) {
-    let wait = begun.elapsed();
-    let _ = LAST.try_with(|last| last.set(Last { wait, ..last.get() }));
 }
 
 /// Opens the signals that were open before; the error of a call that is over stays.
@@ -231,36 +303,46 @@ fn open_signals(before: &sigset_t) {
 
 /// The stack's own threads serve from now on.
 pub(crate) fn leave_to_threads() {
-    if LENT.load(Ordering::SeqCst)
-        && LENT.swap(false, Ordering::SeqCst)
-        && let Some(switch) = switch::made()
-    {
-        let _inside = guard::enter();
-        switch
-            .registry()
-            .for_each(|protocol| protocol.leave_to_threads());
+    if LENT.load(Ordering::SeqCst) {
+        let before = threads::block_signals();
+        hand_back();
+        open_signals(&before);
     }
 }
 
+/// The same with signals blocked.
+#[inline(never)]
+fn hand_back() {
+    if LENT.swap(false, Ordering::SeqCst)
+        && let Some(switch) = switch::made()
+    {
+        for_each_protocol(switch, |protocol| protocol.leave_to_threads());
+    }
+}
+
+/// Has the stack do something, with signals blocked. `false`: it has panicked, and what is left of
+/// it the next one finds.
+#[inline(never)]
+fn for_each_protocol(switch: &Switch, mut work: impl FnMut(&dyn OffloadProtocol)) -> bool {
+    let _inside = guard::enter();
+    let work = || switch.registry().for_each(|protocol| work(protocol));
+    catch_unwind(AssertUnwindSafe(work)).is_ok()
+}
+
 /// Serves until something has come that is waited for, or for as long as it can.
-fn serve<A, S>(begun: Instant, waiting: &mut Waiting<'_, A, S>) -> Served
+fn serve<A, S>(begun: Instant, waiting: &mut Waiting<A, S>) -> Served
 where
     A: FnMut() -> c_int,
 {
-    let Ok(last) = LAST.try_with(Cell::get) else {
-        return Served::Not;
-    };
-    if ASLEEP.load(Ordering::SeqCst) > 0 || relay::has_any() || waiting.fds.len() > FDS_MAX {
-        return Served::Not;
-    }
-    if has_one_more(&SKIPS) {
+    let is_asleep = || ASLEEP.load(Ordering::SeqCst) > 0;
+    if is_asleep() || relay::has_any() || waiting.fds.1 > FDS_MAX || has_one_more(&SKIPS) {
         return Served::Not;
     }
     let Some(switch) = switch::made() else {
         return Served::Not;
     };
     let is_fresh = |at: Instant| begun.saturating_duration_since(at) < FRESH;
-    if last.look.is_some_and(is_fresh) && LENT.load(Ordering::Relaxed) {
+    if MINE.with(|mine| mine.look.get()).is_some_and(is_fresh) && LENT.load(Ordering::Relaxed) {
         let ready = (waiting.ask)();
         if ready != 0 {
             return Served::Done(ready);
@@ -270,31 +352,45 @@ where
         return Served::Not;
     }
     let before = threads::block_signals();
-    LENT.store(true, Ordering::SeqCst);
-    let spins = last.wait < WORTH && tries() && has_room();
-    let mut ready = look(switch, begun, spins, &mut waiting.ask);
-    if ready == Some(0) {
-        ready = sleep_in_place(begun, waiting, &before);
+    if LOOKER.load(Ordering::SeqCst) != myself() {
+        // A handler has waited in between.
+        return Served::Until(before);
     }
+    let ready = look_and_sleep(switch, begun, waiting, &before);
     let why = errno::get();
     leave_off();
     let Some(ready) = ready else {
         return Served::Until(before);
     };
-    if ASLEEP.load(Ordering::SeqCst) > 0 {
-        leave_to_threads();
+    if is_asleep() {
+        hand_back();
     }
     let now = Instant::now();
-    let _ = LAST.try_with(|last| {
-        last.set(Last {
-            look: Some(now),
-            wait: now - begun,
-            ..last.get()
-        });
+    MINE.with(|mine| {
+        mine.look.set(Some(now));
+        mine.wait.set(now - begun);
     });
     threads::restore_signals(&before);
     errno::set(why);
     Served::Done(ready)
+}
+
+/// Looks, and sleeps when nothing has come. `None`: it cannot go on so.
+fn look_and_sleep<A, S>(
+    switch: &Switch,
+    begun: Instant,
+    waiting: &mut Waiting<A, S>,
+    before: &sigset_t,
+) -> Option<c_int>
+where
+    A: FnMut() -> c_int,
+{
+    let is_short = MINE.with(|mine| mine.wait.get()) < WORTH;
+    let spins = is_short && tries() && has_room();
+    match look(switch, begun, spins, &mut waiting.ask) {
+        Some(0) => sleep_in_place(begun, waiting, before),
+        ready => ready,
+    }
 }
 
 /// Looks until something has come, or for no longer than it is worth. `None`: looking is no use.
@@ -326,7 +422,7 @@ fn look(
 /// Nothing is to be dropped here: a cancellation may leave the sleep.
 fn sleep_in_place<A, S>(
     begun: Instant,
-    waiting: &mut Waiting<'_, A, S>,
+    waiting: &mut Waiting<A, S>,
     before: &sigset_t,
 ) -> Option<c_int>
 where
@@ -338,16 +434,19 @@ where
         revents: 0,
     };
     let mut set = [nothing; FDS_MAX + STACKS_MAX];
-    let own = waiting.fds.len();
+    let (fds, own) = waiting.fds;
+    let limit = waiting.limit;
+    let left = || limit.map(|limit| limit.saturating_sub(begun.elapsed()));
     let mask = if waiting.mask.is_null() {
         ptr::from_ref(before)
     } else {
         waiting.mask
     };
     loop {
-        set[..own].copy_from_slice(waiting.fds);
-        let limit = waiting.limit;
-        let left = || limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+        for (at, entry) in set[..own].iter_mut().enumerate() {
+            // SAFETY: the kernel has read so many there when it was asked, wherever it is.
+            *entry = unsafe { fds.add(at).read_unaligned() };
+        }
         let count = begin_external_sleep(&mut set[own..], left().unwrap_or(Duration::MAX))?;
         let left = left();
         let mut is_interrupted = false;
@@ -384,42 +483,38 @@ where
     }
 }
 
-/// Has the stack's threads leave everything to the calling one, which is about to sleep, and says
-/// on how much; on nothing where something has come. `None`: they do not, or others are asleep.
-// By itself, as what follows: what is dropped is dropped here.
+/// Has the stack's threads leave everything to the calling one, which is about to sleep for no
+/// longer than `left`, and says on how many descriptors besides its own: 0 if something has come
+/// about. `None`: they do not leave it.
+// By itself, as what else has the stack do something: what is dropped is dropped there.
 #[inline(never)]
 fn begin_external_sleep(fds: &mut [pollfd], left: Duration) -> Option<usize> {
     if ASLEEP.load(Ordering::SeqCst) > 0 {
         return None;
     }
     let switch = switch::made()?;
-    change(|last| &mut last.sleeps, true);
-    let _inside = guard::enter();
+    MINE.with(|mine| mine.sleeps.store(true, Ordering::SeqCst));
     let mut count = None;
-    let begin_external_sleep = || {
-        switch.registry().for_each(|protocol| {
-            if count.is_none() {
-                count = protocol.begin_sleep(fds, left);
-            }
-        });
-    };
-    let sleeps =
-        catch_unwind(AssertUnwindSafe(begin_external_sleep)).is_ok() && matches!(count, Some(1..));
-    if !sleeps {
+    let is_whole = for_each_protocol(switch, |protocol| {
+        if count.is_none() {
+            count = protocol.begin_sleep(fds, left);
+        }
+    });
+    if !is_whole || !matches!(count, Some(1..)) {
         end_external_sleep();
+    }
+    if count.is_none() {
+        SKIPS.store(SKIPS_AWAKE, Ordering::Relaxed);
     }
     count
 }
 
-/// The calling thread has woken, if it slept. `false`: it did not.
+/// The calling thread has woken, if it slept. `false`: it did not. Signals are blocked.
 #[inline(never)]
 fn end_external_sleep() -> bool {
-    let slept = change(|last| &mut last.sleeps, false);
+    let slept = MINE.with(|mine| mine.sleeps.swap(false, Ordering::SeqCst));
     if slept && let Some(switch) = switch::made() {
-        let _inside = guard::enter();
-        let end_all = || switch.registry().for_each(|protocol| protocol.end_sleep());
-        // What is left of it the next one finds.
-        let _ = catch_unwind(AssertUnwindSafe(end_all));
+        for_each_protocol(switch, |protocol| protocol.end_sleep());
     }
     slept
 }
@@ -430,6 +525,10 @@ fn look_once(ask: &mut impl FnMut() -> c_int) -> c_int {
         return 0;
     };
     if !begin_to_look() {
+        if VAIN.fetch_add(1, Ordering::Relaxed) >= VAIN_MAX {
+            VAIN.store(0, Ordering::Relaxed);
+            leave_to_threads();
+        }
         return 0;
     }
     let before = threads::block_signals();
@@ -442,14 +541,17 @@ fn look_once(ask: &mut impl FnMut() -> c_int) -> c_int {
 
 /// Serves all protocols once. `false`: that is not to be repeated.
 fn serve_all(switch: &Switch) -> bool {
-    let _inside = guard::enter();
     let mut has_looked = false;
-    let serve = || {
-        switch.registry().for_each(|protocol| {
-            has_looked |= protocol.serve_here().is_some();
-        });
-    };
-    catch_unwind(AssertUnwindSafe(serve)).is_ok() && has_looked
+    let is_whole = for_each_protocol(switch, |protocol| {
+        has_looked |= protocol.serve_here().is_some();
+    });
+    VAIN.store(0, Ordering::Relaxed);
+    // The threads are told by each look. Who began to sleep before this is said did not hear of it.
+    LENT.store(true, Ordering::SeqCst);
+    if ASLEEP.load(Ordering::SeqCst) > 0 {
+        hand_back();
+    }
+    is_whole && has_looked
 }
 
 /// Whether this wait looks for longer, after those that did so in vain.

@@ -6,10 +6,12 @@
 //! | [`walk`] | an offloaded pair and a TCP pair beside it, the same random calls on both |
 //! | [`pair`], [`step`], [`when_full`] | the pairs, and what is done to them |
 //! | [`scripts`] | programs of others that are given as scripts, and those that fork |
+//! | [`lent_waits`] | threads that wait and do not come back from there |
 //!
 //! All of them with each offload protocol. Each walk is a process of its own: this suite, started
 //! again with the library in front.
 
+mod lent_waits;
 mod pair;
 mod scripts;
 mod step;
@@ -47,6 +49,11 @@ fn main() -> ExitCode {
             };
             trial(protocol, format!("walk::{kind}_{seed}"), move || {
                 walk_apart(protocol, seed)
+            })
+        }));
+        trials.extend(lent_waits::CASES.into_iter().map(|case| {
+            trial(protocol, format!("lent_waits::{case}"), move || {
+                lent_waits::run(protocol, case)
             })
         }));
         let kinds = [

@@ -5,7 +5,7 @@
 //! process that has no listener with an offload protocol beside it. Where there are offloaded
 //! connections, a thread that waits looks after them first (`lending`).
 
-use std::ffi::{c_int, c_long, c_ulong};
+use std::ffi::{c_int, c_long, c_uint, c_ulong};
 use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::Arc;
@@ -88,10 +88,11 @@ pub unsafe extern "C" fn epoll_wait(
             }
         }
     };
+    let of_set = epoll_of(set);
     lending::wait(Waiting {
         limit: limit_of(timeout),
         mask: ptr::null(),
-        fds: &[epoll_of(set)],
+        fds: (&raw const of_set, 1),
         // SAFETY: the caller's set and events.
         ask: || unsafe { ask_epoll(set, events, room, ptr::null()) },
         sleep,
@@ -119,10 +120,11 @@ pub unsafe extern "C" fn epoll_pwait(
         // SAFETY: the caller's arguments, with what is left of the timeout and a mask that stands.
         unsafe { real::epoll_pwait(set, events, room, timeout, mask) }
     };
+    let of_set = epoll_of(set);
     lending::wait(Waiting {
         limit: limit_of(timeout),
         mask,
-        fds: &[epoll_of(set)],
+        fds: (&raw const of_set, 1),
         // SAFETY: the caller's set, events and mask.
         ask: || unsafe { ask_epoll(set, events, room, mask) },
         sleep,
@@ -156,18 +158,17 @@ pub unsafe extern "C" fn epoll_pwait2(
     let Some(limit) = (unsafe { limit_of_spec(timeout) }) else {
         return sleep(mask, Duration::ZERO);
     };
+    let of_set = epoll_of(set);
     lending::wait(Waiting {
         limit,
         mask,
-        fds: &[epoll_of(set)],
+        fds: (&raw const of_set, 1),
         // SAFETY: the caller's set, events and mask.
         ask: || unsafe { ask_epoll(set, events, room, mask) },
         sleep,
     })
 }
 
-/// Asks the kernel without waiting. By number: nothing here is a place to be cancelled at.
-///
 /// What to sleep on in the place of a set.
 fn epoll_of(set: c_int) -> pollfd {
     pollfd {
@@ -177,6 +178,8 @@ fn epoll_of(set: c_int) -> pollfd {
     }
 }
 
+/// Asks the kernel without waiting. By number: nothing here is a place to be cancelled at.
+///
 /// # Safety
 /// As for `epoll_pwait`.
 unsafe fn ask_epoll(
@@ -193,7 +196,7 @@ unsafe fn ask_epoll(
 }
 
 /// Bytes of a signal mask as the kernel has it.
-const KERNEL_MASK: c_long = 8;
+pub(super) const KERNEL_MASK: c_long = 8;
 
 /// What is left of a timeout in milliseconds.
 fn left_of(timeout: c_int, spent: Duration) -> c_int {
@@ -254,41 +257,42 @@ unsafe fn attended_ppoll(
         // SAFETY: the caller's arguments, with what is left of the timeout and a mask that stands.
         unsafe { real::ppoll(set, count, limit, mask) }
     };
-    let ask = || {
-        let mut none = spec(Duration::ZERO);
-        let (number, limit) = (libc::SYS_ppoll, &raw mut none);
-        let count = count as c_long;
-        // SAFETY: the caller's set and mask, and no time.
-        let ready = unsafe {
-            real::syscall(
-                number,
-                set as _,
-                count,
-                limit as _,
-                mask as _,
-                KERNEL_MASK,
-                0,
-            )
-        };
-        ready as c_int
-    };
+    // SAFETY: the caller's set and mask.
+    let ask = || unsafe { ask_ppoll(set, count, mask) };
     // SAFETY: the caller's timeout, if there is one.
     let Some(limit) = (unsafe { limit_of_spec(timeout) }) else {
         return sleep(mask, Duration::ZERO);
     };
-    let Ok(count) = usize::try_from(count) else {
-        return sleep(mask, Duration::ZERO);
-    };
-    // SAFETY: not null. It is not touched before the kernel has been asked, which finds out whether
-    // it is the caller's.
-    let fds = unsafe { std::slice::from_raw_parts(set, count) };
     lending::wait(Waiting {
         limit,
         mask,
-        fds,
+        fds: (set, looked_through(count)),
         ask,
         sleep,
     })
+}
+
+/// Asks the kernel without waiting. By number: nothing here is a place to be cancelled at.
+///
+/// # Safety
+/// As for `ppoll`; the kernel finds out whether the set is the caller's.
+unsafe fn ask_ppoll(set: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c_int {
+    let mut none = spec(Duration::ZERO);
+    let (number, limit) = (libc::SYS_ppoll, &raw mut none);
+    let count = count as c_long;
+    // SAFETY: the caller's set and mask, and no time.
+    let ready = unsafe {
+        real::syscall(
+            number,
+            set as _,
+            count,
+            limit as _,
+            mask as _,
+            KERNEL_MASK,
+            0,
+        )
+    };
+    ready as c_int
 }
 
 /// Hook of `poll`.
@@ -304,7 +308,7 @@ pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -
     let limit = u64::try_from(timeout).map(|limit| spec(Duration::from_millis(limit)));
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
     // SAFETY: the caller's set, and a timeout of ours.
-    unsafe { ppoll(set, count, limit, ptr::null()) }
+    unsafe { ppoll_all(set, count, limit, ptr::null()) }
 }
 
 /// Hook of `ppoll`.
@@ -313,6 +317,43 @@ pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ppoll(
+    set: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { ppoll_all(set, count, timeout, mask) }
+}
+
+/// `ppoll` of whatever is offloaded in the set.
+///
+/// # Safety
+/// As for `ppoll`.
+// By itself, as `ppoll_wide`: a thread that is cancelled drops what is there in functions that may
+// be unwound, and those of C may not.
+#[inline(never)]
+unsafe fn ppoll_all(
+    set: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    if table::has_listeners() && !set.is_null() {
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { ppoll_wide(set, count, timeout, mask) }
+    } else {
+        // SAFETY: the caller's arguments, unchanged.
+        unsafe { attended_ppoll(set, count, timeout, mask) }
+    }
+}
+
+/// The same where listeners are in the set.
+///
+/// # Safety
+/// As for `ppoll`.
+#[inline(never)]
+unsafe fn ppoll_wide(
     set: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -341,36 +382,51 @@ pub unsafe extern "C" fn ppoll(
     }
 }
 
+/// How many entries the kernel looks at: its count is shorter than that of C.
+fn looked_through(count: nfds_t) -> usize {
+    count as c_uint as usize
+}
+
+/// Whether a set is where and as large as those of programs are. Of others the kernel knows whether
+/// they may be read, which is a system call.
+fn is_plausible(set: *mut pollfd, count: usize) -> bool {
+    const PAGE: usize = 4096;
+    const MANY: usize = 1024;
+    set.is_aligned() && set.addr() >= PAGE && count <= MANY
+}
+
 /// A caller's set with the counters of its listeners behind it, and those who listen elsewhere.
-struct Widened<'a> {
-    callers: &'a mut [pollfd],
+struct Widened {
+    /// The caller's, of which nothing is believed but that it can be read and written.
+    set: *mut pollfd,
+    own: usize,
     all: Vec<pollfd>,
     /// For each counter, and then for each one elsewhere, whose it is.
     owners: Vec<(usize, Arc<Listener>)>,
     counters: usize,
 }
 
-impl<'a> Widened<'a> {
-    /// `None`: there is no such listener in the set.
+impl Widened {
+    /// `None`: there is no such listener in the set, or the kernel refuses it.
     ///
     /// # Safety
-    /// `set` points to `count` entries, or is null.
+    /// `set` points to `count` entries, or to nowhere in a way that shows.
     unsafe fn of(set: *mut pollfd, count: nfds_t) -> Option<Self> {
-        if !table::has_listeners() || set.is_null() {
+        let own = looked_through(count);
+        // SAFETY: the kernel finds out whether it is the caller's.
+        if !is_plausible(set, own) && unsafe { ask_ppoll(set, count, ptr::null()) } < 0 {
             return None;
         }
-        let count = usize::try_from(count).ok()?;
-        // SAFETY: the caller answers for the set.
-        let callers = unsafe { std::slice::from_raw_parts_mut(set, count) };
-        let found = callers.iter().enumerate();
-        let mut owners: Vec<(usize, Arc<Listener>)> = found
-            .filter_map(|(at, entry)| Some((at, table::find_listener(entry.fd)?)))
+        // SAFETY: the caller, or the kernel, answers for so many.
+        let entry = |at| unsafe { set.add(at).read_unaligned() };
+        let mut owners: Vec<(usize, Arc<Listener>)> = (0..own)
+            .filter_map(|at| Some((at, table::find_listener(entry(at).fd)?)))
             .collect();
         let counters = owners.len();
         if counters == 0 {
             return None;
         }
-        let mut all = callers.to_vec();
+        let mut all: Vec<pollfd> = (0..own).map(entry).collect();
         let mut add = |fd, events| {
             all.push(pollfd {
                 fd,
@@ -379,7 +435,7 @@ impl<'a> Widened<'a> {
             });
         };
         for (at, listener) in &owners {
-            let events = callers[*at].events & (POLLIN | POLLRDNORM);
+            let events = entry(*at).events & (POLLIN | POLLRDNORM);
             add(listener.pending_number(), events);
         }
         for at in 0..counters {
@@ -390,7 +446,8 @@ impl<'a> Widened<'a> {
             }
         }
         Some(Self {
-            callers,
+            set,
+            own,
             all,
             owners,
             counters,
@@ -403,11 +460,11 @@ impl<'a> Widened<'a> {
 
     /// Listens where those who listened elsewhere have gone. Says whether one has.
     fn take_over(&self) -> bool {
-        let makers = self.all[self.callers.len()..].iter().zip(&self.owners);
+        let makers = self.all[self.own..].iter().zip(&self.owners);
         let mut has_one_gone = false;
         for (maker, (at, listener)) in makers.skip(self.counters) {
             if maker.revents != 0 && listener.is_orphaned() {
-                listening::take_over(self.callers[*at].fd);
+                listening::take_over(self.all[*at].fd);
                 has_one_gone = true;
             }
         }
@@ -415,17 +472,20 @@ impl<'a> Widened<'a> {
     }
 
     /// Tells the caller what became ready, under the names that it knows.
-    fn narrow(self, ready: c_int) -> c_int {
+    fn narrow(mut self, ready: c_int) -> c_int {
         if ready < 0 {
             return ready;
         }
-        let (callers, counters) = self.all.split_at(self.callers.len());
-        self.callers.copy_from_slice(callers);
+        let (own, counters) = self.all.split_at_mut(self.own);
         for (counter, (owner, _)) in counters.iter().zip(&self.owners).take(self.counters) {
-            let owner = &mut self.callers[*owner];
+            let owner = &mut own[*owner];
             owner.revents |= counter.revents & owner.events & (POLLIN | POLLRDNORM);
         }
-        let ready = self.callers.iter().filter(|entry| entry.revents != 0);
+        for (at, entry) in own.iter().enumerate() {
+            // SAFETY: what was read there when the wait began is the caller's to be written.
+            unsafe { self.set.add(at).write_unaligned(*entry) };
+        }
+        let ready = own.iter().filter(|entry| entry.revents != 0);
         c_int::try_from(ready.count()).unwrap_or(c_int::MAX)
     }
 }
@@ -613,7 +673,7 @@ impl Sets {
     unsafe fn wait(&mut self, timeout: *const timespec, mask: *const sigset_t) -> c_int {
         let count = self.wanted.len() as nfds_t;
         // SAFETY: a set of our own.
-        let ready = unsafe { ppoll(self.wanted.as_mut_ptr(), count, timeout, mask) };
+        let ready = unsafe { ppoll_all(self.wanted.as_mut_ptr(), count, timeout, mask) };
         if ready < 0 {
             return ready;
         }

@@ -49,9 +49,9 @@ impl WaitQueue {
             }
         };
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        lending::begin_sleep();
+        let asleep = lending::asleep();
         let slept = futex::wait(&self.seq, futex::Flags::PRIVATE, seen, timeout.as_ref());
-        lending::end_sleep();
+        drop(asleep);
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
         match slept {
             // The wake-up came before the sleep began.

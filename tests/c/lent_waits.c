@@ -1,0 +1,559 @@
+/*
+ * Threads that wait for offloaded sockets and do not come back from there: cancelled, or left by a
+ * handler. The argument names the case; what hangs is ended by the suite.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <arpa/inet.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Each round that a look once in half a second serves takes that long; twenty are ten seconds. */
+#define ROUNDS 20
+#define SOON_MS 5000
+#define MOST_MS 40000
+
+static int listener, here, there;
+
+static void fail(const char *why)
+{
+	printf("FAILED %s, errno %d\n", why, errno);
+	exit(1);
+}
+
+static void check(int holds, const char *what)
+{
+	if (!holds)
+		fail(what);
+}
+
+static long now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void pause_ms(long ms)
+{
+	struct timespec left = {ms / 1000, ms % 1000 * 1000000};
+
+	while (nanosleep(&left, &left) < 0)
+		;
+}
+
+static void connect_pair(void)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET};
+	socklen_t len = sizeof(at);
+
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	listener = socket(AF_INET, SOCK_STREAM, 0);
+	here = socket(AF_INET, SOCK_STREAM, 0);
+	check(bind(listener, (struct sockaddr *)&at, len) == 0, "bind");
+	check(listen(listener, 5) == 0, "listen");
+	check(getsockname(listener, (struct sockaddr *)&at, &len) == 0, "getsockname");
+	check(connect(here, (struct sockaddr *)&at, len) == 0, "connect");
+	there = accept(listener, NULL, NULL);
+	check(there >= 0, "accept");
+}
+
+/* One byte comes, and is seen by this wait. */
+static void one_round(int (*wait)(int fd))
+{
+	char byte = 'x';
+
+	check(send(there, &byte, 1, 0) == 1, "send");
+	check(wait(here) == 1, "the wait");
+	check(recv(here, &byte, 1, 0) == 1, "recv");
+}
+
+static int by_poll(int fd)
+{
+	struct pollfd set = {fd, POLLIN, 0};
+
+	return poll(&set, 1, -1);
+}
+
+static int by_ppoll(int fd)
+{
+	struct pollfd set = {fd, POLLIN, 0};
+
+	return ppoll(&set, 1, NULL, NULL);
+}
+
+static int by_select(int fd)
+{
+	fd_set set;
+
+	FD_ZERO(&set);
+	FD_SET(fd, &set);
+	return select(fd + 1, &set, NULL, NULL, NULL);
+}
+
+static int by_pselect(int fd)
+{
+	fd_set set;
+
+	FD_ZERO(&set);
+	FD_SET(fd, &set);
+	return pselect(fd + 1, &set, NULL, NULL, NULL, NULL);
+}
+
+static int by_set(int fd, int (*wait)(int set, struct epoll_event *event))
+{
+	struct epoll_event event = {.events = EPOLLIN};
+	int set = epoll_create1(0), ready;
+
+	check(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0, "epoll_ctl");
+	ready = wait(set, &event);
+	close(set);
+	return ready;
+}
+
+static int epoll_for_ever(int set, struct epoll_event *event)
+{
+	return epoll_wait(set, event, 1, -1);
+}
+
+static int epoll_with_mask(int set, struct epoll_event *event)
+{
+	return epoll_pwait(set, event, 1, -1, NULL);
+}
+
+static int by_epoll(int fd)
+{
+	return by_set(fd, epoll_for_ever);
+}
+
+static int by_epoll_pwait(int fd)
+{
+	return by_set(fd, epoll_with_mask);
+}
+
+static int by_number(int fd)
+{
+	struct pollfd set = {fd, POLLIN, 0};
+
+	return syscall(SYS_ppoll, &set, 1, NULL, NULL, 0);
+}
+
+static int epoll_by_number(int set, struct epoll_event *event)
+{
+	return syscall(SYS_epoll_pwait, set, event, 1, -1, NULL, 8);
+}
+
+static int by_numbered_epoll(int fd)
+{
+	return by_set(fd, epoll_by_number);
+}
+
+/* Never sleeps. */
+static int by_looking(int fd)
+{
+	struct pollfd set = {fd, POLLIN, 0};
+	int ready;
+
+	while (!(ready = poll(&set, 1, 0)))
+		;
+	return ready;
+}
+
+static int (*const WAYS[])(int fd) = {by_poll,    by_ppoll, by_select,
+				      by_pselect, by_epoll, by_epoll_pwait};
+#define WAYS_COUNT (sizeof(WAYS) / sizeof(*WAYS))
+
+static void some_rounds(int (*wait)(int fd))
+{
+	long begun = now_ms();
+
+	for (int round = 0; round < ROUNDS; round++)
+		one_round(wait);
+	check(now_ms() - begun < SOON_MS, "nobody looks but once in a while");
+}
+
+/* How often the stack's thread has gone to sleep. */
+static long sleeps_of_the_stack(void)
+{
+	char path[300], line[200], name[100];
+	long sleeps = 0, count;
+	struct dirent *task;
+	DIR *tasks = opendir("/proc/self/task");
+
+	while ((task = readdir(tasks))) {
+		FILE *status;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/status", task->d_name);
+		if (task->d_name[0] == '.' || !(status = fopen(path, "r")))
+			continue;
+		*name = 0;
+		while (fgets(line, sizeof(line), status)) {
+			sscanf(line, "Name: %99s", name);
+			if (!strcmp(name, "sdp-stack") &&
+			    sscanf(line, "voluntary_ctxt_switches: %ld", &count) == 1)
+				sleeps += count;
+		}
+		fclose(status);
+	}
+	closedir(tasks);
+	return sleeps;
+}
+
+/* Until those who wait in this way do so in the place of the stack's thread, which sleeps then. */
+static void lent(int (*wait)(int fd))
+{
+	const char *protocol = getenv("OPS_TEST_PROTOCOL");
+	long until = now_ms() + MOST_MS;
+	int in_a_row = 0;
+
+	while (in_a_row < 5) {
+		long begun = now_ms(), before = sleeps_of_the_stack(), sleeps, took;
+
+		for (int round = 0; round < 400; round++)
+			one_round(wait);
+		sleeps = sleeps_of_the_stack() - before;
+		took = now_ms() - begun;
+		in_a_row = protocol || sleeps < 100 + took / 5 ? in_a_row + 1 : 0;
+		if (!in_a_row)
+			printf("%ld sleeps in %ld ms\n", sleeps, took);
+		check(now_ms() < until, "the stack's thread is not relieved");
+	}
+}
+
+static _Atomic pid_t waiter;
+
+static void until_asleep(void)
+{
+	char path[100], line[500];
+	int asleep = 0;
+
+	while (!waiter)
+		pause_ms(1);
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", waiter);
+	while (asleep < 20) {
+		FILE *stat = fopen(path, "r");
+
+		check(stat && fgets(line, sizeof(line), stat), "the thread has gone");
+		fclose(stat);
+		asleep = strrchr(line, ')')[2] == 'S' ? asleep + 1 : 0;
+		pause_ms(2);
+	}
+}
+
+struct wait {
+	int (*wait)(int fd);
+	int fd;
+};
+
+static void *waits(void *argument)
+{
+	struct wait *wait = argument;
+
+	waiter = gettid();
+	wait->wait(wait->fd);
+	return NULL;
+}
+
+static void cancelled(int (*wait)(int fd), int fd)
+{
+	struct wait asked = {wait, fd};
+	pthread_t thread;
+	void *result;
+
+	waiter = 0;
+	check(pthread_create(&thread, NULL, waits, &asked) == 0, "pthread_create");
+	until_asleep();
+	pthread_cancel(thread);
+	pthread_join(thread, &result);
+	check(result == PTHREAD_CANCELED, "it was cancelled");
+}
+
+/* A thread that sleeps until a connection comes, or bytes. */
+static void cancel(void)
+{
+	for (size_t way = 0; way < WAYS_COUNT; way++) {
+		cancelled(WAYS[way], listener);
+		cancelled(WAYS[way], here);
+		some_rounds(by_looking);
+		some_rounds(WAYS[way]);
+	}
+	/* Two at once, of whom one sleeps in the stack's place. */
+	for (int time = 0; time < 5; time++) {
+		struct wait asked = {by_poll, here};
+		pthread_t thread;
+
+		check(pthread_create(&thread, NULL, waits, &asked) == 0, "pthread_create");
+		cancelled(by_epoll, here);
+		pthread_cancel(thread);
+		pthread_join(thread, NULL);
+	}
+	lent(by_epoll);
+}
+
+static void *waits_cancelled(void *argument)
+{
+	struct wait *wait = argument;
+
+	pthread_cancel(pthread_self());
+	wait->wait(wait->fd);
+	wait->wait = NULL;
+	pthread_testcancel();
+	return NULL;
+}
+
+static int talks(int fd)
+{
+	char bytes[1000] = {0};
+
+	for (int round = 0; round < 50; round++) {
+		send(there, bytes, sizeof(bytes), 0);
+		recv(fd, bytes, sizeof(bytes), 0);
+	}
+	return 0;
+}
+
+/* A thread that is told to end before it waits, or calls us otherwise. */
+static void pending(void)
+{
+	for (int time = 0; time < 10; time++) {
+		for (size_t way = 0; way <= WAYS_COUNT; way++) {
+			struct wait asked = {way < WAYS_COUNT ? WAYS[way] : talks, here};
+			pthread_t thread;
+			void *result;
+
+			some_rounds(by_epoll);
+			check(pthread_create(&thread, NULL, waits_cancelled, &asked) == 0,
+			      "pthread_create");
+			pthread_join(thread, &result);
+			check(result == PTHREAD_CANCELED, "it was cancelled");
+			check(way == WAYS_COUNT || asked.wait, "its wait ended");
+		}
+	}
+}
+
+static sigjmp_buf before;
+static volatile sig_atomic_t may_leave;
+
+static void leave(int signal)
+{
+	(void)signal;
+	siglongjmp(before, 1);
+}
+
+/* A thread whose handler leaves the wait for good, and then does something else. */
+static void *leaves(void *argument)
+{
+	struct wait *wait = argument;
+
+	waiter = gettid();
+	if (!sigsetjmp(before, 1))
+		wait->wait(wait->fd);
+	for (;;)
+		pause_ms(1000);
+	return NULL;
+}
+
+static void left_by_another(void)
+{
+	struct wait asked = {by_poll, here};
+	pthread_t thread;
+
+	signal(SIGUSR1, leave);
+	lent(by_poll);
+	check(pthread_create(&thread, NULL, leaves, &asked) == 0, "pthread_create");
+	until_asleep();
+	pthread_kill(thread, SIGUSR1);
+	pause_ms(100);
+	some_rounds(by_looking);
+	some_rounds(by_poll);
+	pthread_cancel(thread);
+	pthread_join(thread, NULL);
+	lent(by_epoll);
+}
+
+static void *signals_once(void *argument)
+{
+	until_asleep();
+	pthread_kill(*(pthread_t *)argument, SIGUSR1);
+	return NULL;
+}
+
+static void left_by_itself(void)
+{
+	pthread_t self = pthread_self(), other;
+
+	signal(SIGUSR1, leave);
+	lent(by_poll);
+	for (int time = 0; time < 3; time++) {
+		waiter = gettid();
+		check(pthread_create(&other, NULL, signals_once, &self) == 0, "pthread_create");
+		if (!sigsetjmp(before, 1))
+			by_poll(here);
+		pthread_join(other, NULL);
+		some_rounds(by_looking);
+	}
+	lent(by_looking);
+	lent(by_epoll);
+}
+
+static volatile sig_atomic_t handled, is_over;
+
+static void disturb_in_us(int us)
+{
+	struct itimerval once = {{0, 0}, {0, us}};
+
+	setitimer(ITIMER_REAL, &once, NULL);
+}
+
+/* Says something on the socket or looks at it, and now and then does not return. */
+static void disturb(int signal)
+{
+	struct pollfd set = {here, POLLIN, 0};
+	int why = errno;
+
+	(void)signal;
+	handled++;
+	if (handled % 5 == 0)
+		send(there, "y", 1, MSG_DONTWAIT);
+	if (handled % 3 == 0)
+		poll(&set, 1, handled % 2);
+	if (!is_over)
+		disturb_in_us(1 + handled * 7 % 61);
+	errno = why;
+	if (handled % 4 && may_leave)
+		siglongjmp(before, 1);
+}
+
+static void disturbed_waits(volatile long *waits, sigset_t *alarm)
+{
+	char bytes[1000];
+	long until = now_ms() + 3000;
+
+	pthread_sigmask(SIG_BLOCK, alarm, NULL);
+	disturb_in_us(300);
+	while (now_ms() < until) {
+		if (!sigsetjmp(before, 1)) {
+			struct pollfd set = {here, POLLIN, 0};
+
+			may_leave = 1;
+			pthread_sigmask(SIG_UNBLOCK, alarm, NULL);
+			poll(&set, 1, 1 + *waits % 3);
+			pthread_sigmask(SIG_BLOCK, alarm, NULL);
+		}
+		may_leave = 0;
+		++*waits;
+		while (recv(here, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+			;
+	}
+	is_over = 1;
+	disturb_in_us(0);
+}
+
+/* Handlers that call us in the midst of waits, of which they leave some for good. */
+static void handlers(void)
+{
+	struct sigaction action = {.sa_handler = disturb};
+	static volatile long waits;
+	char bytes[1000];
+	sigset_t alarm;
+
+	lent(by_poll);
+	sigaction(SIGALRM, &action, NULL);
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
+	disturbed_waits(&waits, &alarm);
+	check(handled > 20 && waits > 20, "there were some");
+	pause_ms(50);
+	pthread_sigmask(SIG_UNBLOCK, &alarm, NULL);
+	pause_ms(50);
+	while (recv(here, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+		;
+	lent(by_epoll);
+	lent(by_poll);
+}
+
+static void numbers(void)
+{
+	lent(by_number);
+	lent(by_numbered_epoll);
+}
+
+/* What the kernel refuses it refuses, and what it takes is taken. */
+static void arguments(void)
+{
+	/* The compiler knows better than to pass such arguments. */
+	int (*volatile asks)(struct pollfd *, nfds_t, int) = poll;
+	struct timespec odd = {0, 1000000000};
+	char room[3 * sizeof(struct pollfd)];
+	struct pollfd set = {listener, POLLIN, 0}, *askew = (void *)(room + 1);
+
+	for (int time = 0; time < 3; time++) {
+		check(asks((void *)1, 1, 10) < 0 && errno == EFAULT, "EFAULT");
+		check(asks((void *)1, 1, 0) < 0 && errno == EFAULT, "EFAULT at once");
+		check(asks(&set, 1 << 30, 0) < 0 && errno == EINVAL, "EINVAL");
+		check(asks(&set, 1 << 30, 10) < 0 && errno == EINVAL, "EINVAL later");
+		/* The kernel's count has 32 bits. */
+		check(asks(&set, (nfds_t)1 << 60, 0) == 0, "none of them");
+		check(asks(&set, (nfds_t)1 << 60, 10) == 0, "none of them later");
+		check(asks(&set, ~(nfds_t)0, 10) < 0 && errno == EINVAL, "EINVAL of all");
+		check(ppoll(&set, 1, &odd, NULL) < 0 && errno == EINVAL, "EINVAL of a time");
+		check(poll(NULL, 0, 10) == 0, "nothing");
+		set.fd = here;
+		check(send(there, "z", 1, 0) == 1, "send");
+		memcpy(askew, &set, sizeof(set));
+		check(poll(askew, 1, -1) == 1, "askew");
+		memcpy(&set, askew, sizeof(set));
+		check(set.revents == POLLIN, "ready askew");
+		check(recv(here, room, 1, 0) == 1, "recv");
+		set.fd = listener;
+		set.revents = 0;
+		memcpy(askew, &set, sizeof(set));
+		check(poll(askew, 1, 10) == 0, "a listener askew");
+		one_round(by_poll);
+	}
+}
+
+int main(int count, char **arguments_)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} CASES[] = {
+		{"cancel", cancel},     {"pending", pending},
+		{"left", left_by_another}, {"left_by_itself", left_by_itself},
+		{"handlers", handlers}, {"numbers", numbers},
+		{"arguments", arguments},
+	};
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	connect_pair();
+	for (long until = now_ms() + SOON_MS; !getenv("OPS_TEST_PROTOCOL"); pause_ms(1)) {
+		if (sleeps_of_the_stack() > 0)
+			break;
+		check(now_ms() < until, "it is offloaded");
+	}
+	for (size_t at = 0; at < sizeof(CASES) / sizeof(*CASES); at++) {
+		if (count == 2 && !strcmp(arguments_[1], CASES[at].name)) {
+			CASES[at].run();
+			puts("PASS");
+			return 0;
+		}
+	}
+	fail("no such case");
+}

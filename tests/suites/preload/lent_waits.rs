@@ -1,0 +1,25 @@
+//! Waits in whose place a thread of the program serves the stack, and which it does not end itself:
+//! it is cancelled there, or a handler leaves the wait for good. `tests/c/lent_waits.c` does it.
+
+use anyhow::Result;
+use stack_tests::{CProgram, OffloadProtocol};
+
+use super::scripts;
+
+/// What the program is told to do.
+pub(crate) const CASES: [&str; 6] = [
+    "cancel",
+    "pending",
+    "left",
+    "left_by_itself",
+    "handlers",
+    "arguments",
+];
+
+/// One case in a process of its own.
+pub(crate) fn run(protocol: &'static OffloadProtocol, case: &str) -> Result<()> {
+    let program = CProgram::compile_plain("lent_waits")?;
+    scripts::run(protocol, program.file(), |command| {
+        command.arg(case);
+    })
+}
