@@ -1,11 +1,15 @@
 //! `syscall`: event loops that call the kernel by number.
 
 use std::ffi::{c_int, c_long, c_uint};
+use std::time::Instant;
 
-use super::{numbers, transfer};
+use libc::timespec;
+
+use super::waits::{KERNEL_MASK, duration, spec};
+use super::{numbers, transfer, waits};
 use crate::{real, table};
 
-/// Hook of `syscall`: calls on an offloaded socket go where the named function goes.
+/// Hook of `syscall`: calls on an offloaded socket, and waits, go where the named function goes.
 ///
 /// # Safety
 /// As for the C function, whose variable arguments are words in registers on every machine that we
@@ -20,6 +24,10 @@ pub unsafe extern "C" fn syscall(
     e: c_long,
     f: c_long,
 ) -> c_long {
+    // SAFETY: the words are what the call takes.
+    if let Some(ready) = unsafe { wait_by_number(number, [a, b, c, d, e, f]) } {
+        return ready.into();
+    }
     let fd = a as c_int;
     if !table::contains(fd) && number != libc::SYS_close_range {
         // SAFETY: the caller's arguments, unchanged.
@@ -50,4 +58,68 @@ pub unsafe extern "C" fn syscall(
             _ => real::syscall(number, a, b, c, d, e, f),
         }
     }
+}
+
+/// A wait that is asked for by its number: what the named function does. `None`: it is none, or one
+/// that the kernel is to refuse.
+///
+/// # Safety
+/// As for the call of this number.
+unsafe fn wait_by_number(number: c_long, words: [c_long; 6]) -> Option<c_int> {
+    if !table::has_listeners() && !table::has_connections() {
+        return None;
+    }
+    let [a, b, c, d, e, f] = words;
+    let is_kernels = |mask: c_long, size: c_long| mask == 0 || size == KERNEL_MASK;
+    // SAFETY: the words are what the named functions take, and times that the kernel changes.
+    let ready = unsafe {
+        match number {
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_poll => waits::poll(a as _, b as _, c as _),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_select => waits::select(a as _, b as _, c as _, d as _, e as _),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_wait => waits::epoll_wait(a as _, b as _, c as _, d as _),
+            libc::SYS_epoll_pwait if is_kernels(e, f) => {
+                waits::epoll_pwait(a as _, b as _, c as _, d as _, e as _)
+            }
+            libc::SYS_epoll_pwait2 if is_kernels(e, f) => {
+                waits::epoll_pwait2(a as _, b as _, c as _, d as _, e as _)
+            }
+            libc::SYS_ppoll if is_kernels(d, e) => {
+                telling_left(c as _, || waits::ppoll(a as _, b as _, c as _, d as _))
+            }
+            libc::SYS_pselect6 => {
+                // A mask and its size.
+                let [mask, size] = (f as *const [c_long; 2])
+                    .as_ref()
+                    .copied()
+                    .unwrap_or([0; 2]);
+                if !is_kernels(mask, size) {
+                    return None;
+                }
+                telling_left(e as _, || {
+                    waits::pselect(a as _, b as _, c as _, d as _, e as _, mask as _)
+                })
+            }
+            _ => return None,
+        }
+    };
+    Some(ready)
+}
+
+/// Leaves in `time` what is left of it, as the kernel does and the C library does not.
+///
+/// # Safety
+/// The time is null or the caller's.
+unsafe fn telling_left(time: *mut timespec, wait: impl FnOnce() -> c_int) -> c_int {
+    let begun = Instant::now();
+    // SAFETY: the caller answers for it.
+    let whole = unsafe { time.as_ref() }.and_then(duration);
+    let ready = wait();
+    if let Some(whole) = whole {
+        // SAFETY: it was there before.
+        unsafe { *time = spec(whole.saturating_sub(begun.elapsed())) };
+    }
+    ready
 }
