@@ -116,8 +116,8 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     /// its kin, and looks after all streams when it has woken by [`OffloadProtocol::end_sleep`].
     /// Fills `fds` with what it is to sleep on besides what it waits for itself, and says how many
     /// these are; none when something has come about. `None`: the protocol's own threads go on, and
-    /// the caller is to leave the streams to them. The sleep lasts no longer than `left`, and so does
-    /// what the protocol does before it.
+    /// the caller is to leave the streams to them. The sleep lasts no longer than `left`, and so
+    /// does what the protocol does before it.
     ///
     /// The thread need not come back from its sleep: whoever knows that it does not calls
     /// [`OffloadProtocol::end_sleep`], or [`OffloadProtocol::leave_to_threads`], in its place.
