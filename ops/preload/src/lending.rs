@@ -18,8 +18,8 @@
 //!
 //! Nobody serves where another thread of the program sleeps, which would not be shown what arrives
 //! behind our wait, nor where connections are shared with other processes: those are fed by the
-//! event thread. A thread that is about to sleep says so and then looks whether anybody serves; one that
-//! has served says so and then looks whether anybody sleeps: one of the two sees the other.
+//! event thread. A thread that is about to sleep says so and then looks whether anybody serves; one
+//! that has served says so and then looks whether anybody sleeps: one of the two sees the other.
 //!
 //! | A wait that ends | makes these system calls, beside those of the provider's looks | and wakes |
 //! |---|---|---|
