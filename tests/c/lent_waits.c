@@ -488,6 +488,56 @@ static void handlers(void)
 	lent(by_poll);
 }
 
+static void jump(int signal)
+{
+	(void)signal;
+	siglongjmp(before, 1);
+}
+
+/* Begins to listen and ends it until the handler leaves it for good. */
+static void *listens(void *us)
+{
+	static volatile int fd;
+	sigset_t alarm;
+
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	if (sigsetjmp(before, 1) == 0) {
+		disturb_in_us(*(int *)us);
+		pthread_sigmask(SIG_UNBLOCK, &alarm, NULL);
+		while (listen(fd, 5) == 0) {
+			close(fd);
+			fd = socket(AF_INET, SOCK_STREAM, 0);
+		}
+		fail("listen");
+	}
+	close(fd);
+	return NULL;
+}
+
+/* What takes long is interrupted, and leaves no lock behind. */
+static void jumps(void)
+{
+	struct sigaction action = {.sa_handler = jump};
+	sigset_t alarm;
+	pthread_t thread;
+
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
+	check(sigaction(SIGALRM, &action, NULL) == 0, "sigaction");
+	check(pthread_sigmask(SIG_BLOCK, &alarm, NULL) == 0, "pthread_sigmask");
+	for (int round = 0; round < 300; round++) {
+		int us = 1 + round % 100 * 7;
+
+		/* One that has left a call of ours is not what it was. */
+		check(pthread_create(&thread, NULL, listens, &us) == 0, "pthread_create");
+		check(pthread_join(thread, NULL) == 0, "pthread_join");
+		free(malloc(1000));
+	}
+	one_round(by_poll);
+}
+
 static void numbers(void)
 {
 	lent(by_number);
@@ -537,7 +587,8 @@ int main(int count, char **arguments_)
 	} CASES[] = {
 		{"cancel", cancel},     {"pending", pending},
 		{"left", left_by_another}, {"left_by_itself", left_by_itself},
-		{"handlers", handlers}, {"numbers", numbers},
+		{"handlers", handlers}, {"jumps", jumps},
+		{"numbers", numbers},
 		{"arguments", arguments},
 	};
 

@@ -26,6 +26,7 @@ use crate::socket::identity::Identity;
 use crate::socket::names::{self, Family};
 use crate::socket::options::Options;
 use crate::table::{self, Entry};
+use crate::undisturbed::Undisturbed;
 use crate::{guard, internal, listening, observing};
 
 /// A connection that the program has now.
@@ -71,7 +72,11 @@ pub(crate) fn accept(
     let begun = Instant::now();
     loop {
         if listener.has_arrivals() {
-            match take(socket, &listener, flags) {
+            let taken = {
+                let _undisturbed = Undisturbed::begin();
+                take(socket, &listener, flags)
+            };
+            match taken {
                 Ok(Some(accepted)) => {
                     listener.count_offloaded();
                     return Ok(Next::Ours(accepted));

@@ -7,6 +7,7 @@
 //! | `table` | which descriptors are offloaded |
 //! | `socket` | an offloaded socket, with the meaning of a TCP socket |
 //! | `guard`, `start` | calls and threads of the stack itself, which stay on TCP |
+//! | `undisturbed` | work that no signal handler of the program interrupts |
 //! | `connecting`, `listening`, `accepting` | where a socket comes to an offload protocol, and back |
 //! | `switch`, `tcp_only` | which sockets leave TCP and what may carry them; options that keep one there |
 //! | `accept_lock` | one at a time takes a connection out of the kernel's queue |
@@ -50,5 +51,6 @@ mod start;
 mod switch;
 mod table;
 mod tcp_only;
+mod undisturbed;
 mod vector;
 mod watches;

@@ -21,6 +21,7 @@ use crate::per_process::PerProcess;
 use crate::registrations::Registrations;
 use crate::socket::names::local_of;
 use crate::table::Entry;
+use crate::undisturbed::Undisturbed;
 use crate::{guard, observing, process, switch, table, tcp_only};
 
 /// The kernel's own bound of a backlog.
@@ -39,6 +40,7 @@ pub(crate) fn take_over(fd: c_int) {
         // The listener that was shut down is the socket of all who have it.
         return;
     }
+    let _undisturbed = Undisturbed::begin();
     let lock = ONE_AT_A_TIME.get_or_init(Mutex::default);
     let _own = lock.lock().unwrap_or_else(PoisonError::into_inner);
     // Another thread may have been faster.
@@ -88,6 +90,7 @@ pub(crate) fn forget(is_it: impl Fn(&Listener) -> bool) {
 
 /// The program listens on a socket. Whatever fails here leaves it on TCP alone.
 pub(crate) fn begin(fd: c_int, backlog: c_int) {
+    let _undisturbed = Undisturbed::begin();
     if let Ok(accept_lock) = AcceptLock::new() {
         begin_with_lock(fd, backlog, Arc::new(accept_lock));
     }

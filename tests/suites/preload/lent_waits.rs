@@ -7,12 +7,13 @@ use stack_tests::{CProgram, OffloadProtocol};
 use super::scripts;
 
 /// What the program is told to do.
-pub(crate) const CASES: [&str; 7] = [
+pub(crate) const CASES: [&str; 8] = [
     "cancel",
     "pending",
     "left",
     "left_by_itself",
     "handlers",
+    "jumps",
     "numbers",
     "arguments",
 ];

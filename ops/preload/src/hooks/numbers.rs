@@ -7,6 +7,7 @@ use libc::{F_DUPFD, F_DUPFD_CLOEXEC};
 use super::{alias, making};
 use crate::sharing::leaving;
 use crate::table::{self, Entry};
+use crate::undisturbed::Undisturbed;
 use crate::{guard, process, real};
 
 /// Hook of `close`.
@@ -128,6 +129,7 @@ pub(crate) fn forget(fd: c_int) {
     if table::is_plain(fd) || !process::owns_table() {
         return;
     }
+    let _undisturbed = Undisturbed::begin();
     if let Some(entry) = table::remove(fd) {
         release(entry);
     }

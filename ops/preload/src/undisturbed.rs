@@ -1,0 +1,34 @@
+//! Work of the stack that no signal handler of the program interrupts.
+//!
+//! A handler may call us, or leave by `siglongjmp` and never come back: iperf3's does so. Locks that
+//! were held stay held then, the allocator's among them, and the next one who needs them waits for
+//! ever, at the end of the process at the latest. What takes long and is done rarely, beginning to
+//! listen, accepting and closing, is therefore done with signals blocked; they come behind it. That
+//! is two system calls, where each of these makes many more. Where a call sends or receives it would
+//! be too much.
+
+use std::marker::PhantomData;
+
+use libc::sigset_t;
+
+/// Signals of the program wait while this lives.
+pub(crate) struct Undisturbed {
+    before: sigset_t,
+    // The mask is the thread's, so this stays with it.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Undisturbed {
+    pub(crate) fn begin() -> Self {
+        Self {
+            before: threads::block_signals(),
+            _of_this_thread: PhantomData,
+        }
+    }
+}
+
+impl Drop for Undisturbed {
+    fn drop(&mut self) {
+        threads::restore_signals(&self.before);
+    }
+}
