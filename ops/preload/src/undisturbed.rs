@@ -1,10 +1,10 @@
 //! Work of the stack that no signal handler of the program interrupts.
 //!
-//! A handler may call us, or leave by `siglongjmp` and never come back: iperf3's does so. Locks that
+//! A handler may call us, or leave by `siglongjmp` and never come back: iperf3 has one. Locks that
 //! were held stay held then, the allocator's among them, and the next one who needs them waits for
 //! ever, at the end of the process at the latest. What takes long and is done rarely, beginning to
 //! listen, accepting and closing, is therefore done with signals blocked; they come behind it. That
-//! is two system calls, where each of these makes many more. Where a call sends or receives it would
+//! is two system calls, where each of these makes many more. In calls that send or receive it would
 //! be too much.
 
 use std::marker::PhantomData;
