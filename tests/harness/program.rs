@@ -13,6 +13,9 @@ use anyhow::{Context, Result};
 
 use crate::{Echo, Running, Veth};
 
+/// Numbers below this may be asked for by [`Program::pass_fd`].
+const ABOVE_PASSED: RawFd = 64;
+
 /// A program about to be started: in its own process group, its output kept, nothing to read.
 pub struct Program {
     command: Command,
@@ -133,15 +136,15 @@ impl Program {
     }
 
     fn prepare_child(&mut self) {
-        let moves: Vec<(RawFd, RawFd)> = self
+        let mut moves: Vec<(RawFd, RawFd)> = self
             .passed
             .iter()
             .map(|(fd, number)| (fd.as_raw_fd(), *number))
             .collect();
         let network = self.network.as_ref().map(AsRawFd::as_raw_fd);
         // SAFETY: between fork and exec the closure makes only the async-signal-safe calls prctl,
-        // setns and dup2, and allocates nothing; `moves` was built before the fork. The descriptors
-        // stay open because `self.passed` and `self.network` live until after `spawn`.
+        // setns, fcntl and dup2, and allocates nothing; `moves` was built before the fork. The
+        // descriptors stay open because `self.passed` and `self.network` live until after `spawn`.
         unsafe {
             self.command.pre_exec(move || {
                 // A test that is killed must not leave its children behind.
@@ -152,6 +155,14 @@ impl Program {
                     && libc::setns(network, libc::CLONE_NEWNET) != 0
                 {
                     return Err(io::Error::last_os_error());
+                }
+                // Out of each other's way first, and out of the way of one that has its number
+                // already: moved to where it is, it would be closed by the exec.
+                for (fd, _) in &mut moves {
+                    *fd = libc::fcntl(*fd, libc::F_DUPFD_CLOEXEC, ABOVE_PASSED);
+                    if *fd < 0 {
+                        return Err(io::Error::last_os_error());
+                    }
                 }
                 for &(fd, number) in &moves {
                     if libc::dup2(fd, number) < 0 {
