@@ -5,7 +5,8 @@
 //! - [`Registry`] writes a `dat.conf` into a scratch directory.
 //! - [`NetSpace`] gives the calling thread, and the children it starts, a loopback of their own.
 //! - [`Veth`] joins it with a second network, so that TCP has segments of Ethernet's size.
-//! - [`Program`] starts a child, [`Running`] watches it and ends it on drop.
+//! - [`Program`] starts a child, [`Running`] watches it and ends it on drop. When one
+//!   hangs, `stuck` tells what all of them were doing.
 //! - [`CProgram`] compiles a C file of `tests/c` against the staged headers; [`make_c_examples`]
 //!   builds the examples as their Makefile does, [`c_examples()`] names them.
 //! - [`Peers`] runs both ends of a connection as C programs.
@@ -41,6 +42,7 @@ mod sanitizer;
 mod sdp_traces;
 mod stack_env;
 mod stage;
+mod stuck;
 mod tcp_made;
 mod veth;
 

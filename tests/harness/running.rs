@@ -12,6 +12,8 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
+use crate::stuck;
+
 /// How long the pipe may stay open after the child has gone, for output still on its way.
 const DRAIN: Duration = Duration::from_secs(1);
 
@@ -69,6 +71,7 @@ impl Running {
         thread::spawn(move || read_output(reader, &output, echo));
         let exit = Arc::clone(&shared);
         let pid = pid_of(&child);
+        stuck::begun(pid, &name);
         thread::spawn(move || {
             // Looking without reaping: until `wait` collects it, the process id cannot be reused,
             // so the kill of the group below can hit nobody else.
@@ -95,11 +98,15 @@ impl Running {
         if state.text.contains(text) {
             return Ok(());
         }
-        let what = if state.exited { "ended" } else { "is silent" };
+        let (exited, tail) = (state.exited, tail(&state.text));
+        drop(state);
+        if exited {
+            bail!("{}: ended before printing {text:?}\n{tail}", self.name);
+        }
+        let doing = stuck::report();
         bail!(
-            "{}: {what} before printing {text:?}\n{}",
-            self.name,
-            tail(&state.text)
+            "{}: is silent before printing {text:?}\n{tail}{doing}",
+            self.name
         )
     }
 
@@ -109,11 +116,12 @@ impl Running {
     /// At the deadline; the message holds the end of the output.
     pub fn finish(mut self, deadline: Duration) -> Result<Finished> {
         let exited = self.shared.wait(deadline, |state| state.exited).exited;
+        let doing = (!exited).then(stuck::report);
         let status = self.end()?;
         let text = self.shared.wait(DRAIN, |state| state.closed).text.clone();
-        if !exited {
+        if let Some(doing) = doing {
             bail!(
-                "{}: still running after {deadline:?}\n{}",
+                "{}: still running after {deadline:?}\n{}{doing}",
                 self.name,
                 tail(&text)
             );
@@ -156,6 +164,7 @@ impl Running {
         if !self.reaped {
             // ESRCH only says that nobody is left.
             let _ = killpg(self.pid(), Signal::SIGKILL);
+            stuck::ended(self.pid());
             self.reaped = true;
         }
         self.child.wait()

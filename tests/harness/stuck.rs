@@ -1,0 +1,179 @@
+//! What every child of a test is doing, for a failure that says no more than that one of them did
+//! not come to its end: the one that is waited for is rarely the one at fault.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nix::unistd::Pid;
+
+/// The debugger's time for one process.
+const DEBUGGER: Duration = Duration::from_secs(20);
+/// Frames shown of each thread.
+const FRAMES: usize = 16;
+/// Processes shown: a program that forks may have many, of which the first tell enough.
+const PROCESSES: usize = 12;
+
+/// The groups of the children that live, and their programs' names.
+static ALIVE: Mutex<BTreeMap<i32, String>> = Mutex::new(BTreeMap::new());
+
+fn alive() -> MutexGuard<'static, BTreeMap<i32, String>> {
+    ALIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A child has begun.
+pub(crate) fn begun(pid: Pid, name: &str) {
+    alive().insert(pid.as_raw(), name.to_owned());
+}
+
+/// A child has come to its end, and its group with it.
+pub(crate) fn ended(pid: Pid) {
+    alive().remove(&pid.as_raw());
+}
+
+/// The threads of all children and of what they have started, and the bytes that lie in the sockets
+/// of their networks.
+pub(crate) fn report() -> String {
+    let groups = alive().clone();
+    let mut told = String::from("What the processes of the test were doing:\n");
+    let mut networks = Vec::new();
+    for (pid, group) in processes().into_iter().take(PROCESSES) {
+        let Some(name) = groups.get(&group) else {
+            continue;
+        };
+        let _ = writeln!(told, "  process {pid}, of {name}: {}", command(pid));
+        threads(pid, &mut told);
+        frames(pid, &mut told);
+        let network = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default();
+        if !networks.contains(&network) {
+            networks.push(network);
+            queues(pid, &mut told);
+        }
+    }
+    told
+}
+
+/// All processes whose group is a child's, and that group.
+fn processes() -> Vec<(i32, i32)> {
+    let groups = alive().clone();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let mut found: Vec<(i32, i32)> = numbers
+        .filter_map(|pid| Some((pid, group_of(pid)?)))
+        .filter(|(_, group)| groups.contains_key(group))
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+fn group_of(pid: i32) -> Option<i32> {
+    let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // A program's name may hold anything, so what counts comes behind its last bracket.
+    line.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(2)?
+        .parse()
+        .ok()
+}
+
+fn command(pid: i32) -> String {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line = String::from_utf8_lossy(&line).replace('\0', " ");
+    line.chars().take(160).collect()
+}
+
+/// What the kernel knows of each thread: its state, and the call that it is in.
+fn threads(pid: i32, told: &mut String) {
+    for entry in fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let of = |what: &str| {
+            let read = fs::read_to_string(entry.path().join(what));
+            read.unwrap_or_else(|why| why.to_string())
+        };
+        let status = of("status");
+        let lines = status.lines();
+        let signals = lines.filter(|line| {
+            let kinds = ["State:", "SigPnd:", "ShdPnd:", "SigBlk:"];
+            kinds.iter().any(|kind| line.starts_with(kind))
+        });
+        let signals: Vec<String> = signals.map(|line| line.replace('\t', " ")).collect();
+        let name = of("comm");
+        let number = entry.file_name();
+        let _ = writeln!(
+            told,
+            "    thread {} {}: call {}; in {}; {}",
+            number.display(),
+            name.trim(),
+            of("syscall").trim(),
+            of("wchan").trim(),
+            signals.join(", ")
+        );
+    }
+}
+
+/// Where each thread is, if this machine has a debugger.
+fn frames(pid: i32, told: &mut String) {
+    let every = format!("thread apply all backtrace {FRAMES}");
+    let debugger = Command::new("timeout")
+        .arg(DEBUGGER.as_secs().to_string())
+        .args(["gdb", "--batch", "--quiet", "-p", &pid.to_string()])
+        .args(["-ex", &every])
+        .stdin(Stdio::null())
+        .output();
+    let text = match &debugger {
+        Ok(output) => String::from_utf8_lossy(&output.stdout),
+        Err(why) => {
+            let _ = writeln!(told, "    no debugger: {why}");
+            return;
+        }
+    };
+    let of_threads = |line: &&str| line.starts_with('#') || line.starts_with("Thread");
+    let mut any = false;
+    for line in text.lines().filter(of_threads) {
+        any = true;
+        let _ = writeln!(told, "    {line}");
+    }
+    if !any {
+        let _ = writeln!(told, "    no frames: is gdb there?");
+    }
+}
+
+/// Connections of the network of a process with bytes under way or not read.
+fn queues(pid: i32, told: &mut String) {
+    for kind in ["tcp", "tcp6"] {
+        let table = fs::read_to_string(format!("/proc/{pid}/net/{kind}")).unwrap_or_default();
+        for line in table.lines().skip(1) {
+            let queues = line.split_whitespace().nth(4);
+            if queues.is_some_and(|queues| queues != "00000000:00000000") {
+                let _ = writeln!(told, "    {kind}: {}", line.trim());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Program;
+
+    #[test]
+    fn what_hangs_and_what_it_waits_for_are_told() {
+        let other = Program::new("sh").arg("-c").arg("sleep 61 | cat");
+        let _other = other.spawn().unwrap();
+        let stuck = Program::new("sleep").arg("60").spawn().unwrap();
+        let told = stuck.finish(Duration::from_millis(300)).unwrap_err();
+        let told = told.to_string();
+        assert!(told.contains("sleep: still running after 300ms"), "{told}");
+        for program in ["sleep 60", "sleep 61", "cat"] {
+            assert!(told.contains(program), "{program}: {told}");
+        }
+        assert!(told.contains("SigBlk: "), "{told}");
+    }
+}
