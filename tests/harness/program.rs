@@ -3,11 +3,13 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -15,6 +17,9 @@ use crate::{Echo, Running, Veth};
 
 /// Numbers below this may be asked for by [`Program::pass_fd`].
 const ABOVE_PASSED: RawFd = 64;
+
+/// How long a program may be open for writing elsewhere.
+const BUSY: Duration = Duration::from_secs(10);
 
 /// A program about to be started: in its own process group, its output kept, nothing to read.
 pub struct Program {
@@ -129,10 +134,23 @@ impl Program {
             .process_group(0);
         self.prepare_child();
         let child = self
-            .command
-            .spawn()
+            .start()
             .with_context(|| format!("starting {:?}", self.command))?;
         Ok(Running::watch(self.name, child, reader, self.echo))
+    }
+
+    /// A program that was copied a moment ago may still be open for writing in a child that another
+    /// thread has just forked, until that child executes something.
+    fn start(&mut self) -> io::Result<Child> {
+        let end = Instant::now() + BUSY;
+        loop {
+            match self.command.spawn() {
+                Err(why) if why.kind() == ErrorKind::ExecutableFileBusy && Instant::now() < end => {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                started => return started,
+            }
+        }
     }
 
     fn prepare_child(&mut self) {

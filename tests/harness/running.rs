@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use crate::stuck;
 
 /// How long the pipe may stay open after the child has gone, for output still on its way.
-const DRAIN: Duration = Duration::from_secs(1);
+const DRAIN: Duration = Duration::from_secs(10);
 
 /// Lines shown of a child's output when something went wrong.
 const TAIL_LINES: usize = 30;

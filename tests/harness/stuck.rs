@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 /// The debugger's time for one process.
 const DEBUGGER: Duration = Duration::from_secs(20);
 /// Frames shown of each thread.
-const FRAMES: usize = 16;
+const FRAMES: usize = 40;
 /// Processes shown: a program that forks may have many, of which the first tell enough.
 const PROCESSES: usize = 12;
 
