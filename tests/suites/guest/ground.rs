@@ -84,6 +84,11 @@ impl Ground {
         self.device.link == SIW.link && self.provider != SOFT
     }
 
+    /// Whether `rdma_rxe` carries it.
+    pub(crate) fn is_on_rxe(&self) -> bool {
+        self.device.link == RXE.link && self.provider != SOFT
+    }
+
     /// Whether OFA's provider serves it.
     pub(crate) fn is_ofas(&self) -> bool {
         self.provider == OFAS_PROVIDER
