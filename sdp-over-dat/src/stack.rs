@@ -189,9 +189,12 @@ impl Stack {
     }
 
     /// The stack's thread looks after the sockets again: nobody else does for a while.
+    ///
+    /// It finds what has come about meanwhile by itself. The caller may hold locks, and ends no
+    /// connection here.
     pub fn leave_to_thread(&self) {
         self.inner.driver.reclaim();
-        self.inner.end_sleep();
+        self.inner.wake_up();
     }
 
     /// The adapter's address.
@@ -298,16 +301,24 @@ impl StackInner {
     }
 
     fn end_sleep(&self) {
+        self.wake_up();
+        self.serve_triggered();
+    }
+
+    /// Who slept in the place of the stack's thread does so no more.
+    fn wake_up(&self) {
         if let Err(error) = self.cno.end_sleep() {
             tracing::error!(%error, "who slept in the place of the stack's thread does not wake");
         }
         self.driver.end_wait();
-        self.serve_triggered();
     }
 
-    /// Looks at the sockets whose dispatchers have triggered, and no further.
+    /// Looks at the sockets whose dispatchers have triggered, and no further. While the thread is
+    /// there, what has triggered is its to take: it would sleep on without it.
     fn serve_triggered(&self) {
-        while let Ok(Some(evd)) = self.cno.take_what_has_triggered() {
+        while self.driver.is_aside()
+            && let Ok(Some(evd)) = self.cno.take_what_has_triggered()
+        {
             if self.on_trigger(evd) {
                 self.look_at_all();
             }

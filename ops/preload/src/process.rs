@@ -8,7 +8,8 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::sharing::{forking, leaving, relay};
-use crate::{event_thread, lending, switch, table};
+use crate::undisturbed::Undisturbed;
+use crate::{errno, event_thread, lending, switch, table};
 
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
@@ -47,20 +48,52 @@ pub(crate) fn id() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
-/// To be held by whoever is about to fork, until both processes have begun: what threads of ours
-/// are making in common memory is finished, and nothing of the kind begins. Not among the handlers:
-/// those of libraries that a protocol has loaded run before ours and hold what the making needs.
-pub(crate) fn before_fork() -> Vec<MutexGuard<'static, ()>> {
+/// What a thread holds that is about to fork, until both processes have begun.
+pub(crate) struct Forking {
+    /// What threads of ours are making in common memory is finished, and nothing of the kind begins.
+    _making: Vec<MutexGuard<'static, ()>>,
+    /// Dropped last.
+    _undisturbed: Option<Undisturbed>,
+}
+
+/// A thread is about to fork. What may take locks of the stack's, or end a connection that nobody
+/// else has any more, is done here and not among the handlers: those of libraries that a protocol
+/// has loaded run before ours, and the thread would wait for what it holds for the fork itself.
+pub(crate) fn before_fork() -> Forking {
     if is_vforked() {
-        return Vec::new();
+        return Forking {
+            _making: Vec::new(),
+            _undisturbed: None,
+        };
+    }
+    // A handler that forks in the midst of this would wait for this thread.
+    let undisturbed = Undisturbed::begin();
+    if OWNER.load(Ordering::Acquire) != 0 {
+        // It may open an adapter, which is a making of its own.
+        forking::prepare();
     }
     let protocols = switch::made().map(|switch| switch.registry().protocols());
     let held = protocols.into_iter().flatten();
-    held.filter_map(|protocol| protocol.before_fork()).collect()
+    Forking {
+        _making: held.filter_map(|protocol| protocol.before_fork()).collect(),
+        _undisturbed: Some(undisturbed),
+    }
+}
+
+impl Drop for Forking {
+    fn drop(&mut self) {
+        // Where no handler has been there to do it. The error of a fork that failed stays.
+        let why = errno::get();
+        forking::drop_prepared();
+        errno::set(why);
+    }
 }
 
 extern "C" fn before() {
-    forking::prepare();
+    if !forking::is_prepared() {
+        // A fork that has not come through our hook.
+        forking::prepare();
+    }
 }
 
 extern "C" fn in_parent() {

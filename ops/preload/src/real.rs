@@ -183,6 +183,7 @@ real! {
         environment: *const *const c_char, flags: c_int,
     ) -> c_int;
     fn fork() -> pid_t;
+    fn __fork() -> pid_t;
     fn daemon(stay: c_int, keep: c_int) -> c_int;
     fn forkpty(
         main: *mut c_int, name: *mut c_char, terminal: *const c_void, window: *const c_void,

@@ -152,7 +152,16 @@ const FORKING: &[(&str, &str)] = &[
         "daemon_while_opening",
         include_str!("forking/daemon_while_opening.py"),
     ),
+    (
+        "while_others_end",
+        include_str!("forking/while_others_end.py"),
+    ),
+    ("first_fork", include_str!("forking/first_fork.py")),
     ("daemon", include_str!("forking/daemon.py")),
+    (
+        "daemon_that_dialed",
+        include_str!("forking/daemon_that_dialed.py"),
+    ),
     ("survivors", include_str!("forking/survivors.py")),
     (
         "accept_together",

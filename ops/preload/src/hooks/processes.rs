@@ -59,6 +59,8 @@ around! {
     before process::before_fork, after drop;
     /// Hook of `fork`.
     fn fork();
+    /// Hook of `__fork`, its other name.
+    fn __fork();
     /// Hook of `daemon`, which forks by a call of its own.
     fn daemon(stay: c_int, keep: c_int);
     /// Hook of `forkpty`, which does so too.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use ops::PortMapperLock;
 
-use super::relay::{self, Relay};
+use super::relay::{self, Relay, SharedLock};
 use super::relayed::{Place, Relayed};
 use crate::listener::{InheritedListener, Listener};
 use crate::socket::Socket;
@@ -31,8 +31,13 @@ struct ForkState {
     listener_numbers: Vec<(c_int, usize)>,
     /// Descriptors that are the owner's alone.
     withheld: Vec<RawFd>,
-    /// The port mapper, so that its descriptors stay what they are until the fork is done.
-    mapper: Option<PortMapperLock<'static>>,
+    /// Where these come from, so that they stay what they are until the fork is done.
+    sources: Option<Sources>,
+}
+
+struct Sources {
+    _relays: SharedLock,
+    _mapper: Option<PortMapperLock<'static>>,
 }
 
 struct InheritedSocket {
@@ -76,12 +81,15 @@ pub(crate) fn prepare() {
         });
         state.connection_numbers.push((fd, index));
     }
-    state.withheld.extend(relay::withheld());
-    if let Some(switch) = switch::made() {
-        let mapper = switch.lock_port_mapper();
-        state.withheld.extend(mapper.descriptors());
-        state.mapper = Some(mapper);
-    }
+    let relays = relay::lock();
+    state.withheld.extend(relays.withheld());
+    let mapper = switch::made().map(|switch| switch.lock_port_mapper());
+    let of_mapper = mapper.iter().flat_map(PortMapperLock::descriptors);
+    state.withheld.extend(of_mapper);
+    state.sources = Some(Sources {
+        _relays: relays,
+        _mapper: mapper,
+    });
     FORK_STATE.set(Box::into_raw(Box::new(state)));
 }
 
@@ -125,6 +133,11 @@ fn take() -> Option<Box<ForkState>> {
     (!state.is_null()).then(|| unsafe { Box::from_raw(state) })
 }
 
+/// Whether the calling thread has what its child begins with.
+pub(crate) fn is_prepared() -> bool {
+    !FORK_STATE.get().is_null()
+}
+
 /// After the fork, in the parent.
 pub(crate) fn drop_prepared() {
     drop(take());
@@ -135,8 +148,8 @@ pub(crate) fn inherit() {
     let Some(mut state) = take() else {
         return;
     };
-    // The lock is the parent's; here nobody asks for it again.
-    std::mem::forget(state.mapper.take());
+    // The locks are the parent's; here nobody asks for them again.
+    std::mem::forget(state.sources.take());
     for fd in &state.withheld {
         // SAFETY: a number of the parent's that nothing here uses; the copies of what owns it in
         // the parent are forgotten below.

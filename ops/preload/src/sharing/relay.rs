@@ -160,20 +160,27 @@ pub(crate) fn reset_after_fork() {
     SHARED.store(ptr::null_mut(), Ordering::Release);
 }
 
-/// Descriptors of the connections that this process carries, which a child must not keep.
-pub(crate) fn withheld() -> Vec<RawFd> {
-    let found = SHARED.load(Ordering::Acquire);
+/// The shared connections of this process, of which none is left while this lives: their numbers
+/// are not closed, and not given to anybody else.
+pub(crate) struct SharedLock(Option<MutexGuard<'static, All>>);
+
+pub(crate) fn lock() -> SharedLock {
     // SAFETY: null, or never dropped.
-    let Some(shared) = (unsafe { found.as_ref() }) else {
-        return Vec::new();
-    };
-    let all = shared.all();
-    let each = all.relays.values().flat_map(|relay| {
-        let end = std::iter::once(relay.end);
-        let descriptor = relay.socket.stream().descriptor();
-        end.chain(descriptor.map(|fd| fd.as_raw_fd()))
-    });
-    each.collect()
+    let shared = unsafe { SHARED.load(Ordering::Acquire).as_ref() };
+    SharedLock(shared.map(Shared::all))
+}
+
+impl SharedLock {
+    /// Descriptors of the connections that this process carries, which a child must not keep.
+    pub(crate) fn withheld(&self) -> Vec<RawFd> {
+        let relays = self.0.iter().flat_map(|all| all.relays.values());
+        let each = relays.flat_map(|relay| {
+            let end = std::iter::once(relay.end);
+            let descriptor = relay.socket.stream().descriptor();
+            end.chain(descriptor.map(|fd| fd.as_raw_fd()))
+        });
+        each.collect()
+    }
 }
 
 /// Sleeps until nobody holds a connection of ours any more.
@@ -211,6 +218,8 @@ impl Relay {
         socket.observer().will_be_shared();
         renewal::renew_ended(socket)?;
         let shared = shared();
+        // The stack may find a break there, which leaves the shared connections.
+        let counted = CountedRelay::among(shared);
         let mut all = shared.all();
         if let Some(relay) = socket.observer().relay() {
             return Ok(relay);
@@ -226,7 +235,7 @@ impl Relay {
             nudged: AtomicBool::new(false),
             left: AtomicBool::new(false),
             myself: myself.clone(),
-            _counted: CountedRelay::among(shared),
+            _counted: counted,
         });
         socket.observer().is_shared_by(&relay);
         all.relays.insert(end, relay.clone());

@@ -1,0 +1,72 @@
+"""A server of one thread forks for the first time in the same turn in which connections of it have
+ended: redis at its first snapshot. What of them is left for the stack to end is ended by the fork."""
+
+import os
+import select
+import socket
+
+SERVERS = 12
+TURNS = 60
+CLIENTS = 6
+
+
+def dial(address):
+    while True:
+        with socket.create_connection(address) as client:
+            for _ in range(3):
+                client.sendall(b"said")
+                assert receive(client, 4) == b"said"
+
+
+def serve(tell):
+    """Until so many connections have ended."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+    listener.setblocking(False)
+    os.write(tell, b"%d\n" % listener.getsockname()[1])
+    waits = select.epoll()
+    waits.register(listener, select.EPOLLIN)
+    peers = {}
+    turns = 0
+    while turns < TURNS:
+        has_ended = False
+        for fd, _ in waits.poll(0.1):
+            if fd == listener.fileno():
+                try:
+                    peer, _ = listener.accept()
+                except BlockingIOError:
+                    continue
+                peer.setblocking(False)
+                peers[peer.fileno()] = peer
+                waits.register(peer, select.EPOLLIN)
+                continue
+            data = peers[fd].recv(100)
+            if data:
+                peers[fd].send(data)
+            else:
+                peers.pop(fd).close()
+                has_ended = True
+        turns += has_ended
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    ended(child)
+    # Those who dial are not told to stop.
+    os._exit(0)
+
+
+def dial_until_refused(address):
+    try:
+        dial(address)
+    except (ConnectionError, AssertionError):
+        pass
+
+
+for _ in range(SERVERS):
+    told, tell = os.pipe()
+    server = forked(serve, tell)
+    os.close(tell)
+    port = int(os.read(told, 100))
+    os.close(told)
+    clients = [forked(dial_until_refused, ("127.0.0.1", port)) for _ in range(CLIENTS)]
+    ended(server)
+    ended(*clients)
