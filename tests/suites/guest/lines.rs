@@ -75,11 +75,11 @@ pub(crate) fn tell_attempts() {
     }
 }
 
-/// Attempts at a line. siw loses a first message now and then, and OFA's provider breaks connections
-/// under theirs on both devices. rdma_rxe gives a request up after seven timeouts of half a second,
-/// which come about where two processes that poll leave its work no processor of the emulated
-/// machine. What fails three times in a row is something else; each failure before that is told.
-/// Elsewhere, over the software provider too, nothing has a second one.
+/// Attempts at a line. siw loses a first message now and then, and OFA's provider breaks
+/// connections under theirs on both devices. rdma_rxe gives a request up after seven timeouts of
+/// half a second, which come about where two processes that poll leave its work no processor of the
+/// emulated machine. What fails three times in a row is something else; each failure before that is
+/// told. Elsewhere, over the software provider too, nothing has a second one.
 fn attempts(ground: &Ground, case: &Case) -> u32 {
     let polls_on_rxe = ground.is_on_rxe() && case.name() == POLLS;
     if ground.is_on_siw() || ground.is_ofas() || polls_on_rxe {
