@@ -50,7 +50,7 @@ pub(crate) fn id() -> i32 {
 
 /// What a thread holds that is about to fork, until both processes have begun.
 pub(crate) struct Forking {
-    /// What threads of ours are making in common memory is finished, and nothing of the kind begins.
+    /// What threads of ours are making in common memory is finished, and nothing more begins.
     _making: Vec<MutexGuard<'static, ()>>,
     /// Dropped last.
     _undisturbed: Option<Undisturbed>,
