@@ -71,10 +71,14 @@ impl SocketOwnership {
         }
     }
 
-    /// The attempt failed, or ended before a connection was established.
+    /// The attempt failed, or ended before a connection was established. One that is given up may
+    /// have been established in that moment, unheard; then the provider closes the number, or has.
     pub(crate) fn on_not_established(&mut self) {
         if let Some(lent) = self.take_lent() {
-            *self = Self::Returned(lent.give_back());
+            *self = match lent.settle() {
+                Some(socket) => Self::Returned(socket),
+                None => Self::TakenOver,
+            };
         }
     }
 
@@ -149,6 +153,24 @@ mod tests {
         assert!(ownership.take_returned().is_none());
         // SAFETY: stands for the provider, which closes the number of a spent socket.
         drop(unsafe { OwnedFd::from_raw_fd(number) });
+    }
+
+    #[test]
+    fn a_number_that_the_provider_has_closed_is_not_closed_again() {
+        let (socket, _peer) = lent();
+        let (other, _other_peer) = UnixStream::pair().unwrap();
+        let number = socket.number();
+        // Stands for a connection that was established in the moment in which it was given up, and
+        // has ended, and for a thread that opened something else there. SAFETY: the number is open
+        // and only `socket` refers to it.
+        assert!(unsafe { libc::dup2(other.as_raw_fd(), number) } >= 0);
+        let mut ownership = SocketOwnership::Lent(socket);
+        ownership.on_not_established();
+        assert!(ownership.take_returned().is_none());
+        drop(ownership);
+        // SAFETY: the duplicate made above has no other owner; it is closed here and nowhere else.
+        let duplicate = unsafe { OwnedFd::from_raw_fd(number) };
+        assert!(inode_of(duplicate.as_raw_fd()).is_some());
     }
 
     #[test]
