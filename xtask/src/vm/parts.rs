@@ -106,6 +106,18 @@ fn tell(part: &Part, finished: &Result<Finished>, begun: Instant) {
     };
     let minutes = begun.elapsed().as_secs_f64() / 60.0;
     println!("    | {:<16} {minutes:>5.1} min  {told}", part.name);
+    let text = finished.as_ref().map_or("", |finished| &finished.text);
+    for name in failures(text) {
+        println!("    |   failed: {name}");
+    }
+}
+
+/// The names that a run lists at its end.
+fn failures(text: &str) -> impl Iterator<Item = &str> {
+    let list = text
+        .rsplit_once("\nfailures:\n")
+        .map_or("", |(_, list)| list);
+    list.lines().map_while(|line| line.strip_prefix("    "))
 }
 
 const RESULT: &str = "test result: ";
@@ -184,6 +196,14 @@ mod tests {
         assert_eq!(whole.text.lines().count(), 4);
         let missing = together(vec![finished(4, 8, 0), finished(4, 8, 0)]).unwrap_err();
         assert!(missing.to_string().contains("14 of 15"), "{missing}");
+    }
+
+    #[test]
+    fn what_failed_in_a_part_is_named() {
+        let text =
+            "\nfailures:\n\n---- a: b ----\nwhy\n\nfailures:\n    a: b\n    c: d\n\ntest result: F";
+        assert_eq!(failures(text).collect::<Vec<_>>(), ["a: b", "c: d"]);
+        assert_eq!(failures("test result: ok.").count(), 0);
     }
 
     #[test]
