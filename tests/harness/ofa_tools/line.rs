@@ -9,6 +9,8 @@ use crate::{Finished, IA_NAME, Running, StackEnv, is_full};
 
 const DEADLINE: Duration = Duration::from_secs(90);
 const DEADLINE_FULL: Duration = Duration::from_secs(1800);
+/// In the long run of the emulated machine, of which several share the processors.
+const DEADLINE_EMULATED: Duration = Duration::from_secs(400);
 
 /// What nothing that works prints.
 const COMPLAINTS: [&str; 5] = ["error", "fail", "warning", "mismatch", "corrupt"];
@@ -91,11 +93,11 @@ fn is_long(env: &StackEnv) -> bool {
 
 /// How long a program may take.
 pub(super) fn deadline(env: &StackEnv) -> Duration {
-    if is_long(env) {
-        DEADLINE_FULL
-    } else {
-        DEADLINE
-    }
+    env.limit.unwrap_or(match (is_full(), env.is_emulated) {
+        (false, _) => DEADLINE,
+        (true, false) => DEADLINE_FULL,
+        (true, true) => DEADLINE_EMULATED,
+    })
 }
 
 /// Nothing in the output may speak of a failure, except in the words of `tolerated`.

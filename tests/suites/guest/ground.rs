@@ -1,6 +1,7 @@
 //! Who serves OFA's programs: a `libdat2.so.2`, a provider below it, a device below that.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use anyhow::Result;
 use stack_tests::{IA_NAME, NetSpace, Registry, StackEnv, Stage};
@@ -78,15 +79,13 @@ const fn ground(
     }
 }
 
+/// How long a program may take over OFA's provider on siw.
+const OFAS_LIMIT: Duration = Duration::from_secs(90);
+
 impl Ground {
     /// Whether siw carries it. (The software provider uses only the link below siw.)
     pub(crate) fn is_on_siw(&self) -> bool {
         self.device.link == SIW.link && self.provider != SOFT
-    }
-
-    /// Whether `rdma_rxe` carries it.
-    pub(crate) fn is_on_rxe(&self) -> bool {
-        self.device.link == RXE.link && self.provider != SOFT
     }
 
     /// Whether OFA's provider serves it.
@@ -111,6 +110,10 @@ impl Ground {
         let mut env = StackEnv::of(stage, registry, NetSpace::stay()?);
         env.address = IpAddr::V4(address);
         env.is_emulated = true;
+        if self.is_ofas() && self.is_on_siw() {
+            // What hangs there hangs for good, and often.
+            env.limit = Some(OFAS_LIMIT);
+        }
         Ok(match self.registry {
             Library::Ours => env,
             Library::Ofas => env.with_system_registry(),
