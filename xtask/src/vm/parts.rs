@@ -51,8 +51,9 @@ const fn ground(name: &'static str, holds: &'static str, skips: &'static [&'stat
 
 impl Part {
     fn arguments(self) -> Vec<OsString> {
-        let skips = self.skips.iter().flat_map(|skip| ["--skip", skip]);
-        let holds = (!self.holds.is_empty()).then_some(self.holds);
+        // In one word: what is skipped may begin as an option does.
+        let skips = self.skips.iter().map(|skip| format!("--skip={skip}"));
+        let holds = (!self.holds.is_empty()).then(|| self.holds.to_owned());
         skips.chain(holds).map(Into::into).collect()
     }
 }
@@ -209,8 +210,10 @@ mod tests {
     #[test]
     fn a_part_has_the_names_that_it_is_for() {
         let part = PARTS[0];
-        assert_eq!(part.arguments(), ["--skip", "pure-", "ofa-siw: "]);
-        let rest = PARTS.last().unwrap();
-        assert!(rest.arguments().iter().all(|argument| !argument.is_empty()));
+        assert_eq!(part.arguments(), ["--skip=pure-", "ofa-siw: "]);
+        let rest = PARTS.last().unwrap().arguments();
+        assert!(!rest.is_empty());
+        let is_one_word = |argument: &OsString| argument.to_string_lossy().starts_with("--skip=");
+        assert!(rest.iter().all(is_one_word), "{rest:?}");
     }
 }
