@@ -49,33 +49,33 @@ const LOOKS_FOR: Duration = Duration::from_micros(50);
 /// So long after a look the kernel is asked first: what was shown then may not have been taken.
 const FRESH: Duration = Duration::from_micros(20);
 /// So many waits do not look where there is nothing to be looked after, or too much.
-const SKIPS_MAX: u32 = 64;
+const SKIPPED_WAITS_MAX: u32 = 64;
 /// Descriptors of a wait that are slept on in the place of the stack's threads.
 const FDS_MAX: usize = 44;
 /// Those of the stack.
 const STACKS_MAX: usize = 20;
 /// So many waits do not look after one that could not sleep in the stack's place: making its thread
 /// leave and come back is two wake-ups.
-const SKIPS_AWAKE: u32 = 16;
+const SKIPPED_WAITS_AWAKE: u32 = 16;
 /// So many calls that do not wait are made in vain while another thread is said to look, which may
 /// have left its sleep for good.
-const VAIN_MAX: u32 = 64;
+const EMPTY_POLLS_MAX: u32 = 64;
 /// After so many failures in a row the pauses grow no more: 16 waits.
-const LOSSES_MAX: u32 = 4;
+const FAILED_TRIES_MAX: u32 = 4;
 
 /// The thread that looks, or 0.
-static LOOKER: AtomicUsize = AtomicUsize::new(0);
+static POLLING_THREAD: AtomicUsize = AtomicUsize::new(0);
 /// Threads aside may have been told that we look.
-static LENT: AtomicBool = AtomicBool::new(false);
+static PROGRESS_ON_CALLER: AtomicBool = AtomicBool::new(false);
 /// Threads of the program that sleep until somebody shows them something.
 static ASLEEP: AtomicU32 = AtomicU32::new(0);
 /// Failures in a row, and waits that sleep at once before the next try.
-static LOSSES: AtomicU32 = AtomicU32::new(0);
-static PAUSE: AtomicU32 = AtomicU32::new(0);
+static FAILED_TRIES: AtomicU32 = AtomicU32::new(0);
+static BACKOFF: AtomicU32 = AtomicU32::new(0);
 /// Waits that do not look, because looking was no use.
-static SKIPS: AtomicU32 = AtomicU32::new(0);
+static SKIPPED_WAITS: AtomicU32 = AtomicU32::new(0);
 /// Calls that do not wait since somebody has looked.
-static VAIN: AtomicU32 = AtomicU32::new(0);
+static EMPTY_POLLS: AtomicU32 = AtomicU32::new(0);
 /// Whether a thread that looks leaves a processor to those who answer; -1: not known yet.
 static HAS_ROOM: AtomicI8 = AtomicI8::new(-1);
 
@@ -115,7 +115,7 @@ struct End;
 
 impl Drop for End {
     fn drop(&mut self) {
-        let looks = sleeps() || LOOKER.load(Ordering::SeqCst) == myself();
+        let looks = sleeps() || POLLING_THREAD.load(Ordering::SeqCst) == myself();
         come_back();
         if MINE.with(|mine| mine.parked.swap(0, Ordering::SeqCst)) > 0 {
             ASLEEP.fetch_sub(1, Ordering::SeqCst);
@@ -174,7 +174,7 @@ where
         }
         let ready = (waiting.sleep)(mask, Duration::ZERO);
         return match ready {
-            0 if LENT.load(Ordering::Relaxed) => look_once(&mut waiting.ask),
+            0 if PROGRESS_ON_CALLER.load(Ordering::Relaxed) => look_once(&mut waiting.ask),
             _ => ready,
         };
     }
@@ -207,7 +207,7 @@ fn begin_sleep(before: Option<sigset_t>) -> Option<sigset_t> {
     if MINE.with(|mine| mine.is_asleep.swap(true, Ordering::SeqCst)) {
         ASLEEP.fetch_sub(1, Ordering::SeqCst);
     }
-    if !LENT.load(Ordering::SeqCst) {
+    if !PROGRESS_ON_CALLER.load(Ordering::SeqCst) {
         return before;
     }
     let before = before.unwrap_or_else(threads::block_signals);
@@ -266,14 +266,14 @@ fn sleeps() -> bool {
 
 /// The calling thread is the one that looks. `false`: another one does.
 fn begin_to_look() -> bool {
-    let change = LOOKER.compare_exchange(0, myself(), Ordering::SeqCst, Ordering::SeqCst);
+    let change = POLLING_THREAD.compare_exchange(0, myself(), Ordering::SeqCst, Ordering::SeqCst);
     change.is_ok()
 }
 
 /// The calling thread looks no more, if it did.
 fn leave_off() {
     let me = myself();
-    let _ = LOOKER.compare_exchange(me, 0, Ordering::SeqCst, Ordering::SeqCst);
+    let _ = POLLING_THREAD.compare_exchange(me, 0, Ordering::SeqCst, Ordering::SeqCst);
 }
 
 /// A number that no other thread has.
@@ -290,8 +290,8 @@ pub(crate) fn begin_anew() {
         mine.parked.load(Ordering::SeqCst) > 0
     });
     ASLEEP.store(is_parked.into(), Ordering::SeqCst);
-    LENT.store(false, Ordering::SeqCst);
-    LOOKER.store(0, Ordering::SeqCst);
+    PROGRESS_ON_CALLER.store(false, Ordering::SeqCst);
+    POLLING_THREAD.store(0, Ordering::SeqCst);
 }
 
 /// Opens the signals that were open before; the error of a call that is over stays.
@@ -303,7 +303,7 @@ fn open_signals(before: &sigset_t) {
 
 /// The stack's own threads serve from now on.
 pub(crate) fn leave_to_threads() {
-    if LENT.load(Ordering::SeqCst) {
+    if PROGRESS_ON_CALLER.load(Ordering::SeqCst) {
         let before = threads::block_signals();
         hand_back();
         open_signals(&before);
@@ -313,7 +313,7 @@ pub(crate) fn leave_to_threads() {
 /// The same with signals blocked.
 #[inline(never)]
 fn hand_back() {
-    if LENT.swap(false, Ordering::SeqCst)
+    if PROGRESS_ON_CALLER.swap(false, Ordering::SeqCst)
         && let Some(switch) = switch::made()
     {
         for_each_protocol(switch, |protocol| protocol.leave_to_threads());
@@ -335,14 +335,16 @@ where
     A: FnMut() -> c_int,
 {
     let is_asleep = || ASLEEP.load(Ordering::SeqCst) > 0;
-    if is_asleep() || relay::has_any() || waiting.fds.1 > FDS_MAX || has_one_more(&SKIPS) {
+    if is_asleep() || relay::has_any() || waiting.fds.1 > FDS_MAX || has_one_more(&SKIPPED_WAITS) {
         return Served::Not;
     }
     let Some(switch) = switch::made() else {
         return Served::Not;
     };
     let is_fresh = |at: Instant| begun.saturating_duration_since(at) < FRESH;
-    if MINE.with(|mine| mine.look.get()).is_some_and(is_fresh) && LENT.load(Ordering::Relaxed) {
+    if MINE.with(|mine| mine.look.get()).is_some_and(is_fresh)
+        && PROGRESS_ON_CALLER.load(Ordering::Relaxed)
+    {
         let ready = (waiting.ask)();
         if ready != 0 {
             return Served::Done(ready);
@@ -352,7 +354,7 @@ where
         return Served::Not;
     }
     let before = threads::block_signals();
-    if LOOKER.load(Ordering::SeqCst) != myself() {
+    if POLLING_THREAD.load(Ordering::SeqCst) != myself() {
         // A handler has waited in between.
         return Served::Until(before);
     }
@@ -409,7 +411,7 @@ fn look(
                 count(ready != 0);
             }
             if !has_looked {
-                SKIPS.store(SKIPS_MAX, Ordering::Relaxed);
+                SKIPPED_WAITS.store(SKIPPED_WAITS_MAX, Ordering::Relaxed);
             }
             return (ready != 0 || has_looked).then_some(ready);
         }
@@ -504,7 +506,7 @@ fn begin_external_sleep(fds: &mut [pollfd], left: Duration) -> Option<usize> {
         end_external_sleep();
     }
     if count.is_none() {
-        SKIPS.store(SKIPS_AWAKE, Ordering::Relaxed);
+        SKIPPED_WAITS.store(SKIPPED_WAITS_AWAKE, Ordering::Relaxed);
     }
     count
 }
@@ -525,8 +527,8 @@ fn look_once(ask: &mut impl FnMut() -> c_int) -> c_int {
         return 0;
     };
     if !begin_to_look() {
-        if VAIN.fetch_add(1, Ordering::Relaxed) >= VAIN_MAX {
-            VAIN.store(0, Ordering::Relaxed);
+        if EMPTY_POLLS.fetch_add(1, Ordering::Relaxed) >= EMPTY_POLLS_MAX {
+            EMPTY_POLLS.store(0, Ordering::Relaxed);
             leave_to_threads();
         }
         return 0;
@@ -545,9 +547,9 @@ fn serve_all(switch: &Switch) -> bool {
     let is_whole = for_each_protocol(switch, |protocol| {
         has_looked |= protocol.serve_here().is_some();
     });
-    VAIN.store(0, Ordering::Relaxed);
+    EMPTY_POLLS.store(0, Ordering::Relaxed);
     // The threads are told by each look. Who began to sleep before this is said did not hear of it.
-    LENT.store(true, Ordering::SeqCst);
+    PROGRESS_ON_CALLER.store(true, Ordering::SeqCst);
     if ASLEEP.load(Ordering::SeqCst) > 0 {
         hand_back();
     }
@@ -556,7 +558,7 @@ fn serve_all(switch: &Switch) -> bool {
 
 /// Whether this wait looks for longer, after those that did so in vain.
 fn tries() -> bool {
-    !has_one_more(&PAUSE)
+    !has_one_more(&BACKOFF)
 }
 
 /// Counts down to 0. A count that two threads lose does not matter.
@@ -572,12 +574,12 @@ fn has_one_more(waits: &AtomicU32) -> bool {
 /// scheduler keeps on one processor take it from each other by looking.
 fn count(success: bool) {
     if success {
-        LOSSES.store(0, Ordering::Relaxed);
+        FAILED_TRIES.store(0, Ordering::Relaxed);
         return;
     }
-    let losses = (LOSSES.load(Ordering::Relaxed) + 1).min(LOSSES_MAX);
-    LOSSES.store(losses, Ordering::Relaxed);
-    PAUSE.store(1 << losses, Ordering::Relaxed);
+    let failed = (FAILED_TRIES.load(Ordering::Relaxed) + 1).min(FAILED_TRIES_MAX);
+    FAILED_TRIES.store(failed, Ordering::Relaxed);
+    BACKOFF.store(1 << failed, Ordering::Relaxed);
 }
 
 fn has_room() -> bool {
