@@ -69,7 +69,7 @@ pub(crate) struct StackInner {
     /// Whether it serves, or threads of the program do.
     driver: DriverRole,
     /// Nobody can sleep in the place of the thread: the provider has nothing to sleep on.
-    napless: AtomicBool,
+    no_external_sleep: AtomicBool,
     ticks: AtomicBool,
     /// It sleeps for long.
     sleeps_long: AtomicBool,
@@ -161,7 +161,7 @@ impl Stack {
     /// place.
     pub fn begin_sleep(&self, fds: &mut [pollfd], left: Duration) -> Option<usize> {
         let stack = &self.inner;
-        if stack.napless.load(Ordering::Relaxed) || !stack.driver.begin_wait(left) {
+        if stack.no_external_sleep.load(Ordering::Relaxed) || !stack.driver.begin_wait(left) {
             return None;
         }
         let count = stack.cno.begin_sleep(fds);
@@ -177,7 +177,9 @@ impl Stack {
             tracing::debug!(%error, "nobody sleeps in the stack's place");
             // Where somebody waits, or there is no room for all descriptors, that is so for now.
             let is_for_now = error.is(DAT_INVALID_STATE) || error.is(DAT_INSUFFICIENT_RESOURCES);
-            stack.napless.store(!is_for_now, Ordering::Relaxed);
+            stack
+                .no_external_sleep
+                .store(!is_for_now, Ordering::Relaxed);
         }
         count.ok()
     }
@@ -237,7 +239,7 @@ impl StackInner {
             sockets: Mutex::default(),
             wakeup,
             driver: DriverRole::default(),
-            napless: AtomicBool::new(false),
+            no_external_sleep: AtomicBool::new(false),
             ticks: AtomicBool::new(false),
             sleeps_long: AtomicBool::new(false),
             ia,
