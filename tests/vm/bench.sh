@@ -25,8 +25,8 @@ for size in 65536 1048576; do
     cases+=,send:$size:16,write:$size:16,read:$size:16
 done
 
-# As perftest's, its processes are not bound to CPUs: there are two, and the threads in which siw sends
-# are, so that one of them would have half a CPU beside a process that polls.
+# Each of its processes has a processor of its own, and so have perftest's: left to the scheduler,
+# two that poll may share one of the two for a while, and the figures of a round are chance.
 #
 # It starts itself a second time, by the path that the kernel tells, which need not hold for a file of
 # the host.
@@ -35,7 +35,7 @@ cp "$DAT_STAGE/bin/dat-bench" "$work/"
 for name in soft soft-no-crc siw rxe; do
     echo "== $name"
     DAT_OVERRIDE=$work/dat.conf LD_LIBRARY_PATH=$DAT_STAGE/lib DAT_LOG=error timeout 600 \
-        "$work/dat-bench" --no-namespace --no-pinning --ia $name --cases $cases \
+        "$work/dat-bench" --no-namespace --ia $name --cases $cases \
         --rounds "$rounds" --sample-ms 200 || echo "$name: exit status $?"
 done
 
@@ -48,16 +48,16 @@ perftest() {
     local case=$1 formula=$2
     shift 2
     port=$((port + 1))
-    timeout 160 "$@" -R -F -p $port > "$work/server" 2>&1 &
+    taskset -c 0 timeout 160 "$@" -R -F -p $port > "$work/server" 2>&1 &
     for _ in $(seq 600); do
         listens && break
         sleep 0.1
     done
     listens || echo "perftest $case: nobody listens" >&2
-    if timeout 90 "$@" -R -F -p $port $address > "$work/client" 2>&1; then
+    if taskset -c 1 timeout 90 "$@" -R -F -p $port $address > "$work/client" 2>&1; then
         # The last line that is nothing but a figure.
-        awk -v case="$case" '/^[ \t]*[0-9.]+[ \t]*$/ { it = $1 }
-            END { if (it) printf "perftest %s: %.6f\n", case, '"$formula"' }' "$work/client"
+        awk -v title="$case" '/^[ \t]*[0-9.]+[ \t]*$/ { it = $1 }
+            END { if (it) printf "perftest %s: %.6f\n", title, '"$formula"' }' "$work/client"
     else
         echo "perftest $case failed"
         tail -n 5 "$work/client" "$work/server"
