@@ -58,17 +58,15 @@ impl Drop for SoftMr {
 #[derive(Debug)]
 pub struct SoftMw {
     shared: Arc<Shared>,
-    identity: Stag,
     /// The STag that the last posted bind gives it.
     last: AtomicU32,
 }
 
 impl SoftMw {
-    pub(crate) fn new(shared: Arc<Shared>, identity: Stag) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, first: Stag) -> Self {
         Self {
             shared,
-            identity,
-            last: AtomicU32::new(identity.0),
+            last: AtomicU32::new(first.0),
         }
     }
 
@@ -86,7 +84,8 @@ impl SoftMw {
 
 impl Drop for SoftMw {
     fn drop(&mut self) {
-        self.shared.memory.remove_window(self.identity);
+        let last = Stag(*self.last.get_mut());
+        self.shared.memory.remove_window(last);
     }
 }
 

@@ -1,79 +1,83 @@
-//! From table index to STag and back, so that a peer can guess neither.
+//! From table index to STag and back, so that a peer can compute neither.
 //!
-//! An STag is 24 bits of index and 8 bits of key. The table's index (20 bits) and four random bits
-//! go through a Feistel network with keys of this RNIC; the key byte is random. A valid STag is
-//! therefore one of 2^32 to somebody who has not been told it, and looking one up costs four
-//! multiplications.
+//! An STag is the table's index (20 bits) and a salt (12 bits), encrypted with a key of this RNIC.
+//! The cipher is Speck32/64 (Beaulieu and others, "The SIMON and SPECK Families of Lightweight
+//! Block Ciphers", 2013): a keyed permutation of 32 bits, so that no two pairs of index and salt
+//! share an STag, and so that who was told some STags knows nothing of another but that it is none
+//! of them. The key has 64 bits: to search for it costs more than to try all STags.
+//!
+//! This holds for the next STag of the same index, too: the salt counts, and what it comes to is as
+//! far away as anything else. The first salt comes again after 4095 others.
 
 /// Bits of the table index that fit.
 pub(crate) const INDEX_BITS: u32 = 20;
 
-const HALF_BITS: u32 = 12;
-const HALF_MASK: u32 = (1 << HALF_BITS) - 1;
-const ROUNDS: usize = 4;
+const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+const ROUNDS: usize = 22;
 
-/// The keyed permutation of 24 bits.
+/// The keyed permutation of 32 bits.
 #[derive(Clone)]
 pub(crate) struct Cipher {
-    rounds: [(u64, u64); ROUNDS],
+    round_keys: [u16; ROUNDS],
 }
 
 impl Cipher {
-    /// A permutation that `keys` decide.
-    pub(crate) fn new(keys: [u8; 64]) -> Self {
-        let mut rounds = [(0, 0); ROUNDS];
-        for (round, bytes) in rounds.iter_mut().zip(keys.chunks_exact(16)) {
-            let (multiplier, offset) = bytes.split_at(8);
-            let word = |b: &[u8]| {
-                b.iter()
-                    .fold(0_u64, |word, byte| word << 8 | u64::from(*byte))
-            };
-            *round = (word(multiplier) | 1, word(offset));
-        }
-        Self { rounds }
+    /// A permutation that `key` decides, its words in the order of the paper: the last is used
+    /// first.
+    pub(crate) fn new(key: [u16; 4]) -> Self {
+        let [third, second, first, mut round_key] = key;
+        let mut others = [first, second, third];
+        let round_keys = std::array::from_fn(|round| {
+            let current = round_key;
+            let mixed = current.wrapping_add(others[0].rotate_right(7)) ^ round as u16;
+            others = [others[1], others[2], mixed];
+            round_key = current.rotate_left(2) ^ mixed;
+            current
+        });
+        Self { round_keys }
     }
 
-    /// The STag for an index; `salt` fills the bits that carry no index. Never 0, which peers take
-    /// for "no STag".
+    /// An STag for an index and the low bits of a salt. Never 0, which peers take for "no STag":
+    /// the one salt that would give it is left out.
     pub(crate) fn stag(&self, index: u32, salt: u32) -> u32 {
-        let stag = self.permute(index | (salt << INDEX_BITS) & 0x00FF_FFFF) << 8 | salt >> 24;
-        if stag == 0 { 1 } else { stag }
+        let of = |salt: u32| self.encrypt(index & INDEX_MASK | salt << INDEX_BITS);
+        match of(salt) {
+            0 => of(salt.wrapping_add(1)),
+            stag => stag,
+        }
     }
 
-    /// The same index and salt with another key byte.
-    pub(crate) fn rekey(&self, stag: u32) -> u32 {
-        let next = stag & !0xFF | (stag.wrapping_add(1)) & 0xFF;
-        if next == 0 { 1 } else { next }
+    /// The STag that follows: of the same index, with the next salt.
+    pub(crate) fn next(&self, stag: u32) -> u32 {
+        self.stag(self.index(stag), self.salt(stag).wrapping_add(1))
     }
 
     /// The index of an STag, made up or not; it may be out of the table.
     pub(crate) fn index(&self, stag: u32) -> u32 {
-        self.invert(stag >> 8) & ((1 << INDEX_BITS) - 1)
+        self.decrypt(stag) & INDEX_MASK
     }
 
-    fn permute(&self, value: u32) -> u32 {
-        let (mut left, mut right) = (value >> HALF_BITS, value & HALF_MASK);
-        for round in &self.rounds {
-            (left, right) = (right, left ^ mix(*round, right));
+    fn salt(&self, stag: u32) -> u32 {
+        self.decrypt(stag) >> INDEX_BITS
+    }
+
+    fn encrypt(&self, value: u32) -> u32 {
+        let (mut left, mut right) = ((value >> 16) as u16, value as u16);
+        for key in self.round_keys {
+            left = left.rotate_right(7).wrapping_add(right) ^ key;
+            right = right.rotate_left(2) ^ left;
         }
-        left << HALF_BITS | right
+        u32::from(left) << 16 | u32::from(right)
     }
 
-    fn invert(&self, value: u32) -> u32 {
-        let (mut left, mut right) = (value >> HALF_BITS, value & HALF_MASK);
-        for round in self.rounds.iter().rev() {
-            (left, right) = (right ^ mix(*round, left), left);
+    fn decrypt(&self, value: u32) -> u32 {
+        let (mut left, mut right) = ((value >> 16) as u16, value as u16);
+        for key in self.round_keys.into_iter().rev() {
+            right = (right ^ left).rotate_right(2);
+            left = (left ^ key).wrapping_sub(right).rotate_left(7);
         }
-        left << HALF_BITS | right
+        u32::from(left) << 16 | u32::from(right)
     }
-}
-
-/// Multiply, add, keep the top bits: universal hashing of one half.
-fn mix((multiplier, offset): (u64, u64), half: u32) -> u32 {
-    let product = (u64::from(half) + 1)
-        .wrapping_mul(multiplier)
-        .wrapping_add(offset);
-    (product >> (64 - HALF_BITS)) as u32
 }
 
 impl std::fmt::Debug for Cipher {
@@ -88,8 +92,16 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn cipher(seed: u8) -> Cipher {
-        Cipher::new(std::array::from_fn(|i| (i as u8).wrapping_mul(37) ^ seed))
+    fn cipher(seed: u16) -> Cipher {
+        Cipher::new([seed, 0x1110, 0x0908, 0x0100])
+    }
+
+    #[test]
+    fn it_is_the_published_cipher() {
+        // Appendix C of the paper.
+        let cipher = cipher(0x1918);
+        assert_eq!(cipher.encrypt(0x6574_694C), 0xA868_42F2);
+        assert_eq!(cipher.decrypt(0xA868_42F2), 0x6574_694C);
     }
 
     #[test]
@@ -105,17 +117,32 @@ mod tests {
     #[test]
     fn indices_do_not_collide() {
         let cipher = cipher(1);
-        let stags: HashSet<u32> = (0..10_000).map(|i| cipher.stag(i, 7 << 24)).collect();
+        let stags: HashSet<u32> = (0..10_000).map(|i| cipher.stag(i, 7)).collect();
         assert_eq!(stags.len(), 10_000);
     }
 
     #[test]
-    fn another_key_names_the_same_index() {
+    fn an_index_has_thousands_of_stags_before_one_comes_again() {
         let cipher = cipher(3);
-        let stag = cipher.stag(77, 0xFF00_0000);
-        let next = cipher.rekey(stag);
-        assert_ne!(next, stag);
-        assert_eq!(cipher.index(next), 77);
+        let first = cipher.stag(77, 0xFFE);
+        let mut seen = HashSet::new();
+        let mut stag = first;
+        while seen.insert(stag) {
+            stag = cipher.next(stag);
+            assert_eq!(cipher.index(stag), 77);
+        }
+        assert_eq!((stag, seen.len()), (first, 4096));
+    }
+
+    #[test]
+    fn no_stag_is_0() {
+        let cipher = cipher(5);
+        let nothing = cipher.decrypt(0);
+        let (index, salt) = (nothing & INDEX_MASK, nothing >> INDEX_BITS);
+        let before = cipher.stag(index, salt.wrapping_sub(1));
+        let after = cipher.stag(index, salt.wrapping_add(1));
+        assert_eq!(cipher.stag(index, salt), after);
+        assert_eq!(cipher.next(before), after);
     }
 
     #[test]

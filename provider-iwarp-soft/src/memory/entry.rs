@@ -24,7 +24,6 @@ pub(super) struct Entry {
     /// The one queue pair whose peer may use it; `None` for all of the domain.
     only: Option<QpToken>,
     pub(super) access: Access,
-    stag: u32,
     /// Address of the first byte.
     start: u64,
     len: u64,
@@ -33,20 +32,19 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn region(stag: u32, pd: u32, request: &RegisterMr) -> Self {
+    pub(super) fn region(pd: u32, request: &RegisterMr) -> Self {
         Self {
             kind: Kind::Region,
             pd,
             only: None,
             access: request.access,
-            stag,
             start: request.addr,
             len: request.len,
             offset: if request.zero_based { 0 } else { request.addr },
         }
     }
 
-    pub(super) fn unbound_window(stag: u32, pd: u32) -> Self {
+    pub(super) fn unbound_window(pd: u32) -> Self {
         let kind = Kind::Window {
             valid: AtomicBool::new(false),
         };
@@ -55,7 +53,6 @@ impl Entry {
             pd,
             only: None,
             access: Access::default(),
-            stag,
             start: 0,
             len: 0,
             offset: 0,
@@ -64,7 +61,7 @@ impl Entry {
 
     /// The part of this region that a window is bound to, if the region covers it and grants as
     /// much.
-    pub(super) fn part(&self, pd: u32, stag: u32, bind: &WindowBind) -> Option<Self> {
+    pub(super) fn part(&self, pd: u32, bind: &WindowBind) -> Option<Self> {
         let (has, wants) = (self.access, bind.access);
         // Remote write needs local write; remote read needs local read (verbs convention).
         let granted = (!wants.remote_write || has.local_write)
@@ -81,15 +78,10 @@ impl Entry {
             pd,
             only: bind.only,
             access: wants,
-            stag,
             start,
             len: u64::from(bind.range.len),
             offset: if bind.zero_based { 0 } else { start },
         })
-    }
-
-    pub(super) fn names(&self, stag: u32) -> bool {
-        self.stag == stag
     }
 
     /// Whether it belongs to a stream: to its domain, and to no other queue pair.

@@ -7,8 +7,8 @@
 //! * An access holds the table's read lock from its check to its last byte. Deregistration takes
 //!   the write lock, so when it returns no byte is read or written any more (RFC 5042 section
 //!   6.3.3).
-//! * STags are unpredictable ([`cipher`]) and an index is reused as late as possible
-//!   (RFC 5042 section 6.1.1).
+//! * STags cannot be computed from others, those of the same window included ([`cipher`]), and one
+//!   is reused as late as possible (RFC 5042 section 6.1.1).
 //! * Consumer memory is never a Rust slice that outlives a checksum: a peer or a thread of the
 //!   consumer that changes a buffer in flight harms only that message.
 //!
@@ -22,7 +22,8 @@ mod copy;
 mod entry;
 mod mapping;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use access_layer::rnic::{Access, QpToken, RegisterMr, Resource, RnicError, Sge};
@@ -46,9 +47,20 @@ pub(crate) struct MemoryTable {
 
 #[derive(Debug, Default)]
 struct Table {
-    entries: Vec<Option<Entry>>,
+    /// By STag: an access finds its entry without the cipher.
+    entries: HashMap<u32, Entry, BuildHasherDefault<StagHasher>>,
+    /// The last STag of every index.
+    slots: Vec<Slot>,
     /// Oldest first, so that an index rests as long as possible.
     free: VecDeque<u32>,
+}
+
+/// One index.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    /// The STag of its entry, or what follows gets the next one.
+    last: u32,
+    in_use: bool,
 }
 
 /// What a window is bound to.
@@ -70,68 +82,64 @@ pub(crate) struct Stream {
 }
 
 impl MemoryTable {
-    /// An empty table with keys of its own.
+    /// An empty table with a key of its own.
     pub(crate) fn new() -> Result<Self, RnicError> {
-        let mut keys = [0; 64];
-        fill_random(&mut keys)?;
+        let mut key = [0; 8];
+        fill_random(&mut key)?;
+        let (words, _) = key.as_chunks::<2>();
         Ok(Self {
-            cipher: Cipher::new(keys),
+            cipher: Cipher::new(std::array::from_fn(|i| u16::from_ne_bytes(words[i]))),
             table: RwLock::default(),
         })
     }
 
     /// Registers a region for one protection domain and returns its STag.
     pub(crate) fn register(&self, pd: u32, request: &RegisterMr) -> Result<Stag, RnicError> {
-        self.insert(|stag| Entry::region(stag, pd, request))
+        self.insert(Entry::region(pd, request))
     }
 
     /// Makes a window that is bound to nothing.
     pub(crate) fn create_window(&self, pd: u32) -> Result<Stag, RnicError> {
-        self.insert(|stag| Entry::unbound_window(stag, pd))
+        self.insert(Entry::unbound_window(pd))
     }
 
-    fn insert(&self, make: impl FnOnce(u32) -> Entry) -> Result<Stag, RnicError> {
-        let mut salt = [0; 4];
-        fill_random(&mut salt)?;
+    fn insert(&self, entry: Entry) -> Result<Stag, RnicError> {
         let mut table = self.write();
         let index = table
-            .vacancy()
+            .vacancy(&self.cipher)
             .ok_or(RnicError::NoResources(Resource::MemoryRegion))?;
-        let stag = self.cipher.stag(index, u32::from_ne_bytes(salt));
-        table.entries[index as usize] = Some(make(stag));
+        let slot = &mut table.slots[index as usize];
+        slot.last = self.cipher.next(slot.last);
+        slot.in_use = true;
+        let stag = slot.last;
+        table.entries.insert(stag, entry);
         Ok(Stag(stag))
     }
 
-    /// Takes a region or window away. When this returns, nobody accesses it any more.
+    /// Takes a region away. When this returns, nobody accesses it any more.
     pub(crate) fn remove(&self, stag: Stag) {
         let mut table = self.write();
-        let index = self.cipher.index(stag.0);
-        if let Some(slot) = table.entries.get_mut(index as usize)
-            && slot.as_ref().is_some_and(|entry| entry.names(stag.0))
-        {
-            *slot = None;
-            table.free.push_back(index);
+        if table.entries.remove(&stag.0).is_some() {
+            table.vacate(self.cipher.index(stag.0), stag.0);
         }
     }
 
-    /// Takes a window away by the identity that no bind changes.
-    pub(crate) fn remove_window(&self, identity: Stag) {
+    /// Takes a window away, whatever it is bound to; `last` is the last STag that was drawn for it.
+    pub(crate) fn remove_window(&self, last: Stag) {
         let mut table = self.write();
-        let index = self.cipher.index(identity.0);
-        if let Some(slot) = table.entries.get_mut(index as usize)
-            && slot
-                .as_ref()
-                .is_some_and(|entry| matches!(entry.kind, Kind::Window { .. }))
+        let index = self.cipher.index(last.0);
+        if let Some(stag) = table.stag_at(index)
+            && table.entries.get(&stag).is_some_and(|e| !e.is_region())
         {
-            *slot = None;
-            table.free.push_back(index);
+            table.entries.remove(&stag);
+            table.vacate(index, last.0);
         }
     }
 
-    /// The STag that the next bind of a window will give it: the same index with another key, so
-    /// that the STag before it becomes invalid.
+    /// The STag that the next bind of a window will give it, so that the one before it becomes
+    /// invalid. Who had that one cannot tell the new one.
     pub(crate) fn next_window_stag(&self, current: Stag) -> Stag {
-        Stag(self.cipher.rekey(current.0))
+        Stag(self.cipher.next(current.0))
     }
 
     /// Carries out a bind: from now on the window is `stag` and nothing else; `None` unbinds.
@@ -139,30 +147,33 @@ impl MemoryTable {
     /// `false` when the region is not there, belongs to another domain, or grants less.
     pub(crate) fn bind_window(&self, pd: u32, stag: Stag, bind: Option<&WindowBind>) -> bool {
         let mut table = self.write();
-        let region = match bind {
+        let bound = match bind {
             Some(bind) => {
-                let index = self.cipher.index(bind.region) as usize;
-                match table.entries.get(index).and_then(Option::as_ref) {
-                    Some(region) if region.names(bind.region) => region.part(pd, stag.0, bind),
-                    _ => None,
-                }
+                let region = table.entries.get(&bind.region);
+                region.and_then(|region| region.part(pd, bind))
             }
-            None => Some(Entry::unbound_window(stag.0, pd)),
+            None => Some(Entry::unbound_window(pd)),
         };
-        let index = self.cipher.index(stag.0) as usize;
-        match (region, table.entries.get_mut(index)) {
-            (Some(bound), Some(Some(slot))) if slot.is_window_of(pd) => {
-                *slot = bound;
-                true
-            }
-            _ => false,
+        let index = self.cipher.index(stag.0);
+        let (Some(bound), Some(former)) = (bound, table.stag_at(index)) else {
+            return false;
+        };
+        if !table
+            .entries
+            .get(&former)
+            .is_some_and(|e| e.is_window_of(pd))
+        {
+            return false;
         }
+        table.entries.remove(&former);
+        table.entries.insert(stag.0, bound);
+        table.slots[index as usize].last = stag.0;
+        true
     }
 
     /// Opens the table for accesses; deregistration waits until the result is dropped.
     pub(crate) fn access(&self) -> MemoryAccess<'_> {
         MemoryAccess {
-            cipher: &self.cipher,
             table: self.table.read().unwrap_or_else(PoisonError::into_inner),
         }
     }
@@ -175,32 +186,69 @@ impl MemoryTable {
 impl Table {
     /// An index that nobody uses; new ones first while the table is small, so that they rest
     /// longer.
-    fn vacancy(&mut self) -> Option<u32> {
-        let len = self.entries.len() as u32;
+    fn vacancy(&mut self, cipher: &Cipher) -> Option<u32> {
+        let len = self.slots.len() as u32;
         let fresh = len < 64 || self.free.len() < (len / 2) as usize;
         if fresh && len < REGION_MAX {
-            self.entries.push(None);
+            let last = cipher.stag(len, 0);
+            self.slots.push(Slot {
+                last,
+                in_use: false,
+            });
             return Some(len);
         }
         self.free.pop_front()
+    }
+
+    /// Lets an index rest, and remembers where its STags go on.
+    fn vacate(&mut self, index: u32, last: u32) {
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            *slot = Slot {
+                last,
+                in_use: false,
+            };
+            self.free.push_back(index);
+        }
+    }
+
+    /// The STag of the entry that has this index.
+    fn stag_at(&self, index: u32) -> Option<u32> {
+        let slot = self.slots.get(index as usize)?;
+        slot.in_use.then_some(slot.last)
+    }
+}
+
+/// STags are spread by the cipher already, and no peer chooses those in the table: one
+/// multiplication, because the map takes its bits from both ends of the hash.
+#[derive(Debug, Default)]
+struct StagHasher(u64);
+
+impl Hasher for StagHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(self.0 as u32 ^ u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, stag: u32) {
+        // 2^64 divided by the golden ratio.
+        self.0 = u64::from(stag).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
 
 /// The table, open for accesses.
 #[derive(Debug)]
 pub(crate) struct MemoryAccess<'a> {
-    cipher: &'a Cipher,
     table: RwLockReadGuard<'a, Table>,
 }
 
 impl MemoryAccess<'_> {
     fn entry(&self, stag: u32) -> Option<&Entry> {
-        let index = self.cipher.index(stag) as usize;
-        self.table
-            .entries
-            .get(index)?
-            .as_ref()
-            .filter(|entry| entry.names(stag))
+        self.table.entries.get(&stag)
     }
 
     /// A local segment of a work request; `write` for receives and the sinks of reads.

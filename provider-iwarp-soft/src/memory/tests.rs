@@ -289,6 +289,32 @@ fn windows_follow_their_binds() {
 }
 
 #[test]
+fn the_next_stag_of_a_window_cannot_be_told_from_the_former() {
+    let table = MemoryTable::new().unwrap();
+    let window = table.create_window(1).unwrap();
+    let mut stags = vec![window];
+    for _ in 0..1000 {
+        stags.push(table.next_window_stag(*stags.last().unwrap()));
+        assert!(table.bind_window(1, *stags.last().unwrap(), None));
+    }
+    let mut steps: Vec<u32> = stags
+        .windows(2)
+        .map(|pair| pair[1].0.wrapping_sub(pair[0].0))
+        .collect();
+    // Of 1000 in 2^32, one in 8000 tries has a neighbour as near as this.
+    assert!(steps.iter().all(|step| (256..=!256).contains(step)));
+    steps.sort_unstable();
+    steps.dedup();
+    assert!(steps.len() > 990, "only {} steps", steps.len());
+    // Nor does what comes to the same place of the table begin again.
+    table.remove_window(*stags.last().unwrap());
+    let last_salt = *stags.last().unwrap();
+    let rest = (0..200).map(|_| table.create_window(1).unwrap());
+    assert!(rest.into_iter().all(|other| !stags.contains(&other)));
+    assert_ne!(table.next_window_stag(last_salt), last_salt);
+}
+
+#[test]
 fn a_window_for_one_queue_pair_is_of_no_use_to_another() {
     let table = MemoryTable::new().unwrap();
     let mut bytes = vec![0; 100];

@@ -568,6 +568,26 @@ fn rfc5042_6_4_5_remote_invalidate_an_stag_shared_on_multiple_streams() -> Resul
     Ok(())
 }
 
+/// Who had a window cannot tell the STag that its next bind gives it.
+#[test]
+fn rfc5042_6_1_1_the_next_stag_of_a_window_cannot_be_guessed_from_the_former() -> Result<()> {
+    const COUNT: usize = 256;
+    let victim = Victim::new()?;
+    let stream = victim.stream()?;
+    let mut stags = Vec::new();
+    for _ in 0..COUNT {
+        stags.push(bind_window(&victim, &stream.ep)?);
+    }
+    let steps: std::collections::BTreeSet<u32> = stags
+        .windows(2)
+        .map(|pair| pair[1].wrapping_sub(pair[0]))
+        .collect();
+    ensure!(steps.len() > COUNT * 9 / 10, "only {} steps", steps.len());
+    let near = steps.iter().filter(|step| !(256..=!256).contains(*step));
+    ensure!(near.count() <= 1, "an STag lies beside the former one");
+    stream.end(&victim)
+}
+
 /// STags cannot be computed from those that one was told.
 #[test]
 fn rfc5042_6_1_1_an_stag_cannot_be_guessed_from_others() -> Result<()> {
