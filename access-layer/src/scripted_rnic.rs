@@ -412,7 +412,7 @@ impl Rnic for ScriptedRnic {
     }
 }
 
-fn attr() -> RnicAttr {
+pub(crate) fn attr() -> RnicAttr {
     RnicAttr {
         adapter_name: "scripted".into(),
         vendor_name: "test".into(),
@@ -435,6 +435,8 @@ fn attr() -> RnicAttr {
         message_len_max: u32::MAX,
         socket_service_points: true,
         immediate_and_atomics: true,
+        zero_based_regions: true,
+        recv_watermarks: true,
         named: Vec::new(),
     }
 }

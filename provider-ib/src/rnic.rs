@@ -309,6 +309,9 @@ fn attributes(device: &Device) -> RnicAttr {
         message_len_max: device.port_attr.max_msg_sz,
         socket_service_points: false,
         immediate_and_atomics: device.has_immediate_and_atomics(),
+        zero_based_regions: device.quirks().zero_based_regions,
+        // Verbs do not count what one queue pair holds of a shared receive queue.
+        recv_watermarks: false,
         named: named_attributes(device),
     }
 }

@@ -421,6 +421,8 @@ fn attributes(config: &Config) -> RnicAttr {
         message_len_max: u32::MAX,
         socket_service_points: true,
         immediate_and_atomics: true,
+        zero_based_regions: true,
+        recv_watermarks: true,
         named: named_attributes(config),
     }
 }

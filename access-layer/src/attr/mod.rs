@@ -15,9 +15,10 @@ use crate::ep::addr::SharedAddress;
 use crate::evd::is_mergeable;
 use crate::rnic::RnicAttr;
 
-/// Major version of this implementation.
+/// Version of the DAT interface, major part. OFA's providers name it here too; the release of this
+/// one is the attribute `DAT_RS_VERSION`.
 const PROVIDER_VERSION_MAJOR: u32 = 2;
-/// Minor version of this implementation.
+/// Version of the DAT interface, minor part.
 const PROVIDER_VERSION_MINOR: u32 = 0;
 
 /// Streams in the order of rows and columns of `evd_stream_merging_supported`.
@@ -117,7 +118,7 @@ fn ia_attr(attr: &RnicAttr) -> DatIaAttr {
         max_rdma_read_out: times(attr.ord_max, attr.qp_max),
         max_rdma_read_per_ep_in_guaranteed: DAT_TRUE,
         max_rdma_read_per_ep_out_guaranteed: DAT_TRUE,
-        zb_supported: DAT_TRUE,
+        zb_supported: DatBoolean::from(attr.zero_based_regions),
         extension_supported,
         extension_version,
         ..DatIaAttr::zeroed()
@@ -126,16 +127,23 @@ fn ia_attr(attr: &RnicAttr) -> DatIaAttr {
 
 /// One enum has to name the extensions: with atomics and immediate data it names those, because
 /// OFA's tools look for them, and Socket Service Points are announced by a named attribute.
+///
+/// With neither it names none, as OFA's provider does on iWARP devices: to consumers (`dtest -w`,
+/// `dtestx`) IB means that a write with immediate data works. Counters work all the same; they are
+/// announced by a named attribute.
 fn extension_of(attr: &RnicAttr) -> (DatExtension, DatCount) {
     if attr.immediate_and_atomics {
         (DAT_EXTENSION_IB, DAT_IB_EXTENSION_VERSION)
-    } else {
+    } else if attr.socket_service_points {
         (DAT_EXTENSION_IW, DAT_IW_EXTENSION_VERSION)
+    } else {
+        (DAT_EXTENSION_NONE, 0)
     }
 }
 
 fn provider_attr(ia_name: &str, attr: &RnicAttr) -> DatProviderAttr {
     let has_srq = DatBoolean::from(attr.srq_max > 0);
+    let has_watermarks = attr.srq_max > 0 && attr.recv_watermarks;
     DatProviderAttr {
         provider_name: name(ia_name),
         provider_version_major: PROVIDER_VERSION_MAJOR,
@@ -162,13 +170,15 @@ fn provider_attr(ia_name: &str, attr: &RnicAttr) -> DatProviderAttr {
         optimal_buffer_alignment: DAT_OPTIMAL_ALIGNMENT,
         evd_stream_merging_supported: merging(),
         srq_supported: has_srq,
-        srq_watermarks_supported: has_srq as DatCount,
+        srq_watermarks_supported: DatCount::from(has_watermarks),
         srq_ep_pz_difference_supported: DAT_FALSE,
         srq_info_supported: has_srq as DatCount,
         ep_recv_info_supported: 1,
         lmr_sync_req: DAT_FALSE,
         dto_async_return_guaranteed: DAT_TRUE,
-        rdma_write_for_rdma_read_req: DAT_TRUE,
+        // The sink of an RDMA Read needs no right of the peer. Where the device wants one, the
+        // provider gives it.
+        rdma_write_for_rdma_read_req: DAT_FALSE,
         rdma_read_lmr_rmr_context_exposure: DAT_TRUE,
         rmr_scope_supported: DAT_RMR_SCOPE_ANY,
         is_signal_safe: DAT_FALSE,
@@ -204,3 +214,6 @@ fn name(text: &str) -> DatName {
     }
     field
 }
+
+#[cfg(test)]
+mod tests;

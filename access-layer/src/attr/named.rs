@@ -43,30 +43,41 @@ impl NamedAttrs {
 /// attribute allocate hundreds of buffers of its size.
 const TRANSPORT_MTU: u32 = 4096;
 
-/// What this layer knows of itself, then what the RNIC adds. The `DAT_IB_*` names are those that
-/// consumers written for OFA's providers look for, whatever the transport.
+/// What this layer says of every RNIC, unless the RNIC says it of itself, and what the RNIC adds.
+/// The `DAT_IB_*` names are those that consumers written for OFA's providers look for, whatever the
+/// transport.
 fn pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
-    let mut pairs = vec![
-        pair("DAT_IB_DEVICE_NAME", &attr.adapter_name),
-        pair("DAT_IB_CONNECTIVITY_MODE", "DIRECT"),
-        pair("DAT_IB_RDMA_READ", "TRUE"),
-        pair("DAT_IB_PORT_STATUS", "PORT_ACTIVE"),
+    let mtu = attr.message_len_max.min(TRANSPORT_MTU).to_string();
+    let mut pairs: Vec<_> = [
+        ("DAT_IB_DEVICE_NAME", attr.adapter_name.as_str()),
+        ("DAT_IB_CONNECTIVITY_MODE", "DIRECT"),
+        ("DAT_IB_RDMA_READ", "TRUE"),
+        ("DAT_IB_PORT_STATUS", "PORT_ACTIVE"),
         // Numbers of versions in the attributes are DAT's or the device's; this is the release.
-        pair("DAT_RS_VERSION", env!("CARGO_PKG_VERSION")),
-    ];
-    if !attr
-        .named
-        .iter()
-        .any(|known| known.name == "DAT_IB_TRANSPORT_MTU")
-    {
-        pairs.push(pair(
-            "DAT_IB_TRANSPORT_MTU",
-            &attr.message_len_max.min(TRANSPORT_MTU).to_string(),
-        ));
-    }
+        ("DAT_RS_VERSION", env!("CARGO_PKG_VERSION")),
+        ("DAT_IB_TRANSPORT_MTU", &mtu),
+    ]
+    .into_iter()
+    .filter(|(name, _)| !attr.named.iter().any(|known| known.name == *name))
+    .map(|(name, value)| pair(name, value))
+    .collect();
     pairs.push(pair_c(DAT_IB_ATTR_COUNTERS, "TRUE"));
-    if attr.immediate_and_atomics {
+    pairs.extend(extension_pairs(attr));
+    pairs.extend(
+        attr.named
+            .iter()
+            .map(|known| pair(known.name, &known.value)),
+    );
+    pairs
+}
+
+/// Which extensions work.
+fn extension_pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
+    let mut pairs = Vec::new();
+    if attr.immediate_and_atomics || attr.socket_service_points {
         pairs.push(pair_c(DAT_EXTENSION_ATTR, "TRUE"));
+    }
+    if attr.immediate_and_atomics {
         for name in [
             DAT_IB_ATTR_FETCH_AND_ADD,
             DAT_IB_ATTR_CMP_AND_SWAP,
@@ -76,20 +87,12 @@ fn pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
         }
     }
     if attr.socket_service_points {
-        if !attr.immediate_and_atomics {
-            pairs.push(pair_c(DAT_EXTENSION_ATTR, "TRUE"));
-        }
         pairs.push((
             DAT_EXTENSION_ATTR_VERSION.to_owned(),
             DAT_EXTENSION_ATTR_VERSION_VALUE.to_owned(),
         ));
         pairs.push(pair_c(DAT_IW_ATTR_SSP, "TRUE"));
     }
-    pairs.extend(
-        attr.named
-            .iter()
-            .map(|known| pair(known.name, &known.value)),
-    );
     pairs
 }
 

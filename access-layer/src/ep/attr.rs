@@ -340,6 +340,8 @@ mod tests {
             message_len_max: u32::MAX,
             socket_service_points: true,
             immediate_and_atomics: false,
+            zero_based_regions: true,
+            recv_watermarks: true,
             named: Vec::new(),
         }
     }

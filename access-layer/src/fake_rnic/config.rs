@@ -76,6 +76,8 @@ impl Config {
             message_len_max: 1 << 30,
             socket_service_points: true,
             immediate_and_atomics: true,
+            zero_based_regions: true,
+            recv_watermarks: true,
             named: vec![NamedAttr {
                 name: "DAT_IB_TRANSPORT_MTU",
                 value: "4096".to_owned(),

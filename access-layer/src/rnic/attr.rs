@@ -67,6 +67,10 @@ pub struct RnicAttr {
     pub socket_service_points: bool,
     /// Whether Immediate Data and Atomics work here.
     pub immediate_and_atomics: bool,
+    /// Whether the addresses of a region may count from 0.
+    pub zero_based_regions: bool,
+    /// Whether [`Rnic::set_recv_watermarks`](super::Rnic::set_recv_watermarks) works here.
+    pub recv_watermarks: bool,
     /// Provider specific attributes beyond those that the access layer derives itself.
     pub named: Vec<NamedAttr>,
 }

@@ -1,0 +1,94 @@
+//! What is announced is what the RNIC does.
+
+use std::ffi::CStr;
+
+use super::*;
+use crate::rnic::NamedAttr;
+use crate::scripted_rnic;
+
+fn named(attributes: &Attributes, name: &str) -> Vec<String> {
+    let provider = attributes.provider();
+    let count = usize::try_from(provider.num_provider_specific_attr).unwrap();
+    // SAFETY: the array has as many entries as the count says, and lives as long as `attributes`.
+    let array = unsafe { std::slice::from_raw_parts(provider.provider_specific_attr, count) };
+    // SAFETY: C strings that live as long.
+    let text = |text| unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned();
+    let of_name = array.iter().filter(|attr| text(attr.name) == name);
+    of_name.map(|attr| text(attr.value)).collect()
+}
+
+#[test]
+fn zero_based_addresses_and_watermarks_are_announced_where_they_work() {
+    for (works, srq_max) in [(true, 4), (false, 4), (true, 0)] {
+        let attributes = Attributes::new(
+            "ia",
+            &RnicAttr {
+                zero_based_regions: works,
+                recv_watermarks: works,
+                srq_max,
+                ..scripted_rnic::attr()
+            },
+        );
+        assert_eq!(attributes.ia().zb_supported, DatBoolean::from(works));
+        let watermarks = DatCount::from(works && srq_max > 0);
+        assert_eq!(attributes.provider().srq_watermarks_supported, watermarks);
+    }
+}
+
+#[test]
+fn an_extension_is_named_only_where_one_of_its_kind_works() {
+    for (atomics, sockets, expected) in [
+        (true, true, DAT_EXTENSION_IB),
+        (true, false, DAT_EXTENSION_IB),
+        (false, true, DAT_EXTENSION_IW),
+        (false, false, DAT_EXTENSION_NONE),
+    ] {
+        let attributes = Attributes::new(
+            "ia",
+            &RnicAttr {
+                immediate_and_atomics: atomics,
+                socket_service_points: sockets,
+                ..scripted_rnic::attr()
+            },
+        );
+        assert_eq!(attributes.ia().extension_supported, expected);
+        let is_none = expected == DAT_EXTENSION_NONE;
+        assert_eq!(attributes.ia().extension_version == 0, is_none);
+        assert_eq!(named(&attributes, "DAT_COUNTERS"), ["TRUE"]);
+    }
+}
+
+#[test]
+fn the_sink_of_a_read_needs_no_right_of_the_peer() {
+    let attributes = Attributes::new("ia", &scripted_rnic::attr());
+    assert_eq!(
+        attributes.provider().rdma_write_for_rdma_read_req,
+        DAT_FALSE
+    );
+}
+
+#[test]
+fn what_the_rnic_knows_of_itself_comes_once_and_is_not_overruled() {
+    let own = [
+        ("DAT_IB_DEVICE_NAME", "siw_eth0"),
+        ("DAT_IB_CONNECTIVITY_MODE", "INDIRECT"),
+        ("DAT_IB_PORT_STATUS", "PORT_DOWN"),
+        ("DAT_IB_TRANSPORT_MTU", "1024"),
+    ];
+    let attributes = Attributes::new(
+        "ia",
+        &RnicAttr {
+            named: own
+                .map(|(name, value)| NamedAttr {
+                    name,
+                    value: value.to_owned(),
+                })
+                .into(),
+            ..scripted_rnic::attr()
+        },
+    );
+    for (name, value) in own {
+        assert_eq!(named(&attributes, name), [value], "{name}");
+    }
+    assert_eq!(named(&attributes, "DAT_IB_RDMA_READ"), ["TRUE"]);
+}
