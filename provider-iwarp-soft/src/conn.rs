@@ -322,9 +322,11 @@ impl Conn {
                 invalidate,
             } => send_kind(solicited, invalidate),
             SendOp::Write(to) => write_kind(to),
-            SendOp::WriteImmediate(to, value) => {
-                return self.post_write_immediate(request, to, value);
-            }
+            SendOp::WriteImmediate {
+                to,
+                value,
+                solicited,
+            } => return self.post_write_immediate(request, to, value, solicited),
             SendOp::Read(from) => return self.post_read(qp, table, request, from, sgl),
             SendOp::ReadToWindow { local, remote } => {
                 let (from, to) = (remote, local);
@@ -361,6 +363,7 @@ impl Conn {
         request: WorkRequest,
         to: RemoteRange,
         value: u32,
+        solicited: bool,
     ) -> Result<u32, WcStatus> {
         self.queue(WorkRequest {
             kind: write_kind(to),
@@ -369,7 +372,7 @@ impl Conn {
         self.queue(WorkRequest {
             kind: WorkKind::ImmediateData {
                 data: immediate_bytes(value),
-                solicited: true,
+                solicited,
             },
             fence: false,
             ..request

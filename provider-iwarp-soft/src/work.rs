@@ -191,7 +191,7 @@ impl SendSlot {
     /// Payload bytes that leave for it; what the peer answers with is none of them.
     pub(crate) fn sent_len(&self) -> u32 {
         match self.task {
-            Task::Wire(SendOp::Send { .. } | SendOp::Write(_) | SendOp::WriteImmediate(..)) => {
+            Task::Wire(SendOp::Send { .. } | SendOp::Write(_) | SendOp::WriteImmediate { .. }) => {
                 self.len
             }
             Task::Wire(_) | Task::Bind(_) => 0,
@@ -255,7 +255,7 @@ fn opcode_of(op: &SendOp) -> WcOpcode {
     match op {
         SendOp::Send { .. } => WcOpcode::Send,
         SendOp::Write(_) => WcOpcode::RdmaWrite,
-        SendOp::WriteImmediate(..) => WcOpcode::RdmaWriteImmediate,
+        SendOp::WriteImmediate { .. } => WcOpcode::RdmaWriteImmediate,
         SendOp::Read(_) | SendOp::ReadToWindow { .. } => WcOpcode::RdmaRead,
         SendOp::FetchAdd(..) => WcOpcode::FetchAdd,
         SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
@@ -411,7 +411,11 @@ mod tests {
         for op in [
             send,
             SendOp::Write(remote),
-            SendOp::WriteImmediate(remote, 1),
+            SendOp::WriteImmediate {
+                to: remote,
+                value: 1,
+                solicited: false,
+            },
         ] {
             assert_eq!(sent_len(op), 100, "{op:?}");
         }

@@ -343,6 +343,25 @@ fn a_fenced_write_waits_for_the_read_before_it() {
 }
 
 #[test]
+fn immediate_data_are_solicited_when_that_was_asked_for() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let (local, remote) = (a.memory(64), b.memory(64));
+    for (solicited, notify) in [(true, Notify::Solicited), (false, Notify::Always)] {
+        server.recv(7, &[]);
+        let op = SendOp::WriteImmediate {
+            to: remote.remote(8, 8),
+            value: 1,
+            solicited,
+        };
+        client.post(1, op, &[local.sge(0, 8)]);
+        assert_eq!(server.received().notify, notify);
+        client.sent();
+    }
+}
+
+#[test]
 fn immediate_data_and_atomics_do_what_rfc_7306_says() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
@@ -352,7 +371,11 @@ fn immediate_data_and_atomics_do_what_rfc_7306_says() {
     server.recv(7, &[]);
     client.post(
         1,
-        SendOp::WriteImmediate(remote.remote(8, 8), 0xCAFE_F00D),
+        SendOp::WriteImmediate {
+            to: remote.remote(8, 8),
+            value: 0xCAFE_F00D,
+            solicited: false,
+        },
         &[local.sge(0, 8)],
     );
     let received = server.received();

@@ -121,7 +121,11 @@ impl<R: Rnic> Ep<R> {
     ) -> DatResult {
         let wired = self.for_requests()?;
         check_segments(sgl, wired.segments.write)?;
-        let op = SendOp::WriteImmediate(range(sgl, remote)?, immediate);
+        let op = SendOp::WriteImmediate {
+            to: range(sgl, remote)?,
+            value: immediate,
+            solicited: flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG != 0,
+        };
         self.post(wired, op, sgl, cookie, flags)
     }
 
@@ -177,7 +181,7 @@ impl<R: Rnic> Ep<R> {
         let (index, bytes) = match wr.op {
             SendOp::Send { .. } => (DCNT_EP_POST_SEND, len_of(wr.sgl)),
             SendOp::Write(to) => (DCNT_EP_POST_WRITE, u64::from(to.len)),
-            SendOp::WriteImmediate(to, _) => (DCNT_EP_POST_WRITE_IMM, u64::from(to.len)),
+            SendOp::WriteImmediate { to, .. } => (DCNT_EP_POST_WRITE_IMM, u64::from(to.len)),
             SendOp::Read(from) | SendOp::ReadToWindow { remote: from, .. } => {
                 (DCNT_EP_POST_READ, u64::from(from.len))
             }

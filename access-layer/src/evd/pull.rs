@@ -65,6 +65,7 @@ fn operation_of(opcode: WcOpcode) -> DatDtos {
         WcOpcode::Recv => DAT_DTO_RECEIVE,
         WcOpcode::RecvInvalidate => DAT_DTO_RECEIVE_WITH_INVALIDATE,
         WcOpcode::RecvImmediate => DAT_IB_DTO_RECV_IMMED,
+        WcOpcode::RecvSendImmediate => DAT_IB_DTO_RECV_MSG_IMMED,
         WcOpcode::RdmaWriteImmediate => DAT_IB_DTO_RDMA_WRITE_IMMED,
         WcOpcode::FetchAdd => DAT_IB_DTO_FETCH_ADD,
         WcOpcode::CompareSwap => DAT_IB_DTO_CMP_SWAP,
@@ -76,6 +77,7 @@ fn operation_of(opcode: WcOpcode) -> DatDtos {
 fn extension_of(opcode: WcOpcode) -> Option<DatIbExtType> {
     match opcode {
         WcOpcode::RecvImmediate => Some(DAT_IB_RDMA_WRITE_IMMED_DATA),
+        WcOpcode::RecvSendImmediate => Some(DAT_IB_RECV_IMMED_DATA),
         WcOpcode::RdmaWriteImmediate => Some(DAT_IB_RDMA_WRITE_IMMED),
         WcOpcode::FetchAdd => Some(DAT_IB_FETCH_AND_ADD),
         WcOpcode::CompareSwap => Some(DAT_IB_CMP_AND_SWAP),
@@ -96,5 +98,40 @@ fn status_of(status: WcStatus) -> DatDtoCompletionStatus {
         WcStatus::Transport => DAT_DTO_ERR_TRANSPORT,
         WcStatus::ReceiverNotReady => DAT_DTO_ERR_RECEIVER_NOT_READY,
         WcStatus::BindFailed => DAT_RMR_OPERATION_FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn immediate_data_say_whether_they_came_with_a_write_or_with_a_message() {
+        for (opcode, operation, kind) in [
+            (
+                WcOpcode::RecvImmediate,
+                DAT_IB_DTO_RECV_IMMED,
+                DAT_IB_RDMA_WRITE_IMMED_DATA,
+            ),
+            (
+                WcOpcode::RecvSendImmediate,
+                DAT_IB_DTO_RECV_MSG_IMMED,
+                DAT_IB_RECV_IMMED_DATA,
+            ),
+        ] {
+            let mut event = DatEvent::zeroed();
+            let completion = Completion {
+                opcode,
+                status: WcStatus::Success,
+                immediate: Some(0x7777),
+                ..Completion::EMPTY
+            };
+            fill_dto(&mut event, &completion, opcode);
+            assert_eq!(event.event_number, DAT_IB_DTO_EVENT);
+            // SAFETY: the event number says that this member is meant.
+            let dto = unsafe { event.event_data.dto_completion_event_data };
+            assert_eq!(dto.operation, operation);
+            assert_eq!(event.event_extension_data[..2], [u64::from(kind), 0x7777]);
+        }
     }
 }

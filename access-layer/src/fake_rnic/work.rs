@@ -134,10 +134,14 @@ impl QpInner {
                         Done::with(WcStatus::Success)
                     })
             }
-            SendOp::WriteImmediate(remote, immediate) => peer
-                .remote(remote, Use::RemoteWrite)
+            SendOp::WriteImmediate {
+                to,
+                value,
+                solicited,
+            } => peer
+                .remote(to, Use::RemoteWrite)
                 .map_or_else(refused, |to| {
-                    Self::write_immediate(peer, &local, to, immediate)
+                    Self::write_immediate(peer, &local, to, value, solicited)
                 }),
             SendOp::Read(remote) => {
                 peer.remote(remote, Use::RemoteRead)
@@ -218,7 +222,13 @@ impl QpInner {
         }
     }
 
-    fn write_immediate(peer: &Arc<Self>, local: &[Piece], to: Piece, immediate: u32) -> Done {
+    fn write_immediate(
+        peer: &Arc<Self>,
+        local: &[Piece],
+        to: Piece,
+        immediate: u32,
+        solicited: bool,
+    ) -> Done {
         let Some(receive) = peer.take_receive() else {
             return Done::with(WcStatus::ReceiverNotReady);
         };
@@ -228,6 +238,9 @@ impl QpInner {
             let opcode = WcOpcode::RecvImmediate;
             peer.complete_receive(&receive, opcode, WcStatus::Success, len, |completion| {
                 completion.immediate = Some(immediate);
+                if solicited && completion.notify == Notify::Always {
+                    completion.notify = Notify::Solicited;
+                }
             });
         });
         Done {
@@ -263,7 +276,7 @@ fn describe(wr: &SendWr<'_>) -> (WcOpcode, u32) {
     match wr.op {
         SendOp::Send { .. } => (WcOpcode::Send, posted),
         SendOp::Write(_) => (WcOpcode::RdmaWrite, posted),
-        SendOp::WriteImmediate(..) => (WcOpcode::RdmaWriteImmediate, posted),
+        SendOp::WriteImmediate { .. } => (WcOpcode::RdmaWriteImmediate, posted),
         SendOp::Read(remote) | SendOp::ReadToWindow { remote, .. } => {
             (WcOpcode::RdmaRead, remote.len)
         }

@@ -19,8 +19,12 @@ pub enum WcOpcode {
     Recv,
     /// A receive that took a Send with Invalidate; `Completion::invalidated` has the STag.
     RecvInvalidate,
-    /// A receive that took Immediate Data (RFC 7306); `Completion::immediate` has it.
+    /// A receive that took the Immediate Data of an RDMA Write (RFC 7306);
+    /// `Completion::immediate` has it.
     RecvImmediate,
+    /// A receive that took a Send with Immediate Data, which only peers of InfiniBand can post;
+    /// `Completion::immediate` has it.
+    RecvSendImmediate,
     /// RDMA Write followed by Immediate Data.
     RdmaWriteImmediate,
     /// Atomic fetch and add.

@@ -59,7 +59,14 @@ pub enum SendOp {
     /// RDMA Write of the local segments to the peer's range.
     Write(RemoteRange),
     /// RDMA Write, then Immediate Data.
-    WriteImmediate(RemoteRange, u32),
+    WriteImmediate {
+        /// Where to.
+        to: RemoteRange,
+        /// The immediate data.
+        value: u32,
+        /// Solicited event, for the message with the immediate data.
+        solicited: bool,
+    },
     /// RDMA Read of the peer's range into the local segments.
     Read(RemoteRange),
     /// RDMA Read whose local range is named by the rkey of a window or region (`read_to_rmr`).

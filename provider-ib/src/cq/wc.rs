@@ -39,7 +39,10 @@ pub(super) fn received(work: &Work, posted: &Posted, wc: &ibv_wc) -> Completion 
         completion.invalidated = Some(word);
     } else if wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM || wc.wc_flags & IBV_WC_WITH_IMM != 0 {
         // As given: DAT's immediate data is not turned around, so neither is OFA's.
-        completion.opcode = WcOpcode::RecvImmediate;
+        completion.opcode = match wc.opcode {
+            IBV_WC_RECV_RDMA_WITH_IMM => WcOpcode::RecvImmediate,
+            _ => WcOpcode::RecvSendImmediate,
+        };
         completion.immediate = Some(word);
     }
     completion
@@ -119,15 +122,12 @@ mod tests {
             (taken.opcode, taken.invalidated),
             (WcOpcode::RecvInvalidate, Some(0x1234))
         );
-        for (opcode, flags) in [
-            (IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_WITH_IMM),
-            (IBV_WC_RECV, IBV_WC_WITH_IMM),
+        for (opcode, expected) in [
+            (IBV_WC_RECV_RDMA_WITH_IMM, WcOpcode::RecvImmediate),
+            (IBV_WC_RECV, WcOpcode::RecvSendImmediate),
         ] {
-            let told = received(&work, &posted(), &entry(opcode, flags));
-            assert_eq!(
-                (told.opcode, told.immediate),
-                (WcOpcode::RecvImmediate, Some(0x1234))
-            );
+            let told = received(&work, &posted(), &entry(opcode, IBV_WC_WITH_IMM));
+            assert_eq!((told.opcode, told.immediate), (expected, Some(0x1234)));
         }
     }
 }

@@ -7,7 +7,9 @@
 use std::ptr;
 use std::sync::Arc;
 
-use access_layer::rnic::{BindMw, RecvWr, Resource, RnicError, SendOp, SendWr, WcOpcode};
+use access_layer::rnic::{
+    BindMw, RecvWr, RemoteRange, Resource, RnicError, SendOp, SendWr, WcOpcode,
+};
 use verbs_dl::types::*;
 
 use super::{Lifecycle, Qp, Side, lock};
@@ -115,15 +117,14 @@ impl Qp {
                 set_remote(out, to.addr, to.rkey);
                 (IBV_WR_RDMA_WRITE, WcOpcode::RdmaWrite, to.len)
             }
-            SendOp::WriteImmediate(to, immediate) => {
+            SendOp::WriteImmediate {
+                to,
+                value,
+                solicited,
+            } => {
                 self.needs_infiniband("immediate data on this device")?;
-                set_remote(out, to.addr, to.rkey);
-                out.__bindgen_anon_1.imm_data = immediate;
-                (
-                    IBV_WR_RDMA_WRITE_WITH_IMM,
-                    WcOpcode::RdmaWriteImmediate,
-                    to.len,
-                )
+                set_write_immediate(out, to, value, solicited);
+                (out.opcode, WcOpcode::RdmaWriteImmediate, to.len)
             }
             SendOp::Read(from)
                 if segments.total() == 0 && !self.shared.device.quirks().reads_nothing =>
@@ -439,6 +440,15 @@ fn set_remote(wr: &mut ibv_send_wr, remote_addr: u64, rkey: u32) {
     wr.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
 }
 
+fn set_write_immediate(wr: &mut ibv_send_wr, to: RemoteRange, value: u32, solicited: bool) {
+    wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    set_remote(wr, to.addr, to.rkey);
+    wr.__bindgen_anon_1.imm_data = value;
+    if solicited {
+        wr.send_flags |= IBV_SEND_SOLICITED;
+    }
+}
+
 fn set_atomic(wr: &mut ibv_send_wr, remote_addr: u64, rkey: u32, compare_add: u64, swap: u64) {
     wr.wr.atomic = ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
         remote_addr,
@@ -492,6 +502,22 @@ mod tests {
                 fence,
             });
             assert_eq!(request.wr.send_flags & IBV_SEND_FENCE != 0, fence);
+        }
+    }
+
+    #[test]
+    fn a_write_with_immediate_data_is_solicited_when_that_is_asked_for() {
+        for solicited in [false, true] {
+            // SAFETY: a structure of numbers and pointers, for which zero is a value.
+            let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+            let to = RemoteRange {
+                addr: 1,
+                len: 2,
+                rkey: 3,
+            };
+            set_write_immediate(&mut wr, to, 4, solicited);
+            assert_eq!(wr.opcode, IBV_WR_RDMA_WRITE_WITH_IMM);
+            assert_eq!(wr.send_flags & IBV_SEND_SOLICITED != 0, solicited);
         }
     }
 

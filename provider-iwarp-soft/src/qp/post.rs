@@ -102,7 +102,7 @@ impl Qp {
             "the segments are longer than a message can be",
         ))?;
         match wr.op {
-            SendOp::Write(to) | SendOp::WriteImmediate(to, _) if to.len < total => Err(
+            SendOp::Write(to) | SendOp::WriteImmediate { to, .. } if to.len < total => Err(
                 RnicError::Length("the remote range is shorter than the segments"),
             ),
             SendOp::Read(from) if from.len < total => Err(RnicError::Length(
