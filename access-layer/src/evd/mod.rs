@@ -155,7 +155,8 @@ impl<R: Rnic> Evd<R> {
     pub(crate) fn create_async(ia: &Arc<Ia<R>>, min_qlen: DatCount) -> DatResult<Arc<Self>> {
         let qlen = usize::try_from(min_qlen).ok().filter(|qlen| *qlen > 0);
         let qlen = qlen.ok_or(DatError::invalid_arg(2))?;
-        let qlen = qlen.clamp(MIN_ASYNC_QLEN, MAX_ASYNC_QLEN);
+        let limit = usize::try_from(ia.attr().cqe_max).unwrap_or(usize::MAX);
+        let qlen = qlen.min(limit).max(MIN_ASYNC_QLEN);
         Self::build(ia, qlen, DAT_EVD_ASYNC_FLAG)
     }
 
@@ -449,12 +450,13 @@ impl<R: Rnic> Evd<R> {
     /// `dat_evd_resize`.
     pub fn resize(&self, min_qlen: DatCount) -> DatResult {
         let limit = usize::try_from(self.ia.attr().cqe_max).unwrap_or(usize::MAX);
-        let qlen = usize::try_from(min_qlen)
+        let asked = usize::try_from(min_qlen)
             .ok()
             .filter(|qlen| (1..=limit).contains(qlen));
-        let qlen = qlen.ok_or(DatError::invalid_arg(2))?;
+        let asked = asked.ok_or(DatError::invalid_arg(2))?;
+        let qlen = asked.max(CAPACITY_MIN);
         let mut inner = self.lock();
-        if qlen == inner.qlen {
+        if asked == inner.qlen {
             return Ok(());
         }
         if inner.state.is_waited() {
@@ -464,7 +466,8 @@ impl<R: Rnic> Evd<R> {
             inner.pulled.pull_all(self.ia.rnic(), cq, |_| false);
             self.publish_count(&inner);
         }
-        if inner.count() > qlen {
+        // What the consumer asked for decides, though there may be room for more.
+        if inner.count() > asked {
             return Err(DatError::of(DAT_INVALID_STATE));
         }
         if let Some(cq) = &self.cq {
@@ -577,10 +580,9 @@ impl<R: Rnic> Child for Evd<R> {
 
 /// No more EVDs, or none so long.
 const NO_EVD: DatError = DatError::no_resources(DAT_RESOURCE_TEVD);
-/// Consumers pass any length when they open an IA; nobody needs more asynchronous events than this.
-const MAX_ASYNC_QLEN: usize = 4096;
-/// And few read them at once, while each EP of a shared receive queue tells its end there;
-/// `dtestsrq` asks for 8 and lets 100 EPs end.
+/// Consumers pass any length when they open an IA, and few read asynchronous events at once, while
+/// each EP of a shared receive queue tells its end there; `dtestsrq` asks for 8 and lets 100 EPs
+/// end.
 const MIN_ASYNC_QLEN: usize = 1024;
 
 fn checked_qlen<R: Rnic>(ia: &Ia<R>, min_qlen: DatCount) -> DatResult<usize> {

@@ -394,6 +394,24 @@ fn resizing_keeps_what_is_queued_and_refuses_what_does_not_fit() {
 }
 
 #[test]
+fn a_resized_evd_has_room_for_16_as_a_new_one_has() {
+    let dat = Dat::open();
+    for flags in [
+        DAT_EVD_SOFTWARE_FLAG,
+        DAT_EVD_SOFTWARE_FLAG | DAT_EVD_DTO_FLAG,
+    ] {
+        let evd = dat.try_evd(100, ptr::null_mut(), flags).unwrap();
+        assert_eq!(call!(dat, evd_resize, evd, 1), SUCCESS);
+        assert_eq!(param(&dat, evd).evd_qlen, 16);
+        for word in 1..=16 {
+            assert_eq!(dat.post_software(evd, word), SUCCESS, "event {word}");
+        }
+        assert_eq!(call!(dat, evd_resize, evd, 15), 0x8007_0000);
+        assert_eq!(call!(dat, evd_resize, evd, 16), SUCCESS);
+    }
+}
+
+#[test]
 fn an_evd_in_use_is_not_freed_and_a_freed_one_is_unknown() {
     let dat = Dat::open();
     let evd = dat.evd(DAT_EVD_CR_FLAG);

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use dat_abi::*;
 
+use crate::evd::Evd;
 use crate::fake_rnic::FakeRnic;
 use crate::handle::Kind;
 use crate::harness::{Dat, Pair, SUCCESS, call, unique};
@@ -282,6 +283,16 @@ fn news_of_a_thousand_endpoints_fit_into_the_shortest_asynchronous_evd() {
     for told in 0..1_000 {
         let event = dat.dequeue(dat.async_evd);
         assert!(event.is_ok(), "after {told}: {event:x?}");
+    }
+}
+
+#[test]
+fn an_asynchronous_evd_is_as_long_as_asked_for_up_to_what_the_device_has() {
+    for (asked, expected) in [(8, 1024), (5000, 5000), (i32::MAX, 6000)] {
+        let dat = Dat::open_with("cqe_max=6000");
+        let (code, _, evd) = dat.try_open(asked, ptr::null_mut());
+        assert_eq!(code, SUCCESS);
+        assert_eq!(dat.pin::<Evd<FakeRnic>>(evd).qlen(), expected);
     }
 }
 
