@@ -109,7 +109,7 @@ impl From<Resource> for DatError {
             Resource::QueuePair => DAT_RESOURCE_TEP,
             Resource::CompletionQueue => DAT_RESOURCE_TEVD,
             Resource::SharedReceiveQueue => DAT_RESOURCE_SRQ,
-            Resource::Descriptor => DAT_RESOURCE_DEVICE,
+            Resource::Descriptor | Resource::Port => DAT_RESOURCE_DEVICE,
         })
     }
 }
@@ -203,6 +203,7 @@ mod tests {
             DAT_RESOURCE_SRQ
         );
         assert_eq!(code(Resource::Descriptor).subtype(), DAT_RESOURCE_DEVICE);
+        assert_eq!(code(Resource::Port).subtype(), DAT_RESOURCE_DEVICE);
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub enum Resource {
     SharedReceiveQueue,
     /// File descriptors.
     Descriptor,
+    /// Local ports for connections to one service.
+    Port,
     /// Work request slots of one queue.
     WorkRequest,
 }

@@ -494,6 +494,8 @@ fn missing_resource(error: Errno) -> Option<Resource> {
     match error {
         Errno::MFILE | Errno::NFILE => Some(Resource::Descriptor),
         Errno::NOMEM | Errno::NOBUFS => Some(Resource::Memory),
+        // Of `connect`: all ports of the local range are taken toward this service (ip(7)).
+        Errno::ADDRNOTAVAIL => Some(Resource::Port),
         _ => None,
     }
 }
@@ -507,7 +509,6 @@ fn is_out_of_reach(error: Errno) -> bool {
             | Errno::HOSTDOWN
             | Errno::NETDOWN
             | Errno::TIMEDOUT
-            | Errno::ADDRNOTAVAIL
     )
 }
 
@@ -532,7 +533,11 @@ fn connecting_socket(
     if same_kind {
         // The port is chosen with the destination in view, so that it need not be unique.
         io::leave_port_open(socket.as_fd());
-        rustix::net::bind(&socket, &from)?;
+        rustix::net::bind(&socket, &from).map_err(|error| match error {
+            // Here it says that the device has lost its address, and with it the way out.
+            Errno::ADDRNOTAVAIL => Errno::NETUNREACH,
+            other => other,
+        })?;
     }
     match rustix::net::connect(&socket, remote) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
@@ -552,5 +557,16 @@ impl Source for AttemptSource {
 
     fn on_deadline(self: Arc<Self>, key: Key) {
         self.qp.on_attempt(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_local_ports_is_ours_and_not_the_peers_absence() {
+        assert_eq!(missing_resource(Errno::ADDRNOTAVAIL), Some(Resource::Port));
+        assert!(!is_out_of_reach(Errno::ADDRNOTAVAIL));
     }
 }
