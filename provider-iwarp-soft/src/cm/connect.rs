@@ -33,7 +33,7 @@ use crate::qp::{Effects, Link, Qp};
 use crate::socket::Socket;
 
 use super::lingering::LingeringSocket;
-use super::{PIECES_POLL, STARTUP_MAX, depth, ird_max, own_socket};
+use super::{STARTUP_MAX, depth, ird_max, own_socket, pieces_pause};
 
 /// Between two attempts on a port where nobody listens.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
@@ -51,6 +51,8 @@ pub(crate) struct ConnectAttempt {
     initiator: Initiator,
     request: Vec<u8>,
     phase: Phase,
+    /// How often a part of the reply has been looked at.
+    looks: u32,
 }
 
 #[derive(Debug)]
@@ -168,6 +170,7 @@ impl Qp {
             initiator,
             request: frame.as_bytes().to_vec(),
             phase: Phase::Backoff,
+            looks: 0,
         }))
     }
 
@@ -266,6 +269,7 @@ impl ConnectAttempt {
             .watch(self.key, socket.as_fd(), Interest::Writable);
         watched.map_err(|_| Errno::NOMEM)?;
         self.phase = Phase::TcpConnecting(socket);
+        self.looks = 0;
         Ok(())
     }
 
@@ -369,7 +373,9 @@ impl ConnectAttempt {
         let (consumed, private_data, outcome) = match self.initiator.handle_input(&front[..count]) {
             Progress::NeedMore(_) if !io::is_hung_up(socket.as_fd()) => {
                 self.phase = Phase::AwaitingReply(socket);
-                return Step::Wait(Some(PIECES_POLL));
+                let again = pieces_pause(self.looks);
+                self.looks = self.looks.saturating_add(1);
+                return Step::Wait(Some(again));
             }
             Progress::Frame {
                 consumed,
@@ -562,11 +568,41 @@ impl Source for AttemptSource {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    use access_layer::rnic::Rnic;
+
     use super::*;
+    use crate::support::{Node, read_exact};
 
     #[test]
     fn a_lack_of_local_ports_is_ours_and_not_the_peers_absence() {
         assert_eq!(missing_resource(Errno::ADDRNOTAVAIL), Some(Resource::Port));
         assert!(!is_out_of_reach(Errno::ADDRNOTAVAIL));
+    }
+
+    #[test]
+    fn a_reply_that_dribbles_in_is_looked_at_less_and_less() {
+        let node = Node::new("lo 0");
+        let client = node.side(10);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let params = node.connect_params(port, &[]);
+        node.rnic.connect(&client.qp, &params).unwrap();
+        let (mut raw, _) = listener.accept().unwrap();
+        read_exact(&mut raw, 20);
+        raw.write_all(b"MPA ID").unwrap();
+        let looks = || match &*client.qp.qp.lock_link() {
+            Link::Connecting(attempt) => attempt.looks,
+            other => panic!("{other:?}"),
+        };
+        while looks() == 0 {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let looks = looks();
+        // After 1, 2, 4 ... 64 ms and every 64 ms then; 300 with a look every millisecond.
+        assert!((2..=12).contains(&looks), "{looks}");
     }
 }
