@@ -91,8 +91,8 @@ pub(crate) struct Config {
     /// How long a refused connect is tried again, within the consumer's timeout.
     pub(crate) connect_retry: Duration,
     /// How long an inbound connection may take to send its whole MPA request; in peer-to-peer mode,
-    /// twice as long for its first FPDU after the reply.
-    pub(crate) request_timeout: Duration,
+    /// twice as long for its first FPDU after the reply. `None`: for ever.
+    pub(crate) request_timeout: Option<Duration>,
     /// Inbound connections of one service that have not sent their request.
     pub(crate) half_open_max: usize,
     /// How long such a connection is not closed for the sake of another.
@@ -144,7 +144,7 @@ impl Config {
             peer_to_peer: Some(RtrKinds::WRITE_READ),
             peer: Peer::Unknown,
             connect_retry: CONNECT_RETRY,
-            request_timeout: REQUEST_TIMEOUT,
+            request_timeout: Some(REQUEST_TIMEOUT),
             peer_timeout: PeerTimeout::Idle,
             half_open_max: HALF_OPEN_MAX,
             half_open_grace: HALF_OPEN_GRACE,
@@ -181,10 +181,8 @@ impl Config {
                     seconds => PeerTimeout::Within(Duration::from_secs(seconds)),
                 }
             }
-            "mpa_timeout_ms" => self.request_timeout = millis(key, value)?,
-            "close_timeout_ms" => {
-                self.close_timeout = Some(millis(key, value)?).filter(|limit| !limit.is_zero());
-            }
+            "mpa_timeout_ms" => self.request_timeout = limit_millis(key, value)?,
+            "close_timeout_ms" => self.close_timeout = limit_millis(key, value)?,
             "sockets" => self.any_socket = any_socket(value)?,
             "half_open_max" => self.half_open_max = number(key, value, 1, 65_536)? as usize,
             "half_open_ms" => self.half_open_grace = millis(key, value)?,
@@ -273,6 +271,11 @@ fn millis(key: &str, value: &str) -> Result<Duration, RnicError> {
     number(key, value, 0, 3_600_000).map(Duration::from_millis)
 }
 
+/// A limit, where 0 says that there is none.
+fn limit_millis(key: &str, value: &str) -> Result<Option<Duration>, RnicError> {
+    Ok(Some(millis(key, value)?).filter(|limit| !limit.is_zero()))
+}
+
 fn bad(why: &str) -> RnicError {
     RnicError::BadConfig(why.to_owned())
 }
@@ -335,7 +338,9 @@ mod tests {
         assert_eq!(config.congestion.as_deref(), Some("reno"));
         assert_eq!(config.ulpdu_max, 1442);
         assert_eq!(config.connect_retry, Duration::from_millis(7));
-        assert_eq!(config.request_timeout, Duration::from_millis(9));
+        assert_eq!(config.request_timeout, Some(Duration::from_millis(9)));
+        let never = Config::parse("lo 0 mpa_timeout_ms=0").unwrap();
+        assert_eq!(never.request_timeout, None);
         let within = PeerTimeout::Within(Duration::from_secs(20));
         assert_eq!(config.peer_timeout, within);
         let off = Config::parse("lo 0 peer_timeout_s=0").unwrap();

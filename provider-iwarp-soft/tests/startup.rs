@@ -331,6 +331,33 @@ fn an_initiator_that_never_says_ready_fails_the_accept() {
 }
 
 #[test]
+fn without_a_limit_a_request_may_come_late_and_in_pieces() {
+    let b = Node::new("lo 0 mpa_timeout_ms=0");
+    let server = b.side(20);
+    let (_listener, port) = b
+        .rnic
+        .listen(&ListenAddress { port: 0 }, ListenToken(7))
+        .unwrap();
+    let mut raw = raw_client(port);
+    let request = hex(REQUEST_REV1);
+    let (first, rest) = request.split_at(10);
+    for piece in [first, rest] {
+        std::thread::sleep(Duration::from_millis(50));
+        raw.write_all(piece).unwrap();
+    }
+    let (request, _) = b.recorder.request(7);
+    b.rnic
+        .accept(request, &server.qp, &AcceptParams { private_data: &[] })
+        .unwrap();
+    read_startup(&mut raw);
+    raw.write_all(&hex(
+        "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c",
+    ))
+    .unwrap();
+    assert!(matches!(server.event(), Event::Established { .. }));
+}
+
+#[test]
 fn a_rejection_of_revision_one_is_understood() {
     let a = Node::new("lo 0");
     let client = a.side(10);

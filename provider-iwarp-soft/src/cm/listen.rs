@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, sockopt};
 
 use crate::engine::io::{self, Received};
-use crate::engine::{Interest, Key, Source};
+use crate::engine::{Interest, Key, Source, deadline_after};
 use crate::forking::NotInherited;
 use crate::rnic::Shared;
 use crate::socket::Socket;
@@ -168,9 +168,9 @@ enum Peeked {
 impl Inbound {
     fn start(listener: &Arc<Listener>, socket: Socket) {
         let shared = &listener.shared;
-        let deadline = Instant::now() + shared.config.request_timeout;
+        let deadline = deadline_after(shared.config.request_timeout);
         let origin = Origin::Listener(listener.clone());
-        let Ok(inbound) = Self::open(shared, origin, socket, Some(deadline)) else {
+        let Ok(inbound) = Self::open(shared, origin, socket, deadline) else {
             return;
         };
         listener.half_open.enter(inbound.key, &inbound);
@@ -327,12 +327,13 @@ impl Inbound {
         if is_begun {
             let now = Instant::now();
             // A request that has begun must come whole in time, also on a consumer's socket.
-            let deadline = *state
-                .deadline
-                .get_or_insert(now + self.shared.config.request_timeout);
+            if state.deadline.is_none() {
+                state.deadline = deadline_after(self.shared.config.request_timeout);
+            }
             let again = now + pieces_pause(state.looks);
-            state.looks += 1;
-            engine.set_deadline(self.key, Some(deadline.min(again)));
+            state.looks = state.looks.saturating_add(1);
+            let next = state.deadline.map_or(again, |deadline| deadline.min(again));
+            engine.set_deadline(self.key, Some(next));
         } else if let Some(socket) = &state.socket {
             engine.rearm(self.key, socket.as_fd(), Interest::Readable);
             engine.set_deadline(self.key, state.deadline);

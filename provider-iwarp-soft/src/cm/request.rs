@@ -136,8 +136,9 @@ fn begin(
     let told_now = negotiated.rtr.is_none().then(Vec::new);
     match qp.new_conn(socket, Role::Responder, negotiated) {
         Some(conn) => {
-            let timeout = qp.shared.config.request_timeout * FIRST_FPDU_TURNS;
-            qp.on_connected(link, conn, told_now, Some(timeout));
+            let timeout = qp.shared.config.request_timeout;
+            let timeout = timeout.map(|limit| limit * FIRST_FPDU_TURNS);
+            qp.on_connected(link, conn, told_now, timeout);
         }
         None => qp.give_up(link, OwnEvent::AcceptFailed, effects),
     }
