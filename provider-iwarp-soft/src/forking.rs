@@ -46,17 +46,20 @@ pub(crate) struct NotInherited(ManuallyDrop<OwnedFd>);
 impl NotInherited {
     /// From now on, once [`prepare`] has run.
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        open()
-            .get_or_insert_with(HashMap::new)
-            .insert(fd.as_raw_fd(), None);
-        Self(ManuallyDrop::new(fd))
+        Self::enter(fd, None)
     }
 
-    /// The child does not keep this number either, if it means `identity`.
-    pub(crate) fn along_with(&self, number: RawFd, identity: Identity) {
-        if let Some(open) = &mut *open() {
-            open.insert(self.0.as_raw_fd(), Some((number, identity)));
-        }
+    /// The child does not keep `number` either, if it means `identity`, as long as the result is
+    /// there.
+    pub(crate) fn along_with(fd: OwnedFd, number: RawFd, identity: Identity) -> Self {
+        Self::enter(fd, Some((number, identity)))
+    }
+
+    fn enter(fd: OwnedFd, along: Option<(RawFd, Identity)>) -> Self {
+        open()
+            .get_or_insert_with(HashMap::new)
+            .insert(fd.as_raw_fd(), along);
+        Self(ManuallyDrop::new(fd))
     }
 }
 
@@ -124,8 +127,8 @@ mod tests {
         let (mut peer, _) = listener.accept().unwrap();
         let number = client.as_raw_fd();
         let identity = Identity::of(client.as_fd()).unwrap();
-        let ours = NotInherited::new(OwnedFd::from(client.try_clone().unwrap()));
-        ours.along_with(number, identity);
+        let ours = OwnedFd::from(client.try_clone().unwrap());
+        let ours = NotInherited::along_with(ours, number, identity);
         let (mut told, tell) = std::io::pipe().unwrap();
         // SAFETY: the child calls the kernel only, until it is killed.
         let child = unsafe { libc::fork() };

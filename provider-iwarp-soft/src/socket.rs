@@ -113,7 +113,8 @@ impl Socket {
         let identity = Identity::of(duplicate.as_fd()).ok_or(SocketFault::NotASocket)?;
         let set_aside = SetAside::from(duplicate.as_fd());
         Ok(Self::Consumer(ConsumerSocket {
-            duplicate: NotInherited::new(duplicate),
+            // It is not its consumer's now, so the child of a fork has it no more than our own.
+            duplicate: NotInherited::along_with(duplicate, number, identity),
             number,
             identity,
             set_aside,
@@ -125,7 +126,6 @@ impl Socket {
     pub(crate) fn keep(&self) {
         if let Self::Consumer(socket) = self {
             socket.kept.store(true, Ordering::Relaxed);
-            socket.duplicate.along_with(socket.number, socket.identity);
         }
     }
 
@@ -252,6 +252,30 @@ mod tests {
         let mut bytes = [0; 6];
         client.read_exact(&mut bytes).unwrap();
         assert_eq!(&bytes, b"unread");
+    }
+
+    #[test]
+    fn a_child_has_no_copy_of_a_socket_that_is_taken_and_one_of_a_socket_given_back() {
+        crate::forking::prepare();
+        let (client, _server) = pair();
+        let number = client.as_raw_fd();
+        let child_has_it = || {
+            // SAFETY: the child calls the kernel only.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: numbers; it does not return.
+                unsafe { libc::_exit(i32::from(libc::fcntl(number, libc::F_GETFD) >= 0)) };
+            }
+            let mut status = 0;
+            // SAFETY: our own child, and a place for its status.
+            unsafe { libc::waitpid(child, &raw mut status, 0) };
+            libc::WEXITSTATUS(status) == 1
+        };
+        assert!(child_has_it());
+        let socket = Socket::take(number, LOOPBACK).unwrap();
+        assert!(!child_has_it(), "taken");
+        drop(socket);
+        assert!(child_has_it(), "given back");
     }
 
     #[test]
