@@ -60,8 +60,8 @@ pub(crate) struct Cq {
     pub(crate) token: CqToken,
     ring: Mutex<Ring>,
     len: AtomicUsize,
-    /// The consumer gets the thread back before it drives for more; see [`Self::let_post`].
-    lets_post: AtomicBool,
+    /// The next poll is to find nothing; see [`Self::request_empty_poll`].
+    empty_poll_due: AtomicBool,
     /// Counts looks of the consumer; a queue pair sees by it whether its consumer is a poller.
     looks: AtomicU32,
     /// Queue pairs that complete into this queue. Replaced as a whole, so that a drive walks over
@@ -90,7 +90,7 @@ impl Cq {
                 armed: Armed::No,
             }),
             len: AtomicUsize::new(0),
-            lets_post: AtomicBool::new(false),
+            empty_poll_due: AtomicBool::new(false),
             looks: AtomicU32::new(0),
             feeders: ArcSwap::default(),
             last_wait_us: AtomicU32::new(u32::MAX),
@@ -164,16 +164,18 @@ impl Cq {
         self.len.load(Ordering::Acquire) == 0
     }
 
-    /// Some of several reads are complete. A consumer that takes all completions before it posts
-    /// would receive the rest with its next look, then the peer would run dry: that look finds
-    /// nothing instead.
-    pub(crate) fn let_post(&self) {
-        self.lets_post.store(true, Ordering::Relaxed);
+    /// Some of several reads are complete, and the peer answers the others. Has one poll come back
+    /// empty without driving: a consumer that drains the queue before it posts would otherwise
+    /// receive the other answers too before it refills the queue of reads, and the peer would have
+    /// nothing to do meanwhile.
+    pub(crate) fn request_empty_poll(&self) {
+        self.empty_poll_due.store(true, Ordering::Relaxed);
     }
 
-    /// Whether this look is to find nothing, once.
-    pub(crate) fn takes_turn_off(&self) -> bool {
-        self.lets_post.load(Ordering::Relaxed) && self.lets_post.swap(false, Ordering::Relaxed)
+    /// Whether this poll is the one that comes back empty.
+    pub(crate) fn take_empty_poll(&self) -> bool {
+        self.empty_poll_due.load(Ordering::Relaxed)
+            && self.empty_poll_due.swap(false, Ordering::Relaxed)
     }
 
     /// Notes that the consumer looks at this queue.
@@ -363,13 +365,13 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_is_let_post_once() {
+    fn one_poll_comes_back_empty_however_often_that_was_asked_for() {
         let cq = Cq::new(2, CqToken(1)).unwrap();
-        assert!(!cq.takes_turn_off());
-        cq.let_post();
-        cq.let_post();
-        assert!(cq.takes_turn_off());
-        assert!(!cq.takes_turn_off());
+        assert!(!cq.take_empty_poll());
+        cq.request_empty_poll();
+        cq.request_empty_poll();
+        assert!(cq.take_empty_poll());
+        assert!(!cq.take_empty_poll());
     }
 
     #[test]

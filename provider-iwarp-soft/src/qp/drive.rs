@@ -169,7 +169,7 @@ impl Qp {
             if conn.proto.outstanding_reads() > 0
                 && let Some(cq) = &self.send_cq
             {
-                cq.let_post();
+                cq.request_empty_poll();
             }
         }
         let received = conn.recv_done.len() as u32;
