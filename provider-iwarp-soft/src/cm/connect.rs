@@ -38,6 +38,9 @@ use super::{STARTUP_MAX, depth, ird_max, own_socket, pieces_pause};
 /// Between two attempts on a port where nobody listens.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
+/// Until the next look at a socket that the engine cannot watch.
+const UNWATCHED_PAUSE: Duration = Duration::from_millis(20);
+
 /// An attempt to connect.
 #[derive(Debug)]
 pub(crate) struct ConnectAttempt {
@@ -295,10 +298,9 @@ impl ConnectAttempt {
                         self.phase = Phase::SendingRequest { socket, sent: 0 };
                     }
                     Ok(Ok(())) => {
-                        self.engine
-                            .rearm(self.key, socket.as_fd(), Interest::Writable);
+                        let armed = self.wait_for(&socket, Interest::Writable);
                         self.phase = Phase::TcpConnecting(socket);
-                        return Step::Wait(None);
+                        return armed;
                     }
                     Ok(Err(error)) | Err(error) => {
                         self.engine.unwatch(socket.as_fd());
@@ -308,10 +310,9 @@ impl ConnectAttempt {
                 Phase::SendingRequest { socket, sent } => {
                     match io::send(socket.as_fd(), &self.request[sent..]) {
                         Sent::Bytes(count) if sent + count == self.request.len() => {
-                            self.engine
-                                .rearm(self.key, socket.as_fd(), Interest::Readable);
+                            let armed = self.wait_for(&socket, Interest::Readable);
                             self.phase = Phase::AwaitingReply(socket);
-                            return Step::Wait(None);
+                            return armed;
                         }
                         Sent::Bytes(count) => {
                             self.phase = Phase::SendingRequest {
@@ -320,10 +321,9 @@ impl ConnectAttempt {
                             };
                         }
                         Sent::WouldBlock => {
-                            self.engine
-                                .rearm(self.key, socket.as_fd(), Interest::Writable);
+                            let armed = self.wait_for(&socket, Interest::Writable);
                             self.phase = Phase::SendingRequest { socket, sent };
-                            return Step::Wait(None);
+                            return armed;
                         }
                         Sent::Failed(_) => {
                             self.engine.unwatch(socket.as_fd());
@@ -334,6 +334,13 @@ impl ConnectAttempt {
                 Phase::AwaitingReply(socket) => return self.on_answer(socket),
             }
         }
+    }
+
+    /// Has the engine tell of the socket. Where it cannot, the next step is soon: nothing else
+    /// would bring it.
+    fn wait_for(&self, socket: &Socket, interest: Interest) -> Step {
+        let armed = self.engine.rearm(self.key, socket.as_fd(), interest);
+        Step::Wait(armed.is_err().then_some(UNWATCHED_PAUSE))
     }
 
     /// TCP did not connect.
@@ -355,10 +362,9 @@ impl ConnectAttempt {
         let mut front = [0; STARTUP_MAX];
         let count = match io::peek_or_error(socket.as_fd(), &mut front) {
             Err(Errno::AGAIN) => {
-                self.engine
-                    .rearm(self.key, socket.as_fd(), Interest::Readable);
+                let armed = self.wait_for(&socket, Interest::Readable);
                 self.phase = Phase::AwaitingReply(socket);
-                return Step::Wait(None);
+                return armed;
             }
             Ok(0) => {
                 self.engine.unwatch(socket.as_fd());
@@ -510,11 +516,7 @@ fn missing_resource(error: Errno) -> Option<Resource> {
 fn is_out_of_reach(error: Errno) -> bool {
     matches!(
         error,
-        Errno::NETUNREACH
-            | Errno::HOSTUNREACH
-            | Errno::HOSTDOWN
-            | Errno::NETDOWN
-            | Errno::TIMEDOUT
+        Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::HOSTDOWN | Errno::NETDOWN | Errno::TIMEDOUT
     )
 }
 

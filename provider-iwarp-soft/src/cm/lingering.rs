@@ -151,8 +151,8 @@ impl LingeringSocket {
 impl Source for LingeringSocket {
     fn on_ready(self: Arc<Self>, key: Key, _readable: bool, _writable: bool) {
         match self.proceed() {
-            Some(interest) => self.engine.rearm(key, self.fd(), interest),
-            None => self.end(key),
+            Some(interest) if self.engine.rearm(key, self.fd(), interest).is_ok() => {}
+            _ => self.end(key),
         }
     }
 

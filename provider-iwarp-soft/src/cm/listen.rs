@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, sockopt};
 
 use crate::engine::io::{self, Received};
-use crate::engine::{Interest, Key, Source, deadline_after};
+use crate::engine::{Interest, Key, NotWatched, Source, deadline_after};
 use crate::forking::NotInherited;
 use crate::rnic::Shared;
 use crate::socket::Socket;
@@ -22,7 +22,8 @@ use super::{STARTUP_MAX, own_socket, pieces_pause};
 
 /// Connections the kernel keeps for us.
 const BACKLOG: i32 = 1024;
-/// How long a listener that found no descriptor for a connection waits before it asks again.
+/// How long a listener waits before it asks again, when it found no descriptor for a connection or
+/// the engine cannot watch its socket.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Connections accepted in one go.
 const ACCEPTS_MAX: usize = 64;
@@ -107,10 +108,13 @@ impl Listener {
     }
 
     fn arm(&self) {
-        if self.is_open.load(Ordering::Acquire) {
-            self.shared
-                .engine
-                .rearm(self.key, self.socket.as_fd(), Interest::Readable);
+        let engine = &self.shared.engine;
+        if self.is_open.load(Ordering::Acquire)
+            && engine
+                .rearm(self.key, self.socket.as_fd(), Interest::Readable)
+                .is_err()
+        {
+            engine.set_deadline(self.key, Some(Instant::now() + ACCEPT_PAUSE));
         }
     }
 }
@@ -325,19 +329,25 @@ impl Inbound {
     fn wait_on(&self, state: &mut State, is_begun: bool) {
         let engine = &self.shared.engine;
         if is_begun {
-            let now = Instant::now();
             // A request that has begun must come whole in time, also on a consumer's socket.
             if state.deadline.is_none() {
                 state.deadline = deadline_after(self.shared.config.request_timeout);
             }
-            let again = now + pieces_pause(state.looks);
-            state.looks = state.looks.saturating_add(1);
-            let next = state.deadline.map_or(again, |deadline| deadline.min(again));
-            engine.set_deadline(self.key, Some(next));
+            self.look_again(state);
         } else if let Some(socket) = &state.socket {
-            engine.rearm(self.key, socket.as_fd(), Interest::Readable);
-            engine.set_deadline(self.key, state.deadline);
+            match engine.rearm(self.key, socket.as_fd(), Interest::Readable) {
+                Ok(()) => engine.set_deadline(self.key, state.deadline),
+                Err(NotWatched) => self.look_again(state),
+            }
         }
+    }
+
+    /// Looks again after a while, longer from time to time, where readiness does not tell.
+    fn look_again(&self, state: &mut State) {
+        let again = Instant::now() + pieces_pause(state.looks);
+        state.looks = state.looks.saturating_add(1);
+        let next = state.deadline.map_or(again, |deadline| deadline.min(again));
+        self.shared.engine.set_deadline(self.key, Some(next));
     }
 
     fn tell(&self, socket: Socket, info: RequestInfo, private_data: &[u8]) {

@@ -45,6 +45,8 @@ pub(crate) struct ConnSocket {
     held: AtomicBool,
     /// Some were since the engine's last look.
     held_lately: AtomicBool,
+    /// The kernel does not watch it and nobody drives it: the engine ends the connection.
+    unwatched: AtomicBool,
     /// The connection is over; whoever still holds the socket leaves it alone. Under this lock the
     /// poller's entry is made and taken away: a closed socket has none.
     closed: AtomicBool,
@@ -67,6 +69,7 @@ impl ConnSocket {
             tx_blocked: AtomicBool::new(false),
             held: AtomicBool::new(false),
             held_lately: AtomicBool::new(false),
+            unwatched: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             entry: Mutex::new(()),
             in_ready_set: AtomicBool::new(false),
@@ -123,8 +126,8 @@ impl ConnSocket {
 
     /// Has the poller tell of what is waited for now. That is found out under the lock: of two that
     /// arm at the same time, the later one knows what the earlier one knew.
-    fn rearm(&self) {
-        let _entry = self.lock_entry();
+    fn rearm(self: &Arc<Self>) {
+        let entry = self.lock_entry();
         if self.is_closed() {
             return;
         }
@@ -135,7 +138,18 @@ impl ConnSocket {
             (false, true) if self.driver.is_owned() || self.is_parked() => Interest::Writable,
             (false, _) => return,
         };
-        self.engine.rearm(self.key, self.as_fd(), interest);
+        let armed = self.engine.rearm(self.key, self.as_fd(), interest);
+        drop(entry);
+        if armed.is_err() {
+            self.on_unwatched();
+        }
+    }
+
+    /// The kernel has no room for the socket, so nobody would hear of it: the engine ends the
+    /// connection, soon and in its own thread, because the caller may hold it.
+    fn on_unwatched(self: &Arc<Self>) {
+        self.unwatched.store(true, Ordering::Release);
+        self.engine.look_after(self);
     }
 
     fn lock_entry(&self) -> MutexGuard<'_, ()> {
@@ -191,7 +205,7 @@ impl ConnSocket {
     }
 
     /// Notes whether bytes wait for room, and makes somebody wait for it.
-    pub(crate) fn set_tx_blocked(&self, blocked: bool) {
+    pub(crate) fn set_tx_blocked(self: &Arc<Self>, blocked: bool) {
         if self.tx_blocked.load(Ordering::Relaxed) == blocked {
             return;
         }
@@ -217,7 +231,7 @@ impl ConnSocket {
 
     /// The same where the sleep notices what arrives, but not that there is room for what waits to
     /// be sent: the engine does, and sends it.
-    pub(super) fn park_as_reader(&self) {
+    pub(super) fn park_as_reader(self: &Arc<Self>) {
         self.park();
         if self.is_tx_blocked() {
             self.rearm();
@@ -286,7 +300,15 @@ impl ConnSocket {
     /// The engine's look at a socket that a consumer drove. `rarely`: the next look is as far away
     /// as looks ever are.
     pub(super) fn on_tick(self: Arc<Self>, rarely: bool) -> AfterTick {
-        if self.is_closed() || !self.is_watched() {
+        if self.is_closed() {
+            return AfterTick::Drop;
+        }
+        if self.unwatched.load(Ordering::Acquire) {
+            let effects = self.qp.fail_unwatched(&self);
+            self.leave(&effects);
+            return AfterTick::Drop;
+        }
+        if !self.is_watched() {
             return AfterTick::Drop;
         }
         let was_driven = self.was_driven();
@@ -375,16 +397,36 @@ impl AsFd for ConnSocket {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
 
     use access_layer::rnic::{SendOp, WcStatus};
 
     use super::*;
     use crate::qp::Link;
-    use crate::support::{Node, hex, raw_peer, read_exact};
+    use crate::support::{Event, Node, hex, raw_peer, read_exact};
 
     /// A Send number 1, "hello".
     const HELLO: &str = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
+
+    #[test]
+    fn a_connection_that_the_kernel_does_not_watch_ends_with_a_terminate_message() {
+        let node = Node::new("lo 0");
+        let client = node.side(10);
+        let (mut raw, _) = raw_peer(&client, &node);
+        client.recv(1, &[]);
+        let socket = match &*client.qp.qp.lock_link() {
+            Link::Up(conn) => conn.socket.clone(),
+            other => panic!("{other:?}"),
+        };
+        socket.on_unwatched();
+        assert_eq!(client.event(), Event::Broken);
+        let mut sent = Vec::new();
+        raw.read_to_end(&mut sent).unwrap();
+        // Behind MPA, DDP and the word of RDMAP: layer 0, type 0, code 0, a local catastrophic
+        // error (RFC 5040 section 4.8).
+        let terminate = &sent[sent.len() - (4 + 4)..];
+        assert_eq!(terminate[..4], [0, 0, 0, 0], "{sent:x?}");
+    }
 
     #[test]
     fn bytes_that_get_stuck_while_the_engine_arms_leave_when_there_is_room() {

@@ -169,14 +169,20 @@ impl Engine {
 
     /// Changes the interest and arms it again; a socket that was unwatched is watched again. A
     /// level that holds already is told at once.
-    pub(crate) fn rearm(&self, key: Key, fd: BorrowedFd<'_>, interest: Interest) {
+    ///
+    /// The kernel may have no room for a socket that was unwatched (`epoll_ctl(2)`: ENOMEM, or
+    /// ENOSPC by `max_user_watches`). Then nothing tells of the socket, and the caller sees to it
+    /// that it is looked at all the same, or ended.
+    #[must_use = "a socket that nobody watches waits for ever"]
+    pub(crate) fn rearm(&self, key: Key, fd: BorrowedFd<'_>, interest: Interest) -> Armed {
         let result = match self.poller.modify(fd, key, interest) {
             Err(Errno::NOENT) => self.poller.add(fd, key, interest),
             result => result,
         };
-        if let Err(error) = result {
-            tracing::error!(%error, "a socket cannot be watched; it is served only while driven");
-        }
+        result.map_err(|error| {
+            tracing::error!(%error, "a socket cannot be watched");
+            NotWatched
+        })
     }
 
     /// Takes a socket out of the poller.
@@ -289,6 +295,13 @@ impl std::fmt::Debug for Engine {
             .finish_non_exhaustive()
     }
 }
+
+/// The kernel does not watch a socket for us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NotWatched;
+
+/// Whether the kernel watches a socket.
+pub(crate) type Armed = Result<(), NotWatched>;
 
 /// What a socket is watched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

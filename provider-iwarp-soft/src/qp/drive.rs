@@ -258,6 +258,20 @@ impl Qp {
         self.after(&effects);
     }
 
+    /// Ends a connection whose socket nobody watches: a local catastrophic error (RFC 5040 section
+    /// 4.8).
+    pub(crate) fn fail_unwatched(&self, socket: &Arc<ConnSocket>) -> Effects {
+        let mut link = self.lock_link();
+        let mut effects = Effects::default();
+        if let Link::Up(conn) = &mut *link
+            && Arc::ptr_eq(&conn.socket, socket)
+        {
+            let end = End::Fault(conn.proto.fail_local());
+            self.finish(&mut link, end, &mut effects);
+        }
+        effects
+    }
+
     /// What a connection's timer was for is due.
     fn on_due(&self, conn: &mut Conn, due: Due, effects: &mut Effects) -> Result<(), End> {
         conn.deadline = None;
