@@ -30,13 +30,13 @@ pub(crate) fn wait(cqs: &[&IbCq], waker: &Waker, timeout: Option<Duration>) -> b
         set[0] = poll_of(waker.as_fd().as_raw_fd());
         for (index, cq) in heard.iter().enumerate() {
             // A negative descriptor is passed over.
-            set[1 + 2 * index] = poll_of(cq.cq.voice().unwrap_or(-1));
-            set[2 + 2 * index] = poll_of(cq.cq.kick_fd());
+            set[1 + 2 * index] = poll_of(cq.cq.event_fd().unwrap_or(-1));
+            set[2 + 2 * index] = poll_of(cq.cq.wake_fd());
         }
         interrupted = sleep(&mut set[..1 + 2 * heard.len()], timeout);
         for (index, cq) in heard.iter().enumerate() {
             if has_failed(&set[1 + 2 * index]) {
-                cq.cq.fall_mute();
+                cq.cq.disable_events();
             }
         }
     }

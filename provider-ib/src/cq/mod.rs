@@ -45,7 +45,7 @@ pub(crate) struct Cq {
     hw: NonNull<ibv_cq>,
     channel: NonNull<ibv_comp_channel>,
     /// Wakes who waits when a completion comes without the device.
-    kick: OwnedFd,
+    wake: OwnedFd,
     /// Under which the engine knows it.
     number: u32,
     shared: Arc<Shared>,
@@ -53,7 +53,7 @@ pub(crate) struct Cq {
     depth: AtomicU32,
     waiters: AtomicU32,
     /// The channel tells nothing any more, because the device is gone.
-    is_mute: AtomicBool,
+    events_failed: AtomicBool,
     unacknowledged: AtomicU32,
 }
 
@@ -72,12 +72,12 @@ impl Cq {
         let verbs = &shared.device.libraries.verbs;
         let context = shared.device.context();
         // SAFETY: takes no pointers; the result is checked before it is owned.
-        let kick = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if kick < 0 {
+        let wake = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if wake < 0 {
             return Err(refused(Resource::CompletionQueue));
         }
         // SAFETY: eventfd just returned this descriptor and nobody else knows it.
-        let kick = unsafe { OwnedFd::from_raw_fd(kick) };
+        let wake = unsafe { OwnedFd::from_raw_fd(wake) };
         // SAFETY: the device is open.
         let channel = unsafe { verbs.ibv_create_comp_channel(context) };
         let channel = NonNull::new(channel).ok_or_else(|| refused(Resource::CompletionQueue))?;
@@ -96,13 +96,13 @@ impl Cq {
             token,
             hw,
             channel,
-            kick,
+            wake,
             number: shared.cqs.reserve(),
             shared: shared.clone(),
             inner: Mutex::new(Inner::new(hw)),
             depth: AtomicU32::new(depth),
             waiters: AtomicU32::new(0),
-            is_mute: AtomicBool::new(false),
+            events_failed: AtomicBool::new(false),
             unacknowledged: AtomicU32::new(0),
         });
         cq.listen()?;
@@ -122,14 +122,14 @@ impl Cq {
     }
 
     /// What a sleeper listens to for the device's events; `None` when there are none to come.
-    pub(crate) fn voice(&self) -> Option<RawFd> {
-        let is_mute = self.is_mute.load(Ordering::Relaxed);
-        (!is_mute).then(|| self.channel_fd())
+    pub(crate) fn event_fd(&self) -> Option<RawFd> {
+        let events_failed = self.events_failed.load(Ordering::Relaxed);
+        (!events_failed).then(|| self.channel_fd())
     }
 
     /// The channel has failed. It stays ready, and who slept on it would not sleep.
-    pub(crate) fn fall_mute(&self) {
-        self.is_mute.store(true, Ordering::Relaxed);
+    pub(crate) fn disable_events(&self) {
+        self.events_failed.store(true, Ordering::Relaxed);
     }
 
     /// Readable when the device has an event for this queue.
@@ -139,8 +139,8 @@ impl Cq {
     }
 
     /// Readable when a completion came without the device.
-    pub(crate) fn kick_fd(&self) -> RawFd {
-        self.kick.as_raw_fd()
+    pub(crate) fn wake_fd(&self) -> RawFd {
+        self.wake.as_raw_fd()
     }
 
     /// Changes the depth; what is in the queue stays.
@@ -272,9 +272,9 @@ impl Cq {
         self.waiters.fetch_sub(1, Ordering::SeqCst);
         let mut count: u64 = 0;
         // SAFETY: eight bytes of this frame; the descriptor does not block.
-        let kicked =
-            unsafe { libc::read(self.kick_fd(), (&raw mut count).cast(), size_of::<u64>()) > 0 };
-        if (self.take_event() || kicked) && self.look() {
+        let woken =
+            unsafe { libc::read(self.wake_fd(), (&raw mut count).cast(), size_of::<u64>()) > 0 };
+        if (self.take_event() || woken) && self.look() {
             self.shared.upcall.cq_ready(self.token);
         }
     }
@@ -343,7 +343,7 @@ impl Cq {
         if self.waiters.load(Ordering::SeqCst) > 0 {
             let one: u64 = 1;
             // SAFETY: eight bytes of this frame. Only a count near 2^64 could make it fail.
-            unsafe { libc::write(self.kick_fd(), (&raw const one).cast(), size_of::<u64>()) };
+            unsafe { libc::write(self.wake_fd(), (&raw const one).cast(), size_of::<u64>()) };
         }
         // Also then: who was about to leave has perhaps looked at the descriptor already.
         self.shared.engine.nudge(self.number);
