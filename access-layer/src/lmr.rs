@@ -1,7 +1,7 @@
 //! Local memory region (DAT 2.0 section 6.9).
 //!
-//! Registration neither pins nor touches the memory: consumers register hundreds of megabytes that
-//! they never use.
+//! What registration does to the memory is the RNIC's business: a device pins it, the software
+//! provider neither pins nor touches it. Here it is a handle and a range.
 
 use std::sync::Arc;
 

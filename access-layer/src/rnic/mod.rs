@@ -170,7 +170,7 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// How many receives are posted and not consumed, and how many requests have not completed.
     fn pending(&self, qp: &Self::Qp) -> (u32, u32);
 
-    /// Registers memory. Neither pins nor touches it.
+    /// Registers memory. A device pins it; an RNIC in software need not even touch it.
     fn register_mr(&self, pd: &Self::Pd, request: &RegisterMr) -> Result<Self::Mr, RnicError>;
 
     /// The keys of a region. After the drop of `mr` returns no byte of it is read or written any
