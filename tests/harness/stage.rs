@@ -82,6 +82,12 @@ impl Stage {
         self.root.join("bin").join(name)
     }
 
+    /// An example of dat-api, by its name there with hyphens.
+    #[must_use]
+    pub fn example(&self, name: &str) -> PathBuf {
+        self.bin(&format!("dat-example-{name}"))
+    }
+
     /// The software provider.
     #[must_use]
     pub fn provider(&self) -> PathBuf {

@@ -25,7 +25,7 @@ impl Examples {
         let built = env.registry.dir().to_owned();
         make_c_examples(&env.stage, &built, "hello convert")?;
         Ok(Self {
-            rust: env.stage.bin("convert"),
+            rust: env.stage.example("convert"),
             c: built.join("convert"),
             env,
         })
@@ -188,13 +188,13 @@ fn every_example_is_run() -> Result<()> {
 fn the_short_examples_run() -> Result<()> {
     let env = StackEnv::new()?;
     for (name, last_words) in [
-        ("send_recv", "100 round trips of 64 bytes"),
+        ("send-recv", "100 round trips of 64 bytes"),
         ("rdma", "wrote and read 1048576 bytes of the peer"),
-        ("srq_server", "4 clients shared 16 receives"),
-        ("cno_poll", "12 messages and"),
+        ("srq-server", "4 clients shared 16 receives"),
+        ("cno-poll", "12 messages and"),
         ("atomics", "3 counters made it 150"),
     ] {
-        let program = env.program(env.stage.bin(name));
+        let program = env.program(env.stage.example(name));
         program
             .args_line(IA_NAME)
             .named(name)

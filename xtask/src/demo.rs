@@ -86,7 +86,8 @@ const SCENES: &[Scene] = &[
     },
     Scene {
         name: "TCP to RDMA, Rust to Rust",
-        heading: "Two processes meet over TCP and convert the connection (bin/convert):",
+        heading: "Two processes meet over TCP and convert the connection \
+                  (bin/dat-example-convert):",
         needs: &[],
         run: |demo| demo.rust_to_rust(),
     },
@@ -137,7 +138,7 @@ impl Demo<'_> {
     }
 
     fn rust_to_rust(&self) -> Result<Outcome> {
-        self.convert(&self.tool("convert")?)
+        self.convert(&self.tool("dat-example-convert")?)
     }
 
     fn c_to_rust(&self) -> Result<Outcome> {
@@ -161,7 +162,7 @@ impl Demo<'_> {
             .net
             .wait_for_listener(CONVERT_PORT, DEADLINE)
             .with_context(|| server.text())?;
-        let client = start(&self.tool("convert")?, "connect")?
+        let client = start(&self.tool("dat-example-convert")?, "connect")?
             .finish(DEADLINE)?
             .success()?;
         // Both programs go on in streaming mode, and succeed, where RDMA cannot be had.

@@ -1,6 +1,7 @@
 //! The tasks of the project; `cargo xtask --help` lists them.
 //!
 //! - `stage` builds everything in release form and lays it out under `target/stage`.
+//! - `install` copies that below a prefix, and `uninstall` removes it again.
 //! - `test` runs every check and suite and says of each how it ended.
 //! - `demo` shows the stack at work, in under three minutes after the build.
 //! - `bench` prints latency and bandwidth beside raw TCP.
@@ -15,6 +16,7 @@
 //! | File | What |
 //! |---|---|
 //! | `stage`, `exports` | the stage, and what its libraries must export |
+//! | `prefix` | the tasks `install` and `uninstall` |
 //! | `pages` | manual pages and shell completions, out of the tools' own declarations |
 //! | `test`, `tidy` | every check and suite; the project's own style checks |
 //! | `demo`, `bench`, `fuzz`, `sanitize`, `bindings` | the tasks of these names |
@@ -31,6 +33,7 @@ mod fuzz;
 mod install;
 mod job;
 mod pages;
+mod prefix;
 mod programs;
 mod report;
 mod sanitize;
@@ -63,6 +66,10 @@ struct Cli {
 enum Task {
     /// Build in release form and lay out target/stage.
     Stage,
+    /// Copy target/stage below a prefix.
+    Install(prefix::Options),
+    /// Remove what `install` put below a prefix.
+    Uninstall(prefix::Place),
     /// Run every check and suite; nonzero exit if one fails.
     Test(test::Options),
     /// Show the stack at work.
@@ -96,23 +103,32 @@ fn main() -> ExitCode {
 }
 
 fn run(task: Task) -> Result<ExitCode> {
-    let workspace = Workspace::find()?;
+    // Not asked for by `install`: root may have no cargo that could tell it.
+    let workspace = Workspace::find;
     match task {
-        Task::Stage => stage::run(&workspace, Progress::Shown).map(|staged| {
+        Task::Install(options) => {
+            print!("{}", prefix::install(&prefix::stage()?, &options)?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Task::Uninstall(place) => {
+            print!("{}", prefix::uninstall(&place)?);
+            Ok(ExitCode::SUCCESS)
+        }
+        Task::Stage => stage::run(&workspace()?, Progress::Shown).map(|staged| {
             println!("{staged}");
             ExitCode::SUCCESS
         }),
-        Task::Test(options) => test::run(&workspace, &options),
-        Task::Demo => demo::run(&workspace),
-        Task::Bench(options) => bench::run(&workspace, &options),
-        Task::Sanitize(options) => sanitize::run(&workspace, &options),
-        Task::Miri => sanitize::miri(&workspace),
-        Task::Bindings => bindings::run(&workspace).map(|()| ExitCode::SUCCESS),
-        Task::Fuzz(options) => fuzz::run(&workspace, &options),
-        Task::Programs(options) => programs::run(&workspace, &options),
-        Task::Vm(options) => vm::run(&workspace, &options),
+        Task::Test(options) => test::run(&workspace()?, &options),
+        Task::Demo => demo::run(&workspace()?),
+        Task::Bench(options) => bench::run(&workspace()?, &options),
+        Task::Sanitize(options) => sanitize::run(&workspace()?, &options),
+        Task::Miri => sanitize::miri(&workspace()?),
+        Task::Bindings => bindings::run(&workspace()?).map(|()| ExitCode::SUCCESS),
+        Task::Fuzz(options) => fuzz::run(&workspace()?, &options),
+        Task::Programs(options) => programs::run(&workspace()?, &options),
+        Task::Vm(options) => vm::run(&workspace()?, &options),
         Task::Tidy => {
-            let faults = tidy::check(&workspace)?;
+            let faults = tidy::check(&workspace()?)?;
             faults.iter().for_each(|fault| println!("{fault}"));
             println!("tidy: {} faults", faults.len());
             Ok(if faults.is_empty() {

@@ -21,8 +21,6 @@ pub(crate) struct Package {
     pub(crate) name: String,
     /// Names of its `[[bin]]` targets.
     pub(crate) bins: Vec<String>,
-    /// Names of its examples.
-    pub(crate) examples: Vec<String>,
     /// What its manifest asks for, by the names that its sources use but for hyphens.
     pub(crate) dependencies: Vec<String>,
     dir: PathBuf,
@@ -102,16 +100,13 @@ impl Package {
     }
 
     fn from_metadata(package: &Value) -> Self {
-        let targets_of = |kind: &str| {
-            array(&package["targets"])
-                .filter(|target| array(&target["kind"]).any(|k| k == kind))
-                .filter_map(|target| target["name"].as_str().map(String::from))
-                .collect()
-        };
+        let bins = array(&package["targets"])
+            .filter(|target| array(&target["kind"]).any(|kind| kind == "bin"));
         Self {
             name: package["name"].as_str().unwrap_or_default().into(),
-            bins: targets_of("bin"),
-            examples: targets_of("example"),
+            bins: bins
+                .filter_map(|target| target["name"].as_str().map(String::from))
+                .collect(),
             dependencies: array(&package["dependencies"])
                 .filter_map(|one| one["rename"].as_str().or(one["name"].as_str()))
                 .map(String::from)

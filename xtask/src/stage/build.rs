@@ -18,6 +18,14 @@ const PROVIDERS: [(&str, &str); 2] = [
 /// The library that `opsrun` has the loader put in front of the C library's sockets.
 const PRELOAD: &str = "ops-preload";
 
+/// The package whose examples are staged: what its users can do. Those of others measure one room
+/// during its development.
+const EXAMPLES: &str = "dat-api";
+
+/// What the names of staged examples begin with, so that they hide no program of others: one is
+/// called `rdma`, as iproute2's tool is.
+const EXAMPLE_PREFIX: &str = "dat-example-";
+
 /// Lines shown of a failed build.
 const ERROR_LINES: usize = 20;
 
@@ -30,7 +38,7 @@ pub(super) struct Built {
     pub(super) provider_libraries: Vec<(PathBuf, &'static str)>,
     /// What goes in front of the C library's sockets.
     pub(super) preload_library: PathBuf,
-    /// Tools and examples, by name.
+    /// Tools and examples, by the names that they are staged under.
     pub(super) programs: BTreeMap<String, PathBuf>,
 }
 
@@ -55,7 +63,7 @@ pub(super) fn release(workspace: &Workspace, progress: Progress) -> Result<Built
         .packages()
         .iter()
         .filter(|package| package.name != env!("CARGO_PKG_NAME"))
-        .filter(|package| !(package.bins.is_empty() && package.examples.is_empty()))
+        .filter(|package| !package.bins.is_empty() || package.name == EXAMPLES)
         .flat_map(|package| ["-p".into(), package.name.clone()])
         .collect();
     if !packages.is_empty() {
@@ -81,6 +89,7 @@ pub(super) fn release(workspace: &Workspace, progress: Progress) -> Result<Built
 #[derive(Debug)]
 struct Artifact {
     target: String,
+    is_example: bool,
     files: Vec<PathBuf>,
     executable: Option<PathBuf>,
 }
@@ -144,6 +153,7 @@ impl Artifact {
         }
         Some(Self {
             target: message["target"]["name"].as_str()?.into(),
+            is_example: array(&message["target"]["kind"]).any(|kind| kind == "example"),
             files: array(&message["filenames"])
                 .filter_map(Value::as_str)
                 .map(Into::into)
@@ -154,7 +164,12 @@ impl Artifact {
 
     fn program(&self) -> Option<(String, PathBuf)> {
         let file: &Path = self.executable.as_deref()?;
-        Some((self.target.clone(), file.into()))
+        let name = if self.is_example {
+            format!("{EXAMPLE_PREFIX}{}", self.target.replace('_', "-"))
+        } else {
+            self.target.clone()
+        };
+        Some((name, file.into()))
     }
 }
 
@@ -169,6 +184,8 @@ mod tests {
                 "filenames":["/t/liblibdat2.a","/t/liblibdat2.rlib"],"executable":null}"#,
             r#"{"reason":"compiler-artifact","target":{"name":"datinfo"},
                 "filenames":["/t/datinfo"],"executable":"/t/datinfo"}"#,
+            r#"{"reason":"compiler-artifact","target":{"name":"send_recv","kind":["example"]},
+                "filenames":["/t/send_recv"],"executable":"/t/send_recv"}"#,
             r#"{"reason":"build-finished","success":true}"#,
             "warning: not a message",
         ];
@@ -176,12 +193,17 @@ mod tests {
             .iter()
             .filter_map(|l| Artifact::from_message(l))
             .collect();
-        assert_eq!(found.len(), 2);
+        assert_eq!(found.len(), 3);
         assert_eq!(
             library(&found, "libdat2", "a").unwrap(),
             Path::new("/t/liblibdat2.a")
         );
         assert!(library(&found, "libdat2", "so").is_err());
         assert_eq!(found[1].program().unwrap().0, "datinfo");
+        assert_eq!(
+            found[2].program().unwrap().0,
+            "dat-example-send-recv",
+            "an example hides no program of others"
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! Putting files into the stage.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
@@ -7,35 +8,49 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-/// `dat2.pc`. Its prefix follows the file, so the whole stage can be moved.
-pub(super) const PKG_CONFIG: &str = "\
-prefix=${pcfiledir}/../..
-libdir=${prefix}/lib
-includedir=${prefix}/include
+use super::manifest::{self, Entry, Manifest};
+
+/// The prefix of the stage's `dat2.pc`: it follows the file, so the whole stage can be moved.
+pub(super) const MOVABLE: &str = "${pcfiledir}/../..";
+
+/// `dat2.pc` for a prefix, and for the directory of the libraries below it.
+pub(crate) fn pkg_config(prefix: &str, libdir: &str) -> String {
+    format!(
+        "\
+prefix={prefix}
+libdir=${{prefix}}/{libdir}
+includedir=${{prefix}}/include
 
 Name: dat2
 Description: Direct Access Transport 2.0 with iWARP Socket Service Points
 Version: 2.0.0
-Cflags: -I${includedir}
-Libs: -L${libdir} -ldat2
-";
+Cflags: -I${{includedir}}
+Libs: -L${{libdir}} -ldat2
+"
+    )
+}
 
-/// The stage directory, and a count of what changed in it.
+/// A directory, what was put into it, and a count of what changed.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     root: PathBuf,
+    placed: BTreeSet<String>,
     renewed: usize,
 }
 
 impl Layout {
-    /// Opens the stage, making the directory if there is none.
-    pub(super) fn open(root: PathBuf) -> Result<Self> {
+    /// Opens the directory, making it if there is none.
+    pub(crate) fn open(root: PathBuf) -> Result<Self> {
         fs::create_dir_all(&root).with_context(|| format!("making {}", root.display()))?;
-        Ok(Self { root, renewed: 0 })
+        Ok(Self {
+            root,
+            placed: BTreeSet::new(),
+            renewed: 0,
+        })
     }
 
     /// Copies `from` to `to` unless it is there already, mode included. Returns the new path.
-    pub(super) fn file(&mut self, from: &Path, to: &str) -> Result<PathBuf> {
+    pub(crate) fn file(&mut self, from: &Path, to: &str) -> Result<PathBuf> {
         let target = self.target(to)?;
         let content = fs::read(from).with_context(|| format!("reading {}", from.display()))?;
         if fs::read(&target).is_ok_and(|old| old == content) {
@@ -46,7 +61,7 @@ impl Layout {
     }
 
     /// Writes a text file unless it has this text already.
-    pub(super) fn text(&mut self, text: &str, to: &str) -> Result<()> {
+    pub(crate) fn text(&mut self, text: &str, to: &str) -> Result<()> {
         let target = self.target(to)?;
         if fs::read(&target).is_ok_and(|old| old == text.as_bytes()) {
             return Ok(());
@@ -55,7 +70,7 @@ impl Layout {
     }
 
     /// Makes the symbolic link `to`, which points to `content` beside it.
-    pub(super) fn link(&mut self, content: &str, to: &str) -> Result<()> {
+    pub(crate) fn link(&mut self, content: &str, to: &str) -> Result<()> {
         let target = self.target(to)?;
         if fs::read_link(&target).is_ok_and(|old| old == Path::new(content)) {
             return Ok(());
@@ -63,9 +78,8 @@ impl Layout {
         self.replace(&target, |new| symlink(content, new))
     }
 
-    /// Copies all files of a directory that end in `extension`, and removes those in the stage that
-    /// have no original any more. Returns how many there are.
-    pub(super) fn directory(&mut self, from: &Path, to: &str, extension: &str) -> Result<usize> {
+    /// Copies all files of a directory that end in `extension`. Returns how many there are.
+    pub(crate) fn directory(&mut self, from: &Path, to: &str, extension: &str) -> Result<usize> {
         let originals = files_in(from, extension)?;
         ensure!(
             !originals.is_empty(),
@@ -75,21 +89,30 @@ impl Layout {
         for name in &originals {
             self.file(&from.join(name), &format!("{to}/{name}"))?;
         }
-        for name in files_in(&self.root.join(to), extension)? {
-            if !originals.contains(&name) {
-                fs::remove_file(self.root.join(to).join(name))?;
-                self.renewed += 1;
-            }
-        }
         Ok(originals.len())
     }
 
+    /// Removes whatever else lies here, such as a program that has no source any more, and writes
+    /// the list of what was put here.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        let mut list = Manifest::default();
+        for path in &self.placed {
+            let entry = Entry::at(&self.root.join(path))?;
+            let entry = entry.with_context(|| format!("{path} has gone while it was staged"))?;
+            list.0.insert(path.clone(), entry);
+        }
+        self.text(&list.text(), manifest::PLACE)?;
+        self.renewed += sweep(&self.root, &self.root, &self.placed)?;
+        Ok(())
+    }
+
     /// How many files were written or removed.
-    pub(super) fn renewed(&self) -> usize {
+    pub(crate) fn renewed(&self) -> usize {
         self.renewed
     }
 
-    fn target(&self, to: &str) -> Result<PathBuf> {
+    fn target(&mut self, to: &str) -> Result<PathBuf> {
+        self.placed.insert(to.to_owned());
         let target = self.root.join(to);
         let dir = target
             .parent()
@@ -121,6 +144,27 @@ impl Layout {
         self.renewed += 1;
         Ok(())
     }
+}
+
+/// Removes the files below `dir` that are not among `kept`, by their paths below `root`, and the
+/// directories that are empty then. Returns how many files there were.
+fn sweep(root: &Path, dir: &Path, kept: &BTreeSet<String>) -> Result<usize> {
+    let mut removed = 0;
+    for entry in fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            removed += sweep(root, &path, kept)?;
+            let is_empty = fs::read_dir(&path)?.next().is_none();
+            if is_empty {
+                fs::remove_dir(&path)?;
+            }
+        } else if !kept.contains(&*path.strip_prefix(root)?.to_string_lossy()) {
+            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
 }
 
 fn files_in(dir: &Path, extension: &str) -> Result<Vec<String>> {
@@ -157,15 +201,27 @@ mod tests {
     }
 
     #[test]
-    fn a_header_without_original_is_removed() {
+    fn what_is_staged_no_more_is_removed_and_the_rest_is_listed() {
         let dir = tempfile::tempdir().unwrap();
         let source = dir.path().join("source");
         fs::create_dir(&source).unwrap();
         fs::write(source.join("a.h"), "one").unwrap();
-        let mut stage = Layout::open(dir.path().join("stage")).unwrap();
+        let root = dir.path().join("stage");
+        let mut stage = Layout::open(root.clone()).unwrap();
         stage.text("old", "include/gone.h").unwrap();
+        stage.text("old", "old/bin/gone").unwrap();
+        let mut stage = Layout::open(root.clone()).unwrap();
         assert_eq!(stage.directory(&source, "include", "h").unwrap(), 1);
-        assert!(!dir.path().join("stage/include/gone.h").exists());
-        assert!(dir.path().join("stage/include/a.h").exists());
+        stage.link("a.h", "include/b.h").unwrap();
+        stage.finish().unwrap();
+        assert!(!root.join("include/gone.h").exists());
+        assert!(!root.join("old").exists());
+        let listed = Manifest::read(&root).unwrap().unwrap();
+        let wanted = [
+            ("include/a.h", Entry::of_bytes(b"one")),
+            ("include/b.h", Entry::Link("a.h".into())),
+        ];
+        let wanted = wanted.map(|(path, entry)| (path.to_owned(), entry));
+        assert_eq!(listed, Manifest(wanted.into_iter().collect()));
     }
 }

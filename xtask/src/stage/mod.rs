@@ -4,10 +4,12 @@
 //! - `link.rs` makes `libdat2.so.2.0.0` out of the static library.
 //! - `layout.rs` puts files into place, each by renaming a finished copy over the old one, so that
 //!   a running program keeps the library it has mapped.
+//! - `manifest.rs` is the list of what was laid out.
 
 mod build;
-mod layout;
+pub(crate) mod layout;
 mod link;
+pub(crate) mod manifest;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,6 +20,13 @@ pub(crate) use self::build::Progress;
 
 use crate::workspace::Workspace;
 use crate::{exports, pages};
+
+/// The directory of the libraries, in the stage.
+pub(crate) const LIBDIR: &str = "lib";
+/// Says how to compile against them.
+pub(crate) const PKG_CONFIG: &str = "lib/pkgconfig/dat2.pc";
+/// The sample of the registry file.
+pub(crate) const DAT_CONF: &str = "etc/dat.conf";
 
 /// What lies in the stage.
 #[derive(Debug)]
@@ -50,8 +59,8 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
     }
     stage.file(&built.preload_library, "lib/libops-preload.so")?;
     let headers = stage.directory(&libdat2.join("include/dat2"), "include/dat2", "h")?;
-    stage.text(layout::PKG_CONFIG, "lib/pkgconfig/dat2.pc")?;
-    stage.file(&workspace.root().join("dat.conf"), "etc/dat.conf")?;
+    stage.text(&layout::pkg_config(layout::MOVABLE, LIBDIR), PKG_CONFIG)?;
+    stage.file(&workspace.root().join("dat.conf"), DAT_CONF)?;
     for (place, text) in pages::all(&workspace.root().join("docs"))? {
         stage.text(&text, &format!("share/{place}"))?;
     }
@@ -60,6 +69,7 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
         stage.file(file, &format!("bin/{name}"))?;
         programs.push(name.clone());
     }
+    stage.finish()?;
     let staged = Staged {
         registry_exports: exports::check_registry(&registry, &libdat2.join("exports.txt"))?,
         provider_exports,
