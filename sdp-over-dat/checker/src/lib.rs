@@ -10,6 +10,8 @@
 //! | `end.rs` | what one end has sent and received |
 //! | `checker.rs` | both ends and the wire between them |
 //! | `trace.rs` | the file format of a recorded connection |
+//! | `shown.rs` | a message of it in words |
+//! | `main.rs` | `sdp-checker`, which prints both |
 //!
 //! A rule is held against what its sender knew when it sent. So the checker is told of frames
 //! twice: when they are sent and when they are received ([`Checker::sent`],
@@ -22,8 +24,9 @@ mod broken;
 mod checker;
 mod end;
 mod frame;
+mod shown;
 mod trace;
 
 pub use broken::Broken;
 pub use checker::{Checker, Side};
-pub use trace::{TraceFault, TraceWriter, check_trace};
+pub use trace::{Kind, Record, Records, TraceFault, TraceWriter, check_trace};

@@ -76,41 +76,108 @@ pub enum TraceFault {
     Form(u64),
 }
 
+/// What a record tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The private data of the connection request.
+    Hello,
+    /// The private data of the reply.
+    HelloAck,
+    /// A message that this end sent.
+    Sent,
+    /// One that it received.
+    Received,
+}
+
+/// One message of a recorded connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// What it is.
+    pub kind: Kind,
+    /// The first bytes of the message.
+    pub head: &'a [u8],
+    /// Bytes of the whole message.
+    pub len: usize,
+}
+
+impl Record<'_> {
+    /// Who sent it, where `side` has written the record.
+    #[must_use]
+    pub const fn sender(&self, side: Side) -> Side {
+        match self.kind {
+            Kind::Hello => Side::Active,
+            Kind::HelloAck => Side::Passive,
+            Kind::Sent => side,
+            Kind::Received => side.other(),
+        }
+    }
+
+    /// Has the checker look at it.
+    pub fn check(&self, checker: &mut Checker, side: Side) -> Result<(), Broken> {
+        match self.kind {
+            Kind::Hello => checker.hello(self.head),
+            Kind::HelloAck => checker.hello_ack(self.head),
+            Kind::Sent => checker.sent(side, self.head, self.len),
+            Kind::Received => checker.arrived(side.other(), self.head, self.len),
+        }
+    }
+}
+
+/// The records of a file, in their order. One that is not whole, at the end, is left out; one of an
+/// unknown kind is a fault, behind which nothing comes.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    rest: &'a [u8],
+    read: u64,
+}
+
+impl<'a> Records<'a> {
+    /// Those of a file with this content.
+    #[must_use]
+    pub const fn of(bytes: &'a [u8]) -> Self {
+        Self {
+            rest: bytes,
+            read: 0,
+        }
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>, TraceFault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let bytes = std::mem::take(&mut self.rest);
+        let kind = match *bytes.first()? {
+            HELLO => Kind::Hello,
+            HELLO_ACK => Kind::HelloAck,
+            SENT => Kind::Sent,
+            RECEIVED => Kind::Received,
+            _ => return Some(Err(TraceFault::Form(self.read))),
+        };
+        let [_, l0, l1, l2, l3, kept, rest @ ..] = bytes else {
+            return None;
+        };
+        let (head, rest) = rest.split_at_checked(usize::from(*kept))?;
+        let len = u32::from_be_bytes([*l0, *l1, *l2, *l3]) as usize;
+        self.rest = rest;
+        self.read += 1;
+        Some(Ok(Record { kind, head, len }))
+    }
+}
+
 /// Checks the record that the `side` end has written: the checker with everything in it. A last
 /// record that is not whole is left out.
-pub fn check_trace(side: Side, mut bytes: &[u8]) -> Result<Checker, TraceFault> {
+pub fn check_trace(side: Side, bytes: &[u8]) -> Result<Checker, TraceFault> {
     let mut checker = Checker::new();
-    let mut record = 0;
-    while !bytes.is_empty() {
-        if bytes[0] > RECEIVED {
-            return Err(TraceFault::Form(record));
-        }
-        let [kind, l0, l1, l2, l3, kept, rest @ ..] = bytes else {
-            break;
-        };
-        let len = u32::from_be_bytes([*l0, *l1, *l2, *l3]) as usize;
-        let Some((head, rest)) = rest.split_at_checked(usize::from(*kept)) else {
-            break;
-        };
-        let result = match *kind {
-            HELLO => checker.hello(head),
-            HELLO_ACK => checker.hello_ack(head),
-            SENT => checker.sent(side, head, len),
-            _ => checker.arrived(side.other(), head, len),
-        };
-        let sender = match *kind {
-            HELLO => Side::Active,
-            HELLO_ACK => Side::Passive,
-            SENT => side,
-            _ => side.other(),
-        };
-        result.map_err(|broken| TraceFault::Broken {
-            record,
-            sender,
-            broken,
-        })?;
-        bytes = rest;
-        record += 1;
+    for (number, record) in (0..).zip(Records::of(bytes)) {
+        let record = record?;
+        record
+            .check(&mut checker, side)
+            .map_err(|broken| TraceFault::Broken {
+                record: number,
+                sender: record.sender(side),
+                broken,
+            })?;
     }
     Ok(checker)
 }

@@ -25,7 +25,7 @@ use clap_mangen::Man;
 /// A page by where it goes below `share`, and what it says.
 pub(crate) type Page = (String, String);
 
-/// The tools with options of their own.
+/// The tools whose options clap knows.
 fn tools() -> [Command; 4] {
     [
         datinfo::Args::command(),
@@ -59,7 +59,13 @@ pub(crate) fn all(docs: &Path) -> Result<Vec<Page>> {
             pages.push((place, String::from_utf8(script)?));
         }
     }
-    for (name, section) in [("dat.conf", 5), ("ops.conf", 5), ("dat-rs", 7)] {
+    let by_hand = [
+        ("sdp-checker", 1),
+        ("dat.conf", 5),
+        ("ops.conf", 5),
+        ("dat-rs", 7),
+    ];
+    for (name, section) in by_hand {
         let file = format!("{name}.{section}");
         let page = written(&file)?;
         pages.push((format!("man/man{section}/{file}"), page));

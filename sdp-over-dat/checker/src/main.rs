@@ -1,0 +1,135 @@
+//! `sdp-checker`: prints the messages of recorded SDP connections and the first rule that each one
+//! breaks. Programs write the records where `SDP_TRACE` says.
+
+#![forbid(unsafe_code)]
+
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    io::{self, BufWriter, ErrorKind, Write},
+    path::Path,
+    process::ExitCode,
+};
+
+use sdp_checker::{Checker, Kind, Records, Side};
+
+const USAGE: &str = "\
+Print the messages of recorded SDP connections and the rules that they break
+
+Usage: sdp-checker FILE...
+
+A FILE is one that a program with SDP_TRACE wrote; its name ends in .active or .passive.
+
+Options:
+  -h, --help     Print help
+  -V, --version  Print version
+";
+
+/// Every file was read, and no rule is broken.
+const KEPT: u8 = 0;
+/// A rule is broken, or a file is not a record of a connection.
+const BROKEN: u8 = 1;
+/// The command line is wrong, or a file cannot be read.
+const UNUSABLE: u8 = 2;
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = env::args_os().skip(1).collect();
+    let mut out = BufWriter::new(io::stdout().lock());
+    let done = run(&args, &mut out).and_then(|code| out.flush().map(|()| code));
+    match done {
+        Ok(code) => ExitCode::from(code),
+        // Whoever read it has read enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::from(KEPT),
+        Err(error) => {
+            eprintln!("sdp-checker: {error}");
+            ExitCode::from(UNUSABLE)
+        }
+    }
+}
+
+fn run(args: &[OsString], out: &mut impl Write) -> io::Result<u8> {
+    let mut worst = KEPT;
+    for arg in args {
+        match arg.to_str() {
+            Some("-h" | "--help") => return out.write_all(USAGE.as_bytes()).map(|()| KEPT),
+            Some("-V" | "--version") => {
+                return writeln!(out, "sdp-checker {}", env!("CARGO_PKG_VERSION")).map(|()| KEPT);
+            }
+            Some(option) if option.starts_with('-') => {
+                eprintln!("sdp-checker: unknown option {option}\n\n{USAGE}");
+                return Ok(UNUSABLE);
+            }
+            _ => worst = worst.max(tell_file(Path::new(arg), out)?),
+        }
+    }
+    if args.is_empty() {
+        eprint!("sdp-checker: no file was named\n\n{USAGE}");
+        return Ok(UNUSABLE);
+    }
+    Ok(worst)
+}
+
+fn tell_file(file: &Path, out: &mut impl Write) -> io::Result<u8> {
+    let Some(side) = side_of(file) else {
+        eprintln!(
+            "sdp-checker: {}: the name ends neither in .active nor in .passive",
+            file.display()
+        );
+        return Ok(UNUSABLE);
+    };
+    match fs::read(file) {
+        Ok(bytes) => {
+            writeln!(out, "{}:", file.display())?;
+            tell(side, &bytes, out)
+        }
+        Err(error) => {
+            eprintln!("sdp-checker: {}: {error}", file.display());
+            Ok(UNUSABLE)
+        }
+    }
+}
+
+/// Which end wrote a file, by its name.
+fn side_of(file: &Path) -> Option<Side> {
+    match file.extension()?.to_str()? {
+        "active" => Some(Side::Active),
+        "passive" => Some(Side::Passive),
+        _ => None,
+    }
+}
+
+/// Prints every message, and the first rule that is broken below the one that breaks it. What comes
+/// after that is printed but not checked, because the checker knows no state to go on from.
+fn tell(side: Side, bytes: &[u8], out: &mut impl Write) -> io::Result<u8> {
+    let mut checker = Some(Checker::new());
+    let mut messages: u64 = 0;
+    for record in Records::of(bytes) {
+        let record = match record {
+            Ok(record) => record,
+            Err(fault) => {
+                writeln!(out, "  {fault}")?;
+                return Ok(BROKEN);
+            }
+        };
+        let direction = match (record.kind, record.sender(side) == side) {
+            (Kind::Sent, _) | (_, true) => "sent",
+            _ => "received",
+        };
+        writeln!(out, "{messages:>7}  {direction:<8}  {record}")?;
+        messages += 1;
+        let checked = checker.as_mut().map(|it| record.check(it, side));
+        if let Some(Err(broken)) = checked {
+            checker = None;
+            writeln!(out, "         broken by this: {broken}")?;
+        }
+    }
+    match checker {
+        Some(_) => writeln!(out, "  {messages} messages, no rule is broken")?,
+        None => writeln!(
+            out,
+            "  {messages} messages, a rule is broken; what comes after that is not checked"
+        )?,
+    }
+    Ok(if checker.is_some() { KEPT } else { BROKEN })
+}
