@@ -403,17 +403,21 @@ fn serve(stack: &Arc<StackInner>) {
     loop {
         // Sockets that trigger all the time must not keep the others from their tick.
         let pause = due.saturating_duration_since(Instant::now());
-        let looks = if stack.driver.is_lent() {
-            stack.driver.step_aside(&mut watch, pause);
-            false
-        } else {
-            stack.wait(pause)
-        };
+        // All connections of the process hang when this thread ends.
+        threads::survive(|| {
+            let looks = if stack.driver.is_lent() {
+                stack.driver.step_aside(&mut watch, pause);
+                false
+            } else {
+                stack.wait(pause)
+            };
+            let now = Instant::now();
+            if looks || due <= now {
+                due = now + LONG;
+                stack.look_at_all();
+            }
+        });
         let now = Instant::now();
-        if looks || due <= now {
-            stack.look_at_all();
-            due = now + LONG;
-        }
         due = due.min(now + stack.pause());
         if Arc::strong_count(stack) == 1 {
             return;

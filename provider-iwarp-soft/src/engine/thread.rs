@@ -150,7 +150,11 @@ impl Worker {
         }
         let mut tick = (self.tick * 2).min(TICK_MAX);
         let rarely = self.tick == TICK_MAX;
-        let look = |socket: Arc<ConnSocket>| socket.on_tick(rarely);
+        let look = |socket: Arc<ConnSocket>| {
+            let mut after = AfterTick::Drop;
+            survive(|| after = socket.on_tick(rarely));
+            after
+        };
         self.watched.retain(
             |socket| match socket.upgrade().map_or(AfterTick::Drop, look) {
                 AfterTick::Keep => true,
