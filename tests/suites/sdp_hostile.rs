@@ -225,6 +225,23 @@ impl Scene {
         read(&victim, patience)
     }
 
+    /// Goes on accepting until the attacker has heard what became of its attempt. Says that, and
+    /// whether the victim accepted.
+    fn answer(&self, attacker: &Attacker) -> Result<(ConnectionKind, bool)> {
+        let end = Instant::now() + DEADLINE;
+        let mut accepted = None;
+        loop {
+            if let Ok(stream) = self.listener.accept_timeout(Some(PATIENCE)) {
+                accepted = Some(stream);
+            }
+            match attacker.connections.wait(Some(Duration::ZERO))? {
+                Some(Event::Connection(event)) => return Ok((event.kind, accepted.is_some())),
+                Some(other) => bail!("{other:?} instead of the outcome of a connect"),
+                None => ensure!(Instant::now() < end, "no outcome of a connect"),
+            }
+        }
+    }
+
     /// The healthy pair carries bytes both ways.
     fn check_healthy(&self) -> Result<()> {
         let (client, server) = &self.healthy;
@@ -402,13 +419,12 @@ fn every_byte_of_a_hello_with_other_values() -> Result<()> {
             bad[at] = value;
             scene.attacks += 1;
             let attacker = Attacker::connect(&scene.pz, &scene.ia, &scene.listener, &bad)?;
-            // The service goes on, whether it took this one or not.
-            let accepted = scene.listener.accept_timeout(Some(PATIENCE));
-            match attacker.outcome()? {
+            let (outcome, is_accepted) = scene.answer(&attacker)?;
+            match outcome {
                 ConnectionKind::PeerRejected => {
                     refused += 1;
                     ensure!(
-                        accepted.is_err(),
+                        !is_accepted,
                         "byte {at} as {value:#x}: accepted and refused"
                     );
                 }
