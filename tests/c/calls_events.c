@@ -218,8 +218,8 @@ static void *send_two(void *argument)
 
 /*
  * Whether a waiter finds so many events behind the first of two messages: one if it sleeps through
- * that, none if it is woken. On a machine that is too busy it may look before it sleeps, or run only
- * when both are there, so one of some rounds counts.
+ * that, none if it is woken. On a machine that is too busy it may look before it sleeps, or run
+ * only when both are there, so one of some rounds counts.
  */
 static int finds_behind(DAT_COUNT wanted, struct pair *pair, DAT_COMPLETION_FLAGS first_recv,
 			DAT_COMPLETION_FLAGS second_send)
