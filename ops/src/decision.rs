@@ -159,6 +159,7 @@ fn policy(
     let query = Query {
         role: intent.role,
         program: &switch.program().path,
+        called: &switch.program().called,
         user: switch.program().user,
         address: intent.address,
         interface: device.as_ref().and_then(|found| found.device.as_deref()),

@@ -29,6 +29,8 @@ pub const WITHIN: Duration = Duration::from_millis(200);
 pub struct Program {
     /// Path of its file.
     pub path: String,
+    /// The name that it was started by, which is another one where that was a link.
+    pub called: String,
     /// Effective user id.
     pub user: u32,
 }

@@ -239,6 +239,35 @@ fn a_listener_that_a_rule_keeps_on_tcp_is_listed_with_the_reason() -> Result<()>
     Ok(())
 }
 
+/// As on Debian, where `redis-server` is a link to another program.
+#[test]
+fn a_rule_is_for_a_program_that_is_started_through_a_link() -> Result<()> {
+    let pages = TempDir::new()?;
+    let (dir, rules) = rule_file("use tcp listen by-link *:*\n")?;
+    let found = Command::new("which").arg("python3").output()?;
+    let link = dir.path().join("by-link");
+    std::os::unix::fs::symlink(text(&found.stdout).trim_end(), &link)?;
+    let server = Program::new(Stage::find()?.bin("opsrun"))
+        .args_line("--rules")
+        .arg(&rules)
+        .arg(&link)
+        .args_line("-c")
+        .arg(SERVER)
+        .env("OPS_PAGES", pages.path())
+        .env_remove("OPS_RULES")
+        .spawn()?;
+    server.wait_for("\n", DEADLINE)?;
+    let listed = sockets(pages.path())?;
+    ensure!(listed.contains("line 1 of the rule file"), "{listed}");
+    let link = link.display().to_string();
+    let rules = rules.display().to_string();
+    let line = ["--rules", &rules, "--explain", "listen", "--program", &link];
+    let told = opsrun(&[&line[..], &["127.0.0.1:80"]].concat())?;
+    let told = text(&told.stdout);
+    ensure!(told.contains("line 1 of the rule file says tcp"), "{told}");
+    Ok(())
+}
+
 /// Runs the interpreter that talks to itself over SDP, and gives what it says on both outputs.
 fn logged(rules: &str, dat_log: &str, script: &str) -> Result<(String, String)> {
     let (dir, path) = rule_file(rules)?;

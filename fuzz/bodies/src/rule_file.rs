@@ -55,6 +55,7 @@ fn check_verdicts(rules: &Rules) {
             let query = Query {
                 role,
                 program,
+                called: program,
                 user: 1000,
                 address: address.parse::<SocketAddr>().expect("an address"),
                 interface: None,

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// Use this rule file instead of the one of OPS_RULES, LIBSDP_CONFIG_FILE or /etc.
     #[arg(long, value_name = "FILE")]
     pub(crate) rules: Option<PathBuf>,
-    /// With --explain: the program that the rules are asked about.
+    /// With --explain: the program that the rules are asked about, as a shell would start it.
     #[arg(
         long,
         value_name = "PATH",

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -22,10 +23,7 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
         None => "none, so every socket may leave TCP".to_owned(),
     };
     writeln!(text, "{:<8} {file}", "file")?;
-    let program = Program {
-        path: args.program.clone(),
-        user: rustix::process::geteuid().as_raw(),
-    };
+    let program = program(&args.program);
     let stack = NetStack::open().context("asking the network stack")?;
     let registry = Arc::new(Registry::default());
     let program_file = std::env::current_exe().context("finding opsrun itself")?;
@@ -57,6 +55,25 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
         writeln!(text, "{:<8} {advice}", "advice")?;
     }
     Ok(text)
+}
+
+/// The program as it would find itself if it were started by this name: a link's file is another
+/// one. What is not there is taken at its word.
+fn program(named: &str) -> Program {
+    let places = std::env::var_os("PATH").unwrap_or_default();
+    let found = if named.contains('/') {
+        Some(PathBuf::from(named))
+    } else {
+        let mut files = std::env::split_paths(&places).map(|place| place.join(named));
+        files.find(|file| file.is_file())
+    };
+    let file = found.and_then(|file| file.canonicalize().ok());
+    let file = file.and_then(|file| file.into_os_string().into_string().ok());
+    Program {
+        path: file.unwrap_or_else(|| named.to_owned()),
+        called: named.to_owned(),
+        user: rustix::process::geteuid().as_raw(),
+    }
 }
 
 fn address_in(words: &[OsString]) -> Result<SocketAddr> {
@@ -103,6 +120,28 @@ mod tests {
                 "verdict  tcp, because line 2 of the rule file says tcp",
             ]
         );
+    }
+
+    #[test]
+    fn a_link_to_a_program_is_known_by_both_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let [file, link] = ["redis-check-rdb", "redis-server"].map(|name| dir.path().join(name));
+        std::fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let link = link.display().to_string();
+        let line = ["--explain", "listen", "--program", &link, "0.0.0.0:6379"];
+        for (pattern, is_for) in [
+            ("redis-server", true),
+            ("redis-check-rdb", true),
+            (&*link, false),
+        ] {
+            let text = explained(&format!("use tcp listen {pattern} *:6379"), &line).unwrap();
+            assert_eq!(
+                text.contains("rule     line 1"),
+                is_for,
+                "{pattern}: {text}"
+            );
+        }
     }
 
     #[test]

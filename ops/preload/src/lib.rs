@@ -17,7 +17,7 @@
 //! | `observing` | what this process tells of its sockets to those who look |
 //! | `lending` | threads of the program that wait look after the connections themselves |
 //! | `event_thread`, `watches` | the thread `ops-events`, started with the first offloaded socket; whom it calls |
-//! | `exiting` | what was written leaves before the process does |
+//! | `loading`, `exiting` | what is kept of the program's start; what was written leaves before its end |
 //! | `process`, `per_process` | whose table it is, after `fork` and in a `vfork`ed child; what a process has for itself |
 //! | `internal` | descriptors of ours, out of the program's way |
 //! | `vector`, `errno` | lists of buffers and results, as C has them |
@@ -39,6 +39,7 @@ mod internal;
 mod lending;
 mod listener;
 mod listening;
+mod loading;
 mod observing;
 mod per_process;
 mod process;

@@ -15,7 +15,7 @@ use ops_sdp_protocol::SdpProtocol;
 use ops_unix_protocol::UnixProtocol;
 
 use crate::per_process::PerProcess;
-use crate::{guard, internal, process};
+use crate::{guard, internal, loading, process};
 
 /// Set in the environment, the protocol for tests carries all sockets and no other is there.
 const TEST_PROTOCOL: &str = "OPS_TEST_PROTOCOL";
@@ -79,6 +79,7 @@ fn make() -> Option<Arc<Switch>> {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned(),
+        called: loading::called(),
         user: rustix::process::geteuid().as_raw(),
     };
     let stack = NetStack::open().ok();

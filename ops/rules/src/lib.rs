@@ -15,7 +15,7 @@
 //! |---|---|
 //! | target | `tcp`: the kernel's stack; `both`: an offload protocol, and TCP where that fails; `offload`: no TCP; `sdp`: as `offload protocol=sdp` |
 //! | role | `listen` or `server`, `connect` or `client` |
-//! | program | a glob against the program's base name, or against its path if the glob has a `/` |
+//! | program | a glob against the base name of the program's file or of what it was started as, or against the path of its file if the glob has a `/` |
 //! | address | `*`, or an address with a prefix length or without; the program's own when it listens, the peer's when it connects |
 //! | port | `*`, one port or a range |
 //! | `protocol=` | only this offload protocol |

@@ -29,6 +29,9 @@ pub struct Query<'a> {
     pub role: Role,
     /// Path of the program's file, or its base name alone.
     pub program: &'a str,
+    /// The name that the program was started by, with directories or without: another one than its
+    /// file's where that was a link.
+    pub called: &'a str,
     /// Effective user id of the program.
     pub user: u32,
     /// Its own address if it listens, the peer's if it connects.
@@ -38,9 +41,10 @@ pub struct Query<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// The program without its directories.
+    /// The names that the program has without directories: its file's, and the one that it was
+    /// started by.
     #[must_use]
-    pub fn base_name(&self) -> &'a str {
-        self.program.rsplit('/').next().unwrap_or(self.program)
+    pub fn base_names(&self) -> [&'a str; 2] {
+        [self.program, self.called].map(|name| name.rsplit('/').next().unwrap_or(name))
     }
 }

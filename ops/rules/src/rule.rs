@@ -83,12 +83,13 @@ impl Rule {
 
     /// Whether this rule is for that program and user.
     pub(crate) fn is_for(&self, query: &Query<'_>) -> bool {
-        let name = if self.program.is_path() {
-            query.program
+        let is_program = if self.program.is_path() {
+            self.program.matches(query.program)
         } else {
-            query.base_name()
+            let names = query.base_names();
+            names.iter().any(|name| self.program.matches(name))
         };
-        self.user.is_none_or(|own| own == query.user) && self.program.matches(name)
+        is_program && self.user.is_none_or(|own| own == query.user)
     }
 
     /// Whether nothing but role, program and user matters.

@@ -66,8 +66,9 @@ impl Rules {
         }
     }
 
-    /// What every socket of this program comes to, wherever it connects or listens; `None` if that
-    /// depends on the address. A program that stays on TCP so needs no thought at `socket()`.
+    /// What every socket of this program comes to, wherever it connects or listens, if it was
+    /// started by the name of its file; `None` if that depends on the address. A program that stays
+    /// on TCP so needs no thought at `socket()`.
     #[must_use]
     pub fn always(&self, program: &str, user: u32) -> Option<Target> {
         let listen = self.always_as(Role::Listen, program, user)?;
@@ -79,6 +80,7 @@ impl Rules {
         let query = Query {
             role,
             program,
+            called: program,
             user,
             address: ([0, 0, 0, 0], 0).into(),
             interface: None,
@@ -109,6 +111,7 @@ mod tests {
         Query {
             role,
             program: "/usr/bin/redis-server",
+            called: "redis-server",
             user: 1000,
             address: address.parse().unwrap(),
             interface: Some("eth1"),
@@ -149,6 +152,31 @@ mod tests {
         ] {
             assert_eq!(line_for(file, &connect), line, "{file}");
         }
+    }
+
+    #[test]
+    fn a_program_is_known_by_its_file_and_by_what_it_was_started_as() {
+        let names = |program, called| Query {
+            program,
+            called,
+            ..query(Role::Listen, "10.0.0.1:6379")
+        };
+        let by_link = names("/usr/bin/redis-check-rdb", "/usr/bin/redis-server");
+        for (pattern, is_for) in [
+            ("redis-server", true),
+            ("redis-check-rdb", true),
+            ("redis-[!cs]*", false),
+            // A path is that of the file.
+            ("/usr/bin/redis-check-rdb", true),
+            ("/usr/bin/redis-server", false),
+            ("*/redis-server", false),
+        ] {
+            let file = format!("use tcp server {pattern} *:6379");
+            let line = line_for(&file, &by_link);
+            assert_eq!(line.is_some(), is_for, "{pattern}");
+        }
+        let unnamed = names("/usr/bin/redis-server", "");
+        assert!(line_for("use tcp server redis-server *:*", &unnamed).is_some());
     }
 
     #[test]

@@ -58,6 +58,7 @@ impl Lab {
         let rules = ops_rules::parse(rules.as_bytes()).map_err(|faults| anyhow!("{faults:?}"))?;
         let program = Program {
             path: "/usr/bin/probe".to_owned(),
+            called: "probe".to_owned(),
             user: 1000,
         };
         let stack = NetStack::open()?;
