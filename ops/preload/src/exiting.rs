@@ -3,9 +3,12 @@
 //! A kernel goes on sending what a dead process wrote to its TCP sockets. Ours are part of the
 //! process, so its end waits until their peers have the bytes.
 
+use std::ffi::{c_int, c_void};
+use std::ptr;
 use std::time::Duration;
 
 use crate::hooks::numbers;
+use crate::sharing::leaving;
 use crate::{guard, process, switch, table};
 
 /// How long a peer that takes nothing may delay the end of a process. What it has not taken by then
@@ -16,6 +19,24 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = finish;
+
+unsafe extern "C" {
+    /// What `at_quick_exit` is made of, which itself is no function of the shared C library.
+    fn __cxa_at_quick_exit(handler: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
+}
+
+/// `quick_exit` runs what was registered for it, the first one last, and nothing of what `exit`
+/// runs; then it ends the process by a call of its own.
+pub(crate) fn begin() {
+    // SAFETY: a function that stays; this library is never unloaded. Where there is no memory for
+    // it, such an end loses what has not left.
+    unsafe { __cxa_at_quick_exit(finish_quickly, ptr::null_mut()) };
+}
+
+extern "C" fn finish_quickly(_: *mut c_void) {
+    leaving::await_others();
+    finish();
+}
 
 /// Hands over what is left. The program's sockets are closed by it.
 pub(crate) extern "C" fn finish() {

@@ -5,6 +5,8 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 
+use crate::exiting;
+
 /// Run before `main`, with what `main` gets.
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -21,6 +23,7 @@ extern "C" fn begin(count: c_int, words: *const *const c_char) {
         let called = unsafe { CStr::from_ptr(*words) };
         let _ = CALLED.set(called.into());
     }
+    exiting::begin();
 }
 
 /// The name that the program was started by, with directories or without; empty where it has none.

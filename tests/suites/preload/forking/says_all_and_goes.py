@@ -82,7 +82,31 @@ def play(way, leave, answers, talks=False):
     os.close(goes)
 
 
-for leave in (os._exit, C.exit):
+def fill(client, tell, leave):
+    """More than the peer has taken when the process ends."""
+    client.setblocking(False)
+    sent = 0
+    try:
+        while True:
+            sent += client.send(bytes(65536))
+    except BlockingIOError:
+        os.write(tell, b"%d" % sent)
+        leave(0)
+
+
+def says_much(leave):
+    told, tell = os.pipe()
+    server, client = connected(lambda sock: fill(sock, tell, leave))
+    sent = int(os.read(told, 20))
+    # It is on its way out.
+    time.sleep(0.1)
+    assert receive(server, sent) == bytes(sent)
+    assert server.recv(1) == b""
+    leaves_soon(client)
+
+
+for leave in (os._exit, C.exit, C.quick_exit):
+    says_much(leave)
     for way in (leaves_a_child, closes_before_its_child):
         play(way, leave, False)
         play(way, leave, False, talks=True)
