@@ -21,6 +21,14 @@ RWF_NOWAIT, F_SETSIG, F_GETSIG = 8, 10, 11
 S_IFSOCK = 0o140000
 SYS = {"read": 0, "write": 1, "sendto": 44, "recvfrom": 45, "sendmsg": 46, "recvmsg": 47}
 SYS |= {"readv": 19, "writev": 20, "dup": 32, "fcntl": 72, "dup3": 292}
+# With this set, calls with a number are made by it.
+BY_NUMBER = globals().get("BY_NUMBER", False)
+NUMBERS = SYS | {"close": 3, "poll": 7, "ioctl": 16, "select": 23, "dup2": 33, "sendfile": 40}
+NUMBERS |= {"connect": 42, "accept": 43, "shutdown": 48, "bind": 49, "listen": 50}
+NUMBERS |= {"getsockname": 51, "getpeername": 52, "setsockopt": 54, "getsockopt": 55}
+NUMBERS |= {"epoll_wait": 232, "splice": 275, "epoll_pwait": 281, "accept4": 288}
+NUMBERS |= {"recvmmsg": 299, "sendmmsg": 307, "close_range": 436, "epoll_pwait2": 441}
+NUMBERS |= {"send": SYS["sendto"], "recv": SYS["recvfrom"], "preadv2": 327, "pwritev2": 328}
 
 # What differs, and why.
 DIFFERS = {
@@ -62,10 +70,21 @@ class AioCb(ctypes.Structure):
 
 def call(name, *arguments):
     """What a C function returns, or the name of its error."""
+    if BY_NUMBER and name in NUMBERS:
+        name, arguments = "syscall", (NUMBERS[name], *as_the_kernel_has_them(name, arguments))
     words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
     ctypes.set_errno(0)
     result = getattr(C, name)(*words)
     return result if result >= 0 else errno.errorcode[ctypes.get_errno()]
+
+
+def as_the_kernel_has_them(name, arguments):
+    """Words that the C library adds to those that it is given."""
+    if name in ("send", "recv"):
+        return *arguments, None, 0 if name == "send" else None
+    if name in ("preadv2", "pwritev2"):
+        return *arguments[:4], 0, arguments[4]
+    return *arguments, *(0,) * (6 - len(arguments))
 
 
 def room(size=64, fill=b"\0"):

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use anyhow::{Context, Result, ensure};
+use rustix::net::AddressFamily;
 
 /// Sets that watch one end, each in its own way.
 struct Sets {
@@ -43,10 +44,10 @@ impl Pair {
         let (server, peer) = listener.accept().context("accepting")?;
         ensure!(peer == client.local_addr()?, "the client has two names");
         for end in [&client, &server] {
-            let domain = domain_in_the_kernel(end.as_raw_fd())?;
+            let domain = domain_in_the_kernel(end.as_fd())?;
             ensure!(
-                offloaded == (domain == libc::AF_UNIX),
-                "{address}: the kernel sees family {domain}"
+                offloaded == (domain == AddressFamily::UNIX),
+                "{address}: the kernel sees family {domain:?}"
             );
         }
         let sets = |end: &TcpStream| Sets::watching(end.as_raw_fd());
@@ -105,23 +106,10 @@ impl Pair {
     }
 }
 
-/// What the kernel itself calls the socket: by number, so that no hook answers.
-fn domain_in_the_kernel(fd: RawFd) -> Result<i32> {
-    let mut domain: libc::c_int = 0;
-    let mut len: libc::socklen_t = 4;
-    // SAFETY: room for an integer, whose size is told.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_getsockopt,
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_DOMAIN,
-            &raw mut domain,
-            &raw mut len,
-        )
-    };
-    ensure!(result == 0, io::Error::last_os_error());
-    Ok(domain)
+/// What the kernel itself calls the socket: rustix asks it without the C library, so that no hook
+/// answers.
+fn domain_in_the_kernel(fd: BorrowedFd<'_>) -> Result<AddressFamily> {
+    Ok(rustix::net::sockopt::socket_domain(fd)?)
 }
 
 /// An `epoll` set that watches one descriptor. The descriptor is duplicated and closed meanwhile,

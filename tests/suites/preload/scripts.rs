@@ -63,6 +63,12 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
     EVERY_CALL,
     (
+        "every_call_by_number_is_answered_as_tcp_answers",
+        concat!("BY_NUMBER = True\n", include_str!("every_call.py")),
+    ),
+    // Event loops of other languages.
+    ("connections_made_by_number", include_str!("by_number.py")),
+    (
         "closing_all_numbers_closes_none_of_ours",
         include_str!("close_all.py"),
     ),

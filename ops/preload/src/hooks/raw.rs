@@ -6,10 +6,14 @@ use std::time::Instant;
 use libc::timespec;
 
 use super::waits::{KERNEL_MASK, duration, spec};
-use super::{numbers, transfer, waits};
-use crate::{real, table};
+use super::{connections, files, names, numbers, processes, transfer, waits};
+use crate::{exiting, real, table};
 
-/// Hook of `syscall`: calls on an offloaded socket, and waits, go where the named function goes.
+/// Hook of `syscall`: calls on an offloaded socket, waits, and what may lead a socket to an offload
+/// protocol or to another process, go where the named function goes.
+///
+/// Some functions are left out on purpose. `fork` and its kin make a process by number to have it
+/// without what the C library does around it; a connection stays with the parent then.
 ///
 /// # Safety
 /// As for the C function, whose variable arguments are words in registers on every machine that we
@@ -24,40 +28,124 @@ pub unsafe extern "C" fn syscall(
     e: c_long,
     f: c_long,
 ) -> c_long {
+    let words = [a, b, c, d, e, f];
     // SAFETY: the words are what the call takes.
-    if let Some(ready) = unsafe { wait_by_number(number, [a, b, c, d, e, f]) } {
-        return ready.into();
-    }
-    let fd = a as c_int;
-    if !table::contains(fd) && number != libc::SYS_close_range {
-        // SAFETY: the caller's arguments, unchanged.
-        return unsafe { real::syscall(number, a, b, c, d, e, f) };
-    }
-    // SAFETY: the words are what the named functions take.
     unsafe {
-        match number {
-            libc::SYS_read => transfer::read(fd, b as _, c as _) as c_long,
-            libc::SYS_write => transfer::write(fd, b as _, c as _) as c_long,
-            libc::SYS_readv => transfer::readv(fd, b as _, c as _) as c_long,
-            libc::SYS_writev => transfer::writev(fd, b as _, c as _) as c_long,
-            libc::SYS_recvfrom => {
-                transfer::recvfrom(fd, b as _, c as _, d as _, e as _, f as _) as c_long
-            }
-            libc::SYS_sendto => {
-                transfer::sendto(fd, b as _, c as _, d as _, e as _, f as _) as c_long
-            }
-            libc::SYS_recvmsg => transfer::recvmsg(fd, b as _, c as _) as c_long,
-            libc::SYS_sendmsg => transfer::sendmsg(fd, b as _, c as _) as c_long,
-            libc::SYS_close => numbers::close(fd).into(),
-            libc::SYS_dup => numbers::dup(fd).into(),
-            libc::SYS_dup3 => numbers::dup3(fd, b as _, c as _).into(),
-            libc::SYS_fcntl => numbers::fcntl(fd, b as _, c as _).into(),
-            libc::SYS_close_range => {
-                numbers::close_range(a as c_uint, b as c_uint, c as c_int).into()
-            }
-            _ => real::syscall(number, a, b, c, d, e, f),
+        if let Some(ready) = wait_by_number(number, words) {
+            return ready.into();
         }
+        if let Some(result) = whatever_the_descriptor(number, words) {
+            return result;
+        }
+        if !table::is_plain(a as c_int)
+            && let Some(result) =
+                bytes_by_number(number, words).or_else(|| about_socket_by_number(number, words))
+        {
+            return result;
+        }
+        real::syscall(number, a, b, c, d, e, f)
     }
+}
+
+/// Calls whose named functions do something where their first argument is no descriptor of ours.
+/// `None`: it is none of them, or the kernel is to answer it.
+///
+/// # Safety
+/// As for the call of this number.
+unsafe fn whatever_the_descriptor(number: c_long, words: [c_long; 6]) -> Option<c_long> {
+    let [a, b, c, d, e, f] = words;
+    let fd = a as c_int;
+    // SAFETY: the words are what the named functions take.
+    let result = unsafe {
+        match number {
+            libc::SYS_connect => connections::connect(fd, b as _, c as _),
+            libc::SYS_listen => connections::listen(fd, b as _),
+            // These two are places to be cancelled at, so they are the kernel's where nothing is
+            // offloaded.
+            libc::SYS_sendmsg if table::has_connections() => {
+                return Some(transfer::sendmsg(fd, b as _, c as _) as c_long);
+            }
+            libc::SYS_sendmmsg if table::has_connections() => {
+                transfer::sendmmsg(fd, b as _, c as _, d as _)
+            }
+            libc::SYS_splice if table::contains(c as c_int) => {
+                let (to, to_at, len) = (c as c_int, d as _, e as _);
+                return Some(files::splice(fd, b as _, to, to_at, len, f as _) as c_long);
+            }
+            libc::SYS_epoll_ctl => waits::epoll_ctl(fd, b as _, c as _, d as _),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_dup2 => numbers::dup2(fd, b as _),
+            libc::SYS_dup3 => numbers::dup3(fd, b as _, c as _),
+            libc::SYS_close_range => numbers::close_range(a as c_uint, b as c_uint, c as c_int),
+            libc::SYS_getsockname => names::getsockname(fd, b as _, c as _),
+            libc::SYS_getpeername => names::getpeername(fd, b as _, c as _),
+            libc::SYS_getsockopt => names::getsockopt(fd, b as _, c as _, d as _, e as _),
+            libc::SYS_setsockopt => names::setsockopt(fd, b as _, c as _, d as _, e as _),
+            libc::SYS_shutdown => names::shutdown(fd, b as _),
+            libc::SYS_execve => processes::execve(a as _, b as _, c as _),
+            libc::SYS_execveat => processes::execveat(fd, b as _, c as _, d as _, e as _),
+            libc::SYS_exit_group => {
+                exiting::before_exit_group();
+                return None;
+            }
+            _ => return None,
+        }
+    };
+    Some(result.into())
+}
+
+/// Calls that move bytes.
+///
+/// # Safety
+/// As for the call of this number.
+unsafe fn bytes_by_number(number: c_long, words: [c_long; 6]) -> Option<c_long> {
+    let [a, b, c, d, e, f] = words;
+    let fd = a as c_int;
+    // SAFETY: the words are what the named functions take.
+    let result = unsafe {
+        match number {
+            libc::SYS_read => transfer::read(fd, b as _, c as _),
+            libc::SYS_write => transfer::write(fd, b as _, c as _),
+            libc::SYS_readv => transfer::readv(fd, b as _, c as _),
+            libc::SYS_writev => transfer::writev(fd, b as _, c as _),
+            // The upper half of an offset is for machines whose words are shorter.
+            libc::SYS_preadv2 => transfer::preadv2(fd, b as _, c as _, d, f as _),
+            libc::SYS_pwritev2 => transfer::pwritev2(fd, b as _, c as _, d, f as _),
+            libc::SYS_recvfrom => transfer::recvfrom(fd, b as _, c as _, d as _, e as _, f as _),
+            libc::SYS_sendto => transfer::sendto(fd, b as _, c as _, d as _, e as _, f as _),
+            libc::SYS_recvmsg => transfer::recvmsg(fd, b as _, c as _),
+            libc::SYS_recvmmsg => {
+                return Some(transfer::recvmmsg(fd, b as _, c as _, d as _, e as _).into());
+            }
+            libc::SYS_sendfile => files::sendfile(fd, b as _, c as _, d as _),
+            libc::SYS_splice => files::splice(fd, b as _, c as _, d as _, e as _, f as _),
+            _ => return None,
+        }
+    };
+    Some(result as c_long)
+}
+
+/// Calls about what a descriptor is.
+///
+/// # Safety
+/// As for the call of this number.
+unsafe fn about_socket_by_number(number: c_long, words: [c_long; 6]) -> Option<c_long> {
+    let [a, b, c, ..] = words;
+    let fd = a as c_int;
+    // SAFETY: the words are what the named functions take.
+    let result = unsafe {
+        match number {
+            libc::SYS_bind => names::bind(fd, b as _, c as _),
+            libc::SYS_ioctl => names::ioctl(fd, b as _, c as _),
+            libc::SYS_accept => connections::accept(fd, b as _, c as _),
+            libc::SYS_accept4 => connections::accept4(fd, b as _, c as _, words[3] as _),
+            libc::SYS_close => numbers::close(fd),
+            libc::SYS_dup => numbers::dup(fd),
+            libc::SYS_fcntl => numbers::fcntl(fd, b as _, c as _),
+            _ => return None,
+        }
+    };
+    Some(result.into())
 }
 
 /// A wait that is asked for by its number: what the named function does. `None`: it is none, or one
