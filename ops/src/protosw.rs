@@ -257,6 +257,10 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     /// Bytes that can be received at once.
     fn unread(&self) -> usize;
 
+    /// Those of them that come before the urgent byte's place (FIONREAD): all, where there is none,
+    /// or where the urgent byte belongs to the stream.
+    fn unread_before_mark(&self) -> usize;
+
     /// Bytes that were given and that the peer has not taken.
     fn unsent(&self) -> usize;
 

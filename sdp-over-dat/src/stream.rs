@@ -175,10 +175,17 @@ impl SdpStream {
         self.socket.is_at_mark()
     }
 
-    /// Bytes that can be read now (FIONREAD).
+    /// Bytes that can be read now.
     #[must_use]
     pub fn readable(&self) -> usize {
         self.socket.readable()
+    }
+
+    /// Those of them that come before the urgent mark, as TCP's FIONREAD tells: all where there is
+    /// no mark or the urgent byte belongs to the stream, none at the mark.
+    #[must_use]
+    pub fn readable_before_mark(&self) -> usize {
+        self.socket.readable_before_mark()
     }
 
     /// Ends one half or both.

@@ -226,6 +226,10 @@ impl OffloadStream for Observed {
         self.stream.unread()
     }
 
+    fn unread_before_mark(&self) -> usize {
+        self.stream.unread_before_mark()
+    }
+
     fn unsent(&self) -> usize {
         self.stream.unsent()
     }

@@ -169,6 +169,10 @@ impl OffloadStream for SdpOffload {
         self.stream.readable()
     }
 
+    fn unread_before_mark(&self) -> usize {
+        self.stream.readable_before_mark()
+    }
+
     fn unsent(&self) -> usize {
         self.stream.unsent()
     }

@@ -328,6 +328,14 @@ impl OffloadStream for UnixStream {
         self.inbound().unread()
     }
 
+    fn unread_before_mark(&self) -> usize {
+        let inbound = self.inbound();
+        match inbound.urgent {
+            Some((_, before)) if !inbound.inline => before,
+            _ => inbound.unread(),
+        }
+    }
+
     #[allow(unsafe_code, reason = "the one request that rustix has no name for")]
     fn unsent(&self) -> usize {
         /// `TIOCOUTQ`: what lies in the other end, messages and their overhead included.

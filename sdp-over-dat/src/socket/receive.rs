@@ -231,4 +231,10 @@ impl Socket {
         self.progress(&mut inner);
         inner.receive.readable()
     }
+
+    pub(crate) fn readable_before_mark(&self) -> usize {
+        let mut inner = self.lock();
+        self.progress(&mut inner);
+        inner.receive.readable_before_mark()
+    }
 }

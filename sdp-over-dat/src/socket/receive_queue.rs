@@ -175,6 +175,13 @@ impl ReceiveQueue {
         self.pieces.iter().map(|piece| self.len_of(piece)).sum()
     }
 
+    /// Those before the mark, unless the urgent byte is one of the stream's.
+    pub(super) fn readable_before_mark(&self) -> usize {
+        let ends = |piece: &&Piece| self.inline || **piece != Piece::Mark;
+        let before = self.pieces.iter().take_while(ends);
+        before.map(|piece| self.len_of(piece)).sum()
+    }
+
     /// Whether there is nothing to read.
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.iter().all(|piece| self.len_of(piece) == 0)

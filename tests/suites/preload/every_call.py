@@ -548,9 +548,11 @@ def _(a, b):
     poll.register(a, select.POLLPRI)
     shown = poll.poll(5000)[0][1]
     arrived(a, 1)
-    told = [shown, call("sockatmark", a.fileno()), a.recv(9), call("sockatmark", a.fileno())]
-    told += [a.recv(1, socket.MSG_OOB), got("recv", a.fileno(), socket.MSG_OOB), a.recv(9)]
-    return told
+    unread = lambda: asked(a, termios.FIONREAD)
+    told = [shown, call("sockatmark", a.fileno()), unread()]
+    told += [a.recv(9), call("sockatmark", a.fileno()), unread()]
+    told += [a.recv(1, socket.MSG_OOB), got("recv", a.fileno(), socket.MSG_OOB), unread()]
+    return told + [a.recv(9), unread()]
 
 
 # Descriptors.

@@ -25,7 +25,7 @@ impl Socket {
     /// `argument` is what the request demands.
     pub(crate) unsafe fn request(&self, request: c_ulong, argument: usize) -> Result<(), Errno> {
         let number = match request {
-            FIONREAD => self.stream.unread(),
+            FIONREAD => self.stream.unread_before_mark(),
             TIOCOUTQ => self.stream.unsent(),
             ATMARK => usize::from(self.stream.is_at_mark()),
             _ => 0,
