@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     io,
     net::{IpAddr, SocketAddr},
+    os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -17,6 +18,7 @@ use dat_api::{
     abi::{DAT_INSUFFICIENT_RESOURCES, DAT_INVALID_STATE},
 };
 use libc::pollfd;
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{
     Config,
@@ -64,6 +66,9 @@ pub(crate) struct StackInner {
     pub(crate) read_max: usize,
     own_sockets_only: bool,
     sockets: Mutex<HashMap<EvdId, Arc<Socket>>>,
+    /// Always ready: what a stream hands out to be waited for that can have no descriptor of its
+    /// own.
+    pub(crate) always_ready: OwnedFd,
     /// Wakes the thread.
     wakeup: Wakeup,
     /// Whether it serves, or threads of the program do.
@@ -93,7 +98,9 @@ impl Stack {
     }
 
     fn open_inner(ia: &str, config: impl FnOnce(&ProviderAttr) -> Config) -> io::Result<Self> {
-        let inner = StackInner::open(ia, config).map_err(|error| errors::of_dat(&error))?;
+        let always_ready = descriptors::raise(eventfd(1, EventfdFlags::CLOEXEC)?)?;
+        let inner = StackInner::open(ia, config, always_ready);
+        let inner = inner.map_err(|error| errors::of_dat(&error))?;
         inner.config.check()?;
         let inner = Arc::new(inner);
         let served = Arc::clone(&inner);
@@ -222,7 +229,11 @@ impl Stack {
 const SOCKETS: &str = "DAT_RS_SOCKETS";
 
 impl StackInner {
-    fn open(ia: &str, config: impl FnOnce(&ProviderAttr) -> Config) -> dat_api::Result<Self> {
+    fn open(
+        ia: &str,
+        config: impl FnOnce(&ProviderAttr) -> Config,
+        always_ready: OwnedFd,
+    ) -> dat_api::Result<Self> {
         let ia = Ia::open(ia)?;
         let (attr, provider) = (ia.attr()?, ia.provider_attr()?);
         let cno = Cno::create(&ia)?;
@@ -237,6 +248,7 @@ impl StackInner {
             read_max: attr.max_rdma_size as usize,
             own_sockets_only: provider.specific(SOCKETS) == Some("own"),
             sockets: Mutex::default(),
+            always_ready,
             wakeup,
             driver: DriverRole::default(),
             no_external_sleep: AtomicBool::new(false),

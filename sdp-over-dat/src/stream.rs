@@ -5,7 +5,10 @@ use std::{
     io::{self, Read, Write},
     net::{Shutdown, SocketAddr},
     os::fd::{AsFd, BorrowedFd},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicI32, Ordering},
+    },
     time::Instant,
 };
 
@@ -18,6 +21,8 @@ use crate::{
 pub struct SdpStream {
     socket: Arc<Socket>,
     stand_in: OnceLock<Arc<StandIn>>,
+    /// The error for which there is no stand-in, until a call has told it; 0: none.
+    without_stand_in: AtomicI32,
     // Declared last: the stack outlives its sockets.
     stack: Stack,
 }
@@ -48,6 +53,7 @@ impl SdpStream {
         Self {
             socket,
             stand_in: OnceLock::new(),
+            without_stand_in: AtomicI32::new(0),
             stack: stack.clone(),
         }
     }
@@ -115,7 +121,7 @@ impl SdpStream {
             peek: true,
             ..ReceiveFlags::default()
         };
-        self.socket.receive(into, flags)
+        self.receive(into, flags)
     }
 
     /// Reads until `into` is full or the stream ends (MSG_WAITALL).
@@ -124,7 +130,7 @@ impl SdpStream {
             wait_all: true,
             ..ReceiveFlags::default()
         };
-        self.socket.receive(into, flags)
+        self.receive(into, flags)
     }
 
     /// Reads without waiting, whatever the options say (MSG_DONTWAIT).
@@ -133,7 +139,23 @@ impl SdpStream {
             dont_wait: true,
             ..ReceiveFlags::default()
         };
-        self.socket.receive(into, flags)
+        self.receive(into, flags)
+    }
+
+    fn receive(&self, into: &mut [u8], flags: ReceiveFlags) -> io::Result<usize> {
+        let received = self.socket.receive(into, flags);
+        received.map_err(|error| self.or_without_stand_in(error))
+    }
+
+    /// Who waits by a descriptor that is always ready would look for ever; he is told why instead.
+    fn or_without_stand_in(&self, error: io::Error) -> io::Error {
+        if error.kind() != io::ErrorKind::WouldBlock {
+            return error;
+        }
+        match self.without_stand_in.swap(0, Ordering::AcqRel) {
+            0 => error,
+            errno => io::Error::from_raw_os_error(errno),
+        }
     }
 
     /// Writes one urgent byte (MSG_OOB).
@@ -239,7 +261,7 @@ impl Read for SdpStream {
 
 impl Read for &SdpStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.socket.receive(into, ReceiveFlags::default())
+        self.receive(into, ReceiveFlags::default())
     }
 }
 
@@ -255,7 +277,8 @@ impl Write for SdpStream {
 
 impl Write for &SdpStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.send(bytes)
+        let sent = self.socket.send(bytes);
+        sent.map_err(|error| self.or_without_stand_in(error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -267,13 +290,18 @@ impl AsFd for SdpStream {
     /// A descriptor for `poll`: what it shows, the stream is ready for. It must be read and
     /// written by nobody.
     ///
-    /// # Panics
-    /// When the process has no descriptor left; [`SdpStream::stand_in`] says so by an error.
+    /// Where the process has no descriptor left, it is one that is always ready, and the next call
+    /// that would block tells the error (`EMFILE`), once. Who asks again then may get the stream's
+    /// own. [`SdpStream::stand_in`] says by an error whether it can be had.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        let stand_in = self.stand_in();
-        stand_in
-            .expect("a descriptor is to be had; stand_in() tells when not")
-            .as_fd()
+        match self.stand_in() {
+            Ok(stand_in) => stand_in.as_fd(),
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(libc::EMFILE);
+                self.without_stand_in.store(errno, Ordering::Release);
+                self.stack.inner.always_ready.as_fd()
+            }
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
     env, fs,
     io::{self, ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr},
-    os::fd::AsFd,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -28,6 +28,8 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
 use stack_tests::{IA_NAME, SdpTraces, Stage};
 
@@ -475,6 +477,36 @@ fn a_descriptor_shows_what_a_stream_is_ready_for() -> Result<()> {
         server.shutdown(Shutdown::Write)?;
         let set = await_poll(&server, PollFlags::HUP)?;
         ensure!(set.contains(PollFlags::HUP), "{set:?}");
+        Ok(())
+    })
+}
+
+/// Who asks for a descriptor when there is none is neither stopped nor left to wait in vain.
+#[test]
+fn a_stream_without_a_descriptor_to_show_tells_the_error_once() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (client, server) = connected(stack)?;
+        server.set_nonblocking(true);
+        let interest = PollFlags::IN | PollFlags::OUT;
+        let limit = getrlimit(Resource::Nofile);
+        let none = Rlimit {
+            current: Some(0),
+            ..limit
+        };
+        setrlimit(Resource::Nofile, none)?;
+        let number = server.as_fd().as_raw_fd();
+        setrlimit(Resource::Nofile, limit)?;
+        // SAFETY: the stack keeps it open, which outlives this.
+        let shown = unsafe { BorrowedFd::borrow_raw(number) };
+        let mut set = [PollFd::from_borrowed_fd(shown, interest)];
+        ensure!(poll(&mut set, Some(&Timespec::default()))? == 1);
+        for errno in [Errno::MFILE, Errno::AGAIN] {
+            let told = (&server).read(&mut [0; 9]).expect_err("nothing is there");
+            ensure!(told.raw_os_error() == Some(errno.raw_os_error()), "{told}");
+        }
+        (&client).write_all(b"x")?;
+        let set = await_poll(&server, PollFlags::IN)?;
+        ensure!(set == interest, "{set:?}");
         Ok(())
     })
 }
