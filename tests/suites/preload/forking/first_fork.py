@@ -5,7 +5,7 @@ import os
 import select
 import socket
 
-SERVERS = 12
+SERVERS = 6
 TURNS = 60
 CLIENTS = 6
 
