@@ -128,16 +128,15 @@ fn ia_attr(attr: &RnicAttr) -> DatIaAttr {
 /// One enum has to name the extensions: with atomics and immediate data it names those, because
 /// OFA's tools look for them, and Socket Service Points are announced by a named attribute.
 ///
-/// With neither it names none, as OFA's provider does on iWARP devices: to consumers (`dtest -w`,
-/// `dtestx`) IB means that a write with immediate data works. Counters work all the same; they are
-/// announced by a named attribute.
+/// Without atomics it names the iWARP extensions, also where the device makes no connection over a
+/// socket: the registry library lets their calls through only then, and they say why they are
+/// refused (`DAT_MODEL_NOT_SUPPORTED`). IB would mean to consumers (`dtest -w`, `dtestx`) that a
+/// write with immediate data works.
 fn extension_of(attr: &RnicAttr) -> (DatExtension, DatCount) {
     if attr.immediate_and_atomics {
         (DAT_EXTENSION_IB, DAT_IB_EXTENSION_VERSION)
-    } else if attr.socket_service_points {
-        (DAT_EXTENSION_IW, DAT_IW_EXTENSION_VERSION)
     } else {
-        (DAT_EXTENSION_NONE, 0)
+        (DAT_EXTENSION_IW, DAT_IW_EXTENSION_VERSION)
     }
 }
 
