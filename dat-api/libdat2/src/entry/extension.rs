@@ -36,7 +36,7 @@ pub unsafe extern "C" fn dat2_extension_op_va(
 ) -> DatReturn {
     log::init();
     guard("dat_extension_op", || {
-        if !handle.is_null() && !is_of_counters(op) && !open::extensions_are_enabled() {
+        if !handle.is_null() && !open::extensions_are_enabled() {
             return Err(DatReturn::error(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE));
         }
         if op & DAT_OPEN_EXTENSION_BASE != 0 {
@@ -52,18 +52,6 @@ pub unsafe extern "C" fn dat2_extension_op_va(
             Ok(unsafe { slot(target.handle, op, args) })
         }
     })
-}
-
-/// Whether an operation is one of the counters'. They are no transport's: a provider has them that
-/// announces no extension, and says so by the attribute `DAT_COUNTERS`.
-fn is_of_counters(op: DatExtendedOp) -> bool {
-    matches!(
-        op,
-        DAT_IB_QUERY_COUNTERS_OP
-            | DAT_IB_PRINT_COUNTERS_OP
-            | DAT_IB_START_COUNTERS_OP
-            | DAT_IB_STOP_COUNTERS_OP
-    )
 }
 
 /// Loads a provider by name and passes the operation on with the name in place of a handle.

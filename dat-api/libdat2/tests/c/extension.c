@@ -2,8 +2,6 @@
 /* dat_extension_op: what decides where an operation goes, and that its arguments get there. */
 #include <string.h>
 
-#include <dat2/dat_ib_extensions.h>
-
 #include "check.h"
 #include "provider.h"
 
@@ -35,20 +33,6 @@ static void nothing_passes_before_an_ia_with_extensions_was_open(void)
 	CHECK_RETURN(dat_extension_op(raw, TEST_OP_OPEN, "good", &raw), NO_EXTENSIONS);
 	CHECK_RETURN(dat_extension_op(DAT_HANDLE_NULL, TEST_OP_SUM), INVALID_1);
 	CHECK(plog->extension_ops == 0);
-	CHECK_RETURN(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
-}
-
-/* OFA's library stops these, too. */
-static void counters_pass_all_the_same(void)
-{
-	DAT_IA_HANDLE ia = open_ia("no-extensions");
-	int ops = plog->extension_ops;
-
-	/* The answer of a provider that has none. */
-	CHECK_RETURN(dat_extension_op(ia, DAT_IB_QUERY_COUNTERS_OP), DAT_NOT_IMPLEMENTED);
-	CHECK_RETURN(dat_extension_op(ia, DAT_IB_STOP_COUNTERS_OP), DAT_NOT_IMPLEMENTED);
-	CHECK(plog->extension_ops == ops + 2);
-	CHECK_RETURN(dat_extension_op(ia, DAT_IB_FETCH_AND_ADD_OP), NO_EXTENSIONS);
 	CHECK_RETURN(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
 }
 
@@ -119,8 +103,6 @@ static void bad_handles_are_refused(void)
 int main(int argc, char **argv)
 {
 	nothing_passes_before_an_ia_with_extensions_was_open();
-	if (argc < 2 || strcmp(argv[1], "ofa") != 0)
-		counters_pass_all_the_same();
 	open_operations_load_a_provider_by_name();
 	arguments_travel_as_a_list();
 	if (argc < 2 || strcmp(argv[1], "ofa") != 0)
