@@ -164,10 +164,6 @@ const FORKING: &[(&str, &str)] = &[
     ),
     ("first_fork", include_str!("forking/first_fork.py")),
     ("daemon", include_str!("forking/daemon.py")),
-    (
-        "daemon_that_dialed",
-        include_str!("forking/daemon_that_dialed.py"),
-    ),
     ("survivors", include_str!("forking/survivors.py")),
     (
         "accept_together",
