@@ -33,11 +33,6 @@ pub(crate) struct Args {
     /// On bulk, sleep in dat_evd_wait instead of polling.
     #[arg(long)]
     pub(crate) sleep_on_bulk: bool,
-    /// Leave both processes to the scheduler, as perftest does, instead of binding each to a CPU.
-    /// A kernel thread that is bound to a CPU, such as those in which siw sends, has no more than
-    /// half of it beside a process that polls there.
-    #[arg(long)]
-    pub(crate) no_pinning: bool,
     /// Stay in the caller's network.
     #[arg(long)]
     pub(crate) no_namespace: bool,

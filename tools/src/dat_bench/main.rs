@@ -75,9 +75,7 @@ fn lead(args: &Args) -> Result<()> {
     let ground = Ground::prepare(args.no_namespace, args.ia.as_deref())?;
     let trace_point = setup::own_trace_points();
     let (their_cpu, our_cpu) = setup::cpus()?;
-    if !args.no_pinning {
-        setup::pin(our_cpu)?;
-    }
+    setup::pin(our_cpu)?;
     setup::lift_descriptor_limit()?;
     let session = Session {
         args,

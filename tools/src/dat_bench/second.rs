@@ -21,9 +21,7 @@ pub(crate) fn serve(args: &Args, found: &[String]) -> Result<()> {
     let [contender, ia, address, cpu, congestion, trace_point] = found else {
         bail!("--serve takes six values")
     };
-    if !args.no_pinning {
-        setup::pin(cpu.parse()?)?;
-    }
+    setup::pin(cpu.parse()?)?;
     setup::lift_descriptor_limit()?;
     let counter = SyscallCounter::new(trace_point.parse().ok());
     let address: IpAddr = address.parse()?;

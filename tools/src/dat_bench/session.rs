@@ -85,14 +85,12 @@ impl Session<'_> {
             }
         );
         println!(
-            "congestion control: raw {}, {} {}; CPUs: {}{}",
+            "congestion control: raw {}, {} {}; CPUs: here {}, peer {}{}",
             raw.congestion()?,
             stack.title(),
             self.ground.dat_congestion(),
-            match self.args.no_pinning {
-                true => "as the scheduler likes".to_owned(),
-                false => format!("here {}, peer {}", self.our_cpu, self.their_cpu),
-            },
+            self.our_cpu,
+            self.their_cpu,
             if self.our_cpu == self.their_cpu {
                 " (one CPU: figures mean little)"
             } else {
@@ -111,7 +109,6 @@ impl Session<'_> {
     fn second_process(&self, contender: Stack, ia: &str, far: &FarEnd<'_>) -> Result<Command> {
         let mut command = Command::new(OURSELVES);
         command.args(self.args.sleep_on_bulk.then_some("--sleep-on-bulk"));
-        command.args(self.args.no_pinning.then_some("--no-pinning"));
         command.args(["--serve", &contender.to_string(), ia]);
         command.arg(far.address().to_string());
         command.arg(self.their_cpu.to_string());
