@@ -203,7 +203,7 @@ impl Stack {
     /// connection here.
     pub fn leave_to_thread(&self) {
         self.inner.driver.reclaim();
-        self.inner.wake_up();
+        self.inner.end_external_sleep();
     }
 
     /// The adapter's address.
@@ -315,12 +315,12 @@ impl StackInner {
     }
 
     fn end_sleep(&self) {
-        self.wake_up();
+        self.end_external_sleep();
         self.serve_triggered();
     }
 
     /// Who slept in the place of the stack's thread does so no more.
-    fn wake_up(&self) {
+    fn end_external_sleep(&self) {
         if let Err(error) = self.cno.end_sleep() {
             tracing::error!(%error, "who slept in the place of the stack's thread does not wake");
         }
@@ -410,11 +410,12 @@ impl StackInner {
 /// The thread: ends when nobody else has the stack any more, and is the one to let go of it. An
 /// event dispatcher cannot be freed while somebody waits for its notifications, as it does here.
 fn serve(stack: &Arc<StackInner>) {
-    let mut due = Instant::now() + TICK;
+    let mut now = Instant::now();
+    let mut due = now + TICK;
     let mut watch = IdleWatch::default();
     loop {
         // Sockets that trigger all the time must not keep the others from their tick.
-        let pause = due.saturating_duration_since(Instant::now());
+        let pause = due.saturating_duration_since(now);
         // All connections of the process hang when this thread ends.
         threads::survive(|| {
             let looks = if stack.driver.is_lent() {
@@ -423,13 +424,12 @@ fn serve(stack: &Arc<StackInner>) {
             } else {
                 stack.wait(pause)
             };
-            let now = Instant::now();
+            now = Instant::now();
             if looks || due <= now {
                 due = now + LONG;
                 stack.look_at_all();
             }
         });
-        let now = Instant::now();
         due = due.min(now + stack.pause());
         if Arc::strong_count(stack) == 1 {
             return;
