@@ -40,10 +40,7 @@ pub(crate) fn report() -> String {
     let groups = alive().clone();
     let mut told = String::from("What the processes of the test were doing:\n");
     let mut networks = Vec::new();
-    for (pid, group) in processes().into_iter().take(PROCESSES) {
-        let Some(name) = groups.get(&group) else {
-            continue;
-        };
+    for (pid, name) in processes(&groups).into_iter().take(PROCESSES) {
         let _ = writeln!(told, "  process {pid}, of {name}: {}", command(pid));
         threads(pid, &mut told);
         frames(pid, &mut told);
@@ -56,14 +53,12 @@ pub(crate) fn report() -> String {
     told
 }
 
-/// All processes whose group is a child's, and that group.
-fn processes() -> Vec<(i32, i32)> {
-    let groups = alive().clone();
+/// All processes whose group is a child's, and that child's name.
+fn processes(groups: &BTreeMap<i32, String>) -> Vec<(i32, &str)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let mut found: Vec<(i32, i32)> = numbers
-        .filter_map(|pid| Some((pid, group_of(pid)?)))
-        .filter(|(_, group)| groups.contains_key(group))
+    let mut found: Vec<(i32, &str)> = numbers
+        .filter_map(|pid| Some((pid, groups.get(&group_of(pid)?)?.as_str())))
         .collect();
     found.sort_unstable();
     found
