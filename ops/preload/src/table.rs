@@ -2,13 +2,14 @@
 //!
 //! A native socket costs these two loads and nothing else. The table grows in chunks that are never
 //! given back, so looking needs no lock; a slot that is in use has a lock of its own, held for the
-//! few instructions that copy a reference.
+//! few instructions that copy a reference. Signals stay open meanwhile, because blocking them would
+//! be two system calls: a handler that uses the same descriptor does not wait for the thread that
+//! it has interrupted.
 
-use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 use ops_observe::Record;
 
@@ -41,6 +42,9 @@ const LISTENER: u8 = 2;
 const RELAYED: u8 = 3;
 const LISTED: u8 = 4;
 
+/// So often a thread looks for a slot that another one holds before it lets others run.
+const LOOKS: u32 = 100;
+
 impl Entry {
     fn kind(&self) -> u8 {
         match self {
@@ -54,35 +58,193 @@ impl Entry {
 
 struct Slot {
     kind: AtomicU8,
-    locked: AtomicBool,
-    entry: UnsafeCell<Option<Entry>>,
+    /// The thread that looks at the entry or exchanges it; 0: nobody.
+    holder: AtomicUsize,
+    /// One word, so that whoever looks finds a whole entry whatever it has interrupted.
+    entry: AtomicPtr<Node>,
+    /// What was taken out by a signal handler while the thread that it has interrupted held the
+    /// slot, and may have been about to copy a reference.
+    taken: AtomicPtr<Node>,
 }
 
-// SAFETY: `entry` is touched only between taking `locked` and giving it back.
-unsafe impl Sync for Slot {}
+/// An entry in its place, which does not change there.
+struct Node {
+    entry: Entry,
+    next: *mut Node,
+}
 
 impl Slot {
     const fn empty() -> Self {
         Self {
             kind: AtomicU8::new(NATIVE),
-            locked: AtomicBool::new(false),
-            entry: UnsafeCell::new(None),
+            holder: AtomicUsize::new(0),
+            entry: AtomicPtr::new(ptr::null_mut()),
+            taken: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Option<Entry>) -> T) -> T {
-        while self
-            .locked
-            .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
-            std::hint::spin_loop();
-        }
-        // SAFETY: the lock is ours until the store below; `work` is ours and does not panic.
-        let result = work(unsafe { &mut *self.entry.get() });
-        self.locked.store(false, Ordering::Release);
-        result
+    /// The holder, where it is held.
+    fn try_hold(&self, me: usize) -> Result<(), usize> {
+        self.holder
+            .compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed)
+            .map(drop)
     }
+
+    /// What handlers have taken out. The slot is held, and its holder is done with what it found.
+    fn taken_out(&self) -> *mut Node {
+        if self.taken.load(Ordering::Relaxed).is_null() {
+            return ptr::null_mut();
+        }
+        self.taken.swap(ptr::null_mut(), Ordering::Acquire)
+    }
+
+    /// A copy of the entry.
+    fn get(&self) -> Option<Entry> {
+        let _held = Held::of(self);
+        // SAFETY: null, or a node that is freed by nobody while we hold the slot.
+        let node = unsafe { self.entry.load(Ordering::Acquire).as_ref() };
+        node.map(|node| node.entry.clone())
+    }
+
+    /// Puts an entry there, or none, and returns what was there.
+    fn replace(&self, entry: Option<Entry>) -> Option<Entry> {
+        let fresh = Node::make(entry);
+        let held = Held::of(self);
+        let before = self.entry.swap(fresh, Ordering::AcqRel);
+        held.take_out(before)
+    }
+
+    /// Puts another entry there, if what is there is the right one, and returns that.
+    fn exchange(
+        &self,
+        is_it: impl FnOnce(&Entry) -> bool,
+        other: impl FnOnce() -> Entry,
+    ) -> Option<Entry> {
+        let held = Held::of(self);
+        let before = self.entry.load(Ordering::Acquire);
+        // SAFETY: as in `get`.
+        if !unsafe { before.as_ref() }.is_some_and(|node| is_it(&node.entry)) {
+            return None;
+        }
+        let other = other();
+        let kind = other.kind();
+        let fresh = Node::make(Some(other));
+        let exchanged =
+            self.entry
+                .compare_exchange(before, fresh, Ordering::AcqRel, Ordering::Acquire);
+        if exchanged.is_err() {
+            // A handler has made the number another's meanwhile.
+            // SAFETY: nobody has seen it.
+            drop(unsafe { Box::from_raw(fresh) });
+            return None;
+        }
+        count(self.kind.swap(kind, Ordering::AcqRel), kind);
+        held.take_out(before)
+    }
+}
+
+impl Node {
+    fn make(entry: Option<Entry>) -> *mut Self {
+        entry.map_or(ptr::null_mut(), |entry| {
+            let next = ptr::null_mut();
+            Box::into_raw(Box::new(Self { entry, next }))
+        })
+    }
+}
+
+/// The thread has a slot to itself, but for the handlers of signals that interrupt it: these look
+/// and exchange as well, because waiting for what they have interrupted would be for ever.
+struct Held<'a> {
+    slot: &'a Slot,
+    is_interrupted: bool,
+}
+
+impl<'a> Held<'a> {
+    fn of(slot: &'a Slot) -> Self {
+        let me = this_thread();
+        let mut looks = 0_u32;
+        loop {
+            match slot.try_hold(me) {
+                Ok(()) => break,
+                Err(holder) if holder == me => {
+                    return Self {
+                        slot,
+                        is_interrupted: true,
+                    };
+                }
+                Err(_) => {}
+            }
+            looks += 1;
+            if looks.is_multiple_of(LOOKS) {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        Self {
+            slot,
+            is_interrupted: false,
+        }
+    }
+
+    /// The entry of a node that stands in the slot no more.
+    fn take_out(&self, node: *mut Node) -> Option<Entry> {
+        if node.is_null() {
+            return None;
+        }
+        if self.is_interrupted {
+            // SAFETY: it was in the slot, and whoever empties `taken` waits for those whom we have
+            // interrupted.
+            let entry = unsafe { (*node).entry.clone() };
+            let taken = &self.slot.taken;
+            // No other thread comes here, and what interrupts us leaves it whole.
+            let mut last = taken.load(Ordering::Relaxed);
+            loop {
+                // SAFETY: a node of ours until the exchange below.
+                unsafe { (*node).next = last };
+                match taken.compare_exchange(last, node, Ordering::Release, Ordering::Relaxed) {
+                    Ok(_) => return Some(entry),
+                    Err(other) => last = other,
+                }
+            }
+        }
+        // SAFETY: nobody else finds it, and handlers that had found it have returned.
+        let node = unsafe { Box::from_raw(node) };
+        Some(node.entry)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if self.is_interrupted {
+            return;
+        }
+        loop {
+            let taken = self.slot.taken_out();
+            self.slot.holder.store(0, Ordering::Release);
+            // Without the slot: these may be the last references.
+            free(taken);
+            // What has come right before the slot was given back; who holds it now sees it too.
+            let has_more = !self.slot.taken.load(Ordering::Relaxed).is_null();
+            if !has_more || self.slot.try_hold(this_thread()).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Frees nodes that nobody finds any more.
+fn free(mut node: *mut Node) {
+    while !node.is_null() {
+        // SAFETY: a chain that `taken_out` has given to us alone.
+        let taken = unsafe { Box::from_raw(node) };
+        node = taken.next;
+    }
+}
+
+fn this_thread() -> usize {
+    // SAFETY: it takes nothing. A thread's own is never 0.
+    unsafe { libc::pthread_self() as usize }
 }
 
 type Chunk = [Slot; CHUNK];
@@ -157,7 +319,7 @@ pub(crate) fn find_listener(fd: c_int) -> Option<Arc<Listener>> {
     if slot.kind.load(Ordering::Acquire) != LISTENER {
         return None;
     }
-    match slot.with(|entry| entry.clone()) {
+    match slot.get() {
         Some(Entry::Listener(listener)) => Some(listener),
         _ => None,
     }
@@ -169,7 +331,7 @@ pub(crate) fn entry(fd: c_int) -> Option<Entry> {
     if slot.kind.load(Ordering::Acquire) == NATIVE {
         return None;
     }
-    slot.with(|entry| entry.clone())
+    slot.get()
 }
 
 /// Whether nothing stands behind a descriptor but what the kernel knows.
@@ -188,7 +350,7 @@ pub(crate) fn insert(fd: c_int, entry: Entry) -> Result<Option<Entry>, Entry> {
         return Err(entry);
     };
     let kind = entry.kind();
-    let before = slot.with(|place| place.replace(entry));
+    let before = slot.replace(Some(entry));
     count(slot.kind.swap(kind, Ordering::AcqRel), kind);
     Ok(before)
 }
@@ -199,19 +361,8 @@ pub(crate) fn exchange(
     is_it: impl FnOnce(&Entry) -> bool,
     other: impl FnOnce() -> Entry,
 ) {
-    let Some(slot) = existing(fd) else {
-        return;
-    };
-    let before = slot.with(|place| {
-        if !place.as_ref().is_some_and(is_it) {
-            return None;
-        }
-        let other = other();
-        count(slot.kind.swap(other.kind(), Ordering::AcqRel), other.kind());
-        place.replace(other)
-    });
-    // Dropped without the lock: it may be the last reference.
-    drop(before);
+    // Dropped without the slot: it may be the last reference.
+    drop(existing(fd).and_then(|slot| slot.exchange(is_it, other)));
 }
 
 /// Takes what stands behind a descriptor away.
@@ -222,7 +373,7 @@ pub(crate) fn remove(fd: c_int) -> Option<Entry> {
         return None;
     }
     count(before, NATIVE);
-    slot.with(Option::take)
+    slot.replace(None)
 }
 
 fn count(before: u8, after: u8) {
@@ -249,12 +400,13 @@ pub(crate) fn within(first: usize, last: usize) -> impl Iterator<Item = c_int> {
 /// In the child of a `fork`: locks that other threads of the parent held are nobody's any more.
 ///
 /// What a lock guards is one word that is written whole, so whichever value the child has is good.
+/// What handlers took out meanwhile is freed by whoever holds the slot next.
 pub(crate) fn unlock_after_fork() {
     for chunk in &TABLE {
         // SAFETY: null, or a chunk that was leaked for good.
         let chunk = unsafe { chunk.load(Ordering::Acquire).as_ref() };
         for slot in chunk.into_iter().flatten() {
-            slot.locked.store(false, Ordering::Release);
+            slot.holder.store(0, Ordering::Release);
         }
     }
 }

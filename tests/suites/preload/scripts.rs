@@ -82,6 +82,10 @@ const SCRIPTS: &[(&str, &str)] = &[
     ),
     SIGNALS,
     (
+        "handlers_use_the_number_that_their_thread_uses",
+        include_str!("same_number_in_handler.py"),
+    ),
+    (
         "calls_that_wait_end_as_with_tcp",
         include_str!("waiting.py"),
     ),

@@ -1,0 +1,35 @@
+"""A signal handler uses the descriptor that its thread was about to use: neither waits for the
+other."""
+
+import ctypes
+import os
+import signal
+import socket
+import time
+
+C = ctypes.CDLL(None, use_errno=True)
+C.signal.restype = ctypes.c_void_p
+NO_SUCH_HALF = 77
+
+
+class Interval(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_long) for name in ("every", "every_us", "first", "first_us")]
+
+
+listener = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(listener.getsockname())
+server, _ = listener.accept()
+assert is_offloaded(client)
+# The handler is a function of the C library's kind: it gets the signal's number, and takes it for a
+# descriptor.
+fd = os.dup2(client.fileno(), signal.SIGALRM)
+C.signal(signal.SIGALRM, ctypes.cast(C.shutdown, ctypes.c_void_p))
+every = Interval(0, 50, 0, 50)
+C.setitimer(0, ctypes.byref(every), None)
+end = time.monotonic() + 3
+while time.monotonic() < end:
+    for _ in range(1000):
+        C.shutdown(fd, NO_SUCH_HALF)
+C.setitimer(0, ctypes.byref(Interval(0, 0, 0, 0)), None)
+client.sendall(b"still there")
+assert server.recv(20) == b"still there"
