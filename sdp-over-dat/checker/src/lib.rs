@@ -11,7 +11,6 @@
 //! | `checker.rs` | both ends and the wire between them |
 //! | `trace.rs` | the file format of a recorded connection |
 //! | `shown.rs` | a message of it in words |
-//! | `main.rs` | `sdp-checker`, which prints both |
 //!
 //! A rule is held against what its sender knew when it sent. So the checker is told of frames
 //! twice: when they are sent and when they are received ([`Checker::sent`],

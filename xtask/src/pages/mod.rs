@@ -13,6 +13,9 @@ mod datinfo;
 #[allow(dead_code, reason = "the file is also a module of opsrun")]
 #[path = "../../../ops/opsrun/src/args.rs"]
 mod opsrun;
+#[allow(dead_code, reason = "the file is also a module of sdp-checker")]
+#[path = "../../../tools/src/sdp_checker/args.rs"]
+mod sdp_checker;
 
 use std::fs;
 use std::path::Path;
@@ -26,12 +29,13 @@ use clap_mangen::Man;
 pub(crate) type Page = (String, String);
 
 /// The tools whose options clap knows.
-fn tools() -> [Command; 4] {
+fn tools() -> [Command; 5] {
     [
         datinfo::Args::command(),
         bench::Args::command(),
         conformance::Args::command(),
         opsrun::Args::command(),
+        sdp_checker::Args::command(),
     ]
 }
 
@@ -59,12 +63,7 @@ pub(crate) fn all(docs: &Path) -> Result<Vec<Page>> {
             pages.push((place, String::from_utf8(script)?));
         }
     }
-    let by_hand = [
-        ("sdp-checker", 1),
-        ("dat.conf", 5),
-        ("ops.conf", 5),
-        ("dat-rs", 7),
-    ];
+    let by_hand = [("dat.conf", 5), ("ops.conf", 5), ("dat-rs", 7)];
     for (name, section) in by_hand {
         let file = format!("{name}.{section}");
         let page = written(&file)?;

@@ -110,7 +110,7 @@ fn what_is_no_record_is_told() -> Result {
     for wrong in wrong {
         let output = run(wrong)?;
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
-        assert!(output.stderr.starts_with(b"sdp-checker: "), "{wrong:?}");
+        assert!(!output.stderr.is_empty(), "{wrong:?}");
     }
     Ok(())
 }

@@ -1,42 +1,36 @@
 //! `sdp-checker`: prints the messages of recorded SDP connections and the first rule that each one
 //! breaks. Programs write the records where `SDP_TRACE` says.
 
+//!
+//! - `args.rs` the command line
+
 #![forbid(unsafe_code)]
 
+mod args;
+
 use std::{
-    env,
-    ffi::OsString,
     fs,
     io::{self, BufWriter, ErrorKind, Write},
     path::Path,
     process::ExitCode,
 };
 
+use clap::Parser;
 use sdp_checker::{Checker, Kind, Records, Side};
 
-const USAGE: &str = "\
-Print the messages of recorded SDP connections and the rules that they break
-
-Usage: sdp-checker FILE...
-
-A FILE is one that a program with SDP_TRACE wrote; its name ends in .active or .passive.
-
-Options:
-  -h, --help     Print help
-  -V, --version  Print version
-";
+use crate::args::Args;
 
 /// Every file was read, and no rule is broken.
 const KEPT: u8 = 0;
 /// A rule is broken, or a file is not a record of a connection.
 const BROKEN: u8 = 1;
-/// The command line is wrong, or a file cannot be read.
+/// A file cannot be read; clap's own for a command line that is wrong.
 const UNUSABLE: u8 = 2;
 
 fn main() -> ExitCode {
-    let args: Vec<OsString> = env::args_os().skip(1).collect();
+    let args = Args::parse();
     let mut out = BufWriter::new(io::stdout().lock());
-    let done = run(&args, &mut out).and_then(|code| out.flush().map(|()| code));
+    let done = tell_all(&args, &mut out).and_then(|code| out.flush().map(|()| code));
     match done {
         Ok(code) => ExitCode::from(code),
         // Whoever read it has read enough.
@@ -48,26 +42,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &[OsString], out: &mut impl Write) -> io::Result<u8> {
-    let mut worst = KEPT;
-    for arg in args {
-        match arg.to_str() {
-            Some("-h" | "--help") => return out.write_all(USAGE.as_bytes()).map(|()| KEPT),
-            Some("-V" | "--version") => {
-                return writeln!(out, "sdp-checker {}", env!("CARGO_PKG_VERSION")).map(|()| KEPT);
-            }
-            Some(option) if option.starts_with('-') => {
-                eprintln!("sdp-checker: unknown option {option}\n\n{USAGE}");
-                return Ok(UNUSABLE);
-            }
-            _ => worst = worst.max(tell_file(Path::new(arg), out)?),
-        }
-    }
-    if args.is_empty() {
-        eprint!("sdp-checker: no file was named\n\n{USAGE}");
-        return Ok(UNUSABLE);
-    }
-    Ok(worst)
+fn tell_all(args: &Args, out: &mut impl Write) -> io::Result<u8> {
+    args.files
+        .iter()
+        .try_fold(KEPT, |worst, file| Ok(worst.max(tell_file(file, out)?)))
 }
 
 fn tell_file(file: &Path, out: &mut impl Write) -> io::Result<u8> {

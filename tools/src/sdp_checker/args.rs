@@ -1,0 +1,14 @@
+//! The command line. A file of its own, because the manual page is made out of it too.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+/// Prints the messages of recorded SDP connections and the rules that they break.
+#[derive(Debug, Parser)]
+#[command(name = "sdp-checker", version)]
+pub(crate) struct Args {
+    /// Files that a program with SDP_TRACE wrote; their names end in .active or .passive.
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
