@@ -1,4 +1,4 @@
-//! Consumer notification objects: one place to wait for many dispatchers (DAT 2.0 section 6.3).
+//! Consumer notification objects: one place to wait for many dispatchers (DAT 2.0 section 6.3.3).
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -48,7 +48,10 @@ impl Cno {
     }
 
     /// Creates one with a descriptor that becomes readable when a dispatcher triggers, for use in a
-    /// poll set. OFA's registry library does not export this call.
+    /// poll set.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] with OFA's registry library, which does not export this call.
     pub fn create_with_fd(ia: &Ia) -> Result<Self> {
         const CALL: &str = "dat_cno_fd_create";
         let create = ia
@@ -101,12 +104,18 @@ impl Cno {
         Ok((!evd.is_null()).then(|| EvdId::of(evd)))
     }
 
-    /// The caller is about to sleep, by `poll` and its kin: `fds` is filled with what to sleep on
-    /// besides its own descriptors, and with how many entries is said; with none when something has
-    /// triggered. The provider leaves its work to the caller until [`Cno::end_sleep`].
+    /// Announces that the calling thread is about to sleep in `poll` or a similar call. Fills `fds`
+    /// with the descriptors that the thread has to poll beside its own, and returns how many
+    /// entries it has filled; 0 when a dispatcher has triggered already, so that the thread must
+    /// not sleep. Until [`Cno::end_sleep`] the provider relies on this thread to wake and drive the
+    /// connections behind these descriptors.
     ///
-    /// An operation of our own ([`DAT_RS_CNO_BEGIN_SLEEP_OP`]). Providers may have none; and a CNO
-    /// that somebody waits for already is refused.
+    /// This is an operation of dat-rs and not of DAT 2.0 ([`DAT_RS_CNO_BEGIN_SLEEP_OP`]).
+    ///
+    /// # Errors
+    /// `DAT_NOT_IMPLEMENTED` where the provider does not have the operation, `DAT_INVALID_STATE`
+    /// where another thread waits or sleeps on the CNO, `DAT_INSUFFICIENT_RESOURCES` where `fds` is
+    /// too short.
     pub fn begin_sleep(&self, fds: &mut [libc::pollfd]) -> Result<usize> {
         let room = u32::try_from(fds.len()).unwrap_or(u32::MAX);
         let mut count: u32 = 0;
@@ -125,8 +134,11 @@ impl Cno {
         Ok(count as usize)
     }
 
-    /// Ends what [`Cno::begin_sleep`] began: what has come about meanwhile triggers. Without a
-    /// sleep it does nothing.
+    /// Ends what [`Cno::begin_sleep`] began: drives the connections, so that events which have come
+    /// about meanwhile have triggered when it returns. Without a sleep it does nothing.
+    ///
+    /// # Errors
+    /// `DAT_NOT_IMPLEMENTED` where the provider does not have the operation.
     pub fn end_sleep(&self) -> Result<()> {
         // SAFETY: the handle is live, and the operation has no arguments.
         let code = unsafe {
@@ -135,11 +147,13 @@ impl Cno {
         Ok(check("dat_rs_cno_end_sleep", code)?)
     }
 
-    /// Which dispatcher has triggered so far; `None` when none has. Behind [`Cno::take_trigger`]
-    /// and [`Cno::end_sleep`], which have the provider work: this does not.
+    /// Takes one trigger that is already there; `None` when there is none. Unlike
+    /// [`Cno::take_trigger`] and [`Cno::end_sleep`] it does not make the provider look at its
+    /// connections first, so it is cheap, and meant for the triggers that are left after one of
+    /// these calls.
     ///
-    /// An operation of our own ([`DAT_RS_CNO_TAKE_OP`]); with providers that have none it is a wait
-    /// of no time.
+    /// This is an operation of dat-rs and not of DAT 2.0 ([`DAT_RS_CNO_TAKE_OP`]); with a provider
+    /// that does not have it, a [`wait`](Self::wait) with a timeout of zero takes its place.
     pub fn take_what_has_triggered(&self) -> Result<Option<EvdId>> {
         let mut evd = DAT_HANDLE_NULL;
         // SAFETY: the handle is live, and the one argument of the operation is a writable
@@ -161,8 +175,8 @@ impl Cno {
         Ok((!evd.is_null()).then(|| EvdId::of(evd)))
     }
 
-    /// Which dispatcher has triggered, without waiting; `None` when none has. With the last one the
-    /// descriptor is silent again.
+    /// Takes one trigger without waiting: the dispatcher that triggered, or `None` when none has.
+    /// When the last trigger has been taken, the descriptor is not readable any more.
     pub fn take_trigger(&self) -> Result<Option<EvdId>> {
         const CALL: &str = "dat_cno_trigger";
         let Some(trigger) = self.inner.ia.library().dat_cno_trigger else {

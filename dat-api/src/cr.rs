@@ -103,6 +103,11 @@ impl Cr {
 
     /// Accepts on the endpoint that the service point reserved, or else on `ep`, which must be
     /// unconnected. Returns the endpoint; its connection dispatcher tells the outcome.
+    ///
+    /// # Errors
+    /// The request comes back and may be answered in another way: without any endpoint, with more
+    /// private data than [`ProviderAttr::max_private_data_size`](crate::ProviderAttr), or with an
+    /// endpoint that is not unconnected (`DAT_INVALID_STATE`).
     pub fn accept(mut self, ep: Option<&Ep>, private_data: &[u8]) -> Result<Ep, AnswerError> {
         let Some(target) = self.ep.clone().or_else(|| ep.cloned()) else {
             let error = Error::Unrepresentable {
@@ -140,7 +145,11 @@ impl Cr {
     }
 
     /// Hands the request to the service `conn_qual` of the same adapter, where it arrives as a new
-    /// one. A request over a consumer's socket stays where it is.
+    /// one.
+    ///
+    /// # Errors
+    /// The request comes back: when it came over a consumer's socket, and with
+    /// `DAT_INVALID_PARAMETER` when this process has no public service point for `conn_qual`.
     pub fn handoff(mut self, conn_qual: u64) -> Result<(), AnswerError> {
         let result = if self.socket.is_some() {
             Err(Error::Unrepresentable {

@@ -1,4 +1,4 @@
-//! Event dispatchers: queues of events (DAT 2.0 section 6.4).
+//! Event dispatchers: queues of events (DAT 2.0 section 6.3).
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -73,6 +73,11 @@ pub(crate) struct EvdInner {
 
 impl Evd {
     /// Creates a dispatcher with room for at least `min_qlen` events.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER` for a length of 0 and for flags that cannot be combined (data
+    /// transfers with connection events), `DAT_INSUFFICIENT_RESOURCES` above
+    /// [`IaAttr::max_evd_qlen`](crate::IaAttr::max_evd_qlen).
     pub fn create(ia: &Ia, min_qlen: u32, flags: EvdFlags) -> Result<Self> {
         Self::create_inner(ia, min_qlen, flags, None)
     }
@@ -117,6 +122,10 @@ impl Evd {
     }
 
     /// Takes the oldest event without blocking; `None` when there is none.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_STATE` while another thread waits on the dispatcher, and for ever after an
+    /// overflow.
     pub fn dequeue(&self) -> Result<Option<Event>> {
         match self.take_aside(|_| true) {
             Some(event) => Ok(Some(event)),
@@ -125,8 +134,12 @@ impl Evd {
     }
 
     /// Takes the oldest event, waiting for it no longer than `timeout` (`None`: for ever). `None`
-    /// when the time has passed. A signal handler that runs meanwhile in the thread may end the
-    /// wait with `DAT_INTERRUPTED_CALL`.
+    /// when the time has passed.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_STATE` when another thread waits already, after an overflow, and when the
+    /// dispatcher is not waitable ([`Evd::set_waitable`]). `DAT_INTERRUPTED_CALL` when a signal
+    /// handler has run in the thread meanwhile; call again.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Event>> {
         match self.take_aside(|_| true) {
             Some(event) => Ok(Some(event)),
@@ -280,6 +293,10 @@ impl Evd {
     }
 
     /// Posts a software event with a number of the caller's choice.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER` without [`EvdFlags::SOFTWARE`], `DAT_QUEUE_FULL` when there is no
+    /// room.
     pub fn post_software(&self, number: usize) -> Result<()> {
         let mut raw = DatEvent::zeroed();
         raw.event_number = DAT_SOFTWARE_EVENT;

@@ -23,7 +23,7 @@ pub enum Event {
     /// request for RDMA (DAT 2.0 iWARP extensions 3.1.1). [`Ssp::free`](crate::Ssp::free) gives it
     /// back.
     SocketDown(SpId),
-    /// Something that belongs to no work.
+    /// An error or a warning that belongs to no posted work.
     Async(AsyncError),
     /// A number posted with [`Evd::post_software`](crate::Evd::post_software).
     Software(usize),
@@ -49,9 +49,10 @@ pub struct DtoCompletion {
     pub transferred: u32,
     /// What it was, where the provider says; OFA's do not.
     pub operation: DatDtos,
-    /// The number that came with the peer's write, at a receive that it completed (IB extension).
+    /// Immediate data of the peer's RDMA Write or Send, in the completion of the receive that it
+    /// took (IB extension).
     pub immediate: Option<u32>,
-    /// The context of the window that the peer's Send took away.
+    /// The RMR context of the memory window that the peer's Send with Invalidate invalidated.
     pub invalidated: Option<u32>,
 }
 
@@ -98,7 +99,7 @@ pub enum ConnectionKind {
     Unreachable,
 }
 
-/// Something that belongs to no work.
+/// An asynchronous event: an error or a warning that belongs to no posted work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AsyncError {
     /// What it was.
@@ -116,7 +117,9 @@ pub enum AsyncKind {
     EvdOverflow,
     /// The adapter is gone or unusable.
     IaCatastrophic,
-    /// An endpoint failed, or took its last receive from a shared queue.
+    /// An endpoint failed. For a shared receive queue and its endpoints the reason tells other
+    /// things apart: `DAT_SRQ_LOW_WATERMARK_EVENT`, `DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT`, or
+    /// `DAT_EP_TRANSFER_TO_ERROR` when a disconnected endpoint has completed its last receive.
     EpBroken,
     /// The provider gave up waiting for something.
     TimedOut,

@@ -35,6 +35,11 @@ pub(crate) struct IaInner {
 
 impl Ia {
     /// Opens the interface adapter that `dat.conf` lists under `name`.
+    ///
+    /// # Errors
+    /// [`Error::Library`] when no registry library can be loaded, `DAT_PROVIDER_NOT_FOUND` when no
+    /// entry has this name or its provider cannot be loaded, `DAT_INVALID_PARAMETER` when the
+    /// provider has no such device or does not understand the `ia_params` of the entry.
     pub fn open(name: &str) -> Result<Self> {
         let library = Library::get()?;
         let c_name = CString::new(name).map_err(|_| Error::Unrepresentable {

@@ -53,7 +53,7 @@
 //! }
 //! ```
 //!
-//! `examples/convert.rs` is the whole conversation as two programs.
+//! `examples/convert.rs` is the whole conversion; one program takes either side.
 //!
 //! # Examples
 //!
@@ -66,14 +66,15 @@
 //! | `cno_poll.rs` | a poll loop in which RDMA is one descriptor among others |
 //! | `atomics.rs` | fetch and add, and writes that tell the peer's program of themselves |
 //!
-//! The short ones have both ends in one program. After `cargo xtask stage`:
+//! All but `convert.rs` have both ends in one program. After `cargo xtask stage`:
 //!
 //! ```text
-//! DAT_LIBRARY=target/stage/lib/libdat2.so.2 cargo run -p dat-api --example rdma
+//! export DAT_LIBRARY=target/stage/lib/libdat2.so.2 DAT_OVERRIDE=target/stage/etc/dat.conf
+//! cargo run -p dat-api --example rdma
 //! ```
 //!
 //! Without `DAT_LIBRARY` the dynamic loader must find `libdat2.so.2`, by `LD_LIBRARY_PATH` or where
-//! it is installed.
+//! it is installed; without `DAT_OVERRIDE` an `/etc/dat.conf` must list the adapter, or be absent.
 //!
 //! # Objects
 //!
@@ -94,6 +95,16 @@
 //! Every object is a handle that can be cloned where sharing makes sense, and holds the objects it
 //! was made from. Dropping the last handle frees the DAT object, children before parents, whatever
 //! the order in which the program drops them.
+//!
+//! # Errors
+//!
+//! A failed DAT call is an [`Error::Call`]: the name of the C call and the `DAT_RETURN`, whose type
+//! [`Error::is`] compares. `docs/calls` in the repository lists the codes that each call of DAT 2.0
+//! returns, and when. What this crate finds itself has variants of its own, such as
+//! [`Error::OutOfBounds`].
+//!
+//! A post that succeeds has only been queued. How the work ended is in its completion
+//! ([`DtoStatus`]), and how a connection ended is in its event ([`ConnectionKind`]).
 //!
 //! # What is safe and why
 //!

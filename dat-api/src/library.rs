@@ -227,7 +227,8 @@ impl Library {
         let _ = PREFERRED.set(path.into());
     }
 
-    /// What was loaded: the value of [`LIBRARY_ENV`], or [`LIBRARY_NAME`].
+    /// The name under which the library was loaded: the value of [`LIBRARY_ENV`], the file given to
+    /// [`Library::prefer`], or [`LIBRARY_NAME`].
     #[must_use]
     pub fn path(&self) -> &OsStr {
         &self.path

@@ -1,4 +1,4 @@
-//! Local memory regions over memory that this crate does not own (DAT 2.0 section 6.7).
+//! Local memory regions over memory that this crate does not own (DAT 2.0 section 6.9).
 //!
 //! For memory that belongs to the crate, which is the safe way, see [`Region`].
 
@@ -108,6 +108,9 @@ impl RemoteRegion {
     }
 
     /// A part of it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] when it is no part of it.
     pub fn slice(self, offset: u32, len: u32) -> Result<Self> {
         match offset.checked_add(len) {
             Some(end) if end <= self.len => Ok(Self {
@@ -194,8 +197,8 @@ impl Lmr {
     ///   particular no Rust reference to it is live meanwhile, except shared ones to memory that is
     ///   only read.
     ///
-    /// When the drop returns, the provider has stopped to access the memory, work that was
-    /// outstanding included (`dat_lmr_free`).
+    /// When the drop returns, the provider has stopped accessing the memory, also for work that was
+    /// outstanding (`dat_lmr_free`).
     pub unsafe fn register(
         pz: &Pz,
         ptr: NonNull<u8>,
@@ -238,6 +241,9 @@ impl Lmr {
     }
 
     /// A piece of the memory, for posts.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] outside the memory, [`Error::Unrepresentable`] from 4 GiB on.
     pub fn segment(&self, offset: usize, len: usize) -> Result<Segment<'_>> {
         Ok(Segment::new(self.triplet(offset, len)?, None))
     }

@@ -1,4 +1,4 @@
-//! Protection zones: which memory an endpoint may touch (DAT 2.0 section 6.7).
+//! Protection zones: which memory an endpoint may touch (DAT 2.0 section 6.8).
 
 use std::fmt;
 use std::sync::Arc;

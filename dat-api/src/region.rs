@@ -23,8 +23,9 @@ const ALIGN: usize = 4096;
 
 /// Registered memory: a buffer and its registration. Clones share it.
 ///
-/// It is deregistered and released when the last clone is gone and every endpoint is gone to which
-/// work with it was posted: create a region once and use it often.
+/// It is deregistered and released when the last clone is gone. Each endpoint and shared receive
+/// queue to which it was posted keeps a clone as long as it lives, and so does a window as long as
+/// it may be bound to the region: create a region once and use it often.
 #[derive(Clone)]
 pub struct Region {
     pub(crate) inner: Arc<RegionInner>,
@@ -40,6 +41,11 @@ pub(crate) struct RegionInner {
 
 impl Region {
     /// Allocates and registers `len` zero bytes, aligned to a page.
+    ///
+    /// # Errors
+    /// [`Error::Unrepresentable`] for no bytes, [`Error::OutOfMemory`], and what the provider says
+    /// of the registration, such as `DAT_INVALID_PARAMETER` for a remote write without local write,
+    /// or `DAT_INSUFFICIENT_RESOURCES` when a device cannot pin so much (`RLIMIT_MEMLOCK`).
     pub fn create(pz: &Pz, len: usize, privileges: Privileges) -> Result<Self> {
         let buffer = Buffer::new(len)?;
         // SAFETY: the buffer is mapped, readable and writable until it is dropped, which happens
@@ -68,6 +74,9 @@ impl Region {
     }
 
     /// Copies `bytes` into the region at `offset`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], also of all accessors below, outside the region.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         check_range(offset, bytes.len(), self.len())?;
         self.inner.buffer.copy_in(offset, bytes);
@@ -107,6 +116,9 @@ impl Region {
     }
 
     /// A piece of it, for posts.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] outside the region, [`Error::Unrepresentable`] from 4 GiB on.
     pub fn segment(&self, offset: usize, len: usize) -> Result<Segment<'_>> {
         Ok(Segment::new(
             self.inner.lmr.triplet(offset, len)?,

@@ -1,4 +1,4 @@
-//! Remote memory regions: windows onto local memory that the peer may use (DAT 2.0 section 6.7).
+//! Remote memory regions: windows onto local memory that the peer may use (DAT 2.0 section 6.9.3).
 
 mod bindings;
 

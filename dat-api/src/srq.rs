@@ -1,4 +1,4 @@
-//! Shared receive queues (DAT 2.0 section 6.8).
+//! Shared receive queues (DAT 2.0 section 6.7).
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct Srq {
 pub struct SrqInfo {
     /// Receives that it takes.
     pub max_recv_dtos: u32,
-    /// Fewer receives than this are told, as it was set last.
+    /// The low watermark that was set last ([`Srq::set_low_watermark`]).
     pub low_watermark: u32,
     /// Receives that no message has taken, where the provider counts them.
     pub available: Option<u32>,
@@ -89,7 +89,9 @@ impl Srq {
         Ok(check("dat_srq_resize", code)?)
     }
 
-    /// Asks for one asynchronous event when fewer receives are left than this; 0 takes it back.
+    /// Asks for one asynchronous event when fewer receives than this are left; 0 withdraws it. The
+    /// event is [`AsyncKind::EpBroken`](crate::AsyncKind::EpBroken) with this queue as its object
+    /// and `DAT_SRQ_LOW_WATERMARK_EVENT` as its reason; after it the mark has to be set again.
     pub fn set_low_watermark(&self, low_watermark: u32) -> Result<()> {
         let low_watermark = count(low_watermark)?;
         // SAFETY: the handle is live.
@@ -97,7 +99,7 @@ impl Srq {
         Ok(check("dat_srq_set_lw", code)?)
     }
 
-    /// How it is.
+    /// Its depth, low watermark and counts (`dat_srq_query`).
     pub fn query(&self) -> Result<SrqInfo> {
         let mut param = DatSrqParam::zeroed();
         // SAFETY: the handle is live and the out-pointer writable.

@@ -1,4 +1,4 @@
-//! The endpoint's state machine (DAT 2.0 chapter 6.6, `dat_ep_create` and its neighbours).
+//! The endpoint's state machine (DAT 2.0 section 6.6, `dat_ep_create` and its neighbours).
 //!
 //! ```text
 //!                     reserve                 request                  accept

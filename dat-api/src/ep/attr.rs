@@ -111,7 +111,7 @@ impl EpAttr {
     }
 }
 
-/// How much an endpoint has to do.
+/// What `dat_ep_get_status` tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EpStatus {

@@ -54,6 +54,11 @@ pub enum ConnectFailure {
 impl Ep {
     /// Starts to connect to the service `conn_qual` at `remote`, whose port is ignored. The
     /// connection dispatcher tells the outcome. `timeout` `None` tries for ever.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_STATE` when the endpoint is not unconnected, `DAT_INVALID_PARAMETER` for a
+    /// timeout of zero or too much private data, `DAT_INVALID_ADDRESS` for an unspecified address
+    /// or a qualifier that is port 0.
     pub fn start_connect(
         &self,
         remote: SocketAddr,

@@ -88,6 +88,11 @@ pub enum Close {
 
 impl Ep {
     /// Creates an unconnected endpoint; `attr` `None` asks for the provider's defaults.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_PARAMETER` for an attribute above the limits of the adapter
+    /// ([`IaAttr`](crate::IaAttr)), `DAT_INVALID_HANDLE` for a dispatcher that does not take the
+    /// events it is given for, `DAT_INSUFFICIENT_RESOURCES` when there is no queue pair to be had.
     pub fn create(pz: &Pz, evds: EpEvds<'_>, attr: Option<&EpAttr>) -> Result<Self> {
         Self::create_inner(pz, evds, None, attr)
     }
@@ -174,6 +179,9 @@ impl Ep {
     }
 
     /// Makes a disconnected endpoint usable again.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_STATE` when it is neither disconnected nor unconnected.
     pub fn reset(&self) -> Result<()> {
         // SAFETY: the handle is live.
         let code = unsafe { (self.inner.pz.ia().library().dat_ep_reset)(self.as_raw()) };

@@ -40,6 +40,11 @@ impl std::ops::BitOr for CompletionFlags {
 
 impl Ep {
     /// Posts memory for one message of the peer. Allowed in every state.
+    ///
+    /// # Errors
+    /// `DAT_INSUFFICIENT_RESOURCES` when the queue is full, `DAT_INVALID_PARAMETER` for more
+    /// segments than the endpoint allows, `DAT_INVALID_STATE` when it takes its receives from a
+    /// shared queue.
     #[inline]
     pub fn post_recv(&self, segments: &[Segment<'_>], cookie: u64) -> Result<()> {
         self.post_recv_with(segments, cookie, CompletionFlags::DEFAULT)
@@ -64,6 +69,13 @@ impl Ep {
     }
 
     /// Sends the segments as one message into the peer's next receive.
+    ///
+    /// # Errors
+    /// `DAT_INVALID_STATE` when the endpoint is neither connected nor disconnected (what is posted
+    /// to a disconnected one is flushed), `DAT_INSUFFICIENT_RESOURCES` when the queue is full,
+    /// `DAT_INVALID_PARAMETER` for more segments than the endpoint allows. The other requests fail
+    /// for the same reasons, and with `DAT_LENGTH_ERROR` when the segments are longer than the
+    /// remote region.
     #[inline]
     pub fn post_send(
         &self,
@@ -81,8 +93,12 @@ impl Ep {
         })
     }
 
-    /// Sends the segments as one message and takes away the window of the peer's whose context this
-    /// is; the peer learns it with the message. OFA's registry library does not export this call.
+    /// Sends the segments as one message and invalidates the peer's memory window that has this
+    /// RMR context; the completion of the peer's receive tells that it was invalidated.
+    ///
+    /// # Errors
+    /// Those of [`post_send`](Self::post_send), and [`Error::Missing`] with OFA's registry library,
+    /// which does not export this call.
     pub fn post_send_with_invalidate(
         &self,
         segments: &[Segment<'_>],

@@ -18,6 +18,10 @@ pub struct Psp {
 
 impl Psp {
     /// Offers the service `conn_qual`; its requests arrive on `evd`.
+    ///
+    /// # Errors
+    /// `DAT_CONN_QUAL_IN_USE` when the port is taken, `DAT_PRIVILEGES_VIOLATION` when it needs
+    /// privileges, `DAT_INVALID_HANDLE` when `evd` takes no connection requests.
     pub fn create(ia: &Ia, conn_qual: u64, evd: &Evd) -> Result<Self> {
         let mut handle = DAT_HANDLE_NULL;
         // SAFETY: IA and dispatcher are live and the out-pointer writable.

@@ -62,6 +62,11 @@ impl Ssp {
     ///
     /// `final_message` is the last thing said in streaming mode. It is sent when the service point
     /// is ready to receive the request, so that the peer may ask as soon as it has read it.
+    ///
+    /// # Errors
+    /// The socket comes back. `DAT_INVALID_STATE` when the endpoint is not unconnected, or when the
+    /// socket is not TCP, does not run through this adapter, or did not take the message;
+    /// [`Error::is_unsupported`] when the provider has no socket service points.
     pub fn create(
         socket: impl Into<OwnedFd>,
         ep: &Ep,
