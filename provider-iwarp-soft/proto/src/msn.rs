@@ -5,7 +5,7 @@
 pub struct Msn(pub u32);
 
 impl Msn {
-    /// RFC 5041 section 5.3: the first message of a queue carries 1.
+    /// RFC 5041 section 4.3: the first message of a queue carries 1.
     pub const FIRST: Self = Self(1);
 
     /// The number of the message after this one; 0 follows 0xFFFF_FFFF.

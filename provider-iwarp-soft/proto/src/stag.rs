@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// A steering tag (RFC 5041 section 1.4).
+/// A steering tag (RFC 5041 section 2, the glossary).
 ///
 /// Opaque on the wire. By verbs convention the upper 24 bits are an index chosen by the provider
 /// and the lower 8 bits a key chosen by the consumer; this crate never looks inside.

@@ -1,7 +1,7 @@
 //! The one number space of stream errors: layer, type and code of a Terminate message.
 //!
-//! RFC 5040 section 4.8, RFC 5041 section 8, RFC 5044 section 8, RFC 6581 section 10. Each variant
-//! has exactly one triple; whatever a peer may send beyond them is kept in
+//! RFC 5040 section 4.8, RFC 5041 section 7.2, RFC 5044 section 8, RFC 6581 section 10. Each
+//! variant has exactly one triple; whatever a peer may send beyond them is kept in
 //! [`TerminateCode::Other`].
 
 use crate::{InvalidateFault, ProtectionFault};
@@ -143,7 +143,7 @@ pub enum MpaError {
 }
 
 impl TerminateCode {
-    /// The error for a peer's tagged segment that memory refused (RFC 5041 section 8).
+    /// The error for a peer's tagged segment that memory refused (RFC 5041 section 7).
     ///
     /// DDP has no code for a missing right: it falls under "invalid STag", which lists "STag
     /// allows placement" among its conditions.

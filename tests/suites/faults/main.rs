@@ -215,7 +215,7 @@ fn a_bad_crc_is_answered_by_terminate() -> Result<()> {
 fn a_write_to_an_unknown_stag_is_answered_by_terminate() -> Result<()> {
     connection_ends_after(|mut raw| {
         raw.send(&WRITE_TO_NOWHERE)?;
-        // Layer 1, DDP; error type 1, tagged; code 0, invalid STag (RFC 5041 section 8.2).
+        // Layer 1, DDP; error type 1, tagged; code 0, invalid STag (RFC 5041 section 7.2).
         let terminate = raw.read_terminate()?;
         ensure!(terminate[..2] == [0x11, 0x00], "{terminate:02x?}");
         raw.read_to_end().map(drop)
