@@ -5,8 +5,8 @@
 //! ```text
 //! # target role program address:port [key=value ...]
 //! use tcp  client  *      *:22
-//! use both listen  nginx  10.0.0.0/8:80-443    within=100ms
-//! use both connect *      [2001:db8::]/32:*    interface=eth1 user=1000
+//! use both listen  nginx  10.0.0.0/8:80-443
+//! use both connect *      [2001:db8::]/32:*    interface=eth1 user=1000 within=100ms
 //! use sdp  connect redis* *:6379               sdp.send-buffer=2M
 //! log destination stderr min-level 8
 //! ```
@@ -21,7 +21,7 @@
 //! | `protocol=` | only this offload protocol |
 //! | `user=` | only programs of this numeric user id |
 //! | `interface=` | only where the route leaves, or the address lives, on this device |
-//! | `within=` | `ms` or `s`: how long an offload protocol may delay TCP |
+//! | `within=` | `ms` or `s`: how long an offload protocol may delay TCP when the socket connects |
 //! | `NAME.KEY=` | a setting handed to offload protocol NAME, which says which it has ([`Known`]) |
 //!
 //! The first rule that matches wins; a socket that none matches is `both`. That holds for a file
