@@ -489,8 +489,8 @@ impl Conn {
         Ok(())
     }
 
-    /// Gives empty staging buffers back, unless the engine will do so when its consumer has stopped
-    /// to drive.
+    /// Gives empty staging buffers back, unless the engine will do so when the consumer has stopped
+    /// driving.
     fn rest_unless_watched(&mut self) {
         if !self.socket.is_watched() {
             self.rest();

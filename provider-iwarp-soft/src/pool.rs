@@ -4,7 +4,7 @@
 //! connection that has no partial frame and that no consumer polls owns none, so ten thousand idle
 //! connections cost none; the engine takes those of a consumer that has stopped polling back. A
 //! thread that drives keeps one spare buffer to itself, which makes the usual take and return two
-//! moves of a pointer without a lock; the rest rest in one small pool for the process.
+//! moves of a pointer without a lock; all others are in one small pool of the process.
 
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, TryLockError};

@@ -15,8 +15,8 @@ pub(crate) struct Srq {
     pub(crate) pd: u32,
     pub(crate) token: SrqToken,
     inner: Mutex<Inner>,
-    /// The limit was passed and nobody has told it. Outside the lock, for those who look after each
-    /// drive.
+    /// The queue fell below the limit and the event was not told yet. An atomic outside the lock,
+    /// because every drive of a connection looks at it.
     limit_is_due: AtomicBool,
 }
 

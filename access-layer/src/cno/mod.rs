@@ -31,8 +31,8 @@ use crate::users::{User, Users};
 pub struct Cno<R: Rnic> {
     waker: Waker,
     inner: Mutex<Inner<R>>,
-    /// Waiters beyond the one that drives. Nobody else: one of them is told at a time, and who
-    /// waits for something else would take that from it.
+    /// Where waiters sleep while another waiter drives. Nobody waits here for anything else,
+    /// because `notify_one` could wake the wrong one.
     turn: Condvar,
     /// Those who wait for the agent to return.
     agent_returned: Condvar,
@@ -50,7 +50,8 @@ struct Inner<R: Rnic> {
     evds: Vec<(Handle, Weak<Evd<R>>)>,
     agent: AgentState,
     state: CnoState,
-    /// A thread sleeps elsewhere and drives when it has woken; with what the RNIC has to do then.
+    /// Set while a thread sleeps outside this layer ([`Self::begin_sleep`](Cno::begin_sleep)) and
+    /// drives when it has woken; with the work that the RNIC has then.
     external_sleep: Option<Option<Box<dyn ExternalSleep>>>,
 }
 
@@ -117,7 +118,7 @@ impl<R: Rnic> Cno<R> {
             inner.evds.push((handle, evd));
         }
         drop(inner);
-        // A waiter that sleeps on the CQs of before shall look again.
+        // A waiter sleeps on the CQs that were there when it began: it has to collect them anew.
         self.waker.wake();
     }
 
@@ -134,8 +135,9 @@ impl<R: Rnic> Cno<R> {
         self.lock().state.has_waiter()
     }
 
-    /// An EVD got an event. Until it is reported further events of the same EVD add nothing but the
-    /// call of an agent, which need not care for what is reported.
+    /// An EVD got an event. Until this trigger is taken, further events of the same EVD add no
+    /// other one; they only make the agent due, which is called whether or not anybody takes
+    /// triggers.
     pub(crate) fn trigger(self: &Arc<Self>, evd: Handle) {
         let mut inner = self.lock();
         if inner.state.is_dead() {
@@ -154,7 +156,7 @@ impl<R: Rnic> Cno<R> {
         if is_news && waited {
             self.waker.wake();
         }
-        // Telling nobody is a system call as well.
+        // A notification is a system call even when nobody waits.
         if is_news && followed {
             self.turn.notify_one();
         }
@@ -201,13 +203,13 @@ impl<R: Rnic> Cno<R> {
         self.take_what_has_triggered()
     }
 
-    /// The same without work for the RNIC, for those who have just had it done.
+    /// The same without driving the RNIC first, for callers that have just driven it.
     pub fn take_what_has_triggered(&self) -> DatResult<Handle> {
         self.take_open(&mut self.lock())?.ok_or(NOTHING)
     }
 
-    /// What a wait does for EVDs whose consumer has not looked at all that they hold, and for the
-    /// RNIC, for those who do not wait.
+    /// Does for a caller that does not block what a wait does: arms the CQs, which triggers EVDs
+    /// that still hold completions, and lets the RNIC use the thread once.
     fn arm_and_progress(&self) {
         self.drive_with(|cqs| self.ia.rnic().progress_all(cqs));
     }
@@ -244,7 +246,7 @@ impl<R: Rnic> Cno<R> {
                 if has_driven {
                     break Err(NOTHING);
                 }
-                // Whoever only polls arms and lends its thread as well.
+                // A caller that only polls arms the CQs and drives once, too.
                 drop(inner);
                 self.arm_and_progress();
                 has_driven = true;

@@ -16,8 +16,8 @@
 //!
 //! `dequeue` of a completion: one lock, no allocation, no system call of this layer; one copy of
 //! the completion from the CQ and one of the event to the consumer. One `poll_cq` serves up to 32
-//! of them. `dequeue` of nothing: one `Rnic::progress` and one lock. `post`: one lock, and one
-//! system call when somebody sleeps.
+//! of them. `dequeue` of nothing: one `Rnic::progress` and, unless the `dequeue` before it found
+//! nothing either, one lock. `post`: one lock, and one system call when somebody sleeps.
 
 mod pull;
 mod queue;
@@ -89,8 +89,8 @@ pub struct Evd<R: Rnic> {
     inner: Mutex<Inner<R>>,
     /// Events outside the CQ: a polling consumer that sees none lets the RNIC work before it locks.
     at_hand: AtomicUsize,
-    /// The last look found nothing, needed nothing but that look, and nobody has had the lock
-    /// since.
+    /// The last `dequeue` found nothing, there was no CNO to arm the CQ for, and nobody has had the
+    /// lock since: the next one need not take the lock.
     idle: AtomicBool,
     counters: EvdCounters,
     users: Users,
@@ -113,14 +113,14 @@ struct Inner<R: Rnic> {
     qlen: usize,
     completion_type: CompletionType,
     cno: Option<(Arc<Cno<R>>, User)>,
-    /// The CQ will nudge the CNO, as far as this layer knows. Set under this lock, around the call
-    /// that arms, so that a nudge that comes at once is not overwritten.
+    /// The CQ is armed for the CNO: its next completion calls [`Evd::on_cq_ready`]. Set under this
+    /// lock, around the call that arms, so that an upcall that comes at once is not overwritten.
     armed: bool,
     /// Completions that the CNO was told of and that the consumer has not looked for since.
     announced: usize,
     /// Something that may end a wait arrived since the waiter last looked.
     news: bool,
-    /// The asynchronous EVD has the news that there was no room, and nothing was taken since.
+    /// The overflow has been reported on the asynchronous EVD, and no event was taken since.
     full_told: bool,
 }
 

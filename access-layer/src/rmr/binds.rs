@@ -98,7 +98,8 @@ impl Binds {
                 cookie: 0,
             };
         };
-        // An endpoint's requests complete in order, so those before have, and said nothing.
+        // Requests of an endpoint complete in order, so the suppressed binds that were posted
+        // before this one have succeeded.
         let count = id >> PLACE_BITS;
         inner.retire_silent(bind.ep, |silent| silent >> PLACE_BITS <= count);
         FinishedBind {
@@ -133,8 +134,8 @@ impl Inner {
         is_it.then(|| self.pending.remove(place))
     }
 
-    /// A suppressed bind that fails has a completion, and so has all that is posted behind it. When
-    /// more is behind it than can be under way or unread, it has not failed.
+    /// A suppressed bind that fails has a completion, and so has everything posted after it. When
+    /// more binds were posted after it than can be under way or unread, it must have succeeded.
     fn add_silent(&mut self, ep: Handle, id: u64, silent_max: usize) {
         let silent = self.silent.entry(ep).or_default();
         silent.push_back(id);

@@ -1,8 +1,9 @@
-//! A sleep that the caller sleeps itself.
+//! A consumer's thread that sleeps in a `poll` of its own and not in [`Rnic::wait`](super::Rnic).
 
-/// What an RNIC waits for in the place of its own threads, while a thread of the consumer sleeps on
-/// it. Dropped when that thread has woken, or another one knows that it sleeps no more.
+/// While it lives, a thread of the consumer sleeps on the descriptors that
+/// [`Rnic::begin_sleep`](super::Rnic::begin_sleep) returned, and the RNIC leaves their connections
+/// to that thread. Dropped when the thread has woken, or when another one knows that it has.
 pub trait ExternalSleep: Send {
-    /// Does the work that may have come up. *May call up.*
+    /// Drives these connections. *May call up.*
     fn work(&self);
 }

@@ -133,9 +133,10 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// handler of the program has run in the calling thread.
     fn wait(&self, cqs: &[&Self::Cq], waker: &Waker, timeout: Option<Duration>) -> bool;
 
-    /// The calling thread is about to sleep, elsewhere, on the descriptors that are added to `fds`
-    /// here: what fills `cqs` wakes it, and is done by [`ExternalSleep::work`]. The queues are
-    /// armed and have been looked at. `None`: it cannot, because this RNIC has no such descriptors.
+    /// The calling thread is about to sleep in a `poll` of its own. Adds to `fds` the descriptors
+    /// that become ready when there is work that may fill `cqs`; the thread does that work by
+    /// [`ExternalSleep::work`] when it has woken. The queues are armed and have been looked at.
+    /// `None`: this RNIC has no such descriptors.
     fn begin_sleep(
         &self,
         _cqs: &[&Self::Cq],

@@ -20,7 +20,7 @@
 //! | [`function`] | one function type for every slot of the provider table |
 //! | [`provider`] | `struct dat_provider` and `DAT_PROVIDER_INFO` |
 //! | `layout` | macros that state values, sizes and offsets |
-//! | [`extension`] | IB extension 209 and iWARP Socket Service Points |
+//! | [`extension`] | IB extension 209, iWARP Socket Service Points, operations of dat-rs itself |
 //!
 //! Types are spelt in CamelCase with the prefix `Dat`; constants keep their C spelling. A C enum is
 //! an integer alias here, never a Rust enum: any value may arrive from C, and a Rust enum with an

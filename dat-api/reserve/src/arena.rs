@@ -21,8 +21,8 @@ struct State {
     blocks: usize,
 }
 
-// SAFETY: `state` is touched only between `lock` and `unlock`; of `bytes` only the address is used
-// here, and the blocks of it that are handed out are disjoint.
+// SAFETY: `state` is touched only inside `with`, by one thread at a time; of `bytes` only the
+// address is used here, and the blocks of it that are handed out are disjoint.
 unsafe impl<const LEN: usize> Sync for Arena<LEN> {}
 
 impl<const LEN: usize> Arena<LEN> {

@@ -32,9 +32,9 @@ pub(crate) struct Work {
     pub(crate) sends: Ring,
     /// The receive queue, likewise.
     pub(crate) recvs: Ring,
-    /// Where its receives come from instead.
+    /// The shared receive queue from which its receives come instead.
     pub(crate) srq: Option<Arc<Receives>>,
-    /// Tells the device's queue pairs apart that a reset replaces.
+    /// Counts the device's queue pairs that this one has had: a reset makes a new one.
     epoch: AtomicU32,
     failed: AtomicBool,
     /// Binds that the device has not done, of this epoch, by their numbers in the send queue.
@@ -72,15 +72,15 @@ impl Work {
         (self.epoch.load(Ordering::Relaxed) % u32::from(EPOCHS)) as u16
     }
 
-    /// The device's queue pair is replaced: what it still says means nothing.
+    /// The device's queue pair is replaced: completions of the former one mean nothing any more.
     pub(crate) fn begin_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         self.failed.store(false, Ordering::Relaxed);
         lock(&self.undone_binds).clear();
     }
 
-    /// A request of the send queue has this outcome. What a bind that did not succeed was to change
-    /// is as it was before.
+    /// A request of the send queue has this outcome. A bind that failed has left its window as it
+    /// was.
     pub(crate) fn note_outcome(&self, sequence: u32, posted: &Posted, status: WcStatus) {
         if posted.opcode == WcOpcode::BindMw && status != WcStatus::Success {
             lock(&self.undone_binds).push(sequence);

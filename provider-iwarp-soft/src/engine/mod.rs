@@ -5,7 +5,7 @@
 //! | [`thread`] | one thread per RNIC, started by the first [`Source`], ended by `shutdown` |
 //! | [`conn_socket`] | a connection's socket and the question who drives it |
 //! | [`driver_state`] | who drives that socket at the moment |
-//! | [`driver`] | the three ways to drive: polling consumer, blocked consumer, engine |
+//! | [`driver`] | consumers that drive: polling ones and blocked ones |
 //! | [`external_sleep`] | a blocked consumer that sleeps elsewhere |
 //! | [`adaptive_spin`] | whether a blocked consumer spins before it sleeps |
 //! | [`poller`] | readiness of many sockets |

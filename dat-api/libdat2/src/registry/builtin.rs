@@ -1,9 +1,9 @@
 //! The registry of a machine without any `dat.conf`: the software provider on every local address.
 //!
 //! Each interface that is up and has an address gets an entry named `iwarp-<interface>`, so that a
-//! program works before anybody has configured anything. Link-local IPv6 addresses alone are none:
-//! every end of a container's cable has one. Loopback comes last: whoever takes
-//! the first name should get one that other machines can reach.
+//! program works before anybody has configured anything. An interface that has no address but a
+//! link-local IPv6 one gets none, because each veth device of a container has such an address.
+//! Loopback comes last: whoever takes the first name should get one that other machines can reach.
 
 use super::conf::{Api, Entry};
 use std::ffi::{CStr, CString};
