@@ -20,8 +20,8 @@ use crate::registry::Registry;
 use crate::trace::DecisionTrace;
 
 /// How long offload protocols may delay TCP where no rule says otherwise. Within a data centre an
-/// answer takes less than a millisecond, so this is what a peer costs that swallows datagrams, once
-/// a minute.
+/// answer takes less than a millisecond. A peer that swallows datagrams costs half of this, once a
+/// minute.
 pub const WITHIN: Duration = Duration::from_millis(200);
 
 /// The program whose sockets these are.
@@ -35,11 +35,11 @@ pub struct Program {
     pub user: u32,
 }
 
-/// The way by which a peer was asked. What it said may be untrue when that is another one.
+/// The route by which a peer was asked. Over another route its answer may not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Path {
     route: Route,
-    /// How its device has come and gone.
+    /// Counts how often its device has come and gone.
     device_changes: u64,
 }
 
@@ -124,7 +124,8 @@ impl Switch {
         lock(&self.fall_backs).clone()
     }
 
-    /// Decides: policy, then the way, then each protocol's word. The peer is not asked yet.
+    /// Decides by the rules, then the route, then what each protocol can carry. The peer is not
+    /// asked yet.
     pub fn plan(&self, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Plan {
         decide(self, intent, trace)
     }
@@ -141,11 +142,11 @@ impl Switch {
         Connecting::begin(Arc::clone(self), service, reserve, offer, trace)
     }
 
-    /// The way to a peer as it is now, if anybody has asked for it.
+    /// The route to a peer as it is now; `None` where none was looked up.
     ///
     /// Hosts hear all the time that something about the network has changed: routers repeat what
     /// they advertise, containers come and go. A silent peer costs its part of the bound whenever
-    /// it is asked, so it is not asked again for what does not concern the way to it.
+    /// it is asked, so it is not asked again for changes that do not concern the route to it.
     pub(crate) fn path_of(&self, offer: &Offer) -> Option<Path> {
         let route = offer.route.clone()?;
         let device_changes = self.stack.as_ref()?.device_changes(route.device).ok()?;
@@ -190,10 +191,10 @@ impl Switch {
         self.wake();
     }
 
-    /// What it takes to answer the port mapper's questions; `None` where somebody does, or nobody
-    /// can. From now on, and until it is dropped, a service that is offered is
-    /// told to the port mapper at once: so it is to be had before the first is offered, and to be
-    /// given to a thread that exists.
+    /// Makes this process take part in answering port mapper requests, in the thread that runs
+    /// [`PortMapperService::serve`]; `None` where it does so already, or cannot. From now on, until
+    /// the result is dropped, each offered service is announced at once. So call this before the
+    /// first service is offered, and give the result to a thread that exists.
     pub fn port_mapper_service(self: &Arc<Self>) -> Option<PortMapperService> {
         if !lock(&self.port_mapper).resume() {
             return None;
@@ -262,22 +263,22 @@ impl PortMapperService {
         while !stop() {
             let due = self.look_around(&mut generation);
             let timeout = Timespec::try_from(due.min(10 * WITHIN)).ok();
-            // What it tells is found out by driving.
+            // Which descriptor is ready does not matter: `look_around` drives all of them.
             match epoll::wait(&self.set, &mut [nothing][..], timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
-                // The program has closed numbers that it does not know. Without them this would go
-                // round and round.
+                // The program has closed our descriptors, as one that closes all numbers does.
+                // Going on would be a busy loop.
                 Err(_) => return,
             }
             let _ = rustix::io::read(&switch.wake, &mut [0; 8]);
         }
     }
 
-    /// Does what there is to do, and says how long there is nothing.
+    /// Does what is due, and returns the time until something else is.
     fn look_around(&self, generation: &mut Option<u64>) -> Duration {
         let switch = &*self.switch;
         let now = switch.stack().and_then(|stack| stack.generation().ok());
-        // Offering a service waits for this thread no longer than this takes.
+        // `offer` in another thread waits for this lock.
         let mut port_mapper = lock(&switch.port_mapper);
         if now != *generation {
             *generation = now;
@@ -310,8 +311,8 @@ impl PortMapperLock<'_> {
     }
 }
 
-/// Lets a set tell of a descriptor once. A set forgets those that are closed by itself, so nothing
-/// is held open by it.
+/// Arms a descriptor for one event. An `epoll` set forgets closed descriptors by itself, so it
+/// holds none of them open.
 fn arm(set: &OwnedFd, fd: BorrowedFd<'_>) {
     let flags = EventFlags::IN | EventFlags::ONESHOT;
     let data = EventData::new_u64(0);

@@ -60,7 +60,7 @@ pub(crate) struct Candidate {
     pub(crate) by: Offerer,
     /// The address of the listener.
     pub(crate) service: SocketAddr,
-    /// By its own word.
+    /// Whether it serves IPv6 only, as the process that offers it says.
     pub(crate) ipv6_only: bool,
     /// A peer asks that comes by IPv4, and the listener's address is one of IPv6.
     pub(crate) over_ipv4: bool,

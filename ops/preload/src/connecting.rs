@@ -32,11 +32,11 @@ use crate::socket::options::{self, Options};
 use crate::table::Entry;
 use crate::{guard, internal, lending, observing, switch, tcp_only};
 
-/// Whose answer the program gets.
+/// What the program's `connect` returns.
 pub(crate) enum Outcome {
-    /// The kernel's, and why, if it was a question.
+    /// What the kernel's `connect` returns; with the reason, where the switch was asked.
     Kernel(Option<String>),
-    /// This one.
+    /// This result of an offload protocol, or of the decision that none may carry it.
     Offloaded(Result<(), Errno>),
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     }
     // SAFETY: a number from 0 up; the kernel says EBADF when it names nothing.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    // What is no TCP socket costs no decision.
+    // Anything but a fresh TCP socket goes to the kernel without a decision.
     let Some((family, local)) = fresh_tcp(socket) else {
         return Outcome::Kernel(None);
     };
@@ -75,7 +75,8 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     let source = offer.route.as_ref().and_then(|route| route.source);
     let mut place = None;
     let reserve = Reserve::new(|| {
-        // Made before the peer's program hears of us: it would see a connection that ends at once.
+        // Made before the peer accepts: where it cannot be made, the peer's program would see a
+        // connection that ends at once.
         place = Some(Place::prepare(socket)?);
         reserved(socket, local, remote, source)
     });

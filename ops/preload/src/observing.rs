@@ -31,8 +31,8 @@ fn list(description: &Description, state: State) -> Record {
     WRITER.list(description, state)
 }
 
-/// Several threads may do so at once; none waits for another. After a fork that would be a thread
-/// of the parent.
+/// Several threads may do so at once, and none waits for another: in the child of a fork that other
+/// thread may not exist.
 fn begin() {
     WRITER.begin(Place::choose(environment::variable));
     if !BEGUN.swap(true, Ordering::AcqRel) {

@@ -55,7 +55,7 @@ impl Socket {
         loop {
             self.begin(&mut inner);
             if written > 0 && (inner.error.is_some() || !inner.connection.may_write()) {
-                // The next call tells why it is not more.
+                // The next call returns the error.
                 return Ok(written);
             }
             check_writable(&mut inner)?;
@@ -85,8 +85,8 @@ impl Socket {
                 continue;
             }
             if moved > 0 && has_waited || inner.send.free() > 0 {
-                // Completions that were taken meanwhile made room. They are gone, so to wait now
-                // would be to wait for others, which may never come.
+                // Completions that were taken meanwhile have made room. Nothing else may complete,
+                // so waiting for another completion could last for ever.
                 if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                     return short(written, Errno::AGAIN.into());
                 }
@@ -132,7 +132,7 @@ impl Socket {
         inner.statistics.bytes_copied += copied as u64;
         self.pump(inner);
         if !inner.connection.is_drained() || inner.unlooked >= LOOK_AFTER {
-            // It lacks credits or slots, and there may be news of them; or it is time for a look.
+            // Credits or ring space were short and may have come meanwhile; or it is time to look.
             self.progress(inner);
         }
         Ok(copied)

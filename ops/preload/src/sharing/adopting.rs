@@ -35,7 +35,8 @@ const ADDRESS: usize = 1 + 16 + 2 + 4;
 /// Magic, the socket's number in the kernel so that no two names are the same, family, addresses.
 const LEN: usize = 8 + 8 + 1 + 2 * ADDRESS;
 
-/// Before somebody else gets the descriptor of a pair.
+/// Gives a pair an abstract name that holds the family and addresses of the connection, before
+/// another program gets its descriptor: that is how the library in that program knows what it is.
 pub(super) fn sign(fd: BorrowedFd<'_>, identity: &Identity) {
     if identity.is_signed() {
         return;
@@ -53,7 +54,7 @@ pub(super) fn sign(fd: BorrowedFd<'_>, identity: &Identity) {
     }
 }
 
-/// Takes a descriptor into the table that somebody has signed. `false`: it is none.
+/// Takes a descriptor into the table if it is a pair with such a name; `false` if it is not.
 pub(crate) fn adopt(fd: c_int) -> bool {
     if fd < 0 || guard::is_inside() || process::is_vforked() || !table::is_plain(fd) {
         return false;

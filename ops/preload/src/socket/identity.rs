@@ -1,4 +1,4 @@
-//! What a connection is called and set to, whoever moves its bytes.
+//! The addresses and options of a connection, whichever process moves its bytes.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::names::Family;
 use super::options::{Kept, Options};
 
-/// The part of a connection that every process which uses it has.
+/// The part of a connection of which every process that uses it has a copy.
 pub(crate) struct Identity {
     pub(crate) family: Family,
     pub(crate) local: SocketAddr,
@@ -62,7 +62,8 @@ impl Identity {
         )
     }
 
-    /// Whether this was asked before, and so its pair has its name.
+    /// Whether the pair has its name already (`sharing::adopting`). The first caller is told that
+    /// it has not, and gives it one.
     pub(crate) fn is_signed(&self) -> bool {
         self.signed.swap(true, Ordering::Relaxed)
     }

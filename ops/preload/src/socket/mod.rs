@@ -144,13 +144,14 @@ impl Socket {
         if !self.calls.are_stopped() {
             return true;
         }
-        // It lives until it is decided, and what was decided is asked of its word.
+        // The relay is kept until the decision is made; the shared state has the outcome.
         let relay = self.observer.relay();
         let is_over = || {
             relay.as_ref().is_none_or(|relay| {
                 relay.await_decision();
                 let (shared_state, ticket) = relay.shared_state();
-                // Of one that was dropped calls are about to go on: they tell why.
+                // In any other stage the hand-over was given up: the call goes on here, and returns
+                // the reason if the connection has failed.
                 matches!(
                     shared_state.handover.stage(ticket),
                     Stage::Carrying | Stage::Ended
@@ -159,7 +160,7 @@ impl Socket {
         };
         let here = self.calls.step_aside(is_over);
         if !here {
-            // Whoever has asked does so too, perhaps later.
+            // The process that asked for the bytes does so too, but perhaps after this call.
             self.identity.apply_timeouts(fd);
         }
         here

@@ -1,4 +1,4 @@
-//! From what comes about on a connection to what the program's descriptor shows.
+//! Shows the readiness of a connection on the program's descriptor.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -13,15 +13,15 @@ use super::wait_queue::WaitQueue;
 use crate::event_thread::event_thread;
 use crate::sharing::relay::Relay;
 
-/// Steers the descriptor of one socket. Streams tell it what comes about.
+/// Steers the readiness of one socket's descriptor. The stream reports each change to it.
 #[derive(Debug)]
 pub(crate) struct Observer {
     pair: Mutex<Pair>,
     signals: Signals,
     wait_queue: WaitQueue,
-    /// For a connection that other processes may use.
+    /// Carries the bytes of a connection that other processes may use.
     relay: OnceLock<Weak<Relay>>,
-    /// What `SO_ERROR` and the next call say, once.
+    /// The pending error, which `SO_ERROR` or the next call returns once.
     error: AtomicI32,
     peer_has_shut_down: AtomicBool,
     we_have_shut_down: AtomicBool,
@@ -31,20 +31,20 @@ pub(crate) struct Observer {
     hung_up: AtomicBool,
     /// Others may use the connection.
     shared: AtomicBool,
-    /// The program may be about to become another one, which would take signals for bytes.
+    /// An `exec` is under way: the next program would take signal bytes for data.
     paused: AtomicBool,
-    /// Threads in calls leave, because the pair is about to carry bytes.
+    /// Threads that block in calls have to leave them, because the pair is about to carry bytes.
     nobody_waits: AtomicBool,
 }
 
-/// What becomes of news.
+/// Where a change of readiness goes.
 #[derive(Debug)]
 enum Pair {
-    /// The program's end shows them.
+    /// To the program's end of the pair, which shows it.
     Steered(LibraryEnd),
-    /// They are for who moves the bytes.
+    /// To the relay, which moves the bytes.
     Carrying(Weak<Relay>),
-    /// The connection broke or is over.
+    /// Nowhere: the connection broke or is over.
     Gone,
 }
 

@@ -112,10 +112,10 @@ impl Socket {
     /// Takes, or looks at, what is there.
     fn look(&self, fd: BorrowedFd<'_>, take: &mut Take<'_>) -> Result<Look, Errno> {
         if take.done > 0 && self.stream.is_at_mark() {
-            // What is received at once ends at the urgent mark, and a look from there passes it.
+            // One receive ends at the urgent mark, and a look that starts at the mark passes it.
             return Ok(Look::Enough(take.done));
         }
-        // Asked before the look, which sees all that had come by then.
+        // Asked first: bytes that came before this answer are seen by the look below.
         let is_all_there = !(take.peek && take.all) || self.has_no_more_before_end_or_mark();
         match take.out_of_stream(&*self.stream) {
             Ok(0) if take.done == 0 && take.wanted > 0 && self.has_broken_unseen() => self
@@ -145,7 +145,7 @@ impl Socket {
             Err(Errno::AGAIN) => {
                 self.observer.nothing_to_read(fd);
                 if self.stream.readiness().readable {
-                    // It came in between; the next look may be the program's `poll`.
+                    // Bytes came in between, and the program may call `poll` next.
                     self.observer.arrived();
                     return Ok(Look::Again);
                 }
@@ -155,9 +155,9 @@ impl Socket {
         }
     }
 
-    /// Whether the end of the stream is a break that nobody was told of: the stream itself told of
-    /// it behind the last bytes, which were given instead. Behind the peer's end it is `EPIPE`, for
-    /// those who write.
+    /// Whether the stream has ended because the connection broke, and the program has not got that
+    /// error: the stream reported it with the last bytes, and those were returned instead. A break
+    /// after the peer's end is `EPIPE`, and concerns writers only.
     fn has_broken_unseen(&self) -> bool {
         let error = self.observer.pending_error();
         error.is_some_and(|error| error != Errno::PIPE) && !self.observer.shows_end_of_peer()
@@ -176,7 +176,7 @@ impl Socket {
         patience.wait(&self.observer, seen, begun)
     }
 
-    /// Whether nothing comes that a look would see, which ends at the urgent mark.
+    /// Whether a look, which ends at the urgent mark, cannot find more bytes later.
     fn has_no_more_before_end_or_mark(&self) -> bool {
         let readiness = self.stream.readiness();
         readiness.peer_ended
@@ -186,7 +186,7 @@ impl Socket {
     }
 
     fn has_urgent(&self) -> bool {
-        // Announced counts as well.
+        // An urgent byte that is announced and has not arrived counts as well.
         !matches!(self.stream.receive_urgent(true), Err(Errno::INVAL))
     }
 
