@@ -13,7 +13,7 @@ use crate::report::{Outcome, Report};
 use crate::test::suite_under;
 use crate::workspace::Workspace;
 
-/// Suites of C programs, and those of them that valgrind slows down too much for their deadlines.
+/// Suites of C programs, and whether they keep their deadlines under valgrind, which is slow.
 const WATCHED: [(&str, bool); 6] = [
     ("calls", true),
     ("examples", true),

@@ -1,4 +1,4 @@
-//! Who serves OFA's programs: a `libdat2.so.2`, a provider below it, a device below that.
+//! Grounds: a `libdat2.so.2`, a provider below it, a device below that. OFA's programs run on all.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;

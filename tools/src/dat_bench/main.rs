@@ -1,13 +1,12 @@
-//! Latency and bandwidth of DAT, and of SDP streams over it, beside raw TCP, in the same run and on
-//! the same ground.
+//! Latency and bandwidth of DAT, and of SDP streams over it, beside raw TCP, in the same run and
+//! over the same network.
 //!
-//! Two processes on this machine, each bound to one CPU unless the caller wants otherwise, hold one
-//! TCP connection and those of one contender. Every round measures raw TCP, the contender, and raw
-//! TCP again, so that a disturbance of the machine meets both; a ratio belongs to one round. When
-//! the program may, it runs in a network namespace of its own, where the congestion control is reno
-//! on both connections; bbr, which some machines have as default, paces even on loopback and would
-//! be all that is measured. For the rows over virtual Ethernet the second process lives in a
-//! namespace of its own too.
+//! Two processes on this machine, each bound to one CPU, hold one TCP connection and those of one
+//! contender. Every round measures raw TCP, the contender, and raw TCP again, so that a disturbance
+//! of the machine meets both; a ratio belongs to one round. When the program may, it runs in a
+//! network namespace of its own, where the congestion control is reno on both connections; bbr,
+//! which some machines have as default, paces even on loopback and would be all that is measured.
+//! For the rows over virtual Ethernet the second process lives in a namespace of its own too.
 //!
 //! - `args.rs` the command line; `case.rs` what can be measured; `rows.rs` what is, and the targets
 //! - `session.rs` one wire; `measure.rs` rounds and medians; `report.rs` the table

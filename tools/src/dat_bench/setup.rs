@@ -1,4 +1,4 @@
-//! The ground both contenders stand on: a network of their own, congestion control, one CPU each.
+//! What all contenders have in common: a network of their own, congestion control, one CPU each.
 
 use std::cell::OnceCell;
 use std::fmt;

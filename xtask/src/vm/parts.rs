@@ -13,20 +13,21 @@ use stack_tests::Finished;
 use super::{Job, Kernel, Machine, Output};
 use crate::workspace::Workspace;
 
-/// Guests at work at once. The lines of one take half a processor.
+/// Guests at work at once. Each of them keeps about half a processor busy.
 const AT_ONCE: usize = 3;
 
 /// One part, by the names of its tests.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     name: &'static str,
-    /// What they hold.
+    /// A word that the names hold.
     holds: &'static str,
-    /// What they do not.
+    /// Words that they do not hold.
     skips: &'static [&'static str],
 }
 
-/// The grounds of the suite, those that take longest first; and all that is on no ground.
+/// One part for each ground of the suite (provider, device and registry library), those that take
+/// longest first; and one for the tests that belong to no ground.
 const PARTS: &[Part] = &[
     ground("ofa-siw", "ofa-siw: ", &["pure-"]),
     ground("ofa-rxe", "ofa-rxe: ", &["pure-"]),
