@@ -24,8 +24,8 @@ pub struct Config {
     pub zcopy_threshold: usize,
     /// How long an attempt to connect may take.
     pub connect_timeout: Duration,
-    /// How long a peer that says nothing may leave the bytes of a closed socket where they are, and
-    /// keep memory whose call has run out of time.
+    /// How long a peer may stay silent before it is given up, when a closed socket still has bytes
+    /// for it, or when it holds memory of a call whose time has run out.
     pub close_timeout: Duration,
     /// Connection requests that wait for an accept.
     pub backlog: u32,
@@ -55,8 +55,9 @@ impl Config {
     /// What suits a provider.
     ///
     /// The defaults suit an adapter, which reads memory by itself and has to pin it first. Where
-    /// the processor does the adapter's work, registering costs next to nothing, and an RDMA Read
-    /// copies as often as a Send and needs more messages: only a very long write is worth them.
+    /// the processor does the adapter's work, registering costs next to nothing, and for an RDMA
+    /// Read the provider copies as often as for a Send, with more messages: only a very long write
+    /// is worth them.
     #[must_use]
     pub fn suited_to(provider: &ProviderAttr) -> Self {
         match provider.specific(DATA_PATH) {

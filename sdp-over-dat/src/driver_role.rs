@@ -31,8 +31,8 @@ const TICK_MAX: Duration = Duration::from_millis(10);
 /// nothing else meanwhile.
 const PATIENCE: Duration = Duration::from_micros(500);
 
-/// Who waits for the completions of a stack's sockets, and serves them. What is an atomic is read
-/// without the lock and written under it, but for the count.
+/// Who waits for the completions of a stack's sockets, and serves them. The atomics are written
+/// under the lock, all but `looks`, and read without it.
 #[derive(Debug, Default)]
 pub(crate) struct DriverRole {
     lent: AtomicBool,

@@ -35,10 +35,10 @@
 //! registered buffer, from which its read copies. A blocking write from [`Config::lend_threshold`]
 //! bytes on registers the caller's memory instead of copying it and returns when the transport has
 //! taken the bytes. *Read Zcopy*: a blocking write from [`Config::zcopy_threshold`] bytes on
-//! registers the caller's memory and advertises it. A reader
-//! that waits with as much room has the bytes read straight into its memory; for all others they
-//! are read into the socket's staging memory, as soon as they are advertised, so that a writer
-//! waits for a slow reader no sooner than over TCP.
+//! registers the caller's memory and advertises it. A reader that waits with as much room has the
+//! bytes read straight into its memory; for all others they are read into the socket's staging
+//! memory, as soon as they are advertised, so that a writer waits for a slow reader no sooner than
+//! over TCP.
 //!
 //! | Way | Copies here, at the writer and at the reader | Calls of DAT per message |
 //! |---|---|---|
@@ -47,8 +47,9 @@
 //! | Read Zcopy, reader waits | 0 and 0 | a registration at each end, one RDMA Read, two Sends |
 //! | Read Zcopy, staged | 0 and 1 | the same less the reader's registration |
 //!
-//! Which way pays depends on the provider ([`Config::suited_to`]): where the processor does an
-//! adapter's work, a Read costs more messages than a Send and saves one copy of four.
+//! Which way pays depends on the provider ([`Config::suited_to`]). Where the processor does an
+//! adapter's work, the provider copies twice for a Send and for a Read alike: of the four copies of
+//! Bcopy, Read Zcopy saves one with staging and two without, and it costs more messages.
 //!
 //! What a provider copies and how many system calls it makes comes on top. Of 64 bytes there and
 //! back over the software provider, `strace -f` shows at each end and for each round: one `sendto`,
@@ -67,9 +68,9 @@
 //! A program that waits for many sockets at once, by `poll` for what their watches show, can lend
 //! its thread: [`Stack::serve_here`] looks at all of them, and the stack's thread stays aside while
 //! such looks go on. A look costs one `recvfrom` for each socket, and nobody is woken for what it
-//! finds. Behind [`Stack::begin_sleep`] it sleeps on what the stack would sleep on, beside
-//! descriptors of its own, and one thread is woken for what comes; otherwise the kernel wakes the
-//! stack's thread, and that the program's.
+//! finds. After [`Stack::begin_sleep`] it sleeps on the descriptors on which the stack would sleep,
+//! beside its own, and an arrival wakes that one thread; otherwise the kernel wakes the stack's
+//! thread, which wakes the program's.
 //!
 //! # What is not here
 //!

@@ -12,7 +12,7 @@ pub struct Options {
     /// SO_SNDTIMEO.
     pub write_timeout: Option<Duration>,
     /// SO_LINGER: zero resets at close, more waits for the peer. Without it a close returns at
-    /// once and bytes leave behind it.
+    /// once, and what was written is still sent.
     pub linger: Option<Duration>,
     /// SO_OOBINLINE: the urgent byte stays in the stream.
     pub oob_inline: bool,

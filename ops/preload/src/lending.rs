@@ -137,8 +137,8 @@ pub(crate) struct Waiting<A, S> {
     pub(crate) limit: Option<Duration>,
     /// The signal mask that it brings along, or null.
     pub(crate) mask: *const sigset_t,
-    /// What the kernel can be asked to sleep on in its place, and how many these are. The program's
-    /// word, which is believed when the kernel has been asked.
+    /// The descriptors that a `ppoll` can sleep on in its place, and how many these are. They are
+    /// the program's, and not read before the kernel has accepted them in a call.
     pub(crate) fds: (*const pollfd, usize),
     /// Asks the kernel without waiting.
     pub(crate) ask: A,
@@ -166,7 +166,7 @@ where
     if guard::is_inside() || has_ended() {
         return (waiting.sleep)(mask, Duration::ZERO);
     }
-    // Waits that find something ready would never be the place that such calls are.
+    // These calls are cancellation points, also when something is ready at once and nobody sleeps.
     guard::test_cancel();
     if waiting.limit == Some(Duration::ZERO) {
         if sleeps() || MINE.with(|mine| mine.is_asleep.load(Ordering::Relaxed)) {

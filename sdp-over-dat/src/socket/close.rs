@@ -113,7 +113,7 @@ impl Socket {
         self.stack.wake();
     }
 
-    /// Bytes of a closed socket that nobody has said to have arrived.
+    /// Bytes of a closed socket whose arrival nobody has confirmed.
     fn left_behind(&self, inner: &Inner) -> usize {
         let below = self.transport.map_or(0, |it| it.unacknowledged());
         inner.send.uncompleted() + below
@@ -132,7 +132,7 @@ impl Socket {
         }
     }
 
-    /// When the peer of a closed socket is given up that says nothing from now on.
+    /// When the peer of a closed socket is given up if it says nothing from now on.
     pub(super) fn close_deadline(&self) -> Option<Instant> {
         Instant::now().checked_add(self.config.close_timeout)
     }

@@ -76,9 +76,9 @@ impl Socket {
         }
     }
 
-    /// The beginning of a call that looks for itself when it has to: a writer without room, or a
-    /// reader by waiting, which returns at once when something has happened. To look first would
-    /// cost a system call of the provider's more.
+    /// Begins a call that looks at the events by itself when it has to: a writer that has no room,
+    /// a reader by waiting, which returns at once when something has happened. A look in advance
+    /// would cost one more system call in the provider.
     pub(super) fn begin(&self, inner: &mut Inner) {
         if inner.is_gone || inner.awaits_connection_event() {
             self.progress(inner);
@@ -87,8 +87,8 @@ impl Socket {
         }
     }
 
-    /// The same for a reader that does not wait. It looks no further than for something to read:
-    /// the look that finds nothing more would keep its answer waiting.
+    /// The same for a reader that does not wait. It stops at the first event that brings something
+    /// to read: one more look, which mostly finds nothing, would delay the program's answer.
     pub(super) fn begin_to_read(&self, inner: &mut Inner) {
         if inner.driven || inner.is_gone || inner.awaits_connection_event() {
             return self.progress(inner);
@@ -107,7 +107,7 @@ impl Socket {
         self.pump(inner);
     }
 
-    /// The protocol hears of the transport's end behind the last message.
+    /// Tells the protocol of the transport's end, once the last message has been handled.
     fn check_gone(&self, inner: &mut Inner) {
         if inner.is_gone {
             inner.connection.handle_disconnected();
@@ -453,7 +453,7 @@ impl Socket {
         let wants_tick = inner.connection.wants_tick();
         let pause = if wants_tick { Some(TICK) } else { left };
         if inner.served {
-            // Two threads that wait for the same events would only get in each other's way.
+            // The stack's thread would wake for the same events.
             self.set_served(&mut inner, false);
         }
         let is_connection = inner.awaits_connection_event();
@@ -505,8 +505,8 @@ impl Socket {
         self.tell_sleepers(inner);
     }
 
-    /// Wakes the threads that wait for the one that waits for events; without any there is no
-    /// system call.
+    /// Wakes the threads that sleep while another one waits for events. Costs no system call when
+    /// there are none.
     pub(super) fn tell_sleepers(&self, inner: &Inner) {
         if inner.sleepers > 0 {
             self.changed.notify_all();
@@ -540,7 +540,7 @@ impl Socket {
         }
         self.set_served(inner, wanted);
         if wanted {
-            // What came before the thread was told of events told it nothing.
+            // Events that came before the thread was attached have not triggered for it.
             self.progress(inner);
         }
     }

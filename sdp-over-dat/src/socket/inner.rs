@@ -15,7 +15,7 @@ pub(crate) struct Inner {
     pub(super) send: SendRing,
     /// A thread waits for completions.
     pub(super) driven: bool,
-    /// Threads that wait for it to tell them.
+    /// Threads that sleep until that thread wakes them.
     pub(super) sleepers: u32,
     /// That thread was woken without a completion.
     pub(super) kicked: bool,
@@ -56,11 +56,11 @@ pub(crate) struct Inner {
     pub(super) left_behind: usize,
     /// The user reads no more (SHUT_RD).
     pub(super) read_shut: bool,
-    /// The active side's first message is what makes a connection of it. Until then the peer may
-    /// have given up, so the passive side does not take the transport's word.
+    /// The passive side accepts the connection only after the active side's first message: until
+    /// then the peer may have given up, although the transport is established.
     pub(super) says_first: bool,
-    /// The endpoint has told that the connection stands, and may post. The peer's first message may
-    /// come before that.
+    /// The event that the connection is established was read, so the endpoint may post. The peer's
+    /// first message may come before that event.
     pub(super) is_up: bool,
     /// Hello and HelloAck, for the trace.
     pub(super) hello: Vec<u8>,

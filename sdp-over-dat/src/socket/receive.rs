@@ -56,7 +56,8 @@ impl Socket {
             } else {
                 filled > 0 || into.is_empty()
             };
-            // A reset for what came behind SHUT_RD is told before the end that SHUT_RD is.
+            // A reset by bytes that came after SHUT_RD is reported before the end of stream that
+            // SHUT_RD makes.
             let is_shut = inner.read_shut && inner.error.is_none();
             let has_ended = inner.saw_end && !inner.has_unread() || is_shut;
             if is_enough || has_ended {
