@@ -179,7 +179,7 @@ impl Qp {
         (self.recvs.pending(), self.sends.pending())
     }
 
-    /// The access layer has let go: everything ends, nothing is told.
+    /// The access layer has let go: everything ends, and no more is told of it.
     pub(crate) fn destroy(self: &Arc<Self>) {
         self.is_destroyed.store(true, Ordering::Release);
         self.disconnect(true);
@@ -293,24 +293,22 @@ impl Qp {
 
     /// Tells what a drive left to tell. Called with no lock held.
     pub(crate) fn tell(&self, effects: &Effects) {
-        let is_destroyed = self.is_destroyed.load(Ordering::Acquire);
         let upcall = &self.shared.upcall;
-        if !is_destroyed {
-            for (cq, pushed) in [(&self.recv_cq, effects.recv), (&self.send_cq, effects.send)] {
-                let Some(cq) = cq else { continue };
-                if pushed.overflow {
-                    upcall.async_event(AsyncEvent::CqOverflow(cq.token));
-                }
-                if pushed.nudge {
-                    upcall.cq_ready(cq.token);
-                }
+        // News of the queues, which may be others' too: a nudge that is not told is none for ever.
+        for (cq, pushed) in [(&self.recv_cq, effects.recv), (&self.send_cq, effects.send)] {
+            let Some(cq) = cq else { continue };
+            if pushed.overflow {
+                upcall.async_event(AsyncEvent::CqOverflow(cq.token));
+            }
+            if pushed.nudge {
+                upcall.cq_ready(cq.token);
             }
         }
-        if let Some(srq) = self.srq.as_ref().filter(|_| !is_destroyed) {
+        if let Some(srq) = &self.srq {
             if srq.take_limit_event() {
                 upcall.async_event(AsyncEvent::SrqLimit(srq.token));
             }
-            if self.watermarks.take_event() {
+            if !self.is_destroyed.load(Ordering::Acquire) && self.watermarks.take_event() {
                 upcall.async_event(AsyncEvent::RecvWatermark(self.token));
             }
         }

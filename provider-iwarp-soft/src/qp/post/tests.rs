@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use access_layer::rnic::*;
 
-use crate::qp::{Link, Qp};
+use crate::qp::{Effects, Link, Qp};
 use crate::support::*;
 use crate::work::SendSlot;
 
@@ -91,4 +91,21 @@ fn a_post_that_finds_no_room_takes_care_of_those_that_found_the_connection_busy(
     let refused = qp.post_holding(link, |_| false, || SendSlot::new(&send_wr(2), 0));
     assert!(matches!(refused, Err(RnicError::NoResources(_))));
     assert_eq!(arrives(&client, 1), [(1, WcStatus::Success)]);
+}
+
+#[test]
+fn a_queue_hears_of_what_a_queue_pair_left_in_it_that_is_gone() {
+    let node = Node::new("lo 0");
+    let Side { qp, send_cq, .. } = node.side(10);
+    let left = qp.qp.clone();
+    assert!(!node.rnic.arm_cq(&send_cq, false));
+    let done = SendSlot::new(&send_wr(1), 0).report();
+    let mut batch = vec![done.completion(left.token, WcStatus::Success).unwrap()];
+    let mut effects = Effects::default();
+    left.publish(&mut batch, &mut Vec::new(), &mut effects);
+    // The consumer frees it before the thread that drove it comes to tell.
+    drop(qp);
+    left.tell(&effects);
+    node.recorder
+        .expect("nudge", |news| matches!(news, News::CqReady(11)), drop);
 }
