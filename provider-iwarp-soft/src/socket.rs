@@ -8,7 +8,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use access_layer::rnic::SocketFault;
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
@@ -29,7 +29,8 @@ pub(crate) enum Socket {
 #[derive(Debug)]
 pub(crate) struct ConsumerSocket {
     duplicate: NotInherited,
-    number: RawFd,
+    /// The consumer's; -1 once it is closed.
+    number: AtomicI32,
     identity: Identity,
     set_aside: SetAside,
     /// Whether the consumer's number is to be closed with us.
@@ -115,7 +116,7 @@ impl Socket {
         Ok(Self::Consumer(ConsumerSocket {
             // It is not its consumer's now, so the child of a fork has it no more than our own.
             duplicate: NotInherited::along_with(duplicate, number, identity),
-            number,
+            number: AtomicI32::new(number),
             identity,
             set_aside,
             kept: AtomicBool::new(false),
@@ -127,6 +128,19 @@ impl Socket {
         if let Self::Consumer(socket) = self {
             socket.kept.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// The connection is over. A consumer's number is closed with it, though our own descriptor may
+    /// linger: who hears of the end may look at the number, to see whether it has come back.
+    pub(crate) fn close_number(&self) {
+        if let Self::Consumer(socket) = self {
+            socket.close_number();
+        }
+    }
+
+    /// Whether it will be given back to its consumer.
+    pub(crate) fn goes_back(&self) -> bool {
+        matches!(self, Self::Consumer(socket) if !socket.kept.load(Ordering::Relaxed))
     }
 
     /// Whether a consumer lent it.
@@ -144,18 +158,28 @@ impl AsFd for Socket {
     }
 }
 
+impl ConsumerSocket {
+    /// Closes the consumer's number, once, if the socket was kept.
+    fn close_number(&self) {
+        if !self.kept.load(Ordering::Relaxed) {
+            return;
+        }
+        let number = self.number.swap(-1, Ordering::Relaxed);
+        if number >= 0 && Identity::of_number(number) == Some(self.identity) {
+            // SAFETY: the number still means the socket that its consumer handed over for good (DAT
+            // 2.0 iWARP extensions 3.1.1.3), and the swap lets nobody else close it.
+            drop(unsafe { OwnedFd::from_raw_fd(number) });
+        }
+    }
+}
+
 impl Drop for ConsumerSocket {
     /// Gives the socket back, or, when it was kept, closes the consumer's number too.
     fn drop(&mut self) {
-        if !*self.kept.get_mut() {
+        if *self.kept.get_mut() {
+            self.close_number();
+        } else {
             self.set_aside.put_back(self.duplicate.as_fd());
-            return;
-        }
-        if self.number >= 0 && Identity::of_number(self.number) == Some(self.identity) {
-            // SAFETY: the number still means the socket that its consumer handed over for good (DAT
-            // 2.0 iWARP extensions 3.1.1.3), and it is closed once: `kept` sockets are dropped
-            // once.
-            drop(unsafe { OwnedFd::from_raw_fd(self.number) });
         }
     }
 }

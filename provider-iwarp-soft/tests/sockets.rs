@@ -338,6 +338,53 @@ fn a_disconnect_during_the_attempt_gives_the_socket_back() {
 }
 
 #[test]
+fn an_accept_that_is_not_answered_gives_the_socket_back() {
+    let b = Node::new("lo 0 mpa_timeout_ms=20");
+    for (gives_up, event) in [(false, Event::AcceptFailed), (true, Event::Disconnected)] {
+        let server = b.side(20);
+        let (one, other) = pair();
+        let _armed = b
+            .rnic
+            .arm_socket(other.as_raw_fd(), &[], ListenToken(1))
+            .unwrap();
+        let request = "4d504120 49442052 65712046 72616d65 50020004 8004c004";
+        (&one).write_all(&hex(request)).unwrap();
+        let (request, _) = b.recorder.request(1);
+        let params = AcceptParams { private_data: &[] };
+        b.rnic.accept(request, &server.qp, &params).unwrap();
+        if gives_up {
+            b.rnic.disconnect(&server.qp, true);
+        }
+        assert_eq!(server.event(), event);
+        read_startup(&mut one.try_clone().unwrap());
+        talk(&other, &one);
+        talk(&one, &other);
+    }
+}
+
+#[test]
+fn the_number_is_closed_when_the_end_has_been_told() {
+    let a = Node::new("lo 0");
+    let client = a.side(10);
+    let (one, mut other) = pair();
+    let number = one.into_raw_fd();
+    // Another test may open something there at once.
+    let meaning = || std::fs::read_link(format!("/proc/self/fd/{number}")).ok();
+    let lent = meaning();
+    a.rnic
+        .connect_socket(&client.qp, number, &params(DEADLINE))
+        .unwrap();
+    read_startup(&mut other);
+    other.write_all(&hex(REPLY)).unwrap();
+    assert!(matches!(client.event(), Event::Established { .. }));
+    // The peer does not close its side yet.
+    a.rnic.disconnect(&client.qp, true);
+    assert_ne!(meaning(), lent);
+    assert_eq!(client.event(), Event::Disconnected);
+    drop(other);
+}
+
+#[test]
 fn sockets_that_cannot_be_used_are_never_taken() {
     let a = Node::new("lo 0");
     let client = a.side(10);

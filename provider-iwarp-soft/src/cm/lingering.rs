@@ -52,8 +52,12 @@ pub(crate) struct LingeringSocket {
 
 impl LingeringSocket {
     /// Ends a connection whose socket has left the engine, after `rest`, and after `late`,
-    /// which follows in a moment.
+    /// which follows in a moment. A socket that goes back to its consumer does not linger: it is
+    /// neither ended nor read any more.
     pub(crate) fn start(socket: Arc<ConnSocket>, rest: Vec<u8>, late: Option<Vec<u8>>) {
+        if socket.goes_back() {
+            return;
+        }
         let engine = socket.engine.clone();
         Self::linger(engine, SocketOwner::Connection(socket), rest, late);
     }

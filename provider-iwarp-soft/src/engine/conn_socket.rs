@@ -85,7 +85,7 @@ impl ConnSocket {
             .watch(self.key, self.as_fd(), Interest::Readable)
     }
 
-    /// Takes it out of the engine; the descriptor stays open.
+    /// Takes it out of the engine; the descriptor stays open, a consumer's number does not.
     pub(crate) fn close(&self) {
         let entry = self.lock_entry();
         if !self.closed.swap(true, Ordering::AcqRel) {
@@ -97,6 +97,7 @@ impl ConnSocket {
             }
             drop(entry);
             self.engine.delist(self.key);
+            self.socket.close_number();
         }
     }
 
@@ -159,6 +160,11 @@ impl ConnSocket {
     /// The connection is established: its socket does not go back to a consumer who lent it.
     pub(crate) fn keep_lent(&self) {
         self.socket.keep();
+    }
+
+    /// No connection was established: it is its consumer's again.
+    pub(crate) fn goes_back(&self) -> bool {
+        self.socket.goes_back()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
