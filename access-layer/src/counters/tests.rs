@@ -4,6 +4,7 @@ use std::ptr;
 use dat_abi::*;
 
 use super::{Counters, EvdCounters};
+use crate::evd::Evd;
 use crate::fake_rnic::FakeRnic;
 use crate::harness::{LONG_US, Pair, SUCCESS, call};
 use crate::thunk::extension;
@@ -67,6 +68,38 @@ fn transfers_are_counted_where_they_are_posted_and_taken() {
     assert_eq!(one(receiver.recv, DCNT_EVD_DEQUEUE_NOT_FOUND), 1);
     assert_eq!(one(receiver.recv, DCNT_EVD_DEQUEUE), 2);
     assert_eq!(one(receiver.connect, DCNT_EVD_CONN_CALLBACK), 1);
+}
+
+#[test]
+fn receives_are_counted_by_what_they_took() {
+    let pair = Pair::connected("", 0);
+    let receiver = &pair.ends[1];
+    for operation in [
+        DAT_DTO_RECEIVE,
+        DAT_DTO_RECEIVE_WITH_INVALIDATE,
+        DAT_IB_DTO_RECV_IMMED,
+        DAT_IB_DTO_RECV_MSG_IMMED,
+        DAT_DTO_SEND,
+    ] {
+        let mut event = DatEvent::zeroed();
+        event.event_number = DAT_IB_DTO_EVENT;
+        event.event_data.dto_completion_event_data = DatDtoCompletionEventData {
+            ep_handle: receiver.ep,
+            transfered_length: 10,
+            operation,
+            // SAFETY: numbers and pointers, for which zero is a value.
+            ..unsafe { std::mem::zeroed() }
+        };
+        Evd::<FakeRnic>::count_receive(&event);
+    }
+    for (counter, count) in [
+        (DCNT_EP_RECV, 2),
+        (DCNT_EP_RECV_RDMA_IMM, 1),
+        (DCNT_EP_RECV_IMM, 1),
+        (DCNT_EP_RECV_IMM_DATA, 10),
+    ] {
+        assert_eq!(one(receiver.ep, counter), count, "counter {counter}");
+    }
 }
 
 #[test]

@@ -297,6 +297,7 @@ impl<R: Rnic> Ep<R> {
         let index = match dto.operation {
             DAT_DTO_RECEIVE | DAT_DTO_RECEIVE_WITH_INVALIDATE => DCNT_EP_RECV,
             DAT_IB_DTO_RECV_IMMED => DCNT_EP_RECV_RDMA_IMM,
+            DAT_IB_DTO_RECV_MSG_IMMED => DCNT_EP_RECV_IMM,
             _ => return,
         };
         // A length is never negative.

@@ -274,7 +274,7 @@ impl<R: Rnic> Evd<R> {
 
     /// Adds a received message to its endpoint. Without the lock: the endpoint may end with our
     /// pin.
-    fn count_receive(event: &DatEvent) {
+    pub(crate) fn count_receive(event: &DatEvent) {
         if !matches!(
             event.event_number,
             DAT_DTO_COMPLETION_EVENT | DAT_IB_DTO_EVENT
@@ -346,7 +346,10 @@ fn wakes(completion: &Completion, mode: CompletionType) -> bool {
 fn is_receive(operation: DatDtos) -> bool {
     matches!(
         operation,
-        DAT_DTO_RECEIVE | DAT_DTO_RECEIVE_WITH_INVALIDATE | DAT_IB_DTO_RECV_IMMED
+        DAT_DTO_RECEIVE
+            | DAT_DTO_RECEIVE_WITH_INVALIDATE
+            | DAT_IB_DTO_RECV_IMMED
+            | DAT_IB_DTO_RECV_MSG_IMMED
     )
 }
 
