@@ -13,6 +13,8 @@ use std::marker::PhantomData;
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// Whether the thread could be cancelled before it began to work for the stack.
+    static WAS_CANCELLABLE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The calling thread works for the stack while this lives.
@@ -27,9 +29,13 @@ pub(crate) struct Inside {
 /// From here on the thread's calls are the stack's.
 pub(crate) fn enter() -> Inside {
     // A thread that is being torn down has no depth any more; what it still calls is native.
-    let _ = DEPTH.try_with(|depth| depth.set(depth.get() + 1));
+    let before = set_cancellation(DISABLE);
+    let outermost = DEPTH.try_with(|depth| depth.replace(depth.get() + 1) == 0);
+    if outermost == Ok(true) {
+        let _ = WAS_CANCELLABLE.try_with(|was| was.set(before != DISABLE));
+    }
     Inside {
-        before: set_cancellation(DISABLE),
+        before,
         _of_this_thread: PhantomData,
     }
 }
@@ -37,6 +43,32 @@ pub(crate) fn enter() -> Inside {
 /// Whether the thread's calls are the stack's.
 pub(crate) fn is_inside() -> bool {
     DEPTH.try_with(|depth| depth.get() > 0).unwrap_or(true)
+}
+
+/// Nobody cancels the thread while this lives, in calls of the program's.
+pub(crate) struct Uncancelled {
+    before: c_int,
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Uncancelled {
+    pub(crate) fn begin() -> Self {
+        Self {
+            before: set_cancellation(DISABLE),
+            _of_this_thread: PhantomData,
+        }
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        set_cancellation(self.before);
+    }
+}
+
+/// Whether the thread, which works for the stack, could be cancelled before.
+pub(crate) fn was_cancellable() -> bool {
+    WAS_CANCELLABLE.try_with(Cell::get).unwrap_or(false)
 }
 
 impl Drop for Inside {

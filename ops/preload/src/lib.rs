@@ -11,6 +11,7 @@
 //! | `connecting`, `listening`, `accepting` | where a socket comes to an offload protocol, and back |
 //! | `switch`, `tcp_only` | which sockets leave TCP and what may carry them; options that keep one there |
 //! | `accept_lock` | one at a time takes a connection out of the kernel's queue |
+//! | `cancelling` | threads that are cancelled while they sleep in a call |
 //! | `restarting` | waiting that signals end as they end `accept` |
 //! | `listener`, `registrations` | what stands beside a listening socket; `epoll` sets that watch a number |
 //! | `sharing` | connections that more than one process uses |
@@ -29,6 +30,7 @@
 
 mod accept_lock;
 mod accepting;
+mod cancelling;
 mod connecting;
 mod errno;
 mod event_thread;

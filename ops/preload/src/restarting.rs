@@ -5,7 +5,7 @@
 //! is, so the event thread watches the descriptors and the caller sleeps.
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::event_thread::{EventHandler, event_thread};
+use crate::per_process::PerProcess;
 use crate::socket::wait_queue::WaitQueue;
 use crate::{internal, lending};
 
@@ -75,6 +76,7 @@ pub(crate) fn wait(all: &[Awaited<'_>], deadline: Option<Instant>) -> Result<boo
 fn sleep(all: &[Awaited<'_>]) -> Result<(), Errno> {
     let waker = Arc::new(Waker::default());
     let seen = waker.0.seq();
+    list(&waker);
     // A set of its own: several threads may wait for the same descriptors.
     let set = internal::raise(epoll::create(CreateFlags::CLOEXEC)?)?;
     for one in all {
@@ -85,6 +87,32 @@ fn sleep(all: &[Awaited<'_>]) -> Result<(), Errno> {
     let slept = waker.0.sleep(seen, None);
     thread.unwatch(&set);
     slept
+}
+
+/// Those who sleep, and some who do so no more.
+static SLEEPERS: PerProcess<Mutex<Vec<Weak<Waker>>>> = PerProcess::new();
+
+fn list(waker: &Arc<Waker>) {
+    let sleepers = SLEEPERS.get_or_init(Mutex::default);
+    internal::without_signals(|| {
+        let mut sleepers = sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+        sleepers.retain(|it| it.strong_count() > 0);
+        sleepers.push(Arc::downgrade(waker));
+    });
+}
+
+/// Wakes all: one of the threads is cancelled.
+pub(crate) fn wake_all() {
+    let Some(sleepers) = SLEEPERS.get() else {
+        return;
+    };
+    internal::without_signals(|| {
+        let sleepers = sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+        sleepers
+            .iter()
+            .filter_map(Weak::upgrade)
+            .for_each(|it| it.0.wake());
+    });
 }
 
 /// Wakes the thread.

@@ -90,6 +90,10 @@ const SCRIPTS: &[(&str, &str)] = &[
         include_str!("waiting.py"),
     ),
     (
+        "threads_are_cancelled_where_they_wait",
+        include_str!("cancelled.py"),
+    ),
+    (
         "waits_that_follow_each_other_closely",
         include_str!("close_waits.py"),
     ),

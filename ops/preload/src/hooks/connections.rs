@@ -8,10 +8,11 @@ use rustix::io::Errno;
 
 use super::{alias, offloaded};
 use crate::accepting::Next;
+use crate::cancelling::CANCELLED;
 use crate::connecting::{self, Outcome};
 use crate::errno::ToC;
 use crate::socket::names;
-use crate::{accepting, errno, guard, listening, observing, real, table};
+use crate::{accepting, cancelling, errno, guard, listening, observing, real, table};
 
 /// Hook of `connect`.
 ///
@@ -72,6 +73,25 @@ pub unsafe extern "C" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
+    loop {
+        // Here, where nothing is to be dropped.
+        cancelling::begin_call();
+        // SAFETY: the caller's arguments, unchanged.
+        match unsafe { accepted(fd, address, len, flags) } {
+            Err(CANCELLED) if cancelling::is_asked() => {}
+            accepted => return accepted.to_c(),
+        }
+    }
+}
+
+/// # Safety
+/// As for `accept4`.
+unsafe fn accepted(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> Result<c_int, Errno> {
     // SAFETY: the caller's arguments, unchanged.
     let kernel = || match unsafe { real::accept4(fd, address, len, flags) } {
         -1 => Err(Errno::from_raw_os_error(errno::get())),
@@ -79,9 +99,9 @@ pub unsafe extern "C" fn accept4(
     };
     let listener = match table::find_listener(fd) {
         Some(listener) if flags & !(SOCK_CLOEXEC | SOCK_NONBLOCK) == 0 => listener,
-        _ => return kernel().to_c(),
+        _ => return kernel(),
     };
-    let accepted = match accepting::accept(fd, Arc::clone(&listener), flags, kernel) {
+    match accepting::accept(fd, Arc::clone(&listener), flags, kernel) {
         Ok(Next::Ours(accepted)) => {
             // SAFETY: the caller's pointers, which may both be null here.
             unsafe { accepted.tell(address, len) };
@@ -93,8 +113,7 @@ pub unsafe extern "C" fn accept4(
             Ok(accepted)
         }
         Err(error) => Err(error),
-    };
-    accepted.to_c()
+    }
 }
 
 /// Why an accepted connection is on TCP.

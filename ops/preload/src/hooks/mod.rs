@@ -33,6 +33,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustix::io::Errno;
 
+use crate::cancelling::{self, CANCELLED};
 use crate::errno::ToC;
 use crate::guard;
 use crate::socket::Socket;
@@ -74,6 +75,20 @@ fn moving_ours<R, T>(
 where
     Result<R, Errno>: ToC<T>,
 {
+    loop {
+        // Here, where nothing is to be dropped.
+        cancelling::begin_call();
+        match made(fd, &mut call) {
+            Some(Err(CANCELLED)) if cancelling::is_asked() => {}
+            made => return made.map(ToC::to_c),
+        }
+    }
+}
+
+fn made<R>(
+    fd: c_int,
+    mut call: impl FnMut(&Socket, BorrowedFd<'_>) -> Result<R, Errno>,
+) -> Option<Result<R, Errno>> {
     let _inside = guard::enter();
     // SAFETY: as in `offloaded`.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -87,7 +102,7 @@ where
             Mover::Us(socket) => {
                 if let Some(_call) = socket.begin_call() {
                     let made = catch_unwind(AssertUnwindSafe(|| call(&socket, borrowed)));
-                    return Some(made.unwrap_or(Err(Errno::IO)).to_c());
+                    return Some(made.unwrap_or(Err(Errno::IO)));
                 }
                 // Somebody else is about to use it as well.
                 socket.await_decision();

@@ -7,6 +7,7 @@ use libc::timespec;
 
 use super::waits::{KERNEL_MASK, duration, spec};
 use super::{connections, files, names, numbers, processes, transfer, waits};
+use crate::guard::Uncancelled;
 use crate::{exiting, real, table};
 
 /// Hook of `syscall`: calls on an offloaded socket, waits, and what may lead a socket to an offload
@@ -37,11 +38,14 @@ pub unsafe extern "C" fn syscall(
         if let Some(result) = whatever_the_descriptor(number, words) {
             return result;
         }
-        if !table::is_plain(a as c_int)
-            && let Some(result) =
-                bytes_by_number(number, words).or_else(|| about_socket_by_number(number, words))
-        {
-            return result;
+        if !table::is_plain(a as c_int) {
+            // By number they are no places to be cancelled at.
+            let _uncancelled = Uncancelled::begin();
+            let result =
+                bytes_by_number(number, words).or_else(|| about_socket_by_number(number, words));
+            if let Some(result) = result {
+                return result;
+            }
         }
         real::syscall(number, a, b, c, d, e, f)
     }

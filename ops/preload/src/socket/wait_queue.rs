@@ -6,6 +6,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::thread::futex;
 
+use crate::cancelling::{self, CANCELLED};
 use crate::lending;
 
 /// A counter of wake-ups that threads sleep on until it changes.
@@ -33,8 +34,12 @@ impl WaitQueue {
         }
     }
 
-    /// Sleeps until a wake-up after `seen`, or the deadline (`AGAIN`), or a signal (`INTR`).
+    /// Sleeps until a wake-up after `seen`, or the deadline (`AGAIN`), or a signal (`INTR`), or a
+    /// cancellation of the thread.
     pub(crate) fn sleep(&self, seen: u32, deadline: Option<Instant>) -> Result<(), Errno> {
+        if cancelling::is_asked() {
+            return Err(CANCELLED);
+        }
         let timeout = match deadline {
             None => None,
             Some(deadline) => {

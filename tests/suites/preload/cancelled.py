@@ -1,0 +1,127 @@
+"""Threads that are cancelled in a call, on an offloaded connection and on one of TCP: they end there,
+whatever the call waits for, and the connection goes on."""
+
+import _thread
+import ctypes
+import os
+import socket
+import threading
+
+C = ctypes.CDLL(None)
+BUFFER = ctypes.create_string_buffer(1 << 20)
+WAIT_ALL, DISABLE, ENABLE = 0x100, 1, 0
+
+
+def connected(host):
+    listener = socket.create_server((host, 0))
+    dialled = socket.create_connection(listener.getsockname())
+    accepted, _ = listener.accept()
+    assert is_offloaded(dialled) == (host == "127.0.0.1")
+    return listener, dialled, accepted
+
+
+def in_thread(work):
+    """Its number and its name for the C library."""
+    told = threading.Event()
+    known = []
+
+    def run():
+        known.extend((_thread.get_native_id(), ctypes.c_ulong(_thread.get_ident())))
+        told.set()
+        work()
+
+    _thread.start_new_thread(run, ())
+    told.wait()
+    return known
+
+
+def until_gone(thread):
+    end = time.monotonic() + 20
+    while os.path.exists(f"/proc/self/task/{thread}"):
+        assert time.monotonic() < end, "the thread goes on"
+        time.sleep(0.002)
+
+
+def until_asleep_in_call(thread):
+    asleep = 0
+    while asleep < 20:
+        with open(f"/proc/self/task/{thread}/stat") as stat:
+            asleep = asleep + 1 if stat.read().rsplit(")", 1)[1].split()[0] == "S" else 0
+        time.sleep(0.002)
+
+
+def cancelled_asleep(work):
+    thread, name = in_thread(work)
+    until_asleep_in_call(thread)
+    assert C.pthread_cancel(name) == 0
+    until_gone(thread)
+
+
+def cancelled_before(work):
+    """A call that need not wait is a place to end at as well."""
+    goes_on = _thread.allocate_lock()
+    goes_on.acquire()
+
+    def run():
+        C.pthread_setcancelstate(DISABLE, None)
+        goes_on.acquire()
+        C.pthread_setcancelstate(ENABLE, None)
+        work()
+        os.write(2, b"the call returned\n")
+        os._exit(1)
+
+    thread, name = in_thread(run)
+    assert C.pthread_cancel(name) == 0
+    goes_on.release()
+    until_gone(thread)
+
+
+def still_there(a, b):
+    a.sendall(b"still there")
+    assert receive(b, 11) == b"still there"
+
+
+def receive(sock, count):
+    got = b""
+    while len(got) < count:
+        got += sock.recv(count - len(got))
+    return got
+
+
+for host in ("127.0.0.1", "127.0.0.2"):
+    listener, a, b = connected(host)
+    fd = b.fileno()
+    cancelled_asleep(lambda: C.read(fd, BUFFER, 10))
+    cancelled_asleep(lambda: C.recv(fd, BUFFER, 10, 0))
+    still_there(a, b)
+    cancelled_asleep(lambda: C.accept(listener.fileno(), None, None))
+    # The next one is there for those who ask.
+    with socket.create_connection(listener.getsockname()) as other:
+        with listener.accept()[0] as accepted:
+            still_there(other, accepted)
+    cancelled_before(lambda: C.send(fd, b"never said", 10, 0))
+    still_there(b, a)
+
+    # Others in the same call go on, and wait for all that they want.
+    told = []
+
+    def wait_for_all():
+        told.append(b.recv(8, socket.MSG_WAITALL))
+
+    waiting = threading.Thread(target=wait_for_all)
+    waiting.start()
+    a.sendall(b"four")
+    until_asleep_in_call(waiting.native_id)
+    second = connected(host)
+    cancelled_asleep(lambda: C.recv(second[1].fileno(), BUFFER, 10, 0))
+    a.sendall(b"more")
+    waiting.join()
+    assert told == [b"fourmore"], told
+
+    # Who writes ends as well, be it that some of it has gone.
+    def write():
+        while True:
+            C.write(fd, BUFFER, len(BUFFER))
+
+    cancelled_asleep(write)
+os._exit(0)
