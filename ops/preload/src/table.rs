@@ -400,13 +400,18 @@ pub(crate) fn within(first: usize, last: usize) -> impl Iterator<Item = c_int> {
 /// In the child of a `fork`: locks that other threads of the parent held are nobody's any more.
 ///
 /// What a lock guards is one word that is written whole, so whichever value the child has is good.
-/// What handlers took out meanwhile is freed by whoever holds the slot next.
+/// What handlers took out meanwhile is freed by whoever holds the slot next. A slot of the forking
+/// thread itself stays held: a handler has forked, and what it has interrupted goes on in the child
+/// with what it has found there.
 pub(crate) fn unlock_after_fork() {
+    let me = this_thread();
     for chunk in &TABLE {
         // SAFETY: null, or a chunk that was leaked for good.
         let chunk = unsafe { chunk.load(Ordering::Acquire).as_ref() };
         for slot in chunk.into_iter().flatten() {
-            slot.holder.store(0, Ordering::Release);
+            if slot.holder.load(Ordering::Relaxed) != me {
+                slot.holder.store(0, Ordering::Release);
+            }
         }
     }
 }
