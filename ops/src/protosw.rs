@@ -284,7 +284,7 @@ pub trait Watch: fmt::Debug + Send + Sync {
     /// Bytes, or the end, can be received.
     fn arrived(&self);
 
-    /// Bytes can be given.
+    /// Bytes can be given, or the last byte of a stream that was shut for writing has left.
     fn room(&self);
 
     /// An urgent byte was announced.

@@ -223,7 +223,8 @@ impl sdp_over_dat::Watch for WatchAdapter {
         if now.peer_ended && !before.peer_ended {
             self.watch.peer_ended();
         }
-        if now.writable && !before.writable {
+        // A close that lingers waits for the last byte, which need not change anything else.
+        if now.writable && !before.writable || now.all_sent && !before.all_sent {
             self.watch.room();
         }
     }

@@ -23,6 +23,8 @@ pub struct Readiness {
     pub peer_ended: bool,
     /// This end writes no more.
     pub write_closed: bool,
+    /// The same, and all that it had written has left.
+    pub all_sent: bool,
     /// The connection ended by fault.
     pub failed: bool,
     /// The error that the next call reports.

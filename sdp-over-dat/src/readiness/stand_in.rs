@@ -147,6 +147,7 @@ mod tests {
         read_closed: false,
         peer_ended: false,
         write_closed: false,
+        all_sent: false,
         failed: false,
         errno: None,
     };

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sdp_proto::{ConnectionState, SendHalf};
+use sdp_proto::ConnectionState;
 
 use super::{Inner, Socket};
 use crate::Commitment;
@@ -67,9 +67,7 @@ impl Socket {
     pub(crate) fn unsent(&self) -> usize {
         let mut inner = self.lock();
         self.progress(&mut inner);
-        let half = inner.connection.send_half();
-        let is_ending = !half.is_open() && half != SendHalf::Finished && !inner.is_gone;
-        inner.send.unposted() + usize::from(is_ending)
+        inner.unsent()
     }
 
     /// The same, and what its transport has of it that the peer's kernel has not acknowledged.

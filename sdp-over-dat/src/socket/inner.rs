@@ -4,7 +4,7 @@ use std::{collections::VecDeque, fmt, sync::Arc, time::Instant};
 
 use dat_api::Lmr;
 use rustix::io::Errno;
-use sdp_proto::{AdvertId, Connection, ConnectionState};
+use sdp_proto::{AdvertId, Connection, ConnectionState, SendHalf};
 
 use super::{receive_queue::ReceiveQueue, send_ring::SendRing};
 use crate::{Options, Readiness, Statistics, Watch, trace::Trace};
@@ -111,9 +111,17 @@ impl Inner {
             read_closed,
             peer_ended: self.saw_end || state.has_ended(),
             write_closed,
+            all_sent: write_closed && self.unsent() == 0,
             failed: matches!(state, ConnectionState::Failed(_)),
             errno: self.error.map(Errno::raw_os_error),
         }
+    }
+
+    /// Bytes that were written and have not left, and a last word that has not.
+    pub(super) fn unsent(&self) -> usize {
+        let half = self.connection.send_half();
+        let is_ending = !half.is_open() && half != SendHalf::Finished && !self.is_gone;
+        self.send.unposted() + usize::from(is_ending)
     }
 
     /// The peer has ended its stream, and this end has not.
