@@ -64,7 +64,7 @@ pub(crate) extern "C" fn finish() {
     let _inside = guard::enter();
     for fd in table::within(0, usize::MAX) {
         if let Some(entry) = table::remove(fd) {
-            numbers::release(entry);
+            let _ = numbers::release(entry);
         }
     }
     for protocol in switch.registry().protocols() {

@@ -129,6 +129,10 @@ const SCRIPTS: &[(&str, &str)] = &[
         "strangers_at_a_service_s_old_port_hear_nothing",
         include_str!("strangers.py"),
     ),
+    (
+        "a_close_that_lingers_ends_with_the_last_byte",
+        include_str!("lingering.py"),
+    ),
     ("options_that_only_tcp_keeps", include_str!("only_tcp.py")),
     (
         "select_with_sets_that_a_program_enlarged",

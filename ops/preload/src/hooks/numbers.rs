@@ -1,11 +1,14 @@
 //! Descriptors as numbers: closing, duplicating, flags.
 
 use std::ffi::{c_int, c_uint};
+use std::sync::Arc;
+use std::time::Instant;
 
 use libc::{F_DUPFD, F_DUPFD_CLOEXEC};
 
 use super::{alias, making};
 use crate::sharing::leaving;
+use crate::socket::Socket;
 use crate::table::{self, Entry};
 use crate::undisturbed::Undisturbed;
 use crate::{guard, process, real};
@@ -129,14 +132,20 @@ pub(crate) fn forget(fd: c_int) {
     if table::is_plain(fd) || !process::owns_table() {
         return;
     }
-    let _undisturbed = Undisturbed::begin();
-    if let Some(entry) = table::remove(fd) {
-        release(entry);
+    let lingering = {
+        let _undisturbed = Undisturbed::begin();
+        table::remove(fd).and_then(release)
+    };
+    // A signal ends this wait, as it does in the kernel.
+    if let Some((socket, until)) = lingering {
+        let _inside = guard::enter();
+        socket.await_delivery(until);
     }
 }
 
-/// An entry goes out of the table.
-pub(crate) fn release(entry: Entry) {
+/// An entry goes out of the table. A connection that is to linger, and until when: a call that
+/// closes it waits for that, the end of a process does not.
+pub(crate) fn release(entry: Entry) -> Option<(Arc<Socket>, Instant)> {
     let _inside = guard::enter();
     match entry {
         // What was made before a fork is its maker's: a copy that is closed ends nothing, and the
@@ -146,11 +155,12 @@ pub(crate) fn release(entry: Entry) {
         Entry::Socket(socket) if socket.unnamed() => match socket.observer().relay() {
             // It ends when nobody holds it, and others may.
             Some(relay) => relay.left_by_owner(),
-            None => socket.close(),
+            None => return socket.close().map(|until| (socket, until)),
         },
         // A listener stops with its last reference; what others carry, the kernel counts.
         Entry::Socket(_) | Entry::Listener(_) | Entry::Relayed(_) | Entry::Listed(_) => {}
     }
+    None
 }
 
 /// `made` is a new number for what `fd` names.
@@ -195,7 +205,5 @@ pub(crate) fn place(fd: c_int, entry: Entry) {
     // What stood there was closed without a call that we saw. A number beyond the table stays a
     // bare end of the pair; no kernel gives such numbers unless it was told to.
     let gone = table::insert(fd, entry).unwrap_or_else(Some);
-    if let Some(gone) = gone {
-        release(gone);
-    }
+    gone.and_then(release);
 }

@@ -125,7 +125,7 @@ pub(crate) fn await_others() {
         };
         if is_shared && let Some(gone) = table::remove(fd) {
             // The relay learns that nobody of this process needs it.
-            numbers::release(gone);
+            let _ = numbers::release(gone);
             // SAFETY: the program's number, which the end of the process would close as well.
             unsafe { libc::syscall(libc::SYS_close, fd) };
         }

@@ -35,22 +35,20 @@ impl Socket {
     }
 
     /// The last descriptor of this process is about to be closed: ends the connection as
-    /// `SO_LINGER` says.
-    pub(crate) fn close(&self) {
+    /// `SO_LINGER` says. Until when the caller is to wait for its delivery, if it is.
+    pub(crate) fn close(&self) -> Option<Instant> {
         let linger = self.options().linger;
         let unread = self.stream.unread() > 0;
         if linger == Some(Duration::ZERO) || unread {
             // TCP answers a close over unread bytes with a reset too (RFC 2525 section 2.17).
             self.stream.abort();
-            return;
+            return None;
         }
         if !self.writing_ended.swap(true, Ordering::AcqRel) {
             // A connection that is broken already has nothing to be told.
             let _ = self.stream.shutdown(Half::Write);
         }
-        if let Some(linger) = linger {
-            self.await_delivery(Instant::now() + linger);
-        }
+        linger.map(|linger| Instant::now() + linger)
     }
 
     /// Nobody holds a descriptor of it any more, in any process.
@@ -64,7 +62,8 @@ impl Socket {
         }
     }
 
-    fn await_delivery(&self, deadline: Instant) {
+    /// Waits until what was written has left, for a signal, or until the deadline.
+    pub(crate) fn await_delivery(&self, deadline: Instant) {
         while self.stream.unsent() > 0 && !self.observer.is_broken() {
             let seen = self.observer.wait_queue().seq();
             if self.stream.unsent() == 0 {
