@@ -5,7 +5,7 @@
 //! ever, at the end of the process at the latest. What takes long and is done rarely, beginning to
 //! listen, accepting and closing, is therefore done with signals blocked; they come behind it. That
 //! is two system calls, where each of these makes many more. In calls that send or receive it would
-//! be too much.
+//! be too much. A close that lingers waits behind it, because a signal ends that.
 
 use std::marker::PhantomData;
 
