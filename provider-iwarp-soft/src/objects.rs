@@ -1,12 +1,12 @@
 //! What the access layer holds of an RNIC's objects; dropping one destroys it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use iwarp_proto::Stag;
 
 use crate::cm::listen::Listener;
 use crate::cq::Cq;
+use crate::memory::Window;
 use crate::qp::Qp;
 use crate::rnic::Shared;
 use crate::srq::Srq;
@@ -58,34 +58,30 @@ impl Drop for SoftMr {
 #[derive(Debug)]
 pub struct SoftMw {
     shared: Arc<Shared>,
-    /// The STag that the last posted bind gives it.
-    last: AtomicU32,
+    /// Under the STag that the last posted bind gives it.
+    last: Mutex<Window>,
 }
 
 impl SoftMw {
-    pub(crate) fn new(shared: Arc<Shared>, first: Stag) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, first: Window) -> Self {
         Self {
             shared,
-            last: AtomicU32::new(first.0),
+            last: Mutex::new(first),
         }
     }
 
-    /// The STag for the next bind.
-    pub(crate) fn next_stag(&self) -> Stag {
-        let next = |last| Some(self.shared.memory.next_window_stag(Stag(last)).0);
-        let last = self
-            .last
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
-        // The update always gives a value.
-        let last = last.unwrap_or_else(|last| last);
-        self.shared.memory.next_window_stag(Stag(last))
+    /// As the next bind will make it.
+    pub(crate) fn next_window(&self) -> Window {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = self.shared.memory.next_window(*last);
+        *last
     }
 }
 
 impl Drop for SoftMw {
     fn drop(&mut self) {
-        let last = Stag(*self.last.get_mut());
-        self.shared.memory.remove_window(last);
+        let last = self.last.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.shared.memory.remove_window(*last);
     }
 }
 

@@ -292,12 +292,12 @@ impl Rnic for SoftRnic {
     }
 
     fn create_mw(&self, pd: &SoftPd) -> Result<SoftMw, RnicError> {
-        let identity = self.shared.memory.create_window(pd.id)?;
-        Ok(SoftMw::new(self.shared.clone(), identity))
+        let window = self.shared.memory.create_window(pd.id)?;
+        Ok(SoftMw::new(self.shared.clone(), window))
     }
 
     fn bind_mw(&self, qp: &SoftQp, mw: &SoftMw, bind: &BindMw<'_, Self>) -> Result<u32, RnicError> {
-        let window = mw.next_stag();
+        let window = mw.next_window();
         let region = bind.mr.filter(|_| bind.range.len > 0).map(|mr| mr.stag);
         let task = BindTask {
             window,
@@ -313,7 +313,7 @@ impl Rnic for SoftRnic {
             fence: bind.fence,
             ..SendSlot::bind(bind.wr_id, task)
         })?;
-        Ok(window.0)
+        Ok(window.stag.0)
     }
 
     fn create_srq(

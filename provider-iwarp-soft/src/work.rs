@@ -7,7 +7,7 @@ use access_layer::rnic::{
 };
 use iwarp_proto::Stag;
 
-use crate::memory::{Bytes, MemoryAccess};
+use crate::memory::{Bytes, MemoryAccess, Window};
 
 /// Segments that need no allocation.
 const INLINE_MAX: usize = 4;
@@ -113,8 +113,8 @@ pub(crate) enum Task {
 /// A bind with its objects resolved to STags.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BindTask {
-    /// The window's STag after the bind.
-    pub(crate) window: Stag,
+    /// The window under the STag that it has after the bind.
+    pub(crate) window: Window,
     /// The region, `None` to unbind.
     pub(crate) region: Option<Stag>,
     pub(crate) range: Sge,

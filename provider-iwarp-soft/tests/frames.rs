@@ -6,8 +6,10 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
 
 use access_layer::rnic::*;
+use provider_iwarp_soft::SoftMw;
 use support::*;
 
 const REPLY_REV1: &str = "4d504120 49442052 65702046 72616d65 40010000";
@@ -417,20 +419,26 @@ fn a_terminate_message_is_charged_to_the_read_that_it_quotes() {
     }
 }
 
+/// A time in which what is on its way arrives.
+const SILENCE: Duration = Duration::from_millis(100);
+
+/// Makes `raw` a peer that was heard: it gets no first frame any more.
+fn say_hello(raw: &mut TcpStream, client: &Side<'_>, memory: &Memory) {
+    client.recv(0, &[memory.sge(0, 100)]);
+    raw.write_all(&hex(HELLO)).unwrap();
+    assert_eq!(client.received().byte_len, 5);
+    raw.set_read_timeout(Some(SILENCE)).unwrap();
+    while raw.read(&mut [0; 20]).is_ok() {}
+    raw.set_read_timeout(Some(DEADLINE)).unwrap();
+}
+
 #[test]
 fn a_fenced_bind_and_what_is_behind_it_wait_for_the_answer_of_the_read_before() {
     let a = Node::new("lo 0");
     let client = a.side(10);
     let memory = a.memory(100);
     let (mut raw, _) = raw_peer(&client, &a);
-    // A peer that was heard gets no first frame any more.
-    client.recv(0, &[memory.sge(0, 100)]);
-    raw.write_all(&hex(HELLO)).unwrap();
-    assert_eq!(client.received().byte_len, 5);
-    let silence = Some(std::time::Duration::from_millis(100));
-    raw.set_read_timeout(silence).unwrap();
-    while raw.read(&mut [0; 20]).is_ok() {}
-    raw.set_read_timeout(Some(DEADLINE)).unwrap();
+    say_hello(&mut raw, &client, &memory);
     memory.set(0, 0);
     let window = a.rnic.create_mw(&a.pd).unwrap();
     let bind = |wr_id, len, fence| BindMw {
@@ -465,7 +473,7 @@ fn a_fenced_bind_and_what_is_behind_it_wait_for_the_answer_of_the_read_before() 
         .unwrap();
     client.send(4, &[]);
     assert_eq!(read_exact(&mut raw, 52)[2..4], [0x41, 0x41]);
-    raw.set_read_timeout(silence).unwrap();
+    raw.set_read_timeout(Some(SILENCE)).unwrap();
     assert!(raw.read(&mut [0]).is_err(), "nothing passes the fence");
     raw.set_read_timeout(Some(DEADLINE)).unwrap();
     let mut answer = hex("c142");
@@ -479,6 +487,47 @@ fn a_fenced_bind_and_what_is_behind_it_wait_for_the_answer_of_the_read_before() 
     }
     assert_eq!(memory.copy(0, 5), b"hello");
     assert_eq!(read_exact(&mut raw, 24)[2..4], [0x41, 0x43]);
+}
+
+#[test]
+fn a_bind_of_a_freed_window_fails_whoever_has_its_place_now() {
+    let a = Node::new("lo 0");
+    let (client, heir_side) = (a.side(10), a.side(20));
+    let memory = a.memory(100);
+    let (mut raw, _) = raw_peer(&client, &a);
+    let (_heir_raw, _) = raw_peer(&heir_side, &a);
+    say_hello(&mut raw, &client, &memory);
+    let bind = |wr_id, fence| BindMw {
+        wr_id,
+        mr: Some(&memory.mr),
+        range: memory.sge(0, 10),
+        access: ALL_RIGHTS,
+        zero_based: false,
+        qp_only: false,
+        completion: true,
+        signalled: true,
+        fence,
+    };
+    // Places of the table come again when many of them are free, the longest free first.
+    let create = || a.rnic.create_mw(&a.pd).unwrap();
+    let windows: Vec<SoftMw> = (0..100).map(|_| create()).collect();
+    client.post(1, SendOp::Read(memory.remote(0, 5)), &[memory.sge(0, 5)]);
+    a.rnic
+        .bind_mw(&client.qp, &windows[0], &bind(2, true))
+        .unwrap();
+    drop(windows);
+    let heir = create();
+    a.rnic
+        .bind_mw(&heir_side.qp, &heir, &bind(3, false))
+        .unwrap();
+    assert_eq!(heir_side.sent().status, WcStatus::Success);
+    let request = read_exact(&mut raw, 52);
+    let mut answer = hex("c142");
+    answer.extend(&request[20..32]); // the sink's STag and offset
+    answer.extend(b"hello");
+    raw.write_all(&fpdu(&answer)).unwrap();
+    let ends = [client.sent(), client.sent()].map(|done| (done.wr_id, done.status));
+    assert_eq!(ends, [(1, WcStatus::Success), (2, WcStatus::BindFailed)]);
 }
 
 #[test]

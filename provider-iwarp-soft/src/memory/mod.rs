@@ -60,7 +60,17 @@ struct Table {
 struct Slot {
     /// The STag of its entry, or what follows gets the next one.
     last: u32,
+    /// How many entries it has had before this one.
+    generation: u32,
     in_use: bool,
+}
+
+/// A window under one of its STags.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Window {
+    pub(crate) stag: Stag,
+    /// Tells it from the windows that have its index before and after it.
+    generation: u32,
 }
 
 /// What a window is bound to.
@@ -95,15 +105,17 @@ impl MemoryTable {
 
     /// Registers a region for one protection domain and returns its STag.
     pub(crate) fn register(&self, pd: u32, request: &RegisterMr) -> Result<Stag, RnicError> {
-        self.insert(Entry::region(pd, request))
+        Ok(self.insert(Entry::region(pd, request))?.0)
     }
 
     /// Makes a window that is bound to nothing.
-    pub(crate) fn create_window(&self, pd: u32) -> Result<Stag, RnicError> {
-        self.insert(Entry::unbound_window(pd))
+    pub(crate) fn create_window(&self, pd: u32) -> Result<Window, RnicError> {
+        let (stag, generation) = self.insert(Entry::unbound_window(pd))?;
+        Ok(Window { stag, generation })
     }
 
-    fn insert(&self, entry: Entry) -> Result<Stag, RnicError> {
+    /// Its STag, and the generation of its index.
+    fn insert(&self, entry: Entry) -> Result<(Stag, u32), RnicError> {
         let mut table = self.write();
         let index = table
             .vacancy(&self.cipher)
@@ -111,9 +123,9 @@ impl MemoryTable {
         let slot = &mut table.slots[index as usize];
         slot.last = self.cipher.next(slot.last);
         slot.in_use = true;
-        let stag = slot.last;
+        let (stag, generation) = (slot.last, slot.generation);
         table.entries.insert(stag, entry);
-        Ok(Stag(stag))
+        Ok((Stag(stag), generation))
     }
 
     /// Takes a region away. When this returns, nobody accesses it any more.
@@ -124,11 +136,12 @@ impl MemoryTable {
         }
     }
 
-    /// Takes a window away, whatever it is bound to; `last` is the last STag that was drawn for it.
-    pub(crate) fn remove_window(&self, last: Stag) {
+    /// Takes a window away, whatever it is bound to, under the last STag that was drawn for it.
+    pub(crate) fn remove_window(&self, window: Window) {
+        let last = window.stag;
         let mut table = self.write();
         let index = self.cipher.index(last.0);
-        if let Some(stag) = table.stag_at(index)
+        if let Some(stag) = table.stag_of(index, window.generation)
             && table.entries.get(&stag).is_some_and(|e| !e.is_region())
         {
             table.entries.remove(&stag);
@@ -136,16 +149,21 @@ impl MemoryTable {
         }
     }
 
-    /// The STag that the next bind of a window will give it, so that the one before it becomes
+    /// A window under the STag that its next bind will give it, so that the one before it becomes
     /// invalid. Who had that one cannot tell the new one.
-    pub(crate) fn next_window_stag(&self, current: Stag) -> Stag {
-        Stag(self.cipher.next(current.0))
+    pub(crate) fn next_window(&self, current: Window) -> Window {
+        Window {
+            stag: Stag(self.cipher.next(current.stag.0)),
+            ..current
+        }
     }
 
-    /// Carries out a bind: from now on the window is `stag` and nothing else; `None` unbinds.
+    /// Carries out a bind: from now on the window has this STag and no other; `None` unbinds.
     ///
-    /// `false` when the region is not there, belongs to another domain, or grants less.
-    pub(crate) fn bind_window(&self, pd: u32, stag: Stag, bind: Option<&WindowBind>) -> bool {
+    /// `false` when the region is not there, belongs to another domain, or grants less, and when
+    /// the window is gone, whatever has its index now.
+    pub(crate) fn bind_window(&self, pd: u32, window: Window, bind: Option<&WindowBind>) -> bool {
+        let stag = window.stag;
         let mut table = self.write();
         let bound = match bind {
             Some(bind) => {
@@ -155,7 +173,7 @@ impl MemoryTable {
             None => Some(Entry::unbound_window(pd)),
         };
         let index = self.cipher.index(stag.0);
-        let (Some(bound), Some(former)) = (bound, table.stag_at(index)) else {
+        let (Some(bound), Some(former)) = (bound, table.stag_of(index, window.generation)) else {
             return false;
         };
         if !table
@@ -193,6 +211,7 @@ impl Table {
             let last = cipher.stag(len, 0);
             self.slots.push(Slot {
                 last,
+                generation: 0,
                 in_use: false,
             });
             return Some(len);
@@ -205,16 +224,17 @@ impl Table {
         if let Some(slot) = self.slots.get_mut(index as usize) {
             *slot = Slot {
                 last,
+                generation: slot.generation.wrapping_add(1),
                 in_use: false,
             };
             self.free.push_back(index);
         }
     }
 
-    /// The STag of the entry that has this index.
-    fn stag_at(&self, index: u32) -> Option<u32> {
+    /// The STag of the entry that has this index, if it is still the one of this generation.
+    fn stag_of(&self, index: u32, generation: u32) -> Option<u32> {
         let slot = self.slots.get(index as usize)?;
-        slot.in_use.then_some(slot.last)
+        (slot.in_use && slot.generation == generation).then_some(slot.last)
     }
 }
 

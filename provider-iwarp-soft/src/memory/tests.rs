@@ -224,7 +224,7 @@ fn windows_follow_their_binds() {
         },
     );
     let identity = table.create_window(1).unwrap();
-    let first = table.next_window_stag(identity);
+    let first = table.next_window(identity);
     let bind = WindowBind {
         region: region.0,
         range: Sge {
@@ -244,58 +244,85 @@ fn windows_follow_their_binds() {
     assert!(
         table
             .access()
-            .remote(stream(1), Wire::RemoteWrite, first, base + 10, 20)
+            .remote(stream(1), Wire::RemoteWrite, first.stag, base + 10, 20)
             .is_ok()
     );
     assert!(
         table
             .access()
-            .remote(stream(1), Wire::RemoteWrite, first, base + 9, 1)
+            .remote(stream(1), Wire::RemoteWrite, first.stag, base + 9, 1)
             .is_err()
     );
     assert!(
         table
             .access()
-            .remote(stream(1), Wire::RemoteRead, first, base + 10, 1)
+            .remote(stream(1), Wire::RemoteRead, first.stag, base + 10, 1)
             .is_err()
     );
 
-    let second = table.next_window_stag(first);
+    let second = table.next_window(first);
     assert!(table.bind_window(1, second, Some(&bind)));
     assert!(
         table
             .access()
-            .remote(stream(1), Wire::RemoteWrite, first, base + 10, 1)
+            .remote(stream(1), Wire::RemoteWrite, first.stag, base + 10, 1)
             .is_err()
     );
     assert_eq!(
         table.access().check_invalidate(stream(1), region),
         Err(InvalidateFault::NotInvalidatable)
     );
-    assert_eq!(table.access().check_invalidate(stream(1), second), Ok(()));
-    table.access().invalidate(second);
     assert_eq!(
-        table.access().check_invalidate(stream(1), second),
+        table.access().check_invalidate(stream(1), second.stag),
+        Ok(())
+    );
+    table.access().invalidate(second.stag);
+    assert_eq!(
+        table.access().check_invalidate(stream(1), second.stag),
         Err(InvalidateFault::InvalidStag)
     );
     assert!(
         table
             .access()
-            .remote(stream(1), Wire::RemoteWrite, second, base + 10, 1)
+            .remote(stream(1), Wire::RemoteWrite, second.stag, base + 10, 1)
             .is_err()
     );
-    table.remove_window(identity);
-    assert!(!table.bind_window(1, table.next_window_stag(second), Some(&bind)));
+    table.remove_window(second);
+    assert!(!table.bind_window(1, table.next_window(second), Some(&bind)));
+}
+
+#[test]
+fn a_bind_of_a_window_that_is_gone_does_nothing_to_the_next_one_of_its_index() {
+    let table = MemoryTable::new().unwrap();
+    let windows: Vec<Window> = (0..64).map(|_| table.create_window(1).unwrap()).collect();
+    for window in &windows {
+        table.remove_window(*window);
+    }
+    let heir = table.create_window(1).unwrap();
+    let gone = windows[0];
+    assert_eq!(
+        table.cipher.index(heir.stag.0),
+        table.cipher.index(gone.stag.0)
+    );
+    assert!(!table.bind_window(1, table.next_window(gone), None));
+    // Its STag is still the one that its consumer knows.
+    let index = table.cipher.index(heir.stag.0);
+    assert_eq!(
+        table.write().stag_of(index, heir.generation),
+        Some(heir.stag.0)
+    );
+    assert!(table.bind_window(1, table.next_window(heir), None));
 }
 
 #[test]
 fn the_next_stag_of_a_window_cannot_be_told_from_the_former() {
     let table = MemoryTable::new().unwrap();
-    let window = table.create_window(1).unwrap();
-    let mut stags = vec![window];
+    let mut window = table.create_window(1).unwrap();
+    let mut stags = vec![window.stag];
     for _ in 0..1000 {
-        stags.push(table.next_window_stag(*stags.last().unwrap()));
-        assert!(table.bind_window(1, *stags.last().unwrap(), None));
+        window = table.next_window(window);
+        stags.push(window.stag);
+        assert!(table.bind_window(1, window, None));
     }
     let mut steps: Vec<u32> = stags
         .windows(2)
@@ -307,11 +334,10 @@ fn the_next_stag_of_a_window_cannot_be_told_from_the_former() {
     steps.dedup();
     assert!(steps.len() > 990, "only {} steps", steps.len());
     // Nor does what comes to the same place of the table begin again.
-    table.remove_window(*stags.last().unwrap());
-    let last_salt = *stags.last().unwrap();
-    let rest = (0..200).map(|_| table.create_window(1).unwrap());
+    table.remove_window(window);
+    let rest = (0..200).map(|_| table.create_window(1).unwrap().stag);
     assert!(rest.into_iter().all(|other| !stags.contains(&other)));
-    assert_ne!(table.next_window_stag(last_salt), last_salt);
+    assert_ne!(table.next_window(window).stag, window.stag);
 }
 
 #[test]
@@ -320,7 +346,8 @@ fn a_window_for_one_queue_pair_is_of_no_use_to_another() {
     let mut bytes = vec![0; 100];
     let base = bytes.as_mut_ptr() as u64;
     let region = register(&table, 1, &mut bytes, ALL);
-    let stag = table.next_window_stag(table.create_window(1).unwrap());
+    let window = table.next_window(table.create_window(1).unwrap());
+    let stag = window.stag;
     let bind = WindowBind {
         region: region.0,
         range: Sge {
@@ -332,7 +359,7 @@ fn a_window_for_one_queue_pair_is_of_no_use_to_another() {
         zero_based: false,
         only: Some(stream(1).qp),
     };
-    assert!(table.bind_window(1, stag, Some(&bind)));
+    assert!(table.bind_window(1, window, Some(&bind)));
     let other = Stream {
         qp: QpToken(12),
         ..stream(1)
