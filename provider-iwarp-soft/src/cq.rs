@@ -13,7 +13,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use access_layer::rnic::{Completion, CqToken, Notify};
+use access_layer::rnic::{Completion, CqToken, Notify, Resource, RnicError};
 use arc_swap::{ArcSwap, Guard};
 
 use crate::engine::adaptive_spin::AdaptiveSpin;
@@ -98,20 +98,20 @@ impl Cq {
         })
     }
 
-    /// Changes the depth. `false` when the completions in the queue would not fit, or there
-    /// is no memory.
-    pub(crate) fn resize(&self, depth: u32) -> bool {
+    /// Changes the depth, which has to hold what is in the queue.
+    pub(crate) fn resize(&self, depth: u32) -> Result<(), RnicError> {
         let depth = depth.clamp(1, CQE_MAX) as usize;
         let mut ring = self.lock();
         if ring.len() > depth {
-            return false;
+            return Err(RnicError::InvalidState(
+                "more completions than the new depth",
+            ));
         }
         let missing = ring_len(depth).saturating_sub(ring.entries.len());
-        if ring.entries.try_reserve(missing).is_err() {
-            return false;
-        }
+        let grown = ring.entries.try_reserve(missing);
+        grown.map_err(|_| RnicError::NoResources(Resource::Memory))?;
         ring.depth = depth;
-        true
+        Ok(())
     }
 
     /// Adds completions in order and empties `batch`.
@@ -379,8 +379,8 @@ mod tests {
         let cq = Cq::new(2, CqToken(1)).unwrap();
         push(&cq, 1, Notify::Always);
         push(&cq, 2, Notify::Always);
-        assert!(!cq.resize(1));
-        assert!(cq.resize(3));
+        assert!(matches!(cq.resize(1), Err(RnicError::InvalidState(_))));
+        cq.resize(3).unwrap();
         assert!(!push(&cq, 3, Notify::Always).overflow);
         assert!(push(&cq, 4, Notify::Always).overflow);
         assert_eq!(taken(&cq), [1, 2, 3]);

@@ -122,12 +122,7 @@ impl Rnic for SoftRnic {
         if depth > CQE_MAX {
             return Err(RnicError::InvalidArgument("completion queue depth"));
         }
-        match cq.cq.resize(depth) {
-            true => Ok(()),
-            false => Err(RnicError::InvalidState(
-                "more completions than the new depth",
-            )),
-        }
+        cq.cq.resize(depth)
     }
 
     fn poll_cq(&self, cq: &SoftCq, out: &mut [Completion]) -> usize {
