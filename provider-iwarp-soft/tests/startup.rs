@@ -9,6 +9,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::*;
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use support::*;
 
 const REJECT: &str = "4d504120 49442052 65702046 72616d65 60010002 6e6f";
@@ -176,6 +177,31 @@ fn a_network_without_a_route_is_unreachable() {
         ),
         "{event:?}"
     );
+}
+
+#[test]
+fn an_ipv6_peer_without_a_source_address_is_unreachable_and_no_port_is_missing() {
+    let a = Node::new("lo 0");
+    let client = a.side(10);
+    // The engine's thread begins with the first connection, in the network of who makes it.
+    let in_an_empty_network = || {
+        // SAFETY: the thread leaves its network, and shares its descriptors as before.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.ok()?;
+        let params = ConnectParams {
+            remote: "[::1]:9".parse().unwrap(),
+            timeout: Some(DEADLINE),
+            private_data: &[],
+        };
+        Some(a.rnic.connect(&client.qp, &params))
+    };
+    let connect = std::thread::scope(|scope| scope.spawn(in_an_empty_network).join().unwrap());
+    match connect {
+        None => println!("skipped: network namespaces are not permitted"),
+        Some(connect) => {
+            connect.unwrap();
+            assert_eq!(client.event(), Event::Unreachable);
+        }
+    }
 }
 
 #[test]

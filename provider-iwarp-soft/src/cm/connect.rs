@@ -21,7 +21,7 @@ use iwarp_proto::mpa::{Initiator, InitiatorConfig, Negotiated, Progress, Refusal
 use iwarp_proto::wire::{fpdu, marker};
 use iwarp_proto::{Config, MpaError, ProtocolError, Role, TerminateCode, TransmitFpdu};
 use rustix::io::Errno;
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::conn::Conn;
 use crate::crc::crc32c;
@@ -549,8 +549,25 @@ fn connecting_socket(
     }
     match rustix::net::connect(&socket, remote) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(Errno::ADDRNOTAVAIL) if !same_kind && lacks_source(remote) => Err(Errno::NETUNREACH),
         Err(error) => Err(error),
     }
+}
+
+/// Whether this machine has no address from which packets could leave to an IPv6 host. TCP's
+/// `connect` has one word for that and for a lack of ports. UDP's sends nothing, and Linux says
+/// `EAGAIN` there where ports are missing.
+fn lacks_source(remote: &SocketAddr) -> bool {
+    let probe = || {
+        let socket = rustix::net::socket_with(
+            AddressFamily::INET6,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        rustix::net::connect(&socket, remote)
+    };
+    remote.is_ipv6() && probe() == Err(Errno::ADDRNOTAVAIL)
 }
 
 /// Brings the engine's news to the attempt of a queue pair.
