@@ -128,6 +128,11 @@ impl<R: Rnic> Upcall<R> for Dispatch<R> {
                     srq.on_limit();
                 }
             }
+            AsyncEvent::SrqFailed(srq) => {
+                if let Some(srq) = pinned::<Srq<R>>(srq.0) {
+                    srq.on_failed();
+                }
+            }
             AsyncEvent::DeviceFatal => {
                 if let Some(ia) = handle::pin_handle::<Ia<R>>(self.ia) {
                     ia.on_device_fatal();

@@ -1,7 +1,7 @@
 //! Shared receive queue (DAT 2.0 section 6.7).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use dat_abi::*;
 
@@ -20,6 +20,7 @@ pub struct Srq<R: Rnic> {
     /// `attr` has the one it was created with.
     max_recv_dtos: AtomicI32,
     low_watermark: AtomicI32,
+    failed: AtomicBool,
     handle: Handle,
     users: Users,
     pz: Arc<Pz<R>>,
@@ -68,6 +69,7 @@ impl<R: Rnic> Srq<R> {
             attr: *attr,
             max_recv_dtos: AtomicI32::new(attr.max_recv_dtos),
             low_watermark: AtomicI32::new(DAT_SRQ_LW_DEFAULT),
+            failed: AtomicBool::new(false),
             handle: reservation.handle(),
             users: Users::new(),
             pz: pz.to_arc(),
@@ -97,6 +99,7 @@ impl<R: Rnic> Srq<R> {
 
     /// Keeps it from being freed: an EP takes its receives from it.
     pub fn use_it(&self) -> DatResult<User> {
+        self.check_operational()?;
         self.users
             .take()
             .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_SRQ))
@@ -107,6 +110,7 @@ impl<R: Rnic> Srq<R> {
         if sgl.len() > usize::try_from(self.attr.max_recv_iov).unwrap_or(0) {
             return Err(DatError::invalid_arg(2));
         }
+        self.check_operational()?;
         let wr = RecvWr {
             wr_id: cookie,
             sgl,
@@ -119,7 +123,10 @@ impl<R: Rnic> Srq<R> {
     pub fn query(&self) -> DatSrqParam {
         DatSrqParam {
             ia_handle: self.ia.consumer_handle(),
-            srq_state: DAT_SRQ_STATE_OPERATIONAL,
+            srq_state: match self.check_operational() {
+                Ok(()) => DAT_SRQ_STATE_OPERATIONAL,
+                Err(_) => DAT_SRQ_STATE_ERROR,
+            },
             pz_handle: self.pz.handle().as_dat(),
             max_recv_dtos: self.max_recv_dtos.load(Ordering::Relaxed),
             max_recv_iov: self.attr.max_recv_iov,
@@ -145,6 +152,7 @@ impl<R: Rnic> Srq<R> {
     /// `dat_srq_resize`. Neither the receives that are posted nor the low watermark may be lost by
     /// it.
     pub fn resize(&self, max_recv_dtos: DatCount) -> DatResult {
+        self.check_operational()?;
         if max_recv_dtos == self.max_recv_dtos.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -169,6 +177,7 @@ impl<R: Rnic> Srq<R> {
             .ok()
             .filter(|_| within.contains(&low_watermark));
         let limit = limit.ok_or(DatError::invalid_arg(2))?;
+        self.check_operational()?;
         self.ia.rnic().arm_srq(&self.srq, limit)?;
         self.low_watermark.store(low_watermark, Ordering::Relaxed);
         Ok(())
@@ -176,9 +185,30 @@ impl<R: Rnic> Srq<R> {
 
     /// Fewer receives are left than the low watermark.
     pub fn on_limit(&self) {
-        let reason = DAT_SRQ_LOW_WATERMARK_EVENT;
+        self.tell(DAT_SRQ_LOW_WATERMARK_EVENT);
+    }
+
+    /// The RNIC's queue has failed. Told once; its endpoints fail by themselves.
+    pub fn on_failed(&self) {
+        if !self.failed.swap(true, Ordering::AcqRel) {
+            tracing::error!(srq = ?self.handle, "a shared receive queue failed");
+            self.tell(DAT_SRQ_TRANSFER_TO_ERROR);
+        }
+    }
+
+    /// DAT has reasons for a shared receive queue (`DAT_SRQ_ASYNC_ERROR_REASON`) and no event
+    /// number: it comes under that of endpoints, and the handle tells the two apart.
+    fn tell(&self, reason: DatAsyncErrorReason) {
         self.ia
             .post_async(DAT_ASYNC_ERROR_EP_BROKEN, self.handle.as_dat(), reason);
+    }
+
+    /// `DAT_SRQ_STATE_OPERATIONAL`, or why not.
+    fn check_operational(&self) -> DatResult {
+        match self.failed.load(Ordering::Acquire) {
+            true => Err(DatError::invalid_state(DAT_INVALID_STATE_SRQ_ERROR)),
+            false => Ok(()),
+        }
     }
 
     /// `dat_srq_free`.

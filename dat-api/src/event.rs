@@ -117,7 +117,8 @@ pub enum AsyncKind {
     EvdOverflow,
     /// The adapter is gone or unusable.
     IaCatastrophic,
-    /// An endpoint failed. For a shared receive queue and its endpoints the reason tells other
+    /// An endpoint failed, or the shared receive queue that is the object
+    /// (`DAT_SRQ_TRANSFER_TO_ERROR`). For such a queue and its endpoints the reason tells other
     /// things apart: `DAT_SRQ_LOW_WATERMARK_EVENT`, `DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT`, or
     /// `DAT_EP_TRANSFER_TO_ERROR` when a disconnected endpoint has completed its last receive.
     EpBroken,

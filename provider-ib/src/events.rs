@@ -15,6 +15,7 @@ enum DeviceEvent {
     QpBroken(u64),
     QpLastReceive(u64),
     SrqLow(u64),
+    SrqFailed(u64),
     /// Everything on the device.
     DeviceGone,
     /// The port; connections over it break when their patience ends.
@@ -59,6 +60,10 @@ unsafe fn read(event: &ibv_async_event) -> DeviceEvent {
             // SAFETY: as above.
             DeviceEvent::SrqLow(unsafe { (*element.srq).srq_context }.addr() as u64)
         }
+        IBV_EVENT_SRQ_ERR => {
+            // SAFETY: as above.
+            DeviceEvent::SrqFailed(unsafe { (*element.srq).srq_context }.addr() as u64)
+        }
         IBV_EVENT_DEVICE_FATAL => DeviceEvent::DeviceGone,
         IBV_EVENT_PORT_ERR => DeviceEvent::PortDown,
         _ => DeviceEvent::Other,
@@ -81,6 +86,7 @@ fn tell(shared: &Arc<Shared>, news: DeviceEvent) {
             return;
         }
         DeviceEvent::SrqLow(token) => AsyncEvent::SrqLimit(SrqToken(token)),
+        DeviceEvent::SrqFailed(token) => AsyncEvent::SrqFailed(SrqToken(token)),
         DeviceEvent::DeviceGone => {
             if !shared.cm.on_device_gone() {
                 return;
@@ -92,4 +98,27 @@ fn tell(shared: &Arc<Shared>, news: DeviceEvent) {
         DeviceEvent::Other => return,
     };
     shared.upcall.async_event(event);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    #[test]
+    fn events_of_a_shared_receive_queue_name_it() {
+        // SAFETY: structures of numbers and pointers, for which zero is a value.
+        let (mut srq, mut event): (ibv_srq, ibv_async_event) = unsafe { std::mem::zeroed() };
+        srq.srq_context = ptr::without_provenance_mut(7);
+        event.element.srq = &raw mut srq;
+        for (kind, news) in [
+            (IBV_EVENT_SRQ_ERR, DeviceEvent::SrqFailed(7)),
+            (IBV_EVENT_SRQ_LIMIT_REACHED, DeviceEvent::SrqLow(7)),
+        ] {
+            event.event_type = kind;
+            // SAFETY: an event of a queue of this frame.
+            assert_eq!(unsafe { read(&event) }, news);
+        }
+    }
 }

@@ -22,6 +22,8 @@ pub enum AsyncEvent {
     LastWqeReached(QpToken),
     /// A shared receive queue fell below its low watermark.
     SrqLimit(SrqToken),
+    /// A shared receive queue has failed: no message takes a receive from it any more.
+    SrqFailed(SrqToken),
     /// A queue pair holds more receives of its shared receive queue than its soft high watermark.
     RecvWatermark(QpToken),
     /// The device is gone or unusable.

@@ -143,21 +143,53 @@ fn one_in_use_is_not_freed_and_keeps_its_zone() {
     assert_eq!(call!(dat, pz_free, pz), SUCCESS);
 }
 
+/// The RNIC tells this of a queue: number and reason of the event that comes of it, which is about
+/// the queue.
+fn told(
+    dat: &Dat,
+    srq: DatSrqHandle,
+    event: fn(SrqToken) -> AsyncEvent,
+) -> Option<(DatEventNumber, DatAsyncErrorReason)> {
+    dat.ia().rnic().raise(event(SrqToken(srq.addr() as u64)));
+    dat.ia().rnic().settle();
+    let event = dat.dequeue(dat.async_evd).ok()?;
+    // SAFETY: asynchronous events use this member.
+    let error = unsafe { event.event_data.asynch_error_event_data };
+    assert_eq!(error.dat_handle, srq);
+    Some((event.event_number, error.reason))
+}
+
 #[test]
 fn the_low_watermark_is_told() {
     let dat = Dat::open_with("srq=4");
     let (_, srq) = create(&dat, dat.pz(), GOOD);
-    dat.ia()
-        .rnic()
-        .raise(AsyncEvent::SrqLimit(SrqToken(srq.addr() as u64)));
-    dat.ia().rnic().settle();
-    let event = dat.dequeue(dat.async_evd).unwrap();
-    // SAFETY: asynchronous events use this member.
-    let error = unsafe { event.event_data.asynch_error_event_data };
     assert_eq!(
-        (error.dat_handle, error.reason),
-        (srq, DAT_SRQ_LOW_WATERMARK_EVENT)
+        told(&dat, srq, AsyncEvent::SrqLimit),
+        Some((DAT_ASYNC_ERROR_EP_BROKEN, DAT_SRQ_LOW_WATERMARK_EVENT))
     );
+}
+
+#[test]
+fn one_that_fails_is_told_once_and_takes_nothing_any_more() {
+    let dat = Dat::open_with("srq=4");
+    let (_, srq) = create(&dat, dat.pz(), GOOD);
+    assert_eq!(
+        told(&dat, srq, AsyncEvent::SrqFailed),
+        Some((DAT_ASYNC_ERROR_EP_BROKEN, DAT_SRQ_TRANSFER_TO_ERROR))
+    );
+    assert_eq!(told(&dat, srq, AsyncEvent::SrqFailed), None);
+    let mut param = DatSrqParam::zeroed();
+    let query = call!(dat, srq_query, srq, DAT_SRQ_FIELD_ALL, &raw mut param);
+    assert_eq!((query, param.srq_state), (SUCCESS, DAT_SRQ_STATE_ERROR));
+    let mut iov = DatLmrTriplet::zeroed();
+    let iov = &raw mut iov;
+    let cookie = DatContext::from_u64(1);
+    assert_eq!(call!(dat, srq_post_recv, srq, 1, iov, cookie), 0x8007_0056);
+    assert_eq!(call!(dat, srq_resize, srq, 9), 0x8007_0056);
+    assert_eq!(call!(dat, srq_set_lw, srq, 1), 0x8007_0056);
+    let user = dat.pin::<Srq<FakeRnic>>(srq).use_it();
+    assert_eq!(user.unwrap_err().code().0, 0x8007_0056, "by an endpoint");
+    assert_eq!(call!(dat, srq_free, srq), SUCCESS);
 }
 
 #[test]
