@@ -38,7 +38,8 @@ use access_layer::rnic::RnicError;
 use iwarp_proto::Peer;
 use iwarp_proto::wire::mpa::{RtrKind, RtrKinds};
 
-/// RFC 6581 section 9.2: 512 octets of private data less the four enhanced ones.
+/// 512 octets of private data (RFC 5044 section 7.1) less the four that begin it in the enhanced
+/// set-up (RFC 6581 section 9).
 pub(crate) const PRIVATE_DATA_MAX: u32 = 508;
 /// ULPDU bound of RFC 5044 section 4.1.
 const FPDU_MAX: usize = 64768;

@@ -1,7 +1,7 @@
 //! The one number space of stream errors: layer, type and code of a Terminate message.
 //!
-//! RFC 5040 section 4.8, RFC 5041 section 7.2, RFC 5044 section 8, RFC 6581 section 10. Each
-//! variant has exactly one triple; whatever a peer may send beyond them is kept in
+//! RFC 5040 section 4.8, RFC 5041 section 7.2, RFC 5044 section 8, and the three MPA codes that RFC
+//! 6581 adds. Each variant has exactly one triple; whatever a peer may send beyond them is kept in
 //! [`TerminateCode::Other`].
 
 use crate::{InvalidateFault, ProtectionFault};
@@ -115,7 +115,7 @@ pub enum UntaggedError {
     Version = 0x06,
 }
 
-/// MPA error codes (RFC 5044 section 8, RFC 6581 section 10).
+/// MPA error codes (RFC 5044 section 8; the last three are RFC 6581's).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[repr(u8)]
 pub enum MpaError {
@@ -159,7 +159,7 @@ impl TerminateCode {
         })
     }
 
-    /// The error for a peer's Read Request or atomic that memory refused (RFC 5040 section 7.1).
+    /// The error for a peer's Read Request or atomic that memory refused (RFC 5040 section 7.2).
     #[must_use]
     pub const fn remote(fault: ProtectionFault) -> Self {
         Self::RemoteProtection(match fault {
@@ -171,7 +171,7 @@ impl TerminateCode {
         })
     }
 
-    /// The error for an invalidation that memory refused (RFC 5040 section 7.1).
+    /// The error for an invalidation that memory refused (RFC 5040 section 7.2).
     #[must_use]
     pub const fn invalidate(fault: InvalidateFault) -> Self {
         Self::RemoteProtection(match fault {
