@@ -310,7 +310,7 @@ impl ConnSocket {
             return AfterTick::Drop;
         }
         if self.unwatched.load(Ordering::Acquire) {
-            let effects = self.qp.fail_unwatched(&self);
+            let effects = self.qp.fail(&self);
             self.leave(&effects);
             return AfterTick::Drop;
         }

@@ -9,6 +9,7 @@ use iwarp_proto::wire::rdmap::Opcode;
 use iwarp_proto::{
     PeerTerminate, RemoteOperation, RemoteProtection, Role, StreamState, TerminateCode,
 };
+use threads::survive;
 
 use crate::cm::event_order::FirstFrame;
 use crate::cm::lingering::LingeringSocket;
@@ -40,7 +41,25 @@ impl Qp {
     /// be called once the caller has let go of the socket, which may have to close before its
     /// end is told.
     pub(crate) fn drive_by_engine(self: &Arc<Self>, socket: &Arc<ConnSocket>) -> Option<Effects> {
-        self.drive(socket, true)
+        self.or_fail(socket, || self.drive(socket, true))
+    }
+
+    /// Does work whose panic the engine's thread survives. The connection does not: it may be
+    /// anywhere between two states, and nobody is left who looks at its socket again.
+    pub(super) fn or_fail(
+        &self,
+        socket: &Arc<ConnSocket>,
+        work: impl FnOnce() -> Option<Effects>,
+    ) -> Option<Effects> {
+        let mut done = None;
+        survive(|| done = Some(work()));
+        done.unwrap_or_else(|| {
+            let mut effects = self.fail(socket);
+            // What the work had to tell of the queues went with it.
+            effects.send.nudge = true;
+            effects.recv.nudge = true;
+            Some(effects)
+        })
     }
 
     /// Reads what may have established an accepted connection, and tells what is known of it.
@@ -242,6 +261,11 @@ impl Qp {
 
     /// The socket's deadline has passed, or somebody wants the engine to tell what is queued.
     pub(crate) fn on_socket_deadline(self: &Arc<Self>, socket: &Arc<ConnSocket>) {
+        let effects = self.or_fail(socket, || Some(self.look_at_deadline(socket)));
+        self.after(&effects.unwrap_or_default());
+    }
+
+    fn look_at_deadline(&self, socket: &Arc<ConnSocket>) -> Effects {
         let mut link = self.lock_link();
         let mut effects = Effects::default();
         if let Link::Up(conn) = &mut *link
@@ -254,13 +278,12 @@ impl Qp {
                 self.finish(&mut link, end, &mut effects);
             }
         }
-        drop(link);
-        self.after(&effects);
+        effects
     }
 
-    /// Ends a connection whose socket nobody watches: a local catastrophic error (RFC 5040 section
-    /// 4.8).
-    pub(crate) fn fail_unwatched(&self, socket: &Arc<ConnSocket>) -> Effects {
+    /// Ends a connection whose socket nobody watches, or whose drive failed: a local catastrophic
+    /// error (RFC 5040 section 4.8).
+    pub(crate) fn fail(&self, socket: &Arc<ConnSocket>) -> Effects {
         let mut link = self.lock_link();
         let mut effects = Effects::default();
         if let Link::Up(conn) = &mut *link
@@ -498,5 +521,74 @@ fn failure_of(terminate: &PeerTerminate) -> Option<WcStatus> {
         | TerminateCode::RemoteOperation(_) => Some(WcStatus::RemoteOperation),
         TerminateCode::RemoteProtection(_) => Some(WcStatus::RemoteAccess),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use access_layer::rnic::{SendOp, SendWr, Sge};
+
+    use super::*;
+    use crate::support::{Event, Node, hex, raw_peer};
+    use crate::work::SegmentList;
+
+    /// A Send number 1, "hello".
+    const HELLO: &str = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
+
+    /// A request that no consumer can post: who carries it out panics.
+    fn impossible() -> SendSlot {
+        let op = SendOp::Send {
+            solicited: false,
+            invalidate: None,
+        };
+        let wr = SendWr {
+            wr_id: 1,
+            op,
+            sgl: &[],
+            completion: true,
+            signalled: true,
+            fence: false,
+        };
+        SendSlot {
+            sgl: SegmentList::Inline(u8::MAX, [Sge::default(); 4]),
+            ..SendSlot::new(&wr, 1)
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_engine_ends_the_connection_and_leaves_nobody_waiting() {
+        type Begin = fn(&Arc<ConnSocket>, &mut std::net::TcpStream);
+        let tick: Begin = |socket, _| socket.watch_unless_owned();
+        let arrival: Begin = |_, raw| drop(raw.write(&hex(HELLO)));
+        let deadline: Begin = |socket, _| {
+            let now = Instant::now();
+            if let Link::Up(conn) = &mut *socket.qp.lock_link() {
+                conn.deadline = Some((now, Due::Finishing));
+            }
+            socket.engine.set_deadline(socket.key, Some(now));
+        };
+        for begin in [tick, arrival, deadline] {
+            let node = Node::new("lo 0");
+            let client = node.side(10);
+            let (mut raw, _) = raw_peer(&client, &node);
+            let qp = &client.qp.qp;
+            let socket = match &*qp.lock_link() {
+                Link::Up(conn) => conn.socket.clone(),
+                other => panic!("{other:?}"),
+            };
+            client.recv(7, &[]);
+            // As a poster leaves it who finds the connection busy. The engine may be about to take
+            // it over already, behind the drive that told of the connection.
+            qp.sends.add_by_queue();
+            lock(&qp.submitted).slots.push_back(impossible());
+            qp.has_submitted.store(true, Ordering::Release);
+            begin(&socket, &mut raw);
+            assert_eq!(client.event(), Event::Broken);
+            let flushed = client.received();
+            assert_eq!((flushed.wr_id, flushed.status), (7, WcStatus::Flushed));
+            let _ = raw.read_to_end(&mut Vec::new());
+        }
     }
 }

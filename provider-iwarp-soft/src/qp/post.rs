@@ -241,17 +241,23 @@ impl Qp {
             let Some(mut link) = self.try_lock_link() else {
                 return;
             };
-            let mut effects = Effects::default();
             let Link::Up(conn) = &mut *link else { return };
             if conn.closing != Closing::No {
                 return;
             }
-            let end = self.step(conn, false, &mut effects).err();
-            if let Some(end) = end {
-                self.finish(&mut link, end, &mut effects);
-            }
-            drop(link);
-            self.tell(&effects);
+            let socket = conn.socket.clone();
+            let effects = self.or_fail(&socket, move || {
+                let mut effects = Effects::default();
+                if let Link::Up(conn) = &mut *link
+                    && let Err(end) = self.step(conn, false, &mut effects)
+                {
+                    self.finish(&mut link, end, &mut effects);
+                }
+                Some(effects)
+            });
+            // A socket that was lent is closed by the time its owner hears of the end.
+            drop(socket);
+            self.tell(&effects.unwrap_or_default());
         }
     }
 
