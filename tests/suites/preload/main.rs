@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`walk`] | an offloaded pair and a TCP pair beside it, the same random calls on both |
 //! | [`pair`], [`step`], [`when_full`] | the pairs, and what is done to them |
+//! | [`turns`] | when what is on its way has arrived |
 //! | [`scripts`] | programs of others that are given as scripts, and those that fork |
 //! | [`lent_waits`] | threads that wait and do not come back from there |
 //!
@@ -15,6 +16,7 @@ mod lent_waits;
 mod pair;
 mod scripts;
 mod step;
+mod turns;
 mod walk;
 mod when_full;
 

@@ -8,7 +8,9 @@ use crate::pair::Pair;
 use crate::when_full;
 
 /// Readiness and counts may take this long to arrive.
-const SETTLE: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(30);
+/// What need not come is waited for so long.
+const MOMENT: Duration = Duration::from_millis(50);
 
 /// One call.
 #[derive(Debug, Clone, Copy)]
@@ -232,12 +234,13 @@ impl Shown {
     }
 }
 
-/// Waits a moment for so many bytes at an end of both pairs. They do not come where the end has
-/// been shut or closed.
-pub(crate) fn arrive(pairs: &[Pair; 2], end: usize, count: usize) {
+/// Waits for so many bytes at an end of both pairs; for a moment only where it has been shut or
+/// closed, as they do not come there.
+pub(crate) fn arrive(pairs: &[Pair; 2], end: usize, count: usize, may_come: bool) {
     let start = Instant::now();
+    let patience = if may_come { SETTLE } else { MOMENT };
     let there = |pair: &Pair| usize::try_from(shown(pair, end).unread) == Ok(count);
-    while !pairs.iter().all(there) && start.elapsed() < Duration::from_millis(50) {
+    while !pairs.iter().all(there) && start.elapsed() < patience {
         std::thread::sleep(Duration::from_micros(100));
     }
 }

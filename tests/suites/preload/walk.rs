@@ -9,9 +9,11 @@ use anyhow::{Result, ensure};
 use crate::pair::Pair;
 use crate::scripts::NATIVE;
 use crate::step::{Outcome, Step, agree, arrive, has_edge, unread};
+use crate::turns::let_others_run;
 
-/// An end may reach a peer that does not show it.
-const UNSEEN: Duration = Duration::from_millis(5);
+/// An end may reach a peer that does not show it: so many turns of the stack, and pauses between.
+const UNSEEN: usize = 3;
+const PAUSE: Duration = Duration::from_millis(2);
 const CONNECTIONS: usize = 8;
 const STEPS: usize = 60;
 /// What may be under way in one direction, so that neither kind is ever full.
@@ -59,8 +61,9 @@ fn walk(dice: &mut Dice, forking: bool) -> Result<()> {
         match step {
             Step::Send(len) | Step::SendInChild(len) if ours.result.is_ok() => {
                 under_way[end] += len;
-                arrive(&pairs, 1 - end, under_way[end]);
-                if len > 0 && open[1 - end] && listening[1 - end] {
+                let may_come = open[1 - end] && listening[1 - end];
+                arrive(&pairs, 1 - end, under_way[end], may_come);
+                if len > 0 && may_come {
                     for (name, pair) in ["offloaded", "TCP"].iter().zip(&pairs) {
                         ensure!(has_edge(pair, 1 - end), "{history:?}: no edge of {name}");
                     }
@@ -77,12 +80,12 @@ fn walk(dice: &mut Dice, forking: bool) -> Result<()> {
             }
             Step::ShutDown(how) => {
                 listening[end] &= how == libc::SHUT_WR;
-                std::thread::sleep(UNSEEN);
+                let_others_run(UNSEEN, PAUSE);
             }
             Step::Await => under_way[1 - end] -= ours.bytes.len(),
             Step::Close | Step::Reset => {
                 open[end] = false;
-                std::thread::sleep(UNSEEN);
+                let_others_run(UNSEEN, PAUSE);
             }
             _ => {}
         }

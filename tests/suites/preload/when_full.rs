@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use crate::pair::Pair;
 use crate::step::{number, receive};
+use crate::turns::let_others_run;
 
-/// No room has come for so many looks with a pause between.
+/// No room has come for so many looks with a pause and a turn of the stack between.
 const LOOKS: usize = 12;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Far beyond what the peer needs.
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(60);
 const CHUNK: usize = 64 * 1024;
 
 /// Fills what lies between an end and its peer, sends an urgent byte at once, which finds no room,
@@ -70,7 +71,7 @@ fn fill(fd: RawFd) -> Result<usize, i32> {
             }
             Err(libc::EAGAIN) => {
                 looks += 1;
-                thread::sleep(PAUSE);
+                let_others_run(1, PAUSE);
             }
             Err(error) => return Err(error),
         }

@@ -1,0 +1,58 @@
+//! When what is on its way through the stack of this process has arrived: each thread of it has
+//! found nothing to do since, however long it waited for a processor.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// A thread that has not slept for so long never sleeps.
+const DEADLINE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Waits so many times until each other thread has gone to sleep.
+pub(crate) fn let_others_run(rounds: usize, pause: Duration) {
+    for _ in 0..rounds {
+        let before = threads();
+        std::thread::sleep(pause);
+        let end = Instant::now() + DEADLINE;
+        while !have_slept(&before) && Instant::now() < end {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+struct Seen {
+    is_asleep: bool,
+    sleeps: u64,
+}
+
+fn have_slept(before: &BTreeMap<String, Seen>) -> bool {
+    threads().iter().all(|(thread, now)| {
+        let then = before.get(thread);
+        now.is_asleep || then.is_none_or(|then| now.sleeps > then.sleeps)
+    })
+}
+
+/// All other threads of this process, which may be gone when they are looked at.
+fn threads() -> BTreeMap<String, Seen> {
+    // SAFETY: it has no arguments.
+    let own = unsafe { libc::gettid() }.to_string();
+    let Ok(tasks) = fs::read_dir("/proc/self/task") else {
+        return BTreeMap::new();
+    };
+    let names = tasks.filter_map(|task| task.ok()?.file_name().into_string().ok());
+    names
+        .filter(|name| *name != own)
+        .filter_map(|name| seen(&name).map(|seen| (name, seen)))
+        .collect()
+}
+
+fn seen(thread: &str) -> Option<Seen> {
+    let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
+    let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+    Some(Seen {
+        is_asleep: field("State:\t")?.starts_with('S'),
+        sleeps: field("voluntary_ctxt_switches:\t")?.parse().ok()?,
+    })
+}
