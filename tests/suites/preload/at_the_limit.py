@@ -5,7 +5,6 @@ import os
 import resource
 import select
 import socket
-import time
 
 LIMIT = 600
 NATIVE = "127.0.0.2"
@@ -32,13 +31,14 @@ def refused(listener):
         raise AssertionError("there was room")
 
 
-def dial(port, hosts, ends):
+def dial(port, hosts, come, ends):
     """Clients that have no limit, each of which says who it is."""
     clients = []
     for number, host in enumerate(hosts):
         client = socket.create_connection((host, port))
         client.sendall(bytes([number]))
         clients.append(client)
+    os.write(come, b".")
     os.read(ends, 1)
     for number, client in enumerate(clients):
         assert client.recv(1) == bytes([number])
@@ -47,6 +47,7 @@ def dial(port, hosts, ends):
 
 def play(hosts, blocking):
     listener = socket.create_server(("0.0.0.0", 0))
+    have_come, come = os.pipe()
     ends, end = os.pipe()
     clients = os.fork()
     if clients == 0:
@@ -54,7 +55,7 @@ def play(hosts, blocking):
             os.close(end)
             port = listener.getsockname()[1]
             listener.close()
-            dial(port, hosts, ends)
+            dial(port, hosts, come, ends)
         except BaseException:
             import traceback
 
@@ -62,10 +63,12 @@ def play(hosts, blocking):
             os._exit(1)
         os._exit(0)
     os.close(ends)
+    os.close(come)
     listener.setblocking(blocking)
-    assert select.select([listener], [], [], 10)[0]
-    # All of them have come.
-    time.sleep(0.5)
+    assert os.read(have_come, 1), "somebody could not connect"
+    assert select.select([listener], [], [], DEADLINE)[0]
+    # What they have said has come as well.
+    let_others_run(20)
     full = fill()
     for _ in range(3):
         refused(listener)
@@ -78,7 +81,7 @@ def play(hosts, blocking):
     for _ in hosts:
         peer, address = listener.accept()
         peer.setblocking(True)
-        peer.settimeout(10)
+        peer.settimeout(DEADLINE)
         said = peer.recv(1)
         peer.sendall(said)
         seen[said[0]] = is_offloaded(peer)
@@ -93,6 +96,7 @@ def play(hosts, blocking):
     except BlockingIOError:
         pass
     os.close(end)
+    os.close(have_come)
     assert os.waitpid(clients, 0)[1] == 0
     listener.close()
 

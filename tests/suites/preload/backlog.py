@@ -19,8 +19,8 @@ def dial(ports, ends):
         client.setblocking(False)
         client.connect_ex(("127.0.0.1", port))
     for client in clients:
-        client.settimeout(40)
-        assert select.select([], [client], [], 40)[1], "never connected"
+        client.settimeout(DEADLINE)
+        assert select.select([], [client], [], DEADLINE)[1], "never connected"
         assert client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
         client.sendall(b"?")
     for client in clients:
@@ -58,14 +58,14 @@ while time.monotonic() < until:
 # What waits, and what comes to waiting, each with what its connection needs, and threads of ours.
 assert most < 60, f"{most} descriptors for {CLIENTS} peers that nobody accepts"
 
-listener.settimeout(40)
+listener.settimeout(DEADLINE)
 accepted = []
 for _ in range(CLIENTS):
     accepted.append(listener.accept()[0])
 offloaded = sum(is_offloaded(sock) for sock in accepted)
 assert offloaded > BACKLOG, f"{offloaded} were offloaded"
 for sock in accepted:
-    sock.settimeout(40)
+    sock.settimeout(DEADLINE)
     assert sock.recv(1) == b"?"
     sock.sendall(b"!")
 os.close(end)

@@ -47,7 +47,7 @@ for address in ("127.0.0.1", "127.0.0.2"):
         listener = listening(address)
         events = watching(listener)
         client = dialled(listener)
-        assert events.poll(5)[0][0] == listener.fileno()
+        assert events.poll(DEADLINE)[0][0] == listener.fileno()
         server = socket.socket(fileno=call(accept, listener.fileno(), None, None))
         for sock in client, server:
             assert is_offloaded(sock) == (address == "127.0.0.1"), (address, sock)
@@ -84,6 +84,6 @@ control = ctypes.create_string_buffer(
 header = (ctypes.c_void_p * 7)(None, None, ctypes.addressof(part), 1, ctypes.addressof(control), 24)
 call(SENDMSG, ours.fileno(), header, 0)
 client.close()
-server.settimeout(10)
+server.settimeout(DEADLINE)
 assert server.recv(9) == b"passed"
 assert os.waitpid(child, 0)[1] == 0

@@ -36,10 +36,7 @@ def in_thread(work):
 
 
 def until_gone(thread):
-    end = time.monotonic() + 20
-    while os.path.exists(f"/proc/self/task/{thread}"):
-        assert time.monotonic() < end, "the thread goes on"
-        time.sleep(0.002)
+    until(lambda: not os.path.exists(f"/proc/self/task/{thread}"), "the thread goes on", 0.002)
 
 
 def until_asleep_in_call(thread):

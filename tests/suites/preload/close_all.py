@@ -18,7 +18,7 @@ WAYS = {
 def connected():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())
-        client.settimeout(5)
+        client.settimeout(DEADLINE)
         return client, listener.accept()[0]
 
 

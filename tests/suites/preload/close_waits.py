@@ -43,17 +43,17 @@ def dial():
 def by_epoll(conn):
     with select.epoll() as epoll:
         epoll.register(conn, select.EPOLLIN | select.EPOLLET)
-        yield from iter(lambda: bool(epoll.poll(20)), None)
+        yield from iter(lambda: bool(epoll.poll(DEADLINE)), None)
 
 
 def by_poll(conn):
     poller = select.poll()
     poller.register(conn, select.POLLIN)
-    yield from iter(lambda: bool(poller.poll(20000)), None)
+    yield from iter(lambda: bool(poller.poll(DEADLINE * 1000)), None)
 
 
 def by_select(conn):
-    yield from iter(lambda: bool(select.select([conn], [], [], 20)[0]), None)
+    yield from iter(lambda: bool(select.select([conn], [], [], DEADLINE)[0]), None)
 
 
 def by_looking(conn):
@@ -93,7 +93,7 @@ reader = threading.Thread(target=lambda: heard.append(second.recv(7, socket.MSG_
 talk(first, by_epoll(first))
 reader.start()
 second.sendall(b"threads")
-reader.join(20)
+reader.join(DEADLINE)
 assert heard == [b"threads"], heard
 
 # Two threads that wait at the same time, for connections of their own.
@@ -104,19 +104,21 @@ threads = [
 for thread in threads:
     thread.start()
 for thread in threads:
-    thread.join(60)
+    thread.join(DEADLINE)
 assert len(heard) == 3, heard
 
 # A signal ends a wait behind others, as it ends the first.
 handled = []
+main = threading.get_ident()
 signal.signal(signal.SIGALRM, lambda *_: handled.append(1))
 with select.epoll() as epoll:
     epoll.register(first, select.EPOLLIN)
     for number in range(10):
         talk(first, by_epoll(first), 50)
-        signal.setitimer(signal.ITIMER_REAL, 0.02)
-        ended = libc.epoll_wait(epoll.fileno(), EVENTS, 1, 20000)
+        ringing = while_asleep(lambda: signal.pthread_kill(main, signal.SIGALRM))
+        ended = libc.epoll_wait(epoll.fileno(), EVENTS, 1, DEADLINE * 1000)
         assert (ended, ctypes.get_errno()) == (-1, errno.EINTR), number
+        ringing.join()
     assert len(handled) == 10, handled
 
     # One that is blocked is neither lost nor told before the wait that lets it in.
@@ -126,7 +128,7 @@ with select.epoll() as epoll:
     talk(first, by_epoll(first), 50)
     assert len(handled) == 10, "it is blocked"
     nothing = ctypes.create_string_buffer(128)
-    ended = libc.epoll_pwait(epoll.fileno(), EVENTS, 1, 20000, nothing)
+    ended = libc.epoll_pwait(epoll.fileno(), EVENTS, 1, DEADLINE * 1000, nothing)
     assert (ended, ctypes.get_errno()) == (-1, errno.EINTR)
     assert len(handled) == 11, handled
     assert signal.SIGALRM in signal.pthread_sigmask(signal.SIG_BLOCK, []), "it is blocked again"

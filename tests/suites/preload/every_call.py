@@ -128,19 +128,19 @@ def connected(host):
     for sock in dialled, accepted:
         assert is_offloaded(sock) == (host == "127.0.0.1"), (host, sock)
         # What waits in vain says so.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("=qq", 5, 0))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("=qq", DEADLINE, 0))
     return dialled, accepted
 
 
 def arrived(sock, count):
     """Waits until so many bytes can be read."""
-    for _ in range(5000):
-        unread = array.array("i", [0])
+    unread = array.array("i", [0])
+
+    def are_there():
         fcntl.ioctl(sock, termios.FIONREAD, unread)
-        if unread[0] >= count:
-            return
-        select.select([], [], [], 0.001)
-    raise AssertionError(f"{unread[0]} of {count} bytes arrived")
+        return unread[0] >= count
+
+    until(are_there, f"{count} bytes do not arrive", 0.001)
 
 
 def drain(sock, count):
@@ -446,7 +446,7 @@ def _(a, b):
     b.close()
     poll = select.poll()
     poll.register(a, 0)
-    assert poll.poll(5000)
+    assert poll.poll(DEADLINE * 1000)
     both = messages(message(room(5)), message(room(64)))
     told = [call("recvmmsg", a.fileno(), both, 2, socket.MSG_DONTWAIT, None)]
     return told + [call("recvmmsg", a.fileno(), both, 2, socket.MSG_DONTWAIT, None)]
@@ -473,10 +473,8 @@ for name, data in (("aio_write", HELLO), ("aio_read", None)):
             block = AioCb(fildes=a.fileno(), nbytes=ctypes.sizeof(part))
             block.buf = ctypes.cast(part, ctypes.c_void_p)
             begun = call(name, ctypes.byref(block))
-            for _ in range(5000):
-                if C.aio_error(ctypes.byref(block)) != errno.EINPROGRESS:
-                    break
-                select.select([], [], [], 0.001)
+            is_over = lambda: C.aio_error(ctypes.byref(block)) != errno.EINPROGRESS
+            until(is_over, "it goes on", 0.001)
             done = C.aio_return(ctypes.byref(block))
             return begun, done, part.raw, drain(b, done) if data else drain(a, 6)
 
@@ -546,8 +544,10 @@ def _(a, b):
     b.send(b"cd")
     poll = select.poll()
     poll.register(a, select.POLLPRI)
-    shown = poll.poll(5000)[0][1]
+    shown = poll.poll(DEADLINE * 1000)[0][1]
     arrived(a, 1)
+    # What is behind the mark is not counted before it.
+    let_others_run(10)
     unread = lambda: asked(a, termios.FIONREAD)
     told = [shown, call("sockatmark", a.fileno()), unread()]
     told += [a.recv(9), call("sockatmark", a.fileno()), unread()]
@@ -724,7 +724,7 @@ for name, way in WAITS.items():
         b.shutdown(socket.SHUT_WR)
         poll = select.poll()
         poll.register(a, 0x2000)
-        assert poll.poll(5000)
+        assert poll.poll(DEADLINE * 1000)
         told.append(way(name, a))
         return told
 
@@ -747,7 +747,6 @@ answers("fstat", lambda sock: (os.fstat(sock.fileno()).st_mode, os.fstat(sock.fi
 answers("mmap", lambda sock: call("posix_fadvise", sock.fileno(), 0, 0, 0))
 answers("isatty", lambda sock: os.isatty(sock.fileno()))
 
-signal.alarm(50)
 unlike = {}
 
 

@@ -64,6 +64,8 @@ for dialled, sock in (ours, tcp):
         raise AssertionError("nothing was sent")
     except BlockingIOError:
         assert time.monotonic() - begun > 0.2
+    limit = struct.pack("=qq", DEADLINE, 0)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
     dialled.send(b"!", socket.MSG_OOB)
     assert sock.recv(1, socket.MSG_WAITALL) == b"!"
     dialled.close()

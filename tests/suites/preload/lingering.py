@@ -1,17 +1,13 @@
 """A close that lingers ends when the last byte has left, also where the peer has ended its side long
 before and nothing else changes then; and with a signal."""
 
-import contextlib
-import select
 import signal
 import socket
 import struct
 import threading
 import time
 
-MUCH = 256 << 20
-LINGER = 40
-QUIET = 2
+LINGER = DEADLINE
 
 
 def scene():
@@ -28,16 +24,7 @@ def full():
     server.shutdown(socket.SHUT_WR)
     assert client.recv(1) == b"", "the end of the peer is told before anything else"
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, LINGER))
-    client.setblocking(False)
-    sent = 0
-    # One refused send is no sign: what drains the queue may only be late. It is full where it has
-    # stayed so for a while.
-    while select.select([], [client], [], QUIET)[1]:
-        with contextlib.suppress(BlockingIOError):
-            sent += client.send(bytes(1 << 16))
-        assert sent < MUCH, "what nobody reads does not fill the connection"
-    client.setblocking(True)
-    return client, server, sent
+    return client, server, fill(client)
 
 
 def closing(client):
@@ -51,15 +38,13 @@ client, server, sent = full()
 got = 0
 
 
-def read_later():
+def read_all():
     global got
-    time.sleep(1)
     while data := server.recv(1 << 16):
         got += len(data)
 
 
-reader = threading.Thread(target=read_later)
-reader.start()
+reader = while_asleep(read_all)
 closing(client)
 reader.join()
 assert got == sent, (got, sent)
@@ -68,9 +53,11 @@ assert got == sent, (got, sent)
 rung = []
 signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
 client, server, sent = full()
-signal.setitimer(signal.ITIMER_REAL, 1)
+main = threading.get_ident()
+ringing = while_asleep(lambda: signal.pthread_kill(main, signal.SIGALRM))
 closing(client)
+ringing.join()
 assert rung
 got = 0
-read_later()
+read_all()
 assert got == sent, (got, sent)

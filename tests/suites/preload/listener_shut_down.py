@@ -5,12 +5,11 @@ import os
 import select
 import socket
 import threading
-import time
 
 
 def dial(address):
     """A port that is nobody's may be given to who dials, and TCP connects it to itself."""
-    with socket.create_connection(address, timeout=10) as client:
+    with socket.create_connection(address, timeout=DEADLINE) as client:
         if client.getsockname() == client.getpeername():
             raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody else is there")
 
@@ -33,7 +32,7 @@ def is_reset(client):
 def play(host, how, waiting):
     listener = socket.create_server((host, 0))
     address = listener.getsockname()
-    clients = [socket.create_connection(address, timeout=10) for _ in range(2)]
+    clients = [socket.create_connection(address, timeout=DEADLINE) for _ in range(2)]
     listener.accept()[0].close()
     seen = []
     thread = threading.Thread(target=lambda: seen.append(refused(listener.accept)))
@@ -41,10 +40,10 @@ def play(host, how, waiting):
         # It takes the second one, and waits for another.
         listener.accept()[0].close()
         thread.start()
-        time.sleep(0.2)
+        until_asleep(f"{os.getpid()}/task/{thread.native_id}")
     listener.shutdown(how)
     if waiting:
-        thread.join(10)
+        thread.join(DEADLINE)
         assert seen == [errno.EINVAL], seen
     assert refused(listener.accept) == errno.EINVAL
     for client in clients:
@@ -55,7 +54,7 @@ def play(host, how, waiting):
         assert why == errno.ECONNREFUSED, why
     # The program may listen again.
     listener.listen()
-    client = socket.create_connection(listener.getsockname(), timeout=10)
+    client = socket.create_connection(listener.getsockname(), timeout=DEADLINE)
     peer = listener.accept()[0]
     # The kernel may give it the port where nobody was found just now, so it may come over TCP.
     peer.sendall(b"again")
@@ -71,7 +70,7 @@ for host in ("127.0.0.2", "127.0.0.1"):
     # This ends nothing.
     listener = socket.create_server((host, 0))
     listener.shutdown(socket.SHUT_WR)
-    client = socket.create_connection(listener.getsockname(), timeout=10)
+    client = socket.create_connection(listener.getsockname(), timeout=DEADLINE)
     listener.accept()[0].close()
     assert client.recv(1) == b""
     client.close()

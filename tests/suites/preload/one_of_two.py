@@ -14,13 +14,13 @@ def listener(port=0):
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     made.bind(("127.0.0.1", port))
     made.listen()
-    made.settimeout(10)
+    made.settimeout(DEADLINE)
     return made
 
 
 def talks_to(server):
     client = socket.create_connection(server.getsockname())
-    client.settimeout(10)
+    client.settimeout(DEADLINE)
     accepted, _ = server.accept()
     assert is_offloaded(client) and is_offloaded(accepted), "it came over TCP"
     client.sendall(b"hello")

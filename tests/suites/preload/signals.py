@@ -3,6 +3,7 @@
 The interpreter repeats interrupted calls by itself, so they are made by the C library's functions.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -11,7 +12,6 @@ import signal
 import socket
 import struct
 import threading
-import time
 
 libc = ctypes.CDLL(None, use_errno=True)
 ROOM = ctypes.create_string_buffer(1 << 20)
@@ -32,6 +32,7 @@ class Scene:
         self.dialled = socket.create_connection(self.listener.getsockname())
         self.accepted = self.listener.accept()[0]
         self.more = []
+        self.is_over = threading.Event()
 
     def feed(self):
         self.accepted.sendall(b"x" * 10)
@@ -39,26 +40,19 @@ class Scene:
     def dial(self):
         self.more.append(socket.create_connection(self.listener.getsockname()))
 
-    def fill(self):
-        """Until there is no room, and none comes by itself, which takes a busy kernel a while."""
-        self.dialled.setblocking(False)
-        rounds = 0
-        while rounds < 30:
-            try:
-                self.dialled.send(b"x" * 65536)
-                rounds = 0
-            except BlockingIOError:
-                time.sleep(0.01)
-                rounds += 1
-        self.dialled.setblocking(True)
+    def leave_no_room(self):
+        fill(self.dialled)
+
+    def say_some(self):
+        self.accepted.sendall(b"12345")
+        assert select.select([self.dialled], [], [], DEADLINE)[0]
 
     def drain(self):
+        """Until the call has all that it needs."""
         self.accepted.settimeout(0.2)
-        try:
-            while self.accepted.recv(1 << 20):
-                pass
-        except TimeoutError:
-            pass
+        while not self.is_over.is_set():
+            with contextlib.suppress(TimeoutError):
+                self.accepted.recv(1 << 20)
 
     def close(self):
         for sock in (self.listener, self.dialled, self.accepted, *self.more):
@@ -74,14 +68,12 @@ def read(scene):
 
 
 def receive_with_a_limit(scene):
-    limit = struct.pack("ll", 30, 0)
+    limit = struct.pack("ll", DEADLINE, 0)
     scene.dialled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
     return receive(scene)
 
 
 def receive_all(scene):
-    scene.accepted.sendall(b"12345")
-    select.select([scene.dialled], [], [])
     return call("recv", scene.dialled.fileno(), ROOM, 15, socket.MSG_WAITALL)
 
 
@@ -104,20 +96,20 @@ def accept(scene):
 
 
 def accept_with_a_limit(scene):
-    limit = struct.pack("ll", 30, 0)
+    limit = struct.pack("ll", DEADLINE, 0)
     scene.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
     return accept(scene)
 
 
 def poll(scene):
     entry = ctypes.create_string_buffer(struct.pack("ihh", scene.dialled.fileno(), 1, 0), 8)
-    return call("poll", entry, 1, 30000)
+    return call("poll", entry, 1, DEADLINE * 1000)
 
 
 def epoll(scene):
     with select.epoll() as registered:
         registered.register(scene.dialled, select.EPOLLIN)
-        return call("epoll_wait", registered.fileno(), ROOM, 1, 30000)
+        return call("epoll_wait", registered.fileno(), ROOM, 1, DEADLINE * 1000)
 
 
 CASES = [
@@ -132,13 +124,14 @@ CASES = [
     (poll, Scene.feed),
     (epoll, Scene.feed),
 ]
+# What is there when the call is made.
+BEFORE = {receive_all: Scene.say_some, send_into_full_buffers: Scene.leave_no_room}
 
 
 def outcome(host, made, finish, restarts):
     """What the call gives when a signal comes in its midst, and its end afterwards."""
     scene = Scene(host)
-    if made is send_into_full_buffers:
-        scene.fill()
+    BEFORE.get(made, lambda _: None)(scene)
     handled = []
     signal.signal(signal.SIGALRM, lambda *_: handled.append(1))
     signal.siginterrupt(signal.SIGALRM, not restarts)
@@ -152,6 +145,7 @@ def outcome(host, made, finish, restarts):
     disturbing = threading.Thread(target=disturb)
     disturbing.start()
     result = made(scene)
+    scene.is_over.set()
     disturbing.join()
     scene.close()
     assert handled, "the signal came"
@@ -165,7 +159,9 @@ def broken_pipe(host, flags):
     signal.signal(signal.SIGPIPE, lambda *_: raised.append(1))
     scene.accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     scene.accepted.close()
-    time.sleep(0.1)
+    broken = select.poll()
+    broken.register(scene.dialled, 0)
+    assert broken.poll(DEADLINE * 1000), "no reset"
     first = call("send", scene.dialled.fileno(), ROOM, 10, flags)
     second = call("send", scene.dialled.fileno(), ROOM, 10, flags)
     scene.close()

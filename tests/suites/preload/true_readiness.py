@@ -43,7 +43,7 @@ for mode in (0, select.EPOLLET):
         listening.register(listener, select.EPOLLIN | select.EPOLLOUT | mode)
         assert listening.poll(0.1) == [], mode
         with socket.create_connection(listener.getsockname()):
-            assert listening.poll(5) == [(listener.fileno(), select.EPOLLIN)], mode
+            assert listening.poll(DEADLINE) == [(listener.fileno(), select.EPOLLIN)], mode
         # What is given to take it out is nobody's to look at.
         nowhere = ctypes.c_void_p(1)
         assert libc.epoll_ctl(listening.fileno(), EPOLL_CTL_DEL, listener.fileno(), nowhere) == 0

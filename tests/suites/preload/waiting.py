@@ -6,7 +6,6 @@ import errno
 import os
 import socket
 import struct
-import threading
 
 C = ctypes.CDLL(None, use_errno=True)
 PEEK, ALL, OUT_OF_BAND, NOW = socket.MSG_PEEK, socket.MSG_WAITALL, socket.MSG_OOB, 0x40
@@ -36,32 +35,20 @@ def reset(sock):
     sock.close()
 
 
-def while_asleep(work):
-    """Does it when the first thread is asleep in a call."""
-
-    def run():
-        until_asleep(os.getpid(), looks=20, pause=0.002)
-        work()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
-
-
-def hears(flags, then=None, size=10, timeout=20, before=lambda b: b.sendall(b"hello")):
+def hears(flags, then=None, size=10, timeout=DEADLINE, before=lambda b: b.sendall(b"hello")):
     """A receive with these flags when five bytes are there, and the next ones behind it."""
 
     def run(a, b):
         before(b)
         a.recv(1, PEEK)
-        time.sleep(0.1)
+        let_others_run(20)
         limit(a, socket.SO_RCVTIMEO, timeout)
         room = ctypes.create_string_buffer(size)
         later = while_asleep(lambda: then(b)) if then else None
         told = [call("recv", a.fileno(), room, size, flags), room.raw]
         if later:
             later.join()
-            time.sleep(0.1)
+            let_others_run(20)
         for _ in range(3):
             left = ctypes.create_string_buffer(size)
             told += [call("recv", a.fileno(), left, size, NOW), left.raw]
@@ -70,22 +57,7 @@ def hears(flags, then=None, size=10, timeout=20, before=lambda b: b.sendall(b"he
     return run
 
 
-def fill(sock):
-    """Until there is no room, and none comes by itself, which takes a busy kernel a while."""
-    sock.setblocking(False)
-    rounds = sent = 0
-    while rounds < 30:
-        try:
-            sent += sock.send(b"x" * 65536)
-            rounds = 0
-        except BlockingIOError:
-            time.sleep(0.01)
-            rounds += 1
-    sock.setblocking(True)
-    return sent
-
-
-def urgently(flags=0, timeout=20, drained=False):
+def urgently(flags=0, timeout=DEADLINE, drained=False):
     """An urgent byte when there is no room."""
 
     def run(a, b):
@@ -102,13 +74,9 @@ def urgently(flags=0, timeout=20, drained=False):
         if not drained:
             return told
         later.join()
-        for _ in range(500):
-            byte = ctypes.create_string_buffer(1)
-            got = call("recv", b.fileno(), byte, 1, OUT_OF_BAND)
-            if got == 1:
-                return told, byte.raw
-            time.sleep(0.01)
-        raise AssertionError("no urgent byte")
+        byte = ctypes.create_string_buffer(1)
+        until(lambda: call("recv", b.fileno(), byte, 1, OUT_OF_BAND) == 1, "no urgent byte")
+        return told, byte.raw
 
     return run
 
@@ -124,7 +92,7 @@ def urgent(b):
 def then_more(b):
     urgent(b)
     # The mark may come behind what is before it, and what is behind it is not to come before it.
-    time.sleep(0.05)
+    let_others_run(10)
     b.sendall(b"more")
 
 
@@ -134,10 +102,10 @@ for name, flags in {"receive": ALL, "look": PEEK | ALL}.items():
         f"{name}, and the rest comes": hears(flags, say(b"world")),
         f"{name}, and more than the rest comes": hears(flags, say(b"world and more")),
         f"{name}, and the rest comes in two": hears(
-            flags, lambda b: (b.sendall(b"wo"), time.sleep(0.05), b.sendall(b"rld"))
+            flags, lambda b: (b.sendall(b"wo"), let_others_run(10), b.sendall(b"rld"))
         ),
         f"{name}, and nothing comes in time": hears(flags, timeout=0.1),
-        f"{name}, and a part comes in time": hears(flags, say(b"w"), timeout=1),
+        f"{name}, and a part comes in time": hears(flags, say(b"w"), timeout=3),
         f"{name}, now": hears(flags | NOW),
         f"{name}, and the end comes": hears(flags, lambda b: b.shutdown(socket.SHUT_WR)),
         f"{name}, and a reset comes": hears(flags, reset),

@@ -21,13 +21,13 @@ other = socket.socketpair()
 client.connect(listener.getsockname())
 server, _ = listener.accept()
 for watching in sets:
-    shown = watching.poll(5)
+    shown = watching.poll(DEADLINE)
     assert shown == [(client.fileno(), select.EPOLLOUT)], shown
 
 server.sendall(b"x")
-assert select.select([client], [], [], 5)[0], "nothing arrives"
+assert select.select([client], [], [], DEADLINE)[0], "nothing arrives"
 for watching in sets:
-    shown = watching.poll(5)
+    shown = watching.poll(DEADLINE)
     assert shown == [(client.fileno(), EVENTS)], shown
 
 assert client.recv(1) == b"x"

@@ -39,7 +39,7 @@ for _ in range(ROUNDS):
     assert is_offloaded(sock)
     thread.join()
     peer = listener.accept()[0]
-    peer.settimeout(5)
+    peer.settimeout(DEADLINE)
     assert told == [5], told
     assert peer.recv(5, socket.MSG_WAITALL) == b"hello"
     for each in (*sets, sock, peer, listener):

@@ -48,11 +48,11 @@ assert fcntl.fcntl(writes, fcntl.F_DUPFD, far + 100) == far + 100
 # Nothing is ready: nothing is named.
 assert select([near, far], [], 1000) == (0, [[], []])
 # What has a high number is waited for, and told of.
-assert select([near, far], [far + 100], 5_000_000) == (1, [[], [far + 100]])
+assert select([near, far], [far + 100], DEADLINE * 1_000_000) == (1, [[], [far + 100]])
 os.write(writes, b"x")
-assert select([near, far], [], 5_000_000) == (1, [[far], []])
+assert select([near, far], [], DEADLINE * 1_000_000) == (1, [[far], []])
 os.read(reads, 1)
 
 client = socket.create_connection(listener.getsockname())
 assert is_offloaded(client)
-assert select([near, far], [], 5_000_000) == (1, [[near], []])
+assert select([near, far], [], DEADLINE * 1_000_000) == (1, [[near], []])

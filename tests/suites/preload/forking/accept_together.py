@@ -26,13 +26,13 @@ def serve_by_threads(listener):
 
 def dial(host, port, byte):
     """Somebody takes it and is done with it, soon."""
-    with socket.create_connection((host, port), timeout=20) as client:
+    with socket.create_connection((host, port), timeout=DEADLINE) as client:
         assert client.recv(1) == b"h"
         client.sendall(byte)
         assert client.recv(1) == b""
 
 
-for limit in (None, 60):
+for limit in (None, DEADLINE):
     listener = socket.create_server(("0.0.0.0", 0))
     if limit:
         timeout = (limit).to_bytes(8, "little") + bytes(8)
@@ -45,7 +45,7 @@ for limit in (None, 60):
     for _ in range(ROUNDS):
         # All are woken by the one on TCP, and all but one in vain.
         dial("127.0.0.2", port, b".")
-        held = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(everybody)]
+        held = [socket.create_connection(("127.0.0.1", port), timeout=DEADLINE) for _ in range(everybody)]
         # Each of them has somebody of its own.
         for client in held:
             assert client.recv(1) == b"h"

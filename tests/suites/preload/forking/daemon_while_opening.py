@@ -11,7 +11,7 @@ libc = ctypes.CDLL(None)
 
 def greets(address):
     # It has the listener too, so that it hears of no end when the server is gone before.
-    signal.alarm(20)
+    signal.alarm(DEADLINE)
     # The server may be gone by then.
     try:
         with socket.create_connection(address) as client:

@@ -50,7 +50,7 @@ def see_reset(peer):
     peer.sendall(b"go")
     poll = select.poll()
     poll.register(peer, select.POLLIN)
-    events = poll.poll(5000)[0][1]
+    events = poll.poll(DEADLINE * 1000)[0][1]
     assert events & select.POLLERR and events & select.POLLHUP, events
     try:
         peer.recv(10)
@@ -71,7 +71,7 @@ def be_reset(client):
     client.sendall(b"unread bytes")
     poll = select.poll()
     poll.register(client, select.POLLIN)
-    poll.poll(5000)
+    poll.poll(DEADLINE * 1000)
     try:
         while client.recv(10):
             pass

@@ -39,11 +39,11 @@ def become(listener, tell, environment, unread):
             pass
     poll = select.poll()
     poll.register(peer, select.POLLIN)
-    assert poll.poll(5000) and receive(peer, 5) == b"hello"
+    assert poll.poll(DEADLINE * 1000) and receive(peer, 5) == b"hello"
     peer.sendall(WORDS)
     if unread:
         assert receive(peer, 4) == b"more"
-        assert poll.poll(5000)
+        assert poll.poll(DEADLINE * 1000)
     os.dup2(peer.fileno(), 0)
     peer.close()
     os.set_inheritable(tell, True)
@@ -99,5 +99,5 @@ for name in (os.execv, os.execvp, with_words_as_arguments):
     except FileNotFoundError:
         pass
     client.sendall(b"now")
-    assert watching.poll(20), name
+    assert watching.poll(DEADLINE), name
     assert receive(peer, 3) == b"now"

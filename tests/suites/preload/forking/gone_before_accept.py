@@ -42,7 +42,7 @@ for way in (says_and_exits, says_and_closes, shuts_and_waits, says_and_is_killed
         for client in clients:
             os.waitpid(client, 0)
     for _ in clients:
-        assert select.select([listener], [], [], 30)[0], way.__name__
+        assert select.select([listener], [], [], DEADLINE)[0], way.__name__
         peer, _ = listener.accept()
         assert is_offloaded(peer), way.__name__
         with peer:

@@ -25,7 +25,7 @@ def fill():
 
 def refused(listener, *errors):
     for _ in range(3):
-        assert select.select([listener], [], [], 10)[0]
+        assert select.select([listener], [], [], DEADLINE)[0]
         try:
             listener.accept()
         except OSError as error:

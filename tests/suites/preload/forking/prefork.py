@@ -48,6 +48,14 @@ def dial(address):
     return got[1000]
 
 
+def is_refused(address):
+    try:
+        socket.create_connection(address).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 for way in (by_accept, by_epoll):
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
@@ -68,13 +76,4 @@ for way in (by_accept, by_epoll):
         os.kill(worker, 9)
         os.waitpid(worker, 0)
     # Nobody accepts any more: whoever dials is refused.
-    import time
-
-    for _ in range(100):
-        try:
-            socket.create_connection(address).close()
-        except ConnectionRefusedError:
-            break
-        time.sleep(0.02)
-    else:
-        raise AssertionError("somebody listens")
+    until(lambda: is_refused(address), "somebody listens")

@@ -7,7 +7,7 @@ import socket
 
 def dial(address):
     """A port that is nobody's may be given to who dials, and TCP connects it to itself."""
-    with socket.create_connection(address, timeout=10) as client:
+    with socket.create_connection(address, timeout=DEADLINE) as client:
         if client.getsockname() == client.getpeername():
             raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody else is there")
 

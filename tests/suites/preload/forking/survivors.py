@@ -14,7 +14,7 @@ def by_accept(listener):
 
 
 def by_accept_in_time(listener):
-    timeout = (60).to_bytes(8, "little") + bytes(8)
+    timeout = (2 * DEADLINE).to_bytes(8, "little") + bytes(8)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
 
 
@@ -27,11 +27,11 @@ def by_poll(listener):
 def by_poll_in_time(listener):
     poll = select.poll()
     poll.register(listener, select.POLLIN)
-    assert poll.poll(60000)
+    assert poll.poll(2000 * DEADLINE)
 
 
 def by_select(listener):
-    assert select.select([listener], [], [], 60)[0]
+    assert select.select([listener], [], [], 2 * DEADLINE)[0]
 
 
 def by_epoll(listener):
@@ -40,7 +40,7 @@ def by_epoll(listener):
         waits.register(listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)
     except FileExistsError:
         pass
-    assert waits.poll(60)
+    assert waits.poll(2 * DEADLINE)
 
 
 def serve(listener, way):
@@ -74,7 +74,7 @@ def dial(address):
 
 
 def say(address, tell):
-    with socket.create_connection(address, timeout=20) as client:
+    with socket.create_connection(address, timeout=DEADLINE) as client:
         data = os.urandom(100)
         client.sendall(data)
         assert receive(client, 100) == bytes(reversed(data))
@@ -82,7 +82,7 @@ def say(address, tell):
 
 
 def until_offloaded(address, way):
-    end = time.monotonic() + 20
+    end = time.monotonic() + DEADLINE
     while not dial(address):
         assert time.monotonic() < end, way.__name__
 
