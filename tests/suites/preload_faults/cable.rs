@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
 use stack_tests::{OffloadProtocol, Program, Veth, is_full, not_run};
 
@@ -19,9 +19,9 @@ use crate::parts::PATIENCE;
 const TOOL: Duration = Duration::from_secs(20);
 /// A conversation over a cable that is bad takes longer on a busy machine.
 const LONG: Duration = Duration::from_mins(10);
-/// Both ends are under way by then, and at [`RATE`] far from done.
+/// Both ends are under way by then.
 const SOON: Duration = Duration::from_millis(100);
-/// So slow that what happens to the cable happens in the middle.
+/// So slow that what happens to the cable happens while bytes wait.
 const RATE: &str = "100mbit burst 64kb latency 200ms";
 
 /// All of them, with their names.
@@ -144,11 +144,11 @@ impl Line {
         each.try_for_each(|end| self.run(*end, "nft", "delete table inet cable"))
     }
 
-    /// Two that are to swap so many bytes, and have met.
-    fn meet(&self, bytes: u64) -> Result<Pair> {
-        let far = self.start(End::Far, &format!("swap - {bytes}"))?;
+    /// Two that are to swap bytes, and have met.
+    fn meet(&self) -> Result<Pair> {
+        let far = self.start(End::Far, "swap -")?;
         let port = far.hear("port")?;
-        let near = self.start(End::Near, &format!("swap {port} {bytes}"))?;
+        let near = self.start(End::Near, &format!("swap {port}"))?;
         let pair = [near, far];
         for side in &pair {
             side.hear("met")?;
@@ -180,19 +180,29 @@ impl Line {
         Ok(())
     }
 
-    /// Two swap so many bytes while `happens` is done to them and the cable, which is not the end
-    /// of it.
+    /// Two swap bytes, so many at least, while `happens` is done to them and the cable, which is
+    /// not the end of it. They go on for as long as that takes.
     fn swap(self, bytes: u64, happens: impl FnOnce(&Self, &Pair) -> Result<()>) -> Result<()> {
-        let mut pair = self.meet(bytes)?;
+        let mut pair = self.meet()?;
         for side in &mut pair {
             side.tell("go on")?;
         }
         happens(&self, &pair)?;
+        for side in &mut pair {
+            side.tell(&bytes.to_string())?;
+        }
+        let mut swapped = Vec::new();
         for side in pair {
-            let told = side.hear_within("exchanged", LONG)?;
-            ensure!(told == format!("{bytes} {bytes}"), "{told}");
+            let told = side.hear_within("swapped", LONG)?;
+            let (given, taken) = told.split_once(' ').context("two numbers")?;
+            swapped.push((given.parse::<u64>()?, taken.parse::<u64>()?));
             side.finish()?;
         }
+        let [near, far] = swapped[..] else {
+            bail!("{swapped:?} of two");
+        };
+        ensure!(near == (far.1, far.0), "{near:?} and {far:?}");
+        ensure!(near.0.min(near.1) >= bytes, "{near:?} of {bytes}");
         self.place.is_left()
     }
 
@@ -225,7 +235,7 @@ fn five_megabits(protocol: &'static OffloadProtocol) -> Result<()> {
     line.swap(size(1 << 20, 32 << 20), |_, _| Ok(()))
 }
 
-/// Swaps what takes most of a second at [`RATE`], while something happens.
+/// Swaps at [`RATE`] while something happens.
 fn swap_slowly(
     protocol: &'static OffloadProtocol,
     happens: impl FnOnce(&Line, &Pair) -> Result<()>,

@@ -1,7 +1,7 @@
 //! What the processes do. Each says on its output what has come about.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,8 @@ const FAR: u64 = 4 << 20;
 const FULL: Duration = Duration::from_millis(500);
 /// How long one that is to lose its peer lets bytes wait for an acknowledgement.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+/// What is given before the next look whether it is enough.
+const ROUND: u64 = 64 << 10;
 /// Connections before the resources of a process are counted, so that what is made once is there.
 const WARM: usize = 200;
 /// Descriptors of a process that is to run out of them.
@@ -33,7 +35,7 @@ pub(crate) fn play(part: &str) -> Result<()> {
         ["send", port, bytes] => send(port.parse()?, bytes.parse()?),
         ["fill", port, bytes] => fill(port.parse()?, bytes.parse()?),
         ["exchange", port, bytes] => exchange(port.parse().ok(), bytes.parse()?),
-        ["swap", port, bytes] => swap(port.parse().ok(), bytes.parse()?),
+        ["swap", port] => swap(port.parse().ok()),
         ["lose", port, how] => lose(port.parse().ok(), how == "giving"),
         ["echo"] => echo(),
         ["crowd", port, count] => crowd(port.parse()?, count.parse()?),
@@ -144,12 +146,43 @@ fn exchange(port: Option<u16>, bytes: u64) -> Result<()> {
     give_and_take(peer, given, bytes)
 }
 
-/// Meets, waits for a word, and then gives and takes, at once.
-fn swap(port: Option<u16>, bytes: u64) -> Result<()> {
-    let peer = meet(port)?;
+/// Meets, waits for a word, and then gives until it is told how many bytes are enough at least, and
+/// takes what its peer gives, at once.
+fn swap(port: Option<u16>) -> Result<()> {
+    let mut peer = meet(port)?;
     say("met");
     io::stdin().read_line(&mut String::new())?;
-    give_and_take(peer, 0, bytes)
+    let mut giver = peer.try_clone()?;
+    let giving = thread::spawn(move || -> Result<u64> {
+        let given = give_until_told(&mut giver)?;
+        giver.shutdown(Shutdown::Write)?;
+        Ok(given)
+    });
+    let mut taken = 0;
+    take(&mut peer, &mut taken, u64::MAX)??;
+    let given = giving
+        .join()
+        .map_err(|_| anyhow::anyhow!("giving panicked"))??;
+    say(&format!("swapped {given} {taken}"));
+    Ok(())
+}
+
+fn give_until_told(peer: &mut TcpStream) -> Result<u64> {
+    let telling = thread::spawn(|| -> Result<u64> {
+        let mut enough = String::new();
+        io::stdin().read_line(&mut enough)?;
+        Ok(enough.trim().parse()?)
+    });
+    let mut at = 0;
+    while !telling.is_finished() {
+        let end = at + ROUND;
+        give(peer, &mut at, end)?;
+    }
+    let enough = telling
+        .join()
+        .map_err(|_| anyhow::anyhow!("hearing panicked"))??;
+    give(peer, &mut at, enough)?;
+    Ok(at)
 }
 
 /// Gives what is left of so many bytes, and takes as many.
@@ -354,7 +387,7 @@ impl Held {
     /// A moment is given to what ends in the background. The allocator may map some more.
     fn is_about_as_much_as_now(&self) -> Result<()> {
         let mut now = Self::now()?;
-        for _ in 0..200 {
+        for _ in 0..1500 {
             if now.descriptors <= self.descriptors + 1 && now.threads <= self.threads {
                 break;
             }
