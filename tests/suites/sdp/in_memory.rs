@@ -195,7 +195,7 @@ fn a_read_waits_for_the_message_that_makes_the_connection() -> Result<()> {
         let (client, server) = over_tcp(&stack, directly)?;
         timed(&client);
         server.set_options(Options {
-            read_timeout: Some(Duration::from_secs(5)),
+            read_timeout: Some(DEADLINE),
             ..server.options()
         });
         thread::scope(|scope| {
@@ -211,7 +211,7 @@ fn a_read_waits_for_the_message_that_makes_the_connection() -> Result<()> {
             ensure!(&bytes == b"hello");
             // It looks once more when its patience ends.
             let took = said.elapsed();
-            ensure!(took < Duration::from_secs(3), "heard after {took:?}");
+            ensure!(took < DEADLINE / 2, "heard after {took:?}");
             Ok(())
         })
     })

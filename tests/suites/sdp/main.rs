@@ -34,7 +34,10 @@ use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
 use stack_tests::{IA_NAME, SdpTraces, Stage};
 
 /// Whatever has not happened after this long does not happen.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What has made no room for so long makes none by itself.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// Set for the child of the test that kills it: the port to connect to.
 const CHILD_ENV: &str = "SDP_SUITE_CHILD";
@@ -72,12 +75,32 @@ fn on_stack(config: Config, test: impl FnOnce(&Stack) -> Result<()>) -> Result<(
     let stack = Stack::open_with(IA_NAME, config)?;
     test(&stack)?;
     drop(stack);
-    // The stack's thread lets the last sockets go.
-    thread::sleep(Duration::from_millis(50));
+    stacks_have_gone()?;
     let frames = traces.check()?;
     ensure!(frames > 0, "the connections of this test said nothing");
     println!("{frames} messages, no rule broken");
     Ok(())
+}
+
+/// Waits until no stack of this process has a thread any more, which lets the last sockets go: then
+/// their records are whole.
+fn stacks_have_gone() -> Result<()> {
+    let until = Instant::now() + DEADLINE;
+    while threads_named("sdp-stack")? > 0 {
+        ensure!(Instant::now() < until, "a stack is still there");
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+fn threads_named(name: &str) -> Result<usize> {
+    let mut count = 0;
+    for task in fs::read_dir("/proc/self/task")? {
+        // It may be gone.
+        let called = fs::read_to_string(task?.path().join("comm")).unwrap_or_default();
+        count += usize::from(called.trim_end() == name);
+    }
+    Ok(count)
 }
 
 fn connected(stack: &Stack) -> Result<(SdpStream, SdpStream)> {
@@ -239,15 +262,21 @@ fn a_reset_ends_a_write_of_lent_memory() -> Result<()> {
     };
     on_stack(config, |stack| {
         let (client, server) = connected(stack)?;
+        let bytes = vec![7; 64 << 20];
         thread::scope(|scope| {
-            let writer = scope.spawn(|| (&client).write_all(&vec![7; 64 << 20]));
-            thread::sleep(Duration::from_millis(50));
+            let writer = scope.spawn(|| (&client).write_all(&bytes));
+            is_under_way(&server)?;
             server.abort();
             let written = writer.join().expect("a writer that does not panic");
             ensure!(written.is_err(), "nobody has read it");
             Ok(())
         })
     })
+}
+
+/// Something of what the peer writes has come.
+fn is_under_way(reader: &SdpStream) -> Result<()> {
+    await_poll(reader, PollFlags::IN).map(drop)
 }
 
 /// What was written before counts; that the rest is lost is told by the next call.
@@ -260,9 +289,10 @@ fn a_write_cut_short_by_a_reset_leaves_the_error_to_the_next_call() -> Result<()
     on_stack(copied, |stack| {
         let (client, server) = connected(stack)?;
         timed(&client);
+        let bytes = vec![7; 64 << 20];
         thread::scope(|scope| {
-            let writer = scope.spawn(|| (&client).write(&vec![7; 64 << 20]));
-            thread::sleep(Duration::from_millis(50));
+            let writer = scope.spawn(|| (&client).write(&bytes));
+            is_under_way(&server)?;
             server.abort();
             let written = writer.join().expect("a writer that does not panic")?;
             ensure!(written < 64 << 20, "nobody has read it");
@@ -423,16 +453,17 @@ fn full_buffers_on_both_sides_drain() -> Result<()> {
         for stream in [&client, &server] {
             stream.set_nonblocking(true);
         }
-        // Both write until neither can; nobody reads.
+        // Both write until neither can, and no room comes for a while; nobody reads.
         let chunk = [0x55; 10_000];
-        let until = Instant::now() + Duration::from_millis(300);
-        while Instant::now() < until {
+        let mut moved = Instant::now();
+        while moved.elapsed() < QUIET {
             for (stream, count) in [&client, &server].into_iter().zip(&mut written) {
                 match { stream }.write(&chunk) {
-                    Ok(len) => *count += len as u64,
+                    Ok(len) => (*count, moved) = (*count + len as u64, Instant::now()),
                     Err(error) => ensure!(error.kind() == ErrorKind::WouldBlock, "{error}"),
                 }
             }
+            thread::sleep(Duration::from_millis(1));
         }
         ensure!(written.iter().all(|count| *count > 500_000), "{written:?}");
         ensure!(
@@ -573,7 +604,7 @@ fn unread_bytes_and_linger_zero_reset() -> Result<()> {
 #[test]
 fn a_slow_reader_gets_all_of_a_closed_socket() -> Result<()> {
     let config = Config {
-        close_timeout: Duration::from_millis(300),
+        close_timeout: Duration::from_secs(1),
         receive_buffers: 4,
         buffer_size: 1024,
         ..Config::default()
@@ -589,7 +620,8 @@ fn a_slow_reader_gets_all_of_a_closed_socket() -> Result<()> {
         let mut some = [0; 1024];
         while let count @ 1.. = (&client).read(&mut some)? {
             got.extend_from_slice(&some[..count]);
-            thread::sleep(Duration::from_millis(20));
+            // In all far longer than the time that a peer has which takes nothing.
+            thread::sleep(Duration::from_millis(50));
         }
         ensure!(got == bytes, "{} bytes came", got.len());
         Ok(())

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use rustix::event::PollFlags;
 use sdp_over_dat::{Config, Options};
 
-use super::{DEADLINE, await_poll, connected, on_stack, poll_now, timed};
+use super::{DEADLINE, QUIET, await_poll, connected, on_stack, poll_now, timed};
 
 #[test]
 fn an_urgent_byte_stands_beside_the_stream() -> Result<()> {
@@ -125,7 +125,7 @@ fn urgent_bytes_in_the_stream_wait_for_their_reader() -> Result<()> {
         server.stand_in()?;
         client.set_nonblocking(true);
         let (mut sent, mut moved) = (0_usize, Instant::now());
-        while moved.elapsed() < Duration::from_millis(500) {
+        while moved.elapsed() < QUIET {
             match client.send_urgent(b'!') {
                 Ok(()) => (sent, moved) = (sent + 1, Instant::now()),
                 Err(error) => {
