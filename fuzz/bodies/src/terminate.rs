@@ -54,7 +54,7 @@ fn check_read(message: &[u8], context: Context) {
 
 /// What we write for `code` about `segment` reads back, on its own and through a connection.
 fn check_written(code: TerminateCode, segment: &[u8]) {
-    let offender = Offender::capture(code, segment);
+    let offender = Offender::capture(code, segment, segment.len());
     let mut message = [0xAA; LEN_MAX];
     let len = terminate::emit(code, offender.as_ref(), &mut message);
     assert!((CONTROL_LEN..=LEN_MAX).contains(&len));

@@ -26,12 +26,12 @@ impl ProtocolError {
         }
     }
 
-    /// An error found in `ulpdu`.
+    /// An error found in a segment of `len` bytes, of which `ulpdu` has the headers at least.
     #[must_use]
-    pub fn in_segment(code: TerminateCode, ulpdu: &[u8]) -> Self {
+    pub fn in_segment(code: TerminateCode, ulpdu: &[u8], len: usize) -> Self {
         Self {
             code,
-            offender: Offender::capture(code, ulpdu),
+            offender: Offender::capture(code, ulpdu, len),
         }
     }
 }

@@ -207,12 +207,32 @@ impl Engine {
         }
     }
 
+    /// Segments of odd length are taken as an engine does that places payload while it arrives.
+    fn judge(&mut self, ulpdu: &[u8]) -> Result<Inbound, ProtocolError> {
+        let (memory, receives) = (&self.memory, &mut self.receives);
+        let header = &ulpdu[..ulpdu.len().min(ddp::UNTAGGED_LEN)];
+        let len = ulpdu.len();
+        let foreseen = if len % 2 == 1 {
+            self.connection.foresee(header, len, memory, receives)
+        } else {
+            None
+        };
+        let Some(target) = foreseen else {
+            return self.connection.handle_ulpdu(ulpdu, memory, receives);
+        };
+        memory.take_grant();
+        let judged = self.connection.handle_placed(header, len, memory, receives);
+        assert!(
+            matches!(&judged, Ok(Inbound::Place(placement)) if placement.target == target),
+            "foreseen, then {judged:?}"
+        );
+        judged
+    }
+
     fn handle(&mut self, ulpdu: &[u8]) {
         let ended = self.connection.state().has_ended();
         let taken = self.receives.taken.len();
-        let judged = self
-            .connection
-            .handle_ulpdu(ulpdu, &self.memory, &mut self.receives);
+        let judged = self.judge(ulpdu);
         if ended {
             assert_eq!(judged, Ok(Inbound::Dropped), "the stream has ended");
             assert_eq!(self.receives.taken.len(), taken);

@@ -27,13 +27,16 @@ impl Connection {
         ))
     }
 
-    /// The memory that `ulpdu` was to be placed in went away between
-    /// [`Self::handle_ulpdu`] and the copy.
-    pub fn refuse_placement(&mut self, ulpdu: &[u8], fault: ProtectionFault) -> ProtocolError {
-        self.fail(ProtocolError::in_segment(
-            TerminateCode::tagged(fault),
-            ulpdu,
-        ))
+    /// The memory that a segment of `len` bytes was to be placed in went away between
+    /// [`Self::handle_ulpdu`] or [`Self::foresee`] and the copy; `ulpdu` has its header at least.
+    pub fn refuse_placement(
+        &mut self,
+        ulpdu: &[u8],
+        len: usize,
+        fault: ProtectionFault,
+    ) -> ProtocolError {
+        let code = TerminateCode::tagged(fault);
+        self.fail(ProtocolError::in_segment(code, ulpdu, len))
     }
 
     /// The memory that the FPDU just polled was to be fetched from went away. Do not transmit it:
@@ -46,7 +49,7 @@ impl Connection {
     ) -> ProtocolError {
         let code = TerminateCode::remote(fault);
         let error = match self.unfinished_read(fpdu) {
-            Some(segment) => ProtocolError::in_segment(code, &segment),
+            Some(segment) => ProtocolError::in_segment(code, &segment, segment.len()),
             None => ProtocolError::without_segment(code),
         };
         self.fail(error)

@@ -44,10 +44,28 @@ pub(super) struct Receiver {
 
 /// A Send in the middle of its segments.
 #[derive(Clone, Copy, Debug)]
-struct Message {
+pub(super) struct Message {
     buffer: ReceiveBuffer,
     opcode: Opcode,
     received: u32,
+}
+
+impl Message {
+    /// Where its next byte belongs.
+    pub(super) const fn target(&self) -> Target {
+        Target::Untagged {
+            receive: self.buffer.token,
+            offset: self.received,
+        }
+    }
+}
+
+/// What follows the header of an untagged segment: all of it, or nothing where it is placed
+/// already, and its length.
+#[derive(Clone, Copy, Debug)]
+struct Payload<'a> {
+    bytes: &'a [u8],
+    len: u32,
 }
 
 /// The length of the latest RDMA Write, as far as it has arrived.
@@ -89,6 +107,11 @@ impl Receiver {
         self.msn.request
     }
 
+    /// The MSN that the peer's next Send must have, or the rest of the one that is arriving.
+    pub(super) const fn next_send(&self) -> Msn {
+        self.msn.send
+    }
+
     pub(super) const fn has_received(&self) -> bool {
         self.received_fpdu
     }
@@ -110,38 +133,62 @@ impl Connection {
         memory: &M,
         receives: &mut Q,
     ) -> Result<Inbound, ProtocolError> {
+        self.handle(ulpdu, ulpdu.len(), memory, receives)
+    }
+
+    /// The same for a segment of `ulpdu_len` bytes whose payload lies already where
+    /// [`Self::foresee`] said it belongs, of which only the header is here.
+    pub fn handle_placed<M: MemoryTable, Q: ReceiveQueue>(
+        &mut self,
+        header: &[u8],
+        ulpdu_len: usize,
+        memory: &M,
+        receives: &mut Q,
+    ) -> Result<Inbound, ProtocolError> {
+        self.handle(header, ulpdu_len, memory, receives)
+    }
+
+    fn handle<M: MemoryTable, Q: ReceiveQueue>(
+        &mut self,
+        ulpdu: &[u8],
+        len: usize,
+        memory: &M,
+        receives: &mut Q,
+    ) -> Result<Inbound, ProtocolError> {
         if !self.state.accepts_input() {
             return Ok(Inbound::Dropped);
         }
-        match self.handle_segment(ulpdu, memory, receives) {
+        match self.handle_segment(ulpdu, len, memory, receives) {
             Ok(inbound) => {
                 self.rx.received_fpdu = true;
                 self.state.on_fpdu();
                 Ok(inbound)
             }
-            Err(code) => Err(self.fail(ProtocolError::in_segment(code, ulpdu))),
+            Err(code) => Err(self.fail(ProtocolError::in_segment(code, ulpdu, len))),
         }
     }
 
     fn handle_segment<M: MemoryTable, Q: ReceiveQueue>(
         &mut self,
         ulpdu: &[u8],
+        len: usize,
         memory: &M,
         receives: &mut Q,
     ) -> Result<Inbound, TerminateCode> {
-        if ulpdu.len() > usize::from(u16::MAX) {
+        if len > usize::from(u16::MAX) {
             return Err(BAD_LENGTH);
         }
         let control = ddp::Control(*ulpdu.first().ok_or(BAD_LENGTH)?);
         if control.is_tagged() {
-            let (header, payload) = ulpdu.split_first_chunk().ok_or(BAD_LENGTH)?;
+            let header = ulpdu.first_chunk().ok_or(BAD_LENGTH)?;
             if !control.is_version_known() {
                 return Err(TerminateCode::Tagged(TaggedError::Version));
             }
             let header = Tagged::parse(header);
+            let payload_len = len.saturating_sub(TAGGED_LEN) as u32;
             match opcode_of(header.rdmap)? {
-                Opcode::Write => self.handle_write(&header, payload, memory),
-                Opcode::ReadResponse => self.handle_read_response(&header, payload, memory),
+                Opcode::Write => self.handle_write(&header, payload_len, memory),
+                Opcode::ReadResponse => self.handle_read_response(&header, payload_len, memory),
                 _ => Err(UNEXPECTED_OPCODE),
             }
         } else {
@@ -149,6 +196,10 @@ impl Connection {
             if !control.is_version_known() {
                 return Err(TerminateCode::Untagged(UntaggedError::Version));
             }
+            let payload = Payload {
+                bytes: payload,
+                len: len.saturating_sub(UNTAGGED_LEN) as u32,
+            };
             self.handle_untagged(&Untagged::parse(header), payload, memory, receives)
         }
     }
@@ -156,53 +207,41 @@ impl Connection {
     fn handle_write<M: MemoryTable>(
         &mut self,
         header: &Tagged,
-        payload: &[u8],
+        segment: u32,
         memory: &M,
     ) -> Result<Inbound, TerminateCode> {
-        if payload.is_empty() && header.last && self.is_ready_to_receive(RtrKind::Write) {
+        if segment == 0 && header.last && self.is_ready_to_receive(RtrKind::Write) {
             return Ok(Inbound::ReadyToReceive);
         }
-        if !payload.is_empty() {
-            memory
-                .check(
-                    Access::RemoteWrite,
-                    header.stag,
-                    header.to,
-                    payload.len() as u32,
-                )
-                .map_err(TerminateCode::tagged)?;
-        }
-        self.rx
-            .written
-            .on_segment(payload.len() as u32, header.last);
+        check_write(header, segment, memory)?;
+        self.rx.written.on_segment(segment, header.last);
         Ok(place_tagged(
             header,
-            payload,
+            segment,
             header.last.then_some(Delivery::Write),
         ))
     }
 
     /// RFC 5040 section 5.2.1: a response goes to the sink of the oldest read, byte after byte,
     /// and ends with its last byte.
-    fn handle_read_response<M: MemoryTable>(
-        &mut self,
+    pub(super) fn check_read_response<M: MemoryTable>(
+        &self,
         header: &Tagged,
-        payload: &[u8],
+        segment: u32,
         memory: &M,
-    ) -> Result<Inbound, TerminateCode> {
+    ) -> Result<(), TerminateCode> {
         let Some(Outstanding::Read {
-            work,
             sink_stag,
             sink_to,
             len,
             received,
-        }) = self.outstanding.entries.front_mut()
+            ..
+        }) = self.outstanding.entries.front()
         else {
             return Err(UNEXPECTED_OPCODE);
         };
         let bounds = TerminateCode::Tagged(TaggedError::Bounds);
-        let left = *len - *received;
-        let segment = payload.len() as u32;
+        let left = len - received;
         if segment > 0 {
             if header.stag != *sink_stag {
                 return Err(TerminateCode::Tagged(TaggedError::InvalidStag));
@@ -217,10 +256,24 @@ impl Connection {
         if header.last && segment != left {
             return Err(bounds);
         }
+        Ok(())
+    }
+
+    fn handle_read_response<M: MemoryTable>(
+        &mut self,
+        header: &Tagged,
+        segment: u32,
+        memory: &M,
+    ) -> Result<Inbound, TerminateCode> {
+        self.check_read_response(header, segment, memory)?;
+        let Some(Outstanding::Read { work, received, .. }) = self.outstanding.entries.front_mut()
+        else {
+            return Err(UNEXPECTED_OPCODE);
+        };
         *received += segment;
         let work = *work;
         if !header.last {
-            return Ok(place_tagged(header, payload, None));
+            return Ok(place_tagged(header, segment, None));
         }
         self.outstanding.entries.pop_front();
         if work.is_none() {
@@ -231,13 +284,16 @@ impl Connection {
             self.send_queue.on_answered(sequence);
             Delivery::Read { token }
         });
-        Ok(place_tagged(header, payload, delivered))
+        Ok(place_tagged(header, segment, delivered))
     }
 
     fn handle_untagged<M: MemoryTable, Q: ReceiveQueue>(
         &mut self,
         header: &Untagged,
-        payload: &[u8],
+        Payload {
+            bytes: payload,
+            len,
+        }: Payload<'_>,
         memory: &M,
         receives: &mut Q,
     ) -> Result<Inbound, TerminateCode> {
@@ -265,7 +321,7 @@ impl Connection {
             }
             Opcode::AtomicRequest => self.handle_atomic_request(header, payload, memory),
             Opcode::AtomicResponse => self.handle_atomic_response(header, payload),
-            _ => self.handle_send(header, opcode, payload, memory, receives),
+            _ => self.handle_send(header, opcode, len, memory, receives),
         }
     }
 
@@ -273,20 +329,47 @@ impl Connection {
         &mut self,
         header: &Untagged,
         opcode: Opcode,
-        payload: &[u8],
+        segment: u32,
         memory: &M,
         receives: &mut Q,
     ) -> Result<Inbound, TerminateCode> {
         check_msn(header, self.rx.msn.send)?;
+        let is_empty = segment == 0 && header.last && opcode == Opcode::Send;
+        if is_empty && self.rx.message.is_none() && self.is_ready_to_receive(RtrKind::Send) {
+            check_mo(header, 0)?;
+            self.rx.msn.send = header.msn.next();
+            return Ok(Inbound::ReadyToReceive);
+        }
+        let message = self.message_of(header, opcode, segment, receives)?;
+        let after = Message {
+            received: message.received + segment,
+            ..message
+        };
+        let delivered = if header.last {
+            Some(self.complete_send(header, &after, memory)?)
+        } else {
+            self.rx.message = Some(after);
+            None
+        };
+        Ok(Inbound::Place(Placement {
+            target: message.target(),
+            payload: UNTAGGED_LEN..UNTAGGED_LEN + segment as usize,
+            delivered,
+        }))
+    }
+
+    /// The message that a segment with the right MSN goes on with, or begins: it fits there.
+    pub(super) fn message_of<Q: ReceiveQueue>(
+        &mut self,
+        header: &Untagged,
+        opcode: Opcode,
+        segment: u32,
+        receives: &mut Q,
+    ) -> Result<Message, TerminateCode> {
         let message = match self.rx.message {
             Some(message) => message,
             None => {
                 check_mo(header, 0)?;
-                let is_empty = payload.is_empty() && header.last && opcode == Opcode::Send;
-                if is_empty && self.is_ready_to_receive(RtrKind::Send) {
-                    self.rx.msn.send = header.msn.next();
-                    return Ok(Inbound::ReadyToReceive);
-                }
                 Message {
                     buffer: take_receive(receives)?,
                     opcode,
@@ -300,30 +383,10 @@ impl Connection {
             return Err(UNEXPECTED_OPCODE);
         }
         check_mo(header, message.received)?;
-        let segment = payload.len() as u32;
         if segment > message.buffer.len - message.received {
             return Err(TerminateCode::Untagged(UntaggedError::TooLong));
         }
-        let after = Message {
-            received: message.received + segment,
-            ..message
-        };
-        let delivered = if header.last {
-            Some(self.complete_send(header, &after, memory)?)
-        } else {
-            self.rx.message = Some(after);
-            None
-        };
-        let target = Target::Untagged {
-            receive: message.buffer.token,
-            offset: message.received,
-        };
-        let payload = UNTAGGED_LEN..UNTAGGED_LEN + payload.len();
-        Ok(Inbound::Place(Placement {
-            target,
-            payload,
-            delivered,
-        }))
+        Ok(message)
     }
 
     /// The last segment of a Send has come, and with it what the message invalidates.
@@ -544,7 +607,21 @@ impl Connection {
     }
 }
 
-fn opcode_of(rdmap: u8) -> Result<Opcode, TerminateCode> {
+/// May the payload of an RDMA Write segment be placed?
+pub(super) fn check_write<M: MemoryTable>(
+    header: &Tagged,
+    segment: u32,
+    memory: &M,
+) -> Result<(), TerminateCode> {
+    if segment == 0 {
+        return Ok(());
+    }
+    memory
+        .check(Access::RemoteWrite, header.stag, header.to, segment)
+        .map_err(TerminateCode::tagged)
+}
+
+pub(super) fn opcode_of(rdmap: u8) -> Result<Opcode, TerminateCode> {
     let control = Control(rdmap);
     if !control.is_version_known() {
         return Err(TerminateCode::RemoteOperation(RemoteOperation::Version));
@@ -586,13 +663,13 @@ fn take_receive<Q: ReceiveQueue>(receives: &mut Q) -> Result<ReceiveBuffer, Term
         .ok_or(TerminateCode::Untagged(UntaggedError::NoBuffer))
 }
 
-fn place_tagged(header: &Tagged, payload: &[u8], delivered: Option<Delivery>) -> Inbound {
+fn place_tagged(header: &Tagged, segment: u32, delivered: Option<Delivery>) -> Inbound {
     Inbound::Place(Placement {
         target: Target::Tagged {
             stag: header.stag,
             to: header.to,
         },
-        payload: TAGGED_LEN..TAGGED_LEN + payload.len(),
+        payload: TAGGED_LEN..TAGGED_LEN + segment as usize,
         delivered,
     })
 }

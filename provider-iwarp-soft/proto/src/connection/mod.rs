@@ -1,11 +1,13 @@
 //! One stream in full operation: DDP and RDMAP in both directions.
 //!
 //! [`Connection`] is split by direction: `outbound.rs` makes FPDUs, `inbound.rs` judges segments,
-//! `ending.rs` is how streams end, `state.rs` what is allowed when, `agreement.rs` how long FPDUs
-//! may be, `send_queue.rs` and `requests.rs` hold what is on its way.
+//! `foresight.rs` those that are placed while they arrive, `ending.rs` is how streams end,
+//! `state.rs` what is allowed when, `agreement.rs` how long FPDUs may be, `send_queue.rs` and
+//! `requests.rs` hold what is on its way.
 
 mod agreement;
 mod ending;
+mod foresight;
 mod inbound;
 mod outbound;
 mod requests;
@@ -82,7 +84,7 @@ impl Config {
 
 /// One stream.
 ///
-/// Methods are of four kinds: commands (`post`, `set_mulpdu`), input (`handle_*`, `on_*`,
+/// Methods are of four kinds: commands (`post`, `set_mulpdu`), input (`foresee`, `handle_*`, `on_*`,
 /// `answer_*`), output (`poll_*`), and getters. None of them blocks, and none allocates beyond the
 /// first time a queue reaches a new length.
 ///

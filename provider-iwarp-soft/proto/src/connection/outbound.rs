@@ -486,6 +486,11 @@ fn tagged(header: Tagged, payload: TransmitPayload, ends: Option<Ends>) -> Trans
     fpdu
 }
 
+/// Bytes of a page.
+const PAGE: u32 = 4096;
+/// The room from which on a message is cut into equal parts.
+const PAGES_MIN: u32 = 32 * 1024;
+
 /// The part of a message that one segment carries.
 #[derive(Clone, Copy, Debug)]
 struct Part {
@@ -497,9 +502,22 @@ struct Part {
 impl Part {
     /// As much as fits into `room` from `offset` of a message of `total` bytes; an empty message
     /// is one empty segment (RFC 5041 section 5.2).
+    ///
+    /// Where the room is much longer than a page, the parts are whole pages and about equal: a
+    /// receiver that places them as they come does better with two halves than with nearly all and
+    /// a rest.
     fn cut(offset: u32, total: u32, room: usize) -> Self {
         let left = total - offset;
-        let len = u32::try_from(room).map_or(left, |room| left.min(room));
+        let room = u32::try_from(room).unwrap_or(u32::MAX);
+        let len = if left <= room {
+            left
+        } else if room < PAGES_MIN {
+            room
+        } else {
+            let room = room - room % PAGE;
+            let parts = left.div_ceil(room);
+            left.div_ceil(parts).next_multiple_of(PAGE).min(room)
+        };
         Self {
             offset,
             len,

@@ -2,8 +2,8 @@
 
 use super::engine::{Engine, Pair, Prng, config};
 use crate::{
-    CompletionStatus, Config, Delivery, Ends, PostError, Role, Stag, StreamState, TransmitPayload,
-    WorkKind, WorkRequest,
+    CompletionStatus, Config, Connection, Delivery, Ends, PostError, Role, Stag, StreamState,
+    TransmitPayload, WorkKind, WorkRequest,
     wire::{mpa::RtrKind, rdmap::AtomicOp},
 };
 
@@ -105,6 +105,50 @@ fn writes_and_reads_of_every_size_are_byte_exact() {
 }
 
 #[test]
+fn long_frames_carry_equal_parts_of_whole_pages() {
+    let cut = |mulpdu, len: usize| -> Vec<usize> {
+        let mut conn = Connection::new(Config {
+            mulpdu,
+            ..config(Role::Initiator)
+        });
+        conn.post(WorkRequest {
+            token: 1,
+            kind: WorkKind::Write {
+                stag: Stag(1),
+                to: 0,
+            },
+            len: len as u32,
+            fence: false,
+        })
+        .expect("the queue has room");
+        let frames = std::iter::from_fn(|| conn.poll_transmit());
+        frames.map(|fpdu| fpdu.payload_len()).collect()
+    };
+    assert_eq!(cut(64_768, 64_754), [64_754], "all that fits goes in one");
+    assert_eq!(cut(64_768, 64_755), [32_768, 31_987]);
+    assert_eq!(cut(64_768, 65_536), [32_768; 2]);
+    assert_eq!(cut(64_768, 65_552), [36_864, 28_688]);
+    assert_eq!(
+        cut(32_782, 98_304),
+        [32_768; 3],
+        "what fits exactly is not made smaller"
+    );
+    let parts = cut(64_768, 1 << 20);
+    assert_eq!(parts.iter().sum::<usize>(), 1 << 20);
+    let (last, whole) = parts.split_last().expect("there are some");
+    assert!(whole.iter().all(|len| len % 4096 == 0), "{parts:?}");
+    assert!(
+        parts.len() == 18 && whole.iter().all(|len| len - last <= 8192),
+        "{parts:?}"
+    );
+    assert_eq!(
+        cut(16_398, 20_000),
+        [16_384, 3_616],
+        "short frames are filled"
+    );
+}
+
+#[test]
 fn traffic_of_all_kinds_in_both_directions_completes_in_order() {
     const SEEDS: u64 = if cfg!(miri) { 1 } else { 20 };
     const REQUESTS: u64 = if cfg!(miri) { 20 } else { 60 };
@@ -150,6 +194,7 @@ fn traffic_of_all_kinds_in_both_directions_completes_in_order() {
         pair.run();
         for which in [0, 1] {
             let side = side(&mut pair, which);
+            assert!(side.placed_early > 0, "half of what can be is placed early");
             let tokens: Vec<_> = (0..REQUESTS).collect();
             assert_eq!(side.completed(), tokens, "seed {seed}");
             assert!(side.outstanding_max <= 4, "ORD is 4");

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Config, Delivery, Inbound, Role, Stag, WorkKind,
-    wire::{mpa::RtrKind, rdmap::AtomicOp},
+    wire::{ddp::UNTAGGED_LEN, mpa::RtrKind, rdmap::AtomicOp},
 };
 
 /// One segment of each kind, with the sequence number that is first in its queue. STag 1 may do
@@ -136,11 +136,25 @@ fn situations() -> [Engine; 7] {
     ]
 }
 
-/// What becomes of a segment, in a word.
-fn outcome(mut engine: Engine, segment: &[u8]) -> String {
-    let judged = engine
-        .conn
-        .handle_ulpdu(segment, &engine.memory, &mut engine.receives);
+/// What becomes of a segment, in a word: whether it is looked at before its payload has come, or
+/// not.
+fn outcome(early: bool, mut engine: Engine, segment: &[u8]) -> String {
+    let Engine {
+        conn,
+        memory,
+        receives,
+        ..
+    } = &mut engine;
+    let header = &segment[..segment.len().min(UNTAGGED_LEN)];
+    let judged = if early
+        && conn
+            .foresee(header, segment.len(), memory, receives)
+            .is_some()
+    {
+        conn.handle_placed(header, segment.len(), memory, receives)
+    } else {
+        conn.handle_ulpdu(segment, memory, receives)
+    };
     match judged {
         Err(error) => {
             let (layer, etype, code) = error.code.to_triple();
@@ -163,12 +177,62 @@ fn outcome(mut engine: Engine, segment: &[u8]) -> String {
 
 #[test]
 fn every_kind_of_segment_in_every_situation() {
-    let mut told = String::new();
-    for (name, segment) in SEGMENTS {
-        let columns = situations().map(|engine| outcome(engine, &hex(segment)));
-        told.push_str(&format!("{name} | {}\n", columns.join(" | ")));
+    for early in [false, true] {
+        let mut told = String::new();
+        for (name, segment) in SEGMENTS {
+            let columns = situations().map(|engine| outcome(early, engine, &hex(segment)));
+            told.push_str(&format!("{name} | {}\n", columns.join(" | ")));
+        }
+        assert_eq!(told, OUTCOMES, "\n{told}");
     }
-    assert_eq!(told, OUTCOMES, "\n{told}");
+}
+
+/// A segment that is not the first of its stream is foreseen where it is one of the consumer's
+/// payload and would be taken; nothing changes that could be seen, however often it is asked.
+#[test]
+fn payload_is_foreseen_where_it_would_be_taken() {
+    let mut foreseen = Vec::new();
+    for (name, segment) in SEGMENTS {
+        let engines = situations();
+        let mut places = Vec::new();
+        for (index, mut engine) in engines.into_iter().enumerate() {
+            // Something has been received before, but in the situations that it would change.
+            let is_ready = matches!(index, 0 | 3..=5);
+            if is_ready {
+                let write = hex("c140 00000001 0000000000001000 00");
+                engine.handle(&write).expect("legal");
+            }
+            let segment = hex(segment);
+            let header = &segment[..segment.len().min(UNTAGGED_LEN)];
+            let len = segment.len();
+            let (memory, receives) = (&engine.memory, &mut engine.receives);
+            let target = engine.conn.foresee(header, len, memory, receives);
+            let left = receives.0.len();
+            assert_eq!(engine.conn.foresee(header, len, memory, receives), target);
+            assert_eq!(
+                receives.0.len(),
+                left,
+                "{name}: one receive for one message"
+            );
+            assert!(engine.conn.poll_completion().is_none(), "{name}");
+            if target.is_some() {
+                places.push(index.to_string());
+            }
+        }
+        if !places.is_empty() {
+            foreseen.push(format!("{name}: {}", places.join(" ")));
+        }
+    }
+    let expected = [
+        "Write: 0 2 3 4 5",
+        "Write, goes on: 0 2 3 4 5",
+        "Read Response: 4",
+        "Send: 0 4 5",
+        "Send, goes on: 0 4 5",
+        "second half of a Send: 2",
+        "Send, solicited: 0 4 5",
+    ];
+    assert_eq!(foreseen, expected);
 }
 
 #[test]
@@ -176,7 +240,7 @@ fn opcodes_without_a_meaning_in_every_situation() {
     for opcode in 0x4c..=0x4f {
         for tagged in ["c1", "41"] {
             let segment = format!("{tagged}{opcode:02x} 00000000 00000000 00000001 00000000");
-            let told = situations().map(|engine| outcome(engine, &hex(&segment)));
+            let told = situations().map(|engine| outcome(true, engine, &hex(&segment)));
             let (dropped, refused) = told.split_last().expect("there are situations");
             assert!(refused.iter().all(|fault| fault == "0/2/06"), "{told:?}");
             assert_eq!(dropped, "dropped");

@@ -586,7 +586,7 @@ fn faults_of_the_engine_end_the_stream_too() {
     engine.handle(&ulpdu).expect("legal");
     let error = engine
         .conn
-        .refuse_placement(&ulpdu, ProtectionFault::InvalidStag);
+        .refuse_placement(&ulpdu, ulpdu.len(), ProtectionFault::InvalidStag);
     assert_eq!(error.code.to_triple(), (1, 1, 0x00));
     assert_eq!(
         error.offender.map(|offender| offender.segment_len()),

@@ -52,10 +52,10 @@ pub struct Offender {
 }
 
 impl Offender {
-    /// Quotes `ulpdu` as the rules for `code` demand; `None` when they forbid it or when the
-    /// segment is too short to hold a header.
+    /// Quotes the headers at the front of `ulpdu`, a segment of `len` bytes, as the rules for
+    /// `code` demand; `None` when they forbid it or when it is too short to hold a header.
     #[must_use]
-    pub fn capture(code: TerminateCode, ulpdu: &[u8]) -> Option<Self> {
+    pub fn capture(code: TerminateCode, ulpdu: &[u8], len: usize) -> Option<Self> {
         let rdmap_allowed = match code {
             TerminateCode::Mpa(_)
             | TerminateCode::RdmapCatastrophic
@@ -68,7 +68,7 @@ impl Offender {
         };
         let [control, rdmap_control] = *ulpdu.first_chunk()?;
         let is_read_request = rdmap::Control(rdmap_control).opcode() == Some(Opcode::ReadRequest);
-        let len = if ddp::Control(control).is_tagged() {
+        let quote_len = if ddp::Control(control).is_tagged() {
             TAGGED_LEN
         } else if rdmap_allowed && is_read_request {
             QUOTE_MAX
@@ -76,12 +76,12 @@ impl Offender {
             UNTAGGED_LEN
         };
         let mut quote = [0; QUOTE_MAX];
-        quote[..len].copy_from_slice(ulpdu.get(..len)?);
-        let segment_len = u16::try_from(ulpdu.len()).unwrap_or(u16::MAX);
+        quote[..quote_len].copy_from_slice(ulpdu.get(..quote_len)?);
+        let segment_len = u16::try_from(len).unwrap_or(u16::MAX);
         Some(Self {
             segment_len,
             quote,
-            quote_len: len as u8,
+            quote_len: quote_len as u8,
         })
     }
 
@@ -274,7 +274,7 @@ mod tests {
     }
 
     fn assert_emits(code: TerminateCode, ulpdu: &[u8], expected: &str) {
-        let offender = Offender::capture(code, ulpdu);
+        let offender = Offender::capture(code, ulpdu, ulpdu.len());
         let mut message = [0xAA; LEN_MAX];
         let len = emit(code, offender.as_ref(), &mut message);
         assert_eq!(message[..len], hex(expected));
@@ -287,7 +287,7 @@ mod tests {
     fn segments_too_short_for_a_header_are_not_quoted() {
         let code = TerminateCode::Untagged(UntaggedError::Version);
         for len in 0..UNTAGGED_LEN {
-            assert_eq!(Offender::capture(code, &vec![0x41; len]), None);
+            assert_eq!(Offender::capture(code, &vec![0x41; len], len), None);
         }
     }
 
