@@ -36,6 +36,7 @@ use std::time::Duration;
 use access_layer::net_device::{Adapter, resolve};
 use access_layer::rnic::RnicError;
 use iwarp_proto::Peer;
+use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::mpa::{RtrKind, RtrKinds};
 
 /// 512 octets of private data (RFC 5044 section 7.1) less the four that begin it in the enhanced
@@ -46,6 +47,9 @@ const FPDU_MAX: usize = 64768;
 /// What is copied and checksummed of 16 KiB stays in the first cache level; longer frames gain
 /// nothing.
 const FPDU_DEFAULT: usize = 16 * 1024 + 18;
+/// Between our own ends, where nothing is copied or checksummed: the fewer frames, the fewer system
+/// calls of a receiver that places them as they come.
+const FPDU_DIRECT: usize = FPDU_MAX;
 /// Long enough for a peer that starts at the same moment to reach its `listen`.
 const CONNECT_RETRY: Duration = Duration::from_millis(3000);
 /// Connections that have not sent their Request. One that has just connected sends it at once.
@@ -74,11 +78,11 @@ pub(crate) struct Config {
     pub(crate) private_data_max: u32,
     /// TCP congestion control of our own sockets; `None` leaves the system's choice.
     pub(crate) congestion: Option<String>,
-    /// Largest ULPDU we send, however large the segments are.
-    pub(crate) ulpdu_max: usize,
-    /// Whether FPDUs are up to `ulpdu_max` long toward peers of this provider, and not only as long
-    /// as a segment. Off, every peer is treated as one of another make: for diagnosis and to
-    /// measure what such a peer gets.
+    /// Largest ULPDU we send, however large the segments are; `None` leaves it to the connection.
+    ulpdu_max: Option<usize>,
+    /// Whether FPDUs are that long toward peers of this provider, and not only as long as a
+    /// segment. Off, every peer is treated as one of another make: for diagnosis and to measure
+    /// what such a peer gets.
     pub(crate) long_fpdus: bool,
     /// Whether we ask for MPA markers in what we receive (RFC 5044 section 4.3): for diagnosis.
     pub(crate) markers: bool,
@@ -138,7 +142,7 @@ impl Config {
             crc: true,
             private_data_max: PRIVATE_DATA_MAX,
             congestion: None,
-            ulpdu_max: FPDU_DEFAULT,
+            ulpdu_max: None,
             long_fpdus: true,
             markers: false,
             enhanced: true,
@@ -162,6 +166,18 @@ impl Config {
         Ok(config)
     }
 
+    /// The longest ULPDU toward any peer.
+    pub(crate) fn ulpdu_max(&self) -> usize {
+        self.ulpdu_max.unwrap_or(FPDU_DEFAULT)
+    }
+
+    /// The longest ULPDU toward one that turns out to be of this provider.
+    pub(crate) fn own_ulpdu_max(&self, negotiated: &Negotiated) -> usize {
+        let is_plain = !negotiated.crc && !negotiated.markers_rx && !negotiated.markers_tx;
+        let default = if is_plain { FPDU_DIRECT } else { FPDU_DEFAULT };
+        self.ulpdu_max.unwrap_or(default)
+    }
+
     fn set(&mut self, key: &str, value: &str) -> Result<(), RnicError> {
         match key {
             "crc" => self.crc = switch(key, value)?,
@@ -169,7 +185,9 @@ impl Config {
                 self.private_data_max = number(key, value, 0, u64::from(PRIVATE_DATA_MAX))? as u32;
             }
             "cc" => self.congestion = Some(value.to_owned()),
-            "fpdu_max" => self.ulpdu_max = number(key, value, 128, FPDU_MAX as u64)? as usize,
+            "fpdu_max" => {
+                self.ulpdu_max = Some(number(key, value, 128, FPDU_MAX as u64)? as usize);
+            }
             "markers" => self.markers = switch(key, value)?,
             "mpa_revision" => self.enhanced = number(key, value, 1, 2)? == 2,
             "peer_to_peer" => self.peer_to_peer = first_frames(key, value)?,
@@ -337,7 +355,7 @@ mod tests {
         assert!(!config.crc && !config.long_fpdus && config.markers);
         assert_eq!(config.private_data_max, 251);
         assert_eq!(config.congestion.as_deref(), Some("reno"));
-        assert_eq!(config.ulpdu_max, 1442);
+        assert_eq!(config.ulpdu_max(), 1442);
         assert_eq!(config.connect_retry, Duration::from_millis(7));
         assert_eq!(config.request_timeout, Some(Duration::from_millis(9)));
         let never = Config::parse("lo 0 mpa_timeout_ms=0").unwrap();

@@ -99,7 +99,7 @@ pub(crate) struct Conn {
     fin_looks: u32,
     /// How far a graceful disconnect had come when it was looked at last.
     closing_at: Progress,
-    /// The longest ULPDU, whatever TCP's segments hold.
+    /// The longest ULPDU toward a peer of another make, whatever TCP's segments hold.
     ulpdu_max: usize,
     /// Whether they leave with markers.
     markers_tx: bool,
@@ -172,7 +172,7 @@ impl Conn {
         socket: Arc<ConnSocket>,
         config: Config,
         negotiated: &Negotiated,
-        ulpdu_max: usize,
+        settings: &crate::config::Config,
     ) -> Option<Box<Self>> {
         let local = io::local_address(&*socket)?;
         let remote = io::remote_address(&*socket)?;
@@ -180,7 +180,7 @@ impl Conn {
             socket,
             role: config.role,
             proto: Connection::new(config),
-            tx: Tx::new(negotiated, ulpdu_max),
+            tx: Tx::new(negotiated, settings.own_ulpdu_max(negotiated)),
             rx: Rx::new(negotiated),
             outstanding: Outstanding::default(),
             fenced: VecDeque::new(),
@@ -196,7 +196,7 @@ impl Conn {
             repeats: 0,
             fin_looks: 0,
             closing_at: Progress::default(),
-            ulpdu_max,
+            ulpdu_max: settings.ulpdu_max(),
             markers_tx: negotiated.markers_tx,
             refresh_at: REFRESH_MIN,
         }))

@@ -3,15 +3,18 @@
 //! # How bytes arrive
 //!
 //! One `recv` of up to 128 KiB into a staging buffer takes what TCP has; then frame by frame:
-//! length, CRC, every check of RFC 5040 and 5041, and only then the copy to the target. (Reading
-//! payload straight into its place costs a system call a frame, which is more than the copy.) A
+//! length, CRC, every check of RFC 5040 and 5041, and only then the copy to the target. A
 //! connection keeps the buffer while it holds a partial frame, and while a consumer drives it,
 //! which the engine looks after.
+//!
+//! Where CRC was negotiated away, the payload of a long frame does without the copy ([`placing`]).
 //!
 //! # Cost of one 64-byte Send
 //!
 //! One system call, one CRC, one copy, no allocation; a `recv` that filled less than the buffer has
 //! emptied the socket and is not repeated.
+
+mod placing;
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -33,8 +36,10 @@ use crate::pool::Staging;
 use crate::qp::Qp;
 use crate::work::{Outstanding, RecvSlot, notify};
 
-/// Buffers that one drive fills before it lets the consumer look.
-const ROUNDS_MAX: usize = 4;
+use placing::Placing;
+
+/// Bytes that one drive takes before it lets the consumer look.
+const DRIVE_MAX: usize = 4 * RECEIVE_MAX;
 /// Bytes of one receive: what is checked and copied right after the kernel wrote it should still be
 /// in the second cache level, beside what the program itself keeps there.
 const RECEIVE_MAX: usize = 128 * 1024;
@@ -102,6 +107,10 @@ pub(crate) struct Rx {
     staging: Option<Staging>,
     start: usize,
     end: usize,
+    /// The segment whose payload does not come through the buffer, if there is one.
+    placing: Option<Placing>,
+    /// So many frames are not taken together with what follows them.
+    narrow: u8,
     is_bulk: bool,
     /// Whole frames handled so far.
     frames: u64,
@@ -122,6 +131,8 @@ impl Rx {
             staging: None,
             start: 0,
             end: 0,
+            placing: None,
+            narrow: 0,
             is_bulk: false,
             frames: 0,
             empty_looks: 0,
@@ -164,31 +175,55 @@ impl Rx {
         staging: &mut Staging,
         lent: &mut Lent<'_>,
     ) -> Result<bool, RxEnd> {
-        for round in 0..ROUNDS_MAX {
-            let room = (staging.len() - self.end).min(RECEIVE_MAX);
-            match io::receive(lent.fd, &mut staging[self.end..self.end + room]) {
+        let mut taken = 0;
+        while taken < DRIVE_MAX {
+            let (received, is_short) = self.receive(staging, lent)?;
+            match received {
                 Received::Bytes(count) => {
-                    self.end += count;
+                    taken += count;
                     let memory = lent.qp.shared.memory.access();
                     let frames = self.handle_all(staging, &mut lent.open(&memory))?;
                     self.empty_looks = 0;
                     self.frames += u64::from(frames);
-                    self.is_bulk = count >= BULK || frames >= STREAM;
-                    if count < room {
+                    self.is_bulk = taken >= BULK || frames >= STREAM;
+                    if is_short {
                         return Ok(true);
                     }
                 }
                 Received::WouldBlock => {
                     self.warm_up();
                     self.pause_if_bulk(lent.proto);
-                    return Ok(round > 0);
+                    return Ok(taken > 0);
                 }
-                Received::Eof if self.start == self.end => return Err(RxEnd::Closed),
+                Received::Eof if self.is_between_frames() => return Err(RxEnd::Closed),
                 Received::Eof => return Err(RxEnd::Broken),
                 Received::Failed(error) => return Err(RxEnd::Socket(error)),
             }
         }
         Ok(true)
+    }
+
+    /// One receive, to where the next bytes belong. Says also whether it took less than was asked
+    /// for, and so all that there was.
+    fn receive(
+        &mut self,
+        staging: &mut Staging,
+        lent: &mut Lent<'_>,
+    ) -> Result<(Received, bool), RxEnd> {
+        if let Some(placing) = self.placing.take() {
+            return self.receive_placing(placing, staging, lent);
+        }
+        let room = self.narrow(staging, (staging.len() - self.end).min(RECEIVE_MAX));
+        let received = io::receive(lent.fd, &mut staging[self.end..self.end + room]);
+        if let Received::Bytes(count) = received {
+            self.end += count;
+        }
+        Ok((received, received != Received::Bytes(room)))
+    }
+
+    /// Whether nothing is here of a frame that has not arrived whole.
+    fn is_between_frames(&self) -> bool {
+        self.start == self.end && self.placing.is_none()
     }
 
     /// Brings the next receive near the processor while there is time: a queue of thousands of them
@@ -205,7 +240,7 @@ impl Rx {
         if !self.is_bulk {
             return;
         }
-        let more_comes = self.start < self.end || proto.outstanding_reads() > 0;
+        let more_comes = !self.is_between_frames() || proto.outstanding_reads() > 0;
         let doublings = if more_comes { self.empty_looks } else { 0 };
         self.empty_looks = (self.empty_looks + 1).min(BULK_PAUSE_DOUBLINGS);
         for _ in 0..BULK_PAUSE_SPINS << doublings {
@@ -216,17 +251,26 @@ impl Rx {
     /// Handles the whole frames in the buffer and moves a partial one to its front. Returns how
     /// many there were.
     fn handle_all(&mut self, staging: &mut Staging, sinks: &mut Sinks<'_>) -> Result<u32, RxEnd> {
+        let placed = self.end_placing(staging, sinks)?;
+        if self.placing.is_some() {
+            return Ok(placed);
+        }
         let frames = match &self.marked {
             None => self.handle_plain(staging, sinks)?,
             Some(_) => self.handle_marked(staging, sinks)?,
         };
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
-        } else if self.start > 0 {
-            staging.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
+        } else {
+            if self.start > 0 {
+                staging.copy_within(self.start..self.end, 0);
+                (self.start, self.end) = (0, self.end - self.start);
+            }
+            if !self.crc && self.marked.is_none() {
+                self.begin_placing(staging, sinks)?;
+            }
         }
-        Ok(frames)
+        Ok(placed + frames)
     }
 
     #[inline]
@@ -240,6 +284,7 @@ impl Rx {
                 } => {
                     let at = self.start;
                     self.start += total_len;
+                    self.narrow = self.narrow.saturating_sub(1);
                     frames += 1;
                     let frame = &staging[at..at + total_len];
                     self.handle_frame(frame, ulpdu_len, sinks)?;
@@ -345,7 +390,7 @@ impl Rx {
                     let (stream, len) = (sinks.qp.stream(), payload.len() as u32);
                     match sinks.memory.remote(stream, access, stag, to, len) {
                         Ok(bytes) => bytes.write(payload),
-                        Err(fault) => return Err(refuse(ulpdu, fault, sinks)),
+                        Err(fault) => return Err(refuse(ulpdu, ulpdu.len(), fault, sinks)),
                     }
                 }
                 Target::Untagged { offset, .. } => {
@@ -353,6 +398,12 @@ impl Rx {
                 }
             }
         }
+        self.deliver(placement, sinks);
+        Ok(())
+    }
+
+    /// The payload is in its place: a message may be complete with it.
+    fn deliver(&mut self, placement: &Placement, sinks: &mut Sinks<'_>) {
         if let Some(Delivery::Receive {
             len,
             solicited,
@@ -366,7 +417,6 @@ impl Rx {
             }
             self.complete_receive(len, solicited, invalidate, immediate, sinks);
         }
-        Ok(())
     }
 
     fn place_untagged(
@@ -387,8 +437,7 @@ impl Rx {
         if placed {
             return Ok(());
         }
-        self.current_status = WcStatus::LocalProtection;
-        Err(RxEnd::Fault(sinks.proto.fail_local()))
+        Err(self.fail_receive(sinks))
     }
 
     fn complete_receive(
@@ -490,8 +539,8 @@ fn tagged_access(ulpdu: &[u8]) -> Access {
     }
 }
 
-fn refuse(ulpdu: &[u8], fault: ProtectionFault, sinks: &mut Sinks<'_>) -> RxEnd {
-    RxEnd::Fault(sinks.proto.refuse_placement(ulpdu, fault))
+fn refuse(ulpdu: &[u8], len: usize, fault: ProtectionFault, sinks: &mut Sinks<'_>) -> RxEnd {
+    RxEnd::Fault(sinks.proto.refuse_placement(ulpdu, len, fault))
 }
 
 /// The eight bytes of Immediate Data carry a 32-bit value in their first four, in network order.

@@ -107,9 +107,8 @@ fn memory_that_changes_while_it_is_sent_does_not_end_the_connection() {
     });
 }
 
-#[test]
-fn writes_of_every_size_are_there_when_the_send_behind_them_is() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+fn write_every_size(params: &str) {
+    let (a, b) = (Node::new(params), Node::new(params));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);
     let (from, to) = (a.memory(ROOM), b.memory(ROOM));
@@ -129,8 +128,13 @@ fn writes_of_every_size_are_there_when_the_send_behind_them_is() {
 }
 
 #[test]
-fn reads_of_every_size_fetch_what_is_there() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+fn writes_of_every_size_are_there_when_the_send_behind_them_is() {
+    write_every_size("lo 0");
+    write_every_size("lo 0 crc=off");
+}
+
+fn read_every_size(params: &str) {
+    let (a, b) = (Node::new(params), Node::new(params));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);
     let (to, from) = (a.memory(ROOM), b.memory(ROOM));
@@ -154,6 +158,12 @@ fn reads_of_every_size_fetch_what_is_there() {
         );
         assert!(to.copy(0, len) == patterned(id * 7, len), "{len}");
     }
+}
+
+#[test]
+fn reads_of_every_size_fetch_what_is_there() {
+    read_every_size("lo 0");
+    read_every_size("lo 0 crc=off");
 }
 
 #[test]

@@ -241,7 +241,7 @@ impl Qp {
         let engine = shared.engine.clone();
         let socket = ConnSocket::new(self.clone(), engine.new_key(), engine, socket);
         let emss = io::segment_size(socket.as_fd());
-        let mulpdu = fpdu::mulpdu(emss, negotiated.markers_tx).min(shared.config.ulpdu_max);
+        let mulpdu = fpdu::mulpdu(emss, negotiated.markers_tx).min(shared.config.ulpdu_max());
         // A work request becomes at most two requests of the protocol a segment.
         let queue_len = self
             .attr
@@ -249,9 +249,10 @@ impl Qp {
             .saturating_mul(self.attr.send_sge_max.max(1))
             .saturating_mul(2);
         let config = Config::new(role, negotiated, mulpdu, queue_len as usize);
-        let mut conn = Conn::new(socket, config, negotiated, shared.config.ulpdu_max)?;
+        let mut conn = Conn::new(socket, config, negotiated, &shared.config)?;
         if shared.config.long_fpdus {
-            conn.proto.offer_ulpdu(shared.config.ulpdu_max);
+            let own_ulpdu_max = shared.config.own_ulpdu_max(negotiated);
+            conn.proto.offer_ulpdu(own_ulpdu_max);
         }
         if let Err(error) = conn.socket.open() {
             tracing::warn!(%error, "the engine cannot take a connection");

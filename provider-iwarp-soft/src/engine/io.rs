@@ -4,13 +4,13 @@
 //! entered again, and all say "do not wait" by flag: `O_NONBLOCK` is shared with a consumer's
 //! descriptor and is never changed there.
 
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
 /// What a receive brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,17 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
     receive_with(fd, buffer, RecvFlags::DONTWAIT)
 }
 
+/// Receives into several pieces, of which one is not empty.
+pub(crate) fn receive_vectored(fd: BorrowedFd<'_>, pieces: &mut [IoSliceMut<'_>]) -> Received {
+    loop {
+        let mut control = RecvAncillaryBuffer::default();
+        let result = rustix::net::recvmsg(fd, pieces, &mut control, RecvFlags::DONTWAIT);
+        if let Some(received) = received(result.map(|message| message.bytes)) {
+            return received;
+        }
+    }
+}
+
 /// Looks at bytes without taking them.
 pub(crate) fn peek(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
     receive_with(fd, buffer, RecvFlags::DONTWAIT | RecvFlags::PEEK)
@@ -57,13 +68,21 @@ pub(crate) fn peek_or_error(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usi
 fn receive_with(fd: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> Received {
     debug_assert!(!buffer.is_empty());
     loop {
-        match rustix::net::recv(fd, &mut *buffer, flags) {
-            Ok((0, _)) => return Received::Eof,
-            Ok((count, _)) => return Received::Bytes(count),
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Received::WouldBlock,
-            Err(error) => return Received::Failed(error),
+        let result = rustix::net::recv(fd, &mut *buffer, flags);
+        if let Some(received) = received(result.map(|(count, _)| count)) {
+            return received;
         }
+    }
+}
+
+/// `None`: interrupted, try again.
+fn received(result: rustix::io::Result<usize>) -> Option<Received> {
+    match result {
+        Ok(0) => Some(Received::Eof),
+        Ok(count) => Some(Received::Bytes(count)),
+        Err(Errno::INTR) => None,
+        Err(Errno::AGAIN) => Some(Received::WouldBlock),
+        Err(error) => Some(Received::Failed(error)),
     }
 }
 

@@ -61,6 +61,21 @@ impl<'a> Bytes<'a> {
         std::io::IoSlice::new(unsafe { std::slice::from_raw_parts(self.start, self.len) })
     }
 
+    /// For a receive that the kernel makes before the table closes.
+    ///
+    /// It is made without a reference: the segments of one receive may overlap, and the consumer
+    /// may look at them meanwhile.
+    pub(crate) fn as_io_slice_mut(&self) -> std::io::IoSliceMut<'a> {
+        let place = libc::iovec {
+            iov_base: self.start.cast(),
+            iov_len: self.len,
+        };
+        // SAFETY: an `IoSliceMut` has the layout of an `iovec` (std). The memory is mapped and
+        // writable while the table is open (constructor), which is what `'a` says, and only the
+        // kernel writes there.
+        unsafe { std::mem::transmute::<libc::iovec, std::io::IoSliceMut<'a>>(place) }
+    }
+
     /// Copies into the front of `out`, which is at least as long.
     pub(crate) fn read_into(&self, out: &mut [u8]) {
         let out = &mut out[..self.len];

@@ -1,0 +1,295 @@
+//! Payload that the kernel writes straight into its place.
+//!
+//! Without CRC nothing has to look at a payload but the one who asked for it. So of a long segment
+//! only the header comes through the staging buffer: one `recvmsg` reads the rest of the payload
+//! into the consumer's memory, and what follows, up to the header of the next frame, into the
+//! buffer. That saves the copy, and costs a system call a frame, which is why only long ones are
+//! read so.
+//!
+//! With CRC every byte has to be read before any may be placed, and not where the consumer or
+//! another peer may change it meanwhile.
+
+use std::io::IoSliceMut;
+
+use access_layer::rnic::WcStatus;
+use iwarp_proto::wire::ddp::{Control, TAGGED_LEN, UNTAGGED_LEN};
+use iwarp_proto::wire::fpdu::{self, CRC_LEN, LENGTH_LEN};
+use iwarp_proto::{Inbound, Target};
+use rustix::io::Errno;
+
+use super::{Lent, Receives, Rx, RxEnd, Sinks, refuse, tagged_access};
+use crate::engine::io::{self, Received};
+use crate::memory::StreamMemory;
+use crate::pool::Staging;
+
+/// What is missing of a frame that is worth a system call of its own.
+const DIRECT_MIN: usize = 16 * 1024;
+/// Bytes at the end of a payload that are placed after all others, so that a program that polls its
+/// memory for the end of an RDMA Write finds all of it ([`crate::memory::Bytes::write`]).
+const TAIL: usize = 8;
+/// The length field and the longer of the two headers.
+const HEADER_LEN: usize = LENGTH_LEN + UNTAGGED_LEN;
+/// Pieces of one `recvmsg`, the staging buffer among them.
+const VECTOR_MAX: usize = 8;
+/// Frames behind one that was placed so that are not taken together with what follows them: the
+/// rest of a message that was cut, and one of the consumer's answers.
+const NARROW_FRAMES: u8 = 2;
+
+/// A segment whose payload is on its way into its place.
+#[derive(Debug)]
+pub(super) struct Placing {
+    header: [u8; UNTAGGED_LEN],
+    ulpdu_len: usize,
+    target: Target,
+    /// Bytes of the payload that lie there.
+    done: usize,
+}
+
+impl Placing {
+    fn header_len(&self) -> usize {
+        header_len(&self.header)
+    }
+
+    fn payload_len(&self) -> usize {
+        self.ulpdu_len - self.header_len()
+    }
+
+    /// Where the part of the payload ends that the kernel places.
+    fn direct_end(&self) -> usize {
+        self.payload_len().saturating_sub(TAIL).max(self.done)
+    }
+
+    /// What follows that part in the frame.
+    fn rest(&self) -> usize {
+        self.payload_len() - self.direct_end() + fpdu::pad(self.ulpdu_len) + CRC_LEN
+    }
+}
+
+fn header_len(header: &[u8]) -> usize {
+    if Control(header[0]).is_tagged() {
+        TAGGED_LEN
+    } else {
+        UNTAGGED_LEN
+    }
+}
+
+impl Rx {
+    /// How much to take into the staging buffer: all that there is, but no more than to the header
+    /// of the next frame where that is likely to be one whose payload is better taken elsewhere.
+    pub(super) fn narrow(&self, staging: &Staging, room: usize) -> usize {
+        if self.narrow == 0 {
+            return room;
+        }
+        let here = &staging[..self.end];
+        let wanted = match fpdu::peek(here) {
+            fpdu::Deframed::Need(total) if here.len() >= HEADER_LEN => total + HEADER_LEN,
+            _ => HEADER_LEN,
+        };
+        wanted.saturating_sub(self.end).clamp(1, room)
+    }
+
+    /// The frame at the front of the staging buffer is incomplete: if it is long, the rest of its
+    /// payload goes straight to its place from now on.
+    pub(super) fn begin_placing(
+        &mut self,
+        staging: &Staging,
+        sinks: &mut Sinks<'_>,
+    ) -> Result<(), RxEnd> {
+        let frame = &staging[..self.end];
+        let Some((length, ulpdu)) = frame.split_first_chunk::<LENGTH_LEN>() else {
+            return Ok(());
+        };
+        let Some(header) = ulpdu.first_chunk::<UNTAGGED_LEN>() else {
+            return Ok(());
+        };
+        let ulpdu_len = usize::from(u16::from_be_bytes(*length));
+        if fpdu::total_len(ulpdu_len) < frame.len() + DIRECT_MIN {
+            return Ok(());
+        }
+        let Some(target) = self.foresee(header, ulpdu_len, sinks) else {
+            return Ok(());
+        };
+        let payload = &ulpdu[header_len(header)..];
+        let mut placing = Placing {
+            header: *header,
+            ulpdu_len,
+            target,
+            done: 0,
+        };
+        self.put(&mut placing, payload, sinks)?;
+        self.placing = Some(placing);
+        (self.start, self.end) = (0, 0);
+        Ok(())
+    }
+
+    fn foresee(
+        &mut self,
+        header: &[u8],
+        ulpdu_len: usize,
+        sinks: &mut Sinks<'_>,
+    ) -> Option<Target> {
+        let memory = StreamMemory {
+            access: sinks.memory,
+            stream: sinks.qp.stream(),
+        };
+        let mut receives = Receives {
+            qp: sinks.qp,
+            batch: &mut self.batch,
+            current: &mut self.current,
+        };
+        sinks
+            .proto
+            .foresee(header, ulpdu_len, &memory, &mut receives)
+    }
+
+    /// Copies the next part of a payload to its place.
+    fn put(
+        &mut self,
+        placing: &mut Placing,
+        payload: &[u8],
+        sinks: &mut Sinks<'_>,
+    ) -> Result<(), RxEnd> {
+        let mut at = 0;
+        self.for_each_place(placing, payload.len(), sinks, |bytes| {
+            bytes.write(&payload[at..at + bytes.len()]);
+            at += bytes.len();
+        })?;
+        placing.done += payload.len();
+        Ok(())
+    }
+
+    /// Visits the memory of the next `len` bytes of a payload, which may have gone meanwhile.
+    fn for_each_place<'m>(
+        &mut self,
+        placing: &Placing,
+        len: usize,
+        sinks: &mut Sinks<'m>,
+        mut visit: impl FnMut(crate::memory::Bytes<'m>),
+    ) -> Result<(), RxEnd> {
+        if len == 0 {
+            return Ok(());
+        }
+        match placing.target {
+            Target::Tagged { stag, to } => {
+                let access = tagged_access(&placing.header);
+                let to = to.wrapping_add(placing.done as u64);
+                let stream = sinks.qp.stream();
+                match sinks.memory.remote(stream, access, stag, to, len as u32) {
+                    Ok(bytes) => visit(bytes),
+                    Err(fault) => {
+                        let header = &placing.header[..placing.header_len()];
+                        return Err(refuse(header, placing.ulpdu_len, fault, sinks));
+                    }
+                }
+            }
+            Target::Untagged { offset, .. } => {
+                let range = (offset as usize + placing.done, len);
+                let (memory, pd) = (sinks.memory, sinks.qp.pd());
+                let current = self.current.as_ref();
+                if !current.is_some_and(|slot| {
+                    slot.sgl.for_each_piece(memory, pd, true, range, &mut visit)
+                }) {
+                    return Err(self.fail_receive(sinks));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One receive into the place of the payload and, behind it, into the staging buffer. Says also
+    /// whether it took less than was asked for, and so all that there was.
+    pub(super) fn receive_placing(
+        &mut self,
+        mut placing: Placing,
+        staging: &mut Staging,
+        lent: &mut Lent<'_>,
+    ) -> Result<(Received, bool), RxEnd> {
+        let memory = lent.qp.shared.memory.access();
+        let fd = lent.fd;
+        let mut sinks = lent.open(&memory);
+        let mut vector: [IoSliceMut<'_>; VECTOR_MAX] =
+            std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let (mut count, mut direct) = (0, 0);
+        let left = placing.direct_end() - placing.done;
+        self.for_each_place(&placing, left, &mut sinks, |bytes| {
+            if count < VECTOR_MAX - 1 {
+                direct += bytes.len();
+                vector[count] = bytes.as_io_slice_mut();
+                count += 1;
+            }
+        })?;
+        let mut asked = direct;
+        if direct == left {
+            let end = placing.rest() + LENGTH_LEN + placing.header_len();
+            vector[count] = IoSliceMut::new(&mut staging[self.end..end]);
+            asked += end - self.end;
+            count += 1;
+        }
+        let received = io::receive_vectored(fd, &mut vector[..count]);
+        if let Received::Bytes(got) = received {
+            let placed = got.min(direct);
+            placing.done += placed;
+            self.end += got - placed;
+        }
+        if received == Received::Failed(Errno::FAULT) {
+            // The consumer has unmapped what it had lent.
+            return Err(self.fail_receive(&mut sinks));
+        }
+        self.placing = Some(placing);
+        let is_short = !matches!(received, Received::Bytes(got) if got == asked);
+        Ok((received, is_short))
+    }
+
+    /// Tells of the segment if all of it is there. What has been taken of the next frame is at the
+    /// front of the staging buffer then.
+    pub(super) fn end_placing(
+        &mut self,
+        staging: &Staging,
+        sinks: &mut Sinks<'_>,
+    ) -> Result<u32, RxEnd> {
+        let Some(mut placing) = self.placing.take() else {
+            return Ok(0);
+        };
+        let rest = placing.rest();
+        if placing.done < placing.direct_end() || self.end < rest {
+            self.placing = Some(placing);
+            return Ok(0);
+        }
+        let tail = placing.payload_len() - placing.done;
+        self.put(&mut placing, &staging[..tail], sinks)?;
+        self.start = rest;
+        self.narrow = NARROW_FRAMES;
+        self.handle_placed(&placing, sinks)?;
+        Ok(1)
+    }
+
+    fn handle_placed(&mut self, placing: &Placing, sinks: &mut Sinks<'_>) -> Result<(), RxEnd> {
+        let memory = StreamMemory {
+            access: sinks.memory,
+            stream: sinks.qp.stream(),
+        };
+        let mut receives = Receives {
+            qp: sinks.qp,
+            batch: &mut self.batch,
+            current: &mut self.current,
+        };
+        let header = &placing.header[..placing.header_len()];
+        let inbound = sinks
+            .proto
+            .handle_placed(header, placing.ulpdu_len, &memory, &mut receives);
+        match inbound {
+            Ok(Inbound::Place(placement)) => {
+                self.deliver(&placement, sinks);
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+            Err(fault) => Err(self.judge(fault)),
+        }
+    }
+
+    /// The memory of the receive that is arriving cannot be used.
+    pub(super) fn fail_receive(&mut self, sinks: &mut Sinks<'_>) -> RxEnd {
+        self.current_status = WcStatus::LocalProtection;
+        RxEnd::Fault(sinks.proto.fail_local())
+    }
+}

@@ -1,0 +1,322 @@
+//! Long frames without CRC, whose payload goes straight to its place, against a peer of plain TCP
+//! that cuts them wherever it likes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use access_layer::rnic::*;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use support::*;
+
+/// Request of revision 2: no CRC, IRD and ORD 4, no peer-to-peer mode.
+const REQUEST: &str = "4d504120 49442052 65712046 72616d65 10020004 00040004";
+/// Bytes of a payload that is long, and no multiple of four.
+const LONG: usize = 50_003;
+/// What follows the payload of an untagged segment of that length: pad and CRC field.
+const TRAILER: usize = 1 + 4;
+/// Length field and untagged header.
+const HEADER: usize = 2 + 18;
+
+/// A responder that has received a first, short Send, and its peer.
+fn accepted(node: &Node) -> (Side<'_>, TcpStream) {
+    let server = node.side(20);
+    let first = node.memory(8);
+    server.recv(0, &[first.sge(0, 8)]);
+    let (_listener, port) = node
+        .rnic
+        .listen(&ListenAddress { port: 0 }, ListenToken(7))
+        .unwrap();
+    let mut raw = raw_client(port);
+    raw.set_nodelay(true).unwrap();
+    raw.write_all(&hex(REQUEST)).unwrap();
+    let (request, _) = node.recorder.request(7);
+    let params = AcceptParams { private_data: &[] };
+    node.rnic.accept(request, &server.qp, &params).unwrap();
+    read_startup(&mut raw);
+    assert!(matches!(server.event(), Event::Established { .. }));
+    raw.write_all(&send_frame(1, 0, true, b"first")).unwrap();
+    assert_eq!(server.received().byte_len, 5);
+    (server, raw)
+}
+
+fn frame(header: &[u8], payload: &[u8]) -> Vec<u8> {
+    let ulpdu = header.len() + payload.len();
+    let mut frame = (ulpdu as u16).to_be_bytes().to_vec();
+    frame.extend_from_slice(header);
+    frame.extend_from_slice(payload);
+    frame.resize(frame.len().next_multiple_of(4), 0);
+    frame.extend_from_slice(b"none");
+    frame
+}
+
+fn send_frame(msn: u32, offset: usize, last: bool, payload: &[u8]) -> Vec<u8> {
+    let mut header = vec![if last { 0x41 } else { 0x01 }, 0x43];
+    for word in [0, 0, msn, offset as u32] {
+        header.extend_from_slice(&u32::to_be_bytes(word));
+    }
+    frame(&header, payload)
+}
+
+fn write_frame(to: RemoteRange, payload: &[u8]) -> Vec<u8> {
+    let mut header = vec![0xc1, 0x40];
+    header.extend_from_slice(&to.rkey.to_be_bytes());
+    header.extend_from_slice(&to.addr.to_be_bytes());
+    frame(&header, payload)
+}
+
+/// Drives the connection for a while, in which nothing completes.
+fn rest(server: &Side<'_>) {
+    for _ in 0..20 {
+        server.node.rnic.progress(&server.recv_cq);
+        assert!(server.resting(&server.recv_cq).is_empty());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The ends of the pieces in which two long frames and a short one behind them arrive.
+fn cuts() -> Vec<Vec<usize>> {
+    let long = HEADER + LONG + TRAILER;
+    let inner = [
+        1,
+        2,
+        15,
+        HEADER - 1,
+        HEADER,
+        HEADER + 1,
+        HEADER + 10_000,
+        HEADER + LONG - 9,
+        HEADER + LONG - 8,
+        HEADER + LONG - 1,
+        HEADER + LONG,
+        long - 5,
+        long - 1,
+        long,
+    ];
+    let mut all: Vec<Vec<usize>> = inner.iter().map(|at| vec![*at]).collect();
+    all.extend(inner.iter().map(|at| vec![*at, long + *at]));
+    all.push((1..long).step_by(7_001).collect());
+    all.push(
+        (1..HEADER + 40)
+            .chain(long - 12..long + HEADER + 40)
+            .collect(),
+    );
+    all.push(Vec::new());
+    all
+}
+
+#[test]
+fn long_messages_arrive_wherever_their_frames_are_cut() {
+    let node = Node::new("lo 0 crc=off");
+    let (server, mut raw) = accepted(&node);
+    let memory = node.memory(3 * LONG);
+    let mut msn = 2;
+    for cuts in cuts() {
+        let seed = msn as usize;
+        for part in 0..3 {
+            server.recv(part as u64, &[memory.sge(part * LONG, LONG)]);
+        }
+        memory.fill(0);
+        let bytes = patterned(seed, 2 * LONG);
+        let mut stream = send_frame(msn, 0, true, &bytes[..LONG]);
+        stream.extend(send_frame(msn + 1, 0, true, &bytes[LONG..]));
+        stream.extend(send_frame(msn + 2, 0, true, b"short"));
+        msn += 3;
+        let mut from = 0;
+        for to in cuts.iter().copied().chain([stream.len()]) {
+            raw.write_all(&stream[from..to]).unwrap();
+            from = to;
+            if cuts.len() < 3 {
+                for _ in 0..3 {
+                    std::thread::sleep(Duration::from_micros(300));
+                    node.rnic.progress(&server.recv_cq);
+                }
+            }
+        }
+        let lens = [0, 1, 2].map(|_| server.received().byte_len as usize);
+        assert_eq!(lens, [LONG, LONG, 5], "{cuts:?}");
+        assert!(memory.copy(0, 2 * LONG) == bytes, "{cuts:?}");
+        assert_eq!(memory.copy(2 * LONG, 5), b"short");
+    }
+}
+
+#[test]
+fn a_message_of_several_frames_fills_scattered_memory() {
+    let node = Node::new("lo 0 crc=off");
+    let (server, mut raw) = accepted(&node);
+    let memory = node.memory(16 * 8_192);
+    // More pieces than one system call takes, in descending order.
+    let sgl: Vec<Sge> = (0..8)
+        .rev()
+        .map(|i| memory.sge(i * 16_384, 12_345))
+        .collect();
+    server.recv(1, &sgl);
+    let bytes = patterned(5, 8 * 12_345);
+    let mut at = 0;
+    for len in [40_000, 1, 58_759] {
+        let part = &bytes[at..at + len];
+        let last = at + len == bytes.len();
+        raw.write_all(&send_frame(2, at, last, part)).unwrap();
+        at += len;
+    }
+    let received = server.received();
+    assert_eq!(
+        (received.wr_id, received.byte_len as usize),
+        (1, bytes.len())
+    );
+    for (piece, i) in bytes.chunks(12_345).zip((0..8).rev()) {
+        assert!(memory.copy(i * 16_384, 12_345) == piece, "{i}");
+    }
+}
+
+#[test]
+fn writes_go_where_they_say_and_nowhere_else() {
+    let node = Node::new("lo 0 crc=off");
+    let (server, mut raw) = accepted(&node);
+    let memory = node.memory(LONG + 200);
+    server.recv(1, &[]);
+    let bytes = patterned(9, LONG);
+    raw.write_all(&write_frame(memory.remote(100, LONG), &bytes))
+        .unwrap();
+    raw.write_all(&send_frame(2, 0, true, b"")).unwrap();
+    assert_eq!(server.received().byte_len, 0);
+    assert!(memory.copy(100, LONG) == bytes);
+    assert_eq!(memory.copy(0, 100), [0; 100]);
+    assert_eq!(memory.copy(100 + LONG, 100), [0; 100]);
+}
+
+/// The Terminate message that the peer gets, its header and the three bytes that say why.
+fn terminate(raw: &mut TcpStream) -> [u8; 3] {
+    let frame = read_exact(raw, 2 + 18 + 4);
+    assert_eq!(frame[2..4], [0x41, 0x47], "{frame:02x?}");
+    [frame[20] >> 4, frame[20] & 15, frame[21]]
+}
+
+#[test]
+fn what_is_refused_is_refused_before_a_byte_is_placed() {
+    let long = patterned(1, LONG);
+    for (case, reason) in [
+        ("an unknown STag", [1, 1, 0]),
+        ("a range that ends too late", [1, 1, 1]),
+        ("a message that is too long", [1, 2, 5]),
+        ("a message out of order", [1, 2, 3]),
+        ("a place in the middle of a message", [1, 2, 4]),
+    ] {
+        let node = Node::new("lo 0 crc=off");
+        let (server, mut raw) = accepted(&node);
+        let memory = node.memory(LONG);
+        server.recv(1, &[memory.sge(0, LONG - 1)]);
+        let to = memory.remote(0, LONG);
+        let frame = match case {
+            "an unknown STag" => write_frame(RemoteRange { rkey: 0, ..to }, &long),
+            "a range that ends too late" => write_frame(memory.remote(1, LONG), &long),
+            "a message that is too long" => send_frame(2, 0, true, &long),
+            "a message out of order" => send_frame(3, 0, true, &long),
+            _ => send_frame(2, 4, true, &long),
+        };
+        raw.write_all(&frame).unwrap();
+        let failed = server.received();
+        let expected = match case {
+            "a message that is too long" => WcStatus::LocalLength,
+            _ => WcStatus::Flushed,
+        };
+        assert_eq!((failed.wr_id, failed.status), (1, expected), "{case}");
+        assert_eq!(terminate(&mut raw), reason, "{case}");
+        assert!(memory.copy(0, LONG) == vec![0; LONG], "{case}");
+    }
+}
+
+#[test]
+fn memory_that_is_deregistered_in_the_middle_of_a_write_takes_no_more() {
+    let node = Node::new("lo 0 crc=off");
+    let (server, mut raw) = accepted(&node);
+    server.recv(1, &[]);
+    let memory = node.memory(LONG);
+    let request = RegisterMr {
+        addr: memory.addr(),
+        len: LONG as u64,
+        access: ALL_RIGHTS,
+        zero_based: false,
+    };
+    let mr = node.rnic.register_mr(&node.pd, &request).unwrap();
+    let to = RemoteRange {
+        rkey: node.rnic.mr_keys(&mr).rkey,
+        ..memory.remote(0, LONG)
+    };
+    let frame = write_frame(to, &patterned(3, LONG));
+    raw.write_all(&frame[..20_000]).unwrap();
+    rest(&server);
+    let so_far = memory.copy(0, LONG);
+    assert!(so_far[..10_000] == patterned(3, 10_000));
+    drop(mr);
+    raw.write_all(&frame[20_000..]).unwrap();
+    assert_eq!(server.received().status, WcStatus::Flushed);
+    assert_eq!(terminate(&mut raw), [1, 1, 0]);
+    assert!(memory.copy(0, LONG) == so_far);
+}
+
+#[test]
+fn a_peer_that_goes_in_the_middle_of_a_payload_leaves_a_broken_connection() {
+    let node = Node::new("lo 0 crc=off");
+    let (server, mut raw) = accepted(&node);
+    let memory = node.memory(LONG);
+    server.recv(1, &[memory.sge(0, LONG)]);
+    server.recv(2, &[]);
+    let frame = send_frame(2, 0, true, &patterned(3, LONG));
+    raw.write_all(&frame[..30_000]).unwrap();
+    rest(&server);
+    drop(raw);
+    for id in [1, 2] {
+        let flushed = server.received();
+        assert_eq!((flushed.wr_id, flushed.status), (id, WcStatus::Flushed));
+    }
+    assert!(matches!(server.event(), Event::Broken));
+}
+
+#[test]
+fn memory_that_the_consumer_has_unmapped_ends_the_connection_and_not_the_process() {
+    let node = Node::new("lo 0 crc=off");
+    let (server, mut raw) = accepted(&node);
+    let len = LONG.next_multiple_of(4_096);
+    // SAFETY: a new mapping, of which nobody else knows.
+    let start = unsafe {
+        mmap_anonymous(
+            std::ptr::null_mut(),
+            len,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+    }
+    .unwrap();
+    let request = RegisterMr {
+        addr: start.expose_provenance() as u64,
+        len: len as u64,
+        access: ALL_RIGHTS,
+        zero_based: false,
+    };
+    let mr = node.rnic.register_mr(&node.pd, &request).unwrap();
+    let sge = Sge {
+        addr: request.addr,
+        len: len as u32,
+        lkey: node.rnic.mr_keys(&mr).lkey,
+    };
+    server.recv(1, &[sge]);
+    let frame = send_frame(2, 0, true, &patterned(3, LONG));
+    raw.write_all(&frame[..10_000]).unwrap();
+    rest(&server);
+    // SAFETY: the mapping of above, which nothing of this test uses any more.
+    unsafe { munmap(start, len) }.unwrap();
+    raw.write_all(&frame[10_000..]).unwrap();
+    let failed = server.received();
+    assert_eq!(
+        (failed.wr_id, failed.status),
+        (1, WcStatus::LocalProtection)
+    );
+    let mut answer = Vec::new();
+    raw.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer[2..4], [0x41, 0x47], "a Terminate message");
+}
