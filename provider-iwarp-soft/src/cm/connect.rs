@@ -22,6 +22,7 @@ use iwarp_proto::wire::{fpdu, marker};
 use iwarp_proto::{Config, MpaError, ProtocolError, Role, TerminateCode, TransmitFpdu};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use threads::survive;
 
 use crate::conn::Conn;
 use crate::crc::crc32c;
@@ -179,14 +180,21 @@ impl Qp {
 
     /// The engine's part: the socket is ready, or the time has come.
     fn on_attempt(self: &Arc<Self>, key: Key) {
+        let mut done = None;
+        survive(|| done = Some(self.advance_attempt(key)));
+        let effects = done.unwrap_or_else(|| self.fail_attempt(key));
+        self.after(&effects);
+    }
+
+    fn advance_attempt(self: &Arc<Self>, key: Key) -> Effects {
+        let mut effects = Effects::default();
         let mut link = self.lock_link();
         let Link::Connecting(attempt) = &mut *link else {
-            return;
+            return effects;
         };
         if attempt.key != key {
-            return;
+            return effects;
         }
-        let mut effects = Effects::default();
         let step = if attempt
             .deadline
             .is_some_and(|deadline| Instant::now() >= deadline)
@@ -206,8 +214,25 @@ impl Qp {
                 self.on_reply(&mut link, socket, &negotiated, private_data, &mut effects);
             }
         }
-        drop(link);
-        self.after(&effects);
+        effects
+    }
+
+    /// A step of the attempt panicked: its phase is lost, and nothing would bring the next step.
+    fn fail_attempt(&self, key: Key) -> Effects {
+        let mut effects = Effects::default();
+        let mut link = self.lock_link();
+        match &mut *link {
+            Link::Connecting(attempt) if attempt.key == key => {
+                self.give_up(&mut link, OwnEvent::NonPeerRejected, &mut effects);
+                effects
+            }
+            Link::Up(conn) => {
+                let socket = conn.socket.clone();
+                drop(link);
+                self.fail(&socket)
+            }
+            _ => effects,
+        }
     }
 
     /// An accepting reply came: full operation begins.
@@ -594,12 +619,36 @@ mod tests {
     use access_layer::rnic::Rnic;
 
     use super::*;
-    use crate::support::{Node, read_exact};
+    use crate::support::{Event, Node, read_exact};
 
     #[test]
     fn a_lack_of_local_ports_is_ours_and_not_the_peers_absence() {
         assert_eq!(missing_resource(Errno::ADDRNOTAVAIL), Some(Resource::Port));
         assert!(!is_out_of_reach(Errno::ADDRNOTAVAIL));
+    }
+
+    #[test]
+    fn an_attempt_whose_step_panics_has_failed() {
+        let node = Node::new("lo 0");
+        let client = node.side(10);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut params = node.connect_params(port, &[]);
+        params.timeout = None;
+        node.rnic.connect(&client.qp, &params).unwrap();
+        if let Link::Connecting(attempt) = &mut *client.qp.qp.lock_link() {
+            let socket = match std::mem::replace(&mut attempt.phase, Phase::Backoff) {
+                Phase::TcpConnecting(socket)
+                | Phase::SendingRequest { socket, .. }
+                | Phase::AwaitingReply(socket) => socket,
+                Phase::Backoff => panic!("the listener is there"),
+            };
+            // More than there is to send: who goes on from here panics.
+            let sent = attempt.request.len() + 1;
+            attempt.phase = Phase::SendingRequest { socket, sent };
+            attempt.schedule(Some(Duration::ZERO));
+        }
+        assert_eq!(client.event(), Event::NonPeerRejected);
     }
 
     #[test]

@@ -53,13 +53,7 @@ impl Qp {
     ) -> Option<Effects> {
         let mut done = None;
         survive(|| done = Some(work()));
-        done.unwrap_or_else(|| {
-            let mut effects = self.fail(socket);
-            // What the work had to tell of the queues went with it.
-            effects.send.nudge = true;
-            effects.recv.nudge = true;
-            Some(effects)
-        })
+        done.unwrap_or_else(|| Some(self.fail(socket)))
     }
 
     /// Reads what may have established an accepted connection, and tells what is known of it.
@@ -292,6 +286,9 @@ impl Qp {
             let end = End::Fault(conn.proto.fail_local());
             self.finish(&mut link, end, &mut effects);
         }
+        // What a drive that failed had to tell of the queues went with it.
+        effects.send.nudge = true;
+        effects.recv.nudge = true;
         effects
     }
 
