@@ -303,7 +303,7 @@ pub(crate) enum Mover {
 /// Who moves the bytes of a descriptor.
 #[inline]
 pub(crate) fn mover(fd: c_int) -> Mover {
-    if is_plain(fd) {
+    if !contains(fd) {
         return Mover::Kernel;
     }
     match entry(fd) {
@@ -334,12 +334,20 @@ pub(crate) fn entry(fd: c_int) -> Option<Entry> {
     slot.get()
 }
 
-/// Whether nothing stands behind a descriptor but what the kernel knows.
+/// Whether nothing stands behind a descriptor but what the kernel knows. A TCP socket that is
+/// listed is not plain; its bytes are the kernel's all the same, and calls that move them ask
+/// [`contains`].
 pub(crate) fn is_plain(fd: c_int) -> bool {
     kind(fd) == NATIVE
 }
 
+/// Whether a descriptor is a listener with something beside it, or an offloaded connection.
+pub(crate) fn is_waited_for(fd: c_int) -> bool {
+    matches!(kind(fd), SOCKET | RELAYED | LISTENER)
+}
+
 /// Whether a descriptor is an offloaded connection.
+#[inline]
 pub(crate) fn contains(fd: c_int) -> bool {
     matches!(kind(fd), SOCKET | RELAYED)
 }

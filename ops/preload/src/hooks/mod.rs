@@ -62,7 +62,7 @@ pub(crate) fn moving<R, T>(
 where
     Result<R, Errno>: ToC<T>,
 {
-    if table::is_plain(fd) {
+    if !table::contains(fd) {
         return None;
     }
     moving_ours(fd, call)

@@ -663,7 +663,7 @@ impl Sets {
     /// Whether there is a listener with something beside it, or a connection that is offloaded.
     fn has_ours(&self) -> bool {
         let mut wanted = self.wanted.iter();
-        wanted.any(|entry| !table::is_plain(entry.fd))
+        wanted.any(|entry| table::is_waited_for(entry.fd))
     }
 
     /// Waits by `poll`, which can name the counters of listeners whatever their numbers are.
