@@ -17,8 +17,8 @@ pub(crate) struct Args {
     pub(crate) ia: Option<String>,
     /// Measure only these cases: work:bytes:depth, where work is send-ping, write-ping, read-ping,
     /// blocked-ping, send, write, read, write-unattended, read-unattended, connect, idle-ep,
-    /// sdp-ping, sdp-blocked-ping, sdp-write or sdp-copy; with @veth or @veth-segments behind it,
-    /// over virtual Ethernet.
+    /// sdp-ping, sdp-blocked-ping, sdp-write or sdp-copy; with @no-crc behind it, without CRC; with
+    /// @veth or @veth-segments, over virtual Ethernet.
     #[arg(long, value_name = "CASE", value_delimiter = ',')]
     pub(crate) cases: Vec<Case>,
     /// Only the rows of this contender.

@@ -45,6 +45,8 @@ pub(crate) enum Work {
 pub(crate) enum Wire {
     /// The loopback device.
     Loopback,
+    /// The same, where both ends do without CRC.
+    LoopbackNoCrc,
     /// A pair of virtual Ethernet devices of MTU 1500 between two network namespaces.
     Veth,
     /// The same, and each FPDU fits into one TCP segment: what a peer of another make gets.
@@ -241,12 +243,18 @@ const WORK_NAMES: [(Work, &str); 15] = [
 
 impl Wire {
     /// In the order of the table.
-    pub(crate) const ALL: [Self; 3] = [Self::Loopback, Self::Veth, Self::VethSegments];
+    pub(crate) const ALL: [Self; 4] = [
+        Self::Loopback,
+        Self::LoopbackNoCrc,
+        Self::Veth,
+        Self::VethSegments,
+    ];
 
     /// What a case's name ends with.
     const fn suffix(self) -> &'static str {
         match self {
             Self::Loopback => "",
+            Self::LoopbackNoCrc => "@no-crc",
             Self::Veth => "@veth",
             Self::VethSegments => "@veth-segments",
         }
@@ -256,6 +264,7 @@ impl Wire {
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::Loopback => "loopback",
+            Self::LoopbackNoCrc => "loopback, no CRC (crc=off)",
             Self::Veth => "veth pair, MTU 1500",
             Self::VethSegments => "veth pair, MTU 1500, one FPDU a segment (as to other makes)",
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::case::{BATCH, Case, Stack, Work};
+use crate::case::{BATCH, Case, Stack, Wire, Work};
 use crate::contender::Contender;
 use crate::control::{Counted, Peer};
 use crate::raw::RawLink;
@@ -249,6 +249,8 @@ impl Bench {
 /// Who else is measured beside raw TCP and DAT.
 fn others(case: Case) -> &'static [Stack] {
     match case.work {
+        // What frames cost is measured with CRC.
+        _ if case.wire == Wire::LoopbackNoCrc => &[],
         Work::StreamSend if case.is_message_rate() => &[Stack::RawBatch, Stack::Framed],
         Work::SendPing | Work::StreamSend => &[Stack::Framed],
         _ => &[],

@@ -142,7 +142,7 @@ impl RawLink {
 
     fn prepare(&mut self, case: Case) -> Result<()> {
         let payload_max = match case.wire {
-            Wire::Loopback | Wire::Veth => PAYLOAD_LONG,
+            Wire::Loopback | Wire::LoopbackNoCrc | Wire::Veth => PAYLOAD_LONG,
             Wire::VethSegments => {
                 let mss = getsockopt(&self.socket, sockopt::TcpMaxSeg)?;
                 Framer::payload_in_segment(usize::try_from(mss)?)
