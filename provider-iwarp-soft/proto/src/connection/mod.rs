@@ -85,8 +85,8 @@ impl Config {
 /// One stream.
 ///
 /// Methods are of four kinds: commands (`post`, `set_mulpdu`), input (`foresee`, `handle_*`,
-/// `on_*`, `answer_*`), output (`poll_*`), and getters. None of them blocks, and none allocates beyond the
-/// first time a queue reaches a new length.
+/// `on_*`, `answer_*`), output (`poll_*`), and getters. None of them blocks, and none allocates
+/// beyond the first time a queue reaches a new length.
 ///
 /// The loop of an engine:
 ///
