@@ -168,7 +168,13 @@ fn reads_of_every_size_fetch_what_is_there() {
 
 #[test]
 fn segment_lists_are_gathered_and_scattered() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    for params in ["lo 0", "lo 0 crc=off"] {
+        gather_and_scatter(params);
+    }
+}
+
+fn gather_and_scatter(params: &str) {
+    let (a, b) = (Node::new(params), Node::new(params));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);
     let (from, to) = (a.memory(200_000), b.memory(200_000));

@@ -10,15 +10,20 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use access_layer::rnic::*;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use provider_iwarp_soft::SoftMr;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 use support::*;
 
 /// Request of revision 2: no CRC, IRD and ORD 4, no peer-to-peer mode.
 const REQUEST: &str = "4d504120 49442052 65712046 72616d65 10020004 00040004";
+/// Reply without CRC and peer-to-peer mode.
+const REPLY_PLAIN: &str = "4d504120 49442052 65702046 72616d65 10020004 00040004";
 /// Bytes of a payload that is long, and no multiple of four.
 const LONG: usize = 50_003;
 /// What follows the payload of an untagged segment of that length: pad and CRC field.
 const TRAILER: usize = 1 + 4;
+/// Bytes between the pieces of scattered memory.
+const PITCH: usize = 16_384;
 /// Length field and untagged header.
 const HEADER: usize = 2 + 18;
 
@@ -67,6 +72,14 @@ fn write_frame(to: RemoteRange, payload: &[u8]) -> Vec<u8> {
     header.extend_from_slice(&to.rkey.to_be_bytes());
     header.extend_from_slice(&to.addr.to_be_bytes());
     frame(&header, payload)
+}
+
+/// The front of a frame, which the receiver takes before the rest comes.
+fn write_in_two(server: &Side<'_>, raw: &mut TcpStream, frame: &[u8]) {
+    let (front, back) = frame.split_at(HEADER + 7);
+    raw.write_all(front).unwrap();
+    rest(server);
+    raw.write_all(back).unwrap();
 }
 
 /// Drives the connection for a while, in which nothing completes.
@@ -130,11 +143,9 @@ fn long_messages_arrive_wherever_their_frames_are_cut() {
         for to in cuts.iter().copied().chain([stream.len()]) {
             raw.write_all(&stream[from..to]).unwrap();
             from = to;
-            if cuts.len() < 3 {
-                for _ in 0..3 {
-                    std::thread::sleep(Duration::from_micros(300));
-                    node.rnic.progress(&server.recv_cq);
-                }
+            for _ in 0..if cuts.len() < 20 { 3 } else { 1 } {
+                std::thread::sleep(Duration::from_micros(300));
+                node.rnic.progress(&server.recv_cq);
             }
         }
         let lens = [0, 1, 2].map(|_| server.received().byte_len as usize);
@@ -148,28 +159,28 @@ fn long_messages_arrive_wherever_their_frames_are_cut() {
 fn a_message_of_several_frames_fills_scattered_memory() {
     let node = Node::new("lo 0 crc=off");
     let (server, mut raw) = accepted(&node);
-    let memory = node.memory(16 * 8_192);
+    let memory = node.memory(8 * PITCH);
     // More pieces than one system call takes, in descending order.
-    let sgl: Vec<Sge> = (0..8)
-        .rev()
-        .map(|i| memory.sge(i * 16_384, 12_345))
-        .collect();
-    server.recv(1, &sgl);
-    let bytes = patterned(5, 8 * 12_345);
-    let mut at = 0;
-    for len in [40_000, 1, 58_759] {
-        let part = &bytes[at..at + len];
-        let last = at + len == bytes.len();
-        raw.write_all(&send_frame(2, at, last, part)).unwrap();
-        at += len;
-    }
-    let received = server.received();
-    assert_eq!(
-        (received.wr_id, received.byte_len as usize),
-        (1, bytes.len())
-    );
-    for (piece, i) in bytes.chunks(12_345).zip((0..8).rev()) {
-        assert!(memory.copy(i * 16_384, 12_345) == piece, "{i}");
+    for (msn, len, frames) in [(2, 6_000, &[48_000][..]), (3, 12_345, &[40_000, 1, 58_759])] {
+        let places = (0..8).rev().map(|i| i * PITCH);
+        let sgl: Vec<Sge> = places.clone().map(|at| memory.sge(at, len)).collect();
+        server.recv(1, &sgl);
+        let bytes = patterned(len, 8 * len);
+        let mut at = 0;
+        for frame_len in frames {
+            let part = &bytes[at..at + frame_len];
+            at += frame_len;
+            let frame = send_frame(msn, at - frame_len, at == bytes.len(), part);
+            match *frame_len {
+                1 => raw.write_all(&frame).unwrap(),
+                _ => write_in_two(&server, &mut raw, &frame),
+            }
+        }
+        let received = server.received();
+        assert_eq!(received.byte_len as usize, bytes.len());
+        for (piece, at) in bytes.chunks(len).zip(places) {
+            assert!(memory.copy(at, len) == piece, "{at}");
+        }
     }
 }
 
@@ -180,8 +191,8 @@ fn writes_go_where_they_say_and_nowhere_else() {
     let memory = node.memory(LONG + 200);
     server.recv(1, &[]);
     let bytes = patterned(9, LONG);
-    raw.write_all(&write_frame(memory.remote(100, LONG), &bytes))
-        .unwrap();
+    let frame = write_frame(memory.remote(100, LONG), &bytes);
+    write_in_two(&server, &mut raw, &frame);
     raw.write_all(&send_frame(2, 0, true, b"")).unwrap();
     assert_eq!(server.received().byte_len, 0);
     assert!(memory.copy(100, LONG) == bytes);
@@ -218,7 +229,11 @@ fn what_is_refused_is_refused_before_a_byte_is_placed() {
             "a message out of order" => send_frame(3, 0, true, &long),
             _ => send_frame(2, 4, true, &long),
         };
-        raw.write_all(&frame).unwrap();
+        let (front, back) = frame.split_at(20_000);
+        raw.write_all(front).unwrap();
+        rest(&server);
+        assert!(memory.copy(0, LONG) == vec![0; LONG], "{case}");
+        raw.write_all(back).unwrap();
         let failed = server.received();
         let expected = match case {
             "a message that is too long" => WcStatus::LocalLength,
@@ -277,10 +292,8 @@ fn a_peer_that_goes_in_the_middle_of_a_payload_leaves_a_broken_connection() {
     assert!(matches!(server.event(), Event::Broken));
 }
 
-#[test]
-fn memory_that_the_consumer_has_unmapped_ends_the_connection_and_not_the_process() {
-    let node = Node::new("lo 0 crc=off");
-    let (server, mut raw) = accepted(&node);
+/// Registered memory of its own mapping.
+fn mapped(node: &Node) -> (SoftMr, Sge) {
     let len = LONG.next_multiple_of(4_096);
     // SAFETY: a new mapping, of which nobody else knows.
     let start = unsafe {
@@ -304,12 +317,27 @@ fn memory_that_the_consumer_has_unmapped_ends_the_connection_and_not_the_process
         len: len as u32,
         lkey: node.rnic.mr_keys(&mr).lkey,
     };
+    (mr, sge)
+}
+
+/// What the consumer does to a mapping: not unmapped, because the range would be anybody's next
+/// mapping, and written to.
+fn protect(of: &Sge) {
+    let start = std::ptr::with_exposed_provenance_mut(of.addr as usize);
+    // SAFETY: a whole mapping of this test, which nothing of it uses any more.
+    unsafe { mprotect(start, of.len as usize, MprotectFlags::empty()) }.unwrap();
+}
+
+#[test]
+fn memory_that_the_consumer_has_taken_away_ends_the_connection_and_not_the_process() {
+    let node = Node::new("lo 0 crc=off");
+    let (server, mut raw) = accepted(&node);
+    let (_mr, sge) = mapped(&node);
     server.recv(1, &[sge]);
     let frame = send_frame(2, 0, true, &patterned(3, LONG));
     raw.write_all(&frame[..10_000]).unwrap();
     rest(&server);
-    // SAFETY: the mapping of above, which nothing of this test uses any more.
-    unsafe { munmap(start, len) }.unwrap();
+    protect(&sge);
     raw.write_all(&frame[10_000..]).unwrap();
     let failed = server.received();
     assert_eq!(
@@ -319,4 +347,49 @@ fn memory_that_the_consumer_has_unmapped_ends_the_connection_and_not_the_process
     let mut answer = Vec::new();
     raw.read_to_end(&mut answer).unwrap();
     assert_eq!(answer[2..4], [0x41, 0x47], "a Terminate message");
+}
+
+#[test]
+fn a_read_whose_sink_was_taken_away_fails_with_that() {
+    let node = Node::new("lo 0 crc=off peer_to_peer=off");
+    let client = node.side(10);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let params = node.connect_params(port, b"");
+    node.rnic.connect(&client.qp, &params).unwrap();
+    let (mut raw, _) = listener.accept().unwrap();
+    read_startup(&mut raw);
+    raw.write_all(&hex(REPLY_PLAIN)).unwrap();
+    assert!(matches!(client.event(), Event::Established { .. }));
+    let (_mr, sge) = mapped(&node);
+    let from = RemoteRange {
+        len: LONG as u32,
+        ..RemoteRange::default()
+    };
+    for (id, len) in [(1, 4), (2, LONG)] {
+        let sink = Sge {
+            len: len as u32,
+            ..sge
+        };
+        client.post(id, SendOp::Read(from), &[sink]);
+        client.node.rnic.progress(&client.send_cq);
+        // Length field, header, Read Request, CRC field.
+        let asked = read_exact(&mut raw, 2 + 18 + 28 + 4);
+        let mut header = vec![0xc1, 0x42];
+        header.extend_from_slice(&asked[20..32]);
+        let response = frame(&header, &patterned(1, len));
+        if len == LONG {
+            raw.write_all(&response[..10_000]).unwrap();
+            for _ in 0..20 {
+                node.rnic.progress(&client.send_cq);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            protect(&sge);
+            raw.write_all(&response[10_000..]).unwrap();
+            assert_eq!(client.sent().status, WcStatus::LocalProtection);
+        } else {
+            raw.write_all(&response).unwrap();
+            assert_eq!(client.sent().status, WcStatus::Success);
+        }
+    }
 }

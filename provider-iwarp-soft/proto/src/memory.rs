@@ -80,7 +80,8 @@ pub struct ReceiveBuffer {
 
 /// Where the buffers for Sends and Immediate Data come from; a receive queue or a shared one.
 pub trait ReceiveQueue {
-    /// Takes the next posted receive. Called once per message, at its first segment; `None` ends
-    /// the stream, because iWARP has no "receiver not ready".
+    /// Takes the next posted receive, once per message. `None` at the message's first segment ends
+    /// the stream, because iWARP has no "receiver not ready"; while that has not come whole
+    /// ([`crate::Connection::foresee`]) it only means that it is asked again.
     fn next(&mut self) -> Option<ReceiveBuffer>;
 }

@@ -65,14 +65,17 @@ impl<'a> Bytes<'a> {
     ///
     /// It is made without a reference: the segments of one receive may overlap, and the consumer
     /// may look at them meanwhile.
-    pub(crate) fn as_io_slice_mut(&self) -> std::io::IoSliceMut<'a> {
+    ///
+    /// # Safety
+    ///
+    /// Nobody takes it for a slice; the kernel alone writes there.
+    pub(crate) unsafe fn as_io_slice_mut(&self) -> std::io::IoSliceMut<'a> {
         let place = libc::iovec {
             iov_base: self.start.cast(),
             iov_len: self.len,
         };
         // SAFETY: an `IoSliceMut` has the layout of an `iovec` (std). The memory is mapped and
-        // writable while the table is open (constructor), which is what `'a` says, and only the
-        // kernel writes there.
+        // writable while the table is open (constructor), which is what `'a` says.
         unsafe { std::mem::transmute::<libc::iovec, std::io::IoSliceMut<'a>>(place) }
     }
 
@@ -101,8 +104,8 @@ impl<'a> Bytes<'a> {
     /// Copies `bytes`, which is not longer than the range, to its front.
     ///
     /// A program that polls memory for an RDMA Write sees the bytes appear in ascending order by
-    /// pieces of 4 KiB, and the last eight bytes after all others. `memcpy` alone promises no
-    /// order.
+    /// pieces of 4 KiB, and the last eight bytes after all others, those included that the kernel
+    /// has placed before. `memcpy` alone promises no order.
     pub(crate) fn write(&self, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(self.len)];
         let body = bytes.len().saturating_sub(TAIL);
@@ -117,6 +120,7 @@ impl<'a> Bytes<'a> {
             fence(Ordering::Release);
             at += piece;
         }
+        fence(Ordering::Release);
         for (skip, byte) in bytes.iter().enumerate().skip(body) {
             // SAFETY: as above; volatile, so that the compiler keeps the order.
             unsafe { self.start.add(skip).write_volatile(*byte) };

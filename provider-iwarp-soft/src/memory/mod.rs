@@ -14,8 +14,9 @@
 //!
 //! # Lock
 //!
-//! One readers-writer lock per RNIC. A drive of a connection takes the read side once, not once a
-//! segment, and holds it over non-blocking system calls only.
+//! One readers-writer lock per RNIC. A drive of a connection takes the read side once for all that
+//! one receive has brought, and once more around a receive into registered memory; it is held over
+//! non-blocking system calls only.
 
 mod cipher;
 mod copy;

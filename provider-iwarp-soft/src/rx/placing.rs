@@ -14,7 +14,7 @@ use std::io::IoSliceMut;
 use access_layer::rnic::WcStatus;
 use iwarp_proto::wire::ddp::{Control, TAGGED_LEN, UNTAGGED_LEN};
 use iwarp_proto::wire::fpdu::{self, CRC_LEN, LENGTH_LEN};
-use iwarp_proto::{Inbound, Target};
+use iwarp_proto::{Access, Inbound, Target};
 use rustix::io::Errno;
 
 use super::{Lent, Receives, Rx, RxEnd, Sinks, refuse, tagged_access};
@@ -22,13 +22,12 @@ use crate::engine::io::{self, Received};
 use crate::memory::StreamMemory;
 use crate::pool::Staging;
 
-/// What is missing of a frame that is worth a system call of its own.
-const DIRECT_MIN: usize = 16 * 1024;
+/// What is missing of a frame that is worth a system call of its own. More than frames of 16 KiB
+/// have, of which one receive into the buffer takes eight.
+const DIRECT_MIN: usize = 24 * 1024;
 /// Bytes at the end of a payload that are placed after all others, so that a program that polls its
 /// memory for the end of an RDMA Write finds all of it ([`crate::memory::Bytes::write`]).
 const TAIL: usize = 8;
-/// The length field and the longer of the two headers.
-const HEADER_LEN: usize = LENGTH_LEN + UNTAGGED_LEN;
 /// Pieces of one `recvmsg`, the staging buffer among them.
 const VECTOR_MAX: usize = 8;
 /// Frames behind one that was placed so that are not taken together with what follows them: the
@@ -46,8 +45,27 @@ pub(super) struct Placing {
 }
 
 impl Placing {
+    /// Of the frame at the front of `here`, if its header has come.
+    fn of(here: &[u8], target: impl FnOnce(&[u8], usize) -> Option<Target>) -> Option<Self> {
+        let (length, ulpdu) = here.split_first_chunk::<LENGTH_LEN>()?;
+        let ulpdu_len = usize::from(u16::from_be_bytes(*length));
+        let found = ulpdu.get(..header_len(*ulpdu.first()?))?;
+        let mut header = [0; UNTAGGED_LEN];
+        header[..found.len()].copy_from_slice(found);
+        Some(Self {
+            header,
+            ulpdu_len,
+            target: target(found, ulpdu_len)?,
+            done: 0,
+        })
+    }
+
+    fn header(&self) -> &[u8] {
+        &self.header[..self.header_len()]
+    }
+
     fn header_len(&self) -> usize {
-        header_len(&self.header)
+        header_len(self.header[0])
     }
 
     fn payload_len(&self) -> usize {
@@ -65,8 +83,8 @@ impl Placing {
     }
 }
 
-fn header_len(header: &[u8]) -> usize {
-    if Control(header[0]).is_tagged() {
+fn header_len(control: u8) -> usize {
+    if Control(control).is_tagged() {
         TAGGED_LEN
     } else {
         UNTAGGED_LEN
@@ -81,9 +99,11 @@ impl Rx {
             return room;
         }
         let here = &staging[..self.end];
+        let control = here.get(LENGTH_LEN).copied();
+        let header = LENGTH_LEN + control.map_or(UNTAGGED_LEN, header_len);
         let wanted = match fpdu::peek(here) {
-            fpdu::Deframed::Need(total) if here.len() >= HEADER_LEN => total + HEADER_LEN,
-            _ => HEADER_LEN,
+            fpdu::Deframed::Need(total) if here.len() >= header => total + header,
+            _ => header,
         };
         wanted.saturating_sub(self.end).clamp(1, room)
     }
@@ -96,26 +116,16 @@ impl Rx {
         sinks: &mut Sinks<'_>,
     ) -> Result<(), RxEnd> {
         let frame = &staging[..self.end];
-        let Some((length, ulpdu)) = frame.split_first_chunk::<LENGTH_LEN>() else {
+        let foreseen = Placing::of(frame, |header, ulpdu_len| {
+            if fpdu::total_len(ulpdu_len) < frame.len() + DIRECT_MIN {
+                return None;
+            }
+            self.foresee(header, ulpdu_len, sinks)
+        });
+        let Some(mut placing) = foreseen else {
             return Ok(());
         };
-        let Some(header) = ulpdu.first_chunk::<UNTAGGED_LEN>() else {
-            return Ok(());
-        };
-        let ulpdu_len = usize::from(u16::from_be_bytes(*length));
-        if fpdu::total_len(ulpdu_len) < frame.len() + DIRECT_MIN {
-            return Ok(());
-        }
-        let Some(target) = self.foresee(header, ulpdu_len, sinks) else {
-            return Ok(());
-        };
-        let payload = &ulpdu[header_len(header)..];
-        let mut placing = Placing {
-            header: *header,
-            ulpdu_len,
-            target,
-            done: 0,
-        };
+        let payload = &frame[LENGTH_LEN + placing.header_len()..];
         self.put(&mut placing, payload, sinks)?;
         self.placing = Some(placing);
         (self.start, self.end) = (0, 0);
@@ -177,8 +187,7 @@ impl Rx {
                 match sinks.memory.remote(stream, access, stag, to, len as u32) {
                     Ok(bytes) => visit(bytes),
                     Err(fault) => {
-                        let header = &placing.header[..placing.header_len()];
-                        return Err(refuse(header, placing.ulpdu_len, fault, sinks));
+                        return Err(refuse(placing.header(), placing.ulpdu_len, fault, sinks));
                     }
                 }
             }
@@ -214,7 +223,8 @@ impl Rx {
         self.for_each_place(&placing, left, &mut sinks, |bytes| {
             if count < VECTOR_MAX - 1 {
                 direct += bytes.len();
-                vector[count] = bytes.as_io_slice_mut();
+                // SAFETY: the kernel alone gets it, below and while the table is open.
+                vector[count] = unsafe { bytes.as_io_slice_mut() };
                 count += 1;
             }
         })?;
@@ -233,7 +243,7 @@ impl Rx {
         }
         if received == Received::Failed(Errno::FAULT) {
             // The consumer has unmapped what it had lent.
-            return Err(self.fail_receive(&mut sinks));
+            return Err(self.fail_place(&placing, &mut sinks));
         }
         self.placing = Some(placing);
         let is_short = !matches!(received, Received::Bytes(got) if got == asked);
@@ -273,10 +283,10 @@ impl Rx {
             batch: &mut self.batch,
             current: &mut self.current,
         };
-        let header = &placing.header[..placing.header_len()];
+        let (header, len) = (placing.header(), placing.ulpdu_len);
         let inbound = sinks
             .proto
-            .handle_placed(header, placing.ulpdu_len, &memory, &mut receives);
+            .handle_placed(header, len, &memory, &mut receives);
         match inbound {
             Ok(Inbound::Place(placement)) => {
                 self.deliver(&placement, sinks);
@@ -285,6 +295,20 @@ impl Rx {
             Ok(_) => Ok(()),
             Err(fault) => Err(self.judge(fault)),
         }
+    }
+
+    /// The memory that a segment belongs in cannot be written to.
+    fn fail_place(&mut self, placing: &Placing, sinks: &mut Sinks<'_>) -> RxEnd {
+        if matches!(placing.target, Target::Untagged { .. }) {
+            return self.fail_receive(sinks);
+        }
+        if tagged_access(placing.header()) == Access::ReadSink
+            && let Some(token) = sinks.proto.answered_read()
+            && let Some(slot) = sinks.outstanding.get_mut(token)
+        {
+            slot.status = WcStatus::LocalProtection;
+        }
+        RxEnd::Fault(sinks.proto.fail_local())
     }
 
     /// The memory of the receive that is arriving cannot be used.

@@ -3,7 +3,8 @@
 //! An engine that reads a long payload straight into its place has to know the place from the
 //! header alone, and nothing may be told of the segment before all of it is there. So such a
 //! segment is looked at twice: [`Connection::foresee`] says where its payload belongs, and changes
-//! nothing that could be seen; [`Connection::handle_placed`] takes it when its last byte has come.
+//! nothing but that the receive of a Send is taken, as by its first segment;
+//! [`Connection::handle_placed`] takes it when its last byte has come.
 //!
 //! Only without CRC: with it, a header is not to be trusted before the payload has arrived.
 
@@ -18,6 +19,7 @@ use crate::{
 use super::{
     Connection,
     inbound::{check_write, opcode_of},
+    requests::Outstanding,
 };
 
 impl Connection {
@@ -25,7 +27,8 @@ impl Connection {
     /// arrived; all of the payload may be placed there.
     ///
     /// `None` says nothing against it: it has to be handled when it has arrived whole, because it
-    /// is of a kind that this does not look at, or because it will be refused.
+    /// is of a kind that this does not look at, because no receive is posted yet, or because it
+    /// will be refused.
     pub fn foresee<M: MemoryTable, Q: ReceiveQueue>(
         &mut self,
         header: &[u8],
@@ -64,6 +67,15 @@ impl Connection {
         }
         let message = self.message_of(&header, opcode, segment, receives).ok()?;
         Some(message.target())
+    }
+
+    /// The token of the read whose response arrives next.
+    #[must_use]
+    pub fn answered_read(&self) -> Option<u64> {
+        match self.outstanding.entries.front()? {
+            Outstanding::Read { work, .. } => work.map(|(_, token)| token),
+            Outstanding::Atomic { .. } => None,
+        }
     }
 }
 
