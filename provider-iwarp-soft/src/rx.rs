@@ -12,7 +12,7 @@
 //! # Cost of one 64-byte Send
 //!
 //! One system call, one CRC, one copy, no allocation; a `recv` that filled less than the buffer has
-//! emptied the socket and is not repeated. Right behind a payload that was placed so, one call more.
+//! emptied the socket and is not repeated. Right behind a payload that was placed so, a call more.
 
 mod placing;
 
