@@ -170,10 +170,6 @@ const FORKING: &[(&str, &str)] = &[
         "daemon_while_opening",
         include_str!("forking/daemon_while_opening.py"),
     ),
-    (
-        "while_others_end",
-        include_str!("forking/while_others_end.py"),
-    ),
     ("first_fork", include_str!("forking/first_fork.py")),
     ("daemon", include_str!("forking/daemon.py")),
     ("survivors", include_str!("forking/survivors.py")),
