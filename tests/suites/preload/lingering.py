@@ -5,9 +5,9 @@ import signal
 import socket
 import struct
 import threading
-import time
 
-LINGER = DEADLINE
+# Longer than the suite waits: a close that does not end by itself hangs.
+LINGER = 3600
 
 
 def scene():
@@ -27,13 +27,6 @@ def full():
     return client, server, fill(client)
 
 
-def closing(client):
-    began = time.monotonic()
-    client.close()
-    took = time.monotonic() - began
-    assert took < LINGER / 2, f"the close took {took} s"
-
-
 client, server, sent = full()
 got = 0
 
@@ -45,7 +38,7 @@ def read_all():
 
 
 reader = while_asleep(read_all)
-closing(client)
+client.close()
 reader.join()
 assert got == sent, (got, sent)
 
@@ -55,7 +48,7 @@ signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
 client, server, sent = full()
 main = threading.get_ident()
 ringing = while_asleep(lambda: signal.pthread_kill(main, signal.SIGALRM))
-closing(client)
+client.close()
 ringing.join()
 assert rung
 got = 0
