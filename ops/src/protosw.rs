@@ -284,8 +284,11 @@ pub trait Watch: fmt::Debug + Send + Sync {
     /// Bytes, or the end, can be received.
     fn arrived(&self);
 
-    /// Bytes can be given, or the last byte of a stream that was shut for writing has left.
+    /// Bytes can be given.
     fn room(&self);
+
+    /// The stream was shut for writing, and all that was given before has left.
+    fn all_sent(&self);
 
     /// An urgent byte was announced.
     fn urgent(&self);

@@ -223,9 +223,11 @@ impl sdp_over_dat::Watch for WatchAdapter {
         if now.peer_ended && !before.peer_ended {
             self.watch.peer_ended();
         }
-        // A close that lingers waits for the last byte, which need not change anything else.
-        if now.writable && !before.writable || now.all_sent && !before.all_sent {
+        if now.writable && !before.writable {
             self.watch.room();
+        }
+        if now.all_sent && !before.all_sent {
+            self.watch.all_sent();
         }
     }
 }

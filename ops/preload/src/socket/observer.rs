@@ -344,6 +344,11 @@ impl Watch for Observer {
         self.steer(|end| end.open_window(&self.signals));
     }
 
+    /// A close that lingers waits for it. Nothing that the descriptor shows changes by it.
+    fn all_sent(&self) {
+        self.wait_queue.wake();
+    }
+
     fn urgent(&self) {
         self.steer(LibraryEnd::announce_urgent);
     }
