@@ -337,9 +337,13 @@ impl Rx {
         self.handle_ulpdu(ulpdu, sinks)
     }
 
-    /// A segment whose CRC is good.
+    /// Asks the protocol, with the memory and the receives that are at hand.
     #[inline]
-    fn handle_ulpdu(&mut self, ulpdu: &[u8], sinks: &mut Sinks<'_>) -> Result<(), RxEnd> {
+    fn ask<R>(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        question: impl FnOnce(&mut Connection, &StreamMemory<'_>, &mut Receives<'_>) -> R,
+    ) -> R {
         let memory = StreamMemory {
             access: sinks.memory,
             stream: sinks.qp.stream(),
@@ -349,7 +353,16 @@ impl Rx {
             batch: &mut self.batch,
             current: &mut self.current,
         };
-        let inbound = match sinks.proto.handle_ulpdu(ulpdu, &memory, &mut receives) {
+        question(sinks.proto, &memory, &mut receives)
+    }
+
+    /// A segment whose CRC is good.
+    #[inline]
+    fn handle_ulpdu(&mut self, ulpdu: &[u8], sinks: &mut Sinks<'_>) -> Result<(), RxEnd> {
+        let judged = self.ask(sinks, |proto, memory, receives| {
+            proto.handle_ulpdu(ulpdu, memory, receives)
+        });
+        let inbound = match judged {
             Ok(inbound) => inbound,
             Err(fault) => return Err(self.judge(fault)),
         };

@@ -17,9 +17,8 @@ use iwarp_proto::wire::fpdu::{self, CRC_LEN, LENGTH_LEN};
 use iwarp_proto::{Access, Inbound, Target};
 use rustix::io::Errno;
 
-use super::{Lent, Receives, Rx, RxEnd, Sinks, refuse, tagged_access};
+use super::{Lent, Rx, RxEnd, Sinks, refuse, tagged_access};
 use crate::engine::io::{self, Received};
-use crate::memory::StreamMemory;
 use crate::pool::Staging;
 
 /// What is missing of a frame that is worth a system call of its own. More than frames of 16 KiB
@@ -120,7 +119,9 @@ impl Rx {
             if fpdu::total_len(ulpdu_len) < frame.len() + DIRECT_MIN {
                 return None;
             }
-            self.foresee(header, ulpdu_len, sinks)
+            self.ask(sinks, |proto, memory, receives| {
+                proto.foresee(header, ulpdu_len, memory, receives)
+            })
         });
         let Some(mut placing) = foreseen else {
             return Ok(());
@@ -130,26 +131,6 @@ impl Rx {
         self.placing = Some(placing);
         (self.start, self.end) = (0, 0);
         Ok(())
-    }
-
-    fn foresee(
-        &mut self,
-        header: &[u8],
-        ulpdu_len: usize,
-        sinks: &mut Sinks<'_>,
-    ) -> Option<Target> {
-        let memory = StreamMemory {
-            access: sinks.memory,
-            stream: sinks.qp.stream(),
-        };
-        let mut receives = Receives {
-            qp: sinks.qp,
-            batch: &mut self.batch,
-            current: &mut self.current,
-        };
-        sinks
-            .proto
-            .foresee(header, ulpdu_len, &memory, &mut receives)
     }
 
     /// Copies the next part of a payload to its place.
@@ -274,19 +255,10 @@ impl Rx {
     }
 
     fn handle_placed(&mut self, placing: &Placing, sinks: &mut Sinks<'_>) -> Result<(), RxEnd> {
-        let memory = StreamMemory {
-            access: sinks.memory,
-            stream: sinks.qp.stream(),
-        };
-        let mut receives = Receives {
-            qp: sinks.qp,
-            batch: &mut self.batch,
-            current: &mut self.current,
-        };
         let (header, len) = (placing.header(), placing.ulpdu_len);
-        let inbound = sinks
-            .proto
-            .handle_placed(header, len, &memory, &mut receives);
+        let inbound = self.ask(sinks, |proto, memory, receives| {
+            proto.handle_placed(header, len, memory, receives)
+        });
         match inbound {
             Ok(Inbound::Place(placement)) => {
                 self.deliver(&placement, sinks);
