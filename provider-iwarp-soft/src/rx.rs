@@ -213,7 +213,7 @@ impl Rx {
         if let Some(placing) = self.placing.take() {
             return self.receive_placing(placing, staging, lent);
         }
-        let room = self.narrow(staging, (staging.len() - self.end).min(RECEIVE_MAX));
+        let room = self.narrowed(staging, (staging.len() - self.end).min(RECEIVE_MAX));
         let received = io::receive(lent.fd, &mut staging[self.end..self.end + room]);
         if let Received::Bytes(count) = received {
             self.end += count;

@@ -9,7 +9,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use access_layer::rnic::*;
-use provider_iwarp_soft::SoftMw;
+use provider_iwarp_soft::{SoftMw, SoftRnic};
 use support::*;
 
 const REPLY_REV1: &str = "4d504120 49442052 65702046 72616d65 40010000";
@@ -35,25 +35,23 @@ fn accepted<'n>(node: &'n Node, request: &str, memory: &Memory) -> (Side<'n>, Tc
     for id in 0..4 {
         server.recv(id, &[memory.sge(0, 100)]);
     }
-    let (raw, reply) = accept_on(&server, request);
+    let (raw, reply) = accept_on(&server, &hex(request));
     (server, raw, reply)
 }
 
-/// A raw initiator that `server` has accepted, and the Reply that it got.
-fn accept_on(server: &Side<'_>, request: &str) -> (TcpStream, Vec<u8>) {
-    let node = server.node;
-    let (_listener, port) = node
-        .rnic
-        .listen(&ListenAddress { port: 0 }, ListenToken(7))
-        .unwrap();
-    let mut raw = raw_client(port);
-    raw.write_all(&hex(request)).unwrap();
-    let (request, _) = node.recorder.request(7);
-    node.rnic
-        .accept(request, &server.qp, &AcceptParams { private_data: &[] })
-        .unwrap();
-    let reply = read_startup(&mut raw);
-    (raw, reply)
+/// A bind to the front of `memory`.
+fn bind_to(memory: &Memory, wr_id: u64, fence: bool) -> BindMw<'_, SoftRnic> {
+    BindMw {
+        wr_id,
+        mr: Some(&memory.mr),
+        range: memory.sge(0, 10),
+        access: ALL_RIGHTS,
+        zero_based: false,
+        qp_only: false,
+        completion: true,
+        signalled: true,
+        fence,
+    }
 }
 
 #[test]
@@ -210,7 +208,7 @@ fn more_reads_than_announced_end_the_connection() {
             },
         );
         let request = "4d504120 49442052 65712046 72616d65 50020004 00400040";
-        let (mut raw, reply) = accept_on(&server, request);
+        let (mut raw, reply) = accept_on(&server, &hex(request));
         assert_eq!(
             reply[20..22],
             (ird as u16).to_be_bytes(),
@@ -249,7 +247,7 @@ fn an_ird_that_nobody_chose_follows_the_peers_wish() {
             },
         );
         let request = "4d504120 49442052 65712046 72616d65 50020004 00080020";
-        let (_raw, reply) = accept_on(&server, request);
+        let (_raw, reply) = accept_on(&server, &hex(request));
         assert_eq!(reply[20..24], [0, told as u8, 0, 8]);
     }
 }
@@ -497,17 +495,7 @@ fn a_bind_of_a_freed_window_fails_whoever_has_its_place_now() {
     let (mut raw, _) = raw_peer(&client, &a);
     let (_heir_raw, _) = raw_peer(&heir_side, &a);
     say_hello(&mut raw, &client, &memory);
-    let bind = |wr_id, fence| BindMw {
-        wr_id,
-        mr: Some(&memory.mr),
-        range: memory.sge(0, 10),
-        access: ALL_RIGHTS,
-        zero_based: false,
-        qp_only: false,
-        completion: true,
-        signalled: true,
-        fence,
-    };
+    let bind = |wr_id, fence| bind_to(&memory, wr_id, fence);
     // Places of the table come again when many of them are free, the longest free first.
     let create = || a.rnic.create_mw(&a.pd).unwrap();
     let windows: Vec<SoftMw> = (0..100).map(|_| create()).collect();
@@ -538,17 +526,7 @@ fn what_waits_at_a_fence_is_flushed_in_its_place() {
     let (_raw, _) = raw_peer(&client, &a);
     let window = a.rnic.create_mw(&a.pd).unwrap();
     client.post(1, SendOp::Read(memory.remote(0, 5)), &[memory.sge(0, 5)]);
-    let bind = BindMw {
-        wr_id: 2,
-        mr: Some(&memory.mr),
-        range: memory.sge(0, 10),
-        access: ALL_RIGHTS,
-        zero_based: false,
-        qp_only: false,
-        completion: true,
-        signalled: true,
-        fence: true,
-    };
+    let bind = bind_to(&memory, 2, true);
     a.rnic.bind_mw(&client.qp, &window, &bind).unwrap();
     client.send(3, &[]);
     a.rnic.disconnect(&client.qp, true);

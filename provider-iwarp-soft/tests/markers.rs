@@ -159,22 +159,11 @@ fn accepted<'n>(
     for id in 0..receives {
         server.recv(id as u64, &[memory.sge(id * ROOM, ROOM)]);
     }
-    let (_listener, port) = node
-        .rnic
-        .listen(&ListenAddress { port: 0 }, ListenToken(7))
-        .unwrap();
-    let mut raw = raw_client(port);
-    raw.set_nodelay(true).unwrap();
     let mut request = b"MPA ID Req Frame\x00\x01\x00\x00".to_vec();
     request[16] = wishes;
-    raw.write_all(&request).unwrap();
-    let (request, _) = node.recorder.request(7);
-    node.rnic
-        .accept(request, &server.qp, &AcceptParams { private_data: &[] })
-        .unwrap();
-    let flags = read_startup(&mut raw)[16];
+    let (raw, reply) = accept_on(&server, &request);
     assert!(matches!(server.event(), Event::Established { .. }));
-    (server, raw, flags)
+    (server, raw, reply[16])
 }
 
 #[test]

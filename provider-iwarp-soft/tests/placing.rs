@@ -32,17 +32,7 @@ fn accepted(node: &Node) -> (Side<'_>, TcpStream) {
     let server = node.side(20);
     let first = node.memory(8);
     server.recv(0, &[first.sge(0, 8)]);
-    let (_listener, port) = node
-        .rnic
-        .listen(&ListenAddress { port: 0 }, ListenToken(7))
-        .unwrap();
-    let mut raw = raw_client(port);
-    raw.set_nodelay(true).unwrap();
-    raw.write_all(&hex(REQUEST)).unwrap();
-    let (request, _) = node.recorder.request(7);
-    let params = AcceptParams { private_data: &[] };
-    node.rnic.accept(request, &server.qp, &params).unwrap();
-    read_startup(&mut raw);
+    let (mut raw, _) = accept_on(&server, &hex(REQUEST));
     assert!(matches!(server.event(), Event::Established { .. }));
     raw.write_all(&send_frame(1, 0, true, b"first")).unwrap();
     assert_eq!(server.received().byte_len, 5);

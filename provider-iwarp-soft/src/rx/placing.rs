@@ -93,7 +93,7 @@ fn header_len(control: u8) -> usize {
 impl Rx {
     /// How much to take into the staging buffer: all that there is, but no more than to the header
     /// of the next frame where that is likely to be one whose payload is better taken elsewhere.
-    pub(super) fn narrow(&self, staging: &Staging, room: usize) -> usize {
+    pub(super) fn narrowed(&self, staging: &Staging, room: usize) -> usize {
         if self.narrow == 0 {
             return room;
         }

@@ -637,6 +637,23 @@ pub fn raw_peer(client: &Side<'_>, node: &Node) -> (std::net::TcpStream, Vec<u8>
     (raw, request)
 }
 
+/// A peer of plain TCP that `server` has accepted, and the Reply that it got.
+pub fn accept_on(server: &Side<'_>, request: &[u8]) -> (std::net::TcpStream, Vec<u8>) {
+    let node = server.node;
+    let (_listener, port) = node
+        .rnic
+        .listen(&ListenAddress { port: 0 }, ListenToken(7))
+        .unwrap();
+    let mut raw = raw_client(port);
+    raw.set_nodelay(true).unwrap();
+    std::io::Write::write_all(&mut raw, request).unwrap();
+    let (request, _) = node.recorder.request(7);
+    let params = AcceptParams { private_data: &[] };
+    node.rnic.accept(request, &server.qp, &params).unwrap();
+    let reply = read_startup(&mut raw);
+    (raw, reply)
+}
+
 /// Connects a plain TCP stream to a listening node.
 pub fn raw_client(port: u16) -> std::net::TcpStream {
     let raw = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
