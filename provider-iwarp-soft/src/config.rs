@@ -21,6 +21,8 @@
 //! | `half_open_ms` | 0 to 3600000 | how long such a one is left in peace for another |
 //! | `close_timeout_ms` | 0 to 3600000 | how long a graceful disconnect waits without progress |
 //! | `sockets` | `own`, `any` | whether consumers' sockets of other local addresses are taken too |
+//! | `local` | `on`, `off` | whether connections to peers of this host leave TCP for shared memory |
+//! | `local_dir` | a path | where peers in other network namespaces of this host are met |
 //! | `peer_timeout_s` | 0 to 32767 | how long a peer may say nothing; 0: TCP's own patience |
 //!
 //! Users read of them in `docs/man/dat.conf.5`; the suite `documents` compares.
@@ -109,6 +111,10 @@ pub(crate) struct Config {
     /// Whether a consumer's socket may have any local address, so that one adapter serves all of a
     /// host's; otherwise it must run through this adapter.
     pub(crate) any_socket: bool,
+    /// Whether connections to peers of this host move from TCP to shared memory.
+    pub(crate) local: bool,
+    /// The directory in which peers of other network namespaces of this host rendezvous.
+    pub(crate) local_dir: Option<std::path::PathBuf>,
 }
 
 /// What ends a connection whose peer has vanished.
@@ -155,6 +161,8 @@ impl Config {
             half_open_grace: HALF_OPEN_GRACE,
             close_timeout: Some(CLOSE_TIMEOUT),
             any_socket: false,
+            local: true,
+            local_dir: None,
         };
         for (index, word) in words.enumerate() {
             match word.split_once('=') {
@@ -202,6 +210,8 @@ impl Config {
             }
             "mpa_timeout_ms" => self.request_timeout = limit_millis(key, value)?,
             "close_timeout_ms" => self.close_timeout = limit_millis(key, value)?,
+            "local" => self.local = switch(key, value)?,
+            "local_dir" => self.local_dir = Some(absolute(key, value)?),
             "sockets" => self.any_socket = any_socket(value)?,
             "half_open_max" => self.half_open_max = number(key, value, 1, 65_536)? as usize,
             "half_open_ms" => self.half_open_grace = millis(key, value)?,
@@ -243,6 +253,15 @@ impl Config {
             v6.set_scope_id(self.scope_id);
         }
         address
+    }
+}
+
+fn absolute(key: &str, value: &str) -> Result<std::path::PathBuf, RnicError> {
+    let path = std::path::PathBuf::from(value);
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(bad(&format!("{key}={value}: an absolute path")))
     }
 }
 
