@@ -227,10 +227,6 @@ impl Rnic for ScriptedRnic {
         0
     }
 
-    fn progress(&self, _cq: &()) -> bool {
-        true
-    }
-
     fn arm_cq(&self, _cq: &(), _solicited_only: bool) -> bool {
         false
     }

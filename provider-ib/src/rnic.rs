@@ -117,11 +117,6 @@ impl Rnic for IbRnic {
         cq.cq.poll(out)
     }
 
-    fn progress(&self, _cq: &IbCq) -> bool {
-        // The device needs no thread of ours; whether it has something is what a poll finds out.
-        true
-    }
-
     fn arm_cq(&self, cq: &IbCq, solicited_only: bool) -> bool {
         cq.cq.arm(solicited_only)
     }

@@ -144,7 +144,7 @@ impl End {
     fn take(&self, cq: &SoftCq) {
         let mut out = [Completion::EMPTY];
         loop {
-            self.rnic.progress(cq);
+            self.rnic.drive();
             if self.rnic.poll_cq(cq, &mut out) == 1 {
                 assert_eq!(out[0].status, WcStatus::Success);
                 return;

@@ -17,9 +17,10 @@ use iwarp_proto::wire::rdmap::AtomicOp;
 use iwarp_proto::{Config, Connection, ProtocolError, Role, Stag, WorkKind, WorkRequest};
 use rustix::io::Errno;
 
-use crate::engine::conn_socket::ConnSocket;
 use crate::engine::io::{self, Sent};
 use crate::memory::{MemoryAccess, MemoryTable, Stream, WindowBind};
+use crate::progress::Place;
+use crate::progress::conn_socket::ConnSocket;
 use crate::qp::Qp;
 use crate::rx::{Lent, Rx, RxEnd, immediate_bytes};
 use crate::tx::{Flow, Sources, Tx, TxFault};
@@ -74,6 +75,12 @@ impl End {
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) socket: Arc<ConnSocket>,
+    /// Where the connection waits for the threads that make progress.
+    pub(crate) place: Place,
+    /// Posted requests are held back so that later ones are sent with them.
+    pub(crate) is_held: bool,
+    /// Bytes wait for room in the socket.
+    pub(crate) is_blocked: bool,
     pub(crate) proto: Connection,
     pub(crate) tx: Tx,
     pub(crate) rx: Rx,
@@ -107,22 +114,20 @@ pub(crate) struct Conn {
     refresh_at: u64,
 }
 
-/// When requests are held back so that they leave together.
+/// The decision to hold requests back so that they are sent together.
 ///
 /// A request that is posted while its consumer has completions to take, or right behind another one
-/// without a look at a queue between, is followed by more or by a look; both send it. So is the
-/// first one after a look where the one before it was followed by more. Only a
-/// consumer that polls is trusted so far, because the engine looks after its connections at every
-/// tick. One that made the engine send what it left behind is not trusted again for a while.
+/// without a poll between, is followed by more or by a poll; both send it. So is the first one after
+/// a poll where the one before it was followed by more. Only a consumer that polls is trusted so
+/// far, because the engine takes over a tick after the last poll. A consumer that made the engine
+/// send what was held is not trusted again for a while.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
-    /// The consumer's looks at its queues when it posted last.
-    looks: u32,
-    /// Posts since that look, and between the two looks before it.
+    /// Polls of the adapter when the consumer posted last.
+    polls: u32,
+    /// Posts since that poll, and between the two polls before it.
     posts: u32,
     posts_before: u32,
-    /// Those when the engine was asked last to look after the connection.
-    pub(crate) looks_at_watch: u32,
     /// Payload bytes posted since the last transmission.
     pub(crate) bytes: u32,
     /// Posts that are sent at once because trust was lost.
@@ -132,14 +137,14 @@ pub(crate) struct Burst {
 }
 
 impl Burst {
-    /// A request is posted when the consumer has looked so many times. Whether it is likely to be
-    /// one of several without a look between.
-    pub(crate) fn on_post(&mut self, looks: u32) -> bool {
-        if looks == self.looks {
+    /// A request is posted after so many polls. Returns true if it is likely to be one of several
+    /// without a poll between.
+    pub(crate) fn on_post(&mut self, polls: u32) -> bool {
+        if polls == self.polls {
             self.posts = self.posts.saturating_add(1);
         } else {
             (self.posts_before, self.posts) = (self.posts, 1);
-            self.looks = looks;
+            self.polls = polls;
         }
         self.posts > 1 || self.posts_before > 1
     }
@@ -178,6 +183,9 @@ impl Conn {
         let remote = io::remote_address(&*socket)?;
         Some(Box::new(Self {
             socket,
+            place: Place::Armed { wants_room: false },
+            is_held: false,
+            is_blocked: false,
             role: config.role,
             proto: Connection::new(config),
             tx: Tx::new(negotiated, settings.own_ulpdu_max(negotiated)),
@@ -467,16 +475,16 @@ impl Conn {
     /// Sends what can be sent.
     pub(crate) fn transmit(&mut self, stream: Stream, table: &MemoryTable) -> Result<(), End> {
         self.refresh_mulpdu();
-        self.socket.clear_held();
+        self.is_held = false;
         self.burst.bytes = 0;
         let flow = if self.tx.is_all_staged() && !self.proto.has_transmit() {
             self.tx.flush(&mut self.proto, self.socket.as_fd())
         } else {
             self.run_tx(stream, table)
         };
-        self.rest_unless_watched();
+        self.rest_unless_polled();
         match flow {
-            Ok(flow) => self.socket.set_tx_blocked(flow == Flow::Blocked),
+            Ok(flow) => self.set_blocked(flow == Flow::Blocked),
             Err(TxFault::Socket(error)) => return Err(End::of_socket(error)),
             Err(TxFault::Response(fault)) => return Err(End::Fault(fault)),
             Err(TxFault::Local { token }) => {
@@ -489,10 +497,17 @@ impl Conn {
         Ok(())
     }
 
-    /// Gives empty staging buffers back, unless the engine will do so when the consumer has stopped
-    /// driving.
-    fn rest_unless_watched(&mut self) {
-        if !self.socket.is_watched() {
+    /// Notes whether bytes wait for room in the socket, which is an event of the set then.
+    fn set_blocked(&mut self, is_blocked: bool) {
+        if self.is_blocked != is_blocked {
+            self.is_blocked = is_blocked;
+            self.socket.want_room(&mut self.place, is_blocked);
+        }
+    }
+
+    /// Gives empty staging buffers back, unless the connection is polled and needs them again soon.
+    fn rest_unless_polled(&mut self) {
+        if self.place != Place::Polled {
             self.rest();
         }
     }
@@ -530,7 +545,7 @@ impl Conn {
 
     /// Receives what has arrived. `false`: nothing has.
     pub(crate) fn receive(&mut self, qp: &Qp) -> Result<bool, End> {
-        let keep = self.socket.is_watched();
+        let keep = self.place == Place::Polled;
         let mut lent = Lent {
             fd: self.socket.as_fd(),
             qp,
@@ -723,11 +738,11 @@ mod tests {
     #[test]
     fn a_burst_is_expected_where_the_last_one_was_longer_than_one() {
         let mut burst = Burst::default();
-        let mut post = |looks| burst.on_post(looks);
+        let mut post = |polls| burst.on_post(polls);
         assert!(!post(1), "the first of all");
         assert!(!post(2), "one before it");
         assert!(!post(3));
-        assert!(post(3), "a second without a look");
+        assert!(post(3), "a second without a poll");
         assert!(post(5), "the first after two");
         assert!(!post(6), "the first after one");
     }

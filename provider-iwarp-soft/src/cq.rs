@@ -10,14 +10,10 @@
 //! Nobody, unless [`Cq::arm`] was called: then the push that deserves it takes the mark away under
 //! the same lock, and its caller makes one upcall after it has left every lock.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use access_layer::rnic::{Completion, CqToken, Notify, Resource, RnicError};
-use arc_swap::{ArcSwap, Guard};
-
-use crate::engine::adaptive_spin::AdaptiveSpin;
-use crate::engine::conn_socket::ConnSocket;
 
 /// Completions that one queue may hold.
 pub(crate) const CQE_MAX: u32 = 65535;
@@ -60,17 +56,6 @@ pub(crate) struct Cq {
     pub(crate) token: CqToken,
     ring: Mutex<Ring>,
     len: AtomicUsize,
-    /// The next poll is to find nothing; see [`Self::request_empty_poll`].
-    empty_poll_due: AtomicBool,
-    /// Counts looks of the consumer; a queue pair sees by it whether its consumer is a poller.
-    looks: AtomicU32,
-    /// Queue pairs that complete into this queue. Replaced as a whole, so that a drive walks over
-    /// it without a lock.
-    feeders: ArcSwap<Vec<Arc<ConnSocket>>>,
-    /// How long the last blocking wait lasted, in microseconds; decides whether the next one spins.
-    pub(crate) last_wait_us: AtomicU32,
-    /// What spinning has brought to such waits.
-    pub(crate) adaptive_spin: AdaptiveSpin,
 }
 
 impl Cq {
@@ -90,11 +75,6 @@ impl Cq {
                 armed: Armed::No,
             }),
             len: AtomicUsize::new(0),
-            empty_poll_due: AtomicBool::new(false),
-            looks: AtomicU32::new(0),
-            feeders: ArcSwap::default(),
-            last_wait_us: AtomicU32::new(u32::MAX),
-            adaptive_spin: AdaptiveSpin::default(),
         })
     }
 
@@ -136,7 +116,6 @@ impl Cq {
 
     /// Takes completions in order.
     pub(crate) fn poll(&self, out: &mut [Completion]) -> usize {
-        self.note_look();
         if self.is_empty() {
             return 0;
         }
@@ -162,60 +141,6 @@ impl Cq {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len.load(Ordering::Acquire) == 0
-    }
-
-    /// Some of several reads are complete, and the peer answers the others. Has one poll come back
-    /// empty without driving: a consumer that drains the queue before it posts would otherwise
-    /// receive the other answers too before it refills the queue of reads, and the peer would have
-    /// nothing to do meanwhile.
-    pub(crate) fn request_empty_poll(&self) {
-        self.empty_poll_due.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether this poll is the one that comes back empty.
-    pub(crate) fn take_empty_poll(&self) -> bool {
-        self.empty_poll_due.load(Ordering::Relaxed)
-            && self.empty_poll_due.swap(false, Ordering::Relaxed)
-    }
-
-    /// Notes that the consumer looks at this queue.
-    pub(crate) fn note_look(&self) {
-        // One consumer polls a queue as a rule; a lost count between two does not matter.
-        self.looks.store(
-            self.looks.load(Ordering::Relaxed).wrapping_add(1),
-            Ordering::Relaxed,
-        );
-    }
-
-    pub(crate) fn looks(&self) -> u32 {
-        self.looks.load(Ordering::Relaxed)
-    }
-
-    /// The queue pairs that feed this queue now.
-    pub(crate) fn feeders(&self) -> Guard<Arc<Vec<Arc<ConnSocket>>>> {
-        self.feeders.load()
-    }
-
-    pub(crate) fn attach(&self, socket: &Arc<ConnSocket>) {
-        self.change_feeders(|all| {
-            if !all.iter().any(|known| Arc::ptr_eq(known, socket)) {
-                all.push(socket.clone());
-            }
-        });
-    }
-
-    pub(crate) fn detach(&self, socket: &Arc<ConnSocket>) {
-        self.change_feeders(|all| all.retain(|known| !Arc::ptr_eq(known, socket)));
-    }
-
-    fn change_feeders(&self, change: impl Fn(&mut Vec<Arc<ConnSocket>>)) {
-        // What comes back may hold the last reference to a queue pair; it is dropped here, where no
-        // lock is held.
-        let _old = self.feeders.rcu(|feeders| {
-            let mut all = Vec::clone(feeders);
-            change(&mut all);
-            all
-        });
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
@@ -362,16 +287,6 @@ mod tests {
         assert!(!cq.arm(true));
         assert!(!cq.arm(false), "the wider request wins");
         assert!(push(&cq, 3, Notify::Always).nudge);
-    }
-
-    #[test]
-    fn one_poll_comes_back_empty_however_often_that_was_asked_for() {
-        let cq = Cq::new(2, CqToken(1)).unwrap();
-        assert!(!cq.take_empty_poll());
-        cq.request_empty_poll();
-        cq.request_empty_poll();
-        assert!(cq.take_empty_poll());
-        assert!(!cq.take_empty_poll());
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! | `conn`, `tx`, `rx` | a connection in full operation, and its two directions |
 //! | `marked` | MPA markers between the bytes of either direction |
 //! | `cm` | listen, connect, accept, reject, consumers' sockets, the end of sockets |
-//! | `engine` | who drives: polling consumers, blocked consumers, one thread for the rest |
+//! | `progress` | what there is to sleep on, and which thread makes progress |
+//! | `engine` | one thread for what no consumer's thread does, its poller and timers |
 //! | `config`, `socket`, `forking`, `lock`, `pool`, `crc`, `event`, `tally` | their tools |
 //!
 //! The protocol itself is the crate `iwarp-proto`, which never sees a socket. What it says is to be
@@ -36,6 +37,7 @@ mod marked;
 mod memory;
 mod objects;
 mod pool;
+mod progress;
 mod qp;
 pub mod rnic;
 mod rx;

@@ -22,7 +22,7 @@ mod watermarks;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
 use access_layer::rnic::{AsyncEvent, Completion, QpAttr, QpToken, RnicError, UpcallQueue};
 
@@ -30,7 +30,6 @@ use crate::cm::connect::ConnectAttempt;
 use crate::cm::event_order;
 use crate::conn::Conn;
 use crate::cq::{Cq, Pushed};
-use crate::engine::conn_socket::ConnSocket;
 use crate::event::OwnEvent;
 use crate::lock::lock;
 use crate::memory::Stream;
@@ -97,6 +96,7 @@ pub(crate) struct Effects {
 /// A queue pair.
 #[derive(Debug)]
 pub(crate) struct Qp {
+    me: Weak<Self>,
     pub(crate) token: QpToken,
     pub(crate) attr: QpAttr,
     pub(crate) shared: Arc<Shared>,
@@ -129,9 +129,15 @@ pub(crate) struct QpParts {
 }
 
 impl Qp {
-    pub(crate) fn new(shared: Arc<Shared>, parts: QpParts, attr: QpAttr, token: QpToken) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        parts: QpParts,
+        attr: QpAttr,
+        token: QpToken,
+    ) -> Arc<Self> {
         Staging::prepare_thread();
-        Self {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
             token,
             attr,
             shared,
@@ -149,7 +155,7 @@ impl Qp {
             events: UpcallQueue::default(),
             deferred: Mutex::default(),
             is_destroyed: AtomicBool::new(false),
-        }
+        })
     }
 
     pub(crate) fn pd(&self) -> u32 {
@@ -164,23 +170,13 @@ impl Qp {
         }
     }
 
-    /// The distinct completion queues.
-    pub(crate) fn cqs(&self) -> impl Iterator<Item = &Arc<Cq>> {
-        let second = self.recv_cq.as_ref().filter(|recv| {
-            self.send_cq
-                .as_ref()
-                .is_none_or(|send| !Arc::ptr_eq(send, recv))
-        });
-        self.send_cq.iter().chain(second)
-    }
-
     /// Receives that are posted and not consumed, and requests that have not completed.
     pub(crate) fn pending(&self) -> (u32, u32) {
         (self.recvs.pending(), self.sends.pending())
     }
 
     /// The access layer has let go: everything ends, and no more is told of it.
-    pub(crate) fn destroy(self: &Arc<Self>) {
+    pub(crate) fn destroy(&self) {
         self.is_destroyed.store(true, Ordering::Release);
         self.disconnect(true);
         self.shared.event_order.leave(self);
@@ -267,13 +263,15 @@ impl Qp {
     }
 
     /// Queues the news of a disconnect. What the peer caused is told after what it caused before.
-    fn queue_disconnect(&self, socket: &ConnSocket, event: OwnEvent, is_peers: bool) {
+    fn queue_disconnect(&self, event: OwnEvent, is_peers: bool) {
         let last = self.srq.is_some().then_some(OwnEvent::LastReceive);
         let news = std::iter::once(event).chain(last);
         if is_peers {
             // The engine looks at them only after they are there.
             let mut deferred = lock(&self.deferred);
-            if event_order::defer_disconnect(&socket.qp) {
+            if let Some(me) = self.me.upgrade()
+                && event_order::defer_disconnect(&me)
+            {
                 return deferred.extend(news);
             }
         }
@@ -281,7 +279,7 @@ impl Qp {
     }
 
     /// A disconnect that was deferred has its turn.
-    pub(crate) fn tell_deferred(self: &Arc<Self>) {
+    pub(crate) fn tell_deferred(&self) {
         self.queue_deferred();
         self.tell(&Effects::default());
     }

@@ -1,14 +1,13 @@
 //! The RNIC: short methods that hand over to the files beside this one.
 
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use access_layer::rnic::{
-    AcceptParams, BindMw, Completion, ConnectParams, CqToken, ExternalSleep, ListenAddress,
-    ListenToken, MrKeys, NamedAttr, QpAttr, QpToken, RecvWr, RegisterMr, Resource, Rnic, RnicAttr,
-    RnicConfig, RnicError, SendWr, SocketFault, SrqToken, Upcall, Waker,
+    AcceptParams, Arm, BindMw, Completion, ConnectParams, CqToken, ListenAddress, ListenToken,
+    MrKeys, NamedAttr, QpAttr, QpToken, RecvWr, RegisterMr, Resource, Rnic, RnicAttr, RnicConfig,
+    RnicError, SendWr, SocketFault, SrqToken, Upcall,
 };
 
 use crate::cm::armed::SoftArmed;
@@ -18,11 +17,11 @@ use crate::cm::request::SoftRequest;
 use crate::config::Config;
 use crate::cq::{CQE_MAX, Cq};
 use crate::crc;
-use crate::engine::external_sleep::SleepingConsumer;
-use crate::engine::{Engine, driver};
+use crate::engine::Engine;
 use crate::forking;
 use crate::memory::{MemoryTable, REGION_MAX, is_mapped};
 use crate::objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
+use crate::progress::Progress;
 use crate::qp::{Qp, QpParts};
 use crate::srq::Srq;
 use crate::work::{BindTask, RecvSlot, SegmentList, SendSlot};
@@ -45,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) upcall: Arc<dyn Upcall<SoftRnic>>,
     pub(crate) memory: MemoryTable,
     pub(crate) engine: Arc<Engine>,
+    pub(crate) progress: Arc<Progress>,
     pub(crate) event_order: EventOrder,
     next_pd: AtomicU32,
     qps: AtomicU32,
@@ -81,9 +81,11 @@ impl Rnic for SoftRnic {
         // Before the engine's thread needs it.
         crc::prepare();
         forking::prepare();
+        let engine = Engine::new()?;
         let shared = Shared {
             memory: MemoryTable::new()?,
-            engine: Engine::new()?,
+            progress: Progress::new(engine.clone())?,
+            engine,
             event_order: EventOrder::default(),
             config,
             upcall,
@@ -129,31 +131,24 @@ impl Rnic for SoftRnic {
         cq.cq.poll(out)
     }
 
-    fn progress(&self, cq: &SoftCq) -> bool {
-        driver::progress(&cq.cq)
+    fn may_have_completions(&self, cq: &SoftCq) -> bool {
+        !cq.cq.is_empty()
     }
 
-    fn progress_all(&self, cqs: &[&SoftCq]) {
-        let cqs: Vec<&Arc<Cq>> = cqs.iter().map(|cq| &cq.cq).collect();
-        driver::progress_all(&cqs);
+    fn drive(&self) {
+        self.shared.progress.drive();
+    }
+
+    fn descriptors(&self, fds: &mut Vec<RawFd>) {
+        fds.push(self.shared.progress.descriptor().as_raw_fd());
+    }
+
+    fn arm(&self) -> Arm {
+        self.shared.progress.arm()
     }
 
     fn arm_cq(&self, cq: &SoftCq, solicited_only: bool) -> bool {
         cq.cq.arm(solicited_only)
-    }
-
-    fn wait(&self, cqs: &[&SoftCq], waker: &Waker, timeout: Option<Duration>) -> bool {
-        let cqs: Vec<&Arc<Cq>> = cqs.iter().map(|cq| &cq.cq).collect();
-        driver::wait(&cqs, waker, timeout)
-    }
-
-    fn begin_sleep(
-        &self,
-        cqs: &[&SoftCq],
-        fds: &mut Vec<libc::pollfd>,
-    ) -> Option<Box<dyn ExternalSleep>> {
-        let cqs: Vec<&Arc<Cq>> = cqs.iter().map(|cq| &cq.cq).collect();
-        Some(Box::new(SleepingConsumer::begin(&cqs, fds)))
     }
 
     fn create_qp(
@@ -190,7 +185,7 @@ impl Rnic for SoftRnic {
             srq: srq.map(|srq| srq.srq.clone()),
         };
         Ok(SoftQp {
-            qp: Arc::new(Qp::new(self.shared.clone(), parts, *attr, token)),
+            qp: Qp::new(self.shared.clone(), parts, *attr, token),
         })
     }
 

@@ -35,6 +35,8 @@ pub(crate) struct ConsumerSocket {
     set_aside: SetAside,
     /// Whether the consumer's number is to be closed with us.
     kept: AtomicBool,
+    /// The socket's number is closed, or its options are the consumer's again.
+    is_released: AtomicBool,
 }
 
 /// A consumer's options that are contrary to RDMA (DAT 2.0 iWARP extensions 3.1.4.3), as they were.
@@ -120,6 +122,7 @@ impl Socket {
             identity,
             set_aside,
             kept: AtomicBool::new(false),
+            is_released: AtomicBool::new(false),
         }))
     }
 
@@ -130,11 +133,12 @@ impl Socket {
         }
     }
 
-    /// The connection is over. A consumer's number is closed with it, though our own descriptor may
-    /// linger: who hears of the end may look at the number, to see whether it has come back.
-    pub(crate) fn close_number(&self) {
+    /// The connection is over: a consumer's number is closed if the socket was kept, otherwise the
+    /// socket is the consumer's again. Our own descriptor may stay open for a while. Called before
+    /// the consumer is notified, because the consumer may use the number then.
+    pub(crate) fn release(&self) {
         if let Self::Consumer(socket) = self {
-            socket.close_number();
+            socket.release();
         }
     }
 
@@ -159,6 +163,17 @@ impl AsFd for Socket {
 }
 
 impl ConsumerSocket {
+    fn release(&self) {
+        if self.is_released.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if self.kept.load(Ordering::Relaxed) {
+            self.close_number();
+        } else {
+            self.set_aside.put_back(self.duplicate.as_fd());
+        }
+    }
+
     /// Closes the consumer's number, once, if the socket was kept.
     fn close_number(&self) {
         if !self.kept.load(Ordering::Relaxed) {
@@ -176,11 +191,7 @@ impl ConsumerSocket {
 impl Drop for ConsumerSocket {
     /// Gives the socket back, or, when it was kept, closes the consumer's number too.
     fn drop(&mut self) {
-        if *self.kept.get_mut() {
-            self.close_number();
-        } else {
-            self.set_aside.put_back(self.duplicate.as_fd());
-        }
+        self.release();
     }
 }
 

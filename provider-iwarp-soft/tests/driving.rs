@@ -77,7 +77,7 @@ fn requests_held_back_leave_even_if_their_consumer_never_looks_again() {
     for round in 1..=20_u8 {
         // A polling consumer, to which requests are held back.
         for _ in 0..2000 {
-            a.rnic.progress(&client.recv_cq);
+            a.rnic.drive();
         }
         for part in 0..4 {
             mine.set(part, round);
@@ -213,7 +213,7 @@ fn two_threads_poll_and_two_post_on_one_queue_pair() {
     let count = |cq: &SoftCqOf, node: &Node, all: &std::sync::atomic::AtomicU64| {
         let mut out = [Completion::EMPTY; 7];
         while !over.load(Ordering::Acquire) {
-            node.rnic.progress(cq);
+            node.rnic.drive();
             let taken = node.rnic.poll_cq(cq, &mut out);
             assert!(out[..taken].iter().all(|c| c.status == WcStatus::Success));
             all.fetch_add(taken as u64, Ordering::AcqRel);

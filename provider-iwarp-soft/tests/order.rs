@@ -111,7 +111,7 @@ fn while_a_beginning_is_being_told(then: impl FnOnce(&Node, &[Side<'_>])) {
     streams[1].write_all(&hex(RTR_WRITE)).unwrap();
     std::thread::scope(|scope| {
         let _release = Release(&node);
-        scope.spawn(|| node.rnic.progress(&sides[1].recv_cq));
+        scope.spawn(|| node.rnic.drive());
         node.recorder.wait_until_held();
         streams[0].write_all(&hex(RTR_WRITE)).unwrap();
         streams[0].shutdown(Shutdown::Write).unwrap();

@@ -1,9 +1,9 @@
-//! Waiting on a CNO whose sleep is the caller's: he sleeps on descriptors of his own as well.
+//! Waiting on a CNO in a `poll` of the caller's own, together with other descriptors.
 //!
 //! Between [`Cno::begin_sleep`] and [`Cno::end_sleep`] nothing of the wait is on the stack of the
-//! thread: it may never come back, because a signal handler has left its sleep for good, or because
-//! it was cancelled. Whoever finds that out calls [`Cno::end_sleep`] in its place; a second call
-//! does nothing.
+//! thread: it may never return from its sleep, because a signal handler has left it by a jump, or
+//! because it was cancelled. Any other thread may call [`Cno::end_sleep`] in its place; a second
+//! call does nothing.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -11,12 +11,12 @@ use dat_abi::*;
 
 use super::Cno;
 use crate::error::{DatError, DatResult};
-use crate::rnic::Rnic;
+use crate::rnic::{Arm, Rnic};
 
 impl<R: Rnic> Cno<R> {
-    /// Fills `out` with what to sleep on, and says how much that is; 0 when something has triggered
-    /// already, or may have. Refused where another thread waits, as it would not be woken, and for
-    /// want of room; not implemented where the RNIC has nothing to sleep on.
+    /// Fills `out` with the descriptors to sleep on and returns how many there are; 0 when something
+    /// has triggered already, or may have. Refused where another thread waits, which would not be
+    /// woken, and where `out` is too small.
     pub fn begin_sleep(&self, out: &mut [libc::pollfd]) -> DatResult<usize> {
         let mut inner = self.lock();
         if inner.state.is_dead() {
@@ -28,7 +28,7 @@ impl<R: Rnic> Cno<R> {
         if !inner.triggered.is_empty() {
             return Ok(0);
         }
-        // From now on what triggers wakes.
+        // From now on whatever triggers wakes.
         inner.state.on_begin_wait();
         inner.state.on_begin_drive();
         drop(inner);
@@ -36,39 +36,40 @@ impl<R: Rnic> Cno<R> {
             self.end_turn();
             return Ok(0);
         }
-        let mut fds = vec![libc::pollfd {
-            fd: self.waker.as_fd().as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        }];
-        let external_sleep = self.drive_with(|cqs| self.ia.rnic().begin_sleep(cqs, &mut fds));
-        let refusal = if external_sleep.is_none() {
-            Some(DatError::bare(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE))
-        } else if fds.len() > out.len() {
-            Some(DatError::no_resources(DAT_NO_SUBTYPE))
-        } else {
-            None
-        };
+        let rnic = self.ia.rnic();
+        let mut fds = vec![self.waker.as_fd().as_raw_fd()];
+        let arm = self.drive_with(|_| rnic.arm());
+        if arm == Arm::Sleep {
+            rnic.descriptors(&mut fds);
+        }
         let mut inner = self.lock();
-        inner.external_sleep = Some(external_sleep);
-        if refusal.is_none() && inner.triggered.is_empty() {
-            out[..fds.len()].copy_from_slice(&fds);
+        inner.sleeps_outside = true;
+        let is_too_small = fds.len() > out.len();
+        if arm != Arm::LookAgain && inner.triggered.is_empty() && !is_too_small {
+            for (place, fd) in out.iter_mut().zip(&fds) {
+                *place = libc::pollfd {
+                    fd: *fd,
+                    events: libc::POLLIN,
+                    revents: 0,
+                };
+            }
             return Ok(fds.len());
         }
         drop(inner);
         self.end_sleep();
-        refusal.map_or(Ok(0), Err)
+        if is_too_small {
+            return Err(DatError::no_resources(DAT_NO_SUBTYPE));
+        }
+        Ok(0)
     }
 
-    /// The sleep is over, if there is one: does what has come up meanwhile, and lets others wait.
+    /// Ends the sleep, if there is one: makes progress, and lets others wait.
     pub fn end_sleep(&self) {
-        let Some(external_sleep) = self.lock().external_sleep.take() else {
+        if !std::mem::take(&mut self.lock().sleeps_outside) {
             return;
-        };
-        self.waker.end_sleep();
-        if let Some(external_sleep) = external_sleep {
-            external_sleep.work();
         }
+        self.waker.end_sleep();
+        self.ia.rnic().drive();
         self.end_turn();
     }
 

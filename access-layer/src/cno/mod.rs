@@ -24,7 +24,7 @@ use crate::error::{DatError, DatResult};
 use crate::evd::{Evd, deadline};
 use crate::handle::{Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
-use crate::rnic::{ExternalSleep, Rnic, Waker};
+use crate::rnic::{Rnic, Waker};
 use crate::users::{User, Users};
 
 /// Consumer notification object.
@@ -50,9 +50,8 @@ struct Inner<R: Rnic> {
     evds: Vec<(Handle, Weak<Evd<R>>)>,
     agent: AgentState,
     state: CnoState,
-    /// Set while a thread sleeps outside this layer ([`Self::begin_sleep`](Cno::begin_sleep)) and
-    /// drives when it has woken; with the work that the RNIC has then.
-    external_sleep: Option<Option<Box<dyn ExternalSleep>>>,
+    /// A thread sleeps outside this layer ([`Self::begin_sleep`](Cno::begin_sleep)).
+    sleeps_outside: bool,
 }
 
 impl<R: Rnic> Object for Cno<R> {
@@ -83,7 +82,7 @@ impl<R: Rnic> Cno<R> {
                 evds: Vec::new(),
                 agent: AgentState::new(agent),
                 state: CnoState::Idle,
-                external_sleep: None,
+                sleeps_outside: false,
             }),
             turn: Condvar::new(),
             agent_returned: Condvar::new(),
@@ -211,7 +210,7 @@ impl<R: Rnic> Cno<R> {
     /// Does for a caller that does not block what a wait does: arms the CQs, which triggers EVDs
     /// that still hold completions, and lets the RNIC use the thread once.
     fn arm_and_progress(&self) {
-        self.drive_with(|cqs| self.ia.rnic().progress_all(cqs));
+        self.drive_with(|_| self.ia.rnic().drive());
     }
 
     fn take_open(&self, inner: &mut Inner<R>) -> DatResult<Option<Handle>> {

@@ -534,18 +534,6 @@ fn a_sleep_elsewhere_is_the_only_wait_and_may_be_ended_by_anybody() {
 }
 
 #[test]
-fn nobody_sleeps_elsewhere_where_the_rnic_has_nothing_to_sleep_on() {
-    let dat = Dat::open_with("napless");
-    let handle = dat.cno();
-    let cno = dat.pin::<Cno<FakeRnic>>(handle);
-    let none = crate::error::DatError::bare(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE);
-    for _ in 0..2 {
-        assert_eq!(cno.begin_sleep(&mut [NO_FD; 4]), Err(none));
-    }
-    assert_eq!(dat.cno_wait(handle, 0), Err((EMPTY, ptr::null_mut())));
-}
-
-#[test]
 fn an_agent_is_called_for_an_evd_whose_trigger_nobody_has_taken() {
     with_agent(|dat, cno, agent, told| {
         let evd = software_evd(dat, cno);

@@ -1,7 +1,7 @@
 //! Taking events: `dat_evd_wait` and `dat_evd_dequeue`.
 //!
-//! Whoever waits, drives: a waiter lets the RNIC use its thread and sleeps in the RNIC's own poll
-//! call, so that no other thread is in the path of its completion.
+//! Both make progress on the calling thread ([`Rnic::drive`], [`Rnic::wait`]), so that no other
+//! thread is in the path of a completion.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -93,9 +93,16 @@ impl<R: Rnic> Evd<R> {
         Ok(event)
     }
 
-    /// Lends the thread to the RNIC. `false`: there are no completions.
+    /// Makes progress, unless there are completions to take first. `false`: there are none.
     fn progress(&self) -> bool {
-        self.cq().is_some_and(|cq| self.ia().rnic().progress(cq))
+        let rnic = self.ia().rnic();
+        self.cq().is_some_and(|cq| {
+            if rnic.may_have_completions(cq) {
+                return true;
+            }
+            rnic.drive();
+            rnic.may_have_completions(cq)
+        })
     }
 
     /// `dat_evd_wait`.
@@ -142,9 +149,7 @@ impl<R: Rnic> Evd<R> {
         if let Some(woken) = self.look(threshold, ticket, Look::Any)? {
             return Ok(woken);
         }
-        if let Some(cq) = self.cq() {
-            rnic.progress(cq);
-        }
+        self.progress();
         let mut look = Look::Any;
         loop {
             let remaining = deadline.map(|at| at.saturating_duration_since(Instant::now()));

@@ -10,8 +10,6 @@ pub(super) struct Config {
     pub(super) net: String,
     /// News waits until the test tells it.
     pub(super) held: bool,
-    /// Who waits cannot sleep elsewhere.
-    pub(super) napless: bool,
     ip: IpAddr,
     srq_max: u32,
     mw_max: u32,
@@ -25,7 +23,6 @@ impl Config {
         let mut parsed = Self {
             net: "default".to_owned(),
             held: false,
-            napless: false,
             ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
             srq_max: 0,
             mw_max: 0,
@@ -39,7 +36,6 @@ impl Config {
             match key {
                 "net" => parsed.net = value.to_owned(),
                 "held" => parsed.held = true,
-                "napless" => parsed.napless = true,
                 "ip" => parsed.ip = value.parse().map_err(|_| bad(word))?,
                 "srq" => parsed.srq_max = number()?,
                 "mw" => parsed.mw_max = number()?,

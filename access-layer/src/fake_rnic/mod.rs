@@ -44,7 +44,7 @@ use crate::rnic::*;
 ///
 /// `ia_params` is a list of `key=value`: `net` (only RNICs of one network reach each other), `ip`,
 /// `srq`, `mw`, `cqe_max`, `qp_max`, `mr_len` (longer memory is not registered), `fail` (opening
-/// fails), `held` (there is no thread: news waits until [`tell_news`]), `napless` (who waits cannot
+/// fails), `held` (there is no thread: news waits until [`tell_news`]).
 /// sleep elsewhere).
 #[derive(Debug)]
 pub struct FakeRnic {
@@ -55,7 +55,6 @@ pub struct FakeRnic {
 pub(in crate::fake_rnic) struct Node {
     attr: RnicAttr,
     network: Arc<Network>,
-    napless: bool,
     engine: Engine,
     upcall: Arc<dyn Upcall<FakeRnic>>,
 }
@@ -92,13 +91,6 @@ impl FakeRnic {
     }
 }
 
-/// A thread of its own does its work.
-struct FakeSleep;
-
-impl ExternalSleep for FakeSleep {
-    fn work(&self) {}
-}
-
 impl Rnic for FakeRnic {
     type Pd = FakePd;
     type Cq = FakeCq;
@@ -121,7 +113,6 @@ impl Rnic for FakeRnic {
                 Engine::start()?
             },
             network,
-            napless: config.napless,
             upcall,
         };
         Ok(Self {
@@ -156,10 +147,6 @@ impl Rnic for FakeRnic {
         cq.poll(out)
     }
 
-    fn progress(&self, _cq: &FakeCq) -> bool {
-        true
-    }
-
     fn arm_cq(&self, cq: &FakeCq, solicited_only: bool) -> bool {
         cq.arm(solicited_only)
     }
@@ -169,14 +156,10 @@ impl Rnic for FakeRnic {
         cqs.iter().all(|cq| cq.is_empty()) && waker.sleep(timeout) == Slept::Interrupted
     }
 
-    /// Who sleeps elsewhere relies on the nudge as well.
-    fn begin_sleep(
-        &self,
-        _cqs: &[&FakeCq],
-        _fds: &mut Vec<libc::pollfd>,
-    ) -> Option<Box<dyn ExternalSleep>> {
+    /// Sleeps outside the access layer rely on the nudge as well.
+    fn arm(&self) -> Arm {
         self.node.network.naps.fetch_add(1, Ordering::Relaxed);
-        (!self.node.napless).then(|| Box::new(FakeSleep) as _)
+        Arm::Attended
     }
 
     fn create_qp(

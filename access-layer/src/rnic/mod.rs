@@ -17,19 +17,21 @@
 //!   upcall may call down again.
 //! * **Completions rest in the CQ** until [`Rnic::poll_cq`] takes them; [`Upcall::cq_ready`] is a
 //!   nudge without data and comes only after [`Rnic::arm_cq`].
-//! * **Whoever waits, drives.** [`Rnic::progress`] and [`Rnic::wait`] let the calling thread do the
-//!   RNIC's work; the RNIC does without them what nobody else does.
+//! * **Progress.** [`Rnic::descriptors`], [`Rnic::arm`] and [`Rnic::drive`] are all that a layer above
+//!   needs to poll or to block: polling is *drive* in a loop, blocking is *arm*, sleep, *drive*. What
+//!   no consumer drives the RNIC's own thread serves.
 //! * **Exactly one ending.** Each accepted `connect`, `connect_socket` or `accept` ends in exactly
 //!   one of the failures of [`ConnectionEvent`], or in `Established` followed by exactly one
 //!   `Disconnected` or `Broken`. Every posted work request ends in exactly one completion (unless
 //!   it was suppressed and succeeded), and those of a connection that ends are in their CQs before
 //!   its ending is told.
 
+mod adaptive_spin;
 mod attr;
+mod blocking;
 mod cm;
 mod cq;
 mod error;
-mod external_sleep;
 mod memory;
 mod qp;
 mod upcall;
@@ -42,7 +44,6 @@ pub use cm::{
 };
 pub use cq::{Completion, CqToken, Notify, WcOpcode, WcStatus};
 pub use error::{Resource, RnicError};
-pub use external_sleep::ExternalSleep;
 pub use memory::{Access, BindMw, MrKeys, RegisterMr};
 pub use qp::{QpAttr, QpToken, RecvWr, RemoteRange, SendOp, SendWr, Sge};
 pub use upcall::{AsyncEvent, ListenToken, SrqToken, Upcall};
@@ -52,6 +53,18 @@ pub use waker::{Slept, Waker};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How a thread that wants to sleep may do so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arm {
+    /// There is work already: drive instead.
+    LookAgain,
+    /// On the RNIC's descriptors and its waker.
+    Sleep,
+    /// On its waker alone: another thread serves the descriptors, and a completion in an armed CQ
+    /// becomes an upcall.
+    Attended,
+}
 
 /// An RDMA network interface controller, in software or in hardware.
 ///
@@ -104,17 +117,24 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// up.
     fn poll_cq(&self, cq: &Self::Cq, out: &mut [Completion]) -> usize;
 
-    /// Lets the calling thread do the work that may fill `cq`, without blocking. *May call up.*
-    ///
-    /// Returns at once when `cq` has completions already. This is what a polling consumer calls
-    /// before it looks. `false`: `cq` is empty, there is nothing to look at.
-    fn progress(&self, cq: &Self::Cq) -> bool;
+    /// Returns false if `cq` is certainly empty. Costs no system call.
+    fn may_have_completions(&self, _cq: &Self::Cq) -> bool {
+        true
+    }
 
-    /// The same for all the queues that one consumer looks at.
-    fn progress_all(&self, cqs: &[&Self::Cq]) {
-        for cq in cqs {
-            self.progress(cq);
-        }
+    /// Makes progress on every connection that may have work, on the calling thread, without
+    /// blocking. *May call up.* Ends a sleep that [`Self::arm`] has prepared.
+    ///
+    /// An RNIC whose device works by itself has nothing to do here.
+    fn drive(&self) {}
+
+    /// Appends the descriptors that become readable when [`Self::drive`] has work. They are open,
+    /// and the same, as long as the RNIC is open.
+    fn descriptors(&self, _fds: &mut Vec<RawFd>) {}
+
+    /// Prepares a sleep of the calling thread, whose CQs are armed ([`Self::arm_cq`]). *May call up.*
+    fn arm(&self) -> Arm {
+        Arm::Attended
     }
 
     /// Asks for one [`Upcall::cq_ready`] at the next completion that deserves it ([`Notify`]).
@@ -124,25 +144,14 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// of sleeping. The queue is armed in either case.
     fn arm_cq(&self, cq: &Self::Cq, solicited_only: bool) -> bool;
 
-    /// Blocks until one of `cqs` may have completions, `waker` was woken or `timeout` has passed
-    /// (`None`: no limit), and meanwhile does the work that fills them in the calling thread. *May
-    /// call up.*
+    /// Blocks until one of `cqs`, which are armed, may have completions, `waker` was woken or
+    /// `timeout` has passed (`None`: no limit), and makes progress meanwhile. *May call up.*
     ///
     /// It may return early for no reason; the caller looks and calls again. A wake-up before the
     /// call is not lost: it makes the call return at once. `true`: it returns because a signal
     /// handler of the program has run in the calling thread.
-    fn wait(&self, cqs: &[&Self::Cq], waker: &Waker, timeout: Option<Duration>) -> bool;
-
-    /// The calling thread is about to sleep in a `poll` of its own. Adds to `fds` the descriptors
-    /// that become ready when there is work that may fill `cqs`; the thread does that work by
-    /// [`ExternalSleep::work`] when it has woken. The queues are armed and have been looked at.
-    /// `None`: this RNIC has no such descriptors.
-    fn begin_sleep(
-        &self,
-        _cqs: &[&Self::Cq],
-        _fds: &mut Vec<libc::pollfd>,
-    ) -> Option<Box<dyn ExternalSleep>> {
-        None
+    fn wait(&self, cqs: &[&Self::Cq], waker: &Waker, timeout: Option<Duration>) -> bool {
+        blocking::wait(self, cqs, waker, timeout)
     }
 
     /// Creates a queue pair in the idle state.

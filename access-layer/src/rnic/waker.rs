@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use super::adaptive_spin::AdaptiveSpin;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -24,6 +25,7 @@ const WOKEN: u32 = 2;
 pub struct Waker {
     event: OwnedFd,
     state: AtomicU32,
+    spin: AdaptiveSpin,
 }
 
 /// How a sleep ended.
@@ -50,6 +52,7 @@ impl Waker {
         Ok(Self {
             event,
             state: AtomicU32::new(IDLE),
+            spin: AdaptiveSpin::default(),
         })
     }
 
@@ -60,6 +63,11 @@ impl Waker {
             // blocks nor fails.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
+    }
+
+    /// The history of the waits with this waker.
+    pub(super) fn spin(&self) -> &AdaptiveSpin {
+        &self.spin
     }
 
     /// Announces the sleep. `false`: a wake-up came first (and is consumed), do not sleep.

@@ -26,10 +26,10 @@ use threads::survive;
 
 use crate::conn::Conn;
 use crate::crc::crc32c;
-use crate::engine::conn_socket::ConnSocket;
 use crate::engine::io::{self, Sent};
 use crate::engine::{Engine, Interest, Key, Source, deadline_after};
 use crate::event::OwnEvent;
+use crate::progress::conn_socket::ConnSocket;
 use crate::qp::{Effects, Link, Qp};
 use crate::socket::Socket;
 
@@ -263,8 +263,7 @@ impl Qp {
         negotiated: &Negotiated,
     ) -> Option<Box<Conn>> {
         let shared = &self.shared;
-        let engine = shared.engine.clone();
-        let socket = ConnSocket::new(self.clone(), engine.new_key(), engine, socket);
+        let socket = ConnSocket::new(self.clone(), shared.progress.clone(), socket);
         let emss = io::segment_size(socket.as_fd());
         let mulpdu = fpdu::mulpdu(emss, negotiated.markers_tx).min(shared.config.ulpdu_max());
         // A work request becomes at most two requests of the protocol a segment.
@@ -279,10 +278,13 @@ impl Qp {
             let own_ulpdu_max = shared.config.own_ulpdu_max(negotiated);
             conn.proto.offer_ulpdu(own_ulpdu_max);
         }
-        if let Err(error) = conn.socket.open() {
-            tracing::warn!(%error, "the engine cannot take a connection");
-            conn.socket.close();
-            return None;
+        match conn.socket.open() {
+            Ok(place) => conn.place = place,
+            Err(error) => {
+                tracing::warn!(%error, "the engine cannot take a connection");
+                conn.socket.close(&mut conn.place);
+                return None;
+            }
         }
         Some(conn)
     }

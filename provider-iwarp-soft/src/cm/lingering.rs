@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::engine::conn_socket::ConnSocket;
 use crate::engine::io::{self, Received, Sent};
 use crate::engine::{Engine, Interest, Key, Source};
+use crate::progress::conn_socket::ConnSocket;
 use crate::socket::Socket;
 
 /// How long a peer may take to close its side.
@@ -58,7 +58,7 @@ impl LingeringSocket {
         if socket.goes_back() {
             return;
         }
-        let engine = socket.engine.clone();
+        let engine = socket.progress.engine().clone();
         Self::linger(engine, SocketOwner::Connection(socket), rest, late);
     }
 

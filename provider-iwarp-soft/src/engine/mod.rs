@@ -3,34 +3,20 @@
 //! | File | What |
 //! |---|---|
 //! | [`thread`] | one thread per RNIC, started by the first [`Source`], ended by `shutdown` |
-//! | [`conn_socket`] | a connection's socket and the question who drives it |
-//! | [`driver_state`] | who drives that socket at the moment |
-//! | [`driver`] | consumers that drive: polling ones and blocked ones |
-//! | [`external_sleep`] | a blocked consumer that sleeps elsewhere |
-//! | [`adaptive_spin`] | whether a blocked consumer spins before it sleeps |
 //! | [`poller`] | readiness of many sockets |
-//! | [`ready_set`] | the same for consumers who look after many connections |
 //! | [`timer`] | deadlines of the sources |
 //! | [`slice`](mod@slice) | how soon the thread runs once the kernel has woken it |
 //! | [`io`] | system calls on sockets |
 //!
-//! A [`Source`] is what can become ready or late: a listener, a start-up, a connection, a
-//! lingering socket.
+//! A [`Source`] is what can become ready or late: a listener, a start-up, a lingering socket, the
+//! connections of the adapter as a whole ([`crate::progress`]).
 //!
 //! # What it costs
 //!
-//! A process that opened an RNIC and did nothing has no thread. An idle connection is one entry in
-//! the poller. A connection that a consumer polls costs one tick every 0.1 to 10 ms; one that a
-//! consumer is blocked on costs nothing.
+//! A process that opened an RNIC and did nothing has no thread.
 
-pub(crate) mod adaptive_spin;
-pub(crate) mod conn_socket;
-pub(crate) mod driver;
-mod driver_state;
-pub(crate) mod external_sleep;
 pub(crate) mod io;
 mod poller;
-pub(crate) mod ready_set;
 mod slice;
 mod thread;
 mod timer;
@@ -38,21 +24,37 @@ mod timer;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{Resource, RnicError};
+use rustix::event::epoll::EventData;
 use rustix::io::Errno;
 
-use conn_socket::ConnSocket;
 use poller::Poller;
-use ready_set::ReadySet;
 use timer::Timers;
 
 /// Names a source for the poller and the timers; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key(usize);
+
+impl Key {
+    /// The key as an `epoll` entry carries it.
+    pub(crate) fn as_event_data(self) -> EventData {
+        EventData::new_u64(self.0 as u64)
+    }
+
+    /// The inverse of [`Self::as_event_data`].
+    pub(crate) fn of_event_data(data: EventData) -> Self {
+        Self(data.u64() as usize)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_test(number: usize) -> Self {
+        Self(number)
+    }
+}
 
 /// Something that the engine serves. Called from the engine's thread, with no lock held.
 pub(crate) trait Source: Send + Sync {
@@ -61,9 +63,6 @@ pub(crate) trait Source: Send + Sync {
 
     /// The deadline of `key` has passed and is cleared.
     fn on_deadline(self: Arc<Self>, key: Key);
-
-    /// A consumer has found it in the [`ReadySet`], which holds connections only.
-    fn on_readable(self: Arc<Self>) {}
 }
 
 /// What the engine's thread and its clients share.
@@ -75,17 +74,12 @@ pub(crate) struct Engine {
     next_key: AtomicUsize,
     /// Sockets whose connections are over and whose peers have not closed yet.
     lingering: AtomicUsize,
-    /// `None`: there was no descriptor for it.
-    ready_set: OnceLock<Option<ReadySet>>,
 }
 
 #[derive(Default)]
 struct Table {
     sources: HashMap<Key, Arc<dyn Source>>,
     timers: Timers,
-    /// Connections that consumers drive and the engine looks after at every tick. Their sockets
-    /// close when they end, not when the engine notices.
-    watched: Vec<Weak<ConnSocket>>,
     /// When the thread, asleep now, wakes by itself.
     sleeps_until: Option<Instant>,
     asleep: bool,
@@ -93,10 +87,7 @@ struct Table {
 
 impl Engine {
     pub(crate) fn new() -> Result<Arc<Self>, RnicError> {
-        let poller = Poller::new().map_err(|error| match error {
-            Errno::MFILE | Errno::NFILE => RnicError::NoResources(Resource::Descriptor),
-            other => RnicError::Os(other.into()),
-        })?;
+        let poller = Poller::new().map_err(no_descriptor)?;
         Ok(Arc::new(Self {
             poller,
             table: Mutex::default(),
@@ -104,7 +95,6 @@ impl Engine {
             stop: AtomicBool::new(false),
             next_key: AtomicUsize::new(0),
             lingering: AtomicUsize::new(0),
-            ready_set: OnceLock::new(),
         }))
     }
 
@@ -190,32 +180,6 @@ impl Engine {
         let _ = self.poller.delete(fd);
     }
 
-    /// The set of connections for consumers that look after many of them. `None`: there are too few
-    /// descriptors.
-    pub(crate) fn ready_set(&self) -> Option<&ReadySet> {
-        let make = || {
-            ReadySet::new()
-                .inspect_err(|error| tracing::warn!(%error, "no descriptor for a set of sockets"))
-                .ok()
-        };
-        self.ready_set.get_or_init(make).as_ref()
-    }
-
-    /// The same if it has been made.
-    fn made_ready_set(&self) -> Option<&ReadySet> {
-        self.ready_set.get().and_then(Option::as_ref)
-    }
-
-    /// Has the connections driven that the set says have something to read.
-    pub(crate) fn drive_ready(&self, set: &ReadySet) {
-        set.for_each(|key| {
-            let source = self.lock().sources.get(&key).cloned();
-            if let Some(source) = source {
-                source.on_readable();
-            }
-        });
-    }
-
     /// Sets or clears the deadline of a source.
     pub(crate) fn set_deadline(&self, key: Key, deadline: Option<Instant>) {
         let mut table = self.lock();
@@ -232,17 +196,9 @@ impl Engine {
         }
     }
 
-    /// Asks the engine to look after a socket that a consumer drove and may stop driving.
-    pub(crate) fn look_after(&self, socket: &Arc<ConnSocket>) {
-        let mut table = self.lock();
-        table.watched.push(Arc::downgrade(socket));
-        // A thread that is asleep for longer than the first tick is told; an awake one will see it.
-        let soon = Instant::now() + thread::TICK_MIN;
-        let late = table.asleep && table.sleeps_until.is_none_or(|until| soon < until);
-        drop(table);
-        if late {
-            self.wake();
-        }
+    /// Has the deadline of a source pass now.
+    pub(crate) fn expire(&self, key: Key) {
+        self.set_deadline(key, Some(Instant::now()));
     }
 
     fn wake(&self) {
@@ -293,6 +249,14 @@ impl std::fmt::Debug for Engine {
         f.debug_struct("Engine")
             .field("stop", &self.stop)
             .finish_non_exhaustive()
+    }
+}
+
+/// The error of a call that makes a descriptor.
+pub(crate) fn no_descriptor(error: Errno) -> RnicError {
+    match error {
+        Errno::MFILE | Errno::NFILE => RnicError::NoResources(Resource::Descriptor),
+        other => RnicError::Os(other.into()),
     }
 }
 

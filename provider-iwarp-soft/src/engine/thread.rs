@@ -1,7 +1,7 @@
 //! The engine's thread.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Barrier, Weak};
+use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -10,18 +10,8 @@ use rustix::io::Errno;
 use threads::{spawn_quiet, survive};
 
 use super::Engine;
-use super::conn_socket::{AfterTick, ConnSocket};
 use super::poller::{Poller, Ready, readiness};
 use crate::pool::Staging;
-
-/// How soon the engine looks whether a consumer still drives what it drove.
-pub(super) const TICK_MIN: Duration = Duration::from_micros(100);
-/// How rarely the engine looks in the end, while the time between two looks doubles. So it takes
-/// over within about as long as a consumer has been driving, and not later than this. Each
-/// look takes a processor from a consumer that polls, where there are no more than two.
-const TICK_MAX: Duration = Duration::from_millis(10);
-/// The same while consumers leave posts to be sent with later ones.
-const TICK_MAX_HELD: Duration = Duration::from_millis(1);
 
 /// How long the end of the engine waits for the peers of connections that have ended: closing a
 /// socket with unread data would turn a good ending into a reset.
@@ -47,9 +37,6 @@ pub(super) fn spawn(engine: Arc<Engine>) -> Result<JoinHandle<()>, RnicError> {
 
 struct Worker {
     engine: Arc<Engine>,
-    tick: Duration,
-    next_tick: Option<Instant>,
-    watched: Vec<Weak<ConnSocket>>,
     stop_at: Option<Instant>,
 }
 
@@ -57,9 +44,6 @@ impl Worker {
     fn new(engine: Arc<Engine>) -> Self {
         Self {
             engine,
-            tick: TICK_MIN,
-            next_tick: None,
-            watched: Vec::new(),
             stop_at: None,
         }
     }
@@ -80,7 +64,6 @@ impl Worker {
                 }
             }
             self.expire();
-            self.look_after();
         }
     }
 
@@ -97,18 +80,10 @@ impl Worker {
 
     fn sleep(&mut self, ready: &mut Ready) -> Result<(), Errno> {
         let mut table = self.engine.lock();
-        let until = match (table.timers.next(), self.next_tick) {
-            (Some(timer), Some(tick)) => Some(timer.min(tick)),
-            (timer, tick) => timer.or(tick),
-        };
-        let until = match (until, self.stop_at) {
+        let until = match (table.timers.next(), self.stop_at) {
             (Some(until), Some(stop)) => Some(until.min(stop)),
             (until, stop) => until.or(stop),
         };
-        if !table.watched.is_empty() {
-            // Somebody added a socket after the last look: no sleep at all.
-            return Ok(());
-        }
         table.asleep = true;
         table.sleeps_until = until;
         drop(table);
@@ -131,41 +106,5 @@ impl Worker {
                 survive(|| source.on_deadline(key));
             }
         }
-    }
-
-    /// Looks after the sockets that consumers drive, if it is time.
-    fn look_after(&mut self) {
-        let fresh = std::mem::take(&mut self.engine.lock().watched);
-        if !fresh.is_empty() {
-            let fresh_sockets = fresh.iter().filter_map(Weak::upgrade);
-            fresh_sockets.for_each(|socket| socket.leave_poller());
-            self.watched.extend(fresh);
-            self.tick = TICK_MIN;
-            self.next_tick
-                .get_or_insert_with(|| Instant::now() + TICK_MIN);
-        }
-        let now = Instant::now();
-        if self.next_tick.is_none_or(|at| now < at) {
-            return;
-        }
-        let mut tick = (self.tick * 2).min(TICK_MAX);
-        let rarely = self.tick == TICK_MAX;
-        let look = |socket: Arc<ConnSocket>| {
-            let mut after = AfterTick::Drop;
-            survive(|| after = socket.on_tick(rarely));
-            after
-        };
-        self.watched.retain(
-            |socket| match socket.upgrade().map_or(AfterTick::Drop, look) {
-                AfterTick::Keep => true,
-                AfterTick::KeepForHeld => {
-                    tick = tick.min(TICK_MAX_HELD);
-                    true
-                }
-                AfterTick::Drop => false,
-            },
-        );
-        self.tick = tick;
-        self.next_tick = (!self.watched.is_empty()).then(|| now + self.tick);
     }
 }

@@ -14,8 +14,9 @@ use threads::survive;
 use crate::cm::event_order::FirstFrame;
 use crate::cm::lingering::LingeringSocket;
 use crate::conn::{Closing, Conn, Due, End};
-use crate::engine::conn_socket::ConnSocket;
 use crate::event::OwnEvent;
+use crate::progress::Place;
+use crate::progress::conn_socket::{Arming, ConnSocket, Driver, Service};
 use crate::work::{Outstanding, RecvSlot, SendSlot};
 
 use super::{Effects, Link, Mode, Qp, lock};
@@ -28,22 +29,6 @@ pub(super) enum Moved {
 }
 
 impl Qp {
-    /// A consumer's thread reads and writes what the socket gives and takes. Does nothing when
-    /// another thread is at it.
-    pub(crate) fn drive_by_consumer(self: &Arc<Self>, socket: &Arc<ConnSocket>) {
-        socket.note_drive();
-        if let Some(effects) = self.drive(socket, false) {
-            self.after(&effects);
-        }
-    }
-
-    /// The engine does the same. `None`: another thread is at it; otherwise [`Self::after`] is to
-    /// be called once the caller has let go of the socket, which may have to close before its
-    /// end is told.
-    pub(crate) fn drive_by_engine(self: &Arc<Self>, socket: &Arc<ConnSocket>) -> Option<Effects> {
-        self.or_fail(socket, || self.drive(socket, true))
-    }
-
     /// Does work whose panic the engine's thread survives. The connection does not: it may be
     /// anywhere between two states, and nobody is left who looks at its socket again.
     pub(super) fn or_fail(
@@ -57,7 +42,7 @@ impl Qp {
     }
 
     /// Reads what may have established an accepted connection, and tells what is known of it.
-    pub(crate) fn look_for_first_frame(self: &Arc<Self>) -> FirstFrame {
+    pub(crate) fn look_for_first_frame(&self) -> FirstFrame {
         let socket = match self.try_lock_link().as_deref() {
             None => return FirstFrame::Busy,
             Some(Link::Up(conn)) if !conn.told => Some(conn.socket.clone()),
@@ -65,13 +50,11 @@ impl Qp {
         };
         let effects = match &socket {
             None => Effects::default(),
-            Some(socket) => match self.drive_by_engine(socket) {
+            Some(socket) => match self.or_fail(socket, || self.try_drive(socket, Driver::Engine)) {
                 Some(effects) => effects,
                 None => return FirstFrame::Busy,
             },
         };
-        // A socket that was lent is closed by the time its owner hears of the end.
-        drop(socket);
         self.after(&effects);
         let look = match self.try_lock_link().as_deref() {
             Some(Link::Up(conn)) if !conn.told => FirstFrame::Quiet,
@@ -82,7 +65,7 @@ impl Qp {
         look
     }
 
-    fn drive(&self, socket: &Arc<ConnSocket>, by_engine: bool) -> Option<Effects> {
+    fn try_drive(&self, socket: &Arc<ConnSocket>, driver: Driver) -> Option<Effects> {
         let mut link = self.try_lock_link()?;
         let mut effects = Effects::default();
         let Link::Up(conn) = &mut *link else {
@@ -91,14 +74,38 @@ impl Qp {
         if !Arc::ptr_eq(&conn.socket, socket) {
             return Some(effects);
         }
-        if socket.is_held() {
-            conn.burst.on_release(by_engine);
+        if conn.is_held {
+            conn.burst.on_release(driver == Driver::Engine);
         }
         let stepped = self.step(conn, true, &mut effects);
-        if by_engine {
+        if driver == Driver::Engine {
             conn.rest();
         }
         if let Err(end) = stepped {
+            self.finish(&mut link, end, &mut effects);
+        }
+        Some(effects)
+    }
+
+    fn try_arm(&self, socket: &Arc<ConnSocket>) -> Option<Effects> {
+        let mut link = self.try_lock_link()?;
+        let mut effects = Effects::default();
+        let Link::Up(conn) = &mut *link else {
+            return Some(effects);
+        };
+        if !Arc::ptr_eq(&conn.socket, socket) {
+            return Some(effects);
+        }
+        let mut result = Ok(());
+        if conn.is_held {
+            conn.burst.on_release(true);
+            result = self.transmit(conn);
+            self.settle(conn, &mut effects);
+        }
+        let is_blocked = conn.is_blocked;
+        socket.arm(&mut conn.place, is_blocked);
+        conn.rest();
+        if let Err(end) = result {
             self.finish(&mut link, end, &mut effects);
         }
         Some(effects)
@@ -129,7 +136,7 @@ impl Qp {
             true => Moved::Yes,
             false => Moved::No,
         };
-        if conn.socket.is_held() && !conn.owes_receive {
+        if conn.is_held && !conn.owes_receive {
             // The consumer looks for the completions of what it has just posted. It gets them
             // without a system call more; what has arrived meanwhile is for its next look.
             self.transmit(conn)?;
@@ -145,7 +152,7 @@ impl Qp {
                 moved = Moved::Yes;
             }
         }
-        if conn.wants_transmit() || conn.socket.is_held() {
+        if conn.wants_transmit() || conn.is_held {
             self.transmit(conn)?;
             moved = Moved::Yes;
         }
@@ -179,11 +186,6 @@ impl Qp {
         let sent = conn.reap(self);
         if sent > 0 {
             self.sends.finish(sent);
-            if conn.proto.outstanding_reads() > 0
-                && let Some(cq) = &self.send_cq
-            {
-                cq.request_empty_poll();
-            }
         }
         let received = conn.recv_done.len() as u32;
         if received > 0 {
@@ -216,7 +218,7 @@ impl Qp {
         if deadline.is_some() || conn.deadline.is_some() {
             conn.deadline = deadline;
             let at = deadline.map(|(at, _)| at);
-            conn.socket.engine.set_deadline(conn.socket.key, at);
+            self.shared.engine.set_deadline(conn.socket.key, at);
         }
     }
 
@@ -231,9 +233,6 @@ impl Qp {
     ) {
         lock(&self.submitted).mode = Mode::Open;
         lock(&self.receives).mode = Mode::Open;
-        for cq in self.cqs() {
-            cq.attach(&conn.socket);
-        }
         match private_data {
             Some(private_data) => self.establish(&mut conn, private_data),
             None => self.set_deadline(&mut conn, timeout.map(|after| (after, Due::GivingUp))),
@@ -253,21 +252,22 @@ impl Qp {
         }
     }
 
-    /// The socket's deadline has passed, or somebody wants the engine to tell what is queued.
-    pub(crate) fn on_socket_deadline(self: &Arc<Self>, socket: &Arc<ConnSocket>) {
-        let effects = self.or_fail(socket, || Some(self.look_at_deadline(socket)));
-        self.after(&effects.unwrap_or_default());
-    }
-
     fn look_at_deadline(&self, socket: &Arc<ConnSocket>) -> Effects {
         let mut link = self.lock_link();
         let mut effects = Effects::default();
         if let Link::Up(conn) = &mut *link
             && Arc::ptr_eq(&conn.socket, socket)
-            && let Some((deadline, due)) = conn.deadline
         {
+            let Some((deadline, due)) = conn.deadline.filter(|_| conn.place != Place::Unwatched)
+            else {
+                if conn.place == Place::Unwatched {
+                    let end = End::Fault(conn.proto.fail_local());
+                    self.finish(&mut link, end, &mut effects);
+                }
+                return effects;
+            };
             if Instant::now() < deadline {
-                socket.engine.set_deadline(socket.key, Some(deadline));
+                self.shared.engine.set_deadline(socket.key, Some(deadline));
             } else if let Err(end) = self.on_due(conn, due, &mut effects) {
                 self.finish(&mut link, end, &mut effects);
             }
@@ -316,7 +316,7 @@ impl Qp {
 
     /// Ends the connection, or the attempt to make one. Abrupt: all work has ended on return, and
     /// everything is told.
-    pub(crate) fn disconnect(self: &Arc<Self>, abrupt: bool) {
+    pub(crate) fn disconnect(&self, abrupt: bool) {
         let mut link = self.lock_link();
         let mut effects = Effects::default();
         if abrupt {
@@ -372,10 +372,7 @@ impl Qp {
         };
         let event = ending_event(&conn, &end);
         tracing::info!(qp = self.token.0, remote = %conn.remote, ?end, "connection down");
-        conn.socket.close();
-        for cq in self.cqs() {
-            cq.detach(&conn.socket);
-        }
+        conn.socket.close(&mut conn.place);
         self.let_socket_die(&mut conn, &end);
         conn.proto.on_llp_closed();
         self.settle_last(&mut conn, effects);
@@ -390,7 +387,7 @@ impl Qp {
             _ => WcStatus::Flushed,
         };
         self.flush(failed, Some((&mut conn, first)), effects);
-        self.queue_disconnect(&conn.socket, event, conn.closing == Closing::No);
+        self.queue_disconnect(event, conn.closing == Closing::No);
     }
 
     fn settle_last(&self, conn: &mut Conn, effects: &mut Effects) {
@@ -478,6 +475,44 @@ impl Qp {
     }
 }
 
+impl Service for Qp {
+    fn drive(&self, socket: &Arc<ConnSocket>, driver: Driver) -> bool {
+        let effects = match driver {
+            Driver::Consumer => self.try_drive(socket, driver),
+            Driver::Engine => self.or_fail(socket, || self.try_drive(socket, driver)),
+        };
+        let Some(effects) = effects else { return false };
+        self.after(&effects);
+        true
+    }
+
+    fn start_polling(&self, socket: &Arc<ConnSocket>) {
+        if let Some(mut link) = self.try_lock_link()
+            && let Link::Up(conn) = &mut *link
+            && Arc::ptr_eq(&conn.socket, socket)
+        {
+            socket.start_polling(&mut conn.place);
+            drop(link);
+            self.catch_up();
+        }
+    }
+
+    fn arm(&self, socket: &Arc<ConnSocket>) -> Arming {
+        match self.or_fail(socket, || self.try_arm(socket)) {
+            Some(effects) => {
+                self.after(&effects);
+                Arming::Done
+            }
+            None => Arming::LookAgain,
+        }
+    }
+
+    fn on_deadline(&self, socket: &Arc<ConnSocket>) {
+        let effects = self.or_fail(socket, || Some(self.look_at_deadline(socket)));
+        self.after(&effects.unwrap_or_default());
+    }
+}
+
 /// What the end of a connection is called.
 fn ending_event(conn: &Conn, end: &End) -> OwnEvent {
     match end {
@@ -556,17 +591,20 @@ mod tests {
 
     #[test]
     fn a_panic_of_the_engine_ends_the_connection_and_leaves_nobody_waiting() {
-        type Begin = fn(&Arc<ConnSocket>, &mut std::net::TcpStream);
-        let tick: Begin = |socket, _| socket.watch_unless_owned();
-        let arrival: Begin = |_, raw| drop(raw.write(&hex(HELLO)));
-        let deadline: Begin = |socket, _| {
+        type Begin = fn(&Qp, &Arc<ConnSocket>, &mut std::net::TcpStream);
+        let arming: Begin = |_, socket, _| {
+            // The engine arms what nobody polls.
+            socket.service.arm(socket);
+        };
+        let arrival: Begin = |_, _, raw| drop(raw.write(&hex(HELLO)));
+        let deadline: Begin = |qp, socket, _| {
             let now = Instant::now();
-            if let Link::Up(conn) = &mut *socket.qp.lock_link() {
+            if let Link::Up(conn) = &mut *qp.lock_link() {
                 conn.deadline = Some((now, Due::Finishing));
             }
-            socket.engine.set_deadline(socket.key, Some(now));
+            socket.progress.engine().set_deadline(socket.key, Some(now));
         };
-        for begin in [tick, arrival, deadline] {
+        for begin in [arming, arrival, deadline] {
             let node = Node::new("lo 0");
             let client = node.side(10);
             let (mut raw, _) = raw_peer(&client, &node);
@@ -581,7 +619,7 @@ mod tests {
             qp.sends.add_by_queue();
             lock(&qp.submitted).slots.push_back(impossible());
             qp.has_submitted.store(true, Ordering::Release);
-            begin(&socket, &mut raw);
+            begin(qp, &socket, &mut raw);
             assert_eq!(client.event(), Event::Broken);
             let flushed = client.received();
             assert_eq!((flushed.wr_id, flushed.status), (7, WcStatus::Flushed));

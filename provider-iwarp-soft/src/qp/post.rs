@@ -1,11 +1,12 @@
 //! Posting work requests.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::{Ordering, compiler_fence, fence};
-use std::sync::{Arc, MutexGuard};
 
 use access_layer::rnic::{RecvWr, Resource, RnicError, SendOp, SendWr, WcStatus};
 
 use crate::conn::{Closing, Conn, End};
+use crate::progress::Place;
 use crate::tally::Tally;
 use crate::work::{RecvSlot, SegmentList, SendSlot};
 
@@ -28,7 +29,7 @@ enum Posted {
 
 impl Qp {
     /// Posts a send-queue work request and, when nobody else is at it, sends it from here.
-    pub(crate) fn post_send(self: &Arc<Self>, wr: &SendWr<'_>) -> Result<(), RnicError> {
+    pub(crate) fn post_send(&self, wr: &SendWr<'_>) -> Result<(), RnicError> {
         let len = self.check_send(wr)?;
         let at_once =
             |conn: &mut Conn| conn.frame_at_once(self.stream(), &self.shared.memory, wr, len);
@@ -36,13 +37,13 @@ impl Qp {
     }
 
     /// Posts an entry that is nothing on the wire.
-    pub(crate) fn post_bind(self: &Arc<Self>, slot: SendSlot) -> Result<(), RnicError> {
+    pub(crate) fn post_bind(&self, slot: SendSlot) -> Result<(), RnicError> {
         self.post(|_| false, || slot)
     }
 
     /// Posts an entry: by `at_once` if that works and nothing posted before waits, else as `slot`.
     fn post(
-        self: &Arc<Self>,
+        &self,
         at_once: impl FnOnce(&mut Conn) -> bool,
         slot: impl FnOnce() -> SendSlot,
     ) -> Result<(), RnicError> {
@@ -54,7 +55,7 @@ impl Qp {
 
     /// The same by the holder of the connection.
     fn post_holding(
-        self: &Arc<Self>,
+        &self,
         mut link: MutexGuard<'_, Link>,
         at_once: impl FnOnce(&mut Conn) -> bool,
         slot: impl FnOnce() -> SendSlot,
@@ -122,7 +123,7 @@ impl Qp {
     }
 
     /// Leaves a request to whoever holds the connection, or ends it if there is none.
-    fn submit(self: &Arc<Self>, slot: SendSlot) -> Result<(), RnicError> {
+    fn submit(&self, slot: SendSlot) -> Result<(), RnicError> {
         let mut queue = lock(&self.submitted);
         match queue.mode {
             Mode::Open => {
@@ -168,22 +169,22 @@ impl Qp {
             }
             conn.submit(self, &self.shared.memory, slot)?;
         }
-        if conn.socket.is_tx_blocked() {
+        if conn.is_blocked {
             return Ok(Posted::Sent);
         }
-        if self.holds_back(conn) && conn.socket.hold() {
+        if self.holds_back(conn) {
+            conn.is_held = true;
             return Ok(Posted::Held);
         }
         self.transmit(conn)?;
         Ok(Posted::Sent)
     }
 
-    /// See [`crate::conn::Burst`].
+    /// Decides by [`crate::conn::Burst`]. Only a polled connection holds requests back: the next poll
+    /// sends them, or the thread that arms it.
     fn holds_back(&self, conn: &mut Conn) -> bool {
-        let looks = self
-            .cqs()
-            .fold(0_u32, |sum, cq| sum.wrapping_add(cq.looks()));
-        let is_one_of_many = conn.burst.on_post(looks);
+        let progress = &self.shared.progress;
+        let is_one_of_many = conn.burst.on_post(progress.polls());
         if conn.burst.penalty > 0 {
             conn.burst.penalty -= 1;
             return false;
@@ -192,12 +193,10 @@ impl Qp {
         if !(is_one_of_many || has_more_to_take) || conn.burst.bytes >= HOLD_BYTES_MAX {
             return false;
         }
-        // A consumer that looked at its queues since this was tried last is taken for a poller.
-        if !conn.socket.is_watched() && looks != conn.burst.looks_at_watch {
-            conn.burst.looks_at_watch = looks;
-            conn.socket.watch_unless_owned();
+        if conn.place != Place::Polled && progress.can_adopt() {
+            conn.socket.start_polling(&mut conn.place);
         }
-        conn.socket.is_watched()
+        conn.place == Place::Polled
     }
 
     /// Takes over what posters left while the connection was held. `false`: they left nothing.
@@ -226,13 +225,13 @@ impl Qp {
     }
 
     /// Tells the effects of a drive, and goes on for posters that came too late for it.
-    pub(crate) fn after(self: &Arc<Self>, effects: &Effects) {
+    pub(crate) fn after(&self, effects: &Effects) {
         self.tell(effects);
         self.catch_up();
     }
 
     /// Goes on for posters that came too late for the drive that has just ended.
-    pub(super) fn catch_up(self: &Arc<Self>) {
+    pub(super) fn catch_up(&self) {
         loop {
             fence_after_unlock();
             if !self.has_submitted.load(Ordering::Acquire) {

@@ -530,7 +530,7 @@ impl Side<'_> {
         let deadline = Instant::now() + DEADLINE;
         let mut out = [Completion::EMPTY];
         loop {
-            self.node.rnic.progress(cq);
+            self.node.rnic.drive();
             if self.node.rnic.poll_cq(cq, &mut out) == 1 {
                 return out[0];
             }

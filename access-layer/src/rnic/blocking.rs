@@ -1,0 +1,101 @@
+//! Blocking, made of the three calls of progress: arm, sleep, drive.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::{Arm, Rnic, Waker};
+
+/// A wait that was longer than this makes the next one sleep at once.
+const SPIN_WORTH: Duration = Duration::from_micros(100);
+/// How long a wait drives before it sleeps: a wake-up across processors costs more than most
+/// answers take.
+const SPIN_TIME: Duration = Duration::from_micros(50);
+
+/// Blocks until one of `cqs` may have completions, the waker was woken or the time is over. `true`:
+/// until a signal handler ran.
+pub(super) fn wait<R: Rnic>(
+    rnic: &R,
+    cqs: &[&R::Cq],
+    waker: &Waker,
+    timeout: Option<Duration>,
+) -> bool {
+    let start = Instant::now();
+    let deadline = timeout.and_then(|timeout| start.checked_add(timeout));
+    let has_any = || cqs.iter().any(|cq| rnic.may_have_completions(cq));
+    rnic.drive();
+    let interrupted = !has_any()
+        && !spin(rnic, has_any, waker, start, deadline)
+        && sleep(rnic, has_any, waker, deadline);
+    waker.spin().note_wait(start.elapsed());
+    interrupted
+}
+
+/// Drives for a moment, if that is likely to be enough. `true`: there may be completions.
+fn spin<R: Rnic>(
+    rnic: &R,
+    has_any: impl Fn() -> bool,
+    waker: &Waker,
+    start: Instant,
+    deadline: Option<Instant>,
+) -> bool {
+    let spin = waker.spin();
+    if spin.last_wait() >= SPIN_WORTH || !spin.is_worth_it() {
+        return false;
+    }
+    let until = deadline.map_or(start + SPIN_TIME, |at| at.min(start + SPIN_TIME));
+    while Instant::now() < until {
+        rnic.drive();
+        if has_any() {
+            spin.on_success();
+            return true;
+        }
+    }
+    spin.on_failure();
+    false
+}
+
+/// Sleeps on the waker and the RNIC's descriptors and drives, until there may be completions.
+/// `true`: until a signal handler ran.
+fn sleep<R: Rnic>(
+    rnic: &R,
+    has_any: impl Fn() -> bool,
+    waker: &Waker,
+    deadline: Option<Instant>,
+) -> bool {
+    let mut fds: Vec<RawFd> = Vec::new();
+    rnic.descriptors(&mut fds);
+    let mut set = Vec::with_capacity(fds.len() + 1);
+    while !has_any() {
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) || !waker.begin_sleep() {
+            return false;
+        }
+        let arm = rnic.arm();
+        let mut ready = Ok(0);
+        if arm != Arm::LookAgain && !has_any() {
+            let timeout = left.map(|left| Timespec::try_from(left).unwrap_or_default());
+            set.clear();
+            set.push(PollFd::from_borrowed_fd(waker.as_fd(), PollFlags::IN));
+            if arm == Arm::Sleep {
+                set.extend(fds.iter().map(|fd| readable(*fd)));
+            }
+            ready = poll(&mut set, timeout.as_ref());
+        }
+        let is_woken = waker.end_sleep();
+        rnic.drive();
+        if is_woken || ready.is_err() {
+            return !is_woken && ready == Err(Errno::INTR);
+        }
+    }
+    false
+}
+
+fn readable(fd: RawFd) -> PollFd<'static> {
+    // SAFETY: the RNIC keeps its descriptors open as long as it is open itself
+    // (`Rnic::descriptors`), and the caller of the wait refers to it.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
+    PollFd::from_borrowed_fd(fd, PollFlags::IN)
+}

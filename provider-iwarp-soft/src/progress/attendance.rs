@@ -1,0 +1,407 @@
+//! Which threads serve the connections of an adapter.
+//!
+//! ```text
+//!            a consumer polls                     a consumer sleeps
+//!  ENGINE ────────────────────> POLLERS ──────────────────────────> SLEEPER
+//!    ^ ^                         |   ^                               |  |
+//!    | '-- tick without a poll --'   '------- it wakes, or another --'  |
+//!    |                                        consumer polls            |
+//!    '------------- a second consumer sleeps as well -------------------'
+//! ```
+//!
+//! * `Engine`: the engine's thread sleeps on the [`ConnSet`](super::conn_set::ConnSet).
+//! * `Pollers`: consumers poll, and the engine does not listen to the set. A timer of [`TICK`]
+//!   finds out that they have stopped.
+//! * `Sleeper`: one consumer sleeps on the set. The timer runs on for a while, because a consumer
+//!   that wakes and sleeps many times in a tick must not wake the engine each time; then it ends.
+//!
+//! Of several consumers that sleep at once none sleeps on the set: the kernel would wake all of
+//! them for every message. The engine serves the set then, and wakes the one that is concerned.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The time without a poll after which the engine takes over.
+pub(super) const TICK: Duration = Duration::from_millis(1);
+/// Ticks that a sleeper must sleep through before the timer ends.
+const QUIET_TICKS: u8 = 16;
+/// Polls before the engine leaves the set to the poller: a program that polls now and then changes
+/// nothing.
+const POLLS_MIN: u8 = 32;
+/// How long several sleepers are expected again after they were seen.
+const CROWD_TIME: Duration = Duration::from_millis(100);
+
+/// The state. See the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attendant {
+    Engine {
+        /// Polls since the engine took over, up to [`POLLS_MIN`].
+        polls: u8,
+    },
+    Pollers,
+    Sleeper {
+        /// Ticks that it has slept through; [`QUIET_TICKS`]: the timer has ended.
+        quiet: u8,
+    },
+}
+
+/// The work that a transition leaves to the caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Todo {
+    /// Whether the engine is to listen to the set from now on; `None`: as before.
+    pub(super) engine_listens: Option<bool>,
+    /// The timer is to be started.
+    pub(super) tick: bool,
+}
+
+impl Attendant {
+    const NEW: Self = Self::Engine { polls: 0 };
+
+    /// A consumer polls, or has woken.
+    fn on_poll(&mut self) -> Todo {
+        let (next, todo) = match *self {
+            Self::Engine { polls } if polls + 1 < POLLS_MIN => {
+                (Self::Engine { polls: polls + 1 }, Todo::default())
+            }
+            Self::Engine { .. } => {
+                let todo = Todo {
+                    engine_listens: Some(false),
+                    tick: true,
+                };
+                (Self::Pollers, todo)
+            }
+            Self::Pollers => (Self::Pollers, Todo::default()),
+            Self::Sleeper { quiet } => {
+                let todo = Todo {
+                    tick: quiet == QUIET_TICKS,
+                    ..Todo::default()
+                };
+                (Self::Pollers, todo)
+            }
+        };
+        *self = next;
+        todo
+    }
+
+    /// A consumer is about to sleep. `is_crowd`: others do so as well.
+    fn on_sleep(&mut self, is_crowd: bool) -> (Sleep, Todo) {
+        let listens = |engine_listens| Todo {
+            engine_listens,
+            ..Todo::default()
+        };
+        let (next, sleep, todo) = match *self {
+            Self::Engine { .. } if is_crowd => (*self, Sleep::OnWaker, Todo::default()),
+            Self::Engine { .. } => (
+                Self::Sleeper { quiet: QUIET_TICKS },
+                Sleep::OnSet,
+                listens(Some(false)),
+            ),
+            Self::Sleeper { .. } | Self::Pollers if is_crowd => {
+                (Self::NEW, Sleep::OnWaker, listens(Some(true)))
+            }
+            Self::Pollers => (Self::Sleeper { quiet: 0 }, Sleep::OnSet, Todo::default()),
+            Self::Sleeper { .. } => (Self::NEW, Sleep::OnWaker, listens(Some(true))),
+        };
+        *self = next;
+        (sleep, todo)
+    }
+
+    /// The timer has expired. `was_polled`: a consumer polled or slept anew during the tick.
+    fn on_tick(&mut self, was_polled: bool) -> Todo {
+        let (next, todo) = match *self {
+            Self::Engine { .. } => (*self, Todo::default()),
+            Self::Pollers if was_polled => (*self, Todo::TICK),
+            Self::Pollers => {
+                let todo = Todo {
+                    engine_listens: Some(true),
+                    tick: false,
+                };
+                (Self::NEW, todo)
+            }
+            Self::Sleeper { .. } if was_polled => (Self::Sleeper { quiet: 0 }, Todo::TICK),
+            Self::Sleeper { quiet } => {
+                let quiet = (quiet + 1).min(QUIET_TICKS);
+                let todo = Todo {
+                    tick: quiet < QUIET_TICKS,
+                    ..Todo::default()
+                };
+                (Self::Sleeper { quiet }, todo)
+            }
+        };
+        *self = next;
+        todo
+    }
+
+    fn as_byte(self) -> u8 {
+        match self {
+            Self::Engine { .. } => ENGINE,
+            Self::Pollers => POLLERS,
+            Self::Sleeper { .. } => SLEEPER,
+        }
+    }
+}
+
+const ENGINE: u8 = 0;
+const POLLERS: u8 = 1;
+const SLEEPER: u8 = 2;
+
+impl Todo {
+    const TICK: Self = Self {
+        engine_listens: None,
+        tick: true,
+    };
+}
+
+/// What a consumer that wants to sleep sleeps on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sleep {
+    /// Its waker and the set.
+    OnSet,
+    /// Its waker alone: the engine serves the set.
+    OnWaker,
+}
+
+/// An [`Attendant`], shared by all threads.
+#[derive(Debug)]
+pub(super) struct Attendance {
+    state: Mutex<State>,
+    /// [`Attendant::as_byte`] of the state, for polls that change nothing.
+    attendant: AtomicU8,
+    /// Counts polls. A lost count between two threads does not matter: the number still changes.
+    polls: AtomicU32,
+}
+
+#[derive(Debug)]
+struct State {
+    attendant: Attendant,
+    polls_at_tick: u32,
+    crowd_until: Option<Instant>,
+}
+
+impl Attendance {
+    pub(super) fn new() -> Self {
+        Self {
+            state: Mutex::new(State {
+                attendant: Attendant::NEW,
+                polls_at_tick: 0,
+                crowd_until: None,
+            }),
+            attendant: AtomicU8::new(Attendant::NEW.as_byte()),
+            polls: AtomicU32::new(0),
+        }
+    }
+
+    /// The number of polls so far, which wraps.
+    pub(super) fn polls(&self) -> u32 {
+        self.polls.load(Ordering::Relaxed)
+    }
+
+    /// Whether consumers poll at present.
+    pub(super) fn is_polled(&self) -> bool {
+        self.attendant.load(Ordering::Relaxed) == POLLERS
+    }
+
+    /// Whether the engine serves the set.
+    pub(super) fn is_engines(&self) -> bool {
+        self.attendant.load(Ordering::Relaxed) == ENGINE
+    }
+
+    /// Whether a consumer sleeps on the set, as far as is known.
+    pub(super) fn is_slept_on(&self) -> bool {
+        self.attendant.load(Ordering::Relaxed) == SLEEPER
+    }
+
+    /// A consumer polls, or has woken.
+    #[inline]
+    pub(super) fn on_poll(&self, act: impl FnOnce(Todo)) {
+        self.polls
+            .store(self.polls().wrapping_add(1), Ordering::Relaxed);
+        if !self.is_polled() {
+            self.change(act, |state| ((), state.attendant.on_poll()));
+        }
+    }
+
+    /// A consumer is about to sleep.
+    pub(super) fn on_sleep(&self, act: impl FnOnce(Todo)) -> Sleep {
+        self.polls
+            .store(self.polls().wrapping_add(1), Ordering::Relaxed);
+        self.change(act, |state| {
+            let now = Instant::now();
+            if matches!(state.attendant, Attendant::Sleeper { .. }) {
+                state.crowd_until = Some(now + CROWD_TIME);
+            }
+            let is_crowd = state.crowd_until.is_some_and(|until| now < until);
+            state.attendant.on_sleep(is_crowd)
+        })
+    }
+
+    /// The timer has expired.
+    pub(super) fn on_tick(&self, act: impl FnOnce(Todo)) {
+        self.change(act, |state| {
+            let polls = self.polls();
+            let was_polled = std::mem::replace(&mut state.polls_at_tick, polls) != polls;
+            ((), state.attendant.on_tick(was_polled))
+        });
+    }
+
+    /// Changes the state and acts on it under the lock, so that actions follow the order of the
+    /// changes.
+    fn change<T>(&self, act: impl FnOnce(Todo), change: impl FnOnce(&mut State) -> (T, Todo)) -> T {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (result, todo) = change(&mut state);
+        self.attendant
+            .store(state.attendant.as_byte(), Ordering::Relaxed);
+        if todo != Todo::default() {
+            act(todo);
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Attendant::*;
+    use super::*;
+
+    const NOTHING: Todo = Todo {
+        engine_listens: None,
+        tick: false,
+    };
+    const LISTEN: Todo = Todo {
+        engine_listens: Some(true),
+        tick: false,
+    };
+    const LEAVE: Todo = Todo {
+        engine_listens: Some(false),
+        tick: false,
+    };
+    const LEAVE_AND_TICK: Todo = Todo {
+        engine_listens: Some(false),
+        tick: true,
+    };
+
+    #[test]
+    fn every_event_in_every_state() {
+        type Event = fn(&mut Attendant) -> Todo;
+        let new = Attendant::NEW;
+        let before = [
+            new,
+            Engine {
+                polls: POLLS_MIN - 1,
+            },
+            Pollers,
+            Sleeper { quiet: 0 },
+            Sleeper { quiet: QUIET_TICKS },
+        ];
+        let asleep = Sleeper { quiet: 0 };
+        let silent = Sleeper { quiet: QUIET_TICKS };
+        let almost = before[1];
+        let rows: [(&str, Event, [(Attendant, Todo); 5]); 5] = [
+            (
+                "poll",
+                Attendant::on_poll,
+                [
+                    (Engine { polls: 1 }, NOTHING),
+                    (Pollers, LEAVE_AND_TICK),
+                    (Pollers, NOTHING),
+                    (Pollers, NOTHING),
+                    (Pollers, Todo::TICK),
+                ],
+            ),
+            (
+                "sleep alone",
+                |it| it.on_sleep(false).1,
+                [
+                    (silent, LEAVE),
+                    (silent, LEAVE),
+                    (asleep, NOTHING),
+                    (new, LISTEN),
+                    (new, LISTEN),
+                ],
+            ),
+            (
+                "sleep in a crowd",
+                |it| it.on_sleep(true).1,
+                [
+                    (new, NOTHING),
+                    (almost, NOTHING),
+                    (new, LISTEN),
+                    (new, LISTEN),
+                    (new, LISTEN),
+                ],
+            ),
+            (
+                "tick with polls",
+                |it| it.on_tick(true),
+                [
+                    (new, NOTHING),
+                    (almost, NOTHING),
+                    (Pollers, Todo::TICK),
+                    (asleep, Todo::TICK),
+                    (asleep, Todo::TICK),
+                ],
+            ),
+            (
+                "tick without polls",
+                |it| it.on_tick(false),
+                [
+                    (new, NOTHING),
+                    (almost, NOTHING),
+                    (new, LISTEN),
+                    (Sleeper { quiet: 1 }, Todo::TICK),
+                    (silent, NOTHING),
+                ],
+            ),
+        ];
+        for (name, event, after) in rows {
+            for (before, (expected, todo)) in before.into_iter().zip(after) {
+                let mut state = before;
+                assert_eq!(event(&mut state), todo, "{name} in {before:?}");
+                assert_eq!(state, expected, "{name} in {before:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_consumer_that_sleeps_sleeps_on_the_set_unless_another_one_does() {
+        let sleep = |mut state: Attendant, is_crowd| state.on_sleep(is_crowd).0;
+        for state in [Attendant::NEW, Pollers] {
+            assert_eq!(sleep(state, false), Sleep::OnSet);
+            assert_eq!(sleep(state, true), Sleep::OnWaker);
+        }
+        assert_eq!(sleep(Sleeper { quiet: 3 }, false), Sleep::OnWaker);
+    }
+
+    #[test]
+    fn the_shared_state_follows() {
+        let attendance = Attendance::new();
+        for _ in 0..POLLS_MIN {
+            assert!(!attendance.is_polled());
+            attendance.on_poll(drop);
+        }
+        assert!(attendance.is_polled());
+        assert_eq!(attendance.on_sleep(drop), Sleep::OnSet);
+        assert!(attendance.is_slept_on());
+        assert_eq!(attendance.on_sleep(drop), Sleep::OnWaker);
+        assert!(!attendance.is_slept_on() && !attendance.is_polled());
+        // The crowd is remembered.
+        assert_eq!(attendance.on_sleep(drop), Sleep::OnWaker);
+    }
+
+    #[test]
+    fn the_engine_takes_over_one_tick_after_the_last_poll() {
+        let attendance = Attendance::new();
+        (0..POLLS_MIN).for_each(|_| attendance.on_poll(drop));
+        let tick = || {
+            let mut done = NOTHING;
+            attendance.on_tick(|todo| done = todo);
+            done
+        };
+        assert_eq!(tick(), Todo::TICK);
+        attendance.on_poll(drop);
+        assert_eq!(tick(), Todo::TICK);
+        assert_eq!(tick(), LISTEN);
+        assert_eq!(tick(), NOTHING);
+    }
+}

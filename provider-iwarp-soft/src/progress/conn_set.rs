@@ -1,0 +1,137 @@
+//! The set of an adapter's armed connections: one `epoll` descriptor to sleep on for all of them.
+//!
+//! Its interests are level-triggered and stay, so that nothing has to be armed again behind an
+//! event. The engine's thread sleeps on it, or a consumer, and a polling consumer asks it now and
+//! then.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use descriptors::out_of_the_way;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventFlags};
+use rustix::io::Errno;
+
+use crate::engine::Key;
+
+/// Connections that one question returns; the next question returns the others.
+const EVENTS_MAX: usize = 64;
+
+/// The descriptors of armed connections.
+#[derive(Debug)]
+pub(crate) struct ConnSet {
+    epoll: OwnedFd,
+}
+
+impl ConnSet {
+    pub(super) fn new() -> Result<Self, Errno> {
+        let epoll = out_of_the_way(epoll::create(CreateFlags::CLOEXEC)?);
+        Ok(Self { epoll })
+    }
+
+    /// Adds a descriptor of the connection `key`.
+    pub(super) fn add(&self, fd: BorrowedFd<'_>, key: Key, wants_room: bool) -> Result<(), Errno> {
+        epoll::add(&self.epoll, fd, key.as_event_data(), flags(wants_room))
+    }
+
+    /// Changes whether room to send is an event.
+    pub(super) fn modify(
+        &self,
+        fd: BorrowedFd<'_>,
+        key: Key,
+        wants_room: bool,
+    ) -> Result<(), Errno> {
+        epoll::modify(&self.epoll, fd, key.as_event_data(), flags(wants_room))
+    }
+
+    /// Removes a descriptor.
+    pub(super) fn delete(&self, fd: BorrowedFd<'_>) {
+        // A descriptor whose removal fails is not in the set.
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
+    /// Calls with the key of each connection that has an event. Returns how many there were.
+    pub(super) fn for_each_ready(&self, mut call: impl FnMut(Key)) -> usize {
+        let mut room = [const { std::mem::MaybeUninit::uninit() }; EVENTS_MAX];
+        let now = Timespec::try_from(Duration::ZERO).unwrap_or_default();
+        // A failure counts as "no event": the caller asks again.
+        let Ok((ready, _)) = epoll::wait(&self.epoll, &mut room[..], Some(&now)) else {
+            return 0;
+        };
+        for event in ready.iter() {
+            // A packed field is copied out before it is used.
+            let data = event.data;
+            call(Key::of_event_data(data));
+        }
+        ready.len()
+    }
+}
+
+impl AsFd for ConnSet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+fn flags(wants_room: bool) -> EventFlags {
+    if wants_room {
+        EventFlags::IN | EventFlags::OUT
+    } else {
+        EventFlags::IN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    fn keys(set: &ConnSet) -> Vec<Key> {
+        let mut keys = Vec::new();
+        set.for_each_ready(|key| keys.push(key));
+        keys
+    }
+
+    #[test]
+    fn a_connection_is_ready_until_it_has_been_read_or_removed() {
+        let set = ConnSet::new().unwrap();
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        let key = Key::for_test(7);
+        set.add(far.as_fd(), key, false).unwrap();
+        assert_eq!(keys(&set), []);
+        near.write_all(b"x").unwrap();
+        assert_eq!(keys(&set), [key]);
+        assert_eq!(keys(&set), [key]);
+        far.read_exact(&mut [0]).unwrap();
+        assert_eq!(keys(&set), []);
+        set.modify(far.as_fd(), key, true).unwrap();
+        assert_eq!(keys(&set), [key], "there is room");
+        set.modify(far.as_fd(), key, false).unwrap();
+        drop(near);
+        assert_eq!(keys(&set), [key], "the peer is gone");
+        set.delete(far.as_fd());
+        assert_eq!(keys(&set), []);
+    }
+
+    #[test]
+    fn more_than_one_question_returns_are_returned_by_the_next() {
+        let set = ConnSet::new().unwrap();
+        let mut pairs: Vec<_> = (0..EVENTS_MAX + 6)
+            .map(|_| UnixStream::pair().unwrap())
+            .collect();
+        for (number, (near, far)) in pairs.iter_mut().enumerate() {
+            set.add(far.as_fd(), Key::for_test(number), false).unwrap();
+            near.write_all(b"x").unwrap();
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..2 {
+            set.for_each_ready(|key| {
+                let number = (0..pairs.len()).find(|number| Key::for_test(*number) == key);
+                pairs[number.unwrap()].1.read_exact(&mut [0]).unwrap();
+                assert!(seen.insert(key));
+            });
+        }
+        assert_eq!(seen.len(), pairs.len());
+    }
+}

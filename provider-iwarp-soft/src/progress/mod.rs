@@ -1,0 +1,297 @@
+//! Progress of an adapter's connections: what there is to sleep on, and which thread drives.
+//!
+//! Three calls are all that the layers above know, and what every blocking call is made of:
+//!
+//! | Call | What it does |
+//! |---|---|
+//! | [`Progress::descriptor`] | returns the descriptor to sleep on: the set of armed connections |
+//! | [`Progress::arm`] | prepares a sleep; answers "look again" where there is work already |
+//! | [`Progress::drive`] | makes progress on every connection that may have work, without blocking |
+//!
+//! | File | What |
+//! |---|---|
+//! | [`attendance`] | which threads serve the adapter at the moment |
+//! | [`place`] | where one connection waits for them |
+//! | [`conn_set`] | the set of armed connections |
+//! | [`conn_socket`] | a connection's descriptors, and what its queue pair does for the threads |
+//!
+//! A thread that polls any EVD or CNO of an adapter makes progress on all its connections: on the
+//! polled ones directly in every call, on the armed ones by asking the set. A connection that a
+//! poller finds in the set time and again becomes a polled one. When nobody has polled for a tick
+//! of a millisecond, the engine arms all of them and serves the set.
+//!
+//! # Cost
+//!
+//! A poll of an adapter with one polled connection is one attempt to lock it and one look at its
+//! carrier; one poll in [`SET_INTERVAL`] asks the set, a system call. An idle adapter costs
+//! nothing: no timer runs when nobody polls.
+
+mod attendance;
+pub(crate) mod conn_set;
+pub(crate) mod conn_socket;
+mod place;
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use access_layer::rnic::{Arm, RnicError};
+use arc_swap::ArcSwap;
+
+use crate::engine::{Engine, Interest, Key, Source};
+use crate::lock::lock;
+
+use attendance::{Attendance, Sleep, Todo};
+use conn_set::ConnSet;
+use conn_socket::{Arming, ConnSocket, Driver};
+pub(crate) use place::Place;
+
+/// Connections that every poll drives.
+const POLLED_MAX: usize = 8;
+/// Polls for one question to the set, while there are connections to drive directly.
+const SET_INTERVAL: u32 = 32;
+/// Times that pollers find armed connections ready before one of them is polled: two system calls
+/// are saved only where more messages follow.
+const FINDS_MIN: u32 = 4;
+/// The pause of the engine where consumers hold all connections that are ready.
+const BUSY_PAUSE: Duration = Duration::from_micros(50);
+
+/// What the threads that serve one adapter share.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    engine: Arc<Engine>,
+    key: Key,
+    set: ConnSet,
+    /// All connections, as the set names them.
+    sockets: Mutex<HashMap<Key, Weak<ConnSocket>>>,
+    /// Connections that every poll drives. Replaced as a whole, so that a poll takes no lock.
+    polled: ArcSwap<Vec<Arc<ConnSocket>>>,
+    attendance: Attendance,
+    /// Polls since the last question to the set.
+    since_set: AtomicU32,
+    /// Armed connections that pollers found ready since a consumer slept last.
+    finds: AtomicU32,
+    /// The engine knows it.
+    is_started: AtomicBool,
+}
+
+impl Progress {
+    pub(crate) fn new(engine: Arc<Engine>) -> Result<Arc<Self>, RnicError> {
+        let set = ConnSet::new().map_err(crate::engine::no_descriptor)?;
+        Ok(Arc::new(Self {
+            key: engine.new_key(),
+            engine,
+            set,
+            sockets: Mutex::default(),
+            polled: ArcSwap::default(),
+            attendance: Attendance::new(),
+            since_set: AtomicU32::new(0),
+            finds: AtomicU32::new(0),
+            is_started: AtomicBool::new(false),
+        }))
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    fn set(&self) -> &ConnSet {
+        &self.set
+    }
+
+    /// Has the engine serve the set from now on. Called before the first connection is armed.
+    fn start(self: &Arc<Self>) -> Result<(), RnicError> {
+        if self.is_started.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let begun = self.engine.enlist(self.key, self.clone()).and_then(|()| {
+            let watched = self
+                .engine
+                .watch(self.key, self.set.as_fd(), Interest::Readable);
+            watched.map_err(RnicError::Os)
+        });
+        if begun.is_err() {
+            self.is_started.store(false, Ordering::Release);
+        }
+        begun
+    }
+
+    /// The descriptor to sleep on between [`Self::arm`] and [`Self::drive`].
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
+    }
+
+    /// The number of polls so far, which wraps.
+    pub(crate) fn polls(&self) -> u32 {
+        self.attendance.polls()
+    }
+
+    /// Makes progress on every connection that may have work, on the calling thread of a consumer.
+    pub(crate) fn drive(&self) {
+        let has_slept = self.attendance.is_slept_on();
+        self.attendance.on_poll(|todo| self.act(todo));
+        let polled = self.polled.load();
+        for socket in polled.iter() {
+            socket.drive(Driver::Consumer);
+        }
+        let interval = match polled.len() {
+            0 | POLLED_MAX.. => 1,
+            _ => SET_INTERVAL,
+        };
+        drop(polled);
+        let since = self.since_set.load(Ordering::Relaxed) + 1;
+        if since < interval && !has_slept {
+            return self.since_set.store(since, Ordering::Relaxed);
+        }
+        self.since_set.store(0, Ordering::Relaxed);
+        self.set.for_each_ready(|key| {
+            if let Some(socket) = self.socket(key) {
+                socket.drive(Driver::Consumer);
+                self.consider(&socket);
+            }
+        });
+    }
+
+    /// Makes a connection known to the set.
+    fn enter(&self, socket: &Arc<ConnSocket>) {
+        lock(&self.sockets).insert(socket.key, Arc::downgrade(socket));
+    }
+
+    /// A connection is over.
+    fn leave(&self, socket: &Arc<ConnSocket>) {
+        lock(&self.sockets).remove(&socket.key);
+        self.forget(socket);
+    }
+
+    /// The connection that the set knows by this key.
+    fn socket(&self, key: Key) -> Option<Arc<ConnSocket>> {
+        let socket = lock(&self.sockets).get(&key).and_then(Weak::upgrade);
+        socket.filter(|socket| !socket.is_closed())
+    }
+
+    /// Arms all connections for a sleep of the calling thread.
+    pub(crate) fn arm(&self) -> Arm {
+        self.finds.store(0, Ordering::Relaxed);
+        if !self.arm_polled() {
+            return Arm::LookAgain;
+        }
+        match self.attendance.on_sleep(|todo| self.act(todo)) {
+            Sleep::OnSet => Arm::Sleep,
+            Sleep::OnWaker => Arm::Attended,
+        }
+    }
+
+    /// Arms the polled connections. `false`: one has work, or another thread holds it.
+    fn arm_polled(&self) -> bool {
+        let polled = self.polled.load_full();
+        let mut is_done = true;
+        for socket in polled.iter() {
+            match socket.service.arm(socket) {
+                Arming::Done => self.forget(socket),
+                Arming::LookAgain => is_done = false,
+            }
+        }
+        is_done
+    }
+
+    /// An armed connection was found ready by a poller: it becomes a polled one if that is worth
+    /// while.
+    fn consider(&self, socket: &Arc<ConnSocket>) {
+        let finds = self.finds.load(Ordering::Relaxed);
+        self.finds.store(finds.saturating_add(1), Ordering::Relaxed);
+        if finds >= FINDS_MIN && self.can_adopt() {
+            socket.service.start_polling(socket);
+        }
+    }
+
+    /// Adds a connection that its holder has begun to poll.
+    pub(crate) fn adopt(&self, socket: &Arc<ConnSocket>) {
+        self.change_polled(|all| all.push(socket.clone()));
+    }
+
+    /// Whether consumers poll at present, and there is room for one more polled connection.
+    pub(crate) fn can_adopt(&self) -> bool {
+        self.attendance.is_polled() && self.polled.load().len() < POLLED_MAX
+    }
+
+    /// Removes a connection from the list of polled ones.
+    fn forget(&self, socket: &Arc<ConnSocket>) {
+        if self.polled.load().iter().any(|it| Arc::ptr_eq(it, socket)) {
+            self.change_polled(|all| all.retain(|it| !Arc::ptr_eq(it, socket)));
+        }
+    }
+
+    fn change_polled(&self, change: impl Fn(&mut Vec<Arc<ConnSocket>>)) {
+        // The former list may hold the last reference to a queue pair. It is dropped here, where no
+        // lock is held.
+        let _former = self.polled.rcu(|polled| {
+            let mut all = Vec::clone(polled);
+            change(&mut all);
+            all
+        });
+    }
+
+    fn act(&self, todo: Todo) {
+        if !self.is_started.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(listens) = todo.engine_listens {
+            self.listen(listens);
+        }
+        if todo.tick {
+            let at = Instant::now() + attendance::TICK;
+            self.engine.set_deadline(self.key, Some(at));
+        }
+    }
+
+    /// Whether the engine's thread wakes for the set.
+    fn listen(&self, listens: bool) {
+        let interest = match listens {
+            true => Interest::Readable,
+            false => Interest::Nothing,
+        };
+        if self
+            .engine
+            .rearm(self.key, self.set.as_fd(), interest)
+            .is_err()
+        {
+            // The entry exists already, so the kernel needs no memory for it.
+            tracing::error!("the engine cannot listen to its connections");
+        }
+    }
+
+    /// The engine's thread serves the connections that are ready.
+    fn serve(&self) {
+        let (mut ready, mut busy) = (0, 0);
+        self.set.for_each_ready(|key| {
+            ready += 1;
+            if let Some(socket) = self.socket(key) {
+                busy += usize::from(!socket.drive(Driver::Engine));
+            }
+        });
+        if ready > 0 && ready == busy {
+            std::thread::sleep(BUSY_PAUSE);
+        }
+        if self.attendance.is_engines() {
+            self.listen(true);
+        }
+    }
+}
+
+impl Source for Progress {
+    fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, _writable: bool) {
+        self.serve();
+    }
+
+    /// A tick is over.
+    fn on_deadline(self: Arc<Self>, key: Key) {
+        self.attendance.on_tick(|todo| self.act(todo));
+        // What a consumer holds at the moment, or what has work, is armed a tick later.
+        if self.attendance.is_engines() && !self.arm_polled() {
+            let at = Instant::now() + attendance::TICK;
+            self.engine.set_deadline(key, Some(at));
+        }
+    }
+}
