@@ -376,7 +376,10 @@ impl Rx {
             Inbound::AtomicResponse { token, original } => {
                 self.store_atomic(token, original, sinks)
             }
-            Inbound::ReadRequest | Inbound::ReadyToReceive | Inbound::Dropped => Ok(()),
+            Inbound::ReadRequest
+            | Inbound::ReadyToReceive
+            | Inbound::Carrier(_)
+            | Inbound::Dropped => Ok(()),
             Inbound::Terminated(terminate) => Err(RxEnd::Terminated(terminate)),
         }
     }

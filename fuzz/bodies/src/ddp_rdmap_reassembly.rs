@@ -2,7 +2,7 @@
 //! the initiator to the responder.
 //!
 //! Input: one byte of flags (two bits for the start-up's Read, one for each end that offers longer
-//! FPDUs), the MULPDU of the initiator and of the responder, the receives of the
+//! FPDUs, one for the offer of carrier messages), the MULPDU of the initiator and of the responder, the receives of the
 //! responder, the work of both sides (each with its count first), then the faults: which FPDU,
 //! what happens to it, and three bytes of where and how.
 //!
@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use iwarp_proto::{
-    CompletionStatus, Config, Delivery, Role, Stag, StreamState, WorkKind,
+    CompletionStatus, Config, Delivery, OwnOffer, Role, Stag, StreamState, WorkKind,
     wire::{mpa::RtrKind, rdmap::AtomicOp},
 };
 
@@ -72,7 +72,10 @@ pub fn run(data: &[u8]) {
     // Ends that both offer it agree on longer FPDUs, behind the Read of their start-up.
     for (bit, engine) in [(4, &mut initiator), (8, &mut responder)] {
         if flags & bit != 0 {
-            engine.connection.offer_ulpdu(2 * mulpdus[0]);
+            engine.connection.offer(OwnOffer {
+                ulpdu_max: 2 * mulpdus[0],
+                carriers: flags & 16 != 0,
+            });
         }
     }
     let mut wire = Wire::take(&mut input);

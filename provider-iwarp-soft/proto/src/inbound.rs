@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use crate::{
-    Stag, TerminateCode,
+    CarrierMessage, Stag, TerminateCode,
     wire::rdmap::{AtomicRequest, Opcode},
 };
 
@@ -31,6 +31,9 @@ pub enum Inbound {
     /// except that the connection is established. A zero-length read wants an answer, so look at
     /// [`crate::Connection::poll_transmit`].
     ReadyToReceive,
+    /// A message of a peer of this implementation about the carrier of the connection. After
+    /// [`CarrierMessage::Moved`] the peer's segments come by the new carrier.
+    Carrier(CarrierMessage),
     /// The peer has ended the stream; stop sending and close. `None`: its Terminate message could
     /// not be understood.
     Terminated(Option<PeerTerminate>),
@@ -55,7 +58,7 @@ pub struct PeerTerminate {
 pub struct Placement {
     /// The place of the first payload byte.
     pub target: Target,
-    /// The payload, as a range of the ULPDU; may be empty, then `target` means nothing.
+    /// The payload, as a range of the DDP segment; may be empty, then `target` means nothing.
     pub payload: Range<usize>,
     /// The message that is complete once the payload is placed.
     pub delivered: Option<Delivery>,

@@ -20,6 +20,10 @@
 //! [`Connection::post`] and [`Connection::poll_transmit`] go out,
 //! [`wire::fpdu::peek`] and [`Connection::handle_ulpdu`] come in, until one side closes or
 //! [`Connection::terminate`] has the last word.
+//!
+//! Two ends of this implementation may move a stream from TCP to another carrier
+//! ([`CarrierMessage`], [`Connection::queue_carrier`]). [`Connection::poll_transmit`] returns
+//! segments for that carrier then, and [`Connection::handle_segment`] takes those it delivers.
 
 #![forbid(unsafe_code)]
 
@@ -40,7 +44,7 @@ pub mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use connection::{Config, Connection, Role, StreamState};
+pub use connection::{CarrierError, Config, Connection, OwnOffer, Role, StreamState};
 pub use inbound::{Delivery, Inbound, PeerTerminate, Placement, Target};
 pub use memory::{
     Access, InvalidateFault, MemoryTable, ProtectionFault, ReceiveBuffer, ReceiveQueue,
@@ -52,5 +56,6 @@ pub use stag::Stag;
 pub use terminate_code::{
     MpaError, RemoteOperation, RemoteProtection, TaggedError, TerminateCode, UntaggedError,
 };
-pub use transmit::{Ends, HEADER_MAX, TransmitFpdu, TransmitPayload};
+pub use transmit::{Ends, HEADER_MAX, SEGMENT_MAX, TransmitFpdu, TransmitPayload};
+pub use wire::carrier::CarrierMessage;
 pub use work::{Completion, CompletionStatus, PostError, WorkKind, WorkRequest};

@@ -6,10 +6,17 @@ use crate::{Stag, wire::fpdu};
 /// atomic request header (2 + 18 + 52).
 pub const HEADER_MAX: usize = 72;
 
-/// One FPDU to transmit.
+/// The longest DDP segment that another carrier than MPA transmits or delivers, in bytes.
+pub const SEGMENT_MAX: usize = (u32::MAX / 2) as usize;
+
+/// One FPDU to transmit, or one segment for another carrier than MPA.
 ///
-/// On the wire: [`header`](Self::header), then the payload, then [`pad`](Self::pad) zero bytes,
+/// On the wire of MPA: [`header`](Self::header), then the payload, then [`pad`](Self::pad) zero bytes,
 /// then the CRC32C of all of it (least significant byte first), or four zero bytes without CRC.
+///
+/// Another carrier transmits [`segment_header`](Self::segment_header) and the payload. A segment
+/// for it may be longer than the 16-bit length field of MPA can say; the field is 0 then, and the
+/// parts of the frame that depend on it (`header`, `pad`, `wire_len`) have no meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransmitFpdu {
     header: [u8; HEADER_MAX],
@@ -72,7 +79,7 @@ impl TransmitFpdu {
             payload,
             ends,
         };
-        let ulpdu_len = fpdu.ulpdu_len() as u16;
+        let ulpdu_len = u16::try_from(fpdu.ulpdu_len()).unwrap_or(0);
         *fpdu.part(0) = ulpdu_len.to_be_bytes();
         fpdu
     }
@@ -90,6 +97,12 @@ impl TransmitFpdu {
         &self.header[..usize::from(self.header_len)]
     }
 
+    /// The bytes before the payload without MPA's length field: DDP header, RDMAP header.
+    #[must_use]
+    pub fn segment_header(&self) -> &[u8] {
+        &self.header()[fpdu::LENGTH_LEN..]
+    }
+
     /// Bytes of payload.
     #[must_use]
     pub fn payload_len(&self) -> usize {
@@ -100,7 +113,7 @@ impl TransmitFpdu {
         }
     }
 
-    /// The ULPDU length field.
+    /// The length of the DDP segment in bytes, payload included: the ULPDU length.
     #[must_use]
     pub fn ulpdu_len(&self) -> usize {
         usize::from(self.header_len) - fpdu::LENGTH_LEN + self.payload_len()

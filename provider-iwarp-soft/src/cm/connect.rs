@@ -276,7 +276,10 @@ impl Qp {
         let mut conn = Conn::new(socket, config, negotiated, &shared.config)?;
         if shared.config.long_fpdus {
             let own_ulpdu_max = shared.config.own_ulpdu_max(negotiated);
-            conn.proto.offer_ulpdu(own_ulpdu_max);
+            conn.proto.offer(iwarp_proto::OwnOffer {
+                ulpdu_max: own_ulpdu_max,
+                carriers: false,
+            });
         }
         match conn.socket.open() {
             Ok(place) => conn.place = place,

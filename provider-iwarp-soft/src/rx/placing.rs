@@ -120,7 +120,7 @@ impl Rx {
                 return None;
             }
             self.ask(sinks, |proto, memory, receives| {
-                proto.foresee(header, ulpdu_len, memory, receives)
+                proto.foresee(header, ulpdu_len - header.len(), memory, receives)
             })
         });
         let Some(mut placing) = foreseen else {
@@ -255,9 +255,9 @@ impl Rx {
     }
 
     fn handle_placed(&mut self, placing: &Placing, sinks: &mut Sinks<'_>) -> Result<(), RxEnd> {
-        let (header, len) = (placing.header(), placing.ulpdu_len);
+        let (header, len) = (placing.header(), placing.payload_len());
         let inbound = self.ask(sinks, |proto, memory, receives| {
-            proto.handle_placed(header, len, memory, receives)
+            proto.handle_segment(header, len, memory, receives)
         });
         match inbound {
             Ok(Inbound::Place(placement)) => {

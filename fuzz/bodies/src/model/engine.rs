@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use iwarp_proto::{
-    Access, Completion, CompletionStatus, Config, Connection, Delivery, Ends, Inbound, MpaError,
-    PeerTerminate, Placement, ProtocolError, ReceiveBuffer, StreamState, Target, TransmitFpdu,
-    TransmitPayload, WorkKind, WorkRequest,
+    Access, CarrierMessage, Completion, CompletionStatus, Config, Connection, Delivery, Ends,
+    Inbound, MpaError, PeerTerminate, Placement, ProtocolError, ReceiveBuffer, StreamState, Target,
+    TransmitFpdu, TransmitPayload, WorkKind, WorkRequest,
     wire::{
         ddp,
         fpdu::{self, CRC_LEN, Deframed, LENGTH_LEN},
@@ -26,6 +26,8 @@ pub enum Event {
     Atomic(AtomicRequest, u64),
     /// An atomic operation of ours was answered.
     AtomicResult(u64, u64),
+    /// A carrier message was received.
+    Carrier(CarrierMessage),
     /// The first FPDU of a peer-to-peer initiator.
     ReadyToReceive,
     /// The peer ended the stream.
@@ -210,9 +212,12 @@ impl Engine {
     /// Segments of odd length are taken as an engine does that places payload while it arrives.
     fn judge(&mut self, ulpdu: &[u8]) -> Result<Inbound, ProtocolError> {
         let (memory, receives) = (&self.memory, &mut self.receives);
-        let header = &ulpdu[..ulpdu.len().min(ddp::UNTAGGED_LEN)];
-        let len = ulpdu.len();
-        let foreseen = if len % 2 == 1 {
+        let header_len = ulpdu
+            .first()
+            .map_or(0, |byte| ddp::Control(*byte).header_len());
+        let (header, payload) = ulpdu.split_at(header_len.min(ulpdu.len()));
+        let len = payload.len();
+        let foreseen = if ulpdu.len() % 2 == 1 {
             self.connection.foresee(header, len, memory, receives)
         } else {
             None
@@ -221,7 +226,9 @@ impl Engine {
             return self.connection.handle_ulpdu(ulpdu, memory, receives);
         };
         memory.take_grant();
-        let judged = self.connection.handle_placed(header, len, memory, receives);
+        let judged = self
+            .connection
+            .handle_segment(header, len, memory, receives);
         assert!(
             matches!(&judged, Ok(Inbound::Place(placement)) if placement.target == target),
             "foreseen, then {judged:?}"
@@ -255,6 +262,7 @@ impl Engine {
             Inbound::AtomicResponse { token, original } => {
                 self.events.push(Event::AtomicResult(token, original));
             }
+            Inbound::Carrier(message) => self.events.push(Event::Carrier(message)),
             Inbound::ReadyToReceive => self.events.push(Event::ReadyToReceive),
             Inbound::Terminated(terminate) => {
                 assert!(self.connection.state().has_ended());

@@ -1,100 +1,164 @@
-//! How two ends of this implementation agree on FPDUs longer than a TCP segment.
+//! The agreement between two ends of this implementation: long FPDUs, and carrier messages.
 //!
-//! RFC 5044 section 4.1 wants FPDUs that fit one segment, because a receiver may be hardware that
-//! looks for them there. A receiver that reads a byte stream is better served by long ones, but
-//! nothing in the start-up frames says which it is, and every byte of them is spoken for. There is
-//! one place that no receiver looks at: STag and TO of the zero-length RDMA Read that says "ready
-//! to receive" (RFC 6581 section 9.2; RFC 5041 section 5.2 exempts empty segments from every
+//! RFC 5044 section 4.1 wants FPDUs that fit one TCP segment, because the receiver may be hardware
+//! that expects them there. A receiver that reads a byte stream is faster with long FPDUs, but the
+//! start-up frames do not say which kind of receiver the peer is, and all their bytes are assigned.
+//! There is one place that no receiver checks: STag and TO of the zero-length RDMA Read that says
+//! "ready to receive" (RFC 6581 section 9.2; RFC 5041 section 5.2 exempts empty segments from every
 //! check).
 //!
 //! * The initiator's zero-length Read has [`ASK`] as sink TO.
-//! * A responder of ours answers with [`ANSWER`] as TO, from then on both know. Any other returns
-//!   the TO that it was given, which is what the RFC says and is no answer.
+//! * A responder that runs this implementation answers with [`ANSWER`] as TO. Any other responder
+//!   returns the TO of the request, as the RFC demands, and that is not an answer.
 //!
-//! The low 16 bits of both are the longest ULPDU that the sender wants to exchange. Whichever RTR
-//! message another kind of peer prefers, it sees a legal one.
+//! Both numbers carry an offer: the low 16 bits are the longest ULPDU that the sender wants to
+//! exchange, and [`CARRIERS`] is set if it understands carrier messages. A peer that runs another
+//! implementation sees a legal message.
 
-use crate::wire::fpdu::MULPDU_MIN;
+use crate::wire::fpdu::{MULPDU_MAX, MULPDU_MIN};
 
-/// Sink TO of an initiator's zero-length Read, without the length. An arbitrary number: what other
-/// initiators put there is zero, or an address, which has its highest bits alike.
-const ASK: u64 = 0x9E1D_6A43_C5B7_0000;
-/// TO of its answer; no part of what was asked with, so that no echo is an answer.
-const ANSWER: u64 = 0x62B8_31FC_0D59_0000;
+/// Sink TO of an initiator's zero-length Read, without the offer. An arbitrary number: other
+/// initiators send zero or an address, and the highest bits of an address are all equal.
+const ASK: u64 = 0x8C53_E1B7_2D9A_0000;
+/// TO of the answer, without the offer. It differs from [`ASK`], so that no echo is an answer.
+const ANSWER: u64 = 0x47F0_9B2E_D316_0000;
+/// The bit that offers carrier messages.
+const CARRIERS: u64 = 1 << 16;
 /// The bits that hold the length.
 const LEN_MASK: u64 = 0xFFFF;
+/// The bits that hold the offer.
+const OFFER_MASK: u64 = CARRIERS | LEN_MASK;
 
-/// What this end knows of the other.
+/// The offer of one end to a peer of this implementation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnOffer {
+    /// The longest ULPDU to exchange, in bytes; kept within the bounds of RFC 5044 section 4.1.
+    pub ulpdu_max: usize,
+    /// True if this end understands carrier messages ([`crate::CarrierMessage`]).
+    pub carriers: bool,
+}
+
+impl OwnOffer {
+    pub(super) const fn new(ulpdu_max: usize, carriers: bool) -> Self {
+        let ulpdu_max = if ulpdu_max < MULPDU_MIN {
+            MULPDU_MIN
+        } else if ulpdu_max > MULPDU_MAX {
+            MULPDU_MAX
+        } else {
+            ulpdu_max
+        };
+        Self {
+            ulpdu_max,
+            carriers,
+        }
+    }
+
+    const fn bits(self) -> u64 {
+        self.ulpdu_max as u64 | if self.carriers { CARRIERS } else { 0 }
+    }
+
+    /// The offer in a TO that begins with `signature`.
+    fn parse(signature: u64, to: u64) -> Option<Self> {
+        let ulpdu_max = (to & LEN_MASK) as usize;
+        let is_offer = to & !OFFER_MASK == signature && ulpdu_max >= MULPDU_MIN;
+        is_offer.then_some(Self {
+            ulpdu_max,
+            carriers: to & CARRIERS != 0,
+        })
+    }
+
+    /// The offer that both ends can keep.
+    fn with(self, other: Self) -> Self {
+        Self {
+            ulpdu_max: self.ulpdu_max.min(other.ulpdu_max),
+            carriers: self.carriers && other.carriers,
+        }
+    }
+}
+
+/// The agreement as far as this end knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Agreement {
-    /// Nothing was asked, and nothing is answered: FPDUs follow the segment size.
+    /// This end offers nothing and answers no offer.
     Off,
-    /// The peer has not shown that it is one of ours.
+    /// The peer has not shown that it runs this implementation.
     Open {
-        /// The longest ULPDU that this end wants.
-        wanted: u16,
+        /// The offer of this end.
+        own: OwnOffer,
     },
-    /// Both ends are ours.
+    /// Responder: both ends run this implementation, but the peer does not know it before it
+    /// receives the answer, which was not transmitted yet.
+    Answering {
+        /// The offer that both ends keep.
+        common: OwnOffer,
+    },
+    /// Both ends run this implementation, and both know it before they receive anything that is
+    /// transmitted from now on.
     Agreed {
-        /// The longest ULPDU that both want.
-        ulpdu_max: u16,
+        /// The offer that both ends keep.
+        common: OwnOffer,
     },
 }
 
 impl Agreement {
-    /// This end wants ULPDUs up to `wanted`, if the peer is one of ours. Means nothing once that
-    /// is settled.
-    pub(super) const fn on_offer(&mut self, wanted: u16) {
-        if !matches!(self, Self::Agreed { .. }) {
-            *self = Self::Open { wanted };
+    /// This end makes an offer. After an agreement an offer has no effect.
+    pub(super) const fn on_offer(&mut self, own: OwnOffer) {
+        if matches!(self, Self::Off | Self::Open { .. }) {
+            *self = Self::Open { own };
         }
     }
 
-    /// Initiator: the sink TO of the zero-length Read that it sends.
+    /// Initiator: the sink TO of the zero-length Read that it transmits.
     pub(super) const fn ask(self) -> u64 {
         match self {
-            Self::Open { wanted } => ASK | wanted as u64,
-            Self::Off | Self::Agreed { .. } => 0,
+            Self::Open { own } => ASK | own.bits(),
+            Self::Off | Self::Answering { .. } | Self::Agreed { .. } => 0,
         }
     }
 
-    /// Responder: the zero-length Read came with this sink TO; returns the TO of its answer.
+    /// Responder: the zero-length Read was received with this sink TO. Returns the TO of the
+    /// answer.
     pub(super) fn on_asked(&mut self, sink_to: u64) -> u64 {
-        let own = match *self {
-            Self::Open { wanted } => ANSWER | u64::from(wanted),
-            Self::Off | Self::Agreed { .. } => return sink_to,
+        let Self::Open { own } = *self else {
+            return sink_to;
         };
-        if self.settle(ASK, sink_to) {
-            own
-        } else {
-            sink_to
+        let Some(theirs) = OwnOffer::parse(ASK, sink_to) else {
+            return sink_to;
+        };
+        let common = own.with(theirs);
+        *self = Self::Answering { common };
+        ANSWER | own.bits()
+    }
+
+    /// Responder: an answer to a Read was transmitted; the first one is the answer to the
+    /// zero-length Read.
+    pub(super) const fn on_answer_sent(&mut self) {
+        if let Self::Answering { common } = *self {
+            *self = Self::Agreed { common };
         }
     }
 
-    /// Initiator: the answer to the zero-length Read came with this TO.
+    /// Initiator: the answer to the zero-length Read was received with this TO.
     pub(super) fn on_answered(&mut self, to: u64) {
-        self.settle(ANSWER, to);
-    }
-
-    fn settle(&mut self, signature: u64, to: u64) -> bool {
-        let Self::Open { wanted } = *self else {
-            return false;
-        };
-        let theirs = (to & LEN_MASK) as u16;
-        let is_ours = to & !LEN_MASK == signature && usize::from(theirs) >= MULPDU_MIN;
-        if is_ours {
-            let ulpdu_max = wanted.min(theirs);
-            *self = Self::Agreed { ulpdu_max };
+        if let Self::Open { own } = *self
+            && let Some(theirs) = OwnOffer::parse(ANSWER, to)
+        {
+            let common = own.with(theirs);
+            *self = Self::Agreed { common };
         }
-        is_ours
     }
 
-    /// The length that was agreed on.
-    pub(super) const fn agreed(self) -> Option<u16> {
+    /// The longest ULPDU that both ends have agreed on.
+    pub(super) const fn ulpdu_max(self) -> Option<usize> {
         match self {
-            Self::Agreed { ulpdu_max } => Some(ulpdu_max),
+            Self::Answering { common } | Self::Agreed { common } => Some(common.ulpdu_max),
             Self::Off | Self::Open { .. } => None,
         }
+    }
+
+    /// Returns whether both ends accept carrier messages from now on.
+    pub(super) const fn has_carriers(self) -> bool {
+        matches!(self, Self::Agreed { common } if common.carriers)
     }
 }
 
@@ -103,56 +167,84 @@ mod tests {
     use super::Agreement::{self, *};
     use super::*;
 
-    const ALL: [Agreement; 3] = [Off, Open { wanted: 16_402 }, Agreed { ulpdu_max: 1_000 }];
+    const OWN: OwnOffer = OwnOffer::new(16_402, true);
+    const COMMON: OwnOffer = OwnOffer::new(1_000, true);
+    const ALL: [Agreement; 4] = [
+        Off,
+        Open { own: OWN },
+        Answering { common: COMMON },
+        Agreed { common: COMMON },
+    ];
+
+    const fn agreed(ulpdu_max: usize, carriers: bool) -> Agreement {
+        let common = OwnOffer::new(ulpdu_max, carriers);
+        Agreed { common }
+    }
+
+    const fn answering(ulpdu_max: usize, carriers: bool) -> Agreement {
+        let common = OwnOffer::new(ulpdu_max, carriers);
+        Answering { common }
+    }
 
     /// One row per event, one column per state in the order of `ALL`.
     #[test]
     fn every_event_in_every_state() {
         type Event = fn(&mut Agreement);
-        let (off, open, agreed) = (ALL[0], ALL[1], ALL[2]);
-        let rows: [(&str, Event, [Agreement; 3]); 8] = [
+        let [off, open, answers, agrees] = ALL;
+        let own = OwnOffer::new(7_000, false);
+        let rows: [(&str, Event, [Agreement; 4]); 10] = [
             (
                 "offer",
-                |state| state.on_offer(7_000),
-                [Open { wanted: 7_000 }, Open { wanted: 7_000 }, agreed],
+                |state| state.on_offer(OwnOffer::new(7_000, false)),
+                [Open { own }, Open { own }, answers, agrees],
             ),
             (
-                "asked by one of ours that wants less",
+                "asked by this implementation, which wants less",
                 |state| {
                     state.on_asked(ASK | 2_000);
                 },
-                [off, Agreed { ulpdu_max: 2_000 }, agreed],
+                [off, answering(2_000, false), answers, agrees],
             ),
             (
-                "asked by one of ours that wants more",
+                "asked by this implementation, which wants more",
                 |state| {
-                    state.on_asked(ASK | 60_000);
+                    state.on_asked(ASK | CARRIERS | 60_000);
                 },
-                [off, Agreed { ulpdu_max: 16_402 }, agreed],
+                [off, answering(16_402, true), answers, agrees],
             ),
             (
-                "asked by a stranger",
+                "asked by another implementation",
                 |state| assert_eq!(state.on_asked(0xFFFF_8000_1234_5678), 0xFFFF_8000_1234_5678),
                 ALL,
             ),
             (
-                "asked for what no FPDU may be",
+                "asked for a length that no FPDU may have",
                 |state| {
                     state.on_asked(ASK | 127);
                 },
                 ALL,
             ),
             (
-                "answered by one of ours",
+                "answer sent",
+                |state| state.on_answer_sent(),
+                [off, open, agrees, agrees],
+            ),
+            (
+                "answered with a length",
                 |state| state.on_answered(ANSWER | 2_000),
-                [off, Agreed { ulpdu_max: 2_000 }, agreed],
+                [off, agreed(2_000, false), answers, agrees],
+            ),
+            (
+                "answered with a length and carriers",
+                |state| state.on_answered(ANSWER | CARRIERS | 2_000),
+                [off, agreed(2_000, true), answers, agrees],
             ),
             (
                 "answered by an echo",
-                |state| state.on_answered(ASK | 16_402),
-                [off, open, agreed],
+                |state| state.on_answered(ASK | CARRIERS | 16_402),
+                ALL,
             ),
-            ("answered by nothing", |state| state.on_answered(0), ALL),
+            ("answered with zero", |state| state.on_answered(0), ALL),
         ];
         for (name, event, after) in rows {
             for (before, expected) in ALL.into_iter().zip(after) {
@@ -164,10 +256,31 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_on_the_wire() {
-        assert_eq!(ALL.map(Agreement::ask), [0, ASK | 16_402, 0]);
-        let answers = ALL.map(|mut state| state.on_asked(ASK | 2_000));
-        assert_eq!(answers, [ASK | 2_000, ANSWER | 16_402, ASK | 2_000]);
-        assert_eq!(ALL.map(Agreement::agreed), [None, None, Some(1_000)]);
+    fn each_state_transmits_these_numbers() {
+        assert_eq!(ALL.map(Agreement::ask), [0, ASK | CARRIERS | 16_402, 0, 0]);
+        let asked = ASK | 2_000;
+        let answers = ALL.map(|mut state| state.on_asked(asked));
+        let own = ANSWER | CARRIERS | 16_402;
+        assert_eq!(answers, [asked, own, asked, asked]);
+    }
+
+    #[test]
+    fn carriers_wait_until_the_peer_is_going_to_know() {
+        let lengths = ALL.map(Agreement::ulpdu_max);
+        assert_eq!(lengths, [None, None, Some(1_000), Some(1_000)]);
+        let carriers = ALL.map(Agreement::has_carriers);
+        assert_eq!(carriers, [false, false, false, true]);
+        assert!(!agreed(1_000, false).has_carriers());
+    }
+
+    #[test]
+    fn signatures_leave_room_for_every_offer() {
+        let offer = OwnOffer::new(usize::MAX, true);
+        for signature in [ASK, ANSWER] {
+            assert_eq!(signature & OFFER_MASK, 0);
+            let to = signature | offer.bits();
+            assert_eq!(OwnOffer::parse(signature, to), Some(offer));
+        }
+        assert_eq!(OwnOffer::parse(ANSWER, ASK | offer.bits()), None);
     }
 }

@@ -70,9 +70,7 @@ impl Connection {
             (None, Some(Pending::Read { request, done })) => (request.len - done + len, newer),
             _ => (len, newer + 1),
         };
-        let sink = fpdu.header()[LENGTH_LEN..]
-            .first_chunk()
-            .map(Tagged::parse)?;
+        let sink = fpdu.segment_header().first_chunk().map(Tagged::parse)?;
         let request = ReadRequest {
             sink_stag: sink.stag,
             sink_to: sink.to,

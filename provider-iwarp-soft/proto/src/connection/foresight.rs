@@ -1,17 +1,18 @@
-//! Segments whose payload is placed while it arrives.
+//! Segments whose payload is placed before all of it is received.
 //!
-//! An engine that reads a long payload straight into its place has to know the place from the
-//! header alone, and nothing may be told of the segment before all of it is there. So such a
-//! segment is looked at twice: [`Connection::foresee`] says where its payload belongs, and changes
-//! nothing but that the receive of a Send is taken, as by its first segment;
-//! [`Connection::handle_placed`] takes it when its last byte has come.
+//! An engine that receives a long payload straight into its place must know the place from the
+//! header alone, and a segment has no effect before it is complete. So the engine presents such a
+//! segment twice: [`Connection::foresee`] returns the place of the payload, and changes nothing but
+//! that the receive of a Send is taken, as by its first segment; [`Connection::handle_segment`]
+//! takes the segment when its last byte is received.
 //!
-//! Only without CRC: with it, a header is not to be trusted before the payload has arrived.
+//! This is for FPDUs without CRC only: with CRC, a header is not trusted before the payload is
+//! complete.
 
 use crate::{
     MemoryTable, ReceiveQueue, Target,
     wire::{
-        ddp::{self, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, qn},
+        ddp::{self, Tagged, Untagged, qn},
         rdmap::Opcode,
     },
 };
@@ -23,30 +24,30 @@ use super::{
 };
 
 impl Connection {
-    /// Where the payload of a segment of `ulpdu_len` bytes belongs, of which only the header has
-    /// arrived; all of the payload may be placed there.
+    /// The place of the payload of an FPDU, of which only the DDP header has been received;
+    /// `payload_len` bytes may be placed there.
     ///
-    /// `None` says nothing against it: it has to be handled when it has arrived whole, because it
-    /// is of a kind that this does not look at, because no receive is posted yet, or because it
-    /// will be refused.
+    /// `None` is no refusal. The segment has to be handled when it is complete, because it is not
+    /// of a kind that can be placed early, because no receive is posted yet, or because it will be
+    /// refused.
     pub fn foresee<M: MemoryTable, Q: ReceiveQueue>(
         &mut self,
         header: &[u8],
-        ulpdu_len: usize,
+        payload_len: usize,
         memory: &M,
         receives: &mut Q,
     ) -> Option<Target> {
-        // The first FPDU may be none of the consumer's.
-        if !self.state.accepts_input() || !self.has_received() {
+        // The first FPDU may be none of the consumer's, and after `Moved` there are no FPDUs.
+        if !self.state.accepts_input() || !self.has_received() || self.has_rx_moved() {
             return None;
         }
+        let segment = ulpdu_payload(header, payload_len)?;
         let control = ddp::Control(*header.first()?);
         if !control.is_version_known() {
             return None;
         }
         if control.is_tagged() {
             let header = Tagged::parse(header.first_chunk()?);
-            let segment = payload_len(ulpdu_len, TAGGED_LEN)?;
             match opcode_of(header.rdmap).ok()? {
                 Opcode::Write => check_write(&header, segment, memory),
                 Opcode::ReadResponse => self.check_read_response(&header, segment, memory),
@@ -59,7 +60,6 @@ impl Connection {
             });
         }
         let header = Untagged::parse(header.first_chunk()?);
-        let segment = payload_len(ulpdu_len, UNTAGGED_LEN)?;
         let opcode = opcode_of(header.rdmap).ok()?;
         let is_foreseen = matches!(opcode, Opcode::Send | Opcode::SendSolicited);
         if !is_foreseen || header.qn != qn::SEND || header.msn != self.rx.next_send() {
@@ -79,8 +79,9 @@ impl Connection {
     }
 }
 
-/// Bytes behind the header, if there are any.
-fn payload_len(ulpdu_len: usize, header_len: usize) -> Option<u32> {
-    let len = u16::try_from(ulpdu_len.checked_sub(header_len)?).ok()?;
-    (len > 0).then_some(u32::from(len))
+/// The bytes of a payload that is not empty and fits an FPDU behind its header.
+fn ulpdu_payload(header: &[u8], payload_len: usize) -> Option<u32> {
+    let ulpdu_len = header.len().checked_add(payload_len)?;
+    let fits = ulpdu_len <= usize::from(u16::MAX);
+    (fits && payload_len > 0).then_some(payload_len as u32)
 }

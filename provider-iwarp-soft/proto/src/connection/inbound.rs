@@ -5,9 +5,10 @@
 
 use crate::{
     Access, Delivery, Inbound, MemoryTable, MpaError, Msn, PeerTerminate, Placement, ProtocolError,
-    ReceiveBuffer, ReceiveQueue, RemoteOperation, Stag, TaggedError, Target, TerminateCode,
-    UntaggedError,
+    ReceiveBuffer, ReceiveQueue, RemoteOperation, SEGMENT_MAX, Stag, TaggedError, Target,
+    TerminateCode, UntaggedError,
     wire::{
+        carrier,
         ddp::{self, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, qn},
         mpa::RtrKind,
         rdmap::{
@@ -60,8 +61,7 @@ impl Message {
     }
 }
 
-/// What follows the header of an untagged segment: all of it, or nothing where it is placed
-/// already, and its length.
+/// The payload of an untagged segment: its bytes, or none where only its length is known.
 #[derive(Clone, Copy, Debug)]
 struct Payload<'a> {
     bytes: &'a [u8],
@@ -112,6 +112,16 @@ impl Receiver {
         self.msn.send
     }
 
+    /// The MSN that the peer's next carrier message must have.
+    pub(super) const fn next_carrier(&self) -> Msn {
+        self.msn.carrier
+    }
+
+    /// A carrier message with this MSN was accepted.
+    pub(super) const fn on_carrier(&mut self, msn: Msn) {
+        self.msn.carrier = msn.next();
+    }
+
     pub(super) const fn has_received(&self) -> bool {
         self.received_fpdu
     }
@@ -122,7 +132,7 @@ impl Receiver {
 }
 
 impl Connection {
-    /// Judges one DDP segment, whose length and CRC the caller has checked. Only headers are
+    /// Judges one DDP segment from an FPDU, whose length and CRC the caller has checked. Only headers are
     /// looked at; the payload is named in the answer by its range in `ulpdu`.
     ///
     /// On `Err` nothing of the segment may be placed and the stream has ended: go on with
@@ -133,75 +143,119 @@ impl Connection {
         memory: &M,
         receives: &mut Q,
     ) -> Result<Inbound, ProtocolError> {
-        self.handle(ulpdu, ulpdu.len(), memory, receives)
+        let fault = if ulpdu.len() > usize::from(u16::MAX) {
+            BAD_LENGTH
+        } else if self.has_rx_moved() {
+            // After `Moved` the peer sends nothing over TCP.
+            UNEXPECTED_OPCODE
+        } else {
+            return self.handle(ulpdu, 0, memory, receives);
+        };
+        self.refuse(fault, ulpdu, ulpdu.len())
     }
 
-    /// The same for a segment of `ulpdu_len` bytes whose payload lies already where
-    /// [`Self::foresee`] said it belongs, of which only the header is here.
-    pub fn handle_placed<M: MemoryTable, Q: ReceiveQueue>(
+    /// Judges one DDP segment whose payload of `payload_len` bytes is not part of `header`, because
+    /// another carrier than MPA has delivered the segment, or because the payload was placed where
+    /// [`Self::foresee`] said. The 16 bits of MPA's length field set no limit here.
+    ///
+    /// For payload that is placed, `header` is exactly the DDP header. For a message without such
+    /// payload (Read Request, Terminate, atomics, Immediate Data, carrier messages) `header` is the
+    /// whole segment and `payload_len` is 0. Anything else is refused as a wrong length, and so is a
+    /// payload longer than [`SEGMENT_MAX`].
+    ///
+    /// [`Placement::payload`] counts from the first byte of `header`, as if the payload followed it.
+    /// On `Err` nothing of the segment may be placed, as for [`Self::handle_ulpdu`].
+    pub fn handle_segment<M: MemoryTable, Q: ReceiveQueue>(
         &mut self,
         header: &[u8],
-        ulpdu_len: usize,
+        payload_len: usize,
         memory: &M,
         receives: &mut Q,
     ) -> Result<Inbound, ProtocolError> {
-        self.handle(header, ulpdu_len, memory, receives)
+        self.handle(header, payload_len, memory, receives)
     }
 
     fn handle<M: MemoryTable, Q: ReceiveQueue>(
         &mut self,
-        ulpdu: &[u8],
-        len: usize,
+        header: &[u8],
+        payload_len: usize,
         memory: &M,
         receives: &mut Q,
     ) -> Result<Inbound, ProtocolError> {
         if !self.state.accepts_input() {
             return Ok(Inbound::Dropped);
         }
-        match self.handle_segment(ulpdu, len, memory, receives) {
+        match self.judge(header, payload_len, memory, receives) {
             Ok(inbound) => {
                 self.rx.received_fpdu = true;
                 self.state.on_fpdu();
                 Ok(inbound)
             }
-            Err(code) => Err(self.fail(ProtocolError::in_segment(code, ulpdu, len))),
+            Err(code) => self.refuse(code, header, header.len().saturating_add(payload_len)),
         }
     }
 
-    fn handle_segment<M: MemoryTable, Q: ReceiveQueue>(
+    /// A segment of `len` bytes is not legal.
+    fn refuse(
         &mut self,
-        ulpdu: &[u8],
+        code: TerminateCode,
+        header: &[u8],
         len: usize,
+    ) -> Result<Inbound, ProtocolError> {
+        if self.state.accepts_input() {
+            Err(self.fail(ProtocolError::in_segment(code, header, len)))
+        } else {
+            Ok(Inbound::Dropped)
+        }
+    }
+
+    fn judge<M: MemoryTable, Q: ReceiveQueue>(
+        &mut self,
+        header: &[u8],
+        payload_len: usize,
         memory: &M,
         receives: &mut Q,
     ) -> Result<Inbound, TerminateCode> {
-        if len > usize::from(u16::MAX) {
+        let control = ddp::Control(*header.first().ok_or(BAD_LENGTH)?);
+        if payload_len > 0 && header.len() != control.header_len() {
             return Err(BAD_LENGTH);
         }
-        let control = ddp::Control(*ulpdu.first().ok_or(BAD_LENGTH)?);
+        // Bytes behind the DDP header, wherever they are.
+        let segment = |rest: &[u8]| {
+            let len = rest.len().saturating_add(payload_len);
+            let len = (len <= SEGMENT_MAX).then_some(len as u32);
+            len.ok_or(BAD_LENGTH)
+        };
         if control.is_tagged() {
-            let header = ulpdu.first_chunk().ok_or(BAD_LENGTH)?;
+            let (header, rest) = header.split_first_chunk().ok_or(BAD_LENGTH)?;
             if !control.is_version_known() {
                 return Err(TerminateCode::Tagged(TaggedError::Version));
             }
             let header = Tagged::parse(header);
-            let payload_len = len.saturating_sub(TAGGED_LEN) as u32;
+            let segment = segment(rest)?;
             match opcode_of(header.rdmap)? {
-                Opcode::Write => self.handle_write(&header, payload_len, memory),
-                Opcode::ReadResponse => self.handle_read_response(&header, payload_len, memory),
+                Opcode::Write => self.handle_write(&header, segment, memory),
+                Opcode::ReadResponse => self.handle_read_response(&header, segment, memory),
                 _ => Err(UNEXPECTED_OPCODE),
             }
         } else {
-            let (header, payload) = ulpdu.split_first_chunk().ok_or(BAD_LENGTH)?;
+            let (header, rest) = header.split_first_chunk().ok_or(BAD_LENGTH)?;
             if !control.is_version_known() {
                 return Err(TerminateCode::Untagged(UntaggedError::Version));
             }
             let payload = Payload {
-                bytes: payload,
-                len: len.saturating_sub(UNTAGGED_LEN) as u32,
+                bytes: rest,
+                len: segment(rest)?,
             };
             self.handle_untagged(&Untagged::parse(header), payload, memory, receives)
         }
+    }
+
+    /// Returns whether the peer has transmitted a part of a message, but not its end.
+    pub(super) fn has_partial_message(&self) -> bool {
+        self.rx.message.is_some()
+            || !self.rx.written.is_complete
+            || self.outstanding.is_partly_answered()
     }
 
     fn handle_write<M: MemoryTable>(
@@ -297,6 +351,9 @@ impl Connection {
         memory: &M,
         receives: &mut Q,
     ) -> Result<Inbound, TerminateCode> {
+        if self.speaks_carriers() && carrier::is_carrier(header) {
+            return self.handle_carrier(header, payload);
+        }
         let opcode = opcode_of(header.rdmap)?;
         let home = opcode.queue().ok_or(UNEXPECTED_OPCODE)?;
         if !self.config.rfc7306 && opcode as u8 > Opcode::Terminate as u8 {
@@ -641,7 +698,7 @@ fn exact<'a, const N: usize>(
     payload.first_chunk().ok_or(BAD_LENGTH)
 }
 
-fn check_msn(header: &Untagged, expected: Msn) -> Result<(), TerminateCode> {
+pub(super) fn check_msn(header: &Untagged, expected: Msn) -> Result<(), TerminateCode> {
     if header.msn == expected {
         Ok(())
     } else {
@@ -649,7 +706,7 @@ fn check_msn(header: &Untagged, expected: Msn) -> Result<(), TerminateCode> {
     }
 }
 
-fn check_mo(header: &Untagged, expected: u32) -> Result<(), TerminateCode> {
+pub(super) fn check_mo(header: &Untagged, expected: u32) -> Result<(), TerminateCode> {
     if header.mo == expected {
         Ok(())
     } else {

@@ -2,10 +2,12 @@
 //!
 //! [`Connection`] is split by direction: `outbound.rs` makes FPDUs, `inbound.rs` judges segments,
 //! `foresight.rs` those that are placed while they arrive, `ending.rs` is how streams end,
-//! `state.rs` what is allowed when, `agreement.rs` how long FPDUs may be, `send_queue.rs` and
+//! `state.rs` what is allowed when, `agreement.rs` the agreement between two ends of this
+//! implementation, `carrier.rs` the move from TCP to another carrier, `send_queue.rs` and
 //! `requests.rs` hold what is on its way.
 
 mod agreement;
+mod carrier;
 mod ending;
 mod foresight;
 mod inbound;
@@ -14,6 +16,8 @@ mod requests;
 mod send_queue;
 mod state;
 
+pub use agreement::OwnOffer;
+pub use carrier::CarrierError;
 pub use state::StreamState;
 
 use crate::{
@@ -23,6 +27,7 @@ use crate::{
 };
 
 use agreement::Agreement;
+use carrier::Carriers;
 use inbound::Receiver;
 use outbound::Transmitter;
 use requests::{OutstandingQueue, PendingQueue};
@@ -105,6 +110,7 @@ pub struct Connection {
     outstanding: OutstandingQueue,
     pending: PendingQueue,
     agreement: Agreement,
+    carriers: Carriers,
     tx: Transmitter,
     rx: Receiver,
 }
@@ -125,6 +131,7 @@ impl Connection {
             outstanding: OutstandingQueue::default(),
             pending: PendingQueue::default(),
             agreement: Agreement::Off,
+            carriers: Carriers::new(),
             tx: Transmitter::new(rtr),
             rx: Receiver::new(),
         }
@@ -153,32 +160,34 @@ impl Connection {
     }
 
     /// Changes the longest ULPDU for FPDUs to come, for example when the segment size changes.
-    /// Means nothing once both ends have agreed on a length ([`Self::offer_ulpdu`]).
+    /// It has no effect once both ends have agreed on a length ([`Self::offer`]).
     pub fn set_mulpdu(&mut self, mulpdu: usize) {
-        if self.agreement.agreed().is_none() {
+        if self.agreed_ulpdu().is_none() {
             self.config.mulpdu = mulpdu.clamp(fpdu::MULPDU_MIN, fpdu::MULPDU_MAX);
         }
     }
 
-    /// Before the first FPDU: if the peer turns out to be of this implementation too, and offers
-    /// the same, ULPDUs are up to the shorter of both offers from then on, whatever TCP's segments
-    /// hold. Every other peer sees nothing of it and gets FPDUs of the configured MULPDU.
+    /// Makes an offer, before the first FPDU, to a peer that may run this implementation. If the
+    /// peer makes an offer too, ULPDUs are up to the shorter of both lengths from then on, whatever
+    /// the size of TCP's segments, and carrier messages may be exchanged if both offer them. A peer
+    /// that runs another implementation ignores the offer and gets FPDUs of the configured MULPDU.
     ///
-    /// The ends know each other by the zero-length RDMA Read of a peer-to-peer start-up, so an
-    /// initiator knows one round trip after it began.
-    pub fn offer_ulpdu(&mut self, ulpdu_max: usize) {
-        let wanted = ulpdu_max.clamp(fpdu::MULPDU_MIN, fpdu::MULPDU_MAX);
-        self.agreement.on_offer(wanted as u16);
+    /// The ends recognise each other by the zero-length RDMA Read of a peer-to-peer start-up, so an
+    /// initiator knows the result one round trip after its first FPDU.
+    pub fn offer(&mut self, own: OwnOffer) {
+        self.agreement
+            .on_offer(OwnOffer::new(own.ulpdu_max, own.carriers));
     }
 
-    /// The longest ULPDU that both ends have agreed on; `None` with a peer of another make.
+    /// The longest ULPDU that both ends have agreed on; `None` with a peer that runs another
+    /// implementation.
     #[must_use]
-    pub fn agreed_ulpdu(&self) -> Option<usize> {
-        self.agreement.agreed().map(usize::from)
+    pub const fn agreed_ulpdu(&self) -> Option<usize> {
+        self.agreement.ulpdu_max()
     }
 
-    /// The zero-length Read of the start-up, or its answer, has told who the peer is.
-    fn adopt_agreed_ulpdu(&mut self) {
+    /// The zero-length Read of the start-up, or its answer, has shown what the peer runs.
+    const fn adopt_agreed_ulpdu(&mut self) {
         if let Some(agreed) = self.agreed_ulpdu() {
             self.config.mulpdu = agreed;
         }
@@ -253,6 +262,7 @@ impl Connection {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.tx.rtr.is_none()
+            && !self.carriers.has_queued()
             && self.send_queue.current().is_none()
             && self.outstanding.entries.is_empty()
             && self.pending.entries.is_empty()
@@ -265,6 +275,7 @@ struct Sequences {
     send: Msn,
     request: Msn,
     atomic_response: Msn,
+    carrier: Msn,
 }
 
 impl Sequences {
@@ -272,5 +283,6 @@ impl Sequences {
         send: Msn::FIRST,
         request: Msn::FIRST,
         atomic_response: Msn::FIRST,
+        carrier: Msn::FIRST,
     };
 }

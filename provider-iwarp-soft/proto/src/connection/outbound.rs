@@ -74,6 +74,14 @@ impl Transmitter {
         self.msn.request
     }
 
+    /// Takes the MSN of a carrier message, which was transmitted.
+    pub(super) const fn next_carrier(&mut self) -> Msn {
+        self.sent_fpdu = true;
+        let msn = self.msn.carrier;
+        self.msn.carrier = msn.next();
+        msn
+    }
+
     /// A segment went: the same source goes on until its message ends, then it is the other's
     /// turn. So a reader cannot starve local work, and local work cannot starve readers.
     const fn on_segment(&mut self, source: Source, last: bool) {
@@ -90,18 +98,34 @@ impl Connection {
 
     /// The next FPDU, its ULPDU no longer than `ulpdu_max` even if the connection's MULPDU is;
     /// at least 128 bytes are always allowed.
+    ///
+    /// After the move to another carrier ([`Self::has_tx_moved`]) this is the next segment for that
+    /// carrier ([`TransmitFpdu::segment_header`]).
     pub fn poll_transmit_limited(&mut self, ulpdu_max: usize) -> Option<TransmitFpdu> {
-        if !self.state.may_transmit() {
+        if !self.may_transmit() {
             return None;
         }
         if let Some(kind) = self.tx.rtr.take() {
             self.tx.sent_fpdu = true;
             return Some(self.ready_to_receive(kind));
         }
-        let mulpdu = self.config.mulpdu.min(ulpdu_max).max(MULPDU_MIN);
+        if let Some(fpdu) = self.transmit_carrier() {
+            return Some(fpdu);
+        }
+        let mulpdu = self.segment_max().min(ulpdu_max).max(MULPDU_MIN);
         let first = self.tx.turn;
         self.transmit_from(first, mulpdu)
             .or_else(|| self.transmit_from(first.other(), mulpdu))
+    }
+
+    fn may_transmit(&self) -> bool {
+        self.state.may_transmit() && self.carriers.tx.may_transmit()
+    }
+
+    /// Returns whether a message of either source was transmitted in part.
+    pub(super) fn is_within_message(&self) -> bool {
+        let current = self.send_queue.current();
+        current.is_some_and(|(_, offset, _)| offset > 0) || self.pending.is_partly_answered()
     }
 
     /// Whether [`Self::poll_transmit`] would give something.
@@ -110,8 +134,9 @@ impl Connection {
         let work_ready = |(request, offset, _): (&WorkRequest, u32, Sequence)| {
             offset > 0 || !self.is_blocked(request)
         };
-        self.state.may_transmit()
+        self.may_transmit()
             && (self.tx.rtr.is_some()
+                || self.is_carrier_ready()
                 || self.pending.is_ready()
                 || self.send_queue.current().is_some_and(work_ready))
     }
@@ -122,15 +147,16 @@ impl Connection {
     /// `None` when it has to be posted, and then nothing has changed: older work or an answer waits
     /// to be transmitted, the message needs several FPDUs, or it is of another kind.
     pub fn transmit_now(&mut self, kind: WorkKind, len: u32) -> Option<TransmitFpdu> {
-        let is_free = self.state.may_transmit()
+        let is_free = self.may_transmit()
             && self.tx.rtr.is_none()
+            && !self.carriers.has_queued()
             && self.send_queue.current().is_none()
             && self.pending.entries.is_empty();
         if !is_free {
             return None;
         }
         let part = |header_len: usize| {
-            let part = Part::cut(0, len, self.config.mulpdu - header_len);
+            let part = Part::cut(0, len, self.segment_max() - header_len);
             part.last.then_some(part)
         };
         let fpdu = match kind {
@@ -388,6 +414,7 @@ impl Connection {
                 *done += part.len;
                 if part.last {
                     self.pending.entries.pop_front();
+                    self.agreement.on_answer_sent();
                 }
                 self.tx.on_segment(Source::Answer, part.last);
                 Some(read_response(&at, part))

@@ -46,6 +46,13 @@ pub(super) struct OutstandingQueue {
     pub(super) entries: VecDeque<Outstanding>,
 }
 
+impl OutstandingQueue {
+    /// Whether some bytes of the oldest request's answer were received, but not all.
+    pub(super) fn is_partly_answered(&self) -> bool {
+        matches!(self.entries.front(), Some(Outstanding::Read { received, .. }) if *received > 0)
+    }
+}
+
 /// Requests of the peer that wait for an answer, oldest first; bounded by IRD.
 #[derive(Debug, Default)]
 pub(super) struct PendingQueue {
@@ -60,6 +67,11 @@ impl PendingQueue {
             Some(Pending::Atomic { original, .. }) => original.is_some(),
             None => false,
         }
+    }
+
+    /// Whether some bytes of the oldest request's answer were transmitted, but not all.
+    pub(super) fn is_partly_answered(&self) -> bool {
+        matches!(self.entries.front(), Some(Pending::Read { done, .. }) if *done > 0)
     }
 
     /// The newest atomic has been executed; false if none waits for that.

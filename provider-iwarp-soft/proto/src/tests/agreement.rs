@@ -1,7 +1,7 @@
-//! FPDUs longer than a segment: between two of our ends, and never toward anybody else.
+//! FPDUs longer than a TCP segment: between two ends of this implementation only.
 
 use super::engine::{Engine, Pair, config};
-use crate::{Config, Role, wire::mpa::RtrKind};
+use crate::{Config, OwnOffer, Role, wire::mpa::RtrKind};
 
 /// What a segment of TCP holds, and what is offered.
 const MULPDU: usize = 1_442;
@@ -14,6 +14,13 @@ fn side(role: Role, rtr: RtrKind) -> Config {
     }
 }
 
+fn own(ulpdu_max: usize) -> OwnOffer {
+    OwnOffer {
+        ulpdu_max,
+        carriers: false,
+    }
+}
+
 /// A pair past its start-up, in which each end makes an offer or none.
 fn started(rtr: RtrKind, offers: [Option<usize>; 2]) -> Pair {
     let mut pair = Pair::new(side(Role::Initiator, rtr), side(Role::Responder, rtr), 9);
@@ -22,7 +29,7 @@ fn started(rtr: RtrKind, offers: [Option<usize>; 2]) -> Pair {
         .zip(offers)
     {
         if let Some(offer) = offer {
-            engine.conn.offer_ulpdu(offer);
+            engine.conn.offer(own(offer));
         }
     }
     pair.run();
@@ -78,7 +85,7 @@ fn start_up_differs_in_bytes_that_nobody_else_looks_at() {
     let first = |offer: Option<usize>| {
         let mut engine = Engine::new(side(Role::Initiator, RtrKind::Read));
         if let Some(offer) = offer {
-            engine.conn.offer_ulpdu(offer);
+            engine.conn.offer(own(offer));
         }
         engine.transmit_all();
         Vec::from(engine.wire)
@@ -102,7 +109,7 @@ fn start_up_differs_in_bytes_that_nobody_else_looks_at() {
 #[test]
 fn an_initiator_that_sends_before_the_answer_keeps_to_segments() {
     let mut initiator = Engine::new(side(Role::Initiator, RtrKind::Read));
-    initiator.conn.offer_ulpdu(OFFER);
+    initiator.conn.offer(own(OFFER));
     assert_eq!(longest_ulpdu(&mut initiator), MULPDU);
     assert_eq!(initiator.conn.agreed_ulpdu(), None);
 }
@@ -111,8 +118,9 @@ fn an_initiator_that_sends_before_the_answer_keeps_to_segments() {
 fn later_zero_length_reads_mean_nothing() {
     let mut pair = started(RtrKind::Read, [None, Some(OFFER)]);
     pair.initiator.register(0x20, 0, Vec::new());
-    // A stranger's consumer happens to read into the address that one of ours would ask with.
-    let ask = 0x9E1D_6A43_C5B7_4012;
+    // A consumer of another implementation happens to read into the address that an initiator of
+    // this implementation would ask with.
+    let ask = 0x8C53_E1B7_2D9A_4012;
     pair.initiator.post_read(1, (0, 0), (0x20, ask), 0, false);
     pair.run();
     assert_eq!(pair.initiator.completed(), [1]);

@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, VecDeque};
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
 
 use crate::{
-    Access, Completion, Config, Connection, Delivery, Ends, Inbound, InvalidateFault, MemoryTable,
-    MpaError, Peer, PeerTerminate, Placement, ProtectionFault, ProtocolError, ReceiveBuffer,
-    ReceiveQueue, Role, Stag, Target, TransmitFpdu, TransmitPayload, WorkKind, WorkRequest,
+    Access, CarrierMessage, Completion, Config, Connection, Delivery, Ends, Inbound,
+    InvalidateFault, MemoryTable, MpaError, Peer, PeerTerminate, Placement, ProtectionFault,
+    ProtocolError, ReceiveBuffer, ReceiveQueue, Role, Stag, Target, TransmitFpdu, TransmitPayload,
+    WorkKind, WorkRequest,
     wire::{
-        ddp::UNTAGGED_LEN,
+        ddp::Control,
         fpdu::{self, CRC_LEN, Deframed, LENGTH_LEN},
+        rdmap::{self, Opcode},
     },
 };
 
@@ -102,6 +104,33 @@ impl ReceiveQueue for Receives {
     }
 }
 
+/// The DDP header of a segment, and the length of its payload.
+pub(super) fn split(segment: &[u8]) -> (&[u8], usize) {
+    let header_len = segment
+        .first()
+        .map_or(0, |control| Control(*control).header_len());
+    let header = &segment[..header_len.min(segment.len())];
+    (header, segment.len() - header.len())
+}
+
+/// Returns whether segments with this header have payload that is placed.
+fn is_data(header: &[u8]) -> bool {
+    let opcode = header
+        .get(1)
+        .and_then(|control| rdmap::Control(*control).opcode());
+    !matches!(
+        opcode,
+        None | Some(
+            Opcode::ReadRequest
+                | Opcode::Terminate
+                | Opcode::ImmediateData
+                | Opcode::ImmediateDataSolicited
+                | Opcode::AtomicRequest
+                | Opcode::AtomicResponse
+        )
+    )
+}
+
 /// A connection with an engine around it.
 #[derive(Debug)]
 pub(super) struct Engine {
@@ -117,6 +146,7 @@ pub(super) struct Engine {
     pub(super) completions: Vec<Completion>,
     pub(super) deliveries: Vec<Delivery>,
     pub(super) atomic_results: Vec<(u64, u64)>,
+    pub(super) carrier_messages: Vec<CarrierMessage>,
     pub(super) ready_to_receive: usize,
     pub(super) read_requests: usize,
     pub(super) terminated: Option<Option<PeerTerminate>>,
@@ -152,6 +182,7 @@ impl Engine {
             completions: Vec::new(),
             deliveries: Vec::new(),
             atomic_results: Vec::new(),
+            carrier_messages: Vec::new(),
             ready_to_receive: 0,
             read_requests: 0,
             terminated: None,
@@ -255,9 +286,9 @@ impl Engine {
         while self.transmit_one(usize::MAX).is_some() {}
     }
 
-    /// The bytes of an FPDU, payload and CRC included.
-    pub(super) fn assemble(&mut self, fpdu: &TransmitFpdu) -> Vec<u8> {
-        let mut bytes = fpdu.header().to_vec();
+    /// The bytes of a segment, payload included, as another carrier than MPA transmits it.
+    pub(super) fn segment(&mut self, fpdu: &TransmitFpdu) -> Vec<u8> {
+        let mut bytes = fpdu.segment_header().to_vec();
         match fpdu.payload {
             TransmitPayload::None => {}
             TransmitPayload::WorkRequest { token, offset, len } => {
@@ -268,6 +299,14 @@ impl Engine {
                 bytes.extend_from_slice(self.memory.slice(stag, to, len as usize));
             }
         }
+        assert_eq!(bytes.len(), fpdu.ulpdu_len());
+        bytes
+    }
+
+    /// The bytes of an FPDU, payload and CRC included.
+    pub(super) fn assemble(&mut self, fpdu: &TransmitFpdu) -> Vec<u8> {
+        let mut bytes = fpdu.header()[..LENGTH_LEN].to_vec();
+        bytes.extend(self.segment(fpdu));
         bytes.resize(bytes.len() + fpdu.pad(), 0);
         let crc = crc_fast::checksum(Crc32Iscsi, &bytes) as u32;
         bytes.extend_from_slice(&fpdu::crc_field(crc));
@@ -303,10 +342,28 @@ impl Engine {
             self.complete();
             return Ok(());
         }
-        match self
+        let (memory, receives) = (&self.memory, &mut self.receives);
+        let inbound = self.conn.handle_ulpdu(ulpdu, memory, receives)?;
+        self.act(ulpdu, inbound);
+        Ok(())
+    }
+
+    /// Takes one segment from another carrier than MPA.
+    pub(super) fn handle_segment(&mut self, segment: &[u8]) -> Result<(), ProtocolError> {
+        let (header, payload_len) = match split(segment) {
+            (header, len) if is_data(header) => (header, len),
+            _ => (segment, 0),
+        };
+        let (memory, receives) = (&self.memory, &mut self.receives);
+        let inbound = self
             .conn
-            .handle_ulpdu(ulpdu, &self.memory, &mut self.receives)?
-        {
+            .handle_segment(header, payload_len, memory, receives)?;
+        self.act(segment, inbound);
+        Ok(())
+    }
+
+    fn act(&mut self, ulpdu: &[u8], inbound: Inbound) {
+        match inbound {
             Inbound::Place(placement) => self.place(ulpdu, placement),
             Inbound::ReadRequest => self.read_requests += 1,
             Inbound::Dropped => {}
@@ -323,17 +380,16 @@ impl Engine {
             Inbound::AtomicResponse { token, original } => {
                 self.atomic_results.push((token, original));
             }
+            Inbound::Carrier(message) => self.carrier_messages.push(message),
             Inbound::ReadyToReceive => self.ready_to_receive += 1,
             Inbound::Terminated(terminate) => self.terminated = Some(terminate),
         }
         self.complete();
-        Ok(())
     }
 
     /// `false`: the segment has to be handled whole.
     fn place_early(&mut self, ulpdu: &[u8]) -> Result<bool, ProtocolError> {
-        let header = &ulpdu[..ulpdu.len().min(UNTAGGED_LEN)];
-        let len = ulpdu.len();
+        let (header, len) = split(ulpdu);
         let done = self.completions.len() + self.deliveries.len();
         let (memory, receives) = (&self.memory, &mut self.receives);
         let Some(target) = self.conn.foresee(header, len, memory, receives) else {
@@ -343,7 +399,7 @@ impl Engine {
         assert_eq!(done, self.completions.len() + self.deliveries.len());
         let inbound = self
             .conn
-            .handle_placed(header, len, &self.memory, &mut self.receives)?;
+            .handle_segment(header, len, &self.memory, &mut self.receives)?;
         let Inbound::Place(placement) = inbound else {
             panic!("foreseen as payload: {inbound:?}");
         };

@@ -1,6 +1,7 @@
 //! Tests of the whole: two connections over a virtual byte pipe, golden frames, violations.
 
 mod agreement;
+mod carriers;
 mod engine;
 mod golden;
 mod mutation;

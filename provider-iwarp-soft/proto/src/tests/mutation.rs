@@ -6,7 +6,7 @@ use super::{
     hex,
 };
 use crate::{
-    Config, Role,
+    Config, Inbound, Role,
     wire::{mpa::RtrKind, rdmap, terminate},
 };
 
@@ -109,6 +109,36 @@ fn random_bytes_as_a_stream_are_survived() {
         let bytes = prng.bytes(len);
         if let Err(error) = engine.receive(&bytes) {
             assert!(engine.conn.terminate(&error).is_some());
+        }
+    }
+}
+
+#[test]
+fn random_segments_of_another_carrier_are_survived() {
+    let mut prng = Prng::new(80);
+    for round in 0..20_000 / VALUE_STEP {
+        let mut segment = hex(SEGMENTS[round % SEGMENTS.len()]);
+        if prng.below(2) == 0 {
+            let at = prng.below(segment.len());
+            segment[at] = prng.next() as u8;
+        }
+        segment.truncate(prng.below(segment.len() + 1));
+        let payload_len = match prng.below(4) {
+            0 => 0,
+            1 => prng.below(100),
+            2 => u32::MAX as usize,
+            _ => prng.next() as usize,
+        };
+        let mut engine = engine(Role::Initiator);
+        let Engine {
+            conn,
+            memory,
+            receives,
+            ..
+        } = &mut engine;
+        let judged = conn.handle_segment(&segment, payload_len, memory, receives);
+        if let Ok(Inbound::Place(placement)) = judged {
+            assert!(placement.payload.end <= segment.len() + payload_len);
         }
     }
 }

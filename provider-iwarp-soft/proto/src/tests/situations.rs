@@ -1,12 +1,12 @@
 //! Every kind of segment, well made, in every situation of a stream.
 
 use super::{
-    engine::{Engine, config},
+    engine::{Engine, config, split},
     hex,
 };
 use crate::{
     Config, Delivery, Inbound, Role, Stag, WorkKind,
-    wire::{ddp::UNTAGGED_LEN, mpa::RtrKind, rdmap::AtomicOp},
+    wire::{mpa::RtrKind, rdmap::AtomicOp},
 };
 
 /// One segment of each kind, with the sequence number that is first in its queue. STag 1 may do
@@ -145,13 +145,9 @@ fn outcome(early: bool, mut engine: Engine, segment: &[u8]) -> String {
         receives,
         ..
     } = &mut engine;
-    let header = &segment[..segment.len().min(UNTAGGED_LEN)];
-    let judged = if early
-        && conn
-            .foresee(header, segment.len(), memory, receives)
-            .is_some()
-    {
-        conn.handle_placed(header, segment.len(), memory, receives)
+    let (header, len) = split(segment);
+    let judged = if early && conn.foresee(header, len, memory, receives).is_some() {
+        conn.handle_segment(header, len, memory, receives)
     } else {
         conn.handle_ulpdu(segment, memory, receives)
     };
@@ -169,6 +165,7 @@ fn outcome(early: bool, mut engine: Engine, segment: &[u8]) -> String {
         Ok(Inbound::ReadRequest) => "asked".into(),
         Ok(Inbound::Atomic(_)) => "executed".into(),
         Ok(Inbound::AtomicResponse { .. }) => "answered".into(),
+        Ok(Inbound::Carrier(_)) => "carrier".into(),
         Ok(Inbound::ReadyToReceive) => "ready".into(),
         Ok(Inbound::Terminated(_)) => "ended".into(),
         Ok(Inbound::Dropped) => "dropped".into(),
@@ -203,8 +200,7 @@ fn payload_is_foreseen_where_it_would_be_taken() {
                 engine.handle(&write).expect("legal");
             }
             let segment = hex(segment);
-            let header = &segment[..segment.len().min(UNTAGGED_LEN)];
-            let len = segment.len();
+            let (header, len) = split(&segment);
             let (memory, receives) = (&engine.memory, &mut engine.receives);
             let target = engine.conn.foresee(header, len, memory, receives);
             let left = receives.0.len();

@@ -56,6 +56,9 @@ pub mod qn {
     pub const TERMINATE: u32 = 2;
     /// Atomic Responses.
     pub const ATOMIC_RESPONSE: u32 = 3;
+    /// Carrier messages between two ends of this implementation ([`super::super::carrier`]). No
+    /// RFC assigns this number.
+    pub const CARRIER: u32 = 0x4441_5452;
 }
 
 /// The first byte of every DDP segment.
@@ -67,6 +70,16 @@ impl Control {
     #[must_use]
     pub const fn is_tagged(self) -> bool {
         self.0 & field::TAGGED != 0
+    }
+
+    /// The length of the header that begins with this byte, in bytes.
+    #[must_use]
+    pub const fn header_len(self) -> usize {
+        if self.is_tagged() {
+            TAGGED_LEN
+        } else {
+            UNTAGGED_LEN
+        }
     }
 
     /// The L bit: the last segment of its message.

@@ -126,8 +126,13 @@ impl Opcode {
     /// The control byte of this message.
     #[must_use]
     pub const fn control(self) -> u8 {
-        VERSION | self as u8
+        control(self as u8)
     }
+}
+
+/// The control byte of a message with this opcode.
+pub(crate) const fn control(opcode: u8) -> u8 {
+    VERSION | opcode
 }
 
 /// The second byte of every DDP segment.
@@ -141,10 +146,16 @@ impl Control {
         self.0 & VERSION_MASK == VERSION
     }
 
+    /// The number in the opcode field, assigned or not.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self.0 & OPCODE_MASK
+    }
+
     /// The opcode, unless it is one of the unassigned.
     #[must_use]
     pub fn opcode(self) -> Option<Opcode> {
-        Opcode::ALL.get(usize::from(self.0 & OPCODE_MASK)).copied()
+        Opcode::ALL.get(usize::from(self.number())).copied()
     }
 }
 
