@@ -8,7 +8,14 @@
 //!    or a swap.
 //! 3. The memory table (read side), then the rings of the completion queues.
 //!
+//! The lock of [`completion_gate`] comes before the rings and after everything else.
+//!
 //! No upcall is made under any of them: what a drive has to tell is collected in [`Effects`].
+//!
+//! # Established first
+//!
+//! A completion of a connection can be polled only after the upcall that delivers `Established`,
+//! see [`completion_gate`].
 //!
 //! # Lost posts
 //!
@@ -16,6 +23,7 @@
 //! holder looks at `submitted` again after it has let go. Both keep their look behind their store,
 //! so one of them sees the other.
 
+mod completion_gate;
 mod drive;
 mod post;
 mod watermarks;
@@ -39,6 +47,7 @@ use crate::srq::Srq;
 use crate::tally::Tally;
 use crate::work::{RecvSlot, SendSlot};
 
+use completion_gate::CompletionGate;
 use watermarks::Watermarks;
 
 /// The state of a queue pair.
@@ -112,6 +121,7 @@ pub(crate) struct Qp {
     sends: Tally,
     recvs: Tally,
     watermarks: Watermarks,
+    gate: CompletionGate,
     events: UpcallQueue<OwnEvent>,
     /// A disconnect that is not in `events` yet, because others' `Established` comes first.
     deferred: Mutex<Vec<OwnEvent>>,
@@ -152,6 +162,7 @@ impl Qp {
             sends: Tally::default(),
             recvs: Tally::default(),
             watermarks: Watermarks::default(),
+            gate: CompletionGate::default(),
             events: UpcallQueue::default(),
             deferred: Mutex::default(),
             is_destroyed: AtomicBool::new(false),
@@ -240,8 +251,19 @@ impl Qp {
         }
     }
 
-    /// Puts completions into the queues.
+    /// Puts completions into the queues, or behind the gate while it is closed.
     fn publish(
+        &self,
+        send: &mut Vec<Completion>,
+        recv: &mut Vec<Completion>,
+        effects: &mut Effects,
+    ) {
+        if !self.gate.hold(send, recv) {
+            self.push_to_queues(send, recv, effects);
+        }
+    }
+
+    fn push_to_queues(
         &self,
         send: &mut Vec<Completion>,
         recv: &mut Vec<Completion>,
@@ -292,16 +314,7 @@ impl Qp {
     /// Tells what a drive left to tell. Called with no lock held.
     pub(crate) fn tell(&self, effects: &Effects) {
         let upcall = &self.shared.upcall;
-        // News of the queues, which may be others' too: a nudge that is not told is none for ever.
-        for (cq, pushed) in [(&self.recv_cq, effects.recv), (&self.send_cq, effects.send)] {
-            let Some(cq) = cq else { continue };
-            if pushed.overflow {
-                upcall.async_event(AsyncEvent::CqOverflow(cq.token));
-            }
-            if pushed.nudge {
-                upcall.cq_ready(cq.token);
-            }
-        }
+        self.notify_queues(effects);
         if let Some(srq) = &self.srq {
             if srq.take_limit_event() {
                 upcall.async_event(AsyncEvent::SrqLimit(srq.token));
@@ -311,17 +324,48 @@ impl Qp {
             }
         }
         self.events.tell(|event| {
-            if self.is_destroyed.load(Ordering::Acquire) {
-                return;
-            }
-            match event.as_event() {
-                Some(event) => {
-                    upcall.connection(self.token, event);
-                    self.shared.event_order.leave(self);
-                }
-                None => upcall.async_event(AsyncEvent::LastWqeReached(self.token)),
+            self.deliver(event);
+            if matches!(event, OwnEvent::Established { .. }) {
+                self.open_gate();
             }
         });
+    }
+
+    fn deliver(&self, event: &OwnEvent) {
+        if self.is_destroyed.load(Ordering::Acquire) {
+            return;
+        }
+        let upcall = &self.shared.upcall;
+        match event.as_event() {
+            Some(event) => {
+                upcall.connection(self.token, event);
+                self.shared.event_order.leave(self);
+            }
+            None => upcall.async_event(AsyncEvent::LastWqeReached(self.token)),
+        }
+    }
+
+    /// Publishes the completions that waited for the `Established` upcall, which has returned.
+    fn open_gate(&self) {
+        let mut effects = Effects::default();
+        self.gate
+            .on_notified(|send, recv| self.push_to_queues(send, recv, &mut effects));
+        self.notify_queues(&effects);
+    }
+
+    /// Makes the upcalls about the completion queues, which may be those of other queue pairs too:
+    /// a nudge that is not delivered is lost for ever.
+    fn notify_queues(&self, effects: &Effects) {
+        let upcall = &self.shared.upcall;
+        for (cq, pushed) in [(&self.recv_cq, effects.recv), (&self.send_cq, effects.send)] {
+            let Some(cq) = cq else { continue };
+            if pushed.overflow {
+                upcall.async_event(AsyncEvent::CqOverflow(cq.token));
+            }
+            if pushed.nudge {
+                upcall.cq_ready(cq.token);
+            }
+        }
     }
 }
 

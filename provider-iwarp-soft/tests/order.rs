@@ -158,3 +158,134 @@ fn an_ending_does_not_wait_for_ever() {
         assert_eq!(sides[0].event(), Event::Disconnected);
     });
 }
+
+/// A Send number 1, "hello".
+const HELLO: &str = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
+
+/// Receives on `side`, whose `Established` is held in its upcall, until no more than `left`
+/// receives are posted. Their completions must not be in the queue yet.
+fn receive_before_established(side: &Side<'_>, left: u32) {
+    let rnic = &side.node.rnic;
+    side.node.recorder.wait_until_held();
+    let deadline = std::time::Instant::now() + DEADLINE;
+    while rnic.pending(&side.qp).0 > left {
+        rnic.progress(&side.recv_cq);
+        assert!(std::time::Instant::now() < deadline, "nothing is received");
+    }
+    assert_eq!(side.resting(&side.recv_cq).len(), 0, "before Established");
+    assert!(!rnic.arm_cq(&side.recv_cq, false));
+    assert!(!side.node.recorder.has_connection_news(side.token));
+}
+
+/// The upcalls of `side` come in this order: `Established`, the nudge of its receive queue, which
+/// holds a completion by then.
+fn expect_established_then_received(side: &Side<'_>) {
+    let recorder = &side.node.recorder;
+    let next = || recorder.expect("upcall", |_| true, |news| news);
+    let first = next();
+    assert!(
+        matches!(&first, News::Connection { qp, event: Event::Established { .. } } if *qp == side.token),
+        "{first:?}"
+    );
+    let second = next();
+    assert!(
+        matches!(second, News::CqReady(cq) if cq == side.token + 2),
+        "{second:?}"
+    );
+    let received = side.resting(&side.recv_cq);
+    let first = received.first().map(|done| (done.wr_id, done.status));
+    assert_eq!(first, Some((1, WcStatus::Success)));
+}
+
+#[test]
+fn a_message_to_an_accepting_side_completes_after_the_connection_is_told() {
+    for (request, first) in [(REQUEST_REV1, ""), (REQUEST_REV2, RTR_WRITE)] {
+        let node = Node::new("lo 0");
+        let memory = node.memory(64);
+        let server = node.side(100);
+        let _release = Release(&node);
+        node.recorder.hold_established_of(100);
+        server.recv(1, &[memory.sge(0, 64)]);
+        let (mut raw, _) = accept_on(&server, &hex(request));
+        raw.write_all(&[hex(first), hex(HELLO)].concat()).unwrap();
+        receive_before_established(&server, 0);
+        node.recorder.release_established();
+        expect_established_then_received(&server);
+        // The gate stays open: the next completion needs no upcall.
+        server.send(2, &[memory.sge(0, 5)]);
+        assert_eq!(server.sent().wr_id, 2);
+    }
+}
+
+#[test]
+fn a_message_to_a_connecting_side_completes_after_the_connection_is_told() {
+    let node = Node::new("lo 0");
+    let memory = node.memory(64);
+    let client = node.side(100);
+    let _release = Release(&node);
+    node.recorder.hold_established_of(100);
+    client.recv(1, &[memory.sge(0, 64)]);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let params = node.connect_params(listener.local_addr().unwrap().port(), b"");
+    node.rnic.connect(&client.qp, &params).unwrap();
+    let (mut raw, _) = listener.accept().unwrap();
+    raw.set_read_timeout(Some(DEADLINE)).unwrap();
+    read_startup(&mut raw);
+    raw.write_all(&hex(REPLY)).unwrap();
+    assert_eq!(read_exact(&mut raw, 20), hex(RTR_WRITE));
+    raw.write_all(&hex(HELLO)).unwrap();
+    receive_before_established(&client, 0);
+    node.recorder.release_established();
+    expect_established_then_received(&client);
+}
+
+#[test]
+fn a_connection_that_ends_while_it_is_told_completes_its_work_in_between() {
+    for (request, first) in [(REQUEST_REV1, ""), (REQUEST_REV2, RTR_WRITE)] {
+        let node = Node::new("lo 0");
+        let memory = node.memory(64);
+        let server = node.side(100);
+        let _release = Release(&node);
+        node.recorder.hold_established_of(100);
+        server.recv(1, &[memory.sge(0, 64)]);
+        server.recv(2, &[]);
+        let (mut raw, _) = accept_on(&server, &hex(request));
+        raw.write_all(&[hex(first), hex(HELLO)].concat()).unwrap();
+        raw.shutdown(Shutdown::Write).unwrap();
+        receive_before_established(&server, 0);
+        // A receive that is posted now is flushed at once, and has its place behind the others.
+        server.recv(3, &[]);
+        assert_eq!(server.resting(&server.recv_cq).len(), 0);
+        node.recorder.release_established();
+        assert!(matches!(server.event(), Event::Established { .. }));
+        assert_eq!(server.event(), Event::Disconnected);
+        let received = server.resting(&server.recv_cq);
+        let received: Vec<_> = received.iter().map(|c| (c.wr_id, c.status)).collect();
+        let flushed = WcStatus::Flushed;
+        let expected = [(1, WcStatus::Success), (2, flushed), (3, flushed)];
+        assert_eq!(received, expected);
+    }
+}
+
+#[test]
+fn a_connection_that_is_never_told_completes_its_work_before_its_failure() {
+    let node = Node::new("lo 0");
+    let server = node.side(100);
+    server.recv(1, &[]);
+    let (raw, _) = accept_on(&server, &hex(REQUEST_REV2));
+    drop(raw);
+    assert_eq!(server.event(), Event::AcceptFailed);
+    let received = server.resting(&server.recv_cq);
+    let received: Vec<_> = received.iter().map(|c| (c.wr_id, c.status)).collect();
+    assert_eq!(received, [(1, WcStatus::Flushed)]);
+    // The next connection of the same queue pair begins behind a closed gate again.
+    node.rnic.reset_qp(&server.qp).unwrap();
+    node.recorder.hold_established_of(100);
+    let _release = Release(&node);
+    server.recv(1, &[]);
+    server.recv(2, &[]);
+    let (_raw, _) = accept_on(&server, &hex(REQUEST_REV1));
+    node.recorder.wait_until_held();
+    node.recorder.release_established();
+    assert!(matches!(server.event(), Event::Established { .. }));
+}

@@ -206,6 +206,7 @@ impl Qp {
         self.set_deadline(conn, None);
         tracing::info!(qp = self.token.0, remote = %conn.remote, "connection up");
         let (local, remote) = (conn.local, conn.remote);
+        self.gate.on_established();
         self.queue_event(OwnEvent::Established {
             local,
             remote,
@@ -231,6 +232,7 @@ impl Qp {
         private_data: Option<Vec<u8>>,
         timeout: Option<Duration>,
     ) {
+        self.gate.on_connected();
         lock(&self.submitted).mode = Mode::Open;
         lock(&self.receives).mode = Mode::Open;
         match private_data {
@@ -387,6 +389,8 @@ impl Qp {
             _ => WcStatus::Flushed,
         };
         self.flush(failed, Some((&mut conn, first)), effects);
+        self.gate
+            .on_finished(|send, recv| self.push_to_queues(send, recv, effects));
         self.queue_disconnect(event, conn.closing == Closing::No);
     }
 
