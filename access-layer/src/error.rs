@@ -138,10 +138,11 @@ impl From<SocketFault> for DatError {
     fn from(fault: SocketFault) -> Self {
         match fault {
             SocketFault::NotASocket => Self::invalid_arg(2),
-            SocketFault::NotTcp | SocketFault::NotRouted | SocketFault::FinalMessage => {
-                Self::of(DAT_INVALID_STATE)
-            }
-            SocketFault::QpNotIdle => Self::of(DAT_INVALID_STATE),
+            SocketFault::NotTcp
+            | SocketFault::NotRouted
+            | SocketFault::InUse
+            | SocketFault::FinalMessage
+            | SocketFault::QpNotIdle => Self::of(DAT_INVALID_STATE),
             SocketFault::NoResources => Self::no_resources(DAT_RESOURCE_DEVICE),
             SocketFault::NotSupported => Self::not_supported(),
         }

@@ -1,20 +1,44 @@
-//! What a `fork` does to our sockets: the child closes its copies.
+//! The sockets of this library in this process: which are open, and which are borrowed.
+//!
+//! A consumer's socket has one user at a time. A second descriptor of it means the same socket, so
+//! the table knows borrowed sockets by their [`Identity`].
+//!
+//! The child of a `fork` closes its copies of all sockets in the table.
 //!
 //! A TCP connection ends with the last descriptor of it, so a child that kept one would keep a
 //! connection alive whose process is gone. The child only closes: it shuts nothing down and says
 //! nothing, because the connection is its parent's.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use crate::socket::Identity;
 
-/// Every socket of this library, and what else is to be closed with it: a consumer's number, if it
-/// means that socket still.
-type Open = HashMap<RawFd, Option<(RawFd, Identity)>>;
+/// The table. The child of a fork begins with an empty one.
+#[derive(Debug, Default)]
+struct Open {
+    /// Every socket of this library. The child of a fork also closes the consumer's number of a
+    /// borrowed one, if that number still means the socket.
+    sockets: HashMap<RawFd, Option<(RawFd, Identity)>>,
+    /// The borrowed ones of `sockets`.
+    borrowed: HashSet<Identity>,
+}
+
+impl Open {
+    /// Ends the borrowing of a socket, which stays open.
+    fn give_back(&mut self, fd: RawFd) {
+        if let Some((_, identity)) = self.sockets.get_mut(&fd).and_then(Option::take) {
+            self.borrowed.remove(&identity);
+        }
+    }
+}
+
+/// The socket is borrowed already, or is one of our own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InUse;
 
 static OPEN: Mutex<Option<Open>> = Mutex::new(None);
 
@@ -46,20 +70,33 @@ pub(crate) struct NotInherited(ManuallyDrop<OwnedFd>);
 impl NotInherited {
     /// From now on, once [`prepare`] has run.
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self::enter(fd, None)
-    }
-
-    /// The child does not keep `number` either, if it means `identity`, as long as the result is
-    /// there.
-    pub(crate) fn along_with(fd: OwnedFd, number: RawFd, identity: Identity) -> Self {
-        Self::enter(fd, Some((number, identity)))
-    }
-
-    fn enter(fd: OwnedFd, along: Option<(RawFd, Identity)>) -> Self {
         open()
-            .get_or_insert_with(HashMap::new)
-            .insert(fd.as_raw_fd(), along);
+            .get_or_insert_default()
+            .sockets
+            .insert(fd.as_raw_fd(), None);
         Self(ManuallyDrop::new(fd))
+    }
+
+    /// Borrows a consumer's socket: `fd` is a duplicate of its `number`, which the child does not
+    /// keep either, if it means `identity`. The borrowing ends with [`give_back`](Self::give_back)
+    /// or when the result is dropped.
+    pub(crate) fn borrow(fd: OwnedFd, number: RawFd, identity: Identity) -> Result<Self, InUse> {
+        let mut open = open();
+        let table = open.get_or_insert_default();
+        if table.sockets.contains_key(&number) || !table.borrowed.insert(identity) {
+            return Err(InUse);
+        }
+        let borrowed = Some((number, identity));
+        table.sockets.insert(fd.as_raw_fd(), borrowed);
+        Ok(Self(ManuallyDrop::new(fd)))
+    }
+
+    /// The socket is its consumer's again, and may be borrowed anew, though this duplicate is still
+    /// open.
+    pub(crate) fn give_back(&self) {
+        if let Some(open) = &mut *open() {
+            open.give_back(self.0.as_raw_fd());
+        }
     }
 }
 
@@ -75,7 +112,8 @@ impl Drop for NotInherited {
         // what has the number by then.
         let mut open = open();
         if let Some(open) = &mut *open {
-            open.remove(&self.0.as_raw_fd());
+            open.give_back(self.0.as_raw_fd());
+            open.sockets.remove(&self.0.as_raw_fd());
         }
         // SAFETY: dropped once, here.
         unsafe { ManuallyDrop::drop(&mut self.0) };
@@ -97,8 +135,9 @@ extern "C" fn in_child() {
         return;
     };
     let mut held = ManuallyDrop::into_inner(held);
-    for (fd, along) in held.take().into_iter().flatten() {
-        if let Some((number, identity)) = along
+    let sockets = held.take().unwrap_or_default().sockets;
+    for (fd, borrowed) in sockets {
+        if let Some((number, identity)) = borrowed
             && Identity::of_number(number) == Some(identity)
         {
             close(number);
@@ -128,7 +167,7 @@ mod tests {
         let number = client.as_raw_fd();
         let identity = Identity::of(client.as_fd()).unwrap();
         let ours = OwnedFd::from(client.try_clone().unwrap());
-        let ours = NotInherited::along_with(ours, number, identity);
+        let ours = NotInherited::borrow(ours, number, identity).unwrap();
         let (mut told, tell) = std::io::pipe().unwrap();
         // SAFETY: the child calls the kernel only, until it is killed.
         let child = unsafe { libc::fork() };

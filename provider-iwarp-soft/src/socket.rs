@@ -5,6 +5,9 @@
 //! changed, but for the options in [`SetAside`], which are put back. Once a connection was
 //! established the socket never goes back: then the end closes the consumer's number as well, if it
 //! still means the same socket.
+//!
+//! A consumer's socket is borrowed by one user at a time, under whatever number: a service point, a
+//! request, an attempt to connect, or a connection.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -14,7 +17,7 @@ use access_layer::rnic::SocketFault;
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 
 use crate::engine::io;
-use crate::forking::NotInherited;
+use crate::forking::{InUse, NotInherited};
 
 /// A TCP socket that we may use.
 #[derive(Debug)]
@@ -35,8 +38,8 @@ pub(crate) struct ConsumerSocket {
     set_aside: SetAside,
     /// Whether the consumer's number is to be closed with us.
     kept: AtomicBool,
-    /// The socket's number is closed, or its options are the consumer's again.
-    is_released: AtomicBool,
+    /// True once the socket is its consumer's again.
+    is_given_back: AtomicBool,
 }
 
 /// A consumer's options that are contrary to RDMA (DAT 2.0 iWARP extensions 3.1.4.3), as they were.
@@ -81,7 +84,7 @@ impl SetAside {
 }
 
 /// What makes two descriptors the same socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     device: u64,
     inode: u64,
@@ -94,7 +97,7 @@ impl Socket {
     }
 
     /// Takes a consumer's socket, if it is a TCP stream whose local address `is_routed` has
-    /// ([`Config::routes`](crate::config::Config::routes)).
+    /// ([`Config::routes`](crate::config::Config::routes)), and which is not taken already.
     pub(crate) fn take(
         number: RawFd,
         is_routed: impl FnOnce(SocketAddr) -> bool,
@@ -114,15 +117,17 @@ impl Socket {
             return Err(SocketFault::NotRouted);
         }
         let identity = Identity::of(duplicate.as_fd()).ok_or(SocketFault::NotASocket)?;
+        // It is not its consumer's now, so the child of a fork has it no more than our own.
+        let duplicate = NotInherited::borrow(duplicate, number, identity)
+            .map_err(|InUse| SocketFault::InUse)?;
         let set_aside = SetAside::from(duplicate.as_fd());
         Ok(Self::Consumer(ConsumerSocket {
-            // It is not its consumer's now, so the child of a fork has it no more than our own.
-            duplicate: NotInherited::along_with(duplicate, number, identity),
+            duplicate,
             number: AtomicI32::new(number),
             identity,
             set_aside,
             kept: AtomicBool::new(false),
-            is_released: AtomicBool::new(false),
+            is_given_back: AtomicBool::new(false),
         }))
     }
 
@@ -133,9 +138,9 @@ impl Socket {
         }
     }
 
-    /// The connection is over: a consumer's number is closed if the socket was kept, otherwise the
-    /// socket is the consumer's again. Our own descriptor may stay open for a while. Called before
-    /// the consumer is notified, because the consumer may use the number then.
+    /// The connection is over, though our own descriptor may stay open for a while. A consumer's
+    /// socket goes back, or its number is closed: a consumer that is notified of the end may check
+    /// which, and use the socket at once.
     pub(crate) fn release(&self) {
         if let Self::Consumer(socket) = self {
             socket.release();
@@ -163,22 +168,17 @@ impl AsFd for Socket {
 }
 
 impl ConsumerSocket {
+    /// Closes the consumer's number, or gives the socket back, once.
     fn release(&self) {
-        if self.is_released.swap(true, Ordering::AcqRel) {
-            return;
-        }
         if self.kept.load(Ordering::Relaxed) {
             self.close_number();
-        } else {
+        } else if !self.is_given_back.swap(true, Ordering::AcqRel) {
             self.set_aside.put_back(self.duplicate.as_fd());
+            self.duplicate.give_back();
         }
     }
 
-    /// Closes the consumer's number, once, if the socket was kept.
     fn close_number(&self) {
-        if !self.kept.load(Ordering::Relaxed) {
-            return;
-        }
         let number = self.number.swap(-1, Ordering::Relaxed);
         if number >= 0 && Identity::of_number(number) == Some(self.identity) {
             // SAFETY: the number still means the socket that its consumer handed over for good (DAT
@@ -189,7 +189,6 @@ impl ConsumerSocket {
 }
 
 impl Drop for ConsumerSocket {
-    /// Gives the socket back, or, when it was kept, closes the consumer's number too.
     fn drop(&mut self) {
         self.release();
     }
@@ -292,6 +291,41 @@ mod tests {
         let mut bytes = [0; 6];
         client.read_exact(&mut bytes).unwrap();
         assert_eq!(&bytes, b"unread");
+    }
+
+    #[test]
+    fn a_socket_is_taken_once_at_a_time_under_any_number() {
+        let (client, mut server) = pair();
+        let second = client.try_clone().unwrap();
+        let take = |stream: &TcpStream| Socket::take(stream.as_raw_fd(), LOOPBACK);
+        let socket = take(&client).unwrap();
+        for stream in [&client, &second] {
+            assert_eq!(take(stream).unwrap_err(), SocketFault::InUse);
+        }
+        assert!(client.nodelay().unwrap(), "the first user's options stay");
+        let ours = Socket::take(socket.as_raw_fd(), LOOPBACK);
+        assert_eq!(ours.unwrap_err(), SocketFault::InUse);
+        drop(socket);
+        let first = take(&second).unwrap();
+        // Another thread may still have our descriptor when the consumer is notified.
+        first.release();
+        let second_user = take(&client).unwrap();
+        drop(first);
+        assert_eq!(take(&second).unwrap_err(), SocketFault::InUse);
+        assert!(client.nodelay().unwrap());
+        second_user.keep();
+        drop(second);
+        let _ = std::os::fd::IntoRawFd::into_raw_fd(client);
+        drop(second_user);
+        assert_eq!(server.read(&mut [0; 1]).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_socket_of_our_own_is_not_taken() {
+        let (client, _server) = pair();
+        let own = Socket::own(client.into());
+        let taken = Socket::take(own.as_raw_fd(), LOOPBACK);
+        assert_eq!(taken.unwrap_err(), SocketFault::InUse);
     }
 
     #[test]

@@ -419,3 +419,87 @@ fn sockets_that_cannot_be_used_are_never_taken() {
         .connect_socket(&client.qp, one.as_raw_fd(), &params(DEADLINE));
     assert_eq!(again, Err(SocketFault::QpNotIdle));
 }
+
+/// Nothing takes this socket, under this number or another one, and nothing is sent over it.
+fn expect_in_use(node: &Node, socket: std::os::fd::RawFd) {
+    let idle = node.side(900);
+    // SAFETY: a number; the duplicate is closed below.
+    let second = unsafe { libc::dup(socket) };
+    for number in [socket, second] {
+        let connected = node
+            .rnic
+            .connect_socket(&idle.qp, number, &params(DEADLINE));
+        assert_eq!(connected, Err(SocketFault::InUse));
+        let armed = node.rnic.arm_socket(number, b"bytes", ListenToken(9));
+        assert_eq!(armed.unwrap_err(), SocketFault::InUse);
+    }
+    // SAFETY: our own duplicate, which nobody took.
+    unsafe { libc::close(second) };
+}
+
+fn expect_silence(mut stream: &TcpStream) {
+    stream.set_nonblocking(true).unwrap();
+    let read = stream.read(&mut [0]);
+    let kind = read.map_err(|error| error.kind());
+    assert_eq!(kind, Err(std::io::ErrorKind::WouldBlock));
+    stream.set_nonblocking(false).unwrap();
+}
+
+#[test]
+fn a_socket_of_a_service_point_a_request_or_an_attempt_is_not_taken_again() {
+    let node = Node::new("lo 0");
+    let client = node.side(10);
+    let (mut one, other) = pair();
+    let number = other.as_raw_fd();
+    let armed = node.rnic.arm_socket(number, &[], ListenToken(5)).unwrap();
+    expect_in_use(&node, number);
+    expect_silence(&one);
+    assert!(node.rnic.disarm_socket(armed));
+
+    let armed = node.rnic.arm_socket(number, &[], ListenToken(5)).unwrap();
+    one.write_all(&hex(REQUEST_REV1)).unwrap();
+    let (request, _) = node.recorder.request(5);
+    drop(armed);
+    expect_in_use(&node, number);
+    expect_silence(&one);
+    node.rnic.reject(request, &[]).unwrap();
+    read_startup(&mut one);
+
+    let timeout = params(Duration::from_millis(100));
+    node.rnic
+        .connect_socket(&client.qp, number, &timeout)
+        .unwrap();
+    read_startup(&mut one);
+    expect_in_use(&node, number);
+    expect_silence(&one);
+    assert_eq!(client.event(), Event::TimedOut);
+    talk(&other, &one);
+    let armed = node.rnic.arm_socket(number, &[], ListenToken(5)).unwrap();
+    assert!(node.rnic.disarm_socket(armed), "the socket came back");
+}
+
+#[test]
+fn a_socket_that_carries_a_connection_is_not_taken_again() {
+    let node = Node::new("lo 0");
+    let (client, server) = (node.side(10), node.side(20));
+    let memory = node.memory(8);
+    let (one, other) = pair();
+    let (one, other) = (one.into_raw_fd(), other.into_raw_fd());
+    let armed = node.rnic.arm_socket(other, &[], ListenToken(5)).unwrap();
+    node.rnic
+        .connect_socket(&client.qp, one, &params(DEADLINE))
+        .unwrap();
+    let (request, _) = node.recorder.request(5);
+    drop(armed);
+    let accept = AcceptParams { private_data: &[] };
+    node.rnic.accept(request, &server.qp, &accept).unwrap();
+    for side in [&client, &server] {
+        assert!(matches!(side.event(), Event::Established { .. }));
+    }
+    for number in [one, other] {
+        expect_in_use(&node, number);
+    }
+    server.recv(1, &[memory.sge(0, 8)]);
+    client.send(1, &[memory.sge(0, 8)]);
+    assert_eq!(server.received().status, WcStatus::Success);
+}

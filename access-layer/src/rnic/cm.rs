@@ -85,6 +85,10 @@ pub enum SocketFault {
     /// Its route does not lead through this interface adapter.
     #[error("the socket is not routed through this interface adapter")]
     NotRouted,
+    /// A service point, a request, an attempt to connect or a connection has the socket already,
+    /// under this number or another one.
+    #[error("the socket is used by a service point or a connection already")]
+    InUse,
     /// The final streaming message could not be sent whole; the socket is of no use any more.
     #[error("the final streaming message could not be sent")]
     FinalMessage,

@@ -235,7 +235,11 @@ fn an_endpoint_without_zone_or_with_an_evd_missing_is_an_invalid_state() {
 
 #[test]
 fn a_socket_that_is_unknown_or_not_routed_here_is_an_invalid_state() {
-    for fault in [SocketFault::NotTcp, SocketFault::NotRouted] {
+    for fault in [
+        SocketFault::NotTcp,
+        SocketFault::NotRouted,
+        SocketFault::InUse,
+    ] {
         let bench = Bench::new();
         let (stream, _listener) = socket();
         let ep = bench.ep();

@@ -112,7 +112,11 @@ fn it_generates_at_most_one_connection_request() {
 
 #[test]
 fn a_socket_not_known_or_not_routed_here_is_an_invalid_state() {
-    for fault in [SocketFault::NotTcp, SocketFault::NotRouted] {
+    for fault in [
+        SocketFault::NotTcp,
+        SocketFault::NotRouted,
+        SocketFault::InUse,
+    ] {
         let bench = Bench::new();
         let ep = bench.ep();
         bench.script.fault(fault);
