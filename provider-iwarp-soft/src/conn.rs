@@ -1,33 +1,34 @@
 //! A connection in full operation: the protocol machine between its two directions.
 
+mod burst;
 mod closing;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{Completion, RemoteRange, SendOp, SendWr, Sge, WcStatus};
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::peer;
-use iwarp_proto::wire::fpdu;
 use iwarp_proto::wire::mpa::RtrKind;
 use iwarp_proto::wire::rdmap::AtomicOp;
 use iwarp_proto::{Config, Connection, ProtocolError, Role, Stag, WorkKind, WorkRequest};
 use rustix::io::Errno;
 
-use crate::engine::io::{self, Sent};
-use crate::memory::{MemoryAccess, MemoryTable, Stream, WindowBind};
+use crate::carrier::tcp::TcpCarrier;
+use crate::carrier::{
+    Carrier, Distance, Flow, Inbox, Payloads, Reception, RxEnd, TxFault, immediate_bytes,
+};
+use crate::engine::io;
+use crate::memory::{MemoryTable, Stream, WindowBind};
 use crate::progress::Place;
 use crate::progress::conn_socket::ConnSocket;
 use crate::qp::Qp;
-use crate::rx::{Lent, Rx, RxEnd, immediate_bytes};
-use crate::tx::{Flow, Sources, Tx, TxFault};
 use crate::work::{BindTask, Outstanding, Pieces, Report, SendSlot, Task};
 
+pub(crate) use burst::Burst;
 pub(crate) use closing::Closing;
-use closing::Progress;
 
 /// What a connection's timer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,8 +83,8 @@ pub(crate) struct Conn {
     /// Bytes wait for room in the socket.
     pub(crate) is_blocked: bool,
     pub(crate) proto: Connection,
-    pub(crate) tx: Tx,
-    pub(crate) rx: Rx,
+    pub(crate) tcp: TcpCarrier,
+    pub(crate) inbox: Inbox,
     pub(crate) outstanding: Outstanding,
     /// A bind that waits for reads in `outstanding`, and what was posted behind it.
     pub(crate) fenced: VecDeque<SendSlot>,
@@ -105,72 +106,8 @@ pub(crate) struct Conn {
     /// How often the acknowledgement of the last data has been looked for.
     fin_looks: u32,
     /// How far a graceful disconnect had come when it was looked at last.
-    closing_at: Progress,
-    /// The longest ULPDU toward a peer of another make, whatever TCP's segments hold.
-    ulpdu_max: usize,
-    /// Whether they leave with markers.
-    markers_tx: bool,
-    /// How many bytes are sent when the size of TCP's segments is looked at next.
-    refresh_at: u64,
+    closing_at: Distance,
 }
-
-/// The decision to hold requests back so that they are sent together.
-///
-/// A request that is posted while its consumer has completions to take, or right behind another one
-/// without a poll between, is followed by more or by a poll; both send it. So is the first one after
-/// a poll where the one before it was followed by more. Only a consumer that polls is trusted so
-/// far, because the engine takes over a tick after the last poll. A consumer that made the engine
-/// send what was held is not trusted again for a while.
-#[derive(Debug, Default)]
-pub(crate) struct Burst {
-    /// Polls of the adapter when the consumer posted last.
-    polls: u32,
-    /// Posts since that poll, and between the two polls before it.
-    posts: u32,
-    posts_before: u32,
-    /// Payload bytes posted since the last transmission.
-    pub(crate) bytes: u32,
-    /// Posts that are sent at once because trust was lost.
-    pub(crate) penalty: u32,
-    /// How many times in a row the engine had to send.
-    losses: u32,
-}
-
-impl Burst {
-    /// A request is posted after so many polls. Returns true if it is likely to be one of several
-    /// without a poll between.
-    pub(crate) fn on_post(&mut self, polls: u32) -> bool {
-        if polls == self.polls {
-            self.posts = self.posts.saturating_add(1);
-        } else {
-            (self.posts_before, self.posts) = (self.posts, 1);
-            self.polls = polls;
-        }
-        self.posts > 1 || self.posts_before > 1
-    }
-
-    /// What is held back goes out now. A consumer that was merely late once loses little trust, one
-    /// that never looks loses nearly all.
-    pub(crate) fn on_release(&mut self, by_engine: bool) {
-        self.losses = if by_engine {
-            (self.losses + 1).min(PENALTY_STEPS)
-        } else {
-            0
-        };
-        if by_engine {
-            self.penalty = PENALTY << (PENALTY_FACTOR_LOG * (self.losses - 1));
-        }
-    }
-}
-
-/// Bytes between two looks at the size of TCP's segments: at first a few windows, later rarely.
-const REFRESH_MIN: u64 = 128 * 1024;
-const REFRESH_MAX: u64 = 256 << 20;
-
-/// Posts that are not held back after the engine had to send once; for each time in a row more.
-const PENALTY: u32 = 16;
-const PENALTY_FACTOR_LOG: u32 = 2;
-const PENALTY_STEPS: u32 = 4;
 
 impl Conn {
     pub(crate) fn new(
@@ -181,6 +118,7 @@ impl Conn {
     ) -> Option<Box<Self>> {
         let local = io::local_address(&*socket)?;
         let remote = io::remote_address(&*socket)?;
+        let tcp = TcpCarrier::new(socket.clone(), negotiated, settings);
         Some(Box::new(Self {
             socket,
             place: Place::Armed { wants_room: false },
@@ -188,8 +126,8 @@ impl Conn {
             is_blocked: false,
             role: config.role,
             proto: Connection::new(config),
-            tx: Tx::new(negotiated, settings.own_ulpdu_max(negotiated)),
-            rx: Rx::new(negotiated),
+            tcp,
+            inbox: Inbox::default(),
             outstanding: Outstanding::default(),
             fenced: VecDeque::new(),
             closing: Closing::No,
@@ -203,10 +141,7 @@ impl Conn {
             deadline: None,
             repeats: 0,
             fin_looks: 0,
-            closing_at: Progress::default(),
-            ulpdu_max: settings.ulpdu_max(),
-            markers_tx: negotiated.markers_tx,
-            refresh_at: REFRESH_MIN,
+            closing_at: Distance::default(),
         }))
     }
 
@@ -292,7 +227,7 @@ impl Conn {
             SendOp::Write(to) => write_kind(to),
             _ => return false,
         };
-        if wr.fence || !self.outstanding.is_empty() || !self.tx.has_room(len as usize) {
+        if wr.fence || !self.outstanding.is_empty() || !self.tcp.has_room(len as usize) {
             return false;
         }
         let memory = table.access();
@@ -303,8 +238,8 @@ impl Conn {
             return false;
         };
         self.burst.bytes = self.burst.bytes.saturating_add(len);
-        self.tx
-            .frame_at_once(&fpdu, pieces.as_slice(), Report::new(wr, len));
+        self.tcp
+            .submit(&fpdu, pieces.as_slice(), Report::new(wr, len));
         true
     }
 
@@ -474,27 +409,31 @@ impl Conn {
 
     /// Sends what can be sent.
     pub(crate) fn transmit(&mut self, stream: Stream, table: &MemoryTable) -> Result<(), End> {
-        self.refresh_mulpdu();
         self.is_held = false;
         self.burst.bytes = 0;
-        let flow = if self.tx.is_all_staged() && !self.proto.has_transmit() {
-            self.tx.flush(&mut self.proto, self.socket.as_fd())
-        } else {
-            self.run_tx(stream, table)
+        let payloads = Payloads {
+            table,
+            stream,
+            outstanding: &self.outstanding,
         };
-        self.rest_unless_polled();
-        match flow {
+        match self.tcp.transmit(&mut self.proto, &payloads) {
             Ok(flow) => self.set_blocked(flow == Flow::Blocked),
-            Err(TxFault::Socket(error)) => return Err(End::of_socket(error)),
-            Err(TxFault::Response(fault)) => return Err(End::Fault(fault)),
-            Err(TxFault::Local { token }) => {
+            Err(fault) => return Err(self.end_of_tx(fault)),
+        }
+        Ok(())
+    }
+
+    fn end_of_tx(&mut self, fault: TxFault) -> End {
+        match fault {
+            TxFault::Transport(error) => End::of_socket(error),
+            TxFault::Response(fault) => End::Fault(fault),
+            TxFault::Local { token } => {
                 if let Some(slot) = self.outstanding.get_mut(token) {
                     slot.status = WcStatus::LocalProtection;
                 }
-                return Err(End::Fault(self.proto.fail_local()));
+                End::Fault(self.proto.fail_local())
             }
         }
-        Ok(())
     }
 
     /// Notes whether bytes wait for room in the socket, which is an event of the set then.
@@ -505,58 +444,33 @@ impl Conn {
         }
     }
 
-    /// Gives empty staging buffers back, unless the connection is polled and needs them again soon.
-    fn rest_unless_polled(&mut self) {
-        if self.place != Place::Polled {
-            self.rest();
-        }
+    /// Every poll drives the connection from now on, if it is armed.
+    pub(crate) fn start_polling(&mut self) {
+        self.socket.start_polling(&mut self.place);
+        self.tcp.keep_staging(self.place == Place::Polled);
     }
 
-    /// Gives empty staging buffers back.
-    pub(crate) fn rest(&mut self) {
-        self.tx.rest();
-        self.rx.rest();
-    }
-
-    /// Frames and sends what the queues hold.
-    fn run_tx(&mut self, stream: Stream, table: &MemoryTable) -> Result<Flow, TxFault> {
-        let memory = table.access();
-        let sources = Sources {
-            fd: self.socket.as_fd(),
-            memory: &memory,
-            stream,
-            outstanding: &self.outstanding,
-        };
-        self.tx.run(&mut self.proto, &sources)
-    }
-
-    /// Follows the size of TCP's segments, which grows in the first moments of a connection and may
-    /// change with its path. Ends that have agreed on longer FPDUs need not know it.
-    fn refresh_mulpdu(&mut self) {
-        if self.tx.sent() < self.refresh_at || self.proto.agreed_ulpdu().is_some() {
-            return;
-        }
-        let step = self.refresh_at.clamp(REFRESH_MIN, REFRESH_MAX);
-        self.refresh_at = self.tx.sent() + step;
-        let emss = io::segment_size(self.socket.as_fd());
-        let mulpdu = fpdu::mulpdu(emss, self.markers_tx).min(self.ulpdu_max);
-        self.proto.set_mulpdu(mulpdu);
+    /// No thread polls the connection any more.
+    pub(crate) fn arm(&mut self) {
+        self.socket.arm(&mut self.place, self.is_blocked);
+        self.tcp.keep_staging(false);
     }
 
     /// Receives what has arrived. `false`: nothing has.
     pub(crate) fn receive(&mut self, qp: &Qp) -> Result<bool, End> {
-        let keep = self.place == Place::Polled;
-        let mut lent = Lent {
-            fd: self.socket.as_fd(),
-            qp,
+        let mut reception = Reception {
+            table: &qp.shared.memory,
+            stream: qp.stream(),
+            source: qp,
             proto: &mut self.proto,
             outstanding: &mut self.outstanding,
             completions: &mut self.recv_done,
+            inbox: &mut self.inbox,
         };
-        self.rx.run(keep, &mut lent).map_err(|end| match end {
+        self.tcp.receive(&mut reception).map_err(|end| match end {
             RxEnd::Closed => End::Disconnected,
             RxEnd::Broken => End::Broken,
-            RxEnd::Socket(error) => End::of_socket(error),
+            RxEnd::Transport(error) => End::of_socket(error),
             RxEnd::Fault(fault) => End::Fault(fault),
             RxEnd::Terminated(terminate) => End::Terminated(terminate),
         })
@@ -564,18 +478,18 @@ impl Conn {
 
     /// Whether a call of [`Self::transmit`] has something to do.
     pub(crate) fn wants_transmit(&self) -> bool {
-        self.tx.is_pending() || self.proto.has_transmit()
+        self.tcp.is_pending() || self.proto.has_transmit()
     }
 
     /// Moves finished requests to the list of completions, in the order of submission.
     pub(crate) fn reap(&mut self, qp: &Qp) -> u32 {
-        let framed = self.tx.take_finished();
+        let framed = self.tcp.finished().drain(..);
         let mut count = framed.len() as u32;
         // A framed request is older than all that are queued: those wait until it has left, even
         // if there is nothing of them to send.
         let done = framed.filter_map(|report| report.completion(qp.token, WcStatus::Success));
         self.send_done.extend(done);
-        if self.outstanding.is_empty() || self.tx.has_unfinished() {
+        if self.outstanding.is_empty() || self.tcp.has_unfinished() {
             return count;
         }
         self.note_completions();
@@ -618,7 +532,7 @@ impl Conn {
             self.repeats = 0;
             return None;
         }
-        if self.proto.has_sent() && !self.tx.is_pending() {
+        if self.proto.has_sent() && !self.tcp.is_pending() {
             self.proto.repeat_first_frame();
         }
         self.repeats -= 1;
@@ -632,24 +546,18 @@ impl Conn {
 
     /// An empty Write for a peer that may have missed the first frame and is not to see our FIN
     /// before; `None` where that cannot be.
-    pub(crate) fn late_frame(
-        &mut self,
-        stream: Stream,
-        memory: &MemoryAccess<'_>,
-    ) -> Option<Vec<u8>> {
+    pub(crate) fn late_frame(&mut self, stream: Stream, table: &MemoryTable) -> Option<Vec<u8>> {
         if !self.is_unheard() {
             return None;
         }
         self.proto.repeat_first_frame();
         let fpdu = self.proto.poll_transmit()?;
-        let sources = Sources {
-            fd: self.socket.as_fd(),
-            memory,
+        let payloads = Payloads {
+            table,
             stream,
             outstanding: &self.outstanding,
         };
-        self.tx.frame_last(&fpdu, &sources);
-        self.tx.take_all(&sources)
+        self.tcp.lone_frame(&fpdu, &payloads)
     }
 
     /// The bytes that have to follow so that the stream ends between two frames, with a Terminate
@@ -657,31 +565,16 @@ impl Conn {
     pub(crate) fn last_bytes(
         &mut self,
         stream: Stream,
-        memory: &MemoryAccess<'_>,
+        table: &MemoryTable,
         fault: Option<&ProtocolError>,
     ) -> Option<Vec<u8>> {
         let terminate = fault.and_then(|fault| self.proto.terminate(fault));
-        let sources = Sources {
-            fd: self.socket.as_fd(),
-            memory,
+        let payloads = Payloads {
+            table,
             stream,
             outstanding: &self.outstanding,
         };
-        let mut bytes = self.tx.take_rest_of_fpdu(&sources)?;
-        if let Some(fpdu) = terminate {
-            self.tx.frame_last(&fpdu, &sources);
-            bytes.extend(self.tx.take_all(&sources)?);
-        }
-        let sent = match bytes.is_empty() {
-            true => 0,
-            false => match io::send(self.socket.as_fd(), &bytes) {
-                Sent::Bytes(count) => count,
-                Sent::WouldBlock => 0,
-                Sent::Failed(_) => return None,
-            },
-        };
-        bytes.drain(..sent);
-        Some(bytes)
+        self.tcp.last_bytes(terminate.as_ref(), &payloads)
     }
 }
 
@@ -733,17 +626,5 @@ mod tests {
         for error in [Errno::CONNRESET, Errno::PIPE, Errno::NOBUFS] {
             assert!(matches!(End::of_socket(error), End::Broken), "{error}");
         }
-    }
-
-    #[test]
-    fn a_burst_is_expected_where_the_last_one_was_longer_than_one() {
-        let mut burst = Burst::default();
-        let mut post = |polls| burst.on_post(polls);
-        assert!(!post(1), "the first of all");
-        assert!(!post(2), "one before it");
-        assert!(!post(3));
-        assert!(post(3), "a second without a poll");
-        assert!(post(5), "the first after two");
-        assert!(!post(6), "the first after one");
     }
 }

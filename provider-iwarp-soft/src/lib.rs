@@ -5,12 +5,12 @@
 //! | [`rnic`] | the trait that the access layer asks |
 //! | `objects`, `qp`, `cq`, `srq`, `memory` | what it hands out |
 //! | `work` | work requests at rest |
-//! | `conn`, `tx`, `rx` | a connection in full operation, and its two directions |
-//! | `marked` | MPA markers between the bytes of either direction |
+//! | `conn` | a connection in full operation |
+//! | `carrier` | how its segments get to the peer |
 //! | `cm` | listen, connect, accept, reject, consumers' sockets, the end of sockets |
 //! | `progress` | what there is to sleep on, and which thread makes progress |
 //! | `engine` | one thread for what no consumer's thread does, its poller and timers |
-//! | `config`, `socket`, `forking`, `lock`, `pool`, `crc`, `event`, `tally` | their tools |
+//! | `config`, `socket`, `forking`, `lock`, `pool`, `event`, `tally` | their tools |
 //!
 //! The protocol itself is the crate `iwarp-proto`, which never sees a socket. What it says is to be
 //! sent or placed, this crate sends and places.
@@ -24,27 +24,24 @@
 //! | locks taken, uncontended | connection, memory table, queue | connection, memory table, receives, queue |
 //! | allocations | none | none |
 
+mod carrier;
 mod cm;
 mod config;
 mod conn;
 mod cq;
-mod crc;
 mod engine;
 mod event;
 mod forking;
 mod lock;
-mod marked;
 mod memory;
 mod objects;
 mod pool;
 mod progress;
 mod qp;
 pub mod rnic;
-mod rx;
 mod socket;
 mod srq;
 mod tally;
-mod tx;
 mod work;
 
 // What the tests of the interface use, for tests that have to stand between two steps.

@@ -34,6 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
 use access_layer::rnic::{AsyncEvent, Completion, QpAttr, QpToken, RnicError, UpcallQueue};
 
+use crate::carrier::ReceiveSource;
 use crate::cm::connect::ConnectAttempt;
 use crate::cm::event_order;
 use crate::conn::Conn;
@@ -211,17 +212,6 @@ impl Qp {
         }
     }
 
-    /// Takes the next receive for an arriving message; `batch` belongs to the connection.
-    pub(crate) fn take_receive(&self, batch: &mut VecDeque<RecvSlot>) -> Option<RecvSlot> {
-        if let Some(srq) = &self.srq {
-            return self.take_shared(srq);
-        }
-        if batch.is_empty() {
-            std::mem::swap(&mut lock(&self.receives).slots, batch);
-        }
-        batch.pop_front()
-    }
-
     /// Takes a shared receive, unless that would be more than this queue pair may hold: then it has
     /// none for the message, and the connection breaks.
     fn take_shared(&self, srq: &Srq) -> Option<RecvSlot> {
@@ -366,6 +356,18 @@ impl Qp {
                 upcall.cq_ready(cq.token);
             }
         }
+    }
+}
+
+impl ReceiveSource for Qp {
+    fn take_receive(&self, batch: &mut VecDeque<RecvSlot>) -> Option<RecvSlot> {
+        if let Some(srq) = &self.srq {
+            return self.take_shared(srq);
+        }
+        if batch.is_empty() {
+            std::mem::swap(&mut lock(&self.receives).slots, batch);
+        }
+        batch.pop_front()
     }
 }
 

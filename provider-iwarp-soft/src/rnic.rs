@@ -10,13 +10,13 @@ use access_layer::rnic::{
     RnicError, SendWr, SocketFault, SrqToken, Upcall,
 };
 
+use crate::carrier::tcp::crc;
 use crate::cm::armed::SoftArmed;
 use crate::cm::event_order::EventOrder;
 use crate::cm::listen::Listener;
 use crate::cm::request::SoftRequest;
 use crate::config::Config;
 use crate::cq::{CQE_MAX, Cq};
-use crate::crc;
 use crate::engine::Engine;
 use crate::forking;
 use crate::memory::{MemoryTable, REGION_MAX, is_mapped};

@@ -29,7 +29,7 @@ pub mod ddp_rdmap_reassembly;
 pub mod fpdu_stream;
 pub mod input;
 /// The provider's own file: in its crate nobody else can reach it.
-#[path = "../../../provider-iwarp-soft/src/marked.rs"]
+#[path = "../../../provider-iwarp-soft/src/carrier/tcp/marked.rs"]
 mod marked;
 pub mod marked_stream;
 pub mod model;

@@ -3,22 +3,28 @@
 use core::ops::Range;
 
 use crate::{
-    CarrierMessage, Stag, TerminateCode,
+    Access, CarrierMessage, Stag, TerminateCode,
     wire::rdmap::{AtomicRequest, Opcode},
 };
 
-/// The meaning of one inbound DDP segment.
+/// The meaning of one inbound DDP segment. `P` is the engine's
+/// [`MemoryTable::Place`](crate::MemoryTable::Place).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Inbound {
+pub enum Inbound<P> {
     /// Payload belongs somewhere; a message may end with it.
-    Place(Placement),
+    Place(Placement<P>),
     /// The peer wants to read. It was checked and queued; [`crate::Connection::poll_transmit`]
     /// has the answer.
     ReadRequest,
     /// The peer wants an atomic operation. It was checked and queued; the engine executes it now,
     /// before it handles another segment, and reports the original value with
     /// [`crate::Connection::answer_atomic`].
-    Atomic(AtomicRequest),
+    Atomic {
+        /// The operation.
+        request: AtomicRequest,
+        /// The eight bytes that it changes.
+        place: P,
+    },
     /// The peer has executed an atomic operation of ours; the engine stores the value where the
     /// work request wants it.
     AtomicResponse {
@@ -55,10 +61,10 @@ pub struct PeerTerminate {
 
 /// Where payload belongs. Every check has been made: the engine copies, then acts on `delivered`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
-    /// The place of the first payload byte.
-    pub target: Target,
-    /// The payload, as a range of the DDP segment; may be empty, then `target` means nothing.
+pub struct Placement<P> {
+    /// The place of the payload.
+    pub target: Target<P>,
+    /// The payload, as a range of the DDP segment; empty if `target` is [`Target::None`].
     pub payload: Range<usize>,
     /// The message that is complete once the payload is placed.
     pub delivered: Option<Delivery>,
@@ -66,13 +72,20 @@ pub struct Placement {
 
 /// A place in local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// Registered memory: an RDMA Write, or the answer to a read.
+pub enum Target<P> {
+    /// Nowhere: there is no payload to place.
+    None,
+    /// Registered memory.
     Tagged {
-        /// Which registration.
+        /// The kind of message: [`Access::RemoteWrite`] for an RDMA Write, [`Access::ReadSink`] for
+        /// the answer to a read of this end.
+        access: Access,
+        /// The registration.
         stag: Stag,
-        /// First byte.
+        /// The tagged offset of the first byte.
         to: u64,
+        /// The bytes that [`crate::MemoryTable::resolve`] returned for the whole payload.
+        place: P,
     },
     /// A posted receive.
     Untagged {
@@ -81,6 +94,26 @@ pub enum Target {
         /// First byte, counted from the start of the receive's memory.
         offset: u32,
     },
+}
+
+impl<P> Target<P> {
+    /// The same target without the resolved bytes, for an engine that closes its memory table
+    /// before it places the payload.
+    #[must_use]
+    pub fn unresolved(self) -> Target<()> {
+        match self {
+            Self::None => Target::None,
+            Self::Tagged {
+                access, stag, to, ..
+            } => Target::Tagged {
+                access,
+                stag,
+                to,
+                place: (),
+            },
+            Self::Untagged { receive, offset } => Target::Untagged { receive, offset },
+        }
+    }
 }
 
 /// A message that has arrived completely.

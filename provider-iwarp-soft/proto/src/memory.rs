@@ -1,8 +1,8 @@
 //! What the protocol asks of the memory and of the receive queue that the engine owns.
 //!
-//! The protocol never touches payload. Before it tells the engine to place or to fetch bytes, it
-//! asks here whether the peer may; every refusal has exactly one Terminate code
-//! ([`crate::TerminateCode`]).
+//! The protocol never touches payload. Before it asks the engine to place or to fetch bytes, it
+//! resolves the STag here, which checks whether the peer may access them; every refusal has exactly
+//! one Terminate code ([`crate::TerminateCode`]).
 
 use crate::Stag;
 
@@ -58,11 +58,25 @@ pub enum InvalidateFault {
 
 /// The STag table of the engine, seen from one stream.
 pub trait MemoryTable {
-    /// May the peer of this stream access `len` bytes from `to` under `stag`?
+    /// A range of memory that the peer may access. It is part of the placement
+    /// ([`crate::Target::Tagged`]), so that the engine does not search for the STag again.
+    type Place;
+
+    /// Returns the `len` bytes from `to` under `stag`, if the peer of this stream may access them.
     ///
-    /// Never called with `len` 0: RFC 5041 section 5.2 exempts empty segments from every check of
-    /// STag and TO. An implementation checks in the order in which [`ProtectionFault`] lists them.
-    fn check(&self, access: Access, stag: Stag, to: u64, len: u32) -> Result<(), ProtectionFault>;
+    /// `len` is never 0: RFC 5041 section 5.2 exempts empty segments from every check of STag and
+    /// TO.
+    ///
+    /// # Errors
+    ///
+    /// An implementation checks in the order in which [`ProtectionFault`] lists the faults.
+    fn resolve(
+        &self,
+        access: Access,
+        stag: Stag,
+        to: u64,
+        len: u32,
+    ) -> Result<Self::Place, ProtectionFault>;
 
     /// May the peer of this stream invalidate `stag`? The invalidation itself is done by the
     /// engine when it gets the [`crate::Delivery`] that asks for it.

@@ -24,8 +24,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use threads::survive;
 
+use crate::carrier::tcp::crc::crc32c;
 use crate::conn::Conn;
-use crate::crc::crc32c;
 use crate::engine::io::{self, Sent};
 use crate::engine::{Engine, Interest, Key, Source, deadline_after};
 use crate::event::OwnEvent;

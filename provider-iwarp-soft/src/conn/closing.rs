@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use iwarp_proto::{StreamState, peer};
 
+use crate::carrier::Carrier;
 use crate::engine::io;
 
 use super::{Conn, Due};
@@ -25,15 +26,6 @@ pub(crate) enum Closing {
     FinSent,
 }
 
-/// What a peer has taken and given so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Progress {
-    /// Bytes that the socket has taken.
-    sent: u64,
-    /// Whole frames.
-    frames: u64,
-}
-
 /// How soon the acknowledgement of the last data is looked for again; doubles up to 64 times that.
 const FIN_PAUSE: Duration = Duration::from_millis(1);
 const FIN_DOUBLINGS: u32 = 6;
@@ -45,16 +37,9 @@ const FIN_LOOKS: u32 = 21;
 const FIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Conn {
-    fn progress(&self) -> Progress {
-        Progress {
-            sent: self.tx.sent(),
-            frames: self.rx.frames(),
-        }
-    }
-
     /// The peer had its time. Whether it has used it, so that it gets as much again.
     pub(crate) fn comes_further(&mut self) -> bool {
-        let now = self.progress();
+        let now = self.tcp.distance();
         std::mem::replace(&mut self.closing_at, now) != now
     }
 
@@ -63,7 +48,7 @@ impl Conn {
         let is_ours = self.proto.agreed_ulpdu().is_some();
         if !peer::awaits_acknowledgement_before_fin(is_ours)
             || self.fin_looks >= FIN_LOOKS
-            || io::unacknowledged(self.socket.as_fd()) == 0
+            || self.tcp.unacknowledged() == 0
         {
             return None;
         }
@@ -81,7 +66,7 @@ impl Conn {
         if self.closing != Closing::WhenIdle {
             return None;
         }
-        let idle = self.proto.is_idle() && !self.tx.is_pending() && self.outstanding.is_empty();
+        let idle = self.proto.is_idle() && !self.tcp.is_pending() && self.outstanding.is_empty();
         // A responder that was never spoken to has nothing that could finish.
         let silent = self.proto.state() == StreamState::AwaitFirstFpdu;
         let waits = matches!(self.deadline, Some((_, Due::Finishing)));
@@ -101,7 +86,7 @@ impl Conn {
         if self.deadline.is_some() {
             return None;
         }
-        self.closing_at = self.progress();
+        self.closing_at = self.tcp.distance();
         Some((patience?, Due::ComingFurther))
     }
 }

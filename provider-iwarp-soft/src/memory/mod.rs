@@ -351,17 +351,17 @@ pub(crate) struct StreamMemory<'a> {
     pub(crate) stream: Stream,
 }
 
-impl iwarp_proto::MemoryTable for StreamMemory<'_> {
-    fn check(
+impl<'a> iwarp_proto::MemoryTable for StreamMemory<'a> {
+    type Place = Bytes<'a>;
+
+    fn resolve(
         &self,
         access: iwarp_proto::Access,
         stag: Stag,
         to: u64,
         len: u32,
-    ) -> Result<(), ProtectionFault> {
-        self.access
-            .remote(self.stream, access, stag, to, len)
-            .map(|_| ())
+    ) -> Result<Bytes<'a>, ProtectionFault> {
+        self.access.remote(self.stream, access, stag, to, len)
     }
 
     fn check_invalidate(&self, stag: Stag) -> Result<(), InvalidateFault> {

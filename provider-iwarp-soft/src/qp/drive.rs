@@ -11,6 +11,7 @@ use iwarp_proto::{
 };
 use threads::survive;
 
+use crate::carrier::Carrier;
 use crate::cm::event_order::FirstFrame;
 use crate::cm::lingering::LingeringSocket;
 use crate::conn::{Closing, Conn, Due, End};
@@ -78,9 +79,6 @@ impl Qp {
             conn.burst.on_release(driver == Driver::Engine);
         }
         let stepped = self.step(conn, true, &mut effects);
-        if driver == Driver::Engine {
-            conn.rest();
-        }
         if let Err(end) = stepped {
             self.finish(&mut link, end, &mut effects);
         }
@@ -102,9 +100,7 @@ impl Qp {
             result = self.transmit(conn);
             self.settle(conn, &mut effects);
         }
-        let is_blocked = conn.is_blocked;
-        socket.arm(&mut conn.place, is_blocked);
-        conn.rest();
+        conn.arm();
         if let Err(end) = result {
             self.finish(&mut link, end, &mut effects);
         }
@@ -410,13 +406,12 @@ impl Qp {
         if conn.closing == Closing::FinSent {
             return LingeringSocket::start(conn.socket.clone(), Vec::new(), None);
         }
-        let memory = self.shared.memory.access();
-        if let Some(rest) = conn.last_bytes(self.stream(), &memory, fault) {
+        let memory = &self.shared.memory;
+        if let Some(rest) = conn.last_bytes(self.stream(), memory, fault) {
             let late = match end {
-                End::Disconnected if rest.is_empty() => conn.late_frame(self.stream(), &memory),
+                End::Disconnected if rest.is_empty() => conn.late_frame(self.stream(), memory),
                 _ => None,
             };
-            drop(memory);
             LingeringSocket::start(conn.socket.clone(), rest, late);
         }
     }
@@ -437,11 +432,12 @@ impl Qp {
         let (current, batch) = match conn {
             Some((conn, status)) => {
                 first = status;
-                for report in conn.tx.take_unfinished() {
+                for report in conn.tcp.take_unfinished() {
                     sends += 1;
                     send_done.extend(report.completion(self.token, WcStatus::Flushed));
                 }
-                conn.rx.take_receives()
+                conn.tcp.close();
+                conn.inbox.take_receives()
             }
             None => Default::default(),
         };
@@ -495,7 +491,7 @@ impl Service for Qp {
             && let Link::Up(conn) = &mut *link
             && Arc::ptr_eq(&conn.socket, socket)
         {
-            socket.start_polling(&mut conn.place);
+            conn.start_polling();
             drop(link);
             self.catch_up();
         }

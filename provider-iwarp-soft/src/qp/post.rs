@@ -194,7 +194,7 @@ impl Qp {
             return false;
         }
         if conn.place != Place::Polled && progress.can_adopt() {
-            conn.socket.start_polling(&mut conn.place);
+            conn.start_polling();
         }
         conn.place == Place::Polled
     }

@@ -15,7 +15,7 @@ use iwarp_proto::{
 
 use crate::crc::crc32c;
 
-use super::memory::{Memory, Receives};
+use super::memory::{Grant, Memory, Receives};
 
 /// Something that happened at one end, comparable between runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,7 +210,7 @@ impl Engine {
     }
 
     /// Segments of odd length are taken as an engine does that places payload while it arrives.
-    fn judge(&mut self, ulpdu: &[u8]) -> Result<Inbound, ProtocolError> {
+    fn judge(&mut self, ulpdu: &[u8]) -> Result<Inbound<Grant>, ProtocolError> {
         let (memory, receives) = (&self.memory, &mut self.receives);
         let header_len = ulpdu
             .first()
@@ -225,12 +225,11 @@ impl Engine {
         let Some(target) = foreseen else {
             return self.connection.handle_ulpdu(ulpdu, memory, receives);
         };
-        memory.take_grant();
         let judged = self
             .connection
             .handle_segment(header, len, memory, receives);
         assert!(
-            matches!(&judged, Ok(Inbound::Place(placement)) if placement.target == target),
+            matches!(&judged, Ok(Inbound::Place(placement)) if placement.target.unresolved() == target),
             "foreseen, then {judged:?}"
         );
         judged
@@ -249,16 +248,14 @@ impl Engine {
             Err(error) => self.fail(error),
             Ok(inbound) => self.act(ulpdu, inbound),
         }
-        // A grant for a segment that was refused after all, or that places nothing, is void.
-        self.memory.take_grant();
         self.complete();
     }
 
-    fn act(&mut self, ulpdu: &[u8], inbound: Inbound) {
+    fn act(&mut self, ulpdu: &[u8], inbound: Inbound<Grant>) {
         match inbound {
             Inbound::Place(placement) => self.place(ulpdu, placement),
             Inbound::ReadRequest => {}
-            Inbound::Atomic(request) => self.execute(request),
+            Inbound::Atomic { request, place } => self.execute(request, place),
             Inbound::AtomicResponse { token, original } => {
                 self.events.push(Event::AtomicResult(token, original));
             }
@@ -272,22 +269,31 @@ impl Engine {
         }
     }
 
-    fn place(&mut self, ulpdu: &[u8], placement: Placement) {
+    fn place(&mut self, ulpdu: &[u8], placement: Placement<Grant>) {
         let payload = &ulpdu[placement.payload];
         let len = payload.len() as u32;
-        if rdmap::Control(ulpdu[1]).opcode() == Some(Opcode::Write) {
+        let opcode = rdmap::Control(ulpdu[1]).opcode();
+        if opcode == Some(Opcode::Write) {
             let before = if self.written.1 { 0 } else { self.written.0 };
             self.written = (before + len, ddp::Control(ulpdu[0]).is_last());
         }
         match placement.target {
-            Target::Tagged { .. } if payload.is_empty() => {}
-            Target::Tagged { stag, to } => {
-                let grant = self.memory.take_grant().expect("a grant for the segment");
-                assert!(matches!(
-                    grant.access,
-                    Access::RemoteWrite | Access::ReadSink
-                ));
-                assert_eq!((grant.stag, grant.to, grant.len), (stag, to, len));
+            Target::None => assert!(payload.is_empty()),
+            Target::Tagged {
+                access,
+                stag,
+                to,
+                place,
+            } => {
+                let is_write = opcode == Some(Opcode::Write);
+                assert_eq!(access == Access::RemoteWrite, is_write);
+                let granted = Grant {
+                    access,
+                    stag,
+                    to,
+                    len,
+                };
+                assert_eq!(place, granted, "the grant for this segment");
                 self.memory
                     .slice(stag, to, payload.len())
                     .copy_from_slice(payload);
@@ -310,8 +316,7 @@ impl Engine {
         }
     }
 
-    fn execute(&mut self, request: AtomicRequest) {
-        let grant = self.memory.take_grant().expect("a grant for the atomic");
+    fn execute(&mut self, request: AtomicRequest, grant: Grant) {
         assert_eq!(grant.access, Access::RemoteAtomic);
         assert_eq!(
             (grant.stag, grant.to, grant.len),

@@ -1,7 +1,7 @@
 //! Registered memory and posted receives that remember what they granted.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     collections::{BTreeMap, VecDeque},
     ops::Range,
 };
@@ -62,18 +62,11 @@ pub struct Grant {
 pub struct Memory {
     /// By STag.
     pub regions: BTreeMap<u32, Region>,
-    /// The latest grant that changes memory and was not used yet.
-    fresh: Cell<Option<Grant>>,
     /// Grants to read that may still be answered, oldest first.
     readable: RefCell<VecDeque<Grant>>,
 }
 
 impl Memory {
-    /// Uses up the grant for the segment that was just judged.
-    pub fn take_grant(&self) -> Option<Grant> {
-        self.fresh.take()
-    }
-
     /// Panics unless the peer was granted to read every byte of the range. Requests are answered in
     /// their order, so a grant is void once a later one is used.
     pub fn assert_readable(&self, stag: Stag, to: u64, len: u32) {
@@ -100,7 +93,15 @@ impl Memory {
 }
 
 impl MemoryTable for Memory {
-    fn check(&self, access: Access, stag: Stag, to: u64, len: u32) -> Result<(), ProtectionFault> {
+    type Place = Grant;
+
+    fn resolve(
+        &self,
+        access: Access,
+        stag: Stag,
+        to: u64,
+        len: u32,
+    ) -> Result<Grant, ProtectionFault> {
         assert!(len > 0, "empty segments are never checked");
         let region = self
             .regions
@@ -123,10 +124,8 @@ impl MemoryTable for Memory {
         };
         if access == Access::RemoteRead {
             self.readable.borrow_mut().push_back(grant);
-        } else {
-            self.fresh.set(Some(grant));
         }
-        Ok(())
+        Ok(grant)
     }
 
     fn check_invalidate(&self, stag: Stag) -> Result<(), InvalidateFault> {

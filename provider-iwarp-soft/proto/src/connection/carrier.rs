@@ -233,11 +233,11 @@ impl Connection {
     }
 
     /// A segment with the opcode and the queue of carrier messages, from a peer that may send them.
-    pub(super) fn handle_carrier(
+    pub(super) fn handle_carrier<P>(
         &mut self,
         header: &Untagged,
         payload: &[u8],
-    ) -> Result<Inbound, TerminateCode> {
+    ) -> Result<Inbound<P>, TerminateCode> {
         if !header.last {
             return Err(TerminateCode::Untagged(UntaggedError::TooLong));
         }

@@ -19,13 +19,15 @@ use crate::{
 
 use super::{
     Connection,
-    inbound::{check_write, opcode_of},
+    inbound::{opcode_of, resolve_write},
     requests::Outstanding,
 };
 
 impl Connection {
     /// The place of the payload of an FPDU, of which only the DDP header has been received;
-    /// `payload_len` bytes may be placed there.
+    /// `payload_len` bytes may be placed there. The place is not resolved: the engine closes its
+    /// memory table while it waits for the rest, and must check the memory again before each part
+    /// that it places.
     ///
     /// `None` is no refusal. The segment has to be handled when it is complete, because it is not
     /// of a kind that can be placed early, because no receive is posted yet, or because it will be
@@ -36,7 +38,7 @@ impl Connection {
         payload_len: usize,
         memory: &M,
         receives: &mut Q,
-    ) -> Option<Target> {
+    ) -> Option<Target<()>> {
         // The first FPDU may be none of the consumer's, and after `Moved` there are no FPDUs.
         if !self.state.accepts_input() || !self.has_received() || self.has_rx_moved() {
             return None;
@@ -48,16 +50,12 @@ impl Connection {
         }
         if control.is_tagged() {
             let header = Tagged::parse(header.first_chunk()?);
-            match opcode_of(header.rdmap).ok()? {
-                Opcode::Write => check_write(&header, segment, memory),
-                Opcode::ReadResponse => self.check_read_response(&header, segment, memory),
+            let target = match opcode_of(header.rdmap).ok()? {
+                Opcode::Write => resolve_write(&header, segment, memory),
+                Opcode::ReadResponse => self.resolve_read_response(&header, segment, memory),
                 _ => return None,
-            }
-            .ok()?;
-            return Some(Target::Tagged {
-                stag: header.stag,
-                to: header.to,
-            });
+            };
+            return target.ok().map(Target::unresolved);
         }
         let header = Untagged::parse(header.first_chunk()?);
         let opcode = opcode_of(header.rdmap).ok()?;
@@ -66,7 +64,7 @@ impl Connection {
             return None;
         }
         let message = self.message_of(&header, opcode, segment, receives).ok()?;
-        Some(message.target())
+        Some(message.target(segment))
     }
 
     /// The token of the read whose response arrives next.

@@ -52,8 +52,11 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// Where its next byte belongs.
-    pub(super) const fn target(&self) -> Target {
+    /// The place of the next `segment` bytes.
+    pub(super) const fn target<P>(&self, segment: u32) -> Target<P> {
+        if segment == 0 {
+            return Target::None;
+        }
         Target::Untagged {
             receive: self.buffer.token,
             offset: self.received,
@@ -142,7 +145,7 @@ impl Connection {
         ulpdu: &[u8],
         memory: &M,
         receives: &mut Q,
-    ) -> Result<Inbound, ProtocolError> {
+    ) -> Result<Inbound<M::Place>, ProtocolError> {
         let fault = if ulpdu.len() > usize::from(u16::MAX) {
             BAD_LENGTH
         } else if self.has_rx_moved() {
@@ -171,7 +174,7 @@ impl Connection {
         payload_len: usize,
         memory: &M,
         receives: &mut Q,
-    ) -> Result<Inbound, ProtocolError> {
+    ) -> Result<Inbound<M::Place>, ProtocolError> {
         self.handle(header, payload_len, memory, receives)
     }
 
@@ -181,7 +184,7 @@ impl Connection {
         payload_len: usize,
         memory: &M,
         receives: &mut Q,
-    ) -> Result<Inbound, ProtocolError> {
+    ) -> Result<Inbound<M::Place>, ProtocolError> {
         if !self.state.accepts_input() {
             return Ok(Inbound::Dropped);
         }
@@ -196,12 +199,12 @@ impl Connection {
     }
 
     /// A segment of `len` bytes is not legal.
-    fn refuse(
+    fn refuse<P>(
         &mut self,
         code: TerminateCode,
         header: &[u8],
         len: usize,
-    ) -> Result<Inbound, ProtocolError> {
+    ) -> Result<Inbound<P>, ProtocolError> {
         if self.state.accepts_input() {
             Err(self.fail(ProtocolError::in_segment(code, header, len)))
         } else {
@@ -215,7 +218,7 @@ impl Connection {
         payload_len: usize,
         memory: &M,
         receives: &mut Q,
-    ) -> Result<Inbound, TerminateCode> {
+    ) -> Result<Inbound<M::Place>, TerminateCode> {
         let control = ddp::Control(*header.first().ok_or(BAD_LENGTH)?);
         if payload_len > 0 && header.len() != control.header_len() {
             return Err(BAD_LENGTH);
@@ -263,27 +266,24 @@ impl Connection {
         header: &Tagged,
         segment: u32,
         memory: &M,
-    ) -> Result<Inbound, TerminateCode> {
+    ) -> Result<Inbound<M::Place>, TerminateCode> {
         if segment == 0 && header.last && self.is_ready_to_receive(RtrKind::Write) {
             return Ok(Inbound::ReadyToReceive);
         }
-        check_write(header, segment, memory)?;
+        let target = resolve_write(header, segment, memory)?;
         self.rx.written.on_segment(segment, header.last);
-        Ok(place_tagged(
-            header,
-            segment,
-            header.last.then_some(Delivery::Write),
-        ))
+        let delivered = header.last.then_some(Delivery::Write);
+        Ok(place_tagged(target, segment, delivered))
     }
 
     /// RFC 5040 section 5.2.1: a response goes to the sink of the oldest read, byte after byte,
     /// and ends with its last byte.
-    pub(super) fn check_read_response<M: MemoryTable>(
+    pub(super) fn resolve_read_response<M: MemoryTable>(
         &self,
         header: &Tagged,
         segment: u32,
         memory: &M,
-    ) -> Result<(), TerminateCode> {
+    ) -> Result<Target<M::Place>, TerminateCode> {
         let Some(Outstanding::Read {
             sink_stag,
             sink_to,
@@ -296,21 +296,21 @@ impl Connection {
         };
         let bounds = TerminateCode::Tagged(TaggedError::Bounds);
         let left = len - received;
-        if segment > 0 {
+        let target = if segment > 0 {
             if header.stag != *sink_stag {
                 return Err(TerminateCode::Tagged(TaggedError::InvalidStag));
             }
             if header.to != sink_to.wrapping_add(u64::from(*received)) || segment > left {
                 return Err(bounds);
             }
-            memory
-                .check(Access::ReadSink, header.stag, header.to, segment)
-                .map_err(TerminateCode::tagged)?;
-        }
+            resolve_tagged(Access::ReadSink, header, segment, memory)?
+        } else {
+            Target::None
+        };
         if header.last && segment != left {
             return Err(bounds);
         }
-        Ok(())
+        Ok(target)
     }
 
     fn handle_read_response<M: MemoryTable>(
@@ -318,8 +318,8 @@ impl Connection {
         header: &Tagged,
         segment: u32,
         memory: &M,
-    ) -> Result<Inbound, TerminateCode> {
-        self.check_read_response(header, segment, memory)?;
+    ) -> Result<Inbound<M::Place>, TerminateCode> {
+        let target = self.resolve_read_response(header, segment, memory)?;
         let Some(Outstanding::Read { work, received, .. }) = self.outstanding.entries.front_mut()
         else {
             return Err(UNEXPECTED_OPCODE);
@@ -327,7 +327,7 @@ impl Connection {
         *received += segment;
         let work = *work;
         if !header.last {
-            return Ok(place_tagged(header, segment, None));
+            return Ok(place_tagged(target, segment, None));
         }
         self.outstanding.entries.pop_front();
         if work.is_none() {
@@ -338,7 +338,7 @@ impl Connection {
             self.send_queue.on_answered(sequence);
             Delivery::Read { token }
         });
-        Ok(place_tagged(header, segment, delivered))
+        Ok(place_tagged(target, segment, delivered))
     }
 
     fn handle_untagged<M: MemoryTable, Q: ReceiveQueue>(
@@ -350,7 +350,7 @@ impl Connection {
         }: Payload<'_>,
         memory: &M,
         receives: &mut Q,
-    ) -> Result<Inbound, TerminateCode> {
+    ) -> Result<Inbound<M::Place>, TerminateCode> {
         if self.speaks_carriers() && carrier::is_carrier(header) {
             return self.handle_carrier(header, payload);
         }
@@ -389,7 +389,7 @@ impl Connection {
         segment: u32,
         memory: &M,
         receives: &mut Q,
-    ) -> Result<Inbound, TerminateCode> {
+    ) -> Result<Inbound<M::Place>, TerminateCode> {
         check_msn(header, self.rx.msn.send)?;
         let is_empty = segment == 0 && header.last && opcode == Opcode::Send;
         if is_empty && self.rx.message.is_none() && self.is_ready_to_receive(RtrKind::Send) {
@@ -409,7 +409,7 @@ impl Connection {
             None
         };
         Ok(Inbound::Place(Placement {
-            target: message.target(),
+            target: message.target(segment),
             payload: UNTAGGED_LEN..UNTAGGED_LEN + segment as usize,
             delivered,
         }))
@@ -476,13 +476,13 @@ impl Connection {
 
     /// RFC 7306 section 6: exactly eight bytes that consume a receive. Behind an RDMA Write they
     /// are the second half of a Write with immediate data, whose receive tells the Write's length.
-    fn handle_immediate<Q: ReceiveQueue>(
+    fn handle_immediate<P, Q: ReceiveQueue>(
         &mut self,
         header: &Untagged,
         opcode: Opcode,
         payload: &[u8],
         receives: &mut Q,
-    ) -> Result<Inbound, TerminateCode> {
+    ) -> Result<Inbound<P>, TerminateCode> {
         let data = exact::<IMMEDIATE_LEN>(header, payload)?;
         check_msn(header, self.rx.msn.send)?;
         if self.rx.message.is_some() {
@@ -498,12 +498,8 @@ impl Connection {
             invalidate: None,
             immediate: Some(*data),
         });
-        let target = Target::Untagged {
-            receive: token,
-            offset: 0,
-        };
         Ok(Inbound::Place(Placement {
-            target,
+            target: Target::None,
             payload: UNTAGGED_LEN..UNTAGGED_LEN,
             delivered,
         }))
@@ -514,14 +510,14 @@ impl Connection {
         header: &Untagged,
         payload: &[u8],
         memory: &M,
-    ) -> Result<Inbound, TerminateCode> {
+    ) -> Result<Inbound<M::Place>, TerminateCode> {
         let mut request = ReadRequest::parse(exact::<READ_REQUEST_LEN>(header, payload)?);
         check_msn(header, self.rx.msn.request)?;
         check_mo(header, 0)?;
         // RFC 5040 section 5.2: source STag and TO of an empty read are not validated.
         if request.len > 0 {
             memory
-                .check(
+                .resolve(
                     Access::RemoteRead,
                     request.source_stag,
                     request.source_to,
@@ -551,7 +547,7 @@ impl Connection {
         header: &Untagged,
         payload: &[u8],
         memory: &M,
-    ) -> Result<Inbound, TerminateCode> {
+    ) -> Result<Inbound<M::Place>, TerminateCode> {
         let bytes = exact::<ATOMIC_REQUEST_LEN>(header, payload)?;
         check_msn(header, self.rx.msn.request)?;
         check_mo(header, 0)?;
@@ -560,8 +556,8 @@ impl Connection {
         if !request.to.is_multiple_of(8) {
             return Err(CATASTROPHIC);
         }
-        memory
-            .check(Access::RemoteAtomic, request.stag, request.to, 8)
+        let place = memory
+            .resolve(Access::RemoteAtomic, request.stag, request.to, 8)
             .map_err(TerminateCode::remote)?;
         self.check_ird(false)?;
         self.rx.msn.request = header.msn.next();
@@ -570,7 +566,7 @@ impl Connection {
             request_id,
             original: None,
         });
-        Ok(Inbound::Atomic(request))
+        Ok(Inbound::Atomic { request, place })
     }
 
     /// The engine has executed the atomic operation of the last [`Inbound::Atomic`]; `original`
@@ -579,11 +575,11 @@ impl Connection {
         self.pending.answer_atomic(original)
     }
 
-    fn handle_atomic_response(
+    fn handle_atomic_response<P>(
         &mut self,
         header: &Untagged,
         payload: &[u8],
-    ) -> Result<Inbound, TerminateCode> {
+    ) -> Result<Inbound<P>, TerminateCode> {
         let response = AtomicResponse::parse(exact::<ATOMIC_RESPONSE_LEN>(header, payload)?);
         check_msn(header, self.rx.msn.atomic_response)?;
         check_mo(header, 0)?;
@@ -608,7 +604,7 @@ impl Connection {
     }
 
     /// Neither MSN nor MO is checked: whatever a peer says last is better heard than refused.
-    fn handle_terminate(&mut self, payload: &[u8]) -> Inbound {
+    fn handle_terminate<P>(&mut self, payload: &[u8]) -> Inbound<P> {
         let context = Context {
             is_first_fpdu: !self.rx.received_fpdu,
             sent_fpdu: self.tx.sent_fpdu,
@@ -664,18 +660,34 @@ impl Connection {
     }
 }
 
-/// May the payload of an RDMA Write segment be placed?
-pub(super) fn check_write<M: MemoryTable>(
+/// The place of the payload of an RDMA Write segment.
+pub(super) fn resolve_write<M: MemoryTable>(
     header: &Tagged,
     segment: u32,
     memory: &M,
-) -> Result<(), TerminateCode> {
+) -> Result<Target<M::Place>, TerminateCode> {
     if segment == 0 {
-        return Ok(());
+        return Ok(Target::None);
     }
-    memory
-        .check(Access::RemoteWrite, header.stag, header.to, segment)
-        .map_err(TerminateCode::tagged)
+    resolve_tagged(Access::RemoteWrite, header, segment, memory)
+}
+
+/// The place of the payload of a tagged segment that has some.
+fn resolve_tagged<M: MemoryTable>(
+    access: Access,
+    header: &Tagged,
+    segment: u32,
+    memory: &M,
+) -> Result<Target<M::Place>, TerminateCode> {
+    let place = memory
+        .resolve(access, header.stag, header.to, segment)
+        .map_err(TerminateCode::tagged)?;
+    Ok(Target::Tagged {
+        access,
+        stag: header.stag,
+        to: header.to,
+        place,
+    })
 }
 
 pub(super) fn opcode_of(rdmap: u8) -> Result<Opcode, TerminateCode> {
@@ -720,12 +732,9 @@ fn take_receive<Q: ReceiveQueue>(receives: &mut Q) -> Result<ReceiveBuffer, Term
         .ok_or(TerminateCode::Untagged(UntaggedError::NoBuffer))
 }
 
-fn place_tagged(header: &Tagged, segment: u32, delivered: Option<Delivery>) -> Inbound {
+fn place_tagged<P>(target: Target<P>, segment: u32, delivered: Option<Delivery>) -> Inbound<P> {
     Inbound::Place(Placement {
-        target: Target::Tagged {
-            stag: header.stag,
-            to: header.to,
-        },
+        target,
         payload: TAGGED_LEN..TAGGED_LEN + segment as usize,
         delivered,
     })

@@ -435,7 +435,7 @@ fn payload_of_another_carrier_needs_exactly_the_ddp_header() {
             ..
         } = agreed().responder;
         let result = conn.handle_segment(header, payload_len, &memory, &mut receives);
-        let length = |inbound: &Inbound| match inbound {
+        let length = |inbound: &Inbound<()>| match inbound {
             Inbound::Place(placement) => placement.payload.len(),
             _ => 0,
         };

@@ -64,7 +64,15 @@ impl Memory {
 }
 
 impl MemoryTable for Memory {
-    fn check(&self, access: Access, stag: Stag, to: u64, len: u32) -> Result<(), ProtectionFault> {
+    type Place = ();
+
+    fn resolve(
+        &self,
+        access: Access,
+        stag: Stag,
+        to: u64,
+        len: u32,
+    ) -> Result<(), ProtectionFault> {
         assert!(len > 0, "empty segments are never checked");
         let region = self.0.get(&stag.0).ok_or(ProtectionFault::InvalidStag)?;
         if region.foreign {
@@ -362,12 +370,12 @@ impl Engine {
         Ok(())
     }
 
-    fn act(&mut self, ulpdu: &[u8], inbound: Inbound) {
+    fn act(&mut self, ulpdu: &[u8], inbound: Inbound<()>) {
         match inbound {
             Inbound::Place(placement) => self.place(ulpdu, placement),
             Inbound::ReadRequest => self.read_requests += 1,
             Inbound::Dropped => {}
-            Inbound::Atomic(request) => {
+            Inbound::Atomic { request, .. } => {
                 let cell = self.memory.slice(request.stag, request.to, 8);
                 let original = u64::from_be_bytes((&*cell).try_into().expect("eight bytes"));
                 cell.copy_from_slice(&request.op.apply(original).to_be_bytes());
@@ -409,11 +417,11 @@ impl Engine {
         Ok(true)
     }
 
-    fn place(&mut self, ulpdu: &[u8], placement: Placement) {
+    fn place(&mut self, ulpdu: &[u8], placement: Placement<()>) {
         let payload = &ulpdu[placement.payload];
         match placement.target {
-            _ if payload.is_empty() => {}
-            Target::Tagged { stag, to } => {
+            Target::None => assert!(payload.is_empty()),
+            Target::Tagged { stag, to, .. } => {
                 self.memory
                     .slice(stag, to, payload.len())
                     .copy_from_slice(payload);

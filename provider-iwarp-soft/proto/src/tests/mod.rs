@@ -6,6 +6,7 @@ mod engine;
 mod golden;
 mod mutation;
 mod pair;
+mod places;
 mod situations;
 mod siw;
 mod violations;

@@ -163,7 +163,7 @@ fn outcome(early: bool, mut engine: Engine, segment: &[u8]) -> String {
             Some(Delivery::Read { .. }) => "read".into(),
         },
         Ok(Inbound::ReadRequest) => "asked".into(),
-        Ok(Inbound::Atomic(_)) => "executed".into(),
+        Ok(Inbound::Atomic { .. }) => "executed".into(),
         Ok(Inbound::AtomicResponse { .. }) => "answered".into(),
         Ok(Inbound::Carrier(_)) => "carrier".into(),
         Ok(Inbound::ReadyToReceive) => "ready".into(),

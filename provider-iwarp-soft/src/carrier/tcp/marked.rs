@@ -10,7 +10,7 @@ use iwarp_proto::MpaError;
 use iwarp_proto::wire::fpdu::{self, ULPDU_MIN};
 use iwarp_proto::wire::marker::{self, INTERVAL, LEN, Marker, markers};
 
-use crate::crc::crc32c;
+use super::crc::crc32c;
 
 /// The longest FPDU, without markers.
 const FPDU_MAX: usize = fpdu::total_len(u16::MAX as usize);

@@ -35,17 +35,18 @@ use std::time::{Duration, Instant};
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::{fpdu, marker};
 use iwarp_proto::{
-    Access, Connection, Ends, HEADER_MAX, ProtectionFault, ProtocolError, Stag, TransmitFpdu,
-    TransmitPayload,
+    Access, Connection, Ends, HEADER_MAX, ProtectionFault, Stag, TransmitFpdu, TransmitPayload,
 };
 use rustix::io::Errno;
 
-use crate::crc::crc32c;
+use crate::carrier::{Flow, TxFault};
 use crate::engine::io::{self, Sent};
-use crate::marked::{self, MarkedTx};
 use crate::memory::{Bytes, MemoryAccess, Stream};
 use crate::pool::{STAGING_LEN, Staging};
 use crate::work::{Outstanding, Report};
+
+use super::crc::crc32c;
+use super::marked::{self, MarkedTx};
 
 /// Without CRC, payloads up to this long are copied next to their frame; above, a piece of a vector
 /// costs less than the copy.
@@ -65,21 +66,12 @@ const FLOW_GAP: Duration = Duration::from_micros(50);
 const FULL_PAUSE_SPINS: u32 = 60;
 const FULL_PAUSE_DOUBLINGS: u32 = 3;
 
-/// What a connection lends its sending side for one pass.
-pub(crate) struct Sources<'a> {
-    pub(crate) fd: BorrowedFd<'a>,
-    pub(crate) memory: &'a MemoryAccess<'a>,
-    pub(crate) stream: Stream,
-    pub(crate) outstanding: &'a Outstanding,
-}
-
-/// How a pass ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flow {
-    /// Nothing is left to send.
-    Drained,
-    /// The socket is full.
-    Blocked,
+/// The socket, and the memory that payloads come from, for one pass.
+pub(super) struct Sources<'a> {
+    pub(super) fd: BorrowedFd<'a>,
+    pub(super) memory: &'a MemoryAccess<'a>,
+    pub(super) stream: Stream,
+    pub(super) outstanding: &'a Outstanding,
 }
 
 /// How much was framed.
@@ -89,17 +81,6 @@ enum Filled {
     All,
     /// As much as is sent at once.
     Enough,
-}
-
-/// Why a pass cannot go on.
-#[derive(Debug)]
-pub(crate) enum TxFault {
-    /// A local segment of this request may not be read.
-    Local { token: u64 },
-    /// The peer reads memory that has gone.
-    Response(ProtocolError),
-    /// The socket has failed.
-    Socket(Errno),
 }
 
 /// Something unsent.
@@ -122,7 +103,7 @@ struct Mark {
 
 /// The sending side.
 #[derive(Debug)]
-pub(crate) struct Tx {
+pub(super) struct Tx {
     crc: bool,
     /// The markers that the peer wants, if it does.
     marked: Option<MarkedTx>,
@@ -150,7 +131,7 @@ pub(crate) struct Tx {
 
 impl Tx {
     /// `ulpdu_max` is the longest ULPDU that this connection ever sends.
-    pub(crate) fn new(negotiated: &Negotiated, ulpdu_max: usize) -> Self {
+    pub(super) fn new(negotiated: &Negotiated, ulpdu_max: usize) -> Self {
         let Negotiated {
             crc, markers_tx, ..
         } = *negotiated;
@@ -180,22 +161,22 @@ impl Tx {
     }
 
     /// Bytes that the socket has taken.
-    pub(crate) fn sent(&self) -> u64 {
+    pub(super) fn sent(&self) -> u64 {
         self.sent
     }
 
     /// Whether framed bytes wait for room in the socket.
-    pub(crate) fn is_pending(&self) -> bool {
+    pub(super) fn is_pending(&self) -> bool {
         !self.pieces.is_empty()
     }
 
     /// Whether all that is framed lies in the staging buffer, and something does.
-    pub(crate) fn is_all_staged(&self) -> bool {
+    pub(super) fn is_all_staged(&self) -> bool {
         self.pieces.len() == 1 && matches!(self.pieces.front(), Some(Piece::Staged { .. }))
     }
 
     /// Sends what is framed where all of it is staged and nothing else is to be sent.
-    pub(crate) fn flush(
+    pub(super) fn flush(
         &mut self,
         proto: &mut Connection,
         fd: BorrowedFd<'_>,
@@ -212,7 +193,7 @@ impl Tx {
     }
 
     /// Frames and sends until nothing is left or the socket is full.
-    pub(crate) fn run(
+    pub(super) fn run(
         &mut self,
         proto: &mut Connection,
         sources: &Sources<'_>,
@@ -271,15 +252,15 @@ impl Tx {
     }
 
     /// Whether [`Self::frame_at_once`] may be called for an FPDU with so much payload.
-    pub(crate) fn has_room(&self, payload_len: usize) -> bool {
+    pub(super) fn has_room(&self, payload_len: usize) -> bool {
         self.marked.is_none()
             && payload_len <= self.staged_max
             && self.filled + HEADER_MAX + payload_len + TRAILER_MAX <= STAGING_LEN
     }
 
     /// Frames an FPDU whose payload is here, behind what is framed already; there is room for it.
-    /// `report` is told when the socket has taken it ([`Self::take_finished`]).
-    pub(crate) fn frame_at_once(
+    /// `report` is told when the socket has taken it ([`Self::finished`]).
+    pub(super) fn frame_at_once(
         &mut self,
         fpdu: &TransmitFpdu,
         payload: &[Bytes<'_>],
@@ -298,19 +279,19 @@ impl Tx {
         self.reports.push_back((self.framed, report));
     }
 
-    /// What is told of requests that the socket has taken since this was asked last.
-    pub(crate) fn take_finished(&mut self) -> std::vec::Drain<'_, Report> {
-        self.finished.drain(..)
+    /// Reports of requests that the socket has taken; the caller empties the list.
+    pub(super) fn finished(&mut self) -> &mut Vec<Report> {
+        &mut self.finished
     }
 
     /// Whether there are requests that were framed when they were posted and that the socket has
     /// not taken.
-    pub(crate) fn has_unfinished(&self) -> bool {
+    pub(super) fn has_unfinished(&self) -> bool {
         !self.reports.is_empty()
     }
 
     /// What is told of requests that were framed and that the socket has not taken.
-    pub(crate) fn take_unfinished(&mut self) -> impl Iterator<Item = Report> {
+    pub(super) fn take_unfinished(&mut self) -> impl Iterator<Item = Report> {
         self.reports.drain(..).map(|(_, report)| report)
     }
 
@@ -333,7 +314,7 @@ impl Tx {
     }
 
     /// Frames one FPDU that needs no memory, behind what is framed already.
-    pub(crate) fn frame_last(&mut self, fpdu: &TransmitFpdu, sources: &Sources<'_>) {
+    pub(super) fn frame_last(&mut self, fpdu: &TransmitFpdu, sources: &Sources<'_>) {
         if self.filled + HEADER_MAX + TRAILER_MAX + marker::LEN <= STAGING_LEN {
             // A frame without payload has nothing that could be refused.
             let _ = self.frame(fpdu, sources);
@@ -436,7 +417,7 @@ impl Tx {
                 self.pause();
                 Ok(false)
             }
-            Sent::Failed(error) => Err(TxFault::Socket(error)),
+            Sent::Failed(error) => Err(TxFault::Transport(error)),
         }
     }
 
@@ -467,7 +448,7 @@ impl Tx {
     }
 
     /// Gives the staging buffer back, if it is empty.
-    pub(crate) fn rest(&mut self) {
+    pub(super) fn rest(&mut self) {
         if self.pieces.is_empty() {
             self.release();
         }
@@ -496,7 +477,7 @@ impl Tx {
     /// is forgotten. A stream that ends here ends between two FPDUs.
     ///
     /// `None` when the rest cannot be had, because its memory has gone.
-    pub(crate) fn take_rest_of_fpdu(&mut self, sources: &Sources<'_>) -> Option<Vec<u8>> {
+    pub(super) fn take_rest_of_fpdu(&mut self, sources: &Sources<'_>) -> Option<Vec<u8>> {
         let has_begun = self.sent > self.boundary;
         let end = self
             .marks
@@ -510,7 +491,7 @@ impl Tx {
     }
 
     /// All framed bytes, for a stream that ends with a Terminate message behind them.
-    pub(crate) fn take_all(&mut self, sources: &Sources<'_>) -> Option<Vec<u8>> {
+    pub(super) fn take_all(&mut self, sources: &Sources<'_>) -> Option<Vec<u8>> {
         self.take_bytes(sources, (self.framed - self.sent) as usize)
     }
 
@@ -697,7 +678,7 @@ fn fault_of(piece: &Piece) -> TxFault {
     match piece {
         Piece::Work { token, .. } => TxFault::Local { token: *token },
         // The FPDU is half sent, so no Terminate message can follow it.
-        _ => TxFault::Socket(Errno::FAULT),
+        _ => TxFault::Transport(Errno::FAULT),
     }
 }
 
@@ -735,8 +716,8 @@ mod tests {
         let Link::Up(conn) = &mut *link else {
             panic!("{link:?}");
         };
-        assert!(conn.tx.is_pending());
-        let framed = conn.tx.framed;
+        assert!(conn.tcp.tx.is_pending());
+        let framed = conn.tcp.tx.framed;
         let access = qp.shared.memory.access();
         let sources = Sources {
             fd: conn.socket.as_fd(),
@@ -744,10 +725,10 @@ mod tests {
             stream: qp.stream(),
             outstanding: &conn.outstanding,
         };
-        let rest = conn.tx.take_rest_of_fpdu(&sources).unwrap();
-        let cut = conn.tx.sent + rest.len() as u64;
+        let rest = conn.tcp.tx.take_rest_of_fpdu(&sources).unwrap();
+        let cut = conn.tcp.tx.sent + rest.len() as u64;
         assert!(cut < framed, "nothing was forgotten");
-        let marked = conn.tx.marked.as_ref().unwrap();
+        let marked = conn.tcp.tx.marked.as_ref().unwrap();
         for len in 0..2 * marker::INTERVAL as usize {
             assert_eq!(marked.len(len), marker::total_len(cut, len), "{len}");
         }

@@ -10,16 +10,19 @@
 //! another peer may change it meanwhile.
 
 use std::io::IoSliceMut;
+use std::os::fd::BorrowedFd;
 
-use access_layer::rnic::WcStatus;
 use iwarp_proto::wire::ddp::{Control, TAGGED_LEN, UNTAGGED_LEN};
 use iwarp_proto::wire::fpdu::{self, CRC_LEN, LENGTH_LEN};
-use iwarp_proto::{Access, Inbound, Target};
+use iwarp_proto::{Access, Target};
 use rustix::io::Errno;
 
-use super::{Lent, Rx, RxEnd, Sinks, refuse, tagged_access};
+use crate::carrier::RxEnd;
+use crate::carrier::inbox::{Accepted, Reception, Sinks};
 use crate::engine::io::{self, Received};
 use crate::pool::Staging;
+
+use super::Rx;
 
 /// What is missing of a frame that is worth a system call of its own. More than frames of 16 KiB
 /// have, of which one receive into the buffer takes eight.
@@ -38,14 +41,15 @@ const NARROW_FRAMES: u8 = 2;
 pub(super) struct Placing {
     header: [u8; UNTAGGED_LEN],
     ulpdu_len: usize,
-    target: Target,
+    /// Not resolved: see [`Rx::for_each_place`].
+    target: Target<()>,
     /// Bytes of the payload that lie there.
     done: usize,
 }
 
 impl Placing {
     /// Of the frame at the front of `here`, if its header has come.
-    fn of(here: &[u8], target: impl FnOnce(&[u8], usize) -> Option<Target>) -> Option<Self> {
+    fn of(here: &[u8], target: impl FnOnce(&[u8], usize) -> Option<Target<()>>) -> Option<Self> {
         let (length, ulpdu) = here.split_first_chunk::<LENGTH_LEN>()?;
         let ulpdu_len = usize::from(u16::from_be_bytes(*length));
         let found = ulpdu.get(..header_len(*ulpdu.first()?))?;
@@ -119,7 +123,7 @@ impl Rx {
             if fpdu::total_len(ulpdu_len) < frame.len() + DIRECT_MIN {
                 return None;
             }
-            self.ask(sinks, |proto, memory, receives| {
+            sinks.ask(|proto, memory, receives| {
                 proto.foresee(header, ulpdu_len - header.len(), memory, receives)
             })
         });
@@ -149,7 +153,10 @@ impl Rx {
         Ok(())
     }
 
-    /// Visits the memory of the next `len` bytes of a payload, which may have gone meanwhile.
+    /// Resolves the place of the next `len` bytes of a payload and visits its memory.
+    ///
+    /// Each drive resolves it again, because the memory table was closed since the last one, and
+    /// the consumer may have deregistered the memory. That ends the stream.
     fn for_each_place<'m>(
         &mut self,
         placing: &Placing,
@@ -161,26 +168,25 @@ impl Rx {
             return Ok(());
         }
         match placing.target {
-            Target::Tagged { stag, to } => {
-                let access = tagged_access(&placing.header);
+            Target::None => {}
+            Target::Tagged {
+                access, stag, to, ..
+            } => {
                 let to = to.wrapping_add(placing.done as u64);
-                let stream = sinks.qp.stream();
-                match sinks.memory.remote(stream, access, stag, to, len as u32) {
+                match sinks
+                    .memory
+                    .remote(sinks.stream, access, stag, to, len as u32)
+                {
                     Ok(bytes) => visit(bytes),
                     Err(fault) => {
-                        return Err(refuse(placing.header(), placing.ulpdu_len, fault, sinks));
+                        let (header, len) = (placing.header(), placing.ulpdu_len);
+                        let fault = sinks.proto.refuse_placement(header, len, fault);
+                        return Err(RxEnd::Fault(fault));
                     }
                 }
             }
             Target::Untagged { offset, .. } => {
-                let range = (offset as usize + placing.done, len);
-                let (memory, pd) = (sinks.memory, sinks.qp.pd());
-                let current = self.current.as_ref();
-                if !current.is_some_and(|slot| {
-                    slot.sgl.for_each_piece(memory, pd, true, range, &mut visit)
-                }) {
-                    return Err(self.fail_receive(sinks));
-                }
+                sinks.place_untagged(offset as usize + placing.done, len, visit)?;
             }
         }
         Ok(())
@@ -192,11 +198,11 @@ impl Rx {
         &mut self,
         mut placing: Placing,
         staging: &mut Staging,
-        lent: &mut Lent<'_>,
+        fd: BorrowedFd<'_>,
+        reception: &mut Reception<'_>,
     ) -> Result<(Received, bool), RxEnd> {
-        let memory = lent.qp.shared.memory.access();
-        let fd = lent.fd;
-        let mut sinks = lent.open(&memory);
+        let memory = reception.table.access();
+        let mut sinks = reception.open(&memory);
         let mut vector: [IoSliceMut<'_>; VECTOR_MAX] =
             std::array::from_fn(|_| IoSliceMut::new(&mut []));
         let (mut count, mut direct) = (0, 0);
@@ -256,36 +262,23 @@ impl Rx {
 
     fn handle_placed(&mut self, placing: &Placing, sinks: &mut Sinks<'_>) -> Result<(), RxEnd> {
         let (header, len) = (placing.header(), placing.payload_len());
-        let inbound = self.ask(sinks, |proto, memory, receives| {
-            proto.handle_segment(header, len, memory, receives)
-        });
-        match inbound {
-            Ok(Inbound::Place(placement)) => {
-                self.deliver(&placement, sinks);
-                Ok(())
-            }
-            Ok(_) => Ok(()),
-            Err(fault) => Err(self.judge(fault)),
+        let judged = sinks
+            .ask(|proto, memory, receives| proto.handle_segment(header, len, memory, receives));
+        if let Accepted::Place(placement) = sinks.accept(judged)? {
+            sinks.deliver(&placement);
         }
+        Ok(())
     }
 
     /// The memory that a segment belongs in cannot be written to.
     fn fail_place(&mut self, placing: &Placing, sinks: &mut Sinks<'_>) -> RxEnd {
-        if matches!(placing.target, Target::Untagged { .. }) {
-            return self.fail_receive(sinks);
+        match placing.target {
+            Target::Untagged { .. } => sinks.fail_receive(),
+            Target::Tagged {
+                access: Access::ReadSink,
+                ..
+            } => sinks.fail_read_sink(),
+            Target::Tagged { .. } | Target::None => RxEnd::Fault(sinks.proto.fail_local()),
         }
-        if tagged_access(placing.header()) == Access::ReadSink
-            && let Some(token) = sinks.proto.answered_read()
-            && let Some(slot) = sinks.outstanding.get_mut(token)
-        {
-            slot.status = WcStatus::LocalProtection;
-        }
-        RxEnd::Fault(sinks.proto.fail_local())
-    }
-
-    /// The memory of the receive that is arriving cannot be used.
-    pub(super) fn fail_receive(&mut self, sinks: &mut Sinks<'_>) -> RxEnd {
-        self.current_status = WcStatus::LocalProtection;
-        RxEnd::Fault(sinks.proto.fail_local())
     }
 }

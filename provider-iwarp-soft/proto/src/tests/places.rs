@@ -1,0 +1,126 @@
+//! The STag of a segment is resolved once, and the result is part of the placement.
+
+use std::cell::RefCell;
+
+use super::{
+    engine::{Engine, Receives, config, split},
+    hex,
+};
+use crate::{
+    Access, Connection, Inbound, InvalidateFault, MemoryTable, ProtectionFault, Role, Stag, Target,
+};
+
+/// Grants everything; a place is the number of the call that has resolved it.
+#[derive(Debug, Default)]
+struct Numbered(RefCell<Vec<(Access, u64, u32)>>);
+
+impl MemoryTable for Numbered {
+    type Place = usize;
+
+    fn resolve(
+        &self,
+        access: Access,
+        _stag: Stag,
+        to: u64,
+        len: u32,
+    ) -> Result<usize, ProtectionFault> {
+        let mut calls = self.0.borrow_mut();
+        calls.push((access, to, len));
+        Ok(calls.len())
+    }
+
+    fn check_invalidate(&self, _stag: Stag) -> Result<(), InvalidateFault> {
+        Ok(())
+    }
+}
+
+/// Judges segments, all but the last of which must be legal.
+fn judge(conn: &mut Connection, memory: &Numbered, segments: &[&str]) -> Option<Inbound<usize>> {
+    let mut last = None;
+    for segment in segments {
+        let segment = hex(segment);
+        let judged = conn.handle_ulpdu(&segment, memory, &mut Receives::default());
+        last = Some(judged.expect("legal"));
+    }
+    last
+}
+
+fn tagged(inbound: Option<Inbound<usize>>) -> Option<(Access, u64, usize)> {
+    match inbound {
+        Some(Inbound::Place(placement)) => match placement.target {
+            Target::Tagged {
+                access, to, place, ..
+            } => Some((access, to, place)),
+            Target::None | Target::Untagged { .. } => None,
+        },
+        _ => None,
+    }
+}
+
+#[test]
+fn the_placement_of_a_write_has_what_was_resolved_for_it() {
+    let mut conn = Connection::new(config(Role::Responder));
+    let memory = Numbered::default();
+    let first = "8140 00000001 0000000000001000 0102";
+    let second = "c140 00000001 0000000000001002 030405";
+    let inbound = judge(&mut conn, &memory, &[first, second]);
+    assert_eq!(tagged(inbound), Some((Access::RemoteWrite, 0x1002, 2)));
+    let calls = [
+        (Access::RemoteWrite, 0x1000, 2),
+        (Access::RemoteWrite, 0x1002, 3),
+    ];
+    assert_eq!(memory.0.into_inner(), calls);
+}
+
+#[test]
+fn the_placement_of_a_read_response_says_so() {
+    let mut reader = Engine::new(config(Role::Initiator));
+    reader.post_read(1, (9, 0), (1, 0x1000), 4, false);
+    reader.transmit_all();
+    let memory = Numbered::default();
+    let response = ["c142 00000001 0000000000001000 01020304"];
+    let inbound = judge(&mut reader.conn, &memory, &response);
+    assert_eq!(tagged(inbound), Some((Access::ReadSink, 0x1000, 1)));
+    assert_eq!(memory.0.into_inner(), [(Access::ReadSink, 0x1000, 4)]);
+}
+
+#[test]
+fn an_atomic_operation_has_its_place() {
+    let mut conn = Connection::new(config(Role::Responder));
+    let memory = Numbered::default();
+    let request = "414a 00000000 00000001 00000001 00000000 00000000 00000000 00000001 \
+                   0000000000001000 0000000000000001 0000000000000000 0000000000000000 \
+                   0000000000000000";
+    let inbound = judge(&mut conn, &memory, &[request]);
+    assert!(matches!(inbound, Some(Inbound::Atomic { place: 1, .. })));
+    assert_eq!(memory.0.into_inner(), [(Access::RemoteAtomic, 0x1000, 8)]);
+}
+
+#[test]
+fn an_empty_segment_resolves_nothing() {
+    let mut conn = Connection::new(config(Role::Responder));
+    let memory = Numbered::default();
+    let inbound = judge(&mut conn, &memory, &["c140 00000000 0000000000000000"]);
+    assert!(matches!(
+        inbound,
+        Some(Inbound::Place(placement)) if placement.target == Target::None
+    ));
+    assert_eq!(memory.0.into_inner(), []);
+}
+
+#[test]
+fn a_foreseen_place_is_not_resolved() {
+    let mut conn = Connection::new(config(Role::Responder));
+    let memory = Numbered::default();
+    judge(&mut conn, &memory, &["c140 00000000 0000000000000000"]);
+    let write = hex("c140 00000001 0000000000001000 01020304");
+    let (header, len) = split(&write);
+    let foreseen = conn.foresee(header, len, &memory, &mut Receives::default());
+    let expected = Target::Tagged {
+        access: Access::RemoteWrite,
+        stag: Stag(1),
+        to: 0x1000,
+        place: (),
+    };
+    assert_eq!(foreseen, Some(expected));
+}

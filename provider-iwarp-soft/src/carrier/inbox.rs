@@ -1,0 +1,341 @@
+//! Inbound segments: judged by the protocol, placed in memory, delivered as completions.
+//!
+//! Every carrier hands its segments over here, with the memory table open from the check of a
+//! segment to the last byte of its payload.
+
+use std::collections::VecDeque;
+
+use access_layer::rnic::{Completion, WcOpcode, WcStatus};
+use iwarp_proto::wire::rdmap::AtomicOp;
+use iwarp_proto::{
+    CarrierMessage, Connection, Delivery, Inbound, Placement, ProtocolError, ReceiveBuffer,
+    ReceiveQueue, Target, TerminateCode, UntaggedError,
+};
+
+use super::RxEnd;
+use crate::memory::{Bytes, MemoryAccess, MemoryTable, Stream, StreamMemory};
+use crate::work::{Outstanding, RecvSlot, notify};
+
+/// Where receives come from: a queue pair.
+pub(crate) trait ReceiveSource {
+    /// Takes the next receive for a message; `batch` belongs to the connection, so that a lock is
+    /// taken once for many receives.
+    fn take_receive(&self, batch: &mut VecDeque<RecvSlot>) -> Option<RecvSlot>;
+}
+
+/// Receives that a connection has taken from its queue pair, and what its peer said about carriers.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    batch: VecDeque<RecvSlot>,
+    /// The receive of the message that is being received, and the reason why it will fail.
+    current: Option<RecvSlot>,
+    current_status: WcStatus,
+    /// The carrier messages that were received and not handled.
+    messages: Vec<CarrierMessage>,
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self {
+            batch: VecDeque::new(),
+            current: None,
+            current_status: WcStatus::Success,
+            messages: Vec::new(),
+        }
+    }
+}
+
+impl Inbox {
+    /// The receives that have not completed, the one that was being filled first, with its status.
+    pub(crate) fn take_receives(&mut self) -> (Option<(RecvSlot, WcStatus)>, VecDeque<RecvSlot>) {
+        let status = match self.current_status {
+            WcStatus::Success => WcStatus::Flushed,
+            failed => failed,
+        };
+        (
+            self.current.take().map(|slot| (slot, status)),
+            std::mem::take(&mut self.batch),
+        )
+    }
+
+    /// Takes the carrier messages that were received.
+    pub(crate) fn take_messages(&mut self) -> Vec<CarrierMessage> {
+        std::mem::take(&mut self.messages)
+    }
+
+    pub(crate) fn has_messages(&self) -> bool {
+        !self.messages.is_empty()
+    }
+
+    /// Brings the next receive near the processor while there is time: a queue of thousands of them
+    /// is larger than its first caches.
+    pub(super) fn warm_up(&self) {
+        if let Some(next) = self.batch.front() {
+            std::hint::black_box((next.wr_id, next.signalled));
+        }
+    }
+}
+
+/// Everything that receiving needs of a connection, for one pass.
+pub(crate) struct Reception<'a> {
+    pub(crate) table: &'a MemoryTable,
+    pub(crate) stream: Stream,
+    pub(crate) source: &'a dyn ReceiveSource,
+    pub(crate) proto: &'a mut Connection,
+    pub(crate) outstanding: &'a mut Outstanding,
+    pub(crate) completions: &'a mut Vec<Completion>,
+    pub(crate) inbox: &'a mut Inbox,
+}
+
+/// The same with the memory table open.
+pub(super) struct Sinks<'a> {
+    pub(super) memory: &'a MemoryAccess<'a>,
+    pub(super) stream: Stream,
+    source: &'a dyn ReceiveSource,
+    pub(super) proto: &'a mut Connection,
+    pub(super) outstanding: &'a mut Outstanding,
+    completions: &'a mut Vec<Completion>,
+    pub(super) inbox: &'a mut Inbox,
+}
+
+impl Reception<'_> {
+    pub(super) fn open<'a>(&'a mut self, memory: &'a MemoryAccess<'a>) -> Sinks<'a> {
+        Sinks {
+            memory,
+            stream: self.stream,
+            source: self.source,
+            proto: &mut *self.proto,
+            outstanding: &mut *self.outstanding,
+            completions: &mut *self.completions,
+            inbox: &mut *self.inbox,
+        }
+    }
+}
+
+/// A segment that the protocol has accepted.
+pub(super) enum Accepted<'m> {
+    /// Its payload is to be placed, and then [`Sinks::deliver`] called.
+    Place(Placement<Bytes<'m>>),
+    /// It is handled.
+    Done,
+}
+
+impl<'m> Sinks<'m> {
+    /// Asks the protocol, with the memory and the receives that are at hand.
+    #[inline]
+    pub(super) fn ask<R>(
+        &mut self,
+        question: impl FnOnce(&mut Connection, &StreamMemory<'m>, &mut Receives<'_>) -> R,
+    ) -> R {
+        let memory = StreamMemory {
+            access: self.memory,
+            stream: self.stream,
+        };
+        let mut receives = Receives {
+            source: self.source,
+            batch: &mut self.inbox.batch,
+            current: &mut self.inbox.current,
+        };
+        question(self.proto, &memory, &mut receives)
+    }
+
+    /// Handles a segment that is here as a whole.
+    #[inline]
+    pub(super) fn handle_ulpdu(&mut self, ulpdu: &[u8]) -> Result<(), RxEnd> {
+        let judged =
+            self.ask(|proto, memory, receives| proto.handle_ulpdu(ulpdu, memory, receives));
+        match self.accept(judged)? {
+            Accepted::Place(placement) => {
+                let payload = &ulpdu[placement.payload.clone()];
+                let mut at = 0;
+                self.place(&placement.target, payload.len(), |bytes| {
+                    bytes.write(&payload[at..at + bytes.len()]);
+                    at += bytes.len();
+                })?;
+                self.deliver(&placement);
+            }
+            Accepted::Done => {}
+        }
+        Ok(())
+    }
+
+    /// Acts on what the protocol says of a segment, except for its payload.
+    #[inline]
+    pub(super) fn accept(
+        &mut self,
+        judged: Result<Inbound<Bytes<'m>>, ProtocolError>,
+    ) -> Result<Accepted<'m>, RxEnd> {
+        match judged {
+            Ok(Inbound::Place(placement)) => return Ok(Accepted::Place(placement)),
+            Ok(Inbound::Atomic { request, place }) => {
+                let original = self.execute_atomic(request.op, &place)?;
+                self.proto.answer_atomic(original);
+            }
+            Ok(Inbound::AtomicResponse { token, original }) => {
+                self.store_atomic(token, original)?;
+            }
+            Ok(Inbound::Carrier(message)) => self.inbox.messages.push(message),
+            Ok(Inbound::ReadRequest | Inbound::ReadyToReceive | Inbound::Dropped) => {}
+            Ok(Inbound::Terminated(terminate)) => return Err(RxEnd::Terminated(terminate)),
+            Err(fault) => return Err(self.judge(fault)),
+        }
+        Ok(Accepted::Done)
+    }
+
+    /// A message longer than its receive completes the receive with that error.
+    pub(super) fn judge(&mut self, fault: ProtocolError) -> RxEnd {
+        if fault.code == TerminateCode::Untagged(UntaggedError::TooLong) {
+            self.inbox.current_status = WcStatus::LocalLength;
+        }
+        RxEnd::Fault(fault)
+    }
+
+    /// Visits the memory that `len` bytes of payload belong in, in order.
+    #[inline]
+    pub(super) fn place(
+        &mut self,
+        target: &Target<Bytes<'m>>,
+        len: usize,
+        mut visit: impl FnMut(Bytes<'m>),
+    ) -> Result<(), RxEnd> {
+        match target {
+            Target::None => {}
+            Target::Tagged { place, .. } => visit(*place),
+            Target::Untagged { offset, .. } => {
+                self.place_untagged(*offset as usize, len, visit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits the memory of the current receive from `offset` on.
+    pub(super) fn place_untagged(
+        &mut self,
+        offset: usize,
+        len: usize,
+        visit: impl FnMut(Bytes<'m>),
+    ) -> Result<(), RxEnd> {
+        let (memory, pd) = (self.memory, self.stream.pd);
+        let current = self.inbox.current.as_ref();
+        let is_placed = current.is_some_and(|slot| {
+            slot.sgl
+                .for_each_piece(memory, pd, true, (offset, len), visit)
+        });
+        if is_placed {
+            Ok(())
+        } else {
+            Err(self.fail_receive())
+        }
+    }
+
+    /// The payload is in its place: a message may be complete with it.
+    #[inline]
+    pub(super) fn deliver(&mut self, placement: &Placement<Bytes<'_>>) {
+        let Some(Delivery::Receive {
+            len,
+            solicited,
+            invalidate,
+            immediate,
+            ..
+        }) = placement.delivered
+        else {
+            return;
+        };
+        if let Some(stag) = invalidate {
+            self.memory.invalidate(stag);
+        }
+        let Some(slot) = self.inbox.current.take() else {
+            return;
+        };
+        let opcode = match (invalidate, immediate) {
+            (Some(_), _) => WcOpcode::RecvInvalidate,
+            (_, Some(_)) => WcOpcode::RecvImmediate,
+            _ => WcOpcode::Recv,
+        };
+        self.completions.push(Completion {
+            wr_id: slot.wr_id,
+            qp: self.stream.qp,
+            opcode,
+            status: WcStatus::Success,
+            byte_len: len,
+            invalidated: invalidate.map(|stag| stag.0),
+            immediate: immediate.map(|bytes| immediate_value(&bytes)),
+            notify: notify(slot.signalled, solicited, WcStatus::Success),
+        });
+    }
+
+    /// The memory of the receive that is being filled cannot be used.
+    pub(super) fn fail_receive(&mut self) -> RxEnd {
+        self.inbox.current_status = WcStatus::LocalProtection;
+        RxEnd::Fault(self.proto.fail_local())
+    }
+
+    /// The sink of the read that is being answered cannot be used.
+    pub(super) fn fail_read_sink(&mut self) -> RxEnd {
+        if let Some(token) = self.proto.answered_read()
+            && let Some(slot) = self.outstanding.get_mut(token)
+        {
+            slot.status = WcStatus::LocalProtection;
+        }
+        RxEnd::Fault(self.proto.fail_local())
+    }
+
+    fn store_atomic(&mut self, token: u64, original: u64) -> Result<(), RxEnd> {
+        let bytes = original.to_ne_bytes();
+        let mut at = 0;
+        let (memory, pd) = (self.memory, self.stream.pd);
+        let is_stored = self.outstanding.get(token).is_some_and(|slot| {
+            let range = (0, bytes.len());
+            slot.sgl.for_each_piece(memory, pd, true, range, |piece| {
+                piece.write(&bytes[at..at + piece.len()]);
+                at += piece.len();
+            })
+        });
+        if is_stored {
+            return Ok(());
+        }
+        if let Some(slot) = self.outstanding.get_mut(token) {
+            slot.status = WcStatus::LocalProtection;
+        }
+        Err(RxEnd::Fault(self.proto.fail_local()))
+    }
+
+    fn execute_atomic(&mut self, op: AtomicOp, place: &Bytes<'_>) -> Result<u64, RxEnd> {
+        // Without a result the address is misaligned, although the tagged offset is aligned.
+        place
+            .update(|original| op.apply(original))
+            .ok_or_else(|| RxEnd::Fault(self.proto.fail_local()))
+    }
+}
+
+/// The receive queue as the protocol sees it.
+pub(super) struct Receives<'a> {
+    source: &'a dyn ReceiveSource,
+    batch: &'a mut VecDeque<RecvSlot>,
+    current: &'a mut Option<RecvSlot>,
+}
+
+impl ReceiveQueue for Receives<'_> {
+    fn next(&mut self) -> Option<ReceiveBuffer> {
+        let slot = self.source.take_receive(self.batch)?;
+        let buffer = ReceiveBuffer {
+            token: slot.wr_id,
+            len: slot.len,
+        };
+        // One message arrives at a time, so one receive is in use at a time.
+        *self.current = Some(slot);
+        Some(buffer)
+    }
+}
+
+/// The eight bytes of Immediate Data carry a 32-bit value in their first four, in network order.
+fn immediate_value(bytes: &[u8; 8]) -> u32 {
+    let [a, b, c, d, ..] = *bytes;
+    u32::from_be_bytes([a, b, c, d])
+}
+
+/// The wire form of a 32-bit immediate value.
+pub(crate) fn immediate_bytes(value: u32) -> [u8; 8] {
+    let [a, b, c, d] = value.to_be_bytes();
+    [a, b, c, d, 0, 0, 0, 0]
+}

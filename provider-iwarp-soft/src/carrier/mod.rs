@@ -1,0 +1,116 @@
+//! Carriers: how the DDP segments of a connection get to the peer.
+//!
+//! A connection starts on [`tcp`]. Start-up frames, Socket Service Points, lingering and the death
+//! of a peer are matters of the TCP socket and stay there. Between two ends of this implementation
+//! a connection may move to a second carrier, each direction by itself: the last message that a
+//! direction sends over TCP is `Moved`, and the segments that follow it come by the new carrier. So
+//! the order of operations is kept.
+//!
+//! | File | What |
+//! |---|---|
+//! | [`inbox`] | inbound segments, judged, placed and delivered, for every carrier |
+//! | [`tcp`] | MPA over a TCP socket |
+
+pub(crate) mod inbox;
+pub(crate) mod tcp;
+
+use std::fmt::Debug;
+
+use iwarp_proto::{Connection, PeerTerminate, ProtocolError, TransmitFpdu};
+use rustix::io::Errno;
+
+use crate::memory::{Bytes, MemoryTable, Stream};
+use crate::work::{Outstanding, Report};
+
+pub(crate) use inbox::{Inbox, ReceiveSource, Reception, immediate_bytes};
+
+/// Where the payloads of segments come from, for one pass.
+pub(crate) struct Payloads<'a> {
+    pub(crate) table: &'a MemoryTable,
+    pub(crate) stream: Stream,
+    pub(crate) outstanding: &'a Outstanding,
+}
+
+/// How a pass of a sender ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// Nothing is left to send.
+    Drained,
+    /// The carrier takes no more for the moment.
+    Blocked,
+}
+
+/// Why a pass of a sender cannot continue.
+#[derive(Debug)]
+pub(crate) enum TxFault {
+    /// A local segment of this request may not be read.
+    Local { token: u64 },
+    /// The memory that the peer reads has gone.
+    Response(ProtocolError),
+    /// The transport has failed.
+    Transport(Errno),
+}
+
+/// Why receiving ended for good.
+#[derive(Debug)]
+pub(crate) enum RxEnd {
+    /// The peer has closed between two segments.
+    Closed,
+    /// The peer has closed within a segment, or broken the rules of the carrier.
+    Broken,
+    /// The transport has failed.
+    Transport(Errno),
+    /// The peer violated the protocol, or a local receive was unusable.
+    Fault(ProtocolError),
+    /// The peer has sent a Terminate message.
+    Terminated(Option<PeerTerminate>),
+}
+
+/// How far a carrier has come, to notice a peer that neither takes nor sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Distance {
+    /// Bytes or segments that the transport has taken.
+    pub(crate) sent: u64,
+    /// Segments received.
+    pub(crate) received: u64,
+}
+
+/// The transport of one connection's segments. Its calls are made under the connection's lock and
+/// never block.
+pub(crate) trait Carrier: Debug + Send {
+    /// Returns true if [`Self::submit`] may be called for a segment with so much payload.
+    fn has_room(&self, payload_len: usize) -> bool;
+
+    /// Takes a segment whose payload is here and copied by this call; there is room for it. `report`
+    /// is in [`Self::finished`] once the transport has taken it.
+    fn submit(&mut self, segment: &TransmitFpdu, payload: &[Bytes<'_>], report: Report);
+
+    /// Sends what was submitted and what `proto` has to transmit, as far as the transport takes it.
+    fn transmit(
+        &mut self,
+        proto: &mut Connection,
+        payloads: &Payloads<'_>,
+    ) -> Result<Flow, TxFault>;
+
+    /// Receives segments and places their payload. `false`: there were none.
+    fn receive(&mut self, reception: &mut Reception<'_>) -> Result<bool, RxEnd>;
+
+    /// Takes note of what the transport has finished since the last call.
+    fn reap(&mut self, _proto: &mut Connection) -> Result<(), TxFault> {
+        Ok(())
+    }
+
+    /// Reports of submitted segments that the transport has taken; the caller empties the list.
+    fn finished(&mut self) -> &mut Vec<Report>;
+
+    /// Returns true while the transport has not taken all that was submitted.
+    fn has_unfinished(&self) -> bool;
+
+    /// Removes the reports of submitted segments that the transport has not taken.
+    fn take_unfinished(&mut self) -> Vec<Report>;
+
+    /// Returns true while segments wait for the transport.
+    fn is_pending(&self) -> bool;
+
+    fn distance(&self) -> Distance;
+}

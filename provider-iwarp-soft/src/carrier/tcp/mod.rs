@@ -1,0 +1,209 @@
+//! The TCP carrier: MPA over a stream socket (RFC 5044).
+//!
+//! | File | What |
+//! |---|---|
+//! | [`tx`] | frames out of segments, bytes into the socket |
+//! | [`rx`] | bytes from the socket, frames, payload to its place |
+//! | [`marked`] | MPA markers between the bytes of either direction |
+//! | [`crc`] | CRC32C |
+
+pub(crate) mod crc;
+mod marked;
+mod rx;
+mod tx;
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use iwarp_proto::mpa::Negotiated;
+use iwarp_proto::wire::fpdu;
+use iwarp_proto::{Connection, TransmitFpdu};
+
+use super::{Carrier, Distance, Flow, Payloads, Reception, RxEnd, TxFault};
+use crate::config::Config;
+use crate::engine::io::{self, Sent};
+use crate::memory::Bytes;
+use crate::progress::conn_socket::ConnSocket;
+use crate::work::Report;
+
+use rx::Rx;
+use tx::{Sources, Tx};
+
+/// Bytes between two questions for the size of TCP's segments: at first a few windows, later
+/// rarely.
+const REFRESH_MIN: u64 = 128 * 1024;
+const REFRESH_MAX: u64 = 256 << 20;
+
+/// MPA over one socket.
+#[derive(Debug)]
+pub(crate) struct TcpCarrier {
+    socket: Arc<ConnSocket>,
+    tx: Tx,
+    rx: Rx,
+    /// Staging buffers are kept between two calls, because the connection is polled.
+    keeps_staging: bool,
+    /// The longest ULPDU toward a peer that runs another implementation, whatever TCP's segments
+    /// hold.
+    ulpdu_max: usize,
+    /// FPDUs are sent with markers.
+    markers_tx: bool,
+    /// The number of sent bytes at which the size of TCP's segments is asked for next.
+    refresh_at: u64,
+}
+
+impl TcpCarrier {
+    pub(crate) fn new(socket: Arc<ConnSocket>, negotiated: &Negotiated, settings: &Config) -> Self {
+        Self {
+            socket,
+            tx: Tx::new(negotiated, settings.own_ulpdu_max(negotiated)),
+            rx: Rx::new(negotiated),
+            keeps_staging: false,
+            ulpdu_max: settings.ulpdu_max(),
+            markers_tx: negotiated.markers_tx,
+            refresh_at: REFRESH_MIN,
+        }
+    }
+
+    /// Whether empty staging buffers are kept for the next call.
+    pub(crate) fn keep_staging(&mut self, keeps: bool) {
+        self.keeps_staging = keeps;
+        if !keeps {
+            self.tx.rest();
+            self.rx.rest();
+        }
+    }
+
+    /// Follows the size of TCP's segments, which grows in the first moments of a connection and may
+    /// change with its path. Ends that have agreed on longer FPDUs need not know it.
+    fn refresh_mulpdu(&mut self, proto: &mut Connection) {
+        if self.tx.sent() < self.refresh_at || proto.agreed_ulpdu().is_some() {
+            return;
+        }
+        let step = self.refresh_at.clamp(REFRESH_MIN, REFRESH_MAX);
+        self.refresh_at = self.tx.sent() + step;
+        let emss = io::segment_size(self.socket.as_fd());
+        let mulpdu = fpdu::mulpdu(emss, self.markers_tx).min(self.ulpdu_max);
+        proto.set_mulpdu(mulpdu);
+    }
+
+    /// Bytes that the peer's TCP has not acknowledged.
+    pub(crate) fn unacknowledged(&self) -> usize {
+        io::unacknowledged(self.socket.as_fd())
+    }
+
+    /// The bytes of one FPDU, for a moment when nothing else is framed.
+    pub(crate) fn lone_frame(
+        &mut self,
+        fpdu: &TransmitFpdu,
+        payloads: &Payloads<'_>,
+    ) -> Option<Vec<u8>> {
+        let memory = payloads.table.access();
+        let sources = Sources {
+            fd: self.socket.as_fd(),
+            memory: &memory,
+            stream: payloads.stream,
+            outstanding: payloads.outstanding,
+        };
+        self.tx.frame_last(fpdu, &sources);
+        self.tx.take_all(&sources)
+    }
+
+    /// The bytes that have to follow so that the stream ends between two frames, with `last` at its
+    /// end if there is one. As many as possible are sent; the rest is returned.
+    pub(crate) fn last_bytes(
+        &mut self,
+        last: Option<&TransmitFpdu>,
+        payloads: &Payloads<'_>,
+    ) -> Option<Vec<u8>> {
+        let memory = payloads.table.access();
+        let sources = Sources {
+            fd: self.socket.as_fd(),
+            memory: &memory,
+            stream: payloads.stream,
+            outstanding: payloads.outstanding,
+        };
+        let mut bytes = self.tx.take_rest_of_fpdu(&sources)?;
+        if let Some(fpdu) = last {
+            self.tx.frame_last(fpdu, &sources);
+            bytes.extend(self.tx.take_all(&sources)?);
+        }
+        let sent = match bytes.is_empty() {
+            true => 0,
+            false => match io::send(self.socket.as_fd(), &bytes) {
+                Sent::Bytes(count) => count,
+                Sent::WouldBlock => 0,
+                Sent::Failed(_) => return None,
+            },
+        };
+        bytes.drain(..sent);
+        Some(bytes)
+    }
+
+    /// The connection is over: gives the receiving buffer back.
+    pub(crate) fn close(&mut self) {
+        self.rx.close();
+    }
+}
+
+impl Carrier for TcpCarrier {
+    fn has_room(&self, payload_len: usize) -> bool {
+        self.tx.has_room(payload_len)
+    }
+
+    fn submit(&mut self, segment: &TransmitFpdu, payload: &[Bytes<'_>], report: Report) {
+        self.tx.frame_at_once(segment, payload, report);
+    }
+
+    fn transmit(
+        &mut self,
+        proto: &mut Connection,
+        payloads: &Payloads<'_>,
+    ) -> Result<Flow, TxFault> {
+        self.refresh_mulpdu(proto);
+        let flow = if self.tx.is_all_staged() && !proto.has_transmit() {
+            self.tx.flush(proto, self.socket.as_fd())
+        } else {
+            let memory = payloads.table.access();
+            let sources = Sources {
+                fd: self.socket.as_fd(),
+                memory: &memory,
+                stream: payloads.stream,
+                outstanding: payloads.outstanding,
+            };
+            self.tx.run(proto, &sources)
+        };
+        if !self.keeps_staging {
+            self.tx.rest();
+            self.rx.rest();
+        }
+        flow
+    }
+
+    fn receive(&mut self, reception: &mut Reception<'_>) -> Result<bool, RxEnd> {
+        self.rx
+            .run(self.socket.as_fd(), self.keeps_staging, reception)
+    }
+
+    fn finished(&mut self) -> &mut Vec<Report> {
+        self.tx.finished()
+    }
+
+    fn has_unfinished(&self) -> bool {
+        self.tx.has_unfinished()
+    }
+
+    fn take_unfinished(&mut self) -> Vec<Report> {
+        self.tx.take_unfinished().collect()
+    }
+
+    fn is_pending(&self) -> bool {
+        self.tx.is_pending()
+    }
+
+    fn distance(&self) -> Distance {
+        Distance {
+            sent: self.tx.sent(),
+            received: self.rx.frames(),
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! The receiving side of a connection: bytes from the socket, payload to its place.
+//!
+//! # How bytes arrive
+//!
+//! One `recv` of up to 128 KiB into a staging buffer takes what TCP has; then frame by frame:
+//! length, CRC, every check of RFC 5040 and 5041, and only then the copy to the target. A
+//! connection keeps the buffer while it holds a partial frame, and while a consumer drives it,
+//! which the engine looks after.
+//!
+//! Where CRC was negotiated away, the payload of a long frame does without the copy ([`placing`]).
+//!
+//! # Cost of one 64-byte Send
+//!
+//! One system call, one CRC, one copy, no allocation; a `recv` that filled less than the buffer has
+//! emptied the socket and is not repeated. Right behind a payload that was placed so, a call more.
+
+mod placing;
+
+use std::os::fd::BorrowedFd;
+
+use iwarp_proto::mpa::Negotiated;
+use iwarp_proto::wire::fpdu::{self, Deframed};
+use iwarp_proto::{Connection, MpaError};
+
+use crate::carrier::RxEnd;
+use crate::carrier::inbox::{Reception, Sinks};
+use crate::engine::io::{self, Received};
+use crate::pool::Staging;
+
+use super::crc::crc32c;
+use super::marked::{MarkedRx, Unmarked};
+use placing::Placing;
+
+/// Bytes that one drive takes before it lets the consumer look.
+const DRIVE_MAX: usize = 4 * RECEIVE_MAX;
+/// Bytes of one receive: what is checked and copied right after the kernel wrote it should still be
+/// in the second cache level, beside what the program itself keeps there.
+const RECEIVE_MAX: usize = 128 * 1024;
+/// A receive this long is part of a bulk transfer.
+const BULK: usize = 64 * 1024;
+/// So many frames in one receive are part of a stream of small messages.
+const STREAM: u32 = 4;
+/// How long a bulk receiver stays off an empty socket. Asking again at once would fight the sender
+/// for the socket's lock.
+const BULK_PAUSE_SPINS: u32 = 60;
+const BULK_PAUSE_DOUBLINGS: u32 = 3;
+
+/// The receiving side.
+#[derive(Debug)]
+pub(super) struct Rx {
+    crc: bool,
+    /// The markers that we asked for, if we did.
+    marked: Option<MarkedRx>,
+    /// Held while it has a partial frame, at `start..end`, or is soon needed again.
+    staging: Option<Staging>,
+    start: usize,
+    end: usize,
+    /// The segment whose payload does not come through the buffer, if there is one.
+    placing: Option<Placing>,
+    /// So many frames are not taken together with what follows them.
+    narrow: u8,
+    is_bulk: bool,
+    /// Whole frames handled so far.
+    frames: u64,
+    /// Looks at the empty socket since the last bytes, as far as they matter.
+    empty_looks: u32,
+}
+
+impl Rx {
+    pub(super) fn new(negotiated: &Negotiated) -> Self {
+        Self {
+            crc: negotiated.crc,
+            marked: negotiated.markers_rx.then(MarkedRx::default),
+            staging: None,
+            start: 0,
+            end: 0,
+            placing: None,
+            narrow: 0,
+            is_bulk: false,
+            frames: 0,
+            empty_looks: 0,
+        }
+    }
+
+    /// Whole frames handled so far.
+    pub(super) fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Receives and places what the socket has. `false`: it had nothing.
+    ///
+    /// With `keep` the buffer stays for the next call, until [`Self::rest`].
+    pub(super) fn run(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        keep: bool,
+        reception: &mut Reception<'_>,
+    ) -> Result<bool, RxEnd> {
+        let mut staging = self.staging.take().unwrap_or_else(Staging::take);
+        let result = self.fill_and_handle(&mut staging, fd, reception);
+        self.staging = Some(staging);
+        if !keep {
+            self.rest();
+        }
+        result
+    }
+
+    /// Gives the buffer back, unless a partial frame is in it.
+    pub(super) fn rest(&mut self) {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            if let Some(staging) = self.staging.take() {
+                staging.give_back();
+            }
+        }
+    }
+
+    fn fill_and_handle(
+        &mut self,
+        staging: &mut Staging,
+        fd: BorrowedFd<'_>,
+        reception: &mut Reception<'_>,
+    ) -> Result<bool, RxEnd> {
+        let mut taken = 0;
+        while taken < DRIVE_MAX {
+            let (received, is_short) = self.receive_bytes(staging, fd, reception)?;
+            match received {
+                Received::Bytes(count) => {
+                    taken += count;
+                    let memory = reception.table.access();
+                    let frames = self.handle_all(staging, &mut reception.open(&memory))?;
+                    self.empty_looks = 0;
+                    self.frames += u64::from(frames);
+                    self.is_bulk = taken >= BULK || frames >= STREAM;
+                    if is_short {
+                        return Ok(true);
+                    }
+                }
+                Received::WouldBlock => {
+                    reception.inbox.warm_up();
+                    self.pause_if_bulk(reception.proto);
+                    return Ok(taken > 0);
+                }
+                Received::Eof if self.is_between_frames() => return Err(RxEnd::Closed),
+                Received::Eof => return Err(RxEnd::Broken),
+                Received::Failed(error) => return Err(RxEnd::Transport(error)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// One receive, to where the next bytes belong. Says also whether it took less than was asked
+    /// for, and so all that there was.
+    fn receive_bytes(
+        &mut self,
+        staging: &mut Staging,
+        fd: BorrowedFd<'_>,
+        reception: &mut Reception<'_>,
+    ) -> Result<(Received, bool), RxEnd> {
+        if let Some(placing) = self.placing.take() {
+            return self.receive_placing(placing, staging, fd, reception);
+        }
+        let room = self.narrowed(staging, (staging.len() - self.end).min(RECEIVE_MAX));
+        let received = io::receive(fd, &mut staging[self.end..self.end + room]);
+        if let Received::Bytes(count) = received {
+            self.end += count;
+        }
+        Ok((received, received != Received::Bytes(room)))
+    }
+
+    /// Whether nothing is here of a frame that has not arrived whole.
+    fn is_between_frames(&self) -> bool {
+        self.start == self.end && self.placing.is_none()
+    }
+
+    /// Stays off an empty socket during a bulk transfer: longer and longer while it is certain that
+    /// more comes, because a frame is cut or a read is not answered.
+    fn pause_if_bulk(&mut self, proto: &Connection) {
+        if !self.is_bulk {
+            return;
+        }
+        let more_comes = !self.is_between_frames() || proto.outstanding_reads() > 0;
+        let doublings = if more_comes { self.empty_looks } else { 0 };
+        self.empty_looks = (self.empty_looks + 1).min(BULK_PAUSE_DOUBLINGS);
+        for _ in 0..BULK_PAUSE_SPINS << doublings {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Handles the whole frames in the buffer and moves a partial one to its front. Returns how
+    /// many there were.
+    fn handle_all(&mut self, staging: &mut Staging, sinks: &mut Sinks<'_>) -> Result<u32, RxEnd> {
+        let placed = self.end_placing(staging, sinks)?;
+        if self.placing.is_some() {
+            return Ok(placed);
+        }
+        let frames = match &self.marked {
+            None => self.handle_plain(staging, sinks)?,
+            Some(_) => self.handle_marked(staging, sinks)?,
+        };
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else {
+            if self.start > 0 {
+                staging.copy_within(self.start..self.end, 0);
+                (self.start, self.end) = (0, self.end - self.start);
+            }
+            if !self.crc && self.marked.is_none() {
+                self.begin_placing(staging, sinks)?;
+            }
+        }
+        Ok(placed + frames)
+    }
+
+    #[inline]
+    fn handle_plain(&mut self, staging: &mut Staging, sinks: &mut Sinks<'_>) -> Result<u32, RxEnd> {
+        let mut frames = 0;
+        loop {
+            match fpdu::peek(&staging[self.start..self.end]) {
+                Deframed::Fpdu {
+                    ulpdu_len,
+                    total_len,
+                } => {
+                    let at = self.start;
+                    self.start += total_len;
+                    self.narrow = self.narrow.saturating_sub(1);
+                    frames += 1;
+                    let frame = &staging[at..at + total_len];
+                    self.handle_frame(frame, ulpdu_len, sinks)?;
+                }
+                Deframed::Need(_) => break,
+                Deframed::BadLength => {
+                    return Err(RxEnd::Fault(sinks.proto.handle_llp_error(MpaError::Length)));
+                }
+            }
+        }
+        Ok(frames)
+    }
+
+    /// Handles the whole frames in the buffer where there are markers among them.
+    #[cold]
+    fn handle_marked(
+        &mut self,
+        staging: &mut Staging,
+        sinks: &mut Sinks<'_>,
+    ) -> Result<u32, RxEnd> {
+        let crc = self.crc;
+        let mut frames = 0;
+        while let Some(marked) = &mut self.marked {
+            let front = &mut staging[self.start..self.end];
+            match marked.take(front, crc) {
+                Ok(Some(Unmarked { ulpdu, consumed })) => {
+                    let ulpdu = self.start + ulpdu.start..self.start + ulpdu.end;
+                    self.start += consumed;
+                    frames += 1;
+                    sinks.handle_ulpdu(&staging[ulpdu])?;
+                }
+                Ok(None) => break,
+                Err(error) => return Err(RxEnd::Fault(sinks.proto.handle_llp_error(error))),
+            }
+        }
+        Ok(frames)
+    }
+
+    fn handle_frame(
+        &mut self,
+        frame: &[u8],
+        ulpdu_len: usize,
+        sinks: &mut Sinks<'_>,
+    ) -> Result<(), RxEnd> {
+        let (covered, field) = frame.split_at(frame.len() - fpdu::CRC_LEN);
+        if self.crc && fpdu::crc_field(crc32c(covered)) != field {
+            return Err(RxEnd::Fault(sinks.proto.handle_llp_error(MpaError::Crc)));
+        }
+        let ulpdu = &covered[fpdu::LENGTH_LEN..fpdu::LENGTH_LEN + ulpdu_len];
+        sinks.handle_ulpdu(ulpdu)
+    }
+
+    /// Gives the staging buffer back: the connection is over.
+    pub(super) fn close(&mut self) {
+        if let Some(staging) = self.staging.take() {
+            staging.give_back();
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! When posted requests are held back so that they are sent together.
+
+/// Posts that are not held back after the engine had to send once; for each time in a row more.
+const PENALTY: u32 = 16;
+const PENALTY_FACTOR_LOG: u32 = 2;
+const PENALTY_STEPS: u32 = 4;
+
+/// The decision to hold requests back so that they are sent together.
+///
+/// A request that is posted while its consumer has completions to take, or right behind another one
+/// without a poll between, is followed by more or by a poll; both send it. So is the first one after
+/// a poll where the one before it was followed by more. Only a consumer that polls is trusted so
+/// far, because the engine takes over a tick after the last poll. A consumer that made the engine
+/// send what was held is not trusted again for a while.
+#[derive(Debug, Default)]
+pub(crate) struct Burst {
+    /// Polls of the adapter when the consumer posted last.
+    polls: u32,
+    /// Posts since that poll, and between the two polls before it.
+    posts: u32,
+    posts_before: u32,
+    /// Payload bytes posted since the last transmission.
+    pub(crate) bytes: u32,
+    /// Posts that are sent at once because trust was lost.
+    pub(crate) penalty: u32,
+    /// How many times in a row the engine had to send.
+    losses: u32,
+}
+
+impl Burst {
+    /// A request is posted after so many polls. Returns true if it is likely to be one of several
+    /// without a poll between.
+    pub(crate) fn on_post(&mut self, polls: u32) -> bool {
+        if polls == self.polls {
+            self.posts = self.posts.saturating_add(1);
+        } else {
+            (self.posts_before, self.posts) = (self.posts, 1);
+            self.polls = polls;
+        }
+        self.posts > 1 || self.posts_before > 1
+    }
+
+    /// What is held back goes out now. A consumer that was merely late once loses little trust, one
+    /// that never looks loses nearly all.
+    pub(crate) fn on_release(&mut self, by_engine: bool) {
+        self.losses = if by_engine {
+            (self.losses + 1).min(PENALTY_STEPS)
+        } else {
+            0
+        };
+        if by_engine {
+            self.penalty = PENALTY << (PENALTY_FACTOR_LOG * (self.losses - 1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_expected_where_the_last_one_was_longer_than_one() {
+        let mut burst = Burst::default();
+        let mut post = |polls| burst.on_post(polls);
+        assert!(!post(1), "the first of all");
+        assert!(!post(2), "one before it");
+        assert!(!post(3));
+        assert!(post(3), "a second without a poll");
+        assert!(post(5), "the first after two");
+        assert!(!post(6), "the first after one");
+    }
+}
