@@ -1,12 +1,13 @@
 //! What the access layer holds of an RNIC's objects; dropping one destroys it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use access_layer::rnic::RnicError;
 use iwarp_proto::Stag;
 
 use crate::cm::listen::Listener;
 use crate::cq::Cq;
-use crate::memory::Window;
+use crate::memory::{Window, WindowId};
 use crate::qp::Qp;
 use crate::rnic::Shared;
 use crate::srq::Srq;
@@ -58,30 +59,28 @@ impl Drop for SoftMr {
 #[derive(Debug)]
 pub struct SoftMw {
     shared: Arc<Shared>,
-    /// Under the STag that the last posted bind gives it.
-    last: Mutex<Window>,
+    id: WindowId,
 }
 
 impl SoftMw {
-    pub(crate) fn new(shared: Arc<Shared>, first: Window) -> Self {
-        Self {
-            shared,
-            last: Mutex::new(first),
-        }
+    pub(crate) fn new(shared: Arc<Shared>, id: WindowId) -> Self {
+        Self { shared, id }
     }
 
-    /// As the next bind will make it.
-    pub(crate) fn next_window(&self) -> Window {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = self.shared.memory.next_window(*last);
-        *last
+    /// Reserves the STag of the next bind.
+    pub(crate) fn next_window(&self) -> Result<Window, RnicError> {
+        self.shared.memory.next_window(self.id)
+    }
+
+    /// Frees the STag of a bind that could not be posted.
+    pub(crate) fn cancel_bind(&self, window: Window) {
+        self.shared.memory.cancel_bind(window);
     }
 }
 
 impl Drop for SoftMw {
     fn drop(&mut self) {
-        let last = self.last.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.shared.memory.remove_window(*last);
+        self.shared.memory.remove_window(self.id);
     }
 }
 

@@ -83,7 +83,7 @@ impl Rnic for SoftRnic {
         forking::prepare();
         let engine = Engine::new()?;
         let shared = Shared {
-            memory: MemoryTable::new()?,
+            memory: MemoryTable::default(),
             progress: Progress::new(engine.clone())?,
             engine,
             event_order: EventOrder::default(),
@@ -287,7 +287,7 @@ impl Rnic for SoftRnic {
     }
 
     fn bind_mw(&self, qp: &SoftQp, mw: &SoftMw, bind: &BindMw<'_, Self>) -> Result<u32, RnicError> {
-        let window = mw.next_window();
+        let window = mw.next_window()?;
         let region = bind.mr.filter(|_| bind.range.len > 0).map(|mr| mr.stag);
         let task = BindTask {
             window,
@@ -297,12 +297,14 @@ impl Rnic for SoftRnic {
             zero_based: bind.zero_based,
             only: bind.qp_only.then_some(qp.qp.token),
         };
-        qp.qp.post_bind(SendSlot {
-            completion: bind.completion,
-            signalled: bind.signalled,
-            fence: bind.fence,
-            ..SendSlot::bind(bind.wr_id, task)
-        })?;
+        qp.qp
+            .post_bind(SendSlot {
+                completion: bind.completion,
+                signalled: bind.signalled,
+                fence: bind.fence,
+                ..SendSlot::bind(bind.wr_id, task)
+            })
+            .inspect_err(|_| mw.cancel_bind(window))?;
         Ok(window.stag.0)
     }
 

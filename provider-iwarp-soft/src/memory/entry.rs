@@ -93,10 +93,6 @@ impl Entry {
         matches!(self.kind, Kind::Region)
     }
 
-    pub(super) fn is_window_of(&self, pd: u32) -> bool {
-        self.pd == pd && !self.is_region()
-    }
-
     pub(super) fn is_valid(&self) -> bool {
         match &self.kind {
             Kind::Region => true,

@@ -7,8 +7,11 @@
 //! * An access holds the table's read lock from its check to its last byte. Deregistration takes
 //!   the write lock, so when it returns no byte is read or written any more (RFC 5042 section
 //!   6.3.3).
-//! * STags cannot be computed from others, those of the same window included ([`cipher`]), and one
-//!   is reused as late as possible (RFC 5042 section 6.1.1).
+//! * STags cannot be computed from others, those of the same window included ([`random`]). The
+//!   probability that one of `n` registrations or binds after a deregistration gets the STag that
+//!   was freed is at most `n` / 2^32 (RFC 5042 section 6.1.1).
+//! * The STag of a posted bind is reserved until the bind is carried out, and then until the next
+//!   one.
 //! * Consumer memory is never a Rust slice that outlives a checksum: a peer or a thread of the
 //!   consumer that changes a buffer in flight harms only that message.
 //!
@@ -18,60 +21,60 @@
 //! one receive has brought, and once more around a receive into registered memory; it is held over
 //! non-blocking system calls only.
 
-mod cipher;
 mod copy;
 mod entry;
 mod mapping;
+mod random;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use access_layer::rnic::{Access, QpToken, RegisterMr, Resource, RnicError, Sge};
 use iwarp_proto::{InvalidateFault, ProtectionFault, Stag};
-use rustix::rand::{GetRandomFlags, getrandom};
 
-use cipher::{Cipher, INDEX_BITS};
 pub(crate) use copy::Bytes;
 use entry::{Entry, Kind};
 pub(crate) use mapping::is_mapped;
+use random::RandomStags;
 
-/// Regions and windows of one RNIC.
+/// The highest number of regions, and of windows, of one RNIC.
 pub(crate) const REGION_MAX: u32 = 1 << 20;
 
 /// The STag table of one RNIC.
 #[derive(Debug)]
 pub(crate) struct MemoryTable {
-    cipher: Cipher,
     table: RwLock<Table>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
-    /// By STag: an access finds its entry without the cipher.
+    /// By STag. A reserved STag has an entry that grants nothing.
     entries: HashMap<u32, Entry, BuildHasherDefault<StagHasher>>,
-    /// The last STag of every index.
-    slots: Vec<Slot>,
-    /// Oldest first, so that an index rests as long as possible.
-    free: VecDeque<u32>,
+    windows: HashMap<WindowId, WindowStags>,
+    windows_created: u64,
+    random: RandomStags,
 }
 
-/// One index.
-#[derive(Debug, Clone, Copy)]
-struct Slot {
-    /// The STag of its entry, or what follows gets the next one.
-    last: u32,
-    /// How many entries it has had before this one.
-    generation: u32,
-    in_use: bool,
+/// Names a window. No other window of its table gets the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct WindowId(u64);
+
+/// The STags of one window.
+#[derive(Debug)]
+struct WindowStags {
+    pd: u32,
+    /// The STag of the last bind that was carried out.
+    current: Option<u32>,
+    /// The STags of binds that were not carried out yet.
+    reserved: Vec<u32>,
 }
 
-/// A window under one of its STags.
+/// A window under the STag of one of its binds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
     pub(crate) stag: Stag,
-    /// Tells it from the windows that have its index before and after it.
-    generation: u32,
+    id: WindowId,
 }
 
 /// What a window is bound to.
@@ -93,100 +96,109 @@ pub(crate) struct Stream {
 }
 
 impl MemoryTable {
-    /// An empty table with a key of its own.
-    pub(crate) fn new() -> Result<Self, RnicError> {
-        let mut key = [0; 8];
-        fill_random(&mut key)?;
-        let (words, _) = key.as_chunks::<2>();
-        Ok(Self {
-            cipher: Cipher::new(std::array::from_fn(|i| u16::from_ne_bytes(words[i]))),
-            table: RwLock::default(),
-        })
+    /// Makes an empty table.
+    pub(crate) fn new() -> Self {
+        Self {
+            table: RwLock::new(Table {
+                entries: HashMap::default(),
+                windows: HashMap::new(),
+                windows_created: 0,
+                random: RandomStags::new(),
+            }),
+        }
     }
 
     /// Registers a region for one protection domain and returns its STag.
     pub(crate) fn register(&self, pd: u32, request: &RegisterMr) -> Result<Stag, RnicError> {
-        Ok(self.insert(Entry::region(pd, request))?.0)
-    }
-
-    /// Makes a window that is bound to nothing.
-    pub(crate) fn create_window(&self, pd: u32) -> Result<Window, RnicError> {
-        let (stag, generation) = self.insert(Entry::unbound_window(pd))?;
-        Ok(Window { stag, generation })
-    }
-
-    /// Its STag, and the generation of its index.
-    fn insert(&self, entry: Entry) -> Result<(Stag, u32), RnicError> {
         let mut table = self.write();
-        let index = table
-            .vacancy(&self.cipher)
-            .ok_or(RnicError::NoResources(Resource::MemoryRegion))?;
-        let slot = &mut table.slots[index as usize];
-        slot.last = self.cipher.next(slot.last);
-        slot.in_use = true;
-        let (stag, generation) = (slot.last, slot.generation);
-        table.entries.insert(stag, entry);
-        Ok((Stag(stag), generation))
+        if table.entries.len() >= REGION_MAX as usize {
+            return Err(RnicError::NoResources(Resource::MemoryRegion));
+        }
+        table.insert(Entry::region(pd, request))
     }
 
-    /// Takes a region away. When this returns, nobody accesses it any more.
+    /// Removes a region. No access to it is in progress when this returns.
     pub(crate) fn remove(&self, stag: Stag) {
+        self.write().entries.remove(&stag.0);
+    }
+
+    /// Makes a window that is bound to nothing and has no STag.
+    pub(crate) fn create_window(&self, pd: u32) -> Result<WindowId, RnicError> {
         let mut table = self.write();
-        if table.entries.remove(&stag.0).is_some() {
-            table.vacate(self.cipher.index(stag.0), stag.0);
+        if table.windows.len() >= REGION_MAX as usize {
+            return Err(RnicError::NoResources(Resource::MemoryRegion));
+        }
+        let id = WindowId(table.windows_created);
+        table.windows_created += 1;
+        let stags = WindowStags {
+            pd,
+            current: None,
+            reserved: Vec::new(),
+        };
+        table.windows.insert(id, stags);
+        Ok(id)
+    }
+
+    /// Removes a window, whatever it is bound to, with the STags that are reserved for its binds.
+    pub(crate) fn remove_window(&self, id: WindowId) {
+        let mut table = self.write();
+        if let Some(stags) = table.windows.remove(&id) {
+            for stag in stags.reserved.into_iter().chain(stags.current) {
+                table.entries.remove(&stag);
+            }
         }
     }
 
-    /// Takes a window away, whatever it is bound to, under the last STag that was drawn for it.
-    pub(crate) fn remove_window(&self, window: Window) {
-        let last = window.stag;
+    /// Reserves the STag that the next bind of a window gives it. A peer that knows the STag of an
+    /// earlier bind cannot compute this one.
+    pub(crate) fn next_window(&self, id: WindowId) -> Result<Window, RnicError> {
         let mut table = self.write();
-        let index = self.cipher.index(last.0);
-        if let Some(stag) = table.stag_of(index, window.generation)
-            && table.entries.get(&stag).is_some_and(|e| !e.is_region())
-        {
-            table.entries.remove(&stag);
-            table.vacate(index, last.0);
+        let pd = match table.windows.get(&id) {
+            Some(stags) => stags.pd,
+            None => return Err(RnicError::NoResources(Resource::MemoryRegion)),
+        };
+        let stag = table.insert(Entry::unbound_window(pd))?;
+        if let Some(stags) = table.windows.get_mut(&id) {
+            stags.reserved.push(stag.0);
         }
+        Ok(Window { stag, id })
     }
 
-    /// A window under the STag that its next bind will give it, so that the one before it becomes
-    /// invalid. Who had that one cannot tell the new one.
-    pub(crate) fn next_window(&self, current: Window) -> Window {
-        Window {
-            stag: Stag(self.cipher.next(current.stag.0)),
-            ..current
+    /// Frees the STag of a bind that was not posted after all.
+    pub(crate) fn cancel_bind(&self, window: Window) {
+        let mut table = self.write();
+        let owner = table.windows.get_mut(&window.id);
+        if owner.is_some_and(|stags| stags.take_reserved(window.stag)) {
+            table.entries.remove(&window.stag.0);
         }
     }
 
     /// Carries out a bind: from now on the window has this STag and no other; `None` unbinds.
     ///
-    /// `false` when the region is not there, belongs to another domain, or grants less, and when
-    /// the window is gone, whatever has its index now.
+    /// Returns `false` if the region does not exist, belongs to another domain, or grants less, and
+    /// if the window was removed.
     pub(crate) fn bind_window(&self, pd: u32, window: Window, bind: Option<&WindowBind>) -> bool {
-        let stag = window.stag;
         let mut table = self.write();
+        let Table {
+            entries, windows, ..
+        } = &mut *table;
+        let owner = windows.get_mut(&window.id).filter(|it| it.pd == pd);
+        let Some(owner) = owner else {
+            return false;
+        };
         let bound = match bind {
-            Some(bind) => {
-                let region = table.entries.get(&bind.region);
-                region.and_then(|region| region.part(pd, bind))
-            }
+            Some(bind) => entries
+                .get(&bind.region)
+                .and_then(|region| region.part(pd, bind)),
             None => Some(Entry::unbound_window(pd)),
         };
-        let index = self.cipher.index(stag.0);
-        let (Some(bound), Some(former)) = (bound, table.stag_of(index, window.generation)) else {
+        let Some(bound) = bound.filter(|_| owner.take_reserved(window.stag)) else {
             return false;
         };
-        if !table
-            .entries
-            .get(&former)
-            .is_some_and(|e| e.is_window_of(pd))
-        {
-            return false;
+        if let Some(former) = owner.current.replace(window.stag.0) {
+            entries.remove(&former);
         }
-        table.entries.remove(&former);
-        table.entries.insert(stag.0, bound);
-        table.slots[index as usize].last = stag.0;
+        entries.insert(window.stag.0, bound);
         true
     }
 
@@ -203,44 +215,25 @@ impl MemoryTable {
 }
 
 impl Table {
-    /// An index that nobody uses; new ones first while the table is small, so that they rest
-    /// longer.
-    fn vacancy(&mut self, cipher: &Cipher) -> Option<u32> {
-        let len = self.slots.len() as u32;
-        let fresh = len < 64 || self.free.len() < (len / 2) as usize;
-        if fresh && len < REGION_MAX {
-            let last = cipher.stag(len, 0);
-            self.slots.push(Slot {
-                last,
-                generation: 0,
-                in_use: false,
-            });
-            return Some(len);
-        }
-        self.free.pop_front()
-    }
-
-    /// Lets an index rest, and remembers where its STags go on.
-    fn vacate(&mut self, index: u32, last: u32) {
-        if let Some(slot) = self.slots.get_mut(index as usize) {
-            *slot = Slot {
-                last,
-                generation: slot.generation.wrapping_add(1),
-                in_use: false,
-            };
-            self.free.push_back(index);
-        }
-    }
-
-    /// The STag of the entry that has this index, if it is still the one of this generation.
-    fn stag_of(&self, index: u32, generation: u32) -> Option<u32> {
-        let slot = self.slots.get(index as usize)?;
-        (slot.in_use && slot.generation == generation).then_some(slot.last)
+    /// Stores an entry under an STag that nothing else has.
+    fn insert(&mut self, entry: Entry) -> Result<Stag, RnicError> {
+        let entries = &self.entries;
+        let stag = self.random.draw(|stag| entries.contains_key(&stag))?;
+        self.entries.insert(stag, entry);
+        Ok(Stag(stag))
     }
 }
 
-/// STags are spread by the cipher already, and no peer chooses those in the table: one
-/// multiplication, because the map takes its bits from both ends of the hash.
+impl WindowStags {
+    /// A bind is carried out or cancelled. Returns whether `stag` was reserved for it.
+    fn take_reserved(&mut self, stag: Stag) -> bool {
+        let at = self.reserved.iter().position(|it| *it == stag.0);
+        at.map(|at| self.reserved.swap_remove(at)).is_some()
+    }
+}
+
+/// STags are random, and no peer chooses those in the table. One multiplication is enough, which the
+/// map needs because it takes its bits from both ends of the hash.
 #[derive(Debug, Default)]
 struct StagHasher(u64);
 
@@ -366,19 +359,6 @@ impl<'a> iwarp_proto::MemoryTable for StreamMemory<'a> {
 
     fn check_invalidate(&self, stag: Stag) -> Result<(), InvalidateFault> {
         self.access.check_invalidate(self.stream, stag)
-    }
-}
-
-const _: () = assert!(REGION_MAX <= 1 << INDEX_BITS);
-
-/// Fills a short buffer with what nobody can foresee.
-fn fill_random(bytes: &mut [u8]) -> Result<(), RnicError> {
-    // The kernel never gives less than was asked for up to 256 bytes, nor is it interrupted
-    // (getrandom(2)).
-    let filled = getrandom(&mut *bytes, GetRandomFlags::empty());
-    match filled {
-        Ok(len) if len == bytes.len() => Ok(()),
-        _ => Err(RnicError::NoResources(Resource::Memory)),
     }
 }
 
