@@ -2,7 +2,7 @@
 
 use clap::{Parser, ValueEnum};
 
-use super::case::Case;
+use super::case::{Case, Wire};
 
 /// Measures DAT beside raw TCP.
 #[derive(Debug, Parser)]
@@ -16,11 +16,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     pub(crate) ia: Option<String>,
     /// Measure only these cases: work:bytes:depth, where work is send-ping, write-ping, read-ping,
-    /// blocked-ping, send, write, read, write-unattended, read-unattended, connect, idle-ep,
-    /// sdp-ping, sdp-blocked-ping, sdp-write or sdp-copy; with @no-crc behind it, without CRC; with
-    /// @veth or @veth-segments, over virtual Ethernet.
+    /// blocked-ping, send, write, read, write-unattended, read-unattended, write-unattended-ping,
+    /// read-other-evd, send-cost, connect, idle-ep, sdp-ping, sdp-blocked-ping, sdp-write or
+    /// sdp-copy; with @ and a place behind it, in that place.
     #[arg(long, value_name = "CASE", value_delimiter = ',')]
     pub(crate) cases: Vec<Case>,
+    /// Only the rows of these places: local is shared memory; tcp is TCP over the loopback device,
+    /// and no-crc the same without CRC; veth and veth-segments are virtual Ethernet, and 10g is
+    /// virtual Ethernet that carries 10 Gbit/s.
+    #[arg(long, value_name = "PLACE", value_delimiter = ',')]
+    pub(crate) place: Vec<Wire>,
     /// Only the rows of this contender.
     #[arg(long, value_name = "CONTENDER")]
     pub(crate) only: Option<Contender>,
@@ -40,8 +45,8 @@ pub(crate) struct Args {
     #[arg(
         long,
         hide = true,
-        num_args = 6,
-        value_names = ["CONTENDER", "IA", "ADDRESS", "CPU", "CC", "TRACEPOINT"]
+        num_args = 7,
+        value_names = ["CONTENDER", "IA", "ADDRESS", "CPU", "SPARE", "CC", "TRACEPOINT"]
     )]
     pub(crate) serve: Option<Vec<String>>,
 }

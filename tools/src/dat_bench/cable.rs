@@ -1,7 +1,7 @@
 //! A second network, and a pair of virtual Ethernet devices of MTU 1500 between it and ours.
 //!
-//! The program `ip` lays it: it is on every machine that has a network, and the crates that speak
-//! its netlink dialect bring an asynchronous runtime along.
+//! The programs `ip` and `tc` lay it: they are on every machine that has a network, and the crates
+//! that speak their netlink dialect bring an asynchronous runtime along.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,36 +15,73 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::setup;
 
-/// The device in our network, and its address.
-pub(crate) const NEAR: &str = "near";
-const NEAR_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-/// The device in the second network, and its address.
-pub(crate) const FAR: &str = "far";
-pub(crate) const FAR_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+/// The two devices of a cable and their addresses.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Lane {
+    /// The device in our network, and its address.
+    pub(crate) near: &'static str,
+    near_address: Ipv4Addr,
+    /// The device in the second network, and its address.
+    pub(crate) far: &'static str,
+    far_address: Ipv4Addr,
+    /// The queueing discipline at both ends, as `tc` reads it.
+    discipline: Option<&'static str>,
+}
 
-/// The second network; it ends, and the devices with it, when nothing is left that is in it.
+/// As fast as the kernel moves packets.
+pub(crate) const FAST: Lane = Lane {
+    near: "near",
+    near_address: Ipv4Addr::new(192, 0, 2, 1),
+    far: "far",
+    far_address: Ipv4Addr::new(192, 0, 2, 2),
+    discipline: None,
+};
+
+/// As fast as a network adapter of 10 Gbit/s. The burst holds several packets of 64 KiB, which is
+/// the longest that TCP hands to a device; the queue is longer than what reno's window shrinks by.
+pub(crate) const SHAPED: Lane = Lane {
+    near: "near-10g",
+    near_address: Ipv4Addr::new(198, 51, 100, 1),
+    far: "far-10g",
+    far_address: Ipv4Addr::new(198, 51, 100, 2),
+    discipline: Some("tbf rate 10gbit burst 256kb limit 4mb"),
+};
+
+/// The second network. The kernel removes it, and the devices with it, when the last process and
+/// the last descriptor in it are gone.
 #[derive(Debug)]
 pub(crate) struct Cable {
     far: File,
+    lane: &'static Lane,
 }
 
 impl Cable {
     /// Makes the second network and the pair. This process must be in a network of its own.
-    pub(crate) fn lay() -> Result<Self> {
+    pub(crate) fn lay(lane: &'static Lane) -> Result<Self> {
         let cable = Self {
             far: new_network()?,
+            lane,
         };
+        let Lane { near, far, .. } = lane;
         // The number is that of our own descriptor, which `ip` opens through this process.
-        let far = format!("/proc/{}/fd/{}", std::process::id(), cable.far.as_raw_fd());
-        let pair =
-            format!("link add {NEAR} mtu 1500 type veth peer name {FAR} mtu 1500 netns {far}");
-        run(ip(&pair))?;
-        run(ip(&format!("address add {NEAR_ADDRESS}/24 dev {NEAR}")))?;
-        run(ip(&format!("link set {NEAR} up")))?;
-        let there = |args: &str| run(cable.start_far(ip(args))?);
-        there(&format!("address add {FAR_ADDRESS}/24 dev {FAR}"))?;
-        there(&format!("link set {FAR} up"))?;
+        let network = format!("/proc/{}/fd/{}", std::process::id(), cable.far.as_raw_fd());
+        let pair = format!("link add {near} mtu 1500 type veth");
+        run(command(
+            "ip",
+            &format!("{pair} peer name {far} mtu 1500 netns {network}"),
+        ))?;
+        for line in lane.lines(near, lane.near_address) {
+            run(command(line.0, &line.1))?;
+        }
+        for line in lane.lines(far, lane.far_address) {
+            run(cable.start_far(command(line.0, &line.1))?)?;
+        }
         Ok(cable)
+    }
+
+    /// The address of the device in the second network.
+    pub(crate) const fn far_address(&self) -> IpAddr {
+        IpAddr::V4(self.lane.far_address)
     }
 
     /// Has a program start in the second network, before it loads any library.
@@ -54,6 +91,19 @@ impl Cable {
         // SAFETY: between fork and exec this makes one system call and allocates nothing.
         unsafe { command.pre_exec(enter) };
         Ok(command)
+    }
+}
+
+impl Lane {
+    /// The programs that prepare one device, and their arguments.
+    fn lines(&self, device: &str, address: Ipv4Addr) -> Vec<(&'static str, String)> {
+        let mut lines = vec![
+            ("ip", format!("address add {address}/24 dev {device}")),
+            ("ip", format!("link set {device} up")),
+        ];
+        let discipline = self.discipline;
+        lines.extend(discipline.map(|it| ("tc", format!("qdisc add dev {device} root {it}"))));
+        lines
     }
 }
 
@@ -69,15 +119,33 @@ fn new_network() -> Result<File> {
     .map_err(|_| anyhow!("the thread that makes a namespace panicked"))?
 }
 
-fn ip(args: &str) -> Command {
-    let mut command = Command::new("ip");
+fn command(program: &str, args: &str) -> Command {
+    let mut command = Command::new(program);
     command.args(args.split(' '));
     command
 }
 
 fn run(mut command: Command) -> Result<()> {
-    let done = command.output().context("running the program ip")?;
+    let program = command.get_program().to_string_lossy().into_owned();
+    let done = command
+        .output()
+        .with_context(|| format!("running the program {program}"))?;
     let why = String::from_utf8_lossy(&done.stderr);
-    ensure!(done.status.success(), "ip: {}", why.trim());
+    ensure!(done.status.success(), "{program}: {}", why.trim());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_shaped_lane_has_a_queueing_discipline() {
+        let lines = FAST.lines(FAST.far, FAST.far_address);
+        assert!(lines.iter().all(|(program, _)| *program == "ip"));
+        let lines = SHAPED.lines(SHAPED.near, SHAPED.near_address);
+        let (program, args) = lines.last().unwrap();
+        assert_eq!(*program, "tc");
+        assert!(args.starts_with("qdisc add dev near-10g root tbf rate 10gbit "));
+    }
 }

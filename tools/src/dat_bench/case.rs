@@ -26,6 +26,15 @@ pub(crate) enum Work {
     UnattendedWrite,
     /// RDMA Reads from a program that does not call DAT meanwhile. Raw: as for reads.
     UnattendedRead,
+    /// RDMA Writes, one at a time, to a program that polls its memory and does not call DAT. The
+    /// figure is the time from the post until that program sees the last byte. Raw: send and a
+    /// spinning recv, by the same two clocks.
+    UnattendedPing,
+    /// RDMA Reads, one at a time, from a program that polls an empty EVD of the same adapter, which
+    /// has nothing to do with the connection. Raw: as for Sends.
+    ReadOtherEvd,
+    /// Processor time of both processes for Sends one way. Raw: one write a message.
+    SendCost,
     /// Connections made and ended. Raw: connect, a byte there and back, close.
     Connect,
     /// What an idle connected endpoint keeps in memory. Raw: nothing.
@@ -43,14 +52,19 @@ pub(crate) enum Work {
 /// What lies between the two processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wire {
-    /// The loopback device.
-    Loopback,
-    /// The same, where both ends do without CRC.
-    LoopbackNoCrc,
+    /// The loopback device, with the provider's defaults: traffic moves to shared memory.
+    Local,
+    /// The loopback device, where the provider keeps to TCP (`local=off`).
+    Tcp,
+    /// TCP over the loopback device without CRC at both ends.
+    TcpNoCrc,
     /// A pair of virtual Ethernet devices of MTU 1500 between two network namespaces.
     Veth,
-    /// The same, and each FPDU fits into one TCP segment: what a peer of another make gets.
+    /// [`Wire::Veth`], where each FPDU fits into one TCP segment: what a peer of another
+    /// implementation gets.
     VethSegments,
+    /// [`Wire::Veth`] behind a token bucket filter of 10 Gbit/s in each direction.
+    Shaped,
 }
 
 /// One case: a pattern, the bytes of a message, how many are under way at once, and where.
@@ -65,7 +79,7 @@ pub(crate) struct Case {
 /// What the figure of a case says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// Half a round trip, in microseconds; less is better.
+    /// Half a round trip, or one way, in microseconds; less is better.
     Microseconds,
     /// Gigabytes a second; more is better.
     Gigabytes,
@@ -75,6 +89,8 @@ pub(crate) enum Unit {
     KiloConnections,
     /// KiB an endpoint; less is better.
     Kibibytes,
+    /// Seconds of processor time a GiB; less is better.
+    SecondsPerGib,
 }
 
 /// Who carries the bytes in a sample.
@@ -114,10 +130,34 @@ impl Case {
             Work::SendPing
                 | Work::WritePing
                 | Work::ReadPing
+                | Work::ReadOtherEvd
+                | Work::UnattendedPing
                 | Work::BlockedPing
                 | Work::SdpPing
                 | Work::SdpBlockedPing
         )
+    }
+
+    /// True for a ping-pong whose figure is the time of one way, not half of both.
+    fn is_one_way(self) -> bool {
+        self.work == Work::UnattendedPing
+    }
+
+    /// True if the figure is made of the processor time of both processes.
+    pub(crate) fn is_cost(self) -> bool {
+        self.work == Work::SendCost
+    }
+
+    /// True if the endpoints sleep in `dat_evd_wait` between completions of bulk work: a link that
+    /// is slower than the processors leaves time to sleep, and raw TCP sleeps there too.
+    pub(crate) fn sleeps_on_bulk(self) -> bool {
+        self.wire == Wire::Shaped
+    }
+
+    /// True if the target's program and the provider's thread next to it need a processor each, in
+    /// addition to the initiator's.
+    pub(crate) fn needs_third_cpu(self) -> bool {
+        self.work == Work::UnattendedPing
     }
 
     /// Who is measured beside raw TCP.
@@ -135,7 +175,10 @@ impl Case {
 
     /// The program at the other end does not call DAT during a sample.
     pub(crate) fn is_unattended(self) -> bool {
-        matches!(self.work, Work::UnattendedWrite | Work::UnattendedRead)
+        matches!(
+            self.work,
+            Work::UnattendedWrite | Work::UnattendedRead | Work::UnattendedPing
+        )
     }
 
     /// About connections and not about what they carry.
@@ -152,6 +195,7 @@ impl Case {
         match self {
             _ if self.work == Work::Connect => Unit::KiloConnections,
             _ if self.work == Work::IdleEndpoints => Unit::Kibibytes,
+            _ if self.is_cost() => Unit::SecondsPerGib,
             _ if self.is_ping() => Unit::Microseconds,
             _ if self.is_message_rate() => Unit::MegaMessages,
             _ => Unit::Gigabytes,
@@ -165,9 +209,11 @@ impl Case {
             Unit::KiloConnections => count / seconds / 1e3,
             // No figure of time; see `Bench::idle_endpoints`.
             Unit::Kibibytes => f64::NAN,
+            Unit::Microseconds if self.is_one_way() => seconds / count * 1e6,
             Unit::Microseconds => seconds / count / 2.0 * 1e6,
             Unit::Gigabytes => count * self.size as f64 / seconds / 1e9,
             Unit::MegaMessages => count / seconds / 1e6,
+            Unit::SecondsPerGib => seconds / (count * self.size as f64) * f64::from(1u32 << 30),
         }
     }
 
@@ -188,6 +234,9 @@ impl Case {
             Work::StreamRead => format!("{size} RDMA read, {} queued", self.depth),
             Work::UnattendedWrite => format!("{size} RDMA write, target idle, {}", self.depth),
             Work::UnattendedRead => format!("{size} RDMA read, target idle, {}", self.depth),
+            Work::UnattendedPing => format!("{size} write, target polls memory"),
+            Work::ReadOtherEvd => format!("{size} read, target polls other EVD"),
+            Work::SendCost => format!("{size} send, {} queued, CPU time", self.depth),
             Work::Connect => format!("connections, {} under way", self.depth),
             Work::IdleEndpoints => "memory of an idle connected EP".into(),
             Work::SdpPing => format!("{size} SDP ping-pong"),
@@ -219,11 +268,12 @@ impl Unit {
             Self::MegaMessages => "M/s",
             Self::KiloConnections => "k/s",
             Self::Kibibytes => "KiB",
+            Self::SecondsPerGib => "s/GiB",
         }
     }
 }
 
-const WORK_NAMES: [(Work, &str); 15] = [
+const WORK_NAMES: [(Work, &str); 18] = [
     (Work::SendPing, "send-ping"),
     (Work::WritePing, "write-ping"),
     (Work::ReadPing, "read-ping"),
@@ -233,6 +283,9 @@ const WORK_NAMES: [(Work, &str); 15] = [
     (Work::StreamRead, "read"),
     (Work::UnattendedWrite, "write-unattended"),
     (Work::UnattendedRead, "read-unattended"),
+    (Work::UnattendedPing, "write-unattended-ping"),
+    (Work::ReadOtherEvd, "read-other-evd"),
+    (Work::SendCost, "send-cost"),
     (Work::Connect, "connect"),
     (Work::IdleEndpoints, "idle-ep"),
     (Work::SdpPing, "sdp-ping"),
@@ -241,44 +294,71 @@ const WORK_NAMES: [(Work, &str); 15] = [
     (Work::SdpCopy, "sdp-copy"),
 ];
 
+impl Work {
+    /// The first word of a case.
+    pub(crate) fn name(self) -> &'static str {
+        WORK_NAMES
+            .iter()
+            .find(|(work, _)| *work == self)
+            .map_or("", |(_, name)| name)
+    }
+}
+
 impl Wire {
     /// In the order of the table.
-    pub(crate) const ALL: [Self; 4] = [
-        Self::Loopback,
-        Self::LoopbackNoCrc,
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Local,
+        Self::Tcp,
+        Self::TcpNoCrc,
         Self::Veth,
         Self::VethSegments,
+        Self::Shaped,
     ];
 
-    /// What a case's name ends with.
-    const fn suffix(self) -> &'static str {
+    /// The word behind the `@` of a case.
+    pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::Loopback => "",
-            Self::LoopbackNoCrc => "@no-crc",
-            Self::Veth => "@veth",
-            Self::VethSegments => "@veth-segments",
+            Self::Local => "local",
+            Self::Tcp => "tcp",
+            Self::TcpNoCrc => "no-crc",
+            Self::Veth => "veth",
+            Self::VethSegments => "veth-segments",
+            Self::Shaped => "10g",
         }
     }
 
-    /// What the table calls it.
+    /// The line above the rows of a place.
     pub(crate) const fn title(self) -> &'static str {
         match self {
-            Self::Loopback => "loopback",
-            Self::LoopbackNoCrc => "loopback, no CRC (crc=off)",
+            Self::Local => "loopback, shared memory (local=on)",
+            Self::Tcp => "loopback, TCP (local=off)",
+            Self::TcpNoCrc => "loopback, TCP, no CRC (local=off crc=off)",
             Self::Veth => "veth pair, MTU 1500",
-            Self::VethSegments => "veth pair, MTU 1500, one FPDU a segment (as to other makes)",
+            Self::VethSegments => {
+                "veth pair, MTU 1500, one FPDU a segment (as to other implementations)"
+            }
+            Self::Shaped => "veth pair, MTU 1500, behind 10 Gbit/s (tbf); both ends sleep",
         }
     }
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = WORK_NAMES
-            .iter()
-            .find(|(work, _)| *work == self.work)
-            .map_or("", |(_, name)| name);
-        let wire = self.wire.suffix();
-        write!(f, "{name}:{}:{}{wire}", self.size, self.depth)
+        write!(f, "{}:{}:{}", self.work.name(), self.size, self.depth)?;
+        match self.wire {
+            Wire::Local => Ok(()),
+            wire => write!(f, "@{}", wire.name()),
+        }
+    }
+}
+
+impl FromStr for Wire {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|wire| wire.name() == name)
+            .with_context(|| format!("unknown place {name:?}"))
     }
 }
 
@@ -286,11 +366,10 @@ impl FromStr for Case {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let (plain, suffix) = text.split_at(text.find('@').unwrap_or(text.len()));
-        let wire = Wire::ALL
-            .into_iter()
-            .find(|wire| wire.suffix() == suffix)
-            .with_context(|| format!("unknown place {suffix:?}"))?;
+        let (plain, wire) = match text.split_once('@') {
+            Some((plain, place)) => (plain, place.parse()?),
+            None => (text, Wire::Local),
+        };
         let mut parts = plain.split(':');
         let (Some(name), Some(size), Some(depth), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -348,19 +427,34 @@ mod tests {
                 assert_eq!(case.to_string().parse::<Case>().unwrap(), case);
             }
         }
+        let local: Case = "send:64:1@local".parse().unwrap();
+        assert_eq!(local.to_string(), "send:64:1");
         assert!("send:64:1@moon".parse::<Case>().is_err());
+        assert!("send:64:1@".parse::<Case>().is_err());
         assert!("send:0:1".parse::<Case>().is_err());
         assert!("send:64:0".parse::<Case>().is_err());
         assert!("teleport:64:1".parse::<Case>().is_err());
     }
 
     #[test]
+    fn titles_fit_into_their_column() {
+        for (work, _) in WORK_NAMES {
+            let title = Case::new(work, 64 << 10, 16, Wire::Local).title();
+            assert!(title.len() <= 35, "{title}");
+        }
+    }
+
+    #[test]
     fn figures_have_the_units_they_claim() {
-        let ping = Case::new(Work::SendPing, 64, 1, Wire::Loopback);
+        let ping = Case::new(Work::SendPing, 64, 1, Wire::Local);
         assert!((ping.figure(1000, 0.006) - 3.0).abs() < 1e-9);
-        let stream = Case::new(Work::StreamSend, 1 << 20, 16, Wire::Loopback);
+        let stream = Case::new(Work::StreamSend, 1 << 20, 16, Wire::Local);
         assert!((stream.figure(1000, 1.0) - 1.048_576).abs() < 1e-9);
-        let rate = Case::new(Work::StreamSend, 64, 16, Wire::Loopback);
+        let rate = Case::new(Work::StreamSend, 64, 16, Wire::Local);
         assert!((rate.figure(5_000_000, 1.0) - 5.0).abs() < 1e-9);
+        let one_way = Case::new(Work::UnattendedPing, 64, 1, Wire::Local);
+        assert!((one_way.figure(1000, 0.006) - 6.0).abs() < 1e-9);
+        let cost = Case::new(Work::SendCost, 1 << 20, 16, Wire::Shaped);
+        assert!((cost.figure(2048, 0.5) - 0.25).abs() < 1e-9);
     }
 }

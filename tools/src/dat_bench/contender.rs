@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::case::{Case, Stack};
 use crate::dat::DatLink;
+use crate::raw::RawLink;
 use crate::sdp::SdpLink;
 
 /// One side.
@@ -59,6 +60,23 @@ impl Contender {
         match self {
             Self::Dat(link) => link.serve(case, count),
             Self::Sdp(link) => link.serve(case, count),
+        }
+    }
+
+    /// The active side of writes to a program that polls its memory; returns the sum of the times
+    /// from a post until that program saw the write, in seconds.
+    pub(crate) fn seen_ping(&mut self, raw: &mut RawLink, case: Case, count: u64) -> Result<f64> {
+        match self {
+            Self::Dat(link) => link.seen_ping(raw, case, count),
+            Self::Sdp(_) => bail!("{case} is not of streams"),
+        }
+    }
+
+    /// The passive side of it: polls the memory, does not call DAT, and answers over `raw`.
+    pub(crate) fn watch(&mut self, raw: &mut RawLink, case: Case, count: u64) -> Result<()> {
+        match self {
+            Self::Dat(link) => link.watch(raw, case, count),
+            Self::Sdp(_) => bail!("{case} is not of streams"),
         }
     }
 

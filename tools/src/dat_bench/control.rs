@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! child   ready <raw port> <adapter address> <qualifier>    once
-//! parent  run|count|copies|weigh <stack> <case> <count>  count: system calls are counted; copies:
-//!                                                        bytes copied are; weigh: memory is
-//! child   go                                                armed for the sample
-//! parent  end                                               the parent has finished its side
-//! child   done <system calls or bytes, or ->                so has the child
+//! parent  run|count|copies|weigh|time <stack> <case> <count>  count: system calls are counted;
+//!                                             copies: bytes copied are; weigh: memory is; time:
+//!                                             processor time is, in microseconds
+//! child   go                                  armed for the sample
+//! parent  end                                 the parent has finished its side
+//! child   done <what was counted, or ->       so has the child
 //! ```
 //!
 //! The child ends when its input does, and the parent reads `failed <why>` if it cannot go on.
@@ -122,10 +123,18 @@ pub(crate) enum Counted {
     Copies,
     /// Bytes by which its resident memory grows.
     Memory,
+    /// Microseconds of processor time.
+    Processor,
 }
 
 impl Counted {
-    const ALL: [Self; 4] = [Self::Nothing, Self::Calls, Self::Copies, Self::Memory];
+    const ALL: [Self; 5] = [
+        Self::Nothing,
+        Self::Calls,
+        Self::Copies,
+        Self::Memory,
+        Self::Processor,
+    ];
 
     fn verb(self) -> &'static str {
         match self {
@@ -133,6 +142,7 @@ impl Counted {
             Self::Calls => "count",
             Self::Copies => "copies",
             Self::Memory => "weigh",
+            Self::Processor => "time",
         }
     }
 }
@@ -187,6 +197,10 @@ mod tests {
         assert_eq!(
             parse_run("count raw send:64:16 7").unwrap().0,
             Counted::Calls
+        );
+        assert_eq!(
+            parse_run("time dat send-cost:64:16@10g 7").unwrap().0,
+            Counted::Processor
         );
         assert!(parse_run("walk dat write-ping:64:1 1000").is_err());
         assert!(parse_run("run dat write-ping:64:1").is_err());

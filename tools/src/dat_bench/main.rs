@@ -14,11 +14,12 @@
 //!   `contender.rs` the last two
 //! - `second.rs` the second process; `control.rs` how the processes agree
 //! - `setup.rs` network, registry, CPUs; `cable.rs` the second network; `load.rs` who else was
-//!   busy; `syscalls.rs` what it costs
+//!   busy; `syscalls.rs` what it costs; `clock.rs` the time that both processes read
 
 mod args;
 mod cable;
 mod case;
+mod clock;
 mod contender;
 mod control;
 mod dat;
@@ -73,18 +74,17 @@ fn tell_first_process(why: &str) {
 fn lead(args: &Args) -> Result<()> {
     let ground = Ground::prepare(args.no_namespace, args.ia.as_deref())?;
     let trace_point = setup::own_trace_points();
-    let (their_cpu, our_cpu) = setup::cpus()?;
-    setup::pin(our_cpu)?;
+    let cpus = setup::cpus()?;
+    setup::pin(cpus.ours)?;
     setup::lift_descriptor_limit()?;
     let session = Session {
         args,
         ground: &ground,
         trace_point,
-        our_cpu,
-        their_cpu,
+        cpus,
         plan: plan(args),
     };
-    let mut tally = Tally::default();
+    let mut tally = Tally::new(cpus.spare.is_some());
     for (wire, contender, rows) in sessions(rows(args)) {
         session.measure(wire, contender, &rows, &mut tally)?;
     }
@@ -134,6 +134,9 @@ fn rows(args: &Args) -> Vec<Row> {
             Contender::Sdp => Stack::Sdp,
         };
         rows.retain(|row| row.case.contender() == wanted);
+    }
+    if !args.place.is_empty() {
+        rows.retain(|row| args.place.contains(&row.case.wire));
     }
     rows
 }

@@ -8,6 +8,7 @@ use crate::case::{BATCH, Case, Stack, Wire, Work};
 use crate::contender::Contender;
 use crate::control::{Counted, Peer};
 use crate::raw::RawLink;
+use crate::setup;
 use crate::syscalls::{Counting, SyscallCounter};
 
 /// How long and how often.
@@ -211,14 +212,29 @@ impl Bench {
         Ok(counted.map(|(ours, peers)| [ours, peers].map(|copied| copied as f64 / bytes)))
     }
 
-    /// One run; how many seconds it took.
+    /// One run; returns the seconds that its figure is made of: those that it took, the sum of
+    /// those that the case measures itself, or those of both processes on their processors.
     fn run(&mut self, stack: Stack, case: Case, count: u64) -> Result<f64> {
+        if case.is_cost() {
+            return self.cost(stack, case, count);
+        }
         self.arm(stack, case, count, Counted::Nothing)?;
         let begin = Instant::now();
-        self.drive(stack, case, count)?;
-        let seconds = begin.elapsed().as_secs_f64();
+        let measured = self.drive(stack, case, count)?;
+        let elapsed = begin.elapsed().as_secs_f64();
         self.peer.done()?;
-        Ok(seconds)
+        Ok(measured.unwrap_or(elapsed))
+    }
+
+    /// One run; returns the processor time of all threads of both processes, in seconds.
+    fn cost(&mut self, stack: Stack, case: Case, count: u64) -> Result<f64> {
+        self.arm(stack, case, count, Counted::Processor)?;
+        let before = setup::processor_seconds()?;
+        self.drive(stack, case, count)?;
+        let ours = setup::processor_seconds()? - before;
+        let peers = self.peer.done()?;
+        let peers_us = peers.context("the second process cannot read its processor time")?;
+        Ok(ours + peers_us as f64 / 1e6)
     }
 
     fn arm(&mut self, stack: Stack, case: Case, count: u64, counted: Counted) -> Result<()> {
@@ -229,10 +245,17 @@ impl Bench {
         Ok(())
     }
 
-    fn drive(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
+    /// The active side of one sample; returns the seconds that the case measures itself.
+    fn drive(&mut self, stack: Stack, case: Case, count: u64) -> Result<Option<f64>> {
+        let Self { raw, contender, .. } = self;
+        let is_seen = case.work == Work::UnattendedPing;
         let driven = match stack {
-            Stack::Raw | Stack::RawBatch | Stack::Framed => self.raw.drive(stack, case, count),
-            Stack::Dat | Stack::Sdp => self.contender.drive(case, count),
+            Stack::Raw if is_seen => raw.seen_ping(stack, case, count).map(Some),
+            Stack::Dat if is_seen => contender.seen_ping(raw, case, count).map(Some),
+            Stack::Raw | Stack::RawBatch | Stack::Framed => {
+                raw.drive(stack, case, count).map(|()| None)
+            }
+            Stack::Dat | Stack::Sdp => contender.drive(case, count).map(|()| None),
         };
         driven.or_else(|error| {
             // What the peer saw is often the cause.
@@ -249,8 +272,12 @@ impl Bench {
 /// Who else is measured beside raw TCP and DAT.
 fn others(case: Case) -> &'static [Stack] {
     match case.work {
-        // What frames cost is measured with CRC.
-        _ if case.wire == Wire::LoopbackNoCrc => &[],
+        Work::StreamSend if case.is_message_rate() && case.wire == Wire::Local => {
+            &[Stack::RawBatch]
+        }
+        // Shared memory carries no frames, what frames cost is measured with CRC, and a slow link
+        // hides it.
+        _ if matches!(case.wire, Wire::Local | Wire::TcpNoCrc | Wire::Shaped) => &[],
         Work::StreamSend if case.is_message_rate() => &[Stack::RawBatch, Stack::Framed],
         Work::SendPing | Work::StreamSend => &[Stack::Framed],
         _ => &[],

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 
 use crate::case::{BATCH, Case, SIZE_MAX, Stack, Wire, Work};
+use crate::clock;
 use crate::framed::{Framer, PAYLOAD_LONG};
 
 /// Spins between two looks at the clock.
@@ -17,6 +18,8 @@ const SPINS_PER_LOOK: u32 = 1 << 16;
 pub(crate) const STALL: Duration = Duration::from_secs(20);
 /// What a receiver of a stream takes at once.
 const RECV_LEN: usize = 1 << 20;
+/// Bytes of a time that one side sends to the other.
+const TIME_LEN: usize = 8;
 
 /// One side of the raw connection.
 #[derive(Debug)]
@@ -64,6 +67,7 @@ impl RawLink {
             Work::SendPing
             | Work::WritePing
             | Work::ReadPing
+            | Work::ReadOtherEvd
             | Work::BlockedPing
             | Work::SdpPing
             | Work::SdpBlockedPing => (0..count).try_for_each(|_| {
@@ -73,6 +77,7 @@ impl RawLink {
             Work::StreamSend
             | Work::StreamWrite
             | Work::UnattendedWrite
+            | Work::SendCost
             | Work::SdpWrite
             | Work::SdpCopy => {
                 self.stream_out(stack, case, count)?;
@@ -82,6 +87,7 @@ impl RawLink {
                 self.send(Stack::Raw, 1)?;
                 self.stream_in(stack, case, count)
             }
+            Work::UnattendedPing => self.seen_ping(stack, case, count).map(drop),
             Work::Connect => self.call(count),
             Work::IdleEndpoints => bail!("raw TCP has no endpoints"),
         }
@@ -94,6 +100,7 @@ impl RawLink {
             Work::SendPing
             | Work::WritePing
             | Work::ReadPing
+            | Work::ReadOtherEvd
             | Work::BlockedPing
             | Work::SdpPing
             | Work::SdpBlockedPing => (0..count).try_for_each(|_| {
@@ -103,6 +110,7 @@ impl RawLink {
             Work::StreamSend
             | Work::StreamWrite
             | Work::UnattendedWrite
+            | Work::SendCost
             | Work::SdpWrite
             | Work::SdpCopy => {
                 self.stream_in(stack, case, count)?;
@@ -112,9 +120,38 @@ impl RawLink {
                 self.recv_exact(1)?;
                 self.stream_out(stack, case, count)
             }
+            Work::UnattendedPing => (0..count).try_for_each(|_| {
+                self.recv(stack, case)?;
+                self.send_time()
+            }),
             Work::Connect => self.answer_calls(count),
             Work::IdleEndpoints => bail!("raw TCP has no endpoints"),
         }
+    }
+
+    /// Messages one at a time, each answered by the time at which the peer saw it; returns the sum
+    /// of the times of one way, in seconds.
+    pub(crate) fn seen_ping(&mut self, stack: Stack, case: Case, count: u64) -> Result<f64> {
+        let mut seconds = 0.0;
+        for _ in 0..count {
+            let sent = clock::now_ns()?;
+            self.send(stack, case.size)?;
+            seconds += clock::seconds_between(sent, self.await_time(|| Ok(()))?);
+        }
+        Ok(seconds)
+    }
+
+    /// Sends the present time.
+    pub(crate) fn send_time(&mut self) -> Result<()> {
+        let now = clock::now_ns()?.to_ne_bytes();
+        self.socket.write_all(&now).context("send")
+    }
+
+    /// Spins until the peer has sent a time, and calls `meanwhile` as it does.
+    pub(crate) fn await_time(&mut self, meanwhile: impl FnMut() -> Result<()>) -> Result<u64> {
+        let mut time = [0; TIME_LEN];
+        spin_exact(&self.socket, &mut time, meanwhile)?;
+        Ok(u64::from_ne_bytes(time))
     }
 
     /// Connects, has a byte echoed, and closes, time after time.
@@ -142,7 +179,7 @@ impl RawLink {
 
     fn prepare(&mut self, case: Case) -> Result<()> {
         let payload_max = match case.wire {
-            Wire::Loopback | Wire::LoopbackNoCrc | Wire::Veth => PAYLOAD_LONG,
+            Wire::Local | Wire::Tcp | Wire::TcpNoCrc | Wire::Veth | Wire::Shaped => PAYLOAD_LONG,
             Wire::VethSegments => {
                 let mss = getsockopt(&self.socket, sockopt::TcpMaxSeg)?;
                 Framer::payload_in_segment(usize::try_from(mss)?)
@@ -226,7 +263,7 @@ impl RawLink {
             let room = self.framer.room();
             let got = match how {
                 Await::Asleep => self.socket.read(room).context("recv")?,
-                Await::Spinning => spin(&self.socket, room)?,
+                Await::Spinning => spin(&self.socket, room, || Ok(()))?,
             };
             ensure!(got > 0, "the peer hung up");
             messages += self.framer.arrived(got)?;
@@ -253,11 +290,7 @@ impl RawLink {
     }
 
     fn spin_recv(&mut self, size: usize) -> Result<()> {
-        let mut at = 0;
-        while at < size {
-            at += spin(&self.socket, &mut self.buffer[at..size])?;
-        }
-        Ok(())
+        spin_exact(&self.socket, &mut self.buffer[..size], || Ok(()))
     }
 
     /// The congestion control in force on this connection.
@@ -277,8 +310,25 @@ impl RawLink {
     }
 }
 
-/// What has arrived, at least a byte; looks for it without sleeping.
-fn spin(socket: &TcpStream, room: &mut [u8]) -> Result<usize> {
+/// Fills `room` without sleeping.
+fn spin_exact(
+    socket: &TcpStream,
+    room: &mut [u8],
+    mut meanwhile: impl FnMut() -> Result<()>,
+) -> Result<()> {
+    let mut at = 0;
+    while at < room.len() {
+        at += spin(socket, &mut room[at..], &mut meanwhile)?;
+    }
+    Ok(())
+}
+
+/// Receives at least a byte without sleeping; calls `meanwhile` after each attempt that finds none.
+fn spin(
+    socket: &TcpStream,
+    room: &mut [u8],
+    mut meanwhile: impl FnMut() -> Result<()>,
+) -> Result<usize> {
     let mut spins = 0u32;
     let mut since = None;
     loop {
@@ -297,6 +347,7 @@ fn spin(socket: &TcpStream, room: &mut [u8]) -> Result<usize> {
         }
         let error = std::io::Error::last_os_error();
         ensure!(error.kind() == ErrorKind::WouldBlock, "recv: {error}");
+        meanwhile()?;
         spins += 1;
         if spins.is_multiple_of(SPINS_PER_LOOK)
             && since.get_or_insert_with(Instant::now).elapsed() > STALL

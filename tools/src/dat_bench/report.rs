@@ -11,8 +11,24 @@ use crate::rows::{Row, Target};
 pub(crate) struct Tally {
     met: usize,
     missed: usize,
+    /// Rows without a target, or with one that cannot be judged here.
     without: usize,
     not_run: usize,
+    /// There is a processor that neither process is bound to.
+    has_third_cpu: bool,
+    /// The medians of the contender in the rows so far.
+    figures: Vec<(Case, f64)>,
+}
+
+/// What is said of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Met,
+    Missed,
+    /// The machine has too few processors for the row.
+    NoThirdCpu,
+    /// The row that the target compares with has not been measured before.
+    NoOtherRow,
 }
 
 /// Prints the heads of the columns.
@@ -20,28 +36,42 @@ pub(crate) fn head(contender: Stack) {
     let name = contender.title();
     let ratio = format!("{name} / raw [min-max]");
     println!(
-        "{:<35} {:>4} {:>9} {:>9}  {:<21} {:<17} syscalls/op {name}; raw",
+        "{:<35} {:>5} {:>9} {:>9}  {:<21} {:<27} syscalls/op {name}; raw",
         "case", "unit", "raw TCP", name, ratio, "target"
     );
 }
 
 impl Tally {
+    pub(crate) fn new(has_third_cpu: bool) -> Self {
+        Self {
+            has_third_cpu,
+            ..Self::default()
+        }
+    }
+
     /// Prints a row, and a further line for each other contender.
     pub(crate) fn row(&mut self, row: Row, outcome: &Outcome) {
+        let to_other = self.to_other(row, outcome.contender.median);
         let verdict = row.target.map(|target| {
-            let met = target.is_met(outcome.ratio.median, outcome.contender.median);
-            *(if met { &mut self.met } else { &mut self.missed }) += 1;
-            (target, met)
+            let figure = outcome.contender.median;
+            (
+                target,
+                self.judge(row.case, target, (outcome.ratio.median, figure, to_other)),
+            )
         });
-        self.without += usize::from(verdict.is_none());
+        self.count(verdict.map(|(_, verdict)| verdict));
+        self.figures.push((row.case, outcome.contender.median));
         let [ours, peers, raw] = outcome.syscalls.map(count);
         line(
             row.case,
             &row.case.title(),
             (outcome.raw, outcome.contender),
             outcome.ratio,
-            &format!("{:<17} {ours}+{peers}; {raw}", target(row.case, verdict)),
+            &format!("{:<27} {ours}+{peers}; {raw}", target(row.case, verdict)),
         );
+        if let (Some(other), Some(to_other)) = (row.target.and_then(Target::other_row), to_other) {
+            println!("  to {other}: {to_other:.3}");
+        }
         for beside in &outcome.besides {
             let (title, figures, ratio) = match beside.stack {
                 Stack::Framed => (
@@ -62,6 +92,37 @@ impl Tally {
         }
     }
 
+    /// The row's figure to that of the row that its target compares with.
+    fn to_other(&self, row: Row, figure: f64) -> Option<f64> {
+        let other = row.target?.other_row()?;
+        let (_, others) = self.figures.iter().find(|(case, _)| *case == other)?;
+        Some(figure / others)
+    }
+
+    fn judge(
+        &self,
+        case: Case,
+        target: Target,
+        (ratio, figure, to_other): (f64, f64, Option<f64>),
+    ) -> Verdict {
+        if case.needs_third_cpu() && !self.has_third_cpu {
+            return Verdict::NoThirdCpu;
+        }
+        match (target.other_row(), to_other) {
+            (Some(_), None) => Verdict::NoOtherRow,
+            _ if target.is_met(ratio, figure, to_other.unwrap_or(f64::NAN)) => Verdict::Met,
+            _ => Verdict::Missed,
+        }
+    }
+
+    fn count(&mut self, verdict: Option<Verdict>) {
+        *match verdict {
+            Some(Verdict::Met) => &mut self.met,
+            Some(Verdict::Missed) => &mut self.missed,
+            Some(Verdict::NoThirdCpu | Verdict::NoOtherRow) | None => &mut self.without,
+        } += 1;
+    }
+
     /// Prints why a row is not run.
     pub(crate) fn not_run(&mut self, case: Case, why: &str) {
         self.not_run += 1;
@@ -73,7 +134,7 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "targets: {} met, {} missed", self.met, self.missed)?;
         if self.without > 0 {
-            write!(f, "; rows without: {}", self.without)?;
+            write!(f, "; rows without a verdict: {}", self.without)?;
         }
         write!(f, "; rows not run: {}", self.not_run)
     }
@@ -82,7 +143,7 @@ impl fmt::Display for Tally {
 /// One line: two figures and their ratio.
 fn line(case: Case, title: &str, (left, right): (Spread, Spread), ratio: Spread, rest: &str) {
     let text = format!(
-        "{title:<35} {:>4} {:>9} {:>9}  {:<21} {rest}",
+        "{title:<35} {:>5} {:>9} {:>9}  {:<21} {rest}",
         case.unit().label(),
         figure(left.median),
         figure(right.median),
@@ -91,12 +152,17 @@ fn line(case: Case, title: &str, (left, right): (Spread, Spread), ratio: Spread,
     println!("{}", text.trim_end());
 }
 
-fn target(case: Case, verdict: Option<(Target, bool)>) -> String {
-    let Some((target, met)) = verdict else {
+fn target(case: Case, verdict: Option<(Target, Verdict)>) -> String {
+    let Some((target, verdict)) = verdict else {
         return "-".into();
     };
-    let met = if met { "met" } else { "missed" };
-    format!("{} {met}", target.label(case.unit()))
+    let verdict = match verdict {
+        Verdict::Met => "met",
+        Verdict::Missed => "missed",
+        Verdict::NoThirdCpu => "no third CPU",
+        Verdict::NoOtherRow => "not run",
+    };
+    format!("{} {verdict}", target.label(case))
 }
 
 /// Share of the CPUs in foreign hands above which figures are called disturbed.
@@ -118,9 +184,24 @@ pub(crate) fn disturbance(foreign_share: Option<f64>) {
     println!();
 }
 
+/// Says what the traffic of the rows above went through, where the provider chooses it.
+pub(crate) fn carrier(is_shared: bool) {
+    println!(
+        "shared memory: {}",
+        match is_shared {
+            true => "in use",
+            false => "NOT in use, the connection stayed on TCP",
+        }
+    );
+}
+
 /// Says how to read it, and what has come out.
 pub(crate) fn foot(tally: &Tally) {
     println!("us: half a round trip, less is better; GB/s, M/s, k/s: more is better.");
+    println!(
+        "us where the target polls memory: from the post until it sees the write, by one clock."
+    );
+    println!("s/GiB: processor seconds of both processes, less is better.");
     println!(
         "Figures are medians; a ratio is that of one round (raw, contender, raw), then the median."
     );
@@ -148,4 +229,47 @@ fn spread(spread: Spread) -> String {
 
 fn count(value: Option<f64>) -> String {
     value.map_or_else(|| "-".into(), |value| format!("{value:.2}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::{Wire, Work};
+
+    #[test]
+    fn a_row_is_judged_by_another_one_only_after_that_one() {
+        let other = Case::new(Work::Connect, 1, 16, Wire::Tcp);
+        let case = Case::new(Work::Connect, 1, 16, Wire::Local);
+        let row = Row::of(case);
+        let target = row.target.unwrap();
+        let mut tally = Tally::new(false);
+        assert_eq!(tally.to_other(row, 20.0), None);
+        let verdict = tally.judge(case, target, (1.2, 20.0, None));
+        assert_eq!(verdict, Verdict::NoOtherRow);
+        tally.figures.push((other, 25.0));
+        assert_eq!(tally.to_other(row, 20.0), Some(0.8));
+        let verdict = tally.judge(case, target, (1.2, 20.0, Some(0.79)));
+        assert_eq!(verdict, Verdict::Missed);
+        let verdict = tally.judge(case, target, (1.2, 20.0, Some(0.81)));
+        assert_eq!(verdict, Verdict::Met);
+    }
+
+    #[test]
+    fn a_row_that_needs_three_processors_is_not_judged_on_two() {
+        let row = Row::of(Case::new(Work::UnattendedPing, 64, 1, Wire::Local));
+        let judge = |has_third_cpu| {
+            let figures = (9.0, 30.0, None);
+            Tally::new(has_third_cpu).judge(row.case, row.target.unwrap(), figures)
+        };
+        assert_eq!(judge(false), Verdict::NoThirdCpu);
+        assert_eq!(judge(true), Verdict::Missed);
+        let mut tally = Tally::new(false);
+        tally.count(Some(judge(false)));
+        tally.not_run += 1;
+        let text = tally.to_string();
+        assert_eq!(
+            text,
+            "targets: 0 met, 0 missed; rows without a verdict: 1; rows not run: 1"
+        );
+    }
 }

@@ -1,11 +1,12 @@
 //! The table's rows, and what each is meant to reach.
 
-use crate::case::Wire::{self, Loopback, LoopbackNoCrc, Veth, VethSegments};
+use crate::case::Case;
+use crate::case::Wire::{self, Local, Shaped, Tcp, TcpNoCrc, Veth, VethSegments};
 use crate::case::Work::{
-    self, BlockedPing, Connect, IdleEndpoints, SdpBlockedPing, SdpCopy, SdpPing, SdpWrite,
-    SendPing, StreamRead, StreamSend, StreamWrite, UnattendedRead, UnattendedWrite, WritePing,
+    self, BlockedPing, Connect, IdleEndpoints, ReadOtherEvd, ReadPing, SdpBlockedPing, SdpCopy,
+    SdpPing, SdpWrite, SendCost, SendPing, StreamRead, StreamSend, StreamWrite, UnattendedPing,
+    UnattendedRead, UnattendedWrite, WritePing,
 };
-use crate::case::{Case, Unit};
 
 /// What a row is meant to reach.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,46 +17,69 @@ pub(crate) enum Target {
     RatioAtLeast(f64),
     /// The figure itself, in the row's unit.
     FigureAtLeast(f64),
-    /// The same, where less is better.
+    /// The figure itself, where less is better.
     FigureAtMost(f64),
+    /// The row's figure to that of another row of this run, where less is better.
+    OtherRowAtMost(f64, Case),
+    /// The row's figure to that of another row of this run, where more is better.
+    OtherRowAtLeast(f64, Case),
 }
 
 /// One row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
     pub(crate) case: Case,
-    /// A case that the caller made up has none.
+    /// A case that the caller made up has none, nor has a row that only serves another as its
+    /// yardstick.
     pub(crate) target: Option<Target>,
 }
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// Every row, in the order of the table.
+/// Every row, in the order of the table. A row that another one names in its target precedes it.
 const ROWS: &[Row] = &[
-    at_most(1.08, SendPing, 64, Loopback),
-    at_most(1.10, SendPing, 4 * KIB, Loopback),
-    at_most(1.02, SendPing, 64 * KIB, Loopback),
-    at_most(1.12, WritePing, 64, Loopback),
-    at_most(1.06, BlockedPing, 64, Loopback),
-    at_least(2.5, StreamSend, 4 * KIB, Loopback),
-    at_least(1.15, StreamSend, 64 * KIB, Loopback),
-    at_least(1.15, StreamWrite, 64 * KIB, Loopback),
-    at_least(1.05, StreamRead, 64 * KIB, Loopback),
-    at_least(0.96, StreamSend, MIB, Loopback),
-    at_least(0.96, StreamWrite, MIB, Loopback),
-    at_least(0.93, StreamRead, MIB, Loopback),
-    at_least(1.00, UnattendedWrite, 64 * KIB, Loopback),
-    at_least(1.00, UnattendedRead, 64 * KIB, Loopback),
-    million_messages(4.0, 16),
-    million_messages(8.0, 64),
-    at_most(1.02, SendPing, 64 * KIB, LoopbackNoCrc),
-    at_least(1.15, StreamSend, 64 * KIB, LoopbackNoCrc),
-    at_least(1.15, StreamWrite, 64 * KIB, LoopbackNoCrc),
-    at_least(1.05, StreamRead, 64 * KIB, LoopbackNoCrc),
-    at_least(0.96, StreamSend, MIB, LoopbackNoCrc),
-    at_least(0.96, StreamWrite, MIB, LoopbackNoCrc),
-    at_least(0.93, StreamRead, MIB, LoopbackNoCrc),
+    at_most(0.15, SendPing, 64, Local),
+    at_most(0.15, WritePing, 64, Local),
+    at_most(0.80, BlockedPing, 64, Local),
+    at_least(1.80, StreamSend, 64 * KIB, Local),
+    at_least(1.80, StreamWrite, 64 * KIB, Local),
+    at_least(1.80, StreamRead, 64 * KIB, Local),
+    at_least(1.20, StreamSend, MIB, Local),
+    at_least(1.20, StreamWrite, MIB, Local),
+    at_least(1.20, StreamRead, MIB, Local),
+    at_least(1.00, UnattendedWrite, 64 * KIB, Local),
+    at_least(1.00, UnattendedRead, 64 * KIB, Local),
+    million_messages(10.0, 64, Local),
+    at_most(1.50, UnattendedPing, 64, Local),
+    yardstick(ReadPing, 8, Local),
+    of_row(1.50, ReadOtherEvd, ReadPing, 8, Local),
+    at_most(1.08, SendPing, 64, Tcp),
+    at_most(1.10, SendPing, 4 * KIB, Tcp),
+    at_most(1.02, SendPing, 64 * KIB, Tcp),
+    at_most(1.12, WritePing, 64, Tcp),
+    at_most(1.06, BlockedPing, 64, Tcp),
+    at_least(2.5, StreamSend, 4 * KIB, Tcp),
+    at_least(1.15, StreamSend, 64 * KIB, Tcp),
+    at_least(1.15, StreamWrite, 64 * KIB, Tcp),
+    at_least(1.05, StreamRead, 64 * KIB, Tcp),
+    at_least(0.96, StreamSend, MIB, Tcp),
+    at_least(0.96, StreamWrite, MIB, Tcp),
+    at_least(0.93, StreamRead, MIB, Tcp),
+    at_least(1.00, UnattendedWrite, 64 * KIB, Tcp),
+    at_least(1.00, UnattendedRead, 64 * KIB, Tcp),
+    million_messages(4.0, 16, Tcp),
+    million_messages(8.0, 64, Tcp),
+    at_most(1.50, UnattendedPing, 64, Tcp),
+    yardstick(ReadPing, 8, Tcp),
+    of_row(1.50, ReadOtherEvd, ReadPing, 8, Tcp),
+    at_most(1.02, SendPing, 64 * KIB, TcpNoCrc),
+    at_least(1.15, StreamSend, 64 * KIB, TcpNoCrc),
+    at_least(1.15, StreamWrite, 64 * KIB, TcpNoCrc),
+    at_least(1.05, StreamRead, 64 * KIB, TcpNoCrc),
+    at_least(0.96, StreamSend, MIB, TcpNoCrc),
+    at_least(0.96, StreamWrite, MIB, TcpNoCrc),
+    at_least(0.93, StreamRead, MIB, TcpNoCrc),
     at_most(1.08, SendPing, 64, Veth),
     at_most(1.10, SendPing, 4 * KIB, Veth),
     at_least(1.00, StreamSend, 64 * KIB, Veth),
@@ -66,64 +90,73 @@ const ROWS: &[Row] = &[
     at_least(0.93, StreamRead, MIB, Veth),
     at_least(0.65, StreamSend, 64 * KIB, VethSegments),
     at_least(0.60, StreamSend, MIB, VethSegments),
-    scale(Target::FigureAtLeast(15.0), Connect),
-    scale(Target::FigureAtMost(8.0), IdleEndpoints),
-    at_most(1.30, SdpPing, 64, Loopback),
-    at_most(1.30, SdpBlockedPing, 64, Loopback),
-    stream_at_least(0.88, SdpWrite, 64 * KIB, Loopback),
-    stream_at_least(0.88, SdpWrite, MIB, Loopback),
-    stream_at_least(0.88, SdpCopy, 64 * KIB, Loopback),
-    stream_at_least(0.88, SdpCopy, MIB, Loopback),
-    stream_at_least(0.88, SdpWrite, 64 * KIB, LoopbackNoCrc),
-    stream_at_least(0.88, SdpWrite, MIB, LoopbackNoCrc),
+    at_least(0.99, StreamSend, MIB, Shaped),
+    row(Target::RatioAtMost(1.50), SendCost, MIB, 16, Shaped),
+    row(Target::FigureAtLeast(15.0), Connect, 1, 16, Tcp),
+    row(LOCAL_CONNECTS, Connect, 1, 16, Local),
+    row(Target::FigureAtMost(8.0), IdleEndpoints, 1, 16, Tcp),
+    row(Target::FigureAtMost(8.0), IdleEndpoints, 1, 16, Local),
+    at_most(1.30, SdpPing, 64, Tcp),
+    at_most(1.30, SdpBlockedPing, 64, Tcp),
+    stream_at_least(0.88, SdpWrite, 64 * KIB, Tcp),
+    stream_at_least(0.88, SdpWrite, MIB, Tcp),
+    stream_at_least(0.88, SdpCopy, 64 * KIB, Tcp),
+    stream_at_least(0.88, SdpCopy, MIB, Tcp),
+    stream_at_least(0.88, SdpWrite, 64 * KIB, TcpNoCrc),
+    stream_at_least(0.88, SdpWrite, MIB, TcpNoCrc),
 ];
 
+/// The agreement on shared memory must not make connections slow.
+const LOCAL_CONNECTS: Target = Target::OtherRowAtLeast(0.80, Case::new(Connect, 1, 16, Tcp));
+
 /// A few seconds' worth.
-const QUICK: [Case; 5] = [
-    Case::new(SendPing, 64, 1, Loopback),
-    Case::new(StreamSend, 64 * KIB, 16, Loopback),
-    Case::new(StreamWrite, 64 * KIB, 16, Loopback),
-    Case::new(SdpBlockedPing, 64, 1, Loopback),
-    Case::new(SdpWrite, 64 * KIB, 1, Loopback),
+const QUICK: [Case; 6] = [
+    Case::new(SendPing, 64, 1, Local),
+    Case::new(StreamSend, 64 * KIB, 16, Local),
+    Case::new(StreamWrite, 64 * KIB, 16, Local),
+    Case::new(StreamSend, 64 * KIB, 16, Tcp),
+    Case::new(SdpBlockedPing, 64, 1, Tcp),
+    Case::new(SdpWrite, 64 * KIB, 1, Tcp),
 ];
+
+const fn row(target: Target, work: Work, size: usize, depth: usize, wire: Wire) -> Row {
+    Row {
+        case: Case::new(work, size, depth, wire),
+        target: Some(target),
+    }
+}
 
 /// One operation under way.
 const fn at_most(ratio: f64, work: Work, size: usize, wire: Wire) -> Row {
-    Row {
-        case: Case::new(work, size, 1, wire),
-        target: Some(Target::RatioAtMost(ratio)),
-    }
+    row(Target::RatioAtMost(ratio), work, size, 1, wire)
 }
 
 /// Sixteen operations under way.
 const fn at_least(ratio: f64, work: Work, size: usize, wire: Wire) -> Row {
-    Row {
-        case: Case::new(work, size, 16, wire),
-        target: Some(Target::RatioAtLeast(ratio)),
-    }
+    row(Target::RatioAtLeast(ratio), work, size, 16, wire)
 }
 
 /// One write after the other.
 const fn stream_at_least(ratio: f64, work: Work, size: usize, wire: Wire) -> Row {
+    row(Target::RatioAtLeast(ratio), work, size, 1, wire)
+}
+
+const fn million_messages(rate: f64, depth: usize, wire: Wire) -> Row {
+    row(Target::FigureAtLeast(rate), StreamSend, 64, depth, wire)
+}
+
+/// A row that is measured because another one is compared with it.
+const fn yardstick(work: Work, size: usize, wire: Wire) -> Row {
     Row {
         case: Case::new(work, size, 1, wire),
-        target: Some(Target::RatioAtLeast(ratio)),
+        target: None,
     }
 }
 
-const fn million_messages(rate: f64, depth: usize) -> Row {
-    Row {
-        case: Case::new(StreamSend, 64, depth, Loopback),
-        target: Some(Target::FigureAtLeast(rate)),
-    }
-}
-
-/// Sixteen connections under way.
-const fn scale(target: Target, work: Work) -> Row {
-    Row {
-        case: Case::new(work, 1, 16, Loopback),
-        target: Some(target),
-    }
+/// One operation under way, compared with other work of the same size in the same place.
+const fn of_row(ratio: f64, work: Work, other: Work, size: usize, wire: Wire) -> Row {
+    let other = Case::new(other, size, 1, wire);
+    row(Target::OtherRowAtMost(ratio, other), work, size, 1, wire)
 }
 
 impl Row {
@@ -148,41 +181,79 @@ impl Row {
 }
 
 impl Target {
-    /// Whether a row with this ratio and this figure reaches it.
-    pub(crate) fn is_met(self, ratio: f64, figure: f64) -> bool {
+    /// True if a row with this ratio to raw TCP, this figure, and this ratio to the other row
+    /// reaches it.
+    pub(crate) fn is_met(self, ratio: f64, figure: f64, to_other: f64) -> bool {
         match self {
             Self::RatioAtMost(most) => ratio <= most,
             Self::RatioAtLeast(least) => ratio >= least,
             Self::FigureAtLeast(least) => figure >= least,
             Self::FigureAtMost(most) => figure <= most,
+            Self::OtherRowAtMost(most, _) => to_other <= most,
+            Self::OtherRowAtLeast(least, _) => to_other >= least,
         }
     }
 
-    /// What the table prints for it.
-    pub(crate) fn label(self, unit: Unit) -> String {
+    /// The row that the target compares with, where that is not raw TCP.
+    pub(crate) const fn other_row(self) -> Option<Case> {
+        match self {
+            Self::OtherRowAtMost(_, other) | Self::OtherRowAtLeast(_, other) => Some(other),
+            _ => None,
+        }
+    }
+
+    /// The text of the target in the row of `case`.
+    pub(crate) fn label(self, case: Case) -> String {
+        let unit = case.unit().label();
         match self {
             Self::RatioAtMost(most) => format!("<= {most:.2}"),
             Self::RatioAtLeast(least) => format!(">= {least:.2}"),
-            Self::FigureAtLeast(least) => format!(">= {least} {}", unit.label()),
-            Self::FigureAtMost(most) => format!("<= {most} {}", unit.label()),
+            Self::FigureAtLeast(least) => format!(">= {least} {unit}"),
+            Self::FigureAtMost(most) => format!("<= {most} {unit}"),
+            Self::OtherRowAtMost(most, other) => format!("<= {most:.2} of {}", short(case, other)),
+            Self::OtherRowAtLeast(least, other) => {
+                format!(">= {least:.2} of {}", short(case, other))
+            }
         }
+    }
+}
+
+/// What distinguishes `other` from `case`.
+fn short(case: Case, other: Case) -> String {
+    match other.wire {
+        wire if wire == case.wire => other.work.name().to_owned(),
+        wire => format!("@{}", wire.name()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::case::Unit;
 
     #[test]
-    fn no_row_stands_twice_and_each_has_a_target_that_suits_its_unit() {
+    fn no_row_occurs_twice_and_each_has_a_target_that_suits_its_unit() {
         for (index, row) in ROWS.iter().enumerate() {
-            assert!(ROWS[..index].iter().all(|other| other.case != row.case));
-            match (row.case.unit(), row.target.unwrap()) {
-                (Unit::Microseconds, Target::RatioAtMost(_))
+            let before = &ROWS[..index];
+            assert!(before.iter().all(|other| other.case != row.case));
+            let Some(target) = row.target else {
+                let is_other = |next: &Row| {
+                    let other = next.target.and_then(Target::other_row);
+                    other == Some(row.case)
+                };
+                assert!(ROWS[index..].iter().any(is_other), "{}", row.case);
+                continue;
+            };
+            match (row.case.unit(), target) {
+                (Unit::Microseconds | Unit::SecondsPerGib, Target::RatioAtMost(_))
                 | (Unit::Gigabytes, Target::RatioAtLeast(_))
                 | (Unit::MegaMessages, Target::FigureAtLeast(_))
                 | (Unit::KiloConnections, Target::FigureAtLeast(_))
                 | (Unit::Kibibytes, Target::FigureAtMost(_)) => {}
+                (Unit::Microseconds, Target::OtherRowAtMost(_, other))
+                | (Unit::KiloConnections, Target::OtherRowAtLeast(_, other)) => {
+                    assert!(before.iter().any(|row| row.case == other), "{}", row.case);
+                }
                 (unit, target) => panic!("{}: {target:?} of {unit:?}", row.case),
             }
         }
@@ -190,16 +261,43 @@ mod tests {
     }
 
     #[test]
+    fn every_row_of_local_bulk_and_latency_is_measured_over_tcp_too() {
+        let over_tcp = |row: &&Row| row.case.wire == Tcp;
+        for local in ROWS.iter().filter(|row| row.case.wire == Local) {
+            let is_same = |tcp: &Row| {
+                Case {
+                    wire: Local,
+                    ..tcp.case
+                } == local.case
+            };
+            assert!(ROWS.iter().filter(over_tcp).any(is_same), "{}", local.case);
+        }
+    }
+
+    #[test]
     fn a_target_is_met_from_its_value_on() {
         let most = Target::RatioAtMost(1.08);
-        assert!(most.is_met(1.08, 0.0) && !most.is_met(1.0801, 0.0));
+        assert!(most.is_met(1.08, 0.0, 0.0) && !most.is_met(1.0801, 0.0, 0.0));
         let least = Target::RatioAtLeast(0.96);
-        assert!(least.is_met(0.96, 0.0) && !least.is_met(0.9599, 9.0));
+        assert!(least.is_met(0.96, 0.0, 0.0) && !least.is_met(0.9599, 9.0, 9.0));
         let figure = Target::FigureAtLeast(4.0);
-        assert!(figure.is_met(0.0, 4.0) && !figure.is_met(9.0, 3.99));
+        assert!(figure.is_met(0.0, 4.0, 0.0) && !figure.is_met(9.0, 3.99, 9.0));
         let room = Target::FigureAtMost(8.0);
-        assert!(room.is_met(0.0, 8.0) && !room.is_met(0.0, 8.01));
-        assert!(!most.is_met(f64::NAN, 0.0) && !least.is_met(f64::NAN, 0.0));
-        assert_eq!(figure.label(Unit::MegaMessages), ">= 4 M/s");
+        assert!(room.is_met(0.0, 8.0, 0.0) && !room.is_met(0.0, 8.01, 0.0));
+        assert!(LOCAL_CONNECTS.is_met(0.0, 0.0, 0.8) && !LOCAL_CONNECTS.is_met(9.0, 9.0, 0.79));
+        let nan = f64::NAN;
+        assert!(!most.is_met(nan, 0.0, 0.0) && !least.is_met(nan, 0.0, 0.0));
+        assert!(!LOCAL_CONNECTS.is_met(9.0, 9.0, nan));
+    }
+
+    #[test]
+    fn a_target_names_what_it_compares_with() {
+        let rate = Case::new(StreamSend, 64, 64, Tcp);
+        assert_eq!(Target::FigureAtLeast(4.0).label(rate), ">= 4 M/s");
+        let connect = Case::new(Connect, 1, 16, Local);
+        assert_eq!(LOCAL_CONNECTS.label(connect), ">= 0.80 of @tcp");
+        let row = of_row(1.5, ReadOtherEvd, ReadPing, 8, Tcp);
+        let label = row.target.unwrap().label(row.case);
+        assert_eq!(label, "<= 1.50 of read-ping");
     }
 }

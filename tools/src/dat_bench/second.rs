@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use nix::unistd::{SysconfVar, sysconf};
 
 use crate::args::Args;
-use crate::case::Stack;
+use crate::case::{Case, Stack, Work};
 use crate::contender::Contender;
 use crate::control::{self, Counted};
 use crate::raw::RawLink;
@@ -18,10 +18,11 @@ pub(crate) const NONE: &str = "-";
 
 /// Serves until the input ends; `found` is what the first process found out.
 pub(crate) fn serve(args: &Args, found: &[String]) -> Result<()> {
-    let [contender, ia, address, cpu, congestion, trace_point] = found else {
-        bail!("--serve takes six values")
+    let [contender, ia, address, cpu, spare, congestion, trace_point] = found else {
+        bail!("--serve takes seven values")
     };
-    setup::pin(cpu.parse()?)?;
+    let cpu = cpu.parse()?;
+    setup::pin(cpu)?;
     setup::lift_descriptor_limit()?;
     let counter = SyscallCounter::new(trace_point.parse().ok());
     let address: IpAddr = address.parse()?;
@@ -30,27 +31,36 @@ pub(crate) fn serve(args: &Args, found: &[String]) -> Result<()> {
     let announce = |address: SocketAddr, conn_qual| {
         control::say(&format!("ready {raw_port} {address} {conn_qual}"))
     };
-    let mut contender = Contender::listen(contender.parse()?, ia, args.sleep_on_bulk, announce)?;
-    let mut raw = RawLink::new(listener.accept()?.0)?.with_listener(listener);
+    let contender = Contender::listen(contender.parse()?, ia, args.sleep_on_bulk, announce)?;
+    let raw = RawLink::new(listener.accept()?.0)?.with_listener(listener);
     if congestion != NONE {
         raw.set_congestion(congestion)?;
     }
+    let mut links = Links {
+        raw,
+        contender,
+        cpu,
+        spare: spare.parse().ok(),
+    };
     while let Some(order) = control::next_order()? {
         let (counted, stack, case, count) = control::parse_run(&order)?;
         let counting = (counted == Counted::Calls)
             .then(|| counter.begin())
             .flatten();
-        let (resident, copied) = (resident_bytes(), contender.copied());
+        let (resident, copied) = (resident_bytes(), links.contender.copied());
+        let used = setup::processor_seconds()?;
         control::say("go")?;
-        match stack {
-            Stack::Raw | Stack::RawBatch | Stack::Framed => raw.serve(stack, case, count)?,
-            Stack::Dat | Stack::Sdp => contender.serve(case, count)?,
-        }
+        links.serve(stack, case, count)?;
         // An unattended sample is served while this blocks.
         control::await_end()?;
         let told = match counted {
             Counted::Memory => grown_since(resident),
-            Counted::Copies => contender.copied().zip(copied).map(|(now, then)| now - then),
+            Counted::Processor => Some(((setup::processor_seconds()? - used) * 1e6) as u64),
+            Counted::Copies => links
+                .contender
+                .copied()
+                .zip(copied)
+                .map(|(now, then)| now - then),
             Counted::Calls | Counted::Nothing => counting.and_then(Counting::end),
         };
         control::say(&format!(
@@ -59,6 +69,38 @@ pub(crate) fn serve(args: &Args, found: &[String]) -> Result<()> {
         ))?;
     }
     Ok(())
+}
+
+/// Both connections at this side, and the processors for what serves them.
+struct Links {
+    raw: RawLink,
+    contender: Contender,
+    /// The processor of this process.
+    cpu: usize,
+    /// A processor that no other thread of the two processes uses.
+    spare: Option<usize>,
+}
+
+impl Links {
+    /// The passive side of one sample.
+    fn serve(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
+        match (stack, case.work) {
+            (Stack::Raw | Stack::RawBatch | Stack::Framed, _) => self.raw.serve(stack, case, count),
+            (Stack::Dat, Work::UnattendedPing) => self.watch(case, count),
+            (Stack::Dat | Stack::Sdp, _) => self.contender.serve(case, count),
+        }
+    }
+
+    /// The program polls its memory on this processor, so the provider's thread gets the spare one
+    /// meanwhile.
+    fn watch(&mut self, case: Case, count: u64) -> Result<()> {
+        if let Some(spare) = self.spare {
+            setup::pin_other_threads(spare)?;
+        }
+        let watched = self.contender.watch(&mut self.raw, case, count);
+        setup::pin_other_threads(self.cpu)?;
+        watched
+    }
 }
 
 /// Memory of this process that is in RAM.

@@ -15,7 +15,7 @@ use crate::raw::RawLink;
 use crate::report::{self, Tally};
 use crate::rows::Row;
 use crate::second::NONE;
-use crate::setup::{self, FarEnd, Ground};
+use crate::setup::{self, Cpus, FarEnd, Ground};
 use crate::syscalls::SyscallCounter;
 
 /// This program. The path behind it need not lead there in a guest whose files are its host's.
@@ -26,8 +26,7 @@ pub(crate) struct Session<'a> {
     pub(crate) args: &'a Args,
     pub(crate) ground: &'a Ground,
     pub(crate) trace_point: Option<u64>,
-    pub(crate) our_cpu: usize,
-    pub(crate) their_cpu: usize,
+    pub(crate) cpus: Cpus,
     pub(crate) plan: Plan,
 }
 
@@ -59,6 +58,13 @@ impl Session<'_> {
                 .with_context(|| format!("measuring {}", row.case.title()))?;
             tally.row(*row, &outcome);
         }
+        // Connections of the rows about many of them carry no traffic, so they do not move.
+        if wire == Wire::Local
+            && self.args.ia.is_none()
+            && !rows.iter().all(|row| row.case.is_scale())
+        {
+            report::carrier(setup::has_shared_memory());
+        }
         report::disturbance(load.foreign_share());
         Ok(())
     }
@@ -89,9 +95,9 @@ impl Session<'_> {
             raw.congestion()?,
             stack.title(),
             self.ground.dat_congestion(),
-            self.our_cpu,
-            self.their_cpu,
-            if self.our_cpu == self.their_cpu {
+            self.cpus.ours,
+            self.cpus.theirs,
+            if self.cpus.ours == self.cpus.theirs {
                 " (one CPU: figures mean little)"
             } else {
                 ""
@@ -111,12 +117,14 @@ impl Session<'_> {
         command.args(self.args.sleep_on_bulk.then_some("--sleep-on-bulk"));
         command.args(["--serve", &contender.to_string(), ia]);
         command.arg(far.address().to_string());
-        command.arg(self.their_cpu.to_string());
+        command.arg(self.cpus.theirs.to_string());
+        command.arg(or_none(self.cpus.spare));
         command.arg(self.ground.congestion.unwrap_or(NONE));
-        command.arg(
-            self.trace_point
-                .map_or_else(|| NONE.to_owned(), |id| id.to_string()),
-        );
+        command.arg(or_none(self.trace_point));
         far.place(command)
     }
+}
+
+fn or_none(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| NONE.to_owned(), |value| value.to_string())
 }

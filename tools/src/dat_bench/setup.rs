@@ -8,13 +8,15 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, unshare};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
+use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::Pid;
 use tempfile::NamedTempFile;
 
-use crate::cable::{self, Cable};
+use crate::cable::{self, Cable, Lane};
 use crate::case::Wire;
 
 /// What bandwidth figures on one machine are usually taken with; bbr paces even on loopback.
@@ -43,8 +45,29 @@ pub(crate) struct Ground {
     pub(crate) congestion: Option<&'static str>,
     /// The registry file of this run, if it is ours.
     registry: Option<NamedTempFile>,
-    /// The second network and the registry for it, once they are needed.
-    far: OnceCell<(Cable, NamedTempFile)>,
+    /// The second networks, once they are needed.
+    fast: OnceCell<Cable>,
+    shaped: OnceCell<Cable>,
+    /// The registry for processes in a second network, once it is needed.
+    far_registry: OnceCell<NamedTempFile>,
+}
+
+/// Processors, by their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cpus {
+    /// For the second process.
+    pub(crate) theirs: usize,
+    /// For this process.
+    pub(crate) ours: usize,
+    /// One that neither process is bound to.
+    pub(crate) spare: Option<usize>,
+}
+
+/// The end of a cable that a registry is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Near,
+    Far,
 }
 
 /// Where the second process lives.
@@ -74,46 +97,50 @@ impl Ground {
             Network::Callers(_) => congestion_to_set(),
         };
         if ia.is_some() || environment::variable(OVERRIDE).is_some() {
-            return Ok(Self {
-                network,
-                congestion: None,
-                registry: None,
-                far: OnceCell::new(),
-            });
+            return Ok(Self::new(network, None, None));
         }
-        let registry = write_dat_conf(cable::NEAR, congestion)?;
+        let registry = write_dat_conf(End::Near, congestion)?;
         // SAFETY: this process has one thread, so nobody reads the environment meanwhile.
         unsafe { std::env::set_var(OVERRIDE, registry.path()) };
-        Ok(Self {
+        Ok(Self::new(network, congestion, Some(registry)))
+    }
+
+    fn new(
+        network: Network,
+        congestion: Option<&'static str>,
+        registry: Option<NamedTempFile>,
+    ) -> Self {
+        Self {
             network,
             congestion,
-            registry: Some(registry),
-            far: OnceCell::new(),
-        })
+            registry,
+            fast: OnceCell::new(),
+            shaped: OnceCell::new(),
+            far_registry: OnceCell::new(),
+        }
     }
 
     /// What the second process needs for this wire; why it cannot be had otherwise.
     pub(crate) fn far_end(&self, wire: Wire) -> Result<FarEnd<'_>> {
-        if wire == Wire::Loopback {
+        if wire == Wire::Local {
             return Ok(FarEnd::Here);
         }
         ensure!(
             self.registry.is_some(),
             "the caller's registry names the adapter"
         );
-        if wire == Wire::LoopbackNoCrc {
-            return Ok(FarEnd::Here);
+        let (cell, lane) = match wire {
+            Wire::Local | Wire::Tcp | Wire::TcpNoCrc => return Ok(FarEnd::Here),
+            Wire::Veth | Wire::VethSegments => (&self.fast, &cable::FAST),
+            Wire::Shaped => (&self.shaped, &cable::SHAPED),
+        };
+        if let Network::Callers(why) = &self.network {
+            bail!("{why}");
         }
-        match &self.network {
-            Network::Own => {}
-            Network::Callers(why) => bail!("{why}"),
-        }
-        if self.far.get().is_none() {
-            let laid = (Cable::lay()?, write_dat_conf(cable::FAR, None)?);
-            let _ = self.far.set(laid);
-        }
-        let (cable, registry) = self.far.get().context("the cable is laid")?;
-        Ok(FarEnd::There { cable, registry })
+        Ok(FarEnd::There {
+            cable: get_or_make(cell, || Cable::lay(lane))?,
+            registry: get_or_make(&self.far_registry, || write_dat_conf(End::Far, None))?,
+        })
     }
 
     /// What the DAT connection uses, as far as it is known from here.
@@ -130,7 +157,7 @@ impl FarEnd<'_> {
     pub(crate) fn address(&self) -> IpAddr {
         match self {
             Self::Here => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            Self::There { .. } => cable::FAR_ADDRESS,
+            Self::There { cable, .. } => cable.far_address(),
         }
     }
 
@@ -144,6 +171,15 @@ impl FarEnd<'_> {
             }
         }
     }
+}
+
+/// The content of a cell, which is made at the first call that succeeds.
+fn get_or_make<T>(cell: &OnceCell<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+    if let Some(made) = cell.get() {
+        return Ok(made);
+    }
+    let made = make()?;
+    Ok(cell.get_or_init(|| made))
 }
 
 impl fmt::Display for Network {
@@ -192,7 +228,7 @@ fn raise_loopback() -> Result<()> {
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     // SAFETY: the descriptor is open and the request is the structure this operation reads.
     let code = unsafe { libc::ioctl(probe.as_raw_fd(), libc::SIOCSIFFLAGS, &request) };
-    nix::errno::Errno::result(code)?;
+    Errno::result(code)?;
     Ok(())
 }
 
@@ -212,46 +248,73 @@ fn congestion_to_set() -> Option<&'static str> {
 /// The adapter for a wire, in a registry that is ours.
 pub(crate) const fn adapter(wire: Wire) -> &'static str {
     match wire {
-        Wire::Loopback => "iwarp-lo",
-        Wire::LoopbackNoCrc => "iwarp-lo-no-crc",
+        Wire::Local => "iwarp-lo",
+        Wire::Tcp => "iwarp-lo-tcp",
+        Wire::TcpNoCrc => "iwarp-lo-no-crc",
         Wire::Veth => "iwarp-veth",
         Wire::VethSegments => "iwarp-veth-segments",
+        Wire::Shaped => "iwarp-10g",
     }
 }
 
-/// A registry file with an adapter for each wire; `device` is this end's of the cable. It goes when
-/// the value is dropped.
-fn write_dat_conf(device: &str, congestion: Option<&str>) -> Result<NamedTempFile> {
+/// The settings of the adapter for a wire, at one end of it.
+fn settings(wire: Wire, end: End) -> String {
+    let device = |lane: &Lane| match end {
+        End::Near => lane.near,
+        End::Far => lane.far,
+    };
+    match wire {
+        Wire::Local => "lo 0".to_owned(),
+        Wire::Tcp => "lo 0 local=off".to_owned(),
+        Wire::TcpNoCrc => "lo 0 local=off crc=off".to_owned(),
+        Wire::Veth => format!("{} 0", device(&cable::FAST)),
+        Wire::VethSegments => format!("{} 0 long_fpdus=off", device(&cable::FAST)),
+        Wire::Shaped => format!("{} 0", device(&cable::SHAPED)),
+    }
+}
+
+/// A registry file with an adapter for each wire, for processes at one end of the cables. The file
+/// is removed when the value is dropped.
+fn write_dat_conf(end: End, congestion: Option<&str>) -> Result<NamedTempFile> {
     let cc = congestion.map_or_else(String::new, |name| format!(" cc={name}"));
     let mut file = tempfile::Builder::new()
         .prefix("dat-bench-")
         .suffix(".conf")
         .tempfile()?;
     for wire in Wire::ALL {
-        let ia = adapter(wire);
-        let device = match wire {
-            Wire::Loopback => "lo 0".to_owned(),
-            Wire::LoopbackNoCrc => "lo 0 crc=off".to_owned(),
-            Wire::Veth => format!("{device} 0"),
-            Wire::VethSegments => format!("{device} 0 long_fpdus=off"),
-        };
+        let (ia, settings) = (adapter(wire), settings(wire, end));
         writeln!(
             file,
-            "{ia} u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"{device}{cc}\" \"\""
+            "{ia} u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"{settings}{cc}\" \"\""
         )?;
     }
     Ok(file)
 }
 
-/// Which CPU each side gets: the first and the last that this process may use.
-pub(crate) fn cpus() -> Result<(usize, usize)> {
+/// The processors that this process may use: the first one for the second process, the last one
+/// for this process, and one in between, if there is one.
+pub(crate) fn cpus() -> Result<Cpus> {
     let set = sched_getaffinity(Pid::from_raw(0))?;
     let usable: Vec<usize> = (0..CpuSet::count())
         .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
         .collect();
-    let first = usable.first().context("no usable CPU")?;
-    let last = usable.last().context("no usable CPU")?;
-    Ok((*first, *last))
+    Cpus::among(&usable).context("no usable CPU")
+}
+
+impl Cpus {
+    fn among(usable: &[usize]) -> Option<Self> {
+        Some(Self {
+            theirs: *usable.first()?,
+            ours: *usable.last()?,
+            spare: usable.get(1).filter(|_| usable.len() > 2).copied(),
+        })
+    }
+}
+
+/// True if this process maps memory of the kind that the provider shares with processes of this
+/// host.
+pub(crate) fn has_shared_memory() -> bool {
+    fs::read_to_string("/proc/self/maps").is_ok_and(|maps| maps.contains(" /memfd:"))
 }
 
 /// Allows this process as many descriptors as it may have: a thousand connections need more than
@@ -263,9 +326,39 @@ pub(crate) fn lift_descriptor_limit() -> Result<()> {
 
 /// Binds this process to one CPU; threads it starts later inherit it.
 pub(crate) fn pin(cpu: usize) -> Result<()> {
+    Ok(pin_thread(Pid::from_raw(0), cpu)?)
+}
+
+/// Processor time that all threads of this process have used up to now, in seconds.
+pub(crate) fn processor_seconds() -> Result<f64> {
+    let used = getrusage(UsageWho::RUSAGE_SELF)?;
+    let seconds = |time: TimeVal| time.num_microseconds() as f64 / 1e6;
+    Ok(seconds(used.user_time()) + seconds(used.system_time()))
+}
+
+/// Binds all threads but the calling one to one CPU; the provider's threads are among them.
+pub(crate) fn pin_other_threads(cpu: usize) -> Result<()> {
+    let caller = nix::unistd::gettid();
+    for entry in fs::read_dir("/proc/self/task").context("listing the threads")? {
+        let name = entry?.file_name();
+        let thread = name.to_str().and_then(|name| name.parse().ok());
+        let thread = Pid::from_raw(thread.context("a thread without a number")?);
+        if thread == caller {
+            continue;
+        }
+        match pin_thread(thread, cpu) {
+            // The thread has ended since it was listed.
+            Err(Errno::ESRCH) => {}
+            pinned => pinned.with_context(|| format!("binding a thread to CPU {cpu}"))?,
+        }
+    }
+    Ok(())
+}
+
+fn pin_thread(thread: Pid, cpu: usize) -> nix::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
-    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
+    sched_setaffinity(thread, &set)
 }
 
 /// Makes the kernel's trace points nameable for this process and its children, where it may; the
@@ -300,4 +393,34 @@ pub(crate) fn own_trace_points() -> Option<u64> {
             .ok()?;
             read(root)
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_third_processor_is_spare() {
+        let cpus = |theirs, ours, spare| Cpus {
+            theirs,
+            ours,
+            spare,
+        };
+        assert_eq!(Cpus::among(&[]), None);
+        assert_eq!(Cpus::among(&[3]), Some(cpus(3, 3, None)));
+        assert_eq!(Cpus::among(&[0, 1]), Some(cpus(0, 1, None)));
+        assert_eq!(Cpus::among(&[0, 2, 4, 6]), Some(cpus(0, 6, Some(2))));
+    }
+
+    #[test]
+    fn only_the_rows_of_shared_memory_leave_the_local_carrier_on() {
+        for end in [End::Near, End::Far] {
+            for wire in [Wire::Tcp, Wire::TcpNoCrc] {
+                assert!(settings(wire, end).contains("local=off"));
+            }
+            assert_eq!(settings(Wire::Local, end), "lo 0");
+        }
+        assert_eq!(settings(Wire::Veth, End::Near), "near 0");
+        assert_eq!(settings(Wire::Shaped, End::Far), "far-10g 0");
+    }
 }

@@ -1,11 +1,12 @@
 //! The contender: one DAT endpoint at each side, driven through the raw function table.
 //!
-//! `patterns.rs` both sides of a sample; `posts.rs` posts and completions; `crowd.rs` many
-//! connections beside the measured one.
+//! `patterns.rs` both sides of a sample; `targets.rs` targets that do not poll the connection's
+//! EVD; `posts.rs` posts and completions; `crowd.rs` many connections beside the measured one.
 
 mod crowd;
 mod patterns;
 mod posts;
+mod targets;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -37,6 +38,10 @@ const REQUEST: u64 = 2;
 /// Where in the region a side sends from, and where it receives and is written to.
 const SOURCE: usize = 0;
 const SINK: usize = SIZE_MAX;
+/// Where in the region a byte is that neither messages nor other writes touch.
+const FLAG: usize = 2 * SIZE_MAX;
+/// Bytes of the region.
+const REGION_LEN: usize = FLAG + 64;
 
 /// One side of the DAT connection.
 pub(crate) struct DatLink {
@@ -45,6 +50,8 @@ pub(crate) struct DatLink {
     evd: Evd,
     ep_raw: DatEpHandle,
     evd_raw: DatEvdHandle,
+    /// Feeds no endpoint, so it is always empty.
+    other_evd: Evd,
     region: Region,
     remote: RemoteRegion,
     /// Requests posted whose completion has not been seen.
@@ -60,6 +67,7 @@ struct Parts {
     pz: Pz,
     ep: Ep,
     evd: Evd,
+    other_evd: Evd,
     region: Region,
 }
 
@@ -68,6 +76,7 @@ impl Parts {
         let ia = Ia::open(ia)?;
         let pz = Pz::create(&ia)?;
         let evd = Evd::create(&ia, POOL + REQUESTS + 16, EvdFlags::DTO)?;
+        let other_evd = Evd::create(&ia, 8, EvdFlags::DTO)?;
         let connections = Evd::create(&ia, 8, EvdFlags::CONNECTION)?;
         let reads = ia.attr()?.max_rdma_read_per_ep_out.clamp(1, 64);
         let attr = EpAttr {
@@ -83,7 +92,7 @@ impl Parts {
             connect: &connections,
         };
         let ep = Ep::create(&pz, evds, Some(&attr))?;
-        let region = Region::create(&pz, 2 * SIZE_MAX, Privileges::ALL)?;
+        let region = Region::create(&pz, REGION_LEN, Privileges::ALL)?;
         for _ in 0..POOL {
             ep.post_recv(&[region.segment(SINK, SIZE_MAX)?], RECV)?;
         }
@@ -92,6 +101,7 @@ impl Parts {
             pz,
             ep,
             evd,
+            other_evd,
             region,
         })
     }
@@ -106,6 +116,7 @@ impl Parts {
             evd_raw: self.evd.as_raw(),
             ep: self.ep,
             evd: self.evd,
+            other_evd: self.other_evd,
             remote: RemoteRegion::from_bytes(remote),
             region: self.region,
             outstanding: 0,

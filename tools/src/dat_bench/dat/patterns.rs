@@ -24,11 +24,16 @@ impl DatLink {
         match case.work {
             Work::SendPing | Work::BlockedPing => self.ping(case, count)?,
             Work::WritePing => self.write_ping(case.size, count)?,
-            Work::StreamSend => self.stream(case, count, CREDIT)?,
+            Work::StreamSend | Work::SendCost => self.stream(case, count, CREDIT)?,
             Work::StreamWrite | Work::StreamRead | Work::ReadPing => {
                 self.stream(case, count, u64::MAX)?;
             }
             Work::UnattendedWrite | Work::UnattendedRead => self.unattended(case, count)?,
+            Work::ReadOtherEvd => {
+                self.pour(case, count, u64::MAX)?;
+                self.raise_flag()?;
+            }
+            Work::UnattendedPing => bail!("{case} takes the other connection as well"),
             Work::Connect | Work::IdleEndpoints => self.crowd.gather(case, count)?,
             Work::SdpPing | Work::SdpBlockedPing | Work::SdpWrite | Work::SdpCopy => {
                 bail!("{case} is of streams")
@@ -43,13 +48,17 @@ impl DatLink {
         match case.work {
             Work::SendPing | Work::BlockedPing => self.pong(case, count)?,
             Work::WritePing => self.write_pong(case.size, count)?,
-            Work::StreamSend => self.sink(count)?,
+            Work::StreamSend | Work::SendCost => self.sink(case, count)?,
             Work::StreamWrite => {
-                self.await_message(self.sleep_on_bulk)?;
+                self.await_message(self.target_sleeps(case))?;
                 self.send(ACK_LEN as usize)?;
             }
             // The peer says when it has read everything; meanwhile its reads are served here.
-            Work::StreamRead | Work::ReadPing => drop(self.await_message(self.sleep_on_bulk)?),
+            Work::StreamRead | Work::ReadPing => {
+                self.await_message(self.target_sleeps(case))?;
+            }
+            Work::ReadOtherEvd => self.poll_other_evd()?,
+            Work::UnattendedPing => bail!("{case} takes the other connection as well"),
             // Not one call: the caller blocks until the peer has finished.
             Work::UnattendedWrite | Work::UnattendedRead => {}
             Work::Connect | Work::IdleEndpoints => self.crowd.gather(case, count)?,
@@ -101,11 +110,11 @@ impl DatLink {
     }
 
     /// The last byte of round `round`; never zero, and different from its predecessor's.
-    fn mark(round: u64) -> u8 {
+    pub(super) fn mark(round: u64) -> u8 {
         (round % 250) as u8 + 1
     }
 
-    fn write_marked(&mut self, size: usize, round: u64) -> Result<()> {
+    pub(super) fn write_marked(&mut self, size: usize, round: u64) -> Result<()> {
         self.region.store(SOURCE + size - 1, Self::mark(round))?;
         self.write(size)
     }
@@ -123,14 +132,14 @@ impl DatLink {
     }
 
     /// Forgets the last mark, so that the next sample cannot take it for its own first one.
-    fn settle_marks(&mut self, size: usize) -> Result<()> {
+    pub(super) fn settle_marks(&mut self, size: usize) -> Result<()> {
         Ok(self.region.store(SINK + size - 1, 0)?)
     }
 
     /// Posts everything, takes every completion, and waits until the peer has acknowledged.
     fn stream(&mut self, case: Case, count: u64, credit: u64) -> Result<()> {
         let mut flow = self.pour(case, count, credit)?;
-        if case.work != Work::StreamSend {
+        if !matches!(case.work, Work::StreamSend | Work::SendCost) {
             self.send(ACK_LEN as usize)?;
         }
         let sleep = self.sleeps(case);
@@ -162,9 +171,10 @@ impl DatLink {
             while flow.left > 0 && flow.credit > 0 && self.outstanding < case.depth {
                 match case.work {
                     Work::StreamWrite | Work::UnattendedWrite => self.write(case.size)?,
-                    Work::StreamRead | Work::ReadPing | Work::UnattendedRead => {
-                        self.read(case.size)?;
-                    }
+                    Work::StreamRead
+                    | Work::ReadPing
+                    | Work::ReadOtherEvd
+                    | Work::UnattendedRead => self.read(case.size)?,
                     _ => self.send(case.size)?,
                 }
                 flow.left -= 1;
@@ -181,7 +191,11 @@ impl DatLink {
     }
 
     fn sleeps(&self, case: Case) -> bool {
-        self.sleep_on_bulk && !case.is_message_rate()
+        self.target_sleeps(case) && !case.is_message_rate()
+    }
+
+    fn target_sleeps(&self, case: Case) -> bool {
+        self.sleep_on_bulk || case.sleeps_on_bulk()
     }
 
     fn on_stream_event(&mut self, flow: &mut Flow, got: Got) -> Result<()> {
@@ -195,8 +209,8 @@ impl DatLink {
     }
 
     /// Takes `count` messages, lets the sender go on from time to time, and acknowledges the last.
-    fn sink(&mut self, count: u64) -> Result<()> {
-        let sleep = self.sleep_on_bulk;
+    fn sink(&mut self, case: Case, count: u64) -> Result<()> {
+        let sleep = self.target_sleeps(case);
         for received in 1..=count {
             self.await_message(sleep)?;
             if received.is_multiple_of(CREDIT_STEP) && received < count {
@@ -217,7 +231,7 @@ impl DatLink {
     }
 
     /// Waits until every request of this sample has completed.
-    fn finish(&mut self) -> Result<()> {
+    pub(super) fn finish(&mut self) -> Result<()> {
         while self.outstanding > 0 {
             if let Got::Message(len) = self.next(false)? {
                 bail!("a message of {len} bytes outside a sample");

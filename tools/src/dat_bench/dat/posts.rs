@@ -117,9 +117,14 @@ impl DatLink {
     }
 
     pub(super) fn write(&mut self, len: usize) -> Result<()> {
-        let mut iov = self.local(SOURCE, len)?;
+        self.write_from(SOURCE, SINK, len)
+    }
+
+    /// An RDMA Write from one place of this region to one of the peer's.
+    pub(super) fn write_from(&mut self, from: usize, to: usize, len: usize) -> Result<()> {
+        let mut iov = self.local(from, len)?;
         let cookie = DatContext::from_u64(REQUEST);
-        let there = self.there(SINK, len)?;
+        let there = self.there(to, len)?;
         // SAFETY: as in `repost`; the remote triplet is readable.
         let code = unsafe {
             (self.library.dat_ep_post_rdma_write)(self.ep_raw, 1, &mut iov, cookie, &there, FLAGS)
