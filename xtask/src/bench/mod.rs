@@ -3,8 +3,12 @@
 //! - `dat-bench`, a program of `tools`, measures DAT and SDP streams.
 //! - `programs.rs` measures Debian's programs under `opsrun`, `pairs.rs` turns by turn with the
 //!   same programs without it.
+//! - `peers` measures UCX and libfabric on the work of `dat-bench`.
+//! - `figures.rs` reads the figures that other programs print.
 
+pub(crate) mod figures;
 mod pairs;
+mod peers;
 mod programs;
 
 use std::process::ExitCode;
@@ -23,6 +27,9 @@ pub(crate) struct Options {
     /// Fewer sizes and shorter rounds.
     #[arg(long)]
     quick: bool,
+    /// UCX and libfabric as well, on the work that DAT is measured by over shared memory.
+    #[arg(long)]
+    peers: bool,
     /// Only this part.
     #[arg(long, value_name = "PART")]
     only: Option<Part>,
@@ -37,20 +44,34 @@ enum Part {
     Sdp,
     /// Programs under opsrun beside the same programs without it.
     Opsrun,
+    /// DAT beside UCX and libfabric.
+    Peers,
+}
+
+impl Options {
+    fn wants(&self, part: Part) -> bool {
+        match self.only {
+            Some(only) => only == part,
+            // Peers are packages that no other part needs.
+            None => part != Part::Peers,
+        }
+    }
 }
 
 /// Stages, measures, prints the tables.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     println!("{}", stage::run(workspace, Progress::Shown)?);
     let stage = Stage::at(workspace.stage_dir())?;
-    let wanted = |part| options.only.is_none_or(|only| only == part);
     for (part, contender) in [(Part::Dat, "dat"), (Part::Sdp, "sdp")] {
-        if wanted(part) {
+        if options.wants(part) {
             let env = StackEnv::at(stage.clone())?;
             measure(workspace, &env, contender, options.quick)?;
         }
     }
-    if wanted(Part::Opsrun) {
+    if options.peers || options.wants(Part::Peers) {
+        peers::measure(workspace, &stage, options.quick)?;
+    }
+    if options.wants(Part::Opsrun) {
         programs::measure(workspace, &stage, options.quick)?;
     }
     Ok(ExitCode::SUCCESS)
@@ -76,7 +97,7 @@ pub(crate) fn measure(
         // The tool's own registry has an adapter for each row.
         .env_remove("DAT_OVERRIDE");
     Job::with_program(workspace, "dat-bench", program)
-        .minutes(10)
+        .minutes(20)
         .echo()
         .check()
 }

@@ -63,7 +63,7 @@ impl Pairs {
 
 impl Spread {
     /// Of values of which there is one at least; otherwise of none, which is no number.
-    fn of(values: impl Iterator<Item = f64>) -> Self {
+    pub(super) fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.collect();
         sorted.sort_by(f64::total_cmp);
         let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);

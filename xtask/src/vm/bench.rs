@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::kernel::provide;
 use super::{FILES, Job, Kernel, Machine, Output};
+use crate::bench::figures::BenchRow;
 use crate::install::Need;
 use crate::workspace::Workspace;
 
@@ -20,9 +21,6 @@ const END: &str = "<!-- figures: end -->\n";
 
 /// Emulated, on a machine that may have other work.
 const DEADLINE: Duration = Duration::from_secs(45 * 60);
-
-/// Where `dat-bench` puts the figures of a row.
-const TITLE_WIDTH: usize = 35;
 
 /// The one that is held against siw: it computes no CRC either.
 const FAIR: &str = "soft-no-crc";
@@ -98,18 +96,23 @@ impl Figures {
                 contender = name.trim().to_owned();
             } else if let Some((title, own)) = perftest_row(line) {
                 figures.add_perftest(title, own);
-            } else if let Some((title, unit, raw, figure)) = bench_row(line) {
-                figures.add(&contender, title, unit, raw, figure);
+            } else if let Some(row) = BenchRow::of(line) {
+                figures.add(&contender, row);
             }
         }
         figures
     }
 
-    fn add(&mut self, contender: &str, title: &str, unit: &str, raw: f64, figure: Figure) {
+    fn add(&mut self, contender: &str, row: BenchRow<'_>) {
+        let BenchRow { title, unit, .. } = row;
         match self.cases.iter_mut().find(|case| case.0 == title) {
-            Some(case) => case.2.push(raw),
-            None => self.cases.push((title.into(), unit.into(), vec![raw])),
+            Some(case) => case.2.push(row.raw),
+            None => self.cases.push((title.into(), unit.into(), vec![row.raw])),
         }
+        let figure = Figure {
+            own: row.own,
+            ratio: row.ratio,
+        };
         self.figures
             .insert((contender.into(), title.into()), figure);
     }
@@ -158,18 +161,6 @@ impl Figures {
 fn perftest_row(line: &str) -> Option<(&str, f64)> {
     let (title, own) = line.strip_prefix("perftest ")?.split_once(": ")?;
     Some((title, own.trim().parse().ok()?))
-}
-
-/// A row of `dat-bench`: title, unit, raw TCP, DAT, their ratio. None for all other lines, and for
-/// the rows of further contenders, which are indented.
-fn bench_row(line: &str) -> Option<(&str, &str, f64, Figure)> {
-    let (title, rest) = line.split_at_checked(TITLE_WIDTH)?;
-    let mut columns = rest.split_whitespace();
-    let unit = columns.next()?;
-    let mut number = || columns.next()?.parse::<f64>().ok();
-    let (raw, own, ratio) = (number()?, number()?, number()?);
-    let figure = Figure { own, ratio };
-    (!title.starts_with(' ')).then_some((title.trim_end(), unit, raw, figure))
 }
 
 /// Three digits that count.

@@ -1,0 +1,248 @@
+//! One sample of `dat-bench`, of `ucx_perftest` or of `fi_pingpong`.
+
+use std::cell::Cell;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+use stack_tests::{NetSpace, Program, StackEnv, Stage};
+
+use super::rows::{Figure, Peer, Row};
+use crate::bench::figures::{BenchRow, UcxRun, pingpong_us};
+
+const HOST: &str = "127.0.0.1";
+/// Ports are not used twice: those of a run before may still be closing.
+const FIRST_PORT: u16 = 18_600;
+/// Far beyond the length of a sample.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Iterations from which the length of a sample is derived.
+const TRIAL: u64 = 256;
+const COUNT_MAX: u64 = 4_000_000;
+/// The congestion control that `dat-bench` chooses.
+const CONGESTION: (&str, &str) = ("/proc/sys/net/ipv4/tcp_congestion_control", "reno");
+
+/// The network and the processors of all samples.
+pub(super) struct Ground {
+    env: StackEnv,
+    /// The processors of the server and of the client.
+    cpus: (usize, usize),
+    port: Cell<u16>,
+    sample_ms: u32,
+}
+
+/// A sample of `dat-bench`.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Ours {
+    pub(super) title: String,
+    pub(super) unit: String,
+    pub(super) raw: f64,
+    pub(super) dat: f64,
+    /// False if the local carrier was not in use.
+    pub(super) is_shared: bool,
+    /// True if other programs took so much of the processors that the figures mean little.
+    pub(super) is_disturbed: bool,
+}
+
+impl Ground {
+    pub(super) fn new(stage: Stage, sample_ms: u32) -> Result<Self> {
+        let env = StackEnv::at(stage)?;
+        if matches!(env.net, NetSpace::Own) {
+            let (file, name) = CONGESTION;
+            fs::write(file, name).context("setting the congestion control")?;
+        }
+        Ok(Self {
+            env,
+            cpus: cpus()?,
+            port: Cell::new(FIRST_PORT),
+            sample_ms,
+        })
+    }
+
+    /// One round of `dat-bench`, which pins its processes as peers are pinned here.
+    pub(super) fn ours(&self, row: &Row) -> Result<Ours> {
+        let line = format!(
+            "--cases {} --rounds 1 --sample-ms {}",
+            row.case, self.sample_ms
+        );
+        let tool = self.env.stage.bin("dat-bench");
+        let program = self.env.program(tool).args_line(&line);
+        // The tool's own registry has an adapter for each row.
+        let program = program.env_remove("DAT_OVERRIDE");
+        ours(&program.spawn()?.finish(DEADLINE)?.success()?.text)
+    }
+
+    /// How many iterations of a peer fill a sample.
+    pub(super) fn calibrate(&self, peer: Peer, row: &Row) -> Result<u64> {
+        let microseconds = match peer {
+            Peer::FabricShm => self.pingpong(row, TRIAL)?,
+            _ => self.ucx(peer, row, TRIAL)?.latency_us,
+        };
+        let of_ping = if row.figure == Figure::Latency {
+            2.0
+        } else {
+            1.0
+        };
+        Ok(fill(self.sample_ms, microseconds * of_ping))
+    }
+
+    /// The figure of a peer, in the unit of the row.
+    pub(super) fn sample(&self, peer: Peer, row: &Row, count: u64) -> Result<f64> {
+        if peer == Peer::FabricShm {
+            return self.pingpong(row, count);
+        }
+        Ok(figure(row.figure, self.ucx(peer, row, count)?))
+    }
+
+    fn ucx(&self, peer: Peer, row: &Row, count: u64) -> Result<UcxRun> {
+        let port = self.next_port();
+        let program = |cpu| {
+            let program = pinned(cpu, "ucx_perftest")
+                .env("UCX_TLS", peer.transports().unwrap_or_default())
+                .env("UCX_WARN_UNUSED_ENV_VARS", "n")
+                .args_line(&format!("-p {port}"));
+            match peer {
+                Peer::UcxOwn => program,
+                // The memory of the program, as of a program that registers what it has with DAT.
+                _ => program.env("UCX_ALLOC_PRIO", "heap"),
+            }
+        };
+        let warm_up = (count / 8).max(16);
+        let window = match row.depth {
+            1 => String::new(),
+            depth => format!(" -O {depth}"),
+        };
+        let (test, size) = (row.test, row.size);
+        let line = format!("{HOST} -t {test} -s {size} -n {count} -w {warm_up}{window} -f -v");
+        self.converse(
+            port,
+            program(self.cpus.0),
+            program(self.cpus.1).args_line(&line),
+        )
+        .and_then(|text| UcxRun::of(&text))
+    }
+
+    fn pingpong(&self, row: &Row, count: u64) -> Result<f64> {
+        let port = self.next_port();
+        let (size, common) = (row.size, "-p shm -e rdm");
+        let program = |cpu, side: &str| {
+            pinned(cpu, "fi_pingpong").args_line(&format!("{common} -I {count} -S {size} {side}"))
+        };
+        let server = program(self.cpus.0, &format!("-B {port}"));
+        let client = program(self.cpus.1, &format!("-P {port} {HOST}"));
+        pingpong_us(&self.converse(port, server, client)?)
+    }
+
+    /// Starts a server and then a client; returns what the client prints.
+    fn converse(&self, port: u16, server: Program, client: Program) -> Result<String> {
+        let server = server.named("server").spawn()?;
+        self.env.net.wait_for_listener_of(&server, port, DEADLINE)?;
+        let done = client.named("client").spawn()?.finish(DEADLINE)?;
+        // The server often has the cause of the client's failure.
+        let text = server.text();
+        done.success()
+            .map(|done| done.text)
+            .map_err(|why| match text.trim() {
+                "" => why,
+                text => anyhow!("{why:#}; server: {text}"),
+            })
+    }
+
+    fn next_port(&self) -> u16 {
+        self.port.replace(self.port.get() + 1)
+    }
+}
+
+fn ours(text: &str) -> Result<Ours> {
+    let row = text.lines().find_map(BenchRow::of);
+    let row = row.with_context(|| format!("dat-bench printed no row: {text:?}"))?;
+    Ok(Ours {
+        title: row.title.to_owned(),
+        unit: row.unit.to_owned(),
+        raw: row.raw,
+        dat: row.own,
+        is_shared: text.contains("shared memory: in use"),
+        is_disturbed: text.lines().any(|line| line.starts_with("disturbed: ")),
+    })
+}
+
+fn figure(figure: Figure, run: UcxRun) -> f64 {
+    match figure {
+        Figure::Latency => run.latency_us,
+        Figure::Bandwidth => run.bandwidth * f64::from(1 << 20) / 1e9,
+        Figure::Rate => run.rate / 1e6,
+    }
+}
+
+/// Iterations of so many microseconds that fill a sample.
+fn fill(sample_ms: u32, microseconds: f64) -> u64 {
+    let count = f64::from(sample_ms) * 1e3 / microseconds;
+    (count as u64).clamp(TRIAL, COUNT_MAX)
+}
+
+/// A program that is bound to one processor.
+fn pinned(cpu: usize, program: &str) -> Program {
+    Program::new("taskset")
+        .args_line(&format!("-c {cpu} {program}"))
+        .env_remove("LD_PRELOAD")
+}
+
+/// The processors that `dat-bench` chooses: the first one that may be used for the server, the last
+/// one for the client.
+fn cpus() -> Result<(usize, usize)> {
+    let set = sched_getaffinity(Pid::from_raw(0))?;
+    let usable: Vec<usize> = (0..CpuSet::count())
+        .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
+        .collect();
+    ensure!(!usable.is_empty(), "no usable CPU");
+    Ok((usable[0], usable[usable.len() - 1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BENCH: &str = "\
+loopback, shared memory (local=on): DAT, iwarp-lo to 127.0.0.1, beside TCP to 127.0.0.1
+case                                 unit   raw TCP       DAT  DAT / raw [min-max]   target
+64 KiB send, 16 queued               GB/s     10.44     18.83  1.804 [1.80-1.80]     >= 1.80 met
+shared memory: in use
+other programs took 0 % of the CPUs meanwhile.
+";
+
+    #[test]
+    fn a_sample_of_ours_says_what_it_went_through() {
+        let sample = ours(BENCH).unwrap();
+        assert_eq!(sample.title, "64 KiB send, 16 queued");
+        assert_eq!((sample.raw, sample.dat), (10.44, 18.83));
+        assert!(sample.is_shared && !sample.is_disturbed);
+        let busy = BENCH.replace("other programs", "disturbed: other programs");
+        assert!(ours(&busy).unwrap().is_disturbed);
+        assert!(
+            !ours(&BENCH.replace("in use", "NOT in use"))
+                .unwrap()
+                .is_shared
+        );
+        assert!(ours("dat-bench: no adapter").is_err());
+    }
+
+    #[test]
+    fn figures_of_ucx_get_the_units_of_ours() {
+        let run = UcxRun {
+            latency_us: 0.25,
+            bandwidth: 1000.0,
+            rate: 4e6,
+        };
+        assert_eq!(figure(Figure::Latency, run), 0.25);
+        assert_eq!(figure(Figure::Bandwidth, run), 1.048_576);
+        assert_eq!(figure(Figure::Rate, run), 4.0);
+    }
+
+    #[test]
+    fn a_sample_has_its_length_within_bounds() {
+        assert_eq!(fill(150, 10.0), 15_000);
+        assert_eq!(fill(150, 1e6), TRIAL);
+        assert_eq!(fill(150, 1e-3), COUNT_MAX);
+    }
+}
