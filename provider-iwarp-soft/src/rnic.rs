@@ -83,7 +83,7 @@ impl Rnic for SoftRnic {
         forking::prepare();
         let engine = Engine::new()?;
         let shared = Shared {
-            memory: MemoryTable::default(),
+            memory: MemoryTable::new(),
             progress: Progress::new(engine.clone())?,
             engine,
             event_order: EventOrder::default(),

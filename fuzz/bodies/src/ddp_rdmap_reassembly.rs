@@ -2,9 +2,9 @@
 //! the initiator to the responder.
 //!
 //! Input: one byte of flags (two bits for the start-up's Read, one for each end that offers longer
-//! FPDUs, one for the offer of carrier messages), the MULPDU of the initiator and of the responder, the receives of the
-//! responder, the work of both sides (each with its count first), then the faults: which FPDU,
-//! what happens to it, and three bytes of where and how.
+//! FPDUs, one for the offer of carrier messages), the MULPDU of the initiator and of the responder,
+//! the receives of the responder, the work of both sides (each with its count first), then the
+//! faults: which FPDU, what happens to it, and three bytes of where and how.
 //!
 //! TCP does none of this below a valid CRC except damage, so what MPA, DDP and RDMAP can notice is
 //! bounded: a Write that is lost or comes twice looks like no Write at all or like the same one.

@@ -11,7 +11,7 @@ pub const SEGMENT_MAX: usize = (u32::MAX / 2) as usize;
 
 /// One FPDU to transmit, or one segment for another carrier than MPA.
 ///
-/// On the wire of MPA: [`header`](Self::header), then the payload, then [`pad`](Self::pad) zero bytes,
+/// On the wire of MPA: [`header`](Self::header), the payload, [`pad`](Self::pad) zero bytes, and
 /// then the CRC32C of all of it (least significant byte first), or four zero bytes without CRC.
 ///
 /// Another carrier transmits [`segment_header`](Self::segment_header) and the payload. A segment

@@ -232,8 +232,8 @@ impl WindowStags {
     }
 }
 
-/// STags are random, and no peer chooses those in the table. One multiplication is enough, which the
-/// map needs because it takes its bits from both ends of the hash.
+/// STags are random, and no peer chooses those in the table. One multiplication is enough; the map
+/// needs it because it takes its bits from both ends of the hash.
 #[derive(Debug, Default)]
 struct StagHasher(u64);
 

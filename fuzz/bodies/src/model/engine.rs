@@ -228,10 +228,11 @@ impl Engine {
         let judged = self
             .connection
             .handle_segment(header, len, memory, receives);
-        assert!(
-            matches!(&judged, Ok(Inbound::Place(placement)) if placement.target.unresolved() == target),
-            "foreseen, then {judged:?}"
-        );
+        let placed = match &judged {
+            Ok(Inbound::Place(placement)) => Some(placement.target.unresolved()),
+            _ => None,
+        };
+        assert_eq!(placed, Some(target), "foreseen, then {judged:?}");
         judged
     }
 

@@ -187,7 +187,8 @@ impl Connection {
     }
 
     /// Returns whether the peer has sent `Moved`, so that its segments come by the new carrier
-    /// ([`Self::handle_segment`]). An FPDU that is received over TCP after that is a protocol error.
+    /// ([`Self::handle_segment`]). An FPDU that is received over TCP after that is a protocol
+    /// error.
     #[must_use]
     pub const fn has_rx_moved(&self) -> bool {
         self.carriers.rx.has_moved()

@@ -135,8 +135,8 @@ impl Receiver {
 }
 
 impl Connection {
-    /// Judges one DDP segment from an FPDU, whose length and CRC the caller has checked. Only headers are
-    /// looked at; the payload is named in the answer by its range in `ulpdu`.
+    /// Judges one DDP segment from an FPDU, whose length and CRC the caller has checked. Only
+    /// headers are read; the result names the payload by its range in `ulpdu`.
     ///
     /// On `Err` nothing of the segment may be placed and the stream has ended: go on with
     /// [`Self::terminate`].
@@ -163,10 +163,10 @@ impl Connection {
     ///
     /// For payload that is placed, `header` is exactly the DDP header. For a message without such
     /// payload (Read Request, Terminate, atomics, Immediate Data, carrier messages) `header` is the
-    /// whole segment and `payload_len` is 0. Anything else is refused as a wrong length, and so is a
-    /// payload longer than [`SEGMENT_MAX`].
+    /// whole segment and `payload_len` is 0. Anything else is refused as a wrong length, and so is
+    /// a payload longer than [`SEGMENT_MAX`].
     ///
-    /// [`Placement::payload`] counts from the first byte of `header`, as if the payload followed it.
+    /// [`Placement::payload`] counts from the first byte of `header`, as if the payload followed.
     /// On `Err` nothing of the segment may be placed, as for [`Self::handle_ulpdu`].
     pub fn handle_segment<M: MemoryTable, Q: ReceiveQueue>(
         &mut self,
@@ -475,7 +475,7 @@ impl Connection {
     }
 
     /// RFC 7306 section 6: exactly eight bytes that consume a receive. Behind an RDMA Write they
-    /// are the second half of a Write with immediate data, whose receive tells the Write's length.
+    /// are the second half of a Write with immediate data, whose receive has the Write's length.
     fn handle_immediate<P, Q: ReceiveQueue>(
         &mut self,
         header: &Untagged,
@@ -603,7 +603,7 @@ impl Connection {
         })
     }
 
-    /// Neither MSN nor MO is checked: whatever a peer says last is better heard than refused.
+    /// Neither MSN nor MO is checked: the last message of a peer is accepted if it can be.
     fn handle_terminate<P>(&mut self, payload: &[u8]) -> Inbound<P> {
         let context = Context {
             is_first_fpdu: !self.rx.received_fpdu,
@@ -632,8 +632,8 @@ impl Connection {
     }
 
     /// Whether an empty message of this kind is the first FPDU of a peer-to-peer initiator rather
-    /// than a message of its consumer. Write and Read are told by their length alone; a Send only
-    /// if the Reply asked for it, because it could as well be meant for a posted receive.
+    /// than a message of its consumer. Write and Read are recognised by their length alone; a Send
+    /// only if the Reply asked for it, because it could as well be meant for a posted receive.
     fn is_ready_to_receive(&self, kind: RtrKind) -> bool {
         self.config.role == Role::Responder
             && !self.rx.received_fpdu

@@ -229,7 +229,7 @@ impl Rx {
             self.end += got - placed;
         }
         if received == Received::Failed(Errno::FAULT) {
-            // The consumer has unmapped what it had lent.
+            // The consumer has unmapped memory that is registered.
             return Err(self.fail_place(&placing, &mut sinks));
         }
         self.placing = Some(placing);
