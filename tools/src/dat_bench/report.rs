@@ -20,7 +20,7 @@ pub(crate) struct Tally {
     figures: Vec<(Case, f64)>,
 }
 
-/// What is said of a target.
+/// The judgement on the target of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Met,
@@ -184,7 +184,7 @@ pub(crate) fn disturbance(foreign_share: Option<f64>) {
     println!();
 }
 
-/// Says what the traffic of the rows above went through, where the provider chooses it.
+/// Prints what carried the traffic of the rows above, where the provider chooses it.
 pub(crate) fn carrier(is_shared: bool) {
     println!(
         "shared memory: {}",

@@ -218,7 +218,7 @@ impl Target {
     }
 }
 
-/// What distinguishes `other` from `case`.
+/// The part of the name of `other` by which it differs from `case`.
 fn short(case: Case, other: Case) -> String {
     match other.wire {
         wire if wire == case.wire => other.work.name().to_owned(),

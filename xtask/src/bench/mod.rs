@@ -44,7 +44,7 @@ enum Part {
     Sdp,
     /// Programs under opsrun beside the same programs without it.
     Opsrun,
-    /// DAT beside UCX and libfabric.
+    /// DAT, UCX and libfabric in one table.
     Peers,
 }
 

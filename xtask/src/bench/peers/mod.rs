@@ -32,7 +32,7 @@ struct Figures {
     peers: Vec<(Peer, Series)>,
 }
 
-/// The state of all rows.
+/// The numbers of the summary.
 #[derive(Debug, Default, PartialEq)]
 struct Tally {
     met: usize,
@@ -62,7 +62,7 @@ pub(super) fn measure(workspace: &Workspace, stage: &Stage, quick: bool) -> Resu
     Ok(())
 }
 
-/// Why a peer cannot be measured on this machine.
+/// The reason why a peer cannot be measured on this machine.
 fn absence(peer: Peer) -> Option<String> {
     let tool = match peer {
         Peer::FabricShm => FABRIC,
@@ -141,7 +141,7 @@ impl Figures {
         found.map(|(_, series)| series)
     }
 
-    /// The ratio to the peer that the row is compared with, and what is said of it.
+    /// The ratio to the peer that the row is compared with, and the verdict.
     fn verdict(&self, row: &Row, tally: &mut Tally) -> String {
         let Some(Ok(figures)) = self.series(row.against) else {
             tally.without += 1;
@@ -174,7 +174,7 @@ fn print_head() {
         .join(" ");
     println!(
         "{:<30} {:>5} {:>9} {:>9}  {peers}  {:<9} {:<19} target",
-        "beside other implementations", "unit", "raw TCP", "DAT", "DAT to", "ratio [min-max]"
+        "other implementations", "unit", "raw TCP", "DAT", "DAT to", "ratio [min-max]"
     );
 }
 

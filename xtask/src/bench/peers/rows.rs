@@ -1,4 +1,4 @@
-//! The rows of the table beside other implementations, and its columns.
+//! The rows and the columns of the table with other implementations.
 
 /// One way to move messages between two processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(super) enum Figure {
     Rate,
 }
 
-/// What the figure of ours to a peer's must reach.
+/// The bound on the ratio of DAT's figure to a peer's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Target {
     /// Less is better.
