@@ -1,0 +1,142 @@
+use std::fs::File;
+use std::sync::atomic::Ordering;
+
+use super::*;
+
+fn segment() -> (Arc<SharedSegment>, OwnedFd) {
+    let (segment, fd) = SharedSegment::create(RING_LEN_MIN).unwrap();
+    (Arc::new(segment), fd)
+}
+
+/// A memfd of the right size with these flags and seals.
+fn memfd_with(flags: MemfdFlags, seals: SealFlags) -> OwnedFd {
+    let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = rustix::fs::memfd_create("test", flags).unwrap();
+    rustix::fs::ftruncate(&fd, total_len(RING_LEN_MIN).unwrap() as u64).unwrap();
+    rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
+    fd
+}
+
+fn refusal(fd: OwnedFd, ring_len: usize) -> Option<i32> {
+    SharedSegment::adopt(fd, ring_len)
+        .unwrap_err()
+        .raw_os_error()
+}
+
+#[test]
+fn both_mappings_are_one_memory_and_the_halves_are_apart() {
+    let (ours, fd) = segment();
+    let theirs = Arc::new(SharedSegment::adopt(fd, RING_LEN_MIN).unwrap());
+    let directions = [Direction::FromCreator, Direction::FromAdopter];
+    for (number, direction) in (1..).zip(directions) {
+        let half = ours.half(direction);
+        half.control_word(0).store(number, Ordering::Relaxed);
+        for at in (0..half.len()).step_by(8) {
+            half.word(at)
+                .store(number << 8 | at as u64, Ordering::Relaxed);
+        }
+    }
+    for (number, direction) in (1..).zip(directions) {
+        let half = theirs.half(direction);
+        assert_eq!(half.control_word(0).load(Ordering::Relaxed), number);
+        for at in (0..half.len()).step_by(8) {
+            assert_eq!(
+                half.word(at).load(Ordering::Relaxed),
+                number << 8 | at as u64
+            );
+        }
+    }
+}
+
+#[test]
+fn the_creator_cannot_change_the_size_any_more() {
+    let (_ours, fd) = segment();
+    assert_eq!(rustix::fs::ftruncate(&fd, 0), Err(Errno::PERM));
+    assert_eq!(rustix::fs::ftruncate(&fd, 1 << 20), Err(Errno::PERM));
+}
+
+#[test]
+fn lengths_that_a_ring_cannot_have_are_refused() {
+    for ring_len in [0, 1, 2048, 4097, RING_LEN - 1, 2 * RING_LEN_MAX, usize::MAX] {
+        assert!(SharedSegment::create(ring_len).is_err(), "{ring_len}");
+        let (_, fd) = segment();
+        assert_eq!(refusal(fd, ring_len), Some(libc::EINVAL), "{ring_len}");
+    }
+}
+
+#[test]
+fn descriptors_that_could_raise_a_signal_are_refused() {
+    let (_, fd) = segment();
+    assert_eq!(refusal(fd, 2 * RING_LEN_MIN), Some(libc::EINVAL), "size");
+    for missing in [SealFlags::SHRINK, SealFlags::GROW, SealFlags::SEAL] {
+        let fd = memfd_with(MemfdFlags::empty(), SEALS - missing);
+        assert_eq!(refusal(fd, RING_LEN_MIN), Some(libc::EPERM), "{missing:?}");
+    }
+    // A mapping that can be written is not to be had of this one.
+    let sealed = memfd_with(MemfdFlags::empty(), SEALS | SealFlags::WRITE);
+    assert!(SharedSegment::adopt(sealed, RING_LEN_MIN).is_err());
+    let file = File::open("/dev/null").unwrap();
+    assert_eq!(refusal(file.into(), RING_LEN_MIN), Some(libc::EPERM));
+    let (reader, _writer) = std::io::pipe().unwrap();
+    assert_eq!(refusal(reader.into(), RING_LEN_MIN), Some(libc::EPERM));
+}
+
+#[test]
+fn huge_pages_are_refused() {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+    // A kernel without huge pages cannot make one, so no peer can send one either.
+    let Ok(fd) = rustix::fs::memfd_create("test", flags) else {
+        return;
+    };
+    rustix::fs::fcntl_add_seals(&fd, SEALS).unwrap();
+    assert_eq!(refusal(fd, RING_LEN_MIN), Some(libc::EPERM));
+}
+
+#[test]
+fn pages_that_were_given_back_are_zero_and_usable() {
+    let (ours, fd) = segment();
+    let half = ours.half(Direction::FromAdopter);
+    let other = ours.half(Direction::FromCreator);
+    let blocks = || rustix::fs::fstat(&fd).unwrap().st_blocks;
+    assert_eq!(blocks(), 0, "pages are allocated by their first use");
+    half.word(64).store(1, Ordering::Relaxed);
+    other.word(64).store(2, Ordering::Relaxed);
+    let used = blocks();
+    half.give_back_pages().unwrap();
+    assert!(blocks() < used);
+    assert_eq!(half.word(64).load(Ordering::Relaxed), 0);
+    assert_eq!(other.word(64).load(Ordering::Relaxed), 2);
+    half.word(64).store(3, Ordering::Relaxed);
+    assert_eq!(half.word(64).load(Ordering::Relaxed), 3);
+}
+
+#[test]
+fn the_child_of_a_fork_has_no_mapping() {
+    let (ours, _fd) = segment();
+    let addr = ours.base.as_ptr();
+    let mut residency = [0_u8; 1];
+    // SAFETY: the child calls the kernel only, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: one page, one byte; `mincore` fails where nothing is mapped.
+        let mapped = unsafe { libc::mincore(addr.cast(), 1, residency.as_mut_ptr()) } == 0;
+        // SAFETY: a number; it does not return.
+        unsafe { libc::_exit(i32::from(mapped)) };
+    }
+    let mut status = -1;
+    // SAFETY: our own child and an int of this frame.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0);
+}
+
+#[test]
+fn the_mapping_goes_with_the_last_half() {
+    let (ours, _fd) = segment();
+    let (addr, half) = (
+        ours.base.as_ptr().addr() as u64,
+        ours.half(Direction::FromCreator),
+    );
+    drop(ours);
+    assert!(crate::memory::is_mapped(addr, 4096));
+    half.word(0).store(1, Ordering::Relaxed);
+}
