@@ -3,5 +3,15 @@
 //! | File | Contents |
 //! |---|---|
 //! | [`segment`] | the memory that the two processes share |
+//! | [`record`] | the layout of one record of a ring |
+//! | [`ring`] | the producer and the consumer of a ring of records |
+//!
+//! # Trust
+//!
+//! The peer can write any byte of the shared memory at any time. So this process reads each word of
+//! it once, checks the copy, and uses nothing but the copy. A word that no correct peer writes is
+//! [`record::Corrupt`], which ends this connection and nothing else.
 
+pub(crate) mod record;
+pub(crate) mod ring;
 pub(crate) mod segment;

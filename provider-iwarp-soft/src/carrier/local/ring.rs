@@ -1,0 +1,60 @@
+//! A ring of records from one producer to one consumer, in memory that both processes can write.
+//!
+//! # Publishing
+//!
+//! The producer writes a record, sets the word of the record that will follow to 0, and stores the
+//! word of this one last. The consumer polls the word at its own position, so it needs no index of
+//! the producer. Records that are written between two calls of [`Producer::publish`] become visible
+//! together, because the word of the first of them is stored by that call.
+//!
+//! The index of the consumer is one word of the control page. The consumer stores it once for many
+//! records, and the producer loads it when the ring looks full.
+//!
+//! # Sleeping
+//!
+//! A side that wants to sleep sets its flag, executes a full fence, and checks once more for work.
+//! The other side makes work, executes a full fence, and checks the flag. One of the two always
+//! sees the other (Dekker), so no wake-up is lost.
+//!
+//! | Who sleeps | Flag | Set by | Checked by |
+//! |---|---|---|---|
+//! | the consumer, until a record is published | `ASLEEP` | [`Consumer::announce_sleep`] | [`Producer::must_ring`] |
+//! | the producer, until records are released or pulled | `WAITING` | [`Producer::announce_wait`] | [`Consumer::must_notify`] |
+//!
+//! # Mapping
+//!
+//! Each process has its own [`Half`] of the segment. What the data area holds before its first use
+//! is 0, which is an empty ring.
+
+#[path = "ring/consumer.rs"]
+mod consumer;
+#[path = "ring/producer.rs"]
+mod producer;
+
+pub(crate) use consumer::Consumer;
+pub(crate) use producer::{Finished, Outcome, Producer, Refused, Revoked};
+
+/// Offsets of control words. Each is written by one side, and no two are in one pair of lines,
+/// which some processors move together.
+mod control {
+    /// How far the consumer has released records.
+    pub(super) const RELEASED: usize = 0;
+    /// Not 0 while the consumer sleeps.
+    pub(super) const ASLEEP: usize = 128;
+    /// Not 0 while the producer waits.
+    pub(super) const WAITING: usize = 256;
+    /// The producer's known word: its address, and what it is.
+    pub(super) const KNOWN_ADDR: usize = 384;
+    pub(super) const KNOWN_VALUE: usize = 392;
+}
+
+/// A word of a process, by which another process recognises it when it reads its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KnownWord {
+    pub(crate) addr: u64,
+    pub(crate) value: u64,
+}
+
+#[cfg(test)]
+#[path = "ring/tests.rs"]
+mod tests;

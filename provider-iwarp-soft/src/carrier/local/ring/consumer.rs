@@ -1,0 +1,276 @@
+//! The consuming end of a ring.
+
+use std::sync::atomic::{Ordering, fence};
+
+use iwarp_proto::HEADER_MAX;
+
+use super::super::record::{
+    self, Body, COUNT_AT, Corrupt, Kind, PIECE_LEN, PIECES_MAX, Piece, Position, Record, STATE_AT,
+    State, Word,
+};
+use super::super::segment::Half;
+use super::{KnownWord, control};
+
+/// The consuming end of a ring.
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    half: Half,
+    /// Where the next record begins.
+    position: u64,
+    /// How far the producer has been told that records are released.
+    released: u64,
+    /// The copy of the record at `position`, and its length.
+    current: Option<(Record, usize)>,
+    /// The pieces of the current record, if it is a reference.
+    pieces: [Piece; PIECES_MAX],
+    piece_count: usize,
+    /// True if the producer may wait for something that was done since it was last notified.
+    has_news: bool,
+}
+
+impl Consumer {
+    /// The consumer of a ring that nobody has used yet.
+    pub(crate) fn new(half: Half) -> Self {
+        Self {
+            half,
+            position: 0,
+            released: 0,
+            current: None,
+            pieces: [Piece::default(); PIECES_MAX],
+            piece_count: 0,
+            has_news: false,
+        }
+    }
+
+    /// Returns the next record without taking it; `None` if there is none. The record is copied and
+    /// checked once: until [`advance`](Self::advance) this returns the same copy.
+    #[inline]
+    pub(crate) fn peek(&mut self) -> Result<Option<Record>, Corrupt> {
+        if let Some((record, _)) = &self.current {
+            return Ok(Some(*record));
+        }
+        let mut bits = self.load_word();
+        if bits == 0 {
+            return Ok(None);
+        }
+        let mut word = Word::parse(bits, Position(self.position))?;
+        if word.kind == Kind::Skip {
+            self.skip(word)?;
+            bits = self.load_word();
+            if bits == 0 {
+                return Ok(None);
+            }
+            word = Word::parse(bits, Position(self.position))?;
+        }
+        let current = match word.kind {
+            Kind::Inline => self.copy_inline(word)?,
+            Kind::Reference => self.copy_reference(word)?,
+            // One skip ends at the front of the data area, where there is nothing to skip.
+            Kind::Skip => return Err(Corrupt::SkipLen(word.len)),
+        };
+        self.current = Some(current);
+        Ok(Some(current.0))
+    }
+
+    /// The pieces of the record that [`peek`](Self::peek) has returned, if it is a reference.
+    pub(crate) fn pieces(&self) -> &[Piece] {
+        &self.pieces[..self.piece_count]
+    }
+
+    /// True if [`peek`](Self::peek) would find something.
+    #[inline]
+    pub(crate) fn has_record(&self) -> bool {
+        self.current.is_some() || self.load_word() != 0
+    }
+
+    /// Begins to pull the payload of the current record. False: the producer has revoked it, and
+    /// its memory must not be read.
+    pub(crate) fn begin_pull(&mut self) -> Result<bool, Corrupt> {
+        let exchanged = self.state().compare_exchange(
+            State::Offered as u32,
+            State::Pulling as u32,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        match exchanged.map_err(State::parse) {
+            Ok(_) => Ok(true),
+            Err(Ok(State::Revoked)) => Ok(false),
+            Err(Ok(state)) => Err(Corrupt::State(state as u32)),
+            Err(Err(corrupt)) => Err(corrupt),
+        }
+    }
+
+    /// Ends the pull that [`begin_pull`](Self::begin_pull) has begun.
+    pub(crate) fn end_pull(&mut self, done: bool) {
+        let state = if done { State::Done } else { State::Failed };
+        self.state().store(state as u32, Ordering::Release);
+        self.has_news = true;
+    }
+
+    /// Takes the record that [`peek`](Self::peek) has returned. Its room is released at once if the
+    /// record was a reference, and together with that of others otherwise.
+    #[inline]
+    pub(crate) fn advance(&mut self) {
+        let Some((record, len)) = self.current.take() else {
+            return;
+        };
+        self.position += len as u64;
+        self.piece_count = 0;
+        let unreleased = (self.position - self.released) as usize;
+        let is_reference = matches!(record.body, Body::Reference { .. });
+        if is_reference || unreleased >= self.half.len() / 4 {
+            self.release();
+        }
+    }
+
+    /// Releases the room of all records that were taken.
+    pub(crate) fn release(&mut self) {
+        if self.released != self.position {
+            let word = self.half.control_word(control::RELEASED);
+            word.store(self.position, Ordering::Release);
+            self.released = self.position;
+            self.has_news = true;
+        }
+    }
+
+    /// True if the producer waits for what was released or pulled and must be woken, once for each
+    /// wait. Called after a batch of records.
+    #[inline]
+    pub(crate) fn must_notify(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
+            && super::producer::take_flag(&self.half, control::WAITING)
+    }
+
+    /// Announces that this side will sleep until a record is published. True: there is one, so it
+    /// must not sleep yet. A record that was returned and not taken does not count.
+    ///
+    /// All room is released, so that the producer can return the memory of an idle ring;
+    /// [`must_notify`](Self::must_notify) is to be asked afterwards.
+    pub(crate) fn announce_sleep(&mut self) -> bool {
+        self.release();
+        let flag = self.half.control_word(control::ASLEEP);
+        flag.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let look_again = self.current.is_none() && self.load_word() != 0;
+        if look_again {
+            self.wake();
+        }
+        look_again
+    }
+
+    /// Announces that this side does not sleep any more.
+    #[inline]
+    pub(crate) fn wake(&mut self) {
+        let flag = self.half.control_word(control::ASLEEP);
+        flag.store(0, Ordering::Relaxed);
+    }
+
+    /// The word by which the process of the producer can be recognised. It is a claim of the peer.
+    pub(crate) fn known_word(&self) -> KnownWord {
+        let load = |at| self.half.control_word(at).load(Ordering::Acquire);
+        KnownWord {
+            value: load(control::KNOWN_VALUE),
+            addr: load(control::KNOWN_ADDR),
+        }
+    }
+
+    #[inline]
+    fn offset(&self) -> usize {
+        self.position as usize & (self.half.len() - 1)
+    }
+
+    #[inline]
+    fn load_word(&self) -> u64 {
+        self.half.word(self.offset()).load(Ordering::Acquire)
+    }
+
+    /// Bytes that a record at this position can have.
+    #[inline]
+    fn len_max(&self) -> usize {
+        let to_end = self.half.len() - self.offset();
+        to_end.min(record::record_max(self.half.len()))
+    }
+
+    /// Goes on at the front of the data area.
+    #[cold]
+    fn skip(&mut self, word: Word) -> Result<(), Corrupt> {
+        let at = self.offset();
+        if at == 0 || word.len as usize != self.half.len() - at {
+            return Err(Corrupt::SkipLen(word.len));
+        }
+        self.position += u64::from(word.len);
+        Ok(())
+    }
+
+    #[inline]
+    fn copy_inline(&self, word: Word) -> Result<(Record, usize), Corrupt> {
+        let (at, len_max) = (self.offset(), self.len_max());
+        let (header_len, len) = (usize::from(word.header_len), word.len as usize);
+        if len > len_max || record::inline_len(header_len, len) > len_max {
+            return Err(Corrupt::PayloadLen(word.len));
+        }
+        let body = if len == 0 {
+            Body::None
+        } else {
+            let ptr = self
+                .half
+                .bytes(at + record::payload_at(header_len, len), len);
+            Body::Inline { ptr, len }
+        };
+        Ok((self.record(word, body), record::inline_len(header_len, len)))
+    }
+
+    fn copy_reference(&mut self, word: Word) -> Result<(Record, usize), Corrupt> {
+        let at = self.offset();
+        let header_len = usize::from(word.header_len);
+        let stated = self.half.half_word(at + COUNT_AT).load(Ordering::Relaxed);
+        let count = stated as usize;
+        let fits = (1..=PIECES_MAX).contains(&count)
+            && record::reference_len(header_len, count) <= self.len_max();
+        if !fits {
+            return Err(Corrupt::PieceCount(stated));
+        }
+        let mut total = 0_u64;
+        let first = at + record::pieces_at(header_len);
+        let places = (first..).step_by(PIECE_LEN);
+        for (piece, at) in self.pieces[..count].iter_mut().zip(places) {
+            let len = self.half.word(at + 8).load(Ordering::Relaxed);
+            piece.addr = self.half.word(at).load(Ordering::Relaxed);
+            piece.len = match u32::try_from(len) {
+                Ok(len) if len > 0 => len,
+                _ => return Err(Corrupt::PieceLen(len)),
+            };
+            total += len;
+        }
+        if total != u64::from(word.len) {
+            return Err(Corrupt::PieceLen(total));
+        }
+        self.piece_count = count;
+        let body = Body::Reference { total: word.len };
+        Ok((
+            self.record(word, body),
+            record::reference_len(header_len, count),
+        ))
+    }
+
+    /// Copies the header. The record is within the data area, header included.
+    #[inline]
+    fn record(&self, word: Word, body: Body) -> Record {
+        let at = self.offset() + record::header_at(word.kind);
+        let mut header = [0; HEADER_MAX];
+        let (words, _) = header.as_chunks_mut::<8>();
+        let count = usize::from(word.header_len).div_ceil(8);
+        for (to, at) in words.iter_mut().zip((at..).step_by(8)).take(count) {
+            *to = self.half.word(at).load(Ordering::Relaxed).to_ne_bytes();
+        }
+        Record {
+            header,
+            header_len: word.header_len,
+            body,
+        }
+    }
+
+    fn state(&self) -> &std::sync::atomic::AtomicU32 {
+        self.half.half_word(self.offset() + STATE_AT)
+    }
+}

@@ -1,0 +1,424 @@
+//! The producing end of a ring.
+
+use std::io;
+use std::sync::atomic::{Ordering, fence};
+
+use iwarp_proto::HEADER_MAX;
+
+use super::super::record::{
+    self, COUNT_AT, Corrupt, Kind, PIECE_LEN, PIECES_MAX, Piece, Position, STATE_AT, State, Word,
+};
+use super::super::segment::{Half, LINE};
+use super::{KnownWord, control};
+
+/// Bytes that only [`Producer::push_last`] uses: its record (two lines), what may be skipped before
+/// it (one line), and the word behind it.
+const RESERVE: usize = 4 * LINE;
+/// The word of the next record is always free.
+const NEXT: usize = LINE;
+/// References that may be outstanding.
+const REFERENCES_MAX: usize = 64;
+
+/// The reason why a record was not written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// The consumer must release records first.
+    Full,
+    /// No ring of this length ever has room for it.
+    TooLong,
+    /// The consumer has written what no consumer writes.
+    Corrupt(Corrupt),
+}
+
+/// What became of a reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The consumer has the bytes.
+    Pulled,
+    /// The consumer could not read them.
+    Failed,
+    /// The producer has revoked it before the consumer began.
+    Revoked,
+}
+
+/// A reference that is no longer outstanding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Finished {
+    pub(crate) position: Position,
+    pub(crate) outcome: Outcome,
+}
+
+/// The result of an attempt to revoke a reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Revoked {
+    /// The consumer will not read the memory any more.
+    Taken,
+    /// The consumer is reading the memory now.
+    Pulling,
+    /// The consumer has read the memory and will not do so again.
+    AlreadyDone,
+}
+
+/// The producing end of a ring.
+#[derive(Debug)]
+pub(crate) struct Producer {
+    half: Half,
+    /// Where the next record begins.
+    tail: u64,
+    /// How far records are published.
+    published: u64,
+    /// How far the consumer had released records when the index was loaded last.
+    released: u64,
+    /// The word of the first record that is not published, and where it belongs.
+    withheld: Option<(usize, u64)>,
+    references: References,
+}
+
+impl Producer {
+    /// The producer of a ring that nobody has used yet.
+    pub(crate) fn new(half: Half) -> Self {
+        Self {
+            half,
+            tail: 0,
+            published: 0,
+            released: 0,
+            withheld: None,
+            references: References::default(),
+        }
+    }
+
+    /// Bytes of the longest payload that an inline record of this ring can have, with any header.
+    pub(crate) fn payload_max(&self) -> usize {
+        record::record_max(self.half.len()) - record::payload_at(HEADER_MAX, usize::MAX / 2)
+    }
+
+    /// Writes a record of a header and `len` bytes, which `write` copies to the pointer that it is
+    /// given. The consumer sees it after [`publish`](Self::publish).
+    #[inline]
+    pub(crate) fn push(
+        &mut self,
+        header: &[u8],
+        len: usize,
+        write: impl FnOnce(*mut u8),
+    ) -> Result<Position, Refused> {
+        self.push_inline(header, len, RESERVE, write)
+    }
+
+    /// Writes the last record of a connection, which has a header only. There is room for one of
+    /// them however full the ring is.
+    pub(crate) fn push_last(&mut self, header: &[u8]) -> Result<Position, Refused> {
+        self.push_inline(header, 0, NEXT, |_| ())
+    }
+
+    #[inline]
+    fn push_inline(
+        &mut self,
+        header: &[u8],
+        len: usize,
+        spare: usize,
+        write: impl FnOnce(*mut u8),
+    ) -> Result<Position, Refused> {
+        if header.len() > HEADER_MAX || len > self.half.len() {
+            return Err(Refused::TooLong);
+        }
+        let record_len = record::inline_len(header.len(), len);
+        let at = self.claim(record_len, spare)?;
+        self.write_header(at + record::header_at(Kind::Inline), header);
+        if len > 0 {
+            let payload_at = at + record::payload_at(header.len(), len);
+            write(self.half.bytes(payload_at, len));
+        }
+        let word = Word {
+            kind: Kind::Inline,
+            header_len: header.len() as u8,
+            len: len as u32,
+        };
+        Ok(self.finish(word, record_len))
+    }
+
+    /// Writes a record whose payload the consumer reads from the memory of this process: 1 to
+    /// [`PIECES_MAX`] pieces, none of them empty. They stay readable until
+    /// [`poll_reference`](Self::poll_reference) or [`revoke`](Self::revoke) says otherwise.
+    pub(crate) fn push_reference(
+        &mut self,
+        header: &[u8],
+        pieces: &[Piece],
+    ) -> Result<Position, Refused> {
+        let total: u64 = pieces.iter().map(|piece| u64::from(piece.len)).sum();
+        let is_valid = (1..=PIECES_MAX).contains(&pieces.len())
+            && pieces.iter().all(|piece| piece.len > 0)
+            && header.len() <= HEADER_MAX;
+        let Some(total) = u32::try_from(total).ok().filter(|_| is_valid) else {
+            return Err(Refused::TooLong);
+        };
+        if self.references.is_full() {
+            return Err(Refused::Full);
+        }
+        let record_len = record::reference_len(header.len(), pieces.len());
+        let at = self.claim(record_len, RESERVE)?;
+        let state = self.half.half_word(at + STATE_AT);
+        state.store(State::Offered as u32, Ordering::Relaxed);
+        let count = self.half.half_word(at + COUNT_AT);
+        count.store(pieces.len() as u32, Ordering::Relaxed);
+        self.write_header(at + record::header_at(Kind::Reference), header);
+        let first = at + record::pieces_at(header.len());
+        for (piece, at) in pieces.iter().zip((first..).step_by(PIECE_LEN)) {
+            self.half.word(at).store(piece.addr, Ordering::Relaxed);
+            let len = u64::from(piece.len);
+            self.half.word(at + 8).store(len, Ordering::Relaxed);
+        }
+        let word = Word {
+            kind: Kind::Reference,
+            header_len: header.len() as u8,
+            len: total,
+        };
+        let position = self.finish(word, record_len);
+        self.references.push(position);
+        Ok(position)
+    }
+
+    /// Makes all records visible that were written since the last call.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        if let Some((at, word)) = self.withheld.take() {
+            self.half.word(at).store(word, Ordering::Release);
+            self.published = self.tail;
+        }
+    }
+
+    /// True if the consumer sleeps and must be woken, once for each sleep. Called after
+    /// [`publish`](Self::publish), once for a batch.
+    #[inline]
+    pub(crate) fn must_ring(&mut self) -> bool {
+        take_flag(&self.half, control::ASLEEP)
+    }
+
+    /// Announces that this side will sleep until records are released or pulled. True: some were
+    /// since it last looked, so it must not sleep yet.
+    pub(crate) fn announce_wait(&mut self) -> Result<bool, Corrupt> {
+        let flag = self.half.control_word(control::WAITING);
+        flag.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let before = self.released;
+        self.load_released()?;
+        let look_again = self.released != before || self.oldest_outcome()?.is_some();
+        if look_again {
+            self.end_wait();
+        }
+        Ok(look_again)
+    }
+
+    /// Announces that this side does not sleep any more.
+    pub(crate) fn end_wait(&mut self) {
+        let flag = self.half.control_word(control::WAITING);
+        flag.store(0, Ordering::Relaxed);
+    }
+
+    /// How far the consumer has released records.
+    pub(crate) fn consumed(&mut self) -> Result<Position, Corrupt> {
+        self.load_released()?;
+        Ok(Position(self.released))
+    }
+
+    /// True if the consumer has released all that was ever pushed.
+    pub(crate) fn is_drained(&mut self) -> Result<bool, Corrupt> {
+        self.load_released()?;
+        Ok(self.released == self.tail && self.references.oldest().is_none())
+    }
+
+    /// Takes the oldest outstanding reference, once the consumer is done with it.
+    pub(crate) fn poll_reference(&mut self) -> Result<Option<Finished>, Corrupt> {
+        let finished = self.oldest_outcome()?;
+        if finished.is_some() {
+            self.references.pop();
+        }
+        Ok(finished)
+    }
+
+    fn oldest_outcome(&mut self) -> Result<Option<Finished>, Corrupt> {
+        let Some(position) = self.references.oldest() else {
+            return Ok(None);
+        };
+        // The index is loaded first, because the consumer stores the state before the index.
+        self.load_released()?;
+        let outcome = match State::parse(self.state(position).load(Ordering::Acquire))? {
+            State::Done => Outcome::Pulled,
+            State::Failed => Outcome::Failed,
+            State::Revoked => Outcome::Revoked,
+            State::Offered | State::Pulling if self.released > position.0 => {
+                return Err(Corrupt::NotPulled);
+            }
+            State::Offered | State::Pulling => return Ok(None),
+        };
+        Ok(Some(Finished { position, outcome }))
+    }
+
+    /// Takes back a reference that the consumer has not begun to pull. A reference that is not
+    /// outstanding is `AlreadyDone`, and so is one whose state the consumer has destroyed.
+    pub(crate) fn revoke(&self, position: Position) -> Revoked {
+        if !self.references.contains(position) {
+            return Revoked::AlreadyDone;
+        }
+        let exchanged = self.state(position).compare_exchange(
+            State::Offered as u32,
+            State::Revoked as u32,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        match exchanged.map_err(State::parse) {
+            Ok(_) | Err(Ok(State::Revoked)) => Revoked::Taken,
+            Err(Ok(State::Pulling)) => Revoked::Pulling,
+            Err(Ok(State::Offered | State::Done | State::Failed) | Err(_)) => Revoked::AlreadyDone,
+        }
+    }
+
+    /// Returns the memory of the ring to the kernel if nothing is in it; false if something is.
+    pub(crate) fn give_back_pages(&mut self) -> io::Result<bool> {
+        if !matches!(self.is_drained(), Ok(true)) {
+            return Ok(false);
+        }
+        self.half.give_back_pages()?;
+        Ok(true)
+    }
+
+    /// Says by which word the peer can recognise this process.
+    pub(crate) fn set_known_word(&mut self, known: KnownWord) {
+        let word = |at| self.half.control_word(at);
+        word(control::KNOWN_ADDR).store(known.addr, Ordering::Relaxed);
+        word(control::KNOWN_VALUE).store(known.value, Ordering::Release);
+    }
+
+    fn state(&self, position: Position) -> &std::sync::atomic::AtomicU32 {
+        self.half.half_word(self.offset(position.0) + STATE_AT)
+    }
+
+    #[inline]
+    fn offset(&self, position: u64) -> usize {
+        position as usize & (self.half.len() - 1)
+    }
+
+    /// Makes sure that there is room for a record and `spare` bytes, and returns its offset.
+    #[inline]
+    fn claim(&mut self, record_len: usize, spare: usize) -> Result<usize, Refused> {
+        if record_len > record::record_max(self.half.len()) {
+            return Err(Refused::TooLong);
+        }
+        let at = self.offset(self.tail);
+        let to_end = self.half.len() - at;
+        let skip = if record_len > to_end { to_end } else { 0 };
+        let need = skip + record_len + spare;
+        if need > self.room() {
+            self.load_released().map_err(Refused::Corrupt)?;
+            if need > self.room() {
+                return Err(Refused::Full);
+            }
+        }
+        if skip == 0 {
+            return Ok(at);
+        }
+        let word = Word {
+            kind: Kind::Skip,
+            header_len: 0,
+            len: skip as u32,
+        };
+        self.finish(word, skip);
+        Ok(0)
+    }
+
+    /// Bytes that may be written. A reference keeps its room until it was taken by
+    /// [`poll_reference`](Self::poll_reference), because its state is in the record.
+    #[inline]
+    fn room(&self) -> usize {
+        let oldest = self.references.oldest().map_or(u64::MAX, |oldest| oldest.0);
+        self.half.len() - (self.tail - self.released.min(oldest)) as usize
+    }
+
+    #[inline]
+    fn write_header(&self, at: usize, header: &[u8]) {
+        let target = self.half.bytes(at, header.len());
+        // SAFETY: the target is that many bytes of the data area, which is not memory of Rust's,
+        // so the two do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), target, header.len()) };
+    }
+
+    /// Ends the record at the tail: it has its word, and the next one has none.
+    #[inline]
+    fn finish(&mut self, word: Word, record_len: usize) -> Position {
+        let position = Position(self.tail);
+        let at = self.offset(self.tail);
+        self.tail += record_len as u64;
+        let next = self.offset(self.tail);
+        self.half.word(next).store(0, Ordering::Relaxed);
+        let bits = word.emit(position);
+        match self.withheld {
+            None => self.withheld = Some((at, bits)),
+            Some(_) => self.half.word(at).store(bits, Ordering::Relaxed),
+        }
+        position
+    }
+
+    fn load_released(&mut self) -> Result<(), Corrupt> {
+        let word = self.half.control_word(control::RELEASED);
+        let released = word.load(Ordering::Acquire);
+        let is_valid = (self.released..=self.published).contains(&released)
+            && released.is_multiple_of(LINE as u64);
+        if !is_valid {
+            return Err(Corrupt::Released(released));
+        }
+        self.released = released;
+        Ok(())
+    }
+}
+
+/// Takes a flag that the other side has set, after a full fence.
+#[inline]
+pub(super) fn take_flag(half: &Half, flag: usize) -> bool {
+    let flag = half.control_word(flag);
+    fence(Ordering::SeqCst);
+    flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::AcqRel) != 0
+}
+
+/// The positions of outstanding references, oldest first.
+#[derive(Debug)]
+struct References {
+    positions: [Position; REFERENCES_MAX],
+    first: usize,
+    len: usize,
+}
+
+impl Default for References {
+    fn default() -> Self {
+        Self {
+            positions: [Position(0); REFERENCES_MAX],
+            first: 0,
+            len: 0,
+        }
+    }
+}
+
+impl References {
+    fn is_full(&self) -> bool {
+        self.len == REFERENCES_MAX
+    }
+
+    #[inline]
+    fn oldest(&self) -> Option<Position> {
+        (self.len > 0).then(|| self.positions[self.first])
+    }
+
+    fn contains(&self, position: Position) -> bool {
+        let at = |index: usize| self.positions[(self.first + index) % REFERENCES_MAX];
+        (0..self.len).any(|index| at(index) == position)
+    }
+
+    /// There is room.
+    fn push(&mut self, position: Position) {
+        self.positions[(self.first + self.len) % REFERENCES_MAX] = position;
+        self.len += 1;
+    }
+
+    fn pop(&mut self) {
+        self.first = (self.first + 1) % REFERENCES_MAX;
+        self.len -= 1;
+    }
+}

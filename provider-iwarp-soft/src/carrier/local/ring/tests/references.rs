@@ -1,0 +1,216 @@
+//! References and their states.
+
+use super::*;
+
+const PIECES: [Piece; 2] = [
+    Piece {
+        addr: 1000,
+        len: 10,
+    },
+    Piece {
+        addr: u64::MAX,
+        len: u32::MAX - 10,
+    },
+];
+
+/// A ring with one reference in this state, which is not necessarily one.
+fn with_state(state: u32) -> (Producer, Consumer, Position) {
+    let (half, theirs) = halves(RING_LEN_MIN);
+    let (mut producer, mut consumer) = (Producer::new(half.clone()), Consumer::new(theirs));
+    let position = producer.push_reference(&[1; 14], &PIECES).unwrap();
+    producer.publish();
+    assert!(consumer.peek().unwrap().is_some());
+    half.half_word(8).store(state, Ordering::Relaxed);
+    (producer, consumer, position)
+}
+
+#[test]
+fn pieces_are_what_the_producer_said() {
+    let (mut producer, mut consumer) = ring(RING_LEN_MIN);
+    for count in 1..=PIECES_MAX {
+        let pieces: Vec<_> = (1..=count as u32)
+            .map(|len| Piece {
+                addr: u64::from(len) << 40,
+                len,
+            })
+            .collect();
+        let header = vec![count as u8; count];
+        let position = producer.push_reference(&header, &pieces).unwrap();
+        assert!(consumer.pieces().is_empty());
+        producer.publish();
+        let record = consumer.peek().unwrap().unwrap();
+        assert_eq!(record.header(), header);
+        assert_eq!(consumer.pieces(), pieces);
+        let total: u32 = pieces.iter().map(|piece| piece.len).sum();
+        assert!(matches!(record.body, Body::Reference { total: found } if found == total));
+        assert_eq!(record.payload_len(), total as usize);
+        assert!(consumer.begin_pull().unwrap());
+        assert_eq!(producer.poll_reference(), Ok(None));
+        consumer.end_pull(true);
+        consumer.advance();
+        let outcome = Outcome::Pulled;
+        let finished = Finished { position, outcome };
+        assert_eq!(producer.poll_reference(), Ok(Some(finished)));
+        assert_eq!(producer.poll_reference(), Ok(None));
+        assert_eq!(producer.is_drained(), Ok(true), "released at once");
+    }
+}
+
+#[test]
+fn references_that_cannot_be_described_are_refused() {
+    let (mut producer, _) = ring(RING_LEN_MIN);
+    let piece = |len| Piece { addr: 1, len };
+    for pieces in [
+        vec![],
+        vec![piece(0)],
+        vec![piece(1), piece(0)],
+        vec![piece(u32::MAX), piece(1)],
+        vec![piece(1); PIECES_MAX + 1],
+    ] {
+        let refused = producer.push_reference(&[], &pieces);
+        assert_eq!(refused, Err(Refused::TooLong), "{pieces:?}");
+    }
+    let refused = producer.push_reference(&[0; 73], &[piece(1)]);
+    assert_eq!(refused, Err(Refused::TooLong));
+}
+
+/// All pairs of a state and an operation.
+#[test]
+fn each_state_allows_what_it_should() {
+    let corrupt = |state| Err(Corrupt::State(state));
+    let finished = |outcome| {
+        let position = Position(0);
+        Ok(Some(Finished { position, outcome }))
+    };
+    let rows = [
+        (State::Offered as u32, Ok(true), Revoked::Taken, Ok(None)),
+        (
+            State::Pulling as u32,
+            corrupt(2),
+            Revoked::Pulling,
+            Ok(None),
+        ),
+        (
+            State::Done as u32,
+            corrupt(3),
+            Revoked::AlreadyDone,
+            finished(Outcome::Pulled),
+        ),
+        (
+            State::Failed as u32,
+            corrupt(4),
+            Revoked::AlreadyDone,
+            finished(Outcome::Failed),
+        ),
+        (
+            State::Revoked as u32,
+            Ok(false),
+            Revoked::Taken,
+            finished(Outcome::Revoked),
+        ),
+        (0, corrupt(0), Revoked::AlreadyDone, Err(Corrupt::State(0))),
+        (6, corrupt(6), Revoked::AlreadyDone, Err(Corrupt::State(6))),
+        (
+            u32::MAX,
+            corrupt(u32::MAX),
+            Revoked::AlreadyDone,
+            Err(Corrupt::State(u32::MAX)),
+        ),
+    ];
+    for (state, pull, revoked, polled) in rows {
+        assert_eq!(with_state(state).1.begin_pull(), pull, "{state}");
+        let (producer, mut consumer, position) = with_state(state);
+        assert_eq!(producer.revoke(position), revoked, "{state}");
+        if revoked == Revoked::Taken {
+            assert_eq!(consumer.begin_pull(), Ok(false), "{state}");
+            assert_eq!(producer.revoke(position), Revoked::Taken, "{state}");
+        }
+        assert_eq!(with_state(state).0.poll_reference(), polled, "{state}");
+        for done in [true, false] {
+            let (mut producer, mut consumer, _) = with_state(state);
+            consumer.end_pull(done);
+            let outcome = if done {
+                Outcome::Pulled
+            } else {
+                Outcome::Failed
+            };
+            assert_eq!(producer.poll_reference(), finished(outcome), "{state}");
+        }
+    }
+}
+
+#[test]
+fn only_an_outstanding_reference_is_revoked() {
+    let (mut producer, mut consumer) = ring(RING_LEN_MIN);
+    let inline = push(&mut producer, &[1], &[]).unwrap();
+    let reference = producer.push_reference(&[2], &PIECES).unwrap();
+    producer.publish();
+    assert_eq!(producer.revoke(inline), Revoked::AlreadyDone);
+    assert_eq!(producer.revoke(Position(u64::MAX)), Revoked::AlreadyDone);
+    assert!(take(&mut consumer).is_some());
+    assert_eq!(producer.revoke(reference), Revoked::Taken);
+    let outcome = Outcome::Revoked;
+    let position = reference;
+    let finished = Finished { position, outcome };
+    assert_eq!(producer.poll_reference(), Ok(Some(finished)));
+    assert_eq!(producer.revoke(reference), Revoked::AlreadyDone);
+}
+
+#[test]
+fn a_reference_that_was_released_without_a_pull_is_a_fault() {
+    let (mut producer, mut consumer, _) = with_state(State::Offered as u32);
+    consumer.advance();
+    assert_eq!(producer.poll_reference(), Err(Corrupt::NotPulled));
+}
+
+#[test]
+fn the_state_of_a_reference_is_not_overwritten_before_it_was_seen() {
+    let (mut producer, mut consumer) = ring(RING_LEN_MIN);
+    let position = producer.push_reference(&[1], &PIECES).unwrap();
+    producer.publish();
+    assert!(consumer.peek().unwrap().is_some() && consumer.begin_pull().unwrap());
+    consumer.end_pull(false);
+    consumer.advance();
+    let mut count = 0;
+    while push(&mut producer, &[9; 18], &[9; 200]).is_ok() {
+        count += 1;
+        producer.publish();
+        assert!(take(&mut consumer).is_some());
+    }
+    assert!(count > 10);
+    let outcome = Outcome::Failed;
+    let finished = Finished { position, outcome };
+    assert_eq!(producer.poll_reference(), Ok(Some(finished)));
+    assert!(push(&mut producer, &[9; 18], &[9; 200]).is_ok());
+}
+
+#[test]
+fn a_waiting_producer_is_woken_by_a_pull() {
+    let (mut producer, mut consumer, _) = with_state(State::Offered as u32);
+    assert!(!producer.announce_wait().unwrap());
+    assert!(consumer.begin_pull().unwrap());
+    assert!(!consumer.must_notify());
+    consumer.end_pull(true);
+    assert!(consumer.must_notify());
+    assert!(
+        producer.announce_wait().unwrap(),
+        "the reference was not taken yet"
+    );
+}
+
+#[test]
+fn too_many_outstanding_references_are_a_full_ring() {
+    let (mut producer, mut consumer) = ring(4 * RING_LEN_MIN);
+    let mut count = 0;
+    while producer.push_reference(&[1], &PIECES[..1]).is_ok() {
+        count += 1;
+    }
+    assert_eq!(count, 64);
+    let refused = producer.push_reference(&[1], &PIECES);
+    assert_eq!(refused, Err(Refused::Full));
+    producer.publish();
+    assert!(consumer.peek().unwrap().is_some() && consumer.begin_pull().unwrap());
+    consumer.end_pull(true);
+    assert!(producer.poll_reference().unwrap().is_some());
+    assert!(producer.push_reference(&[1], &PIECES).is_ok());
+}

@@ -1,0 +1,197 @@
+//! Both ends at once, each on its own thread.
+
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// Longer than any test takes unless a wake-up was lost.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A doorbell of the test.
+#[derive(Default)]
+struct Bell {
+    is_rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.is_rung.lock().unwrap() = true;
+        self.changed.notify_one();
+    }
+
+    fn wait(&self) {
+        let guard = self.is_rung.lock().unwrap();
+        let (mut guard, waited) = self
+            .changed
+            .wait_timeout_while(guard, LIMIT, |is_rung| !*is_rung)
+            .unwrap();
+        assert!(!waited.timed_out(), "a wake-up was lost");
+        *guard = false;
+    }
+}
+
+/// Runs both ends; one that fails ends the test, because the other one then waits in vain.
+fn run(produce: impl FnOnce() + Send, consume: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        scope.spawn(produce);
+        scope.spawn(consume);
+    });
+}
+
+/// Publishes a record and rings if it must.
+fn send(producer: &mut Producer, header: &[u8], payload: &[u8], bells: &[Bell; 2]) {
+    loop {
+        match push(producer, header, payload) {
+            Ok(_) => break,
+            Err(Refused::Full) => {}
+            Err(refused) => panic!("{refused:?}"),
+        }
+        publish(producer, bells);
+        if !producer.announce_wait().unwrap() {
+            bells[1].wait();
+            producer.end_wait();
+        }
+    }
+}
+
+fn publish(producer: &mut Producer, bells: &[Bell; 2]) {
+    producer.publish();
+    if producer.must_ring() {
+        bells[0].ring();
+    }
+}
+
+/// Waits for the next record.
+fn receive(consumer: &mut Consumer, bells: &[Bell; 2]) -> (Vec<u8>, Vec<u8>) {
+    loop {
+        if let Some(message) = take(consumer) {
+            return message;
+        }
+        let look_again = consumer.announce_sleep();
+        notify(consumer, bells);
+        if !look_again {
+            bells[0].wait();
+            consumer.wake();
+        }
+    }
+}
+
+fn notify(consumer: &mut Consumer, bells: &[Bell; 2]) {
+    if consumer.must_notify() {
+        bells[1].ring();
+    }
+}
+
+/// Both ends sleep whenever they may, so almost each of these records is a race of a sleep and a
+/// publication, and each fourth one of a wait and a release.
+#[test]
+fn no_wake_up_is_lost() {
+    const ROUNDS: u32 = 200_000;
+    let (mut producer, mut consumer) = ring(RING_LEN_MIN);
+    let bells: [Bell; 2] = Default::default();
+    run(
+        || {
+            for round in 0..ROUNDS {
+                let len = [0, 10, 700][round as usize % 3];
+                send(
+                    &mut producer,
+                    &round.to_ne_bytes(),
+                    &[5; 700][..len],
+                    &bells,
+                );
+                publish(&mut producer, &bells);
+            }
+        },
+        || {
+            for round in 0..ROUNDS {
+                let (header, _) = receive(&mut consumer, &bells);
+                assert_eq!(header, round.to_ne_bytes());
+                if round % 4 == 0 {
+                    consumer.release();
+                }
+                notify(&mut consumer, &bells);
+            }
+        },
+    );
+}
+
+#[test]
+fn two_threads_see_the_same_records() {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    let (mut producer, mut consumer) = ring(RING_LEN_MIN);
+    let payload_max = producer.payload_max();
+    let bells: [Bell; 2] = Default::default();
+    run(
+        || {
+            let (mut messages, mut batches) = (Numbers(11), Numbers(13));
+            let mut sent = 0_u64;
+            while Instant::now() < deadline || sent < 50_000 {
+                for _ in 0..=batches.below(8) {
+                    let (header, payload) = messages.message(payload_max);
+                    send(&mut producer, &header, &payload, &bells);
+                    sent += 1;
+                }
+                publish(&mut producer, &bells);
+            }
+            send(&mut producer, b"that was all", &[], &bells);
+            publish(&mut producer, &bells);
+        },
+        || {
+            let mut messages = Numbers(11);
+            loop {
+                let received = receive(&mut consumer, &bells);
+                if received.0 == b"that was all" {
+                    break;
+                }
+                assert_eq!(received, messages.message(payload_max));
+                notify(&mut consumer, &bells);
+            }
+        },
+    );
+}
+
+/// A reference is either pulled or revoked, never both, and both ends agree on it.
+#[test]
+fn a_revocation_and_a_pull_exclude_each_other() {
+    const ROUNDS: u32 = 20_000;
+    let (mut producer, mut consumer) = ring(RING_LEN_MIN);
+    let mut pulled_there = Vec::new();
+    let mut pulled_here = Vec::new();
+    let piece = [Piece { addr: 1, len: 1 }];
+    run(
+        || {
+            for round in 0..ROUNDS {
+                let position = producer.push_reference(&[], &piece).unwrap();
+                producer.publish();
+                let revoked = (round % 3 != 0).then(|| producer.revoke(position));
+                let outcome = loop {
+                    if let Some(finished) = producer.poll_reference().unwrap() {
+                        break finished.outcome;
+                    }
+                    std::thread::yield_now();
+                };
+                match revoked {
+                    Some(Revoked::Taken) => assert_eq!(outcome, Outcome::Revoked),
+                    _ => assert_eq!(outcome, Outcome::Pulled),
+                }
+                pulled_here.push(outcome == Outcome::Pulled);
+            }
+        },
+        || {
+            for _ in 0..ROUNDS {
+                while consumer.peek().unwrap().is_none() {
+                    std::thread::yield_now();
+                }
+                let pulls = consumer.begin_pull().unwrap();
+                if pulls {
+                    consumer.end_pull(true);
+                }
+                pulled_there.push(pulls);
+                consumer.advance();
+            }
+        },
+    );
+    assert_eq!(pulled_here, pulled_there);
+}
