@@ -10,9 +10,10 @@
 //! skip         word                                      up to the end of the data area
 //! ```
 //!
-//! A Send of 64 bytes (header 18) and an RDMA Write of 64 bytes (header 14) are two lines long. The
-//! payload of a long record begins at a line, where copies are fastest. Numbers have the order of
-//! bytes of this host, because no other host sees them.
+//! A payload that does not fit into the first line begins at the second one. So a Send of 64 bytes
+//! (header 18) and an RDMA Write of 64 bytes (header 14) are two lines long, the first line is
+//! written at once, and long payloads are where copies are fastest. Numbers have the order of bytes
+//! of this host, because no other host sees them.
 
 use iwarp_proto::HEADER_MAX;
 
@@ -26,8 +27,6 @@ pub(super) const STATE_AT: usize = WORD_LEN;
 pub(super) const COUNT_AT: usize = STATE_AT + 4;
 /// Bytes of a piece: its address and its length.
 pub(super) const PIECE_LEN: usize = 16;
-/// Payloads of this length and longer begin at a cache line.
-const ALIGNED_FROM: usize = 512;
 
 /// Pieces of the longest reference.
 pub(crate) const PIECES_MAX: usize = 32;
@@ -160,7 +159,7 @@ pub(super) fn header_at(kind: Kind) -> usize {
 #[inline]
 pub(super) fn payload_at(header_len: usize, payload_len: usize) -> usize {
     let after = WORD_LEN + header_len.next_multiple_of(8);
-    if payload_len < ALIGNED_FROM {
+    if after + payload_len <= LINE {
         after
     } else {
         after.next_multiple_of(LINE)

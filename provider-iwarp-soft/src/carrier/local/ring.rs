@@ -10,6 +10,14 @@
 //! The index of the consumer is one word of the control page. The consumer stores it once for many
 //! records, and the producer loads it when the ring looks full.
 //!
+//! # Cache lines
+//!
+//! The time of a small message is that of its lines between two caches, one after the other:
+//!
+//! * The producer writes the line that the consumer polls last and at once, so that it moves once.
+//! * The consumer asks for the second line while it polls the first.
+//! * A producer whose record is awaited may push its second line ([`Producer::expedite`]).
+//!
 //! # Sleeping
 //!
 //! A side that wants to sleep sets its flag, executes a full fence, and checks once more for work.
@@ -28,6 +36,8 @@
 
 #[path = "ring/consumer.rs"]
 mod consumer;
+#[path = "ring/line.rs"]
+mod line;
 #[path = "ring/producer.rs"]
 mod producer;
 

@@ -8,8 +8,8 @@ use super::super::record::{
     self, Body, COUNT_AT, Corrupt, Kind, PIECE_LEN, PIECES_MAX, Piece, Position, Record, STATE_AT,
     State, Word,
 };
-use super::super::segment::Half;
-use super::{KnownWord, control};
+use super::super::segment::{Half, LINE};
+use super::{KnownWord, control, line};
 
 /// The consuming end of a ring.
 #[derive(Debug)]
@@ -51,6 +51,7 @@ impl Consumer {
         }
         let mut bits = self.load_word();
         if bits == 0 {
+            self.prefetch_second_line();
             return Ok(None);
         }
         let mut word = Word::parse(bits, Position(self.position))?;
@@ -182,6 +183,14 @@ impl Consumer {
     #[inline]
     fn load_word(&self) -> u64 {
         self.half.word(self.offset()).load(Ordering::Acquire)
+    }
+
+    /// Asks for the line behind the word that is polled. A record of two lines is often written to
+    /// its second line first, so that one arrives while the first is still awaited.
+    #[inline]
+    fn prefetch_second_line(&self) {
+        let second = (self.offset() + LINE) & (self.half.len() - 1);
+        line::prefetch(self.half.bytes(second, LINE));
     }
 
     /// Bytes that a record at this position can have.

@@ -1,0 +1,27 @@
+//! Hints to the processor about cache lines of a data area. They change no byte.
+
+/// Asks for a line that will be read soon.
+#[inline]
+pub(super) fn prefetch(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint, which faults at no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
+/// Moves a line that was written out of this processor's own caches, to one that it shares with
+/// others. Processors without the instruction take it for a long NOP.
+#[inline]
+pub(super) fn demote(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which changes neither memory nor registers nor flags.
+    unsafe {
+        std::arch::asm!("cldemote [{0}]", in(reg) line, options(nostack, preserves_flags));
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
