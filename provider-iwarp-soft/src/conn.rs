@@ -2,6 +2,7 @@
 
 mod burst;
 mod closing;
+mod moving;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,10 +17,9 @@ use iwarp_proto::wire::rdmap::AtomicOp;
 use iwarp_proto::{Config, Connection, ProtocolError, Role, Stag, WorkKind, WorkRequest};
 use rustix::io::Errno;
 
+use crate::carrier::local::link::LocalCarrier;
 use crate::carrier::tcp::TcpCarrier;
-use crate::carrier::{
-    Carrier, Distance, Flow, Inbox, Payloads, Reception, RxEnd, TxFault, immediate_bytes,
-};
+use crate::carrier::{Carrier, Distance, Flow, Inbox, Payloads, RxEnd, TxFault, immediate_bytes};
 use crate::engine::io;
 use crate::memory::{MemoryTable, Stream, WindowBind};
 use crate::progress::Place;
@@ -29,6 +29,7 @@ use crate::work::{BindTask, Outstanding, Pieces, Report, SendSlot, Task};
 
 pub(crate) use burst::Burst;
 pub(crate) use closing::Closing;
+pub(crate) use moving::{Move, Owner, WhyTcp};
 
 /// What a connection's timer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +85,10 @@ pub(crate) struct Conn {
     pub(crate) is_blocked: bool,
     pub(crate) proto: Connection,
     pub(crate) tcp: TcpCarrier,
+    pub(crate) moving: Move,
     pub(crate) inbox: Inbox,
+    /// The set has an event of one of the connection's descriptors.
+    pub(crate) is_ready: bool,
     pub(crate) outstanding: Outstanding,
     /// A bind that waits for reads in `outstanding`, and what was posted behind it.
     pub(crate) fenced: VecDeque<SendSlot>,
@@ -127,7 +131,9 @@ impl Conn {
             role: config.role,
             proto: Connection::new(config),
             tcp,
+            moving: Move::Tcp,
             inbox: Inbox::default(),
+            is_ready: false,
             outstanding: Outstanding::default(),
             fenced: VecDeque::new(),
             closing: Closing::No,
@@ -227,7 +233,7 @@ impl Conn {
             SendOp::Write(to) => write_kind(to),
             _ => return false,
         };
-        if wr.fence || !self.outstanding.is_empty() || !self.tcp.has_room(len as usize) {
+        if wr.fence || !self.outstanding.is_empty() || !self.tx().has_room(len as usize) {
             return false;
         }
         let memory = table.access();
@@ -238,7 +244,7 @@ impl Conn {
             return false;
         };
         self.burst.bytes = self.burst.bytes.saturating_add(len);
-        self.tcp
+        self.tx()
             .submit(&fpdu, pieces.as_slice(), Report::new(wr, len));
         true
     }
@@ -411,12 +417,7 @@ impl Conn {
     pub(crate) fn transmit(&mut self, stream: Stream, table: &MemoryTable) -> Result<(), End> {
         self.is_held = false;
         self.burst.bytes = 0;
-        let payloads = Payloads {
-            table,
-            stream,
-            outstanding: &self.outstanding,
-        };
-        match self.tcp.transmit(&mut self.proto, &payloads) {
+        match self.transmit_by_carrier(stream, table) {
             Ok(flow) => self.set_blocked(flow == Flow::Blocked),
             Err(fault) => return Err(self.end_of_tx(fault)),
         }
@@ -446,50 +447,75 @@ impl Conn {
 
     /// Every poll drives the connection from now on, if it is armed.
     pub(crate) fn start_polling(&mut self) {
-        self.socket.start_polling(&mut self.place);
-        self.tcp.keep_staging(self.place == Place::Polled);
+        if !self.place.is_armed() {
+            return;
+        }
+        let in_set = self.proto.has_rx_moved();
+        self.socket.start_polling(&mut self.place, in_set);
+        self.tcp.keep_staging(true);
+        if let Some(local) = self.local() {
+            local.start_polling();
+        }
     }
 
-    /// No thread polls the connection any more.
-    pub(crate) fn arm(&mut self) {
+    /// No thread polls the connection any more. `true`: there is work already, and it stays polled.
+    pub(crate) fn arm(&mut self) -> Result<bool, End> {
+        if self.arm_local()? {
+            return Ok(true);
+        }
         self.socket.arm(&mut self.place, self.is_blocked);
         self.tcp.keep_staging(false);
+        Ok(false)
     }
 
-    /// Receives what has arrived. `false`: nothing has.
-    pub(crate) fn receive(&mut self, qp: &Qp) -> Result<bool, End> {
-        let mut reception = Reception {
-            table: &qp.shared.memory,
-            stream: qp.stream(),
-            source: qp,
-            proto: &mut self.proto,
-            outstanding: &mut self.outstanding,
-            completions: &mut self.recv_done,
-            inbox: &mut self.inbox,
+    /// Has the peer ring for what it does from now on. `true`: it has done something already.
+    pub(crate) fn arm_local(&mut self) -> Result<bool, End> {
+        match self.local().map(LocalCarrier::arm) {
+            None => Ok(false),
+            Some(Ok(look_again)) => Ok(look_again),
+            Some(Err(corrupt)) => {
+                tracing::warn!(%corrupt, "the peer has destroyed the shared memory");
+                Err(End::Broken)
+            }
+        }
+    }
+
+    /// Receives what has arrived, and notes what the carrier has finished. `false`: neither.
+    pub(crate) fn receive(&mut self, owner: &dyn Owner) -> Result<bool, End> {
+        let is_ready = std::mem::take(&mut self.is_ready);
+        let reaped = match &mut self.moving {
+            Move::Local(local) => local.reap(&mut self.proto),
+            _ => Ok(false),
         };
-        self.tcp.receive(&mut reception).map_err(|end| match end {
-            RxEnd::Closed => End::Disconnected,
-            RxEnd::Broken => End::Broken,
-            RxEnd::Transport(error) => End::of_socket(error),
-            RxEnd::Fault(fault) => End::Fault(fault),
-            RxEnd::Terminated(terminate) => End::Terminated(terminate),
-        })
+        let reaped = reaped.map_err(|fault| self.end_of_tx(fault))?;
+        let received = self.receive_by_carrier(owner, is_ready);
+        received
+            .map(|received| received || reaped)
+            .map_err(|end| match end {
+                RxEnd::Closed => End::Disconnected,
+                RxEnd::Broken => End::Broken,
+                RxEnd::Transport(error) => End::of_socket(error),
+                RxEnd::Fault(fault) => End::Fault(fault),
+                RxEnd::Terminated(terminate) => End::Terminated(terminate),
+            })
     }
 
     /// Whether a call of [`Self::transmit`] has something to do.
     pub(crate) fn wants_transmit(&self) -> bool {
-        self.tcp.is_pending() || self.proto.has_transmit()
+        self.is_tx_pending() || self.proto.has_transmit()
     }
 
     /// Moves finished requests to the list of completions, in the order of submission.
     pub(crate) fn reap(&mut self, qp: &Qp) -> u32 {
-        let framed = self.tcp.finished().drain(..);
+        let framed = self.take_finished();
         let mut count = framed.len() as u32;
         // A framed request is older than all that are queued: those wait until it has left, even
         // if there is nothing of them to send.
-        let done = framed.filter_map(|report| report.completion(qp.token, WcStatus::Success));
+        let done = framed
+            .into_iter()
+            .filter_map(|report| report.completion(qp.token, WcStatus::Success));
         self.send_done.extend(done);
-        if self.outstanding.is_empty() || self.tcp.has_unfinished() {
+        if self.outstanding.is_empty() || self.tx().has_unfinished() {
             return count;
         }
         self.note_completions();
@@ -569,6 +595,12 @@ impl Conn {
         fault: Option<&ProtocolError>,
     ) -> Option<Vec<u8>> {
         let terminate = fault.and_then(|fault| self.proto.terminate(fault));
+        if self.proto.has_tx_moved() {
+            if let (Some(segment), Some(local)) = (&terminate, self.local()) {
+                local.transmit_last(segment);
+            }
+            return Some(Vec::new());
+        }
         let payloads = Payloads {
             table,
             stream,

@@ -25,6 +25,7 @@
 
 mod completion_gate;
 mod drive;
+mod moving;
 mod post;
 mod watermarks;
 
@@ -37,11 +38,11 @@ use access_layer::rnic::{AsyncEvent, Completion, QpAttr, QpToken, RnicError, Upc
 use crate::carrier::ReceiveSource;
 use crate::cm::connect::ConnectAttempt;
 use crate::cm::event_order;
-use crate::conn::Conn;
+use crate::conn::{Conn, Owner};
 use crate::cq::{Cq, Pushed};
 use crate::event::OwnEvent;
 use crate::lock::lock;
-use crate::memory::Stream;
+use crate::memory::{MemoryTable, Stream};
 use crate::pool::Staging;
 use crate::rnic::Shared;
 use crate::srq::Srq;
@@ -172,14 +173,6 @@ impl Qp {
 
     pub(crate) fn pd(&self) -> u32 {
         self.pd
-    }
-
-    /// Whom STags of this end are checked for.
-    pub(crate) fn stream(&self) -> Stream {
-        Stream {
-            pd: self.pd,
-            qp: self.token,
-        }
     }
 
     /// Receives that are posted and not consumed, and requests that have not completed.
@@ -368,6 +361,23 @@ impl ReceiveSource for Qp {
             std::mem::swap(&mut lock(&self.receives).slots, batch);
         }
         batch.pop_front()
+    }
+}
+
+impl Owner for Qp {
+    fn table(&self) -> &MemoryTable {
+        &self.shared.memory
+    }
+
+    fn stream(&self) -> Stream {
+        Stream {
+            pd: self.pd,
+            qp: self.token,
+        }
+    }
+
+    fn source(&self) -> &dyn ReceiveSource {
+        self
     }
 }
 

@@ -14,6 +14,7 @@ use crate::carrier::tcp::crc;
 use crate::cm::armed::SoftArmed;
 use crate::cm::event_order::EventOrder;
 use crate::cm::listen::Listener;
+use crate::cm::meeting::Meeting;
 use crate::cm::request::SoftRequest;
 use crate::config::Config;
 use crate::cq::{CQE_MAX, Cq};
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) event_order: EventOrder,
+    pub(crate) meeting: Meeting,
     next_pd: AtomicU32,
     qps: AtomicU32,
 }
@@ -85,8 +87,9 @@ impl Rnic for SoftRnic {
         let shared = Shared {
             memory: MemoryTable::new(),
             progress: Progress::new(engine.clone())?,
-            engine,
             event_order: EventOrder::default(),
+            meeting: Meeting::new(engine.clone(), config.local_dir.clone()),
+            engine,
             config,
             upcall,
             next_pd: AtomicU32::new(1),

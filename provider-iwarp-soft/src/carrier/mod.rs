@@ -10,16 +10,21 @@
 //! |---|---|
 //! | [`inbox`] | inbound segments, judged, placed and delivered, for every carrier |
 //! | [`tcp`] | MPA over a TCP socket |
+//! | [`local`] | memory that two processes of one host share |
 
 pub(crate) mod inbox;
+pub(crate) mod local;
 pub(crate) mod tcp;
 
 use std::fmt::Debug;
 
-use iwarp_proto::{Connection, PeerTerminate, ProtocolError, TransmitFpdu};
+use iwarp_proto::{
+    Access, Connection, PeerTerminate, ProtectionFault, ProtocolError, TransmitFpdu,
+    TransmitPayload,
+};
 use rustix::io::Errno;
 
-use crate::memory::{Bytes, MemoryTable, Stream};
+use crate::memory::{Bytes, MemoryAccess, MemoryTable, Stream};
 use crate::work::{Outstanding, Report};
 
 pub(crate) use inbox::{Inbox, ReceiveSource, Reception, immediate_bytes};
@@ -29,6 +34,34 @@ pub(crate) struct Payloads<'a> {
     pub(crate) table: &'a MemoryTable,
     pub(crate) stream: Stream,
     pub(crate) outstanding: &'a Outstanding,
+}
+
+/// Visits the memory of a payload, in order.
+pub(crate) fn visit_payload<'m>(
+    payload: TransmitPayload,
+    memory: &'m MemoryAccess<'_>,
+    payloads: &Payloads<'_>,
+    mut visit: impl FnMut(Bytes<'m>),
+) -> Result<(), ProtectionFault> {
+    let stream = payloads.stream;
+    match payload {
+        TransmitPayload::None => {}
+        TransmitPayload::WorkRequest { token, offset, len } => {
+            let slot = payloads.outstanding.get(token);
+            let range = (offset as usize, len as usize);
+            let is_whole = slot.is_some_and(|slot| {
+                slot.sgl
+                    .for_each_piece(memory, stream.pd, false, range, visit)
+            });
+            if !is_whole {
+                return Err(ProtectionFault::InvalidStag);
+            }
+        }
+        TransmitPayload::ReadResponse { stag, to, len } => {
+            visit(memory.remote(stream, Access::RemoteRead, stag, to, len)?);
+        }
+    }
+    Ok(())
 }
 
 /// How a pass of a sender ended.
@@ -79,7 +112,7 @@ pub(crate) struct Distance {
 /// never block.
 pub(crate) trait Carrier: Debug + Send {
     /// Returns true if [`Self::submit`] may be called for a segment with so much payload.
-    fn has_room(&self, payload_len: usize) -> bool;
+    fn has_room(&mut self, payload_len: usize) -> bool;
 
     /// Takes a segment whose payload is here and copied by this call; there is room for it. `report`
     /// is in [`Self::finished`] once the transport has taken it.
@@ -95,9 +128,9 @@ pub(crate) trait Carrier: Debug + Send {
     /// Receives segments and places their payload. `false`: there were none.
     fn receive(&mut self, reception: &mut Reception<'_>) -> Result<bool, RxEnd>;
 
-    /// Takes note of what the transport has finished since the last call.
-    fn reap(&mut self, _proto: &mut Connection) -> Result<(), TxFault> {
-        Ok(())
+    /// Takes note of what the transport has finished since the last call. `false`: nothing.
+    fn reap(&mut self, _proto: &mut Connection) -> Result<bool, TxFault> {
+        Ok(false)
     }
 
     /// Reports of submitted segments that the transport has taken; the caller empties the list.

@@ -278,7 +278,7 @@ impl Qp {
             let own_ulpdu_max = shared.config.own_ulpdu_max(negotiated);
             conn.proto.offer(iwarp_proto::OwnOffer {
                 ulpdu_max: own_ulpdu_max,
-                carriers: false,
+                carriers: shared.config.local,
             });
         }
         match conn.socket.open() {

@@ -6,6 +6,7 @@
 //! * [`request`]: a request between its arrival and `accept` or `reject`.
 //! * [`event_order`]: a connection is told before the disconnects that came after it.
 //! * [`armed`]: a consumer's socket that waits for a request (Socket Service Point).
+//! * [`meeting`]: where peers of this host meet to share memory.
 //! * [`lingering`]: a socket whose connection is over, until the peer has read everything.
 //!
 //! Start-up frames are peeked at until they are whole and then taken to the byte, so what a peer
@@ -17,6 +18,7 @@ pub(crate) mod event_order;
 mod half_open;
 pub(crate) mod lingering;
 pub(crate) mod listen;
+pub(crate) mod meeting;
 pub(crate) mod request;
 
 use std::net::SocketAddr;

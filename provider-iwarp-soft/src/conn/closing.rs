@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use iwarp_proto::{StreamState, peer};
 
-use crate::carrier::Carrier;
 use crate::engine::io;
 
 use super::{Conn, Due};
@@ -39,7 +38,7 @@ const FIN_TIMEOUT: Duration = Duration::from_secs(5);
 impl Conn {
     /// The peer had its time. Whether it has used it, so that it gets as much again.
     pub(crate) fn comes_further(&mut self) -> bool {
-        let now = self.tcp.distance();
+        let now = self.distance();
         std::mem::replace(&mut self.closing_at, now) != now
     }
 
@@ -66,7 +65,7 @@ impl Conn {
         if self.closing != Closing::WhenIdle {
             return None;
         }
-        let idle = self.proto.is_idle() && !self.tcp.is_pending() && self.outstanding.is_empty();
+        let idle = self.proto.is_idle() && !self.is_tx_pending() && self.outstanding.is_empty();
         // A responder that was never spoken to has nothing that could finish.
         let silent = self.proto.state() == StreamState::AwaitFirstFpdu;
         let waits = matches!(self.deadline, Some((_, Due::Finishing)));
@@ -86,7 +85,7 @@ impl Conn {
         if self.deadline.is_some() {
             return None;
         }
-        self.closing_at = self.tcp.distance();
+        self.closing_at = self.distance();
         Some((patience?, Due::ComingFurther))
     }
 }

@@ -87,6 +87,51 @@ impl<'a> Bytes<'a> {
         unsafe { std::ptr::copy_nonoverlapping(self.start, out.as_mut_ptr(), self.len) };
     }
 
+    /// Copies all bytes to `to`.
+    ///
+    /// # Safety
+    ///
+    /// There is room for as many bytes at `to`, which is no registered memory.
+    pub(crate) unsafe fn read_to(&self, to: *mut u8) {
+        // SAFETY: the source is mapped (constructor); the target is the caller's word.
+        unsafe { std::ptr::copy_nonoverlapping(self.start, to, self.len) };
+    }
+
+    /// Copies as many bytes as the range has from `from`, which may be changed meanwhile. They
+    /// appear in the order of [`Self::write`].
+    ///
+    /// # Safety
+    ///
+    /// As many bytes are mapped at `from`, which is no registered memory.
+    pub(crate) unsafe fn write_from(&self, from: *const u8) {
+        let body = self.len.saturating_sub(TAIL);
+        let mut at = 0;
+        while at < body {
+            let piece = (body - at).min(PIECE);
+            // SAFETY: the target is mapped and writable (constructor), at + piece is within it; the
+            // source is the caller's word.
+            unsafe { std::ptr::copy_nonoverlapping(from.add(at), self.start.add(at), piece) };
+            fence(Ordering::Release);
+            at += piece;
+        }
+        let mut tail = [0; TAIL];
+        let len = self.len - body;
+        // SAFETY: as above; `tail` has room for TAIL bytes.
+        unsafe { std::ptr::copy_nonoverlapping(from.add(body), tail.as_mut_ptr(), len) };
+        // SAFETY: the last `len` bytes of the range.
+        unsafe { write_late(self.start.add(body), &tail[..len]) };
+    }
+
+    /// The address, for a peer that reads the range by itself.
+    pub(crate) fn addr(&self) -> u64 {
+        self.start.expose_provenance() as u64
+    }
+
+    /// The range as a place for the kernel to write to, before the table closes.
+    pub(crate) fn as_place(&self) -> (*mut u8, usize) {
+        (self.start, self.len)
+    }
+
     /// Replaces the eight bytes of the range atomically and returns what they were; `None` when
     /// they do not lie at a multiple of eight.
     pub(crate) fn update(&self, change: impl Fn(u64) -> u64) -> Option<u64> {
@@ -120,10 +165,20 @@ impl<'a> Bytes<'a> {
             fence(Ordering::Release);
             at += piece;
         }
-        fence(Ordering::Release);
-        for (skip, byte) in bytes.iter().enumerate().skip(body) {
-            // SAFETY: as above; volatile, so that the compiler keeps the order.
-            unsafe { self.start.add(skip).write_volatile(*byte) };
-        }
+        // SAFETY: as above.
+        unsafe { write_late(self.start.add(body), &bytes[body..]) };
+    }
+}
+
+/// Writes bytes that appear after all that was written before them.
+///
+/// # Safety
+///
+/// There is room for them at `place`, which is mapped and writable.
+pub(crate) unsafe fn write_late(place: *mut u8, bytes: &[u8]) {
+    fence(Ordering::Release);
+    for (at, byte) in bytes.iter().enumerate() {
+        // SAFETY: within the room (caller); volatile, so that the compiler keeps the order.
+        unsafe { place.add(at).write_volatile(*byte) };
     }
 }

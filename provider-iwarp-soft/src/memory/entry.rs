@@ -20,6 +20,8 @@ pub(super) enum Kind {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) kind: Kind,
+    /// The region that a window is bound to.
+    pub(super) region: Option<u32>,
     pub(super) pd: u32,
     /// The one queue pair whose peer may use it; `None` for all of the domain.
     only: Option<QpToken>,
@@ -35,6 +37,7 @@ impl Entry {
     pub(super) fn region(pd: u32, request: &RegisterMr) -> Self {
         Self {
             kind: Kind::Region,
+            region: None,
             pd,
             only: None,
             access: request.access,
@@ -50,6 +53,7 @@ impl Entry {
         };
         Self {
             kind,
+            region: None,
             pd,
             only: None,
             access: Access::default(),
@@ -75,6 +79,7 @@ impl Entry {
             kind: Kind::Window {
                 valid: AtomicBool::new(true),
             },
+            region: Some(bind.region),
             pd,
             only: bind.only,
             access: wants,

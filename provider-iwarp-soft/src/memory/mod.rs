@@ -28,12 +28,13 @@ mod random;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use access_layer::rnic::{Access, QpToken, RegisterMr, Resource, RnicError, Sge};
 use iwarp_proto::{InvalidateFault, ProtectionFault, Stag};
 
-pub(crate) use copy::Bytes;
+use crate::lock::lock;
+pub(crate) use copy::{Bytes, write_late};
 use entry::{Entry, Kind};
 pub(crate) use mapping::is_mapped;
 use random::RandomStags;
@@ -45,6 +46,8 @@ pub(crate) const REGION_MAX: u32 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct MemoryTable {
     table: RwLock<Table>,
+    /// Connections whose peers read registered memory by reference.
+    lenders: Mutex<Vec<Weak<dyn Lender>>>,
 }
 
 #[derive(Debug)]
@@ -95,6 +98,12 @@ pub(crate) struct Stream {
     pub(crate) qp: QpToken,
 }
 
+/// Someone whose peer reads registered memory by itself.
+pub(crate) trait Lender: std::fmt::Debug + Send + Sync {
+    /// Returns when no peer reads memory of this registration any more, and none begins to.
+    fn revoke(&self, stag: Stag);
+}
+
 impl MemoryTable {
     /// Makes an empty table.
     pub(crate) fn new() -> Self {
@@ -105,6 +114,7 @@ impl MemoryTable {
                 windows_created: 0,
                 random: RandomStags::new(),
             }),
+            lenders: Mutex::default(),
         }
     }
 
@@ -117,9 +127,28 @@ impl MemoryTable {
         table.insert(Entry::region(pd, request))
     }
 
-    /// Removes a region. No access to it is in progress when this returns.
+    /// Removes a region. No access to it is in progress when this returns, by this process or by a
+    /// peer that reads it by reference.
     pub(crate) fn remove(&self, stag: Stag) {
         self.write().entries.remove(&stag.0);
+        // References are made with the table open, so the ones to this region are known by now.
+        for lender in self.lenders() {
+            lender.revoke(stag);
+        }
+    }
+
+    /// Registers a lender until it is dropped.
+    pub(crate) fn add_lender(&self, lender: &Arc<dyn Lender>) {
+        let mut lenders = lock(&self.lenders);
+        lenders.retain(|it| it.strong_count() > 0);
+        lenders.push(Arc::downgrade(lender));
+    }
+
+    fn lenders(&self) -> Vec<Arc<dyn Lender>> {
+        lock(&self.lenders)
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect()
     }
 
     /// Makes a window that is bound to nothing and has no STag.
@@ -327,6 +356,12 @@ impl MemoryAccess<'_> {
             Kind::Window { .. } => Ok(()),
             Kind::Region => Err(InvalidateFault::NotInvalidatable),
         }
+    }
+
+    /// The registrations that an STag gives access to: itself, and the region of a window.
+    pub(crate) fn registrations(&self, stag: Stag) -> Vec<Stag> {
+        let region = self.entry(stag.0).and_then(|entry| entry.region);
+        std::iter::once(stag).chain(region.map(Stag)).collect()
     }
 
     /// Takes a window's STag away on delivery of a Send with Invalidate.

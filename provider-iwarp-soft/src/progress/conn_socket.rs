@@ -32,9 +32,9 @@ pub(crate) enum Arming {
 /// What the owner of a connection, its queue pair, does for the threads that make progress. Each
 /// call tries the connection's lock and does nothing when another thread holds it.
 pub(crate) trait Service: Debug + Send + Sync {
-    /// Sends and receives what the carrier takes and has, without blocking. `false`: another thread
-    /// holds the connection.
-    fn drive(&self, socket: &Arc<ConnSocket>, driver: Driver) -> bool;
+    /// Sends and receives what the carrier takes and has, without blocking. `is_ready`: the set has
+    /// an event of one of its descriptors. Returns false if another thread holds the connection.
+    fn drive(&self, socket: &Arc<ConnSocket>, driver: Driver, is_ready: bool) -> bool;
 
     /// Moves an armed connection to the list of polled ones.
     fn start_polling(&self, socket: &Arc<ConnSocket>);
@@ -97,17 +97,38 @@ impl ConnSocket {
     }
 
     /// Makes progress on the connection. `false`: another thread holds it.
-    pub(crate) fn drive(self: &Arc<Self>, driver: Driver) -> bool {
-        self.service.drive(self, driver)
+    pub(crate) fn drive(self: &Arc<Self>, driver: Driver, is_ready: bool) -> bool {
+        self.service.drive(self, driver, is_ready)
     }
 
-    /// Has every poll drive it from now on, if it is armed.
-    pub(crate) fn start_polling(self: &Arc<Self>, place: &mut Place) {
-        let change = place.on_poll();
-        self.apply(change, place);
-        if change == SetChange::Delete {
+    /// Has every poll drive it from now on, if it is armed. `in_set`: the socket stays in the set.
+    pub(crate) fn start_polling(self: &Arc<Self>, place: &mut Place, in_set: bool) {
+        if place.is_armed() {
+            let change = place.on_poll(in_set);
+            self.apply(change, place);
             self.progress.adopt(self);
         }
+    }
+
+    /// Segments come through the socket no more; the set still shows its end.
+    pub(crate) fn on_moved(&self, place: &mut Place) {
+        let change = place.on_moved();
+        self.apply(change, place);
+    }
+
+    /// Adds a further descriptor of the connection to the set.
+    pub(crate) fn watch_also(&self, fd: BorrowedFd<'_>) -> std::io::Result<()> {
+        Ok(self.progress.set().add(fd, self.key, false)?)
+    }
+
+    /// Removes a descriptor that was added by [`Self::watch_also`].
+    pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>) {
+        self.progress.set().delete(fd);
+    }
+
+    /// Has the engine drive the connection soon.
+    pub(crate) fn drive_soon(&self) {
+        self.progress.engine().expire(self.key);
     }
 
     /// No thread polls it any more.
@@ -193,7 +214,7 @@ mod tests {
             Link::Up(conn) => {
                 let socket = conn.socket.clone();
                 // Twice into one set is what the kernel refuses.
-                conn.place = Place::Polled;
+                conn.place = Place::Polled { in_set: false };
                 socket.arm(&mut conn.place, false);
                 assert_eq!(conn.place, Place::Unwatched);
             }

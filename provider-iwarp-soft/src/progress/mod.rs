@@ -55,6 +55,8 @@ const SET_INTERVAL: u32 = 32;
 /// Times that pollers find armed connections ready before one of them is polled: two system calls
 /// are saved only where more messages follow.
 const FINDS_MIN: u32 = 4;
+/// Rounds of driving and arming before the engine lets other sources have their turn.
+const ARM_ROUNDS: usize = 8;
 /// The pause of the engine where consumers hold all connections that are ready.
 const BUSY_PAUSE: Duration = Duration::from_micros(50);
 
@@ -134,7 +136,7 @@ impl Progress {
         self.attendance.on_poll(|todo| self.act(todo));
         let polled = self.polled.load();
         for socket in polled.iter() {
-            socket.drive(Driver::Consumer);
+            socket.drive(Driver::Consumer, false);
         }
         let interval = match polled.len() {
             0 | POLLED_MAX.. => 1,
@@ -148,7 +150,7 @@ impl Progress {
         self.since_set.store(0, Ordering::Relaxed);
         self.set.for_each_ready(|key| {
             if let Some(socket) = self.socket(key) {
-                socket.drive(Driver::Consumer);
+                socket.drive(Driver::Consumer, true);
                 self.consider(&socket);
             }
         });
@@ -268,7 +270,7 @@ impl Progress {
         self.set.for_each_ready(|key| {
             ready += 1;
             if let Some(socket) = self.socket(key) {
-                busy += usize::from(!socket.drive(Driver::Engine));
+                busy += usize::from(!socket.drive(Driver::Engine, true));
             }
         });
         if ready > 0 && ready == busy {
@@ -288,10 +290,19 @@ impl Source for Progress {
     /// A tick is over.
     fn on_deadline(self: Arc<Self>, key: Key) {
         self.attendance.on_tick(|todo| self.act(todo));
-        // What a consumer holds at the moment, or what has work, is armed a tick later.
-        if self.attendance.is_engines() && !self.arm_polled() {
-            let at = Instant::now() + attendance::TICK;
-            self.engine.set_deadline(key, Some(at));
+        if !self.attendance.is_engines() {
+            return;
         }
+        for _ in 0..ARM_ROUNDS {
+            if self.arm_polled() {
+                return;
+            }
+            for socket in self.polled.load_full().iter() {
+                socket.drive(Driver::Engine, false);
+            }
+        }
+        // A consumer holds a connection at the moment, or a peer has work without end.
+        let at = Instant::now() + attendance::TICK;
+        self.engine.set_deadline(key, Some(at));
     }
 }

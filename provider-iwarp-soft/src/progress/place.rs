@@ -10,8 +10,9 @@
 //! ```
 //!
 //! An armed connection is in the set of its adapter, so whoever sleeps on the set or asks it is
-//! notified. A polled one is driven by every thread that polls, and its socket is not in the set:
-//! even an entry without interest costs every arrival a call and two locks in the kernel.
+//! notified. A polled one is driven by every thread that polls. If its segments come through the
+//! socket, that is not in the set then: even an entry without interest costs every arrival a call
+//! and two locks in the kernel.
 //!
 //! The place is part of the connection and changed under its lock.
 
@@ -24,7 +25,11 @@ pub(crate) enum Place {
         wants_room: bool,
     },
     /// On the list of connections that polling threads drive.
-    Polled,
+    Polled {
+        /// Its socket stays in the set, because no segments come through it: what it shows is the
+        /// end of the connection.
+        in_set: bool,
+    },
     /// The kernel has no room for it in the set: the engine ends the connection.
     Unwatched,
     /// The connection is over.
@@ -41,23 +46,54 @@ pub(super) enum SetChange {
 }
 
 impl Place {
-    /// A polling thread is to drive it directly.
-    pub(super) fn on_poll(&mut self) -> SetChange {
+    /// Returns true if every poll drives the connection.
+    pub(crate) fn is_polled(self) -> bool {
+        matches!(self, Self::Polled { .. })
+    }
+
+    /// Returns true if the connection waits in the set.
+    pub(crate) fn is_armed(self) -> bool {
+        matches!(self, Self::Armed { .. })
+    }
+
+    /// A polling thread is to drive it directly. `in_set`: its socket stays in the set.
+    pub(super) fn on_poll(&mut self, in_set: bool) -> SetChange {
         match *self {
             Self::Armed { .. } => {
-                *self = Self::Polled;
-                SetChange::Delete
+                *self = Self::Polled { in_set };
+                if in_set {
+                    SetChange::None
+                } else {
+                    SetChange::Delete
+                }
             }
-            Self::Polled | Self::Unwatched | Self::Closed => SetChange::None,
+            Self::Polled { .. } | Self::Unwatched | Self::Closed => SetChange::None,
+        }
+    }
+
+    /// Segments come through the socket no more.
+    pub(super) fn on_moved(&mut self) -> SetChange {
+        match *self {
+            Self::Polled { in_set: false } => {
+                *self = Self::Polled { in_set: true };
+                SetChange::Add { wants_room: false }
+            }
+            Self::Armed { .. } | Self::Polled { .. } | Self::Unwatched | Self::Closed => {
+                SetChange::None
+            }
         }
     }
 
     /// No thread polls it any more.
     pub(super) fn on_arm(&mut self, wants_room: bool) -> SetChange {
         match *self {
-            Self::Polled => {
+            Self::Polled { in_set } => {
                 *self = Self::Armed { wants_room };
-                SetChange::Add { wants_room }
+                if in_set {
+                    SetChange::None
+                } else {
+                    SetChange::Add { wants_room }
+                }
             }
             Self::Armed { .. } | Self::Unwatched | Self::Closed => SetChange::None,
         }
@@ -70,7 +106,9 @@ impl Place {
                 *self = Self::Armed { wants_room };
                 SetChange::Modify { wants_room }
             }
-            Self::Armed { .. } | Self::Polled | Self::Unwatched | Self::Closed => SetChange::None,
+            Self::Armed { .. } | Self::Polled { .. } | Self::Unwatched | Self::Closed => {
+                SetChange::None
+            }
         }
     }
 
@@ -86,8 +124,10 @@ impl Place {
         let before = std::mem::replace(self, Self::Closed);
         match before {
             // A refused change may have left an entry.
-            Self::Armed { .. } | Self::Unwatched => SetChange::Delete,
-            Self::Polled | Self::Closed => SetChange::None,
+            Self::Armed { .. } | Self::Unwatched | Self::Polled { in_set: true } => {
+                SetChange::Delete
+            }
+            Self::Polled { in_set: false } | Self::Closed => SetChange::None,
         }
     }
 }
@@ -100,86 +140,85 @@ mod tests {
     #[test]
     fn every_event_in_every_state() {
         type Event = fn(&mut Place) -> SetChange;
-        let quiet = Armed { wants_room: false };
-        let full = Armed { wants_room: true };
-        let before = [quiet, full, Polled, Unwatched, Closed];
-        let none = SetChange::None;
-        let rows: [(&str, Event, [(Place, SetChange); 5]); 6] = [
+        let (quiet, full) = (Armed { wants_room: false }, Armed { wants_room: true });
+        let (out, inside) = (Polled { in_set: false }, Polled { in_set: true });
+        let before = [quiet, full, out, inside, Unwatched, Closed];
+        let (none, delete) = (SetChange::None, SetChange::Delete);
+        let add = |wants_room| SetChange::Add { wants_room };
+        let modify = |wants_room| SetChange::Modify { wants_room };
+        let refused: Event = |place| {
+            place.on_refused();
+            SetChange::None
+        };
+        let states_after = |rows: [Place; 6], changes: [SetChange; 6]| (rows, changes);
+        let rows: [(&str, Event, ([Place; 6], [SetChange; 6])); 8] = [
             (
                 "poll",
-                Place::on_poll,
-                [
-                    (Polled, SetChange::Delete),
-                    (Polled, SetChange::Delete),
-                    (Polled, none),
-                    (Unwatched, none),
-                    (Closed, none),
-                ],
+                |place| place.on_poll(false),
+                states_after(
+                    [out, out, out, inside, Unwatched, Closed],
+                    [delete, delete, none, none, none, none],
+                ),
+            ),
+            (
+                "poll, socket stays",
+                |place| place.on_poll(true),
+                states_after([inside, inside, out, inside, Unwatched, Closed], [none; 6]),
+            ),
+            (
+                "moved",
+                Place::on_moved,
+                states_after(
+                    [quiet, full, inside, inside, Unwatched, Closed],
+                    [none, none, add(false), none, none, none],
+                ),
             ),
             (
                 "arm",
                 |place| place.on_arm(true),
-                [
-                    (quiet, none),
-                    (full, none),
-                    (full, SetChange::Add { wants_room: true }),
-                    (Unwatched, none),
-                    (Closed, none),
-                ],
+                states_after(
+                    [quiet, full, full, full, Unwatched, Closed],
+                    [none, none, add(true), none, none, none],
+                ),
             ),
             (
                 "room is wanted",
                 |place| place.on_room_wanted(true),
-                [
-                    (full, SetChange::Modify { wants_room: true }),
-                    (full, none),
-                    (Polled, none),
-                    (Unwatched, none),
-                    (Closed, none),
-                ],
+                states_after(
+                    [full, full, out, inside, Unwatched, Closed],
+                    [modify(true), none, none, none, none, none],
+                ),
             ),
             (
                 "there is room",
                 |place| place.on_room_wanted(false),
-                [
-                    (quiet, none),
-                    (quiet, SetChange::Modify { wants_room: false }),
-                    (Polled, none),
-                    (Unwatched, none),
-                    (Closed, none),
-                ],
+                states_after(
+                    [quiet, quiet, out, inside, Unwatched, Closed],
+                    [none, modify(false), none, none, none, none],
+                ),
             ),
             (
                 "refused",
-                |place| {
-                    place.on_refused();
-                    SetChange::None
-                },
-                [
-                    (Unwatched, none),
-                    (Unwatched, none),
-                    (Unwatched, none),
-                    (Unwatched, none),
-                    (Closed, none),
-                ],
+                refused,
+                states_after(
+                    [
+                        Unwatched, Unwatched, Unwatched, Unwatched, Unwatched, Closed,
+                    ],
+                    [none; 6],
+                ),
             ),
             (
                 "close",
                 Place::on_close,
-                [
-                    (Closed, SetChange::Delete),
-                    (Closed, SetChange::Delete),
-                    (Closed, none),
-                    (Closed, SetChange::Delete),
-                    (Closed, none),
-                ],
+                states_after([Closed; 6], [delete, delete, none, delete, delete, none]),
             ),
         ];
-        for (name, event, after) in rows {
-            for (before, (expected, change)) in before.into_iter().zip(after) {
+        for (name, event, (places, changes)) in rows {
+            let expected = places.into_iter().zip(changes);
+            for (before, (after, change)) in before.into_iter().zip(expected) {
                 let mut place = before;
                 assert_eq!(event(&mut place), change, "{name} in {before:?}");
-                assert_eq!(place, expected, "{name} in {before:?}");
+                assert_eq!(place, after, "{name} in {before:?}");
             }
         }
     }

@@ -11,16 +11,18 @@ use iwarp_proto::{
 };
 use threads::survive;
 
-use crate::carrier::Carrier;
 use crate::cm::event_order::FirstFrame;
 use crate::cm::lingering::LingeringSocket;
-use crate::conn::{Closing, Conn, Due, End};
+use crate::conn::{Closing, Conn, Due, End, Move, Owner};
 use crate::event::OwnEvent;
 use crate::progress::Place;
 use crate::progress::conn_socket::{Arming, ConnSocket, Driver, Service};
 use crate::work::{Outstanding, RecvSlot, SendSlot};
 
 use super::{Effects, Link, Mode, Qp, lock};
+
+/// Passes of one step over a connection whose peer works at the same time.
+const STEPS_MAX: usize = 8;
 
 /// Whether a pass did anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,10 +53,12 @@ impl Qp {
         };
         let effects = match &socket {
             None => Effects::default(),
-            Some(socket) => match self.or_fail(socket, || self.try_drive(socket, Driver::Engine)) {
-                Some(effects) => effects,
-                None => return FirstFrame::Busy,
-            },
+            Some(socket) => {
+                match self.or_fail(socket, || self.try_drive(socket, Driver::Engine, true)) {
+                    Some(effects) => effects,
+                    None => return FirstFrame::Busy,
+                }
+            }
         };
         self.after(&effects);
         let look = match self.try_lock_link().as_deref() {
@@ -66,7 +70,12 @@ impl Qp {
         look
     }
 
-    fn try_drive(&self, socket: &Arc<ConnSocket>, driver: Driver) -> Option<Effects> {
+    fn try_drive(
+        &self,
+        socket: &Arc<ConnSocket>,
+        driver: Driver,
+        is_ready: bool,
+    ) -> Option<Effects> {
         let mut link = self.try_lock_link()?;
         let mut effects = Effects::default();
         let Link::Up(conn) = &mut *link else {
@@ -75,6 +84,7 @@ impl Qp {
         if !Arc::ptr_eq(&conn.socket, socket) {
             return Some(effects);
         }
+        conn.is_ready |= is_ready;
         if conn.is_held {
             conn.burst.on_release(driver == Driver::Engine);
         }
@@ -85,14 +95,14 @@ impl Qp {
         Some(effects)
     }
 
-    fn try_arm(&self, socket: &Arc<ConnSocket>) -> Option<Effects> {
+    fn try_arm(&self, socket: &Arc<ConnSocket>) -> Option<(Effects, bool)> {
         let mut link = self.try_lock_link()?;
         let mut effects = Effects::default();
         let Link::Up(conn) = &mut *link else {
-            return Some(effects);
+            return Some((effects, false));
         };
         if !Arc::ptr_eq(&conn.socket, socket) {
-            return Some(effects);
+            return Some((effects, false));
         }
         let mut result = Ok(());
         if conn.is_held {
@@ -100,26 +110,46 @@ impl Qp {
             result = self.transmit(conn);
             self.settle(conn, &mut effects);
         }
-        conn.arm();
-        if let Err(end) = result {
+        let armed = result.and_then(|()| conn.arm());
+        let look_again = matches!(armed, Ok(true));
+        if let Err(end) = armed {
             self.finish(&mut link, end, &mut effects);
         }
-        Some(effects)
+        Some((effects, look_again))
     }
 
-    /// One pass over both directions. Whatever completed is in its queue afterwards.
+    /// A pass over both directions, and more of them while an armed connection has more work that
+    /// its peer would not ring for. Whatever completed is in its queue afterwards.
     pub(super) fn step(
         &self,
         conn: &mut Conn,
         receive: bool,
         effects: &mut Effects,
     ) -> Result<(), End> {
+        self.step_once(conn, receive, effects)?;
+        if !conn.place.is_armed() {
+            return Ok(());
+        }
+        for _ in 0..STEPS_MAX {
+            if !conn.arm_local()? {
+                return Ok(());
+            }
+            self.step_once(conn, true, effects)?;
+        }
+        conn.socket.drive_soon();
+        Ok(())
+    }
+
+    fn step_once(&self, conn: &mut Conn, receive: bool, effects: &mut Effects) -> Result<(), End> {
         let result = self.pass(conn, receive);
         let moved = !matches!(result, Ok(Moved::No));
         if moved || !conn.told {
             self.settle(conn, effects);
         }
         result?;
+        if conn.wants_to_move() {
+            self.move_on(conn)?;
+        }
         if let Some(next) = conn.close_when_idle(self.shared.config.close_timeout) {
             self.set_deadline(conn, Some(next));
         }
@@ -256,12 +286,16 @@ impl Qp {
         if let Link::Up(conn) = &mut *link
             && Arc::ptr_eq(&conn.socket, socket)
         {
-            let Some((deadline, due)) = conn.deadline.filter(|_| conn.place != Place::Unwatched)
-            else {
-                if conn.place == Place::Unwatched {
-                    let end = End::Fault(conn.proto.fail_local());
-                    self.finish(&mut link, end, &mut effects);
-                }
+            let stepped = match (conn.place, &conn.moving) {
+                (Place::Unwatched, _) => Err(End::Fault(conn.proto.fail_local())),
+                (_, Move::Local(_)) => self.step(conn, true, &mut effects),
+                _ => Ok(()),
+            };
+            if let Err(end) = stepped {
+                self.finish(&mut link, end, &mut effects);
+                return effects;
+            }
+            let Some((deadline, due)) = conn.deadline else {
                 return effects;
             };
             if Instant::now() < deadline {
@@ -370,6 +404,7 @@ impl Qp {
         };
         let event = ending_event(&conn, &end);
         tracing::info!(qp = self.token.0, remote = %conn.remote, ?end, "connection down");
+        conn.close_local();
         conn.socket.close(&mut conn.place);
         self.let_socket_die(&mut conn, &end);
         conn.proto.on_llp_closed();
@@ -432,7 +467,8 @@ impl Qp {
         let (current, batch) = match conn {
             Some((conn, status)) => {
                 first = status;
-                for report in conn.tcp.take_unfinished() {
+                let unfinished = conn.take_unfinished();
+                for report in unfinished {
                     sends += 1;
                     send_done.extend(report.completion(self.token, WcStatus::Flushed));
                 }
@@ -476,10 +512,10 @@ impl Qp {
 }
 
 impl Service for Qp {
-    fn drive(&self, socket: &Arc<ConnSocket>, driver: Driver) -> bool {
+    fn drive(&self, socket: &Arc<ConnSocket>, driver: Driver, is_ready: bool) -> bool {
         let effects = match driver {
-            Driver::Consumer => self.try_drive(socket, driver),
-            Driver::Engine => self.or_fail(socket, || self.try_drive(socket, driver)),
+            Driver::Consumer => self.try_drive(socket, driver, is_ready),
+            Driver::Engine => self.or_fail(socket, || self.try_drive(socket, driver, is_ready)),
         };
         let Some(effects) = effects else { return false };
         self.after(&effects);
@@ -498,10 +534,19 @@ impl Service for Qp {
     }
 
     fn arm(&self, socket: &Arc<ConnSocket>) -> Arming {
-        match self.or_fail(socket, || self.try_arm(socket)) {
+        let mut look_again = false;
+        let armed = self.or_fail(socket, || {
+            let (effects, again) = self.try_arm(socket)?;
+            look_again = again;
+            Some(effects)
+        });
+        match armed {
             Some(effects) => {
                 self.after(&effects);
-                Arming::Done
+                match look_again {
+                    true => Arming::LookAgain,
+                    false => Arming::Done,
+                }
             }
             None => Arming::LookAgain,
         }

@@ -5,8 +5,7 @@ use std::sync::atomic::{Ordering, compiler_fence, fence};
 
 use access_layer::rnic::{RecvWr, Resource, RnicError, SendOp, SendWr, WcStatus};
 
-use crate::conn::{Closing, Conn, End};
-use crate::progress::Place;
+use crate::conn::{Closing, Conn, End, Owner};
 use crate::tally::Tally;
 use crate::work::{RecvSlot, SegmentList, SendSlot};
 
@@ -78,7 +77,7 @@ impl Qp {
                     }
                     posted => {
                         self.settle(conn, &mut effects);
-                        posted.err()
+                        posted.err().or_else(|| self.rest(conn, &mut effects).err())
                     }
                 }
             }
@@ -92,6 +91,14 @@ impl Qp {
         }
         drop(link);
         self.after(&effects);
+        Ok(())
+    }
+
+    /// Has the peer of an armed connection ring for what this side waits for.
+    fn rest(&self, conn: &mut Conn, effects: &mut Effects) -> Result<(), End> {
+        if conn.place.is_armed() && conn.waits_for_peer() && conn.arm_local()? {
+            self.step(conn, true, effects)?;
+        }
         Ok(())
     }
 
@@ -185,6 +192,9 @@ impl Qp {
     fn holds_back(&self, conn: &mut Conn) -> bool {
         let progress = &self.shared.progress;
         let is_one_of_many = conn.burst.on_post(progress.polls());
+        if conn.proto.has_tx_moved() {
+            return false;
+        }
         if conn.burst.penalty > 0 {
             conn.burst.penalty -= 1;
             return false;
@@ -193,10 +203,10 @@ impl Qp {
         if !(is_one_of_many || has_more_to_take) || conn.burst.bytes >= HOLD_BYTES_MAX {
             return false;
         }
-        if conn.place != Place::Polled && progress.can_adopt() {
+        if conn.place.is_armed() && progress.can_adopt() {
             conn.start_polling();
         }
-        conn.place == Place::Polled
+        conn.place.is_polled()
     }
 
     /// Takes over what posters left while the connection was held. `false`: they left nothing.

@@ -12,6 +12,14 @@
 //! it once, checks the copy, and uses nothing but the copy. A word that no correct peer writes is
 //! [`record::Corrupt`], which ends this connection and nothing else.
 
+pub(crate) mod bell;
+pub(crate) mod link;
+mod loans;
+pub(crate) mod pull;
 pub(crate) mod record;
+pub(crate) mod rendezvous;
 pub(crate) mod ring;
 pub(crate) mod segment;
+
+/// The version of the layout of shared memory.
+pub(crate) const VERSION: u32 = 1;

@@ -42,7 +42,9 @@ mod line;
 mod producer;
 
 pub(crate) use consumer::Consumer;
-pub(crate) use producer::{Finished, Outcome, Producer, Refused, Revoked};
+#[cfg(test)]
+pub(crate) use producer::Finished;
+pub(crate) use producer::{Outcome, Producer, Refused, Revoked, Revoker};
 
 /// Offsets of control words. Each is written by one side, and no two are in one pair of lines,
 /// which some processors move together.
@@ -56,6 +58,8 @@ mod control {
     /// The producer's known word: its address, and what it is.
     pub(super) const KNOWN_ADDR: usize = 384;
     pub(super) const KNOWN_VALUE: usize = 392;
+    /// Not 0 if the consumer reads references.
+    pub(super) const CAN_PULL: usize = 512;
 }
 
 /// A word of a process, by which another process recognises it when it reads its memory.

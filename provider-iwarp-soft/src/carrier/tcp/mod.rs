@@ -146,7 +146,7 @@ impl TcpCarrier {
 }
 
 impl Carrier for TcpCarrier {
-    fn has_room(&self, payload_len: usize) -> bool {
+    fn has_room(&mut self, payload_len: usize) -> bool {
         self.tx.has_room(payload_len)
     }
 

@@ -722,7 +722,7 @@ mod tests {
         let sources = Sources {
             fd: conn.socket.as_fd(),
             memory: &access,
-            stream: qp.stream(),
+            stream: crate::conn::Owner::stream(&**qp),
             outstanding: &conn.outstanding,
         };
         let rest = conn.tcp.tx.take_rest_of_fpdu(&sources).unwrap();

@@ -166,6 +166,12 @@ impl Consumer {
         flag.store(0, Ordering::Relaxed);
     }
 
+    /// Tells the producer whether this side reads references.
+    pub(crate) fn set_can_pull(&mut self, can_pull: bool) {
+        let word = self.half.control_word(control::CAN_PULL);
+        word.store(can_pull.into(), Ordering::Release);
+    }
+
     /// The word by which the process of the producer can be recognised. It is a claim of the peer.
     pub(crate) fn known_word(&self) -> KnownWord {
         let load = |at| self.half.control_word(at).load(Ordering::Acquire);

@@ -275,17 +275,29 @@ impl Producer {
         if !self.references.contains(position) {
             return Revoked::AlreadyDone;
         }
-        let exchanged = self.state(position).compare_exchange(
-            State::Offered as u32,
-            State::Revoked as u32,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        match exchanged.map_err(State::parse) {
-            Ok(_) | Err(Ok(State::Revoked)) => Revoked::Taken,
-            Err(Ok(State::Pulling)) => Revoked::Pulling,
-            Err(Ok(State::Offered | State::Done | State::Failed) | Err(_)) => Revoked::AlreadyDone,
+        self.revoker().revoke(position)
+    }
+
+    /// A handle that takes references back, for any thread.
+    pub(crate) fn revoker(&self) -> Revoker {
+        Revoker {
+            half: self.half.clone(),
         }
+    }
+
+    /// True if the consumer reads references. It is a claim of the peer.
+    pub(crate) fn consumer_can_pull(&self) -> bool {
+        let word = self.half.control_word(control::CAN_PULL);
+        word.load(Ordering::Acquire) != 0
+    }
+
+    /// True if an inline record of a header and `len` bytes has room now.
+    pub(crate) fn has_room(&mut self, header_len: usize, len: usize) -> bool {
+        let record_len = record::inline_len(header_len, len);
+        let to_end = self.half.len() - self.offset(self.tail);
+        let skip = if record_len > to_end { to_end } else { 0 };
+        let need = skip + record_len + RESERVE;
+        need <= self.room() || (self.load_released().is_ok() && need <= self.room())
     }
 
     /// Returns the memory of the ring to the kernel if nothing is in it; false if something is.
@@ -393,6 +405,31 @@ impl Producer {
         }
         self.released = released;
         Ok(())
+    }
+}
+
+/// Takes references back that are outstanding.
+#[derive(Debug, Clone)]
+pub(crate) struct Revoker {
+    half: Half,
+}
+
+impl Revoker {
+    /// Takes back a reference, which is outstanding, unless the consumer has begun to pull it. A
+    /// state that the consumer has destroyed counts as `AlreadyDone`.
+    pub(crate) fn revoke(&self, position: Position) -> Revoked {
+        let at = position.0 as usize & (self.half.len() - 1);
+        let exchanged = self.half.half_word(at + STATE_AT).compare_exchange(
+            State::Offered as u32,
+            State::Revoked as u32,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        match exchanged.map_err(State::parse) {
+            Ok(_) | Err(Ok(State::Revoked)) => Revoked::Taken,
+            Err(Ok(State::Pulling)) => Revoked::Pulling,
+            Err(Ok(State::Offered | State::Done | State::Failed) | Err(_)) => Revoked::AlreadyDone,
+        }
     }
 }
 

@@ -1,0 +1,538 @@
+//! The local carrier of one connection: two rings, a bell, and references that are pulled.
+//!
+//! # Cost of one 64-byte Send
+//!
+//! | | sender | receiver |
+//! |---|---|---|
+//! | system calls | none; one if the receiver sleeps | none |
+//! | copies | 1, into the ring | 1, to its place |
+//! | locks taken, uncontended | connection, memory table, queue | connection, memory table, receives, queue |
+//! | allocations | none | none |
+//!
+//! A payload above [`INLINE_MAX`] is not copied by the sender where the receiver can read the
+//! sender's memory: one `process_vm_readv` of the receiver copies it to its place, and the sender
+//! only looks for the receiver's answer.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use iwarp_proto::{Connection, Ends, ProtectionFault, Stag, Target, TransmitFpdu, TransmitPayload};
+
+use crate::carrier::inbox::{Accepted, Reception, Sinks};
+use crate::carrier::{Carrier, Distance, Flow, Payloads, RxEnd, TxFault, visit_payload};
+use crate::memory::{Bytes, Lender, MemoryAccess};
+use crate::work::Report;
+
+use super::bell;
+use super::loans::Loans;
+use super::pull::{self, Puller, Witness};
+use super::record::{Body, Corrupt, PIECES_MAX, Piece, Position};
+use super::rendezvous::UnixConn;
+use super::ring::{Consumer, Outcome, Producer, Refused};
+
+/// Payloads up to this long are copied through the ring.
+pub(crate) const INLINE_MAX: usize = 8 * 1024;
+/// The longest payload of a segment that is read by reference: one hold of the memory table.
+const REFERENCE_MAX: usize = 1024 * 1024;
+/// The longest payload of a segment where the receiver cannot read the sender's memory: long enough
+/// for copies at full speed, and short enough for both sides to copy at the same time.
+const THROUGH_RING_MAX: usize = 16 * 1024;
+/// Records and bytes that one drive takes before it lets the consumer look.
+const DRIVE_RECORDS: usize = 128;
+const DRIVE_BYTES: usize = 512 * 1024;
+/// Bytes at the end of a placement that appear after all others ([`Bytes::write`]).
+const TAIL: usize = 8;
+
+/// A segment that is not finished, because it or one before it is a reference that is not pulled.
+#[derive(Debug)]
+struct Unfinished {
+    reference: Option<Position>,
+    ends: Finish,
+}
+
+/// What happens when a segment and all before it are with the peer.
+#[derive(Debug, Clone, Copy)]
+enum Finish {
+    /// Nothing.
+    Silent,
+    /// A work request of the protocol is sent.
+    Work { token: u64 },
+    /// A submitted request is reported.
+    Report(Report),
+}
+
+/// The local carrier of one connection.
+#[derive(Debug)]
+pub(crate) struct LocalCarrier {
+    producer: Producer,
+    consumer: Consumer,
+    /// The connection of the two processes: bells in both directions.
+    conn: UnixConn,
+    /// Reads the memory of the peer, where that is allowed.
+    puller: Option<Puller>,
+    /// Lives as long as the peer may read it.
+    _witness: Witness,
+    loans: Arc<Loans>,
+    /// A segment that the ring had no room for.
+    stashed: Option<TransmitFpdu>,
+    /// Segments from the oldest reference on that the peer has not pulled.
+    unfinished: VecDeque<Unfinished>,
+    finished: Vec<Report>,
+    distance: Distance,
+    /// Threads poll the connection, so that the peer need not ring.
+    is_polled: bool,
+    /// How long a segment's payload may be.
+    payload_max: usize,
+    /// Payload that the peer has received by reference, in bytes.
+    by_reference: u64,
+}
+
+impl LocalCarrier {
+    pub(crate) fn new(
+        producer: Producer,
+        mut consumer: Consumer,
+        conn: UnixConn,
+        puller: Option<Puller>,
+        witness: Witness,
+    ) -> Self {
+        consumer.set_can_pull(puller.is_some());
+        let loans = Arc::new(Loans::new(producer.revoker()));
+        Self {
+            producer,
+            consumer,
+            conn,
+            puller,
+            _witness: witness,
+            loans,
+            stashed: None,
+            unfinished: VecDeque::new(),
+            finished: Vec::new(),
+            distance: Distance::default(),
+            is_polled: false,
+            payload_max: THROUGH_RING_MAX,
+            by_reference: 0,
+        }
+    }
+
+    /// What deregistration has to ask before it returns.
+    pub(crate) fn lender(&self) -> Arc<dyn Lender> {
+        self.loans.clone()
+    }
+
+    /// The descriptor that becomes readable when the peer rings.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.conn.as_fd()
+    }
+
+    /// The longest segment to transmit. Called when the peer has said whether it pulls.
+    pub(crate) fn segment_max(&mut self) -> usize {
+        self.payload_max = if self.producer.consumer_can_pull() {
+            REFERENCE_MAX
+        } else {
+            THROUGH_RING_MAX
+        };
+        self.payload_max + iwarp_proto::HEADER_MAX
+    }
+
+    /// Every poll drives the connection from now on: the peer need not ring.
+    pub(crate) fn start_polling(&mut self) {
+        self.is_polled = true;
+        self.consumer.wake();
+        self.producer.end_wait();
+        bell::drain(&self.conn);
+    }
+
+    /// The peer is to ring from now on. True: there is work already.
+    pub(crate) fn arm(&mut self) -> Result<bool, Corrupt> {
+        self.is_polled = false;
+        bell::drain(&self.conn);
+        if self.consumer.announce_sleep() {
+            return Ok(true);
+        }
+        if self.consumer.must_notify() {
+            bell::ring(&self.conn);
+        }
+        Ok(self.is_pending() && self.producer.announce_wait()?)
+    }
+
+    /// Transmits the last message of the stream.
+    pub(crate) fn transmit_last(&mut self, segment: &TransmitFpdu) {
+        if self.producer.push_last(segment.segment_header()).is_ok() {
+            self.publish();
+        }
+    }
+
+    /// Ends all use of the consumer's memory by the peer.
+    pub(crate) fn close(&mut self) {
+        self.loans.take_back_all();
+    }
+
+    /// Payload that went by reference, in bytes.
+    pub(crate) fn by_reference(&self) -> u64 {
+        self.by_reference
+    }
+
+    /// Returns true if [`Carrier::receive`] would find a segment.
+    pub(crate) fn has_segment(&self) -> bool {
+        self.consumer.has_record()
+    }
+
+    fn publish(&mut self) {
+        self.producer.publish();
+        if self.producer.must_ring() {
+            bell::ring(&self.conn);
+        }
+    }
+
+    /// Writes one segment. `false`: the ring has no room.
+    fn push(
+        &mut self,
+        segment: &TransmitFpdu,
+        memory: &MemoryAccess<'_>,
+        payloads: &Payloads<'_>,
+    ) -> Result<bool, PushFault> {
+        let len = segment.payload_len();
+        let mut pieces = [Bytes::EMPTY; PIECES_MAX];
+        let mut count = 0;
+        visit_payload(segment.payload, memory, payloads, |bytes| {
+            if count < PIECES_MAX {
+                pieces[count] = bytes;
+            }
+            count += 1;
+        })
+        .map_err(PushFault::Protection)?;
+        let pieces = pieces.get(..count).unwrap_or_default();
+        let by_reference = len > INLINE_MAX && self.payload_max == REFERENCE_MAX;
+        let pushed = if by_reference && !pieces.is_empty() {
+            self.push_reference(segment, pieces, memory, payloads)
+        } else {
+            let header = segment.segment_header();
+            let pushed = self.producer.push(header, len, |to| copy(pieces, to));
+            pushed.map(|_| None)
+        };
+        match pushed {
+            Ok(reference) => {
+                self.note(reference, finish_of(segment));
+                Ok(true)
+            }
+            Err(Refused::Full) => Ok(false),
+            Err(Refused::TooLong) => Err(PushFault::Protection(ProtectionFault::Bounds)),
+            Err(Refused::Corrupt(corrupt)) => Err(PushFault::Corrupt(corrupt)),
+        }
+    }
+
+    fn push_reference(
+        &mut self,
+        segment: &TransmitFpdu,
+        pieces: &[Bytes<'_>],
+        memory: &MemoryAccess<'_>,
+        payloads: &Payloads<'_>,
+    ) -> Result<Option<Position>, Refused> {
+        let mut places = [Piece::default(); PIECES_MAX];
+        for (place, bytes) in places.iter_mut().zip(pieces) {
+            (place.addr, place.len) = (bytes.addr(), bytes.len() as u32);
+        }
+        let header = segment.segment_header();
+        let position = self
+            .producer
+            .push_reference(header, &places[..pieces.len()])?;
+        self.loans
+            .add(position, stags_of(segment.payload, memory, payloads));
+        self.by_reference += segment.payload_len() as u64;
+        Ok(Some(position))
+    }
+
+    /// Takes account of a segment that is in the ring.
+    fn note(&mut self, reference: Option<Position>, ends: Finish) {
+        self.distance.sent += 1;
+        self.unfinished.push_back(Unfinished { reference, ends });
+    }
+
+    /// Finishes what is with the peer, oldest first.
+    fn finish(&mut self, proto: &mut Connection) -> Result<(), TxFault> {
+        while let Some(oldest) = self.unfinished.front() {
+            if let Some(position) = oldest.reference {
+                let Some(done) = self.producer.poll_reference().map_err(corrupt_tx)? else {
+                    return Ok(());
+                };
+                self.loans.remove(position);
+                if done.outcome != Outcome::Pulled {
+                    return Err(fault_of(oldest.ends, done.outcome, proto));
+                }
+            }
+            match self.unfinished.pop_front().map(|oldest| oldest.ends) {
+                Some(Finish::Work { .. }) => proto.on_sent(1),
+                Some(Finish::Report(report)) => self.finished.push(report),
+                Some(Finish::Silent) | None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles the record at the front of the ring.
+    fn handle_front(&mut self, sinks: &mut Sinks<'_>) -> Result<Option<usize>, RxEnd> {
+        let Some(record) = self.consumer.peek().map_err(corrupt_rx)? else {
+            return Ok(None);
+        };
+        let header = &record.header[..usize::from(record.header_len)];
+        let len = match record.body {
+            Body::None => 0,
+            Body::Inline { len, .. } => len,
+            Body::Reference { total } => total as usize,
+        };
+        let judged = sinks
+            .ask(|proto, memory, receives| proto.handle_segment(header, len, memory, receives));
+        if let Accepted::Place(placement) = sinks.accept(judged)? {
+            match record.body {
+                Body::None => {}
+                Body::Inline { ptr, .. } => {
+                    let mut from = ptr;
+                    sinks.place(&placement.target, len, |bytes| {
+                        // SAFETY: the record has `len` bytes from `ptr` on in the shared segment
+                        // (Consumer::peek), which `self` keeps mapped, and the pieces of a target
+                        // are `len` bytes long in all.
+                        unsafe { bytes.write_from(from) };
+                        from = from.wrapping_add(bytes.len());
+                    })?;
+                }
+                Body::Reference { .. } => self.pull(&placement.target, len, sinks)?,
+            }
+            sinks.deliver(&placement);
+        }
+        self.consumer.advance();
+        Ok(Some(len))
+    }
+
+    /// Reads the payload of the record at the front from the peer's memory into its place.
+    fn pull<'m>(
+        &mut self,
+        target: &Target<Bytes<'m>>,
+        len: usize,
+        sinks: &mut Sinks<'m>,
+    ) -> Result<(), RxEnd> {
+        let Some(puller) = &self.puller else {
+            // The peer was told that its memory cannot be read.
+            return Err(RxEnd::Broken);
+        };
+        let mut places: Vec<pull::Target> = Vec::with_capacity(4);
+        sinks.place(target, len, |bytes| {
+            let (ptr, len) = bytes.as_place();
+            places.push(pull::Target { ptr, len });
+        })?;
+        // The last bytes of an RDMA Write appear after all others.
+        let mut tail = [0; TAIL];
+        let mut late = None;
+        if let (Target::Tagged { .. }, [whole]) = (target, &mut places[..])
+            && whole.len > TAIL
+        {
+            whole.len -= TAIL;
+            late = Some(whole.ptr.wrapping_add(whole.len));
+            places.push(pull::Target {
+                ptr: tail.as_mut_ptr(),
+                len: TAIL,
+            });
+        }
+        if !self.consumer.begin_pull().map_err(corrupt_rx)? {
+            // Its memory is no longer registered: the peer's own error ends the connection.
+            return Err(RxEnd::Broken);
+        }
+        // SAFETY: places that the memory table has checked and keeps, and eight bytes of this frame.
+        let pulled = unsafe { puller.pull(self.consumer.pieces(), &places) };
+        self.consumer.end_pull(pulled.is_ok());
+        if let Err(error) = pulled {
+            tracing::warn!(%error, "the payload of a message cannot be read from its sender");
+            return Err(RxEnd::Fault(sinks.proto.fail_local()));
+        }
+        if let Some(place) = late {
+            // SAFETY: the last bytes of the place that the memory table has checked and keeps.
+            unsafe { crate::memory::write_late(place, &tail) };
+        }
+        self.by_reference += len as u64;
+        Ok(())
+    }
+}
+
+/// Why a segment cannot be written.
+#[derive(Debug)]
+enum PushFault {
+    Protection(ProtectionFault),
+    Corrupt(Corrupt),
+}
+
+impl Carrier for LocalCarrier {
+    fn has_room(&mut self, payload_len: usize) -> bool {
+        payload_len <= INLINE_MAX
+            && self.stashed.is_none()
+            && self.producer.has_room(iwarp_proto::HEADER_MAX, payload_len)
+    }
+
+    fn submit(&mut self, segment: &TransmitFpdu, payload: &[Bytes<'_>], report: Report) {
+        let (header, len) = (segment.segment_header(), segment.payload_len());
+        // There is room, which the caller has asked for.
+        let pushed = self.producer.push(header, len, |to| copy(payload, to));
+        debug_assert!(pushed.is_ok(), "{pushed:?}");
+        self.distance.sent += 1;
+        if self.unfinished.is_empty() {
+            self.finished.push(report);
+        } else {
+            let ends = Finish::Report(report);
+            self.unfinished.push_back(Unfinished {
+                reference: None,
+                ends,
+            });
+        }
+    }
+
+    fn transmit(
+        &mut self,
+        proto: &mut Connection,
+        payloads: &Payloads<'_>,
+    ) -> Result<Flow, TxFault> {
+        let mut flow = Flow::Drained;
+        if self.stashed.is_some() || proto.has_transmit() {
+            let memory = payloads.table.access();
+            while let Some(segment) = self.stashed.take().or_else(|| proto.poll_transmit()) {
+                match self.push(&segment, &memory, payloads) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        self.stashed = Some(segment);
+                        flow = Flow::Blocked;
+                        break;
+                    }
+                    Err(PushFault::Corrupt(corrupt)) => return Err(corrupt_tx(corrupt)),
+                    Err(PushFault::Protection(fault)) => {
+                        return Err(match segment.payload {
+                            TransmitPayload::WorkRequest { token, .. } => TxFault::Local { token },
+                            _ => TxFault::Response(proto.refuse_response(&segment, fault)),
+                        });
+                    }
+                }
+            }
+        }
+        self.publish();
+        self.finish(proto)?;
+        Ok(flow)
+    }
+
+    fn receive(&mut self, reception: &mut Reception<'_>) -> Result<bool, RxEnd> {
+        if !self.consumer.has_record() {
+            return Ok(false);
+        }
+        let memory = reception.table.access();
+        let mut sinks = reception.open(&memory);
+        let (mut records, mut bytes) = (0, 0);
+        let mut result = Ok(true);
+        while records < DRIVE_RECORDS && bytes < DRIVE_BYTES {
+            match self.handle_front(&mut sinks) {
+                Ok(Some(len)) => {
+                    records += 1;
+                    bytes += len;
+                }
+                Ok(None) => break,
+                Err(end) => {
+                    result = Err(end);
+                    break;
+                }
+            }
+        }
+        self.distance.received += records as u64;
+        if self.consumer.must_notify() {
+            bell::ring(&self.conn);
+        }
+        result
+    }
+
+    fn reap(&mut self, proto: &mut Connection) -> Result<bool, TxFault> {
+        let before = self.unfinished.len();
+        if before > 0 {
+            self.finish(proto)?;
+        }
+        Ok(self.unfinished.len() < before)
+    }
+
+    fn finished(&mut self) -> &mut Vec<Report> {
+        &mut self.finished
+    }
+
+    fn has_unfinished(&self) -> bool {
+        self.unfinished
+            .iter()
+            .any(|it| matches!(it.ends, Finish::Report(_)))
+    }
+
+    fn take_unfinished(&mut self) -> Vec<Report> {
+        let reports = self.unfinished.drain(..).filter_map(|it| match it.ends {
+            Finish::Report(report) => Some(report),
+            _ => None,
+        });
+        reports.collect()
+    }
+
+    fn is_pending(&self) -> bool {
+        self.stashed.is_some() || !self.unfinished.is_empty()
+    }
+
+    fn distance(&self) -> Distance {
+        self.distance
+    }
+}
+
+impl Drop for LocalCarrier {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Copies the pieces of a payload, in order.
+fn copy(pieces: &[Bytes<'_>], mut to: *mut u8) {
+    for bytes in pieces {
+        // SAFETY: `to` has room for the pieces, whose lengths add up to the length of the payload
+        // (Producer::push), and shared memory is no registered memory.
+        unsafe { bytes.read_to(to) };
+        to = to.wrapping_add(bytes.len());
+    }
+}
+
+fn finish_of(segment: &TransmitFpdu) -> Finish {
+    match segment.ends {
+        Some(Ends::WorkRequest { token }) => Finish::Work { token },
+        _ => Finish::Silent,
+    }
+}
+
+/// The registrations that a payload is in.
+fn stags_of(
+    payload: TransmitPayload,
+    memory: &MemoryAccess<'_>,
+    payloads: &Payloads<'_>,
+) -> Vec<Stag> {
+    match payload {
+        TransmitPayload::None => Vec::new(),
+        TransmitPayload::ReadResponse { stag, .. } => memory.registrations(stag),
+        TransmitPayload::WorkRequest { token, .. } => {
+            let slot = payloads.outstanding.get(token);
+            let segments = slot.map(|slot| slot.sgl.as_slice()).unwrap_or_default();
+            segments.iter().map(|sge| Stag(sge.lkey)).collect()
+        }
+    }
+}
+
+/// A reference that was not pulled ends the connection.
+fn fault_of(ends: Finish, outcome: Outcome, proto: &mut Connection) -> TxFault {
+    tracing::warn!(?outcome, "the peer did not read a payload");
+    match ends {
+        Finish::Work { token } => TxFault::Local { token },
+        Finish::Silent | Finish::Report(_) => TxFault::Response(proto.fail_local()),
+    }
+}
+
+fn corrupt_tx(corrupt: Corrupt) -> TxFault {
+    tracing::warn!(%corrupt, "the peer has written what no peer writes into shared memory");
+    TxFault::Transport(rustix::io::Errno::PROTO)
+}
+
+fn corrupt_rx(corrupt: Corrupt) -> RxEnd {
+    tracing::warn!(%corrupt, "the peer has written what no peer writes into shared memory");
+    RxEnd::Broken
+}

@@ -1,0 +1,88 @@
+//! References to registered memory that the peer may still read.
+//!
+//! A long payload is not copied by its sender: the ring carries its address, and the peer reads it
+//! by `process_vm_readv`. So deregistration has to take such references back before it returns
+//! (RFC 5042 section 6.3.3): a reference that the peer has not begun to read is revoked, and one
+//! that is being read is waited for.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use iwarp_proto::Stag;
+
+use crate::memory::Lender;
+
+use super::record::Position;
+use super::ring::{Revoked, Revoker};
+
+/// How long a peer may take to read what it has begun to read: a process that is stopped in that
+/// moment reads memory that is no longer registered, and its connection discards what it reads.
+const PULL_PATIENCE: Duration = Duration::from_secs(1);
+/// The pause between two looks at a reference that is being read.
+const PULL_PAUSE: Duration = Duration::from_micros(20);
+
+/// One reference.
+#[derive(Debug)]
+struct Loan {
+    position: Position,
+    /// The registrations that its memory belongs to.
+    stags: Vec<Stag>,
+}
+
+/// The references of one connection.
+#[derive(Debug)]
+pub(super) struct Loans {
+    revoker: Revoker,
+    open: Mutex<Vec<Loan>>,
+}
+
+impl Loans {
+    pub(super) fn new(revoker: Revoker) -> Self {
+        Self {
+            revoker,
+            open: Mutex::default(),
+        }
+    }
+
+    /// A reference was written. Called before it is published, with the memory table open.
+    pub(super) fn add(&self, position: Position, stags: Vec<Stag>) {
+        self.lock().push(Loan { position, stags });
+    }
+
+    /// The peer is done with a reference.
+    pub(super) fn remove(&self, position: Position) {
+        self.lock().retain(|loan| loan.position != position);
+    }
+
+    /// Takes back all references that `is_meant` names, and returns when the peer reads none of
+    /// them any more.
+    fn take_back(&self, is_meant: impl Fn(&Loan) -> bool) {
+        let open = self.lock();
+        let deadline = Instant::now() + PULL_PATIENCE;
+        for loan in open.iter().filter(|loan| is_meant(loan)) {
+            while self.revoker.revoke(loan.position) == Revoked::Pulling {
+                if Instant::now() >= deadline {
+                    tracing::warn!("a peer reads memory for longer than it is registered");
+                    return;
+                }
+                thread::sleep(PULL_PAUSE);
+            }
+        }
+    }
+
+    /// Takes back everything: the connection is over.
+    pub(super) fn take_back_all(&self) {
+        self.take_back(|_| true);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Loan>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lender for Loans {
+    fn revoke(&self, stag: Stag) {
+        self.take_back(|loan| loan.stags.contains(&stag));
+    }
+}

@@ -1,0 +1,250 @@
+//! Reading the memory of the peer's process (`process_vm_readv(2)`).
+//!
+//! Whether the kernel allows it depends on users, capabilities, Yama, PID namespaces and seccomp,
+//! and cannot be computed. So a probe reads a word of the peer's process, and what the peer says of
+//! it must be true ([`Witness`]). Each later pull reads the word again in the same call, because
+//! the number of a process that died may belong to another one.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::record::{PIECES_MAX, Piece};
+use super::rendezvous::Credentials;
+use super::ring::KnownWord;
+
+/// Local pieces of one call; more pieces take more calls.
+const LOCAL_MAX: usize = 64;
+/// Bytes of the known word.
+const WORD_LEN: usize = size_of::<u64>();
+
+/// A random word in the memory of this process, by which the peer of one connection recognises the
+/// process when it reads its memory.
+#[derive(Debug)]
+pub(crate) struct Witness(Box<AtomicU64>);
+
+impl Witness {
+    pub(crate) fn new() -> io::Result<Self> {
+        let mut value = [0; WORD_LEN];
+        // Requests of up to 256 bytes are filled whole (getrandom(2)).
+        getrandom(&mut value, GetRandomFlags::empty())?;
+        // 0 says that there is no word.
+        let value = u64::from_ne_bytes(value).max(1);
+        Ok(Self(Box::new(AtomicU64::new(value))))
+    }
+
+    /// The address and the value, for the peer. Both are true as long as `self` lives.
+    pub(crate) fn known_word(&self) -> KnownWord {
+        KnownWord {
+            addr: self.0.as_ptr().expose_provenance() as u64,
+            value: self.0.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The reason why the memory of a peer cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhyNotPull {
+    /// The peer does not name a word.
+    NotOffered,
+    /// The peer belongs to another user.
+    OtherUser,
+    /// The peer has no process number here.
+    OtherNamespace,
+    /// The word is not what the peer says: the number belongs to another process.
+    OtherProcess,
+    /// The kernel refuses.
+    Refused(Errno),
+}
+
+/// Reads the memory of one process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Puller {
+    pid: libc::pid_t,
+    known: KnownWord,
+}
+
+/// Writable memory of this process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target {
+    pub(crate) ptr: *mut u8,
+    pub(crate) len: usize,
+}
+
+impl Puller {
+    /// Reads the known word of the peer, by which all is decided.
+    pub(crate) fn probe(peer: Credentials, known: KnownWord) -> Result<Self, WhyNotPull> {
+        if known.value == 0 {
+            return Err(WhyNotPull::NotOffered);
+        }
+        if peer.uid != rustix::process::geteuid().as_raw() {
+            return Err(WhyNotPull::OtherUser);
+        }
+        if peer.pid <= 0 {
+            return Err(WhyNotPull::OtherNamespace);
+        }
+        let puller = Self {
+            pid: peer.pid,
+            known,
+        };
+        // SAFETY: no target, nothing to write.
+        match unsafe { puller.read(&mut Cursor::new(&[]), &mut Cursor::new(&[])) } {
+            Ok(_) => Ok(puller),
+            Err(Errno::FAULT | Errno::STALE) => Err(WhyNotPull::OtherProcess),
+            Err(errno) => Err(WhyNotPull::Refused(errno)),
+        }
+    }
+
+    /// Copies pieces of the peer's memory to as many bytes of this process. After an error some of
+    /// the targets may have been written.
+    ///
+    /// `EFAULT`: memory of either side is not mapped, or lacks the right. `ESTALE`: the process is
+    /// not the peer's. `EINVAL`: the lengths differ. `ESRCH`, `EPERM`: `process_vm_readv(2)`.
+    ///
+    /// # Safety
+    ///
+    /// The targets may be written: they belong to the caller, who has no reference into them.
+    pub(crate) unsafe fn pull(&self, remote: &[Piece], local: &[Target]) -> io::Result<()> {
+        let total: u64 = remote.iter().map(|piece| u64::from(piece.len)).sum();
+        let room = local
+            .iter()
+            .try_fold(0_u64, |sum, target| sum.checked_add(target.len as u64));
+        if room != Some(total) || remote.len() > PIECES_MAX {
+            return Err(Errno::INVAL.into());
+        }
+        let mut from = Cursor::new(remote);
+        let mut to = Cursor::new(local);
+        let mut left = total;
+        while left > 0 {
+            // SAFETY: the targets are the caller's to give.
+            match unsafe { self.read(&mut from, &mut to) } {
+                Ok(0) => return Err(Errno::FAULT.into()),
+                // The kernel never reads more than it was asked for.
+                Ok(count) => left = left.saturating_sub(count as u64),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once, as far as the kernel gets, and moves both cursors. Returns the number of bytes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`pull`](Self::pull).
+    unsafe fn read(
+        &self,
+        from: &mut Cursor<'_, Piece>,
+        to: &mut Cursor<'_, Target>,
+    ) -> Result<usize, Errno> {
+        let mut word = 0_u64;
+        let mut remote = [MaybeUninit::uninit(); PIECES_MAX + 1];
+        let mut local = [MaybeUninit::uninit(); LOCAL_MAX + 1];
+        remote[0].write(iovec(self.known.addr as usize, WORD_LEN));
+        local[0].write(iovec((&raw mut word).expose_provenance(), WORD_LEN));
+        let remote_count = 1 + from.fill(&mut remote[1..]);
+        let local_count = 1 + to.fill(&mut local[1..]);
+        // SAFETY: both arrays have as many initialised entries. The first local one is the word of
+        // this frame, the others are the caller's to give; remote ones are checked by the kernel.
+        // The wrapper of libc does nothing but the system call.
+        let result = unsafe {
+            libc::process_vm_readv(
+                self.pid,
+                local.as_ptr().cast(),
+                local_count as libc::c_ulong,
+                remote.as_ptr().cast(),
+                remote_count as libc::c_ulong,
+                0,
+            )
+        };
+        let Ok(count) = usize::try_from(result) else {
+            let error = io::Error::last_os_error();
+            return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        };
+        if count < WORD_LEN || word != self.known.value {
+            return Err(Errno::STALE);
+        }
+        let count = count - WORD_LEN;
+        from.move_by(count);
+        to.move_by(count);
+        Ok(count)
+    }
+}
+
+fn iovec(addr: usize, len: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: std::ptr::with_exposed_provenance_mut(addr),
+        iov_len: len,
+    }
+}
+
+/// A range of memory of either process.
+trait Range {
+    fn addr(&self) -> usize;
+    fn len(&self) -> usize;
+}
+
+impl Range for Piece {
+    fn addr(&self) -> usize {
+        self.addr as usize
+    }
+
+    fn len(&self) -> usize {
+        self.len as usize
+    }
+}
+
+impl Range for Target {
+    fn addr(&self) -> usize {
+        self.ptr.expose_provenance()
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// A place in a list of ranges.
+struct Cursor<'a, T> {
+    rest: &'a [T],
+    /// Bytes of the first range that are done.
+    done: usize,
+}
+
+impl<'a, T: Range> Cursor<'a, T> {
+    fn new(rest: &'a [T]) -> Self {
+        Self { rest, done: 0 }
+    }
+
+    /// Writes what is left, as far as there is room, and returns the number of entries.
+    fn fill(&self, entries: &mut [MaybeUninit<libc::iovec>]) -> usize {
+        let mut done = self.done;
+        let mut count = 0;
+        for (range, entry) in self.rest.iter().zip(entries) {
+            // The addresses of a peer may be anything; the kernel refuses those that wrap.
+            entry.write(iovec(range.addr().wrapping_add(done), range.len() - done));
+            done = 0;
+            count += 1;
+        }
+        count
+    }
+
+    fn move_by(&mut self, mut count: usize) {
+        while let Some((first, rest)) = self.rest.split_first() {
+            let left = first.len() - self.done;
+            if count < left {
+                self.done += count;
+                return;
+            }
+            count -= left;
+            (self.rest, self.done) = (rest, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "pull/tests.rs"]
+mod tests;

@@ -1,0 +1,217 @@
+//! Where peers of this host meet to share memory: an `AF_UNIX` listener of the adapter, opened when
+//! the first connection offers it, and the connections that have offered.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::carrier::local::VERSION;
+use crate::carrier::local::rendezvous::{
+    Answer, HelloReceiver, Name, ReceivedHello, Refusal, Rendezvous, UnixConn, send_answer,
+};
+use crate::engine::{Engine, Interest, Key, Source};
+use crate::lock::lock;
+use crate::qp::Qp;
+
+/// How long a process that has connected may take to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Processes that have connected and not said what they want. More are turned away.
+const STRANGERS_MAX: usize = 256;
+
+/// The meeting place of an adapter.
+pub(crate) struct Meeting {
+    engine: Arc<Engine>,
+    local_dir: Option<std::path::PathBuf>,
+    place: Mutex<Option<Arc<MeetingPlace>>>,
+}
+
+/// It once it is open.
+struct MeetingPlace {
+    engine: Arc<Engine>,
+    key: Key,
+    rendezvous: Rendezvous,
+    offers: Mutex<HashMap<u64, Weak<Qp>>>,
+    strangers: AtomicUsize,
+}
+
+impl std::fmt::Debug for Meeting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meeting").finish_non_exhaustive()
+    }
+}
+
+impl Meeting {
+    pub(crate) fn new(engine: Arc<Engine>, local_dir: Option<std::path::PathBuf>) -> Self {
+        Self {
+            engine,
+            local_dir,
+            place: Mutex::default(),
+        }
+    }
+
+    /// Announces a connection that its peer may meet here. Returns the name of the place, and the
+    /// secret by which the connection is recognised.
+    pub(crate) fn announce(&self, qp: &Arc<Qp>) -> io::Result<(Name, u64)> {
+        let place = self.open()?;
+        let mut token = [0; 8];
+        getrandom(&mut token, GetRandomFlags::empty())?;
+        let token = u64::from_ne_bytes(token);
+        let mut offers = lock(&place.offers);
+        offers.retain(|_, qp| qp.strong_count() > 0);
+        offers.insert(token, Arc::downgrade(qp));
+        Ok((place.rendezvous.name(), token))
+    }
+
+    fn open(&self) -> io::Result<Arc<MeetingPlace>> {
+        let mut open = lock(&self.place);
+        if let Some(place) = &*open {
+            return Ok(place.clone());
+        }
+        let rendezvous = match &self.local_dir {
+            None => Rendezvous::open()?,
+            Some(dir) => Rendezvous::open_in(dir)?,
+        };
+        let place = Arc::new(MeetingPlace {
+            engine: self.engine.clone(),
+            key: self.engine.new_key(),
+            rendezvous,
+            offers: Mutex::default(),
+            strangers: AtomicUsize::new(0),
+        });
+        let ended = |_| io::Error::other("the engine has ended");
+        self.engine
+            .enlist(place.key, place.clone())
+            .map_err(ended)?;
+        self.engine
+            .watch(place.key, place.rendezvous.as_fd(), Interest::Readable)?;
+        *open = Some(place.clone());
+        Ok(place)
+    }
+}
+
+impl MeetingPlace {
+    fn accept_all(self: &Arc<Self>) {
+        while let Ok(Some(unix)) = self.rendezvous.accept() {
+            if self.strangers.load(Ordering::Relaxed) < STRANGERS_MAX {
+                Stranger::begin(self, unix);
+            }
+        }
+    }
+}
+
+impl Source for MeetingPlace {
+    fn on_ready(self: Arc<Self>, key: Key, _readable: bool, _writable: bool) {
+        self.accept_all();
+        let armed = self
+            .engine
+            .rearm(key, self.rendezvous.as_fd(), Interest::Readable);
+        if armed.is_err() {
+            self.engine.delist(key);
+        }
+    }
+
+    fn on_deadline(self: Arc<Self>, _key: Key) {}
+}
+
+/// A process that has connected and not said what it wants.
+struct Stranger {
+    place: Arc<MeetingPlace>,
+    state: Mutex<Option<(UnixConn, HelloReceiver)>>,
+}
+
+impl Stranger {
+    fn begin(place: &Arc<MeetingPlace>, unix: UnixConn) {
+        let engine = &place.engine;
+        let key = engine.new_key();
+        let stranger = Arc::new(Self {
+            place: place.clone(),
+            state: Mutex::new(Some((unix, HelloReceiver::default()))),
+        });
+        place.strangers.fetch_add(1, Ordering::Relaxed);
+        if engine.enlist(key, stranger.clone()).is_err() {
+            return;
+        }
+        engine.set_deadline(key, Some(Instant::now() + PATIENCE));
+        stranger.receive(key, true);
+    }
+
+    /// Receives what has come of the hello; waits for more if it is incomplete.
+    fn receive(&self, key: Key, is_first: bool) {
+        let mut state = lock(&self.state);
+        let Some((unix, receiver)) = &mut *state else {
+            return;
+        };
+        let engine = &self.place.engine;
+        match receiver.receive(&*unix) {
+            ReceivedHello::Incomplete => {
+                let is_watched = match is_first {
+                    true => engine.watch(key, unix.as_fd(), Interest::Readable).is_ok(),
+                    false => engine.rearm(key, unix.as_fd(), Interest::Readable).is_ok(),
+                };
+                if is_watched {
+                    return;
+                }
+            }
+            ReceivedHello::Complete(hello, memory) => {
+                if let Some((unix, _)) = state.take() {
+                    drop(state);
+                    if !is_first {
+                        engine.unwatch(unix.as_fd());
+                    }
+                    engine.delist(key);
+                    self.adopt(&hello, memory, unix);
+                }
+                return;
+            }
+            ReceivedHello::Bad => {}
+        }
+        drop(state);
+        self.end(key);
+    }
+
+    fn adopt(
+        &self,
+        hello: &crate::carrier::local::rendezvous::Hello,
+        memory: std::os::fd::OwnedFd,
+        unix: UnixConn,
+    ) {
+        let answerer = unix.as_fd().try_clone_to_owned();
+        let qp = lock(&self.place.offers).remove(&hello.token);
+        let adopted = match qp.and_then(|qp| qp.upgrade()) {
+            _ if hello.version != VERSION => Err(Refusal::Version),
+            None => Err(Refusal::Token),
+            Some(qp) => qp.adopt(hello.token, hello.ring_len as usize, memory, unix),
+        };
+        if let (Err(refusal), Ok(answerer)) = (adopted, answerer) {
+            send_answer(answerer, Answer::No(refusal));
+        }
+    }
+
+    fn end(&self, key: Key) {
+        if let Some((unix, _)) = lock(&self.state).take() {
+            self.place.engine.unwatch(unix.as_fd());
+        }
+        self.place.engine.delist(key);
+    }
+}
+
+impl Source for Stranger {
+    fn on_ready(self: Arc<Self>, key: Key, _readable: bool, _writable: bool) {
+        self.receive(key, false);
+    }
+
+    fn on_deadline(self: Arc<Self>, key: Key) {
+        self.end(key);
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.place.strangers.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,279 @@
+//! The carriers of a connection, and its move from TCP to the local carrier.
+//!
+//! ```text
+//!  responder   TCP ── offers ──> OFFERED ── the peer's memory is mapped ──> LOCAL
+//!  initiator   TCP ── is offered, asks ──> ASKED ── the peer says yes ────> LOCAL
+//!  either      any of them ── it cannot be, or the peer says no ──> STAYED
+//! ```
+//!
+//! In `LOCAL` each direction moves by itself: the initiator first, and the responder once the
+//! initiator has. Until a direction has moved it uses TCP as before, so nothing waits for the move
+//! and nothing fails for lack of it.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use iwarp_proto::{CarrierMessage, Role};
+
+use super::{Conn, End};
+use crate::carrier::local::link::LocalCarrier;
+use crate::carrier::local::pull::Witness;
+use crate::carrier::local::rendezvous::UnixConn;
+use crate::carrier::local::segment::SharedSegment;
+use crate::carrier::{Carrier, Distance, Flow, Payloads, ReceiveSource, Reception, RxEnd, TxFault};
+use crate::memory::{MemoryTable, Stream};
+use crate::work::Report;
+
+/// Segments that a connection has received before it offers to move: one that carries less is not
+/// worth the memory.
+const OFFER_AFTER: u64 = 16;
+/// Passes over the ring of a peer that has closed its socket: more than a full ring holds.
+const LAST_PASSES: usize = 128;
+
+/// Why a connection between two ends of this implementation stays on TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhyTcp {
+    /// The peer is on another host, or in a network namespace without a common directory.
+    NotHere,
+    /// One side lacks descriptors or memory.
+    NoResources,
+    /// The peer has refused.
+    Refused,
+}
+
+/// The queue pair of a connection, as far as receiving needs it.
+pub(crate) trait Owner {
+    fn table(&self) -> &MemoryTable;
+    fn stream(&self) -> Stream;
+    fn source(&self) -> &dyn ReceiveSource;
+}
+
+/// A carrier to receive from.
+#[derive(Debug, Clone, Copy)]
+enum From {
+    Tcp,
+    Local,
+}
+
+/// How far the move has come.
+#[derive(Debug)]
+pub(crate) enum Move {
+    /// Not begun.
+    Tcp,
+    /// This side has offered to move.
+    Offered { token: u64 },
+    /// This side has asked the peer to map the shared memory.
+    Asked {
+        conn: UnixConn,
+        segment: Arc<SharedSegment>,
+        /// The word by which the peer recognises this process.
+        witness: Witness,
+    },
+    /// The local carrier is there.
+    Local(Box<LocalCarrier>),
+    /// It will not be.
+    Stayed(WhyTcp),
+}
+
+impl Conn {
+    /// Returns true if the time has come to offer the local carrier to the peer.
+    pub(crate) fn should_offer(&self) -> bool {
+        matches!(self.moving, Move::Tcp)
+            && self.role == Role::Responder
+            && self.tcp.distance().received >= OFFER_AFTER
+            && self.proto.speaks_carriers()
+    }
+
+    /// The local carrier, once it is there.
+    pub(crate) fn local(&mut self) -> Option<&mut LocalCarrier> {
+        match &mut self.moving {
+            Move::Local(local) => Some(local),
+            _ => None,
+        }
+    }
+
+    /// The local carrier is there; it is taken up from now on.
+    pub(crate) fn on_local(&mut self, mut local: Box<LocalCarrier>) {
+        if self.place.is_polled() {
+            local.start_polling();
+        }
+        self.moving = Move::Local(local);
+        if self.role == Role::Initiator {
+            self.move_tx();
+        }
+    }
+
+    /// Sends the message behind which the segments of this direction come by the local carrier.
+    fn move_tx(&mut self) {
+        // Refused only when the stream has ended.
+        let _ = self.proto.queue_carrier(CarrierMessage::Moved);
+    }
+
+    /// The peer's segments come by the local carrier from now on.
+    pub(crate) fn on_rx_moved(&mut self) -> Result<(), End> {
+        if self.local().is_none() {
+            return Err(End::Broken);
+        }
+        self.socket.on_moved(&mut self.place);
+        if self.role == Role::Responder {
+            self.move_tx();
+        }
+        Ok(())
+    }
+
+    /// The connection stays on TCP.
+    pub(crate) fn stay(&mut self, why: WhyTcp) {
+        tracing::debug!(remote = %self.remote, ?why, "the connection stays on TCP");
+        if let Move::Asked { conn, .. } = &self.moving {
+            self.socket.unwatch(conn.as_fd());
+        }
+        self.moving = Move::Stayed(why);
+    }
+
+    /// The carrier that transmits.
+    pub(crate) fn tx(&mut self) -> &mut dyn Carrier {
+        match &mut self.moving {
+            Move::Local(local) if self.proto.has_tx_moved() => &mut **local,
+            _ => &mut self.tcp,
+        }
+    }
+
+    /// Segments wait for the transport.
+    pub(crate) fn is_tx_pending(&self) -> bool {
+        match &self.moving {
+            Move::Local(local) if self.proto.has_tx_moved() => local.is_pending(),
+            _ => self.tcp.is_pending(),
+        }
+    }
+
+    /// Returns true if the local carrier waits for room or for the peer to pull.
+    pub(crate) fn waits_for_peer(&self) -> bool {
+        matches!(self.moving, Move::Local(_)) && self.is_tx_pending()
+    }
+
+    /// How far both carriers have come.
+    pub(super) fn distance(&self) -> Distance {
+        let tcp = self.tcp.distance();
+        match &self.moving {
+            Move::Local(local) => {
+                let local = local.distance();
+                Distance {
+                    sent: tcp.sent + local.sent,
+                    received: tcp.received + local.received,
+                }
+            }
+            _ => tcp,
+        }
+    }
+
+    /// Transmits by the carrier that it is the turn of.
+    pub(super) fn transmit_by_carrier(
+        &mut self,
+        stream: Stream,
+        table: &MemoryTable,
+    ) -> Result<Flow, TxFault> {
+        let payloads = Payloads {
+            table,
+            stream,
+            outstanding: &self.outstanding,
+        };
+        let mut flow = Flow::Drained;
+        if !self.proto.has_tx_moved() {
+            flow = self.tcp.transmit(&mut self.proto, &payloads)?;
+            if !self.proto.is_tx_moving() || self.tcp.is_pending() {
+                return Ok(flow);
+            }
+        }
+        if let Move::Local(local) = &mut self.moving {
+            if self.proto.is_tx_moving() {
+                // TCP has taken the last byte.
+                self.proto.set_segment_max(local.segment_max());
+                self.proto.on_tx_moved();
+            }
+            local.transmit(&mut self.proto, &payloads)?;
+        }
+        Ok(flow)
+    }
+
+    /// Receives by the carriers that the peer uses. `is_ready`: the set has an event of one of the
+    /// descriptors.
+    pub(super) fn receive_by_carrier(
+        &mut self,
+        qp: &dyn Owner,
+        is_ready: bool,
+    ) -> Result<bool, RxEnd> {
+        let mut any = false;
+        let mut end = None;
+        if !self.proto.has_rx_moved() || is_ready {
+            match self.receive_from(qp, From::Tcp) {
+                Ok(received) => any = received,
+                Err(ended) => end = Some(ended),
+            }
+        }
+        if self.proto.has_rx_moved() || end.is_some() {
+            // What is in the ring was sent before the socket ended.
+            let passes = if end.is_some() { LAST_PASSES } else { 1 };
+            for _ in 0..passes {
+                if !self.receive_from(qp, From::Local)? {
+                    break;
+                }
+                any = true;
+            }
+        }
+        end.map_or(Ok(any), Err)
+    }
+
+    fn receive_from(&mut self, qp: &dyn Owner, from: From) -> Result<bool, RxEnd> {
+        let mut reception = Reception {
+            table: qp.table(),
+            stream: qp.stream(),
+            source: qp.source(),
+            proto: &mut self.proto,
+            outstanding: &mut self.outstanding,
+            completions: &mut self.recv_done,
+            inbox: &mut self.inbox,
+        };
+        match (from, &mut self.moving) {
+            (From::Tcp, _) => self.tcp.receive(&mut reception),
+            (From::Local, Move::Local(local)) => local.receive(&mut reception),
+            (From::Local, _) => Ok(false),
+        }
+    }
+
+    /// Reports of submitted segments that a transport has taken, the oldest first.
+    pub(super) fn take_finished(&mut self) -> Vec<Report> {
+        let mut finished = std::mem::take(self.tcp.finished());
+        if let Move::Local(local) = &mut self.moving {
+            finished.append(local.finished());
+        }
+        finished
+    }
+
+    /// Removes the reports of submitted segments that no transport has taken.
+    pub(crate) fn take_unfinished(&mut self) -> Vec<Report> {
+        let mut reports = self.tcp.take_unfinished();
+        if let Move::Local(local) = &mut self.moving {
+            reports.append(&mut local.take_unfinished());
+        }
+        reports
+    }
+
+    /// Returns true if the move has a next step.
+    pub(crate) fn wants_to_move(&self) -> bool {
+        self.inbox.has_messages()
+            || self.should_offer()
+            || matches!(self.moving, Move::Asked { .. })
+    }
+
+    /// Ends the use of shared memory: the connection is over.
+    pub(crate) fn close_local(&mut self) {
+        match &mut self.moving {
+            Move::Local(local) => {
+                self.socket.unwatch(local.descriptor());
+                local.close();
+            }
+            Move::Asked { conn, .. } => self.socket.unwatch(conn.as_fd()),
+            Move::Tcp | Move::Offered { .. } | Move::Stayed(_) => {}
+        }
+    }
+}

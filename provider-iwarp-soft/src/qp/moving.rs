@@ -1,0 +1,196 @@
+//! The steps of a connection's move to the local carrier.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use iwarp_proto::CarrierMessage;
+
+use crate::carrier::local::VERSION;
+use crate::carrier::local::link::LocalCarrier;
+use crate::carrier::local::pull::{Puller, Witness};
+use crate::carrier::local::rendezvous::{
+    self, Answer, Hello, Name, Refusal, UnixConn, receive_answer, send_answer, send_hello,
+};
+use crate::carrier::local::ring::{Consumer, Producer};
+use crate::carrier::local::segment::{Direction, RING_LEN, SharedSegment};
+use crate::conn::{Conn, End, Move, WhyTcp};
+
+use super::{Effects, Link, Qp};
+
+impl Qp {
+    /// Takes the next steps of the move.
+    pub(super) fn move_on(&self, conn: &mut Conn) -> Result<(), End> {
+        for message in conn.inbox.take_messages() {
+            match message {
+                CarrierMessage::Offer { name, token } => self.on_offer(conn, &name, token),
+                CarrierMessage::Moved => conn.on_rx_moved()?,
+            }
+        }
+        if matches!(conn.moving, Move::Asked { .. }) {
+            self.on_answer(conn);
+        }
+        if conn.should_offer() {
+            self.offer(conn);
+        }
+        if conn.proto.has_transmit() {
+            self.transmit(conn)?;
+        }
+        Ok(())
+    }
+
+    /// The responder: tells the peer where this adapter can be reached without TCP.
+    fn offer(&self, conn: &mut Conn) {
+        let config = &self.shared.config;
+        if !config.local || !(is_local(conn.remote.ip()) || config.local_dir.is_some()) {
+            return conn.stay(WhyTcp::NotHere);
+        }
+        let Some(me) = self.me.upgrade() else { return };
+        match self.shared.meeting.announce(&me) {
+            Ok((name, token)) => {
+                conn.moving = Move::Offered { token };
+                let offer = CarrierMessage::Offer { name, token };
+                // Refused only when the stream has ended.
+                let _ = conn.proto.queue_carrier(offer);
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no meeting place for local peers");
+                conn.stay(WhyTcp::NoResources);
+            }
+        }
+    }
+
+    /// The initiator: asks the peer that has offered to map memory of this process.
+    fn on_offer(&self, conn: &mut Conn, name: &Name, token: u64) {
+        let config = &self.shared.config;
+        if !matches!(conn.moving, Move::Tcp) {
+            return;
+        }
+        if !config.local {
+            return conn.stay(WhyTcp::Refused);
+        }
+        let dialed = match (rendezvous::dial(name), &config.local_dir) {
+            (Err(_), Some(dir)) => rendezvous::dial_in(dir, name),
+            (dialed, _) => dialed,
+        };
+        let Ok(unix) = dialed else {
+            return conn.stay(WhyTcp::NotHere);
+        };
+        match ask(&unix, token) {
+            Ok((segment, witness)) if conn.socket.watch_also(unix.as_fd()).is_ok() => {
+                conn.moving = Move::Asked {
+                    conn: unix,
+                    segment,
+                    witness,
+                };
+            }
+            _ => conn.stay(WhyTcp::NoResources),
+        }
+    }
+
+    /// The initiator: the peer may have answered.
+    fn on_answer(&self, conn: &mut Conn) {
+        let Move::Asked { conn: unix, .. } = &conn.moving else {
+            return;
+        };
+        match receive_answer(unix) {
+            Ok(None) => {}
+            Ok(Some(Answer::Yes)) => {
+                if let Move::Asked {
+                    conn: unix,
+                    segment,
+                    witness,
+                } = std::mem::replace(&mut conn.moving, Move::Tcp)
+                {
+                    let producer = Producer::new(segment.half(Direction::FromCreator));
+                    let consumer = Consumer::new(segment.half(Direction::FromAdopter));
+                    self.take_up(conn, (producer, consumer), unix, witness);
+                }
+            }
+            Ok(Some(Answer::No(refusal))) => {
+                tracing::debug!(?refusal, "the peer refuses shared memory");
+                conn.stay(WhyTcp::Refused);
+            }
+            Err(_) => conn.stay(WhyTcp::Refused),
+        }
+    }
+
+    /// The responder: the peer has sent the memory that was offered for `token`.
+    pub(crate) fn adopt(
+        &self,
+        token: u64,
+        ring_len: usize,
+        memory: OwnedFd,
+        unix: UnixConn,
+    ) -> Result<(), Refusal> {
+        let segment = SharedSegment::adopt(memory, ring_len).map_err(|_| Refusal::Memory)?;
+        let segment = Arc::new(segment);
+        let mut link = self.lock_link();
+        let conn = match &mut *link {
+            Link::Up(conn) if matches!(conn.moving, Move::Offered { token: own } if own == token) => {
+                conn
+            }
+            _ => return Err(Refusal::Token),
+        };
+        conn.socket
+            .watch_also(unix.as_fd())
+            .map_err(|_| Refusal::Memory)?;
+        let mut producer = Producer::new(segment.half(Direction::FromAdopter));
+        let witness = Witness::new().map_err(|_| Refusal::Memory)?;
+        producer.set_known_word(witness.known_word());
+        let consumer = Consumer::new(segment.half(Direction::FromCreator));
+        let answered = unix.as_fd().try_clone_to_owned();
+        self.take_up(conn, (producer, consumer), unix, witness);
+        let is_answered = answered.is_ok_and(|unix| send_answer(unix, Answer::Yes));
+        if !is_answered {
+            conn.close_local();
+            conn.stay(WhyTcp::Refused);
+        }
+        let mut effects = Effects::default();
+        if let Err(end) = self.step(conn, true, &mut effects) {
+            self.finish(&mut link, end, &mut effects);
+        }
+        drop(link);
+        self.after(&effects);
+        Ok(())
+    }
+
+    fn take_up(
+        &self,
+        conn: &mut Conn,
+        (producer, consumer): (Producer, Consumer),
+        unix: UnixConn,
+        witness: Witness,
+    ) {
+        let credentials = rendezvous::peer_credentials(&unix).ok();
+        let known = consumer.known_word();
+        let puller = credentials.and_then(|peer| Puller::probe(peer, known).ok());
+        tracing::info!(
+            qp = self.token.0, remote = %conn.remote, by_reference = puller.is_some(),
+            "the connection moves to shared memory"
+        );
+        let local = Box::new(LocalCarrier::new(producer, consumer, unix, puller, witness));
+        self.shared.memory.add_lender(&local.lender());
+        conn.on_local(local);
+    }
+}
+
+/// Creates the shared memory and sends it to the peer.
+fn ask(unix: &UnixConn, token: u64) -> std::io::Result<(Arc<SharedSegment>, Witness)> {
+    let witness = Witness::new()?;
+    let (segment, memory) = SharedSegment::create(RING_LEN)?;
+    let segment = Arc::new(segment);
+    Producer::new(segment.half(Direction::FromCreator)).set_known_word(witness.known_word());
+    let hello = Hello {
+        version: VERSION,
+        ring_len: RING_LEN as u32,
+        token,
+    };
+    send_hello(unix, &hello, memory.as_fd())?;
+    Ok((segment, witness))
+}
+
+/// Returns true if this host has the address. It is asked by binding a socket to it.
+fn is_local(address: IpAddr) -> bool {
+    address.is_loopback() || UdpSocket::bind(SocketAddr::new(address, 0)).is_ok()
+}

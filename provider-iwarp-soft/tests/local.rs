@@ -1,0 +1,137 @@
+//! Connections between processes of one host move to shared memory, here within one process.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::time::Instant;
+
+use access_layer::rnic::*;
+use support::*;
+
+/// Held by each test: the mappings of the process are counted.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Mappings of rings in this process.
+fn rings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.matches("memfd:dat-rs-ring").count()
+}
+
+/// Exchanges messages until the connection has moved.
+fn move_to_shared_memory(client: &Side<'_>, server: &Side<'_>) {
+    let before = rings();
+    let deadline = Instant::now() + DEADLINE;
+    let mut rounds = 0;
+    while rounds < 100 || rings() < before + 2 {
+        assert!(Instant::now() < deadline, "the connection stays on TCP");
+        server.recv(1, &[]);
+        client.recv(1, &[]);
+        client.send(1, &[]);
+        server.received();
+        server.send(1, &[]);
+        client.received();
+        client.sent();
+        server.sent();
+        rounds += 1;
+    }
+}
+
+#[test]
+fn messages_of_all_lengths_arrive_in_order_across_the_move() {
+    let _alone = alone();
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let (from, to) = (a.memory(4 << 20), b.memory(4 << 20));
+    let before = rings();
+    for round in 0..400_usize {
+        let len = match round % 5 {
+            0 => 1,
+            1 => 64,
+            2 => 4096,
+            3 => 100_000,
+            _ => 3 << 20,
+        };
+        from.fill(round);
+        server.recv(round as u64, &[to.sge(0, len)]);
+        client.send(round as u64, &[from.sge(0, len)]);
+        let received = server.received();
+        assert_eq!(
+            (received.wr_id, received.byte_len),
+            (round as u64, len as u32)
+        );
+        assert_eq!(received.status, WcStatus::Success);
+        assert_eq!(client.sent().status, WcStatus::Success);
+        assert!(to.copy(0, len) == patterned(round, len), "{round}");
+    }
+    assert!(rings() >= before + 2, "the connection stays on TCP");
+}
+
+#[test]
+fn one_sided_work_reaches_a_target_that_never_calls() {
+    let _alone = alone();
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    move_to_shared_memory(&client, &server);
+    let (from, to) = (a.memory(1 << 20), b.memory(1 << 20));
+    for round in 0..50_usize {
+        let len = if round % 2 == 0 { 64 } else { 1 << 20 };
+        from.fill(round);
+        client.post(1, SendOp::Write(to.remote(0, len)), &[from.sge(0, len)]);
+        assert_eq!(client.sent().status, WcStatus::Success);
+        client.post(2, SendOp::Read(to.remote(0, len)), &[from.sge(0, len)]);
+        assert_eq!(client.sent().status, WcStatus::Success);
+        assert!(to.copy(0, len) == patterned(round, len));
+    }
+}
+
+#[test]
+fn both_ends_see_the_end_of_a_connection_that_has_moved() {
+    for abrupt in [false, true] {
+        let _alone = alone();
+        let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+        let (client, server) = (a.side(10), b.side(20));
+        connect(&client, &server);
+        move_to_shared_memory(&client, &server);
+        server.recv(7, &[]);
+        a.rnic.disconnect(&client.qp, abrupt);
+        assert_eq!(client.event(), Event::Disconnected);
+        assert_eq!(server.event(), Event::Disconnected);
+        assert_eq!(server.received().status, WcStatus::Flushed);
+    }
+}
+
+#[test]
+fn a_connection_stays_on_tcp_where_one_end_wants_it() {
+    let _alone = alone();
+    let (a, b) = (Node::new("lo 0 local=off"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    for _ in 0..200 {
+        server.recv(1, &[]);
+        client.send(1, &[]);
+        server.received();
+        client.sent();
+    }
+}
+
+#[test]
+fn a_violation_ends_a_connection_that_has_moved_with_a_terminate_message() {
+    let _alone = alone();
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    move_to_shared_memory(&client, &server);
+    let from = a.memory(64);
+    // No receive is posted.
+    client.send(1, &[from.sge(0, 64)]);
+    assert_eq!(client.event(), Event::Broken);
+    assert_eq!(server.event(), Event::Broken);
+}
