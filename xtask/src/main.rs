@@ -87,7 +87,7 @@ enum Task {
     /// Run Debian's programs under opsrun and tell the page's changes.
     Programs(programs::Options),
     /// Run the style checks alone.
-    Tidy,
+    Tidy(tidy::Options),
     /// Make the bindings of libibverbs and librdmacm anew.
     Bindings,
 }
@@ -127,15 +127,6 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Fuzz(options) => fuzz::run(&workspace()?, &options),
         Task::Programs(options) => programs::run(&workspace()?, &options),
         Task::Vm(options) => vm::run(&workspace()?, &options),
-        Task::Tidy => {
-            let faults = tidy::check(&workspace()?)?;
-            faults.iter().for_each(|fault| println!("{fault}"));
-            println!("tidy: {} faults", faults.len());
-            Ok(if faults.is_empty() {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            })
-        }
+        Task::Tidy(options) => tidy::run(&workspace()?, &options),
     }
 }

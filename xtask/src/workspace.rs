@@ -25,6 +25,7 @@ pub(crate) struct Package {
     pub(crate) dependencies: Vec<String>,
     dir: PathBuf,
     roots: Vec<PathBuf>,
+    crate_roots: Vec<PathBuf>,
 }
 
 impl Workspace {
@@ -99,6 +100,11 @@ impl Package {
         &self.dir
     }
 
+    /// The root source files of its library and its programs: what is shipped.
+    pub(crate) fn crate_roots(&self) -> &[PathBuf] {
+        &self.crate_roots
+    }
+
     fn from_metadata(package: &Value) -> Self {
         let bins = array(&package["targets"])
             .filter(|target| array(&target["kind"]).any(|kind| kind == "bin"));
@@ -116,11 +122,23 @@ impl Package {
                 .and_then(|manifest| Path::new(manifest).parent())
                 .map(PathBuf::from)
                 .unwrap_or_default(),
-            roots: array(&package["targets"])
-                .filter_map(|target| target["src_path"].as_str().map(PathBuf::from))
-                .collect(),
+            roots: roots(package, |_| true),
+            crate_roots: roots(package, |kind| kind == "bin" || kind.ends_with("lib")),
         }
     }
+}
+
+/// The root source files of the targets that have a kind that `wanted` accepts.
+fn roots(package: &Value, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let is_wanted = |target: &&Value| {
+        array(&target["kind"])
+            .filter_map(Value::as_str)
+            .any(&wanted)
+    };
+    array(&package["targets"])
+        .filter(is_wanted)
+        .filter_map(|target| target["src_path"].as_str().map(PathBuf::from))
+        .collect()
 }
 
 /// The cargo that runs us, so that a toolchain override stays in force.

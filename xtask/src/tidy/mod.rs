@@ -5,11 +5,13 @@
 //! - `modules.rs`: `.rs` files that no target reaches.
 //! - `tables.rs`: tables of modules that leave one out.
 //! - `dependencies.rs`: dependencies that no source names.
+//! - `layers/`: cycles among the modules of a crate.
 //!
 //! Reasons of unsafe blocks are clippy's business (`undocumented_unsafe_blocks`); here it is only
 //! checked that each package takes over the workspace's lints.
 
 mod dependencies;
+mod layers;
 mod modules;
 mod rust;
 mod tables;
@@ -18,6 +20,7 @@ mod text;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
@@ -29,12 +32,36 @@ const FOREIGN: [&str; 2] = ["target", ".git"];
 /// Beginning of a file that a program wrote; how it looks is that program's business.
 const GENERATED: &str = "// @generated";
 
+/// What `cargo xtask tidy` was asked for.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Print the cycles among the modules of every crate instead, checked or not.
+    #[arg(long)]
+    cycles: bool,
+}
+
 /// One place that is not in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     file: PathBuf,
     line: usize,
     what: String,
+}
+
+/// Runs the task: prints each fault, and fails if there is one.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
+    if options.cycles {
+        print!("{}", layers::describe(workspace)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let faults = check(workspace)?;
+    faults.iter().for_each(|fault| println!("{fault}"));
+    println!("tidy: {} faults", faults.len());
+    Ok(if faults.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// Checks every file of the workspace.
@@ -49,6 +76,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<Fault>> {
     let sources = files.iter().filter(|file| extension(file) == "rs");
     faults.extend(modules::unreached(workspace, sources)?);
     faults.extend(dependencies::unused(workspace, &files)?);
+    faults.extend(layers::check(workspace)?);
     Ok(faults)
 }
 

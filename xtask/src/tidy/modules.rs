@@ -70,7 +70,7 @@ fn follow_items(
 }
 
 /// The file of a module and the directory of its children.
-fn locate(
+pub(super) fn locate(
     module: &ItemMod,
     name: &str,
     file: &Path,

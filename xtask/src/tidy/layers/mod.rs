@@ -1,0 +1,117 @@
+//! Cycles among the modules of a crate.
+//!
+//! A module uses another one where its code names a path into that module: in a `use`, in an
+//! expression, in a type, in the arguments of a macro. Each use counts between siblings only: the
+//! two children, of the innermost module around both places, that hold one place each. So a module
+//! and its own descendants may use each other freely, `a::b` that names `c::d` makes `a` use `c`,
+//! and siblings below one parent are checked for themselves. A name that an ancestor re-exports
+//! counts as a use of the module that defines it: `crate::Config` uses `config`.
+//!
+//! Not seen: what `cfg(test)` guards, methods (their types are seen where they are named), and
+//! names that come through `use super::*`.
+//!
+//! | File | What |
+//! |---|---|
+//! | `tree` | the modules of a crate, read from its files |
+//! | `paths` | the paths that the code of one module names |
+//! | `graph` | which sibling uses which, and the cycles among them |
+//! | `known` | the crates that are checked, and the uses that still close cycles |
+
+mod graph;
+mod known;
+mod paths;
+mod tree;
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use self::graph::{Cycle, Graph, Place};
+use self::known::{CHECKED, Use};
+use self::tree::Tree;
+use super::Fault;
+use crate::workspace::{Package, Workspace};
+
+/// The number of names of one use that a message lists.
+const PLACES_MAX: usize = 8;
+
+/// Returns a fault for each cycle of a checked crate that no known use closes, and for each known
+/// use that closes no cycle any more.
+pub(super) fn check(workspace: &Workspace) -> Result<Vec<Fault>> {
+    let mut faults = Vec::new();
+    for (name, uses) in CHECKED {
+        let package = workspace.packages().iter().find(|one| one.name == *name);
+        let package = package.with_context(|| format!("no package {name}, see {}", known::FILE))?;
+        faults.extend(judge(name, uses, &graphs(workspace.root(), package)?));
+    }
+    Ok(faults)
+}
+
+/// Returns the cycles of every crate of the workspace, known or not, as text.
+pub(super) fn describe(workspace: &Workspace) -> Result<String> {
+    let mut text = String::new();
+    for package in workspace.packages() {
+        let graphs = graphs(workspace.root(), package)?;
+        let cycles: Vec<Cycle> = graphs.iter().flat_map(Graph::cycles).collect();
+        let is_checked = CHECKED.iter().any(|(name, _)| *name == package.name);
+        let checked = if is_checked { "" } else { " (not checked)" };
+        writeln!(text, "{}{checked}: {} cycles", package.name, cycles.len())?;
+        for cycle in cycles {
+            writeln!(text, "  {cycle}")?;
+            for (user, used, places) in &cycle.uses {
+                writeln!(text, "    {user} uses {used}: {}", list(places))?;
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// The graphs of a package's library and programs.
+fn graphs(workspace: &Path, package: &Package) -> Result<Vec<Graph>> {
+    let roots = package.crate_roots().iter();
+    roots
+        .map(|root| Ok(Tree::read(workspace, root)?.graph()))
+        .collect()
+}
+
+fn judge(name: &str, known: &[Use], graphs: &[Graph]) -> Vec<Fault> {
+    let rest: Vec<Graph> = graphs.iter().map(|graph| graph.without(known)).collect();
+    let cycles = rest.iter().flat_map(Graph::cycles).map(|cycle| {
+        let (user, used, places) = cycle.weakest();
+        let place = &places[0];
+        Fault {
+            file: place.file.clone(),
+            line: place.line,
+            what: format!(
+                "a cycle of modules, {cycle}; its weakest use is `{user}` of `{used}`: {}",
+                list(places)
+            ),
+        }
+    });
+    let needed = |(user, used): &Use| {
+        let pairs = graphs.iter().zip(&rest);
+        pairs
+            .filter(|(graph, _)| graph.has(user, used))
+            .any(|(_, rest)| rest.reaches(used, user))
+    };
+    let stale = known.iter().filter(|one| !needed(one));
+    let stale = stale.map(|(user, used)| Fault {
+        file: known::FILE.into(),
+        line: 1,
+        what: format!("{name}: the use of `{used}` by `{user}` closes no cycle: remove its row"),
+    });
+    cycles.chain(stale).collect()
+}
+
+fn list(places: &[Place]) -> String {
+    let shown = places.iter().take(PLACES_MAX).map(ToString::to_string);
+    let mut text = shown.collect::<Vec<_>>().join(", ");
+    if let Some(more @ 1..) = places.len().checked_sub(PLACES_MAX) {
+        text += &format!(" and {more} more");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;
