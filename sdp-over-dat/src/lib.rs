@@ -16,6 +16,7 @@
 //! | File | What |
 //! |---|---|
 //! | `stack.rs` | an interface adapter, and the thread that serves sockets whose users do something else |
+//! | `adapter.rs` | that adapter as its sockets see it, and how they reach the thread |
 //! | `driver_role.rs` | who serves them in that thread's place |
 //! | `stream.rs`, `listener.rs` | the public sockets |
 //! | `over_socket.rs` | connections over TCP sockets that somebody else has connected |
@@ -82,6 +83,7 @@
 // `transport` and `user_memory` are the exceptions, each with its reason below.
 #![deny(unsafe_code)]
 
+mod adapter;
 mod config;
 mod driver_role;
 mod errors;
@@ -105,7 +107,8 @@ mod wakeup;
 pub use config::Config;
 pub use listener::SdpListener;
 pub use options::Options;
-pub use over_socket::{Commitment, PendingHellos};
+pub use over_socket::PendingHellos;
 pub use readiness::{Readiness, StandIn, Watch};
+pub use socket::{Commitment, Statistics};
 pub use stack::Stack;
-pub use stream::{SdpStream, Statistics};
+pub use stream::SdpStream;

@@ -67,7 +67,7 @@ impl SdpListener {
     /// Listens at `address`; port 0 asks for any port. The connection qualifier of the service is
     /// the port.
     pub fn bind(stack: &Stack, address: SocketAddr) -> io::Result<Self> {
-        let ia = &stack.inner.ia;
+        let ia = &stack.inner.adapter.ia;
         let made = Evd::create(ia, stack.config.backlog, EvdFlags::CONNECTION_REQUEST).and_then(
             |requests| {
                 let psp = match address.port() {
@@ -150,7 +150,12 @@ impl SdpListener {
                 return None;
             }
         };
-        match Socket::accept(&self.stack.inner, self.stack.config, request, &hello) {
+        match Socket::accept(
+            &self.stack.inner.adapter,
+            self.stack.config,
+            request,
+            &hello,
+        ) {
             Ok(socket) => Some(SdpStream::new(&self.stack, socket)),
             Err(error) => {
                 tracing::warn!(%error, "a request could not be accepted");

@@ -21,7 +21,7 @@ use sdp_proto::wire::Hello;
 
 use crate::{
     SdpStream, Stack, errors,
-    socket::{Names, Parts, Socket},
+    socket::{Commitment, Names, Parts, Socket},
     transport::Transport,
 };
 
@@ -42,7 +42,7 @@ impl SdpStream {
             local: Some(local),
             peer,
         };
-        let socket = Socket::connect_over(&stack.inner, stack.config, socket, names)?;
+        let socket = Socket::connect_over(&stack.inner.adapter, stack.config, socket, names)?;
         Ok(Self::new(stack, socket))
     }
 
@@ -57,17 +57,6 @@ impl SdpStream {
     pub fn commitment(&self) -> Commitment {
         self.socket().commitment()
     }
-}
-
-/// Whether an active side goes through with its connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Commitment {
-    /// It may still give up.
-    Open,
-    /// It has said its first message, whatever has become of the connection since.
-    Made,
-    /// It has given up.
-    Withdrawn,
 }
 
 /// Accepted TCP sockets whose peers are to say Hello.
@@ -97,7 +86,7 @@ impl PendingHellos {
 
     /// An empty one. The provider must have socket service points.
     pub fn new(stack: &Stack) -> io::Result<Self> {
-        let ia = &stack.inner.ia;
+        let ia = &stack.inner.adapter.ia;
         let flags = EvdFlags::CONNECTION_REQUEST;
         let made = Cno::create_with_fd(ia).and_then(|cno| {
             Ok((
@@ -126,7 +115,7 @@ impl PendingHellos {
         if self.waiting.len() >= WAITING_MAX {
             return Err(Errno::CONNREFUSED.into());
         }
-        let parts = Parts::make(&self.stack.inner, self.stack.config)
+        let parts = Parts::make(&self.stack.inner.adapter, self.stack.config)
             .map_err(|error| errors::of_dat(&error))?;
         let transport = Transport::of(&socket)?;
         let ssp = Ssp::create(socket, &parts.ep, &self.requests, b"")
@@ -208,11 +197,11 @@ impl PendingHellos {
             local: Some(waiting.local),
             peer: SocketAddr::new(waiting.peer.ip(), hello.port),
         };
-        let stack = &self.stack.inner;
+        let adapter = &self.stack.inner.adapter;
         let Waiting {
             parts, transport, ..
         } = waiting;
-        match Socket::accept_over(stack, parts, request, &hello, names, transport) {
+        match Socket::accept_over(adapter, parts, request, &hello, names, transport) {
             Ok(socket) => Some(SdpStream::new(&self.stack, socket)),
             Err(error) => {
                 tracing::warn!(%error, "a request could not be accepted");

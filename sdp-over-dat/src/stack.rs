@@ -14,29 +14,24 @@ use std::{
 };
 
 use dat_api::{
-    Cno, EvdId, Ia, ProviderAttr, Pz,
+    EvdId, Ia, ProviderAttr,
     abi::{DAT_INSUFFICIENT_RESOURCES, DAT_INVALID_STATE},
 };
 use libc::pollfd;
 use rustix::event::{EventfdFlags, eventfd};
+use sdp_proto::{Connection, wire::WireError};
 
 use crate::{
     Config,
-    driver_role::{DriverRole, IdleWatch},
+    adapter::{Adapter, LONG, TICK},
+    driver_role::IdleWatch,
     errors,
     socket::Socket,
-    wakeup::Wakeup,
 };
-
-/// How often the thread looks at sockets that want a tick or are being closed.
-const TICK: Duration = Duration::from_millis(10);
 
 /// Sockets that a thread of the program looks at while it is about to wait: each look asks the
 /// provider about all of them.
 const SERVED_HERE_MAX: usize = 128;
-
-/// How often when none does.
-const LONG: Duration = Duration::from_millis(500);
 
 /// An open interface adapter for stream sockets. Clones share it.
 ///
@@ -53,31 +48,16 @@ pub struct Stack {
 
 #[derive(Debug)]
 pub(crate) struct StackInner {
-    pub(crate) ia: Ia,
-    pub(crate) pz: Pz,
-    pub(crate) cno: Cno,
+    pub(crate) adapter: Arc<Adapter>,
     /// What suits the adapter, or whoever opened it.
     config: Config,
-    /// The adapter's address.
-    pub(crate) address: Option<SocketAddr>,
-    pub(crate) private_data_max: usize,
-    pub(crate) sink_needs_remote_write: bool,
-    /// The longest RDMA Read.
-    pub(crate) read_max: usize,
     own_sockets_only: bool,
     sockets: Mutex<HashMap<EvdId, Arc<Socket>>>,
     /// Always ready: what a stream hands out to be waited for that can have no descriptor of its
     /// own.
     pub(crate) always_ready: OwnedFd,
-    /// Wakes the thread.
-    wakeup: Wakeup,
-    /// Whether it serves, or threads of the program do.
-    driver: DriverRole,
     /// Nobody can sleep in the place of the thread: the provider has nothing to sleep on.
     no_external_sleep: AtomicBool,
-    ticks: AtomicBool,
-    /// It sleeps for long.
-    sleeps_long: AtomicBool,
 }
 
 /// Waits for what closed sockets still have to say, and then leaves the adapter to the thread.
@@ -168,14 +148,15 @@ impl Stack {
     /// place.
     pub fn begin_sleep(&self, fds: &mut [pollfd], left: Duration) -> Option<usize> {
         let stack = &self.inner;
-        if stack.no_external_sleep.load(Ordering::Relaxed) || !stack.driver.begin_wait(left) {
+        if stack.no_external_sleep.load(Ordering::Relaxed) || !stack.adapter.driver.begin_wait(left)
+        {
             return None;
         }
-        let count = stack.cno.begin_sleep(fds);
+        let count = stack.adapter.cno.begin_sleep(fds);
         if !matches!(count, Ok(1..)) {
-            stack.driver.end_wait();
+            stack.adapter.driver.end_wait();
             stack.serve_triggered();
-        } else if !stack.driver.is_lent() {
+        } else if !stack.adapter.driver.is_lent() {
             // Taken back before there was a sleep that whoever did so could have ended.
             stack.end_sleep();
             return None;
@@ -202,14 +183,14 @@ impl Stack {
     /// It finds what has come about meanwhile by itself. The caller may hold locks, and ends no
     /// connection here.
     pub fn leave_to_thread(&self) {
-        self.inner.driver.reclaim();
+        self.inner.adapter.driver.reclaim();
         self.inner.end_external_sleep();
     }
 
     /// The adapter's address.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
-        self.inner.address
+        self.inner.adapter.address
     }
 
     /// Whether it makes connections over TCP sockets that have this local address, or says so: a
@@ -217,11 +198,24 @@ impl Stack {
     #[must_use]
     pub fn takes_sockets_of(&self, local: IpAddr) -> bool {
         let local = local.to_canonical();
-        let is_own = self.inner.address.is_none_or(|own| {
+        let is_own = self.inner.adapter.address.is_none_or(|own| {
             let own = own.ip().to_canonical();
             own == local || own.is_loopback() && local.is_loopback()
         });
         is_own || local.is_unspecified() || !self.inner.own_sockets_only
+    }
+
+    /// What a peer is told with a refusal: whose version is another is told ours.
+    pub(crate) fn refusal(&self, error: WireError) -> Vec<u8> {
+        match error {
+            WireError::Version { .. } => {
+                let ack = Connection::introduction(self.config.of_protocol());
+                // Where there is no room for it, it is refused without.
+                ack.trimmed(self.inner.adapter.private_data_max)
+                    .unwrap_or_default()
+            }
+            _ => Vec::new(),
+        }
     }
 }
 
@@ -236,25 +230,13 @@ impl StackInner {
     ) -> dat_api::Result<Self> {
         let ia = Ia::open(ia)?;
         let (attr, provider) = (ia.attr()?, ia.provider_attr()?);
-        let cno = Cno::create(&ia)?;
-        let wakeup = Wakeup::new(&ia, &cno)?;
         Ok(Self {
-            pz: Pz::create(&ia)?,
-            cno,
             config: config(&provider),
-            address: attr.address,
-            private_data_max: usize::try_from(provider.max_private_data_size).unwrap_or(0),
-            sink_needs_remote_write: provider.rdma_write_for_rdma_read_req,
-            read_max: attr.max_rdma_size as usize,
             own_sockets_only: provider.specific(SOCKETS) == Some("own"),
             sockets: Mutex::default(),
             always_ready,
-            wakeup,
-            driver: DriverRole::default(),
             no_external_sleep: AtomicBool::new(false),
-            ticks: AtomicBool::new(false),
-            sleeps_long: AtomicBool::new(false),
-            ia,
+            adapter: Arc::new(Adapter::new(ia, &attr, &provider)?),
         })
     }
 
@@ -268,35 +250,18 @@ impl StackInner {
             self.sockets().insert(evd.id(), Arc::clone(socket));
         }
         // Events that came before it was listed woke nobody.
-        self.wake();
-    }
-
-    /// The thread should look at all sockets a tick from now.
-    pub(crate) fn want_tick(&self) {
-        let is_new = !self.ticks.swap(true, Ordering::SeqCst);
-        if is_new && self.sleeps_long.swap(false, Ordering::SeqCst) {
-            if self.driver.is_lent() {
-                self.driver.nudge();
-            } else {
-                self.wakeup.signal(false);
-            }
-        }
-    }
-
-    /// Makes the thread look at all sockets.
-    pub(crate) fn wake(&self) {
-        self.wakeup.signal(true);
-        self.driver.reclaim();
+        self.adapter.wake();
+        socket.hand_over(&mut socket.lock());
     }
 
     fn serve_here(&self) -> Option<bool> {
         if self.sockets().len() > 2 * SERVED_HERE_MAX {
             return None;
         }
-        if self.driver.lend() {
-            self.wakeup.signal(false);
+        if self.adapter.driver.lend() {
+            self.adapter.wakeup.signal(false);
         }
-        if !self.driver.is_aside() {
+        if !self.adapter.driver.is_aside() {
             // What has triggered is the thread's to take, which would sleep on without it.
             self.listed()
                 .iter()
@@ -304,7 +269,7 @@ impl StackInner {
             return Some(true);
         }
         // The first look has the provider work for all of them, the others do not.
-        let Ok(Some(evd)) = self.cno.take_trigger() else {
+        let Ok(Some(evd)) = self.adapter.cno.take_trigger() else {
             return Some(false);
         };
         if self.on_trigger(evd) {
@@ -321,17 +286,17 @@ impl StackInner {
 
     /// Who slept in the place of the stack's thread does so no more.
     fn end_external_sleep(&self) {
-        if let Err(error) = self.cno.end_sleep() {
+        if let Err(error) = self.adapter.cno.end_sleep() {
             tracing::error!(%error, "who slept in the place of the stack's thread does not wake");
         }
-        self.driver.end_wait();
+        self.adapter.driver.end_wait();
     }
 
     /// Looks at the sockets whose dispatchers have triggered, and no further. While the thread is
     /// there, what has triggered is its to take: it would sleep on without it.
     fn serve_triggered(&self) {
-        while self.driver.is_aside()
-            && let Ok(Some(evd)) = self.cno.take_what_has_triggered()
+        while self.adapter.driver.is_aside()
+            && let Ok(Some(evd)) = self.adapter.cno.take_what_has_triggered()
         {
             if self.on_trigger(evd) {
                 self.look_at_all();
@@ -341,7 +306,7 @@ impl StackInner {
 
     /// The thread: waits for an event and handles it. Whether all sockets are to be looked at.
     fn wait(&self, pause: Duration) -> bool {
-        match self.cno.wait(Some(pause)) {
+        match self.adapter.cno.wait(Some(pause)) {
             Ok(Some(evd)) => self.on_trigger(evd),
             Ok(None) => false,
             Err(error) => {
@@ -354,8 +319,8 @@ impl StackInner {
 
     /// A dispatcher has triggered. Whether all sockets are to be looked at.
     fn on_trigger(&self, evd: EvdId) -> bool {
-        if evd == self.wakeup.id() {
-            self.wakeup.clear()
+        if evd == self.adapter.wakeup.id() {
+            self.adapter.wakeup.clear()
         } else {
             !self.look_at(evd)
         }
@@ -379,7 +344,7 @@ impl StackInner {
 
     /// Looks at all sockets. One that wanted a tick gets it here and nowhere else.
     fn look_at_all(&self) {
-        let ticks = self.ticks.swap(false, Ordering::SeqCst);
+        let ticks = self.adapter.ticks.swap(false, Ordering::SeqCst);
         for socket in self.listed() {
             self.serve_one(&socket, ticks);
         }
@@ -392,18 +357,6 @@ impl StackInner {
                 self.sockets().remove(&evd.id());
             }
         }
-    }
-
-    /// How long the thread may sleep before it looks at all sockets. It says that it sleeps long
-    /// and then looks for a wish, [`Self::want_tick`] wishes and then looks whether it does; both
-    /// in one order for all threads, or each could miss the other's word.
-    fn pause(&self) -> Duration {
-        self.sleeps_long.store(true, Ordering::SeqCst);
-        if self.ticks.load(Ordering::SeqCst) {
-            return TICK;
-        }
-        // Sockets whose close runs have deadlines.
-        LONG
     }
 }
 
@@ -418,8 +371,8 @@ fn serve(stack: &Arc<StackInner>) {
         let pause = due.saturating_duration_since(now);
         // All connections of the process hang when this thread ends.
         threads::survive(|| {
-            let looks = if stack.driver.is_lent() {
-                stack.driver.step_aside(&mut watch, pause);
+            let looks = if stack.adapter.driver.is_lent() {
+                stack.adapter.driver.step_aside(&mut watch, pause);
                 false
             } else {
                 stack.wait(pause)
@@ -430,8 +383,9 @@ fn serve(stack: &Arc<StackInner>) {
                 stack.look_at_all();
             }
         });
-        due = due.min(now + stack.pause());
-        if Arc::strong_count(stack) == 1 {
+        due = due.min(now + stack.adapter.pause());
+        // A socket has the adapter, whoever has the stack has both.
+        if Arc::strong_count(stack) == 1 && Arc::strong_count(&stack.adapter) == 1 {
             return;
         }
     }

@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     Options, Readiness, Stack, StandIn, Watch,
-    socket::{ReceiveFlags, Socket},
+    socket::{ReceiveFlags, Socket, Statistics},
 };
 
 /// One end of a connection. Dropping it closes it, as its linger says.
@@ -27,29 +27,10 @@ pub struct SdpStream {
     stack: Stack,
 }
 
-/// What a socket has done.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Messages, of every kind.
-    pub messages_sent: u64,
-    /// Messages, of every kind.
-    pub messages_received: u64,
-    /// Bytes of the stream that were taken from the user.
-    pub bytes_sent: u64,
-    /// Those of them that were copied into the socket.
-    pub bytes_copied: u64,
-    /// Bytes of the stream that came.
-    pub bytes_received: u64,
-    /// Those of them that came by RDMA Read.
-    pub bytes_read: u64,
-    /// Those of them that went straight into a reader's memory.
-    pub bytes_direct: u64,
-    /// RDMA Reads.
-    pub reads: u64,
-}
-
 impl SdpStream {
+    /// The stream of a new socket, which the stack's thread serves from now on.
     pub(crate) fn new(stack: &Stack, socket: Arc<Socket>) -> Self {
+        stack.inner.serve(&socket);
         Self {
             socket,
             stand_in: OnceLock::new(),
@@ -73,7 +54,7 @@ impl SdpStream {
     /// Starts to connect; the stream is writable when it is connected, and has an error when it
     /// is not.
     pub fn start_connect(stack: &Stack, peer: SocketAddr) -> io::Result<Self> {
-        let socket = Socket::connect(&stack.inner, stack.config, peer)?;
+        let socket = Socket::connect(&stack.inner.adapter, stack.config, peer)?;
         Ok(Self::new(stack, socket))
     }
 

@@ -9,7 +9,17 @@ use std::{
 use sdp_proto::ConnectionState;
 
 use super::{Inner, Socket};
-use crate::Commitment;
+
+/// Whether an active side goes through with its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Commitment {
+    /// It may still give up.
+    Open,
+    /// It has said its first message, whatever has become of the connection since.
+    Made,
+    /// It has given up.
+    Withdrawn,
+}
 
 impl Socket {
     /// shutdown(2). Bytes that come after SHUT_RD alone are passed over, and those that come after
@@ -108,7 +118,7 @@ impl Socket {
         }
         self.hand_over(&mut inner);
         drop(inner);
-        self.stack.wake();
+        self.adapter.wake();
     }
 
     /// Bytes of a closed socket whose arrival nobody has confirmed.

@@ -303,7 +303,7 @@ impl Socket {
             self.take_news(inner);
         }
         if inner.connection.wants_tick() {
-            self.stack.want_tick();
+            self.adapter.want_tick();
         }
         inner.show();
     }
@@ -532,7 +532,7 @@ impl Socket {
     pub(crate) fn hand_over(&self, inner: &mut Inner) {
         if !inner.connection.is_drained() {
             // The next call will most likely go on with it; should none come, the thread does.
-            self.stack.want_tick();
+            self.adapter.want_tick();
         }
         let wanted = inner.wants_service();
         if wanted == inner.served || inner.driven || inner.connecting {
@@ -546,7 +546,7 @@ impl Socket {
     }
 
     fn set_served(&self, inner: &mut Inner, served: bool) {
-        let cno = served.then_some(&self.stack.cno);
+        let cno = served.then_some(&self.adapter.cno);
         for evd in [&self.evd, &self.connections] {
             if let Err(error) = evd.set_cno(cno) {
                 tracing::error!(%error, "the stack's thread cannot be told of events");

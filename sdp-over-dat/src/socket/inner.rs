@@ -7,7 +7,28 @@ use rustix::io::Errno;
 use sdp_proto::{AdvertId, Connection, ConnectionState, SendHalf};
 
 use super::{receive_queue::ReceiveQueue, send_ring::SendRing};
-use crate::{Options, Readiness, Statistics, Watch, trace::Trace};
+use crate::{Options, Readiness, Watch, trace::Trace};
+
+/// What a socket has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Messages, of every kind.
+    pub messages_sent: u64,
+    /// Messages, of every kind.
+    pub messages_received: u64,
+    /// Bytes of the stream that were taken from the user.
+    pub bytes_sent: u64,
+    /// Those of them that were copied into the socket.
+    pub bytes_copied: u64,
+    /// Bytes of the stream that came.
+    pub bytes_received: u64,
+    /// Those of them that came by RDMA Read.
+    pub bytes_read: u64,
+    /// Those of them that went straight into a reader's memory.
+    pub bytes_direct: u64,
+    /// RDMA Reads.
+    pub reads: u64,
+}
 
 pub(crate) struct Inner {
     pub(super) connection: Connection,

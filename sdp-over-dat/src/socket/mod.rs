@@ -34,15 +34,17 @@ use std::{
 
 use dat_api::{Ep, Evd};
 
-use crate::{Config, Options, Readiness, Watch, stack::StackInner, transport::Transport};
+use crate::{Config, Options, Readiness, Watch, adapter::Adapter, transport::Transport};
+pub use close::Commitment;
 pub(crate) use inner::Inner;
+pub use inner::Statistics;
 pub(crate) use receive::ReceiveFlags;
 pub(crate) use setup::{Names, Parts};
 
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    pub(crate) stack: Arc<StackInner>,
+    pub(crate) adapter: Arc<Adapter>,
     /// Its sizes and limits.
     pub(crate) config: Config,
     /// For completions. A waiting thread waits here: what ends a connection completes its receives.
@@ -91,7 +93,7 @@ impl Socket {
         let info = self.ep.query().ok()?;
         let port = u16::try_from(info.local_port).ok()?;
         info.local
-            .or(self.stack.address)
+            .or(self.adapter.address)
             .map(|address| SocketAddr::new(address.ip(), port))
     }
 

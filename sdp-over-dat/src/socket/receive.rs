@@ -138,9 +138,9 @@ impl Socket {
         into: &mut [u8],
         deadline: Option<Instant>,
     ) -> (MutexGuard<'a, Inner>, usize) {
-        let max = into.len().min(self.stack.read_max) as u32;
-        let needs_remote_write = self.stack.sink_needs_remote_write;
-        let sink = match Sink::register(&self.stack.pz, into, needs_remote_write) {
+        let max = into.len().min(self.adapter.read_max) as u32;
+        let needs_remote_write = self.adapter.sink_needs_remote_write;
+        let sink = match Sink::register(&self.adapter.pz, into, needs_remote_write) {
             Ok(sink) => sink,
             Err(error) => {
                 tracing::debug!(%error, "memory is not registered; its bytes are staged");

@@ -185,7 +185,7 @@ impl Socket {
         deadline: Option<Instant>,
     ) -> (MutexGuard<'a, Inner>, io::Result<usize>) {
         let bytes = &bytes[..bytes.len().min(ADVERT_MAX)];
-        let lmr = match Source::register(&self.stack.pz, bytes) {
+        let lmr = match Source::register(&self.adapter.pz, bytes) {
             Ok(source) => source.lmr,
             Err(error) => {
                 tracing::debug!(%error, "memory is not registered; its bytes are copied");

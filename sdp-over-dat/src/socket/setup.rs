@@ -11,16 +11,10 @@ use std::{
 
 use dat_api::{Cr, Ep, EpAttr, EpEvds, Evd, EvdFlags};
 use rustix::io::Errno;
-use sdp_proto::{
-    self as proto, Connection, ConnectionState,
-    wire::{Hello, WireError},
-};
+use sdp_proto::{self as proto, Connection, ConnectionState, wire::Hello};
 
-use super::{Inner, Socket, receive_queue::ReceiveQueue, send_ring::SendRing};
-use crate::{
-    Config, Options, Stack, Statistics, errors, stack::StackInner, trace::Trace,
-    transport::Transport,
-};
+use super::{Inner, Socket, inner::Statistics, receive_queue::ReceiveQueue, send_ring::SendRing};
+use crate::{Config, Options, adapter::Adapter, errors, trace::Trace, transport::Transport};
 
 /// RDMA Reads that an end serves and has under way.
 const READS: i32 = 4;
@@ -28,31 +22,29 @@ const READS: i32 = 4;
 impl Socket {
     /// Starts to connect to `peer`.
     pub(crate) fn connect(
-        stack: &Arc<StackInner>,
+        adapter: &Arc<Adapter>,
         config: Config,
         peer: SocketAddr,
     ) -> io::Result<Arc<Self>> {
-        let local = stack.address.unwrap_or(peer);
+        let local = adapter.address.unwrap_or(peer);
         let local = SocketAddr::new(local.ip(), 0);
         let (connection, hello) = Connection::connect(config.of_protocol(), local, peer.ip());
         let hello = hello
-            .trimmed(stack.private_data_max)
+            .trimmed(adapter.private_data_max)
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
-        let socket = Self::new(stack, config, connection, peer, true)?;
+        let socket = Self::new(adapter, config, connection, peer, true)?;
         socket.lock().hello.clone_from(&hello);
         let timeout = Some(config.connect_timeout);
         socket
             .ep
             .start_connect(peer, u64::from(peer.port()), timeout, &hello)
             .map_err(|error| errors::of_dat(&error))?;
-        stack.serve(&socket);
-        socket.hand_over(&mut socket.lock());
         Ok(socket)
     }
 
     /// Answers `request`, whose Hello is a good one.
     pub(crate) fn accept(
-        stack: &Arc<StackInner>,
+        adapter: &Arc<Adapter>,
         config: Config,
         request: Cr,
         hello: &Hello,
@@ -61,22 +53,20 @@ impl Socket {
         let peer = request.remote().unwrap_or(peer);
         let (connection, ack) = Connection::accept(config.of_protocol(), hello);
         let ack = ack
-            .trimmed(stack.private_data_max)
+            .trimmed(adapter.private_data_max)
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
-        let socket = Self::new(stack, config, connection, peer, false)?;
+        let socket = Self::new(adapter, config, connection, peer, false)?;
         let hello = request.private_data().to_vec();
         socket.lock().trace.setup(&hello, &ack);
         request
             .accept(Some(&socket.ep), &ack)
             .map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error.to_string()))?;
-        stack.serve(&socket);
-        socket.hand_over(&mut socket.lock());
         Ok(socket)
     }
 
     /// Starts to connect over `tcp`, a connected TCP socket of `names`, as its active side.
     pub(crate) fn connect_over(
-        stack: &Arc<StackInner>,
+        adapter: &Arc<Adapter>,
         config: Config,
         tcp: OwnedFd,
         names: Names,
@@ -84,11 +74,11 @@ impl Socket {
         let local = names.local.unwrap_or(names.peer);
         let (connection, hello) = Connection::connect(config.of_protocol(), local, names.peer.ip());
         let hello = hello
-            .trimmed(stack.private_data_max)
+            .trimmed(adapter.private_data_max)
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
-        let parts = Parts::make(stack, config).map_err(|error| errors::of_dat(&error))?;
+        let parts = Parts::make(adapter, config).map_err(|error| errors::of_dat(&error))?;
         let transport = Some(Transport::of(&tcp)?);
-        let socket = Self::of(stack, parts, connection, names, transport, true)
+        let socket = Self::of(adapter, parts, connection, names, transport, true)
             .map_err(|error| errors::of_dat(&error))?;
         socket.lock().hello.clone_from(&hello);
         let timeout = Some(config.connect_timeout);
@@ -96,15 +86,13 @@ impl Socket {
             .ep
             .start_connect_socket(tcp, timeout, &hello)
             .map_err(|refused| errors::of_dat(&refused.error))?;
-        stack.serve(&socket);
-        socket.hand_over(&mut socket.lock());
         Ok(socket)
     }
 
     /// Answers `request`, which came for the endpoint of `parts` and whose Hello is a good one. The
     /// connection stands with the peer's first message.
     pub(crate) fn accept_over(
-        stack: &Arc<StackInner>,
+        adapter: &Arc<Adapter>,
         parts: Parts,
         request: Cr,
         hello: &Hello,
@@ -113,9 +101,9 @@ impl Socket {
     ) -> io::Result<Arc<Self>> {
         let (connection, ack) = Connection::accept(parts.config.of_protocol(), hello);
         let ack = ack
-            .trimmed(stack.private_data_max)
+            .trimmed(adapter.private_data_max)
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
-        let socket = Self::of(stack, parts, connection, names, Some(transport), false)
+        let socket = Self::of(adapter, parts, connection, names, Some(transport), false)
             .map_err(|error| errors::of_dat(&error))?;
         {
             let mut inner = socket.lock();
@@ -125,26 +113,24 @@ impl Socket {
         request
             .accept(None, &ack)
             .map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error.to_string()))?;
-        stack.serve(&socket);
-        socket.hand_over(&mut socket.lock());
         Ok(socket)
     }
 
     fn new(
-        stack: &Arc<StackInner>,
+        adapter: &Arc<Adapter>,
         config: Config,
         connection: Connection,
         peer: SocketAddr,
         active: bool,
     ) -> io::Result<Arc<Self>> {
         let names = Names { local: None, peer };
-        Parts::make(stack, config)
-            .and_then(|parts| Self::of(stack, parts, connection, names, None, active))
+        Parts::make(adapter, config)
+            .and_then(|parts| Self::of(adapter, parts, connection, names, None, active))
             .map_err(|error| errors::of_dat(&error))
     }
 
     fn of(
-        stack: &Arc<StackInner>,
+        adapter: &Arc<Adapter>,
         parts: Parts,
         connection: Connection,
         names: Names,
@@ -187,7 +173,7 @@ impl Socket {
             statistics: Statistics::default(),
         };
         let socket = Arc::new(Self {
-            stack: Arc::clone(stack),
+            adapter: Arc::clone(adapter),
             config: parts.config,
             evd: parts.evd,
             connections: parts.connections,
@@ -250,11 +236,11 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    pub(crate) fn make(stack: &StackInner, config: Config) -> dat_api::Result<Self> {
+    pub(crate) fn make(adapter: &Adapter, config: Config) -> dat_api::Result<Self> {
         let buffers = usize::from(config.receive_buffers);
         let events = buffers + config.sends_max + READS as usize + 8;
-        let evd = Evd::create(&stack.ia, events as u32, EvdFlags::DTO)?;
-        let connections = Evd::create(&stack.ia, 8, EvdFlags::CONNECTION)?;
+        let evd = Evd::create(&adapter.ia, events as u32, EvdFlags::DTO)?;
+        let connections = Evd::create(&adapter.ia, 8, EvdFlags::CONNECTION)?;
         let evds = EpEvds {
             recv: &evd,
             request: &evd,
@@ -270,15 +256,15 @@ impl Parts {
             request_completion_flags: dat_api::CompletionFlags::SUPPRESS.bits(),
             ..EpAttr::default()
         };
-        let ep = Ep::create(&stack.pz, evds, Some(&attr))?;
+        let ep = Ep::create(&adapter.pz, evds, Some(&attr))?;
         let receive = ReceiveQueue::new(
-            &stack.pz,
+            &adapter.pz,
             buffers,
             config.buffer_size as usize,
             config.staging,
-            stack.sink_needs_remote_write,
+            adapter.sink_needs_remote_write,
         )?;
-        let send = SendRing::new(&stack.pz, config.send_ring, config.sends_max)?;
+        let send = SendRing::new(&adapter.pz, config.send_ring, config.sends_max)?;
         Ok(Self {
             config,
             evd,
@@ -297,20 +283,6 @@ impl Config {
             buffers: self.receive_buffers,
             buffer_size: self.buffer_size,
             send_size_max: self.buffer_size,
-        }
-    }
-}
-
-impl Stack {
-    /// What a peer is told with a refusal: whose version is another is told ours.
-    pub(crate) fn refusal(&self, error: WireError) -> Vec<u8> {
-        match error {
-            WireError::Version { .. } => {
-                let ack = Connection::introduction(self.config.of_protocol());
-                // Where there is no room for it, it is refused without.
-                ack.trimmed(self.inner.private_data_max).unwrap_or_default()
-            }
-            _ => Vec::new(),
         }
     }
 }

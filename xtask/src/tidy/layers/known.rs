@@ -12,7 +12,7 @@ pub(super) type Use = (&'static str, &'static str);
 pub(super) const CHECKED: &[(&str, &[Use])] = &[
     ("access-layer", ACCESS_LAYER),
     ("provider-iwarp-soft", PROVIDER_IWARP_SOFT),
-    ("sdp-over-dat", SDP_OVER_DAT),
+    ("sdp-over-dat", &[]),
 ];
 
 const ACCESS_LAYER: &[Use] = &[
@@ -56,10 +56,4 @@ const PROVIDER_IWARP_SOFT: &[Use] = &[
     ("objects", "rnic"),
     ("qp", "cm"),
     ("qp", "rnic"),
-];
-
-const SDP_OVER_DAT: &[Use] = &[
-    ("socket", "over_socket"),
-    ("socket", "stack"),
-    ("socket", "stream"),
 ];
