@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dat_abi::*;
 
 use self::answer::Answer;
-use crate::ep::addr::SharedAddress;
+use crate::addr::SharedAddress;
 use crate::ep::private_data::PrivateData;
 use crate::ep::state::{CrId, Creator};
 use crate::ep::{Acceptance, Ep, check_private_data};

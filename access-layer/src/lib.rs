@@ -10,6 +10,7 @@
 //! | `thunk` | C arguments to Rust and results to `DAT_RETURN`, one file per object |
 //! | [`handle`] | the table of handles |
 //! | [`error`] | `DatError` and what becomes of an RNIC's refusal |
+//! | `addr` | socket addresses and connection qualifiers |
 //! | [`ia`] `attr` | interface adapter, its children, its attributes |
 //! | [`pz`] [`lmr`] [`rmr`] [`srq`] | protection zone, memory region, memory window, shared receive queue |
 //! | [`evd`] [`cno`] | event dispatcher and its notification object |
@@ -43,6 +44,7 @@ mod macros;
 
 pub use dat_abi as abi;
 
+mod addr;
 mod attr;
 pub mod cno;
 mod counters;

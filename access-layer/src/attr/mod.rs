@@ -11,7 +11,7 @@ use std::ffi::c_char;
 use dat_abi::*;
 
 use self::named::NamedAttrs;
-use crate::ep::addr::SharedAddress;
+use crate::addr::SharedAddress;
 use crate::evd::is_mergeable;
 use crate::rnic::RnicAttr;
 

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use dat_abi::*;
 
-use super::addr::{port_of, with_port};
 use super::private_data::PrivateData;
 use super::state::{CrId, Creator, DisconnectStep, Ending, State};
 use super::{Ep, Inner, Wired};
+use crate::addr::{port_of, with_port};
 use crate::error::{DatError, DatResult};
 use crate::rnic::{AcceptParams, ConnectParams, ConnectionEvent, Rnic, RnicError, SocketFault};
 use crate::sp::socket::ConsumerSocket;

@@ -12,7 +12,6 @@
 //! | `modify.rs` | `dat_ep_modify` and the making of the queue pair |
 //! | `attr.rs` | attributes, defaults and limits |
 //! | `parts.rs` | the objects an endpoint uses |
-//! | `addr.rs` | addresses and connection qualifiers |
 //! | `private_data.rs` | bytes that the consumer reads through an event |
 //! | `qp_cell.rs` | the place of the queue pair |
 //!
@@ -24,7 +23,6 @@
 //! asked to connect, accept or disconnect, because its news may come up before the call returns.
 //! The data path takes no lock: it reads a copy of the state's number.
 
-pub(crate) mod addr;
 mod attr;
 mod connect;
 mod modify;
@@ -46,12 +44,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dat_abi::*;
 
-use self::addr::SharedAddress;
 use self::attr::{EpAttrs, SegmentLimits};
 use self::parts::{HeldParts, handle_of};
 use self::private_data::PrivateData;
 use self::qp_cell::QpCell;
 use self::state::{CrId, Machine, Released, SpId, State, WrongState};
+use crate::addr::SharedAddress;
 use crate::counters::EpCounters;
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;

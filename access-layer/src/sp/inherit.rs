@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use dat_abi::{DatComm, DatSockAddr};
 
-use crate::ep::addr;
+use crate::addr;
 
 /// Communicator and addresses of a connected socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

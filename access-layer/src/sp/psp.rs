@@ -6,9 +6,9 @@ use dat_abi::*;
 
 use super::listening::Listening;
 use super::{hold_cr_evd, refuse_quietly, tell_request};
+use crate::addr::port_of;
 use crate::cr::{Cr, NewCr, Pending};
 use crate::ep::Ep;
-use crate::ep::addr::port_of;
 use crate::ep::state::CrId;
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;

@@ -6,8 +6,8 @@ use dat_abi::*;
 
 use super::psp::listen_error;
 use super::{check_ep, hold_cr_evd, refuse_quietly, tell_only_request};
+use crate::addr::port_of;
 use crate::cr::{Cr, NewCr, Pending};
-use crate::ep::addr::port_of;
 use crate::ep::state::{CrId, SpId};
 use crate::ep::{Ep, Held};
 use crate::error::{DatError, DatResult};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dat_abi::*;
 
-use crate::ep::addr;
+use crate::addr;
 use crate::error::{DatError, DatResult, to_return};
 use crate::handle::{self, Object, Pinned};
 use crate::ia::Ia;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::addr;
 use crate::handle::pin_handle;
 use crate::rnic::{ConnectionEvent, QpToken, Resource, RnicError};
 

@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use super::*;
+use crate::addr;
 use crate::rnic::{ConnectionEvent, SocketFault};
 use crate::sp::socket::Owner;
 

@@ -17,7 +17,7 @@ fn csp(bench: &Bench, address: &str) -> DatResult<Pinned<Csp<ScriptedRnic>>> {
 
 fn address_of(csp: &Pinned<Csp<ScriptedRnic>>) -> SocketAddr {
     // SAFETY: the service point is alive, so its address is there.
-    unsafe { crate::ep::addr::read(csp.query().address_ptr) }.unwrap()
+    unsafe { crate::addr::read(csp.query().address_ptr) }.unwrap()
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn psp(bench: &Bench, flags: DatPspFlags) -> Pinned<Psp<ScriptedRnic>> {
 fn it_listens_on_the_port_of_its_qualifier() {
     let bench = Bench::new();
     Psp::create(&bench.ia, 0x1_0000, bench.cr.clone(), DAT_PSP_CONSUMER_FLAG).unwrap();
-    let port = crate::ep::addr::port_of(0x1_0000);
+    let port = crate::addr::port_of(0x1_0000);
     assert_eq!(bench.script.calls(), [Call::Listen { port }]);
 }
 
@@ -118,7 +118,7 @@ fn a_request_tells_who_asks_and_what_it_says() {
     );
     assert_eq!(param.remote_port_qual, u64::from(PEER.1));
     // SAFETY: the request is not answered, so its address is there.
-    let remote = unsafe { crate::ep::addr::read(param.remote_ia_address_ptr) };
+    let remote = unsafe { crate::addr::read(param.remote_ia_address_ptr) };
     assert_eq!(remote.unwrap(), PEER.into());
     assert!(param.local_ep_handle.is_null());
 }
