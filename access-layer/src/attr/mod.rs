@@ -12,7 +12,6 @@ use dat_abi::*;
 
 use self::named::NamedAttrs;
 use crate::addr::SharedAddress;
-use crate::evd::is_mergeable;
 use crate::rnic::RnicAttr;
 
 /// Version of the DAT interface, major part. OFA's providers name it here too; the release of this
@@ -190,6 +189,20 @@ fn provider_attr(ia_name: &str, attr: &RnicAttr) -> DatProviderAttr {
 /// What `dat_evd_create` accepts, pair by pair.
 fn merging() -> [[DatBoolean; DAT_EVD_STREAM_COUNT]; DAT_EVD_STREAM_COUNT] {
     STREAMS.map(|row| STREAMS.map(|column| DatBoolean::from(is_mergeable(row | column))))
+}
+
+/// True if these streams may share an EVD: all but asynchronous events, and not data transfers with
+/// connection events, whose relative order two queues could not keep. The provider attribute
+/// `evd_stream_merging_supported` says the same.
+pub(crate) fn is_mergeable(flags: DatEvdFlags) -> bool {
+    let known = DAT_EVD_SOFTWARE_FLAG
+        | DAT_EVD_CR_FLAG
+        | DAT_EVD_CONNECTION_FLAG
+        | DAT_EVD_DTO_FLAG
+        | DAT_EVD_RMR_BIND_FLAG
+        | DAT_IB_EVD_EXTENSION_FLAG;
+    let both = DAT_EVD_DTO_FLAG | DAT_EVD_CONNECTION_FLAG;
+    flags & !known == 0 && flags & both != both
 }
 
 /// A limit as DAT counts: signed.

@@ -33,6 +33,7 @@ use self::queue::{OwnQueue, Pulled};
 use self::state::EvdState;
 pub(crate) use self::wait::deadline;
 pub use self::wait::{TimedOut, WaitError, Woken};
+use crate::attr::is_mergeable;
 use crate::cno::Cno;
 use crate::counters::EvdCounters;
 use crate::cr::Cr;
@@ -592,19 +593,6 @@ fn checked_qlen<R: Rnic>(ia: &Ia<R>, min_qlen: DatCount) -> DatResult<usize> {
         return Err(NO_EVD);
     }
     usize::try_from(qlen).map_err(|_| NO_EVD)
-}
-
-/// Whether these streams may share an EVD: all but asynchronous events, and not data transfers with
-/// connection events, whose relative order two queues could not keep. The provider attribute
-/// `evd_stream_merging_supported` says the same.
-pub(crate) fn is_mergeable(flags: DatEvdFlags) -> bool {
-    let known = DAT_EVD_SOFTWARE_FLAG
-        | DAT_EVD_CR_FLAG
-        | DAT_EVD_CONNECTION_FLAG
-        | CQ_FLAGS
-        | DAT_IB_EVD_EXTENSION_FLAG;
-    let both = DAT_EVD_DTO_FLAG | DAT_EVD_CONNECTION_FLAG;
-    flags & !known == 0 && flags & both != both
 }
 
 /// Ends the connection request of an event that nobody will read: only the event names it, so its

@@ -16,7 +16,6 @@ pub(super) const CHECKED: &[(&str, &[Use])] = &[
 ];
 
 const ACCESS_LAYER: &[Use] = &[
-    ("attr", "evd"),
     ("cno", "evd"),
     ("counters", "ep"),
     ("counters", "evd"),
