@@ -13,6 +13,7 @@ use dat_abi::*;
 
 use self::answer::Answer;
 use crate::addr::SharedAddress;
+use crate::consumer_socket::ConsumerSocket;
 use crate::ep::private_data::PrivateData;
 use crate::ep::state::{CrId, Creator};
 use crate::ep::{Acceptance, Ep, check_private_data};
@@ -21,7 +22,6 @@ use crate::handle::{self, Handle, Kind, Object, Pinned, Reservation};
 use crate::ia::{Child, Ia};
 use crate::rnic::{RequestInfo, Rnic};
 use crate::sp::Psp;
-use crate::sp::socket::ConsumerSocket;
 
 /// Connection request.
 pub struct Cr<R: Rnic> {

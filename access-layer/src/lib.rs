@@ -15,6 +15,7 @@
 //! | [`pz`] [`lmr`] [`rmr`] [`srq`] | protection zone, memory region, memory window, shared receive queue |
 //! | [`evd`] [`cno`] | event dispatcher and its notification object |
 //! | [`ep`] [`sp`] [`cr`] | endpoint, service points, connection request |
+//! | `consumer_socket` | who owns a socket that a consumer has connected |
 //! | `ib_extension` `iw_extension` | extension operations of InfiniBand and iWARP |
 //! | `counters` | counters of the IB extension |
 //! | [`users`] | counting who uses an object, so that it is not freed under them |
@@ -47,6 +48,7 @@ pub use dat_abi as abi;
 mod addr;
 mod attr;
 pub mod cno;
+mod consumer_socket;
 mod counters;
 pub mod cr;
 pub mod dispatch;

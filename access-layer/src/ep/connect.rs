@@ -16,10 +16,9 @@ use super::private_data::PrivateData;
 use super::state::{CrId, Creator, DisconnectStep, Ending, State};
 use super::{Ep, Inner, Wired};
 use crate::addr::{port_of, with_port};
+use crate::consumer_socket::{ConsumerSocket, inherit, log_no_sockets};
 use crate::error::{DatError, DatResult};
 use crate::rnic::{AcceptParams, ConnectParams, ConnectionEvent, Rnic, RnicError, SocketFault};
-use crate::sp::socket::ConsumerSocket;
-use crate::sp::{inherit, ssp};
 
 /// Arguments of `dat_ep_connect`.
 #[derive(Debug, Clone, Copy)]
@@ -224,7 +223,7 @@ impl<R: Rnic> Ep<R> {
             }
             Err(fault) => {
                 if fault == SocketFault::NotSupported {
-                    ssp::log_no_sockets();
+                    log_no_sockets();
                 }
                 self.after_refusal();
                 Err(fault.into())

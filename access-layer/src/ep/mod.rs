@@ -50,6 +50,7 @@ use self::private_data::PrivateData;
 use self::qp_cell::QpCell;
 use self::state::{CrId, Machine, Released, SpId, State, WrongState};
 use crate::addr::SharedAddress;
+use crate::consumer_socket::ConsumerSocket;
 use crate::counters::EpCounters;
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
@@ -57,7 +58,6 @@ use crate::handle::{Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
 use crate::pz::Pz;
 use crate::rnic::Rnic;
-use crate::sp::socket::ConsumerSocket;
 use crate::srq::Srq;
 
 /// Endpoint.

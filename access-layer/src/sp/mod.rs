@@ -10,12 +10,10 @@
 //! A service point names its endpoint, it does not own it: either may go first.
 
 mod csp;
-pub(crate) mod inherit;
 mod listening;
 mod psp;
 mod rsp;
-pub(crate) mod socket;
-pub(crate) mod ssp;
+mod ssp;
 
 pub use csp::Csp;
 pub use psp::Psp;

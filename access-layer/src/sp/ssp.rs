@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dat_abi::*;
 
-use super::socket::{ConsumerSocket, Owner};
 use super::{Arrival, arrival_event, check_ep, hold_cr_evd, refuse_quietly, tell_only_request};
+use crate::consumer_socket::{ConsumerSocket, Owner, log_no_sockets};
 use crate::cr::{Cr, NewCr, Pending};
 use crate::ep::state::{CrId, SpId};
 use crate::ep::{Ep, Held};
@@ -329,14 +329,6 @@ impl<R: Rnic> Child for Ssp<R> {
     fn abandon(this: &Pinned<Self>) {
         this.end();
     }
-}
-
-/// Says why this adapter has no Socket Service Points, and how a consumer may go on.
-pub(crate) fn log_no_sockets() {
-    tracing::warn!(
-        "this adapter opens its connections itself and cannot take over a socket: use a public \
-         service point and dat_ep_connect, or an adapter of the software iWARP provider"
-    );
 }
 
 #[cfg(test)]

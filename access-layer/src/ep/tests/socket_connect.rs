@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::addr;
+use crate::consumer_socket::Owner;
 use crate::rnic::{ConnectionEvent, SocketFault};
-use crate::sp::socket::Owner;
 
 fn args(socket: i32) -> SocketConnectArgs<'static> {
     SocketConnectArgs {

@@ -22,7 +22,6 @@ const ACCESS_LAYER: &[Use] = &[
     ("counters", "ia"),
     ("counters", "thunk"),
     ("cr", "sp"),
-    ("ep", "sp"),
     ("evd", "cr"),
     ("evd", "ep"),
     ("evd", "rmr"),

@@ -15,6 +15,8 @@
 //!
 //! The RNIC moves the descriptor itself; this record says what its moves mean to the consumer.
 
+pub(crate) mod inherit;
+
 use std::os::fd::RawFd;
 
 /// Whose the socket is.
@@ -127,6 +129,14 @@ impl ConsumerSocket {
         tracing::debug!(socket = self.id, ?from, ?to, "socket changes hands");
         self.owner = to;
     }
+}
+
+/// Says why this adapter has no Socket Service Points, and how a consumer may go on.
+pub(crate) fn log_no_sockets() {
+    tracing::warn!(
+        "this adapter opens its connections itself and cannot take over a socket: use a public \
+         service point and dat_ep_connect, or an adapter of the software iWARP provider"
+    );
 }
 
 #[cfg(test)]
