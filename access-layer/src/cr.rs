@@ -21,7 +21,6 @@ use crate::error::{DatError, DatResult};
 use crate::handle::{self, Handle, Kind, Object, Pinned, Reservation};
 use crate::ia::{Child, Ia};
 use crate::rnic::{RequestInfo, Rnic};
-use crate::sp::Psp;
 
 /// Connection request.
 pub struct Cr<R: Rnic> {
@@ -170,21 +169,12 @@ impl<R: Rnic> Cr<R> {
         Ok(result?)
     }
 
-    /// `dat_cr_handoff`: the request goes to the public service point of `conn_qual` on the same
-    /// IA, which tells it as a new one, with the private data as it is now. The endpoint that it
-    /// came with is the consumer's again.
-    ///
-    /// Another process cannot be given a connection, so its service points are as unknown as those
-    /// that do not exist.
-    pub fn handoff(this: &Pinned<Self>, conn_qual: DatConnQual) -> DatResult {
-        let Some(target) = this.ia.find_child(|psp: &Psp<R>| psp.serves(conn_qual)) else {
-            tracing::info!(
-                cr = ?this.handle,
-                conn_qual,
-                "handoff: no such service point in this process"
-            );
-            return Err(DatError::invalid_arg(2));
-        };
+    /// Gives the request to `taker`, another service point, as a new one, with the private data as
+    /// it is now. The endpoint that it came with is the consumer's again.
+    pub(crate) fn hand_over(
+        this: &Pinned<Self>,
+        taker: impl FnOnce(Pending<R>, &RequestInfo<'_>) -> DatResult,
+    ) -> DatResult {
         let pending = this.take()?;
         this.release_ep();
         let private_data = this.private_data.copy();
@@ -194,9 +184,14 @@ impl<R: Rnic> Cr<R> {
             private_data: &private_data,
             truncated: this.truncated,
         };
-        let result = target.take_over(pending, &info);
+        let result = taker(pending, &info);
         this.end();
         result
+    }
+
+    /// Its IA.
+    pub(crate) fn ia(&self) -> &Arc<Ia<R>> {
+        &self.ia
     }
 
     fn id(&self) -> CrId {

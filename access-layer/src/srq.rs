@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use dat_abi::*;
 
-use crate::ep::Ep;
 use crate::error::{DatError, DatResult};
 use crate::handle::{Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
@@ -119,8 +118,9 @@ impl<R: Rnic> Srq<R> {
         Ok(self.ia.rnic().post_srq_recv(&self.srq, &wr)?)
     }
 
-    /// `dat_srq_query`.
-    pub fn query(&self) -> DatSrqParam {
+    /// `dat_srq_query`. Its endpoints have taken `outstanding` receives for messages that are
+    /// still arriving.
+    pub fn query(&self, outstanding: DatCount) -> DatSrqParam {
         DatSrqParam {
             ia_handle: self.ia.consumer_handle(),
             srq_state: match self.check_operational() {
@@ -132,15 +132,8 @@ impl<R: Rnic> Srq<R> {
             max_recv_iov: self.attr.max_recv_iov,
             low_watermark: self.low_watermark.load(Ordering::Relaxed),
             available_dto_count: self.available().unwrap_or(DAT_VALUE_UNKNOWN),
-            outstanding_dto_count: self.outstanding(),
+            outstanding_dto_count: outstanding,
         }
-    }
-
-    /// Receives that endpoints have taken for messages which are still arriving.
-    fn outstanding(&self) -> DatCount {
-        let eps = self.ia.children::<Ep<R>>();
-        let held = eps.map(|ep| ep.receives_held_of(self.handle)).sum::<u32>();
-        DatCount::try_from(held).unwrap_or(DatCount::MAX)
     }
 
     /// Receives that are posted and that no message has taken.

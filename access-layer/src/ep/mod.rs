@@ -241,8 +241,16 @@ impl<R: Rnic> Ep<R> {
         Ok((count, count))
     }
 
+    /// The number of receives of `srq` that endpoints have taken for messages which are still
+    /// arriving.
+    pub(crate) fn outstanding_of(srq: &Srq<R>) -> DatCount {
+        let eps = srq.ia().children::<Self>();
+        let held = eps.map(|ep| ep.receives_held_of(srq.handle())).sum::<u32>();
+        DatCount::try_from(held).unwrap_or(DatCount::MAX)
+    }
+
     /// How many receives it has taken from shared receive queue `srq` and not completed.
-    pub(crate) fn receives_held_of(&self, srq: Handle) -> u32 {
+    fn receives_held_of(&self, srq: Handle) -> u32 {
         let uses_it = {
             let inner = self.lock();
             let own = inner.parts.srq.as_ref();

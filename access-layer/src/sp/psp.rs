@@ -130,7 +130,7 @@ impl<R: Rnic> Psp<R> {
 
     /// Tells a request, be it a peer's or one that another service point hands off. On failure the
     /// peer is refused.
-    pub(crate) fn take_over(&self, pending: Pending<R>, info: &RequestInfo<'_>) -> DatResult {
+    fn take_over(&self, pending: Pending<R>, info: &RequestInfo<'_>) -> DatResult {
         let freed = DatError::invalid_handle(DAT_INVALID_HANDLE_PSP);
         let evd = self.listening.evd().ok_or(freed)?;
         // A chosen qualifier is known here before `create_any` has written it down.
@@ -140,8 +140,25 @@ impl<R: Rnic> Psp<R> {
         Ok(())
     }
 
+    /// `dat_cr_handoff`: the request goes to the public service point of `conn_qual` on the same
+    /// IA.
+    ///
+    /// Another process cannot be given a connection, so its service points are as unknown as those
+    /// that do not exist.
+    pub(crate) fn handoff(cr: &Pinned<Cr<R>>, conn_qual: DatConnQual) -> DatResult {
+        let Some(target) = cr.ia().find_child(|psp: &Self| psp.serves(conn_qual)) else {
+            tracing::info!(
+                cr = ?cr.handle(),
+                conn_qual,
+                "handoff: no such service point in this process"
+            );
+            return Err(DatError::invalid_arg(2));
+        };
+        Cr::hand_over(cr, |pending, info| target.take_over(pending, info))
+    }
+
     /// Whether it serves this qualifier.
-    pub(crate) fn serves(&self, conn_qual: DatConnQual) -> bool {
+    fn serves(&self, conn_qual: DatConnQual) -> bool {
         self.conn_qual.get() == Some(&conn_qual)
     }
 

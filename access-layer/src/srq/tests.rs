@@ -207,8 +207,8 @@ fn what_endpoints_hold_of_it_is_outstanding() {
         ep(Some(shared.clone()));
     }
     ep(None);
-    assert_eq!(shared.query().outstanding_dto_count, 0);
+    assert_eq!(Ep::outstanding_of(&shared), 0);
     bench.script.set_pending(3, 1);
-    assert_eq!(shared.query().outstanding_dto_count, 6);
-    assert_eq!(other.query().outstanding_dto_count, 0);
+    assert_eq!(Ep::outstanding_of(&shared), 6);
+    assert_eq!(Ep::outstanding_of(&other), 0);
 }

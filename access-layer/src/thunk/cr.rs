@@ -10,6 +10,7 @@ use crate::ep::Ep;
 use crate::error::DatResult;
 use crate::handle::Pinned;
 use crate::rnic::Rnic;
+use crate::sp::Psp;
 
 fn pin_cr<R: Rnic>(cr: DatCrHandle) -> DatResult<Pinned<Cr<R>>> {
     pin(cr, DAT_INVALID_HANDLE_CR)
@@ -60,5 +61,5 @@ pub(crate) unsafe extern "C" fn handoff<R: Rnic>(
     cr: DatCrHandle,
     handoff: DatConnQual,
 ) -> DatReturn {
-    guard("cr_handoff", || Cr::handoff(&pin_cr::<R>(cr)?, handoff))
+    guard("cr_handoff", || Psp::handoff(&pin_cr::<R>(cr)?, handoff))
 }

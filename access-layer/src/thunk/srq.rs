@@ -3,6 +3,7 @@
 use dat_abi::*;
 
 use super::guard::{Out, guard, pin, pin_ia, read, segments};
+use crate::ep::Ep;
 use crate::error::{DatError, DatResult};
 use crate::handle::Pinned;
 use crate::pz::Pz;
@@ -58,7 +59,7 @@ pub(crate) unsafe extern "C" fn query<R: Rnic>(
         if mask & !DAT_SRQ_FIELD_ALL != 0 {
             return Err(DatError::invalid_arg(2));
         }
-        Out::required(param, 3)?.write(srq.query());
+        Out::required(param, 3)?.write(srq.query(Ep::outstanding_of(&srq)));
         Ok(())
     })
 }

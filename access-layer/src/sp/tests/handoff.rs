@@ -19,7 +19,7 @@ fn the_request_arrives_at_the_other_service_point_as_a_new_one() {
     bench.request(first, 7, b"take me there");
     let cr = cr_of(&bench.arrival());
     let dead = cr.handle();
-    Cr::handoff(&cr, 1002).unwrap();
+    Psp::handoff(&cr, 1002).unwrap();
     drop(cr);
     assert!(handle::pin_handle::<Cr<ScriptedRnic>>(dead).is_none());
     let arrival = bench.arrival();
@@ -46,12 +46,12 @@ fn without_such_a_service_point_the_request_stays() {
     bench.request(psp(&bench, 1001), 7, b"");
     let cr = cr_of(&bench.arrival());
     assert_eq!(
-        code(Cr::handoff(&cr, 1002)),
+        code(Psp::handoff(&cr, 1002)),
         (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)
     );
     Cr::accept(&cr, Some(bench.ep()), b"").unwrap();
     assert_eq!(
-        code(Cr::handoff(&cr, 1001)),
+        code(Psp::handoff(&cr, 1001)),
         (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CR)
     );
 }
@@ -65,7 +65,7 @@ fn the_endpoint_of_a_reserved_service_point_is_free_again() {
     bench.request(rsp, 7, b"");
     let cr = cr_of(&bench.arrival());
     assert_eq!(state(&ep), DAT_EP_STATE_PASSIVE_CONNECTION_PENDING);
-    Cr::handoff(&cr, 1002).unwrap();
+    Psp::handoff(&cr, 1002).unwrap();
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
     Cr::accept(&cr_of(&bench.arrival()), Some(ep), b"").unwrap();
 }
@@ -77,5 +77,5 @@ fn a_freed_service_point_takes_no_requests() {
     let cr = cr_of(&bench.arrival());
     let second = psp(&bench, 1002);
     Psp::free(&handle::pin_handle::<Psp<ScriptedRnic>>(second).unwrap()).unwrap();
-    assert_eq!(code(Cr::handoff(&cr, 1002)).0, DAT_INVALID_PARAMETER);
+    assert_eq!(code(Psp::handoff(&cr, 1002)).0, DAT_INVALID_PARAMETER);
 }

@@ -21,7 +21,6 @@ const ACCESS_LAYER: &[Use] = &[
     ("counters", "evd"),
     ("counters", "ia"),
     ("counters", "thunk"),
-    ("cr", "sp"),
     ("evd", "cr"),
     ("evd", "ep"),
     ("evd", "rmr"),
@@ -39,7 +38,6 @@ const ACCESS_LAYER: &[Use] = &[
     ("ia", "rmr"),
     ("ia", "sp"),
     ("ia", "srq"),
-    ("srq", "ep"),
     ("thunk", "iw_extension"),
     ("thunk", "provider"),
 ];
