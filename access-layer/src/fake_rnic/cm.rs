@@ -3,22 +3,15 @@
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::network::{Network, is_unreachable};
+use super::network::{ArmedSocket, Attempt, Network, Service, WaitingSocket, is_unreachable};
 use super::qp::{FakeQp, QpInner};
 use super::{Node, lock};
 use crate::rnic::{
     ConnectParams, ConnectionEvent, ListenToken, RequestInfo, RnicError, SocketFault,
 };
-
-/// Who listens.
-#[derive(Debug, Clone)]
-pub(super) struct Service {
-    token: ListenToken,
-    node: Weak<Node>,
-}
 
 /// A listening service.
 #[derive(Debug)]
@@ -27,35 +20,11 @@ pub struct FakeListener {
     key: (IpAddr, u16),
 }
 
-/// A socket that waits for a request.
-#[derive(Debug)]
-pub(super) struct ArmedSocket {
-    service: Service,
-    local: SocketAddr,
-    remote: SocketAddr,
-}
-
-/// A request whose socket nobody has armed yet.
-#[derive(Debug)]
-pub(super) struct WaitingSocket {
-    attempt: Attempt,
-    local: SocketAddr,
-    remote: SocketAddr,
-}
-
 /// An armed socket.
 #[derive(Debug)]
 pub struct FakeArmed {
     network: Arc<Network>,
     token: ListenToken,
-}
-
-/// The connecting side of an attempt.
-#[derive(Debug)]
-struct Attempt {
-    qp: Arc<QpInner>,
-    number: u64,
-    private_data: Vec<u8>,
 }
 
 /// A connection request.
@@ -193,18 +162,6 @@ impl Node {
 }
 
 impl Network {
-    /// Forgets waiting sockets whose attempt has ended.
-    pub(super) fn drop_ended(&self) {
-        let mut waiting = lock(&self.waiting);
-        let (live, ended): (Vec<_>, Vec<_>) = waiting
-            .drain(..)
-            .partition(|socket| socket.attempt.is_live());
-        *waiting = live;
-        // Dropping one may end a queue pair, which wants the network.
-        drop(waiting);
-        drop(ended);
-    }
-
     /// Brings together requests and armed sockets that are the two ends of one TCP connection.
     fn match_sockets(&self) {
         self.drop_ended();
@@ -261,10 +218,6 @@ impl Service {
 }
 
 impl Attempt {
-    fn is_live(&self) -> bool {
-        self.qp.is_attempting(self.number)
-    }
-
     fn fail(self, event: ConnectionEvent<'static>) {
         self.qp.fail_attempt(self.number, move |qp| qp.tell(event));
     }

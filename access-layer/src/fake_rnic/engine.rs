@@ -7,10 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::held_upcalls::{HeldUpcalls, Owner};
+use super::held_upcalls::{HeldUpcalls, Job, Owner};
 use super::lock;
-
-pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 enum Order {
     Now(Job),

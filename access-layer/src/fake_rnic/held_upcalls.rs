@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::engine::Job;
 use super::lock;
+
+pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// Which RNIC news is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
-use super::cm::{ArmedSocket, Service, WaitingSocket};
 use super::held_upcalls::HeldUpcalls;
-use super::lock;
-use crate::rnic::{Access, RegisterMr, RnicError, Sge};
+use super::qp::QpInner;
+use super::{Node, lock};
+use crate::rnic::{Access, ListenToken, RegisterMr, RnicError, Sge};
 
 static NETWORKS: OnceLock<Mutex<HashMap<String, Arc<Network>>>> = OnceLock::new();
 
@@ -23,6 +23,37 @@ pub(super) struct Network {
     pub(super) waiting: Mutex<Vec<WaitingSocket>>,
     regions: RwLock<HashMap<u32, Region>>,
     pub(super) held: Arc<HeldUpcalls>,
+}
+
+/// Who listens.
+#[derive(Debug, Clone)]
+pub(super) struct Service {
+    pub(super) token: ListenToken,
+    pub(super) node: Weak<Node>,
+}
+
+/// A socket that waits for a request.
+#[derive(Debug)]
+pub(super) struct ArmedSocket {
+    pub(super) service: Service,
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
+}
+
+/// A request whose socket nobody has armed yet.
+#[derive(Debug)]
+pub(super) struct WaitingSocket {
+    pub(super) attempt: Attempt,
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
+}
+
+/// The connecting side of an attempt.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) qp: Arc<QpInner>,
+    pub(super) number: u64,
+    pub(super) private_data: Vec<u8>,
 }
 
 /// What a key gives access to.
@@ -81,6 +112,18 @@ impl Network {
             && lock(&self.armed).is_empty()
             && lock(&self.waiting).is_empty()
             && self.held.is_empty()
+    }
+
+    /// Forgets waiting sockets whose attempt has ended.
+    pub(super) fn drop_ended(&self) {
+        let mut waiting = lock(&self.waiting);
+        let (live, ended): (Vec<_>, Vec<_>) = waiting
+            .drain(..)
+            .partition(|socket| socket.attempt.is_live());
+        *waiting = live;
+        // Dropping one may end a queue pair, which wants the network.
+        drop(waiting);
+        drop(ended);
     }
 
     pub(super) fn next_id(&self) -> u64 {
@@ -185,6 +228,12 @@ impl FakeMr {
 impl Drop for FakeMr {
     fn drop(&mut self) {
         self.network.remove(self.key);
+    }
+}
+
+impl Attempt {
+    fn is_live(&self) -> bool {
+        self.qp.is_attempting(self.number)
     }
 }
 

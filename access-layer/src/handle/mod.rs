@@ -22,8 +22,6 @@
 //! call. Creation and destruction: one short lock, a system call for every `table::CHUNK_SLOTS`
 //! fresh slots.
 
-#[cfg(not(miri))]
-mod forking;
 mod state;
 mod table;
 

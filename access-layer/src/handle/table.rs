@@ -1,5 +1,8 @@
 //! The range of slots, and a slot.
 
+#[cfg(not(miri))]
+mod forking;
+
 use std::any::TypeId;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -11,8 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dat_abi::DatProvider;
 
-#[cfg(not(miri))]
-use super::forking;
 use super::state::{Phase, State};
 use super::{Handle, Kind, Object, ProviderRef};
 
@@ -199,7 +200,7 @@ unsafe impl Send for Table {}
 unsafe impl Sync for Table {}
 
 #[derive(Default)]
-pub(super) struct Free {
+struct Free {
     /// Freed slots, oldest first.
     resting: VecDeque<usize>,
     /// First slot that was never used.
@@ -249,14 +250,14 @@ pub(super) fn give_back(slot: &Slot) {
 
 /// The lock of the slots that nobody has, where there is a table.
 #[cfg(not(miri))]
-pub(super) fn lock() -> Option<MutexGuard<'static, Free>> {
+fn lock() -> Option<MutexGuard<'static, Free>> {
     let table = TABLE.get()?.as_ref()?;
     Some(table.free.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Goes through the lock as whoever makes and frees an object.
 #[cfg(all(test, not(miri)))]
-pub(super) fn pass_lock() {
+fn pass_lock() {
     TABLE.get_or_init(Table::reserve);
     drop(lock());
 }

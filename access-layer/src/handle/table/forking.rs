@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::sync::MutexGuard;
 
-use super::table::{self, Free};
+use super::Free;
 
 type Guard = MutexGuard<'static, Free>;
 
@@ -24,7 +24,7 @@ pub(super) fn prepare() {
 }
 
 extern "C" fn before() {
-    HELD.set(table::lock().map(ManuallyDrop::new));
+    HELD.set(super::lock().map(ManuallyDrop::new));
 }
 
 extern "C" fn after() {
@@ -44,10 +44,10 @@ mod tests {
         let ends_well = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    super::table::pass_lock();
+                    super::super::pass_lock();
                 }
             });
-            super::table::pass_lock();
+            super::super::pass_lock();
             let ends_well = (0..200).all(|_| child_passes_lock());
             is_over.store(true, Ordering::Relaxed);
             ends_well
@@ -61,7 +61,7 @@ mod tests {
         if child == 0 {
             // SAFETY: numbers. The alarm ends a child that hangs.
             unsafe { libc::alarm(20) };
-            super::table::pass_lock();
+            super::super::pass_lock();
             // SAFETY: as above.
             unsafe { libc::_exit(0) };
         }
