@@ -19,8 +19,8 @@ use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::handle::{self, Handle, Kind, Object, Pinned, ProviderRef, Reservation};
 use crate::lmr::Lmr;
-use crate::provider;
 use crate::pz::Pz;
+use crate::registry;
 use crate::rmr::{Binds, Rmr};
 use crate::rnic::{Rnic, RnicAttr, RnicConfig};
 use crate::sp::{Csp, Psp, Rsp, Ssp};
@@ -138,7 +138,7 @@ impl<R: Rnic> Ia<R> {
     /// The handle the consumer knows: the registry library's small integer, or null before it has
     /// one.
     pub fn consumer_handle(&self) -> DatIaHandle {
-        provider::consumer_ia_handle(self.handle)
+        registry::consumer_ia_handle(self.handle)
     }
 
     /// The provider table whose address begins every object.

@@ -1,13 +1,14 @@
 //! Operations of the IB extension that this layer has (`dat_ib_extensions.h` version 209): RDMA
 //! Write with immediate data and the two atomics, where the RNIC has them, and
-//! [`crate::counters`].
+//! `counters`.
 //!
 //! The rest answers "not implemented", as OFA's providers do when built without it: collectives,
 //! and everything about unreliable datagrams.
 
+mod counters;
+
 use dat_abi::*;
 
-use crate::counters;
 use crate::ep::{Ep, check_flags};
 use crate::error::{DatError, DatResult};
 use crate::rnic::{Rnic, SendOp, Sge};

@@ -6,7 +6,8 @@
 //!
 //! | Module | Holds |
 //! |---|---|
-//! | [`provider`] | the table of entry points for an `R: Rnic`, init and fini, finding the registry |
+//! | [`provider`] | the table of entry points for an `R: Rnic`, init and fini |
+//! | `announced` `registry` | the names that were announced, and the registry that did |
 //! | `thunk` | C arguments to Rust and results to `DAT_RETURN`, one file per object |
 //! | [`handle`] | the table of handles |
 //! | [`error`] | `DatError` and what becomes of an RNIC's refusal |
@@ -16,6 +17,7 @@
 //! | [`evd`] [`cno`] | event dispatcher and its notification object |
 //! | [`ep`] [`sp`] [`cr`] | endpoint, service points, connection request |
 //! | `consumer_socket` | who owns a socket that a consumer has connected |
+//! | `extension` | extension operations: opening for a query, and the way to the others |
 //! | `ib_extension` `iw_extension` | extension operations of InfiniBand and iWARP |
 //! | `counters` | counters of the IB extension |
 //! | [`users`] | counting who uses an object, so that it is not freed under them |
@@ -46,6 +48,7 @@ mod macros;
 pub use dat_abi as abi;
 
 mod addr;
+mod announced;
 mod attr;
 pub mod cno;
 mod consumer_socket;
@@ -55,6 +58,7 @@ pub mod dispatch;
 pub mod ep;
 pub mod error;
 pub mod evd;
+mod extension;
 pub mod handle;
 pub mod ia;
 mod ib_extension;
@@ -64,6 +68,7 @@ pub mod logging;
 pub mod net_device;
 pub mod provider;
 pub mod pz;
+mod registry;
 pub mod rmr;
 pub mod rnic;
 pub mod sp;

@@ -36,12 +36,12 @@ impl IaCounters {
     }
 
     /// The array behind.
-    pub(super) fn all(&self) -> &Counters<{ DCNT_IA_ALL_COUNTERS as usize }> {
+    pub(crate) fn all(&self) -> &Counters<{ DCNT_IA_ALL_COUNTERS as usize }> {
         &self.all
     }
 
     /// `dat_ib_start_counter`. `None`: there is no such family.
-    pub(super) fn on_start(&self, family: DatIaCounterType) -> Option<()> {
+    pub(crate) fn on_start(&self, family: DatIaCounterType) -> Option<()> {
         for index in range_of(family)? {
             self.all.read(index as usize, true);
         }
@@ -50,7 +50,7 @@ impl IaCounters {
     }
 
     /// `dat_ib_stop_counter`. `None`: there is no such family.
-    pub(super) fn on_stop(&self, family: DatIaCounterType) -> Option<()> {
+    pub(crate) fn on_stop(&self, family: DatIaCounterType) -> Option<()> {
         range_of(family)?;
         self.stopped.fetch_or(1 << family, Ordering::Relaxed);
         Some(())

@@ -12,14 +12,12 @@
 //! its event is taken.
 
 mod family;
-mod ops;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dat_abi::*;
 
 pub(crate) use self::family::IaCounters;
-pub(crate) use self::ops::{print, query, start, stop};
 
 /// Counters of an EP.
 pub(crate) type EpCounters = Counters<{ DCNT_EP_ALL_COUNTERS as usize }>;
@@ -60,7 +58,7 @@ impl<const N: usize> Counters<N> {
     }
 
     /// The value, which begins at 0 again if `reset`.
-    fn read(&self, index: usize, reset: bool) -> u64 {
+    pub(crate) fn read(&self, index: usize, reset: bool) -> u64 {
         if reset {
             self.0[index].swap(0, Ordering::Relaxed)
         } else {

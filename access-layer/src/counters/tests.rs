@@ -5,9 +5,9 @@ use dat_abi::*;
 
 use super::{Counters, EvdCounters};
 use crate::evd::Evd;
+use crate::extension;
 use crate::fake_rnic::FakeRnic;
 use crate::harness::{LONG_US, Pair, SUCCESS, call};
-use crate::thunk::extension;
 
 type Entry = unsafe extern "C" fn(DatHandle, DatExtendedOp, DatVaList) -> DatReturn;
 

@@ -5,9 +5,9 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 
 use super::*;
+use crate::extension;
 use crate::rnic::{RemoteRange, SendOp, Sge};
 use crate::scripted_rnic::{Bench, Call, ScriptedRnic, TestEp};
-use crate::thunk::extension;
 
 type Entry = unsafe extern "C" fn(DatHandle, DatExtendedOp, DatVaList) -> DatReturn;
 

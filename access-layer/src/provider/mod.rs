@@ -1,53 +1,25 @@
 //! The provider: its table of entry points, its life as a shared library, its place in the
 //! registry.
 //!
-//! One table is made for each name that a registry library announces. Tables stay for the rest of
-//! the process: registry libraries read through handles that were freed long ago. For the same
-//! reason the library keeps itself loaded (`registry::keep_loaded`); OFA's libdat2 unloads a
-//! provider after the last close otherwise.
+//! The tables stay for the rest of the process ([`announced`]). For the same reason the library
+//! keeps itself loaded (`registry::keep_loaded`); OFA's libdat2 unloads a provider after the last
+//! close otherwise.
 
-mod registry;
 mod table;
 
-use std::any::TypeId;
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, c_char};
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dat_abi::*;
 
-use crate::handle::{Handle, ProviderRef};
+use crate::announced::{self, Entry};
+use crate::extension;
+use crate::handle::ProviderRef;
+use crate::registry;
 use crate::rnic::{Rnic, RnicConfig};
 use crate::thunk;
 
 pub use self::table::table;
-
-/// A name that was announced, and the table made for it.
-#[derive(Debug, Clone)]
-struct Announced {
-    rnic: TypeId,
-    config: RnicConfig,
-    provider: ProviderRef,
-    /// The registry's entries for it that are in use.
-    entries: Vec<Entry>,
-}
-
-/// What tells entries of one name apart in `dat.conf`: version and thread safety. `dat_ia_open` is
-/// not told which of them is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Entry(u32, u32, bool);
-
-impl Entry {
-    fn of(info: &DatProviderInfo) -> Self {
-        Self(
-            info.dapl_version_major,
-            info.dapl_version_minor,
-            info.is_thread_safe != DAT_FALSE,
-        )
-    }
-}
-
-static ANNOUNCED: Mutex<Vec<Announced>> = Mutex::new(Vec::new());
 
 /// `dat_provider_init`: makes the provider known under the name in `info`, also when the device is
 /// absent, because a name that init does not register is never asked for again.
@@ -69,7 +41,7 @@ pub unsafe fn init<R: Rnic>(info: *const DatProviderInfo, instance_data: *const 
             ia_name: ia_name.clone(),
             ia_params: params,
         };
-        let Some(provider) = enter::<R>(config, Entry::of(info)) else {
+        let Some(provider) = announced::enter::<R>(config, Entry::of(info), table::<R>) else {
             tracing::error!(
                 %ia_name,
                 "dat.conf has an entry of this name with other settings, which is in use; this one \
@@ -93,7 +65,7 @@ pub unsafe fn fini<R: Rnic>(info: *const DatProviderInfo) {
             return;
         };
         let Some(ia_name) = name_of(info) else { return };
-        if let Some(provider) = leave::<R>(&ia_name, Entry::of(info)) {
+        if let Some(provider) = announced::leave::<R>(&ia_name, Entry::of(info)) {
             let code = registry::remove_provider(provider, info);
             tracing::debug!(%ia_name, ?code, "removed from the registry");
         }
@@ -111,84 +83,12 @@ pub unsafe fn extension<R: Rnic>(
     args: DatVaList,
 ) -> DatReturn {
     // SAFETY: the contracts are the same.
-    unsafe { thunk::extension::handle::<R>(handle, op, args) }
+    unsafe { extension::handle::<R>(handle, op, args) }
 }
 
 /// Remembers a name with its parameters and returns its table; the same one when it comes again.
 pub fn announce<R: Rnic>(config: RnicConfig) -> ProviderRef {
-    announce_in::<R>(&mut lock(), config).provider
-}
-
-/// [`announce`] for an entry of the registry. `None`: an entry of the same name is in use and says
-/// something else, and what is opened by name would get the settings of either.
-fn enter<R: Rnic>(config: RnicConfig, entry: Entry) -> Option<ProviderRef> {
-    let mut announced = lock();
-    let known = announced
-        .iter()
-        .find(|known| known.is::<R>(&config.ia_name));
-    if let Some(known) = known
-        && known.config.ia_params != config.ia_params
-        && known.entries.iter().any(|other| *other != entry)
-    {
-        return None;
-    }
-    let known = announce_in::<R>(&mut announced, config);
-    if !known.entries.contains(&entry) {
-        known.entries.push(entry);
-    }
-    Some(known.provider)
-}
-
-/// The registry gives an entry up. `None`: it was not in use.
-fn leave<R: Rnic>(ia_name: &str, entry: Entry) -> Option<ProviderRef> {
-    let mut announced = lock();
-    let known = announced.iter_mut().find(|known| known.is::<R>(ia_name))?;
-    let place = known.entries.iter().position(|other| *other == entry)?;
-    known.entries.remove(place);
-    Some(known.provider)
-}
-
-fn announce_in<R: Rnic>(announced: &mut Vec<Announced>, config: RnicConfig) -> &mut Announced {
-    let place = announced
-        .iter()
-        .position(|known| known.is::<R>(&config.ia_name));
-    if let Some(place) = place {
-        announced[place].config = config;
-        return &mut announced[place];
-    }
-    // A name from a NUL-terminated field holds no zero byte.
-    let name = CString::new(config.ia_name.clone()).unwrap_or_default();
-    // Both are leaked on purpose, see the module documentation; there is one of each per name.
-    let provider = ProviderRef::new(Box::leak(Box::new(table::<R>(name.into_raw()))));
-    announced.push_mut(Announced {
-        rnic: TypeId::of::<R>(),
-        config,
-        provider,
-        entries: Vec::new(),
-    })
-}
-
-/// The table and parameters of a name that was announced for this kind of RNIC.
-pub(crate) fn find<R: Rnic>(ia_name: &str) -> Option<(ProviderRef, RnicConfig)> {
-    let announced = lock();
-    let known = announced.iter().find(|known| known.is::<R>(ia_name))?;
-    Some((known.provider, known.config.clone()))
-}
-
-/// The consumer's small integer for an IA; the provider's own handle where no registry library
-/// knows it.
-pub(crate) fn consumer_ia_handle(ia: Handle) -> DatIaHandle {
-    registry::consumer_ia_handle(ia.as_dat()).unwrap_or(ia.as_dat())
-}
-
-impl Announced {
-    fn is<R: Rnic>(&self, ia_name: &str) -> bool {
-        self.rnic == TypeId::of::<R>() && self.config.ia_name == ia_name
-    }
-}
-
-fn lock() -> MutexGuard<'static, Vec<Announced>> {
-    ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner)
+    announced::announce::<R>(config, table::<R>)
 }
 
 /// The name field up to its zero; `None` without one, and for what is no UTF-8: a registry library

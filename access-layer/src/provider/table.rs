@@ -5,8 +5,9 @@ use std::ptr;
 
 use dat_abi::DatProvider;
 
+use crate::extension;
 use crate::rnic::Rnic;
-use crate::thunk::{cno, cr, csp, ep, evd, extension, ia, lmr, object, psp, pz, rmr, rsp, srq};
+use crate::thunk::{cno, cr, csp, ep, evd, ia, lmr, object, psp, pz, rmr, rsp, srq};
 
 /// The table of entry points under a device name. No slot is empty: registry libraries do not look.
 pub const fn table<R: Rnic>(device_name: *const c_char) -> DatProvider {

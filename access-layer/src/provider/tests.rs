@@ -4,7 +4,9 @@ use std::ptr;
 use dat_abi::*;
 
 use super::*;
+use crate::announced::find;
 use crate::fake_rnic::FakeRnic;
+use crate::handle::Handle;
 use crate::harness::unique;
 
 fn info(name: &str) -> DatProviderInfo {
@@ -63,7 +65,7 @@ fn init_and_fini_ignore_what_is_no_key() {
 #[test]
 fn without_a_registry_an_ia_is_called_by_its_own_handle() {
     let ia = Handle::from_token(0x1000).unwrap();
-    assert_eq!(consumer_ia_handle(ia), ia.as_dat());
+    assert_eq!(registry::consumer_ia_handle(ia), ia.as_dat());
 }
 
 #[test]

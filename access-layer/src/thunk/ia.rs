@@ -5,11 +5,11 @@ use std::ffi::CStr;
 use dat_abi::*;
 
 use super::guard::{Out, guard, pin, pin_ia};
+use crate::announced;
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::handle::{Handle, ProviderRef};
 use crate::ia::{AsyncEvd, Ia};
-use crate::provider;
 use crate::rnic::Rnic;
 
 pub(crate) unsafe extern "C" fn open<R: Rnic>(
@@ -24,7 +24,7 @@ pub(crate) unsafe extern "C" fn open<R: Rnic>(
         }
         // SAFETY: not null, so a C string by the contract of all thunks.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-        let (provider, config) = provider::find::<R>(&name).ok_or(DatError::invalid_arg(1))?;
+        let (provider, config) = announced::find::<R>(&name).ok_or(DatError::invalid_arg(1))?;
         let evd_out = Out::required(async_evd, 3)?;
         let ia_out = Out::required(ia, 4)?;
         // SAFETY: not null, so it points at a handle; nothing is assumed of its alignment.

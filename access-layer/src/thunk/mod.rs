@@ -16,7 +16,6 @@ pub(crate) mod cr;
 pub(crate) mod csp;
 pub(crate) mod ep;
 pub(crate) mod evd;
-pub(crate) mod extension;
 pub(crate) mod guard;
 pub(crate) mod ia;
 pub(crate) mod lmr;

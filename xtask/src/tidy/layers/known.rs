@@ -17,10 +17,6 @@ pub(super) const CHECKED: &[(&str, &[Use])] = &[
 
 const ACCESS_LAYER: &[Use] = &[
     ("cno", "evd"),
-    ("counters", "ep"),
-    ("counters", "evd"),
-    ("counters", "ia"),
-    ("counters", "thunk"),
     ("evd", "cr"),
     ("evd", "ep"),
     ("evd", "rmr"),
@@ -30,13 +26,10 @@ const ACCESS_LAYER: &[Use] = &[
     ("ia", "ep"),
     ("ia", "evd"),
     ("ia", "lmr"),
-    ("ia", "provider"),
     ("ia", "pz"),
     ("ia", "rmr"),
     ("ia", "sp"),
     ("ia", "srq"),
-    ("thunk", "iw_extension"),
-    ("thunk", "provider"),
 ];
 
 const PROVIDER_IWARP_SOFT: &[Use] = &[

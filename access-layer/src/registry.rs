@@ -10,7 +10,7 @@ use std::ptr;
 
 use dat_abi::*;
 
-use crate::handle::ProviderRef;
+use crate::handle::{Handle, ProviderRef};
 
 /// `dat_registry_add_provider` and `dat_registry_remove_provider`.
 type RegistryFunc =
@@ -39,12 +39,12 @@ fn find(name: &CStr) -> Option<*mut c_void> {
 }
 
 /// Registers a provider; `None` without a registry library.
-pub(super) fn add_provider(provider: ProviderRef, info: &DatProviderInfo) -> Option<DatReturn> {
+pub(crate) fn add_provider(provider: ProviderRef, info: &DatProviderInfo) -> Option<DatReturn> {
     call(c"dat_registry_add_provider", provider, info)
 }
 
 /// Takes a provider out of the registry; `None` without a registry library.
-pub(super) fn remove_provider(provider: ProviderRef, info: &DatProviderInfo) -> Option<DatReturn> {
+pub(crate) fn remove_provider(provider: ProviderRef, info: &DatProviderInfo) -> Option<DatReturn> {
     call(c"dat_registry_remove_provider", provider, info)
 }
 
@@ -59,8 +59,14 @@ fn call(name: &CStr, provider: ProviderRef, info: &DatProviderInfo) -> Option<Da
     Some(unsafe { func(provider.get(), info) })
 }
 
+/// The consumer's small integer for an IA; the provider's own handle where no registry library
+/// knows it.
+pub(crate) fn consumer_ia_handle(ia: Handle) -> DatIaHandle {
+    known_ia_handle(ia.as_dat()).unwrap_or(ia.as_dat())
+}
+
 /// What the consumer calls the IA that we call `ia`; `None` while nobody has given it a name.
-pub(super) fn consumer_ia_handle(ia: DatIaHandle) -> Option<DatIaHandle> {
+fn known_ia_handle(ia: DatIaHandle) -> Option<DatIaHandle> {
     let address = find(c"dats_get_ia_handle")?;
     // SAFETY: every DAT 2.0 registry library exports this name with this signature.
     let func = unsafe { std::mem::transmute::<*mut c_void, GetIaHandleFunc>(address) };
@@ -72,7 +78,7 @@ pub(super) fn consumer_ia_handle(ia: DatIaHandle) -> Option<DatIaHandle> {
 
 /// Keeps this shared library in memory until the process ends: handles, threads and the tables in
 /// other libraries' hands refer to it. Harmless in a program that is linked with this crate.
-pub(super) fn keep_loaded() {
+pub(crate) fn keep_loaded() {
     let mut info = libc::Dl_info {
         dli_fname: ptr::null(),
         dli_fbase: ptr::null_mut(),

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use dat_abi::*;
 
-use super::Counters;
+use crate::counters::Counters;
 use crate::ep::Ep;
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;

@@ -7,13 +7,13 @@ use std::ffi::CStr;
 
 use dat_abi::*;
 
-use super::guard::{Out, guard_code, pin_ia};
-use super::ia;
+use crate::announced;
 use crate::error::{DatError, DatResult, to_return};
 use crate::ia::{AsyncEvd, Ia};
 use crate::iw_extension;
-use crate::provider;
 use crate::rnic::Rnic;
+use crate::thunk::guard::{Out, guard_code, pin_ia};
+use crate::thunk::ia;
 
 pub(crate) unsafe extern "C" fn handle<R: Rnic>(
     handle: DatHandle,
@@ -68,7 +68,7 @@ unsafe fn open_query<R: Rnic>(name: DatNamePtr, args: DatVaList) -> DatResult {
     // SAFETY: not null, so a C string by the contract of this function.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
     let out = Out::required(read.ia_handle, 2)?;
-    let (provider, config) = provider::find::<R>(&name).ok_or(DatError::invalid_arg(1))?;
+    let (provider, config) = announced::find::<R>(&name).ok_or(DatError::invalid_arg(1))?;
     let (opened, _) = Ia::<R>::open(provider, &config, AsyncEvd::Elsewhere)?;
     let opened = opened.as_dat();
     let no_evd = std::ptr::null_mut();

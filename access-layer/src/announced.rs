@@ -1,0 +1,122 @@
+//! The names that a registry library has announced, each with its table of entry points.
+//!
+//! One table is made for each name. Tables stay for the rest of the process: registry libraries
+//! read through handles that were freed long ago.
+
+use std::any::TypeId;
+use std::ffi::{CString, c_char};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use dat_abi::{DAT_FALSE, DatProvider, DatProviderInfo};
+
+use crate::handle::ProviderRef;
+use crate::rnic::{Rnic, RnicConfig};
+
+/// Makes the table of a kind of RNIC under a device name.
+pub(crate) type MakeTable = fn(*const c_char) -> DatProvider;
+
+/// A name that was announced, and the table made for it.
+#[derive(Debug, Clone)]
+struct Announced {
+    rnic: TypeId,
+    config: RnicConfig,
+    provider: ProviderRef,
+    /// The registry's entries for it that are in use.
+    entries: Vec<Entry>,
+}
+
+/// What tells entries of one name apart in `dat.conf`: version and thread safety. `dat_ia_open` is
+/// not told which of them is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry(u32, u32, bool);
+
+impl Entry {
+    pub(crate) fn of(info: &DatProviderInfo) -> Self {
+        Self(
+            info.dapl_version_major,
+            info.dapl_version_minor,
+            info.is_thread_safe != DAT_FALSE,
+        )
+    }
+}
+
+static ANNOUNCED: Mutex<Vec<Announced>> = Mutex::new(Vec::new());
+
+/// Remembers a name with its parameters and returns its table; the same one when it comes again.
+pub(crate) fn announce<R: Rnic>(config: RnicConfig, table: MakeTable) -> ProviderRef {
+    announce_in::<R>(&mut lock(), config, table).provider
+}
+
+/// [`announce`] for an entry of the registry. `None`: an entry of the same name is in use and says
+/// something else, and what is opened by name would get the settings of either.
+pub(crate) fn enter<R: Rnic>(
+    config: RnicConfig,
+    entry: Entry,
+    table: MakeTable,
+) -> Option<ProviderRef> {
+    let mut announced = lock();
+    let known = announced
+        .iter()
+        .find(|known| known.is::<R>(&config.ia_name));
+    if let Some(known) = known
+        && known.config.ia_params != config.ia_params
+        && known.entries.iter().any(|other| *other != entry)
+    {
+        return None;
+    }
+    let known = announce_in::<R>(&mut announced, config, table);
+    if !known.entries.contains(&entry) {
+        known.entries.push(entry);
+    }
+    Some(known.provider)
+}
+
+/// The registry gives an entry up. `None`: it was not in use.
+pub(crate) fn leave<R: Rnic>(ia_name: &str, entry: Entry) -> Option<ProviderRef> {
+    let mut announced = lock();
+    let known = announced.iter_mut().find(|known| known.is::<R>(ia_name))?;
+    let place = known.entries.iter().position(|other| *other == entry)?;
+    known.entries.remove(place);
+    Some(known.provider)
+}
+
+fn announce_in<R: Rnic>(
+    announced: &mut Vec<Announced>,
+    config: RnicConfig,
+    table: MakeTable,
+) -> &mut Announced {
+    let place = announced
+        .iter()
+        .position(|known| known.is::<R>(&config.ia_name));
+    if let Some(place) = place {
+        announced[place].config = config;
+        return &mut announced[place];
+    }
+    // A name from a NUL-terminated field holds no zero byte.
+    let name = CString::new(config.ia_name.clone()).unwrap_or_default();
+    // Both are leaked on purpose, see the module documentation; there is one of each per name.
+    let provider = ProviderRef::new(Box::leak(Box::new(table(name.into_raw()))));
+    announced.push_mut(Announced {
+        rnic: TypeId::of::<R>(),
+        config,
+        provider,
+        entries: Vec::new(),
+    })
+}
+
+/// The table and parameters of a name that was announced for this kind of RNIC.
+pub(crate) fn find<R: Rnic>(ia_name: &str) -> Option<(ProviderRef, RnicConfig)> {
+    let announced = lock();
+    let known = announced.iter().find(|known| known.is::<R>(ia_name))?;
+    Some((known.provider, known.config.clone()))
+}
+
+impl Announced {
+    fn is<R: Rnic>(&self, ia_name: &str) -> bool {
+        self.rnic == TypeId::of::<R>() && self.config.ia_name == ia_name
+    }
+}
+
+fn lock() -> MutexGuard<'static, Vec<Announced>> {
+    ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner)
+}
