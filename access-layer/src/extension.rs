@@ -9,8 +9,9 @@ use dat_abi::*;
 
 use crate::announced;
 use crate::error::{DatError, DatResult, to_return};
-use crate::ia::{AsyncEvd, Ia};
+use crate::ia::Ia;
 use crate::iw_extension;
+use crate::lifecycle::AsyncEvd;
 use crate::rnic::Rnic;
 use crate::thunk::guard::{Out, guard_code, pin_ia};
 use crate::thunk::ia;

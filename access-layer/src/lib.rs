@@ -6,28 +6,28 @@
 //!
 //! | Module | Holds |
 //! |---|---|
+//! | `macros` | exporting a provider |
 //! | [`provider`] | the table of entry points for an `R: Rnic`, init and fini |
-//! | `announced` `registry` | the names that were announced, and the registry that did |
+//! | `extension` `iw_extension` `ib_extension` | extension operations of iWARP and InfiniBand |
 //! | `thunk` | C arguments to Rust and results to `DAT_RETURN`, one file per object |
+//! | [`lifecycle`] | opening an interface adapter, and closing it with its children |
+//! | [`dispatch`] | what becomes of an RNIC's news |
+//! | [`sp`] [`cr`] | service points, connection request |
+//! | [`rmr`] [`ep`] | memory window, endpoint |
+//! | [`evd`] [`cno`] | event dispatcher and its notification object |
+//! | [`srq`] [`lmr`] [`pz`] | shared receive queue, memory region, protection zone |
+//! | [`ia`] `attr` `counters` | interface adapter, its attributes, and its counters |
+//! | `announced` `registry` | the names that were announced, and the registry that did |
+//! | `consumer_socket` `addr` | who owns a socket that a consumer has connected; socket addresses |
+//! | [`users`] | counting who uses an object, so that it is not freed under them |
 //! | [`handle`] | the table of handles |
 //! | [`error`] | `DatError` and what becomes of an RNIC's refusal |
-//! | `addr` | socket addresses and connection qualifiers |
-//! | [`ia`] `attr` | interface adapter, its children, its attributes |
-//! | [`pz`] [`lmr`] [`rmr`] [`srq`] | protection zone, memory region, memory window, shared receive queue |
-//! | [`evd`] [`cno`] | event dispatcher and its notification object |
-//! | [`ep`] [`sp`] [`cr`] | endpoint, service points, connection request |
-//! | `consumer_socket` | who owns a socket that a consumer has connected |
-//! | `extension` | extension operations: opening for a query, and the way to the others |
-//! | `ib_extension` `iw_extension` | extension operations of InfiniBand and iWARP |
-//! | `counters` | counters of the IB extension |
-//! | [`users`] | counting who uses an object, so that it is not freed under them |
-//! | [`dispatch`] | what becomes of an RNIC's news |
+//! | [`net_device`] [`logging`] | for providers: network devices and addresses, and the log |
 //! | [`rnic`] | the interface to the RNIC |
-//! | [`net_device`] | network devices and addresses, for providers |
-//! | [`logging`] | the log of a provider library |
-//! | `macros` | exporting a provider |
 //! | `conformance` `fake_rnic` | the suite for every RNIC, and one in memory (feature `testing`) |
 //! | `scripted_rnic` `harness` | an RNIC that does what a test says, and what the tests here share |
+//!
+//! A module uses those below it. `cargo xtask tidy` checks that, and lists the exceptions.
 //!
 //! # Ownership
 //!
@@ -63,6 +63,7 @@ pub mod handle;
 pub mod ia;
 mod ib_extension;
 mod iw_extension;
+pub mod lifecycle;
 pub mod lmr;
 pub mod logging;
 pub mod net_device;

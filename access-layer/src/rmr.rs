@@ -1,19 +1,16 @@
 //! Remote memory region: a window that is bound to part of a region (DAT 2.0 section 6.9.3).
 
 mod binding;
-mod binds;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dat_abi::*;
 
 use self::binding::Binding;
-pub(crate) use self::binds::Binds;
-use self::binds::NewBind;
 use crate::ep::{Ep, check_flags};
 use crate::error::{DatError, DatResult};
 use crate::handle::{Handle, Kind, Object, Pinned};
-use crate::ia::{Child, Ia};
+use crate::ia::{Child, Ia, NewBind};
 use crate::lmr::{KNOWN_PRIVILEGES, Lmr, access_of};
 use crate::pz::Pz;
 use crate::rnic::{BindMw, Rnic, Sge};

@@ -10,6 +10,7 @@
 //! | `state` | who may take events |
 //! | `queue` | own queue, and what was pulled from the CQ |
 //! | `pull` | CQ entry to `DAT_EVENT` |
+//! | `asynchronous` | the asynchronous events of an IA |
 //! | `wait` | `dat_evd_wait`, `dat_evd_dequeue` |
 //!
 //! # Cost
@@ -19,6 +20,7 @@
 //! of them. `dequeue` of nothing: one `Rnic::progress` and, unless the `dequeue` before it found
 //! nothing either, one lock. `post`: one lock, and one system call when somebody sleeps.
 
+mod asynchronous;
 mod pull;
 mod queue;
 mod state;

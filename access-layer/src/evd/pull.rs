@@ -6,7 +6,7 @@
 use dat_abi::*;
 
 use crate::handle::Handle;
-use crate::rmr::Binds;
+use crate::ia::Binds;
 use crate::rnic::{Completion, WcOpcode, WcStatus};
 
 /// The event of a completion that was taken from the CQ of `evd`.

@@ -9,7 +9,7 @@ use crate::evd::Evd;
 use crate::fake_rnic::FakeRnic;
 use crate::handle::Kind;
 use crate::harness::{Dat, Pair, SUCCESS, call, unique};
-use crate::ia::QUIESCENCE_LIMIT;
+use crate::lifecycle::QUIESCENCE_LIMIT;
 use crate::provider;
 use crate::rnic::{AsyncEvent, RnicConfig};
 

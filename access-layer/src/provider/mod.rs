@@ -1,7 +1,7 @@
 //! The provider: its table of entry points, its life as a shared library, its place in the
 //! registry.
 //!
-//! The tables stay for the rest of the process ([`announced`]). For the same reason the library
+//! The tables stay for the rest of the process (see `announced`). For the same reason the library
 //! keeps itself loaded (`registry::keep_loaded`); OFA's libdat2 unloads a provider after the last
 //! close otherwise.
 

@@ -9,7 +9,8 @@ use crate::announced;
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::handle::{Handle, ProviderRef};
-use crate::ia::{AsyncEvd, Ia};
+use crate::ia::Ia;
+use crate::lifecycle::AsyncEvd;
 use crate::rnic::Rnic;
 
 pub(crate) unsafe extern "C" fn open<R: Rnic>(

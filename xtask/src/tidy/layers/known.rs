@@ -15,22 +15,7 @@ pub(super) const CHECKED: &[(&str, &[Use])] = &[
     ("sdp-over-dat", &[]),
 ];
 
-const ACCESS_LAYER: &[Use] = &[
-    ("cno", "evd"),
-    ("evd", "cr"),
-    ("evd", "ep"),
-    ("evd", "rmr"),
-    ("ia", "cno"),
-    ("ia", "cr"),
-    ("ia", "dispatch"),
-    ("ia", "ep"),
-    ("ia", "evd"),
-    ("ia", "lmr"),
-    ("ia", "pz"),
-    ("ia", "rmr"),
-    ("ia", "sp"),
-    ("ia", "srq"),
-];
+const ACCESS_LAYER: &[Use] = &[("cno", "evd"), ("evd", "cr"), ("evd", "ep")];
 
 const PROVIDER_IWARP_SOFT: &[Use] = &[
     ("cm", "rnic"),

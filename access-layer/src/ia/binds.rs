@@ -40,12 +40,12 @@ struct PendingBind {
 
 /// A bind that is about to be posted.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct NewBind {
-    pub(super) rmr: Handle,
-    pub(super) ep: Handle,
-    pub(super) cookie: u64,
+pub(crate) struct NewBind {
+    pub(crate) rmr: Handle,
+    pub(crate) ep: Handle,
+    pub(crate) cookie: u64,
     /// For a suppressed bind: how many completions of the endpoint can be under way or unread.
-    pub(super) silent_max: Option<usize>,
+    pub(crate) silent_max: Option<usize>,
 }
 
 /// What the event of a bind says besides its status.
@@ -59,7 +59,7 @@ pub(crate) struct FinishedBind {
 
 impl Binds {
     /// The number of a bind.
-    pub(super) fn begin(&self, bind: NewBind) -> DatResult<u64> {
+    pub(crate) fn begin(&self, bind: NewBind) -> DatResult<u64> {
         let mut inner = self.lock();
         if inner.pending.len() >= BINDS_MAX && !inner.retire_any() {
             return Err(DatError::no_resources(DAT_RESOURCE_MEMORY));
@@ -82,7 +82,7 @@ impl Binds {
     }
 
     /// It was not posted.
-    pub(super) fn cancel(&self, id: u64) {
+    pub(crate) fn cancel(&self, id: u64) {
         let mut inner = self.lock();
         if let Some(bind) = inner.take(id) {
             inner.retire_silent(bind.ep, |silent| silent == id);
@@ -118,7 +118,7 @@ impl Binds {
     }
 
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.lock().pending.len()
     }
 

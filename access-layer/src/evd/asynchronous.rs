@@ -1,0 +1,48 @@
+//! Asynchronous events of an IA, which go to the EVD that it was opened with.
+
+use dat_abi::*;
+
+use super::Evd;
+use crate::handle;
+use crate::ia::Ia;
+use crate::rnic::Rnic;
+
+impl<R: Rnic> Ia<R> {
+    /// Posts an asynchronous event. Without an EVD for it, the event is only logged.
+    pub fn post_async(
+        &self,
+        number: DatEventNumber,
+        object: DatHandle,
+        reason: DatAsyncErrorReason,
+    ) {
+        let event_number = format_args!("{number:#x}");
+        tracing::warn!(ia = %self.name(), event_number, ?object, reason, "asynchronous event");
+        self.counters().bump(DCNT_IA_ASYNC_ERROR);
+        match number {
+            DAT_ASYNC_ERROR_EP_BROKEN => self.counters().bump(DCNT_IA_ASYNC_QP_ERROR),
+            DAT_ASYNC_ERROR_EVD_OVERFLOW => self.counters().bump(DCNT_IA_ASYNC_CQ_ERROR),
+            _ => {}
+        }
+        let mut event = DatEvent::zeroed();
+        event.event_number = number;
+        event.event_data.asynch_error_event_data = DatAsynchErrorEventData {
+            dat_handle: object,
+            reason,
+        };
+        let evd = self.own_async_evd().and_then(handle::pin_handle::<Evd<R>>);
+        match evd {
+            Some(evd) => evd.post(event),
+            None => tracing::error!(ia = %self.name(), "no EVD for an asynchronous event"),
+        }
+    }
+
+    /// The device is gone or unusable.
+    pub fn on_device_fatal(&self) {
+        // OFA's providers name the IA by their own pointer here, which consumers can only compare.
+        self.post_async(
+            DAT_ASYNC_ERROR_IA_CATASTROPHIC,
+            self.handle().as_dat(),
+            DAT_IA_CATASTROPHIC_ERROR,
+        );
+    }
+}
