@@ -16,7 +16,7 @@ pub const DAT_LOG: &str = "DAT_LOG";
 pub fn init_logging() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let Some(directives) = environment::text(DAT_LOG) else {
+        let Some(directives) = host::environment::text(DAT_LOG) else {
             return;
         };
         let subscriber = tracing_subscriber::fmt()

@@ -235,7 +235,7 @@ impl Library {
     }
 
     fn load() -> Result<Self, LoadError> {
-        let path = environment::variable(LIBRARY_ENV)
+        let path = host::environment::variable(LIBRARY_ENV)
             .filter(|path| !path.is_empty())
             .or_else(|| PREFERRED.get().cloned())
             .unwrap_or_else(|| LIBRARY_NAME.into());

@@ -83,7 +83,10 @@ impl Switch {
             answers: Mutex::default(),
             heard: Mutex::default(),
             port_mapper: Mutex::new(port_mapper),
-            wake: descriptors::raise(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)?,
+            wake: host::descriptors::raise(eventfd(
+                0,
+                EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+            )?)?,
             fall_backs: Mutex::default(),
         }))
     }
@@ -208,7 +211,7 @@ impl Switch {
 
     fn make_service(self: &Arc<Self>) -> Option<PortMapperService> {
         let watch = self.stack.as_ref().and_then(|stack| stack.watch().ok());
-        let set = epoll::create(CreateFlags::CLOEXEC).and_then(descriptors::raise);
+        let set = epoll::create(CreateFlags::CLOEXEC).and_then(host::descriptors::raise);
         let set = set.ok()?;
         for fd in [&self.wake].into_iter().chain(&watch) {
             epoll::add(&set, fd, EventData::new_u64(0), EventFlags::IN).ok()?;

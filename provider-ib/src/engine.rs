@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::AsyncEvent;
-use threads::{spawn_quiet, survive};
+use host::threads::{spawn_quiet, survive};
 
 use crate::events;
 use crate::lock::lock;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use access_layer::rnic::{AsyncEvent, CqToken, QpToken, SrqToken};
-use threads::survive;
+use host::threads::survive;
 use verbs_dl::types::*;
 
 use crate::rnic::Shared;

@@ -78,13 +78,13 @@ impl Stack {
     }
 
     fn open_inner(ia: &str, config: impl FnOnce(&ProviderAttr) -> Config) -> io::Result<Self> {
-        let always_ready = descriptors::raise(eventfd(1, EventfdFlags::CLOEXEC)?)?;
+        let always_ready = host::descriptors::raise(eventfd(1, EventfdFlags::CLOEXEC)?)?;
         let inner = StackInner::open(ia, config, always_ready);
         let inner = inner.map_err(|error| errors::of_dat(&error))?;
         inner.config.check()?;
         let inner = Arc::new(inner);
         let served = Arc::clone(&inner);
-        threads::spawn_quiet("sdp-stack", move || serve(&served))?;
+        host::threads::spawn_quiet("sdp-stack", move || serve(&served))?;
         let guard = Guard {
             stack: Arc::clone(&inner),
         };
@@ -370,7 +370,7 @@ fn serve(stack: &Arc<StackInner>) {
         // Sockets that trigger all the time must not keep the others from their tick.
         let pause = due.saturating_duration_since(now);
         // All connections of the process hang when this thread ends.
-        threads::survive(|| {
+        host::threads::survive(|| {
             let looks = if stack.adapter.driver.is_lent() {
                 stack.adapter.driver.step_aside(&mut watch, pause);
                 false

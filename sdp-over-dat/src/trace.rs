@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use descriptors::out_of_the_way;
+use host::descriptors::out_of_the_way;
 use rustix::fs::OFlags;
 use sdp_checker::TraceWriter;
 
@@ -26,7 +26,7 @@ impl Trace {
     /// A record of a connection that this end began (`active`) or took.
     pub(crate) fn start(active: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let Some(directory) = environment::variable(TRACE_ENV).map(PathBuf::from) else {
+        let Some(directory) = host::environment::variable(TRACE_ENV).map(PathBuf::from) else {
             return Self(None);
         };
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -159,7 +159,7 @@ pub(super) fn run(job: Job) {
 
 fn start(pid: u32) -> Option<Runner> {
     let (jobs, due) = channel::<Job>();
-    let thread = threads::spawn_quiet("dat-agent", move || {
+    let thread = host::threads::spawn_quiet("dat-agent", move || {
         IS_AGENT_THREAD.set(true);
         for job in due {
             job();

@@ -18,10 +18,10 @@ pub fn init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let (filter, complaint) = filter(
-            environment::text("DAT_LOG"),
-            environment::text("DAT_DBG_TYPE"),
+            host::environment::text("DAT_LOG"),
+            host::environment::text("DAT_DBG_TYPE"),
         );
-        let destination = environment::text("DAT_DBG_DEST");
+        let destination = host::environment::text("DAT_DBG_DEST");
         let destination = Destination::from_variable(destination.as_deref());
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter(filter)

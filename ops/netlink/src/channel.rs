@@ -164,7 +164,7 @@ fn socket_of(protocol: Option<Protocol>, groups: u32) -> Result<OwnedFd, Error> 
     )
     .map_err(Error::Socket)?;
     rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups)).map_err(Error::Socket)?;
-    descriptors::raise(socket).map_err(Error::Socket)
+    host::descriptors::raise(socket).map_err(Error::Socket)
 }
 
 /// The messages of one datagram; a length that cannot be ends them.

@@ -227,7 +227,7 @@ impl NetStack {
     pub fn watch(&self) -> Result<OwnedFd, Error> {
         let inner = self.lock()?;
         let socket = inner.events.socket().as_fd();
-        descriptors::copy(socket).map_err(Error::Socket)
+        host::descriptors::copy(socket).map_err(Error::Socket)
     }
 
     /// Everything up to date.

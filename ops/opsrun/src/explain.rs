@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
 /// The program as it would find itself if it were started by this name: a link's file is another
 /// one. What is not there is taken at its word.
 fn program(named: &str) -> Program {
-    let places = environment::variable("PATH").unwrap_or_default();
+    let places = host::environment::variable("PATH").unwrap_or_default();
     let found = if named.contains('/') {
         Some(PathBuf::from(named))
     } else {

@@ -43,7 +43,7 @@ fn load_rules(args: &Args) -> Result<Loaded> {
             path: path.clone(),
             by: "--rules",
         },
-        None => Source::choose(environment::variable),
+        None => Source::choose(host::environment::variable),
     };
     Ok(source.load(ops_sdp_protocol::SETTINGS)?)
 }

@@ -20,7 +20,7 @@ const NUMBERS: [usize; 2] = [4, 5];
 
 /// Prints them.
 pub(crate) fn run(how: Listed) -> Result<ExitCode> {
-    let listing = Listing::read(&Place::choose(environment::variable));
+    let listing = Listing::read(&Place::choose(host::environment::variable));
     for (user, name, fault) in &listing.faults {
         eprintln!("opsrun: page {name} of user {user} is passed over: {fault}");
     }

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // A program that runs with a file that cannot be used would stay on TCP, and few would notice.
     load_rules(args)?;
     let library = find_library(&std::env::current_exe().context("finding opsrun itself")?)?;
-    let list = preload_list(&library, environment::variable(LD_PRELOAD))?;
+    let list = preload_list(&library, host::environment::variable(LD_PRELOAD))?;
     let (program, rest) = args.words.split_first().context("no program was given")?;
     let mut command = Command::new(program);
     command.args(rest).env(LD_PRELOAD, list);

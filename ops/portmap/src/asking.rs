@@ -34,7 +34,7 @@ impl Asking {
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
-        let socket = descriptors::raise(socket)?;
+        let socket = host::descriptors::raise(socket)?;
         let mut mapper = service;
         mapper.set_port(PORT);
         // Connected, so that a host without port mapper is told by its ICMP message at once.

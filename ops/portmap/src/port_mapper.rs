@@ -264,7 +264,7 @@ impl PortMapper {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
             || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-        let socket = || socket().and_then(descriptors::raise);
+        let socket = || socket().and_then(host::descriptors::raise);
         let name = SocketAddrUnix::new_abstract_name(SERVER_NAME)?;
         let listener = socket()?;
         match rustix::net::bind(&listener, &name) {

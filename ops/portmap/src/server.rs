@@ -165,7 +165,7 @@ impl Server {
             debug!(?user, "no room for another link");
             return;
         }
-        let Ok(link) = descriptors::raise(link) else {
+        let Ok(link) = host::descriptors::raise(link) else {
             return;
         };
         self.links_accepted += 1;
@@ -224,7 +224,7 @@ fn open_udp((ip, device): (IpAddr, u32)) -> Result<OwnedFd, Errno> {
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
-    let socket = descriptors::raise(socket)?;
+    let socket = host::descriptors::raise(socket)?;
     let mut address = SocketAddr::new(ip, PORT);
     if let SocketAddr::V6(v6) = &mut address {
         sockopt::set_ipv6_v6only(&socket, true)?;

@@ -57,7 +57,7 @@ pub(crate) fn event_thread() -> Result<&'static EventThread, Errno> {
     };
     let started = thread.thread.get_or_init(|| {
         let _inside = guard::enter();
-        match threads::spawn_quiet("ops-events", || thread.run()) {
+        match host::threads::spawn_quiet("ops-events", || thread.run()) {
             Ok(_) => Ok(()),
             Err(_) => Err(Errno::AGAIN),
         }

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-pub(crate) use descriptors::raise;
+pub(crate) use host::descriptors::raise;
 
 /// Does something in the midst of which no handler of the program may call us.
 pub(crate) fn without_signals<R>(work: impl FnOnce() -> R) -> R {

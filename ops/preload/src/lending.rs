@@ -210,7 +210,7 @@ fn begin_sleep(before: Option<sigset_t>) -> Option<sigset_t> {
     if !PROGRESS_ON_CALLER.load(Ordering::SeqCst) {
         return before;
     }
-    let before = before.unwrap_or_else(threads::block_signals);
+    let before = before.unwrap_or_else(host::threads::block_signals);
     hand_back();
     Some(before)
 }
@@ -252,7 +252,7 @@ impl Drop for Asleep {
 fn come_back() {
     end_sleep();
     if sleeps() {
-        let before = threads::block_signals();
+        let before = host::threads::block_signals();
         end_external_sleep();
         open_signals(&before);
     }
@@ -297,14 +297,14 @@ pub(crate) fn begin_anew() {
 /// Opens the signals that were open before; the error of a call that is over stays.
 fn open_signals(before: &sigset_t) {
     let why = errno::get();
-    threads::restore_signals(before);
+    host::threads::restore_signals(before);
     errno::set(why);
 }
 
 /// The stack's own threads serve from now on.
 pub(crate) fn leave_to_threads() {
     if PROGRESS_ON_CALLER.load(Ordering::SeqCst) {
-        let before = threads::block_signals();
+        let before = host::threads::block_signals();
         hand_back();
         open_signals(&before);
     }
@@ -353,7 +353,7 @@ where
     if !begin_to_look() {
         return Served::Not;
     }
-    let before = threads::block_signals();
+    let before = host::threads::block_signals();
     if POLLING_THREAD.load(Ordering::SeqCst) != myself() {
         // A handler has waited in between.
         return Served::Until(before);
@@ -372,7 +372,7 @@ where
         mine.look.set(Some(now));
         mine.wait.set(now - begun);
     });
-    threads::restore_signals(&before);
+    host::threads::restore_signals(&before);
     errno::set(why);
     Served::Done(ready)
 }
@@ -533,7 +533,7 @@ fn look_once(ask: &mut impl FnMut() -> c_int) -> c_int {
         }
         return 0;
     }
-    let before = threads::block_signals();
+    let before = host::threads::block_signals();
     serve_all(switch);
     let ready = ask();
     leave_off();

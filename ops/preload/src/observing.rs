@@ -34,7 +34,7 @@ fn list(description: &Description, state: State) -> Record {
 /// Several threads may do so at once, and none waits for another: in the child of a fork that other
 /// thread may not exist.
 fn begin() {
-    WRITER.begin(Place::choose(environment::variable));
+    WRITER.begin(Place::choose(host::environment::variable));
     if !BEGUN.swap(true, Ordering::AcqRel) {
         // SAFETY: handlers that may run at a fork and at the exit: they swap a pointer, and take a
         // file away.

@@ -44,11 +44,11 @@ pub(crate) fn answer(switch: &Arc<Switch>) {
         return;
     };
     // Where there is no thread, the service is dropped with the closure.
-    let _ = threads::spawn_quiet("ops-portmap", || service.serve(|| false));
+    let _ = host::threads::spawn_quiet("ops-portmap", || service.serve(|| false));
 }
 
 fn make() -> Option<Arc<Switch>> {
-    let rules = match Source::choose(environment::variable).load(ops_sdp_protocol::SETTINGS) {
+    let rules = match Source::choose(host::environment::variable).load(ops_sdp_protocol::SETTINGS) {
         Ok(loaded) => loaded.rules,
         Err(error) => {
             // A file that cannot be used offloads nothing, and says so where a user sees it.
@@ -56,9 +56,9 @@ fn make() -> Option<Arc<Switch>> {
             return None;
         }
     };
-    ops_log::begin(rules.log(), environment::text("DAT_LOG").as_deref());
+    ops_log::begin(rules.log(), host::environment::text("DAT_LOG").as_deref());
     let registry = Arc::new(Registry::default());
-    let registered = if environment::variable(TEST_PROTOCOL).is_some() {
+    let registered = if host::environment::variable(TEST_PROTOCOL).is_some() {
         registry.register(
             Arc::new(UnixProtocol {
                 name: "test".to_owned(),

@@ -21,7 +21,7 @@ pub(crate) struct Undisturbed {
 impl Undisturbed {
     pub(crate) fn begin() -> Self {
         Self {
-            before: threads::block_signals(),
+            before: host::threads::block_signals(),
             _of_this_thread: PhantomData,
         }
     }
@@ -29,6 +29,6 @@ impl Undisturbed {
 
 impl Drop for Undisturbed {
     fn drop(&mut self) {
-        threads::restore_signals(&self.before);
+        host::threads::restore_signals(&self.before);
     }
 }

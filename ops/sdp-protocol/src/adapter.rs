@@ -102,7 +102,8 @@ pub(crate) fn advice() -> String {
 
 /// The registry file that is in force.
 fn file() -> String {
-    let named = environment::variable(FILE_ENV).map(|file| file.to_string_lossy().into_owned());
+    let named =
+        host::environment::variable(FILE_ENV).map(|file| file.to_string_lossy().into_owned());
     named.unwrap_or_else(|| SYSTEM_FILE.to_owned())
 }
 
@@ -131,7 +132,7 @@ impl Adapter {
     }
 
     fn choose() -> Result<String, String> {
-        if let Some(name) = environment::text(ADAPTER_ENV) {
+        if let Some(name) = host::environment::text(ADAPTER_ENV) {
             return Ok(name);
         }
         let listed = dat_api::list_providers().map_err(|error| error.to_string())?;
@@ -144,7 +145,7 @@ impl Adapter {
         // the connections of all other addresses on TCP.
         let library = PROVIDER
             .get()
-            .filter(|_| environment::variable(FILE_ENV).is_none());
+            .filter(|_| host::environment::variable(FILE_ENV).is_none());
         if let Some(library) = library {
             dat_api::register_provider(library, FIRST_CHOICE, FIRST_CHOICE_PARAMS)
                 .map_err(|error| error.to_string())?;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{ConnectionEvent, QpToken, UpcallQueue};
-use threads::spawn_quiet;
+use host::threads::spawn_quiet;
 
 use super::id::{CmEvent, ConnParam, Depth, Id, Key};
 use super::lock;

@@ -47,7 +47,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{AsyncEvent, ConnectParams, NamedAttr, Resource, RnicError};
-use threads::survive;
+use host::threads::survive;
 use verbs_dl::types::RDMA_CM_EVENT_DEVICE_REMOVAL;
 
 pub(crate) use connection::Connection;

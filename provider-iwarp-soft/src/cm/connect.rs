@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{ConnectParams, Resource, RnicError, SocketFault};
+use host::threads::survive;
 use iwarp_proto::mpa::{Initiator, InitiatorConfig, Negotiated, Progress, Refusal, ReplyOutcome};
 use iwarp_proto::wire::{fpdu, marker};
 use iwarp_proto::{Config, MpaError, ProtocolError, Role, TerminateCode, TransmitFpdu};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
-use threads::survive;
 
 use crate::carrier::tcp::crc::crc32c;
 use crate::conn::Conn;

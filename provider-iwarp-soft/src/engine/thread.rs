@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{Resource, RnicError};
+use host::threads::{spawn_quiet, survive};
 use rustix::io::Errno;
-use threads::{spawn_quiet, survive};
 
 use super::Engine;
 use super::poller::{Poller, Ready, readiness};

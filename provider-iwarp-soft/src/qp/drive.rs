@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::WcStatus;
+use host::threads::survive;
 use iwarp_proto::wire::rdmap::Opcode;
 use iwarp_proto::{
     PeerTerminate, RemoteOperation, RemoteProtection, Role, StreamState, TerminateCode,
 };
-use threads::survive;
 
 use crate::cm::event_order::FirstFrame;
 use crate::cm::lingering::LingeringSocket;

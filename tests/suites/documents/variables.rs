@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use crate::{agree, files, read, words, workspace};
 
 /// The one room that asks the environment; all others ask it.
-const ROOM: &str = "dat-api/environment";
+const ROOM: &str = "dat-api/host";
 
 /// The pages with a section about the environment.
 const PAGES: [&str; 2] = ["dat-rs.7", "opsrun.1"];
@@ -60,7 +60,7 @@ fn quoted(line: &str) -> BTreeSet<String> {
 /// The names that a call is given, and the constants that stand for some.
 fn asked(text: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut names, mut constants) = (BTreeSet::new(), BTreeSet::new());
-    for call in ["environment::variable", "environment::text"] {
+    for call in ["host::environment::variable", "host::environment::text"] {
         for rest in text.split(call).skip(1) {
             let argument = rest.split([')', ';']).next().unwrap_or(rest);
             let argument = argument.trim_start_matches('(').trim();

@@ -96,7 +96,7 @@ impl Ground {
             Network::Own => None,
             Network::Callers(_) => congestion_to_set(),
         };
-        if ia.is_some() || environment::variable(OVERRIDE).is_some() {
+        if ia.is_some() || host::environment::variable(OVERRIDE).is_some() {
             return Ok(Self::new(network, None, None));
         }
         let registry = write_dat_conf(End::Near, congestion)?;

@@ -19,7 +19,7 @@ const LOG_MAX: usize = 64 * 1024;
 ///
 /// The process has no thread but the caller's.
 pub(crate) unsafe fn ask_for_warnings() {
-    if environment::variable("DAT_LOG").is_none() {
+    if host::environment::variable("DAT_LOG").is_none() {
         // SAFETY: nobody reads the environment meanwhile, by the caller's promise.
         unsafe { std::env::set_var("DAT_LOG", "warn") };
     }

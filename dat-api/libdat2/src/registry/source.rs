@@ -38,7 +38,10 @@ impl Source {
     /// not listen to the environment, because the file names libraries to load.
     #[must_use]
     pub fn of_process() -> Self {
-        Self::choose(environment::variable("DAT_OVERRIDE"), &default_paths())
+        Self::choose(
+            host::environment::variable("DAT_OVERRIDE"),
+            &default_paths(),
+        )
     }
 
     /// The rule behind [`Source::of_process`]. `variable` is the value of `DAT_OVERRIDE`: when it

@@ -36,7 +36,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
         // SAFETY: the caller's range.
         return unsafe { real::close_range(first, last, flags) };
     }
-    let lowest = descriptors::lowest().unsigned_abs();
+    let lowest = host::descriptors::lowest().unsigned_abs();
     for fd in table::within(first as usize, last as usize) {
         forget(fd);
         if fd.unsigned_abs() >= lowest {
