@@ -130,7 +130,7 @@ impl Rendezvous {
     pub(crate) fn accept(&self) -> io::Result<Option<UnixConn>> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match rustix::net::accept_with(&self.listener, flags) {
-            Ok(fd) => Ok(Some(UnixConn::new(descriptors::out_of_the_way(fd)))),
+            Ok(fd) => Ok(Some(UnixConn::new(host::descriptors::out_of_the_way(fd)))),
             // Level-triggered readiness brings the caller here again.
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
             Err(errno) => Err(errno.into()),
@@ -173,7 +173,7 @@ fn connect(address: &SocketAddrUnix) -> Result<UnixConn, WhyNot> {
 fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    Ok(descriptors::out_of_the_way(socket))
+    Ok(host::descriptors::out_of_the_way(socket))
 }
 
 fn random_name() -> Result<Name, Errno> {
