@@ -131,6 +131,7 @@ impl Rnic for SoftRnic {
     }
 
     fn poll_cq(&self, cq: &SoftCq, out: &mut [Completion]) -> usize {
+        self.shared.progress.note_poll();
         cq.cq.poll(out)
     }
 

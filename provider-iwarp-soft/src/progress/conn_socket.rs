@@ -55,6 +55,9 @@ pub(crate) struct ConnSocket {
     socket: Socket,
     /// The connection is over; whoever still refers to the socket leaves it alone.
     closed: AtomicBool,
+    /// Segments come through the socket no more, so that polling the connection costs no system
+    /// call.
+    has_moved: AtomicBool,
 }
 
 impl ConnSocket {
@@ -69,6 +72,7 @@ impl ConnSocket {
             progress,
             socket,
             closed: AtomicBool::new(false),
+            has_moved: AtomicBool::new(false),
         })
     }
 
@@ -112,6 +116,7 @@ impl ConnSocket {
 
     /// Segments come through the socket no more; the set still shows its end.
     pub(crate) fn on_moved(&self, place: &mut Place) {
+        self.has_moved.store(true, Ordering::Relaxed);
         let change = place.on_moved();
         self.apply(change, place);
     }
@@ -172,6 +177,11 @@ impl ConnSocket {
     /// Whether the socket belongs to the consumer again, because no connection was established.
     pub(crate) fn goes_back(&self) -> bool {
         self.socket.goes_back()
+    }
+
+    /// Returns true if polling the connection costs no system call.
+    pub(super) fn has_moved(&self) -> bool {
+        self.has_moved.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_closed(&self) -> bool {

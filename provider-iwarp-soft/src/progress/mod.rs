@@ -130,10 +130,16 @@ impl Progress {
         self.attendance.polls()
     }
 
+    /// A consumer polls, and has completions to take before it makes progress.
+    #[inline]
+    pub(crate) fn note_poll(&self) {
+        self.attendance.on_poll(|todo| self.act(todo));
+    }
+
     /// Makes progress on every connection that may have work, on the calling thread of a consumer.
     pub(crate) fn drive(&self) {
         let has_slept = self.attendance.is_slept_on();
-        self.attendance.on_poll(|todo| self.act(todo));
+        self.note_poll();
         let polled = self.polled.load();
         for socket in polled.iter() {
             socket.drive(Driver::Consumer, false);
@@ -203,7 +209,7 @@ impl Progress {
     fn consider(&self, socket: &Arc<ConnSocket>) {
         let finds = self.finds.load(Ordering::Relaxed);
         self.finds.store(finds.saturating_add(1), Ordering::Relaxed);
-        if finds >= FINDS_MIN && self.can_adopt() {
+        if (finds >= FINDS_MIN || socket.has_moved()) && self.can_adopt() {
             socket.service.start_polling(socket);
         }
     }

@@ -136,7 +136,12 @@ impl Qp {
             }
             self.step_once(conn, true, effects)?;
         }
-        conn.socket.drive_soon();
+        // The peer works without end. A consumer that polls takes it from here, or the engine.
+        if self.shared.progress.can_adopt() {
+            conn.start_polling();
+        } else {
+            conn.socket.drive_soon();
+        }
         Ok(())
     }
 
