@@ -70,7 +70,7 @@ impl<R: Rnic> Csp<R> {
         address: SocketAddr,
         evd: Arc<Evd<R>>,
     ) -> DatResult<Pinned<Self>> {
-        let evd = hold_cr_evd(evd)?;
+        let evd = hold_cr_evd(ia, evd)?;
         let reservation = ia.reserve()?;
         let shared = SharedAddress::new();
         shared.set(address);

@@ -33,8 +33,11 @@ use crate::handle::Handle;
 use crate::ia::Ia;
 use crate::rnic::{RequestInfo, Rnic};
 
-/// Uses the EVD of a service point, which must take connection requests.
-fn hold_cr_evd<R: Rnic>(evd: Arc<Evd<R>>) -> DatResult<Held<Evd<R>>> {
+/// Uses the EVD of a service point, which must belong to its IA and take connection requests.
+fn hold_cr_evd<R: Rnic>(ia: &Arc<Ia<R>>, evd: Arc<Evd<R>>) -> DatResult<Held<Evd<R>>> {
+    if !Arc::ptr_eq(evd.ia(), ia) {
+        return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_EVD_CR));
+    }
     Held::evd(evd, DAT_EVD_CR_FLAG, DAT_INVALID_HANDLE_EVD_CR)
 }
 

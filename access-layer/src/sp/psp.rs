@@ -82,7 +82,7 @@ impl<R: Rnic> Psp<R> {
         flags: DatPspFlags,
         flags_argument: u32,
     ) -> DatResult<Pinned<Self>> {
-        let evd = hold_cr_evd(evd)?;
+        let evd = hold_cr_evd(ia, evd)?;
         if flags != DAT_PSP_CONSUMER_FLAG && flags != DAT_PSP_PROVIDER_FLAG {
             return Err(DatError::invalid_arg(flags_argument));
         }

@@ -91,7 +91,7 @@ impl<R: Rnic> Rsp<R> {
             return Err(DatError::invalid_arg(2));
         }
         check_ep(ia, ep)?;
-        let evd = hold_cr_evd(evd)?;
+        let evd = hold_cr_evd(ia, evd)?;
         let reservation = ia.reserve()?;
         let sp = SpId(reservation.handle().as_token());
         ep.reserve(sp)?;

@@ -125,7 +125,7 @@ impl<R: Rnic> Ssp<R> {
             log_no_sockets();
             return Err(DatError::not_supported());
         }
-        let evd = hold_cr_evd(args.evd)?;
+        let evd = hold_cr_evd(ia, args.evd)?;
         let reservation = ia.reserve()?;
         let sp = SpId(reservation.handle().as_token());
         let ep = reserve_ep(ia, args.ep, sp)?;

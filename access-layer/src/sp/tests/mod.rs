@@ -7,6 +7,8 @@ mod rsp;
 mod ssp;
 mod undelivered;
 
+use std::net::SocketAddr;
+
 use super::*;
 use crate::handle::{self, Kind, Pinned};
 use crate::rnic::ConnectionEvent;
@@ -48,6 +50,35 @@ fn equip(bench: &Bench, ep: &TestEp) {
         | DAT_EP_FIELD_REQUEST_EVD_HANDLE
         | DAT_EP_FIELD_CONNECT_EVD_HANDLE;
     ep.modify(mask, &param).unwrap();
+}
+
+#[test]
+fn evds_of_another_ia_are_refused() {
+    let (bench, other) = (Bench::new(), Bench::new());
+    let ep = bench.ep();
+    bench.script.calls();
+    let (ia, evd) = (&bench.ia, || other.cr.clone());
+    let address = SocketAddr::new(bench.ia.attr().address.ip(), 0);
+    let args = SspArgs {
+        socket: 0,
+        ep: handle::pin_handle(ep.handle()),
+        evd: evd(),
+        final_message: b"bytes",
+    };
+    let refusals = [
+        code(Psp::create(ia, 5, evd(), DAT_PSP_CONSUMER_FLAG)),
+        code(Psp::create_any(ia, evd(), DAT_PSP_CONSUMER_FLAG)),
+        code(Csp::create(ia, DatComm::zeroed(), address, evd())),
+        code(Rsp::create(ia, 5, &ep, evd())),
+        code(Ssp::create(ia, args)),
+    ];
+    assert_eq!(
+        refusals,
+        [(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EVD_CR); 5]
+    );
+    assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+    assert_eq!(bench.script.calls(), []);
+    free_evd(other.cr.handle()).unwrap();
 }
 
 #[test]
