@@ -503,3 +503,54 @@ fn a_socket_that_carries_a_connection_is_not_taken_again() {
     client.send(1, &[memory.sge(0, 8)]);
     assert_eq!(server.received().status, WcStatus::Success);
 }
+
+/// Fills the buffers of a stream whose peer reads nothing, but for a few bytes.
+const MUCH: usize = 16 << 20;
+
+#[test]
+fn a_final_message_that_the_peer_does_not_take_is_a_failure_and_gives_the_socket_back() {
+    let node = Node::new("lo 0 mpa_timeout_ms=200");
+    for request in ["", REQUEST_REV1] {
+        let (mut one, other) = pair();
+        // A request that came too early, and the end of the peer's side, change nothing.
+        one.write_all(&hex(request)).unwrap();
+        if !request.is_empty() {
+            one.shutdown(Shutdown::Write).unwrap();
+        }
+        let armed = node
+            .rnic
+            .arm_socket(other.as_raw_fd(), &vec![7; MUCH], ListenToken(5));
+        assert_eq!(armed.unwrap_err(), SocketFault::FinalMessage);
+        // The socket is the consumer's: what was in it, and what was sent, is a stream.
+        let mut early = vec![0; hex(request).len()];
+        (&other).read_exact(&mut early).unwrap();
+        assert_eq!(early, hex(request));
+        other.shutdown(Shutdown::Write).unwrap();
+        let mut sent = Vec::new();
+        one.read_to_end(&mut sent).unwrap();
+        assert!(sent.len() < MUCH && sent.iter().all(|byte| *byte == 7));
+    }
+    let news = node.recorder.try_next();
+    assert!(news.is_none(), "{news:?}");
+}
+
+#[test]
+fn a_peer_that_goes_while_the_final_message_is_sent_is_told_once() {
+    let node = Node::new("lo 0");
+    let (one, other) = pair();
+    let armed = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // Unread bytes turn the close into a reset.
+            (&one).read_exact(&mut [0; 1]).unwrap();
+            drop(one);
+        });
+        let message = vec![7; MUCH];
+        node.rnic
+            .arm_socket(other.as_raw_fd(), &message, ListenToken(5))
+    });
+    let armed = armed.unwrap();
+    node.recorder.socket_down(5);
+    assert!(!node.rnic.disarm_socket(armed));
+    let news = node.recorder.try_next();
+    assert!(news.is_none(), "{news:?}");
+}

@@ -15,7 +15,7 @@ use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::handle::{self, Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
-use crate::rnic::{ListenToken, RequestInfo, Rnic, SocketFault};
+use crate::rnic::{ListenToken, RequestInfo, Rnic};
 
 /// Number that `dat_iw_ssp_query` tells when no socket is associated any more.
 const NO_SOCKET: DatIwSocket = -1;
@@ -277,7 +277,9 @@ fn reserve_ep<R: Rnic>(
 }
 
 impl<R: Rnic> Pinned<Ssp<R>> {
-    /// Hands the socket to the RNIC, or ends the service point.
+    /// Hands the socket to the RNIC, or ends the service point. "Since socket connection can fail
+    /// at any time Consumer must be ready for the SSP to be created in the non-operational state":
+    /// then the RNIC reports the socket down before it returns.
     fn arm(&self, socket: RawFd, final_message: &[u8]) -> DatResult {
         let token = ListenToken(self.handle.as_token());
         match self.ia.rnic().arm_socket(socket, final_message, token) {
@@ -288,12 +290,6 @@ impl<R: Rnic> Pinned<Ssp<R>> {
                     // consumer's again.
                     let _ = self.ia.rnic().disarm_socket(late);
                 }
-                Ok(())
-            }
-            // "Since socket connection can fail at any time Consumer must be ready for the SSP to
-            // be created in the non-operational state"
-            Err(SocketFault::FinalMessage) => {
-                self.on_socket_down();
                 Ok(())
             }
             Err(fault) => {

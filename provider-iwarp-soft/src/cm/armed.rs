@@ -2,19 +2,16 @@
 
 use std::os::fd::{AsFd, RawFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use access_layer::rnic::{ListenToken, SocketFault};
 
 use crate::engine::io;
+use crate::forking::NotInherited;
 use crate::rnic::Shared;
 use crate::socket::Socket;
 
 use super::listen::Inbound;
-use super::send_whole;
-
-/// How long a peer may take to read the final streaming message.
-const MESSAGE_PATIENCE: Duration = Duration::from_secs(30);
+use super::{Unsent, send_whole};
 
 /// A Socket Service Point's socket. Dropping it gives the socket back.
 pub struct SoftArmed {
@@ -28,8 +25,16 @@ impl std::fmt::Debug for SoftArmed {
 }
 
 impl SoftArmed {
-    /// Arms the reception of a request, then sends the final streaming message whole, so that the
-    /// peer cannot answer it before its answer is expected.
+    /// Arms the reception of a request, and sends the final streaming message whole before a
+    /// request is delivered. The peer has as long to take the message as it has for its request:
+    /// `mpa_timeout_ms` in `dat.conf`.
+    ///
+    /// A socket that turns out to be disconnected is no failure of this call but an upcall (DAT 2.0
+    /// iWARP extensions 3.1.1.2).
+    ///
+    /// # Errors
+    /// [`SocketFault::FinalMessage`] when the message was not sent whole over a connected socket.
+    /// The socket goes back to its consumer, and a part of the message may be in the stream.
     pub(crate) fn arm(
         shared: &Arc<Shared>,
         number: RawFd,
@@ -40,14 +45,22 @@ impl SoftArmed {
         let messenger = socket
             .as_fd()
             .try_clone_to_owned()
+            .map(NotInherited::new)
             .map_err(|_| SocketFault::NoResources)?;
         let inbound = Inbound::arm(shared, socket, token).map_err(|_| SocketFault::NoResources)?;
         let armed = Self { inbound };
-        let sent = send_whole(&messenger, final_message, MESSAGE_PATIENCE);
-        if !sent && !io::is_hung_up(messenger.as_fd()) && armed.inbound.take().is_some() {
-            return Err(SocketFault::FinalMessage);
+        match send_whole(&messenger, final_message, shared.config.request_timeout) {
+            Ok(()) => armed.inbound.release(),
+            Err(Unsent::Failed) if io::is_hung_up(messenger.as_fd()) => {
+                drop(armed.inbound.take());
+                shared.upcall.socket_down(token);
+            }
+            Err(error) => {
+                tracing::warn!(?error, "the final streaming message is not sent whole");
+                drop(armed.inbound.take());
+                return Err(SocketFault::FinalMessage);
+            }
         }
-        // A socket that is down is no failure of this call: the event tells it.
         Ok(armed)
     }
 

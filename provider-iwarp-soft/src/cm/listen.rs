@@ -154,6 +154,9 @@ struct State {
     deadline: Option<Instant>,
     /// How often a part of a request has been looked at.
     looks: u32,
+    /// True until the final streaming message has been sent: what is in the stream before that is
+    /// not checked.
+    is_held: bool,
 }
 
 /// What the front of the stream is.
@@ -174,7 +177,7 @@ impl Inbound {
         let shared = &listener.shared;
         let deadline = deadline_after(shared.config.request_timeout);
         let origin = Origin::Listener(listener.clone());
-        let Ok(inbound) = Self::open(shared, origin, socket, deadline) else {
+        let Ok(inbound) = Self::open(shared, origin, socket, deadline, false) else {
             return;
         };
         listener.half_open.enter(inbound.key, &inbound);
@@ -182,13 +185,14 @@ impl Inbound {
         inbound.look();
     }
 
-    /// Waits for a request on a consumer's socket, for as long as it takes.
+    /// Waits for a request on a consumer's socket, for as long as it takes. Nothing is delivered
+    /// before [`release`](Self::release).
     pub(super) fn arm(
         shared: &Arc<Shared>,
         socket: Socket,
         token: ListenToken,
     ) -> Result<Arc<Self>, RnicError> {
-        Self::open(shared, Origin::Armed(token), socket, None)
+        Self::open(shared, Origin::Armed(token), socket, None, true)
     }
 
     fn open(
@@ -196,12 +200,14 @@ impl Inbound {
         origin: Origin,
         socket: Socket,
         deadline: Option<Instant>,
+        is_held: bool,
     ) -> Result<Arc<Self>, RnicError> {
         let key = shared.engine.new_key();
         let state = Mutex::new(State {
             socket: Some(socket),
             deadline,
             looks: 0,
+            is_held,
         });
         let inbound = Arc::new(Self {
             shared: shared.clone(),
@@ -223,6 +229,14 @@ impl Inbound {
             return Err(error.into());
         }
         Ok(inbound)
+    }
+
+    /// The final streaming message has been sent: what the peer has sent meanwhile is delivered.
+    pub(super) fn release(&self) {
+        self.lock().is_held = false;
+        // The engine's readiness may have been used up.
+        let now = Some(Instant::now());
+        self.shared.engine.set_deadline(self.key, now);
     }
 
     /// Leaves its place to another, unless its request is here and only has not been looked at.
@@ -264,6 +278,9 @@ impl Inbound {
     /// Looks at the front of the stream, and tells what it is once that is clear.
     fn look(&self) {
         let mut state = self.lock();
+        if state.is_held {
+            return;
+        }
         let Some(socket) = &state.socket else { return };
         let late = state
             .deadline

@@ -31,7 +31,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
 
 use crate::config::{Config, PeerTimeout};
-use crate::engine::{Engine, Key, Source};
+use crate::engine::{Engine, Key, Source, deadline_after};
 use crate::qp::{Effects, Qp};
 
 /// The longest start-up frame: 20 bytes and 512 of private data (RFC 5044 section 7.1).
@@ -109,31 +109,41 @@ fn watch_peer(socket: &OwnedFd, timeout: PeerTimeout) -> Result<(), Errno> {
     sockopt::set_socket_keepalive(socket, true)
 }
 
+/// Why bytes were not sent whole. Some of them may have been.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unsent {
+    /// The peer did not take them in time.
+    Late,
+    /// The socket takes no more bytes.
+    Failed,
+}
+
 /// Sends a start-up frame whole; the socket is as good as empty, so one call nearly always does.
-fn send_whole(fd: impl AsFd, bytes: &[u8], patience: Duration) -> bool {
+/// Without a `patience` it waits as long as it takes.
+fn send_whole(fd: impl AsFd, bytes: &[u8], patience: Option<Duration>) -> Result<(), Unsent> {
     use crate::engine::io::{Sent, send};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     let fd = fd.as_fd();
-    let deadline = Instant::now() + patience;
+    let deadline = deadline_after(patience);
     let mut sent = 0;
     while sent < bytes.len() {
         match send(fd, &bytes[sent..]) {
             Sent::Bytes(count) => sent += count,
-            Sent::Failed(_) => return false,
+            Sent::Failed(_) => return Err(Unsent::Failed),
             Sent::WouldBlock => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return false;
+                let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+                if left.is_some_and(|left| left.is_zero()) {
+                    return Err(Unsent::Late);
                 }
-                let timeout = Timespec::try_from(left).unwrap_or_default();
+                let timeout = left.map(|left| Timespec::try_from(left).unwrap_or_default());
                 let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
                 // An interruption or a failure shows in the next send.
-                let _ = poll(&mut set, Some(&timeout));
+                let _ = poll(&mut set, timeout.as_ref());
             }
         }
     }
-    true
+    Ok(())
 }
 
 /// Lets the engine tell the events of a queue pair and what a call left to tell, for calls that may

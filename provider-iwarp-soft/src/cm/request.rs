@@ -18,7 +18,7 @@ use super::listen::responder;
 use super::{depth, ird_max, send_whole, tell_soon};
 
 /// How long a full socket may keep a start-up frame.
-const REPLY_PATIENCE: Duration = Duration::from_secs(1);
+const REPLY_PATIENCE: Option<Duration> = Some(Duration::from_secs(1));
 /// How many times as long as its Request an initiator's first FPDU may take: the Reply comes
 /// before.
 const FIRST_FPDU_TURNS: u32 = 2;
@@ -81,7 +81,7 @@ impl SoftRequest {
         };
         self.shared.event_order.enter(qp);
         let mut effects = Effects::default();
-        if send_whole(&socket, frame.as_bytes(), REPLY_PATIENCE) {
+        if send_whole(&socket, frame.as_bytes(), REPLY_PATIENCE).is_ok() {
             begin(qp, &mut link, socket, &negotiated, &mut effects);
         } else {
             // The socket is closed, or the consumer's again, before that is told.
@@ -100,7 +100,7 @@ impl SoftRequest {
             return Ok(());
         };
         let sent = send_whole(&socket, frame.as_bytes(), REPLY_PATIENCE);
-        if sent && !socket.is_consumers() {
+        if sent.is_ok() && !socket.is_consumers() {
             LingeringSocket::start_unconnected(self.shared.engine.clone(), socket);
         }
         Ok(())
@@ -119,7 +119,8 @@ impl Drop for SoftRequest {
             && socket.is_consumers()
             && let Ok(frame) = self.rejection(&[])
         {
-            send_whole(&socket, frame.as_bytes(), REPLY_PATIENCE);
+            // A peer that does not take it has no use for it.
+            let _ = send_whole(&socket, frame.as_bytes(), REPLY_PATIENCE);
         }
     }
 }

@@ -116,6 +116,11 @@ impl Recorder {
         }
     }
 
+    /// Takes the first news, if there is any.
+    pub fn try_next(&self) -> Option<News> {
+        self.news.lock().unwrap().pop_front()
+    }
+
     pub fn connection(&self, qp: u64) -> Event {
         self.expect(
             "connection event",

@@ -146,8 +146,10 @@ fn a_disconnected_socket_makes_it_non_operational_and_is_told() {
 fn a_socket_that_is_down_already_is_told_as_well() {
     let bench = Bench::new();
     let ep = bench.ep();
-    bench.script.calls();
-    bench.script.fault(SocketFault::FinalMessage);
+    let news = bench.news.clone();
+    bench
+        .script
+        .meanwhile(move |token| news.socket_down(ListenToken(token)));
     let args = SspArgs {
         final_message: b"x",
         ..args(&bench, Some(&ep))
@@ -155,6 +157,23 @@ fn a_socket_that_is_down_already_is_told_as_well() {
     let ssp = Ssp::create(&bench.ia, args).unwrap();
     expect_socket_down(&bench, ssp);
     assert!(!is_operational(&handle::pin_handle(ssp).unwrap()));
+}
+
+#[test]
+fn a_final_message_that_is_not_sent_whole_is_an_invalid_state() {
+    let bench = Bench::new();
+    let ep = bench.ep();
+    bench.script.calls();
+    bench.script.fault(SocketFault::FinalMessage);
+    let args = SspArgs {
+        final_message: b"x",
+        ..args(&bench, Some(&ep))
+    };
+    let refused = code(Ssp::create(&bench.ia, args));
+    assert_eq!(refused, (DAT_INVALID_STATE, DAT_NO_SUBTYPE));
+    assert!(bench.cr.dequeue().is_err(), "told as an event, too");
+    assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+    assert_eq!(bench.ia.child_count(Kind::Ssp), 0);
 }
 
 #[test]
