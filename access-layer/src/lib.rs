@@ -21,7 +21,7 @@
 //! | `consumer_socket` `addr` | who owns a socket that a consumer has connected; socket addresses |
 //! | [`users`] | counting who uses an object, so that it is not freed under them |
 //! | [`handle`] | the table of handles |
-//! | [`error`] | `DatError` and what becomes of an RNIC's refusal |
+//! | [`error`] `open_error` | `DatError` and what becomes of an RNIC's refusal; why an IA was not opened |
 //! | [`net_device`] [`logging`] | for providers: network devices and addresses, and the log |
 //! | [`rnic`] | the interface to the RNIC |
 //! | `conformance` `fake_rnic` | the suite for every RNIC, and one in memory (feature `testing`) |
@@ -67,6 +67,7 @@ pub mod lifecycle;
 pub mod lmr;
 pub mod logging;
 pub mod net_device;
+mod open_error;
 pub mod provider;
 pub mod pz;
 mod registry;

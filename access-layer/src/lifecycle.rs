@@ -14,9 +14,10 @@ use crate::evd::Evd;
 use crate::handle::{self, Handle, Pinned, ProviderRef};
 use crate::ia::{Ia, OUT_OF_HANDLES};
 use crate::lmr::Lmr;
+use crate::open_error;
 use crate::pz::Pz;
 use crate::rmr::Rmr;
-use crate::rnic::{Rnic, RnicConfig};
+use crate::rnic::{Rnic, RnicConfig, RnicError};
 use crate::sp::{Csp, Psp, Rsp, Ssp};
 use crate::srq::Srq;
 
@@ -34,6 +35,16 @@ pub enum AsyncEvd<R: Rnic> {
     Elsewhere,
 }
 
+/// Reports why an RNIC was not opened: in the log, or to the registry library where the log is off,
+/// so that a user reads the reason once.
+fn report_failure(ia_name: &str, error: &RnicError) {
+    if tracing::enabled!(tracing::Level::WARN) {
+        tracing::warn!(ia = %ia_name, %error, "open failed");
+    } else {
+        open_error::keep(error);
+    }
+}
+
 impl<R: Rnic> Ia<R> {
     /// Opens the RNIC that `config` names. Returns the IA and its asynchronous EVD, if it has one.
     pub fn open(
@@ -44,7 +55,7 @@ impl<R: Rnic> Ia<R> {
         let reservation = handle::reserve(provider).ok_or(OUT_OF_HANDLES)?;
         let handle = reservation.handle();
         let rnic = R::open(config, Dispatch::<R>::new(handle))
-            .inspect_err(|error| tracing::warn!(ia = %config.ia_name, %error, "open failed"))?;
+            .inspect_err(|error| report_failure(&config.ia_name, error))?;
         tracing::debug!(ia = %config.ia_name, params = %config.ia_params, "opened");
         let ia = Arc::new(Self::new(handle, provider, &config.ia_name, rnic));
         // A failure from here on drops the Arc, and with it shuts the RNIC down.

@@ -14,7 +14,7 @@ macro_rules! opaque_debug {
     };
 }
 
-/// Exports the three entry points of a provider library for an RNIC: `export_provider!(SoftRnic);`.
+/// Exports the four entry points of a provider library for an RNIC: `export_provider!(SoftRnic);`.
 ///
 /// For leaf shared libraries only: an exported symbol of a library crate would show up in every
 /// shared library that is linked with it.
@@ -56,6 +56,12 @@ macro_rules! export_provider {
         ) -> $crate::abi::DatReturn {
             // SAFETY: the contracts are the same.
             unsafe { $crate::provider::extension::<$rnic>(handle, op, args) }
+        }
+
+        /// `dat_rs_open_error`: why the last `dat_ia_open` of this thread failed.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn dat_rs_open_error() -> *const ::std::ffi::c_char {
+            $crate::provider::open_error()
         }
     };
 }

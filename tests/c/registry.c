@@ -3,9 +3,12 @@
  *
  *   registry list        the providers in force, one PROVIDER line each
  *   registry open NAME   opens and closes an interface adapter
+ *   registry open NAME FILE   the same, while FILE has the number of standard error
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <dat2/udat.h>
 
@@ -57,6 +60,12 @@ int main(int argc, char **argv)
 		return list();
 	if (argc == 3 && strcmp(argv[1], "open") == 0)
 		return open_and_close(argv[2]);
-	fprintf(stderr, "usage: registry list | open NAME\n");
+	if (argc == 4 && strcmp(argv[1], "open") == 0) {
+		close(2);
+		if (open(argv[3], O_WRONLY | O_CREAT, 0600) != 2)
+			return 2;
+		return open_and_close(argv[2]);
+	}
+	fprintf(stderr, "usage: registry list | open NAME [FILE]\n");
 	return 2;
 }

@@ -247,6 +247,63 @@ fn a_provider_library_that_is_not_there_is_told_by_its_code() -> Result<()> {
     Ok(())
 }
 
+/// Opens an adapter on a device that does not exist, or a name that no entry has; how often the
+/// reason is said, with these variables set.
+fn reasons(both: &Both, name: &str, reason: &str, set: &[(&str, &str)]) -> Result<usize> {
+    let text = "lost u2.0 nonthreadsafe default libdapl-iwarp.so.2 x.1.0 \"nosuchif 0\" \"\"\n";
+    let registry = Registry::with_text(text)?;
+    let mut program = both.env.program_with(both.program.file(), registry.file());
+    program = program.env_remove("DAT_LOG");
+    for (variable, value) in set {
+        program = program.env(variable, value);
+    }
+    let opened = program.args_line("open").arg(name).spawn()?;
+    let finished = opened.finish(DEADLINE)?.says("RETURN dat_ia_open 0x80")?;
+    Ok(finished.text.matches(reason).count())
+}
+
+#[test]
+fn an_adapter_that_does_not_open_is_explained_once() -> Result<()> {
+    let both = Both::new()?;
+    for (name, reason) in [
+        ("lost", "no device: nosuchif"),
+        ("no-such-ia", "no entry of"),
+    ] {
+        let said = |set: &[(&str, &str)]| reasons(&both, name, reason, set);
+        for (set, times) in [
+            (&[][..], 1),
+            (&[("DAT_LOG", "warn")], 1),
+            (&[("DAT_LOG", "debug")], 1),
+            (&[("DAT_LOG", "libdat2=warn")], 1),
+            (&[("DAT_LOG", "off")], 0),
+            (&[("DAT_DBG_TYPE", "0")], 0),
+        ] {
+            let found = said(set)?;
+            ensure!(found == times, "{name} with {set:?}: {found}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_file_that_took_the_number_of_standard_error_gets_no_line() -> Result<()> {
+    let both = Both::new()?;
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("taken");
+    let run = |log: Option<&str>| -> Result<String> {
+        let mut program = both.env.program(both.program.file()).env_remove("DAT_LOG");
+        if let Some(log) = log {
+            program = program.env("DAT_LOG", log);
+        }
+        let opened = program.args_line("open no-such-ia").arg(&file).spawn()?;
+        opened.finish(DEADLINE)?.says("RETURN dat_ia_open 0x80")?;
+        Ok(fs::read_to_string(&file)?)
+    };
+    ensure!(run(None)?.is_empty(), "written to");
+    ensure!(run(Some("warn"))?.contains("no entry of"), "asked for");
+    Ok(())
+}
+
 /// On most machines the provider for RDMA devices has nothing to serve. It loads all the same.
 #[test]
 fn the_verbs_provider_says_that_there_is_no_device() -> Result<()> {

@@ -11,9 +11,14 @@ use anyhow::{Context, Result, bail, ensure};
 /// the loader for it and do not start without.
 pub(crate) const VERSION_NODE: &str = "DAT_2.0";
 
-/// What a provider library may export: its two entry points, and the word by which consumers
-/// of OFA's providers recognise the extension interface.
-const PROVIDER_EXPORTS: [&str; 3] = ["dapl_extensions", "dat_provider_fini", "dat_provider_init"];
+/// What a provider library may export: its two entry points, the word by which consumers of OFA's
+/// providers recognise the extension interface, and the reason of a failure for our registry.
+const PROVIDER_EXPORTS: [&str; 4] = [
+    "dapl_extensions",
+    "dat_provider_fini",
+    "dat_provider_init",
+    "dat_rs_open_error",
+];
 
 /// A defined dynamic symbol.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -20,6 +20,7 @@ use crate::rnic::{Rnic, RnicConfig};
 use crate::thunk;
 
 pub use self::table::table;
+pub use crate::open_error::last as open_error;
 
 /// `dat_provider_init`: makes the provider known under the name in `info`, also when the device is
 /// absent, because a name that init does not register is never asked for again.

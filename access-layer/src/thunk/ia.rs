@@ -11,6 +11,7 @@ use crate::evd::Evd;
 use crate::handle::{Handle, ProviderRef};
 use crate::ia::Ia;
 use crate::lifecycle::AsyncEvd;
+use crate::open_error;
 use crate::rnic::Rnic;
 
 pub(crate) unsafe extern "C" fn open<R: Rnic>(
@@ -20,6 +21,7 @@ pub(crate) unsafe extern "C" fn open<R: Rnic>(
     ia: *mut DatIaHandle,
 ) -> DatReturn {
     guard("ia_open", || {
+        open_error::clear();
         if name.is_null() {
             return Err(DatError::invalid_arg(1));
         }

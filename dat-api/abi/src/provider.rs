@@ -26,6 +26,10 @@ pub type DatProviderFiniFunc = unsafe extern "C" fn(info: *const DatProviderInfo
 /// Function a provider library may export as [`DAPL_EXTENSIONS_NAME`]: extension operations that
 /// need no open IA.
 pub type DaplExtensionsFunc = DatHandleExtendedopFunc;
+/// Function that a provider library of dat-rs exports as [`DAT_RS_OPEN_ERROR_NAME`]: the reason why
+/// the last `dat_ia_open` of the calling thread failed. Null when there is none, or when the
+/// provider has logged the reason itself. The string is valid until the thread opens again.
+pub type DatRsOpenErrorFunc = unsafe extern "C" fn() -> *const c_char;
 
 /// Name of the init function.
 pub const DAT_PROVIDER_INIT_NAME: &core::ffi::CStr = c"dat_provider_init";
@@ -33,6 +37,8 @@ pub const DAT_PROVIDER_INIT_NAME: &core::ffi::CStr = c"dat_provider_init";
 pub const DAT_PROVIDER_FINI_NAME: &core::ffi::CStr = c"dat_provider_fini";
 /// Name of the extension function.
 pub const DAPL_EXTENSIONS_NAME: &core::ffi::CStr = c"dapl_extensions";
+/// Name of the function that returns the reason of a failure.
+pub const DAT_RS_OPEN_ERROR_NAME: &core::ffi::CStr = c"dat_rs_open_error";
 
 /// `DAT_PROVIDER` (`struct dat_provider`): one function for every call.
 ///

@@ -5,10 +5,16 @@
 //! | `DAT_LOG` | levels by target, in the syntax of `tracing_subscriber::EnvFilter`; wins over the next |
 //! | `DAT_DBG_TYPE` | OFA's bit mask: 1 errors (the default), 2 to 8 registry, 16 and 32 calls |
 //! | `DAT_DBG_DEST` | 1 standard output, 2 the system log; otherwise standard error |
+//!
+//! Where neither `DAT_LOG` nor `DAT_DBG_TYPE` is set, nobody asked for lines. Then they go to
+//! descriptors 1 and 2 only while each is the file that it was when this library was loaded: a
+//! program may close a descriptor and get its number again for a file or a connection. A pipe that
+//! nobody reads gets no line at all, because the signal would end the program.
 
 use std::ffi::CString;
 use std::io::{self, Write};
-use std::sync::Once;
+use std::os::fd::RawFd;
+use std::sync::{Once, OnceLock};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -17,16 +23,19 @@ use tracing_subscriber::fmt::MakeWriter;
 pub fn init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let (filter, complaint) = filter(
-            host::environment::text("DAT_LOG"),
-            host::environment::text("DAT_DBG_TYPE"),
-        );
+        let dat_log = host::environment::text("DAT_LOG");
+        let dbg_type = host::environment::text("DAT_DBG_TYPE");
+        let is_asked = dat_log.is_some() || dbg_type.is_some();
+        let (filter, complaint) = filter(dat_log, dbg_type);
         let destination = host::environment::text("DAT_DBG_DEST");
-        let destination = Destination::from_variable(destination.as_deref());
+        let outlet = Outlet {
+            destination: Destination::from_variable(destination.as_deref()),
+            is_asked,
+        };
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_ansi(false)
-            .with_writer(destination)
+            .with_writer(outlet)
             .finish();
         if tracing::subscriber::set_global_default(subscriber).is_ok()
             && let Some(complaint) = complaint
@@ -89,7 +98,69 @@ impl Destination {
     }
 }
 
-impl MakeWriter<'_> for Destination {
+/// What makes two descriptors the same file: device and inode.
+type Identity = (libc::dev_t, libc::ino_t);
+
+/// Descriptors 1 and 2 as they were when this library was loaded.
+static AT_FIRST: OnceLock<[Option<Identity>; 2]> = OnceLock::new();
+
+/// Run by the loader.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = note_descriptors;
+
+extern "C" fn note_descriptors() {
+    let _ = AT_FIRST.set([libc::STDOUT_FILENO, libc::STDERR_FILENO].map(identity));
+}
+
+fn identity(fd: RawFd) -> Option<Identity> {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the call writes a whole structure of this frame, or fails.
+    unsafe {
+        (libc::fstat(fd, stat.as_mut_ptr()) == 0).then(|| {
+            let stat = stat.assume_init();
+            (stat.st_dev, stat.st_ino)
+        })
+    }
+}
+
+/// Where lines go.
+#[derive(Clone, Copy, Debug)]
+struct Outlet {
+    destination: Destination,
+    /// Somebody asked for lines.
+    is_asked: bool,
+}
+
+/// True while descriptor 1 or 2 is the file that it was at first.
+fn is_as_at_first(fd: RawFd) -> bool {
+    let now = identity(fd);
+    let at_first = AT_FIRST
+        .get()
+        .map(|all| all[usize::from(fd == libc::STDERR_FILENO)]);
+    // Where the loader has not run `note_descriptors`, the file is taken for the first one.
+    now.is_some() && at_first.is_none_or(|first| first == now)
+}
+
+/// True for a pipe that nobody reads.
+fn is_broken(fd: RawFd) -> bool {
+    let mut poll = libc::pollfd {
+        fd,
+        events: 0,
+        revents: 0,
+    };
+    // SAFETY: one structure of this frame.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
+    ready > 0 && poll.revents & libc::POLLERR != 0
+}
+
+impl Outlet {
+    fn takes_lines(self, fd: RawFd) -> bool {
+        (self.is_asked || is_as_at_first(fd)) && !is_broken(fd)
+    }
+}
+
+impl MakeWriter<'_> for Outlet {
     type Writer = Self;
 
     fn make_writer(&self) -> Self {
@@ -97,12 +168,17 @@ impl MakeWriter<'_> for Destination {
     }
 }
 
-impl Write for Destination {
+impl Write for Outlet {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::StandardError => io::stderr().write(line),
-            Self::StandardOutput => io::stdout().write(line),
-            Self::SystemLog => {
+        match self.destination {
+            Destination::StandardError if self.takes_lines(libc::STDERR_FILENO) => {
+                io::stderr().write(line)
+            }
+            Destination::StandardOutput if self.takes_lines(libc::STDOUT_FILENO) => {
+                io::stdout().write(line)
+            }
+            Destination::StandardError | Destination::StandardOutput => Ok(line.len()),
+            Destination::SystemLog => {
                 write_to_system_log(line);
                 Ok(line.len())
             }
@@ -110,10 +186,10 @@ impl Write for Destination {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::StandardError => io::stderr().flush(),
-            Self::StandardOutput => io::stdout().flush(),
-            Self::SystemLog => Ok(()),
+        match self.destination {
+            Destination::StandardError => io::stderr().flush(),
+            Destination::StandardOutput => io::stdout().flush(),
+            Destination::SystemLog => Ok(()),
         }
     }
 }

@@ -70,6 +70,8 @@ fn main() -> ExitCode {
 
 /// Everything, as the JSON form has it.
 fn report(args: &Args) -> Result<Value, dat_api::Error> {
+    // SAFETY: no thread runs before an adapter is opened.
+    unsafe { reason::ask_the_registry() };
     let library = Library::get()?;
     let (file, lines) = lines::read();
     let mut adapters = Vec::new();

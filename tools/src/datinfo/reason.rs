@@ -13,6 +13,20 @@ use nix::unistd::{dup, dup2_stderr};
 /// What is read of a log; a library that writes more has said the reason by then.
 const LOG_MAX: usize = 64 * 1024;
 
+/// Asks the registry library for the warnings that it logs by default. Without being asked it logs
+/// only to what was standard error at first, and [`catch`] replaces that.
+///
+/// # Safety
+///
+/// The process has no thread but the caller's.
+pub(crate) unsafe fn ask_the_registry() {
+    let is_set = |name| host::environment::variable(name).is_some();
+    if !is_set("DAT_LOG") && !is_set("DAT_DBG_TYPE") {
+        // SAFETY: nobody reads the environment meanwhile, by the caller's promise.
+        unsafe { std::env::set_var("DAT_DBG_TYPE", "1") };
+    }
+}
+
 /// Has provider libraries log warnings, unless the user has said what to log.
 ///
 /// # Safety

@@ -29,6 +29,8 @@ fn loader_text(error: &libloading::Error) -> String {
 pub struct ProviderLibrary {
     init: DatProviderInitFunc,
     fini: DatProviderFiniFunc,
+    /// Only providers of dat-rs have it.
+    open_error: Option<DatRsOpenErrorFunc>,
     /// Keeps the code of the two functions mapped; declared last, so dropped last.
     _library: Library,
 }
@@ -61,9 +63,12 @@ impl ProviderLibrary {
         if unsafe { symbol::<*mut c_void>(&library, DAPL_EXTENSIONS_NAME) }.is_err() {
             tracing::debug!(library = ?name, "provider exports no dapl_extensions");
         }
+        // SAFETY: the name has this type in the libraries that export it.
+        let open_error = unsafe { symbol::<DatRsOpenErrorFunc>(&library, DAT_RS_OPEN_ERROR_NAME) };
         Ok(Self {
             init,
             fini,
+            open_error: open_error.ok(),
             _library: library,
         })
     }
@@ -73,6 +78,23 @@ impl ProviderLibrary {
         // SAFETY: the library is loaded; info and parameters live during the call. The provider
         // copies what it wants to keep.
         unsafe { (self.init)(&key.to_info(), ia_params.as_ptr()) }
+    }
+
+    /// Returns why the last attempt of this thread to open an IA of this library failed, if the
+    /// library knows and has not logged it.
+    pub fn open_error(&self) -> Option<String> {
+        let open_error = self.open_error?;
+        // SAFETY: the library is loaded; the string is copied before the thread opens again.
+        let text = unsafe { open_error() };
+        if text.is_null() {
+            return None;
+        }
+        // SAFETY: not null, so a C string.
+        Some(
+            unsafe { CStr::from_ptr(text) }
+                .to_string_lossy()
+                .into_owned(),
+        )
     }
 
     /// Calls `dat_provider_fini`, which unregisters them.

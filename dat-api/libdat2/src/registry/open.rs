@@ -122,12 +122,15 @@ pub unsafe fn open(
             DAT_RESOURCE_MEMORY,
         ));
     }
-    let lease = ProviderLease::acquire(key)?;
+    let lease = ProviderLease::acquire(key).inspect_err(|_| report_unknown(key))?;
     let ia_open = lease.provider().ia_open.ok_or(INCOMPLETE_PROVIDER)?;
     // SAFETY: the provider is registered, and the lease keeps it so; pointers are the consumer's.
     let status = unsafe { ia_open(name.as_ptr().cast_mut(), async_evd_qlen, async_evd, ia) };
     if !status.is_success() {
-        tracing::info!(ia = %key, ?status, "provider refuses to open");
+        match static_::global().open_error(key) {
+            Some(error) => tracing::warn!(ia = %key, %error, "open failed"),
+            None => tracing::info!(ia = %key, ?status, "provider refuses to open"),
+        }
         return Err(status);
     }
     // SAFETY: the caller vouches for the pointer, and the provider has just stored its handle
@@ -183,6 +186,16 @@ pub fn close(ia: DatIaHandle, flags: DatCloseFlags) -> Result<(), DatReturn> {
     match reported {
         Some(key) if static_::global().contains(&key) => Ok(()),
         _ => Err(NOT_REGISTERED),
+    }
+}
+
+/// Reports a name that no entry has. Where an entry has it, what is wrong with its libraries has
+/// been reported.
+fn report_unknown(key: &Key) {
+    if !static_::global().contains(key) {
+        let error = "no entry of the registry has this name, version and thread safety; datinfo \
+                     --list names those that there are";
+        tracing::warn!(ia = %key, %error, "open failed");
     }
 }
 

@@ -185,6 +185,18 @@ impl StaticRegistry {
         if loaded { Ok(()) } else { Err(NOT_REGISTERED) }
     }
 
+    /// Returns why the library of a key failed to open an IA on this thread, if it is loaded and
+    /// says so.
+    #[must_use]
+    pub fn open_error(&self, key: &Key) -> Option<String> {
+        let groups = self.lock();
+        let group = groups.iter().find(|group| group.key == *key)?;
+        match &group.state {
+            State::Loaded { library, .. } => library.open_error(),
+            State::Idle | State::Busy(_) => None,
+        }
+    }
+
     /// Gives a reference back, unloading the library if it was the last.
     ///
     /// # Errors

@@ -77,7 +77,7 @@ fn nothing_of_a_meeting_has_a_low_number_or_blocks() {
     let connected = dial(&rendezvous.name()).unwrap();
     let accepted = rendezvous.accept().unwrap().unwrap();
     for fd in [rendezvous.as_fd(), connected.as_fd(), accepted.as_fd()] {
-        assert!(fd.as_raw_fd() >= descriptors::lowest());
+        assert!(fd.as_raw_fd() >= host::descriptors::lowest());
         let flags = rustix::fs::fcntl_getfl(fd).unwrap();
         assert!(flags.contains(rustix::fs::OFlags::NONBLOCK));
         let flags = rustix::io::fcntl_getfd(fd).unwrap();

@@ -1,0 +1,52 @@
+//! The reason why an IA was not opened, for the registry library.
+//!
+//! `dat_ia_open` returns a number. The registry library of dat-rs asks the provider for the
+//! sentence behind the number and reports it, because the registry library knows where reports go.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+use std::fmt::Display;
+use std::ptr;
+
+thread_local! {
+    /// Of the last attempt of this thread.
+    static REASON: RefCell<Option<CString>> = const { RefCell::new(None) };
+}
+
+/// Begins an attempt to open.
+pub(crate) fn clear() {
+    REASON.set(None);
+}
+
+/// Keeps the reason for [`last`].
+pub(crate) fn keep(error: &impl Display) {
+    let text: String = error.to_string().replace('\0', " ");
+    REASON.set(CString::new(text).ok());
+}
+
+/// See [`DatRsOpenErrorFunc`](dat_abi::DatRsOpenErrorFunc).
+#[must_use]
+pub fn last() -> *const c_char {
+    REASON.with_borrow(|reason| reason.as_ref().map_or(ptr::null(), |text| text.as_ptr()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::*;
+
+    #[test]
+    fn the_reason_is_that_of_the_last_attempt_of_the_thread() {
+        assert!(last().is_null());
+        keep(&"no device: a\0b");
+        // SAFETY: kept until the thread opens again.
+        let text = unsafe { CStr::from_ptr(last()) };
+        assert_eq!(text, c"no device: a b");
+        std::thread::spawn(|| assert!(last().is_null()))
+            .join()
+            .unwrap();
+        clear();
+        assert!(last().is_null());
+    }
+}
