@@ -23,3 +23,11 @@ pub(crate) mod segment;
 
 /// The version of the layout of shared memory.
 pub(crate) const VERSION: u32 = 1;
+
+// Declared here and not by their subjects, which the fuzz bodies take without tests.
+#[cfg(test)]
+#[path = "ring/tests.rs"]
+mod ring_tests;
+#[cfg(test)]
+#[path = "segment/tests.rs"]
+mod segment_tests;

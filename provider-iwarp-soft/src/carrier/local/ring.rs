@@ -68,7 +68,3 @@ pub(crate) struct KnownWord {
     pub(crate) addr: u64,
     pub(crate) value: u64,
 }
-
-#[cfg(test)]
-#[path = "ring/tests.rs"]
-mod tests;

@@ -39,7 +39,7 @@ const CONTROL_LEN: usize = 4096;
 const DATA_AT: usize = 2 * CONTROL_LEN;
 
 /// What the peer must have given up: the right to change the size, and the right to unseal.
-const SEALS: SealFlags = SealFlags::SHRINK
+pub(super) const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
 /// The type of the file system that memfds of ordinary pages are on (`statfs(2)`, TMPFS_MAGIC).
@@ -59,7 +59,7 @@ pub(crate) enum Direction {
 /// The child of a fork has no mapping of it (`MADV_DONTFORK`), as it has no copy of the sockets.
 #[derive(Debug)]
 pub(crate) struct SharedSegment {
-    base: NonNull<u8>,
+    pub(super) base: NonNull<u8>,
     ring_len: usize,
 }
 
@@ -212,7 +212,7 @@ impl Half {
 }
 
 /// Bytes of a segment; `None` for a length that a data area cannot have.
-fn total_len(ring_len: usize) -> Option<usize> {
+pub(super) fn total_len(ring_len: usize) -> Option<usize> {
     let valid = ring_len.is_power_of_two() && (RING_LEN_MIN..=RING_LEN_MAX).contains(&ring_len);
     valid.then(|| DATA_AT + 2 * ring_len)
 }
@@ -225,6 +225,3 @@ fn memfd() -> Result<OwnedFd, Errno> {
         result => result,
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,9 +2,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::record::{Body, Corrupt, PIECES_MAX, Piece, Position, Record, State};
-use super::super::segment::{Direction, Half, LINE, RING_LEN_MIN, SharedSegment};
-use super::*;
+use super::record::{Body, Corrupt, PIECES_MAX, Piece, Position, Record, State};
+use super::ring::{Consumer, Finished, KnownWord, Outcome, Producer, Refused, Revoked};
+use super::segment::{Direction, Half, LINE, RING_LEN_MIN, SharedSegment};
 
 #[path = "tests/hostile.rs"]
 mod hostile;

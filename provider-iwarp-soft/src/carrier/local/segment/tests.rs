@@ -2,7 +2,13 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::Ordering;
 
-use super::*;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
+
+use super::segment::*;
 
 fn segment() -> (Arc<SharedSegment>, OwnedFd) {
     let (segment, fd) = SharedSegment::create(RING_LEN_MIN).unwrap();
