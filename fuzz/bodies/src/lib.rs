@@ -17,6 +17,8 @@
 //! | [`sdp_message`] | SDP messages | what is read is written the same; the checker takes nothing that is none |
 //! | [`sdp_hello`] | SDP set-up | what is taken is written the same, trimmed or whole, and makes a connection |
 //! | [`sdp_sequence`] | one SDP end, any peer | registered memory only; silence after the end; one cause |
+//! | [`local_ring::contents`] | shared memory that holds anything | what is read is inside, and stays as it was checked |
+//! | [`local_ring::sequence`] | both ends of a shared ring | all records once and in order; no lost wake-up; a bad word is a fault |
 //! | [`c_calls`] | the C library, in memory and staged | no call crashes or hangs; closing the IA leaves nothing behind |
 //!
 //! [`input`] turns bytes into choices, [`model`] is the memory and the engine around a connection,
@@ -28,6 +30,7 @@ pub mod dat_conf;
 pub mod ddp_rdmap_reassembly;
 pub mod fpdu_stream;
 pub mod input;
+pub mod local_ring;
 /// The provider's own file: in its crate nobody else can reach it.
 #[path = "../../../provider-iwarp-soft/src/carrier/tcp/marked.rs"]
 mod marked;

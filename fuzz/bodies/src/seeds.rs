@@ -167,6 +167,8 @@ pub fn all() -> Vec<Seed> {
     }));
     seeds.extend(CONFS.map(|(name, text)| seed("dat_conf", name, text.into())));
     seeds.extend(crate::marked_stream::seeds());
+    seeds.extend(crate::local_ring::contents::seeds());
+    seeds.extend(crate::local_ring::sequence::seeds());
     seeds.extend(crate::port_mapper::seeds());
     seeds.extend(crate::rule_file::seeds());
     seeds.extend(crate::sdp_hello::seeds());

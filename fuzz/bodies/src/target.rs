@@ -10,7 +10,7 @@ pub struct Target {
 }
 
 /// The targets that need nothing but themselves.
-pub const PURE: [Target; 12] = [
+pub const PURE: [Target; 14] = [
     Target {
         name: "mpa_startup",
         run: crate::mpa_startup::run,
@@ -54,6 +54,14 @@ pub const PURE: [Target; 12] = [
     Target {
         name: "sdp_sequence",
         run: crate::sdp_sequence::run,
+    },
+    Target {
+        name: "ring_contents",
+        run: crate::local_ring::contents::run,
+    },
+    Target {
+        name: "ring_sequence",
+        run: crate::local_ring::sequence::run,
     },
     Target {
         name: "c_calls",

@@ -93,6 +93,16 @@ fn sdp_sequence_corpus_holds() {
 }
 
 #[test]
+fn ring_contents_corpus_holds() {
+    replay(pure("ring_contents"));
+}
+
+#[test]
+fn ring_sequence_corpus_holds() {
+    replay(pure("ring_sequence"));
+}
+
+#[test]
 fn c_calls_corpus_holds_in_memory() {
     replay(pure("c_calls"));
 }

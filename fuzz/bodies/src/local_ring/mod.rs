@@ -1,0 +1,66 @@
+//! The ring of records that two processes of one host share: [`contents`] and [`sequence`].
+
+use std::sync::Arc;
+
+use self::record::{Body, PIECES_MAX, Record};
+use self::ring::{Consumer, Producer};
+use self::segment::{Direction, Half, RING_LEN_MIN, SharedSegment};
+
+pub mod contents;
+/// The provider's own files: in its crate nobody else can reach them.
+#[allow(dead_code, reason = "the bodies use a part")]
+#[path = "../../../../provider-iwarp-soft/src/carrier/local/record.rs"]
+mod record;
+#[allow(dead_code, unused_imports, reason = "the bodies use a part")]
+#[path = "../../../../provider-iwarp-soft/src/carrier/local/ring.rs"]
+mod ring;
+#[allow(dead_code, reason = "the bodies use a part")]
+#[path = "../../../../provider-iwarp-soft/src/carrier/local/segment.rs"]
+mod segment;
+pub mod sequence;
+
+/// Bytes of the ring.
+const RING_LEN: usize = RING_LEN_MIN;
+
+/// One direction of a segment, as both sides and a third one see it.
+struct Ring {
+    half: Half,
+    producer: Producer,
+    consumer: Consumer,
+}
+
+impl Ring {
+    fn new() -> Self {
+        let (segment, _fd) = SharedSegment::create(RING_LEN).expect("a memfd");
+        let half = Arc::new(segment).half(Direction::FromCreator);
+        Self {
+            producer: Producer::new(half.clone()),
+            consumer: Consumer::new(half.clone()),
+            half,
+        }
+    }
+
+    /// The payload of a record whose every byte is within the data area.
+    fn check(&self, record: &Record) -> Vec<u8> {
+        assert!(record.header().len() <= iwarp_proto::HEADER_MAX);
+        match record.body {
+            Body::None => Vec::new(),
+            Body::Inline { ptr, len } => {
+                let area = self.half.bytes(0, RING_LEN).addr();
+                assert!(ptr.addr() > area && len <= RING_LEN);
+                assert!(ptr.addr() + len <= area + RING_LEN);
+                let mut payload = vec![0; len];
+                // SAFETY: within the area (assertions), which is mapped, and the vector is as long.
+                unsafe { std::ptr::copy_nonoverlapping(ptr, payload.as_mut_ptr(), len) };
+                payload
+            }
+            Body::Reference { total } => {
+                let pieces = self.consumer.pieces();
+                assert!((1..=PIECES_MAX).contains(&pieces.len()));
+                let len: u64 = pieces.iter().map(|piece| u64::from(piece.len)).sum();
+                assert_eq!(len, u64::from(total));
+                Vec::new()
+            }
+        }
+    }
+}
