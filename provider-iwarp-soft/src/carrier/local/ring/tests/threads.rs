@@ -1,5 +1,6 @@
 //! Both ends at once, each on its own thread.
 
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,28 @@ fn run(produce: impl FnOnce() + Send, consume: impl FnOnce() + Send) {
 fn pause(deadline: Instant) {
     assert!(Instant::now() < deadline, "the other end does nothing");
     std::thread::yield_now();
+}
+
+/// Two threads that begin each step at the same time, so that stores and loads of the two race.
+#[derive(Default)]
+struct Steps {
+    arrived: [AtomicU32; 2],
+}
+
+impl Steps {
+    fn meet(&self, side: usize) {
+        let step = self.arrived[side].fetch_add(1, Ordering::AcqRel) + 1;
+        let deadline = Instant::now() + LIMIT;
+        let mut spins = 0_u32;
+        while self.arrived[1 - side].load(Ordering::Acquire) < step {
+            spins += 1;
+            if spins < 2000 {
+                std::hint::spin_loop();
+            } else {
+                pause(deadline);
+            }
+        }
+    }
 }
 
 /// Publishes a record and rings if it must.
@@ -201,4 +224,73 @@ fn a_revocation_and_a_pull_exclude_each_other() {
         },
     );
     assert_eq!(pulled_here, pulled_there);
+}
+
+/// Without the fence of either side, both miss the other one in some of these rounds: each store
+/// is still on its way when the other side loads.
+#[test]
+fn a_sleep_and_a_publication_at_once_see_each_other() {
+    const ROUNDS: u32 = 50_000;
+    let (mut producer, mut consumer) = ring(RING_LEN_MIN);
+    let (steps, has_rung) = (Steps::default(), AtomicBool::new(false));
+    run(
+        || {
+            for _ in 0..ROUNDS {
+                push(&mut producer, &[1], &[]).unwrap();
+                steps.meet(0);
+                producer.publish();
+                has_rung.store(producer.must_ring(), Ordering::Relaxed);
+                steps.meet(0);
+                steps.meet(0);
+            }
+        },
+        || {
+            for round in 0..ROUNDS {
+                steps.meet(1);
+                let look_again = consumer.announce_sleep();
+                steps.meet(1);
+                assert!(look_again || has_rung.load(Ordering::Relaxed), "{round}");
+                assert!(take(&mut consumer).is_some());
+                consumer.wake();
+                consumer.release();
+                steps.meet(1);
+            }
+        },
+    );
+}
+
+#[test]
+fn a_wait_and_a_release_at_once_see_each_other() {
+    const ROUNDS: u32 = 50_000;
+    let (mut producer, mut consumer) = ring(RING_LEN_MIN);
+    let (steps, has_notified) = (Steps::default(), AtomicBool::new(false));
+    run(
+        || {
+            for round in 0..ROUNDS {
+                push(&mut producer, &[1], &[]).unwrap();
+                producer.publish();
+                steps.meet(0);
+                steps.meet(0);
+                let look_again = producer.announce_wait().unwrap();
+                steps.meet(0);
+                assert!(
+                    look_again || has_notified.load(Ordering::Relaxed),
+                    "{round}"
+                );
+                producer.end_wait();
+                while producer.announce_wait().unwrap() {}
+                producer.end_wait();
+            }
+        },
+        || {
+            for _ in 0..ROUNDS {
+                steps.meet(1);
+                assert!(take(&mut consumer).is_some());
+                steps.meet(1);
+                consumer.release();
+                has_notified.store(consumer.must_notify(), Ordering::Relaxed);
+                steps.meet(1);
+            }
+        },
+    );
 }
