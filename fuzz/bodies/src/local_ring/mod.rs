@@ -1,5 +1,6 @@
 //! The ring of records that two processes of one host share: [`contents`] and [`sequence`].
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use self::record::{Body, PIECES_MAX, Record};
@@ -27,17 +28,24 @@ struct Ring {
     half: Half,
     producer: Producer,
     consumer: Consumer,
+    fd: OwnedFd,
 }
 
 impl Ring {
     fn new() -> Self {
-        let (segment, _fd) = SharedSegment::create(RING_LEN).expect("a memfd");
+        let (segment, fd) = SharedSegment::create(RING_LEN).expect("a memfd");
         let half = Arc::new(segment).half(Direction::FromCreator);
         Self {
             producer: Producer::new(half.clone()),
             consumer: Consumer::new(half.clone()),
             half,
+            fd,
         }
+    }
+
+    /// Units of 512 bytes that the segment occupies.
+    fn blocks(&self) -> i64 {
+        rustix::fs::fstat(&self.fd).expect("a memfd").st_blocks
     }
 
     /// The payload of a record whose every byte is within the data area.

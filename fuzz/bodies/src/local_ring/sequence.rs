@@ -196,8 +196,12 @@ impl World {
 
     fn give_back(&mut self) -> Result<(), Corrupt> {
         let is_drained = self.ring.producer.is_drained()?;
+        let before = self.ring.blocks();
         let done = self.ring.producer.give_back_pages().expect("a memfd");
         assert_eq!(done, is_drained);
+        // One page of control words is left.
+        let after = self.ring.blocks();
+        assert!(!done || after < before || after <= 8, "{before}, {after}");
         assert!(!self.is_honest || !done || self.published.is_empty());
         Ok(())
     }

@@ -31,8 +31,8 @@
 //!
 //! # Mapping
 //!
-//! Each process has its own [`Half`] of the segment. What the data area holds before its first use
-//! is 0, which is an empty ring.
+//! Each process has its own [`Half`](super::segment::Half) of the segment. What the data area holds
+//! before its first use is 0, which is an empty ring.
 
 #[path = "ring/consumer.rs"]
 mod consumer;

@@ -23,7 +23,8 @@ use crate::engine::io::{Received, Sent};
 const MAGIC: [u8; 8] = *b"dat-ring";
 /// Bytes of a hello.
 const HELLO_LEN: usize = 24;
-/// Descriptors that a receive has room for: one more than is accepted, so that a second one is seen.
+/// Descriptors that a receive has room for: one more than is accepted, so that a second one is
+/// seen.
 const DESCRIPTORS_MAX: usize = 2;
 
 /// The first message of the connecting process.

@@ -192,8 +192,9 @@ impl Producer {
     }
 
     /// Moves the second line of the record that was published last towards the consumer, who reads
-    /// it sooner then. Worth its price, about a cache miss, only when the consumer awaits this record
-    /// and the producer has nothing else to send; called after [`publish`](Self::publish).
+    /// it sooner then. This costs about a cache miss, so it is worth it only when the consumer
+    /// awaits this record and the producer has nothing else to send. Called after
+    /// [`publish`](Self::publish).
     #[inline]
     pub(crate) fn expedite(&self) {
         let second = self.last + LINE as u64;
