@@ -115,6 +115,11 @@ impl Conn {
             return Err(End::Broken);
         }
         self.socket.on_moved(&mut self.place);
+        if let Move::Local(local) = &self.moving
+            && self.proto.has_tx_moved()
+        {
+            self.socket.watch_by(local.watch());
+        }
         if self.role == Role::Responder {
             self.move_tx();
         }
@@ -128,6 +133,14 @@ impl Conn {
             self.socket.unwatch(conn.as_fd());
         }
         self.moving = Move::Stayed(why);
+    }
+
+    /// The holder of the connection is done with it for now.
+    #[inline]
+    pub(crate) fn update_watch(&self) {
+        if let Move::Local(local) = &self.moving {
+            local.update_watch(self.is_held || self.owes_receive || !self.fenced.is_empty());
+        }
     }
 
     /// The carrier that transmits.
@@ -189,6 +202,9 @@ impl Conn {
                 // TCP has taken the last byte.
                 self.proto.set_segment_max(local.segment_max());
                 self.proto.on_tx_moved();
+                if self.proto.has_rx_moved() {
+                    self.socket.watch_by(local.watch());
+                }
             }
             local.transmit(&mut self.proto, &payloads)?;
         }

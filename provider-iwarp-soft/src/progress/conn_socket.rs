@@ -2,9 +2,10 @@
 
 use std::fmt::Debug;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::carrier::local::watch::Watch;
 use crate::engine::{Key, Source};
 use crate::socket::Socket;
 
@@ -58,6 +59,8 @@ pub(crate) struct ConnSocket {
     /// Segments come through the socket no more, so that polling the connection costs no system
     /// call.
     has_moved: AtomicBool,
+    /// Shows whether the connection may have work, once it is not on TCP in either direction.
+    watch: OnceLock<Arc<Watch>>,
 }
 
 impl ConnSocket {
@@ -73,6 +76,7 @@ impl ConnSocket {
             socket,
             closed: AtomicBool::new(false),
             has_moved: AtomicBool::new(false),
+            watch: OnceLock::new(),
         })
     }
 
@@ -177,6 +181,17 @@ impl ConnSocket {
     /// Whether the socket belongs to the consumer again, because no connection was established.
     pub(crate) fn goes_back(&self) -> bool {
         self.socket.goes_back()
+    }
+
+    /// Nothing of the connection goes over TCP any more: `watch` shows whether it may have work.
+    pub(crate) fn watch_by(&self, watch: &Arc<Watch>) {
+        let _ = self.watch.set(watch.clone());
+    }
+
+    /// Returns false if the connection certainly has no work. Takes no lock.
+    #[inline]
+    pub(super) fn may_have_work(&self) -> bool {
+        self.watch.get().is_none_or(|watch| watch.may_have_work())
     }
 
     /// Returns true if polling the connection costs no system call.

@@ -142,7 +142,9 @@ impl Progress {
         self.note_poll();
         let polled = self.polled.load();
         for socket in polled.iter() {
-            socket.drive(Driver::Consumer, false);
+            if socket.may_have_work() {
+                socket.drive(Driver::Consumer, false);
+            }
         }
         let interval = match polled.len() {
             0 | POLLED_MAX.. => 1,

@@ -89,6 +89,7 @@ impl Qp {
             conn.burst.on_release(driver == Driver::Engine);
         }
         let stepped = self.step(conn, true, &mut effects);
+        conn.update_watch();
         if let Err(end) = stepped {
             self.finish(&mut link, end, &mut effects);
         }

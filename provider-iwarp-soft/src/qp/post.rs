@@ -14,6 +14,8 @@ use super::{Effects, Link, Mode, Qp, lock};
 /// Payload that is held back at most, waiting for more: enough for a few sends at full efficiency
 /// and one that is not, and not so much that the peer runs dry.
 const HOLD_BYTES_MAX: u32 = 1024 * 1024;
+/// The same where publishing a record costs a fence: enough to share it.
+const HOLD_BYTES_MAX_LOCAL: u32 = 1024;
 /// Operands and results of atomics.
 const ATOMIC_LEN: u32 = 8;
 
@@ -68,7 +70,9 @@ impl Qp {
                     return Err(full);
                 }
                 self.sends.add_by_link();
-                match self.post_now(conn, at_once, slot) {
+                let posted = self.post_now(conn, at_once, slot);
+                conn.update_watch();
+                match posted {
                     // What is queued may be done already: a bind has nothing to send.
                     Ok(Posted::Held) if conn.outstanding.is_empty() => {
                         drop(link);
@@ -192,15 +196,16 @@ impl Qp {
     fn holds_back(&self, conn: &mut Conn) -> bool {
         let progress = &self.shared.progress;
         let is_one_of_many = conn.burst.on_post(progress.polls());
-        if conn.proto.has_tx_moved() {
-            return false;
-        }
         if conn.burst.penalty > 0 {
             conn.burst.penalty -= 1;
             return false;
         }
+        let hold_max = match conn.proto.has_tx_moved() {
+            true => HOLD_BYTES_MAX_LOCAL,
+            false => HOLD_BYTES_MAX,
+        };
         let has_more_to_take = self.send_cq.as_ref().is_some_and(|cq| !cq.is_empty());
-        if !(is_one_of_many || has_more_to_take) || conn.burst.bytes >= HOLD_BYTES_MAX {
+        if !(is_one_of_many || has_more_to_take) || conn.burst.bytes >= hold_max {
             return false;
         }
         if conn.place.is_armed() && progress.can_adopt() {

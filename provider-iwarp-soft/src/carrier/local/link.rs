@@ -29,6 +29,7 @@ use super::loans::Loans;
 use super::pull::{self, Puller, Witness};
 use super::record::{Body, Corrupt, PIECES_MAX, Piece, Position};
 use super::rendezvous::UnixConn;
+use super::watch::Watch;
 use super::ring::{Consumer, Outcome, Producer, Refused};
 
 /// Payloads up to this long are copied through the ring.
@@ -74,6 +75,7 @@ pub(crate) struct LocalCarrier {
     /// Lives as long as the peer may read it.
     _witness: Witness,
     loans: Arc<Loans>,
+    watch: Arc<Watch>,
     /// A segment that the ring had no room for.
     stashed: Option<TransmitFpdu>,
     /// Segments from the oldest reference on that the peer has not pulled.
@@ -82,6 +84,8 @@ pub(crate) struct LocalCarrier {
     distance: Distance,
     /// Threads poll the connection, so that the peer need not ring.
     is_polled: bool,
+    /// A message was received and nothing was sent since: the peer awaits what is sent next.
+    is_answering: bool,
     /// How long a segment's payload may be.
     payload_max: usize,
     /// Payload that the peer has received by reference, in bytes.
@@ -98,6 +102,7 @@ impl LocalCarrier {
     ) -> Self {
         consumer.set_can_pull(puller.is_some());
         let loans = Arc::new(Loans::new(producer.revoker()));
+        let watch = Arc::new(Watch::new(consumer.half().clone()));
         Self {
             producer,
             consumer,
@@ -105,11 +110,13 @@ impl LocalCarrier {
             puller,
             _witness: witness,
             loans,
+            watch,
             stashed: None,
             unfinished: VecDeque::new(),
             finished: Vec::new(),
             distance: Distance::default(),
             is_polled: false,
+            is_answering: false,
             payload_max: THROUGH_RING_MAX,
             by_reference: 0,
         }
@@ -118,6 +125,19 @@ impl LocalCarrier {
     /// What deregistration has to ask before it returns.
     pub(crate) fn lender(&self) -> Arc<dyn Lender> {
         self.loans.clone()
+    }
+
+    /// What polling threads look at before they drive the connection.
+    pub(crate) fn watch(&self) -> &Arc<Watch> {
+        &self.watch
+    }
+
+    /// The holder of the connection is done with it for now.
+    #[inline]
+    pub(crate) fn update_watch(&self, is_busy: bool) {
+        let is_busy = is_busy || self.is_pending();
+        self.watch
+            .set((!is_busy).then(|| self.consumer.next_offset()));
     }
 
     /// The descriptor that becomes readable when the peer rings.
@@ -180,6 +200,9 @@ impl LocalCarrier {
 
     fn publish(&mut self) {
         self.producer.publish();
+        if std::mem::take(&mut self.is_answering) {
+            self.producer.expedite();
+        }
         if self.producer.must_ring() {
             bell::ring(&self.conn);
         }
@@ -437,6 +460,7 @@ impl Carrier for LocalCarrier {
             }
         }
         self.distance.received += records as u64;
+        self.is_answering = records == 1;
         if self.consumer.must_notify() {
             bell::ring(&self.conn);
         }

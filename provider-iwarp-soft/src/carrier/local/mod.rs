@@ -5,6 +5,12 @@
 //! | [`segment`] | the memory that the two processes share |
 //! | [`record`] | the layout of one record of a ring |
 //! | [`ring`] | the producer and the consumer of a ring of records |
+//! | [`watch`] | a look at a ring by threads that do not hold the connection |
+//! | [`bell`] | the doorbell for a process that sleeps |
+//! | [`rendezvous`] | the place where the two processes meet and agree |
+//! | [`pull`] | reading the memory of the peer's process |
+//! | [`loans`] | references to registered memory that the peer may still read |
+//! | [`link`] | the carrier of one connection |
 //!
 //! # Trust
 //!
@@ -20,6 +26,7 @@ pub(crate) mod record;
 pub(crate) mod rendezvous;
 pub(crate) mod ring;
 pub(crate) mod segment;
+pub(crate) mod watch;
 
 /// The version of the layout of shared memory.
 pub(crate) const VERSION: u32 = 1;

@@ -37,7 +37,7 @@
 #[path = "ring/consumer.rs"]
 mod consumer;
 #[path = "ring/line.rs"]
-mod line;
+pub(super) mod line;
 #[path = "ring/producer.rs"]
 mod producer;
 

@@ -78,6 +78,16 @@ impl Consumer {
         &self.pieces[..self.piece_count]
     }
 
+    /// Where the next record begins, in the data area.
+    pub(crate) fn next_offset(&self) -> usize {
+        self.offset()
+    }
+
+    /// A handle that checks for a record without the consumer.
+    pub(crate) fn half(&self) -> &Half {
+        &self.half
+    }
+
     /// True if [`peek`](Self::peek) would find something.
     #[inline]
     pub(crate) fn has_record(&self) -> bool {
