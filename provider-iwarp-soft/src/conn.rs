@@ -23,6 +23,7 @@ use crate::carrier::{Carrier, Distance, Flow, Inbox, Payloads, RxEnd, TxFault, i
 use crate::engine::io;
 use crate::memory::{MemoryTable, Stream, WindowBind};
 use crate::progress::Place;
+use crate::progress::conn_set::Ready;
 use crate::progress::conn_socket::ConnSocket;
 use crate::qp::Qp;
 use crate::work::{BindTask, Outstanding, Pieces, Report, SendSlot, Task};
@@ -87,8 +88,8 @@ pub(crate) struct Conn {
     pub(crate) tcp: TcpCarrier,
     pub(crate) moving: Move,
     pub(crate) inbox: Inbox,
-    /// The set has an event of one of the connection's descriptors.
-    pub(crate) is_ready: bool,
+    /// The set has an event of the socket.
+    is_socket_ready: bool,
     pub(crate) outstanding: Outstanding,
     /// A bind that waits for reads in `outstanding`, and what was posted behind it.
     pub(crate) fenced: VecDeque<SendSlot>,
@@ -133,7 +134,7 @@ impl Conn {
             tcp,
             moving: Move::Tcp,
             inbox: Inbox::default(),
-            is_ready: false,
+            is_socket_ready: false,
             outstanding: Outstanding::default(),
             fenced: VecDeque::new(),
             closing: Closing::No,
@@ -468,6 +469,15 @@ impl Conn {
         Ok(false)
     }
 
+    /// A descriptor of the connection has an event.
+    pub(crate) fn on_ready(&mut self, ready: Ready) {
+        match ready {
+            Ready::None => {}
+            Ready::Socket => self.is_socket_ready = true,
+            Ready::Bell => self.answer_bell(),
+        }
+    }
+
     /// Has the peer ring for what it does from now on. `true`: it has done something already.
     pub(crate) fn arm_local(&mut self) -> Result<bool, End> {
         match self.local().map(LocalCarrier::arm) {
@@ -482,7 +492,7 @@ impl Conn {
 
     /// Receives what has arrived, and notes what the carrier has finished. `false`: neither.
     pub(crate) fn receive(&mut self, owner: &dyn Owner) -> Result<bool, End> {
-        let is_ready = std::mem::take(&mut self.is_ready);
+        let is_ready = std::mem::take(&mut self.is_socket_ready);
         let reaped = match &mut self.moving {
             Move::Local(local) => local.reap(&mut self.proto),
             _ => Ok(false),

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use iwarp_proto::{CarrierMessage, Role};
 
 use super::{Conn, End};
+use crate::carrier::local::bell::Drained;
 use crate::carrier::local::link::LocalCarrier;
 use crate::carrier::local::pull::Witness;
 use crate::carrier::local::rendezvous::UnixConn;
@@ -162,6 +163,16 @@ impl Conn {
     /// Returns true if the local carrier waits for room or for the peer to pull.
     pub(crate) fn waits_for_peer(&self) -> bool {
         matches!(self.moving, Move::Local(_)) && self.is_tx_pending()
+    }
+
+    /// The peer has rung, or closed its end of the bell. An end stays readable, so the bell leaves
+    /// the set then: the socket shows the end of the peer as well.
+    pub(super) fn answer_bell(&mut self) {
+        if let Move::Local(local) = &mut self.moving
+            && local.answer_bell() == Drained::Gone
+        {
+            self.socket.unwatch(local.descriptor());
+        }
     }
 
     /// How far both carriers have come.

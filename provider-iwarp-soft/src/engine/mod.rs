@@ -39,15 +39,24 @@ use timer::Timers;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key(usize);
 
+/// Set in the data of a second descriptor. Keys count from 0 and never get that far.
+const SECOND: u64 = 1 << 63;
+
 impl Key {
     /// The key as an `epoll` entry carries it.
     pub(crate) fn as_event_data(self) -> EventData {
         EventData::new_u64(self.0 as u64)
     }
 
-    /// The inverse of [`Self::as_event_data`].
-    pub(crate) fn of_event_data(data: EventData) -> Self {
-        Self(data.u64() as usize)
+    /// The same for a second descriptor of the source.
+    pub(crate) fn as_second_event_data(self) -> EventData {
+        EventData::new_u64(self.0 as u64 | SECOND)
+    }
+
+    /// The key in the data of either descriptor. True: of the second one.
+    pub(crate) fn of_either(data: EventData) -> (Self, bool) {
+        let number = data.u64();
+        (Self((number & !SECOND) as usize), number & SECOND != 0)
     }
 
     #[cfg(test)]

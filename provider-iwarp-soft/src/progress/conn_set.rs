@@ -17,6 +17,17 @@ use crate::engine::Key;
 /// Connections that one question returns; the next question returns the others.
 const EVENTS_MAX: usize = 64;
 
+/// The descriptor of a connection that has an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ready {
+    /// Not known, or none.
+    None,
+    /// The TCP socket.
+    Socket,
+    /// The doorbell of the local carrier.
+    Bell,
+}
+
 /// The descriptors of armed connections.
 #[derive(Debug)]
 pub(crate) struct ConnSet {
@@ -32,6 +43,11 @@ impl ConnSet {
     /// Adds a descriptor of the connection `key`.
     pub(super) fn add(&self, fd: BorrowedFd<'_>, key: Key, wants_room: bool) -> Result<(), Errno> {
         epoll::add(&self.epoll, fd, key.as_event_data(), flags(wants_room))
+    }
+
+    /// Adds the doorbell of the connection `key`.
+    pub(super) fn add_bell(&self, fd: BorrowedFd<'_>, key: Key) -> Result<(), Errno> {
+        epoll::add(&self.epoll, fd, key.as_second_event_data(), flags(false))
     }
 
     /// Changes whether room to send is an event.
@@ -50,8 +66,9 @@ impl ConnSet {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// Calls with the key of each connection that has an event. Returns how many there were.
-    pub(super) fn for_each_ready(&self, mut call: impl FnMut(Key)) -> usize {
+    /// Calls with the key of each connection that has an event, and with the descriptor that has it.
+    /// Returns how many there were.
+    pub(super) fn for_each_ready(&self, mut call: impl FnMut(Key, Ready)) -> usize {
         let mut room = [const { std::mem::MaybeUninit::uninit() }; EVENTS_MAX];
         let now = Timespec::try_from(Duration::ZERO).unwrap_or_default();
         // A failure counts as "no event": the caller asks again.
@@ -61,7 +78,8 @@ impl ConnSet {
         for event in ready.iter() {
             // A packed field is copied out before it is used.
             let data = event.data;
-            call(Key::of_event_data(data));
+            let (key, is_bell) = Key::of_either(data);
+            call(key, if is_bell { Ready::Bell } else { Ready::Socket });
         }
         ready.len()
     }
@@ -89,7 +107,7 @@ mod tests {
 
     fn keys(set: &ConnSet) -> Vec<Key> {
         let mut keys = Vec::new();
-        set.for_each_ready(|key| keys.push(key));
+        set.for_each_ready(|key, _| keys.push(key));
         keys
     }
 
@@ -126,7 +144,7 @@ mod tests {
         }
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..2 {
-            set.for_each_ready(|key| {
+            set.for_each_ready(|key, _| {
                 let number = (0..pairs.len()).find(|number| Key::for_test(*number) == key);
                 pairs[number.unwrap()].1.read_exact(&mut [0]).unwrap();
                 assert!(seen.insert(key));

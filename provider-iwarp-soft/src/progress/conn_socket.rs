@@ -10,6 +10,7 @@ use crate::engine::{Key, Source};
 use crate::socket::Socket;
 
 use super::Progress;
+use super::conn_set::Ready;
 use super::place::{Place, SetChange};
 
 /// The thread that makes progress on a connection.
@@ -33,9 +34,9 @@ pub(crate) enum Arming {
 /// What the owner of a connection, its queue pair, does for the threads that make progress. Each
 /// call tries the connection's lock and does nothing when another thread holds it.
 pub(crate) trait Service: Debug + Send + Sync {
-    /// Sends and receives what the carrier takes and has, without blocking. `is_ready`: the set has
-    /// an event of one of its descriptors. Returns false if another thread holds the connection.
-    fn drive(&self, socket: &Arc<ConnSocket>, driver: Driver, is_ready: bool) -> bool;
+    /// Sends and receives what the carrier takes and has, without blocking. `ready`: the
+    /// descriptor that has an event. Returns false if another thread holds the connection.
+    fn drive(&self, socket: &Arc<ConnSocket>, driver: Driver, ready: Ready) -> bool;
 
     /// Moves an armed connection to the list of polled ones.
     fn start_polling(&self, socket: &Arc<ConnSocket>);
@@ -105,8 +106,8 @@ impl ConnSocket {
     }
 
     /// Makes progress on the connection. `false`: another thread holds it.
-    pub(crate) fn drive(self: &Arc<Self>, driver: Driver, is_ready: bool) -> bool {
-        self.service.drive(self, driver, is_ready)
+    pub(crate) fn drive(self: &Arc<Self>, driver: Driver, ready: Ready) -> bool {
+        self.service.drive(self, driver, ready)
     }
 
     /// Has every poll drive it from now on, if it is armed. `in_set`: the socket stays in the set.
@@ -125,12 +126,12 @@ impl ConnSocket {
         self.apply(change, place);
     }
 
-    /// Adds a further descriptor of the connection to the set.
-    pub(crate) fn watch_also(&self, fd: BorrowedFd<'_>) -> std::io::Result<()> {
-        Ok(self.progress.set().add(fd, self.key, false)?)
+    /// Adds the doorbell of the connection to the set.
+    pub(crate) fn watch_bell(&self, fd: BorrowedFd<'_>) -> std::io::Result<()> {
+        Ok(self.progress.set().add_bell(fd, self.key)?)
     }
 
-    /// Removes a descriptor that was added by [`Self::watch_also`].
+    /// Removes the doorbell.
     pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>) {
         self.progress.set().delete(fd);
     }

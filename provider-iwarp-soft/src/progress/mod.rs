@@ -44,7 +44,7 @@ use crate::engine::{Engine, Interest, Key, Source};
 use crate::lock::lock;
 
 use attendance::{Attendance, Sleep, Todo};
-use conn_set::ConnSet;
+use conn_set::{ConnSet, Ready};
 use conn_socket::{Arming, ConnSocket, Driver};
 pub(crate) use place::Place;
 
@@ -143,7 +143,7 @@ impl Progress {
         let polled = self.polled.load();
         for socket in polled.iter() {
             if socket.may_have_work() {
-                socket.drive(Driver::Consumer, false);
+                socket.drive(Driver::Consumer, Ready::None);
             }
         }
         let interval = match polled.len() {
@@ -156,9 +156,9 @@ impl Progress {
             return self.since_set.store(since, Ordering::Relaxed);
         }
         self.since_set.store(0, Ordering::Relaxed);
-        self.set.for_each_ready(|key| {
+        self.set.for_each_ready(|key, ready| {
             if let Some(socket) = self.socket(key) {
-                socket.drive(Driver::Consumer, true);
+                socket.drive(Driver::Consumer, ready);
                 self.consider(&socket);
             }
         });
@@ -275,10 +275,10 @@ impl Progress {
     /// The engine's thread serves the connections that are ready.
     fn serve(&self) {
         let (mut ready, mut busy) = (0, 0);
-        self.set.for_each_ready(|key| {
+        self.set.for_each_ready(|key, descriptor| {
             ready += 1;
             if let Some(socket) = self.socket(key) {
-                busy += usize::from(!socket.drive(Driver::Engine, true));
+                busy += usize::from(!socket.drive(Driver::Engine, descriptor));
             }
         });
         if ready > 0 && ready == busy {
@@ -306,7 +306,7 @@ impl Source for Progress {
                 return;
             }
             for socket in self.polled.load_full().iter() {
-                socket.drive(Driver::Engine, false);
+                socket.drive(Driver::Engine, Ready::None);
             }
         }
         // A consumer holds a connection at the moment, or a peer has work without end.

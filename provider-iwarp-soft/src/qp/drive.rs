@@ -16,6 +16,7 @@ use crate::cm::lingering::LingeringSocket;
 use crate::conn::{Closing, Conn, Due, End, Move, Owner};
 use crate::event::OwnEvent;
 use crate::progress::Place;
+use crate::progress::conn_set::Ready;
 use crate::progress::conn_socket::{Arming, ConnSocket, Driver, Service};
 use crate::work::{Outstanding, RecvSlot, SendSlot};
 
@@ -54,7 +55,7 @@ impl Qp {
         let effects = match &socket {
             None => Effects::default(),
             Some(socket) => {
-                match self.or_fail(socket, || self.try_drive(socket, Driver::Engine, true)) {
+                match self.or_fail(socket, || self.try_drive(socket, Driver::Engine, Ready::Socket)) {
                     Some(effects) => effects,
                     None => return FirstFrame::Busy,
                 }
@@ -74,7 +75,7 @@ impl Qp {
         &self,
         socket: &Arc<ConnSocket>,
         driver: Driver,
-        is_ready: bool,
+        ready: Ready,
     ) -> Option<Effects> {
         let mut link = self.try_lock_link()?;
         let mut effects = Effects::default();
@@ -84,7 +85,7 @@ impl Qp {
         if !Arc::ptr_eq(&conn.socket, socket) {
             return Some(effects);
         }
-        conn.is_ready |= is_ready;
+        conn.on_ready(ready);
         if conn.is_held {
             conn.burst.on_release(driver == Driver::Engine);
         }
@@ -518,10 +519,10 @@ impl Qp {
 }
 
 impl Service for Qp {
-    fn drive(&self, socket: &Arc<ConnSocket>, driver: Driver, is_ready: bool) -> bool {
+    fn drive(&self, socket: &Arc<ConnSocket>, driver: Driver, ready: Ready) -> bool {
         let effects = match driver {
-            Driver::Consumer => self.try_drive(socket, driver, is_ready),
-            Driver::Engine => self.or_fail(socket, || self.try_drive(socket, driver, is_ready)),
+            Driver::Consumer => self.try_drive(socket, driver, ready),
+            Driver::Engine => self.or_fail(socket, || self.try_drive(socket, driver, ready)),
         };
         let Some(effects) = effects else { return false };
         self.after(&effects);

@@ -77,7 +77,7 @@ impl Qp {
             return conn.stay(WhyTcp::NotHere);
         };
         match ask(&unix, token) {
-            Ok((segment, witness)) if conn.socket.watch_also(unix.as_fd()).is_ok() => {
+            Ok((segment, witness)) if conn.socket.watch_bell(unix.as_fd()).is_ok() => {
                 conn.moving = Move::Asked {
                     conn: unix,
                     segment,
@@ -133,7 +133,7 @@ impl Qp {
             _ => return Err(Refusal::Token),
         };
         conn.socket
-            .watch_also(unix.as_fd())
+            .watch_bell(unix.as_fd())
             .map_err(|_| Refusal::Memory)?;
         let mut producer = Producer::new(segment.half(Direction::FromAdopter));
         let witness = Witness::new().map_err(|_| Refusal::Memory)?;

@@ -24,7 +24,7 @@ use crate::carrier::{Carrier, Distance, Flow, Payloads, RxEnd, TxFault, visit_pa
 use crate::memory::{Bytes, Lender, MemoryAccess};
 use crate::work::Report;
 
-use super::bell;
+use super::bell::{self, Drained};
 use super::loans::Loans;
 use super::pull::{self, Puller, Witness};
 use super::record::{Body, Corrupt, PIECES_MAX, Piece, Position};
@@ -155,18 +155,21 @@ impl LocalCarrier {
         self.payload_max + iwarp_proto::HEADER_MAX
     }
 
+    /// Takes what the peer has rung.
+    pub(crate) fn answer_bell(&mut self) -> Drained {
+        bell::drain(&self.conn)
+    }
+
     /// Every poll drives the connection from now on: the peer need not ring.
     pub(crate) fn start_polling(&mut self) {
         self.is_polled = true;
         self.consumer.wake();
         self.producer.end_wait();
-        bell::drain(&self.conn);
     }
 
     /// The peer is to ring from now on. True: there is work already.
     pub(crate) fn arm(&mut self) -> Result<bool, Corrupt> {
         self.is_polled = false;
-        bell::drain(&self.conn);
         if self.consumer.announce_sleep() {
             return Ok(true);
         }
