@@ -183,10 +183,14 @@ fn expect_established_then_received(side: &Side<'_>) {
     let recorder = &side.node.recorder;
     let next = || recorder.expect("upcall", |_| true, |news| news);
     let first = next();
-    assert!(
-        matches!(&first, News::Connection { qp, event: Event::Established { .. } } if *qp == side.token),
-        "{first:?}"
-    );
+    let News::Connection {
+        qp,
+        event: Event::Established { .. },
+    } = &first
+    else {
+        panic!("{first:?}");
+    };
+    assert_eq!(*qp, side.token);
     let second = next();
     assert!(
         matches!(second, News::CqReady(cq) if cq == side.token + 2),

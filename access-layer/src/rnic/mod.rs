@@ -17,9 +17,9 @@
 //!   upcall may call down again.
 //! * **Completions rest in the CQ** until [`Rnic::poll_cq`] takes them; [`Upcall::cq_ready`] is a
 //!   nudge without data and comes only after [`Rnic::arm_cq`].
-//! * **Progress.** [`Rnic::descriptors`], [`Rnic::arm`] and [`Rnic::drive`] are all that a layer above
-//!   needs to poll or to block: polling is *drive* in a loop, blocking is *arm*, sleep, *drive*. What
-//!   no consumer drives the RNIC's own thread serves.
+//! * **Progress.** [`Rnic::descriptors`], [`Rnic::arm`] and [`Rnic::drive`] are all that a layer
+//!   above needs to poll or to block: polling is *drive* in a loop, blocking is *arm*, sleep,
+//!   *drive*. What no consumer drives the RNIC's own thread serves.
 //! * **Exactly one ending.** Each accepted `connect`, `connect_socket` or `accept` ends in exactly
 //!   one of the failures of [`ConnectionEvent`], or in `Established` followed by exactly one
 //!   `Disconnected` or `Broken`. Every posted work request ends in exactly one completion (unless
@@ -132,7 +132,8 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// and the same, as long as the RNIC is open.
     fn descriptors(&self, _fds: &mut Vec<RawFd>) {}
 
-    /// Prepares a sleep of the calling thread, whose CQs are armed ([`Self::arm_cq`]). *May call up.*
+    /// Prepares a sleep of the calling thread, whose CQs are armed ([`Self::arm_cq`]). *May call
+    /// up.*
     fn arm(&self) -> Arm {
         Arm::Attended
     }

@@ -114,8 +114,8 @@ pub(crate) trait Carrier: Debug + Send {
     /// Returns true if [`Self::submit`] may be called for a segment with so much payload.
     fn has_room(&mut self, payload_len: usize) -> bool;
 
-    /// Takes a segment whose payload is here and copied by this call; there is room for it. `report`
-    /// is in [`Self::finished`] once the transport has taken it.
+    /// Takes a segment whose payload is here and copied by this call; there is room for it.
+    /// `report` is in [`Self::finished`] once the transport has taken it.
     fn submit(&mut self, segment: &TransmitFpdu, payload: &[Bytes<'_>], report: Report);
 
     /// Sends what was submitted and what `proto` has to transmit, as far as the transport takes it.

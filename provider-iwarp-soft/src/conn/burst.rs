@@ -7,11 +7,11 @@ const PENALTY_STEPS: u32 = 4;
 
 /// The decision to hold requests back so that they are sent together.
 ///
-/// A request that is posted while its consumer has completions to take, or right behind another one
-/// without a poll between, is followed by more or by a poll; both send it. So is the first one after
-/// a poll where the one before it was followed by more. Only a consumer that polls is trusted so
-/// far, because the engine takes over a tick after the last poll. A consumer that made the engine
-/// send what was held is not trusted again for a while.
+/// A request that is posted while its consumer has completions to take, or right behind another
+/// one without a poll between, is followed by more or by a poll; both send it. So is the first one
+/// after a poll where the one before it was followed by more. Only a consumer that polls is trusted
+/// so far, because the engine takes over a tick after the last poll. A consumer that made the
+/// engine send what was held is not trusted again for a while.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
     /// Polls of the adapter when the consumer posted last.

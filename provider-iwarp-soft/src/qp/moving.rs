@@ -126,10 +126,10 @@ impl Qp {
         let segment = SharedSegment::adopt(memory, ring_len).map_err(|_| Refusal::Memory)?;
         let segment = Arc::new(segment);
         let mut link = self.lock_link();
+        let is_offered =
+            |conn: &Conn| matches!(conn.moving, Move::Offered { token: own } if own == token);
         let conn = match &mut *link {
-            Link::Up(conn) if matches!(conn.moving, Move::Offered { token: own } if own == token) => {
-                conn
-            }
+            Link::Up(conn) if is_offered(conn) => conn,
             _ => return Err(Refusal::Token),
         };
         conn.socket

@@ -191,8 +191,8 @@ impl Qp {
         Ok(Posted::Sent)
     }
 
-    /// Decides by [`crate::conn::Burst`]. Only a polled connection holds requests back: the next poll
-    /// sends them, or the thread that arms it.
+    /// Decides by [`crate::conn::Burst`]. Only a polled connection holds requests back: the next
+    /// poll sends them, or the thread that arms it.
     fn holds_back(&self, conn: &mut Conn) -> bool {
         let progress = &self.shared.progress;
         let is_one_of_many = conn.burst.on_post(progress.polls());

@@ -196,11 +196,6 @@ impl LocalCarrier {
         self.by_reference
     }
 
-    /// Returns true if [`Carrier::receive`] would find a segment.
-    pub(crate) fn has_segment(&self) -> bool {
-        self.consumer.has_record()
-    }
-
     fn publish(&mut self) {
         self.producer.publish();
         if std::mem::take(&mut self.is_answering) {
@@ -301,12 +296,7 @@ impl LocalCarrier {
         let Some(record) = self.consumer.peek().map_err(corrupt_rx)? else {
             return Ok(None);
         };
-        let header = &record.header[..usize::from(record.header_len)];
-        let len = match record.body {
-            Body::None => 0,
-            Body::Inline { len, .. } => len,
-            Body::Reference { total } => total as usize,
-        };
+        let (header, len) = (record.header(), record.payload_len());
         let judged = sinks
             .ask(|proto, memory, receives| proto.handle_segment(header, len, memory, receives));
         if let Accepted::Place(placement) = sinks.accept(judged)? {
@@ -360,7 +350,7 @@ impl LocalCarrier {
             });
         }
         if !self.consumer.begin_pull().map_err(corrupt_rx)? {
-            // Its memory is no longer registered: the peer's own error ends the connection.
+            // The memory is no longer registered: the peer's own error ends the connection.
             return Err(RxEnd::Broken);
         }
         // SAFETY: places that the memory table has checked and keeps, and eight bytes of this frame.

@@ -112,11 +112,6 @@ impl SharedSegment {
         Ok(segment)
     }
 
-    /// Bytes of each data area.
-    pub(crate) fn ring_len(&self) -> usize {
-        self.ring_len
-    }
-
     /// The part of the segment that one direction uses.
     pub(crate) fn half(self: &Arc<Self>, direction: Direction) -> Half {
         let (control, data) = match direction {
@@ -129,7 +124,7 @@ impl SharedSegment {
             // SAFETY: as above.
             data: unsafe { self.base.add(data) },
             data_len: self.ring_len,
-            segment: Arc::clone(self),
+            _segment: Arc::clone(self),
         }
     }
 }
@@ -150,7 +145,7 @@ pub(crate) struct Half {
     data: NonNull<u8>,
     data_len: usize,
     /// Keeps the mapping.
-    segment: Arc<SharedSegment>,
+    _segment: Arc<SharedSegment>,
 }
 
 // SAFETY: the pointers are into the segment, which this value keeps and which is `Send`.

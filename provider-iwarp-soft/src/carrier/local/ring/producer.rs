@@ -9,7 +9,7 @@ use super::super::record::{
     self, COUNT_AT, Corrupt, Kind, PIECE_LEN, PIECES_MAX, Piece, Position, STATE_AT, State, Word,
 };
 use super::super::segment::{Half, LINE};
-use super::{KnownWord, control, line};
+use super::{KnownWord, control};
 
 /// Bytes that only [`Producer::push_last`] uses: its record (two lines), what may be skipped before
 /// it (one line), and the word behind it.
@@ -63,8 +63,6 @@ pub(crate) enum Revoked {
 #[derive(Debug)]
 pub(crate) struct Producer {
     half: Half,
-    /// Where the record before the next one begins.
-    last: u64,
     /// Where the next record begins.
     tail: u64,
     /// How far records are published.
@@ -81,7 +79,6 @@ impl Producer {
     pub(crate) fn new(half: Half) -> Self {
         Self {
             half,
-            last: 0,
             tail: 0,
             published: 0,
             released: 0,
@@ -91,6 +88,7 @@ impl Producer {
     }
 
     /// Bytes of the longest payload that an inline record of this ring can have, with any header.
+    #[allow(dead_code, reason = "tests and fuzz bodies call it")]
     pub(crate) fn payload_max(&self) -> usize {
         record::record_max(self.half.len()) - record::payload_at(HEADER_MAX, LINE)
     }
@@ -143,7 +141,7 @@ impl Producer {
 
     /// Writes a record whose payload the consumer reads from the memory of this process: 1 to
     /// [`PIECES_MAX`] pieces, none of them empty. They stay readable until
-    /// [`poll_reference`](Self::poll_reference) or [`revoke`](Self::revoke) says otherwise.
+    /// [`poll_reference`](Self::poll_reference) or a [`Revoker`] says otherwise.
     pub(crate) fn push_reference(
         &mut self,
         header: &[u8],
@@ -191,18 +189,6 @@ impl Producer {
         }
     }
 
-    /// Moves the second line of the record that was published last towards the consumer, who reads
-    /// it sooner then. This costs about a cache miss, so it is worth it only when the consumer
-    /// awaits this record and the producer has nothing else to send. Called after
-    /// [`publish`](Self::publish).
-    #[inline]
-    pub(crate) fn expedite(&self) {
-        let second = self.last + LINE as u64;
-        if second < self.tail {
-            line::demote(self.half.bytes(self.offset(second), LINE));
-        }
-    }
-
     /// True if the consumer sleeps and must be woken, once for each sleep. Called after
     /// [`publish`](Self::publish), once for a batch.
     #[inline]
@@ -232,6 +218,7 @@ impl Producer {
     }
 
     /// How far the consumer has released records.
+    #[allow(dead_code, reason = "tests and fuzz bodies call it")]
     pub(crate) fn consumed(&mut self) -> Result<Position, Corrupt> {
         self.load_released()?;
         Ok(Position(self.released))
@@ -270,15 +257,6 @@ impl Producer {
         Ok(Some(Finished { position, outcome }))
     }
 
-    /// Takes back a reference that the consumer has not begun to pull. A reference that is not
-    /// outstanding is `AlreadyDone`, and so is one whose state the consumer has destroyed.
-    pub(crate) fn revoke(&self, position: Position) -> Revoked {
-        if !self.references.contains(position) {
-            return Revoked::AlreadyDone;
-        }
-        self.revoker().revoke(position)
-    }
-
     /// A handle that takes references back, for any thread.
     pub(crate) fn revoker(&self) -> Revoker {
         Revoker {
@@ -302,6 +280,7 @@ impl Producer {
     }
 
     /// Returns the memory of the ring to the kernel if nothing is in it; false if something is.
+    #[allow(dead_code, reason = "idle connections will use it")]
     pub(crate) fn give_back_pages(&mut self) -> io::Result<bool> {
         if !matches!(self.is_drained(), Ok(true)) {
             return Ok(false);
@@ -386,7 +365,6 @@ impl Producer {
     fn finish(&mut self, word: Word, record_len: usize) -> Position {
         let position = Position(self.tail);
         let at = self.offset(self.tail);
-        self.last = self.tail;
         self.tail += record_len as u64;
         let bits = word.emit(position);
         // Two short records ahead, where the consumer does not poll: a line that is here already does
@@ -474,11 +452,6 @@ impl References {
     #[inline]
     fn oldest(&self) -> Option<Position> {
         (self.len > 0).then(|| self.positions[self.first])
-    }
-
-    fn contains(&self, position: Position) -> bool {
-        let at = |index: usize| self.positions[(self.first + index) % REFERENCES_MAX];
-        (0..self.len).any(|index| at(index) == position)
     }
 
     /// There is room.

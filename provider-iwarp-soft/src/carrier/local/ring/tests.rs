@@ -264,18 +264,3 @@ fn the_peer_reads_the_known_word() {
     producer.set_known_word(known);
     assert_eq!(consumer.known_word(), known);
 }
-
-#[test]
-fn hints_change_nothing() {
-    let (mut producer, mut consumer) = ring(RING_LEN_MIN);
-    for round in 0..100 {
-        let payload = [round; 150];
-        push(&mut producer, &[round], &payload[..usize::from(round)]).unwrap();
-        producer.expedite();
-        producer.publish();
-        producer.expedite();
-        let expected = (vec![round], payload[..usize::from(round)].to_vec());
-        assert_eq!(take(&mut consumer), Some(expected));
-        assert_eq!(take(&mut consumer), None);
-    }
-}

@@ -75,7 +75,9 @@ fn produce(producer: &mut Producer, step: usize) -> Result<(), Corrupt> {
     producer.publish();
     producer.must_ring();
     if let Ok(position) = pushed {
-        producer.revoke(Position(position.0.wrapping_sub(128)));
+        producer
+            .revoker()
+            .revoke(Position(position.0.wrapping_sub(128)));
     }
     producer.poll_reference()?;
     producer.announce_wait()?;

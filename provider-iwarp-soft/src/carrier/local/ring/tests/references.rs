@@ -120,10 +120,14 @@ fn each_state_allows_what_it_should() {
     for (state, pull, revoked, polled) in rows {
         assert_eq!(with_state(state).1.begin_pull(), pull, "{state}");
         let (producer, mut consumer, position) = with_state(state);
-        assert_eq!(producer.revoke(position), revoked, "{state}");
+        assert_eq!(producer.revoker().revoke(position), revoked, "{state}");
         if revoked == Revoked::Taken {
             assert_eq!(consumer.begin_pull(), Ok(false), "{state}");
-            assert_eq!(producer.revoke(position), Revoked::Taken, "{state}");
+            assert_eq!(
+                producer.revoker().revoke(position),
+                Revoked::Taken,
+                "{state}"
+            );
         }
         assert_eq!(with_state(state).0.poll_reference(), polled, "{state}");
         for done in [true, false] {
@@ -137,23 +141,6 @@ fn each_state_allows_what_it_should() {
             assert_eq!(producer.poll_reference(), finished(outcome), "{state}");
         }
     }
-}
-
-#[test]
-fn only_an_outstanding_reference_is_revoked() {
-    let (mut producer, mut consumer) = ring(RING_LEN_MIN);
-    let inline = push(&mut producer, &[1], &[]).unwrap();
-    let reference = producer.push_reference(&[2], &PIECES).unwrap();
-    producer.publish();
-    assert_eq!(producer.revoke(inline), Revoked::AlreadyDone);
-    assert_eq!(producer.revoke(Position(u64::MAX)), Revoked::AlreadyDone);
-    assert!(take(&mut consumer).is_some());
-    assert_eq!(producer.revoke(reference), Revoked::Taken);
-    let outcome = Outcome::Revoked;
-    let position = reference;
-    let finished = Finished { position, outcome };
-    assert_eq!(producer.poll_reference(), Ok(Some(finished)));
-    assert_eq!(producer.revoke(reference), Revoked::AlreadyDone);
 }
 
 #[test]

@@ -195,7 +195,7 @@ fn a_revocation_and_a_pull_exclude_each_other() {
             for round in 0..ROUNDS {
                 let position = producer.push_reference(&[], &piece).unwrap();
                 producer.publish();
-                let revoked = (round % 3 != 0).then(|| producer.revoke(position));
+                let revoked = (round % 3 != 0).then(|| producer.revoker().revoke(position));
                 let outcome = loop {
                     if let Some(finished) = producer.poll_reference().unwrap() {
                         break finished.outcome;
