@@ -216,36 +216,3 @@ fn a_read_waits_for_the_message_that_makes_the_connection() -> Result<()> {
         })
     })
 }
-
-/// Whoever waits does not pay at each wait for what the provider cannot do.
-#[test]
-fn a_provider_with_nothing_to_sleep_on_is_asked_for_it_once() -> Result<()> {
-    on_stack(Config::default(), |_| {
-        let stack = in_memory("memory-napless", "net=napless napless", Config::default())?;
-        let (client, server) = connected(&stack)?;
-        timed(&server);
-        (&client).write_all(b"!")?;
-        (&server).read_exact(&mut [0])?;
-        let nothing = libc::pollfd {
-            fd: -1,
-            events: 0,
-            revents: 0,
-        };
-        let lies = || {
-            stack.serve_here();
-            let count = stack.begin_sleep(&mut [nothing; 16], DEADLINE);
-            // Something may have come about, which is looked at first.
-            matches!(count, Some(1..))
-        };
-        let until = Instant::now() + DEADLINE;
-        while naps("napless") == 0 {
-            ensure!(Instant::now() < until, "the stack's thread does not leave");
-            ensure!(!lies(), "on nothing");
-        }
-        for _ in 0..100 {
-            ensure!(!lies(), "on nothing");
-        }
-        ensure!(naps("napless") == 1, "{} times", naps("napless"));
-        Ok(())
-    })
-}
