@@ -30,7 +30,7 @@ use crate::work::{BindTask, Outstanding, Pieces, Report, SendSlot, Task};
 
 pub(crate) use burst::Burst;
 pub(crate) use closing::Closing;
-pub(crate) use moving::{Move, Owner, WhyTcp};
+pub(crate) use moving::{Move, OFFER_AFTER, Owner};
 
 /// What a connection's timer is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -33,7 +33,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
-use access_layer::rnic::{AsyncEvent, Completion, QpAttr, QpToken, RnicError, UpcallQueue};
+use access_layer::rnic::{
+    AsyncEvent, Completion, QpAttr, QpToken, RnicError, Traffic, UpcallQueue,
+};
 
 use crate::carrier::ReceiveSource;
 use crate::cm::connect::ConnectAttempt;
@@ -123,6 +125,8 @@ pub(crate) struct Qp {
     sends: Tally,
     recvs: Tally,
     watermarks: Watermarks,
+    /// How the payload of the connections that have ended travelled. Written under `link`.
+    ended_traffic: Mutex<Traffic>,
     gate: CompletionGate,
     events: UpcallQueue<OwnEvent>,
     /// A disconnect that is not in `events` yet, because others' `Established` comes first.
@@ -164,6 +168,7 @@ impl Qp {
             sends: Tally::default(),
             recvs: Tally::default(),
             watermarks: Watermarks::default(),
+            ended_traffic: Mutex::default(),
             gate: CompletionGate::default(),
             events: UpcallQueue::default(),
             deferred: Mutex::default(),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use access_layer::rnic::{
     AcceptParams, Arm, BindMw, Completion, ConnectParams, CqToken, ListenAddress, ListenToken,
     MrKeys, NamedAttr, QpAttr, QpToken, RecvWr, RegisterMr, Resource, Rnic, RnicAttr, RnicConfig,
-    RnicError, SendWr, SocketFault, SrqToken, Upcall,
+    RnicError, SendWr, SocketFault, SrqToken, Traffic, Upcall,
 };
 
 use crate::carrier::tcp::crc;
@@ -207,6 +207,10 @@ impl Rnic for SoftRnic {
 
     fn pending(&self, qp: &SoftQp) -> (u32, u32) {
         qp.qp.pending()
+    }
+
+    fn traffic(&self, qp: &SoftQp) -> Option<Traffic> {
+        Some(qp.qp.traffic())
     }
 
     fn register_mr(&self, pd: &SoftPd, request: &RegisterMr) -> Result<SoftMr, RnicError> {

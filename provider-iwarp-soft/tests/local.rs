@@ -120,6 +120,55 @@ fn a_connection_stays_on_tcp_where_one_end_wants_it() {
         server.received();
         client.sent();
     }
+    for (node, side, why) in [(&a, &client, WhyTcp::Off), (&b, &server, WhyTcp::PeerOff)] {
+        let traffic = node.rnic.traffic(&side.qp).unwrap();
+        assert_eq!(traffic.on_tcp[why as usize], 1, "{traffic:?}");
+        assert_eq!((traffic.ring, traffic.reference), Default::default());
+    }
+}
+
+#[test]
+fn traffic_is_counted_by_the_way_that_it_took() {
+    let _alone = alone();
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let counted = |node: &Node, side: &Side<'_>| node.rnic.traffic(&side.qp).unwrap();
+    let start = counted(&a, &client);
+    assert_eq!(start.on_tcp[WhyTcp::LittleTraffic as usize], 1, "{start:?}");
+    move_to_shared_memory(&client, &server);
+    let (from, to) = (a.memory(1 << 20), b.memory(1 << 20));
+    let before = [counted(&a, &client), counted(&b, &server)];
+    let mut bytes = 0;
+    for len in [64, 1 << 20] {
+        server.recv(1, &[to.sge(0, len)]);
+        client.send(1, &[from.sge(0, len)]);
+        server.received();
+        client.sent();
+        bytes += len as u64;
+    }
+    // The end of a connection does not change what was counted.
+    a.rnic.disconnect(&client.qp, true);
+    assert_eq!(server.event(), Event::Disconnected);
+    let after = [counted(&a, &client), counted(&b, &server)];
+    for traffic in after {
+        assert_eq!(traffic.on_tcp, [0; WhyTcp::ALL.len()], "{traffic:?}");
+        assert_eq!((traffic.moved_sending, traffic.moved_receiving), (1, 1));
+        assert!(traffic.tcp.sent.segments > 0 && traffic.tcp.received.segments > 0);
+    }
+    let ways = |traffic: Traffic| [traffic.ring, traffic.reference];
+    let sum = |flows: [Flow; 2], of: fn(Flow) -> Amount| flows.map(|flow| of(flow).bytes);
+    let sent = |traffic| sum(ways(traffic), |flow| flow.sent);
+    let received = |traffic| sum(ways(traffic), |flow| flow.received);
+    let (sent_before, sent_after) = (sent(before[0]), sent(after[0]));
+    assert_eq!(sent_after, received(after[1]));
+    assert_eq!(
+        sent_after.iter().sum::<u64>() - sent_before.iter().sum::<u64>(),
+        bytes
+    );
+    assert!(sent_after[0] >= sent_before[0] + 64, "{after:?}");
+    assert_eq!(after[0].tcp.sent.bytes, before[0].tcp.sent.bytes);
+    assert_eq!(after[1].tcp.received.bytes, after[0].tcp.sent.bytes);
 }
 
 #[test]

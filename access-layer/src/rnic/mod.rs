@@ -34,6 +34,7 @@ mod cq;
 mod error;
 mod memory;
 mod qp;
+mod traffic;
 mod upcall;
 mod upcall_queue;
 mod waker;
@@ -46,6 +47,7 @@ pub use cq::{Completion, CqToken, Notify, WcOpcode, WcStatus};
 pub use error::{Resource, RnicError};
 pub use memory::{Access, BindMw, MrKeys, RegisterMr};
 pub use qp::{QpAttr, QpToken, RecvWr, RemoteRange, SendOp, SendWr, Sge};
+pub use traffic::{Amount, Flow, Traffic, WhyTcp};
 pub use upcall::{AsyncEvent, ListenToken, SrqToken, Upcall};
 pub use upcall_queue::UpcallQueue;
 pub use waker::{Slept, Waker};
@@ -180,6 +182,12 @@ pub trait Rnic: Send + Sync + Sized + 'static {
 
     /// How many receives are posted and not consumed, and how many requests have not completed.
     fn pending(&self, qp: &Self::Qp) -> (u32, u32);
+
+    /// Returns how the payload of the connections of a queue pair travelled, those before a reset
+    /// included; `None` for an RNIC that has one way only.
+    fn traffic(&self, _qp: &Self::Qp) -> Option<Traffic> {
+        None
+    }
 
     /// Registers memory. A device pins it; an RNIC in software need not even touch it.
     fn register_mr(&self, pd: &Self::Pd, request: &RegisterMr) -> Result<Self::Mr, RnicError>;

@@ -32,6 +32,8 @@ pub(crate) struct Inbox {
     current_status: WcStatus,
     /// The carrier messages that were received and not handled.
     messages: Vec<CarrierMessage>,
+    /// Payload that was placed, in bytes, by whatever carrier.
+    placed: u64,
 }
 
 impl Default for Inbox {
@@ -41,6 +43,7 @@ impl Default for Inbox {
             current: None,
             current_status: WcStatus::Success,
             messages: Vec::new(),
+            placed: 0,
         }
     }
 }
@@ -61,6 +64,11 @@ impl Inbox {
     /// Takes the carrier messages that were received.
     pub(crate) fn take_messages(&mut self) -> Vec<CarrierMessage> {
         std::mem::take(&mut self.messages)
+    }
+
+    /// Payload that was placed, in bytes, by whatever carrier.
+    pub(crate) fn placed(&self) -> u64 {
+        self.placed
     }
 
     pub(crate) fn has_messages(&self) -> bool {
@@ -231,6 +239,7 @@ impl<'m> Sinks<'m> {
     /// The payload is in its place: a message may be complete with it.
     #[inline]
     pub(super) fn deliver(&mut self, placement: &Placement<Bytes<'_>>) {
+        self.inbox.placed += placement.payload.len() as u64;
         let Some(Delivery::Receive {
             len,
             solicited,

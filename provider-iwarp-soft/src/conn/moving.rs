@@ -13,6 +13,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use access_layer::rnic::{Amount, Flow as Way, Traffic, WhyTcp};
 use iwarp_proto::{CarrierMessage, Role};
 
 use super::{Conn, End};
@@ -27,20 +28,9 @@ use crate::work::Report;
 
 /// Segments that a connection has received before it offers to move: one that carries less is not
 /// worth the memory.
-const OFFER_AFTER: u64 = 16;
+pub(crate) const OFFER_AFTER: u64 = 16;
 /// Passes over the ring of a peer that has closed its socket: more than a full ring holds.
 const LAST_PASSES: usize = 128;
-
-/// Why a connection between two ends of this implementation stays on TCP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WhyTcp {
-    /// The peer is on another host, or in a network namespace without a common directory.
-    NotHere,
-    /// One side lacks descriptors or memory.
-    NoResources,
-    /// The peer has refused.
-    Refused,
-}
 
 /// The queue pair of a connection, as far as receiving needs it.
 pub(crate) trait Owner {
@@ -125,6 +115,30 @@ impl Conn {
             self.move_tx();
         }
         Ok(())
+    }
+
+    /// How the payload of this connection travelled.
+    pub(crate) fn traffic(&self, why_tcp: impl FnOnce() -> WhyTcp) -> Traffic {
+        let mut traffic = Traffic::default();
+        let mut bytes = self.inbox.placed();
+        if let Move::Local(local) = &self.moving {
+            (traffic.ring, traffic.reference) = local.traffic();
+            let local = traffic.ring.received.bytes + traffic.reference.received.bytes;
+            bytes = bytes.saturating_sub(local);
+            traffic.moved_sending = u64::from(self.proto.has_tx_moved());
+            traffic.moved_receiving = u64::from(self.proto.has_rx_moved());
+        } else {
+            traffic.add_on_tcp(why_tcp());
+        }
+        let received = Amount {
+            segments: self.tcp.received(),
+            bytes,
+        };
+        traffic.tcp = Way {
+            sent: self.tcp.sent(),
+            received,
+        };
+        traffic
     }
 
     /// The connection stays on TCP.

@@ -284,6 +284,7 @@ mod tests {
     #[test]
     fn every_event_in_every_state() {
         type Event = fn(&mut Attendant) -> Todo;
+        type Row = (&'static str, Event, [(Attendant, Todo); 5]);
         let new = Attendant::NEW;
         let before = [
             new,
@@ -297,7 +298,7 @@ mod tests {
         let asleep = Sleeper { quiet: 0 };
         let silent = Sleeper { quiet: QUIET_TICKS };
         let almost = before[1];
-        let rows: [(&str, Event, [(Attendant, Todo); 5]); 5] = [
+        let rows: [Row; 5] = [
             (
                 "poll",
                 Attendant::on_poll,

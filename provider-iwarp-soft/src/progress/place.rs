@@ -151,7 +151,8 @@ mod tests {
             SetChange::None
         };
         let states_after = |rows: [Place; 6], changes: [SetChange; 6]| (rows, changes);
-        let rows: [(&str, Event, ([Place; 6], [SetChange; 6])); 8] = [
+        type Row = (&'static str, Event, ([Place; 6], [SetChange; 6]));
+        let rows: [Row; 8] = [
             (
                 "poll",
                 |place| place.on_poll(false),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::WcStatus;
+use access_layer::rnic::{Traffic, WcStatus, WhyTcp};
 use host::threads::survive;
 use iwarp_proto::wire::rdmap::Opcode;
 use iwarp_proto::{
@@ -410,12 +410,12 @@ impl Qp {
             return;
         };
         let event = ending_event(&conn, &end);
-        tracing::info!(qp = self.token.0, remote = %conn.remote, ?end, "connection down");
         conn.close_local();
         conn.socket.close(&mut conn.place);
         self.let_socket_die(&mut conn, &end);
         conn.proto.on_llp_closed();
         self.settle_last(&mut conn, effects);
+        self.account(&conn, &end);
         fail_request(&mut conn.outstanding, &end);
         let mut failed = Vec::new();
         while let Some(slot) = conn.outstanding.pop() {
@@ -430,6 +430,33 @@ impl Qp {
         self.gate
             .on_finished(|send, recv| self.push_to_queues(send, recv, effects));
         self.queue_disconnect(event, conn.closing == Closing::No);
+    }
+
+    /// Takes account of how the payload of a connection travelled, and logs it.
+    fn account(&self, conn: &Conn, end: &End) {
+        let traffic = self.traffic_of(conn);
+        *lock(&self.ended_traffic) += traffic;
+        let on_tcp = traffic.on_tcp.iter().position(|count| *count > 0);
+        let why = on_tcp.map_or("", |index| WhyTcp::ALL[index].words());
+        let Traffic {
+            tcp,
+            ring,
+            reference,
+            ..
+        } = traffic;
+        tracing::info!(
+            qp = self.token.0,
+            remote = %conn.remote,
+            ?end,
+            sent_tcp = tcp.sent.bytes,
+            sent_ring = ring.sent.bytes,
+            sent_reference = reference.sent.bytes,
+            received_tcp = tcp.received.bytes,
+            received_ring = ring.received.bytes,
+            received_reference = reference.received.bytes,
+            why_tcp = why,
+            "connection down"
+        );
     }
 
     fn settle_last(&self, conn: &mut Conn, effects: &mut Effects) {

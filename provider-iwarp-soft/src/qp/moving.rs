@@ -4,7 +4,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use iwarp_proto::CarrierMessage;
+use access_layer::rnic::{Traffic, WhyTcp};
+use iwarp_proto::{CarrierMessage, Role};
 
 use crate::carrier::local::VERSION;
 use crate::carrier::local::link::LocalCarrier;
@@ -14,9 +15,9 @@ use crate::carrier::local::rendezvous::{
 };
 use crate::carrier::local::ring::{Consumer, Producer};
 use crate::carrier::local::segment::{Direction, RING_LEN, SharedSegment};
-use crate::conn::{Conn, End, Move, WhyTcp};
+use crate::conn::{Conn, End, Move, OFFER_AFTER};
 
-use super::{Effects, Link, Qp};
+use super::{Effects, Link, Qp, lock};
 
 impl Qp {
     /// Takes the next steps of the move.
@@ -42,8 +43,11 @@ impl Qp {
     /// The responder: tells the peer where this adapter can be reached without TCP.
     fn offer(&self, conn: &mut Conn) {
         let config = &self.shared.config;
-        if !config.local || !(is_local(conn.remote.ip()) || config.local_dir.is_some()) {
-            return conn.stay(WhyTcp::NotHere);
+        if !config.local {
+            return conn.stay(WhyTcp::Off);
+        }
+        if !is_local(conn.remote.ip()) && config.local_dir.is_none() {
+            return conn.stay(WhyTcp::OtherHost);
         }
         let Some(me) = self.me.upgrade() else { return };
         match self.shared.meeting.announce(&me) {
@@ -67,14 +71,14 @@ impl Qp {
             return;
         }
         if !config.local {
-            return conn.stay(WhyTcp::Refused);
+            return conn.stay(WhyTcp::Off);
         }
         let dialed = match (rendezvous::dial(name), &config.local_dir) {
             (Err(_), Some(dir)) => rendezvous::dial_in(dir, name),
             (dialed, _) => dialed,
         };
         let Ok(unix) = dialed else {
-            return conn.stay(WhyTcp::NotHere);
+            return conn.stay(WhyTcp::OtherHost);
         };
         match ask(&unix, token) {
             Ok((segment, witness)) if conn.socket.watch_bell(unix.as_fd()).is_ok() => {
@@ -153,6 +157,42 @@ impl Qp {
         drop(link);
         self.after(&effects);
         Ok(())
+    }
+
+    /// How the payload of its connections travelled.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let link = self.lock_link();
+        let mut traffic = *lock(&self.ended_traffic);
+        if let Link::Up(conn) = &*link {
+            traffic += self.traffic_of(conn);
+        }
+        drop(link);
+        // A poster that found the lock taken relies on its holder.
+        self.catch_up();
+        traffic
+    }
+
+    /// How the payload of one of its connections travelled.
+    pub(super) fn traffic_of(&self, conn: &Conn) -> Traffic {
+        conn.traffic(|| self.why_tcp(conn))
+    }
+
+    /// The reason why a connection is on TCP.
+    fn why_tcp(&self, conn: &Conn) -> WhyTcp {
+        let proto = &conn.proto;
+        match &conn.moving {
+            _ if !self.shared.config.local => WhyTcp::Off,
+            Move::Stayed(why) => *why,
+            Move::Offered { .. } | Move::Asked { .. } => WhyTcp::NotAnswered,
+            _ if !proto.has_received() => WhyTcp::LittleTraffic,
+            _ if proto.agreed_ulpdu().is_none() => WhyTcp::OtherImplementation,
+            _ if !proto.speaks_carriers() => WhyTcp::PeerOff,
+            _ if conn.role == Role::Responder => WhyTcp::LittleTraffic,
+            // The responder makes the offer once it has received enough.
+            _ if conn.tcp.sent().segments < OFFER_AFTER => WhyTcp::LittleTraffic,
+            _ if !is_local(conn.remote.ip()) => WhyTcp::OtherHost,
+            _ => WhyTcp::NotOffered,
+        }
     }
 
     fn take_up(

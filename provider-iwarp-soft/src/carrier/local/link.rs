@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use access_layer::rnic::Flow as Way;
 use iwarp_proto::{Connection, Ends, ProtectionFault, Stag, Target, TransmitFpdu, TransmitPayload};
 
 use crate::carrier::inbox::{Accepted, Reception, Sinks};
@@ -88,8 +89,9 @@ pub(crate) struct LocalCarrier {
     is_answering: bool,
     /// How long a segment's payload may be.
     payload_max: usize,
-    /// Payload that the peer has received by reference, in bytes.
-    by_reference: u64,
+    /// What travelled through the ring, and what by reference.
+    ring: Way,
+    reference: Way,
 }
 
 impl LocalCarrier {
@@ -118,7 +120,8 @@ impl LocalCarrier {
             is_polled: false,
             is_answering: false,
             payload_max: THROUGH_RING_MAX,
-            by_reference: 0,
+            ring: Way::default(),
+            reference: Way::default(),
         }
     }
 
@@ -191,9 +194,9 @@ impl LocalCarrier {
         self.loans.take_back_all();
     }
 
-    /// Payload that went by reference, in bytes.
-    pub(crate) fn by_reference(&self) -> u64 {
-        self.by_reference
+    /// What travelled through the ring, and what by reference.
+    pub(crate) fn traffic(&self) -> (Way, Way) {
+        (self.ring, self.reference)
     }
 
     fn publish(&mut self) {
@@ -230,6 +233,9 @@ impl LocalCarrier {
         } else {
             let header = segment.segment_header();
             let pushed = self.producer.push(header, len, |to| copy(pieces, to));
+            if pushed.is_ok() {
+                self.ring.sent.add_segment(len);
+            }
             pushed.map(|_| None)
         };
         match pushed {
@@ -260,7 +266,7 @@ impl LocalCarrier {
             .push_reference(header, &places[..pieces.len()])?;
         self.loans
             .add(position, stags_of(segment.payload, memory, payloads));
-        self.by_reference += segment.payload_len() as u64;
+        self.reference.sent.add_segment(segment.payload_len());
         Ok(Some(position))
     }
 
@@ -316,6 +322,10 @@ impl LocalCarrier {
             }
             sinks.deliver(&placement);
         }
+        match record.body {
+            Body::Reference { .. } => self.reference.received.add_segment(len),
+            Body::Inline { .. } | Body::None => self.ring.received.add_segment(len),
+        }
         self.consumer.advance();
         Ok(Some(len))
     }
@@ -364,7 +374,6 @@ impl LocalCarrier {
             // SAFETY: the last bytes of the place that the memory table has checked and keeps.
             unsafe { crate::memory::write_late(place, &tail) };
         }
-        self.by_reference += len as u64;
         Ok(())
     }
 }
@@ -388,6 +397,7 @@ impl Carrier for LocalCarrier {
         // There is room, which the caller has asked for.
         let pushed = self.producer.push(header, len, |to| copy(payload, to));
         debug_assert!(pushed.is_ok(), "{pushed:?}");
+        self.ring.sent.add_segment(len);
         self.distance.sent += 1;
         if self.unfinished.is_empty() {
             self.finished.push(report);

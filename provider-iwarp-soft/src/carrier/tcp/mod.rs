@@ -15,6 +15,7 @@ mod tx;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use access_layer::rnic::Amount;
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::fpdu;
 use iwarp_proto::{Connection, TransmitFpdu};
@@ -84,6 +85,16 @@ impl TcpCarrier {
         let emss = io::segment_size(self.socket.as_fd());
         let mulpdu = fpdu::mulpdu(emss, self.markers_tx).min(self.ulpdu_max);
         proto.set_mulpdu(mulpdu);
+    }
+
+    /// Segments sent.
+    pub(crate) fn sent(&self) -> Amount {
+        self.tx.segments()
+    }
+
+    /// Segments received: their number.
+    pub(crate) fn received(&self) -> u64 {
+        self.rx.frames()
     }
 
     /// Bytes that the peer's TCP has not acknowledged.

@@ -32,6 +32,7 @@ use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use access_layer::rnic::Amount;
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::{fpdu, marker};
 use iwarp_proto::{
@@ -121,6 +122,8 @@ pub(super) struct Tx {
     finished: Vec<Report>,
     framed: u64,
     sent: u64,
+    /// Segments that were framed.
+    segments: Amount,
     /// Where the last FPDU ended that the socket has taken whole.
     boundary: u64,
     /// When the last burst ended, if it was a long one.
@@ -154,6 +157,7 @@ impl Tx {
             finished: Vec::new(),
             framed: 0,
             sent: 0,
+            segments: Amount::default(),
             boundary: 0,
             flowed: None,
             full_looks: 0,
@@ -163,6 +167,11 @@ impl Tx {
     /// Bytes that the socket has taken.
     pub(super) fn sent(&self) -> u64 {
         self.sent
+    }
+
+    /// Segments that were framed.
+    pub(super) fn segments(&self) -> Amount {
+        self.segments
     }
 
     /// Whether framed bytes wait for room in the socket.
@@ -382,6 +391,7 @@ impl Tx {
     fn mark(&mut self, fpdu: &TransmitFpdu, filled: usize, wire_len: usize) {
         self.filled = filled;
         self.framed += wire_len as u64;
+        self.segments.add_segment(fpdu.payload_len());
         let ends_work = matches!(fpdu.ends, Some(Ends::WorkRequest { .. }));
         self.marks.push_back(Mark {
             end: self.framed,
