@@ -12,7 +12,7 @@ use dat_abi::*;
 
 pub(crate) use self::binds::{Binds, NewBind};
 use crate::attr::Attributes;
-use crate::counters::IaCounters;
+use crate::counters::{IaCounters, TrafficCounters};
 use crate::error::{DatError, DatResult};
 use crate::handle::{self, Handle, Kind, Object, Pinned, ProviderRef, Reservation};
 use crate::registry;
@@ -40,6 +40,7 @@ pub struct Ia<R: Rnic> {
     async_evd: OnceLock<(Handle, User)>,
     binds: Binds,
     counters: IaCounters,
+    traffic: TrafficCounters,
     rnic: Quiet<R>,
 }
 
@@ -74,6 +75,7 @@ impl<R: Rnic> Ia<R> {
             async_evd: OnceLock::new(),
             binds: Binds::default(),
             counters: IaCounters::new(),
+            traffic: TrafficCounters::default(),
             rnic: Quiet(rnic),
         }
     }
@@ -143,6 +145,11 @@ impl<R: Rnic> Ia<R> {
     /// What has happened to it.
     pub(crate) fn counters(&self) -> &IaCounters {
         &self.counters
+    }
+
+    /// How the payload of its connections travelled, as far as it keeps account of that.
+    pub(crate) fn traffic_counters(&self) -> &TrafficCounters {
+        &self.traffic
     }
 
     pub(crate) fn binds(&self) -> &Binds {

@@ -7,10 +7,16 @@ use dat_abi::*;
 use crate::error::{Result, check};
 use crate::ia::Ia;
 
-/// All counters of an object that belongs to `ia`; `all` is their number, which stands for them
-/// all.
-pub(crate) fn query(ia: &Ia, handle: DatHandle, all: u32, reset: bool) -> Result<Vec<u64>> {
-    let mut values = vec![0_u64; all as usize];
+/// All counters from number `first` on of an object that belongs to `ia`; `all` is the number after
+/// the last, which stands for them all.
+pub(crate) fn query(
+    ia: &Ia,
+    handle: DatHandle,
+    first: u32,
+    all: u32,
+    reset: bool,
+) -> Result<Vec<u64>> {
+    let mut values = vec![0_u64; (all - first) as usize];
     // SAFETY: the handle is live and the variadic arguments are those of the operation: int, a
     // place for as many values as the number says, int.
     let code = unsafe {

@@ -359,7 +359,7 @@ impl Evd {
     /// What has happened to it, by the numbers `DCNT_EVD_*`; `reset` begins again at 0.
     pub fn counters(&self, reset: bool) -> Result<Vec<u64>> {
         let ia = &self.inner.ia;
-        counters::query(ia, self.as_raw(), DCNT_EVD_ALL_COUNTERS, reset)
+        counters::query(ia, self.as_raw(), 0, DCNT_EVD_ALL_COUNTERS, reset)
     }
 
     /// Makes waiting fail until it is allowed again; a waiter returns with `DAT_INVALID_STATE`.

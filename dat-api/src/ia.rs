@@ -119,7 +119,14 @@ impl Ia {
     /// that count nothing say so by an error for which
     /// [`is_unsupported`](crate::Error::is_unsupported) is true.
     pub fn counters(&self, reset: bool) -> Result<Vec<u64>> {
-        counters::query(self, self.as_raw(), DCNT_IA_ALL_COUNTERS, reset)
+        counters::query(self, self.as_raw(), 0, DCNT_IA_ALL_COUNTERS, reset)
+    }
+
+    /// How the payload of all its connections travelled, as [`Ep::traffic`](crate::Ep::traffic)
+    /// has it.
+    pub fn traffic(&self, reset: bool) -> Result<Vec<u64>> {
+        let (first, all) = (DCNT_RS_TCP_SENT, DCNT_RS_ALL_COUNTERS);
+        counters::query(self, self.as_raw(), first, all, reset)
     }
 
     /// The dispatcher of asynchronous errors that came with the opening.

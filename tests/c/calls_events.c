@@ -14,6 +14,7 @@
 #include <netinet/in.h>
 
 #include <dat2/dat_ib_extensions.h>
+#include <dat2/dat_rs_counters.h>
 
 /* Long enough for a wake-up that must not come to be noticed. */
 #define QUIET_MS 200
@@ -452,6 +453,7 @@ static void counters(void)
 {
 	struct pair pair;
 	DAT_UINT64 all[DCNT_IA_ALL_COUNTERS];
+	DAT_UINT64 ways[DCNT_RS_COUNT];
 
 	pair_open(&pair);
 	pair_connect(&pair);
@@ -467,6 +469,9 @@ static void counters(void)
 	expect(all[DCNT_IA_CM_PASSIVE_EST] == 1 && all[DCNT_IA_SP_CR_ACCEPTED] == 1);
 	expect(all[DCNT_IA_CM_ACTIVE_EST] == 0 && all[DCNT_IA_CM_REQ_RX] == 1);
 	expect(counter(pair.passive.ia, DCNT_IA_CM_REQ_RX) == 0);
+	must("dat_ib_query_counters",
+	     dat_ib_query_counters(pair.active.ep, DCNT_RS_ALL_COUNTERS, ways, 0));
+	expect(ways[0] == counter(pair.active.ep, DCNT_RS_TCP_SENT));
 	must("dat_ib_print_counters",
 	     dat_ib_print_counters(pair.active.ep, DCNT_EP_ALL_COUNTERS, 0));
 	must_refuse("dat_ib_query_counters",

@@ -70,7 +70,12 @@ fn a_wrong_layout_would_be_noticed() -> Result<()> {
 fn the_headers_that_consumers_name_compile_alone_as_c_and_as_cpp() -> Result<()> {
     // The others are parts of udat.h, as in OFA's package.
     let stage = Stage::find()?;
-    for name in ["udat.h", "dat_iw_extensions.h", "dat_ib_extensions.h"] {
+    for name in [
+        "udat.h",
+        "dat_iw_extensions.h",
+        "dat_ib_extensions.h",
+        "dat_rs_counters.h",
+    ] {
         let source = format!("#include <dat2/{name}>\nint main(void) {{ return 0; }}\n");
         for (flags, file) in [
             ("-std=c99", "c99.c"),

@@ -14,7 +14,8 @@ use anyhow::{Context, Result, bail, ensure};
 use bench::{DEADLINE, Node, pair};
 use dat_api::abi::{
     DAT_COMPLETION_EVD_THRESHOLD_FLAG, DAT_CONN_QUAL_IN_USE, DAT_INVALID_STATE, DCNT_EP_POST_SEND,
-    DCNT_EP_RECV, DCNT_EVD_DEQUEUE_FOUND, DCNT_IA_EP_CREATE,
+    DCNT_EP_RECV, DCNT_EVD_DEQUEUE_FOUND, DCNT_IA_EP_CREATE, DCNT_RS_TCP_LITTLE_TRAFFIC,
+    DCNT_RS_TCP_RECV_DATA, DCNT_RS_TCP_SENT, DCNT_RS_TCP_SENT_DATA,
 };
 use dat_api::{
     AsyncKind, Cno, CompletionFlags, ConnectionKind, Cr, Csp, Ep, EpAttr, EpState, Evd, EvdFlags,
@@ -296,6 +297,25 @@ fn what_happens_is_counted() -> Result<()> {
     ensure!(passive.counters(false)?[DCNT_EP_RECV as usize] == 1);
     while node.transfers.dequeue()?.is_some() {}
     ensure!(node.transfers.counters(false)?[DCNT_EVD_DEQUEUE_FOUND as usize] == 0);
+    Ok(())
+}
+
+#[test]
+fn the_way_that_payload_takes_is_counted() -> Result<()> {
+    let _turn = turn();
+    let node = Node::new()?;
+    let (active, passive) = joined(&node)?;
+    let at = |number: u32| (number - DCNT_RS_TCP_SENT) as usize;
+    one_message(&node, &active, &passive, &region(&node)?)?;
+    ensure!(active.traffic(false)?[at(DCNT_RS_TCP_SENT_DATA)] == LEN as u64);
+    ensure!(passive.traffic(true)?[at(DCNT_RS_TCP_RECV_DATA)] == LEN as u64);
+    ensure!(passive.traffic(false)?[at(DCNT_RS_TCP_RECV_DATA)] == 0);
+    let both = node.ia.traffic(false)?;
+    ensure!(both[at(DCNT_RS_TCP_LITTLE_TRAFFIC)] == 2, "{both:?}");
+    drop((active, passive));
+    // The adapter remembers endpoints that are gone.
+    let after = node.ia.traffic(false)?;
+    ensure!(after[at(DCNT_RS_TCP_RECV_DATA)] == LEN as u64, "{after:?}");
     Ok(())
 }
 

@@ -12,12 +12,14 @@
 //! its event is taken.
 
 mod family;
+mod traffic;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dat_abi::*;
 
 pub(crate) use self::family::IaCounters;
+pub(crate) use self::traffic::{COUNT as TRAFFIC_COUNT, TrafficCounters};
 
 /// Counters of an EP.
 pub(crate) type EpCounters = Counters<{ DCNT_EP_ALL_COUNTERS as usize }>;

@@ -143,6 +143,28 @@ fn all_of_an_ia_are_copied_out_and_start_over() {
 }
 
 #[test]
+fn counters_of_dat_rs_have_numbers_behind_those_of_the_extension() {
+    let pair = Pair::connected("", 0);
+    let count = (DCNT_RS_ALL_COUNTERS - DCNT_RS_TCP_SENT) as usize;
+    for handle in [pair.dat.ia, pair.ends[0].ep] {
+        // The RNIC in memory has one way only.
+        assert_eq!(one(handle, DCNT_RS_TCP_SENT), 0);
+        let mut values = vec![u64::MAX; count + 1];
+        let all = DCNT_RS_ALL_COUNTERS as c_int;
+        assert_eq!(try_query(handle, all, values.as_mut_ptr(), 1), SUCCESS);
+        assert_eq!(values[..count], vec![0; count]);
+        assert_eq!(values[count], u64::MAX, "one too many");
+        for bad in [DCNT_RS_TCP_SENT - 1, DCNT_RS_ALL_COUNTERS + 1] {
+            let code = try_query(handle, bad as c_int, values.as_mut_ptr(), 0);
+            assert_eq!(code, 0x8006_0026, "counter {bad:#x}");
+        }
+    }
+    let (evd, mut value) = (pair.ends[0].recv, 0);
+    let code = try_query(evd, DCNT_RS_TCP_SENT as c_int, &raw mut value, 0);
+    assert_eq!(code, 0x8006_0026);
+}
+
+#[test]
 fn bad_arguments_are_refused() {
     let pair = Pair::connected("", 0);
     let mut value = 0;

@@ -51,13 +51,13 @@ use self::qp_cell::QpCell;
 use self::state::{CrId, Machine, Released, SpId, State, WrongState};
 use crate::addr::SharedAddress;
 use crate::consumer_socket::ConsumerSocket;
-use crate::counters::EpCounters;
+use crate::counters::{EpCounters, TrafficCounters};
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::handle::{Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
 use crate::pz::Pz;
-use crate::rnic::Rnic;
+use crate::rnic::{Rnic, Traffic};
 use crate::srq::Srq;
 
 /// Endpoint.
@@ -69,6 +69,7 @@ pub struct Ep<R: Rnic> {
     local: SharedAddress,
     remote: SharedAddress,
     counters: EpCounters,
+    traffic: TrafficCounters,
     inner: Mutex<Inner<R>>,
     ia: Arc<Ia<R>>,
 }
@@ -176,6 +177,7 @@ impl<R: Rnic> Ep<R> {
             local,
             remote: SharedAddress::new(),
             counters: EpCounters::new(),
+            traffic: TrafficCounters::default(),
             inner: Mutex::new(Inner {
                 machine,
                 parts,
@@ -296,6 +298,28 @@ impl<R: Rnic> Ep<R> {
     /// What has happened to it.
     pub(crate) fn counters(&self) -> &EpCounters {
         &self.counters
+    }
+
+    pub(crate) fn traffic_counters(&self) -> &TrafficCounters {
+        &self.traffic
+    }
+
+    /// How the payload of its connections travelled; `None` where the RNIC has one way only.
+    pub(crate) fn traffic(&self) -> Option<Traffic> {
+        let mut sum = Traffic::default();
+        for wired in self.wired.all() {
+            sum += self.ia.rnic().traffic(&wired.qp)?;
+        }
+        Some(sum)
+    }
+
+    /// The same for all endpoints of an IA, those that are gone included.
+    pub(crate) fn traffic_of(ia: &Ia<R>) -> Traffic {
+        let mut sum = ia.traffic_counters().gone();
+        for traffic in ia.children::<Self>().filter_map(|ep| ep.traffic()) {
+            sum += traffic;
+        }
+        sum
     }
 
     /// A receive has completed, and its event is taken.
@@ -474,6 +498,9 @@ impl<R: Rnic> Pinned<Ep<R>> {
         }
         self.ia.binds().forget_ep(self.handle);
         drop(parts);
+        if let Some(traffic) = self.traffic() {
+            self.ia.traffic_counters().add_gone(traffic);
+        }
         self.ia.disown(Kind::Ep, self.handle);
         true
     }

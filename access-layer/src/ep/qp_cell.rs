@@ -43,6 +43,13 @@ impl<T> QpCell<T> {
         unsafe { self.current.load(Ordering::Acquire).as_ref() }
     }
 
+    /// All values that were ever set, the current one last.
+    pub(crate) fn all(&self) -> Vec<&T> {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: as for `get`: the boxes are freed by the drop of the cell only.
+        all.iter().map(|raw| unsafe { &**raw }).collect()
+    }
+
     /// Whether another value may still be set.
     pub(crate) fn has_room(&self) -> bool {
         self.all
@@ -90,6 +97,7 @@ mod tests {
         let first = cell.get().unwrap();
         cell.replace((2, counted.clone())).unwrap();
         assert_eq!((first.0, cell.get().unwrap().0), (1, 2));
+        assert_eq!(cell.all().iter().map(|it| it.0).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(Arc::strong_count(&counted), 3);
         drop(cell);
         assert_eq!(Arc::strong_count(&counted), 1);

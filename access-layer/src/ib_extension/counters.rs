@@ -5,13 +5,13 @@ use std::io::Write;
 
 use dat_abi::*;
 
-use crate::counters::Counters;
+use crate::counters::{Counters, TRAFFIC_COUNT, TrafficCounters};
 use crate::ep::Ep;
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::handle::{self, Kind};
 use crate::ia::Ia;
-use crate::rnic::Rnic;
+use crate::rnic::{Rnic, Traffic};
 use crate::thunk::guard::{Out, pin};
 
 /// Arguments of a query after the handle.
@@ -72,7 +72,12 @@ pub(crate) unsafe fn print<R: Rnic>(handle: DatHandle, va_list: DatVaList) -> Da
     // C.
     unsafe { access_read_print_counters(va_list, &raw mut args) };
     let mut text = String::new();
-    for (name, value) in read::<R>(handle, args.counter, args.reset != 0)? {
+    let reset = args.reset != 0;
+    let mut named = read::<R>(handle, args.counter, reset)?;
+    if is_all(handle, args.counter) {
+        named.extend(read_traffic::<R>(handle, DCNT_RS_ALL_COUNTERS, reset)?);
+    }
+    for (name, value) in named {
         text.push_str(&format!("{name:<28} {value}\n"));
     }
     // A standard output that is closed is no fault of this call.
@@ -108,8 +113,61 @@ pub(crate) unsafe fn stop<R: Rnic>(ia: DatHandle, va_list: DatVaList) -> DatResu
 
 type Named = Vec<(&'static str, u64)>;
 
+/// Returns true if `counter` stands for all counters of an IA or an endpoint.
+fn is_all(handle: DatHandle, counter: c_int) -> bool {
+    let all = match handle::kind_of(handle) {
+        Some(Kind::Ia) => DCNT_IA_ALL_COUNTERS,
+        Some(Kind::Ep) => DCNT_EP_ALL_COUNTERS,
+        _ => return false,
+    };
+    u32::try_from(counter) == Ok(all)
+}
+
+/// The counters of dat-rs, which an IA and an endpoint have.
+fn read_traffic<R: Rnic>(handle: DatHandle, counter: u32, reset: bool) -> DatResult<Named> {
+    let gone = DAT_INVALID_HANDLE1;
+    match handle::kind_of(handle) {
+        Some(Kind::Ia) => {
+            let ia = pin::<Ia<R>>(handle, gone)?;
+            let traffic = Ep::<R>::traffic_of(&ia);
+            choose_traffic(ia.traffic_counters(), &traffic, counter, reset)
+        }
+        Some(Kind::Ep) => {
+            let ep = pin::<Ep<R>>(handle, gone)?;
+            let traffic = ep.traffic().unwrap_or_default();
+            choose_traffic(ep.traffic_counters(), &traffic, counter, reset)
+        }
+        Some(Kind::Evd) => Err(DatError::invalid_arg(2)),
+        Some(_) => Err(DatError::invalid_arg(1)),
+        None => Err(DatError::invalid_handle(gone)),
+    }
+}
+
+fn choose_traffic(
+    counters: &TrafficCounters,
+    traffic: &Traffic,
+    counter: u32,
+    reset: bool,
+) -> DatResult<Named> {
+    let chosen = match counter.checked_sub(DCNT_RS_TCP_SENT).map(|at| at as usize) {
+        Some(TRAFFIC_COUNT) => 0..TRAFFIC_COUNT,
+        Some(one) if one < TRAFFIC_COUNT => one..one + 1,
+        _ => return Err(DatError::invalid_arg(2)),
+    };
+    let figures = counters.read(traffic, reset.then_some(chosen.clone()));
+    Ok(chosen
+        .map(|index| (DAT_RS_COUNTER_NAMES[index], figures[index]))
+        .collect())
+}
+
 fn read<R: Rnic>(handle: DatHandle, counter: c_int, reset: bool) -> DatResult<Named> {
     let gone = DAT_INVALID_HANDLE1;
+    if let Some(counter) = u32::try_from(counter)
+        .ok()
+        .filter(|it| *it >= DCNT_RS_TCP_SENT)
+    {
+        return read_traffic::<R>(handle, counter, reset);
+    }
     match handle::kind_of(handle) {
         Some(Kind::Ia) => {
             let ia = pin::<Ia<R>>(handle, gone)?;

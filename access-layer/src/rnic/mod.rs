@@ -184,7 +184,7 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     fn pending(&self, qp: &Self::Qp) -> (u32, u32);
 
     /// Returns how the payload of the connections of a queue pair travelled, those before a reset
-    /// included; `None` for an RNIC that has one way only.
+    /// included; `None` for an RNIC that has one way only. *May call up.*
     fn traffic(&self, _qp: &Self::Qp) -> Option<Traffic> {
         None
     }

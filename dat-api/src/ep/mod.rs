@@ -240,7 +240,15 @@ impl Ep {
     /// What has happened to it, by the numbers `DCNT_EP_*`; `reset` begins again at 0.
     pub fn counters(&self, reset: bool) -> Result<Vec<u64>> {
         let ia = self.inner.pz.ia();
-        counters::query(ia, self.as_raw(), DCNT_EP_ALL_COUNTERS, reset)
+        counters::query(ia, self.as_raw(), 0, DCNT_EP_ALL_COUNTERS, reset)
+    }
+
+    /// How the payload of its connections travelled, by the numbers `DCNT_RS_*` from
+    /// `DCNT_RS_TCP_SENT` on; `reset` begins again at 0. Providers other than those of dat-rs do
+    /// not have these counters.
+    pub fn traffic(&self, reset: bool) -> Result<Vec<u64>> {
+        let (first, all) = (DCNT_RS_TCP_SENT, DCNT_RS_ALL_COUNTERS);
+        counters::query(self.inner.pz.ia(), self.as_raw(), first, all, reset)
     }
 
     /// Its state and addresses.

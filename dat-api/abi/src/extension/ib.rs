@@ -9,11 +9,15 @@ use core::fmt;
 
 #[path = "ib_collective.rs"]
 mod collective;
+#[macro_use]
 #[path = "ib_counter.rs"]
 mod counter;
+#[path = "rs_counter.rs"]
+mod rs_counter;
 
 pub use collective::*;
 pub use counter::*;
+pub use rs_counter::*;
 
 /// Version of the extension, reported in `extension_version`.
 pub const DAT_IB_EXTENSION_VERSION: DatCount = 209;

@@ -3,21 +3,21 @@
 //!
 //! Each counter is a u64. The `ALL` index asks for the whole array and is its length.
 
-/// Constants, and their names in a list whose order is that of the indices.
+/// Constants from a number on, and their names in a list whose order is that of the numbers.
 macro_rules! counters {
-    ($ty:ty, $names:ident: $($(#[$meta:meta])* $name:ident = $value:expr),+ $(,)?) => {
+    ($ty:ty, $names:ident, from $first:literal: $($(#[$meta:meta])* $name:ident = $value:expr),+ $(,)?) => {
         constants! { $ty: $($(#[$meta])* $name = $value),+ }
 
-        /// The names of these counters in the order of their indices, the one for all of them last.
+        /// The names of these counters in the order of their numbers, the one for all of them last.
         pub const $names: &[&str] = &[$(stringify!($name)),+];
 
         const _: () = {
-            let mut index = 0;
+            let mut number = $first;
             $(
-                assert!($value == index, "a gap in the indices");
-                index += 1;
+                assert!($value == number, "a gap in the numbers");
+                number += 1;
             )+
-            assert!(index as usize == $names.len());
+            assert!((number - $first) as usize == $names.len());
         };
     };
 }
@@ -25,7 +25,7 @@ macro_rules! counters {
 /// Counters of an IA.
 pub type DatIaCounters = u32;
 
-counters! { DatIaCounters, DAT_IA_COUNTER_NAMES:
+counters! { DatIaCounters, DAT_IA_COUNTER_NAMES, from 0:
     /// Number of `pz_create`.
     DCNT_IA_PZ_CREATE = 0,
     /// Number of `pz_free`.
@@ -203,7 +203,7 @@ counters! { DatIaCounters, DAT_IA_COUNTER_NAMES:
 /// Counters of an endpoint.
 pub type DatEpCounters = u32;
 
-counters! { DatEpCounters, DAT_EP_COUNTER_NAMES:
+counters! { DatEpCounters, DAT_EP_COUNTER_NAMES, from 0:
     /// Number of `connect`.
     DCNT_EP_CONNECT = 0,
     /// Number of `disconnect`.
@@ -259,7 +259,7 @@ counters! { DatEpCounters, DAT_EP_COUNTER_NAMES:
 /// Counters of an event dispatcher.
 pub type DatEvdCounters = u32;
 
-counters! { DatEvdCounters, DAT_EVD_COUNTER_NAMES:
+counters! { DatEvdCounters, DAT_EVD_COUNTER_NAMES, from 0:
     /// Number of `wait`.
     DCNT_EVD_WAIT = 0,
     /// Number of `wait_blocked`.

@@ -1,0 +1,119 @@
+//! Counters of dat-rs: how the payload of connections travelled.
+//!
+//! The RNIC counts. An endpoint asks for the connections of its queue pair, and an IA adds up its
+//! endpoints and those that are gone.
+
+use std::sync::{Mutex, PoisonError};
+
+use dat_abi::*;
+
+use crate::rnic::{Flow, Traffic};
+
+/// The number of these counters.
+pub(crate) const COUNT: usize = (DCNT_RS_ALL_COUNTERS - DCNT_RS_TCP_SENT) as usize;
+
+/// The figures in the order of their numbers.
+pub(crate) type Figures = [u64; COUNT];
+
+/// What an IA or an endpoint keeps of what RNICs count.
+#[derive(Debug, Default)]
+pub(crate) struct TrafficCounters(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Of an IA: the traffic of endpoints that are gone.
+    gone: Traffic,
+    /// The figures at the last reset.
+    base: Figures,
+}
+
+impl TrafficCounters {
+    /// Adds the traffic of an endpoint that is freed.
+    pub(crate) fn add_gone(&self, traffic: Traffic) {
+        self.lock().gone += traffic;
+    }
+
+    /// The traffic of endpoints that are gone.
+    pub(crate) fn gone(&self) -> Traffic {
+        self.lock().gone
+    }
+
+    /// The figures of `traffic` since the last reset. The counters of `reset` begin at 0 again.
+    pub(crate) fn read(&self, traffic: &Traffic, reset: Option<std::ops::Range<usize>>) -> Figures {
+        let now = figures(traffic);
+        let mut kept = self.lock();
+        let mut since = now;
+        for (figure, base) in since.iter_mut().zip(kept.base) {
+            // A connection that leaves TCP is no longer counted there.
+            *figure = figure.saturating_sub(base);
+        }
+        if let Some(range) = reset {
+            kept.base[range.clone()].copy_from_slice(&now[range]);
+        }
+        since
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn figures(traffic: &Traffic) -> Figures {
+    let mut figures = [0; COUNT];
+    let of_flow = |flow: Flow| {
+        let Flow { sent, received } = flow;
+        [sent.segments, sent.bytes, received.segments, received.bytes]
+    };
+    let ways = [traffic.tcp, traffic.ring, traffic.reference];
+    let moved = [traffic.moved_sending, traffic.moved_receiving];
+    let values = ways.into_iter().flat_map(of_flow);
+    let values = values.chain(moved).chain(traffic.on_tcp);
+    for (figure, value) in figures.iter_mut().zip(values) {
+        *figure = value;
+    }
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rnic::WhyTcp;
+
+    #[test]
+    fn figures_are_at_their_numbers() {
+        let mut traffic = Traffic {
+            moved_receiving: 5,
+            ..Traffic::default()
+        };
+        traffic.tcp.received.bytes = 3;
+        traffic.reference.sent.segments = 4;
+        traffic.add_on_tcp(WhyTcp::NoResources);
+        traffic.add_on_tcp(WhyTcp::OtherImplementation);
+        let mut expected = [0; COUNT];
+        for (number, value) in [
+            (DCNT_RS_TCP_RECV_DATA, 3),
+            (DCNT_RS_REFERENCE_SENT, 4),
+            (DCNT_RS_MOVED_RECV, 5),
+            (DCNT_RS_TCP_OTHER_IMPLEMENTATION, 1),
+            (DCNT_RS_TCP_NO_RESOURCES, 1),
+        ] {
+            expected[(number - DCNT_RS_TCP_SENT) as usize] = value;
+        }
+        assert_eq!(figures(&traffic), expected);
+        assert_eq!(COUNT, 14 + WhyTcp::ALL.len());
+    }
+
+    #[test]
+    fn a_reset_begins_at_0_again() {
+        let counters = TrafficCounters::default();
+        let mut traffic = Traffic::default();
+        traffic.tcp.sent.bytes = 7;
+        traffic.tcp.sent.segments = 1;
+        let read = |traffic: &Traffic, reset| counters.read(traffic, reset)[..2].to_vec();
+        assert_eq!(read(&traffic, Some(1..2)), [1, 7]);
+        assert_eq!(read(&traffic, None), [1, 0]);
+        traffic.tcp.sent.bytes = 9;
+        assert_eq!(read(&traffic, Some(0..COUNT)), [1, 2]);
+        assert_eq!(read(&traffic, None), [0, 0]);
+    }
+}
