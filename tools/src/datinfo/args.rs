@@ -12,6 +12,10 @@ pub(crate) struct Args {
     /// List the adapters without opening them.
     #[arg(long)]
     pub(crate) list: bool,
+    /// Connect each adapter to itself and print how the payload travelled, and why it stayed on TCP
+    /// if it did.
+    #[arg(long, conflicts_with = "list")]
+    pub(crate) counters: bool,
     /// Only these interface adapters.
     pub(crate) names: Vec<String>,
 }

@@ -6,6 +6,7 @@
 //! - `fields.rs` attributes as names and values
 //! - `names.rs` enums and flags by their C names
 //! - `reason.rs` why an adapter cannot be opened, out of the libraries' log
+//! - `traffic.rs` how the payload of connections within this host travels
 //! - `text.rs` the readable form; `--json` prints the same as one object
 
 mod args;
@@ -28,6 +29,7 @@ mod reason;
 #[path = "../../../dat-api/libdat2/src/registry/source.rs"]
 mod source;
 mod text;
+mod traffic;
 
 use std::process::ExitCode;
 
@@ -93,7 +95,7 @@ fn report(args: &Args) -> Result<Value, dat_api::Error> {
             "line": line.map(|line| line.number),
         });
         if !args.list {
-            adapter["opened"] = open(&info.ia_name);
+            adapter["opened"] = open(&info.ia_name, args.counters);
         }
         adapters.push(adapter);
     }
@@ -130,23 +132,27 @@ fn complain_of_unknown(args: &Args, report: &Value) -> ExitCode {
 }
 
 /// Attributes of an adapter, or why it cannot be opened: the code, and the reason if one is told.
-fn open(name: &str) -> Value {
+fn open(name: &str, has_counters: bool) -> Value {
     let (opened, log) = reason::catch(|| Ia::open(name));
     let attributes = match opened {
         Ok(ia) => {
             reason::pass_on(&log);
-            attributes(&ia)
+            attributes(&ia, has_counters)
         }
         Err(error) => return refusal(&error, &log, name),
     };
     attributes.unwrap_or_else(|error| json!({ "error": error.to_string() }))
 }
 
-fn attributes(ia: &Ia) -> Result<Value, dat_api::Error> {
-    Ok(json!({
+fn attributes(ia: &Ia, has_counters: bool) -> Result<Value, dat_api::Error> {
+    let mut attributes = json!({
         "adapter": fields::of_ia(&ia.attr()?),
         "provider": fields::of_provider(&ia.provider_attr()?),
-    }))
+    });
+    if has_counters {
+        attributes["traffic"] = traffic::report(ia);
+    }
+    Ok(attributes)
 }
 
 fn refusal(error: &dat_api::Error, log: &str, name: &str) -> Value {
