@@ -11,6 +11,9 @@
     reason = "named by what they are"
 )]
 
+pub mod ground;
+pub mod scripted;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};

@@ -1,0 +1,434 @@
+//! A peer that owns half of the shared memory and lies about every word of it. After each attack the
+//! connection has ended as the specification says, or continues as if nothing had been; another
+//! connection of the same adapter has worked all the time; no mapping and no descriptor is left.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use access_layer::rnic::*;
+use support::ground::{Ground, descriptors, on_ground, wait_until};
+use support::scripted::{
+    ASLEEP, CAN_PULL, Half, INLINE, KNOWN_ADDR, KNOWN_VALUE, Moved, REFERENCE, RELEASED, RING_LEN,
+    SKIP, WAITING, send_with, word,
+};
+use support::*;
+
+type Attack<'a> = (&'a str, Box<dyn Fn(&mut Moved)>);
+
+fn store(moved: &Moved, value: u64) {
+    let at = moved.tail;
+    moved
+        .shared
+        .ring_word(Half::Creator, at)
+        .store(value, Ordering::Release);
+    moved.ring();
+}
+
+/// Words that no correct producer writes, by what is wrong with them.
+fn bad_words() -> Vec<Attack<'static>> {
+    let mut attacks: Vec<Attack<'static>> = Vec::new();
+    let mut add = |name, make: fn(u64) -> u64| {
+        let attack = move |moved: &mut Moved| store(moved, make(moved.tail));
+        attacks.push((name, Box::new(attack)));
+    };
+    add("kind", |at| word(4, 18, at, 0));
+    add("no kind", |at| word(0, 18, at, 0));
+    add("all bits", |_| u64::MAX);
+    add("tag", |at| word(INLINE, 18, at + 64, 0));
+    add("header of 73", |at| word(INLINE, 73, at, 0));
+    add("header of 255", |at| word(INLINE, 255, at, 0));
+    add("payload past the end", |at| word(INLINE, 18, at, 1 << 18));
+    add("longest payload", |at| word(INLINE, 18, at, 0xFFFF_FFFF));
+    add("payload that wraps", |at| word(INLINE, 18, at, 0xFFFF_FFC0));
+    add("skip of nothing", |at| word(SKIP, 0, at, 0));
+    add("skip past the end", |at| word(SKIP, 0, at, 0xFFFF_FFFF));
+    add("short skip", |at| word(SKIP, 0, at, 64));
+    add("empty reference", |at| word(REFERENCE, 18, at, 0));
+    attacks
+}
+
+/// References that no correct producer writes. The header is that of a Send.
+fn bad_references() -> Vec<Attack<'static>> {
+    static TARGET: [u8; 64] = [7; 64];
+    let target = TARGET.as_ptr().expose_provenance() as u64;
+    let mut attacks: Vec<Attack<'static>> = Vec::new();
+    let mut add = |name, count: u32, total: u64, pieces: Vec<(u64, u64)>| {
+        let attack = move |moved: &mut Moved| {
+            let header = moved.peer.send_header();
+            let shared = &moved.shared;
+            shared.push_reference(Half::Creator, moved.tail, &header, (count, total), &pieces);
+            moved.ring();
+        };
+        attacks.push((name, Box::new(attack)));
+    };
+    add("no pieces", 0, 64, vec![(target, 64)]);
+    add("33 pieces", 33, 64, vec![(target, 64); 33]);
+    add("many pieces", u32::MAX, 64, vec![(target, 64)]);
+    add("a piece of nothing", 2, 64, vec![(target, 64), (target, 0)]);
+    add("a long piece", 1, 64, vec![(target, 1 << 32 | 64)]);
+    add("too few bytes", 1, 65, vec![(target, 64)]);
+    add("too many bytes", 2, 64, vec![(target, 64); 2]);
+    add(
+        "sums that wrap",
+        2,
+        62,
+        vec![(target, 0xFFFF_FFFF), (target, 63)],
+    );
+    add("address 0", 1, 64, vec![(0, 64)]);
+    add("address of the kernel", 1, 64, vec![(1 << 63, 64)]);
+    add("address that wraps", 1, 64, vec![(u64::MAX - 31, 64)]);
+    add("no address", 1, 64, vec![(0x5000, 64)]);
+    add("longer than its receive", 1, 4096, vec![(target, 4096)]);
+    attacks
+}
+
+/// Attacks a victim to which `before` messages went through the ring.
+fn attack_moved(ground: &Ground<'_>, before: u64, (name, attack): &Attack<'_>) {
+    let name = format!("{name} after {before}");
+    let victim = ground.victim();
+    let memory = ground.node().memory(4096);
+    static KNOWN: AtomicU64 = AtomicU64::new(0x1234_5678_9ABC);
+    let mut moved = Moved::new(&victim, |shared| {
+        // This process, whose memory the victim can read.
+        let word = |at| shared.control(Half::Creator, at);
+        word(KNOWN_ADDR).store(KNOWN.as_ptr().expose_provenance() as u64, Ordering::Relaxed);
+        word(KNOWN_VALUE).store(KNOWN.load(Ordering::Relaxed), Ordering::Relaxed);
+    });
+    for round in 0..before {
+        victim.recv(round, &[memory.sge(0, 64)]);
+        moved.send(b"good");
+        assert_eq!(victim.received().byte_len, 4, "{name}");
+    }
+    victim.recv(before, &[memory.sge(0, 64)]);
+    attack(&mut moved);
+    assert_eq!(victim.event(), Event::Broken, "{name}");
+    let failed = victim.received();
+    assert_eq!(failed.wr_id, before, "{name}");
+    assert_ne!(failed.status, WcStatus::Success, "{name}");
+    assert_eq!(memory.copy(64, 64), [0; 64], "{name}");
+    drop((moved, victim));
+    ground.check(&name);
+}
+
+#[test]
+fn a_word_that_no_producer_writes_ends_its_connection_only() {
+    on_ground(|ground| {
+        for attack in bad_words() {
+            for before in [0, 1, 40] {
+                attack_moved(ground, before, &attack);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_reference_that_no_producer_writes_ends_its_connection_only() {
+    on_ground(|ground| {
+        for attack in bad_references() {
+            for before in [0, 3] {
+                attack_moved(ground, before, &attack);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_reference_in_a_state_that_it_cannot_have_ends_its_connection_only() {
+    static TARGET: [u8; 64] = [7; 64];
+    on_ground(|ground| {
+        for state in [0_u64, 2, 3, 4, 5, 6, 0xFFFF_FFFF] {
+            let attack = move |moved: &mut Moved| {
+                let header = moved.peer.send_header();
+                let pieces = [(TARGET.as_ptr().expose_provenance() as u64, 64)];
+                let (shared, at) = (&moved.shared, moved.tail);
+                // Published by the store of its word behind the state.
+                shared.push_reference(Half::Creator, at, &header, (1, 64), &pieces);
+                let published = shared
+                    .ring_word(Half::Creator, at)
+                    .swap(0, Ordering::Relaxed);
+                let bits = state | 1 << 32;
+                shared
+                    .ring_word(Half::Creator, at + 8)
+                    .store(bits, Ordering::Relaxed);
+                shared
+                    .ring_word(Half::Creator, at)
+                    .store(published, Ordering::Release);
+                moved.ring();
+            };
+            // The victim sleeps until the doorbell and finds the record as it is in the end; a
+            // victim that polls may find it before, which is a message like others.
+            let victim = ground.victim();
+            let mut moved = Moved::new(&victim, |_| ());
+            attack(&mut moved);
+            assert_eq!(victim.event(), Event::Broken, "{state}");
+            drop((moved, victim));
+            ground.check("state of a reference");
+        }
+    });
+}
+
+#[test]
+fn a_reference_of_a_peer_that_names_no_word_is_not_followed() {
+    static TARGET: [u8; 64] = [7; 64];
+    on_ground(|ground| {
+        for known in [
+            (0, 0),
+            (0x5000, 1),
+            (u64::MAX, 1),
+            (TARGET.as_ptr().addr() as u64, 1),
+        ] {
+            let victim = ground.victim();
+            let memory = ground.node().memory(64);
+            let mut moved = Moved::new(&victim, |shared| {
+                let word = |at| shared.control(Half::Creator, at);
+                word(KNOWN_ADDR).store(known.0, Ordering::Relaxed);
+                word(KNOWN_VALUE).store(known.1, Ordering::Relaxed);
+            });
+            let says = moved.shared.control(Half::Creator, CAN_PULL);
+            assert_eq!(says.load(Ordering::Relaxed), 0, "{known:x?}");
+            victim.recv(1, &[memory.sge(0, 64)]);
+            let header = moved.peer.send_header();
+            let pieces = [(TARGET.as_ptr().expose_provenance() as u64, 64)];
+            moved
+                .shared
+                .push_reference(Half::Creator, 0, &header, (1, 64), &pieces);
+            moved.ring();
+            assert_eq!(victim.event(), Event::Broken, "{known:x?}");
+            assert_eq!(memory.copy(0, 64), [0; 64]);
+            drop((moved, victim));
+            ground.check("a reference without a word");
+        }
+    });
+}
+
+#[test]
+fn garbage_where_a_header_should_be_ends_its_connection_with_a_terminate_message() {
+    on_ground(|ground| {
+        let mut seed = 1_u64;
+        let mut random = || {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as u8
+        };
+        for round in 0..60 {
+            let len = usize::from(random()) % 73;
+            let header: Vec<u8> = (0..len).map(|_| random()).collect();
+            let victim = ground.victim();
+            let mut moved = Moved::new(&victim, |_| ());
+            moved.tail = moved.shared.push(Half::Creator, 0, &header, &[5; 100]);
+            moved.ring();
+            assert_eq!(victim.event(), Event::Broken, "{round}: {header:x?}");
+            drop((moved, victim));
+        }
+        ground.check("garbage");
+    });
+}
+
+#[test]
+fn a_consumer_that_releases_what_was_not_produced_ends_its_connection_only() {
+    on_ground(|ground| {
+        for released in [1, 63, 64 * 100_000, u64::MAX, u64::MAX - 63, 1 << 63] {
+            let victim = ground.victim();
+            let moved = Moved::new(&victim, |_| ());
+            for round in 0..3 {
+                victim.send(round, &[]);
+                assert_eq!(victim.sent().status, WcStatus::Success);
+            }
+            let word = moved.shared.control(Half::Adopter, RELEASED);
+            word.store(released, Ordering::Release);
+            // The index is loaded when the ring looks full.
+            let mut round = 3;
+            while !ground.node().recorder.has_connection_news(victim.token) && round < 8000 {
+                // A queue pair without a connection takes requests and flushes them.
+                let _ = victim.try_post(round, NO_SEND, &[]);
+                round += 1;
+                ground.node().rnic.drive();
+                victim.resting(&victim.send_cq);
+            }
+            assert_eq!(victim.event(), Event::Broken, "{released:x}");
+            drop((moved, victim));
+            ground.check(&format!("released {released:x}"));
+        }
+    });
+}
+
+const NO_SEND: SendOp = SendOp::Send {
+    solicited: false,
+    invalidate: None,
+};
+
+#[test]
+fn a_peer_that_never_reads_holds_up_nobody_but_itself() {
+    on_ground(|ground| {
+        for way in ["abrupt", "peer closes", "peer resets"] {
+            let victim = ground.victim();
+            let moved = Moved::new(&victim, |_| ());
+            let memory = ground.node().memory(8192);
+            for round in 0..200 {
+                victim.send(round, &[memory.sge(0, 8192)]);
+            }
+            ground.exchange(50);
+            match way {
+                "abrupt" => ground.node().rnic.disconnect(&victim.qp, true),
+                "peer closes" => moved.peer.tcp.shutdown(std::net::Shutdown::Write).unwrap(),
+                _ => moved.peer.tcp.shutdown(std::net::Shutdown::Both).unwrap(),
+            }
+            let event = victim.event();
+            assert!(
+                matches!(event, Event::Disconnected | Event::Broken),
+                "{way}: {event:?}"
+            );
+            for round in 0..200 {
+                assert_eq!(victim.sent().wr_id, round, "{way}");
+            }
+            drop((moved, victim));
+            ground.check(way);
+        }
+    });
+}
+
+#[test]
+fn what_is_in_the_ring_of_a_peer_that_never_rings_is_received_before_its_end() {
+    on_ground(|ground| {
+        let victim = ground.victim();
+        let mut moved = Moved::new(&victim, |_| ());
+        for round in 0..500 {
+            victim.recv(round, &[]);
+        }
+        // The victim's engine sleeps.
+        wait_until("the victim does not sleep", || {
+            moved
+                .shared
+                .control(Half::Creator, ASLEEP)
+                .load(Ordering::Relaxed)
+                != 0
+        });
+        for _ in 0..500 {
+            let header = moved.peer.send_header();
+            moved.tail = moved.shared.push(Half::Creator, moved.tail, &header, &[]);
+        }
+        drop(moved);
+        assert!(matches!(
+            victim.event(),
+            Event::Disconnected | Event::Broken
+        ));
+        for round in 0..500 {
+            let received = victim.received();
+            assert_eq!(
+                (received.wr_id, received.status),
+                (round, WcStatus::Success)
+            );
+        }
+        drop(victim);
+        ground.check("never rings");
+    });
+}
+
+#[test]
+fn a_ring_without_end_lets_other_connections_work_and_ends_with_the_socket() {
+    on_ground(|ground| {
+        let victim = ground.victim();
+        let mut moved = Moved::new(&victim, |_| ());
+        for round in 0..4000 {
+            victim.recv(round, &[]);
+        }
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let unix = moved.unix.try_clone().unwrap();
+                unix.set_nonblocking(true).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    let _ = (&unix).write(&[0; 4096]);
+                }
+            });
+            ground.exchange(500);
+            stop.store(true, Ordering::Relaxed);
+        });
+        for round in 0..20 {
+            moved.send(b"");
+            assert_eq!(victim.received().wr_id, round);
+        }
+        drop(moved);
+        assert!(matches!(
+            victim.event(),
+            Event::Disconnected | Event::Broken
+        ));
+        drop(victim);
+        ground.check("a flood of doorbells");
+    });
+}
+
+#[test]
+fn doorbells_that_carry_descriptors_leave_none() {
+    on_ground(|ground| {
+        let victim = ground.victim();
+        let mut moved = Moved::new(&victim, |_| ());
+        for round in 0..100 {
+            send_with(&moved.unix, b"x", &[moved.shared.fd.as_fd(); 4]);
+            victim.recv(round, &[]);
+            moved.send(b"");
+            assert_eq!(victim.received().wr_id, round);
+        }
+        wait_until("descriptors are left", || {
+            // The script's: socket, doorbell, memory; the victim's: socket, doorbell.
+            descriptors() <= ground.descriptors + 5
+        });
+        drop((moved, victim));
+        ground.check("descriptors on the doorbell");
+    });
+}
+
+#[test]
+fn a_peer_cannot_truncate_and_holes_are_harmless() {
+    on_ground(|ground| {
+        let victim = ground.victim();
+        let mut moved = Moved::new(&victim, |_| ());
+        assert!(rustix::fs::ftruncate(&moved.shared.fd, 0).is_err());
+        for round in 0..200_u64 {
+            victim.recv(round, &[]);
+            moved.send(b"");
+            assert_eq!(victim.received().wr_id, round);
+            victim.send(round, &[]);
+            assert_eq!(victim.sent().wr_id, round);
+            let (at, len) = (8192 + RING_LEN as u64, RING_LEN as u64);
+            let flags =
+                rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&moved.shared.fd, flags, at, len).unwrap();
+        }
+        drop((moved, victim));
+        ground.check("holes");
+    });
+}
+
+#[test]
+fn flags_of_all_values_wake_or_do_not_and_nothing_else() {
+    on_ground(|ground| {
+        for value in [0, 1, 2, u64::MAX] {
+            let victim = ground.victim();
+            let mut moved = Moved::new(&victim, |_| ());
+            for round in 0..50 {
+                for half in [Half::Creator, Half::Adopter] {
+                    for at in [ASLEEP, WAITING, CAN_PULL, KNOWN_ADDR, KNOWN_VALUE] {
+                        moved
+                            .shared
+                            .control(half, at)
+                            .store(value, Ordering::Relaxed);
+                    }
+                }
+                victim.recv(round, &[]);
+                moved.send(b"");
+                assert_eq!(victim.received().wr_id, round);
+                victim.send(round, &[]);
+                assert_eq!(victim.sent().status, WcStatus::Success);
+            }
+            drop((moved, victim));
+            ground.check("flags");
+        }
+    });
+}

@@ -1,0 +1,351 @@
+//! A peer that lies on the way to shared memory: offers, hellos, descriptors, moves. The connection
+//! stays on TCP, or ends as the specification says; another connection of the same adapter has worked
+//! all the time; no mapping and no descriptor is left.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use access_layer::rnic::*;
+use rustix::fs::{MemfdFlags, SealFlags};
+use support::ground::{Ground, on_ground, works};
+use support::scripted::{
+    Half, RING_LEN, SEALED, Scripted, Shared, answer, dial, hello, listen, send_with,
+};
+use support::*;
+
+/// A stream whose connection is not to move, whatever the attack.
+fn attack_hello(ground: &Ground<'_>, name: &str, attack: impl FnOnce(&[u8; 16], u64)) {
+    let victim = ground.victim();
+    let mut peer = Scripted::initiator(&victim);
+    let (place, token) = peer.provoke_offer(&victim);
+    attack(&place, token);
+    works(&mut peer, &victim, name);
+    drop(peer);
+    let event = victim.event();
+    assert!(
+        matches!(event, Event::Disconnected | Event::Broken),
+        "{name}: {event:?}"
+    );
+    drop(victim);
+    ground.check(name);
+}
+
+fn refused(place: &[u8; 16], bytes: &[u8], memory: Option<&OwnedFd>) {
+    let mut unix = dial(place);
+    let descriptors: Vec<_> = memory.iter().map(|fd| fd.as_fd()).collect();
+    send_with(&unix, bytes, &descriptors);
+    unix.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_ne!(answer(&mut unix), Some(0));
+}
+
+#[test]
+fn a_hello_that_is_not_one_leaves_the_connection_on_tcp() {
+    on_ground(|ground| {
+        type Change = fn(&mut Vec<u8>);
+        let changes: [(&str, Change); 8] = [
+            ("magic", |hello| hello[0] ^= 1),
+            ("version", |hello| hello[8] = 2),
+            ("no length", |hello| hello[12..16].fill(0)),
+            ("odd length", |hello| hello[12] = 1),
+            ("long ring", |hello| hello[12..16].fill(0xFF)),
+            ("another length", |hello| hello[14] = 8),
+            ("token", |hello| hello[16] ^= 1),
+            ("cut", |hello| hello.truncate(23)),
+        ];
+        for (name, change) in changes {
+            attack_hello(ground, name, |place, token| {
+                let memory = Shared::new();
+                let mut bytes = hello(token, RING_LEN);
+                change(&mut bytes);
+                refused(place, &bytes, Some(&memory.fd));
+            });
+        }
+    });
+}
+
+#[test]
+fn memory_that_is_not_as_it_must_be_leaves_the_connection_on_tcp() {
+    on_ground(|ground| {
+        let seals = [
+            SealFlags::empty(),
+            SealFlags::SHRINK,
+            SealFlags::GROW | SealFlags::SEAL,
+            SealFlags::SHRINK | SealFlags::SEAL,
+            SealFlags::SHRINK | SealFlags::GROW,
+            SEALED | SealFlags::FUTURE_WRITE,
+        ];
+        for seals in seals {
+            attack_hello(ground, &format!("{seals:?}"), |place, token| {
+                let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+                let fd = rustix::fs::memfd_create("script", flags).unwrap();
+                rustix::fs::ftruncate(&fd, 8192 + 2 * RING_LEN as u64).unwrap();
+                rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
+                refused(place, &hello(token, RING_LEN), Some(&fd));
+            });
+        }
+        type Make = fn() -> Option<OwnedFd>;
+        let others: [(&str, Make); 5] = [
+            ("no descriptor", || None),
+            ("a pipe", || Some(rustix::pipe::pipe().unwrap().0)),
+            ("a file", || {
+                Some(std::fs::File::open("/proc/self/exe").unwrap().into())
+            }),
+            ("a directory", || {
+                Some(std::fs::File::open("/").unwrap().into())
+            }),
+            ("a huge page", || {
+                let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+                let fd = rustix::fs::memfd_create("script", flags).ok()?;
+                rustix::fs::ftruncate(&fd, 2 << 20).ok()?;
+                rustix::fs::fcntl_add_seals(&fd, SEALED).ok()?;
+                Some(fd)
+            }),
+        ];
+        for (name, make) in others {
+            attack_hello(ground, name, |place, token| {
+                refused(place, &hello(token, RING_LEN), make().as_ref());
+            });
+        }
+    });
+}
+
+#[test]
+fn too_many_descriptors_leave_none_and_the_connection_on_tcp() {
+    on_ground(|ground| {
+        for count in [2, 3, 8] {
+            attack_hello(ground, &format!("{count} descriptors"), |place, token| {
+                let memory = Shared::new();
+                let mut unix = dial(place);
+                let descriptors = vec![memory.fd.as_fd(); count];
+                send_with(&unix, &hello(token, RING_LEN), &descriptors);
+                assert_ne!(answer(&mut unix), Some(0));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_hello_in_pieces_is_one_hello() {
+    on_ground(|ground| {
+        for with in [0, 11, 23] {
+            let victim = ground.victim();
+            let mut peer = Scripted::initiator(&victim);
+            let (place, token) = peer.provoke_offer(&victim);
+            let shared = Shared::new();
+            let mut unix = dial(&place);
+            for (at, byte) in hello(token, RING_LEN).iter().enumerate() {
+                let fd = [shared.fd.as_fd()];
+                let descriptors = if at == with { &fd[..] } else { &[] };
+                send_with(&unix, &[*byte], descriptors);
+                ground.exchange(1);
+            }
+            assert_eq!(answer(&mut unix), Some(0), "{with}");
+            // The token has been used.
+            refused(&place, &hello(token, RING_LEN), Some(&shared.fd));
+            works(&mut peer, &victim, "pieces");
+            drop((peer, unix, shared, victim));
+            ground.check("pieces");
+        }
+    });
+}
+
+#[test]
+fn processes_that_say_nothing_are_turned_away() {
+    on_ground(|ground| {
+        attack_hello(ground, "silence", |place, token| {
+            let strangers: Vec<UnixStream> = (0..400).map(|_| dial(place)).collect();
+            ground.exchange(5);
+            for mut stranger in strangers {
+                assert_eq!(stranger.read(&mut [0]).unwrap_or(0), 0);
+            }
+            let _ = token;
+        });
+    });
+}
+
+#[test]
+fn an_end_between_offer_and_move_leaves_nothing() {
+    on_ground(|ground| {
+        for way in ["victim", "victim gracefully", "peer", "hello after the end"] {
+            let victim = ground.victim();
+            let mut peer = Scripted::initiator(&victim);
+            let (place, token) = peer.provoke_offer(&victim);
+            match way {
+                "victim" => ground.node().rnic.disconnect(&victim.qp, true),
+                "victim gracefully" => {
+                    ground.node().rnic.disconnect(&victim.qp, false);
+                    peer.tcp.shutdown(std::net::Shutdown::Both).unwrap();
+                }
+                _ => peer.tcp.shutdown(std::net::Shutdown::Both).unwrap(),
+            }
+            let event = victim.event();
+            assert!(matches!(event, Event::Disconnected), "{way}: {event:?}");
+            let memory = Shared::new();
+            refused(&place, &hello(token, RING_LEN), Some(&memory.fd));
+            drop((peer, memory, victim));
+            ground.check(way);
+        }
+    });
+}
+
+// ---- a responder that lies ----
+
+const NAME: [u8; 16] = *b"a scripted name!";
+
+/// Attacks an initiator.
+fn attack_initiator(
+    ground: &Ground<'_>,
+    name: &str,
+    attack: impl FnOnce(&mut Scripted, &Side<'_>) -> Vec<OwnedFd>,
+) -> Event {
+    let victim = ground.victim();
+    let mut peer = Scripted::responder(&victim);
+    let kept = attack(&mut peer, &victim);
+    drop((peer, kept));
+    let event = victim.event();
+    drop(victim);
+    ground.check(name);
+    event
+}
+
+#[test]
+fn offers_that_lead_nowhere_leave_the_connection_on_tcp() {
+    on_ground(|ground| {
+        let event = attack_initiator(ground, "nobody listens", |peer, victim| {
+            for _ in 0..3 {
+                peer.send_offer(&NAME, 1);
+                works(peer, victim, "nobody listens");
+            }
+            Vec::new()
+        });
+        assert!(matches!(event, Event::Disconnected | Event::Broken));
+        for reply in [None, Some(1), Some(2), Some(3), Some(4), Some(5), Some(255)] {
+            let listener = listen(&NAME);
+            attack_initiator(ground, &format!("{reply:?}"), |peer, victim| {
+                peer.send_offer(&NAME, 1);
+                let (mut unix, _) = listener.accept().unwrap();
+                if let Some(reply) = reply {
+                    unix.write_all(&[reply; 100]).unwrap();
+                }
+                drop((unix, listener));
+                works(peer, victim, &format!("{reply:?}"));
+                Vec::new()
+            });
+        }
+    });
+}
+
+#[test]
+fn an_offer_that_is_never_answered_costs_nothing_but_the_memory() {
+    on_ground(|ground| {
+        let listener = listen(&NAME);
+        attack_initiator(ground, "no answer", |peer, victim| {
+            peer.send_offer(&NAME, 1);
+            let (unix, _) = listener.accept().unwrap();
+            works(peer, victim, "no answer");
+            peer.send_offer(&NAME, 2);
+            works(peer, victim, "a second offer");
+            drop(listener);
+            vec![unix.into()]
+        });
+    });
+}
+
+#[test]
+fn a_move_that_was_not_agreed_on_ends_the_connection() {
+    on_ground(|ground| {
+        let event = attack_initiator(ground, "moved without an offer", |peer, _| {
+            peer.send_moved();
+            peer.rest();
+            Vec::new()
+        });
+        assert_eq!(event, Event::Broken);
+        let listener = listen(&NAME);
+        let event = attack_initiator(ground, "moved before the answer", |peer, _| {
+            peer.send_offer(&NAME, 1);
+            let (unix, _) = listener.accept().unwrap();
+            peer.send_moved();
+            peer.rest();
+            drop(listener);
+            vec![unix.into()]
+        });
+        assert_eq!(event, Event::Broken);
+    });
+}
+
+/// Lets a victim that connects move, and returns its memory.
+fn take_memory(peer: &mut Scripted) -> (UnixStream, Shared) {
+    let listener = listen(&NAME);
+    peer.send_offer(&NAME, 7);
+    let (mut unix, _) = listener.accept().unwrap();
+    unix.set_read_timeout(Some(DEADLINE)).unwrap();
+    let (bytes, fd) = receive_with(&unix);
+    assert_eq!(bytes, hello(7, RING_LEN));
+    unix.write_all(&[0]).unwrap();
+    peer.await_moved();
+    (unix, Shared::of(fd, RING_LEN))
+}
+
+fn receive_with(unix: &UnixStream) -> (Vec<u8>, OwnedFd) {
+    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [0; 24];
+    let mut pieces = [std::io::IoSliceMut::new(&mut bytes)];
+    rustix::net::recvmsg(unix, &mut pieces, &mut control, RecvFlags::empty()).unwrap();
+    let fd = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    (bytes.to_vec(), fd.unwrap())
+}
+
+#[test]
+fn what_follows_a_move_on_tcp_is_a_violation() {
+    on_ground(|ground| {
+        type Act = fn(&mut Scripted);
+        let acts: [(&str, Act); 3] = [
+            ("a message", |peer| peer.send(b"")),
+            ("moved twice", Scripted::send_moved),
+            ("an offer", |peer| peer.send_offer(&NAME, 1)),
+        ];
+        for (name, act) in acts {
+            let event = attack_initiator(ground, name, |peer, victim| {
+                let (unix, shared) = take_memory(peer);
+                peer.send_moved();
+                victim.recv(1, &[]);
+                let header = peer.send_header();
+                shared.push(Half::Adopter, 0, &header, &[]);
+                (&unix).write_all(&[1]).unwrap();
+                assert_eq!(victim.received().status, WcStatus::Success, "{name}");
+                act(peer);
+                peer.rest();
+                vec![unix.into()]
+            });
+            assert_eq!(event, Event::Broken, "{name}");
+        }
+    });
+}
+
+#[test]
+fn a_responder_that_moves_one_direction_only_is_served_by_both_carriers() {
+    on_ground(|ground| {
+        attack_initiator(ground, "one direction", |peer, victim| {
+            let (unix, shared) = take_memory(peer);
+            for round in 0..20 {
+                victim.recv(round, &[]);
+                peer.send(b"");
+                assert_eq!(victim.received().wr_id, round);
+                victim.send(round, &[]);
+                assert_eq!(victim.sent().status, WcStatus::Success);
+            }
+            shared.await_word(Half::Creator, 0);
+            vec![unix.into()]
+        });
+    });
+}

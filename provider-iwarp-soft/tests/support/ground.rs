@@ -1,0 +1,120 @@
+//! An adapter that is attacked, next to a connection that works all the time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
+
+use access_layer::rnic::{Rnic, WcStatus};
+
+use super::scripted::Scripted;
+use super::{DEADLINE, Event, Node, Side, connect};
+
+/// The adapter that is attacked, and a connection that nobody attacks.
+pub struct Ground<'n> {
+    server: Side<'n>,
+    healthy: (Side<'n>, Side<'n>),
+    tokens: AtomicU64,
+    pub descriptors: usize,
+}
+
+/// Held by each test: mappings and descriptors of the process are counted.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+pub fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Mappings of memory that a script has made, or of rings.
+pub fn mappings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.matches("memfd:").count()
+}
+
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+impl<'n> Ground<'n> {
+    pub fn new(node: &'n Node, other: &'n Node) -> Self {
+        let healthy = (other.side(10), node.side(20));
+        connect(&healthy.0, &healthy.1);
+        // What is opened once for an adapter is open before descriptors are counted.
+        let server = node.side(30);
+        let mut first = Scripted::initiator(&server);
+        first.provoke_offer(&server);
+        let ground = Self {
+            server,
+            healthy,
+            tokens: AtomicU64::new(100),
+            descriptors: 0,
+        };
+        ground.exchange(200);
+        ground.node().rnic.disconnect(&ground.server.qp, true);
+        assert_eq!(ground.server.event(), Event::Disconnected);
+        drop(first);
+        let mut before = 0;
+        wait_until("descriptors come and go", || {
+            std::mem::replace(&mut before, descriptors()) == before
+        });
+        Self {
+            descriptors: before,
+            ..ground
+        }
+    }
+
+    pub fn node(&self) -> &'n Node {
+        self.server.node
+    }
+
+    /// A queue pair that is to be attacked.
+    pub fn victim(&self) -> Side<'n> {
+        self.node()
+            .side(self.tokens.fetch_add(10, Ordering::Relaxed))
+    }
+
+    /// The connection that nobody attacks works.
+    pub fn exchange(&self, count: usize) {
+        let (client, server) = &self.healthy;
+        for _ in 0..count {
+            server.recv(1, &[]);
+            client.send(1, &[]);
+            assert_eq!(server.received().status, WcStatus::Success);
+            assert_eq!(client.sent().status, WcStatus::Success);
+        }
+    }
+
+    /// Nothing is left of an attack.
+    pub fn check(&self, name: &str) {
+        self.exchange(3);
+        wait_until(&format!("{name}: descriptors are left"), || {
+            descriptors() <= self.descriptors
+        });
+        // Both ends of the healthy connection.
+        wait_until(&format!("{name}: mappings are left"), || mappings() <= 2);
+    }
+}
+
+/// A healthy connection of two adapters, one of which is attacked.
+pub fn on_ground(attacks: impl FnOnce(&Ground<'_>)) {
+    let _alone = alone();
+    let (node, other) = (Node::new("lo 0"), Node::new("lo 0"));
+    attacks(&Ground::new(&node, &other));
+}
+
+/// Messages still go through.
+pub fn works(peer: &mut Scripted, victim: &Side<'_>, name: &str) {
+    for _ in 0..3 {
+        victim.recv(9, &[]);
+        peer.send(b"");
+        assert_eq!(victim.received().status, WcStatus::Success, "{name}");
+    }
+}
