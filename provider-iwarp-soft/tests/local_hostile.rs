@@ -7,7 +7,7 @@
 mod support;
 
 use std::io::Write;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use access_layer::rnic::*;
@@ -430,5 +430,43 @@ fn flags_of_all_values_wake_or_do_not_and_nothing_else() {
             drop((moved, victim));
             ground.check("flags");
         }
+    });
+}
+
+/// Returns true if the adapter's set has no event, now that the engine has served it.
+fn is_quiet(node: &Node) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut numbers = Vec::new();
+    node.rnic.descriptors(&mut numbers);
+    (0..20).all(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        numbers.iter().all(|number| {
+            // SAFETY: open as long as the node.
+            let fd = unsafe { BorrowedFd::borrow_raw(*number) };
+            let mut polled = [PollFd::new(&fd, PollFlags::IN)];
+            poll(&mut polled, Some(&Timespec::default())).unwrap() == 0
+        })
+    })
+}
+
+#[test]
+fn a_peer_that_closes_the_doorbell_alone_keeps_nobody_busy() {
+    on_ground(|ground| {
+        let victim = ground.victim();
+        let mut moved = Moved::new(&victim, |_| ());
+        moved.unix.shutdown(std::net::Shutdown::Both).unwrap();
+        wait_until("the set stays ready", || is_quiet(ground.node()));
+        // The TCP connection still decides.
+        victim.recv(1, &[]);
+        let header = moved.peer.send_header();
+        moved.tail = moved.shared.push(Half::Creator, 0, &header, &[]);
+        drop(moved);
+        assert!(matches!(
+            victim.event(),
+            Event::Disconnected | Event::Broken
+        ));
+        assert_eq!(victim.received().status, WcStatus::Success);
+        drop(victim);
+        ground.check("the doorbell is closed");
     });
 }
