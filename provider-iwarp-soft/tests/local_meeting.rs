@@ -193,6 +193,24 @@ fn an_end_between_offer_and_move_leaves_nothing() {
     });
 }
 
+#[test]
+fn an_initiator_does_not_offer() {
+    on_ground(|ground| {
+        let listener = listen(&NAME);
+        listener.set_nonblocking(true).unwrap();
+        let victim = ground.victim();
+        let mut peer = Scripted::initiator(&victim);
+        peer.send_offer(&NAME, 1);
+        works(&mut peer, &victim, "an offer to a responder");
+        assert!(listener.accept().is_err(), "a responder was led somewhere");
+        drop((listener, peer));
+        let event = victim.event();
+        assert!(matches!(event, Event::Disconnected | Event::Broken));
+        drop(victim);
+        ground.check("an offer to a responder");
+    });
+}
+
 // ---- a responder that lies ----
 
 const NAME: [u8; 16] = *b"a scripted name!";

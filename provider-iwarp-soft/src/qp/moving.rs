@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use access_layer::rnic::{Traffic, WhyTcp};
+
 use iwarp_proto::{CarrierMessage, Role};
 
 use crate::carrier::local::VERSION;
@@ -67,7 +68,7 @@ impl Qp {
     /// The initiator: asks the peer that has offered to map memory of this process.
     fn on_offer(&self, conn: &mut Conn, name: &Name, token: u64) {
         let config = &self.shared.config;
-        if !matches!(conn.moving, Move::Tcp) {
+        if conn.role != Role::Initiator || !matches!(conn.moving, Move::Tcp) {
             return;
         }
         if !config.local {
