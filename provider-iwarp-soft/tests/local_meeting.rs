@@ -211,6 +211,58 @@ fn an_initiator_does_not_offer() {
     });
 }
 
+#[test]
+fn a_victim_that_has_said_its_last_word_does_not_move() {
+    on_ground(|ground| {
+        for step in ["offer", "hello", "moved"] {
+            let victim = ground.victim();
+            let mut peer = Scripted::initiator(&victim);
+            for round in 0..40 {
+                victim.recv(round, &[]);
+            }
+            let count = if step == "offer" { 3 } else { 20 };
+            for _ in 0..count {
+                peer.send(b"");
+                victim.received();
+            }
+            let mut kept = None;
+            if step != "offer" {
+                let offer = peer.read_segment();
+                let token = u64::from_be_bytes(offer[38..46].try_into().unwrap());
+                let place: [u8; 16] = offer[22..38].try_into().unwrap();
+                if step == "hello" {
+                    ground.node().rnic.disconnect(&victim.qp, false);
+                    assert_eq!(peer.tcp.read(&mut [0]).unwrap(), 0, "a FIN");
+                }
+                let (shared, mut unix) = (Shared::new(), dial(&place));
+                send_with(&unix, &hello(token, RING_LEN), &[shared.fd.as_fd()]);
+                let is_met = answer(&mut unix) == Some(0);
+                if step == "moved" {
+                    assert!(is_met);
+                    ground.node().rnic.disconnect(&victim.qp, false);
+                    assert_eq!(peer.tcp.read(&mut [0]).unwrap(), 0, "a FIN");
+                }
+                if is_met {
+                    peer.send_moved();
+                }
+                kept = Some((shared, unix));
+            } else {
+                ground.node().rnic.disconnect(&victim.qp, false);
+                assert_eq!(peer.tcp.read(&mut [0]).unwrap(), 0, "a FIN");
+                for _ in 0..20 {
+                    peer.send(b"");
+                    assert_eq!(victim.received().status, WcStatus::Success);
+                }
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            peer.tcp.shutdown(std::net::Shutdown::Write).unwrap();
+            assert_eq!(victim.event(), Event::Disconnected, "{step}");
+            drop((peer, kept, victim));
+            ground.check(step);
+        }
+    });
+}
+
 // ---- a responder that lies ----
 
 const NAME: [u8; 16] = *b"a scripted name!";

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use access_layer::rnic::{Amount, Flow as Way, Traffic, WhyTcp};
 use iwarp_proto::{CarrierMessage, Role};
 
-use super::{Conn, End};
+use super::{Closing, Conn, End};
 use crate::carrier::local::bell::Drained;
 use crate::carrier::local::link::LocalCarrier;
 use crate::carrier::local::pull::Witness;
@@ -73,6 +73,12 @@ impl Conn {
             && self.role == Role::Responder
             && self.tcp.distance().received >= OFFER_AFTER
             && self.proto.speaks_carriers()
+            && !self.has_said_all()
+    }
+
+    /// Returns true if this side has sent its FIN, behind which TCP takes nothing: it does not move.
+    pub(crate) fn has_said_all(&self) -> bool {
+        self.closing == Closing::FinSent
     }
 
     /// The local carrier, once it is there.
@@ -96,8 +102,10 @@ impl Conn {
 
     /// Sends the message behind which the segments of this direction come by the local carrier.
     fn move_tx(&mut self) {
-        // Refused only when the stream has ended.
-        let _ = self.proto.queue_carrier(CarrierMessage::Moved);
+        if !self.has_said_all() {
+            // Refused only when the stream has ended.
+            let _ = self.proto.queue_carrier(CarrierMessage::Moved);
+        }
     }
 
     /// The peer's segments come by the local carrier from now on.

@@ -74,6 +74,9 @@ impl Qp {
         if !config.local {
             return conn.stay(WhyTcp::Off);
         }
+        if conn.has_said_all() {
+            return conn.stay(WhyTcp::Refused);
+        }
         let dialed = match (rendezvous::dial(name), &config.local_dir) {
             (Err(_), Some(dir)) => rendezvous::dial_in(dir, name),
             (dialed, _) => dialed,
