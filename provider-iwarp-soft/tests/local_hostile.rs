@@ -470,3 +470,39 @@ fn a_peer_that_closes_the_doorbell_alone_keeps_nobody_busy() {
         ground.check("the doorbell is closed");
     });
 }
+
+#[test]
+fn a_full_ring_is_received_while_a_timer_runs() {
+    on_ground(|ground| {
+        let victim = ground.victim();
+        let memory = ground.node().memory(64);
+        let mut moved = Moved::new(&victim, |_| ());
+        for round in 0..3500 {
+            victim.recv(round, &[]);
+        }
+        // Never answered: a graceful disconnect waits for it, with a timer.
+        let from = RemoteRange {
+            addr: 0,
+            len: 64,
+            rkey: 1,
+        };
+        victim.post(1, SendOp::Read(from), &[memory.sge(0, 64)]);
+        ground.node().rnic.disconnect(&victim.qp, false);
+        wait_until("the victim does not sleep", || {
+            let asleep = moved.shared.control(Half::Creator, ASLEEP);
+            asleep.load(Ordering::Relaxed) != 0
+        });
+        for _ in 0..3500 {
+            let header = moved.peer.send_header();
+            moved.tail = moved.shared.push(Half::Creator, moved.tail, &header, &[]);
+        }
+        moved.ring();
+        for round in 0..3500 {
+            assert_eq!(victim.received().wr_id, round);
+        }
+        drop(moved);
+        victim.event();
+        drop(victim);
+        ground.check("a timer");
+    });
+}

@@ -293,21 +293,23 @@ impl Qp {
         if let Link::Up(conn) = &mut *link
             && Arc::ptr_eq(&conn.socket, socket)
         {
-            let stepped = match (conn.place, &conn.moving) {
-                (Place::Unwatched, _) => Err(End::Fault(conn.proto.fail_local())),
-                (_, Move::Local(_)) => self.step(conn, true, &mut effects),
-                _ => Ok(()),
+            let now = Instant::now();
+            let due = match conn.deadline {
+                Some((deadline, due)) if deadline <= now => Some(due),
+                Some((deadline, _)) => {
+                    self.shared.engine.set_deadline(socket.key, Some(deadline));
+                    None
+                }
+                None => None,
+            };
+            // A step may set the timer to "now", so it comes last.
+            let stepped = match (conn.place, &conn.moving, due) {
+                (Place::Unwatched, ..) => Err(End::Fault(conn.proto.fail_local())),
+                (.., Some(due)) => self.on_due(conn, due, &mut effects),
+                (_, Move::Local(_), None) => self.step(conn, true, &mut effects),
+                (.., None) => Ok(()),
             };
             if let Err(end) = stepped {
-                self.finish(&mut link, end, &mut effects);
-                return effects;
-            }
-            let Some((deadline, due)) = conn.deadline else {
-                return effects;
-            };
-            if Instant::now() < deadline {
-                self.shared.engine.set_deadline(socket.key, Some(deadline));
-            } else if let Err(end) = self.on_due(conn, due, &mut effects) {
                 self.finish(&mut link, end, &mut effects);
             }
         }
