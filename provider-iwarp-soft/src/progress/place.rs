@@ -59,12 +59,13 @@ impl Place {
     /// A polling thread is to drive it directly. `in_set`: its socket stays in the set.
     pub(super) fn on_poll(&mut self, in_set: bool) -> SetChange {
         match *self {
-            Self::Armed { .. } => {
+            Self::Armed { wants_room } => {
                 *self = Self::Polled { in_set };
-                if in_set {
-                    SetChange::None
-                } else {
-                    SetChange::Delete
+                match (in_set, wants_room) {
+                    (false, _) => SetChange::Delete,
+                    // Polling threads find room by themselves.
+                    (true, true) => SetChange::Modify { wants_room: false },
+                    (true, false) => SetChange::None,
                 }
             }
             Self::Polled { .. } | Self::Unwatched | Self::Closed => SetChange::None,
@@ -89,10 +90,10 @@ impl Place {
         match *self {
             Self::Polled { in_set } => {
                 *self = Self::Armed { wants_room };
-                if in_set {
-                    SetChange::None
-                } else {
-                    SetChange::Add { wants_room }
+                match (in_set, wants_room) {
+                    (false, _) => SetChange::Add { wants_room },
+                    (true, true) => SetChange::Modify { wants_room },
+                    (true, false) => SetChange::None,
                 }
             }
             Self::Armed { .. } | Self::Unwatched | Self::Closed => SetChange::None,
@@ -152,7 +153,7 @@ mod tests {
         };
         let states_after = |rows: [Place; 6], changes: [SetChange; 6]| (rows, changes);
         type Row = (&'static str, Event, ([Place; 6], [SetChange; 6]));
-        let rows: [Row; 8] = [
+        let rows: [Row; 9] = [
             (
                 "poll",
                 |place| place.on_poll(false),
@@ -164,7 +165,10 @@ mod tests {
             (
                 "poll, socket stays",
                 |place| place.on_poll(true),
-                states_after([inside, inside, out, inside, Unwatched, Closed], [none; 6]),
+                states_after(
+                    [inside, inside, out, inside, Unwatched, Closed],
+                    [none, modify(false), none, none, none, none],
+                ),
             ),
             (
                 "moved",
@@ -179,7 +183,15 @@ mod tests {
                 |place| place.on_arm(true),
                 states_after(
                     [quiet, full, full, full, Unwatched, Closed],
-                    [none, none, add(true), none, none, none],
+                    [none, none, add(true), modify(true), none, none],
+                ),
+            ),
+            (
+                "arm, nothing waits for room",
+                |place| place.on_arm(false),
+                states_after(
+                    [quiet, full, quiet, quiet, Unwatched, Closed],
+                    [none, none, add(false), none, none, none],
                 ),
             ),
             (
