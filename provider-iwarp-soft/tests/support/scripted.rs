@@ -201,6 +201,12 @@ fn address(name: &[u8; 16]) -> SocketAddr {
     SocketAddr::from_abstract_name(name).unwrap()
 }
 
+/// The address of a name for a socket that exists.
+pub fn unix_address(name: &[u8; 16]) -> rustix::net::SocketAddrUnix {
+    let name = format!("dat-rs-{:032x}", u128::from_be_bytes(*name));
+    rustix::net::SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()
+}
+
 /// Connects to the rendezvous that was offered.
 pub fn dial(name: &[u8; 16]) -> UnixStream {
     let unix = UnixStream::connect_addr(&address(name)).unwrap();

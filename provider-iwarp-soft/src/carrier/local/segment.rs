@@ -73,6 +73,9 @@ impl SharedSegment {
     /// Creates a segment and returns its descriptor, for the peer.
     pub(crate) fn create(ring_len: usize) -> io::Result<(Self, OwnedFd)> {
         let len = total_len(ring_len).ok_or(Errno::INVAL)?;
+        if !may_have_files_of(len as u64) {
+            return Err(Errno::FBIG.into());
+        }
         let fd = memfd()?;
         rustix::fs::ftruncate(&fd, len as u64)?;
         rustix::fs::fcntl_add_seals(&fd, SEALS)?;
@@ -210,6 +213,13 @@ impl Half {
 pub(super) fn total_len(ring_len: usize) -> Option<usize> {
     let valid = ring_len.is_power_of_two() && (RING_LEN_MIN..=RING_LEN_MAX).contains(&ring_len);
     valid.then(|| DATA_AT + 2 * ring_len)
+}
+
+/// Returns false if the kernel would end this process with SIGXFSZ for a file of that length
+/// (`setrlimit(2)`, RLIMIT_FSIZE).
+fn may_have_files_of(len: u64) -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize);
+    limit.current.is_none_or(|limit| len <= limit)
 }
 
 /// A memfd whose file cannot be executed, which some hosts insist on and old kernels do not know.
