@@ -5,9 +5,14 @@
 
 mod support;
 
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
 use access_layer::rnic::*;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource as Limit, Rlimit, getrlimit, setrlimit};
-use support::ground::{alone, mappings, wait_until};
+use support::ground::{alone, mappings, wait_until, works};
+use support::scripted::{RING_LEN, Scripted, Shared, answer, hello, send_with, unix_address};
 use support::*;
 
 /// Lowers a limit of the process while `work` runs.
@@ -68,4 +73,36 @@ fn without_address_space_a_connection_stays_on_tcp() {
 #[test]
 fn where_files_must_be_short_a_connection_stays_on_tcp() {
     stays_on_tcp("file size", true, Limit::Fsize, || 4096);
+}
+
+/// Processor time of this process, in microseconds.
+fn busy_us() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
+}
+
+#[test]
+fn a_peer_that_connects_while_there_is_no_descriptor_keeps_nobody_busy() {
+    let _alone = alone();
+    let node = Node::new("lo 0");
+    let victim = node.side(10);
+    let mut peer = Scripted::initiator(&victim);
+    let (place, token) = peer.provoke_offer(&victim);
+    let kind = SocketType::STREAM;
+    let flags = SocketFlags::CLOEXEC;
+    let unix = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();
+    let shared = Shared::new();
+    let (busy, took) = limited(Limit::Nofile, 0, || {
+        rustix::net::connect(&unix, &unix_address(&place)).unwrap();
+        let (start, before) = (std::time::Instant::now(), busy_us());
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        (busy_us() - before, start.elapsed().as_micros() as u64)
+    });
+    assert!(busy < took / 3, "{busy} of {took} us");
+    works(&mut peer, &victim, "no descriptor");
+    // There are descriptors again.
+    let mut unix = UnixStream::from(unix);
+    unix.set_read_timeout(Some(DEADLINE)).unwrap();
+    send_with(&unix, &hello(token, RING_LEN), &[shared.fd.as_fd()]);
+    assert_eq!(answer(&mut unix), Some(0));
 }

@@ -22,6 +22,10 @@ use crate::qp::Qp;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Processes that have connected and not said what they want. More are turned away.
 const STRANGERS_MAX: usize = 256;
+/// Processes accepted before other sources of the engine have their turn.
+const ACCEPTS_MAX: usize = 32;
+/// The pause while connections cannot be accepted for lack of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// The meeting place of an adapter.
 pub(crate) struct Meeting {
@@ -95,18 +99,20 @@ impl Meeting {
 }
 
 impl MeetingPlace {
-    fn accept_all(self: &Arc<Self>) {
-        while let Ok(Some(unix)) = self.rendezvous.accept() {
+    /// Accepts those that wait, or some of them.
+    fn accept_some(self: &Arc<Self>) -> io::Result<()> {
+        for _ in 0..ACCEPTS_MAX {
+            let Some(unix) = self.rendezvous.accept()? else {
+                break;
+            };
             if self.strangers.load(Ordering::Relaxed) < STRANGERS_MAX {
                 Stranger::begin(self, unix);
             }
         }
+        Ok(())
     }
-}
 
-impl Source for MeetingPlace {
-    fn on_ready(self: Arc<Self>, key: Key, _readable: bool, _writable: bool) {
-        self.accept_all();
+    fn listen(&self, key: Key) {
         let armed = self
             .engine
             .rearm(key, self.rendezvous.as_fd(), Interest::Readable);
@@ -114,8 +120,24 @@ impl Source for MeetingPlace {
             self.engine.delist(key);
         }
     }
+}
 
-    fn on_deadline(self: Arc<Self>, _key: Key) {}
+impl Source for MeetingPlace {
+    fn on_ready(self: Arc<Self>, key: Key, _readable: bool, _writable: bool) {
+        match self.accept_some() {
+            Ok(()) => self.listen(key),
+            // The connection stays in the kernel's queue, where it would be an event at once.
+            Err(error) => {
+                tracing::debug!(%error, "a local peer cannot be accepted");
+                let at = Instant::now() + ACCEPT_PAUSE;
+                self.engine.set_deadline(key, Some(at));
+            }
+        }
+    }
+
+    fn on_deadline(self: Arc<Self>, key: Key) {
+        self.listen(key);
+    }
 }
 
 /// A process that has connected and not said what it wants.
