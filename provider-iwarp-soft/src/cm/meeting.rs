@@ -71,6 +71,13 @@ impl Meeting {
         Ok((place.rendezvous.name(), token))
     }
 
+    /// A connection that was announced does not move any more.
+    pub(crate) fn withdraw(&self, token: u64) {
+        if let Some(place) = &*lock(&self.place) {
+            lock(&place.offers).remove(&token);
+        }
+    }
+
     fn open(&self) -> io::Result<Arc<MeetingPlace>> {
         let mut open = lock(&self.place);
         if let Some(place) = &*open {
@@ -235,5 +242,35 @@ impl Source for Stranger {
 impl Drop for Stranger {
     fn drop(&mut self) {
         self.place.strangers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qp::Link;
+    use crate::support::scripted::Scripted;
+    use crate::support::{DEADLINE, Event, Node};
+    use access_layer::rnic::Rnic;
+
+    #[test]
+    fn an_offer_that_nobody_took_ends_with_its_connection() {
+        let node = Node::new("lo 0");
+        let side = node.side(10);
+        let meeting = &node.side(20).qp.qp.shared.meeting;
+        let offers = || meeting.place.lock().unwrap().as_ref().map(|it| lock(&it.offers).len());
+        for _ in 0..3 {
+            let mut peer = Scripted::initiator(&side);
+            peer.provoke_offer(&side);
+            assert_eq!(offers(), Some(1));
+            drop(peer);
+            assert!(matches!(side.event(), Event::Disconnected | Event::Broken));
+            let deadline = Instant::now() + DEADLINE;
+            while !matches!(*side.qp.qp.lock_link(), Link::Down) {
+                assert!(Instant::now() < deadline);
+            }
+            assert_eq!(offers(), Some(0));
+            node.rnic.reset_qp(&side.qp).unwrap();
+        }
     }
 }

@@ -412,6 +412,9 @@ impl Qp {
             return;
         };
         let event = ending_event(&conn, &end);
+        if let Move::Offered { token } = conn.moving {
+            self.shared.meeting.withdraw(token);
+        }
         conn.close_local();
         conn.socket.close(&mut conn.place);
         self.let_socket_die(&mut conn, &end);
