@@ -6,3 +6,8 @@ use provider_iwarp_soft::SoftRnic;
 fn the_software_rnic_conforms() {
     access_layer::conformance::run::<SoftRnic>("lo 0 connect_retry_ms=100");
 }
+
+#[test]
+fn the_software_rnic_conforms_on_tcp_alone() {
+    access_layer::conformance::run::<SoftRnic>("lo 0 connect_retry_ms=100 local=off");
+}

@@ -387,8 +387,12 @@ pub const QP_ATTR: QpAttr = QpAttr {
 pub struct Memory {
     pub mr: SoftMr,
     pub keys: MrKeys,
-    bytes: *mut [u8],
+    pub bytes: RawBytes,
 }
+
+/// The bytes of a [`Memory`], which outlive its registration.
+#[derive(Clone, Copy)]
+pub struct RawBytes(*mut [u8]);
 
 impl Memory {
     pub fn new(node: &Node, bytes: Vec<u8>, access: Access) -> Self {
@@ -402,11 +406,15 @@ impl Memory {
         };
         let mr = node.rnic.register_mr(&node.pd, &request).unwrap();
         let keys = node.rnic.mr_keys(&mr);
-        Self { mr, keys, bytes }
+        Self {
+            mr,
+            keys,
+            bytes: RawBytes(bytes),
+        }
     }
 
     pub fn addr(&self) -> u64 {
-        self.bytes.cast::<u8>().addr() as u64
+        self.bytes.0.cast::<u8>().addr() as u64
     }
 
     pub fn sge(&self, at: usize, len: usize) -> Sge {
@@ -426,10 +434,24 @@ impl Memory {
     }
 
     pub fn fill(&self, seed: usize) {
-        for (i, at) in (0..self.bytes.len()).enumerate() {
-            // SAFETY: within the allocation, which lives as long as `self`.
+        self.bytes.fill(seed);
+    }
+
+    pub fn set(&self, at: usize, value: u8) {
+        self.bytes.set(at, value);
+    }
+
+    pub fn copy(&self, at: usize, len: usize) -> Vec<u8> {
+        self.bytes.copy(at, len)
+    }
+}
+
+impl RawBytes {
+    pub fn fill(&self, seed: usize) {
+        for (i, at) in (0..self.0.len()).enumerate() {
+            // SAFETY: within the allocation, which is never freed.
             unsafe {
-                self.bytes
+                self.0
                     .cast::<u8>()
                     .add(at)
                     .write_volatile(pattern(seed + i))
@@ -438,16 +460,16 @@ impl Memory {
     }
 
     pub fn set(&self, at: usize, value: u8) {
-        assert!(at < self.bytes.len());
-        // SAFETY: within the allocation, which lives as long as `self`.
-        unsafe { self.bytes.cast::<u8>().add(at).write_volatile(value) };
+        assert!(at < self.0.len());
+        // SAFETY: within the allocation, which is never freed.
+        unsafe { self.0.cast::<u8>().add(at).write_volatile(value) };
     }
 
     pub fn copy(&self, at: usize, len: usize) -> Vec<u8> {
-        assert!(at + len <= self.bytes.len());
-        // SAFETY: within the allocation, which lives as long as `self`.
+        assert!(at + len <= self.0.len());
+        // SAFETY: within the allocation, which is never freed.
         (at..at + len)
-            .map(|at| unsafe { self.bytes.cast::<u8>().add(at).read_volatile() })
+            .map(|at| unsafe { self.0.cast::<u8>().add(at).read_volatile() })
             .collect()
     }
 }
@@ -456,6 +478,8 @@ impl Memory {
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
+// SAFETY: as above.
+unsafe impl Send for RawBytes {}
 
 pub fn pattern(i: usize) -> u8 {
     (i.wrapping_mul(131) ^ (i >> 8)) as u8
