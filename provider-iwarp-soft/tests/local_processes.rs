@@ -1,0 +1,400 @@
+//! Two processes whose connection is in shared memory: one of them dies, stops, forks, or belongs to
+//! another user. The other process is this test binary again, in another role.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use access_layer::rnic::*;
+use rustix::process::{Pid, Signal, kill_process};
+use support::ground::{alone, descriptors, mappings, wait_until};
+use support::*;
+
+/// The variable that makes this binary the other process.
+const ROLE: &str = "LOCAL_PROCESSES_ROLE";
+/// Receives of the other process.
+const RECEIVES: usize = 64;
+const LONG: usize = 1 << 20;
+
+/// Not a test: the other process. It answers each message with the sum of its bytes.
+#[test]
+fn other_process() {
+    if std::env::var_os(ROLE).is_none() {
+        return;
+    }
+    let node = Node::new("lo 0");
+    let server = node.side(10);
+    let (_listener, port) = node
+        .rnic
+        .listen(&ListenAddress { port: 0 }, ListenToken(7))
+        .unwrap();
+    let slots = node.memory(RECEIVES * LONG);
+    let answers = node.memory(RECEIVES * 8);
+    for slot in 0..RECEIVES {
+        server.recv(slot as u64, &[slots.sge(slot * LONG, LONG)]);
+    }
+    println!("PORT {port}");
+    let (request, _) = node.recorder.request(7);
+    let params = AcceptParams { private_data: &[] };
+    node.rnic.accept(request, &server.qp, &params).unwrap();
+    assert!(matches!(server.event(), Event::Established { .. }));
+    let mut out = [Completion::EMPTY; 16];
+    loop {
+        node.rnic.drive();
+        let count = node.rnic.poll_cq(&server.recv_cq, &mut out);
+        for done in &out[..count] {
+            if done.status != WcStatus::Success {
+                continue;
+            }
+            let slot = done.wr_id as usize;
+            let bytes = slots.copy(slot * LONG, done.byte_len as usize);
+            let sum: u64 = bytes.iter().map(|byte| u64::from(*byte)).sum();
+            for (at, byte) in sum.to_ne_bytes().into_iter().enumerate() {
+                answers.set(slot * 8 + at, byte);
+            }
+            server.recv(done.wr_id, &[slots.sge(slot * LONG, LONG)]);
+            server.send(done.wr_id, &[answers.sge(slot * 8, 8)]);
+        }
+        server.resting(&server.send_cq);
+        if node.recorder.has_connection_news(10) {
+            println!("END {:?}", server.event());
+            return;
+        }
+    }
+}
+
+/// The other process, and this end of the connection to it.
+struct Other<'n> {
+    child: Child,
+    says: BufReader<ChildStdout>,
+    client: Side<'n>,
+    answers: Memory,
+    expected: VecDeque<u64>,
+}
+
+impl<'n> Other<'n> {
+    fn start(node: &'n Node, token: u64) -> Self {
+        Self::start_as(node, token, None)
+    }
+
+    fn start_as(node: &'n Node, token: u64, user: Option<u32>) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "other_process", "--nocapture"]);
+        command.env(ROLE, "1").stdout(Stdio::piped());
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
+        let mut child = command.spawn().unwrap();
+        let mut says = BufReader::new(child.stdout.take().unwrap());
+        let port = word_behind(&mut says, "PORT ").parse().unwrap();
+        let client = node.side(token);
+        let params = node.connect_params(port, b"");
+        node.rnic.connect(&client.qp, &params).unwrap();
+        assert!(matches!(client.event(), Event::Established { .. }));
+        let answers = node.memory(8 * RECEIVES);
+        Self {
+            child,
+            says,
+            client,
+            answers,
+            expected: VecDeque::new(),
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Sends a message without waiting for its answer.
+    fn post(&mut self, memory: &Memory, len: usize, sum: u64) {
+        let slot = self.expected.len();
+        let answer = self.answers.sge(8 * (slot % RECEIVES), 8);
+        self.client.recv(slot as u64, &[answer]);
+        self.client.send(slot as u64, &[memory.sge(0, len)]);
+        self.expected.push_back(sum);
+    }
+
+    /// Awaits all answers.
+    fn await_answers(&mut self) {
+        for (slot, sum) in std::mem::take(&mut self.expected).into_iter().enumerate() {
+            assert_eq!(self.client.received().status, WcStatus::Success);
+            assert_eq!(self.client.sent().status, WcStatus::Success);
+            let bytes = self.answers.copy(8 * (slot % RECEIVES), 8);
+            assert_eq!(u64::from_ne_bytes(bytes.try_into().unwrap()), sum);
+        }
+    }
+
+    /// Exchanges short messages one after another.
+    fn exchange(&mut self, memory: &Memory, count: usize) {
+        for _ in 0..count {
+            self.post(memory, 0, 0);
+            self.await_answers();
+        }
+    }
+
+    fn move_to_shared_memory(&mut self, memory: &Memory) {
+        let before = mappings();
+        wait_until("the connection stays on TCP", || {
+            self.exchange(memory, 20);
+            mappings() > before
+        });
+        self.exchange(memory, 20);
+    }
+
+    /// Takes what is left after the end: everything that was posted has completed once.
+    fn reap(&mut self) {
+        for slot in 0..self.expected.len() {
+            assert_eq!(self.client.received().wr_id, slot as u64);
+            assert_eq!(self.client.sent().wr_id, slot as u64);
+        }
+        self.expected.clear();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Other<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn word_behind(says: &mut impl BufRead, prefix: &str) -> String {
+    loop {
+        let mut line = String::new();
+        assert_ne!(says.read_line(&mut line).unwrap(), 0, "no {prefix}");
+        // The harness writes the name of the test in front of the first line.
+        if let Some((_, word)) = line.split_once(prefix) {
+            return word.trim().to_owned();
+        }
+    }
+}
+
+/// Nothing is left of connections that have ended.
+fn check(before: usize) {
+    wait_until("mappings are left", || mappings() == 0);
+    wait_until("descriptors are left", || descriptors() <= before);
+}
+
+/// Descriptors of an adapter whose engine and meeting place are open.
+fn warm_up(node: &Node) -> usize {
+    let memory = node.memory(8);
+    let mut other = Other::start(node, 1);
+    other.move_to_shared_memory(&memory);
+    drop(other);
+    wait_until("mappings are left", || mappings() == 0);
+    let mut before = 0;
+    wait_until("descriptors come and go", || {
+        std::mem::replace(&mut before, descriptors()) == before
+    });
+    before
+}
+
+fn is_end(event: &Event) -> bool {
+    matches!(event, Event::Disconnected | Event::Broken)
+}
+
+#[test]
+fn a_peer_that_is_killed_at_any_step_of_the_move_is_reported() {
+    let _alone = alone();
+    let node = Node::new("lo 0");
+    let before = warm_up(&node);
+    let memory = node.memory(8);
+    for count in (0..36).step_by(3) {
+        let mut other = Other::start(&node, 100 + 10 * count);
+        // All are on their way when the peer dies.
+        other.exchange(&memory, 8);
+        for _ in 0..count {
+            other.post(&memory, 0, 0);
+        }
+        other.signal(Signal::KILL);
+        let event = other.client.event();
+        assert!(is_end(&event), "{count}: {event:?}");
+        other.reap();
+    }
+    check(before);
+}
+
+#[test]
+fn a_peer_that_is_killed_in_the_middle_of_long_messages_is_reported() {
+    let _alone = alone();
+    let node = Node::new("lo 0");
+    let before = warm_up(&node);
+    let memory = node.memory(LONG);
+    for round in 0..10 {
+        let mut other = Other::start(&node, 100 + 10 * round);
+        other.move_to_shared_memory(&memory);
+        for _ in 0..40 {
+            other.post(&memory, LONG, 0);
+        }
+        std::thread::sleep(Duration::from_micros(300 * round));
+        other.signal(Signal::KILL);
+        let event = other.client.event();
+        assert!(is_end(&event), "{round}: {event:?}");
+        other.reap();
+    }
+    check(before);
+}
+
+#[test]
+fn a_stopped_peer_holds_up_its_own_connection_only() {
+    let _alone = alone();
+    let node = Node::new("lo 0");
+    let before = warm_up(&node);
+    let memory = node.memory(LONG);
+    memory.fill(5);
+    let sum = patterned(5, LONG).iter().map(|byte| u64::from(*byte)).sum();
+    let (mut stopped, mut running) = (Other::start(&node, 10), Other::start(&node, 20));
+    stopped.move_to_shared_memory(&memory);
+    running.move_to_shared_memory(&memory);
+    for round in 0..5 {
+        stopped.signal(Signal::STOP);
+        for _ in 0..20 {
+            stopped.post(&memory, LONG, sum);
+            stopped.post(&memory, 4096, patterned(5, 4096).iter().map(|it| u64::from(*it)).sum());
+        }
+        running.exchange(&memory, 100);
+        // Registered memory that the stopped process was told of can be given up at once.
+        let other = node.memory(LONG);
+        drop(other);
+        stopped.signal(Signal::CONT);
+        stopped.await_answers();
+        assert_eq!(stopped.expected.len(), 0, "{round}");
+    }
+    drop((stopped, running));
+    check(before);
+}
+
+#[test]
+fn a_stopped_peer_keeps_neither_memory_nor_connection() {
+    let _alone = alone();
+    let node = Node::new("lo 0");
+    let before = warm_up(&node);
+    for is_abrupt in [true, false] {
+        let memory = node.memory(LONG);
+        let mut other = Other::start(&node, if is_abrupt { 10 } else { 20 });
+        other.move_to_shared_memory(&memory);
+        other.signal(Signal::STOP);
+        for _ in 0..20 {
+            other.post(&memory, LONG, 0);
+        }
+        let start = Instant::now();
+        if is_abrupt {
+            node.rnic.disconnect(&other.client.qp, true);
+        } else {
+            // A request that was not taken fails, and the connection with it.
+            drop(memory);
+            node.rnic.drive();
+        }
+        let event = other.client.event();
+        assert!(is_end(&event), "{event:?}");
+        assert!(start.elapsed() < DEADLINE / 2, "held up by a stopped process");
+        other.reap();
+    }
+    check(before);
+}
+
+#[test]
+fn a_fork_in_the_middle_takes_nothing_with_it() {
+    let _alone = alone();
+    let node = Node::new("lo 0");
+    let before = warm_up(&node);
+    let memory = node.memory(LONG);
+    let mut other = Other::start(&node, 10);
+    other.move_to_shared_memory(&memory);
+    for round in 0..5 {
+        for _ in 0..10 {
+            other.post(&memory, LONG, 0);
+        }
+        // SAFETY: the child reads a file into memory of its stack and leaves.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: it does not return.
+            unsafe { libc::_exit(i32::from(has_ring())) };
+        }
+        other.await_answers();
+        let mut status = 0;
+        // SAFETY: our own child.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "{round}: the child has a mapping of a ring");
+    }
+    // A child that lives on keeps no connection alive.
+    // SAFETY: the child calls the kernel only, until it is killed.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: it does not return.
+        unsafe {
+            libc::sleep(60);
+            libc::_exit(0);
+        }
+    }
+    node.rnic.disconnect(&other.client.qp, true);
+    assert_eq!(other.client.event(), Event::Disconnected);
+    let ended = word_behind(&mut other.says, "END ");
+    assert!(["Disconnected", "Broken"].contains(&&*ended), "{ended}");
+    // SAFETY: our own child.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+    drop(other);
+    check(before);
+}
+
+/// Returns true if this process has a ring mapped. Without allocation: a child of a fork asks.
+fn has_ring() -> bool {
+    let Ok(maps) = rustix::fs::open(
+        c"/proc/self/maps",
+        rustix::fs::OFlags::RDONLY,
+        rustix::fs::Mode::empty(),
+    ) else {
+        return true;
+    };
+    let mut last = [0_u8; 64];
+    let mut bytes = [0_u8; 4096];
+    while let Ok(count) = rustix::io::read(&maps, &mut bytes) {
+        if count == 0 {
+            return false;
+        }
+        let mut window = [0_u8; 64 + 4096];
+        window[..64].copy_from_slice(&last);
+        window[64..64 + count].copy_from_slice(&bytes[..count]);
+        let all = &window[..64 + count];
+        if all.windows(16).any(|at| at == b"memfd:dat-rs-rin") {
+            return true;
+        }
+        last.copy_from_slice(&all[count..]);
+    }
+    true
+}
+
+#[test]
+fn processes_of_two_users_meet_and_copy_through_the_ring() {
+    let _alone = alone();
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: another user takes root");
+        return;
+    }
+    let node = Node::new("lo 0");
+    let before = warm_up(&node);
+    let memory = node.memory(LONG);
+    memory.fill(3);
+    let mut other = Other::start_as(&node, 10, Some(65_534));
+    other.move_to_shared_memory(&memory);
+    for len in [1, 4096, 8193, 100_000, LONG] {
+        let sum = patterned(3, len).iter().map(|byte| u64::from(*byte)).sum();
+        for _ in 0..10 {
+            other.post(&memory, len, sum);
+        }
+        other.await_answers();
+    }
+    drop(other);
+    check(before);
+}
