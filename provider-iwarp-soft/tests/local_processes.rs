@@ -258,7 +258,11 @@ fn a_stopped_peer_holds_up_its_own_connection_only() {
         stopped.signal(Signal::STOP);
         for _ in 0..20 {
             stopped.post(&memory, LONG, sum);
-            stopped.post(&memory, 4096, patterned(5, 4096).iter().map(|it| u64::from(*it)).sum());
+            stopped.post(
+                &memory,
+                4096,
+                patterned(5, 4096).iter().map(|it| u64::from(*it)).sum(),
+            );
         }
         running.exchange(&memory, 100);
         // Registered memory that the stopped process was told of can be given up at once.
@@ -295,7 +299,10 @@ fn a_stopped_peer_keeps_neither_memory_nor_connection() {
         }
         let event = other.client.event();
         assert!(is_end(&event), "{event:?}");
-        assert!(start.elapsed() < DEADLINE / 2, "held up by a stopped process");
+        assert!(
+            start.elapsed() < DEADLINE / 2,
+            "held up by a stopped process"
+        );
         other.reap();
     }
     check(before);

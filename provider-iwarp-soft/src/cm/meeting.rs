@@ -258,7 +258,14 @@ mod tests {
         let node = Node::new("lo 0");
         let side = node.side(10);
         let meeting = &node.side(20).qp.qp.shared.meeting;
-        let offers = || meeting.place.lock().unwrap().as_ref().map(|it| lock(&it.offers).len());
+        let offers = || {
+            meeting
+                .place
+                .lock()
+                .unwrap()
+                .as_ref()
+                .map(|it| lock(&it.offers).len())
+        };
         for _ in 0..3 {
             let mut peer = Scripted::initiator(&side);
             peer.provoke_offer(&side);

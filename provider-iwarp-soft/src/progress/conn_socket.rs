@@ -2,8 +2,8 @@
 
 use std::fmt::Debug;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::carrier::local::watch::Watch;
 use crate::engine::{Key, Source};

@@ -55,7 +55,9 @@ impl Qp {
         let effects = match &socket {
             None => Effects::default(),
             Some(socket) => {
-                match self.or_fail(socket, || self.try_drive(socket, Driver::Engine, Ready::Socket)) {
+                match self.or_fail(socket, || {
+                    self.try_drive(socket, Driver::Engine, Ready::Socket)
+                }) {
                     Some(effects) => effects,
                     None => return FirstFrame::Busy,
                 }
@@ -71,12 +73,7 @@ impl Qp {
         look
     }
 
-    fn try_drive(
-        &self,
-        socket: &Arc<ConnSocket>,
-        driver: Driver,
-        ready: Ready,
-    ) -> Option<Effects> {
+    fn try_drive(&self, socket: &Arc<ConnSocket>, driver: Driver, ready: Ready) -> Option<Effects> {
         let mut link = self.try_lock_link()?;
         let mut effects = Effects::default();
         let Link::Up(conn) = &mut *link else {

@@ -30,8 +30,8 @@ use super::loans::Loans;
 use super::pull::{self, Puller, Witness};
 use super::record::{Body, Corrupt, PIECES_MAX, Piece, Position};
 use super::rendezvous::UnixConn;
-use super::watch::Watch;
 use super::ring::{Consumer, Outcome, Producer, Refused};
+use super::watch::Watch;
 
 /// Payloads up to this long are copied through the ring.
 pub(crate) const INLINE_MAX: usize = 8 * 1024;

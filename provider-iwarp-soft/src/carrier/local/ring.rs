@@ -16,6 +16,7 @@
 //!
 //! * The producer writes the line that the consumer polls last and at once, so that it moves once.
 //! * The consumer asks for the second line while it polls the first.
+//! * A producer whose record is awaited may push its second line ([`Producer::expedite`]).
 //!
 //! # Sleeping
 //!
