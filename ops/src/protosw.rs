@@ -1,9 +1,10 @@
-//! What an offload protocol is.
+//! The interface between the switch and an offload protocol.
 //!
-//! The objects of a protocol make progress when somebody calls them. Each has a descriptor that is
-//! readable when a call would find news, so that the switch, or a program, can wait for many of
-//! them at once. No call waits. An established connection may do without: what comes about is told
-//! to its [`Watch`].
+//! The objects of a protocol make progress in calls, of which none blocks. Each has a descriptor to
+//! sleep on, which is readable when such a call has work. An established connection may do without:
+//! then the protocol makes progress on it by itself. In either case its events are reported to its
+//! [`Watch`], which steers the kernel object that the program sleeps on. So a wait of the program
+//! needs nothing of the protocol.
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
@@ -101,35 +102,6 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     /// gives up when nothing has moved for as long as `patience`. A protocol whose bytes are safe
     /// when the call returns that gives them does without.
     fn settle(&self, _patience: Duration) {}
-
-    /// The calling thread is about to wait for what streams tell their watches, and meanwhile looks
-    /// after all of them itself: whoever is woken by another thread has waited for two wake-ups.
-    /// The protocol's own threads leave them to such calls from now on, until none has come for a
-    /// while or [`OffloadProtocol::leave_to_threads`] is called. Says whether something had come
-    /// about. `None`: this protocol's streams cannot be looked after in this way, or there are too
-    /// many of them.
-    fn serve_here(&self) -> Option<bool> {
-        None
-    }
-
-    /// The calling thread, behind [`OffloadProtocol::serve_here`], is about to sleep by `poll` or
-    /// its kin, and looks after all streams when it has woken by [`OffloadProtocol::end_sleep`].
-    /// Fills `fds` with what it is to sleep on besides what it waits for itself, and says how many
-    /// these are; none when something has come about. `None`: the protocol's own threads go on, and
-    /// the caller is to leave the streams to them. The sleep lasts no longer than `left`, and so
-    /// does what the protocol does before it.
-    ///
-    /// The thread need not come back from its sleep: whoever knows that it does not calls
-    /// [`OffloadProtocol::end_sleep`], or [`OffloadProtocol::leave_to_threads`], in its place.
-    fn begin_sleep(&self, _fds: &mut [libc::pollfd], _left: Duration) -> Option<usize> {
-        None
-    }
-
-    /// The thread that slept has woken. Without one it does nothing.
-    fn end_sleep(&self) {}
-
-    /// The protocol's own threads look after its streams again.
-    fn leave_to_threads(&self) {}
 
     /// The process is about to fork. What threads of this protocol are making that the child could
     /// neither use nor finish is finished before this returns, and nothing of the kind begins until
@@ -270,12 +242,12 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     /// From now on `watch` hears what comes about, beginning with what has already.
     fn watch(&self, watch: Arc<dyn Watch>);
 
-    /// What to poll for news in both directions, edge-triggered, and to call
-    /// [`OffloadStream::progress`] for; `None` for a protocol that drives its connections itself.
+    /// The descriptor to sleep on, edge-triggered and for both directions, before
+    /// [`OffloadStream::drive`]; `None` for a protocol that makes progress by itself.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Takes what has arrived and tells it to the watch.
-    fn progress(&self);
+    /// Makes progress on the calling thread, without blocking, and reports events to the watch.
+    fn drive(&self);
 }
 
 /// Hears what comes about on a stream, after the stream's methods say the same. It must not call

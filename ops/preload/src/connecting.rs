@@ -30,7 +30,7 @@ use crate::socket::Socket;
 use crate::socket::names::{self, Family};
 use crate::socket::options::{self, Options};
 use crate::table::Entry;
-use crate::{guard, internal, lending, observing, switch, tcp_only};
+use crate::{guard, internal, observing, switch, tcp_only};
 
 /// What the program's `connect` returns.
 pub(crate) enum Outcome {
@@ -80,11 +80,9 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         place = Some(Place::prepare(socket)?);
         reserved(socket, local, remote, source)
     });
-    let outcome = {
-        let mut attempt = switch.connect(remote, reserve, offer, DecisionTrace::default());
-        let _asleep = lending::asleep();
-        attempt.wait()
-    };
+    let outcome = switch
+        .connect(remote, reserve, offer, DecisionTrace::default())
+        .wait();
     match outcome {
         ops::Outcome::Offloaded { protocol, stream } => {
             info!(peer = %remote, protocol, device = stream.device(), "a connection is offloaded");

@@ -16,7 +16,6 @@
 //! | `listener`, `registrations` | what stands beside a listening socket; `epoll` sets that watch a number |
 //! | `sharing` | connections that more than one process uses |
 //! | `observing` | what this process tells of its sockets to those who look |
-//! | `lending` | threads of the program that wait look after the connections themselves |
 //! | `event_thread`, `watches` | the thread `ops-events`, started with the first offloaded socket; whom it calls |
 //! | `loading`, `exiting` | what is kept of the program's start; what was written leaves before its end |
 //! | `process`, `per_process` | whose table it is, after `fork` and in a `vfork`ed child; what a process has for itself |
@@ -38,7 +37,6 @@ mod exiting;
 mod guard;
 mod hooks;
 mod internal;
-mod lending;
 mod listener;
 mod listening;
 mod loading;

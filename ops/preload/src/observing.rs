@@ -246,8 +246,8 @@ impl OffloadStream for Observed {
         self.stream.descriptor()
     }
 
-    fn progress(&self) {
-        self.stream.progress();
+    fn drive(&self) {
+        self.stream.drive();
     }
 
     fn abort(&self) {

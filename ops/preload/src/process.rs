@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::sharing::{forking, leaving, relay};
 use crate::undisturbed::Undisturbed;
-use crate::{errno, event_thread, lending, switch, table};
+use crate::{errno, event_thread, switch, table};
 
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
@@ -104,7 +104,6 @@ extern "C" fn in_child() {
     table::unlock_after_fork();
     OWNER.store(id(), Ordering::Release);
     event_thread::reset_after_fork();
-    lending::begin_anew();
     relay::reset_after_fork();
     forking::inherit();
 }

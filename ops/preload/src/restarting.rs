@@ -13,9 +13,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::event_thread::{EventHandler, event_thread};
+use crate::internal;
 use crate::per_process::PerProcess;
 use crate::socket::wait_queue::WaitQueue;
-use crate::{internal, lending};
 
 /// A descriptor that is waited for.
 #[derive(Clone, Copy)]
@@ -61,7 +61,6 @@ pub(crate) fn wait(all: &[Awaited<'_>], deadline: Option<Instant>) -> Result<boo
             None => std::time::Duration::ZERO,
         };
         let limit = Timespec::try_from(limit).map_err(|_| Errno::INVAL)?;
-        let _asleep = deadline.map(|_| lending::asleep());
         if poll(&mut set, Some(&limit))? > 0 {
             return Ok(set.first().is_some_and(|one| !one.revents().is_empty()));
         }

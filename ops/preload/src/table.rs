@@ -341,9 +341,9 @@ pub(crate) fn is_plain(fd: c_int) -> bool {
     kind(fd) == NATIVE
 }
 
-/// Whether a descriptor is a listener with something beside it, or an offloaded connection.
-pub(crate) fn is_waited_for(fd: c_int) -> bool {
-    matches!(kind(fd), SOCKET | RELAYED | LISTENER)
+/// Returns true if a descriptor is a listener with an offload protocol next to it.
+pub(crate) fn is_listener(fd: c_int) -> bool {
+    kind(fd) == LISTENER
 }
 
 /// Whether a descriptor is an offloaded connection.

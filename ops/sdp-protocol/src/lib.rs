@@ -153,26 +153,6 @@ impl OffloadProtocol for SdpProtocol {
         self.adapter.settle(patience);
     }
 
-    fn serve_here(&self) -> Option<bool> {
-        self.adapter.opened()?.serve_here()
-    }
-
-    fn begin_sleep(&self, fds: &mut [libc::pollfd], left: Duration) -> Option<usize> {
-        self.adapter.opened()?.begin_sleep(fds, left)
-    }
-
-    fn end_sleep(&self) {
-        if let Some(stack) = self.adapter.opened() {
-            stack.end_sleep();
-        }
-    }
-
-    fn leave_to_threads(&self) {
-        if let Some(stack) = self.adapter.opened() {
-            stack.leave_to_thread();
-        }
-    }
-
     fn before_fork(&self) -> Option<MutexGuard<'static, ()>> {
         Some(adapter::opening())
     }

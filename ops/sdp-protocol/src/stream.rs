@@ -189,11 +189,11 @@ impl OffloadStream for SdpOffload {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // The stack's thread looks after it.
+        // The stack's thread makes progress on it.
         None
     }
 
-    fn progress(&self) {}
+    fn drive(&self) {}
 }
 
 /// From what a stream is ready for to what has come about.

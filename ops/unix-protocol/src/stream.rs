@@ -360,7 +360,7 @@ impl OffloadStream for UnixStream {
         Some(self.socket.as_fd())
     }
 
-    fn progress(&self) {
+    fn drive(&self) {
         self.pump();
         if self.is_writable()
             && self.tell_waiting()

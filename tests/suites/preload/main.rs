@@ -7,12 +7,12 @@
 //! | [`pair`], [`step`], [`when_full`] | the pairs, and what is done to them |
 //! | [`turns`] | when what is on its way has arrived |
 //! | [`scripts`] | programs of others that are given as scripts, and those that fork |
-//! | [`lent_waits`] | threads that wait and do not come back from there |
+//! | [`left_waits`] | threads that wait and do not come back from there |
 //!
 //! All of them with each offload protocol. Each walk is a process of its own: this suite, started
 //! again with the library in front.
 
-mod lent_waits;
+mod left_waits;
 mod pair;
 mod scripts;
 mod step;
@@ -53,9 +53,9 @@ fn main() -> ExitCode {
                 walk_apart(protocol, seed)
             })
         }));
-        trials.extend(lent_waits::CASES.into_iter().map(|case| {
-            trial(protocol, format!("lent_waits::{case}"), move || {
-                lent_waits::run(protocol, case)
+        trials.extend(left_waits::CASES.into_iter().map(|case| {
+            trial(protocol, format!("left_waits::{case}"), move || {
+                left_waits::run(protocol, case)
             })
         }));
         let kinds = [

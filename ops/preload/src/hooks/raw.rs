@@ -158,7 +158,7 @@ unsafe fn about_socket_by_number(number: c_long, words: [c_long; 6]) -> Option<c
 /// # Safety
 /// As for the call of this number.
 unsafe fn wait_by_number(number: c_long, words: [c_long; 6]) -> Option<c_int> {
-    if !table::has_listeners() && !table::has_connections() {
+    if !table::has_listeners() {
         return None;
     }
     let [a, b, c, d, e, f] = words;
@@ -170,14 +170,6 @@ unsafe fn wait_by_number(number: c_long, words: [c_long; 6]) -> Option<c_int> {
             libc::SYS_poll => waits::poll(a as _, b as _, c as _),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_select => waits::select(a as _, b as _, c as _, d as _, e as _),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_epoll_wait => waits::epoll_wait(a as _, b as _, c as _, d as _),
-            libc::SYS_epoll_pwait if is_kernels(e, f) => {
-                waits::epoll_pwait(a as _, b as _, c as _, d as _, e as _)
-            }
-            libc::SYS_epoll_pwait2 if is_kernels(e, f) => {
-                waits::epoll_pwait2(a as _, b as _, c as _, d as _, e as _)
-            }
             libc::SYS_ppoll if is_kernels(d, e) => {
                 telling_left(c as _, || waits::ppoll(a as _, b as _, c as _, d as _))
             }

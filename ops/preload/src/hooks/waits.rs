@@ -1,9 +1,9 @@
-//! Waiting: whatever waits for a listening socket waits for its offloaded connections too.
+//! Waiting: a wait for a listening socket is a wait for its offloaded connections, too.
 //!
-//! An offloaded connection needs nothing here: its descriptor is a kernel object that shows what it
-//! is ready for. So each of these functions is the C library's, after one look at a counter, in a
-//! process that has no listener with an offload protocol beside it. Where there are offloaded
-//! connections, a thread that waits looks after them first (`lending`).
+//! An offloaded connection needs nothing here: its descriptor is a kernel object that shows what
+//! the connection is ready for, and the offload protocol's own thread makes progress on it. So the
+//! waits on `epoll` sets are the C library's, and each function here is, too, after one check of a
+//! counter, in a process that has no listener with an offload protocol next to it.
 
 use std::ffi::{c_int, c_long, c_uint, c_ulong};
 use std::os::fd::AsRawFd;
@@ -18,9 +18,8 @@ use libc::{
 };
 
 use super::alias;
-use crate::lending::Waiting;
 use crate::listener::Listener;
-use crate::{errno, guard, lending, listening, real, registrations, table};
+use crate::{errno, guard, listening, real, registrations, table};
 
 /// Hook of `epoll_ctl`.
 ///
@@ -62,215 +61,8 @@ pub unsafe extern "C" fn epoll_ctl(
     result
 }
 
-/// Hook of `epoll_wait`.
-///
-/// # Safety
-/// As for the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_wait(
-    set: c_int,
-    events: *mut epoll_event,
-    room: c_int,
-    timeout: c_int,
-) -> c_int {
-    if !table::has_connections() {
-        // SAFETY: the caller's arguments, unchanged.
-        return unsafe { real::epoll_wait(set, events, room, timeout) };
-    }
-    let sleep = |mask: *const sigset_t, spent| {
-        let timeout = left_of(timeout, spent);
-        // SAFETY: the caller's arguments, with what is left of the timeout and a mask of ours.
-        unsafe {
-            if mask.is_null() {
-                real::epoll_wait(set, events, room, timeout)
-            } else {
-                real::epoll_pwait(set, events, room, timeout, mask)
-            }
-        }
-    };
-    let of_set = epoll_of(set);
-    lending::wait(Waiting {
-        limit: limit_of(timeout),
-        mask: ptr::null(),
-        fds: (&raw const of_set, 1),
-        // SAFETY: the caller's set and events.
-        ask: || unsafe { ask_epoll(set, events, room, ptr::null()) },
-        sleep,
-    })
-}
-
-/// Hook of `epoll_pwait`.
-///
-/// # Safety
-/// As for the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait(
-    set: c_int,
-    events: *mut epoll_event,
-    room: c_int,
-    timeout: c_int,
-    mask: *const sigset_t,
-) -> c_int {
-    if !table::has_connections() {
-        // SAFETY: the caller's arguments, unchanged.
-        return unsafe { real::epoll_pwait(set, events, room, timeout, mask) };
-    }
-    let sleep = |mask, spent| {
-        let timeout = left_of(timeout, spent);
-        // SAFETY: the caller's arguments, with what is left of the timeout and a mask that stands.
-        unsafe { real::epoll_pwait(set, events, room, timeout, mask) }
-    };
-    let of_set = epoll_of(set);
-    lending::wait(Waiting {
-        limit: limit_of(timeout),
-        mask,
-        fds: (&raw const of_set, 1),
-        // SAFETY: the caller's set, events and mask.
-        ask: || unsafe { ask_epoll(set, events, room, mask) },
-        sleep,
-    })
-}
-
-/// Hook of `epoll_pwait2`.
-///
-/// # Safety
-/// As for the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait2(
-    set: c_int,
-    events: *mut epoll_event,
-    room: c_int,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    if !table::has_connections() {
-        // SAFETY: the caller's arguments, unchanged.
-        return unsafe { real::epoll_pwait2(set, events, room, timeout, mask) };
-    }
-    let sleep = |mask, spent| {
-        // SAFETY: the caller's timeout, if there is one.
-        let left = unsafe { left_of_spec(timeout, spent) };
-        let limit = left.as_ref().map_or(timeout, ptr::from_ref);
-        // SAFETY: the caller's arguments, with what is left of the timeout and a mask that stands.
-        unsafe { real::epoll_pwait2(set, events, room, limit, mask) }
-    };
-    // SAFETY: the caller's timeout, if there is one.
-    let Some(limit) = (unsafe { limit_of_spec(timeout) }) else {
-        return sleep(mask, Duration::ZERO);
-    };
-    let of_set = epoll_of(set);
-    lending::wait(Waiting {
-        limit,
-        mask,
-        fds: (&raw const of_set, 1),
-        // SAFETY: the caller's set, events and mask.
-        ask: || unsafe { ask_epoll(set, events, room, mask) },
-        sleep,
-    })
-}
-
-/// What to sleep on in the place of a set.
-fn epoll_of(set: c_int) -> pollfd {
-    pollfd {
-        fd: set,
-        events: POLLIN,
-        revents: 0,
-    }
-}
-
-/// Asks the kernel without waiting. By number: nothing here is a place to be cancelled at.
-///
-/// # Safety
-/// As for `epoll_pwait`.
-unsafe fn ask_epoll(
-    set: c_int,
-    events: *mut epoll_event,
-    room: c_int,
-    mask: *const sigset_t,
-) -> c_int {
-    let (number, size) = (libc::SYS_epoll_pwait, KERNEL_MASK);
-    let (set, room) = (c_long::from(set), c_long::from(room));
-    // SAFETY: the caller's arguments, and no time.
-    let ready = unsafe { real::syscall(number, set, events as _, room, 0, mask as _, size) };
-    ready as c_int
-}
-
 /// Bytes of a signal mask as the kernel has it.
 pub(super) const KERNEL_MASK: c_long = 8;
-
-/// What is left of a timeout in milliseconds.
-fn left_of(timeout: c_int, spent: Duration) -> c_int {
-    let spent = c_int::try_from(spent.as_millis()).unwrap_or(c_int::MAX);
-    // Below zero it is none.
-    if timeout < 0 {
-        timeout
-    } else {
-        timeout.saturating_sub(spent).max(0)
-    }
-}
-
-/// What is left of a timeout, if it is one that the kernel takes.
-///
-/// # Safety
-/// The timeout is null or valid.
-unsafe fn left_of_spec(timeout: *const timespec, spent: Duration) -> Option<timespec> {
-    // SAFETY: the caller answers for it.
-    let whole = unsafe { timeout.as_ref() }.and_then(duration)?;
-    Some(spec(whole.saturating_sub(spent)))
-}
-
-/// How long a wait may last that is given these milliseconds.
-fn limit_of(timeout: c_int) -> Option<Duration> {
-    u64::try_from(timeout).ok().map(Duration::from_millis)
-}
-
-/// The same of a timeout; `None`: the kernel refuses it.
-///
-/// # Safety
-/// The timeout is null or valid.
-unsafe fn limit_of_spec(timeout: *const timespec) -> Option<Option<Duration>> {
-    // SAFETY: the caller answers for it.
-    match unsafe { timeout.as_ref() } {
-        None => Some(None),
-        Some(timeout) => duration(timeout).map(Some),
-    }
-}
-
-/// `ppoll` of the kernel, before which the thread looks after the offloaded connections.
-///
-/// # Safety
-/// As for the C function.
-unsafe fn attended_ppoll(
-    set: *mut pollfd,
-    count: nfds_t,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    if !table::has_connections() || count == 0 || set.is_null() {
-        // SAFETY: the caller's arguments, unchanged.
-        return unsafe { real::ppoll(set, count, timeout, mask) };
-    }
-    let sleep = |mask, spent| {
-        // SAFETY: the caller's timeout, if there is one.
-        let left = unsafe { left_of_spec(timeout, spent) };
-        let limit = left.as_ref().map_or(timeout, ptr::from_ref);
-        // SAFETY: the caller's arguments, with what is left of the timeout and a mask that stands.
-        unsafe { real::ppoll(set, count, limit, mask) }
-    };
-    // SAFETY: the caller's set and mask.
-    let ask = || unsafe { ask_ppoll(set, count, mask) };
-    // SAFETY: the caller's timeout, if there is one.
-    let Some(limit) = (unsafe { limit_of_spec(timeout) }) else {
-        return sleep(mask, Duration::ZERO);
-    };
-    lending::wait(Waiting {
-        limit,
-        mask,
-        fds: (set, looked_through(count)),
-        ask,
-        sleep,
-    })
-}
 
 /// Asks the kernel without waiting. By number: nothing here is a place to be cancelled at.
 ///
@@ -301,7 +93,7 @@ unsafe fn ask_ppoll(set: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    if !table::has_listeners() && !table::has_connections() {
+    if !table::has_listeners() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::poll(set, count, timeout) };
     }
@@ -326,7 +118,7 @@ pub unsafe extern "C" fn ppoll(
     unsafe { ppoll_all(set, count, timeout, mask) }
 }
 
-/// `ppoll` of whatever is offloaded in the set.
+/// `ppoll` of a set in which there may be listeners.
 ///
 /// # Safety
 /// As for `ppoll`.
@@ -344,7 +136,7 @@ unsafe fn ppoll_all(
         unsafe { ppoll_wide(set, count, timeout, mask) }
     } else {
         // SAFETY: the caller's arguments, unchanged.
-        unsafe { attended_ppoll(set, count, timeout, mask) }
+        unsafe { real::ppoll(set, count, timeout, mask) }
     }
 }
 
@@ -366,11 +158,11 @@ unsafe fn ppoll_wide(
         // SAFETY: the caller's set.
         let Some(mut wide) = (unsafe { Widened::of(set, count) }) else {
             // SAFETY: the caller's arguments, with what is left of the timeout.
-            return unsafe { attended_ppoll(set, count, limit, mask) };
+            return unsafe { real::ppoll(set, count, limit, mask) };
         };
         let (all, len) = wide.parts();
         // SAFETY: a set of our own, what is left of the timeout, and the caller's mask.
-        let ready = unsafe { attended_ppoll(all, len, limit, mask) };
+        let ready = unsafe { real::ppoll(all, len, limit, mask) };
         let has_changed = ready > 0 && wide.take_over();
         let told = wide.narrow(ready);
         if told != 0 || !has_changed {
@@ -502,7 +294,7 @@ pub unsafe extern "C" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    if !table::has_listeners() && !table::has_connections() {
+    if !table::has_listeners() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::select(count, readable, writable, except, timeout) };
     }
@@ -523,7 +315,7 @@ unsafe fn select_ours(
 ) -> c_int {
     // SAFETY: the caller's sets.
     let mut sets = unsafe { Sets::of(count, readable, writable, except) };
-    if !sets.has_ours() {
+    if !sets.has_listener() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::select(count, readable, writable, except, timeout) };
     }
@@ -567,7 +359,7 @@ pub unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    if !table::has_listeners() && !table::has_connections() {
+    if !table::has_listeners() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::pselect(count, readable, writable, except, timeout, mask) };
     }
@@ -588,7 +380,7 @@ unsafe fn pselect_ours(
 ) -> c_int {
     // SAFETY: the caller's sets.
     let mut sets = unsafe { Sets::of(count, readable, writable, except) };
-    if !sets.has_ours() {
+    if !sets.has_listener() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::pselect(count, readable, writable, except, timeout, mask) };
     }
@@ -639,7 +431,7 @@ impl Sets {
     ) -> Self {
         let sets = [readable, writable, except];
         let mut wanted = Vec::new();
-        if table::has_listeners() || table::has_connections() {
+        if table::has_listeners() {
             for fd in 0..looked_at(count) {
                 let mut events = 0;
                 for (set, asked) in sets.iter().zip(ASKED) {
@@ -660,10 +452,10 @@ impl Sets {
         Self { sets, wanted }
     }
 
-    /// Whether there is a listener with something beside it, or a connection that is offloaded.
-    fn has_ours(&self) -> bool {
+    /// True if a listener with an offload protocol next to it is in the sets.
+    fn has_listener(&self) -> bool {
         let mut wanted = self.wanted.iter();
-        wanted.any(|entry| table::is_waited_for(entry.fd))
+        wanted.any(|entry| table::is_listener(entry.fd))
     }
 
     /// Waits by `poll`, which can name the counters of listeners whatever their numbers are.

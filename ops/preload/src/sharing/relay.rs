@@ -18,7 +18,6 @@ use super::relayed::Relayed;
 use super::renewal;
 use super::shared_state::{FreeStates, SharedState};
 use crate::event_thread::{EventHandler, event_thread};
-use crate::lending;
 use crate::socket::Socket;
 use crate::table::{self, Entry};
 
@@ -96,8 +95,6 @@ struct CountedRelay(&'static Shared);
 impl CountedRelay {
     fn among(shared: &'static Shared) -> Self {
         shared.count.fetch_add(1, Ordering::AcqRel);
-        // Those who wait for its bytes are told by the stack's threads and the event thread.
-        lending::leave_to_threads();
         Self(shared)
     }
 }
@@ -145,13 +142,6 @@ fn shared() -> &'static Shared {
             }
         }
     }
-}
-
-/// Whether other processes use connections of this one.
-pub(crate) fn has_any() -> bool {
-    // SAFETY: null, or made by `shared` and never dropped.
-    let shared = unsafe { SHARED.load(Ordering::Acquire).as_ref() };
-    shared.is_some_and(|shared| shared.count.load(Ordering::Acquire) > 0)
 }
 
 /// In the child of a fork: it owns nothing. The parent's map stays as it is, because its lock may

@@ -240,7 +240,7 @@ struct StreamProgress(Arc<dyn OffloadStream>);
 
 impl EventHandler for StreamProgress {
     fn ready(&self, _flags: EventFlags) {
-        self.0.progress();
+        self.0.drive();
     }
 }
 

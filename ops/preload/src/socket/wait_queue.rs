@@ -7,7 +7,6 @@ use rustix::io::Errno;
 use rustix::thread::futex;
 
 use crate::cancelling::{self, CANCELLED};
-use crate::lending;
 
 /// A counter of wake-ups that threads sleep on until it changes.
 ///
@@ -54,9 +53,7 @@ impl WaitQueue {
             }
         };
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        let asleep = lending::asleep();
         let slept = futex::wait(&self.seq, futex::Flags::PRIVATE, seen, timeout.as_ref());
-        drop(asleep);
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
         match slept {
             // The wake-up came before the sleep began.

@@ -1,5 +1,5 @@
-//! Waits in whose place a thread of the program serves the stack, and which it does not end itself:
-//! it is cancelled there, or a handler leaves the wait for good. `tests/c/lent_waits.c` does it.
+//! Waits for offloaded sockets that a thread of the program does not end itself: it is cancelled
+//! there, or a handler leaves the wait for good. `tests/c/left_waits.c` does it.
 
 use anyhow::Result;
 use stack_tests::{CProgram, OffloadProtocol};
@@ -20,7 +20,7 @@ pub(crate) const CASES: [&str; 8] = [
 
 /// One case in a process of its own.
 pub(crate) fn run(protocol: &'static OffloadProtocol, case: &str) -> Result<()> {
-    let program = CProgram::compile_plain("lent_waits")?;
+    let program = CProgram::compile_plain("left_waits")?;
     scripts::run(protocol, program.file(), |command| {
         command.arg(case);
     })
