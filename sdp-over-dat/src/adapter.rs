@@ -1,4 +1,4 @@
-//! The interface adapter of a stack, as its sockets see it, and how they reach the thread that
+//! The interface adapter of a stack, as its sockets see it, and how they wake the thread that
 //! serves them.
 
 use std::{
@@ -9,12 +9,12 @@ use std::{
 
 use dat_api::{Cno, Ia, IaAttr, ProviderAttr, Pz};
 
-use crate::{driver_role::DriverRole, wakeup::Wakeup};
+use crate::wakeup::Wakeup;
 
-/// How often the thread looks at sockets that want a tick or are being closed.
+/// The time between two rounds over all sockets while one of them wants a tick.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
-/// How often when none does.
+/// The same when none does.
 pub(crate) const LONG: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -30,12 +30,8 @@ pub(crate) struct Adapter {
     pub(crate) read_max: usize,
     /// Wakes the thread.
     pub(crate) wakeup: Wakeup,
-    /// Whether it serves, or threads of the program do.
-    pub(crate) driver: DriverRole,
     /// A socket wants a tick.
     pub(crate) ticks: AtomicBool,
-    /// The thread sleeps for long.
-    sleeps_long: AtomicBool,
 }
 
 impl Adapter {
@@ -51,40 +47,30 @@ impl Adapter {
             sink_needs_remote_write: provider.rdma_write_for_rdma_read_req,
             read_max: attr.max_rdma_size as usize,
             wakeup,
-            driver: DriverRole::default(),
             ticks: AtomicBool::new(false),
-            sleeps_long: AtomicBool::new(false),
             ia,
         })
     }
 
-    /// The thread should look at all sockets a tick from now.
+    /// Makes the thread serve all sockets a tick from now.
     pub(crate) fn want_tick(&self) {
-        let is_new = !self.ticks.swap(true, Ordering::SeqCst);
-        if is_new && self.sleeps_long.swap(false, Ordering::SeqCst) {
-            if self.driver.is_lent() {
-                self.driver.nudge();
-            } else {
-                self.wakeup.signal(false);
-            }
+        if !self.ticks.swap(true, Ordering::SeqCst) {
+            self.wakeup.signal(false);
         }
     }
 
-    /// Makes the thread look at all sockets.
+    /// Makes the thread serve all sockets.
     pub(crate) fn wake(&self) {
         self.wakeup.signal(true);
-        self.driver.reclaim();
     }
 
-    /// How long the thread may sleep before it looks at all sockets. It says that it sleeps long
-    /// and then looks for a wish, [`Self::want_tick`] wishes and then looks whether it does; both
-    /// in one order for all threads, or each could miss the other's word.
+    /// How long the thread may sleep before it serves all sockets.
     pub(crate) fn pause(&self) -> Duration {
-        self.sleeps_long.store(true, Ordering::SeqCst);
         if self.ticks.load(Ordering::SeqCst) {
-            return TICK;
+            TICK
+        } else {
+            // Sockets whose close runs have deadlines.
+            LONG
         }
-        // Sockets whose close runs have deadlines.
-        LONG
     }
 }

@@ -17,11 +17,10 @@
 //! |---|---|
 //! | `stack.rs` | an interface adapter, and the thread that serves sockets whose users do something else |
 //! | `adapter.rs` | that adapter as its sockets see it, and how they reach the thread |
-//! | `driver_role.rs` | who serves them in that thread's place |
 //! | `stream.rs`, `listener.rs` | the public sockets |
 //! | `over_socket.rs` | connections over TCP sockets that somebody else has connected |
 //! | `options.rs`, `config.rs` | what a user may set, and what a stack is made of |
-//! | `socket/` | one connection: protocol, buffers, and who drives it |
+//! | `socket/` | one connection: protocol, buffers, and which thread takes its events |
 //! | `readiness/` | what `poll` should say, and a descriptor that says it |
 //! | `wakeup.rs` | what wakes the stack's thread |
 //! | `transport.rs` | the TCP socket below a stream that was made over one |
@@ -58,20 +57,17 @@
 //! where the answer takes longer than a spin. Credits travel in these messages. In a one-way stream
 //! the reader sends one message for every four that it has read.
 //!
-//! # Who drives
+//! # Which thread makes progress
 //!
-//! A thread that waits in a call of a socket waits in that socket's event dispatcher itself, so no
-//! other thread is in the path; a call that does not wait looks there too. The dispatchers of a
-//! socket that somebody watches, or whose user is gone, are attached to the CNO of the stack's
-//! thread; calls on it take what that thread has found. What a call leaves undone, bytes that have
-//! no credit yet, the next call goes on with, or that thread a tick of 10 ms later.
+//! A call of a socket makes progress on the calling thread. A call that waits sleeps in the
+//! socket's event dispatcher itself, so no other thread is in the path. The dispatchers of a socket
+//! that has a watch, or whose user is gone, are attached to the CNO on which the stack's thread
+//! sleeps: a program that waits for many sockets by `poll` sleeps on what their watches show, and
+//! the stack's thread shows it. Bytes that a call leaves behind because there is no credit for them
+//! are sent by the next call, or by the stack's thread a tick of 10 ms later.
 //!
-//! A program that waits for many sockets at once, by `poll` for what their watches show, can lend
-//! its thread: [`Stack::serve_here`] looks at all of them, and the stack's thread stays aside while
-//! such looks go on. A look costs one `recvfrom` for each socket, and nobody is woken for what it
-//! finds. After [`Stack::begin_sleep`] it sleeps on the descriptors on which the stack would sleep,
-//! beside its own, and an arrival wakes that one thread; otherwise the kernel wakes the stack's
-//! thread, which wakes the program's.
+//! Sleeping in a dispatcher or in the CNO is arm, sleep and drive of the provider. This crate adds
+//! no role of its own: no other thread sleeps in the place of the stack's thread.
 //!
 //! # What is not here
 //!
@@ -85,7 +81,6 @@
 
 mod adapter;
 mod config;
-mod driver_role;
 mod errors;
 mod listener;
 mod options;

@@ -26,7 +26,6 @@ mod qp;
 mod work;
 
 use std::os::fd::RawFd;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -154,12 +153,6 @@ impl Rnic for FakeRnic {
     /// Relies on the nudge of an armed CQ, so that a layer above that forgets to arm is found out.
     fn wait(&self, cqs: &[&FakeCq], waker: &Waker, timeout: Option<Duration>) -> bool {
         cqs.iter().all(|cq| cq.is_empty()) && waker.sleep(timeout) == Slept::Interrupted
-    }
-
-    /// Sleeps outside the access layer rely on the nudge as well.
-    fn arm(&self) -> Arm {
-        self.node.network.naps.fetch_add(1, Ordering::Relaxed);
-        Arm::Attended
     }
 
     fn create_qp(
@@ -298,12 +291,6 @@ impl Rnic for FakeRnic {
 /// Tells all news of the RNICs of network `net` that hold it back, in this thread.
 pub fn tell_news(net: &str) {
     Network::named(net).held.tell();
-}
-
-/// How often consumers of the RNICs of network `net` wanted to sleep elsewhere.
-#[must_use]
-pub fn naps(net: &str) -> u64 {
-    Network::named(net).naps.load(Ordering::Relaxed)
 }
 
 /// As [`tell_news`], after every timeout that runs has expired.

@@ -17,7 +17,6 @@ static NETWORKS: OnceLock<Mutex<HashMap<String, Arc<Network>>>> = OnceLock::new(
 pub(super) struct Network {
     ids: AtomicU64,
     /// How often a consumer wanted to sleep elsewhere.
-    pub(super) naps: AtomicU64,
     pub(super) services: Mutex<HashMap<(IpAddr, u16), Service>>,
     pub(super) armed: Mutex<Vec<ArmedSocket>>,
     pub(super) waiting: Mutex<Vec<WaitingSocket>>,

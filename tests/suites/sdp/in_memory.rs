@@ -10,7 +10,7 @@ use std::{
 };
 
 use access_layer::{
-    fake_rnic::{FakeRnic, naps, tell_news},
+    fake_rnic::{FakeRnic, tell_news},
     provider,
 };
 use anyhow::{Context, Result, ensure};

@@ -6,10 +6,10 @@
 mod ends;
 mod first_words;
 mod in_memory;
-mod served_here;
 mod switched;
 mod together;
 mod urgent;
+mod watched;
 
 use std::{
     env, fs,
