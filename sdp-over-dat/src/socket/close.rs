@@ -28,12 +28,12 @@ impl Socket {
         let mut inner = self.lock();
         self.progress(&mut inner);
         if matches!(how, Shutdown::Read | Shutdown::Both) {
-            inner.read_shut = true;
+            inner.read_half.on_shut();
         }
         if matches!(how, Shutdown::Write | Shutdown::Both) {
             inner.connection.shut_send();
         }
-        if inner.read_shut && !inner.connection.send_half().is_open() {
+        if inner.read_half.is_shut() && !inner.connection.send_half().is_open() {
             inner.connection.shut_receive();
         }
         self.pump(&mut inner);
@@ -103,8 +103,8 @@ impl Socket {
             self.pump(&mut inner);
         }
         inner.watch = None;
-        inner.closed_until = self.close_deadline();
-        inner.left_behind = self.left_behind(&inner);
+        let undelivered = self.undelivered_of(&inner);
+        inner.user.on_close(self.close_deadline(), undelivered);
         if let Some(until) = linger.and_then(|linger| Instant::now().checked_add(linger)) {
             while !inner.has_ended() {
                 inner = match self.wait(inner, Some(until)) {
@@ -121,22 +121,17 @@ impl Socket {
         self.adapter.wake();
     }
 
-    /// Bytes of a closed socket whose arrival nobody has confirmed.
-    fn left_behind(&self, inner: &Inner) -> usize {
+    /// Bytes of a closed socket whose delivery nobody has confirmed.
+    fn undelivered_of(&self, inner: &Inner) -> usize {
         let below = self.transport.map_or(0, |it| it.unacknowledged());
         inner.send.uncompleted() + below
     }
 
-    /// The time that a closed socket has is over. It goes on where bytes have arrived meanwhile: a
-    /// long message over a slow line is no silence.
+    /// The time that a closed socket has is over.
     pub(super) fn end_close(&self, inner: &mut Inner) {
-        let left = self.left_behind(inner);
-        if left < inner.left_behind {
-            inner.left_behind = left;
-            inner.closed_until = self.close_deadline();
-        } else {
+        let undelivered = self.undelivered_of(inner);
+        if inner.user.on_due(self.close_deadline(), undelivered) {
             self.give_up(inner);
-            inner.closed_until = None;
         }
     }
 

@@ -16,7 +16,9 @@ use sdp_proto::{ConnectionState, Payload, Read, Transmit, wire::HEADER_MAX};
 
 use super::{
     Inner, Socket,
+    attendance::Queue,
     inner::{ReadInto, ReadUnderWay},
+    link::{Failure, Opening},
 };
 use crate::errors;
 
@@ -30,42 +32,26 @@ const KIND: u64 = 0xff << 56;
 const TICK: Duration = Duration::from_millis(10);
 
 impl Socket {
-    /// Handles what has happened, unless a waiting thread does, and sends what can be sent.
+    /// Makes progress without blocking: handles the events of the dispatchers in which no thread
+    /// sleeps, and sends what can be sent.
     pub(crate) fn progress(&self, inner: &mut Inner) {
-        // News of the connection first: what it received before its end is in the other queue by
-        // then. Looking costs a system call of the provider's, so only when there may be some.
-        if !inner.connecting && (inner.awaits_connection_event() || inner.is_gone) {
-            self.drain(inner, &self.connections);
+        // The connection's events first: what it received before its end is in the other queue by
+        // then. Polling costs a system call of the provider's, so only when there may be some.
+        if inner.awaits_connection_event() || inner.link.is_gone() {
+            self.drain(inner, Queue::Connections);
         }
-        if !inner.driven && inner.may_hear_messages() {
+        if inner.may_poll_messages() && !inner.attendance.sleeps_in(Queue::Completions) {
             inner.unlooked = 0;
-            if inner.served {
-                self.take_at_hand(inner);
-            } else {
-                self.drain(inner, &self.evd);
-            }
+            self.drain(inner, Queue::Completions);
             self.check_gone(inner);
         }
         self.pump(inner);
     }
 
-    /// Handles the events that are there, of a dispatcher that triggers when more come. A wait that
-    /// does not wait says how many there are, which saves the look at the empty queue.
-    fn take_at_hand(&self, inner: &mut Inner) {
-        match self.evd.wait_many(1, Some(Duration::ZERO)) {
-            Ok(Some((event, more))) => {
-                self.on_event(inner, event);
-                self.take_more(inner, false, more);
-            }
-            Ok(None) => (),
-            // Not every provider lets a dispatcher be waited on that triggers a CNO.
-            Err(_) => self.drain(inner, &self.evd),
-        }
-    }
-
-    fn drain(&self, inner: &mut Inner, evd: &Evd) {
-        loop {
-            match evd.dequeue() {
+    /// Handles the events of a dispatcher in which no thread sleeps.
+    fn drain(&self, inner: &mut Inner, queue: Queue) {
+        while !inner.attendance.sleeps_in(queue) {
+            match self.dispatcher(queue).dequeue() {
                 Ok(Some(event)) => self.on_event(inner, event),
                 Ok(None) => return,
                 Err(error) => {
@@ -80,36 +66,16 @@ impl Socket {
     /// a reader by waiting, which returns at once when something has happened. A look in advance
     /// would cost one more system call in the provider.
     pub(super) fn begin(&self, inner: &mut Inner) {
-        if inner.is_gone || inner.awaits_connection_event() {
+        if inner.link.is_gone() || inner.awaits_connection_event() {
             self.progress(inner);
         } else {
             self.pump(inner);
         }
     }
 
-    /// The same for a reader that does not wait. It stops at the first event that brings something
-    /// to read: one more look, which mostly finds nothing, would delay the program's answer.
-    pub(super) fn begin_to_read(&self, inner: &mut Inner) {
-        if inner.driven || inner.is_gone || inner.awaits_connection_event() {
-            return self.progress(inner);
-        }
-        while inner.receive.is_empty() {
-            match self.evd.dequeue() {
-                Ok(Some(event)) => self.on_event(inner, event),
-                Ok(None) => break,
-                Err(error) => {
-                    tracing::error!(%error, "a socket's events cannot be read");
-                    break;
-                }
-            }
-        }
-        self.check_gone(inner);
-        self.pump(inner);
-    }
-
     /// Tells the protocol of the transport's end, once the last message has been handled.
     fn check_gone(&self, inner: &mut Inner) {
-        if inner.is_gone {
+        if inner.link.is_gone() {
             inner.connection.handle_disconnected();
             inner.send.on_gone();
             inner.reads.clear();
@@ -128,19 +94,20 @@ impl Socket {
 
     fn on_connection(&self, inner: &mut Inner, event: &ConnectionEvent) {
         match event.kind {
-            ConnectionKind::Established => {
-                inner.is_up = true;
-                if inner.connection.state() == ConnectionState::HelloSent {
-                    let hello = std::mem::take(&mut inner.hello);
+            ConnectionKind::Established => match inner.link.on_established() {
+                Some(Opening::Active { hello })
+                    if inner.connection.state() == ConnectionState::HelloSent =>
+                {
                     inner.trace.setup(&hello, &event.private_data);
-                    // A bad answer has ended the connection; the news say so.
+                    // A bad answer has ended the connection; the protocol's events say so.
                     let _ = inner.connection.handle_hello_ack(&event.private_data);
-                } else if !inner.says_first {
+                }
+                Some(Opening::Active { .. } | Opening::Passive) => {
                     inner.connection.handle_established();
                 }
-            }
+                Some(Opening::PassiveAwaitsMessage) | None => (),
+            },
             kind => {
-                inner.is_broken = kind == ConnectionKind::Broken;
                 if inner.connection.state() == ConnectionState::HelloSent {
                     let errno = if errors::names_version(&event.private_data) {
                         Errno::PROTONOSUPPORT
@@ -149,7 +116,7 @@ impl Socket {
                     };
                     inner.error = Some(errno);
                 }
-                inner.is_gone = true;
+                inner.link.on_end(kind == ConnectionKind::Broken);
             }
         }
     }
@@ -158,8 +125,10 @@ impl Socket {
         if dto.status != DtoStatus::Success {
             // The connection's own event follows and says what it means.
             tracing::debug!(status = %dto.status, "work of a socket did not complete");
-            inner.flushed = true;
-            inner.unanswered |= dto.status == DtoStatus::Transport;
+            inner.link.on_failure(match dto.status {
+                DtoStatus::Transport => Failure::Unanswered,
+                _ => Failure::Flushed,
+            });
             return;
         }
         let number = dto.cookie & !KIND;
@@ -181,10 +150,7 @@ impl Socket {
         };
         inner.statistics.messages_received += 1;
         inner.trace.received(head, len);
-        if inner.closed_until.is_some() {
-            // A slow reader gets what was written before the close, as long as it says something.
-            inner.closed_until = self.close_deadline();
-        }
+        inner.user.on_message(|| self.close_deadline());
         let inbound = inner.connection.handle_message(head, len);
         let inbound = inbound.unwrap_or_default();
         if inbound.payload_len > 0 && !inner.connection.state().has_ended() {
@@ -249,7 +215,7 @@ impl Socket {
                 sdp_proto::Event::Established => tracing::info!(peer = %self.peer(), "connected"),
                 sdp_proto::Event::UrgentComing => inner.urgent_coming = true,
                 sdp_proto::Event::EndOfStream => {
-                    inner.saw_end = true;
+                    inner.read_half.on_end();
                     inner.arrived = true;
                 }
                 sdp_proto::Event::AdvertDone { id, taken } => {
@@ -263,7 +229,7 @@ impl Socket {
                     let errno = errors::of_protocol(failure.error_kind());
                     let errno = match errno {
                         // No reset came; the peer is out of reach.
-                        Errno::CONNRESET if inner.is_broken && inner.unanswered => Errno::TIMEDOUT,
+                        Errno::CONNRESET if inner.link.has_timed_out() => Errno::TIMEDOUT,
                         // Linux calls a reset so that comes behind the peer's end.
                         Errno::CONNRESET if inner.is_half_closed_by_peer() => Errno::PIPE,
                         errno => errno,
@@ -292,7 +258,7 @@ impl Socket {
         // What a command of this end has settled at once: no message will tell of it.
         self.take_news(inner);
         self.stage(inner);
-        while inner.is_up
+        while inner.link.may_post()
             && inner.send.has_slot()
             && let Some(transmit) = inner.connection.poll_transmit()
         {
@@ -355,7 +321,7 @@ impl Socket {
     /// Reads advertised memory that no waiting reader takes itself.
     fn stage(&self, inner: &mut Inner) {
         let room = inner.reader_room.saturating_sub(inner.receive.readable());
-        if !inner.is_up || self.suits_reader(inner, room) {
+        if !inner.link.may_post() || self.suits_reader(inner, room) {
             return;
         }
         while inner.connection.readable() > 0
@@ -377,7 +343,7 @@ impl Socket {
     /// of that came with the advertisement, or goes to the end of the reader's memory.
     pub(super) fn suits_reader(&self, inner: &Inner, room: usize) -> bool {
         let worth_it = self.config.zcopy_threshold / 2;
-        inner.is_up
+        inner.link.may_post()
             && inner.connection.state().is_established()
             && inner.reads.is_empty()
             && room.min(inner.connection.readable() as usize) >= worth_it.max(1)
@@ -429,7 +395,8 @@ impl Socket {
         self.give_up(inner);
     }
 
-    /// Waits until something happens, or until `deadline`. Says `TimedOut` then.
+    /// Blocks until an event was handled, or until `deadline`; then it returns `TimedOut`. Sleeping
+    /// in a dispatcher, `dat_evd_wait`, is arm, sleep and drive of the provider.
     pub(super) fn wait<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
@@ -442,136 +409,128 @@ impl Socket {
                 left => left,
             },
         };
-        if inner.driven || inner.connecting {
+        if inner.attendance.has_sleeper() {
             let pause = left.unwrap_or(Duration::MAX).min(Duration::from_secs(3600));
-            inner.sleepers += 1;
+            inner.followers += 1;
             let waited = self.changed.wait_timeout(inner, pause);
             let mut inner = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
-            inner.sleepers -= 1;
+            inner.followers -= 1;
             return Ok(inner);
         }
         let wants_tick = inner.connection.wants_tick();
         let pause = if wants_tick { Some(TICK) } else { left };
-        if inner.served {
-            // The stack's thread would wake for the same events.
-            self.set_served(&mut inner, false);
+        let queue = match inner.awaits_connection_event() {
+            true => Queue::Connections,
+            false => Queue::Completions,
+        };
+        if inner.attendance.on_begin_sleep(queue) {
+            self.attach(false);
         }
-        let is_connection = inner.awaits_connection_event();
-        (inner.driven, inner.connecting) = (!is_connection, is_connection);
         inner.unlooked = 0;
         drop(inner);
-        let event = self.waited_on(is_connection).wait_many(1, pause);
+        let event = self.dispatcher(queue).wait_many(1, pause);
         let mut inner = self.lock();
-        (inner.driven, inner.connecting) = (false, false);
-        if std::mem::take(&mut inner.kicked) {
-            self.set_waitable(is_connection, true);
+        if inner.attendance.on_end_sleep() {
+            self.set_waitable(queue, true);
         }
         match event {
             Ok(Some((event, more))) => {
                 self.on_event(&mut inner, event);
-                self.take_more(&mut inner, is_connection, more);
+                self.take_more(&mut inner, queue, more);
             }
             Ok(None) if wants_tick => inner.connection.handle_tick(),
             Ok(None) => (),
             // A signal, or another thread that wants this one to look.
             Err(error) if error.is(DAT_INTERRUPTED_CALL) || error.is(DAT_INVALID_STATE) => (),
             Err(error) => {
-                self.tell_sleepers(&inner);
+                self.wake_followers(&inner);
                 return Err(errors::of_dat(&error));
             }
         }
         self.begin(&mut inner);
-        self.tell_sleepers(&inner);
+        self.wake_followers(&inner);
         Ok(inner)
     }
 
     /// Handles the events that a wait left behind. Asking for more than it counted would cost a
     /// system call of the provider's.
-    fn take_more(&self, inner: &mut Inner, is_connection: bool, more: u32) {
+    fn take_more(&self, inner: &mut Inner, queue: Queue, more: u32) {
         for _ in 0..more {
-            match self.waited_on(is_connection).dequeue() {
+            match self.dispatcher(queue).dequeue() {
                 Ok(Some(event)) => self.on_event(inner, event),
                 _ => return,
             }
         }
     }
 
-    /// Wakes the thread that waits for completions: something else has changed.
+    /// Wakes the thread that sleeps in a dispatcher: something changed that is no event.
     pub(super) fn kick(&self, inner: &mut Inner) {
-        if (inner.driven || inner.connecting) && !inner.kicked {
-            inner.kicked = true;
-            self.set_waitable(inner.connecting, false);
+        if let Some(queue) = inner.attendance.on_kick() {
+            self.set_waitable(queue, false);
         }
-        self.tell_sleepers(inner);
+        self.wake_followers(inner);
     }
 
-    /// Wakes the threads that sleep while another one waits for events. Costs no system call when
+    /// Wakes the threads that wait for another one to handle an event. Costs no system call when
     /// there are none.
-    pub(super) fn tell_sleepers(&self, inner: &Inner) {
-        if inner.sleepers > 0 {
+    pub(super) fn wake_followers(&self, inner: &Inner) {
+        if inner.followers > 0 {
             self.changed.notify_all();
         }
     }
 
-    const fn waited_on(&self, is_connection: bool) -> &Evd {
-        if is_connection {
-            &self.connections
-        } else {
-            &self.evd
+    const fn dispatcher(&self, queue: Queue) -> &Evd {
+        match queue {
+            Queue::Completions => &self.evd,
+            Queue::Connections => &self.connections,
         }
     }
 
-    fn set_waitable(&self, is_connection: bool, waitable: bool) {
-        if let Err(error) = self.waited_on(is_connection).set_waitable(waitable) {
+    fn set_waitable(&self, queue: Queue, waitable: bool) {
+        if let Err(error) = self.dispatcher(queue).set_waitable(waitable) {
             tracing::error!(%error, "a waiting thread cannot be woken");
         }
     }
 
-    /// The end of a call: the stack's thread takes over what the call leaves undone, and is left
-    /// in peace when there is nothing.
+    /// The end of a call: the stack's thread takes over what the call leaves undone, and is not
+    /// woken when there is nothing.
     pub(crate) fn hand_over(&self, inner: &mut Inner) {
         if !inner.connection.is_drained() {
             // The next call will most likely go on with it; should none come, the thread does.
             self.adapter.want_tick();
         }
-        let wanted = inner.wants_service();
-        if wanted == inner.served || inner.driven || inner.connecting {
+        let Some(attached) = inner.attendance.on_hand_over(inner.wants_service()) else {
             return;
-        }
-        self.set_served(inner, wanted);
-        if wanted {
-            // Events that came before the thread was attached have not triggered for it.
+        };
+        self.attach(attached);
+        if attached {
+            // Events that came before this have not triggered the CNO.
             self.progress(inner);
         }
     }
 
-    fn set_served(&self, inner: &mut Inner, served: bool) {
-        let cno = served.then_some(&self.adapter.cno);
+    /// Attaches the dispatchers to the CNO of the stack's thread, or detaches them.
+    fn attach(&self, attached: bool) {
+        let cno = attached.then_some(&self.adapter.cno);
         for evd in [&self.evd, &self.connections] {
             if let Err(error) = evd.set_cno(cno) {
-                tracing::error!(%error, "the stack's thread cannot be told of events");
+                tracing::error!(%error, "a dispatcher cannot change its CNO");
             }
         }
-        inner.served = served;
     }
 
-    /// The stack's thread: somebody triggered.
+    /// The stack's thread: a dispatcher has triggered, or a tick is due (`ticks`).
     pub(crate) fn serve(&self, ticks: bool) {
         let mut inner = self.lock();
         if ticks && inner.connection.wants_tick() {
             inner.connection.handle_tick();
         }
-        if inner
-            .closed_until
-            .is_some_and(|until| until <= Instant::now())
-        {
+        if inner.user.is_due(Instant::now()) {
             self.end_close(&mut inner);
         }
-        if !inner.connecting {
-            self.drain(&mut inner, &self.connections);
-        }
+        self.drain(&mut inner, Queue::Connections);
         self.progress(&mut inner);
         self.hand_over(&mut inner);
-        self.tell_sleepers(&inner);
+        self.wake_followers(&inner);
     }
 }

@@ -1,12 +1,15 @@
 //! What the lock protects.
 
-use std::{collections::VecDeque, fmt, sync::Arc, time::Instant};
+use std::{collections::VecDeque, fmt, sync::Arc};
 
 use dat_api::Lmr;
 use rustix::io::Errno;
 use sdp_proto::{AdvertId, Connection, ConnectionState, SendHalf};
 
-use super::{receive_queue::ReceiveQueue, send_ring::SendRing};
+use super::{
+    attendance::Attendance, link::Link, read_half::ReadHalf, receive_queue::ReceiveQueue,
+    send_ring::SendRing, user::User,
+};
 use crate::{Options, Readiness, Watch, trace::Trace};
 
 /// What a socket has done.
@@ -34,23 +37,12 @@ pub(crate) struct Inner {
     pub(super) connection: Connection,
     pub(super) receive: ReceiveQueue,
     pub(super) send: SendRing,
-    /// A thread waits for completions.
-    pub(super) driven: bool,
-    /// Threads that sleep until that thread wakes them.
-    pub(super) sleepers: u32,
-    /// That thread was woken without a completion.
-    pub(super) kicked: bool,
-    /// A thread waits for a connection event.
-    pub(super) connecting: bool,
-    /// Work was flushed: the event that ends the connection is what comes next.
-    pub(super) flushed: bool,
-    /// The transport failed work for want of an answer. A peer that goes in good order may leave
-    /// some without one, too.
-    pub(super) unanswered: bool,
-    /// The transport did not end in good order.
-    pub(super) is_broken: bool,
-    /// The stack's thread is told of events.
-    pub(super) served: bool,
+    pub(super) attendance: Attendance,
+    /// Threads that wait until the sleeper in a dispatcher has handled an event.
+    pub(super) followers: u32,
+    pub(super) link: Link,
+    pub(super) user: User,
+    pub(super) read_half: ReadHalf,
     /// RDMA Reads under way, oldest first.
     pub(super) reads: VecDeque<ReadUnderWay>,
     /// The reader that waits with room for so many bytes takes advertised memory itself.
@@ -67,24 +59,7 @@ pub(crate) struct Inner {
     pub(super) writer_waits: bool,
     /// What the next call reports, once.
     pub(super) error: Option<Errno>,
-    /// The transport's end was seen; the protocol hears of it behind the last message.
-    pub(super) is_gone: bool,
-    pub(super) saw_end: bool,
     pub(super) urgent_coming: bool,
-    /// The user is gone; the stack's thread gives up then.
-    pub(super) closed_until: Option<Instant>,
-    /// Bytes that had not arrived when that time was last counted from.
-    pub(super) left_behind: usize,
-    /// The user reads no more (SHUT_RD).
-    pub(super) read_shut: bool,
-    /// The passive side accepts the connection only after the active side's first message: until
-    /// then the peer may have given up, although the transport is established.
-    pub(super) says_first: bool,
-    /// The event that the connection is established was read, so the endpoint may post. The peer's
-    /// first message may come before that event.
-    pub(super) is_up: bool,
-    /// Hello and HelloAck, for the trace.
-    pub(super) hello: Vec<u8>,
     pub(super) trace: Trace,
     pub(super) watch: Option<Arc<dyn Watch>>,
     pub(super) arrived: bool,
@@ -122,7 +97,8 @@ impl Inner {
     pub(crate) fn readiness(&self) -> Readiness {
         let state = self.connection.state();
         let is_open = state.is_established();
-        let read_closed = self.saw_end || self.read_shut || state.has_ended();
+        let peer_ended = self.read_half.has_ended() || state.has_ended();
+        let read_closed = peer_ended || self.read_half.is_shut();
         let write_closed = !self.connection.send_half().is_open() || state.has_ended();
         let has_room = self.send.free() >= self.send.capacity() / 4;
         Readiness {
@@ -130,7 +106,7 @@ impl Inner {
             writable: (is_open && has_room) || write_closed || self.error.is_some(),
             urgent: self.urgent_coming || self.receive.has_urgent(),
             read_closed,
-            peer_ended: self.saw_end || state.has_ended(),
+            peer_ended,
             write_closed,
             all_sent: write_closed && self.unsent() == 0,
             failed: matches!(state, ConnectionState::Failed(_)),
@@ -141,13 +117,13 @@ impl Inner {
     /// Bytes that were written and have not left, and a last word that has not.
     pub(super) fn unsent(&self) -> usize {
         let half = self.connection.send_half();
-        let is_ending = !half.is_open() && half != SendHalf::Finished && !self.is_gone;
+        let is_ending = !half.is_open() && half != SendHalf::Finished && !self.link.is_gone();
         self.send.unposted() + usize::from(is_ending)
     }
 
     /// The peer has ended its stream, and this end has not.
     pub(super) fn is_half_closed_by_peer(&self) -> bool {
-        self.saw_end && self.connection.send_half().is_open()
+        self.read_half.has_ended() && self.connection.send_half().is_open()
     }
 
     /// Tells whoever watches.
@@ -163,31 +139,31 @@ impl Inner {
         !self.receive.is_empty() || self.connection.readable() > 0 || !self.reads.is_empty()
     }
 
-    /// Whether the stack's thread has to look after the connection while nobody waits in a call:
-    /// somebody watches, or the user is gone. A user that polls looks in its own calls, and the
+    /// True if the stack's thread has to make progress on the connection while no call does: there
+    /// is a watch, or the user is gone. A user that polls makes progress in its own calls, and the
     /// thread would only wake for each message and take the processor from it.
     pub(super) fn wants_service(&self) -> bool {
         let is_answered = self.connection.state() == ConnectionState::HelloAckSent;
-        let is_setting_up = !self.is_gone && (is_answered || self.awaits_connection_event());
-        is_setting_up || self.watch.is_some() || self.closed_until.is_some()
+        let is_setting_up = !self.link.is_gone() && (is_answered || self.awaits_connection_event());
+        is_setting_up || self.watch.is_some() || self.user.is_closing()
     }
 
-    /// Whether the next event concerns the connection.
+    /// True while the next event is expected to be one of the connection.
     pub(super) fn awaits_connection_event(&self) -> bool {
-        let is_setting_up = !self.is_up && !self.connection.state().has_ended();
-        is_setting_up || self.flushed && !self.is_gone
+        self.link.awaits_event(self.connection.state().has_ended())
     }
 
-    /// Whether completions may be looked at. A server may speak first, and its message may be there
-    /// while the event that the connection stands, which says what the messages mean, is in the
-    /// other queue or in the hand of the thread that waited for it. That one looks afterwards.
-    pub(super) fn may_hear_messages(&self) -> bool {
-        self.is_gone || !matches!(self.connection.state(), ConnectionState::HelloSent)
+    /// True if completions may be polled. A server may speak first, and its message may be there
+    /// while the event that establishes the connection, which says what the messages mean, is in
+    /// the other queue or in the hand of the thread that waited for it. That thread polls
+    /// afterwards.
+    pub(super) fn may_poll_messages(&self) -> bool {
+        self.link.is_gone() || !matches!(self.connection.state(), ConnectionState::HelloSent)
     }
 
     /// Whether nothing will happen any more.
     pub(crate) fn has_ended(&self) -> bool {
-        self.is_gone && self.connection.state().has_ended()
+        self.link.is_gone() && self.connection.state().has_ended()
     }
 }
 
@@ -196,7 +172,7 @@ impl fmt::Debug for Inner {
         f.debug_struct("Inner")
             .field("connection", &self.connection)
             .field("error", &self.error)
-            .field("is_gone", &self.is_gone)
+            .field("link", &self.link)
             .finish_non_exhaustive()
     }
 }

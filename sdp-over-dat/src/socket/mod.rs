@@ -1,9 +1,11 @@
-//! One connection: the protocol, its buffers, and who drives it.
+//! One connection: the protocol, its buffers, and which thread takes its events.
 //!
 //! | File | What |
 //! |---|---|
 //! | `setup.rs` | connect and accept |
 //! | `inner.rs` | what the lock protects, and what the outside sees of it |
+//! | `attendance.rs` | which thread takes the events of a socket |
+//! | `link.rs`, `read_half.rs`, `user.rs` | states: of the transport, of the receiving direction, of the user |
 //! | `drive.rs` | events in, messages out; waiting |
 //! | `send.rs`, `receive.rs` | the two directions as a user calls them |
 //! | `send_ring.rs` | bytes that were written, headers, Sends under way |
@@ -13,17 +15,22 @@
 //! # Lock
 //!
 //! `Socket::inner` is the only one. It is held over DAT calls that return at once (posts, dequeue)
-//! and never while a thread waits. One thread at a time waits in the event dispatcher
-//! ([`inner::Inner::driven`]); nobody else dequeues meanwhile, others wait for it to tell them.
+//! and never while a thread waits. One thread at a time sleeps in an event dispatcher
+//! ([`attendance::Attendance`]); nobody else dequeues from it meanwhile, and other threads that
+//! wait are woken by that one.
 
+mod attendance;
 mod close;
 mod drive;
 mod inner;
+mod link;
+mod read_half;
 mod receive;
 mod receive_queue;
 mod send;
 mod send_ring;
 mod setup;
+mod user;
 
 use std::{
     io,
@@ -64,7 +71,8 @@ impl Drop for Socket {
     /// more: whoever is the last to hold the socket need not be that thread.
     fn drop(&mut self) {
         let inner = self.inner.get_mut();
-        if !inner.unwrap_or_else(PoisonError::into_inner).served {
+        let inner = inner.unwrap_or_else(PoisonError::into_inner);
+        if !inner.attendance.is_stacks() {
             return;
         }
         for evd in [&self.evd, &self.connections] {
@@ -101,7 +109,7 @@ impl Socket {
     /// found; it tells of what comes later.
     pub(crate) fn readiness(&self) -> Readiness {
         let mut inner = self.lock();
-        if !inner.served {
+        if !inner.attendance.is_stacks() {
             self.progress(&mut inner);
         }
         inner.readiness()
@@ -141,6 +149,6 @@ impl Socket {
     /// Whether the user is gone and the connection is not.
     pub(crate) fn is_closing(&self) -> bool {
         let inner = self.lock();
-        inner.closed_until.is_some() && !inner.has_ended()
+        inner.user.is_closing() && !inner.has_ended()
     }
 }

@@ -38,7 +38,7 @@ impl Socket {
             if waits {
                 self.begin(&mut inner);
             } else {
-                self.begin_to_read(&mut inner);
+                self.progress(&mut inner);
             }
             match self.take(&mut inner, &mut into[filled..], flags.peek) {
                 Ok(taken) => filled += taken,
@@ -58,8 +58,8 @@ impl Socket {
             };
             // A reset by bytes that came after SHUT_RD is reported before the end of stream that
             // SHUT_RD makes.
-            let is_shut = inner.read_shut && inner.error.is_none();
-            let has_ended = inner.saw_end && !inner.has_unread() || is_shut;
+            let is_shut = inner.read_half.is_shut() && inner.error.is_none();
+            let has_ended = inner.read_half.has_ended() && !inner.has_unread() || is_shut;
             if is_enough || has_ended {
                 return self.leave(inner, filled, None);
             }
@@ -182,7 +182,7 @@ impl Socket {
         let mut until = deadline.and_then(|deadline| deadline.checked_add(patience));
         let (mut was_shut, mut has_given_up) = (false, false);
         while inner.reads.iter().any(|read| read.number == number) {
-            if inner.read_shut && !was_shut && !has_given_up {
+            if inner.read_half.is_shut() && !was_shut && !has_given_up {
                 was_shut = true;
                 until = until.into_iter().chain(self.close_deadline()).min();
             }

@@ -218,7 +218,7 @@ impl Socket {
             user_memory::release(source.lmr);
         }
         inner.statistics.bytes_sent += taken as u64;
-        self.tell_sleepers(&inner);
+        self.wake_followers(&inner);
         (inner, Ok(taken))
     }
 
@@ -238,7 +238,7 @@ impl Socket {
             let is_free = !inner.send.uses_user_memory();
             match taken {
                 Some(taken) if is_free => return (inner, taken as usize),
-                _ if inner.is_gone && is_free => {
+                _ if inner.link.is_gone() && is_free => {
                     return (inner, taken.unwrap_or(0) as usize);
                 }
                 _ => (),

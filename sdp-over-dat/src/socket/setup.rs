@@ -13,7 +13,16 @@ use dat_api::{Cr, Ep, EpAttr, EpEvds, Evd, EvdFlags};
 use rustix::io::Errno;
 use sdp_proto::{self as proto, Connection, ConnectionState, wire::Hello};
 
-use super::{Inner, Socket, inner::Statistics, receive_queue::ReceiveQueue, send_ring::SendRing};
+use super::{
+    Inner, Socket,
+    attendance::Attendance,
+    inner::Statistics,
+    link::{Link, Opening},
+    read_half::ReadHalf,
+    receive_queue::ReceiveQueue,
+    send_ring::SendRing,
+    user::User,
+};
 use crate::{Config, Options, adapter::Adapter, errors, trace::Trace, transport::Transport};
 
 /// RDMA Reads that an end serves and has under way.
@@ -32,8 +41,10 @@ impl Socket {
         let hello = hello
             .trimmed(adapter.private_data_max)
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
-        let socket = Self::new(adapter, config, connection, peer, true)?;
-        socket.lock().hello.clone_from(&hello);
+        let opening = Opening::Active {
+            hello: hello.clone(),
+        };
+        let socket = Self::new(adapter, config, connection, peer, opening)?;
         let timeout = Some(config.connect_timeout);
         socket
             .ep
@@ -55,7 +66,7 @@ impl Socket {
         let ack = ack
             .trimmed(adapter.private_data_max)
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
-        let socket = Self::new(adapter, config, connection, peer, false)?;
+        let socket = Self::new(adapter, config, connection, peer, Opening::Passive)?;
         let hello = request.private_data().to_vec();
         socket.lock().trace.setup(&hello, &ack);
         request
@@ -78,9 +89,11 @@ impl Socket {
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
         let parts = Parts::make(adapter, config).map_err(|error| errors::of_dat(&error))?;
         let transport = Some(Transport::of(&tcp)?);
-        let socket = Self::of(adapter, parts, connection, names, transport, true)
+        let opening = Opening::Active {
+            hello: hello.clone(),
+        };
+        let socket = Self::of(adapter, parts, connection, names, transport, opening)
             .map_err(|error| errors::of_dat(&error))?;
-        socket.lock().hello.clone_from(&hello);
         let timeout = Some(config.connect_timeout);
         socket
             .ep
@@ -103,13 +116,11 @@ impl Socket {
         let ack = ack
             .trimmed(adapter.private_data_max)
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
-        let socket = Self::of(adapter, parts, connection, names, Some(transport), false)
+        let (transport, opening) = (Some(transport), Opening::PassiveAwaitsMessage);
+        let socket = Self::of(adapter, parts, connection, names, transport, opening)
             .map_err(|error| errors::of_dat(&error))?;
-        {
-            let mut inner = socket.lock();
-            inner.says_first = true;
-            inner.trace.setup(request.private_data(), &ack);
-        }
+        let hello = request.private_data();
+        socket.lock().trace.setup(hello, &ack);
         request
             .accept(None, &ack)
             .map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error.to_string()))?;
@@ -121,11 +132,11 @@ impl Socket {
         config: Config,
         connection: Connection,
         peer: SocketAddr,
-        active: bool,
+        opening: Opening,
     ) -> io::Result<Arc<Self>> {
         let names = Names { local: None, peer };
         Parts::make(adapter, config)
-            .and_then(|parts| Self::of(adapter, parts, connection, names, None, active))
+            .and_then(|parts| Self::of(adapter, parts, connection, names, None, opening))
             .map_err(|error| errors::of_dat(&error))
     }
 
@@ -135,20 +146,18 @@ impl Socket {
         connection: Connection,
         names: Names,
         transport: Option<Transport>,
-        active: bool,
+        opening: Opening,
     ) -> dat_api::Result<Arc<Self>> {
         let inner = Inner {
             connection,
             receive: parts.receive,
             send: parts.send,
-            driven: false,
-            kicked: false,
-            sleepers: 0,
-            flushed: false,
-            unanswered: false,
-            is_broken: false,
-            served: false,
-            connecting: false,
+            attendance: Attendance::Calls,
+            followers: 0,
+            trace: Trace::start(opening.is_active()),
+            link: Link::new(opening),
+            user: User::There,
+            read_half: ReadHalf::Open,
             reads: VecDeque::new(),
             reader_room: 0,
             read_direct: Vec::new(),
@@ -157,16 +166,7 @@ impl Socket {
             unlooked: 0,
             writer_waits: false,
             error: None,
-            is_gone: false,
-            saw_end: false,
             urgent_coming: false,
-            closed_until: None,
-            left_behind: 0,
-            read_shut: false,
-            says_first: false,
-            is_up: false,
-            hello: Vec::new(),
-            trace: Trace::start(active),
             watch: None,
             arrived: false,
             options: Options::default(),

@@ -1,0 +1,217 @@
+//! Which thread takes the events of a socket from its dispatchers.
+//!
+//! ```text
+//!             hand over, service wanted
+//!   CALLS ─────────────────────────────────> STACK
+//!    ^ ^ <───────────────────────────────────  |
+//!    |       hand over, no service wanted      |
+//!    |                                         | begin to sleep
+//!    '── end of the sleep ── SLEEPER <─────────'
+//!              begin to sleep: also from CALLS
+//! ```
+
+/// A dispatcher of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Queue {
+    Completions,
+    Connections,
+}
+
+/// The state. See the module. `on_*` are the only writers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attendance {
+    /// No thread sleeps; each call polls the dispatchers.
+    Calls,
+    /// The dispatchers trigger the CNO on which the stack's thread sleeps; calls poll as well.
+    Stack,
+    /// The thread of a call sleeps in this dispatcher. Nobody else polls it, because DAT permits
+    /// one waiter and no dequeue next to it.
+    Sleeper {
+        queue: Queue,
+        /// The sleeper was woken although there is no event.
+        is_kicked: bool,
+    },
+}
+
+impl Attendance {
+    /// The thread of a call is about to sleep in a dispatcher. Returns true if the dispatchers are
+    /// to be detached from the CNO: the stack's thread would wake for the same events.
+    pub(super) fn on_begin_sleep(&mut self, queue: Queue) -> bool {
+        let before = std::mem::replace(
+            self,
+            Self::Sleeper {
+                queue,
+                is_kicked: false,
+            },
+        );
+        before == Self::Stack
+    }
+
+    /// The sleeper is awake. Returns true if it was kicked, so that its dispatcher cannot be waited
+    /// on at present.
+    pub(super) fn on_end_sleep(&mut self) -> bool {
+        match *self {
+            Self::Sleeper { is_kicked, .. } => {
+                *self = Self::Calls;
+                is_kicked
+            }
+            Self::Calls | Self::Stack => false,
+        }
+    }
+
+    /// Something changed that is no event of a dispatcher. Returns the dispatcher whose sleeper is
+    /// to be woken.
+    pub(super) fn on_kick(&mut self) -> Option<Queue> {
+        match self {
+            Self::Sleeper { queue, is_kicked } if !*is_kicked => {
+                *is_kicked = true;
+                Some(*queue)
+            }
+            Self::Calls | Self::Stack | Self::Sleeper { .. } => None,
+        }
+    }
+
+    /// A call ends. `wants_service`: events matter while no call is under way. Returns true if the
+    /// dispatchers are to be attached to the CNO, false if they are to be detached from it.
+    pub(super) fn on_hand_over(&mut self, wants_service: bool) -> Option<bool> {
+        let next = match *self {
+            Self::Calls if wants_service => Self::Stack,
+            Self::Stack if !wants_service => Self::Calls,
+            Self::Calls | Self::Stack | Self::Sleeper { .. } => return None,
+        };
+        *self = next;
+        Some(wants_service)
+    }
+
+    /// True while a thread sleeps in either dispatcher.
+    pub(super) fn has_sleeper(self) -> bool {
+        matches!(self, Self::Sleeper { .. })
+    }
+
+    /// True while a thread sleeps in this dispatcher.
+    pub(super) fn sleeps_in(self, it: Queue) -> bool {
+        matches!(self, Self::Sleeper { queue, .. } if queue == it)
+    }
+
+    /// True while the dispatchers are attached to the CNO.
+    pub(super) fn is_stacks(self) -> bool {
+        self == Self::Stack
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        Attendance::{Calls, Sleeper, Stack},
+        Queue::{Completions, Connections},
+        *,
+    };
+
+    const fn sleeper(queue: Queue, is_kicked: bool) -> Attendance {
+        Sleeper { queue, is_kicked }
+    }
+
+    /// What a transition returns, in one type for all.
+    #[derive(Debug, PartialEq, Eq)]
+    enum Returned {
+        Flag(bool),
+        Queue(Option<Queue>),
+        Change(Option<bool>),
+    }
+    use Returned::{Change, Flag};
+
+    #[test]
+    fn every_event_in_every_state() {
+        type Row = (
+            &'static str,
+            fn(&mut Attendance) -> Returned,
+            [(Attendance, Returned); 5],
+        );
+        let asleep = sleeper(Completions, false);
+        let kicked = sleeper(Completions, true);
+        let connecting = sleeper(Connections, false);
+        let before = [Calls, Stack, asleep, kicked, connecting];
+        let rows: [Row; 5] = [
+            (
+                "begin to sleep",
+                |it| Flag(it.on_begin_sleep(Completions)),
+                [
+                    (asleep, Flag(false)),
+                    (asleep, Flag(true)),
+                    (asleep, Flag(false)),
+                    (asleep, Flag(false)),
+                    (asleep, Flag(false)),
+                ],
+            ),
+            (
+                "end of the sleep",
+                |it| Flag(it.on_end_sleep()),
+                [
+                    (Calls, Flag(false)),
+                    (Stack, Flag(false)),
+                    (Calls, Flag(false)),
+                    (Calls, Flag(true)),
+                    (Calls, Flag(false)),
+                ],
+            ),
+            (
+                "kick",
+                |it| Returned::Queue(it.on_kick()),
+                [
+                    (Calls, Returned::Queue(None)),
+                    (Stack, Returned::Queue(None)),
+                    (kicked, Returned::Queue(Some(Completions))),
+                    (kicked, Returned::Queue(None)),
+                    (
+                        sleeper(Connections, true),
+                        Returned::Queue(Some(Connections)),
+                    ),
+                ],
+            ),
+            (
+                "hand over, service wanted",
+                |it| Change(it.on_hand_over(true)),
+                [
+                    (Stack, Change(Some(true))),
+                    (Stack, Change(None)),
+                    (asleep, Change(None)),
+                    (kicked, Change(None)),
+                    (connecting, Change(None)),
+                ],
+            ),
+            (
+                "hand over, no service wanted",
+                |it| Change(it.on_hand_over(false)),
+                [
+                    (Calls, Change(None)),
+                    (Calls, Change(Some(false))),
+                    (asleep, Change(None)),
+                    (kicked, Change(None)),
+                    (connecting, Change(None)),
+                ],
+            ),
+        ];
+        for (name, event, after) in rows {
+            for (before, (expected, returned)) in before.into_iter().zip(after) {
+                let mut state = before;
+                assert_eq!(event(&mut state), returned, "{name} in {before:?}");
+                assert_eq!(state, expected, "{name} in {before:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_dispatcher_has_a_sleeper_or_none() {
+        for (state, has_sleeper, completions, connections, is_stacks) in [
+            (Calls, false, false, false, false),
+            (Stack, false, false, false, true),
+            (sleeper(Completions, true), true, true, false, false),
+            (sleeper(Connections, false), true, false, true, false),
+        ] {
+            assert_eq!(state.has_sleeper(), has_sleeper, "{state:?}");
+            assert_eq!(state.sleeps_in(Completions), completions, "{state:?}");
+            assert_eq!(state.sleeps_in(Connections), connections, "{state:?}");
+            assert_eq!(state.is_stacks(), is_stacks, "{state:?}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The user of a socket: there, gone while the connection goes on, or given up.
+//!
+//! ```text
+//!           close             due, and nothing was delivered meanwhile
+//!   THERE ─────────> CLOSING ──────────────────────────────────────────> GIVEN UP
+//!                     |   ^
+//!                     '---'  a message is received; due, and bytes were delivered
+//! ```
+
+use std::time::Instant;
+
+/// The state. See the module. `on_*` are the only writers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum User {
+    There,
+    /// The user has closed the socket; the stack's thread carries the connection on.
+    Closing {
+        /// The time at which the stack's thread gives the peer up. `None`: never.
+        until: Option<Instant>,
+        /// Bytes that had not been delivered when `until` was last set.
+        undelivered: usize,
+    },
+    /// The time of the close is over.
+    GivenUp,
+}
+
+impl User {
+    /// The user closes the socket.
+    pub(super) fn on_close(&mut self, until: Option<Instant>, undelivered: usize) {
+        *self = Self::Closing { until, undelivered };
+    }
+
+    /// A message was received: a slow reader gets what was written before the close, as long as
+    /// messages of it are received.
+    pub(super) fn on_message(&mut self, next: impl FnOnce() -> Option<Instant>) {
+        if let Self::Closing { until, .. } = self {
+            *until = next();
+        }
+    }
+
+    /// The time of the close is over. `now_undelivered`: bytes that have not been delivered now.
+    /// Returns true if the peer is to be given up: nothing was delivered meanwhile. A long message
+    /// over a slow line makes progress.
+    pub(super) fn on_due(&mut self, next: Option<Instant>, now_undelivered: usize) -> bool {
+        match *self {
+            Self::Closing { undelivered, .. } if now_undelivered < undelivered => {
+                *self = Self::Closing {
+                    until: next,
+                    undelivered: now_undelivered,
+                };
+                false
+            }
+            Self::Closing { .. } => {
+                *self = Self::GivenUp;
+                true
+            }
+            Self::There | Self::GivenUp => false,
+        }
+    }
+
+    pub(super) fn is_closing(self) -> bool {
+        matches!(self, Self::Closing { .. })
+    }
+
+    /// True if the time of the close is over at `now`.
+    pub(super) fn is_due(self, now: Instant) -> bool {
+        matches!(self, Self::Closing { until: Some(until), .. } if until <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{
+        User::{Closing, GivenUp, There},
+        *,
+    };
+
+    #[test]
+    fn every_event_in_every_state() {
+        type Row = (
+            &'static str,
+            Box<dyn Fn(&mut User) -> bool>,
+            [(User, bool); 3],
+        );
+        let soon = Some(Instant::now());
+        let late = soon.map(|soon| soon + Duration::from_secs(1));
+        let closing = |until, undelivered| Closing { until, undelivered };
+        let before = [There, closing(soon, 5), GivenUp];
+        let rows: [Row; 4] = [
+            (
+                "close",
+                Box::new(move |it| {
+                    it.on_close(late, 7);
+                    false
+                }),
+                [
+                    (closing(late, 7), false),
+                    (closing(late, 7), false),
+                    (closing(late, 7), false),
+                ],
+            ),
+            (
+                "message",
+                Box::new(move |it| {
+                    it.on_message(|| late);
+                    false
+                }),
+                [(There, false), (closing(late, 5), false), (GivenUp, false)],
+            ),
+            (
+                "due, bytes were delivered",
+                Box::new(move |it| it.on_due(late, 4)),
+                [(There, false), (closing(late, 4), false), (GivenUp, false)],
+            ),
+            (
+                "due, nothing was delivered",
+                Box::new(move |it| it.on_due(late, 5)),
+                [(There, false), (GivenUp, true), (GivenUp, false)],
+            ),
+        ];
+        for (name, event, after) in rows {
+            for (before, (expected, returned)) in before.into_iter().zip(after) {
+                let mut state = before;
+                assert_eq!(event(&mut state), returned, "{name} in {before:?}");
+                assert_eq!(state, expected, "{name} in {before:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_close_is_due_at_its_time_or_never() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(1);
+        let closing = |until| Closing {
+            until,
+            undelivered: 0,
+        };
+        for (state, is_closing, is_due) in [
+            (There, false, false),
+            (closing(Some(now)), true, true),
+            (closing(Some(later)), true, false),
+            (closing(None), true, false),
+            (GivenUp, false, false),
+        ] {
+            assert_eq!(state.is_closing(), is_closing, "{state:?}");
+            assert_eq!(state.is_due(now), is_due, "{state:?}");
+        }
+    }
+}
