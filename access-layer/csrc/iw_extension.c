@@ -121,11 +121,6 @@ void access_read_begin_sleep(va_list args, struct access_sleep_args *out)
 	out->count = va_arg(args, uint32_t *);
 }
 
-void access_read_take(va_list args, void **out)
-{
-	*out = va_arg(args, void *);
-}
-
 #if defined(__GNUC__)
 #pragma GCC visibility pop
 #endif

@@ -74,7 +74,6 @@ unsafe extern "C" {
     fn access_read_ssp_query(args: DatVaList, out: *mut SspQueryArgs);
     fn access_read_socket_connect(args: DatVaList, out: *mut ConnectArgs);
     fn access_read_begin_sleep(args: DatVaList, out: *mut BeginSleepArgs);
-    fn access_read_take(args: DatVaList, out: *mut *mut DatEvdHandle);
 }
 
 /// Does operation `op` on `handle`. `None`: there is no such operation.
@@ -104,7 +103,6 @@ pub(crate) unsafe fn handle<R: Rnic>(
             }
             (DAT_RS_CNO_BEGIN_SLEEP_OP, _) => begin_sleep::<R>(handle, args),
             (DAT_RS_CNO_END_SLEEP_OP, _) => end_sleep::<R>(handle),
-            (DAT_RS_CNO_TAKE_OP, _) => take::<R>(handle, args),
             _ => ib_extension::handle::<R>(handle, op, args)?,
         }
     };
@@ -193,18 +191,6 @@ unsafe fn begin_sleep<R: Rnic>(cno: DatCnoHandle, va_list: DatVaList) -> DatResu
 
 fn end_sleep<R: Rnic>(cno: DatCnoHandle) -> DatResult {
     pin::<Cno<R>>(cno, DAT_INVALID_HANDLE_CNO)?.end_sleep();
-    Ok(())
-}
-
-/// # Safety
-/// As for [`handle()`].
-unsafe fn take<R: Rnic>(cno: DatCnoHandle, va_list: DatVaList) -> DatResult {
-    let mut out = std::ptr::null_mut();
-    // SAFETY: the caller passes the va_list of this operation, and there is one pointer in it.
-    unsafe { access_read_take(va_list, &raw mut out) };
-    let out = Out::required(out, 3)?;
-    let cno = pin::<Cno<R>>(cno, DAT_INVALID_HANDLE_CNO)?;
-    out.write(cno.take_what_has_triggered()?.as_dat());
     Ok(())
 }
 

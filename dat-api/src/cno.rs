@@ -147,34 +147,6 @@ impl Cno {
         Ok(check("dat_rs_cno_end_sleep", code)?)
     }
 
-    /// Takes one trigger that is already there; `None` when there is none. Unlike
-    /// [`Cno::take_trigger`] and [`Cno::end_sleep`] it does not make the provider look at its
-    /// connections first, so it is cheap, and meant for the triggers that are left after one of
-    /// these calls.
-    ///
-    /// This is an operation of dat-rs and not of DAT 2.0 ([`DAT_RS_CNO_TAKE_OP`]); with a provider
-    /// that does not have it, a [`wait`](Self::wait) with a timeout of zero takes its place.
-    pub fn take_what_has_triggered(&self) -> Result<Option<EvdId>> {
-        let mut evd = DAT_HANDLE_NULL;
-        // SAFETY: the handle is live, and the one argument of the operation is a writable
-        // out-pointer.
-        let code = unsafe {
-            (self.inner.ia.library().dat_extension_op)(
-                self.inner.handle.0,
-                DAT_RS_CNO_TAKE_OP,
-                &raw mut evd,
-            )
-        };
-        if code.is(DAT_QUEUE_EMPTY) {
-            return Ok(None);
-        }
-        if code.is(DAT_NOT_IMPLEMENTED) {
-            return self.wait(Some(Duration::ZERO));
-        }
-        check("dat_rs_cno_take", code)?;
-        Ok((!evd.is_null()).then(|| EvdId::of(evd)))
-    }
-
     /// Takes one trigger without waiting: the dispatcher that triggered, or `None` when none has.
     /// When the last trigger has been taken, the descriptor is not readable any more.
     pub fn take_trigger(&self) -> Result<Option<EvdId>> {

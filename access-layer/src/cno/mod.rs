@@ -199,11 +199,6 @@ impl<R: Rnic> Cno<R> {
             return Ok(evd);
         }
         self.arm_and_progress();
-        self.take_what_has_triggered()
-    }
-
-    /// The same without driving the RNIC first, for callers that have just driven it.
-    pub fn take_what_has_triggered(&self) -> DatResult<Handle> {
         self.take_open(&mut self.lock())?.ok_or(NOTHING)
     }
 

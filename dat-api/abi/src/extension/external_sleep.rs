@@ -16,7 +16,4 @@ constants! { DatExtendedOp:
     /// It has woken. Handle: CNO. No arguments. What has come about has triggered when it returns;
     /// without a sleep it does nothing.
     DAT_RS_CNO_END_SLEEP_OP = 0x481,
-    /// What `dat_cno_trigger` takes, and no work for the provider where there is nothing. Handle:
-    /// CNO. Argument: `DAT_EVD_HANDLE*`.
-    DAT_RS_CNO_TAKE_OP = 0x482,
 }
