@@ -1,6 +1,7 @@
-//! A peer that owns half of the shared memory and lies about every word of it. After each attack the
-//! connection has ended as the specification says, or continues as if nothing had been; another
-//! connection of the same adapter has worked all the time; no mapping and no descriptor is left.
+//! A peer that owns half of the shared memory and lies about every word of it. After each attack
+//! the connection has ended as the specification says, or continues as if nothing had been;
+//! another connection of the same adapter has worked all the time; no mapping and no descriptor is
+//! left.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,6 +1,6 @@
 //! A peer that lies on the way to shared memory: offers, hellos, descriptors, moves. The connection
-//! stays on TCP, or ends as the specification says; another connection of the same adapter has worked
-//! all the time; no mapping and no descriptor is left.
+//! stays on TCP, or ends as the specification says; another connection of the same adapter has
+//! worked all the time; no mapping and no descriptor is left.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

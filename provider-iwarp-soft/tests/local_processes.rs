@@ -1,5 +1,5 @@
-//! Two processes whose connection is in shared memory: one of them dies, stops, forks, or belongs to
-//! another user. The other process is this test binary again, in another role.
+//! Two processes whose connection is in shared memory: one of them dies, stops, forks, or belongs
+//! to another user. The other process is this test binary again, in another role.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,5 +1,5 @@
-//! Descriptors, memory and limits that do not suffice for shared memory: the connection stays on TCP
-//! and works. A test binary of its own: limits are the process's.
+//! Descriptors, memory and limits that do not suffice for shared memory: the connection stays on
+//! TCP and works. A test binary of its own: limits are the process's.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

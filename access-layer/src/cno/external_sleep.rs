@@ -15,8 +15,8 @@ use crate::rnic::{Arm, Rnic};
 
 impl<R: Rnic> Cno<R> {
     /// Fills `out` with the descriptors to sleep on and returns how many there are; 0 when
-    /// something has triggered already, or may have. Refused where another thread waits, which would not be
-    /// woken, and where `out` is too small.
+    /// something has triggered already, or may have. Refused where another thread waits, which
+    /// would not be woken, and where `out` is too small.
     pub fn begin_sleep(&self, out: &mut [libc::pollfd]) -> DatResult<usize> {
         let mut inner = self.lock();
         if inner.state.is_dead() {

@@ -76,7 +76,8 @@ impl Conn {
             && !self.has_said_all()
     }
 
-    /// Returns true if this side has sent its FIN, behind which TCP takes nothing: it does not move.
+    /// Returns true if this side has sent its FIN, behind which TCP takes nothing: it does not
+    /// move.
     pub(crate) fn has_said_all(&self) -> bool {
         self.closing == Closing::FinSent
     }

@@ -66,8 +66,8 @@ impl ConnSet {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// Calls with the key of each connection that has an event, and with the descriptor that has it.
-    /// Returns how many there were.
+    /// Calls with the key of each connection that has an event, and with the descriptor that has
+    /// it. Returns how many there were.
     pub(super) fn for_each_ready(&self, mut call: impl FnMut(Key, Ready)) -> usize {
         let mut room = [const { std::mem::MaybeUninit::uninit() }; EVENTS_MAX];
         let now = Timespec::try_from(Duration::ZERO).unwrap_or_default();

@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::carrier::local::watch::Watch;
 use crate::engine::{Key, Source};
 use crate::socket::Socket;
 
@@ -29,6 +28,12 @@ pub(crate) enum Arming {
     Done,
     /// It has work, or another thread holds it: drive and try again.
     LookAgain,
+}
+
+/// A look at a connection by threads that do not hold it.
+pub(crate) trait MayHaveWork: Debug + Send + Sync {
+    /// Returns false if the connection certainly has no work. Takes no lock, and no system call.
+    fn may_have_work(&self) -> bool;
 }
 
 /// What the owner of a connection, its queue pair, does for the threads that make progress. Each
@@ -61,7 +66,7 @@ pub(crate) struct ConnSocket {
     /// call.
     has_moved: AtomicBool,
     /// Shows whether the connection may have work, once it is not on TCP in either direction.
-    watch: OnceLock<Arc<Watch>>,
+    watch: OnceLock<Arc<dyn MayHaveWork>>,
 }
 
 impl ConnSocket {
@@ -185,8 +190,8 @@ impl ConnSocket {
     }
 
     /// Nothing of the connection goes over TCP any more: `watch` shows whether it may have work.
-    pub(crate) fn watch_by(&self, watch: &Arc<Watch>) {
-        let _ = self.watch.set(watch.clone());
+    pub(crate) fn watch_by(&self, watch: Arc<dyn MayHaveWork>) {
+        let _ = self.watch.set(watch);
     }
 
     /// Returns false if the connection certainly has no work. Takes no lock.

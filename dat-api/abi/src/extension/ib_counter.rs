@@ -5,7 +5,10 @@
 
 /// Constants from a number on, and their names in a list whose order is that of the numbers.
 macro_rules! counters {
-    ($ty:ty, $names:ident, from $first:literal: $($(#[$meta:meta])* $name:ident = $value:expr),+ $(,)?) => {
+    (
+        $ty:ty, $names:ident, from $first:literal:
+        $($(#[$meta:meta])* $name:ident = $value:expr),+ $(,)?
+    ) => {
         constants! { $ty: $($(#[$meta])* $name = $value),+ }
 
         /// The names of these counters in the order of their numbers, the one for all of them last.

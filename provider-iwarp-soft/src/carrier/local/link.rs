@@ -131,8 +131,8 @@ impl LocalCarrier {
     }
 
     /// What polling threads look at before they drive the connection.
-    pub(crate) fn watch(&self) -> &Arc<Watch> {
-        &self.watch
+    pub(crate) fn watch(&self) -> Arc<Watch> {
+        self.watch.clone()
     }
 
     /// The holder of the connection is done with it for now.
@@ -363,7 +363,8 @@ impl LocalCarrier {
             // The memory is no longer registered: the peer's own error ends the connection.
             return Err(RxEnd::Broken);
         }
-        // SAFETY: places that the memory table has checked and keeps, and eight bytes of this frame.
+        // SAFETY: places that the memory table has checked and keeps, and eight bytes of this
+        // frame.
         let pulled = unsafe { puller.pull(self.consumer.pieces(), &places) };
         self.consumer.end_pull(pulled.is_ok());
         if let Err(error) = pulled {

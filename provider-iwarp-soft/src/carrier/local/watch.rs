@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::ring::line;
 use super::segment::{Half, LINE};
+use crate::progress::conn_socket::MayHaveWork;
 
 /// The connection has work that the ring does not show.
 const BUSY: usize = usize::MAX;
@@ -28,16 +29,17 @@ impl Watch {
         }
     }
 
-    /// The holder of the connection is done with it: `next` is where the next record begins; `None`:
-    /// there is other work to come back to.
+    /// The holder of the connection is done with it: `next` is where the next record begins;
+    /// `None`: there is other work to come back to.
     pub(super) fn set(&self, next: Option<usize>) {
         self.next.store(next.unwrap_or(BUSY), Ordering::Relaxed);
     }
+}
 
-    /// Returns false if the connection certainly has no work. A thread that sees an old position
-    /// finds what is at that place now, which is never 0 for long, or drives for nothing.
-    #[inline]
-    pub(crate) fn may_have_work(&self) -> bool {
+impl MayHaveWork for Watch {
+    /// A thread that sees an old position finds what is at that place now, which is never 0 for
+    /// long, or drives for nothing.
+    fn may_have_work(&self) -> bool {
         let next = self.next.load(Ordering::Relaxed);
         if next != BUSY && self.half.word(next).load(Ordering::Relaxed) == 0 {
             return false;

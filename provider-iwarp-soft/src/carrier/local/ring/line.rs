@@ -17,7 +17,8 @@ pub(in super::super) fn prefetch(line: *const u8) {
 #[inline]
 pub(in super::super) fn prefetch_to_write(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which changes neither memory nor registers nor flags, and faults at no address.
+    // SAFETY: a hint, which changes neither memory nor registers nor flags, and faults at no
+    // address.
     unsafe {
         std::arch::asm!("prefetchw [{0}]", in(reg) line, options(nostack, preserves_flags));
     };

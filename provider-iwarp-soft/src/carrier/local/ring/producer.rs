@@ -383,8 +383,8 @@ impl Producer {
         self.last = self.tail;
         self.tail += record_len as u64;
         let bits = word.emit(position);
-        // Two short records ahead, where the consumer does not poll: a line that is here already does
-        // not stall the next locked instruction.
+        // Two short records ahead, where the consumer does not poll: a line that is here already
+        // does not stall the next locked instruction.
         for ahead in [4, 5] {
             let line = self.offset(self.tail + ahead * LINE as u64);
             line::prefetch_to_write(self.half.bytes(line, LINE));
