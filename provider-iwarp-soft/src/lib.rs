@@ -6,11 +6,14 @@
 //! | `objects`, `qp`, `cq`, `srq`, `memory` | what it hands out |
 //! | `work` | work requests at rest |
 //! | `conn` | a connection in full operation |
-//! | `carrier` | how its segments get to the peer |
+//! | `carrier` | how its segments get to the peer: over TCP, or over shared memory within a host |
 //! | `cm` | listen, connect, accept, reject, consumers' sockets, the end of sockets |
 //! | `progress` | what there is to sleep on, and which thread makes progress |
 //! | `engine` | one thread for what no consumer's thread does, its poller and timers |
 //! | `config`, `socket`, `forking`, `lock`, `pool`, `event`, `tally` | their tools |
+//!
+//! A connection begins on TCP. If both ends are on one host and share a user or a directory
+//! (`local`, `local_dir` in the IA's settings), it moves to shared memory once it is in use.
 //!
 //! The protocol itself is the crate `iwarp-proto`, which never sees a socket. What it says is to be
 //! sent or placed, this crate sends and places.
@@ -19,8 +22,10 @@
 //!
 //! | | sender | receiver |
 //! |---|---|---|
-//! | system calls | 1 (`send`), or a share of one | 1 (`recv`), or a share of one |
-//! | copies in user space | 1, into the staging buffer | 1, to its place |
+//! | system calls, TCP | 1 (`send`), or a share of one | 1 (`recv`), or a share of one |
+//! | system calls, shared memory | none; 1 (`send`) where the receiver sleeps | none; 1 (`process_vm_readv`) for a payload above 8 KiB |
+//! | copies in user space, TCP | 1, into the staging buffer | 1, to its place |
+//! | copies, shared memory | 1, into the ring; none above 8 KiB | 1, to its place |
 //! | locks taken, uncontended | connection, memory table, queue | connection, memory table, receives, queue |
 //! | allocations | none | none |
 
