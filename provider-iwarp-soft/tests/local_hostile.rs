@@ -507,3 +507,36 @@ fn a_full_ring_is_received_while_a_timer_runs() {
         ground.check("a timer");
     });
 }
+
+#[test]
+fn a_peer_that_dies_while_it_reads_memory_is_not_waited_for() {
+    on_ground(|ground| {
+        for is_deregistered in [false, true] {
+            let victim = ground.victim();
+            let memory = ground.node().memory(1 << 20);
+            let moved = Moved::new(&victim, |shared| {
+                let can_pull = shared.control(Half::Adopter, CAN_PULL);
+                can_pull.store(1, Ordering::Relaxed);
+            });
+            victim.send(1, &[memory.sge(0, 1 << 20)]);
+            moved.shared.await_word(Half::Adopter, 0);
+            // It reads now, and never ends.
+            let state = moved.shared.ring_word(Half::Adopter, 8);
+            state.fetch_add(1, Ordering::Relaxed);
+            drop(moved);
+            let start = std::time::Instant::now();
+            if is_deregistered {
+                drop(memory);
+            }
+            assert!(matches!(
+                victim.event(),
+                Event::Disconnected | Event::Broken
+            ));
+            assert_ne!(victim.sent().status, WcStatus::Success);
+            let took = start.elapsed();
+            assert!(took < std::time::Duration::from_millis(700), "{took:?}");
+            drop(victim);
+            ground.check("dies while it reads");
+        }
+    });
+}

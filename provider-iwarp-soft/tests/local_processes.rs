@@ -293,9 +293,9 @@ fn a_stopped_peer_keeps_neither_memory_nor_connection() {
         if is_abrupt {
             node.rnic.disconnect(&other.client.qp, true);
         } else {
-            // A request that was not taken fails, and the connection with it.
+            // What was not read by then fails, and the connection with it.
             drop(memory);
-            node.rnic.drive();
+            other.signal(Signal::CONT);
         }
         let event = other.client.event();
         assert!(is_end(&event), "{event:?}");

@@ -70,7 +70,7 @@ pub(crate) struct LocalCarrier {
     producer: Producer,
     consumer: Consumer,
     /// The connection of the two processes: bells in both directions.
-    conn: UnixConn,
+    conn: Arc<UnixConn>,
     /// Reads the memory of the peer, where that is allowed.
     puller: Option<Puller>,
     /// Lives as long as the peer may read it.
@@ -103,7 +103,8 @@ impl LocalCarrier {
         witness: Witness,
     ) -> Self {
         consumer.set_can_pull(puller.is_some());
-        let loans = Arc::new(Loans::new(producer.revoker()));
+        let conn = Arc::new(conn);
+        let loans = Arc::new(Loans::new(producer.revoker(), conn.clone()));
         let watch = Arc::new(Watch::new(consumer.half().clone()));
         Self {
             producer,

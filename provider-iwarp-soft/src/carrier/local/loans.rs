@@ -5,15 +5,18 @@
 //! (RFC 5042 section 6.3.3): a reference that the peer has not begun to read is revoked, and one
 //! that is being read is waited for.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use iwarp_proto::Stag;
 
+use crate::engine::io;
 use crate::memory::Lender;
 
 use super::record::Position;
+use super::rendezvous::UnixConn;
 use super::ring::{Revoked, Revoker};
 
 /// How long a peer may take to read what it has begun to read: a process that is stopped in that
@@ -34,13 +37,16 @@ struct Loan {
 #[derive(Debug)]
 pub(super) struct Loans {
     revoker: Revoker,
+    /// The connection of the two processes. A peer that has closed it, or is dead, reads no more.
+    conn: Arc<UnixConn>,
     open: Mutex<Vec<Loan>>,
 }
 
 impl Loans {
-    pub(super) fn new(revoker: Revoker) -> Self {
+    pub(super) fn new(revoker: Revoker, conn: Arc<UnixConn>) -> Self {
         Self {
             revoker,
+            conn,
             open: Mutex::default(),
         }
     }
@@ -57,11 +63,13 @@ impl Loans {
 
     /// Takes back all references that `is_meant` names, and returns when the peer reads none of
     /// them any more.
-    fn take_back(&self, is_meant: impl Fn(&Loan) -> bool) {
-        let open = self.lock();
+    fn take_back(&self, open: &[Loan], is_meant: impl Fn(&Loan) -> bool) {
         let deadline = Instant::now() + PULL_PATIENCE;
         for loan in open.iter().filter(|loan| is_meant(loan)) {
             while self.revoker.revoke(loan.position) == Revoked::Pulling {
+                if io::is_hung_up(self.conn.as_fd()) {
+                    return;
+                }
                 if Instant::now() >= deadline {
                     tracing::warn!("a peer reads memory for longer than it is registered");
                     return;
@@ -73,7 +81,9 @@ impl Loans {
 
     /// Takes back everything: the connection is over.
     pub(super) fn take_back_all(&self) {
-        self.take_back(|_| true);
+        let mut open = self.lock();
+        self.take_back(&open, |_| true);
+        open.clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Loan>> {
@@ -83,6 +93,6 @@ impl Loans {
 
 impl Lender for Loans {
     fn revoke(&self, stag: Stag) {
-        self.take_back(|loan| loan.stags.contains(&stag));
+        self.take_back(&self.lock(), |loan| loan.stags.contains(&stag));
     }
 }
