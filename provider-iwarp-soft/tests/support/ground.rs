@@ -75,6 +75,11 @@ impl<'n> Ground<'n> {
         self.server.node
     }
 
+    /// The end of the healthy connection that is on the attacked adapter.
+    pub fn healthy_server(&self) -> &Side<'n> {
+        &self.healthy.1
+    }
+
     /// A queue pair that is to be attacked.
     pub fn victim(&self) -> Side<'n> {
         self.node()

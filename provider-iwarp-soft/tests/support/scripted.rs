@@ -135,6 +135,11 @@ impl Scripted {
         rest
     }
 
+    /// The number of the next Send.
+    pub fn next_send(&self) -> u32 {
+        self.sends + 1
+    }
+
     /// The header of the next Send, which the caller transmits by whichever carrier.
     pub fn send_header(&mut self) -> Vec<u8> {
         self.sends += 1;

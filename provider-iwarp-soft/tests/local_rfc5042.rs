@@ -1,0 +1,274 @@
+//! The attacks of RFC 5042 that concern memory and queues, over both carriers: each ends the same way
+//! over TCP and through shared memory, and touches no byte.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use access_layer::rnic::*;
+use support::ground::{Ground, on_ground};
+use support::scripted::{Half, Moved, Scripted};
+use support::*;
+
+const LEN: usize = 64;
+
+/// What the victim has, as the attacker knows it.
+struct Target {
+    /// In the middle of the allocation: LEN bytes with all rights.
+    open: (u32, u64),
+    readable: (u32, u64),
+    writable: (u32, u64),
+    /// A region that is registered no more.
+    gone: (u32, u64),
+    other_domain: (u32, u64),
+    /// A window that only another queue pair's peer may use.
+    other_stream: (u32, u64),
+}
+
+fn write(stag: u32, to: u64, payload: &[u8]) -> Vec<u8> {
+    let parts: [&[u8]; 4] = [
+        &[0xC1, 0x40],
+        &stag.to_be_bytes(),
+        &to.to_be_bytes(),
+        payload,
+    ];
+    parts.concat()
+}
+
+fn untagged(opcode: u8, invalidate: u32, (queue, msn, offset): (u32, u32, u32)) -> Vec<u8> {
+    let parts: [&[u8]; 5] = [
+        &[0x41, 0x40 | opcode],
+        &invalidate.to_be_bytes(),
+        &queue.to_be_bytes(),
+        &msn.to_be_bytes(),
+        &offset.to_be_bytes(),
+    ];
+    parts.concat()
+}
+
+/// The second Read Request of a connection; the first one has made the agreement.
+fn read(len: u32, stag: u32, to: u64) -> Vec<u8> {
+    let parts: [&[u8]; 5] = [
+        &[0; 12],
+        &len.to_be_bytes(),
+        &stag.to_be_bytes(),
+        &to.to_be_bytes(),
+        &[],
+    ];
+    [untagged(1, 0, (1, 2, 0)), parts.concat()].concat()
+}
+
+type Make = fn(&Target, u32) -> Vec<u8>;
+
+/// Segments by section and attack. The number is that of the next Send.
+const ATTACKS: [(&str, Make); 25] = [
+    ("6.1.1 a guess, write", |it, _| {
+        write(it.open.0 ^ 0x100, it.open.1, &[1; 8])
+    }),
+    ("6.1.1 a guess, read", |it, _| {
+        read(8, it.open.0 ^ 0x100, it.open.1)
+    }),
+    ("6.1.1 another domain, write", |it, _| {
+        write(it.other_domain.0, it.other_domain.1, &[1])
+    }),
+    ("6.1.1 another domain, read", |it, _| {
+        read(8, it.other_domain.0, it.other_domain.1)
+    }),
+    ("6.1.1 another stream", |it, _| {
+        write(it.other_stream.0, it.other_stream.1, &[1])
+    }),
+    ("6.2.1 one byte behind", |it, _| {
+        write(it.open.0, it.open.1 + LEN as u64, &[1])
+    }),
+    ("6.2.1 across the end", |it, _| {
+        write(it.open.0, it.open.1 + 1, &[1; LEN])
+    }),
+    ("6.2.1 one byte before", |it, _| {
+        write(it.open.0, it.open.1 - 1, &[1; 2])
+    }),
+    ("6.2.1 an address that wraps", |it, _| {
+        write(it.open.0, u64::MAX, &[1; 8])
+    }),
+    ("6.2.1 address 0", |it, _| write(it.open.0, 0, &[1; 8])),
+    ("6.2.1 an answer that nobody awaits", |it, _| {
+        let mut segment = write(it.open.0, it.open.1, &[1; 8]);
+        segment[1] = 0x42;
+        segment
+    }),
+    ("6.3.1 read behind", |it, _| {
+        read(1, it.open.0, it.open.1 + LEN as u64)
+    }),
+    ("6.3.1 read across", |it, _| {
+        read(LEN as u32 + 1, it.open.0, it.open.1)
+    }),
+    ("6.3.1 read before", |it, _| {
+        read(2, it.open.0, it.open.1 - 1)
+    }),
+    ("6.3.1 read of everything", |it, _| {
+        read(u32::MAX, it.open.0, it.open.1)
+    }),
+    ("6.3.3 a region that has gone, write", |it, _| {
+        write(it.gone.0, it.gone.1, &[1; 8])
+    }),
+    ("6.3.3 a region that has gone, read", |it, _| {
+        read(8, it.gone.0, it.gone.1)
+    }),
+    ("6.3.5 write where one may read", |it, _| {
+        write(it.readable.0, it.readable.1, &[1; 8])
+    }),
+    ("6.3.5 read where one may write", |it, _| {
+        read(8, it.writable.0, it.writable.1)
+    }),
+    ("6.4.5 invalidates a region", |it, msn| {
+        untagged(4, it.open.0, (0, msn, 0))
+    }),
+    ("6.4 a queue that is none", |_, msn| {
+        untagged(3, 0, (7, msn, 0))
+    }),
+    ("6.4 a number from the future", |_, msn| {
+        untagged(3, 0, (0, msn + 5, 0))
+    }),
+    ("6.4 a number from the past", |_, msn| {
+        untagged(3, 0, (0, msn - 1, 0))
+    }),
+    ("6.4 an offset", |_, msn| {
+        [untagged(3, 0, (0, msn, 9)), vec![1; 8]].concat()
+    }),
+    ("6.4 longer than its receive", |_, msn| {
+        [untagged(3, 0, (0, msn, 0)), vec![1; LEN + 1]].concat()
+    }),
+];
+
+/// The end of the header of a segment.
+fn header_len(segment: &[u8]) -> usize {
+    match (segment[0] & 0x80, segment[1] & 0xF) {
+        (0, 1) => segment.len(),
+        (0, _) => 18,
+        _ => 14,
+    }
+}
+
+/// Layer, type and code of the Terminate message in a segment.
+fn code_of(segment: &[u8]) -> (u8, u8) {
+    assert_eq!(segment[1] & 0xF, 7, "a Terminate message: {segment:x?}");
+    (segment[18], segment[19])
+}
+
+/// The code of the last record in the ring of the victim.
+fn code_in_ring(moved: &Moved) -> (u8, u8) {
+    let deadline = Instant::now() + DEADLINE;
+    let mut position = 0;
+    loop {
+        let word = moved.shared.await_word(Half::Adopter, position);
+        let bytes = |at: u64| {
+            let word = moved.shared.ring_word(Half::Adopter, position + 8 + at);
+            word.load(Ordering::Relaxed).to_ne_bytes()
+        };
+        let header: Vec<u8> = (0..3).flat_map(|index| bytes(index * 8)).collect();
+        if header[1] & 0xF == 7 {
+            return code_of(&header);
+        }
+        assert!(Instant::now() < deadline, "no Terminate message");
+        let (header_len, len) = ((word >> 8 & 0xFF) as usize, (word >> 32) as usize);
+        let after = 8 + header_len.next_multiple_of(8);
+        let payload_at = match after + len <= 64 {
+            true => after,
+            false => after.next_multiple_of(64),
+        };
+        position += (payload_at + len).next_multiple_of(64) as u64;
+    }
+}
+
+/// Runs one attack, and returns how the connection ended.
+fn run(ground: &Ground<'_>, make: Make, is_local: bool) -> (Event, (u8, u8)) {
+    let victim = ground.victim();
+    let node = victim.node;
+    let region = |access| Memory::new(node, vec![3; LEN], access);
+    let bytes = vec![3_u8; 3 * LEN];
+    let around = Memory::new(node, bytes, ALL_RIGHTS);
+    let request = |pd: &_| {
+        let request = RegisterMr {
+            addr: around.addr() + LEN as u64,
+            len: LEN as u64,
+            access: ALL_RIGHTS,
+            zero_based: false,
+        };
+        let mr = node.rnic.register_mr(pd, &request).unwrap();
+        (node.rnic.mr_keys(&mr).rkey, mr)
+    };
+    let at = around.addr() + LEN as u64;
+    let rights = |remote_read, remote_write| Access {
+        remote_read,
+        remote_write,
+        ..ALL_RIGHTS
+    };
+    let (readable, writable) = (region(rights(true, false)), region(rights(false, true)));
+    let other_pd = node.rnic.create_pd().unwrap();
+    let (open, _open) = request(&node.pd);
+    let (other, _other) = request(&other_pd);
+    let (gone, gone_mr) = request(&node.pd);
+    drop(gone_mr);
+    let window = node.rnic.create_mw(&node.pd).unwrap();
+    let bind = BindMw {
+        wr_id: 1,
+        mr: Some(&around.mr),
+        range: around.sge(LEN, LEN),
+        access: ALL_RIGHTS,
+        zero_based: false,
+        qp_only: true,
+        completion: false,
+        signalled: false,
+        fence: false,
+    };
+    // The window is that of the healthy connection.
+    let healthy = ground.healthy_server();
+    let other_stream = node.rnic.bind_mw(&healthy.qp, &window, &bind).unwrap();
+    let target = Target {
+        open: (open, at),
+        readable: (readable.keys.rkey, readable.addr()),
+        writable: (writable.keys.rkey, writable.addr()),
+        gone: (gone, at),
+        other_domain: (other, at),
+        other_stream: (other_stream, at),
+    };
+    let attack = |msn| make(&target, msn);
+    let ended = if is_local {
+        let mut moved = Moved::new(&victim, |_| ());
+        victim.recv(5, &[around.sge(LEN, LEN)]);
+        let segment = attack(moved.peer.next_send());
+        let (header, payload) = segment.split_at(header_len(&segment));
+        moved.tail = moved.shared.push(Half::Creator, 0, header, payload);
+        moved.ring();
+        (victim.event(), code_in_ring(&moved))
+    } else {
+        let mut peer = Scripted::initiator(&victim);
+        victim.recv(4, &[]);
+        peer.send(&[]);
+        victim.received();
+        victim.recv(5, &[around.sge(LEN, LEN)]);
+        let segment = attack(peer.next_send());
+        peer.send_segment(&[&segment]);
+        (victim.event(), code_of(&peer.read_segment()))
+    };
+    assert_eq!(around.copy(0, 3 * LEN), vec![3; 3 * LEN]);
+    for memory in [&readable, &writable] {
+        assert_eq!(memory.copy(0, LEN), [3; LEN]);
+    }
+    ended
+}
+
+#[test]
+fn an_attack_ends_the_same_way_over_both_carriers() {
+    on_ground(|ground| {
+        for (name, make) in ATTACKS {
+            let over_tcp = run(ground, make, false);
+            let through_memory = run(ground, make, true);
+            assert_eq!(over_tcp.0, Event::Broken, "{name}");
+            assert_eq!(over_tcp, through_memory, "{name}");
+            ground.check(name);
+        }
+    });
+}
