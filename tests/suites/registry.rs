@@ -430,6 +430,36 @@ fn datinfo_tells_why_an_adapter_cannot_be_opened() -> Result<()> {
 
 /// A number that stands for a name is printed as the name.
 #[test]
+fn datinfo_tells_how_payload_travels_within_the_host() -> Result<()> {
+    let env = StackEnv::new()?;
+    let library = env.stage.provider().display().to_string();
+    let settings = [
+        ("on", "lo 0"),
+        ("off", "lo 0 local=off"),
+        ("other", "lo 0 long_fpdus=off"),
+    ];
+    let line = |(name, params): (&str, &str)| {
+        format!("{name} u2.0 nonthreadsafe default {library} dat-rs.1.0 \"{params}\" \"\"\n")
+    };
+    let registry = Registry::with_text(&settings.map(line).concat())?;
+    let datinfo = |args: &str| {
+        let program = env.program_with(env.stage.bin("datinfo"), registry.file());
+        program.args_line(args).spawn()?.finish(DEADLINE)?.success()
+    };
+    datinfo("--counters on")?
+        .says("through shared memory")?
+        .says("DCNT_RS_MOVED_SENT ")?
+        .says("DCNT_RS_RING_SENT_DATA ")?;
+    datinfo("--counters off")?
+        .says("over TCP: local=off")?
+        .says("DCNT_RS_TCP_OFF ")?
+        .never_says("DCNT_RS_RING")?;
+    datinfo("--counters other")?.says("over TCP: the ends have not agreed on it")?;
+    datinfo("--json on")?.never_says("DCNT_RS_")?;
+    Ok(())
+}
+
+#[test]
 fn datinfo_prints_enums_and_flags_by_their_names() -> Result<()> {
     let env = StackEnv::new()?;
     for form in ["", "--json "] {
