@@ -180,6 +180,7 @@ impl LocalCarrier {
         if self.consumer.must_notify() {
             bell::ring(&self.conn);
         }
+        self.producer.give_back_pages();
         Ok(self.is_pending() && self.producer.announce_wait()?)
     }
 

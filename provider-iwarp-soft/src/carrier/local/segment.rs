@@ -33,6 +33,11 @@ pub(crate) const RING_LEN_MAX: usize = 16 * 1024 * 1024;
 
 /// The unit in which processors move memory between each other.
 pub(crate) const LINE: usize = 64;
+/// The unit in which memory is returned to the kernel.
+const PAGE: usize = 4096;
+/// Bytes that a side uses before it returns memory to the kernel: an idle connection keeps little
+/// more than that for each direction, and one that sleeps behind every message seldom pays for it.
+pub(crate) const GIVE_BACK_AFTER: u64 = 4 * PAGE as u64;
 /// Bytes of a control page.
 const CONTROL_LEN: usize = 4096;
 /// Where the data areas begin.
@@ -197,15 +202,25 @@ impl Half {
         unsafe { self.data.as_ptr().add(at) }
     }
 
-    /// Returns the pages of the data area to the kernel; the bytes are zero afterwards.
+    /// Returns the whole pages between two positions of the sequence of all bytes to the kernel. Their
+    /// bytes are zero afterwards, and the next use of a page allocates it again.
     ///
-    /// The mapping stays, and the next use of a page allocates it again. Only the producer of the
-    /// direction calls this, while the ring is empty: zero bytes are an empty ring.
-    pub(crate) fn give_back_pages(&self) -> io::Result<()> {
-        let start = self.data.as_ptr().cast();
-        // SAFETY: the range is the data area of a mapping that `self` keeps. What the bytes are is
-        // up to the peer at any time, so zero bytes are as good as others.
-        Ok(unsafe { rustix::mm::madvise(start, self.data_len, Advice::LinuxRemove) }?)
+    /// A side calls this for bytes that only it may use: the producer for free room, the consumer for
+    /// records that it has taken and not released. A word that is polled is never among them.
+    pub(crate) fn give_back_pages(&self, from: u64, to: u64) {
+        let from = from.next_multiple_of(PAGE as u64);
+        let len = (to - to % PAGE as u64).saturating_sub(from) as usize;
+        let at = from as usize & (self.data_len - 1);
+        let first = len.min(self.data_len - at);
+        for (at, len) in [(at, first), (0, len - first)] {
+            if len > 0 && len <= self.data_len {
+                let start = self.bytes(at, len).cast();
+                // SAFETY: the range is in the data area of a mapping that `self` keeps. What the
+                // bytes are is up to the peer at any time, so zero bytes are as good as others.
+                // Where it fails, as with larger pages, the memory stays in use.
+                let _ = unsafe { rustix::mm::madvise(start, len, Advice::LinuxRemove) };
+            }
+        }
     }
 }
 

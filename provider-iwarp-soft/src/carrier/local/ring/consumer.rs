@@ -8,7 +8,7 @@ use super::super::record::{
     self, Body, COUNT_AT, Corrupt, Kind, PIECE_LEN, PIECES_MAX, Piece, Position, Record, STATE_AT,
     State, Word,
 };
-use super::super::segment::{Half, LINE};
+use super::super::segment::{GIVE_BACK_AFTER, Half, LINE};
 use super::{KnownWord, control, line};
 
 /// The consuming end of a ring.
@@ -158,6 +158,10 @@ impl Consumer {
     /// All room is released, so that the producer can return the memory of an idle ring;
     /// [`must_notify`](Self::must_notify) is to be asked afterwards.
     pub(crate) fn announce_sleep(&mut self) -> bool {
+        if self.position - self.released >= GIVE_BACK_AFTER {
+            // The producer may sleep already, so nobody else would do it.
+            self.half.give_back_pages(self.released, self.position);
+        }
         self.release();
         let flag = self.half.control_word(control::ASLEEP);
         flag.store(1, Ordering::Relaxed);

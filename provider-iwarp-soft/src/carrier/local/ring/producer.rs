@@ -1,6 +1,5 @@
 //! The producing end of a ring.
 
-use std::io;
 use std::sync::atomic::{Ordering, fence};
 
 use iwarp_proto::HEADER_MAX;
@@ -8,7 +7,7 @@ use iwarp_proto::HEADER_MAX;
 use super::super::record::{
     self, COUNT_AT, Corrupt, Kind, PIECE_LEN, PIECES_MAX, Piece, Position, STATE_AT, State, Word,
 };
-use super::super::segment::{Half, LINE};
+use super::super::segment::{GIVE_BACK_AFTER, Half, LINE};
 use super::{KnownWord, control, line};
 
 /// Bytes that only [`Producer::push_last`] uses: its record (two lines), what may be skipped before
@@ -74,6 +73,8 @@ pub(crate) struct Producer {
     /// The word of the first record that is not published, and where it belongs.
     withheld: Option<(usize, u64)>,
     references: References,
+    /// Where the tail was when memory was returned to the kernel.
+    given_back: u64,
 }
 
 impl Producer {
@@ -87,6 +88,7 @@ impl Producer {
             released: 0,
             withheld: None,
             references: References::default(),
+            given_back: 0,
         }
     }
 
@@ -240,6 +242,7 @@ impl Producer {
     }
 
     /// True if the consumer has released all that was ever pushed.
+    #[allow(dead_code, reason = "tests and fuzz bodies call it")]
     pub(crate) fn is_drained(&mut self) -> Result<bool, Corrupt> {
         self.load_released()?;
         Ok(self.released == self.tail && self.references.oldest().is_none())
@@ -294,14 +297,19 @@ impl Producer {
         need <= self.room() || (self.load_released().is_ok() && need <= self.room())
     }
 
-    /// Returns the memory of the ring to the kernel if nothing is in it; false if something is.
-    #[allow(dead_code, reason = "idle connections will use it")]
-    pub(crate) fn give_back_pages(&mut self) -> io::Result<bool> {
-        if !matches!(self.is_drained(), Ok(true)) {
-            return Ok(false);
+    /// Returns the memory of the free room to the kernel, if much was used since the last time. Called
+    /// before this side sleeps.
+    pub(crate) fn give_back_pages(&mut self) {
+        if self.tail - self.given_back < GIVE_BACK_AFTER {
+            return;
         }
-        self.half.give_back_pages()?;
-        Ok(true)
+        // An index that the consumer has destroyed is reported by the next push.
+        let _ = self.load_released();
+        self.given_back = self.tail;
+        let used = self.half.len() - self.room();
+        let end = self.tail - used as u64 + self.half.len() as u64;
+        // The word of the next record is cleared already.
+        self.half.give_back_pages(self.tail + LINE as u64, end);
     }
 
     /// Says by which word the peer can recognise this process.

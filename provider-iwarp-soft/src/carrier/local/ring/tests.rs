@@ -237,21 +237,31 @@ fn each_side_is_woken_once_for_each_sleep() {
 }
 
 #[test]
-fn only_an_empty_ring_gives_its_memory_back() {
-    let (mut producer, mut consumer) = ring(RING_LEN_MIN);
-    push(&mut producer, &[1], &[2; 300]).unwrap();
-    assert!(!producer.give_back_pages().unwrap(), "not published");
-    producer.publish();
-    assert!(!producer.give_back_pages().unwrap(), "not consumed");
-    assert!(take(&mut consumer).is_some());
-    assert!(!producer.give_back_pages().unwrap(), "not released");
-    assert!(!consumer.announce_sleep());
-    assert!(producer.give_back_pages().unwrap());
-    for round in 0..100 {
-        push(&mut producer, &[round], &[3; 100]).unwrap();
+fn memory_is_given_back_around_what_is_in_the_ring() {
+    let (mut producer, mut consumer) = ring(RING_LEN_MIN * 16);
+    let mut expected = std::collections::VecDeque::new();
+    let mut number = 0_u8;
+    // At every distance of the two ends, and at every place of the ring.
+    for round in 0..400_usize {
+        for _ in 0..round % 13 {
+            number = number.wrapping_add(1);
+            let payload = vec![number; 100 + round * 7 % 3000];
+            if push(&mut producer, &[number], &payload).is_ok() {
+                expected.push_back((vec![number], payload));
+            }
+        }
         producer.publish();
-        assert_eq!(take(&mut consumer), Some((vec![round], vec![3; 100])));
+        producer.give_back_pages();
+        for _ in 0..round % 11 {
+            assert_eq!(take(&mut consumer), expected.pop_front());
+        }
+        consumer.announce_sleep();
+        producer.give_back_pages();
     }
+    while let Some(next) = expected.pop_front() {
+        assert_eq!(take(&mut consumer), Some(next));
+    }
+    assert_eq!(take(&mut consumer), None);
 }
 
 #[test]
