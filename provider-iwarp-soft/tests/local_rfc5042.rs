@@ -1,5 +1,5 @@
-//! The attacks of RFC 5042 that concern memory and queues, over both carriers: each ends the same way
-//! over TCP and through shared memory, and touches no byte.
+//! The attacks of RFC 5042 that concern memory and queues, over both carriers: each ends the same
+//! way over TCP and through shared memory, and touches no byte.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -182,6 +182,35 @@ fn code_in_ring(moved: &Moved) -> (u8, u8) {
     }
 }
 
+fn attack_in_ring(
+    victim: &Side<'_>,
+    around: &Memory,
+    attack: impl Fn(u32) -> Vec<u8>,
+) -> (Event, (u8, u8)) {
+    let mut moved = Moved::new(victim, |_| ());
+    victim.recv(5, &[around.sge(LEN, LEN)]);
+    let segment = attack(moved.peer.next_send());
+    let (header, payload) = segment.split_at(header_len(&segment));
+    moved.tail = moved.shared.push(Half::Creator, 0, header, payload);
+    moved.ring();
+    (victim.event(), code_in_ring(&moved))
+}
+
+fn attack_over_tcp(
+    victim: &Side<'_>,
+    around: &Memory,
+    attack: impl Fn(u32) -> Vec<u8>,
+) -> (Event, (u8, u8)) {
+    let mut peer = Scripted::initiator(victim);
+    victim.recv(4, &[]);
+    peer.send(&[]);
+    victim.received();
+    victim.recv(5, &[around.sge(LEN, LEN)]);
+    let segment = attack(peer.next_send());
+    peer.send_segment(&[&segment]);
+    (victim.event(), code_of(&peer.read_segment()))
+}
+
 /// Runs one attack, and returns how the connection ended.
 fn run(ground: &Ground<'_>, make: Make, is_local: bool) -> (Event, (u8, u8)) {
     let victim = ground.victim();
@@ -235,23 +264,9 @@ fn run(ground: &Ground<'_>, make: Make, is_local: bool) -> (Event, (u8, u8)) {
         other_stream: (other_stream, at),
     };
     let attack = |msn| make(&target, msn);
-    let ended = if is_local {
-        let mut moved = Moved::new(&victim, |_| ());
-        victim.recv(5, &[around.sge(LEN, LEN)]);
-        let segment = attack(moved.peer.next_send());
-        let (header, payload) = segment.split_at(header_len(&segment));
-        moved.tail = moved.shared.push(Half::Creator, 0, header, payload);
-        moved.ring();
-        (victim.event(), code_in_ring(&moved))
-    } else {
-        let mut peer = Scripted::initiator(&victim);
-        victim.recv(4, &[]);
-        peer.send(&[]);
-        victim.received();
-        victim.recv(5, &[around.sge(LEN, LEN)]);
-        let segment = attack(peer.next_send());
-        peer.send_segment(&[&segment]);
-        (victim.event(), code_of(&peer.read_segment()))
+    let ended = match is_local {
+        true => attack_in_ring(&victim, &around, attack),
+        false => attack_over_tcp(&victim, &around, attack),
     };
     assert_eq!(around.copy(0, 3 * LEN), vec![3; 3 * LEN]);
     for memory in [&readable, &writable] {

@@ -8,7 +8,7 @@ use self::ring::{Consumer, Producer};
 use self::segment::{Direction, Half, RING_LEN_MIN, SharedSegment};
 
 pub mod contents;
-/// The provider's own files: in its crate nobody else can reach them.
+// The provider's own files: in its crate nobody else can reach them.
 #[allow(dead_code, reason = "the bodies use a part")]
 #[path = "../../../../provider-iwarp-soft/src/carrier/local/record.rs"]
 mod record;

@@ -65,7 +65,7 @@ impl World {
             7 => self.revoke(first),
             8 => self.sleep(),
             9 => self.wait()?,
-            10 => self.give_back()?,
+            10 => self.give_back(),
             _ => self.mutate(first, second),
         }
         Ok(())
@@ -191,16 +191,10 @@ impl World {
         Ok(())
     }
 
-    fn give_back(&mut self) -> Result<(), Corrupt> {
-        let is_drained = self.ring.producer.is_drained()?;
+    fn give_back(&mut self) {
         let before = self.ring.blocks();
-        let done = self.ring.producer.give_back_pages().expect("a memfd");
-        assert_eq!(done, is_drained);
-        // One page of control words is left.
-        let after = self.ring.blocks();
-        assert!(!done || after < before || after <= 8, "{before}, {after}");
-        assert!(!self.is_honest || !done || self.published.is_empty());
-        Ok(())
+        self.ring.producer.give_back_pages();
+        assert!(self.ring.blocks() <= before);
     }
 
     /// Control words have a place of their own for each of their lines.

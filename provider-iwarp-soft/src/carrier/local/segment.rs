@@ -202,11 +202,11 @@ impl Half {
         unsafe { self.data.as_ptr().add(at) }
     }
 
-    /// Returns the whole pages between two positions of the sequence of all bytes to the kernel. Their
-    /// bytes are zero afterwards, and the next use of a page allocates it again.
+    /// Returns the whole pages between two positions of the sequence of all bytes to the kernel.
+    /// Their bytes are zero afterwards, and the next use of a page allocates it again.
     ///
-    /// A side calls this for bytes that only it may use: the producer for free room, the consumer for
-    /// records that it has taken and not released. A word that is polled is never among them.
+    /// A side calls this for bytes that only it may use: the producer for free room, the consumer
+    /// for records that it has taken and not released. A word that is polled is never among them.
     pub(crate) fn give_back_pages(&self, from: u64, to: u64) {
         let from = from.next_multiple_of(PAGE as u64);
         let len = (to - to % PAGE as u64).saturating_sub(from) as usize;

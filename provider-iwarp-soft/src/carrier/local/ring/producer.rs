@@ -297,8 +297,8 @@ impl Producer {
         need <= self.room() || (self.load_released().is_ok() && need <= self.room())
     }
 
-    /// Returns the memory of the free room to the kernel, if much was used since the last time. Called
-    /// before this side sleeps.
+    /// Returns the memory of the free room to the kernel, if much was used since the last time.
+    /// Called before this side sleeps.
     pub(crate) fn give_back_pages(&mut self) {
         if self.tail - self.given_back < GIVE_BACK_AFTER {
             return;
