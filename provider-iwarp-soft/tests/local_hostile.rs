@@ -540,3 +540,33 @@ fn a_peer_that_dies_while_it_reads_memory_is_not_waited_for() {
         }
     });
 }
+
+#[test]
+fn a_reader_that_never_ends_keeps_no_other_memory() {
+    on_ground(|ground| {
+        let victim = ground.victim();
+        let memory = ground.node().memory(1 << 16);
+        let moved = Moved::new(&victim, |shared| {
+            let can_pull = shared.control(Half::Adopter, CAN_PULL);
+            can_pull.store(1, Ordering::Relaxed);
+        });
+        for round in 0..3 {
+            victim.send(round, &[memory.sge(0, 1 << 16)]);
+        }
+        let state = |at| {
+            moved.shared.await_word(Half::Adopter, at);
+            moved.shared.ring_word(Half::Adopter, at + 8)
+        };
+        // The second one is being read, and stays so. One piece, one line.
+        state(64).fetch_add(1, Ordering::Relaxed);
+        drop(memory);
+        for at in [0, 64, 128] {
+            let now = state(at).load(Ordering::Relaxed) as u32;
+            assert_eq!(now, 5, "the reference at {at} is not revoked");
+        }
+        drop(moved);
+        victim.event();
+        drop(victim);
+        ground.check("never ends to read");
+    });
+}

@@ -59,7 +59,9 @@ fn consume(ring: &mut Ring, call: u8) -> Result<(), Corrupt> {
         4 => {
             ring.consumer.begin_pull()?;
         }
-        5 => ring.consumer.end_pull(call & 8 != 0),
+        5 => {
+            ring.consumer.end_pull(call & 8 != 0);
+        }
         6 => {
             ring.consumer.announce_sleep();
             ring.consumer.must_notify();

@@ -368,7 +368,9 @@ impl LocalCarrier {
         // SAFETY: places that the memory table has checked and keeps, and eight bytes of this
         // frame.
         let pulled = unsafe { puller.pull(self.consumer.pieces(), &places) };
-        self.consumer.end_pull(pulled.is_ok());
+        if !self.consumer.end_pull(pulled.is_ok()) {
+            return Err(RxEnd::Broken);
+        }
         if let Err(error) = pulled {
             tracing::warn!(%error, "the payload of a message cannot be read from its sender");
             return Err(RxEnd::Fault(sinks.proto.fail_local()));

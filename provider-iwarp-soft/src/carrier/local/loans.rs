@@ -20,7 +20,8 @@ use super::rendezvous::UnixConn;
 use super::ring::{Revoked, Revoker};
 
 /// How long a peer may take to read what it has begun to read: a process that is stopped in that
-/// moment reads memory that is no longer registered, and its connection discards what it reads.
+/// moment may read memory that is no longer registered, and its connection ends instead of
+/// delivering what it has read ([`Revoker::abandon`]).
 const PULL_PATIENCE: Duration = Duration::from_secs(1);
 /// The pause between two looks at a reference that is being read.
 const PULL_PAUSE: Duration = Duration::from_micros(20);
@@ -64,15 +65,22 @@ impl Loans {
     /// Takes back all references that `is_meant` names, and returns when the peer reads none of
     /// them any more.
     fn take_back(&self, open: &[Loan], is_meant: impl Fn(&Loan) -> bool) {
+        let meant = || open.iter().filter(|loan| is_meant(loan));
+        // Whatever is being read: the peer begins with none of the others.
+        let being_read: Vec<Position> = meant()
+            .map(|loan| loan.position)
+            .filter(|position| self.revoker.revoke(*position) == Revoked::Pulling)
+            .collect();
         let deadline = Instant::now() + PULL_PATIENCE;
-        for loan in open.iter().filter(|loan| is_meant(loan)) {
-            while self.revoker.revoke(loan.position) == Revoked::Pulling {
+        for position in being_read {
+            while self.revoker.revoke(position) == Revoked::Pulling {
                 if io::is_hung_up(self.conn.as_fd()) {
                     return;
                 }
                 if Instant::now() >= deadline {
                     tracing::warn!("a peer reads memory for longer than it is registered");
-                    return;
+                    self.revoker.abandon(position);
+                    break;
                 }
                 thread::sleep(PULL_PAUSE);
             }

@@ -191,8 +191,8 @@ pub(super) fn record_max(data_len: usize) -> usize {
     data_len / 8 * 3 - 128
 }
 
-/// The state of a reference. Each transition is made by one side: the consumer begins and ends a
-/// pull, the producer revokes.
+/// The state of a reference. The consumer begins and ends a pull; the producer revokes before it
+/// begins, or where it does not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum State {

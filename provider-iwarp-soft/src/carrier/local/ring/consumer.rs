@@ -111,11 +111,18 @@ impl Consumer {
         }
     }
 
-    /// Ends the pull that [`begin_pull`](Self::begin_pull) has begun.
-    pub(crate) fn end_pull(&mut self, done: bool) {
+    /// Ends the pull that [`begin_pull`](Self::begin_pull) has begun. False: the producer has taken
+    /// the reference back meanwhile, and what was read counts for nothing.
+    pub(crate) fn end_pull(&mut self, done: bool) -> bool {
         let state = if done { State::Done } else { State::Failed };
-        self.state().store(state as u32, Ordering::Release);
+        let ended = self.state().compare_exchange(
+            State::Pulling as u32,
+            state as u32,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
         self.has_news = true;
+        ended.is_ok()
     }
 
     /// Takes the record that [`peek`](Self::peek) has returned. Its room is released at once if the

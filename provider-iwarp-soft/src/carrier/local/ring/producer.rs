@@ -440,6 +440,19 @@ impl Revoker {
             Err(Ok(State::Offered | State::Done | State::Failed) | Err(_)) => Revoked::AlreadyDone,
         }
     }
+
+    /// Takes back a reference that the consumer has begun to pull and does not end to pull: what it
+    /// has read counts for nothing.
+    pub(crate) fn abandon(&self, position: Position) {
+        let at = position.0 as usize & (self.half.len() - 1);
+        // Fails where the consumer has ended, which is as good.
+        let _ = self.half.half_word(at + STATE_AT).compare_exchange(
+            State::Pulling as u32,
+            State::Revoked as u32,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+    }
 }
 
 /// Takes a flag that the other side has set, after a full fence.

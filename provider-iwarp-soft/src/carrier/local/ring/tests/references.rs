@@ -132,13 +132,22 @@ fn each_state_allows_what_it_should() {
         assert_eq!(with_state(state).0.poll_reference(), polled, "{state}");
         for done in [true, false] {
             let (mut producer, mut consumer, _) = with_state(state);
-            consumer.end_pull(done);
-            let outcome = if done {
-                Outcome::Pulled
-            } else {
-                Outcome::Failed
+            let is_pulling = state == State::Pulling as u32;
+            assert_eq!(consumer.end_pull(done), is_pulling, "{state}");
+            let outcome = match (is_pulling, done) {
+                (true, true) => finished(Outcome::Pulled),
+                (true, false) => finished(Outcome::Failed),
+                (false, _) => polled,
             };
-            assert_eq!(producer.poll_reference(), finished(outcome), "{state}");
+            assert_eq!(producer.poll_reference(), outcome, "{state}");
+        }
+        let (mut producer, mut consumer, position) = with_state(state);
+        producer.revoker().abandon(position);
+        if state == State::Pulling as u32 {
+            assert!(!consumer.end_pull(true));
+            assert_eq!(producer.poll_reference(), finished(Outcome::Revoked));
+        } else {
+            assert_eq!(producer.poll_reference(), polled, "{state}");
         }
     }
 }
