@@ -131,8 +131,11 @@ impl Rnic for SoftRnic {
     }
 
     fn poll_cq(&self, cq: &SoftCq, out: &mut [Completion]) -> usize {
-        self.shared.progress.note_poll();
-        cq.cq.poll(out)
+        let count = cq.cq.poll(out);
+        if count > 0 {
+            self.shared.progress.note_poll();
+        }
+        count
     }
 
     fn may_have_completions(&self, cq: &SoftCq) -> bool {

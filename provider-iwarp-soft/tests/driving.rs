@@ -69,6 +69,43 @@ fn a_program_that_posts_and_polls_memory_only_is_served_by_the_engine() {
 }
 
 #[test]
+fn a_program_that_polled_before_its_first_connection_is_served_by_the_engine() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    for _ in 0..1000 {
+        a.rnic.drive();
+        b.rnic.drive();
+    }
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let (from, to) = (a.memory(64), b.memory(64));
+    from.fill(1);
+    client.post(1, SendOp::Write(to.remote(0, 64)), &[from.sge(0, 64)]);
+    until("a Write", || to.copy(63, 1) == patterned(64, 1));
+}
+
+#[test]
+fn a_program_that_looks_at_queues_and_does_not_drive_is_served_by_the_engine() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let (from, to) = (a.memory(64), b.memory(64));
+    from.fill(1);
+    let mut out = [Completion::EMPTY];
+    let mut look = || {
+        for side in [&client, &server] {
+            side.node.rnic.poll_cq(&side.recv_cq, &mut out);
+        }
+    };
+    (0..1000).for_each(|_| look());
+    client.post(1, SendOp::Write(to.remote(0, 64)), &[from.sge(0, 64)]);
+    let deadline = Instant::now() + DEADLINE;
+    while to.copy(63, 1) != patterned(64, 1) {
+        assert!(Instant::now() < deadline, "a Write");
+        look();
+    }
+}
+
+#[test]
 fn requests_held_back_leave_even_if_their_consumer_never_looks_again() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));

@@ -162,6 +162,13 @@ pub(super) enum Sleep {
     OnWaker,
 }
 
+/// Whether a call of [`Attendance::begin`] was the first one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begun {
+    Now,
+    Before,
+}
+
 /// An [`Attendant`], shared by all threads.
 #[derive(Debug)]
 pub(super) struct Attendance {
@@ -210,6 +217,18 @@ impl Attendance {
     /// Whether a consumer sleeps on the set, as far as is known.
     pub(super) fn is_slept_on(&self) -> bool {
         self.attendant.load(Ordering::Relaxed) == SLEEPER
+    }
+
+    /// The engine begins to serve the set, unless it has before. What consumers did until then
+    /// started no timer, so the engine listens whatever they did.
+    pub(super) fn begin<E>(&self, begin: impl FnOnce() -> Result<Begun, E>) -> Result<(), E> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if begin()? == Begun::Now {
+            state.attendant = Attendant::NEW;
+            self.attendant
+                .store(state.attendant.as_byte(), Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// A consumer polls, or has woken.

@@ -43,7 +43,7 @@ use arc_swap::ArcSwap;
 use crate::engine::{Engine, Interest, Key, Source};
 use crate::lock::lock;
 
-use attendance::{Attendance, Sleep, Todo};
+use attendance::{Attendance, Begun, Sleep, Todo};
 use conn_set::{ConnSet, Ready};
 use conn_socket::{Arming, ConnSocket, Driver};
 pub(crate) use place::Place;
@@ -105,19 +105,20 @@ impl Progress {
 
     /// Has the engine serve the set from now on. Called before the first connection is armed.
     fn start(self: &Arc<Self>) -> Result<(), RnicError> {
-        if self.is_started.swap(true, Ordering::AcqRel) {
+        if self.is_started.load(Ordering::Acquire) {
             return Ok(());
         }
-        let begun = self.engine.enlist(self.key, self.clone()).and_then(|()| {
-            let watched = self
-                .engine
-                .watch(self.key, self.set.as_fd(), Interest::Readable);
-            watched.map_err(RnicError::Os)
-        });
-        if begun.is_err() {
-            self.is_started.store(false, Ordering::Release);
-        }
-        begun
+        self.attendance.begin(|| {
+            if self.is_started.load(Ordering::Acquire) {
+                return Ok(Begun::Before);
+            }
+            self.engine.enlist(self.key, self.clone())?;
+            self.engine
+                .watch(self.key, self.set.as_fd(), Interest::Readable)
+                .map_err(RnicError::Os)?;
+            self.is_started.store(true, Ordering::Release);
+            Ok(Begun::Now)
+        })
     }
 
     /// The descriptor to sleep on between [`Self::arm`] and [`Self::drive`].
@@ -130,7 +131,8 @@ impl Progress {
         self.attendance.polls()
     }
 
-    /// A consumer polls, and has completions to take before it makes progress.
+    /// A consumer polls, and has taken completions, so that it need not make progress now. One that
+    /// found none and does not drive leaves that to the engine.
     #[inline]
     pub(crate) fn note_poll(&self) {
         self.attendance.on_poll(|todo| self.act(todo));
