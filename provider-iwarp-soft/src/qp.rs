@@ -152,6 +152,7 @@ impl Qp {
         token: QpToken,
     ) -> Arc<Self> {
         Staging::prepare_thread();
+        shared.progress.prepare_thread();
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             token,

@@ -166,6 +166,12 @@ impl Progress {
         });
     }
 
+    /// Has the C library note now what this thread's first look at the list leaves to free: it needs
+    /// memory for that, and ends the process when there is none.
+    pub(crate) fn prepare_thread(&self) {
+        drop(self.polled.load());
+    }
+
     /// Makes a connection known to the set.
     fn enter(&self, socket: &Arc<ConnSocket>) {
         lock(&self.sockets).insert(socket.key, Arc::downgrade(socket));
