@@ -36,7 +36,7 @@ const FORBIDDEN: &str = "this user may capture nothing outside of a namespace";
 
 /// Two processes exchange data while the capture runs; `None` where there can be no capture.
 fn exchange(settings: &str) -> Result<Option<Decoded>> {
-    let peers = Peers::new()?;
+    let peers = Peers::with_params("local=off")?;
     let Some(capture) = Capture::start()? else {
         not_run(FORBIDDEN);
         return Ok(None);

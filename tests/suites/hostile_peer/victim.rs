@@ -152,6 +152,7 @@ impl Victim {
         };
         // The first connection may bring things that stay for all later ones.
         drop(victim.stream()?);
+        victim.bystander.exchange_until_moved()?;
         victim.settle()?;
         victim.descriptors = descriptors()?;
         Ok(victim)
@@ -354,6 +355,21 @@ impl Bystander {
             transfers,
             sent: Cell::new(0),
         })
+    }
+
+    /// Exchanges messages until they travel through shared memory, for which there are descriptors.
+    fn exchange_until_moved(&self) -> Result<()> {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            self.exchange()?;
+            let traffic = self.active.traffic(false)?;
+            let moved = [DCNT_RS_MOVED_SENT, DCNT_RS_MOVED_RECV]
+                .map(|counter| traffic[(counter - DCNT_RS_TCP_SENT) as usize] > 0);
+            if moved == [true; 2] {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "the connection stays on TCP");
+        }
     }
 
     fn exchange(&self) -> Result<()> {
