@@ -166,8 +166,8 @@ impl Progress {
         });
     }
 
-    /// Has the C library note now what this thread's first look at the list leaves to free: it needs
-    /// memory for that, and ends the process when there is none.
+    /// Has the C library note now what this thread's first look at the list leaves to free: it
+    /// needs memory for that, and ends the process when there is none.
     pub(crate) fn prepare_thread(&self) {
         drop(self.polled.load());
     }

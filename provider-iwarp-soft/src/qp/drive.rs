@@ -86,9 +86,7 @@ impl Qp {
         if conn.is_held {
             conn.burst.on_release(driver == Driver::Engine);
         }
-        let stepped = self.step(conn, true, &mut effects);
-        conn.update_watch();
-        if let Err(end) = stepped {
+        if let Err(end) = self.step(conn, true, &mut effects) {
             self.finish(&mut link, end, &mut effects);
         }
         Some(effects)
@@ -118,8 +116,20 @@ impl Qp {
     }
 
     /// A pass over both directions, and more of them while an armed connection has more work that
-    /// its peer would not ring for. Whatever completed is in its queue afterwards.
+    /// its peer would not ring for. Whatever completed is in its queue afterwards, and pollers look
+    /// at the record that is next: one that was taken may read as none, once its memory is free.
     pub(super) fn step(
+        &self,
+        conn: &mut Conn,
+        receive: bool,
+        effects: &mut Effects,
+    ) -> Result<(), End> {
+        let stepped = self.step_until_armed(conn, receive, effects);
+        conn.update_watch();
+        stepped
+    }
+
+    fn step_until_armed(
         &self,
         conn: &mut Conn,
         receive: bool,
