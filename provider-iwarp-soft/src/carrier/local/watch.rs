@@ -37,8 +37,9 @@ impl Watch {
 }
 
 impl MayHaveWork for Watch {
-    /// A thread that sees an old position finds what is at that place now, and drives for nothing or
-    /// waits for its next look: whoever has taken records says so before it lets the connection go.
+    /// A thread that sees an old position finds what is at that place now, and drives for nothing
+    /// or waits for its next look: whoever has taken records says so before it lets the connection
+    /// go.
     fn may_have_work(&self) -> bool {
         let next = self.next.load(Ordering::Relaxed);
         if next != BUSY && self.half.word(next).load(Ordering::Relaxed) == 0 {
