@@ -25,8 +25,8 @@ struct Announced {
     entries: Vec<Entry>,
 }
 
-/// What tells entries of one name apart in `dat.conf`: version and thread safety. `dat_ia_open` is
-/// not told which of them is meant.
+/// The DAT version and thread safety of a `dat.conf` entry. Entries of one name differ in them, and
+/// `dat_ia_open` is not told which entry is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry(u32, u32, bool);
 

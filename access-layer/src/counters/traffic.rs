@@ -15,7 +15,8 @@ pub(crate) const COUNT: usize = (DCNT_RS_ALL_COUNTERS - DCNT_RS_TCP_SENT) as usi
 /// The figures in the order of their numbers.
 pub(crate) type Figures = [u64; COUNT];
 
-/// What an IA or an endpoint keeps of what RNICs count.
+/// The traffic counters of an IA or an endpoint: totals of freed endpoints, and the values at the
+/// last reset.
 #[derive(Debug, Default)]
 pub(crate) struct TrafficCounters(Mutex<Kept>);
 

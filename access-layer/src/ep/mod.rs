@@ -313,7 +313,7 @@ impl<R: Rnic> Ep<R> {
         Some(sum)
     }
 
-    /// The same for all endpoints of an IA, those that are gone included.
+    /// The traffic of all endpoints of an IA, freed endpoints included.
     pub(crate) fn traffic_of(ia: &Ia<R>) -> Traffic {
         let mut sum = ia.traffic_counters().gone();
         for traffic in ia.children::<Self>().filter_map(|ep| ep.traffic()) {

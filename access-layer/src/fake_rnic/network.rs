@@ -24,7 +24,7 @@ pub(super) struct Network {
     pub(super) held: Arc<HeldUpcalls>,
 }
 
-/// Who listens.
+/// A listener, and the RNIC that it belongs to.
 #[derive(Debug, Clone)]
 pub(super) struct Service {
     pub(super) token: ListenToken,

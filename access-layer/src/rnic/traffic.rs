@@ -30,9 +30,9 @@ impl AddAssign for Amount {
 /// Both directions of one way to travel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// What this end has sent.
+    /// Segments and bytes sent.
     pub sent: Amount,
-    /// What this end has received.
+    /// Segments and bytes received.
     pub received: Amount,
 }
 

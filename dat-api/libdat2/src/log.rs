@@ -98,7 +98,7 @@ impl Destination {
     }
 }
 
-/// What makes two descriptors the same file: device and inode.
+/// The device and inode of a file. Descriptors with the same pair refer to the same file.
 type Identity = (libc::dev_t, libc::ino_t);
 
 /// Descriptors 1 and 2 as they were when this library was loaded.

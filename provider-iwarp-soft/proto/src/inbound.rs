@@ -97,8 +97,8 @@ pub enum Target<P> {
 }
 
 impl<P> Target<P> {
-    /// The same target without the resolved bytes, for an engine that closes its memory table
-    /// before it places the payload.
+    /// Drops the resolved bytes. Callers use this when they release the memory table before they
+    /// place the payload.
     #[must_use]
     pub fn unresolved(self) -> Target<()> {
         match self {

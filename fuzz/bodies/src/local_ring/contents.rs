@@ -3,8 +3,8 @@
 //! Input: the calls, with their count first, one byte each; then the bytes of the data area, which
 //! is repeated until the area is full.
 //!
-//! What must hold: what the consumer returns is within the data area and has the length that it
-//! says; a record does not change when the memory does; no call hangs or panics.
+//! The body checks that each record lies within the data area and has the length that its word
+//! says, that a record does not change when the memory does, and that no call hangs or panics.
 
 use std::sync::atomic::Ordering;
 

@@ -2,9 +2,9 @@
 //!
 //! Input: calls, three bytes each: which one, and two arguments.
 //!
-//! What must hold: as long as nobody but the ends has written, all that was published is received
-//! once and in order, no end finds a fault, and who sleeps is woken. Afterwards either end may find
-//! a fault, after which it makes no more calls, but nothing is read or written outside the area.
+//! As long as only the two ends write, each published record is received once and in order, neither
+//! end reports a fault, and a sleeping end is woken. After foreign writes an end may report a fault
+//! and then makes no more calls, but nothing is read or written outside the data area.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;

@@ -47,7 +47,7 @@ pub(super) struct OutstandingQueue {
 }
 
 impl OutstandingQueue {
-    /// Whether some bytes of the oldest request's answer were received, but not all.
+    /// Returns true if the response to the oldest request has begun to arrive and is incomplete.
     pub(super) fn is_partly_answered(&self) -> bool {
         matches!(self.entries.front(), Some(Outstanding::Read { received, .. }) if *received > 0)
     }
@@ -69,7 +69,7 @@ impl PendingQueue {
         }
     }
 
-    /// Whether some bytes of the oldest request's answer were transmitted, but not all.
+    /// Returns true if transmission of the response to the oldest request has begun and not ended.
     pub(super) fn is_partly_answered(&self) -> bool {
         matches!(self.entries.front(), Some(Pending::Read { done, .. }) if *done > 0)
     }
