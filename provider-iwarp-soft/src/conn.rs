@@ -446,17 +446,18 @@ impl Conn {
         }
     }
 
-    /// Every poll drives the connection from now on, if it is armed.
-    pub(crate) fn start_polling(&mut self) {
-        if !self.place.is_armed() {
-            return;
-        }
+    /// Every poll drives the connection from now on, if it is armed and consumers poll. Returns
+    /// true if that has begun.
+    pub(crate) fn start_polling(&mut self) -> bool {
         let in_set = self.proto.has_rx_moved();
-        self.socket.start_polling(&mut self.place, in_set);
+        if !self.socket.start_polling(&mut self.place, in_set) {
+            return false;
+        }
         self.tcp.keep_staging(true);
         if let Some(local) = self.local() {
             local.start_polling();
         }
+        true
     }
 
     /// No thread polls the connection any more. `true`: there is work already, and it stays polled.

@@ -177,6 +177,52 @@ fn blocked_consumers_play_ping_pong() {
     });
 }
 
+/// A thread that arms the adapter and one that finds its connection ready at the same moment: the
+/// connection is either armed or polled afterwards, and nobody waits for it in vain.
+#[test]
+fn no_message_is_lost_between_a_sleeper_and_a_poller() {
+    const ROUNDS: u64 = 20_000;
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    let is_over = AtomicBool::new(false);
+    let new_waker = || Arc::new(Waker::new().unwrap());
+    let (asleep, short) = (new_waker(), new_waker());
+    b.recorder.wake_on(22, &asleep);
+    client.recv(0, &[]);
+    std::thread::scope(|scope| {
+        // Sleeps on no queue, for moments. The end of the time ends a test that has failed.
+        scope.spawn(|| {
+            let end = Instant::now() + 4 * DEADLINE;
+            while !is_over.load(Ordering::Relaxed) && Instant::now() < end {
+                for _ in 0..200 {
+                    b.rnic.drive();
+                }
+                b.rnic.wait(&[], &short, Some(Duration::from_micros(20)));
+            }
+        });
+        scope.spawn(|| {
+            for round in 0..ROUNDS {
+                server.recv(round, &[]);
+                server.recv(round, &[]);
+                server.send(round, &[]);
+                for _ in 0..2 {
+                    assert_eq!(blocked(&server, &server.recv_cq, &asleep).wr_id, round);
+                }
+                server.resting(&server.send_cq);
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        for round in 0..ROUNDS {
+            assert_eq!(client.received().wr_id, round);
+            client.recv(round + 1, &[]);
+            client.send(round, &[]);
+            client.send(round, &[]);
+            client.resting(&client.send_cq);
+        }
+    });
+}
+
 #[test]
 fn a_blocked_sender_makes_room_for_itself() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));

@@ -12,7 +12,7 @@ use super::state::WaitTicket;
 use super::{CompletionType, Evd, Inner, pull};
 use crate::ep::Ep;
 use crate::error::{DatError, DatResult};
-use crate::rnic::{Completion, Notify, Rnic, Slept, WcStatus};
+use crate::rnic::{Completion, Notify, Rnic, WcStatus};
 
 /// What a wait brought.
 #[derive(Debug)]
@@ -177,7 +177,8 @@ impl<R: Rnic> Evd<R> {
     /// ran.
     fn sleep(&self, rnic: &R, remaining: Option<Duration>) -> bool {
         let Some(cq) = self.cq() else {
-            return self.waker.sleep(remaining) == Slept::Interrupted;
+            // Its events come of progress as well, which this thread has just made by polling.
+            return rnic.wait(&[], &self.waker, remaining);
         };
         let solicited = self.lock().completion_type == CompletionType::Solicited;
         !rnic.arm_cq(cq, solicited) && rnic.wait(&[cq], &self.waker, remaining)

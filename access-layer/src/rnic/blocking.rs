@@ -14,6 +14,12 @@ const SPIN_WORTH: Duration = Duration::from_micros(100);
 /// answers take.
 const SPIN_TIME: Duration = Duration::from_micros(50);
 
+/// What a time that is too long for the kernel is cut to.
+const LONGEST: Timespec = Timespec {
+    tv_sec: i64::MAX,
+    tv_nsec: 0,
+};
+
 /// Blocks until one of `cqs` may have completions, the waker was woken or the time is over. `true`:
 /// until a signal handler ran.
 pub(super) fn wait<R: Rnic>(
@@ -27,7 +33,7 @@ pub(super) fn wait<R: Rnic>(
     let has_any = || cqs.iter().any(|cq| rnic.may_have_completions(cq));
     rnic.drive();
     let interrupted = !has_any()
-        && !spin(rnic, has_any, waker, start, deadline)
+        && (cqs.is_empty() || !spin(rnic, has_any, waker, start, deadline))
         && sleep(rnic, has_any, waker, deadline);
     waker.spin().note_wait(start.elapsed());
     interrupted
@@ -76,7 +82,7 @@ fn sleep<R: Rnic>(
         let arm = rnic.arm();
         let mut ready = Ok(0);
         if arm != Arm::LookAgain && !has_any() {
-            let timeout = left.map(|left| Timespec::try_from(left).unwrap_or_default());
+            let timeout = left.map(|left| Timespec::try_from(left).unwrap_or(LONGEST));
             set.clear();
             set.push(PollFd::from_borrowed_fd(waker.as_fd(), PollFlags::IN));
             if arm == Arm::Sleep {

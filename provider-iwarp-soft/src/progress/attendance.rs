@@ -1,12 +1,12 @@
 //! Which threads serve the connections of an adapter.
 //!
 //! ```text
-//!            a consumer polls                     a consumer sleeps
+//!        many polls in a tick                    a consumer sleeps
 //!  ENGINE ────────────────────> POLLERS ──────────────────────────> SLEEPER
 //!    ^ ^                         |   ^                               |  |
-//!    | '-- tick without a poll --'   '------- it wakes, or another --'  |
-//!    |                                        consumer polls            |
-//!    '------------- a second consumer sleeps as well -------------------'
+//!    | '-- tick without a poll --'   '----- it wakes within ticks, --'  |
+//!    |                                      or another consumer polls   |
+//!    '--- it wakes after the timer has ended, or a second one sleeps ---'
 //! ```
 //!
 //! * `Engine`: the engine's thread sleeps on the [`ConnSet`](super::conn_set::ConnSet).
@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 pub(super) const TICK: Duration = Duration::from_millis(1);
 /// Ticks that a sleeper must sleep through before the timer ends.
 const QUIET_TICKS: u8 = 16;
-/// Polls before the engine leaves the set to the poller: a program that polls now and then changes
-/// nothing.
+/// Polls within a [`TICK`] before the engine leaves the set to the poller: a program that polls now
+/// and then changes nothing.
 const POLLS_MIN: u8 = 32;
 /// How long several sleepers are expected again after they were seen.
 const CROWD_TIME: Duration = Duration::from_millis(100);
@@ -36,7 +36,7 @@ const CROWD_TIME: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attendant {
     Engine {
-        /// Polls since the engine took over, up to [`POLLS_MIN`].
+        /// Polls since the first one of the present burst, up to [`POLLS_MIN`].
         polls: u8,
     },
     Pollers,
@@ -58,9 +58,11 @@ pub(super) struct Todo {
 impl Attendant {
     const NEW: Self = Self::Engine { polls: 0 };
 
-    /// A consumer polls, or has woken.
-    fn on_poll(&mut self) -> Todo {
+    /// A consumer polls, or has woken. `is_burst`: the first of the polls that were counted is less
+    /// than a tick ago.
+    fn on_poll(&mut self, is_burst: bool) -> Todo {
         let (next, todo) = match *self {
+            Self::Engine { .. } if !is_burst => (Self::Engine { polls: 1 }, Todo::default()),
             Self::Engine { polls } if polls + 1 < POLLS_MIN => {
                 (Self::Engine { polls: polls + 1 }, Todo::default())
             }
@@ -72,13 +74,14 @@ impl Attendant {
                 (Self::Pollers, todo)
             }
             Self::Pollers => (Self::Pollers, Todo::default()),
-            Self::Sleeper { quiet } => {
+            Self::Sleeper { quiet: QUIET_TICKS } => {
                 let todo = Todo {
-                    tick: quiet == QUIET_TICKS,
-                    ..Todo::default()
+                    engine_listens: Some(true),
+                    tick: false,
                 };
-                (Self::Pollers, todo)
+                (Self::Engine { polls: 1 }, todo)
             }
+            Self::Sleeper { .. } => (Self::Pollers, Todo::default()),
         };
         *self = next;
         todo
@@ -137,6 +140,7 @@ impl Attendant {
         match self {
             Self::Engine { .. } => ENGINE,
             Self::Pollers => POLLERS,
+            Self::Sleeper { quiet: QUIET_TICKS } => QUIET_SLEEPER,
             Self::Sleeper { .. } => SLEEPER,
         }
     }
@@ -145,6 +149,7 @@ impl Attendant {
 const ENGINE: u8 = 0;
 const POLLERS: u8 = 1;
 const SLEEPER: u8 = 2;
+const QUIET_SLEEPER: u8 = 3;
 
 impl Todo {
     const TICK: Self = Self {
@@ -183,6 +188,8 @@ pub(super) struct Attendance {
 struct State {
     attendant: Attendant,
     polls_at_tick: u32,
+    /// When the polls began that the engine's state counts.
+    counts_since: Instant,
     crowd_until: Option<Instant>,
 }
 
@@ -192,6 +199,7 @@ impl Attendance {
             state: Mutex::new(State {
                 attendant: Attendant::NEW,
                 polls_at_tick: 0,
+                counts_since: Instant::now(),
                 crowd_until: None,
             }),
             attendant: AtomicU8::new(Attendant::NEW.as_byte()),
@@ -216,7 +224,26 @@ impl Attendance {
 
     /// Whether a consumer sleeps on the set, as far as is known.
     pub(super) fn is_slept_on(&self) -> bool {
-        self.attendant.load(Ordering::Relaxed) == SLEEPER
+        matches!(
+            self.attendant.load(Ordering::Relaxed),
+            SLEEPER | QUIET_SLEEPER
+        )
+    }
+
+    /// The same, and its timer has ended.
+    pub(super) fn is_slept_on_quietly(&self) -> bool {
+        self.attendant.load(Ordering::Relaxed) == QUIET_SLEEPER
+    }
+
+    /// Calls if consumers poll, and keeps the state until the call returns. Returns false if none
+    /// does.
+    pub(super) fn while_polled(&self, call: impl FnOnce()) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_polled = state.attendant == Attendant::Pollers;
+        if is_polled {
+            call();
+        }
+        is_polled
     }
 
     /// The engine begins to serve the set, unless it has before. What consumers did until then
@@ -237,7 +264,14 @@ impl Attendance {
         self.polls
             .store(self.polls().wrapping_add(1), Ordering::Relaxed);
         if !self.is_polled() {
-            self.change(act, |state| ((), state.attendant.on_poll()));
+            self.change(act, |state| {
+                let now = Instant::now();
+                let is_burst = now.duration_since(state.counts_since) < TICK;
+                if !is_burst {
+                    state.counts_since = now;
+                }
+                ((), state.attendant.on_poll(is_burst))
+            });
         }
     }
 
@@ -317,16 +351,27 @@ mod tests {
         let asleep = Sleeper { quiet: 0 };
         let silent = Sleeper { quiet: QUIET_TICKS };
         let almost = before[1];
-        let rows: [Row; 5] = [
+        let rows: [Row; 6] = [
             (
                 "poll",
-                Attendant::on_poll,
+                |it| it.on_poll(true),
                 [
                     (Engine { polls: 1 }, NOTHING),
                     (Pollers, LEAVE_AND_TICK),
                     (Pollers, NOTHING),
                     (Pollers, NOTHING),
-                    (Pollers, Todo::TICK),
+                    (Engine { polls: 1 }, LISTEN),
+                ],
+            ),
+            (
+                "poll long after the first",
+                |it| it.on_poll(false),
+                [
+                    (Engine { polls: 1 }, NOTHING),
+                    (Engine { polls: 1 }, NOTHING),
+                    (Pollers, NOTHING),
+                    (Pollers, NOTHING),
+                    (Engine { polls: 1 }, LISTEN),
                 ],
             ),
             (

@@ -115,13 +115,15 @@ impl ConnSocket {
         self.service.drive(self, driver, ready)
     }
 
-    /// Has every poll drive it from now on, if it is armed. `in_set`: the socket stays in the set.
-    pub(crate) fn start_polling(self: &Arc<Self>, place: &mut Place, in_set: bool) {
-        if place.is_armed() {
+    /// Has every poll drive it from now on, if it is armed and consumers poll. `in_set`: the socket
+    /// stays in the set. Returns true if it is polled now.
+    pub(crate) fn start_polling(self: &Arc<Self>, place: &mut Place, in_set: bool) -> bool {
+        let is_adopted = place.is_armed() && self.progress.adopt(self);
+        if is_adopted {
             let change = place.on_poll(in_set);
             self.apply(change, place);
-            self.progress.adopt(self);
         }
+        is_adopted
     }
 
     /// Segments come through the socket no more; the set still shows its end.

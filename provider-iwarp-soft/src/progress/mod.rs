@@ -141,7 +141,12 @@ impl Progress {
     /// Makes progress on every connection that may have work, on the calling thread of a consumer.
     pub(crate) fn drive(&self) {
         let has_slept = self.attendance.is_slept_on();
-        self.note_poll();
+        // The engine listens again after the wake-up of a consumer that slept long: only when what
+        // woke it is served, or the engine would wake for it as well.
+        let is_rare = self.attendance.is_slept_on_quietly();
+        if !is_rare {
+            self.note_poll();
+        }
         let polled = self.polled.load();
         for socket in polled.iter() {
             if socket.may_have_work() {
@@ -164,6 +169,9 @@ impl Progress {
                 self.consider(&socket);
             }
         });
+        if is_rare {
+            self.note_poll();
+        }
     }
 
     /// Has the C library note now what this thread's first look at the list leaves to free: it
@@ -207,7 +215,7 @@ impl Progress {
         let mut is_done = true;
         for socket in polled.iter() {
             match socket.service.arm(socket) {
-                Arming::Done => self.forget(socket),
+                Arming::Done => {}
                 Arming::LookAgain => is_done = false,
             }
         }
@@ -224,9 +232,14 @@ impl Progress {
         }
     }
 
-    /// Adds a connection that its holder has begun to poll.
-    pub(crate) fn adopt(&self, socket: &Arc<ConnSocket>) {
-        self.change_polled(|all| all.push(socket.clone()));
+    /// Adds a connection that its holder begins to poll. `false`: no consumer polls any more, so it
+    /// stays armed. Called with the connection's lock held, as [`Self::forget`] is, so the list
+    /// agrees with the connection's [`Place`].
+    fn adopt(&self, socket: &Arc<ConnSocket>) -> bool {
+        self.attendance.while_polled(|| {
+            // What is in the former list is in the new one as well.
+            drop(self.change_polled(|all| all.push(socket.clone())));
+        })
     }
 
     /// Whether consumers poll at present, and there is room for one more polled connection.
@@ -234,21 +247,22 @@ impl Progress {
         self.attendance.is_polled() && self.polled.load().len() < POLLED_MAX
     }
 
-    /// Removes a connection from the list of polled ones.
-    fn forget(&self, socket: &Arc<ConnSocket>) {
-        if self.polled.load().iter().any(|it| Arc::ptr_eq(it, socket)) {
-            self.change_polled(|all| all.retain(|it| !Arc::ptr_eq(it, socket)));
-        }
+    /// Removes a connection from the list of polled ones. Returns the former list, which may hold
+    /// the last reference to a queue pair: the caller drops it where it holds no lock.
+    pub(crate) fn forget(&self, socket: &Arc<ConnSocket>) -> Option<Arc<Vec<Arc<ConnSocket>>>> {
+        let is_polled = self.polled.load().iter().any(|it| Arc::ptr_eq(it, socket));
+        is_polled.then(|| self.change_polled(|all| all.retain(|it| !Arc::ptr_eq(it, socket))))
     }
 
-    fn change_polled(&self, change: impl Fn(&mut Vec<Arc<ConnSocket>>)) {
-        // The former list may hold the last reference to a queue pair. It is dropped here, where no
-        // lock is held.
-        let _former = self.polled.rcu(|polled| {
+    fn change_polled(
+        &self,
+        change: impl Fn(&mut Vec<Arc<ConnSocket>>),
+    ) -> Arc<Vec<Arc<ConnSocket>>> {
+        self.polled.rcu(|polled| {
             let mut all = Vec::clone(polled);
             change(&mut all);
             all
-        });
+        })
     }
 
     fn act(&self, todo: Todo) {

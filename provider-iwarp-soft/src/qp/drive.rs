@@ -93,6 +93,8 @@ impl Qp {
     }
 
     fn try_arm(&self, socket: &Arc<ConnSocket>) -> Option<(Effects, bool)> {
+        // Holds queue pairs that nobody else may refer to, so it is dropped after the lock.
+        let _former;
         let mut link = self.try_lock_link()?;
         let mut effects = Effects::default();
         let Link::Up(conn) = &mut *link else {
@@ -109,6 +111,9 @@ impl Qp {
         }
         let armed = result.and_then(|()| conn.arm());
         let look_again = matches!(armed, Ok(true));
+        if matches!(armed, Ok(false)) {
+            _former = socket.progress.forget(socket);
+        }
         if let Err(end) = armed {
             self.finish(&mut link, end, &mut effects);
         }
@@ -146,9 +151,7 @@ impl Qp {
             self.step_once(conn, true, effects)?;
         }
         // The peer works without end. A consumer that polls takes it from here, or the engine.
-        if self.shared.progress.can_adopt() {
-            conn.start_polling();
-        } else {
+        if !(self.shared.progress.can_adopt() && conn.start_polling()) {
             conn.socket.drive_soon();
         }
         Ok(())
