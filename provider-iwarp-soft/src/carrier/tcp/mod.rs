@@ -109,12 +109,7 @@ impl TcpCarrier {
         payloads: &Payloads<'_>,
     ) -> Option<Vec<u8>> {
         let memory = payloads.table.access();
-        let sources = Sources {
-            fd: self.socket.as_fd(),
-            memory: &memory,
-            stream: payloads.stream,
-            outstanding: payloads.outstanding,
-        };
+        let sources = Sources::new(self.socket.as_fd(), &memory, payloads);
         self.tx.frame_last(fpdu, &sources);
         self.tx.take_all(&sources)
     }
@@ -127,12 +122,7 @@ impl TcpCarrier {
         payloads: &Payloads<'_>,
     ) -> Option<Vec<u8>> {
         let memory = payloads.table.access();
-        let sources = Sources {
-            fd: self.socket.as_fd(),
-            memory: &memory,
-            stream: payloads.stream,
-            outstanding: payloads.outstanding,
-        };
+        let sources = Sources::new(self.socket.as_fd(), &memory, payloads);
         let mut bytes = self.tx.take_rest_of_fpdu(&sources)?;
         if let Some(fpdu) = last {
             self.tx.frame_last(fpdu, &sources);
@@ -175,12 +165,7 @@ impl Carrier for TcpCarrier {
             self.tx.flush(proto, self.socket.as_fd())
         } else {
             let memory = payloads.table.access();
-            let sources = Sources {
-                fd: self.socket.as_fd(),
-                memory: &memory,
-                stream: payloads.stream,
-                outstanding: payloads.outstanding,
-            };
+            let sources = Sources::new(self.socket.as_fd(), &memory, payloads);
             self.tx.run(proto, &sources)
         };
         if !self.keeps_staging {

@@ -40,7 +40,7 @@ use iwarp_proto::{
 };
 use rustix::io::Errno;
 
-use crate::carrier::{Flow, TxFault};
+use crate::carrier::{Flow, Payloads, TxFault};
 use crate::engine::io::{self, Sent};
 use crate::memory::{Bytes, MemoryAccess, Stream};
 use crate::pool::{STAGING_LEN, Staging};
@@ -73,6 +73,21 @@ pub(super) struct Sources<'a> {
     pub(super) memory: &'a MemoryAccess<'a>,
     pub(super) stream: Stream,
     pub(super) outstanding: &'a Outstanding,
+}
+
+impl<'a> Sources<'a> {
+    pub(super) fn new(
+        fd: BorrowedFd<'a>,
+        memory: &'a MemoryAccess<'a>,
+        payloads: &Payloads<'a>,
+    ) -> Self {
+        Self {
+            fd,
+            memory,
+            stream: payloads.stream,
+            outstanding: payloads.outstanding,
+        }
+    }
 }
 
 /// How much was framed.
