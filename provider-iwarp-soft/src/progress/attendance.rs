@@ -1,7 +1,7 @@
 //! Which threads serve the connections of an adapter.
 //!
 //! ```text
-//!        many polls in a tick                    a consumer sleeps
+//!        many polls without a sleep              a consumer sleeps
 //!  ENGINE ────────────────────> POLLERS ──────────────────────────> SLEEPER
 //!    ^ ^                         |   ^                               |  |
 //!    | '-- tick without a poll --'   '----- it wakes within ticks, --'  |
@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 pub(super) const TICK: Duration = Duration::from_millis(1);
 /// Ticks that a sleeper must sleep through before the timer ends.
 const QUIET_TICKS: u8 = 16;
-/// Polls within a [`TICK`] before the engine leaves the set to the poller: a program that polls now
-/// and then changes nothing.
+/// Polls without a sleep before the engine leaves the set to the poller: a program that polls now
+/// and then, or wakes for single messages, changes nothing.
 const POLLS_MIN: u8 = 32;
 /// How long several sleepers are expected again after they were seen.
 const CROWD_TIME: Duration = Duration::from_millis(100);
@@ -36,7 +36,7 @@ const CROWD_TIME: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attendant {
     Engine {
-        /// Polls since the first one of the present burst, up to [`POLLS_MIN`].
+        /// Polls since the engine took over or a consumer slept, up to [`POLLS_MIN`].
         polls: u8,
     },
     Pollers,
@@ -58,11 +58,9 @@ pub(super) struct Todo {
 impl Attendant {
     const NEW: Self = Self::Engine { polls: 0 };
 
-    /// A consumer polls, or has woken. `is_burst`: the first of the polls that were counted is less
-    /// than a tick ago.
-    fn on_poll(&mut self, is_burst: bool) -> Todo {
+    /// A consumer polls, or has woken.
+    fn on_poll(&mut self) -> Todo {
         let (next, todo) = match *self {
-            Self::Engine { .. } if !is_burst => (Self::Engine { polls: 1 }, Todo::default()),
             Self::Engine { polls } if polls + 1 < POLLS_MIN => {
                 (Self::Engine { polls: polls + 1 }, Todo::default())
             }
@@ -94,7 +92,7 @@ impl Attendant {
             ..Todo::default()
         };
         let (next, sleep, todo) = match *self {
-            Self::Engine { .. } if is_crowd => (*self, Sleep::OnWaker, Todo::default()),
+            Self::Engine { .. } if is_crowd => (Self::NEW, Sleep::OnWaker, Todo::default()),
             Self::Engine { .. } => (
                 Self::Sleeper { quiet: QUIET_TICKS },
                 Sleep::OnSet,
@@ -188,8 +186,6 @@ pub(super) struct Attendance {
 struct State {
     attendant: Attendant,
     polls_at_tick: u32,
-    /// When the polls began that the engine's state counts.
-    counts_since: Instant,
     crowd_until: Option<Instant>,
 }
 
@@ -199,7 +195,6 @@ impl Attendance {
             state: Mutex::new(State {
                 attendant: Attendant::NEW,
                 polls_at_tick: 0,
-                counts_since: Instant::now(),
                 crowd_until: None,
             }),
             attendant: AtomicU8::new(Attendant::NEW.as_byte()),
@@ -264,14 +259,7 @@ impl Attendance {
         self.polls
             .store(self.polls().wrapping_add(1), Ordering::Relaxed);
         if !self.is_polled() {
-            self.change(act, |state| {
-                let now = Instant::now();
-                let is_burst = now.duration_since(state.counts_since) < TICK;
-                if !is_burst {
-                    state.counts_since = now;
-                }
-                ((), state.attendant.on_poll(is_burst))
-            });
+            self.change(act, |state| ((), state.attendant.on_poll()));
         }
     }
 
@@ -351,24 +339,13 @@ mod tests {
         let asleep = Sleeper { quiet: 0 };
         let silent = Sleeper { quiet: QUIET_TICKS };
         let almost = before[1];
-        let rows: [Row; 6] = [
+        let rows: [Row; 5] = [
             (
                 "poll",
-                |it| it.on_poll(true),
+                Attendant::on_poll,
                 [
                     (Engine { polls: 1 }, NOTHING),
                     (Pollers, LEAVE_AND_TICK),
-                    (Pollers, NOTHING),
-                    (Pollers, NOTHING),
-                    (Engine { polls: 1 }, LISTEN),
-                ],
-            ),
-            (
-                "poll long after the first",
-                |it| it.on_poll(false),
-                [
-                    (Engine { polls: 1 }, NOTHING),
-                    (Engine { polls: 1 }, NOTHING),
                     (Pollers, NOTHING),
                     (Pollers, NOTHING),
                     (Engine { polls: 1 }, LISTEN),
@@ -390,7 +367,7 @@ mod tests {
                 |it| it.on_sleep(true).1,
                 [
                     (new, NOTHING),
-                    (almost, NOTHING),
+                    (new, NOTHING),
                     (new, LISTEN),
                     (new, LISTEN),
                     (new, LISTEN),
