@@ -21,14 +21,16 @@ pub(crate) enum OwnEvent {
     AcceptFailed,
     Disconnected,
     Broken,
-    /// Not of the connection: the queue pair takes no more receives from its shared queue.
-    LastReceive,
 }
 
 impl OwnEvent {
-    /// What the connection has to tell; `None` for news of something else.
-    pub(crate) fn as_event(&self) -> Option<ConnectionEvent<'_>> {
-        Some(match self {
+    /// Whether the connection was up and is over.
+    pub(crate) fn is_disconnect(&self) -> bool {
+        matches!(self, Self::Disconnected | Self::Broken)
+    }
+
+    pub(crate) fn as_event(&self) -> ConnectionEvent<'_> {
+        match self {
             Self::Established {
                 local,
                 remote,
@@ -45,7 +47,6 @@ impl OwnEvent {
             Self::AcceptFailed => ConnectionEvent::AcceptFailed,
             Self::Disconnected => ConnectionEvent::Disconnected,
             Self::Broken => ConnectionEvent::Broken,
-            Self::LastReceive => return None,
-        })
+        }
     }
 }

@@ -130,7 +130,7 @@ pub(crate) struct Qp {
     gate: CompletionGate,
     events: UpcallQueue<OwnEvent>,
     /// A disconnect that is not in `events` yet, because others' `Established` comes first.
-    deferred: Mutex<Vec<OwnEvent>>,
+    deferred: Mutex<Option<OwnEvent>>,
     /// The access layer has dropped it: no news any more.
     is_destroyed: AtomicBool,
 }
@@ -275,18 +275,17 @@ impl Qp {
 
     /// Queues the news of a disconnect. What the peer caused is told after what it caused before.
     fn queue_disconnect(&self, event: OwnEvent, is_peers: bool) {
-        let last = self.srq.is_some().then_some(OwnEvent::LastReceive);
-        let news = std::iter::once(event).chain(last);
         if is_peers {
-            // The engine looks at them only after they are there.
+            // The engine looks at it only after it is there.
             let mut deferred = lock(&self.deferred);
             if let Some(me) = self.me.upgrade()
                 && event_order::defer_disconnect(&me)
             {
-                return deferred.extend(news);
+                *deferred = Some(event);
+                return;
             }
         }
-        news.for_each(|event| self.queue_event(event));
+        self.queue_event(event);
     }
 
     /// A disconnect that was deferred has its turn.
@@ -296,8 +295,9 @@ impl Qp {
     }
 
     fn queue_deferred(&self) {
-        let mut deferred = lock(&self.deferred);
-        deferred.drain(..).for_each(|event| self.queue_event(event));
+        if let Some(event) = lock(&self.deferred).take() {
+            self.queue_event(event);
+        }
     }
 
     /// Tells what a drive left to tell. Called with no lock held.
@@ -324,13 +324,14 @@ impl Qp {
         if self.is_destroyed.load(Ordering::Acquire) {
             return;
         }
-        let upcall = &self.shared.upcall;
-        match event.as_event() {
-            Some(event) => {
-                upcall.connection(self.token, event);
-                self.shared.event_order.leave(self);
-            }
-            None => upcall.async_event(AsyncEvent::LastWqeReached(self.token)),
+        let shared = &self.shared;
+        let has_last_receive = event.is_disconnect() && self.srq.is_some();
+        let order = has_last_receive.then(|| lock(&shared.last_receive_order));
+        shared.upcall.connection(self.token, event.as_event());
+        shared.event_order.leave(self);
+        if order.is_some() {
+            let event = AsyncEvent::LastWqeReached(self.token);
+            shared.upcall.async_event(event);
         }
     }
 

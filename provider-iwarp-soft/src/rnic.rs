@@ -1,8 +1,8 @@
 //! The RNIC: short methods that hand over to the files beside this one.
 
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use access_layer::rnic::{
     AcceptParams, Arm, BindMw, Completion, ConnectParams, CqToken, ListenAddress, ListenToken,
@@ -47,6 +47,9 @@ pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) event_order: EventOrder,
+    /// Held while a disconnect and the last receive of its queue pair are told, so that both kinds
+    /// of event come in the same order. OFA's `dtestsrq` takes them for pairs.
+    pub(crate) last_receive_order: Mutex<()>,
     pub(crate) meeting: Meeting,
     next_pd: AtomicU32,
     qps: AtomicU32,
@@ -88,6 +91,7 @@ impl Rnic for SoftRnic {
             memory: MemoryTable::new(),
             progress: Progress::new(engine.clone())?,
             event_order: EventOrder::default(),
+            last_receive_order: Mutex::default(),
             meeting: Meeting::new(engine.clone(), config.local_dir.clone()),
             engine,
             config,

@@ -543,23 +543,7 @@ fn a_shared_receive_queue_serves_several_queue_pairs() {
     let srq = b.rnic.create_srq(&b.pd, 16, 2, SrqToken(1)).unwrap();
     let clients: Vec<_> = (0..3).map(|i| a.side(100 + 10 * i)).collect();
     let servers: Vec<_> = (0..3)
-        .map(|i| {
-            let token = 200 + 10 * i;
-            let cq = || b.rnic.create_cq(64, CqToken(token + 1)).unwrap();
-            let (send_cq, recv_cq) = (cq(), cq());
-            let attr = QP_ATTR;
-            let (send, recv) = (Some(&send_cq), Some(&recv_cq));
-            let qp = b
-                .rnic
-                .create_qp(&b.pd, send, recv, Some(&srq), &attr, QpToken(token));
-            Side {
-                qp: qp.unwrap(),
-                send_cq,
-                recv_cq,
-                node: &b,
-                token,
-            }
-        })
+        .map(|i| b.side_with_srq(200 + 10 * i, &srq))
         .collect();
     let to = b.memory(1000);
     for id in 0..6 {

@@ -293,3 +293,27 @@ fn a_connection_that_is_never_told_completes_its_work_before_its_failure() {
     node.recorder.release_established();
     assert!(matches!(server.event(), Event::Established { .. }));
 }
+
+/// A consumer that reads both EVDs in turn takes the two events for those of one endpoint.
+#[test]
+fn the_last_receives_of_a_shared_queue_are_told_in_the_order_of_the_endings() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let srq = b.rnic.create_srq(&b.pd, 16, 1, SrqToken(1)).unwrap();
+    let clients = [10, 20].map(|token| a.side(token));
+    let servers = [100, 200].map(|token| b.side_with_srq(token, &srq));
+    for (client, server) in clients.iter().zip(&servers) {
+        connect(client, server);
+    }
+    b.recorder.hold_disconnected_of(100);
+    std::thread::scope(|scope| {
+        let _release = Release(&b);
+        scope.spawn(|| b.rnic.disconnect(&servers[0].qp, true));
+        assert_eq!(servers[0].event(), Event::Disconnected);
+        scope.spawn(|| b.rnic.disconnect(&servers[1].qp, true));
+        std::thread::sleep(Duration::from_millis(50));
+    });
+    let told = [0; 2].map(|_| b.recorder.asynchronous());
+    let expected = [100, 200].map(|qp| AsyncEvent::LastWqeReached(QpToken(qp)));
+    assert_eq!(told, expected);
+    assert_eq!(servers[1].event(), Event::Disconnected);
+}

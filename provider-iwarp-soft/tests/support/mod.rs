@@ -88,6 +88,7 @@ struct Gates {
     requests_of: Option<u64>,
     established_of: Option<u64>,
     is_established_held: bool,
+    disconnected_of: Option<u64>,
 }
 
 impl Recorder {
@@ -172,6 +173,11 @@ impl Recorder {
         self.gates_changed.notify_all();
     }
 
+    /// From now on whoever has told `Disconnected` of this queue pair stays in the upcall.
+    pub fn hold_disconnected_of(&self, qp: u64) {
+        self.gates.lock().unwrap().disconnected_of = Some(qp);
+    }
+
     pub fn release_all(&self) {
         *self.gates.lock().unwrap() = Gates::default();
         self.gates_changed.notify_all();
@@ -199,6 +205,12 @@ impl Recorder {
             self.gates_changed.notify_all();
         }
         let closed = |gates: &mut Gates| gates.established_of == Some(qp);
+        drop(self.gates_changed.wait_while(gates, closed).unwrap());
+    }
+
+    fn pass_disconnected_gate(&self, qp: u64) {
+        let gates = self.gates.lock().unwrap();
+        let closed = |gates: &mut Gates| gates.disconnected_of == Some(qp);
         drop(self.gates_changed.wait_while(gates, closed).unwrap());
     }
 
@@ -291,7 +303,11 @@ impl Upcall<SoftRnic> for Recorder {
             ConnectionEvent::Disconnected => Event::Disconnected,
             ConnectionEvent::Broken => Event::Broken,
         };
+        let is_end = event == Event::Disconnected;
         self.push(News::Connection { qp: qp.0, event });
+        if is_end {
+            self.pass_disconnected_gate(qp.0);
+        }
     }
 
     fn socket_down(&self, armed: ListenToken) {
@@ -331,6 +347,15 @@ impl Node {
 
     /// A queue pair with a queue each for requests and receives; their tokens are `token` + 1, + 2.
     pub fn side_with(&self, token: u64, attr: QpAttr) -> Side<'_> {
+        self.new_side(token, &attr, None)
+    }
+
+    /// One that takes its receives from `srq`.
+    pub fn side_with_srq(&self, token: u64, srq: &SoftSrq) -> Side<'_> {
+        self.new_side(token, &QP_ATTR, Some(srq))
+    }
+
+    fn new_side(&self, token: u64, attr: &QpAttr, srq: Option<&SoftSrq>) -> Side<'_> {
         let send_cq = self.rnic.create_cq(16_384, CqToken(token + 1)).unwrap();
         let recv_cq = self.rnic.create_cq(16_384, CqToken(token + 2)).unwrap();
         let qp = self
@@ -339,8 +364,8 @@ impl Node {
                 &self.pd,
                 Some(&send_cq),
                 Some(&recv_cq),
-                None,
-                &attr,
+                srq,
+                attr,
                 QpToken(token),
             )
             .unwrap();
