@@ -70,6 +70,8 @@ pub(crate) struct Producer {
     published: u64,
     /// How far the consumer had released records when the index was loaded last.
     released: u64,
+    /// The same when a record was refused or a wait announced last.
+    released_before_wait: u64,
     /// The word of the first record that is not published, and where it belongs.
     withheld: Option<(usize, u64)>,
     references: References,
@@ -86,6 +88,7 @@ impl Producer {
             tail: 0,
             published: 0,
             released: 0,
+            released_before_wait: 0,
             withheld: None,
             references: References::default(),
             given_back: 0,
@@ -214,13 +217,13 @@ impl Producer {
     }
 
     /// Announces that this side will sleep until records are released or pulled. True: some were
-    /// since it last looked, so it must not sleep yet.
+    /// since a record was refused or a wait announced last, so it must not sleep yet.
     pub(crate) fn announce_wait(&mut self) -> Result<bool, Corrupt> {
         let flag = self.half.control_word(control::WAITING);
         flag.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let before = self.released;
         self.load_released()?;
+        let before = std::mem::replace(&mut self.released_before_wait, self.released);
         let look_again = self.released != before || self.oldest_outcome()?.is_some();
         if look_again {
             self.end_wait();
@@ -342,6 +345,7 @@ impl Producer {
         if need > self.room() {
             self.load_released().map_err(Refused::Corrupt)?;
             if need > self.room() {
+                self.released_before_wait = self.released;
                 return Err(Refused::Full);
             }
         }

@@ -236,6 +236,20 @@ fn each_side_is_woken_once_for_each_sleep() {
     );
 }
 
+/// A look at the index for another reason, as giving memory back is one, is not the look of the
+/// record that was refused.
+#[test]
+fn a_release_behind_a_refused_record_is_not_slept_through() {
+    let (mut producer, mut consumer) = ring(RING_LEN_MIN);
+    while push(&mut producer, &[1], &[2; 1000]).is_ok() {}
+    producer.publish();
+    while take(&mut consumer).is_some() {}
+    consumer.release();
+    assert!(!consumer.must_notify(), "the producer does not wait yet");
+    assert!(producer.has_room(1, 1000));
+    assert!(producer.announce_wait().unwrap(), "there is room now");
+}
+
 #[test]
 fn memory_is_given_back_around_what_is_in_the_ring() {
     let (mut producer, mut consumer) = ring(RING_LEN_MIN * 16);
