@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::adaptive_spin::AdaptiveSpin;
 use super::{Arm, Rnic, Waker};
 
 /// A wait that was longer than this makes the next one sleep at once.
@@ -13,6 +14,8 @@ const SPIN_WORTH: Duration = Duration::from_micros(100);
 /// How long a wait drives before it sleeps: a wake-up across processors costs more than most
 /// answers take.
 const SPIN_TIME: Duration = Duration::from_micros(50);
+/// Looks between two system calls that yield the processor.
+const DRIVES_PER_YIELD: u32 = 16;
 
 /// What a time that is too long for the kernel is cut to.
 const LONGEST: Timespec = Timespec {
@@ -31,35 +34,42 @@ pub(super) fn wait<R: Rnic>(
     let start = Instant::now();
     let deadline = timeout.and_then(|timeout| start.checked_add(timeout));
     let has_any = || cqs.iter().any(|cq| rnic.may_have_completions(cq));
+    // Progress calls up, and the EVD takes the completions out of the queue then.
+    let is_over = || waker.take_wake() || has_any();
     rnic.drive();
-    let interrupted = !has_any()
-        && (cqs.is_empty() || !spin(rnic, has_any, waker, start, deadline))
+    let interrupted = !is_over()
+        && (cqs.is_empty() || !spin(|| rnic.drive(), is_over, waker.spin(), start, deadline))
         && sleep(rnic, has_any, waker, deadline);
     waker.spin().note_wait(start.elapsed());
     interrupted
 }
 
-/// Drives for a moment, if that is likely to be enough. `true`: there may be completions.
-fn spin<R: Rnic>(
-    rnic: &R,
-    has_any: impl Fn() -> bool,
-    waker: &Waker,
+/// Drives for a moment, if that is likely to be enough. `true`: the wait is over.
+///
+/// It yields the processor now and then: where the scheduler keeps the peer on the same one, the
+/// answer comes by that and not by a sleep.
+fn spin(
+    drive: impl Fn(),
+    is_over: impl Fn() -> bool,
+    history: &AdaptiveSpin,
     start: Instant,
     deadline: Option<Instant>,
 ) -> bool {
-    let spin = waker.spin();
-    if spin.last_wait() >= SPIN_WORTH || !spin.is_worth_it() {
+    if history.last_wait() >= SPIN_WORTH || !history.is_worth_it() {
         return false;
     }
     let until = deadline.map_or(start + SPIN_TIME, |at| at.min(start + SPIN_TIME));
     while Instant::now() < until {
-        rnic.drive();
-        if has_any() {
-            spin.on_success();
-            return true;
+        for _ in 0..DRIVES_PER_YIELD {
+            drive();
+            if is_over() {
+                history.on_success();
+                return true;
+            }
         }
+        std::thread::yield_now();
     }
-    spin.on_failure();
+    history.on_failure();
     false
 }
 
@@ -104,4 +114,24 @@ fn readable(fd: RawFd) -> PollFd<'static> {
     // (`Rnic::descriptors`), and the caller of the wait refers to it.
     let fd = unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
     PollFd::from_borrowed_fd(fd, PollFlags::IN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spins(waker: &Waker, drive: impl Fn()) -> bool {
+        let over = || waker.take_wake();
+        spin(drive, over, waker.spin(), Instant::now(), None)
+    }
+
+    #[test]
+    fn a_spin_ends_with_the_wake_up_that_its_own_drive_causes() {
+        let waker = Waker::new().unwrap();
+        waker.spin().note_wait(Duration::ZERO);
+        assert!(spins(&waker, || waker.wake()));
+        assert!(!waker.take_wake(), "it is consumed");
+        assert!(!spins(&waker, || {}));
+        assert!(!spins(&waker, || waker.wake()), "a failure pauses it");
+    }
 }

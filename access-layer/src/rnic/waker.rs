@@ -65,6 +65,12 @@ impl Waker {
         }
     }
 
+    /// Consumes a wake-up that came before the sleep. `false`: there is none.
+    pub fn take_wake(&self) -> bool {
+        self.state.load(Ordering::Acquire) == WOKEN
+            && self.state.swap(IDLE, Ordering::AcqRel) == WOKEN
+    }
+
     /// The history of the waits with this waker.
     pub(super) fn spin(&self) -> &AdaptiveSpin {
         &self.spin
