@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::Stage;
+use crate::{Stage, carrier_params};
 
 /// Lets this process load the staged `libdat2.so.2`, which the variable `library` names to it, and
 /// find these adapters, each a name and its parameters, in a registry written to `file`.
@@ -20,12 +20,13 @@ use crate::Stage;
 pub unsafe fn load_staged(library: &str, file: &Path, adapters: &[(&str, &str)]) -> Result<()> {
     let stage = Stage::find()?;
     let provider = stage.provider();
+    let carrier = carrier_params();
     let mut text = String::new();
     for (name, params) in adapters {
         let provider = provider.display();
         writeln!(
             text,
-            "{name} u2.0 nonthreadsafe default {provider} dat-rs.1.0 \"{params}\" \"\""
+            "{name} u2.0 nonthreadsafe default {provider} dat-rs.1.0 \"{params}{carrier}\" \"\""
         )?;
     }
     fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;

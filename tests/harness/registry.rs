@@ -16,6 +16,16 @@ pub struct Registry {
     file: PathBuf,
 }
 
+/// What an adapter of the software provider has at the end of its parameters, so that connections
+/// within the host are carried as `STACK_TESTS_CARRIER` says.
+#[must_use]
+pub fn carrier_params() -> &'static str {
+    match std::env::var_os("STACK_TESTS_CARRIER") {
+        Some(carrier) if carrier == "tcp" => " local=off",
+        _ => "",
+    }
+}
+
 impl Registry {
     /// A registry with [`IA_NAME`] on the loopback interface, served by `library`.
     ///
@@ -30,8 +40,9 @@ impl Registry {
     /// # Errors
     /// When the scratch directory cannot be written.
     pub fn loopback_with(library: &str, params: &str) -> Result<Self> {
+        let carrier = carrier_params();
         Self::with_text(&format!(
-            "{IA_NAME} u2.0 nonthreadsafe default {library} dat-rs.1.0 \"lo 0 {params}\" \"\"\n"
+            "{IA_NAME} u2.0 nonthreadsafe default {library} dat-rs.1.0 \"lo 0 {params}{carrier}\" \"\"\n"
         ))
     }
 

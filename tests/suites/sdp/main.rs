@@ -31,7 +31,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
-use stack_tests::{IA_NAME, SdpTraces, Stage};
+use stack_tests::{IA_NAME, SdpTraces, Stage, carrier_params};
 
 /// Whatever has not happened after this long does not happen.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -54,8 +54,10 @@ fn use_staged_libraries() -> Result<SdpTraces> {
     let file = scratch.join("dat.conf");
     let provider = stage.provider();
     let provider = provider.display();
-    let line =
-        format!("{IA_NAME} u2.0 nonthreadsafe default {provider} dat-rs.1.0 \"lo 0\" \"\"\n");
+    let carrier = carrier_params();
+    let line = format!(
+        "{IA_NAME} u2.0 nonthreadsafe default {provider} dat-rs.1.0 \"lo 0{carrier}\" \"\"\n"
+    );
     fs::write(&file, line).with_context(|| format!("writing {}", file.display()))?;
     // SAFETY: every test waits for this first; until then no thread of this process runs anything
     // that reads the environment.

@@ -26,7 +26,17 @@ pub(super) struct Step {
     pub(super) needs: &'static [Need],
     /// Whether it looks at `target/stage`.
     pub(super) staged: bool,
+    carrier: Carrier,
     work: Work,
+}
+
+/// What carries connections within the host.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Carrier {
+    /// What the provider chooses: shared memory as a rule.
+    Default,
+    /// TCP: the suite adds `local=off` to its adapters.
+    Tcp,
 }
 
 /// What a step does.
@@ -47,6 +57,7 @@ impl Step {
             name,
             needs,
             staged: false,
+            carrier: Carrier::Default,
             work: Work::Check(run),
         }
     }
@@ -57,8 +68,15 @@ impl Step {
             name,
             needs,
             staged: true,
+            carrier: Carrier::Default,
             work: Work::Suite("stack-tests"),
         }
+    }
+
+    /// The suite once more with connections on TCP; `name` ends with [`OVER_TCP`].
+    const fn over_tcp(mut self) -> Self {
+        self.carrier = Carrier::Tcp;
+        self
     }
 
     /// A check that looks at the stage.
@@ -83,10 +101,13 @@ impl Step {
     pub(super) fn run(&self, workspace: &Workspace, options: &Options) -> Result<Outcome> {
         match self.work {
             Work::Check(run) => run(workspace, options),
-            Work::Suite(package) => run_suite(workspace, options, package, self.name),
+            Work::Suite(package) => run_suite(workspace, options, package, self),
         }
     }
 }
+
+/// What the name of a suite ends with that keeps connections on TCP.
+const OVER_TCP: &str = " over TCP";
 
 /// All steps. The quick ones come first, so that a slip shows early.
 pub(super) const STEPS: &[Step] = &[
@@ -131,6 +152,18 @@ pub(super) const STEPS: &[Step] = &[
         "suite debian_tools",
         &[CC, NM, DAPLTEST, DTEST, OFA_HEADERS],
     ),
+    Step::suite("suite ssp over TCP", BUILD).over_tcp(),
+    Step::suite("suite calls over TCP", &[CC, NM]).over_tcp(),
+    Step::suite("suite rust_api over TCP", BUILD).over_tcp(),
+    Step::suite("suite sdp over TCP", BUILD).over_tcp(),
+    Step::suite("suite faults over TCP", &[CC, NM, VALGRIND]).over_tcp(),
+    Step::suite("suite hostile_peer over TCP", &[CC, NM]).over_tcp(),
+    Step::suite("suite scale over TCP", &[CC, NM]).over_tcp(),
+    Step::suite(
+        "suite debian_tools over TCP",
+        &[CC, NM, DAPLTEST, DTEST, OFA_HEADERS],
+    )
+    .over_tcp(),
     Step::check("guest", &[CC, NM, DAPLTEST, DTEST], guest).on_stage(),
 ];
 
@@ -230,15 +263,14 @@ fn run_suite(
     workspace: &Workspace,
     options: &Options,
     package: &str,
-    step: &str,
+    step: &Step,
 ) -> Result<Outcome> {
-    judged(&finished_suite(
-        workspace,
-        options.full(),
-        package,
-        step,
-        "",
-    )?)
+    let job = built_suite(workspace, options.full(), package, step.name)?;
+    let job = match step.carrier {
+        Carrier::Default => job,
+        Carrier::Tcp => job.env("STACK_TESTS_CARRIER", "tcp"),
+    };
+    judged(&job.run()?)
 }
 
 /// Runs those tests of a suite whose names hold `filter`.
@@ -249,17 +281,23 @@ pub(crate) fn finished_suite(
     step: &str,
     filter: &str,
 ) -> Result<Finished> {
-    let name = step.trim_start_matches("suite ");
-    build(workspace, step, &format!("-p {package} --test {name}"))?;
-    let job = suite_job(workspace, package, step, name)
-        .env("STACK_TESTS_FULL", if full { "1" } else { "" })
-        .minutes(if full { 120 } else { 5 });
+    let job = built_suite(workspace, full, package, step)?;
     let job = if filter.is_empty() {
         job
     } else {
         job.args("--").arg(filter)
     };
     job.run()
+}
+
+/// The suite that a step is named after, built.
+fn built_suite(workspace: &Workspace, full: bool, package: &str, step: &str) -> Result<Job> {
+    let name = step.trim_start_matches("suite ");
+    let name = name.trim_end_matches(OVER_TCP);
+    build(workspace, step, &format!("-p {package} --test {name}"))?;
+    Ok(suite_job(workspace, package, step, name)
+        .env("STACK_TESTS_FULL", if full { "1" } else { "" })
+        .minutes(if full { 120 } else { 5 }))
 }
 
 /// Runs a suite of `stack-tests` with its C programs under a sanitizer.
