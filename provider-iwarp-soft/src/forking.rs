@@ -15,7 +15,32 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-use crate::socket::Identity;
+/// The identity of a socket: two descriptors of one socket have the same one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    pub(crate) fn of(fd: BorrowedFd<'_>) -> Option<Self> {
+        let stat = rustix::fs::fstat(fd).ok()?;
+        Some(Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+        })
+    }
+
+    /// Needs no descriptor: there may be none left.
+    pub(crate) fn of_number(number: RawFd) -> Option<Self> {
+        if number < 0 {
+            return None;
+        }
+        // SAFETY: the number may mean nothing; it is only given to one system call, which answers
+        // EBADF then.
+        Self::of(unsafe { BorrowedFd::borrow_raw(number) })
+    }
+}
 
 /// The table. The child of a fork begins with an empty one.
 #[derive(Debug, Default)]
@@ -156,7 +181,31 @@ fn close(fd: RawFd) {
 mod tests {
     use super::*;
     use std::io::Read;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    #[test]
+    fn a_number_is_known_by_a_process_that_has_no_descriptors_left() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let number = socket.as_raw_fd();
+        let identity = Identity::of(socket.as_fd());
+        // SAFETY: the child calls the kernel only.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let limit = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            // SAFETY: a limit of this frame.
+            unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+            let is_known = Identity::of_number(number) == identity;
+            // SAFETY: a number; it does not return.
+            unsafe { libc::_exit(i32::from(is_known)) };
+        }
+        let mut status = 0;
+        // SAFETY: our own child, and a place for its status.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(libc::WEXITSTATUS(status), 1);
+    }
 
     #[test]
     fn the_peer_of_a_forked_process_sees_its_end() {

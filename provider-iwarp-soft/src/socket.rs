@@ -17,7 +17,7 @@ use access_layer::rnic::SocketFault;
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 
 use crate::engine::io;
-use crate::forking::{InUse, NotInherited};
+use crate::forking::{Identity, InUse, NotInherited};
 
 /// A TCP socket that we may use.
 #[derive(Debug)]
@@ -81,13 +81,6 @@ impl SetAside {
             io::set_receive_low_water(socket, self.receive_low);
         }
     }
-}
-
-/// What makes two descriptors the same socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Identity {
-    device: u64,
-    inode: u64,
 }
 
 impl Socket {
@@ -191,26 +184,6 @@ impl ConsumerSocket {
 impl Drop for ConsumerSocket {
     fn drop(&mut self) {
         self.release();
-    }
-}
-
-impl Identity {
-    pub(crate) fn of(fd: BorrowedFd<'_>) -> Option<Self> {
-        let stat = rustix::fs::fstat(fd).ok()?;
-        Some(Self {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-        })
-    }
-
-    /// Needs no descriptor: there may be none left.
-    pub(crate) fn of_number(number: RawFd) -> Option<Self> {
-        if number < 0 {
-            return None;
-        }
-        // SAFETY: the number may mean nothing; it is only given to one system call, which answers
-        // EBADF then.
-        Self::of(unsafe { BorrowedFd::borrow_raw(number) })
     }
 }
 
@@ -350,30 +323,6 @@ mod tests {
         assert!(!child_has_it(), "taken");
         drop(socket);
         assert!(child_has_it(), "given back");
-    }
-
-    #[test]
-    fn a_number_is_known_by_a_process_that_has_no_descriptors_left() {
-        let (client, _server) = pair();
-        let number = client.as_raw_fd();
-        let identity = Identity::of(client.as_fd());
-        // SAFETY: the child calls the kernel only.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let limit = libc::rlimit {
-                rlim_cur: 0,
-                rlim_max: 0,
-            };
-            // SAFETY: a limit of this frame.
-            unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
-            let is_known = Identity::of_number(number) == identity;
-            // SAFETY: a number; it does not return.
-            unsafe { libc::_exit(i32::from(is_known)) };
-        }
-        let mut status = 0;
-        // SAFETY: our own child, and a place for its status.
-        unsafe { libc::waitpid(child, &raw mut status, 0) };
-        assert_eq!(libc::WEXITSTATUS(status), 1);
     }
 
     #[test]

@@ -22,7 +22,6 @@ const PROVIDER_IWARP_SOFT: &[Use] = &[
     ("cm::half_open", "cm::listen"),
     ("cm::request", "cm::listen"),
     ("conn", "qp"),
-    ("forking", "socket"),
     ("objects", "rnic"),
     ("qp", "cm"),
     ("qp", "rnic"),
