@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{Completion, RemoteRange, SendOp, SendWr, Sge, WcStatus};
+use access_layer::rnic::{Completion, QpToken, RemoteRange, SendOp, SendWr, Sge, WcStatus};
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::peer;
 use iwarp_proto::wire::mpa::RtrKind;
@@ -25,7 +25,6 @@ use crate::memory::{MemoryTable, Stream, WindowBind};
 use crate::progress::Place;
 use crate::progress::conn_set::Ready;
 use crate::progress::conn_socket::ConnSocket;
-use crate::qp::Qp;
 use crate::work::{BindTask, Outstanding, Pieces, Report, SendSlot, Task};
 
 pub(crate) use burst::Burst;
@@ -157,7 +156,7 @@ impl Conn {
     /// `Err` when it can never be carried out; it keeps its status, and the connection ends then.
     pub(crate) fn submit(
         &mut self,
-        qp: &Qp,
+        stream: Stream,
         table: &MemoryTable,
         slot: SendSlot,
     ) -> Result<(), End> {
@@ -165,12 +164,12 @@ impl Conn {
             self.fenced.push_back(slot);
             return Ok(());
         }
-        self.carry_out(qp, table, slot)
+        self.carry_out(stream, table, slot)
     }
 
     /// Goes on behind the fence, if the reads before it are answered. `false`: there is nothing to
     /// go on with.
-    pub(crate) fn pass_fence(&mut self, qp: &Qp, table: &MemoryTable) -> Result<bool, End> {
+    pub(crate) fn pass_fence(&mut self, stream: Stream, table: &MemoryTable) -> Result<bool, End> {
         if self.fenced.is_empty() {
             return Ok(false);
         }
@@ -182,23 +181,28 @@ impl Conn {
                 break;
             }
             has_passed = true;
-            self.carry_out(qp, table, slot)?;
+            self.carry_out(stream, table, slot)?;
         }
         Ok(has_passed)
     }
 
     /// Hands a work request to the protocol. A bind is carried out here.
-    fn carry_out(&mut self, qp: &Qp, table: &MemoryTable, mut slot: SendSlot) -> Result<(), End> {
+    fn carry_out(
+        &mut self,
+        stream: Stream,
+        table: &MemoryTable,
+        mut slot: SendSlot,
+    ) -> Result<(), End> {
         let token = self.outstanding.next_token();
         let mut status = WcStatus::Success;
         self.burst.bytes = self.burst.bytes.saturating_add(slot.sent_len());
         match slot.task {
             Task::Bind(bind) => {
-                if !table.bind_window(qp.pd(), bind.window, window_bind(&bind).as_ref()) {
+                if !table.bind_window(stream.pd, bind.window, window_bind(&bind).as_ref()) {
                     status = WcStatus::BindFailed;
                 }
             }
-            Task::Wire(op) => match self.post(qp, table, token, &op, &slot) {
+            Task::Wire(op) => match self.post(stream.pd, table, token, &op, &slot) {
                 Ok(parts) => slot.parts_left = parts,
                 Err(failed) => status = failed,
             },
@@ -253,7 +257,7 @@ impl Conn {
     /// How many requests of the protocol a work request became.
     fn post(
         &mut self,
-        qp: &Qp,
+        pd: u32,
         table: &MemoryTable,
         token: u64,
         op: &SendOp,
@@ -277,7 +281,7 @@ impl Conn {
                 value,
                 solicited,
             } => return self.post_write_immediate(request, to, value, solicited),
-            SendOp::Read(from) => return self.post_read(qp, table, request, from, sgl),
+            SendOp::Read(from) => return self.post_read(pd, table, request, from, sgl),
             SendOp::ReadToWindow { local, remote } => {
                 let (from, to) = (remote, local);
                 request.len = local.len;
@@ -333,17 +337,14 @@ impl Conn {
     /// One Read Request a segment: the wire knows one sink per request.
     fn post_read(
         &mut self,
-        qp: &Qp,
+        pd: u32,
         table: &MemoryTable,
         mut request: WorkRequest,
         from: RemoteRange,
         sgl: &[Sge],
     ) -> Result<u32, WcStatus> {
         let memory = table.access();
-        if sgl
-            .iter()
-            .any(|sge| memory.local(qp.pd(), sge, true).is_none())
-        {
+        if sgl.iter().any(|sge| memory.local(pd, sge, true).is_none()) {
             return Err(WcStatus::LocalProtection);
         }
         drop(memory);
@@ -517,14 +518,14 @@ impl Conn {
     }
 
     /// Moves finished requests to the list of completions, in the order of submission.
-    pub(crate) fn reap(&mut self, qp: &Qp) -> u32 {
+    pub(crate) fn reap(&mut self, qp: QpToken) -> u32 {
         let framed = self.take_finished();
         let mut count = framed.len() as u32;
         // A framed request is older than all that are queued: those wait until it has left, even
         // if there is nothing of them to send.
         let done = framed
             .into_iter()
-            .filter_map(|report| report.completion(qp.token, WcStatus::Success));
+            .filter_map(|report| report.completion(qp, WcStatus::Success));
         self.send_done.extend(done);
         if self.outstanding.is_empty() || self.tx().has_unfinished() {
             return count;
@@ -533,7 +534,7 @@ impl Conn {
         while let Some(slot) = self.outstanding.pop_done() {
             count += 1;
             self.send_done
-                .extend(slot.report().completion(qp.token, WcStatus::Success));
+                .extend(slot.report().completion(qp, WcStatus::Success));
         }
         count
     }

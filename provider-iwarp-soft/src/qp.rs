@@ -177,10 +177,6 @@ impl Qp {
         })
     }
 
-    pub(crate) fn pd(&self) -> u32 {
-        self.pd
-    }
-
     /// Receives that are posted and not consumed, and requests that have not completed.
     pub(crate) fn pending(&self) -> (u32, u32) {
         (self.recvs.pending(), self.sends.pending())

@@ -191,7 +191,7 @@ impl Qp {
             if conn.receive(self)? {
                 moved = Moved::Yes;
             }
-            if conn.pass_fence(self, &self.shared.memory)? {
+            if conn.pass_fence(self.stream(), &self.shared.memory)? {
                 moved = Moved::Yes;
             }
         }
@@ -208,7 +208,7 @@ impl Qp {
         let end = loop {
             match conn.transmit(self.stream(), &self.shared.memory) {
                 // Reads may end without a byte on the wire.
-                Ok(()) if conn.pass_fence(self, &self.shared.memory)? => {}
+                Ok(()) if conn.pass_fence(self.stream(), &self.shared.memory)? => {}
                 Err(end @ (End::Broken | End::Unanswered)) if conn.closing != Closing::FinSent => {
                     break end;
                 }
@@ -226,7 +226,7 @@ impl Qp {
 
     /// Publishes what completed, and notices that the connection came into use.
     pub(super) fn settle(&self, conn: &mut Conn, effects: &mut Effects) {
-        let sent = conn.reap(self);
+        let sent = conn.reap(self.token);
         if sent > 0 {
             self.sends.finish(sent);
         }

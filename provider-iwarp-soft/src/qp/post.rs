@@ -178,7 +178,7 @@ impl Qp {
                 lock(&self.submitted).slots.push_back(slot);
                 return Err(end);
             }
-            conn.submit(self, &self.shared.memory, slot)?;
+            conn.submit(self.stream(), &self.shared.memory, slot)?;
         }
         if conn.is_blocked {
             return Ok(Posted::Sent);
@@ -225,7 +225,7 @@ impl Qp {
         drop(queue);
         let mut result = Ok(());
         while let Some(slot) = slots.pop_front() {
-            result = conn.submit(self, &self.shared.memory, slot);
+            result = conn.submit(self.stream(), &self.shared.memory, slot);
             if result.is_err() {
                 break;
             }

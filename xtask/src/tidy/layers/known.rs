@@ -21,7 +21,6 @@ const PROVIDER_IWARP_SOFT: &[Use] = &[
     ("cm", "rnic"),
     ("cm::half_open", "cm::listen"),
     ("cm::request", "cm::listen"),
-    ("conn", "qp"),
     ("objects", "rnic"),
     ("qp", "cm"),
     ("qp", "rnic"),
