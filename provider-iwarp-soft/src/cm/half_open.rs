@@ -12,38 +12,46 @@ use std::time::{Duration, Instant};
 
 use crate::engine::Key;
 
-use super::listen::Inbound;
-
-#[derive(Default)]
-pub(super) struct HalfOpen {
-    places: Mutex<Places>,
+/// The inbound connections, each a `T`.
+pub(super) struct HalfOpen<T> {
+    places: Mutex<Places<T>>,
 }
 
-#[derive(Default)]
-struct Places {
+struct Places<T> {
     /// Keys are given in ascending order, so the first is the oldest.
-    taken: BTreeMap<Key, Place>,
+    taken: BTreeMap<Key, Place<T>>,
     /// The service accepts nobody until a place is free.
     is_awaited: bool,
 }
 
-struct Place {
-    inbound: Weak<Inbound>,
+struct Place<T> {
+    inbound: Weak<T>,
     since: Instant,
 }
 
-/// Where one more connection would go.
-pub(super) enum Room {
+/// The place of one more connection.
+pub(super) enum Room<T> {
     Free,
-    /// Into the place of this one, which has been silent for long.
-    InsteadOf(Arc<Inbound>),
-    /// Nowhere until then, or until somebody leaves.
+    /// The place of this connection, which has been silent for long.
+    InsteadOf(Arc<T>),
+    /// None until then, or until a connection leaves.
     At(Instant),
 }
 
-impl HalfOpen {
-    /// Room for one more beside at most `max`, each of which is left in peace for `grace`.
-    pub(super) fn room(&self, max: usize, grace: Duration) -> Room {
+impl<T> HalfOpen<T> {
+    pub(super) fn new() -> Self {
+        let places = Places {
+            taken: BTreeMap::new(),
+            is_awaited: false,
+        };
+        Self {
+            places: Mutex::new(places),
+        }
+    }
+
+    /// Returns the room for one more connection than there are. There are at most `max`, and each
+    /// keeps its place for `grace`.
+    pub(super) fn room(&self, max: usize, grace: Duration) -> Room<T> {
         let mut places = self.lock();
         places.is_awaited = false;
         if places.taken.len() < max {
@@ -67,8 +75,8 @@ impl HalfOpen {
         }
     }
 
-    /// One more, for which there was room.
-    pub(super) fn enter(&self, key: Key, inbound: &Arc<Inbound>) {
+    /// Adds a connection for which there was room.
+    pub(super) fn enter(&self, key: Key, inbound: &Arc<T>) {
         let place = Place {
             inbound: Arc::downgrade(inbound),
             since: Instant::now(),
@@ -76,7 +84,8 @@ impl HalfOpen {
         self.lock().taken.insert(key, place);
     }
 
-    /// One has sent its request, or has gone. Whether the service waits for that.
+    /// Removes a connection that has sent its request or is closed. Returns true if the service
+    /// waits for a free place.
     #[must_use]
     pub(super) fn leave(&self, key: Key) -> bool {
         let mut places = self.lock();
@@ -84,7 +93,7 @@ impl HalfOpen {
         is_free && std::mem::take(&mut places.is_awaited)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Places> {
+    fn lock(&self) -> MutexGuard<'_, Places<T>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Listener {
     socket: NotInherited,
     token: ListenToken,
     is_open: AtomicBool,
-    half_open: HalfOpen,
+    half_open: HalfOpen<Inbound>,
 }
 
 impl Listener {
@@ -59,7 +59,7 @@ impl Listener {
             socket: NotInherited::new(socket),
             token,
             is_open: AtomicBool::new(true),
-            half_open: HalfOpen::default(),
+            half_open: HalfOpen::new(),
         });
         shared.engine.enlist(listener.key, listener.clone())?;
         if let Err(error) =
