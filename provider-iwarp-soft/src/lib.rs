@@ -7,7 +7,8 @@
 //! | `work` | work requests at rest |
 //! | `conn` | a connection in full operation |
 //! | `carrier` | how its segments get to the peer: over TCP, or over shared memory within a host |
-//! | `cm` | listen, connect, accept, reject, consumers' sockets, the end of sockets |
+//! | `cm` | listen, connect, accept, reject, consumers' sockets |
+//! | `startup`, `lingering` | a connection's socket before full operation, and after it |
 //! | `progress` | what there is to sleep on, and which thread makes progress |
 //! | `engine` | one thread for what no consumer's thread does, its poller and timers |
 //! | `config`, `socket`, `forking`, `lock`, `pool`, `event`, `tally` | their tools |
@@ -37,6 +38,7 @@ mod cq;
 mod engine;
 mod event;
 mod forking;
+mod lingering;
 mod lock;
 mod memory;
 mod objects;
@@ -46,6 +48,7 @@ mod qp;
 pub mod rnic;
 mod socket;
 mod srq;
+mod startup;
 mod tally;
 mod work;
 

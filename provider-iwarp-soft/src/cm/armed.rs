@@ -9,9 +9,9 @@ use crate::engine::io;
 use crate::forking::NotInherited;
 use crate::rnic::Shared;
 use crate::socket::Socket;
+use crate::startup::{Unsent, send_whole};
 
 use super::listen::Inbound;
-use super::{Unsent, send_whole};
 
 /// A Socket Service Point's socket. Dropping it gives the socket back.
 pub struct SoftArmed {

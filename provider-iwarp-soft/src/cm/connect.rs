@@ -29,12 +29,11 @@ use crate::conn::Conn;
 use crate::engine::io::{self, Sent};
 use crate::engine::{Engine, Interest, Key, Source, deadline_after};
 use crate::event::OwnEvent;
+use crate::lingering::LingeringSocket;
 use crate::progress::conn_socket::ConnSocket;
 use crate::qp::{Effects, Link, Qp};
 use crate::socket::Socket;
-
-use super::lingering::LingeringSocket;
-use super::{STARTUP_MAX, depth, ird_max, own_socket, pieces_pause};
+use crate::startup::{STARTUP_MAX, depth, ird_max, own_socket, pieces_pause};
 
 /// Between two attempts on a port where nobody listens.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{ListenToken, RequestInfo as Request, Resource, RnicError};
-use iwarp_proto::mpa::{Progress, RequestInfo, Responder, ResponderConfig};
+use iwarp_proto::mpa::{Progress, RequestInfo};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, sockopt};
 
@@ -15,10 +15,10 @@ use crate::engine::{Interest, Key, NotWatched, Source, deadline_after};
 use crate::forking::NotInherited;
 use crate::rnic::Shared;
 use crate::socket::Socket;
+use crate::startup::{STARTUP_MAX, own_socket, pieces_pause, responder};
 
 use super::half_open::{HalfOpen, Room};
 use super::request::SoftRequest;
-use super::{STARTUP_MAX, own_socket, pieces_pause};
 
 /// Connections the kernel keeps for us.
 const BACKLOG: i32 = 1024;
@@ -320,7 +320,7 @@ impl Inbound {
             Received::WouldBlock => return Peeked::Waiting { is_begun: false },
             Received::Eof | Received::Failed(_) => return Peeked::Unusable,
         };
-        match responder(&self.shared).handle_input(&front[..count]) {
+        match responder(&self.shared.config).handle_input(&front[..count]) {
             Progress::NeedMore(_) if !io::is_hung_up(socket.as_fd()) => {
                 Peeked::Waiting { is_begun: true }
             }
@@ -405,17 +405,6 @@ impl Source for Inbound {
     fn on_deadline(self: Arc<Self>, _key: Key) {
         self.look();
     }
-}
-
-/// How this adapter answers requests.
-pub(super) fn responder(shared: &Shared) -> Responder {
-    Responder::new(ResponderConfig {
-        crc: shared.config.crc,
-        markers: shared.config.markers,
-        pd_length_max: 512,
-        peer: shared.config.peer,
-        ..ResponderConfig::default()
-    })
 }
 
 fn listen_error(error: Errno) -> RnicError {

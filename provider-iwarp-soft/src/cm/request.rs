@@ -1,21 +1,20 @@
 //! A connection request between its arrival and `accept` or `reject`.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use access_layer::rnic::{AcceptParams, RnicError};
 use iwarp_proto::mpa::{AcceptParams as Depths, RequestInfo, StartupError};
 use iwarp_proto::wire::mpa::StartupFrame;
 use iwarp_proto::{Role, mpa::Negotiated};
 
+use crate::engine::{Engine, Key, Source};
 use crate::event::OwnEvent;
+use crate::lingering::LingeringSocket;
 use crate::qp::{Effects, Link, Qp};
 use crate::rnic::Shared;
 use crate::socket::Socket;
-
-use super::lingering::LingeringSocket;
-use super::listen::responder;
-use super::{depth, ird_max, send_whole, tell_soon};
+use crate::startup::{depth, ird_max, responder, send_whole};
 
 /// How long a full socket may keep a start-up frame.
 const REPLY_PATIENCE: Option<Duration> = Some(Duration::from_secs(1));
@@ -68,7 +67,7 @@ impl SoftRequest {
             ord: depth(qp.attr.ord),
             ird_max: ird_max(&qp.attr),
         };
-        let (frame, negotiated) = responder(&self.shared)
+        let (frame, negotiated) = responder(&self.shared.config)
             .accept(&self.info, depths, params.private_data)
             .map_err(|error| match error {
                 StartupError::PrivateDataTooLong { .. } => {
@@ -107,7 +106,7 @@ impl SoftRequest {
     }
 
     fn rejection(&self, private_data: &[u8]) -> Result<StartupFrame, RnicError> {
-        responder(&self.shared)
+        responder(&self.shared.config)
             .reject(&self.info, Depths::default(), private_data)
             .map_err(|_| RnicError::InvalidArgument("private data"))
     }
@@ -142,5 +141,35 @@ fn begin(
             qp.on_connected(link, conn, told_now, timeout);
         }
         None => qp.give_up(link, OwnEvent::AcceptFailed, effects),
+    }
+}
+
+/// Lets the engine tell the events of a queue pair and what a call left to tell, for calls that may
+/// not call up themselves.
+fn tell_soon(engine: &Arc<Engine>, qp: &Arc<Qp>, effects: Effects) {
+    let key = engine.new_key();
+    let deferred = Arc::new(DeferredTell {
+        qp: qp.clone(),
+        engine: engine.clone(),
+        effects,
+    });
+    if engine.enlist(key, deferred).is_ok() {
+        engine.set_deadline(key, Some(Instant::now()));
+    }
+}
+
+/// Tells the events of a queue pair from the engine's thread.
+struct DeferredTell {
+    qp: Arc<Qp>,
+    engine: Arc<Engine>,
+    effects: Effects,
+}
+
+impl Source for DeferredTell {
+    fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, _writable: bool) {}
+
+    fn on_deadline(self: Arc<Self>, key: Key) {
+        self.engine.delist(key);
+        self.qp.after(&self.effects);
     }
 }

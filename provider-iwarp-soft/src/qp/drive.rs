@@ -12,9 +12,9 @@ use iwarp_proto::{
 };
 
 use crate::cm::event_order::FirstFrame;
-use crate::cm::lingering::LingeringSocket;
 use crate::conn::{Closing, Conn, Due, End, Move, Owner};
 use crate::event::OwnEvent;
+use crate::lingering::LingeringSocket;
 use crate::progress::Place;
 use crate::progress::conn_set::Ready;
 use crate::progress::conn_socket::{Arming, ConnSocket, Driver, Service};

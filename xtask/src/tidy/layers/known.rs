@@ -19,7 +19,6 @@ const ACCESS_LAYER: &[Use] = &[("cno", "evd"), ("evd", "cr"), ("evd", "ep")];
 
 const PROVIDER_IWARP_SOFT: &[Use] = &[
     ("cm", "rnic"),
-    ("cm::request", "cm::listen"),
     ("objects", "rnic"),
     ("qp", "cm"),
     ("qp", "rnic"),

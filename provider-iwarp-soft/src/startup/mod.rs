@@ -1,0 +1,156 @@
+//! The start-up of a connection: what both sides need before there is full operation.
+//!
+//! Start-up frames are peeked at until they are whole and then taken to the byte, so what a peer
+//! sends that is no MPA stays for the consumer to read.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use access_layer::rnic::QpAttr;
+use iwarp_proto::mpa::{Responder, ResponderConfig};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
+
+use crate::config::{Config, PeerTimeout};
+use crate::engine::deadline_after;
+use crate::engine::io::{Sent, send};
+
+/// The longest start-up frame: 20 bytes and 512 of private data (RFC 5044 section 7.1).
+pub(crate) const STARTUP_MAX: usize = 20 + 512;
+
+/// How soon a start-up frame that came in pieces is looked at again. Readiness cannot tell: the
+/// pieces that are there stay unread.
+const PIECES_POLL: Duration = Duration::from_millis(1);
+/// How often that doubles: a peer that dawdles costs fewer and fewer looks.
+const PIECES_DOUBLINGS: u32 = 6;
+
+/// How long to wait after so many looks at a part of a start-up frame.
+pub(crate) fn pieces_pause(looks: u32) -> Duration {
+    PIECES_POLL * (1 << looks.min(PIECES_DOUBLINGS))
+}
+
+/// When an idle connection is probed first, how often then, and how many probes may be lost.
+const PROBE_AFTER: Duration = Duration::from_secs(30);
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+const PROBES: u32 = 3;
+
+/// Reads and atomics that either side has outstanding at most.
+const DEPTH_MAX: u16 = 128;
+
+/// IRD or ORD as start-up frames tell it.
+pub(crate) fn depth(depth: u32) -> u16 {
+    depth.min(u32::from(DEPTH_MAX)) as u16
+}
+
+/// The IRD up to which the peer's wish may raise ours: a consumer's choice stays as it is.
+pub(crate) fn ird_max(attr: &QpAttr) -> u16 {
+    if attr.read_depth_is_consumers {
+        depth(attr.ird)
+    } else {
+        DEPTH_MAX
+    }
+}
+
+/// A TCP socket with the options of this interface adapter.
+pub(crate) fn own_socket(config: &Config, peer: &SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if peer.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    if let Some(name) = &config.congestion
+        && let Err(error) = sockopt::set_tcp_congestion(&socket, name)
+    {
+        tracing::warn!(%name, %error, "congestion control not set");
+    }
+    if let Err(error) = watch_peer(&socket, config.peer_timeout) {
+        tracing::warn!(%error, "vanished peers go unnoticed");
+    }
+    Ok(socket)
+}
+
+/// Has TCP notice a peer that has vanished. Accepted sockets inherit it from their listener.
+fn watch_peer(socket: &OwnedFd, timeout: PeerTimeout) -> Result<(), Errno> {
+    let (idle, interval) = match timeout {
+        PeerTimeout::System => return Ok(()),
+        PeerTimeout::Idle => (PROBE_AFTER, PROBE_EVERY),
+        PeerTimeout::Within(limit) => {
+            let millis = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+            sockopt::set_tcp_user_timeout(socket, millis)?;
+            let second = Duration::from_secs(1);
+            ((limit / 2).max(second), (limit / 6).max(second))
+        }
+    };
+    sockopt::set_tcp_keepidle(socket, idle)?;
+    sockopt::set_tcp_keepintvl(socket, interval)?;
+    sockopt::set_tcp_keepcnt(socket, PROBES)?;
+    sockopt::set_socket_keepalive(socket, true)
+}
+
+/// Why bytes were not sent whole. Some of them may have been.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unsent {
+    /// The peer did not take them in time.
+    Late,
+    /// The socket takes no more bytes.
+    Failed,
+}
+
+/// Sends a start-up frame whole; the socket is as good as empty, so one call nearly always does.
+/// Without a `patience` it waits as long as it takes.
+pub(crate) fn send_whole(
+    fd: impl AsFd,
+    bytes: &[u8],
+    patience: Option<Duration>,
+) -> Result<(), Unsent> {
+    let fd = fd.as_fd();
+    let deadline = deadline_after(patience);
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match send(fd, &bytes[sent..]) {
+            Sent::Bytes(count) => sent += count,
+            Sent::Failed(_) => return Err(Unsent::Failed),
+            Sent::WouldBlock => {
+                let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+                if left.is_some_and(|left| left.is_zero()) {
+                    return Err(Unsent::Late);
+                }
+                let timeout = left.map(|left| Timespec::try_from(left).unwrap_or_default());
+                let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+                // An interruption or a failure shows in the next send.
+                let _ = poll(&mut set, timeout.as_ref());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the responder of an adapter with this configuration.
+pub(crate) fn responder(config: &Config) -> Responder {
+    Responder::new(ResponderConfig {
+        crc: config.crc,
+        markers: config.markers,
+        pd_length_max: 512,
+        peer: config.peer,
+        ..ResponderConfig::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_frame_are_looked_at_less_and_less() {
+        let pauses: Vec<u128> = (0..9)
+            .map(|looks| pieces_pause(looks).as_millis())
+            .collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+        assert_eq!(pieces_pause(u32::MAX).as_millis(), 64);
+    }
+}
