@@ -38,7 +38,6 @@ use access_layer::rnic::{
 };
 
 use crate::carrier::ReceiveSource;
-use crate::cm::connect::ConnectAttempt;
 use crate::cm::event_order;
 use crate::conn::{Conn, Owner};
 use crate::cq::{Cq, Pushed};
@@ -48,6 +47,7 @@ use crate::memory::{MemoryTable, Stream};
 use crate::pool::Staging;
 use crate::rnic::Shared;
 use crate::srq::Srq;
+use crate::startup::attempt::ConnectAttempt;
 use crate::tally::Tally;
 use crate::work::{RecvSlot, SendSlot};
 

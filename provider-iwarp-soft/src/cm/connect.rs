@@ -1,88 +1,21 @@
-//! The side that connects.
-//!
-//! ```text
-//!  Backoff --> TcpConnecting --> SendingRequest --> AwaitingReply --> full operation
-//!     ^          |                                    |
-//!     '----------'                                    '--> rejected, refused, no MPA
-//!       refused: tried again
-//! ```
-//!
-//! A consumer's socket starts in `SendingRequest`. A refused connect is tried again for a while,
-//! because consumers race the `listen` of their peers; a connection that is reset instead of
-//! answered is tried once more without the enhanced words of RFC 6581.
+//! The side that connects: an attempt of a queue pair, and the connection that comes of it.
 
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, RawFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use access_layer::rnic::{ConnectParams, Resource, RnicError, SocketFault};
+use access_layer::rnic::{ConnectParams, RnicError, SocketFault};
 use host::threads::survive;
-use iwarp_proto::mpa::{Initiator, InitiatorConfig, Negotiated, Progress, Refusal, ReplyOutcome};
-use iwarp_proto::wire::{fpdu, marker};
-use iwarp_proto::{Config, MpaError, ProtocolError, Role, TerminateCode, TransmitFpdu};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use iwarp_proto::mpa::Negotiated;
+use iwarp_proto::wire::fpdu;
+use iwarp_proto::{Config, Role};
 
-use crate::carrier::tcp::crc::crc32c;
 use crate::conn::Conn;
-use crate::engine::io::{self, Sent};
-use crate::engine::{Engine, Interest, Key, Source, deadline_after};
+use crate::engine::{Key, Source, io};
 use crate::event::OwnEvent;
-use crate::lingering::LingeringSocket;
 use crate::progress::conn_socket::ConnSocket;
 use crate::qp::{Effects, Link, Qp};
 use crate::socket::Socket;
-use crate::startup::{STARTUP_MAX, depth, ird_max, own_socket, pieces_pause};
-
-/// Between two attempts on a port where nobody listens.
-const RETRY_PAUSE: Duration = Duration::from_millis(20);
-
-/// Until the next look at a socket that the engine cannot watch.
-const UNWATCHED_PAUSE: Duration = Duration::from_millis(20);
-
-/// An attempt to connect.
-#[derive(Debug)]
-pub(crate) struct ConnectAttempt {
-    key: Key,
-    engine: Arc<Engine>,
-    remote: SocketAddr,
-    deadline: Option<Instant>,
-    retry_until: Instant,
-    config: InitiatorConfig,
-    private_data: Vec<u8>,
-    initiator: Initiator,
-    request: Vec<u8>,
-    phase: Phase,
-    /// How often a part of the reply has been looked at.
-    looks: u32,
-}
-
-#[derive(Debug)]
-enum Phase {
-    /// Between two attempts.
-    Backoff,
-    /// TCP is connecting.
-    TcpConnecting(Socket),
-    /// The request is going out.
-    SendingRequest { socket: Socket, sent: usize },
-    /// The reply has not come whole.
-    AwaitingReply(Socket),
-}
-
-/// What a step of the attempt leads to.
-enum Step {
-    /// Nothing until the socket is ready or the time has come.
-    Wait(Option<Duration>),
-    /// It failed.
-    Fail(OwnEvent),
-    /// Full operation.
-    Connected {
-        socket: Socket,
-        negotiated: Negotiated,
-        private_data: Vec<u8>,
-    },
-}
+use crate::startup::attempt::{ConnectAttempt, Step};
 
 impl Qp {
     /// Starts connecting over TCP.
@@ -98,15 +31,7 @@ impl Qp {
             return Err(RnicError::InvalidState("the queue pair is not idle"));
         }
         let mut attempt = self.new_attempt(params)?;
-        // A failure of the first attempt is told by the engine, like those of later ones, unless it
-        // is the consumer's own process that has no room.
-        let opened = attempt.open(&self.shared.config);
-        if let Err(error) = opened
-            && let Some(short) = missing_resource(error)
-        {
-            return Err(RnicError::NoResources(short));
-        }
-        attempt.schedule(opened.is_err().then_some(Duration::ZERO));
+        attempt.begin(&self.shared.config)?;
         *link = Link::Connecting(attempt);
         Ok(())
     }
@@ -125,15 +50,7 @@ impl Qp {
         let mut attempt = self
             .new_attempt(params)
             .map_err(|_| SocketFault::NoResources)?;
-        if attempt
-            .engine
-            .watch(attempt.key, socket.as_fd(), Interest::Nothing)
-            .is_err()
-        {
-            return Err(SocketFault::NoResources);
-        }
-        attempt.phase = Phase::SendingRequest { socket, sent: 0 };
-        attempt.schedule(Some(Duration::ZERO));
+        attempt.begin_on(socket)?;
         *link = Link::Connecting(attempt);
         Ok(())
     }
@@ -142,39 +59,9 @@ impl Qp {
         self: &Arc<Self>,
         params: &ConnectParams<'_>,
     ) -> Result<Box<ConnectAttempt>, RnicError> {
-        let shared = &self.shared;
-        let config = InitiatorConfig {
-            crc: shared.config.crc,
-            markers: shared.config.markers,
-            ird: depth(self.attr.ird),
-            ird_max: ird_max(&self.attr),
-            ord: depth(self.attr.ord),
-            pd_length_max: 512,
-            enhanced: shared.config.enhanced,
-            peer_to_peer: (shared.config.peer_to_peer).filter(|_| shared.config.enhanced),
-            peer: shared.config.peer,
-            ..InitiatorConfig::default()
-        };
-        let too_long = |_| RnicError::InvalidArgument("private data");
-        let (initiator, frame) =
-            Initiator::request(config, params.private_data).map_err(too_long)?;
-        let key = shared.engine.new_key();
-        shared
-            .engine
-            .enlist(key, Arc::new(AttemptSource { qp: self.clone() }))?;
-        Ok(Box::new(ConnectAttempt {
-            key,
-            engine: shared.engine.clone(),
-            remote: shared.config.scoped(canonical(params.remote)),
-            deadline: deadline_after(params.timeout),
-            retry_until: Instant::now() + shared.config.connect_retry,
-            config,
-            private_data: params.private_data.to_vec(),
-            initiator,
-            request: frame.as_bytes().to_vec(),
-            phase: Phase::Backoff,
-            looks: 0,
-        }))
+        let source = Arc::new(AttemptSource { qp: self.clone() });
+        let engine = self.shared.engine.clone();
+        ConnectAttempt::new(engine, source, &self.shared.config, &self.attr, params)
     }
 
     /// The engine's part: the socket is ready, or the time has come.
@@ -191,18 +78,10 @@ impl Qp {
         let Link::Connecting(attempt) = &mut *link else {
             return effects;
         };
-        if attempt.key != key {
+        if attempt.key() != key {
             return effects;
         }
-        let step = if attempt
-            .deadline
-            .is_some_and(|deadline| Instant::now() >= deadline)
-        {
-            Step::Fail(OwnEvent::TimedOut)
-        } else {
-            attempt.advance(&self.shared.config)
-        };
-        match step {
+        match attempt.advance(&self.shared.config) {
             Step::Wait(again) => attempt.schedule(again),
             Step::Fail(event) => self.give_up(&mut link, event, &mut effects),
             Step::Connected {
@@ -221,7 +100,7 @@ impl Qp {
         let mut effects = Effects::default();
         let mut link = self.lock_link();
         match &mut *link {
-            Link::Connecting(attempt) if attempt.key == key => {
+            Link::Connecting(attempt) if attempt.key() == key => {
                 self.give_up(&mut link, OwnEvent::NonPeerRejected, &mut effects);
                 effects
             }
@@ -292,314 +171,6 @@ impl Qp {
     }
 }
 
-impl ConnectAttempt {
-    /// Opens a socket and starts TCP's connect; the engine goes on when it is through.
-    fn open(&mut self, settings: &crate::config::Config) -> Result<(), Errno> {
-        let socket = connecting_socket(settings, &self.remote)?;
-        let socket = Socket::own(socket);
-        let watched = self
-            .engine
-            .watch(self.key, socket.as_fd(), Interest::Writable);
-        watched.map_err(|_| Errno::NOMEM)?;
-        self.phase = Phase::TcpConnecting(socket);
-        self.looks = 0;
-        Ok(())
-    }
-
-    /// Sets the time of the next step: the one given or the deadline of the whole attempt.
-    fn schedule(&self, again: Option<Duration>) {
-        let again = again.map(|after| Instant::now() + after);
-        let next = match (again, self.deadline) {
-            (Some(again), Some(deadline)) => Some(again.min(deadline)),
-            (again, deadline) => again.or(deadline),
-        };
-        self.engine.set_deadline(self.key, next);
-    }
-
-    fn advance(&mut self, settings: &crate::config::Config) -> Step {
-        loop {
-            match std::mem::replace(&mut self.phase, Phase::Backoff) {
-                Phase::Backoff => match self.open(settings) {
-                    Ok(()) => return Step::Wait(None),
-                    Err(error) => return self.on_refused(error),
-                },
-                Phase::TcpConnecting(socket) => match sockopt::socket_error(&socket) {
-                    Ok(Ok(())) if io::remote_address(&socket).is_some() => {
-                        self.phase = Phase::SendingRequest { socket, sent: 0 };
-                    }
-                    Ok(Ok(())) => {
-                        let armed = self.wait_for(&socket, Interest::Writable);
-                        self.phase = Phase::TcpConnecting(socket);
-                        return armed;
-                    }
-                    Ok(Err(error)) | Err(error) => {
-                        self.engine.unwatch(socket.as_fd());
-                        return self.on_refused(error);
-                    }
-                },
-                Phase::SendingRequest { socket, sent } => {
-                    match io::send(socket.as_fd(), &self.request[sent..]) {
-                        Sent::Bytes(count) if sent + count == self.request.len() => {
-                            let armed = self.wait_for(&socket, Interest::Readable);
-                            self.phase = Phase::AwaitingReply(socket);
-                            return armed;
-                        }
-                        Sent::Bytes(count) => {
-                            self.phase = Phase::SendingRequest {
-                                socket,
-                                sent: sent + count,
-                            };
-                        }
-                        Sent::WouldBlock => {
-                            let armed = self.wait_for(&socket, Interest::Writable);
-                            self.phase = Phase::SendingRequest { socket, sent };
-                            return armed;
-                        }
-                        Sent::Failed(_) => {
-                            self.engine.unwatch(socket.as_fd());
-                            return Step::Fail(OwnEvent::NonPeerRejected);
-                        }
-                    }
-                }
-                Phase::AwaitingReply(socket) => return self.on_answer(socket),
-            }
-        }
-    }
-
-    /// Has the engine tell of the socket. Where it cannot, the next step is soon: nothing else
-    /// would bring it.
-    fn wait_for(&self, socket: &Socket, interest: Interest) -> Step {
-        let armed = self.engine.rearm(self.key, socket.as_fd(), interest);
-        Step::Wait(armed.is_err().then_some(UNWATCHED_PAUSE))
-    }
-
-    /// TCP did not connect.
-    fn on_refused(&mut self, error: Errno) -> Step {
-        match error {
-            Errno::CONNREFUSED | Errno::CONNRESET if Instant::now() < self.retry_until => {
-                Step::Wait(Some(RETRY_PAUSE))
-            }
-            error if missing_resource(error).is_some() && Instant::now() < self.retry_until => {
-                Step::Wait(Some(RETRY_PAUSE))
-            }
-            error if is_out_of_reach(error) => Step::Fail(OwnEvent::Unreachable),
-            _ => Step::Fail(OwnEvent::NonPeerRejected),
-        }
-    }
-
-    /// Something can be read where the reply should be.
-    fn on_answer(&mut self, socket: Socket) -> Step {
-        let mut front = [0; STARTUP_MAX];
-        let count = match io::peek_or_error(socket.as_fd(), &mut front) {
-            Err(Errno::AGAIN) => {
-                let armed = self.wait_for(&socket, Interest::Readable);
-                self.phase = Phase::AwaitingReply(socket);
-                return armed;
-            }
-            Ok(0) => {
-                self.engine.unwatch(socket.as_fd());
-                return self.on_no_reply(&socket, None);
-            }
-            Ok(count) => count,
-            Err(error) => {
-                self.engine.unwatch(socket.as_fd());
-                return self.on_no_reply(&socket, Some(error));
-            }
-        };
-        let (consumed, private_data, outcome) = match self.initiator.handle_input(&front[..count]) {
-            Progress::NeedMore(_) if !io::is_hung_up(socket.as_fd()) => {
-                self.phase = Phase::AwaitingReply(socket);
-                let again = pieces_pause(self.looks);
-                self.looks = self.looks.saturating_add(1);
-                return Step::Wait(Some(again));
-            }
-            Progress::Frame {
-                consumed,
-                private_data,
-                value,
-            } => (consumed, private_data, value),
-            _ => {
-                self.linger(socket);
-                return Step::Fail(OwnEvent::NonPeerRejected);
-            }
-        };
-        self.engine.unwatch(socket.as_fd());
-        let private_data = front[private_data].to_vec();
-        if !io::discard(socket.as_fd(), consumed) {
-            return Step::Fail(OwnEvent::NonPeerRejected);
-        }
-        match outcome {
-            ReplyOutcome::Accepted { negotiated, .. } => Step::Connected {
-                socket,
-                negotiated,
-                private_data,
-            },
-            ReplyOutcome::Rejected { peer } => {
-                // RFC 6581 section 9.1 wants the consumer to know, and DAT's event has no place.
-                tracing::info!(
-                    ?peer,
-                    "the peer rejects; these are the IRD and ORD that it names"
-                );
-                Step::Fail(OwnEvent::PeerRejected { private_data })
-            }
-            ReplyOutcome::Refused(refusal) => self.on_unfit(socket, refusal),
-        }
-    }
-
-    /// The connection ended instead of a reply. A reset is how responders without RFC 6581 answer.
-    fn on_no_reply(&mut self, socket: &Socket, error: Option<Errno>) -> Step {
-        match error {
-            Some(error) if is_out_of_reach(error) => Step::Fail(OwnEvent::Unreachable),
-            Some(_) if !socket.is_consumers() && self.falls_back() => {
-                Step::Wait(Some(Duration::ZERO))
-            }
-            _ => Step::Fail(OwnEvent::NonPeerRejected),
-        }
-    }
-
-    /// The peer accepted on conditions that we cannot meet.
-    fn on_unfit(&mut self, socket: Socket, refusal: Refusal) -> Step {
-        let (error, crc, markers) = match refusal {
-            Refusal::InsufficientIrd { crc, markers, .. } => {
-                (MpaError::InsufficientIrd, crc, markers)
-            }
-            Refusal::NoMatchingRtr { crc, markers } => (MpaError::NoMatchingRtr, crc, markers),
-            Refusal::NotEnhanced if !socket.is_consumers() && self.falls_back() => {
-                return Step::Wait(Some(Duration::ZERO));
-            }
-            Refusal::NotEnhanced | Refusal::MarkersRequired => {
-                self.linger(socket);
-                return Step::Fail(OwnEvent::NonPeerRejected);
-            }
-        };
-        let fault = ProtocolError::without_segment(TerminateCode::Mpa(error));
-        let fpdu = TransmitFpdu::terminate(&fault);
-        // The first marker of a stream stands right before its first FPDU, and is all zero.
-        let mut bytes = vec![0; if markers { marker::LEN } else { 0 }];
-        bytes.extend_from_slice(fpdu.header());
-        bytes.resize(bytes.len() + fpdu.pad(), 0);
-        let value = if crc { crc32c(&bytes) } else { 0 };
-        bytes.extend(fpdu::crc_field(value));
-        // A courtesy: the connection is of no use whether it arrives or not.
-        let _ = io::send(socket.as_fd(), &bytes);
-        self.linger(socket);
-        Step::Fail(OwnEvent::NonPeerRejected)
-    }
-
-    /// Ends a connection on which the peer has been asked, or gives the socket back to its
-    /// consumer. The end is a FIN and never a reset, whatever arrives yet: there is a peer whose
-    /// kernel does not survive a reset behind its Reply.
-    fn linger(&self, socket: Socket) {
-        self.engine.unwatch(socket.as_fd());
-        if !socket.is_consumers() {
-            LingeringSocket::start_unconnected(self.engine.clone(), socket);
-        }
-    }
-
-    /// Makes the request one of revision 1, once.
-    fn falls_back(&mut self) -> bool {
-        if !self.config.enhanced {
-            return false;
-        }
-        self.config = InitiatorConfig {
-            enhanced: false,
-            peer_to_peer: None,
-            ..self.config
-        };
-        match Initiator::request(self.config, &self.private_data) {
-            Ok((initiator, frame)) => {
-                self.initiator = initiator;
-                self.request = frame.as_bytes().to_vec();
-                true
-            }
-            Err(_) => false,
-        }
-    }
-}
-
-impl Drop for ConnectAttempt {
-    /// Leaves the engine; the socket is closed, or given back to its consumer.
-    fn drop(&mut self) {
-        match std::mem::replace(&mut self.phase, Phase::Backoff) {
-            Phase::Backoff => {}
-            Phase::TcpConnecting(socket) | Phase::SendingRequest { socket, .. } => {
-                self.engine.unwatch(socket.as_fd());
-            }
-            Phase::AwaitingReply(socket) => self.linger(socket),
-        }
-        self.engine.delist(self.key);
-    }
-}
-
-/// What this process has too little of.
-fn missing_resource(error: Errno) -> Option<Resource> {
-    match error {
-        Errno::MFILE | Errno::NFILE => Some(Resource::Descriptor),
-        Errno::NOMEM | Errno::NOBUFS => Some(Resource::Memory),
-        // Of `connect`: all ports of the local range are taken toward this service (ip(7)).
-        Errno::ADDRNOTAVAIL => Some(Resource::Port),
-        _ => None,
-    }
-}
-
-/// Whether TCP gave up on reaching the peer's host.
-fn is_out_of_reach(error: Errno) -> bool {
-    matches!(
-        error,
-        Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::HOSTDOWN | Errno::NETDOWN | Errno::TIMEDOUT
-    )
-}
-
-/// An IPv4 address in the clothes of IPv6 (RFC 4291 section 2.5.5.2) is one of IPv4.
-fn canonical(address: SocketAddr) -> SocketAddr {
-    match address.ip().to_canonical() {
-        IpAddr::V4(v4) => SocketAddr::new(v4.into(), address.port()),
-        IpAddr::V6(_) => address,
-    }
-}
-
-/// A socket whose connect has been started. It leaves from the adapter's address unless only one of
-/// the two addresses is on the loopback device, where such a route does not exist.
-fn connecting_socket(
-    settings: &crate::config::Config,
-    remote: &SocketAddr,
-) -> Result<OwnedFd, Errno> {
-    let socket = own_socket(settings, remote)?;
-    let from = settings.socket_address(0);
-    let same_kind =
-        from.is_ipv4() == remote.is_ipv4() && from.ip().is_loopback() == remote.ip().is_loopback();
-    if same_kind {
-        // The port is chosen with the destination in view, so that it need not be unique.
-        io::leave_port_open(socket.as_fd());
-        rustix::net::bind(&socket, &from).map_err(|error| match error {
-            // Here it says that the device has lost its address, and with it the way out.
-            Errno::ADDRNOTAVAIL => Errno::NETUNREACH,
-            other => other,
-        })?;
-    }
-    match rustix::net::connect(&socket, remote) {
-        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
-        Err(Errno::ADDRNOTAVAIL) if !same_kind && lacks_source(remote) => Err(Errno::NETUNREACH),
-        Err(error) => Err(error),
-    }
-}
-
-/// Whether this machine has no address from which packets could leave to an IPv6 host. TCP's
-/// `connect` has one word for that and for a lack of ports. UDP's sends nothing, and Linux says
-/// `EAGAIN` there where ports are missing.
-fn lacks_source(remote: &SocketAddr) -> bool {
-    let probe = || {
-        let socket = rustix::net::socket_with(
-            AddressFamily::INET6,
-            SocketType::DGRAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
-        rustix::net::connect(&socket, remote)
-    };
-    remote.is_ipv6() && probe() == Err(Errno::ADDRNOTAVAIL)
-}
-
 /// Brings the engine's news to the attempt of a queue pair.
 struct AttemptSource {
     qp: Arc<Qp>,
@@ -612,70 +183,5 @@ impl Source for AttemptSource {
 
     fn on_deadline(self: Arc<Self>, key: Key) {
         self.qp.on_attempt(key);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write;
-    use std::net::TcpListener;
-
-    use access_layer::rnic::Rnic;
-
-    use super::*;
-    use crate::support::{Event, Node, read_exact};
-
-    #[test]
-    fn a_lack_of_local_ports_is_ours_and_not_the_peers_absence() {
-        assert_eq!(missing_resource(Errno::ADDRNOTAVAIL), Some(Resource::Port));
-        assert!(!is_out_of_reach(Errno::ADDRNOTAVAIL));
-    }
-
-    #[test]
-    fn an_attempt_whose_step_panics_has_failed() {
-        let node = Node::new("lo 0");
-        let client = node.side(10);
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let mut params = node.connect_params(port, &[]);
-        params.timeout = None;
-        node.rnic.connect(&client.qp, &params).unwrap();
-        if let Link::Connecting(attempt) = &mut *client.qp.qp.lock_link() {
-            let socket = match std::mem::replace(&mut attempt.phase, Phase::Backoff) {
-                Phase::TcpConnecting(socket)
-                | Phase::SendingRequest { socket, .. }
-                | Phase::AwaitingReply(socket) => socket,
-                Phase::Backoff => panic!("the listener is there"),
-            };
-            // More than there is to send: who goes on from here panics.
-            let sent = attempt.request.len() + 1;
-            attempt.phase = Phase::SendingRequest { socket, sent };
-            attempt.schedule(Some(Duration::ZERO));
-        }
-        assert_eq!(client.event(), Event::NonPeerRejected);
-    }
-
-    #[test]
-    fn a_reply_that_dribbles_in_is_looked_at_less_and_less() {
-        let node = Node::new("lo 0");
-        let client = node.side(10);
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let params = node.connect_params(port, &[]);
-        node.rnic.connect(&client.qp, &params).unwrap();
-        let (mut raw, _) = listener.accept().unwrap();
-        read_exact(&mut raw, 20);
-        raw.write_all(b"MPA ID").unwrap();
-        let looks = || match &*client.qp.qp.lock_link() {
-            Link::Connecting(attempt) => attempt.looks,
-            other => panic!("{other:?}"),
-        };
-        while looks() == 0 {
-            std::thread::yield_now();
-        }
-        std::thread::sleep(Duration::from_millis(300));
-        let looks = looks();
-        // After 1, 2, 4 ... 64 ms and every 64 ms then; 300 with a look every millisecond.
-        assert!((2..=12).contains(&looks), "{looks}");
     }
 }

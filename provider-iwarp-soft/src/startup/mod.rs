@@ -1,7 +1,11 @@
 //! The start-up of a connection: what both sides need before there is full operation.
 //!
+//! * [`attempt`]: an attempt to connect.
+//!
 //! Start-up frames are peeked at until they are whole and then taken to the byte, so what a peer
 //! sends that is no MPA stays for the consumer to read.
+
+pub(crate) mod attempt;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
