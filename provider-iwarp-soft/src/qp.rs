@@ -38,7 +38,6 @@ use access_layer::rnic::{
 };
 
 use crate::carrier::ReceiveSource;
-use crate::cm::event_order;
 use crate::conn::{Conn, Owner};
 use crate::cq::{Cq, Pushed};
 use crate::event::OwnEvent;
@@ -275,19 +274,16 @@ impl Qp {
             // The engine looks at it only after it is there.
             let mut deferred = lock(&self.deferred);
             if let Some(me) = self.me.upgrade()
-                && event_order::defer_disconnect(&me)
+                && self
+                    .shared
+                    .event_order
+                    .defer_disconnect(&self.shared.engine, me)
             {
                 *deferred = Some(event);
                 return;
             }
         }
         self.queue_event(event);
-    }
-
-    /// A disconnect that was deferred has its turn.
-    pub(crate) fn tell_deferred(&self) {
-        self.queue_deferred();
-        self.tell(&Effects::default());
     }
 
     fn queue_deferred(&self) {

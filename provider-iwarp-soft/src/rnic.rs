@@ -12,7 +12,6 @@ use access_layer::rnic::{
 
 use crate::carrier::tcp::crc;
 use crate::cm::armed::SoftArmed;
-use crate::cm::event_order::EventOrder;
 use crate::cm::listen::Listener;
 use crate::cm::meeting::Meeting;
 use crate::cm::request::SoftRequest;
@@ -23,6 +22,7 @@ use crate::forking;
 use crate::memory::{MemoryTable, REGION_MAX, is_mapped};
 use crate::objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
 use crate::progress::Progress;
+use crate::progress::event_order::EventOrder;
 use crate::qp::{Qp, QpParts};
 use crate::srq::Srq;
 use crate::work::{BindTask, RecvSlot, SegmentList, SendSlot};

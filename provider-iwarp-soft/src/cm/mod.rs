@@ -4,13 +4,11 @@
 //! * [`listen`]: services, and inbound connections that have not sent their whole request.
 //! * [`half_open`]: how many of those there may be.
 //! * [`request`]: a request between its arrival and `accept` or `reject`.
-//! * [`event_order`]: a connection is told before the disconnects that came after it.
 //! * [`armed`]: a consumer's socket that waits for a request (Socket Service Point).
 //! * [`meeting`]: where peers of this host meet to share memory.
 
 pub(crate) mod armed;
 pub(crate) mod connect;
-pub(crate) mod event_order;
 mod half_open;
 pub(crate) mod listen;
 pub(crate) mod meeting;

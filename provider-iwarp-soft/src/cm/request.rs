@@ -78,7 +78,8 @@ impl SoftRequest {
         let Some(socket) = self.socket.take() else {
             return Err(RnicError::InvalidState("the request has been answered"));
         };
-        self.shared.event_order.enter(qp);
+        let weak = Arc::downgrade(qp);
+        self.shared.event_order.enter(weak);
         let mut effects = Effects::default();
         if send_whole(&socket, frame.as_bytes(), REPLY_PATIENCE).is_ok() {
             begin(qp, &mut link, socket, &negotiated, &mut effects);

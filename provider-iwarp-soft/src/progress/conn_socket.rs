@@ -30,6 +30,15 @@ pub(crate) enum Arming {
     LookAgain,
 }
 
+/// The result of a look for the first frame of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FirstFrame {
+    /// Its first frame is not there.
+    Quiet,
+    /// Another thread holds it, or its news is being told.
+    Busy,
+}
+
 /// A look at a connection by threads that do not hold it.
 pub(crate) trait MayHaveWork: Debug + Send + Sync {
     /// Returns false if the connection certainly has no work. Takes no lock, and no system call.
@@ -51,6 +60,12 @@ pub(crate) trait Service: Debug + Send + Sync {
 
     /// The connection's deadline has passed.
     fn on_deadline(&self, socket: &Arc<ConnSocket>);
+
+    /// Receives what may establish an accepted connection, and delivers the events that follow.
+    fn look_for_first_frame(&self) -> FirstFrame;
+
+    /// Delivers a disconnect that was deferred by the event order.
+    fn tell_deferred(&self);
 }
 
 /// The socket of one connection, open as long as anybody refers to it.

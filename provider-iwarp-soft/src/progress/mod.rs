@@ -14,6 +14,7 @@
 //! | [`place`] | where one connection waits for them |
 //! | [`conn_set`] | the set of armed connections |
 //! | [`conn_socket`] | a connection's descriptors, and what its queue pair does for the threads |
+//! | [`event_order`] | a connection is told before the disconnects that came after it |
 //!
 //! A thread that polls any EVD or CNO of an adapter makes progress on all its connections: on the
 //! polled ones directly in every call, on the armed ones by asking the set. A connection that a
@@ -29,6 +30,7 @@
 mod attendance;
 pub(crate) mod conn_set;
 pub(crate) mod conn_socket;
+pub(crate) mod event_order;
 mod place;
 
 use std::collections::HashMap;

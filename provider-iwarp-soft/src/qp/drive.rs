@@ -11,13 +11,12 @@ use iwarp_proto::{
     PeerTerminate, RemoteOperation, RemoteProtection, Role, StreamState, TerminateCode,
 };
 
-use crate::cm::event_order::FirstFrame;
 use crate::conn::{Closing, Conn, Due, End, Move, Owner};
 use crate::event::OwnEvent;
 use crate::lingering::LingeringSocket;
 use crate::progress::Place;
 use crate::progress::conn_set::Ready;
-use crate::progress::conn_socket::{Arming, ConnSocket, Driver, Service};
+use crate::progress::conn_socket::{Arming, ConnSocket, Driver, FirstFrame, Service};
 use crate::work::{Outstanding, RecvSlot, SendSlot};
 
 use super::{Effects, Link, Mode, Qp, lock};
@@ -43,34 +42,6 @@ impl Qp {
         let mut done = None;
         survive(|| done = Some(work()));
         done.unwrap_or_else(|| Some(self.fail(socket)))
-    }
-
-    /// Reads what may have established an accepted connection, and tells what is known of it.
-    pub(crate) fn look_for_first_frame(&self) -> FirstFrame {
-        let socket = match self.try_lock_link().as_deref() {
-            None => return FirstFrame::Busy,
-            Some(Link::Up(conn)) if !conn.told => Some(conn.socket.clone()),
-            Some(_) => None,
-        };
-        let effects = match &socket {
-            None => Effects::default(),
-            Some(socket) => {
-                match self.or_fail(socket, || {
-                    self.try_drive(socket, Driver::Engine, Ready::Socket)
-                }) {
-                    Some(effects) => effects,
-                    None => return FirstFrame::Busy,
-                }
-            }
-        };
-        self.after(&effects);
-        let look = match self.try_lock_link().as_deref() {
-            Some(Link::Up(conn)) if !conn.told => FirstFrame::Quiet,
-            _ => FirstFrame::Busy,
-        };
-        // Whoever posted while this looked has left it to the holder.
-        self.catch_up();
-        look
     }
 
     fn try_drive(&self, socket: &Arc<ConnSocket>, driver: Driver, ready: Ready) -> Option<Effects> {
@@ -604,6 +575,38 @@ impl Service for Qp {
     fn on_deadline(&self, socket: &Arc<ConnSocket>) {
         let effects = self.or_fail(socket, || Some(self.look_at_deadline(socket)));
         self.after(&effects.unwrap_or_default());
+    }
+
+    fn look_for_first_frame(&self) -> FirstFrame {
+        let socket = match self.try_lock_link().as_deref() {
+            None => return FirstFrame::Busy,
+            Some(Link::Up(conn)) if !conn.told => Some(conn.socket.clone()),
+            Some(_) => None,
+        };
+        let effects = match &socket {
+            None => Effects::default(),
+            Some(socket) => {
+                match self.or_fail(socket, || {
+                    self.try_drive(socket, Driver::Engine, Ready::Socket)
+                }) {
+                    Some(effects) => effects,
+                    None => return FirstFrame::Busy,
+                }
+            }
+        };
+        self.after(&effects);
+        let look = match self.try_lock_link().as_deref() {
+            Some(Link::Up(conn)) if !conn.told => FirstFrame::Quiet,
+            _ => FirstFrame::Busy,
+        };
+        // Whoever posted while this looked has left it to the holder.
+        self.catch_up();
+        look
+    }
+
+    fn tell_deferred(&self) {
+        self.queue_deferred();
+        self.tell(&Effects::default());
     }
 }
 

@@ -17,9 +17,4 @@ pub(super) const CHECKED: &[(&str, &[Use])] = &[
 
 const ACCESS_LAYER: &[Use] = &[("cno", "evd"), ("evd", "cr"), ("evd", "ep")];
 
-const PROVIDER_IWARP_SOFT: &[Use] = &[
-    ("cm", "rnic"),
-    ("objects", "rnic"),
-    ("qp", "cm"),
-    ("qp", "rnic"),
-];
+const PROVIDER_IWARP_SOFT: &[Use] = &[("cm", "rnic"), ("objects", "rnic"), ("qp", "rnic")];

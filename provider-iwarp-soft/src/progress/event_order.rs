@@ -6,10 +6,10 @@
 //! last connection a moment ago and not let go of it. A consumer that counts events, as OFA's
 //! `dtestcm` does, would take the disconnect for one of the `Established`.
 //!
-//! So a disconnect that the peer caused is deferred by [`defer_disconnect`] until each connection
-//! that had been accepted by then and was not yet told has been looked at once more. What is found
-//! is told first; a connection that brought nothing keeps nobody waiting. Where nothing is being
-//! accepted, which is the rule, a disconnect costs one atomic load for this.
+//! So a disconnect that the peer caused is deferred by [`EventOrder::defer_disconnect`] until each
+//! connection that had been accepted by then and was not yet told has been looked at once more.
+//! What is found is told first; a connection that brought nothing keeps nobody waiting. Where
+//! nothing is being accepted, which is the rule, a disconnect costs one atomic load for this.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, Key, Source};
 use crate::lock::lock;
-use crate::qp::Qp;
+
+use super::conn_socket::{FirstFrame, Service};
 
 /// When a connection that another thread holds is looked at again.
 const RETRY: Duration = Duration::from_micros(100);
@@ -34,26 +35,17 @@ pub(crate) struct EventOrder {
 /// A connection from the moment before its Reply leaves until its first news is told.
 #[derive(Debug)]
 struct PendingEstablished {
-    qp: Weak<Qp>,
+    qp: Weak<dyn Service>,
     is_told: AtomicBool,
     /// When the last look began that found nothing.
     quiet_at: Mutex<Option<Instant>>,
 }
 
-/// What a look for a connection's first frame has found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FirstFrame {
-    /// Its first frame is not there.
-    Quiet,
-    /// Another thread holds it, or its news is being told.
-    Busy,
-}
-
 impl EventOrder {
     /// A Reply is about to be sent for this queue pair.
-    pub(crate) fn enter(&self, qp: &Arc<Qp>) {
+    pub(crate) fn enter(&self, qp: Weak<dyn Service>) {
         let connection = PendingEstablished {
-            qp: Arc::downgrade(qp),
+            qp,
             is_told: AtomicBool::new(false),
             quiet_at: Mutex::default(),
         };
@@ -63,7 +55,7 @@ impl EventOrder {
     }
 
     /// News of this queue pair has been told, or nobody wants it any more.
-    pub(crate) fn leave(&self, qp: &Qp) {
+    pub(crate) fn leave(&self, qp: &dyn Service) {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -76,8 +68,30 @@ impl EventOrder {
         self.count.store(pending.len(), Ordering::SeqCst);
     }
 
+    /// Defers the disconnect of `qp` until the events before it are delivered: then the engine
+    /// calls [`Service::tell_deferred`]. Returns false if there are none or the engine has ended.
+    pub(crate) fn defer_disconnect(&self, engine: &Arc<Engine>, qp: Arc<dyn Service>) -> bool {
+        let before = self.before_disconnect_of(&*qp);
+        if before.is_empty() {
+            return false;
+        }
+        let now = Instant::now();
+        let key = engine.new_key();
+        let deferred = Arc::new(DeferredDisconnect {
+            qp,
+            engine: engine.clone(),
+            since: now,
+            before: Mutex::new(before),
+        });
+        if engine.enlist(key, deferred).is_err() {
+            return false;
+        }
+        engine.set_deadline(key, Some(now));
+        true
+    }
+
     /// Those that came before a disconnect of `qp`.
-    fn before_disconnect_of(&self, qp: &Qp) -> Vec<Arc<PendingEstablished>> {
+    fn before_disconnect_of(&self, qp: &dyn Service) -> Vec<Arc<PendingEstablished>> {
         if self.count.load(Ordering::SeqCst) == 0 {
             return Vec::new();
         }
@@ -92,8 +106,8 @@ impl EventOrder {
 }
 
 impl PendingEstablished {
-    fn is_of(&self, qp: &Qp) -> bool {
-        std::ptr::eq(self.qp.as_ptr(), qp)
+    fn is_of(&self, qp: &dyn Service) -> bool {
+        std::ptr::addr_eq(self.qp.as_ptr(), qp)
     }
 
     /// Looks, unless that has been done since `since`. Whether nothing more is to be waited for.
@@ -118,32 +132,9 @@ impl PendingEstablished {
     }
 }
 
-/// Defers the telling of a disconnect until what came before it is told. `false`: nothing did, or
-/// the engine has ended; the caller tells it.
-pub(crate) fn defer_disconnect(qp: &Arc<Qp>) -> bool {
-    let before = qp.shared.event_order.before_disconnect_of(qp);
-    if before.is_empty() {
-        return false;
-    }
-    let now = Instant::now();
-    let engine = qp.shared.engine.clone();
-    let key = engine.new_key();
-    let deferred = Arc::new(DeferredDisconnect {
-        qp: qp.clone(),
-        engine: engine.clone(),
-        since: now,
-        before: Mutex::new(before),
-    });
-    if engine.enlist(key, deferred).is_err() {
-        return false;
-    }
-    engine.set_deadline(key, Some(now));
-    true
-}
-
 /// A disconnect that waits for its turn. The queue pair keeps what there is to tell.
 struct DeferredDisconnect {
-    qp: Arc<Qp>,
+    qp: Arc<dyn Service>,
     engine: Arc<Engine>,
     since: Instant,
     before: Mutex<Vec<Arc<PendingEstablished>>>,
