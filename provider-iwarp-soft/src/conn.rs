@@ -2,6 +2,7 @@
 
 mod burst;
 mod closing;
+pub(crate) mod meeting;
 mod moving;
 
 use std::collections::VecDeque;

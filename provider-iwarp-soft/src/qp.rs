@@ -38,11 +38,10 @@ use access_layer::rnic::{
 };
 
 use crate::carrier::ReceiveSource;
-use crate::conn::{Conn, Owner};
+use crate::conn::Conn;
 use crate::cq::{Cq, Pushed};
 use crate::event::OwnEvent;
 use crate::lock::lock;
-use crate::memory::{MemoryTable, Stream};
 use crate::pool::Staging;
 use crate::rnic::Shared;
 use crate::srq::Srq;
@@ -360,23 +359,6 @@ impl ReceiveSource for Qp {
             std::mem::swap(&mut lock(&self.receives).slots, batch);
         }
         batch.pop_front()
-    }
-}
-
-impl Owner for Qp {
-    fn table(&self) -> &MemoryTable {
-        &self.shared.memory
-    }
-
-    fn stream(&self) -> Stream {
-        Stream {
-            pd: self.pd,
-            qp: self.token,
-        }
-    }
-
-    fn source(&self) -> &dyn ReceiveSource {
-        self
     }
 }
 

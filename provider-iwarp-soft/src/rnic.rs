@@ -13,9 +13,9 @@ use access_layer::rnic::{
 use crate::carrier::tcp::crc;
 use crate::cm::armed::SoftArmed;
 use crate::cm::listen::Listener;
-use crate::cm::meeting::Meeting;
 use crate::cm::request::SoftRequest;
 use crate::config::Config;
+use crate::conn::meeting::Meeting;
 use crate::cq::{CQE_MAX, Cq};
 use crate::engine::Engine;
 use crate::forking;

@@ -5,11 +5,9 @@
 //! * [`half_open`]: how many of those there may be.
 //! * [`request`]: a request between its arrival and `accept` or `reject`.
 //! * [`armed`]: a consumer's socket that waits for a request (Socket Service Point).
-//! * [`meeting`]: where peers of this host meet to share memory.
 
 pub(crate) mod armed;
 pub(crate) mod connect;
 mod half_open;
 pub(crate) mod listen;
-pub(crate) mod meeting;
 pub(crate) mod request;

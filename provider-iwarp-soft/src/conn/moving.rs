@@ -10,7 +10,7 @@
 //! initiator has. Until a direction has moved it uses TCP as before, so nothing waits for the move
 //! and nothing fails for lack of it.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use access_layer::rnic::{Amount, Flow as Way, Traffic, WhyTcp};
@@ -20,7 +20,7 @@ use super::{Closing, Conn, End};
 use crate::carrier::local::bell::Drained;
 use crate::carrier::local::link::LocalCarrier;
 use crate::carrier::local::pull::Witness;
-use crate::carrier::local::rendezvous::UnixConn;
+use crate::carrier::local::rendezvous::{Refusal, UnixConn};
 use crate::carrier::local::segment::SharedSegment;
 use crate::carrier::{Carrier, Distance, Flow, Payloads, ReceiveSource, Reception, RxEnd, TxFault};
 use crate::memory::{MemoryTable, Stream};
@@ -32,11 +32,20 @@ pub(crate) const OFFER_AFTER: u64 = 16;
 /// Passes over the ring of a peer that has closed its socket: more than a full ring holds.
 const LAST_PASSES: usize = 128;
 
-/// The queue pair of a connection, as far as receiving needs it.
-pub(crate) trait Owner {
+/// The queue pair of a connection, as far as the connection needs it.
+pub(crate) trait Owner: Send + Sync {
     fn table(&self) -> &MemoryTable;
     fn stream(&self) -> Stream;
     fn source(&self) -> &dyn ReceiveSource;
+
+    /// Moves the connection to the memory that the peer has sent for the offer `token`.
+    fn adopt(
+        &self,
+        token: u64,
+        ring_len: usize,
+        memory: OwnedFd,
+        unix: UnixConn,
+    ) -> Result<(), Refusal>;
 }
 
 /// A carrier to receive from.

@@ -8,6 +8,7 @@ use access_layer::rnic::{Traffic, WhyTcp};
 
 use iwarp_proto::{CarrierMessage, Role};
 
+use crate::carrier::ReceiveSource;
 use crate::carrier::local::VERSION;
 use crate::carrier::local::link::LocalCarrier;
 use crate::carrier::local::pull::{Puller, Witness};
@@ -16,7 +17,8 @@ use crate::carrier::local::rendezvous::{
 };
 use crate::carrier::local::ring::{Consumer, Producer};
 use crate::carrier::local::segment::{Direction, RING_LEN, SharedSegment};
-use crate::conn::{Conn, End, Move, OFFER_AFTER};
+use crate::conn::{Conn, End, Move, OFFER_AFTER, Owner};
+use crate::memory::{MemoryTable, Stream};
 
 use super::{Effects, Link, Qp, lock};
 
@@ -50,8 +52,7 @@ impl Qp {
         if !is_local(conn.remote.ip()) && config.local_dir.is_none() {
             return conn.stay(WhyTcp::OtherHost);
         }
-        let Some(me) = self.me.upgrade() else { return };
-        match self.shared.meeting.announce(&me) {
+        match self.shared.meeting.announce(self.me.clone()) {
             Ok((name, token)) => {
                 conn.moving = Move::Offered { token };
                 let offer = CarrierMessage::Offer { name, token };
@@ -123,46 +124,6 @@ impl Qp {
         }
     }
 
-    /// The responder: the peer has sent the memory that was offered for `token`.
-    pub(crate) fn adopt(
-        &self,
-        token: u64,
-        ring_len: usize,
-        memory: OwnedFd,
-        unix: UnixConn,
-    ) -> Result<(), Refusal> {
-        let segment = SharedSegment::adopt(memory, ring_len).map_err(|_| Refusal::Memory)?;
-        let segment = Arc::new(segment);
-        let mut link = self.lock_link();
-        let is_offered =
-            |conn: &Conn| matches!(conn.moving, Move::Offered { token: own } if own == token);
-        let conn = match &mut *link {
-            Link::Up(conn) if is_offered(conn) => conn,
-            _ => return Err(Refusal::Token),
-        };
-        conn.socket
-            .watch_bell(unix.as_fd())
-            .map_err(|_| Refusal::Memory)?;
-        let mut producer = Producer::new(segment.half(Direction::FromAdopter));
-        let witness = Witness::new().map_err(|_| Refusal::Memory)?;
-        producer.set_known_word(witness.known_word());
-        let consumer = Consumer::new(segment.half(Direction::FromCreator));
-        let answered = unix.as_fd().try_clone_to_owned();
-        self.take_up(conn, (producer, consumer), unix, witness);
-        let is_answered = answered.is_ok_and(|unix| send_answer(unix, Answer::Yes));
-        if !is_answered {
-            conn.close_local();
-            conn.stay(WhyTcp::Refused);
-        }
-        let mut effects = Effects::default();
-        if let Err(end) = self.step(conn, true, &mut effects) {
-            self.finish(&mut link, end, &mut effects);
-        }
-        drop(link);
-        self.after(&effects);
-        Ok(())
-    }
-
     /// How the payload of its connections travelled.
     pub(crate) fn traffic(&self) -> Traffic {
         let link = self.lock_link();
@@ -216,6 +177,62 @@ impl Qp {
         let local = Box::new(LocalCarrier::new(producer, consumer, unix, puller, witness));
         self.shared.memory.add_lender(&local.lender());
         conn.on_local(local);
+    }
+}
+
+impl Owner for Qp {
+    fn table(&self) -> &MemoryTable {
+        &self.shared.memory
+    }
+
+    fn stream(&self) -> Stream {
+        Stream {
+            pd: self.pd,
+            qp: self.token,
+        }
+    }
+
+    fn source(&self) -> &dyn ReceiveSource {
+        self
+    }
+
+    fn adopt(
+        &self,
+        token: u64,
+        ring_len: usize,
+        memory: OwnedFd,
+        unix: UnixConn,
+    ) -> Result<(), Refusal> {
+        let segment = SharedSegment::adopt(memory, ring_len).map_err(|_| Refusal::Memory)?;
+        let segment = Arc::new(segment);
+        let mut link = self.lock_link();
+        let is_offered =
+            |conn: &Conn| matches!(conn.moving, Move::Offered { token: own } if own == token);
+        let conn = match &mut *link {
+            Link::Up(conn) if is_offered(conn) => conn,
+            _ => return Err(Refusal::Token),
+        };
+        conn.socket
+            .watch_bell(unix.as_fd())
+            .map_err(|_| Refusal::Memory)?;
+        let mut producer = Producer::new(segment.half(Direction::FromAdopter));
+        let witness = Witness::new().map_err(|_| Refusal::Memory)?;
+        producer.set_known_word(witness.known_word());
+        let consumer = Consumer::new(segment.half(Direction::FromCreator));
+        let answered = unix.as_fd().try_clone_to_owned();
+        self.take_up(conn, (producer, consumer), unix, witness);
+        let is_answered = answered.is_ok_and(|unix| send_answer(unix, Answer::Yes));
+        if !is_answered {
+            conn.close_local();
+            conn.stay(WhyTcp::Refused);
+        }
+        let mut effects = Effects::default();
+        if let Err(end) = self.step(conn, true, &mut effects) {
+            self.finish(&mut link, end, &mut effects);
+        }
+        drop(link);
+        self.after(&effects);
+        Ok(())
     }
 }
 

@@ -16,7 +16,8 @@ use crate::carrier::local::rendezvous::{
 };
 use crate::engine::{Engine, Interest, Key, Source};
 use crate::lock::lock;
-use crate::qp::Qp;
+
+use super::Owner;
 
 /// How long a process that has connected may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -39,7 +40,7 @@ struct MeetingPlace {
     engine: Arc<Engine>,
     key: Key,
     rendezvous: Rendezvous,
-    offers: Mutex<HashMap<u64, Weak<Qp>>>,
+    offers: Mutex<HashMap<u64, Weak<dyn Owner>>>,
     strangers: AtomicUsize,
 }
 
@@ -60,14 +61,14 @@ impl Meeting {
 
     /// Announces a connection that its peer may meet here. Returns the name of the place, and the
     /// secret by which the connection is recognised.
-    pub(crate) fn announce(&self, qp: &Arc<Qp>) -> io::Result<(Name, u64)> {
+    pub(crate) fn announce(&self, qp: Weak<dyn Owner>) -> io::Result<(Name, u64)> {
         let place = self.open()?;
         let mut token = [0; 8];
         getrandom(&mut token, GetRandomFlags::empty())?;
         let token = u64::from_ne_bytes(token);
         let mut offers = lock(&place.offers);
         offers.retain(|_, qp| qp.strong_count() > 0);
-        offers.insert(token, Arc::downgrade(qp));
+        offers.insert(token, qp);
         Ok((place.rendezvous.name(), token))
     }
 
