@@ -2,16 +2,20 @@
 //!
 //! | File | What |
 //! |---|---|
-//! | [`rnic`] | the trait that the access layer asks |
-//! | `objects`, `qp`, `cq`, `srq`, `memory` | what it hands out |
-//! | `work` | work requests at rest |
-//! | `conn` | a connection in full operation |
-//! | `carrier` | how its segments get to the peer: over TCP, or over shared memory within a host |
+//! | `rnic`, `objects` | the trait that the access layer asks, and what it hands out |
 //! | `cm` | listen, connect, accept, reject, consumers' sockets |
+//! | `qp`, `cq`, `srq` | queue pairs, completion queues, shared receive queues |
+//! | `adapter` | what all objects of an RNIC share |
+//! | `conn` | a connection in full operation |
 //! | `startup`, `lingering` | a connection's socket before full operation, and after it |
+//! | `carrier` | how its segments get to the peer: over TCP, or over shared memory within a host |
+//! | `work`, `memory` | work requests at rest, registered memory |
 //! | `progress` | what there is to sleep on, and which thread makes progress |
+//! | `socket`, `forking` | our sockets and consumers' sockets, and what of them a fork inherits |
 //! | `engine` | one thread for what no consumer's thread does, its poller and timers |
-//! | `config`, `socket`, `forking`, `lock`, `pool`, `event`, `tally` | their tools |
+//! | `config`, `lock`, `pool`, `event`, `tally` | their tools |
+//!
+//! A module uses those below it. `cargo xtask tidy` checks that.
 //!
 //! A connection begins on TCP. If both ends are on one host and share a user or a directory
 //! (`local`, `local_dir` in the IA's settings), it moves to shared memory once it is in use.
@@ -30,6 +34,7 @@
 //! | locks taken, uncontended | connection, memory table, queue | connection, memory table, receives, queue |
 //! | allocations | none | none |
 
+mod adapter;
 mod carrier;
 mod cm;
 mod config;
@@ -45,7 +50,7 @@ mod objects;
 mod pool;
 mod progress;
 mod qp;
-pub mod rnic;
+mod rnic;
 mod socket;
 mod srq;
 mod startup;
@@ -59,10 +64,10 @@ extern crate self as provider_iwarp_soft;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
+pub use adapter::SoftRnic;
 pub use cm::armed::SoftArmed;
 pub use cm::request::SoftRequest;
 pub use objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
-pub use rnic::SoftRnic;
 
 /// A process that runs out of memory is told so by the calls that need some.
 #[global_allocator]

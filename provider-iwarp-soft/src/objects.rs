@@ -5,11 +5,11 @@ use std::sync::Arc;
 use access_layer::rnic::RnicError;
 use iwarp_proto::Stag;
 
+use crate::adapter::Shared;
 use crate::cm::listen::Listener;
 use crate::cq::Cq;
 use crate::memory::{Window, WindowId};
 use crate::qp::Qp;
-use crate::rnic::Shared;
 use crate::srq::Srq;
 
 /// A protection domain: a number that regions and queue pairs share.

@@ -37,13 +37,13 @@ use access_layer::rnic::{
     AsyncEvent, Completion, QpAttr, QpToken, RnicError, Traffic, UpcallQueue,
 };
 
+use crate::adapter::Shared;
 use crate::carrier::ReceiveSource;
 use crate::conn::Conn;
 use crate::cq::{Cq, Pushed};
 use crate::event::OwnEvent;
 use crate::lock::lock;
 use crate::pool::Staging;
-use crate::rnic::Shared;
 use crate::srq::Srq;
 use crate::startup::attempt::ConnectAttempt;
 use crate::tally::Tally;

@@ -1,8 +1,7 @@
-//! The RNIC: short methods that hand over to the files beside this one.
+//! The interface of the RNIC: short methods that call the modules below this one.
 
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use access_layer::rnic::{
     AcceptParams, Arm, BindMw, Completion, ConnectParams, CqToken, ListenAddress, ListenToken,
@@ -10,19 +9,16 @@ use access_layer::rnic::{
     RnicError, SendWr, SocketFault, SrqToken, Traffic, Upcall,
 };
 
+use crate::adapter::{Shared, SoftRnic};
 use crate::carrier::tcp::crc;
 use crate::cm::armed::SoftArmed;
 use crate::cm::listen::Listener;
 use crate::cm::request::SoftRequest;
 use crate::config::Config;
-use crate::conn::meeting::Meeting;
 use crate::cq::{CQE_MAX, Cq};
-use crate::engine::Engine;
 use crate::forking;
-use crate::memory::{MemoryTable, REGION_MAX, is_mapped};
+use crate::memory::{REGION_MAX, is_mapped};
 use crate::objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
-use crate::progress::Progress;
-use crate::progress::event_order::EventOrder;
 use crate::qp::{Qp, QpParts};
 use crate::srq::Srq;
 use crate::work::{BindTask, RecvSlot, SegmentList, SendSlot};
@@ -31,43 +27,6 @@ const QP_MAX: u32 = 65536;
 const WR_MAX: u32 = 16384;
 const SGE_MAX: u32 = 32;
 const READ_DEPTH_MAX: u32 = 128;
-
-/// The software iWARP RNIC.
-#[derive(Debug)]
-pub struct SoftRnic {
-    attr: RnicAttr,
-    shared: Arc<Shared>,
-}
-
-/// What every object of an RNIC can reach.
-pub(crate) struct Shared {
-    pub(crate) config: Config,
-    pub(crate) upcall: Arc<dyn Upcall<SoftRnic>>,
-    pub(crate) memory: MemoryTable,
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) progress: Arc<Progress>,
-    pub(crate) event_order: EventOrder,
-    /// Held while a disconnect and the last receive of its queue pair are told, so that both kinds
-    /// of event come in the same order. OFA's `dtestsrq` takes them for pairs.
-    pub(crate) last_receive_order: Mutex<()>,
-    pub(crate) meeting: Meeting,
-    next_pd: AtomicU32,
-    qps: AtomicU32,
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    pub(crate) fn forget_qp(&self) {
-        self.qps.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 impl Rnic for SoftRnic {
     type Pd = SoftPd;
@@ -86,23 +45,8 @@ impl Rnic for SoftRnic {
         // Before the engine's thread needs it.
         crc::prepare();
         forking::prepare();
-        let engine = Engine::new()?;
-        let shared = Shared {
-            memory: MemoryTable::new(),
-            progress: Progress::new(engine.clone())?,
-            event_order: EventOrder::default(),
-            last_receive_order: Mutex::default(),
-            meeting: Meeting::new(engine.clone(), config.local_dir.clone()),
-            engine,
-            config,
-            upcall,
-            next_pd: AtomicU32::new(1),
-            qps: AtomicU32::new(0),
-        };
-        Ok(Self {
-            attr,
-            shared: Arc::new(shared),
-        })
+        let shared = Arc::new(Shared::open(config, upcall)?);
+        Ok(Self { attr, shared })
     }
 
     fn attr(&self) -> &RnicAttr {
@@ -115,7 +59,7 @@ impl Rnic for SoftRnic {
 
     fn create_pd(&self) -> Result<SoftPd, RnicError> {
         Ok(SoftPd {
-            id: self.shared.next_pd.fetch_add(1, Ordering::Relaxed),
+            id: self.shared.next_pd(),
         })
     }
 
@@ -185,7 +129,7 @@ impl Rnic for SoftRnic {
                 "shared receive queue of another domain",
             ));
         }
-        if self.shared.qps.fetch_add(1, Ordering::Relaxed) >= QP_MAX {
+        if self.shared.count_qp() >= QP_MAX {
             self.shared.forget_qp();
             return Err(RnicError::NoResources(Resource::QueuePair));
         }
@@ -377,13 +321,6 @@ impl Rnic for SoftRnic {
     ) -> Result<(), RnicError> {
         qp.qp.set_watermarks(soft, hard);
         Ok(())
-    }
-}
-
-impl Drop for SoftRnic {
-    fn drop(&mut self) {
-        // A second shutdown finds nothing to do.
-        self.shared.engine.shutdown();
     }
 }
 

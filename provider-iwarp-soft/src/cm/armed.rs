@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use access_layer::rnic::{ListenToken, SocketFault};
 
+use crate::adapter::Shared;
 use crate::engine::io;
 use crate::forking::NotInherited;
-use crate::rnic::Shared;
 use crate::socket::Socket;
 use crate::startup::{Unsent, send_whole};
 

@@ -10,10 +10,10 @@ use iwarp_proto::mpa::{Progress, RequestInfo};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, sockopt};
 
+use crate::adapter::Shared;
 use crate::engine::io::{self, Received};
 use crate::engine::{Interest, Key, NotWatched, Source, deadline_after};
 use crate::forking::NotInherited;
-use crate::rnic::Shared;
 use crate::socket::Socket;
 use crate::startup::{STARTUP_MAX, own_socket, pieces_pause, responder};
 

@@ -8,11 +8,11 @@ use iwarp_proto::mpa::{AcceptParams as Depths, RequestInfo, StartupError};
 use iwarp_proto::wire::mpa::StartupFrame;
 use iwarp_proto::{Role, mpa::Negotiated};
 
+use crate::adapter::Shared;
 use crate::engine::{Engine, Key, Source};
 use crate::event::OwnEvent;
 use crate::lingering::LingeringSocket;
 use crate::qp::{Effects, Link, Qp};
-use crate::rnic::Shared;
 use crate::socket::Socket;
 use crate::startup::{depth, ird_max, responder, send_whole};
 

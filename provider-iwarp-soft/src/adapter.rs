@@ -1,0 +1,87 @@
+//! The RNIC, and what its objects share.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use access_layer::rnic::{RnicAttr, RnicError, Upcall};
+
+use crate::config::Config;
+use crate::conn::meeting::Meeting;
+use crate::engine::Engine;
+use crate::memory::MemoryTable;
+use crate::progress::Progress;
+use crate::progress::event_order::EventOrder;
+
+/// The software iWARP RNIC.
+#[derive(Debug)]
+pub struct SoftRnic {
+    pub(crate) attr: RnicAttr,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Drop for SoftRnic {
+    fn drop(&mut self) {
+        // A second shutdown finds nothing to do.
+        self.shared.engine.shutdown();
+    }
+}
+
+/// The part of an RNIC that each of its objects can reach.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) upcall: Arc<dyn Upcall<SoftRnic>>,
+    pub(crate) memory: MemoryTable,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) event_order: EventOrder,
+    /// Held while a disconnect and the last receive of its queue pair are told, so that both kinds
+    /// of event come in the same order. OFA's `dtestsrq` takes them for pairs.
+    pub(crate) last_receive_order: Mutex<()>,
+    pub(crate) meeting: Meeting,
+    next_pd: AtomicU32,
+    qps: AtomicU32,
+}
+
+impl Shared {
+    pub(crate) fn open(
+        config: Config,
+        upcall: Arc<dyn Upcall<SoftRnic>>,
+    ) -> Result<Self, RnicError> {
+        let engine = Engine::new()?;
+        Ok(Self {
+            memory: MemoryTable::new(),
+            progress: Progress::new(engine.clone())?,
+            event_order: EventOrder::default(),
+            last_receive_order: Mutex::default(),
+            meeting: Meeting::new(engine.clone(), config.local_dir.clone()),
+            engine,
+            config,
+            upcall,
+            next_pd: AtomicU32::new(1),
+            qps: AtomicU32::new(0),
+        })
+    }
+
+    /// Returns the number of a new protection domain.
+    pub(crate) fn next_pd(&self) -> u32 {
+        self.next_pd.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Counts a new queue pair, until [`forget_qp`](Self::forget_qp). Returns how many there were.
+    pub(crate) fn count_qp(&self) -> u32 {
+        self.qps.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn forget_qp(&self) {
+        self.qps.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
