@@ -12,7 +12,9 @@
 //! | `thunk` | C arguments to Rust and results to `DAT_RETURN`, one file per object |
 //! | [`lifecycle`] | opening an interface adapter, and closing it with its children |
 //! | [`dispatch`] | what becomes of an RNIC's news |
-//! | [`sp`] [`cr`] | service points, connection request |
+//! | [`sp`] | service points |
+//! | `delivery` | what the taking of an event means for the object that it is about |
+//! | [`cr`] | connection request |
 //! | [`rmr`] [`ep`] | memory window, endpoint |
 //! | [`evd`] [`cno`] | event dispatcher and its notification object |
 //! | [`srq`] [`lmr`] [`pz`] | shared receive queue, memory region, protection zone |
@@ -54,6 +56,7 @@ pub mod cno;
 mod consumer_socket;
 mod counters;
 pub mod cr;
+mod delivery;
 pub mod dispatch;
 pub mod ep;
 pub mod error;

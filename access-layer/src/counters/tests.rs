@@ -4,7 +4,7 @@ use std::ptr;
 use dat_abi::*;
 
 use super::{Counters, EvdCounters};
-use crate::evd::Evd;
+use crate::delivery::count_receive;
 use crate::extension;
 use crate::fake_rnic::FakeRnic;
 use crate::harness::{LONG_US, Pair, SUCCESS, call};
@@ -90,7 +90,7 @@ fn receives_are_counted_by_what_they_took() {
             // SAFETY: numbers and pointers, for which zero is a value.
             ..unsafe { std::mem::zeroed() }
         };
-        Evd::<FakeRnic>::count_receive(&event);
+        count_receive::<FakeRnic>(&event);
     }
     for (counter, count) in [
         (DCNT_EP_RECV, 2),

@@ -11,7 +11,7 @@
 //! | `queue` | own queue, and what was pulled from the CQ |
 //! | `pull` | CQ entry to `DAT_EVENT` |
 //! | `asynchronous` | the asynchronous events of an IA |
-//! | `wait` | `dat_evd_wait`, `dat_evd_dequeue` |
+//! | `wait` | waiting for events, and taking them |
 //!
 //! # Cost
 //!
@@ -26,6 +26,7 @@ mod queue;
 mod state;
 mod wait;
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -38,10 +39,9 @@ pub use self::wait::{TimedOut, WaitError, Woken};
 use crate::attr::is_mergeable;
 use crate::cno::Cno;
 use crate::counters::EvdCounters;
-use crate::cr::Cr;
 use crate::error::{DatError, DatResult};
 use crate::handle::{self, Handle, Kind, Object, Pinned};
-use crate::ia::{Child, Ia};
+use crate::ia::Ia;
 use crate::rnic::{CqToken, Rnic, Waker};
 use crate::users::{User, Users};
 
@@ -148,7 +148,7 @@ impl<R: Rnic> Evd<R> {
             && let Some(evd) = handle::pin_handle::<Self>(handle)
             && let Err(error) = Self::modify_cno(&evd, Some(cno))
         {
-            Self::abandon(&evd);
+            Self::end(&evd);
             return Err(error);
         }
         Ok(handle)
@@ -266,17 +266,15 @@ impl<R: Rnic> Evd<R> {
                 "event lost: queue full"
             );
             self.overflow();
-            refuse_undelivered::<R>(&event);
         }
     }
 
     /// A connection request arrived. Without room its peer is refused, as by a service that is
     /// busy: nothing was promised to the consumer, and strangers must not be able to make its EVD
-    /// unusable.
+    /// unusable. The caller ends the request.
     pub(crate) fn post_request(&self, event: DatEvent) -> Result<(), RequestRefused> {
         if let Err(queue::Full) = self.try_post(event) {
             tracing::warn!(evd = ?self.handle, "connection request refused: queue full");
-            refuse_undelivered::<R>(&event);
             return Err(RequestRefused);
         }
         Ok(())
@@ -498,16 +496,34 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// `dat_evd_free`. Unread events are dropped, and with them the connection requests that they
-    /// would have told.
-    pub fn free(this: &Pinned<Self>) -> DatResult {
-        let in_use = DatError::invalid_state(DAT_INVALID_STATE_EVD_IN_USE);
-        let cno = this.lock().cno.as_ref().map(|(cno, _)| cno.clone());
-        if cno.is_some_and(|cno| cno.has_waiter()) || !this.users.close() {
-            return Err(in_use);
+    /// Closes it to new users. Refused while anything uses it.
+    pub(crate) fn close_to_users(&self) -> DatResult {
+        let cno = self.lock().cno.as_ref().map(|(cno, _)| cno.clone());
+        if cno.is_some_and(|cno| cno.has_waiter()) || !self.users.close() {
+            return Err(DatError::invalid_state(DAT_INVALID_STATE_EVD_IN_USE));
         }
-        Self::abandon(this);
         Ok(())
+    }
+
+    /// Ends it whatever its state, unless another thread did. Returns the events that nobody has
+    /// taken.
+    pub(crate) fn end(this: &Pinned<Self>) -> VecDeque<DatEvent> {
+        if !this.retire() {
+            return VecDeque::new();
+        }
+        this.users.close_anyway();
+        let mut inner = this.lock();
+        inner.state.on_close();
+        let undelivered = inner.own.take_all();
+        inner.pulled.clear();
+        let cno = inner.cno.take();
+        drop(inner);
+        this.waker.wake();
+        if let Some((cno, _)) = cno {
+            cno.leave(this.handle);
+        }
+        this.ia.disown(Kind::Evd, this.handle);
+        undelivered
     }
 
     /// Forgets the undelivered completions of an EP that is being freed. Its connection events
@@ -560,27 +576,6 @@ impl<R: Rnic> Inner<R> {
     }
 }
 
-impl<R: Rnic> Child for Evd<R> {
-    fn abandon(this: &Pinned<Self>) {
-        if !this.retire() {
-            return;
-        }
-        this.users.close_anyway();
-        let mut inner = this.lock();
-        inner.state.on_close();
-        let undelivered = inner.own.take_all();
-        inner.pulled.clear();
-        let cno = inner.cno.take();
-        drop(inner);
-        this.waker.wake();
-        undelivered.iter().for_each(refuse_undelivered::<R>);
-        if let Some((cno, _)) = cno {
-            cno.leave(this.handle);
-        }
-        this.ia.disown(Kind::Evd, this.handle);
-    }
-}
-
 /// No more EVDs, or none so long.
 const NO_EVD: DatError = DatError::no_resources(DAT_RESOURCE_TEVD);
 /// Consumers pass any length when they open an IA, and few read asynchronous events at once, while
@@ -595,19 +590,6 @@ fn checked_qlen<R: Rnic>(ia: &Ia<R>, min_qlen: DatCount) -> DatResult<usize> {
         return Err(NO_EVD);
     }
     usize::try_from(qlen).map_err(|_| NO_EVD)
-}
-
-/// Ends the connection request of an event that nobody will read: only the event names it, so its
-/// peer and its endpoint would wait for ever.
-fn refuse_undelivered<R: Rnic>(event: &DatEvent) {
-    if event.event_number != DAT_CONNECTION_REQUEST_EVENT {
-        return;
-    }
-    // SAFETY: the event number says that this member is meant.
-    let request = unsafe { event.event_data.cr_arrival_event_data }.cr_handle;
-    if let Some(cr) = handle::pin::<Cr<R>>(request) {
-        Cr::abandon(&cr);
-    }
 }
 
 fn cut_private_data(event: &mut DatEvent, ep: Handle) {

@@ -10,7 +10,6 @@ use dat_abi::*;
 
 use super::state::WaitTicket;
 use super::{CompletionType, Evd, Inner, pull};
-use crate::ep::Ep;
 use crate::error::{DatError, DatResult};
 use crate::rnic::{Completion, Notify, Rnic, WcStatus};
 
@@ -60,10 +59,10 @@ pub(super) enum Look {
 }
 
 impl<R: Rnic> Evd<R> {
-    /// `dat_evd_dequeue`: the oldest event. Never blocks.
+    /// Takes the oldest event, if there is one.
     ///
     /// A poll that finds nothing where the last one found nothing takes no lock.
-    pub fn dequeue(&self) -> DatResult<DatEvent> {
+    pub(crate) fn take_oldest(&self) -> DatResult<DatEvent> {
         self.counters.bump(DCNT_EVD_DEQUEUE);
         if self.at_hand.load(Ordering::Acquire) == 0
             && !self.progress()
@@ -89,7 +88,6 @@ impl<R: Rnic> Evd<R> {
             return Err(self.empty());
         };
         self.counters.bump(DCNT_EVD_DEQUEUE_FOUND);
-        Self::count_receive(&event);
         Ok(event)
     }
 
@@ -105,15 +103,16 @@ impl<R: Rnic> Evd<R> {
         })
     }
 
-    /// `dat_evd_wait`.
-    pub fn wait(&self, timeout_us: DatTimeout, threshold: DatCount) -> Result<Woken, WaitError> {
+    /// Waits for `threshold` events and takes the oldest one.
+    pub(crate) fn await_events(
+        &self,
+        timeout_us: DatTimeout,
+        threshold: DatCount,
+    ) -> Result<Woken, WaitError> {
         let deadline = deadline(timeout_us);
         let (ticket, threshold) = self.begin_wait(threshold)?;
         let result = self.wait_until(deadline, threshold, ticket);
         self.end_wait(result.is_ok());
-        if let Ok(woken) = &result {
-            Self::count_receive(&woken.event);
-        }
         result
     }
 
@@ -278,25 +277,6 @@ impl<R: Rnic> Evd<R> {
         self.publish_count(inner);
     }
 
-    /// Adds a received message to its endpoint. Without the lock: the endpoint may end with our
-    /// pin.
-    pub(crate) fn count_receive(event: &DatEvent) {
-        if !matches!(
-            event.event_number,
-            DAT_DTO_COMPLETION_EVENT | DAT_IB_DTO_EVENT
-        ) {
-            return;
-        }
-        // SAFETY: the event number says that this member is meant.
-        let dto = unsafe { event.event_data.dto_completion_event_data };
-        if dto.status == DAT_DTO_SUCCESS
-            && is_receive(dto.operation)
-            && let Some(ep) = crate::handle::pin::<Ep<R>>(dto.ep_handle)
-        {
-            ep.count_receive(&dto);
-        }
-    }
-
     fn timed_out(&self) -> TimedOut {
         // Consumers compare whole values.
         let make = if self.waits_on_its_cq() {
@@ -347,16 +327,6 @@ fn wakes(completion: &Completion, mode: CompletionType) -> bool {
         Notify::Always => mode != CompletionType::Solicited,
         Notify::Never => false,
     }
-}
-
-fn is_receive(operation: DatDtos) -> bool {
-    matches!(
-        operation,
-        DAT_DTO_RECEIVE
-            | DAT_DTO_RECEIVE_WITH_INVALIDATE
-            | DAT_IB_DTO_RECV_IMMED
-            | DAT_IB_DTO_RECV_MSG_IMMED
-    )
 }
 
 /// When a timeout that begins now ends; `None`: never.

@@ -29,8 +29,8 @@ use crate::cr::Cr;
 use crate::ep::{Ep, Held};
 use crate::error::{DatError, DatResult};
 use crate::evd::{Evd, RequestRefused};
-use crate::handle::Handle;
-use crate::ia::Ia;
+use crate::handle::{self, Handle};
+use crate::ia::{Child, Ia};
 use crate::rnic::{RequestInfo, Rnic};
 
 /// Uses the EVD of a service point, which must belong to its IA and take connection requests.
@@ -101,7 +101,12 @@ fn try_tell<R: Rnic>(
         cr: Some(cr.handle()),
         truncated: info.truncated,
     };
-    evd.post_request(arrival_event(ia, DAT_CONNECTION_REQUEST_EVENT, &arrival))
+    let event = arrival_event(ia, DAT_CONNECTION_REQUEST_EVENT, &arrival);
+    evd.post_request(event).inspect_err(|RequestRefused| {
+        if let Some(cr) = handle::pin_handle::<Cr<R>>(cr.handle()) {
+            Cr::abandon(&cr);
+        }
+    })
 }
 
 /// [`tell_request`] for a service point that takes one request: without room for it nothing will

@@ -15,4 +15,4 @@ pub(super) const CHECKED: &[(&str, &[Use])] = &[
     ("sdp-over-dat", &[]),
 ];
 
-const ACCESS_LAYER: &[Use] = &[("cno", "evd"), ("evd", "cr"), ("evd", "ep")];
+const ACCESS_LAYER: &[Use] = &[("cno", "evd")];

@@ -1,0 +1,86 @@
+//! Taking events, and what that means for the objects that the events are about.
+//!
+//! An EVD queues events and knows nothing of their objects. A receive counts at its endpoint when
+//! its event is taken. A connection request ends with its event: only the event names it, so when
+//! nobody can take the event any more, its peer and its endpoint would wait for ever.
+
+use dat_abi::*;
+
+use crate::cr::Cr;
+use crate::ep::Ep;
+use crate::error::DatResult;
+use crate::evd::{Evd, WaitError, Woken};
+use crate::handle::{self, Pinned};
+use crate::ia::Child;
+use crate::rnic::Rnic;
+
+impl<R: Rnic> Evd<R> {
+    /// `dat_evd_dequeue`: the oldest event. Never blocks.
+    pub fn dequeue(&self) -> DatResult<DatEvent> {
+        let event = self.take_oldest()?;
+        count_receive::<R>(&event);
+        Ok(event)
+    }
+
+    /// `dat_evd_wait`.
+    pub fn wait(&self, timeout_us: DatTimeout, threshold: DatCount) -> Result<Woken, WaitError> {
+        let woken = self.await_events(timeout_us, threshold)?;
+        count_receive::<R>(&woken.event);
+        Ok(woken)
+    }
+
+    /// `dat_evd_free`. Events that nobody has taken are dropped, and their connection requests are
+    /// refused.
+    pub fn free(this: &Pinned<Self>) -> DatResult {
+        this.close_to_users()?;
+        Self::abandon(this);
+        Ok(())
+    }
+}
+
+impl<R: Rnic> Child for Evd<R> {
+    fn abandon(this: &Pinned<Self>) {
+        Self::end(this).iter().for_each(refuse_undelivered::<R>);
+    }
+}
+
+/// Adds a received message to its endpoint. Called without the lock of the EVD: the endpoint may
+/// end with this pin.
+pub(crate) fn count_receive<R: Rnic>(event: &DatEvent) {
+    if !matches!(
+        event.event_number,
+        DAT_DTO_COMPLETION_EVENT | DAT_IB_DTO_EVENT
+    ) {
+        return;
+    }
+    // SAFETY: the event number says that this member is meant.
+    let dto = unsafe { event.event_data.dto_completion_event_data };
+    if dto.status == DAT_DTO_SUCCESS
+        && is_receive(dto.operation)
+        && let Some(ep) = handle::pin::<Ep<R>>(dto.ep_handle)
+    {
+        ep.count_receive(&dto);
+    }
+}
+
+fn is_receive(operation: DatDtos) -> bool {
+    matches!(
+        operation,
+        DAT_DTO_RECEIVE
+            | DAT_DTO_RECEIVE_WITH_INVALIDATE
+            | DAT_IB_DTO_RECV_IMMED
+            | DAT_IB_DTO_RECV_MSG_IMMED
+    )
+}
+
+/// Ends the connection request of an event that nobody can take.
+fn refuse_undelivered<R: Rnic>(event: &DatEvent) {
+    if event.event_number != DAT_CONNECTION_REQUEST_EVENT {
+        return;
+    }
+    // SAFETY: the event number says that this member is meant.
+    let request = unsafe { event.event_data.cr_arrival_event_data }.cr_handle;
+    if let Some(cr) = handle::pin::<Cr<R>>(request) {
+        Cr::abandon(&cr);
+    }
+}
