@@ -13,7 +13,7 @@
 //! | [`lifecycle`] | opening an interface adapter, and closing it with its children |
 //! | [`dispatch`] | what becomes of an RNIC's news |
 //! | [`sp`] | service points |
-//! | `delivery` | what the taking of an event means for the object that it is about |
+//! | `delivery` | taking events and triggers, and what that does to endpoints and requests |
 //! | [`cr`] | connection request |
 //! | [`rmr`] [`ep`] | memory window, endpoint |
 //! | [`evd`] [`cno`] | event dispatcher and its notification object |
@@ -29,7 +29,7 @@
 //! | `conformance` `fake_rnic` | the suite for every RNIC, and one in memory (feature `testing`) |
 //! | `scripted_rnic` `harness` | an RNIC that does what a test says, and what the tests here share |
 //!
-//! A module uses those below it. `cargo xtask tidy` checks that, and lists the exceptions.
+//! A module uses those below it. `cargo xtask tidy` checks that.
 //!
 //! # Ownership
 //!

@@ -1,19 +1,16 @@
 //! Consumer notification object: one place to wait for several EVDs (DAT 2.0 section 6.3.3).
 //!
 //! Owns the list of EVDs that triggered and were not yet reported, each at most once, oldest first.
-//! A waiter drives the CQs of all its EVDs in its own thread. The consumer's agent runs in a thread
-//! of its own (`agent`), never in one that carries the RNIC's work. A CNO made for a descriptor
-//! (`signal`) shows there that the list is not empty. A waiter may sleep elsewhere
-//! (`external_sleep`).
+//! Waiting for a trigger drives the CQs of the EVDs, so it is in `delivery`, above them. The
+//! consumer's agent runs in a thread of its own (`agent`), never in one that carries the RNIC's
+//! work. A CNO made for a descriptor (`signal`) shows there that the list is not empty.
 
 mod agent;
-mod external_sleep;
 mod signal;
 mod state;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
 
 use dat_abi::*;
 
@@ -21,7 +18,6 @@ use self::agent::{Agent, AgentState};
 use self::signal::Signal;
 use self::state::CnoState;
 use crate::error::{DatError, DatResult};
-use crate::evd::{Evd, deadline};
 use crate::handle::{Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
 use crate::rnic::{Rnic, Waker};
@@ -29,11 +25,11 @@ use crate::users::{User, Users};
 
 /// Consumer notification object.
 pub struct Cno<R: Rnic> {
-    waker: Waker,
-    inner: Mutex<Inner<R>>,
+    pub(crate) waker: Waker,
+    inner: Mutex<Inner>,
     /// Where waiters sleep while another waiter drives. Nobody waits here for anything else,
     /// because `notify_one` could wake the wrong one.
-    turn: Condvar,
+    pub(crate) turn: Condvar,
     /// Those who wait for the agent to return.
     agent_returned: Condvar,
     users: Users,
@@ -43,15 +39,17 @@ pub struct Cno<R: Rnic> {
 
 opaque_debug!(Cno { handle, users });
 
-struct Inner<R: Rnic> {
-    triggered: VecDeque<Handle>,
+pub(crate) struct Inner {
+    pub(crate) triggered: VecDeque<Handle>,
     /// Readable while the list is not empty; closed when the CNO is freed.
     signal: Option<Signal>,
-    evds: Vec<(Handle, Weak<Evd<R>>)>,
+    /// The EVDs that trigger it. An EVD leaves before it ends, or is ended by a thread that has it
+    /// pinned until it has left.
+    pub(crate) evds: Vec<Handle>,
     agent: AgentState,
-    state: CnoState,
-    /// A thread sleeps outside this layer ([`Self::begin_sleep`](Cno::begin_sleep)).
-    sleeps_outside: bool,
+    pub(crate) state: CnoState,
+    /// A thread sleeps outside this layer ([`Cno::begin_sleep`]).
+    pub(crate) sleeps_outside: bool,
 }
 
 impl<R: Rnic> Object for Cno<R> {
@@ -111,10 +109,10 @@ impl<R: Rnic> Cno<R> {
     }
 
     /// An EVD will trigger it.
-    pub(crate) fn join(&self, handle: Handle, evd: Weak<Evd<R>>) {
+    pub(crate) fn join(&self, evd: Handle) {
         let mut inner = self.lock();
-        if inner.evds.iter().all(|(known, _)| *known != handle) {
-            inner.evds.push((handle, evd));
+        if !inner.evds.contains(&evd) {
+            inner.evds.push(evd);
         }
         drop(inner);
         // A waiter sleeps on the CQs that were there when it began: it has to collect them anew.
@@ -122,10 +120,10 @@ impl<R: Rnic> Cno<R> {
     }
 
     /// An EVD will not trigger it any more; what it triggered and nobody saw is forgotten.
-    pub(crate) fn leave(&self, handle: Handle) {
+    pub(crate) fn leave(&self, evd: Handle) {
         let mut inner = self.lock();
-        inner.evds.retain(|(known, _)| *known != handle);
-        inner.triggered.retain(|known| *known != handle);
+        inner.evds.retain(|known| *known != evd);
+        inner.triggered.retain(|known| *known != evd);
         inner.show();
     }
 
@@ -193,121 +191,14 @@ impl<R: Rnic> Cno<R> {
         Ok(())
     }
 
-    /// `dat_cno_trigger`: what [`wait`](Self::wait) with no time would bring. Never blocks.
-    pub fn take_trigger(&self) -> DatResult<Handle> {
-        if let Some(evd) = self.take_open(&mut self.lock())? {
-            return Ok(evd);
-        }
-        self.arm_and_progress();
-        self.take_open(&mut self.lock())?.ok_or(NOTHING)
-    }
-
-    /// Does for a caller that does not block what a wait does: arms the CQs, which triggers EVDs
-    /// that still hold completions, and lets the RNIC use the thread once.
-    fn arm_and_progress(&self) {
-        self.drive_with(|_| self.ia.rnic().drive());
-    }
-
-    fn take_open(&self, inner: &mut Inner<R>) -> DatResult<Option<Handle>> {
+    /// Takes the oldest trigger. Refused when the CNO is freed.
+    pub(crate) fn take_open(&self, inner: &mut Inner) -> DatResult<Option<Handle>> {
         if inner.state.is_dead() {
             return Err(DatError::invalid_state(DAT_INVALID_STATE_CNO_DEAD));
         }
         let evd = inner.triggered.pop_front();
         inner.show();
         Ok(evd)
-    }
-
-    fn evds(&self) -> Vec<Arc<Evd<R>>> {
-        let inner = self.lock();
-        let evds = inner.evds.iter();
-        evds.filter_map(|(_, evd)| evd.upgrade()).collect()
-    }
-
-    /// `dat_cno_wait`: the EVD that triggered first and was not yet reported.
-    pub fn wait(&self, timeout_us: DatTimeout) -> DatResult<Handle> {
-        let deadline = deadline(timeout_us);
-        let mut inner = self.lock();
-        inner.state.on_begin_wait();
-        let mut has_driven = false;
-        let result = loop {
-            match self.take_open(&mut inner) {
-                Ok(Some(evd)) => break Ok(evd),
-                Err(dead) => break Err(dead),
-                Ok(None) => {}
-            }
-            let remaining = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            if remaining.is_some_and(|left| left.is_zero()) {
-                if has_driven {
-                    break Err(NOTHING);
-                }
-                // A caller that only polls arms the CQs and drives once, too.
-                drop(inner);
-                self.arm_and_progress();
-                has_driven = true;
-                inner = self.lock();
-                continue;
-            }
-            inner = if inner.state.on_begin_drive() {
-                has_driven = true;
-                self.drive(inner, remaining)
-            } else {
-                self.await_turn(inner, remaining)
-            };
-        };
-        inner.state.on_end_wait();
-        let is_waited = inner.state.has_waiter();
-        drop(inner);
-        if is_waited {
-            self.turn.notify_one();
-        }
-        result
-    }
-
-    /// Lets the RNIC use this thread until something may have triggered.
-    fn drive<'a>(
-        &'a self,
-        inner: MutexGuard<'a, Inner<R>>,
-        remaining: Option<Duration>,
-    ) -> MutexGuard<'a, Inner<R>> {
-        drop(inner);
-        self.drive_with(|cqs| {
-            if cqs.is_empty() {
-                self.waker.sleep(remaining);
-            } else {
-                self.ia.rnic().wait(cqs, &self.waker, remaining);
-            }
-        });
-        let mut inner = self.lock();
-        inner.state.on_end_drive();
-        inner
-    }
-
-    /// Calls with the CQs of all EVDs, armed.
-    fn drive_with<T>(&self, call: impl FnOnce(&[&R::Cq]) -> T) -> T {
-        let evds = self.evds();
-        for evd in &evds {
-            evd.arm_for_cno();
-        }
-        let cqs: Vec<_> = evds.iter().filter_map(|evd| evd.cq()).collect();
-        call(&cqs)
-    }
-
-    /// Sleeps while another waiter drives.
-    fn await_turn<'a>(
-        &'a self,
-        inner: MutexGuard<'a, Inner<R>>,
-        remaining: Option<Duration>,
-    ) -> MutexGuard<'a, Inner<R>> {
-        match remaining {
-            None => self
-                .turn
-                .wait(inner)
-                .unwrap_or_else(PoisonError::into_inner),
-            Some(remaining) => {
-                let result = self.turn.wait_timeout(inner, remaining);
-                result.unwrap_or_else(PoisonError::into_inner).0
-            }
-        }
     }
 
     /// Waits for a call of the agent to return, unless it is the agent that waits.
@@ -350,12 +241,12 @@ impl<R: Rnic> Cno<R> {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner<R>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<R: Rnic> Inner<R> {
+impl Inner {
     /// Makes the descriptor silent when there is nothing to report.
     fn show(&self) {
         if let Some(signal) = self.signal.as_ref().filter(|_| self.triggered.is_empty()) {
@@ -383,9 +274,6 @@ impl<R: Rnic> Child for Cno<R> {
 }
 
 const NO_DESCRIPTOR: DatError = DatError::no_resources(DAT_RESOURCE_DEVICE);
-
-/// Nothing triggered. OFA says so by an empty queue, without class bit.
-const NOTHING: DatError = DatError::bare(DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE);
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@
 ///    Idle/Waited ── free ──▶ Dead, until those who waited have noticed
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CnoState {
+pub(crate) enum CnoState {
     /// Nobody waits.
     Idle,
     /// Some threads wait.
@@ -27,7 +27,7 @@ pub(super) enum CnoState {
 }
 
 impl CnoState {
-    pub(super) fn on_begin_wait(&mut self) {
+    pub(crate) fn on_begin_wait(&mut self) {
         *self = match *self {
             Self::Idle => Self::Waited {
                 waiters: 1,
@@ -43,7 +43,7 @@ impl CnoState {
         }
     }
 
-    pub(super) fn on_end_wait(&mut self) {
+    pub(crate) fn on_end_wait(&mut self) {
         *self = match *self {
             Self::Idle | Self::Waited { waiters: 1, .. } => Self::Idle,
             Self::Waited { waiters, driven } => Self::Waited {
@@ -57,7 +57,7 @@ impl CnoState {
     }
 
     /// A waiter wants to drive. `false`: another one does, or there is nothing to wait for.
-    pub(super) fn on_begin_drive(&mut self) -> bool {
+    pub(crate) fn on_begin_drive(&mut self) -> bool {
         match self {
             Self::Waited { driven, .. } if !*driven => {
                 *driven = true;
@@ -67,7 +67,7 @@ impl CnoState {
         }
     }
 
-    pub(super) fn on_end_drive(&mut self) {
+    pub(crate) fn on_end_drive(&mut self) {
         if let Self::Waited { driven, .. } = self {
             *driven = false;
         }
@@ -80,7 +80,7 @@ impl CnoState {
         }
     }
 
-    pub(super) fn has_waiter(self) -> bool {
+    pub(crate) fn has_waiter(self) -> bool {
         match self {
             Self::Idle => false,
             Self::Waited { .. } => true,
@@ -97,7 +97,7 @@ impl CnoState {
         }
     }
 
-    pub(super) fn is_dead(self) -> bool {
+    pub(crate) fn is_dead(self) -> bool {
         matches!(self, Self::Dead { .. })
     }
 }

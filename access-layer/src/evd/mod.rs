@@ -401,9 +401,19 @@ impl<R: Rnic> Evd<R> {
             None => None,
         };
         if let Some((cno, _)) = &new {
-            cno.join(this.handle, Arc::downgrade(&this.to_arc()));
+            cno.join(this.handle);
         }
-        let old = std::mem::replace(&mut this.lock().cno, new);
+        let mut inner = this.lock();
+        if inner.state.is_closed() {
+            // The thread that ends it has seen no CNO, so this thread leaves.
+            drop(inner);
+            if let Some((cno, _)) = new {
+                cno.leave(this.handle);
+            }
+            return Err(DatError::invalid_handle(DAT_NO_SUBTYPE));
+        }
+        let old = std::mem::replace(&mut inner.cno, new);
+        drop(inner);
         if let Some((old, _)) = old
             && cno.is_none_or(|cno| cno.handle() != old.handle())
         {

@@ -3,6 +3,14 @@
 //! An EVD queues events and knows nothing of their objects. A receive counts at its endpoint when
 //! its event is taken. A connection request ends with its event: only the event names it, so when
 //! nobody can take the event any more, its peer and its endpoint would wait for ever.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `triggers` | taking the triggers of a CNO |
+//! | `external_sleep` | waiting on a CNO in a `poll` of the caller |
+
+mod external_sleep;
+mod triggers;
 
 use dat_abi::*;
 

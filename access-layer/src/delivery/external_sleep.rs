@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use dat_abi::*;
 
-use super::Cno;
+use crate::cno::Cno;
 use crate::error::{DatError, DatResult};
 use crate::rnic::{Arm, Rnic};
 
@@ -36,7 +36,7 @@ impl<R: Rnic> Cno<R> {
             self.end_turn();
             return Ok(0);
         }
-        let rnic = self.ia.rnic();
+        let rnic = self.ia().rnic();
         let mut fds = vec![self.waker.as_fd().as_raw_fd()];
         let arm = self.drive_with(|_| rnic.arm());
         if arm == Arm::Sleep {
@@ -69,7 +69,7 @@ impl<R: Rnic> Cno<R> {
             return;
         }
         self.waker.end_sleep();
-        self.ia.rnic().drive();
+        self.ia().rnic().drive();
         self.end_turn();
     }
 
