@@ -5,8 +5,6 @@ use std::fmt;
 use std::iter;
 use std::path::PathBuf;
 
-use super::known::Use;
-
 /// A name in a line of code.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
@@ -32,23 +30,6 @@ impl Graph {
     /// Adds a use of `used` by `user`.
     pub(super) fn add(&mut self, user: String, used: String, place: Place) {
         self.uses.entry((user, used)).or_default().insert(place);
-    }
-
-    pub(super) fn has(&self, user: &str, used: &str) -> bool {
-        self.uses.contains_key(&(user.into(), used.into()))
-    }
-
-    /// Returns the graph without the `known` uses.
-    pub(super) fn without(&self, known: &[Use]) -> Self {
-        let mut rest = self.clone();
-        rest.uses
-            .retain(|(user, used), _| !known.contains(&(user.as_str(), used.as_str())));
-        rest
-    }
-
-    /// True if `from` uses `to`, directly or through others.
-    pub(super) fn reaches(&self, from: &str, to: &str) -> bool {
-        self.path(from, to).is_some()
     }
 
     /// Returns cycles until none is left, the shortest first. After each one its weakest use

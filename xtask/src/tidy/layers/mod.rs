@@ -15,10 +15,8 @@
 //! | `tree` | the modules of a crate, read from its files |
 //! | `paths` | the paths that the code of one module names |
 //! | `graph` | which sibling uses which, and the cycles among them |
-//! | `known` | the crates that are checked, and the uses that still close cycles |
 
 mod graph;
-mod known;
 mod paths;
 mod tree;
 
@@ -28,33 +26,34 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use self::graph::{Cycle, Graph, Place};
-use self::known::{CHECKED, Use};
 use self::tree::Tree;
 use super::Fault;
 use crate::workspace::{Package, Workspace};
 
+/// The crates whose modules must form layers.
+const CHECKED: [&str; 3] = ["access-layer", "provider-iwarp-soft", "sdp-over-dat"];
+
 /// The number of names of one use that a message lists.
 const PLACES_MAX: usize = 8;
 
-/// Returns a fault for each cycle of a checked crate that no known use closes, and for each known
-/// use that closes no cycle any more.
+/// Returns a fault for each cycle of a checked crate.
 pub(super) fn check(workspace: &Workspace) -> Result<Vec<Fault>> {
     let mut faults = Vec::new();
-    for (name, uses) in CHECKED {
-        let package = workspace.packages().iter().find(|one| one.name == *name);
-        let package = package.with_context(|| format!("no package {name}, see {}", known::FILE))?;
-        faults.extend(judge(name, uses, &graphs(workspace.root(), package)?));
+    for name in CHECKED {
+        let package = workspace.packages().iter().find(|one| one.name == name);
+        let package = package.with_context(|| format!("no package {name}, see {}", file!()))?;
+        faults.extend(judge(&graphs(workspace.root(), package)?));
     }
     Ok(faults)
 }
 
-/// Returns the cycles of every crate of the workspace, known or not, as text.
+/// Returns the cycles of every crate of the workspace, checked or not, as text.
 pub(super) fn describe(workspace: &Workspace) -> Result<String> {
     let mut text = String::new();
     for package in workspace.packages() {
         let graphs = graphs(workspace.root(), package)?;
         let cycles: Vec<Cycle> = graphs.iter().flat_map(Graph::cycles).collect();
-        let is_checked = CHECKED.iter().any(|(name, _)| *name == package.name);
+        let is_checked = CHECKED.contains(&package.name.as_str());
         let checked = if is_checked { "" } else { " (not checked)" };
         writeln!(text, "{}{checked}: {} cycles", package.name, cycles.len())?;
         for cycle in cycles {
@@ -75,9 +74,8 @@ fn graphs(workspace: &Path, package: &Package) -> Result<Vec<Graph>> {
         .collect()
 }
 
-fn judge(name: &str, known: &[Use], graphs: &[Graph]) -> Vec<Fault> {
-    let rest: Vec<Graph> = graphs.iter().map(|graph| graph.without(known)).collect();
-    let cycles = rest.iter().flat_map(Graph::cycles).map(|cycle| {
+fn judge(graphs: &[Graph]) -> Vec<Fault> {
+    let cycles = graphs.iter().flat_map(Graph::cycles).map(|cycle| {
         let (user, used, places) = cycle.weakest();
         let place = &places[0];
         Fault {
@@ -89,19 +87,7 @@ fn judge(name: &str, known: &[Use], graphs: &[Graph]) -> Vec<Fault> {
             ),
         }
     });
-    let needed = |(user, used): &Use| {
-        let pairs = graphs.iter().zip(&rest);
-        pairs
-            .filter(|(graph, _)| graph.has(user, used))
-            .any(|(_, rest)| rest.reaches(used, user))
-    };
-    let stale = known.iter().filter(|one| !needed(one));
-    let stale = stale.map(|(user, used)| Fault {
-        file: known::FILE.into(),
-        line: 1,
-        what: format!("{name}: the use of `{used}` by `{user}` closes no cycle: remove its row"),
-    });
-    cycles.chain(stale).collect()
+    cycles.collect()
 }
 
 fn list(places: &[Place]) -> String {
