@@ -40,9 +40,9 @@ impl Registry {
     /// # Errors
     /// When the scratch directory cannot be written.
     pub fn loopback_with(library: &str, params: &str) -> Result<Self> {
-        let carrier = carrier_params();
+        let params = format!("lo 0 {params}{}", carrier_params());
         Self::with_text(&format!(
-            "{IA_NAME} u2.0 nonthreadsafe default {library} dat-rs.1.0 \"lo 0 {params}{carrier}\" \"\"\n"
+            "{IA_NAME} u2.0 nonthreadsafe default {library} dat-rs.1.0 \"{params}\" \"\"\n"
         ))
     }
 
