@@ -18,7 +18,6 @@ use iwarp_proto::wire::rdmap::AtomicOp;
 use iwarp_proto::{Config, Connection, ProtocolError, Role, Stag, WorkKind, WorkRequest};
 use rustix::io::Errno;
 
-use crate::carrier::local::link::LocalCarrier;
 use crate::carrier::tcp::TcpCarrier;
 use crate::carrier::{Carrier, Distance, Flow, Inbox, Payloads, RxEnd, TxFault, immediate_bytes};
 use crate::engine::io;
@@ -70,6 +69,16 @@ impl End {
             // The last two are what TCP has heard of the way while it waited.
             Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH => Self::Unanswered,
             _ => Self::Broken,
+        }
+    }
+
+    fn of_rx(end: RxEnd) -> Self {
+        match end {
+            RxEnd::Closed => Self::Disconnected,
+            RxEnd::Broken => Self::Broken,
+            RxEnd::Transport(error) => Self::of_socket(error),
+            RxEnd::Fault(fault) => Self::Fault(fault),
+            RxEnd::Terminated(terminate) => Self::Terminated(terminate),
         }
     }
 }
@@ -483,13 +492,9 @@ impl Conn {
 
     /// Has the peer ring for what it does from now on. `true`: it has done something already.
     pub(crate) fn arm_local(&mut self) -> Result<bool, End> {
-        match self.local().map(LocalCarrier::arm) {
+        match self.local() {
             None => Ok(false),
-            Some(Ok(look_again)) => Ok(look_again),
-            Some(Err(corrupt)) => {
-                tracing::warn!(%corrupt, "the peer has destroyed the shared memory");
-                Err(End::Broken)
-            }
+            Some(local) => local.arm().map_err(End::of_rx),
         }
     }
 
@@ -504,13 +509,7 @@ impl Conn {
         let received = self.receive_by_carrier(owner, is_ready);
         received
             .map(|received| received || reaped)
-            .map_err(|end| match end {
-                RxEnd::Closed => End::Disconnected,
-                RxEnd::Broken => End::Broken,
-                RxEnd::Transport(error) => End::of_socket(error),
-                RxEnd::Fault(fault) => End::Fault(fault),
-                RxEnd::Terminated(terminate) => End::Terminated(terminate),
-            })
+            .map_err(End::of_rx)
     }
 
     /// Whether a call of [`Self::transmit`] has something to do.

@@ -4,8 +4,6 @@
 
 mod support;
 
-use std::time::Instant;
-
 use access_layer::rnic::*;
 use support::*;
 
@@ -26,86 +24,26 @@ fn rings() -> usize {
 /// Exchanges messages until the connection has moved.
 fn move_to_shared_memory(client: &Side<'_>, server: &Side<'_>) {
     let before = rings();
-    let deadline = Instant::now() + DEADLINE;
-    let mut rounds = 0;
-    while rounds < 100 || rings() < before + 2 {
-        assert!(Instant::now() < deadline, "the connection stays on TCP");
-        server.recv(1, &[]);
-        client.recv(1, &[]);
-        client.send(1, &[]);
-        server.received();
-        server.send(1, &[]);
-        client.received();
-        client.sent();
-        server.sent();
-        rounds += 1;
-    }
+    moved::move_on(client, server);
+    assert!(rings() >= before + 2, "it has not moved to shared memory");
 }
 
 #[test]
 fn messages_of_all_lengths_arrive_in_order_across_the_move() {
     let _alone = alone();
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
-    let (from, to) = (a.memory(4 << 20), b.memory(4 << 20));
-    let before = rings();
-    for round in 0..400_usize {
-        let len = match round % 5 {
-            0 => 1,
-            1 => 64,
-            2 => 4096,
-            3 => 100_000,
-            _ => 3 << 20,
-        };
-        from.fill(round);
-        server.recv(round as u64, &[to.sge(0, len)]);
-        client.send(round as u64, &[from.sge(0, len)]);
-        let received = server.received();
-        assert_eq!(
-            (received.wr_id, received.byte_len),
-            (round as u64, len as u32)
-        );
-        assert_eq!(received.status, WcStatus::Success);
-        assert_eq!(client.sent().status, WcStatus::Success);
-        assert!(to.copy(0, len) == patterned(round, len), "{round}");
-    }
-    assert!(rings() >= before + 2, "the connection stays on TCP");
+    moved::messages_of_all_lengths_arrive_in_order_across_the_move(&moved::local);
 }
 
 #[test]
 fn one_sided_work_reaches_a_target_that_never_calls() {
     let _alone = alone();
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
-    move_to_shared_memory(&client, &server);
-    let (from, to) = (a.memory(1 << 20), b.memory(1 << 20));
-    for round in 0..50_usize {
-        let len = if round % 2 == 0 { 64 } else { 1 << 20 };
-        from.fill(round);
-        client.post(1, SendOp::Write(to.remote(0, len)), &[from.sge(0, len)]);
-        assert_eq!(client.sent().status, WcStatus::Success);
-        client.post(2, SendOp::Read(to.remote(0, len)), &[from.sge(0, len)]);
-        assert_eq!(client.sent().status, WcStatus::Success);
-        assert!(to.copy(0, len) == patterned(round, len));
-    }
+    moved::one_sided_work_reaches_a_target_that_never_calls(&moved::local);
 }
 
 #[test]
 fn both_ends_see_the_end_of_a_connection_that_has_moved() {
-    for abrupt in [false, true] {
-        let _alone = alone();
-        let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-        let (client, server) = (a.side(10), b.side(20));
-        connect(&client, &server);
-        move_to_shared_memory(&client, &server);
-        server.recv(7, &[]);
-        a.rnic.disconnect(&client.qp, abrupt);
-        assert_eq!(client.event(), Event::Disconnected);
-        assert_eq!(server.event(), Event::Disconnected);
-        assert_eq!(server.received().status, WcStatus::Flushed);
-    }
+    let _alone = alone();
+    moved::both_ends_see_the_end_of_a_connection_that_has_moved(&moved::local);
 }
 
 #[test]
@@ -174,13 +112,5 @@ fn traffic_is_counted_by_the_way_that_it_took() {
 #[test]
 fn a_violation_ends_a_connection_that_has_moved_with_a_terminate_message() {
     let _alone = alone();
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
-    move_to_shared_memory(&client, &server);
-    let from = a.memory(64);
-    // No receive is posted.
-    client.send(1, &[from.sge(0, 64)]);
-    assert_eq!(client.event(), Event::Broken);
-    assert_eq!(server.event(), Event::Broken);
+    moved::a_violation_ends_a_connection_that_has_moved_with_a_terminate_message(&moved::local);
 }

@@ -18,11 +18,12 @@ use iwarp_proto::{CarrierMessage, Role};
 
 use super::{Closing, Conn, End};
 use crate::carrier::local::bell::Drained;
-use crate::carrier::local::link::LocalCarrier;
 use crate::carrier::local::pull::Witness;
 use crate::carrier::local::rendezvous::{Refusal, UnixConn};
 use crate::carrier::local::segment::SharedSegment;
-use crate::carrier::{Carrier, Distance, Flow, Payloads, ReceiveSource, Reception, RxEnd, TxFault};
+use crate::carrier::{
+    Carrier, Distance, Flow, Payloads, ReceiveSource, Reception, RxEnd, SecondCarrier, TxFault,
+};
 use crate::memory::{MemoryTable, Stream};
 use crate::work::Report;
 
@@ -70,7 +71,7 @@ pub(crate) enum Move {
         witness: Witness,
     },
     /// The local carrier is there.
-    Local(Box<LocalCarrier>),
+    Local(Box<dyn SecondCarrier>),
     /// It will not be.
     Stayed(WhyTcp),
 }
@@ -92,15 +93,15 @@ impl Conn {
     }
 
     /// The local carrier, once it is there.
-    pub(crate) fn local(&mut self) -> Option<&mut LocalCarrier> {
+    pub(crate) fn local(&mut self) -> Option<&mut dyn SecondCarrier> {
         match &mut self.moving {
-            Move::Local(local) => Some(local),
+            Move::Local(local) => Some(&mut **local),
             _ => None,
         }
     }
 
     /// The local carrier is there; it is taken up from now on.
-    pub(crate) fn on_local(&mut self, mut local: Box<LocalCarrier>) {
+    pub(crate) fn on_local(&mut self, mut local: Box<dyn SecondCarrier>) {
         if self.place.is_polled() {
             local.start_polling();
         }

@@ -8,10 +8,9 @@ use access_layer::rnic::{Traffic, WhyTcp};
 
 use iwarp_proto::{CarrierMessage, Role};
 
-use crate::carrier::ReceiveSource;
+use crate::carrier::{Agreement, ReceiveSource};
 use crate::carrier::local::VERSION;
-use crate::carrier::local::link::LocalCarrier;
-use crate::carrier::local::pull::{Puller, Witness};
+use crate::carrier::local::pull::Witness;
 use crate::carrier::local::rendezvous::{
     self, Answer, Hello, Name, Refusal, UnixConn, receive_answer, send_answer, send_hello,
 };
@@ -167,15 +166,18 @@ impl Qp {
         unix: UnixConn,
         witness: Witness,
     ) {
-        let credentials = rendezvous::peer_credentials(&unix).ok();
-        let known = consumer.known_word();
-        let puller = credentials.and_then(|peer| Puller::probe(peer, known).ok());
-        tracing::info!(
-            qp = self.token.0, remote = %conn.remote, by_reference = puller.is_some(),
-            "the connection moves to shared memory"
-        );
-        let local = Box::new(LocalCarrier::new(producer, consumer, unix, puller, witness));
-        self.shared.memory.add_lender(&local.lender());
+        tracing::info!(qp = self.token.0, remote = %conn.remote, "the connection leaves TCP");
+        let agreed = Agreement {
+            ends: (conn.local, conn.remote),
+            producer,
+            consumer,
+            unix,
+            witness,
+        };
+        let local = agreed.carrier();
+        if let Some(lender) = local.lender() {
+            self.shared.memory.add_lender(&lender);
+        }
         conn.on_local(local);
     }
 }

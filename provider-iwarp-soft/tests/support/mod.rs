@@ -12,6 +12,7 @@
 )]
 
 pub mod ground;
+pub mod moved;
 pub mod scripted;
 
 use std::collections::VecDeque;

@@ -21,15 +21,18 @@ use access_layer::rnic::Flow as Way;
 use iwarp_proto::{Connection, Ends, ProtectionFault, Stag, Target, TransmitFpdu, TransmitPayload};
 
 use crate::carrier::inbox::{Accepted, Reception, Sinks};
-use crate::carrier::{Carrier, Distance, Flow, Payloads, RxEnd, TxFault, visit_payload};
+use crate::carrier::{
+    Agreement, Carrier, Distance, Flow, Payloads, RxEnd, SecondCarrier, TxFault, visit_payload,
+};
 use crate::memory::{Bytes, Lender, MemoryAccess};
+use crate::progress::conn_socket::MayHaveWork;
 use crate::work::Report;
 
 use super::bell::{self, Drained};
 use super::loans::Loans;
 use super::pull::{self, Puller, Witness};
 use super::record::{Body, Corrupt, PIECES_MAX, Piece, Position};
-use super::rendezvous::UnixConn;
+use super::rendezvous::{self, UnixConn};
 use super::ring::{Consumer, Outcome, Producer, Refused};
 use super::watch::Watch;
 
@@ -95,13 +98,18 @@ pub(crate) struct LocalCarrier {
 }
 
 impl LocalCarrier {
-    pub(crate) fn new(
-        producer: Producer,
-        mut consumer: Consumer,
-        conn: UnixConn,
-        puller: Option<Puller>,
-        witness: Witness,
-    ) -> Self {
+    pub(crate) fn of(agreed: Agreement) -> Self {
+        let Agreement {
+            producer,
+            mut consumer,
+            unix: conn,
+            witness,
+            ..
+        } = agreed;
+        let credentials = rendezvous::peer_credentials(&conn).ok();
+        let known = consumer.known_word();
+        let puller = credentials.and_then(|peer| Puller::probe(peer, known).ok());
+        tracing::debug!(by_reference = puller.is_some(), "shared memory is agreed");
         consumer.set_can_pull(puller.is_some());
         let conn = Arc::new(conn);
         let loans = Arc::new(Loans::new(producer.revoker(), conn.clone()));
@@ -125,32 +133,29 @@ impl LocalCarrier {
             reference: Way::default(),
         }
     }
+}
 
-    /// What deregistration has to ask before it returns.
-    pub(crate) fn lender(&self) -> Arc<dyn Lender> {
-        self.loans.clone()
+impl SecondCarrier for LocalCarrier {
+    fn lender(&self) -> Option<Arc<dyn Lender>> {
+        Some(self.loans.clone())
     }
 
-    /// What polling threads look at before they drive the connection.
-    pub(crate) fn watch(&self) -> Arc<Watch> {
+    fn watch(&self) -> Arc<dyn MayHaveWork> {
         self.watch.clone()
     }
 
-    /// The holder of the connection is done with it for now.
-    #[inline]
-    pub(crate) fn update_watch(&self, is_busy: bool) {
+    fn update_watch(&self, is_busy: bool) {
         let is_busy = is_busy || self.is_pending();
         self.watch
             .set((!is_busy).then(|| self.consumer.next_offset()));
     }
 
-    /// The descriptor that becomes readable when the peer rings.
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+    fn descriptor(&self) -> BorrowedFd<'_> {
         self.conn.as_fd()
     }
 
     /// The longest segment to transmit. Called when the peer has said whether it pulls.
-    pub(crate) fn segment_max(&mut self) -> usize {
+    fn segment_max(&mut self) -> usize {
         self.payload_max = if self.producer.consumer_can_pull() {
             REFERENCE_MAX
         } else {
@@ -159,20 +164,17 @@ impl LocalCarrier {
         self.payload_max + iwarp_proto::HEADER_MAX
     }
 
-    /// Takes what the peer has rung.
-    pub(crate) fn answer_bell(&mut self) -> Drained {
+    fn answer_bell(&mut self) -> Drained {
         bell::drain(&self.conn)
     }
 
-    /// Every poll drives the connection from now on: the peer need not ring.
-    pub(crate) fn start_polling(&mut self) {
+    fn start_polling(&mut self) {
         self.is_polled = true;
         self.consumer.wake();
         self.producer.end_wait();
     }
 
-    /// The peer is to ring from now on. True: there is work already.
-    pub(crate) fn arm(&mut self) -> Result<bool, Corrupt> {
+    fn arm(&mut self) -> Result<bool, RxEnd> {
         self.is_polled = false;
         if self.consumer.announce_sleep() {
             return Ok(true);
@@ -181,26 +183,28 @@ impl LocalCarrier {
             bell::ring(&self.conn);
         }
         self.producer.give_back_pages();
-        Ok(self.is_pending() && self.producer.announce_wait()?)
+        if !self.is_pending() {
+            return Ok(false);
+        }
+        self.producer.announce_wait().map_err(corrupt_rx)
     }
 
-    /// Transmits the last message of the stream.
-    pub(crate) fn transmit_last(&mut self, segment: &TransmitFpdu) {
+    fn transmit_last(&mut self, segment: &TransmitFpdu) {
         if self.producer.push_last(segment.segment_header()).is_ok() {
             self.publish();
         }
     }
 
-    /// Ends all use of the consumer's memory by the peer.
-    pub(crate) fn close(&mut self) {
+    fn close(&mut self) {
         self.loans.take_back_all();
     }
 
-    /// What travelled through the ring, and what by reference.
-    pub(crate) fn traffic(&self) -> (Way, Way) {
+    fn traffic(&self) -> (Way, Way) {
         (self.ring, self.reference)
     }
+}
 
+impl LocalCarrier {
     fn publish(&mut self) {
         self.producer.publish();
         if std::mem::take(&mut self.is_answering) {
