@@ -1,6 +1,6 @@
 //! The steps of a connection's move to the local carrier.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl Qp {
         if !config.local {
             return conn.stay(WhyTcp::Off);
         }
-        if !is_local(conn.remote.ip()) && config.local_dir.is_none() {
+        if !is_local(conn.remote) && config.local_dir.is_none() {
             return conn.stay(WhyTcp::OtherHost);
         }
         match self.shared.meeting.announce(self.me.clone()) {
@@ -154,7 +154,7 @@ impl Qp {
             _ if conn.role == Role::Responder => WhyTcp::LittleTraffic,
             // The responder makes the offer once it has received enough.
             _ if conn.tcp.sent().segments < OFFER_AFTER => WhyTcp::LittleTraffic,
-            _ if !is_local(conn.remote.ip()) => WhyTcp::OtherHost,
+            _ if !is_local(conn.remote) => WhyTcp::OtherHost,
             _ => WhyTcp::NotOffered,
         }
     }
@@ -253,7 +253,9 @@ fn ask(unix: &UnixConn, token: u64) -> std::io::Result<(Arc<SharedSegment>, Witn
     Ok((segment, witness))
 }
 
-/// Returns true if this host has the address. It is asked by binding a socket to it.
-fn is_local(address: IpAddr) -> bool {
-    address.is_loopback() || UdpSocket::bind(SocketAddr::new(address, 0)).is_ok()
+/// Returns true if this host has the address, which is tried by binding a socket to it. The address
+/// keeps its scope, because the kernel refuses to bind a link-local address without one.
+fn is_local(mut address: SocketAddr) -> bool {
+    address.set_port(0);
+    address.ip().is_loopback() || UdpSocket::bind(address).is_ok()
 }

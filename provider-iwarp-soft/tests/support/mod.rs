@@ -13,6 +13,7 @@
 
 pub mod ground;
 pub mod moved;
+pub mod networks;
 pub mod scripted;
 
 use std::collections::VecDeque;

@@ -1,0 +1,89 @@
+//! Networks of a test's own: the calling thread's, and a second one at the end of a cable.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+/// The end of the cable in the network of the calling thread: its device and its addresses.
+pub const NEAR: &str = "near";
+pub const NEAR_V4: &str = "192.0.2.1";
+pub const NEAR_LINK: &str = "fe80::1";
+/// The end in the second network.
+pub const FAR: &str = "far";
+pub const FAR_V4: &str = "192.0.2.2";
+
+/// The second network, which lives as long as this value.
+pub struct FarNetwork(File);
+
+/// Leaves the network of the process for a new one. Returns false, and says that the test is not
+/// run, where that is not permitted.
+fn leave(what: &str) -> bool {
+    // SAFETY: the thread leaves its network, and shares its descriptors as before.
+    let left = unsafe { unshare_unsafe(UnshareFlags::NEWNET) };
+    if left.is_err() {
+        let why = format!("\nNOT RUN: {what}: network namespaces are not permitted\n");
+        // Past the capture of the test harness, so that it is counted.
+        std::io::stderr().write_all(why.as_bytes()).unwrap();
+    }
+    left.is_ok()
+}
+
+/// Moves the calling thread into a network of its own and lays a cable to a second one. `None`
+/// where that is not permitted.
+pub fn lay_cable(what: &str) -> Option<FarNetwork> {
+    if !leave(what) {
+        return None;
+    }
+    let far = std::thread::scope(|scope| {
+        let new = || leave(what).then(|| File::open("/proc/thread-self/ns/net").unwrap());
+        scope.spawn(new).join().unwrap()
+    })?;
+    let far = FarNetwork(far);
+    // The number is that of our own descriptor, which `ip` opens through this process.
+    let netns = format!("/proc/{}/fd/{}", std::process::id(), far.0.as_raw_fd());
+    ip(
+        &format!("link add {NEAR} type veth peer name {FAR} netns {netns}"),
+        None,
+    );
+    for (device, v4, link, network) in [
+        (NEAR, NEAR_V4, NEAR_LINK, None),
+        (FAR, FAR_V4, "fe80::2", Some(&far)),
+    ] {
+        ip("link set lo up", network);
+        ip(&format!("link set {device} addrgenmode none"), network);
+        ip(&format!("address add {v4}/24 dev {device}"), network);
+        ip(
+            &format!("address add {link}/64 dev {device} nodad"),
+            network,
+        );
+        ip(&format!("link set {device} up"), network);
+    }
+    Some(far)
+}
+
+fn ip(args: &str, network: Option<&FarNetwork>) {
+    let mut command = Command::new("ip");
+    command.args(args.split(' '));
+    if let Some(network) = network {
+        network.starts(&mut command);
+    }
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "ip {args}: {done:?}");
+}
+
+impl FarNetwork {
+    /// Lets a program run in the second network.
+    pub fn starts(&self, command: &mut Command) {
+        let network = self.0.try_clone().unwrap();
+        let enter = move || {
+            let kind = Some(LinkNameSpaceType::Network);
+            Ok(move_into_link_name_space(network.as_fd(), kind)?)
+        };
+        // SAFETY: between fork and exec this makes one system call and allocates nothing.
+        unsafe { command.pre_exec(enter) };
+    }
+}
