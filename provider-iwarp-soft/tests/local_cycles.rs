@@ -1,0 +1,118 @@
+//! Connections that come, move to shared memory and go leave nothing behind. A test binary of its
+//! own: descriptors, mappings and threads of the process are counted.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::time::Instant;
+
+use access_layer::rnic::*;
+use support::ground::{descriptors, mappings, wait_until};
+use support::moved::is_moved;
+use support::*;
+
+const CYCLES: u64 = 10_000;
+/// Cycles before the first count: allocators and tables have their size then.
+const WARM_CYCLES: u64 = 300;
+/// Mappings that may be left: the C library's allocator takes one now and then. One mapping a cycle
+/// would be a thousand times as many.
+const MAPPINGS_LEFT: usize = 8;
+/// Messages on their way at once: enough for the offer of shared memory.
+const MESSAGES: u64 = 20;
+const THREADS: u64 = 4;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Census {
+    descriptors: usize,
+    mappings: usize,
+    threads: usize,
+}
+
+impl Census {
+    fn take() -> Self {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        Self {
+            descriptors: descriptors(),
+            mappings: maps.lines().count(),
+            threads: std::fs::read_dir("/proc/self/task").unwrap().count(),
+        }
+    }
+
+    /// Waits until the connections that have ended are closed, whose last steps the engine takes.
+    fn settled() -> Self {
+        let mut last = Self::take();
+        wait_until("descriptors come and go", || {
+            let now = Self::take();
+            mappings() == 0 && std::mem::replace(&mut last, now) == now
+        });
+        last
+    }
+}
+
+/// One connection from its beginning to its end, with a move in between.
+fn cycle(a: &Node, b: &Node, (port, listener): (u16, u64), number: u64) {
+    let (client, server) = (a.side(10 * number + 100), b.side(10 * number + 105));
+    for _ in 0..MESSAGES {
+        server.recv(1, &[]);
+    }
+    let params = a.connect_params(port, b"");
+    a.rnic.connect(&client.qp, &params).unwrap();
+    let (request, _) = b.recorder.request(listener);
+    let params = AcceptParams { private_data: &[] };
+    b.rnic.accept(request, &server.qp, &params).unwrap();
+    for side in [&client, &server] {
+        assert!(matches!(side.event(), Event::Established { .. }));
+    }
+    for _ in 0..MESSAGES {
+        client.send(1, &[]);
+    }
+    for _ in 0..MESSAGES {
+        assert_eq!(server.received().status, WcStatus::Success);
+        assert_eq!(client.sent().status, WcStatus::Success);
+    }
+    let deadline = Instant::now() + DEADLINE;
+    while !(is_moved(&client) && is_moved(&server)) {
+        assert!(Instant::now() < deadline, "the connection stays on TCP");
+        a.rnic.drive();
+        b.rnic.drive();
+    }
+    let ender = if number % 12 < 4 { &client } else { &server };
+    ender
+        .node
+        .rnic
+        .disconnect(&ender.qp, number / THREADS % 2 == 1);
+    for side in [&client, &server] {
+        assert_eq!(side.event(), Event::Disconnected, "{number}");
+    }
+}
+
+/// Cycles on several threads, because a cycle mostly waits.
+fn cycles(a: &Node, b: &Node, numbers: std::ops::Range<u64>) {
+    let cycles_of = |thread: u64| {
+        let address = ListenAddress { port: 0 };
+        let (_listener, port) = b.rnic.listen(&address, ListenToken(thread)).unwrap();
+        for number in numbers.clone().filter(|it| it % THREADS == thread) {
+            cycle(a, b, (port, thread), number);
+        }
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let cycles_of = &cycles_of;
+            scope.spawn(move || cycles_of(thread));
+        }
+    });
+}
+
+#[test]
+fn connections_that_move_and_end_leave_nothing_behind() {
+    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    cycles(&a, &b, 0..WARM_CYCLES);
+    let before = Census::settled();
+    cycles(&a, &b, WARM_CYCLES..WARM_CYCLES + CYCLES);
+    let after = Census::settled();
+    eprintln!("{before:?} {after:?}");
+    assert!(after.descriptors <= before.descriptors);
+    assert!(after.threads <= before.threads);
+    assert!(after.mappings <= before.mappings + MAPPINGS_LEFT);
+}
