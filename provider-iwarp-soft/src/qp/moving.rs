@@ -8,7 +8,6 @@ use access_layer::rnic::{Traffic, WhyTcp};
 
 use iwarp_proto::{CarrierMessage, Role};
 
-use crate::carrier::{Agreement, ReceiveSource};
 use crate::carrier::local::VERSION;
 use crate::carrier::local::pull::Witness;
 use crate::carrier::local::rendezvous::{
@@ -16,6 +15,7 @@ use crate::carrier::local::rendezvous::{
 };
 use crate::carrier::local::ring::{Consumer, Producer};
 use crate::carrier::local::segment::{Direction, RING_LEN, SharedSegment};
+use crate::carrier::{Agreement, ReceiveSource};
 use crate::conn::{Conn, End, Move, OFFER_AFTER, Owner};
 use crate::memory::{MemoryTable, Stream};
 
