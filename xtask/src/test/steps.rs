@@ -157,7 +157,6 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite rust_api over TCP", BUILD).over_tcp(),
     Step::suite("suite sdp over TCP", BUILD).over_tcp(),
     Step::suite("suite faults over TCP", &[CC, NM, VALGRIND]).over_tcp(),
-    Step::suite("suite hostile_peer over TCP", &[CC, NM]).over_tcp(),
     Step::suite("suite scale over TCP", &[CC, NM]).over_tcp(),
     Step::suite(
         "suite debian_tools over TCP",
