@@ -12,7 +12,10 @@ use rustix::io::Errno;
 use tracing::debug;
 
 use crate::decision::Offer;
-use crate::protosw::{ConnectFailure, OffloadConnecting, OffloadProtocol, OffloadStream, Target};
+use crate::protosw::{
+    ConnectFailure, KernelConnection, KernelTarget, OffloadConnecting, OffloadProtocol,
+    OffloadStream, Target,
+};
 use crate::reason::Reason;
 use crate::stage::Stage;
 use crate::switch::{Path, Switch};
@@ -359,6 +362,36 @@ impl<'a> Connecting<'a> {
                 .note(Subject::Verdict, || format!("fails: {reason}"));
             Outcome::Impossible(reason)
         }
+    }
+}
+
+impl Switch {
+    /// Connects by the first protocol of an offer whose connections are sockets of the kernel. Such
+    /// protocols are tried before all others, because they answer at once. Those that fail are
+    /// taken out of the offer.
+    ///
+    /// # Errors
+    /// Why the last of them failed, or [`Reason::NoProtocol`] where there was none.
+    pub fn connect_in_kernel(
+        &self,
+        target: &KernelTarget,
+        offer: &mut Offer,
+    ) -> Result<(Arc<dyn OffloadProtocol>, KernelConnection), Reason> {
+        let mut last = Reason::NoProtocol;
+        let has_kernel_sockets =
+            |protocol: &Arc<dyn OffloadProtocol>| protocol.kernel_sockets().is_some();
+        while let Some(at) = offer.protocols.iter().position(has_kernel_sockets) {
+            let protocol = offer.protocols.remove(at);
+            let tried = protocol
+                .kernel_sockets()
+                .map(|sockets| sockets.connect(target));
+            match tried {
+                Some(Ok(connection)) => return Ok((protocol, connection)),
+                Some(Err(reason)) => last = reason,
+                None => {}
+            }
+        }
+        Err(last)
     }
 }
 

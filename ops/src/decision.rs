@@ -119,8 +119,12 @@ pub(crate) fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionT
             }
             Err(reason) => {
                 trace.note(subject, || format!("no: {reason}"));
-                // The first is the preferred one, so its reason is the one to tell.
-                passed_over.get_or_insert(reason);
+                // The first is the preferred one, so its reason is reported; but a protocol that
+                // nobody asked for explains nothing.
+                match &passed_over {
+                    Some(kept) if is_unasked(&reason) || !is_unasked(kept) => {}
+                    _ => passed_over = Some(reason),
+                }
             }
         }
     }
@@ -207,6 +211,11 @@ fn policy_of_program(
     })
 }
 
+/// Returns true for a protocol that the rule excludes, whatever it could carry.
+fn is_unasked(reason: &Reason) -> bool {
+    matches!(reason, Reason::OtherProtocol | Reason::NotNamed)
+}
+
 /// Whether a protocol can carry it.
 fn check(
     protocol: &dyn OffloadProtocol,
@@ -223,6 +232,9 @@ fn check(
     {
         return Err(Reason::OtherProtocol);
     }
+    if can.needs_rule && policy.protocol.is_none() {
+        return Err(Reason::NotNamed);
+    }
     let ip = intent.address.ip().to_canonical();
     if !if ip.is_ipv4() { can.ipv4 } else { can.ipv6 } {
         return Err(Reason::Family);
@@ -232,12 +244,17 @@ fn check(
         route: None,
         device: None,
     };
-    if can.self_routing {
+    // An address that is this host's in any case needs no route.
+    let is_here = !can.remote && (intent.role == Role::Listen || ip.is_loopback());
+    if can.self_routing || is_here {
         return protocol.reaches(&way);
     }
     let found = finder.find(trace)?;
     if found.local && !can.loopback {
         return Err(Reason::Local);
+    }
+    if !found.local && !can.remote {
+        return Err(Reason::Remote);
     }
     if can.needs_rdma && !found.rdma && !found.local {
         let device = found.device.unwrap_or_else(|| "any".to_owned());

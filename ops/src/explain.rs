@@ -40,6 +40,19 @@ impl Switch {
         trace: &mut DecisionTrace,
     ) -> String {
         let mut refused = None;
+        for protocol in std::mem::take(&mut offer.protocols) {
+            let offered = protocol
+                .kernel_sockets()
+                .map_or(Ok(()), |sockets| sockets.is_offered(intent.address));
+            match offered {
+                Ok(()) => offer.protocols.push(protocol),
+                Err(reason) => {
+                    let subject = Subject::Protocol(protocol.name().to_owned());
+                    trace.note(subject, || format!("no: {reason}"));
+                    refused = Some(reason);
+                }
+            }
+        }
         if offer
             .protocols
             .iter()

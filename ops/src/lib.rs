@@ -49,8 +49,9 @@ pub use listen::{Accepted, Listening};
 pub use local::Local;
 pub use ops_rules::{Known, Setting};
 pub use protosw::{
-    Capabilities, ConnectFailure, Half, OffloadBound, OffloadConnecting, OffloadListener,
-    OffloadProtocol, OffloadStream, Readiness, Target, Watch, Way,
+    Capabilities, ConnectFailure, Half, KernelConnection, KernelSockets, KernelTarget,
+    OffloadBound, OffloadConnecting, OffloadListener, OffloadProtocol, OffloadStream, Readiness,
+    Target, Watch, Way,
 };
 pub use reason::Reason;
 pub use registry::{NameTaken, Registration, Registry};

@@ -9,13 +9,14 @@
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use ops_netlink::Route;
 use ops_rules::Setting;
 use rustix::io::Errno;
+use rustix::net::SocketFlags;
 
 use crate::local::Local;
 use crate::reason::Reason;
@@ -35,6 +36,10 @@ pub struct Capabilities {
     pub needs_rdma: bool,
     /// It carries connections within this host.
     pub loopback: bool,
+    /// It carries connections to other hosts.
+    pub remote: bool,
+    /// It carries a socket only where a rule or the program names it.
+    pub needs_rule: bool,
     /// Its peers say by the port mapper where they listen; without their answer it is not tried.
     pub asks_peer: bool,
 }
@@ -86,6 +91,12 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
         String::new()
     }
 
+    /// The connections and listeners of a protocol whose connections are sockets of the kernel.
+    /// Such a protocol has no use for [`OffloadProtocol::bind`] and [`OffloadProtocol::connect`].
+    fn kernel_sockets(&self) -> Option<&'static dyn KernelSockets> {
+        None
+    }
+
     /// Takes an address; the kernel's TCP has it already. `settings` are those of the rule file.
     ///
     /// # Errors
@@ -109,6 +120,66 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     fn before_fork(&self) -> Option<MutexGuard<'static, ()>> {
         None
     }
+}
+
+/// A protocol whose connections are connected stream sockets of the kernel. The socket of a
+/// connection becomes the program's descriptor, so the switch is not on the path of its bytes.
+pub trait KernelSockets: fmt::Debug + Send + Sync {
+    /// Checks whether a service is offered on this host, and connects to nobody.
+    ///
+    /// # Errors
+    /// Why a connection to the service would be left to others.
+    fn is_offered(&self, service: SocketAddr) -> Result<(), Reason>;
+
+    /// Connects, without waiting for the peer.
+    ///
+    /// # Errors
+    /// Why the connection is left to the next protocol or to TCP.
+    fn connect(&self, target: &KernelTarget) -> Result<KernelConnection, Reason>;
+
+    /// Listens at the address of `tcp`, the program's listening socket. The listener that is
+    /// returned does not block.
+    ///
+    /// # Errors
+    /// Why the service is offered without this protocol.
+    fn listen(&self, tcp: BorrowedFd<'_>, local: Local, backlog: u32) -> Result<OwnedFd, Reason>;
+
+    /// Takes the next connection out of the queue of a listener; `None` where the queue is empty.
+    /// A connection whose peer is not acceptable is closed and passed over.
+    ///
+    /// # Errors
+    /// `EINVAL` for a listener that was shut down, else what `accept` says.
+    fn accept(
+        &self,
+        listener: BorrowedFd<'_>,
+        flags: SocketFlags,
+    ) -> Result<Option<KernelConnection>, Errno>;
+}
+
+/// A connection that is a socket of the kernel.
+#[derive(Debug)]
+pub struct KernelConnection {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// This end's address, as TCP would have it.
+    pub local: SocketAddr,
+    /// The other end's.
+    pub peer: SocketAddr,
+}
+
+/// Where to connect by a socket of the kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct KernelTarget {
+    /// The service as the program names it, in the form of its own family.
+    pub service: SocketAddr,
+    /// The address to which the program has bound its socket; zeros where it has not.
+    pub bound: SocketAddr,
+    /// The address from which the kernel would reach the service, where the route was looked up.
+    pub source: Option<IpAddr>,
+    /// True for a socket of `AF_INET6`, whose IPv4 addresses are shown as mapped ones.
+    pub is_ipv6: bool,
+    /// How the socket is made: `O_NONBLOCK` and `FD_CLOEXEC` of the program's.
+    pub flags: SocketFlags,
 }
 
 /// An address that is taken. Dropping it gives it back.

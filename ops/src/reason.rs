@@ -31,6 +31,14 @@ pub enum Reason {
     NoNetlink,
     /// The peer is this host, and the protocol does not carry that.
     Local,
+    /// The peer is another host, and the protocol does not carry that.
+    Remote,
+    /// The protocol is used only where a rule names it.
+    NotNamed,
+    /// No program of this host offers the service by the protocol.
+    NotOffered,
+    /// The listener's queue is full.
+    BacklogFull,
     /// The route leaves by a device without RDMA.
     NoRdma {
         /// The device.
@@ -88,6 +96,10 @@ impl fmt::Display for Reason {
             Self::NoRoute(errno) => write!(f, "no route: {errno}"),
             Self::NoNetlink => f.write_str("routes cannot be asked for: netlink is not permitted"),
             Self::Local => f.write_str("does not carry connections within this host"),
+            Self::Remote => f.write_str("the peer is another host"),
+            Self::NotNamed => f.write_str("no rule names the protocol"),
+            Self::NotOffered => f.write_str("no program under opsrun listens there on this host"),
+            Self::BacklogFull => f.write_str("the listener's queue is full"),
             Self::NoRdma { device } => write!(f, "device {device} has no RDMA"),
             Self::Protocol(why) => f.write_str(why),
             Self::PortTaken => f.write_str("has given the port to somebody else"),

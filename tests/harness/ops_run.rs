@@ -16,6 +16,9 @@ pub struct OffloadProtocol {
     pub name: &'static str,
     /// Whether it is meant for more than tests.
     pub is_for_use: bool,
+    /// True where its connections are recorded as SDP messages, and peers are asked by the port
+    /// mapper.
+    pub is_sdp: bool,
     /// Set in the environment of `opsrun`.
     environment: &'static [(&'static str, &'static str)],
 }
@@ -26,11 +29,20 @@ impl OffloadProtocol {
         Self {
             name: "SDP",
             is_for_use: true,
-            environment: &[],
+            is_sdp: true,
+            // Over the software provider: by default, `local` carries what a test has within a host.
+            environment: &[("OPS_SOFTWARE", "1")],
+        },
+        Self {
+            name: "local",
+            is_for_use: true,
+            is_sdp: false,
+            environment: &[("SUITE_PROTOCOL", "local")],
         },
         Self {
             name: "test protocol",
             is_for_use: false,
+            is_sdp: false,
             environment: &[("OPS_TEST_PROTOCOL", "1")],
         },
     ];

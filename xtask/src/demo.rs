@@ -174,7 +174,10 @@ impl Demo<'_> {
     fn redis(&self) -> Result<Outcome> {
         let opsrun = self.tool("opsrun")?;
         let start = |name: &str, line: &str| {
-            let program = Program::new(&opsrun).arg(name).args_line(line);
+            let program = Program::new(&opsrun)
+                .arg("--software")
+                .arg(name)
+                .args_line(line);
             program.env_remove("LD_PRELOAD").named(name)
         };
         let line = format!("--port {REDIS_PORT} --bind 127.0.0.1 --save");

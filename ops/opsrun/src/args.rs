@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-/// Runs a program whose TCP connections may go over RDMA, or tells what would carry one and why.
+/// Runs a program whose TCP connections may take a faster way, or tells what would carry one and why.
 #[derive(Debug, Parser)]
 #[command(
     name = "opsrun",
@@ -25,6 +25,10 @@ pub(crate) struct Args {
     /// Use this rule file instead of the one of OPS_RULES, LIBSDP_CONFIG_FILE or /etc.
     #[arg(long, value_name = "FILE")]
     pub(crate) rules: Option<PathBuf>,
+    /// Carry each socket by SDP over the software provider, which is slower than TCP and meant for
+    /// development and tests; without this, only those for which a rule names `sdp`.
+    #[arg(long)]
+    pub(crate) software: bool,
     /// With --explain: the program that the rules are asked about, as a shell would start it.
     #[arg(
         long,

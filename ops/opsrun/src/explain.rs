@@ -7,11 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use ops::{Intent, Program, Registry, StackRequest, Switch, WITHIN};
+use ops::{Intent, OffloadProtocol, Program, Registry, StackRequest, Switch, WITHIN};
+use ops_local_protocol::LocalProtocol;
 use ops_netlink::NetStack;
 use ops_sdp_protocol::SdpProtocol;
 
 use crate::args::{Args, Role};
+use crate::start::SOFTWARE;
 use crate::{libraries, load_rules};
 
 /// What a socket of this role comes to, one line a step.
@@ -30,10 +32,15 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
     for place in libraries::places(&program_file) {
         ops_sdp_protocol::prefer_libraries_in(&place);
     }
-    let protocol = Arc::new(SdpProtocol::for_explanations());
-    let _registered = registry
-        .register(Arc::clone(&protocol) as _, 0)
-        .context("registering the protocol")?;
+    let is_software = args.software || host::environment::variable(SOFTWARE).is_some();
+    let local = Arc::new(LocalProtocol::new(is_software));
+    let protocol = Arc::new(SdpProtocol::for_explanations().for_all(is_software));
+    let protocols: [Arc<dyn OffloadProtocol>; 2] = [local, Arc::clone(&protocol) as _];
+    let _registered = protocols
+        .into_iter()
+        .map(|protocol| registry.register(protocol, 0))
+        .collect::<Result<Vec<_>, _>>()
+        .context("registering the protocols")?;
     let switch = Switch::new(program, Some(loaded.rules), registry, Some(stack), WITHIN)
         .context("starting the switch")?;
     let address = address_in(&args.words)?;
@@ -149,7 +156,18 @@ mod tests {
         let rules = "use tcp listen * *:81";
         let text = explained(rules, &["--explain", "listen", "0.0.0.0:80"]).unwrap();
         let lines: Vec<&str> = text.lines().skip(1).collect();
+        let expected = [
+            "rule     none matches, so both",
+            "local    can carry it",
+            "sdp      no: no rule names the protocol",
+            "verdict  local and tcp",
+        ];
+        assert_eq!(lines, expected);
+        let line = ["--software", "--explain", "listen", "0.0.0.0:80"];
+        let text = explained(rules, &line).unwrap();
+        let mut lines: Vec<&str> = text.lines().skip(1).collect();
         assert_eq!(lines[0], "rule     none matches, so both", "{text}");
+        assert_eq!(lines.remove(1), "local    no: no rule names the protocol");
         assert!(lines[1].starts_with("route    every device, "), "{text}");
         // Whether there is a DAT registry library and what it lists is this machine's affair.
         match lines[2].strip_prefix("sdp      no: ") {
@@ -169,6 +187,21 @@ mod tests {
             last,
             "verdict  tcp, because line 1 of the rule file says tcp"
         );
+    }
+
+    #[test]
+    fn a_connection_within_the_host_needs_a_listener_there() {
+        let line = ["--explain", "connect", "127.0.0.1:9"];
+        let text = explained("", &line).unwrap();
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        let expected = [
+            "rule     none matches, so both",
+            "local    can carry it",
+            "sdp      no: no rule names the protocol",
+            "local    no: no program under opsrun listens there on this host",
+            "verdict  tcp, because no program under opsrun listens there on this host",
+        ];
+        assert_eq!(lines, expected);
     }
 
     #[test]

@@ -18,6 +18,9 @@ const LIBRARY: &str = "libops-preload.so";
 /// What the loader reads.
 const LD_PRELOAD: &str = "LD_PRELOAD";
 
+/// What the library reads: SDP over the software provider for each socket.
+pub(crate) const SOFTWARE: &str = "OPS_SOFTWARE";
+
 /// What a shell says of a program that is not there, and of one that cannot be run.
 const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
@@ -35,6 +38,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         // The program may have another working directory.
         let rules = std::path::absolute(rules).context("finding the rule file")?;
         command.env(ops_rules::VARIABLES[0], rules);
+    }
+    if args.software {
+        command.env(SOFTWARE, "1");
     }
     let error = command.exec();
     eprintln!("opsrun: {}: {error}", program.display());

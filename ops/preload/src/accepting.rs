@@ -27,7 +27,7 @@ use crate::socket::names::{self, Family};
 use crate::socket::options::Options;
 use crate::table::{self, Entry};
 use crate::undisturbed::Undisturbed;
-use crate::{guard, internal, listening, observing};
+use crate::{guard, internal, listening, local, observing};
 
 /// A connection that the program has now.
 pub(crate) struct Accepted {
@@ -72,6 +72,14 @@ pub(crate) fn accept(
     let begun = Instant::now();
     loop {
         if listener.has_arrivals() {
+            if listener.is_turn_of_tcp() && is_ready(socket) {
+                let accepted = listener
+                    .accept_lock()
+                    .run(|| is_ready(socket).then(&kernel));
+                if let Some(accepted) = accepted {
+                    return accepted.map(Next::Kernels);
+                }
+            }
             let taken = {
                 let _undisturbed = Undisturbed::begin();
                 take(socket, &listener, flags)
@@ -87,6 +95,10 @@ pub(crate) fn accept(
                 Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => continue,
                 Err(error) => return Err(error),
             }
+        }
+        if listener.is_withdrawn() {
+            listening::withdraw(&listener);
+            return kernel().map(Next::Kernels);
         }
         if listener.is_orphaned() {
             listening::take_over(fd);
@@ -165,6 +177,15 @@ fn take(
     flags: c_int,
 ) -> Result<Option<Accepted>, Errno> {
     let family = listener.family();
+    if let Ok(accepted) = listener.accept_in_kernel(socket, local::accept_flags(flags)) {
+        let taken = accepted?.map(|(connection, kept)| {
+            let peer = connection.peer;
+            info!(%peer, protocol = listener.protocol(), "a connection within the host is accepted");
+            let fd = local::accepted(connection, listener.protocol(), kept);
+            Accepted { fd, peer, family }
+        });
+        return Ok(taken);
+    }
     let options = Options::inherited_from(socket, family)?;
     let shown = Flags {
         nonblocking: flags & SOCK_NONBLOCK != 0,

@@ -16,7 +16,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use libc::{IP_BIND_ADDRESS_NO_PORT, IPPROTO_IP};
-use ops::{DecisionTrace, Intent, OffloadStream, Plan, Reason, Reserve, StackRequest};
+use ops::{
+    DecisionTrace, Intent, KernelTarget, Offer, OffloadStream, Plan, Reason, Reserve, StackRequest,
+    Switch,
+};
 use ops_rules::Role;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{DupFlags, Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
@@ -30,7 +33,7 @@ use crate::socket::Socket;
 use crate::socket::names::{self, Family};
 use crate::socket::options::{self, Options};
 use crate::table::Entry;
-use crate::{guard, internal, observing, switch, tcp_only};
+use crate::{guard, internal, local, observing, switch, tcp_only};
 
 /// What the program's `connect` returns.
 pub(crate) enum Outcome {
@@ -49,7 +52,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     // SAFETY: a number from 0 up; the kernel says EBADF when it names nothing.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     // Anything but a fresh TCP socket goes to the kernel without a decision.
-    let Some((family, local)) = fresh_tcp(socket) else {
+    let Some((family, bound)) = fresh_tcp(socket) else {
         return Outcome::Kernel(None);
     };
     let remote = at_one_host(remote);
@@ -59,11 +62,11 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     let intent = Intent {
         role: Role::Connect,
         address: remote,
-        from: (!local.ip().is_unspecified()).then(|| canonical(local)),
+        from: (!bound.ip().is_unspecified()).then(|| canonical(bound)),
         request: &StackRequest::ByRule,
         tcp_only: tcp_only::option_of(socket),
     };
-    let offer = match switch.plan(&intent, &mut DecisionTrace::default()) {
+    let mut offer = match switch.plan(&intent, &mut DecisionTrace::default()) {
         Plan::Offload(offer) => offer,
         Plan::Native(reason) => {
             info!(peer = %remote, %reason, "a connection over TCP");
@@ -73,12 +76,31 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         Plan::Impossible(reason) => return Outcome::Offloaded(Err(refuse(remote, &reason))),
     };
     let source = offer.route.as_ref().and_then(|route| route.source);
+    let Ok(flags) = local::flags_of(socket) else {
+        return Outcome::Kernel(None);
+    };
+    let target = KernelTarget {
+        service: remote,
+        bound,
+        source,
+        is_ipv6: family == Family::V6,
+        flags,
+    };
+    match switch.connect_in_kernel(&target, &mut offer) {
+        Ok((protocol, connection)) => {
+            info!(peer = %remote, protocol = protocol.name(), "a connection within the host");
+            let done = local::take_over(fd, socket, family, flags, &*protocol, connection);
+            return Outcome::Offloaded(done);
+        }
+        Err(reason) if offer.protocols.is_empty() => return left(switch, remote, &offer, &reason),
+        Err(_) => {}
+    }
     let mut place = None;
     let reserve = Reserve::new(|| {
         // Made before the peer accepts: where it cannot be made, the peer's program would see a
         // connection that ends at once.
         place = Some(Place::prepare(socket)?);
-        reserved(socket, local, remote, source)
+        reserved(socket, bound, remote, source)
     });
     let outcome = switch
         .connect(remote, reserve, offer, DecisionTrace::default())
@@ -99,6 +121,16 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         }
         ops::Outcome::Impossible(reason) => Outcome::Offloaded(Err(refuse(remote, &reason))),
     }
+}
+
+/// The connection is TCP's, if that is permitted.
+fn left(switch: &Switch, remote: SocketAddr, offer: &Offer, reason: &Reason) -> Outcome {
+    if !offer.may_fall_back {
+        return Outcome::Offloaded(Err(refuse(remote, reason)));
+    }
+    info!(peer = %remote, %reason, "a connection over TCP");
+    switch.count_fall_back(reason);
+    Outcome::Kernel(Some(reason.to_string()))
 }
 
 /// What the program's call fails with, where TCP is not permitted.

@@ -10,6 +10,7 @@
 //! | `undisturbed` | work that no signal handler of the program interrupts |
 //! | `connecting`, `listening`, `accepting` | where a socket comes to an offload protocol, and back |
 //! | `switch`, `tcp_only` | which sockets leave TCP and what may carry them; options that keep one there |
+//! | `local` | connections within the host, whose descriptors are sockets of the kernel |
 //! | `accept_lock` | one at a time takes a connection out of the kernel's queue |
 //! | `cancelling` | threads that are cancelled while they sleep in a call |
 //! | `restarting` | waiting that signals end as they end `accept` |
@@ -40,6 +41,7 @@ mod internal;
 mod listener;
 mod listening;
 mod loading;
+mod local;
 mod observing;
 mod per_process;
 mod process;

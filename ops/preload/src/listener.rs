@@ -11,20 +11,23 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ops::{OffloadListener, OffloadStream, Switch};
+use ops::{KernelConnection, KernelSockets, OffloadListener, OffloadStream, Switch};
 use ops_observe::{Counter, Record, Tally};
 use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags};
+use rustix::net::{Shutdown, SocketFlags, sockopt};
 use stand_in::Flags;
 
 use crate::accept_lock::AcceptLock;
 use crate::accepting::{self, Room};
 use crate::event_thread::{EventHandler, event_thread};
+use crate::local::carried::{self, Carried};
+use crate::local::options::Kept;
 use crate::sharing::passing::{self, Passed, Reserved, Wanted, WhyNone};
 use crate::socket::names::Family;
 use crate::socket::options::Options;
@@ -42,11 +45,33 @@ pub(crate) struct Listener {
 
 /// Where arrivals come from.
 enum Source {
+    /// From a listener of the kernel's, which is `pending` itself. Each process that has inherited
+    /// the listener has its own number of it, as it has of the TCP listener.
+    Kernel(Box<KernelSource>),
     /// From the protocol.
     Own(Arc<AcceptQueue>),
     /// From the process that listens.
     Inherited(OwnerProcess),
 }
+
+/// A listener of the kernel's.
+struct KernelSource {
+    sockets: &'static dyn KernelSockets,
+    /// What its connections are listed by.
+    protocol: &'static str,
+    /// Where the listener is listed, in the process that made it.
+    _record: Option<Record>,
+    tally: Option<Tally>,
+    /// It was shut down: the offer is withdrawn.
+    is_withdrawn: AtomicBool,
+    /// Counts what was accepted, so that TCP has its turn.
+    turn: AtomicU32,
+    /// What accepted connections take over, and as of which change of options.
+    carried: Mutex<Option<(u64, Carried)>>,
+}
+
+/// TCP has its turn with each of so many connections.
+const TURNS: u32 = 8;
 
 /// The process that listens, as others see it.
 struct OwnerProcess {
@@ -73,11 +98,20 @@ pub(crate) enum Incoming {
 /// A listener as the child of a fork gets it.
 #[derive(Clone, Copy)]
 pub(crate) struct InheritedListener {
-    accept_end: RawFd,
+    from: InheritedSource,
     pending: RawFd,
     accept_lock: RawFd,
     family: Family,
     tally: Option<Tally>,
+}
+
+/// Where the arrivals of such a listener come from.
+#[derive(Clone, Copy)]
+enum InheritedSource {
+    /// The end at which the process that listens is asked.
+    Owner(RawFd),
+    /// The kernel.
+    Kernel(&'static dyn KernelSockets, &'static str),
 }
 
 /// A service of which peers are told, where it is mapped, and by whom they are told.
@@ -150,11 +184,36 @@ impl Listener {
         })
     }
 
+    /// Takes the connections of a listener of the kernel's from now on.
+    pub(crate) fn of_kernel(
+        family: Family,
+        (protocol, sockets): (&str, &'static dyn KernelSockets),
+        record: Record,
+        listener: OwnedFd,
+        accept_lock: Arc<AcceptLock>,
+    ) -> Result<Self, Errno> {
+        // One for each listener of a process, and no more than there are protocols to tell apart.
+        let protocol = String::from(protocol).leak();
+        let tally = record.tally();
+        Ok(Self {
+            source: Source::Kernel(Box::new(KernelSource::new(
+                sockets,
+                protocol,
+                Some(record),
+                tally,
+            ))),
+            pending: internal::raise(listener)?,
+            accept_lock,
+            family,
+            maker: process::id(),
+        })
+    }
+
     /// Where peers find it; `None`: another process listens.
     pub(crate) fn mapped(&self) -> Option<SocketAddr> {
         match &self.source {
             Source::Own(queue) => Some(queue.service.mapped()),
-            Source::Inherited(_) => None,
+            Source::Kernel(_) | Source::Inherited(_) => None,
         }
     }
 
@@ -169,13 +228,20 @@ impl Listener {
     pub(crate) fn inherited(from: InheritedListener) -> Self {
         // SAFETY: both came over the fork, and what owned them in the parent is forgotten.
         let own = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
-        Self {
-            source: Source::Inherited(OwnerProcess {
-                accept_end: own(from.accept_end),
+        let source = match from.from {
+            InheritedSource::Owner(accept_end) => Source::Inherited(OwnerProcess {
+                accept_end: own(accept_end),
                 tally: from.tally,
                 is_gone: AtomicBool::new(false),
                 tried: Mutex::default(),
             }),
+            InheritedSource::Kernel(sockets, protocol) => {
+                let of = KernelSource::new(sockets, protocol, None, from.tally);
+                Source::Kernel(Box::new(of))
+            }
+        };
+        Self {
+            source,
             pending: own(from.pending),
             accept_lock: Arc::new(AcceptLock::inherited(own(from.accept_lock))),
             family: from.family,
@@ -186,19 +252,21 @@ impl Listener {
     /// Before a fork: the child accepts as well. Gives what the child begins with, and adds what it
     /// must not keep.
     pub(crate) fn copy(&self, withheld: &mut Vec<RawFd>) -> Option<InheritedListener> {
-        let (accept_end, tally) = match &self.source {
-            Source::Inherited(owner) => (owner.accept_end.as_raw_fd(), owner.tally),
+        let (from, tally) = match &self.source {
+            Source::Kernel(of) => (InheritedSource::Kernel(of.sockets, of.protocol), of.tally),
+            Source::Inherited(owner) => {
+                let accept_end = owner.accept_end.as_raw_fd();
+                (InheritedSource::Owner(accept_end), owner.tally)
+            }
             Source::Own(queue) => {
                 withheld.extend([&queue.pending, &queue.listen_end].map(AsRawFd::as_raw_fd));
                 withheld.extend(queue.service.descriptors());
-                (
-                    queue.accept_end().as_ref()?.as_raw_fd(),
-                    queue.record.tally(),
-                )
+                let accept_end = queue.accept_end().as_ref()?.as_raw_fd();
+                (InheritedSource::Owner(accept_end), queue.record.tally())
             }
         };
         Some(InheritedListener {
-            accept_end,
+            from,
             pending: self.pending.as_raw_fd(),
             accept_lock: self.accept_lock.as_raw_fd(),
             family: self.family,
@@ -208,6 +276,10 @@ impl Listener {
 
     /// Whether there are offloaded connections that nobody has taken yet.
     pub(crate) fn has_arrivals(&self) -> bool {
+        if let Source::Kernel(of) = &self.source {
+            // The kernel's `accept` says so in the same call.
+            return !of.is_withdrawn();
+        }
         let mut set = [PollFd::new(&self.pending, PollFlags::IN)];
         poll(&mut set, Some(&Timespec::default())) == Ok(1)
     }
@@ -216,6 +288,7 @@ impl Listener {
     /// this. An error leaves it where it is, to be accepted when there is room.
     pub(crate) fn accept(&self, options: Options, shown: Flags) -> Result<Option<Incoming>, Errno> {
         match &self.source {
+            Source::Kernel(_) => Ok(None),
             Source::Inherited(owner) => {
                 let room = Reserved::of(self.pending())?;
                 if !self.take_count() {
@@ -244,6 +317,7 @@ impl Listener {
     /// Nobody is let in any more, wherever it listens, and who waits goes.
     pub(crate) fn end(&self) {
         match &self.source {
+            Source::Kernel(_) => self.withdraw(),
             Source::Own(queue) => queue.shut(),
             Source::Inherited(owner) => passing::end(&owner.accept_end),
         }
@@ -252,7 +326,7 @@ impl Listener {
     /// Whether the process that listens is gone: a server that became a daemon has left it behind.
     pub(crate) fn is_orphaned(&self) -> bool {
         match &self.source {
-            Source::Own(_) => false,
+            Source::Kernel(_) | Source::Own(_) => false,
             Source::Inherited(owner) => {
                 let is_gone = owner.is_gone.load(Ordering::Relaxed)
                     || passing::is_deserted(&owner.accept_end);
@@ -296,27 +370,109 @@ impl Listener {
 
     /// The program has accepted a connection of TCP, in whichever of its processes.
     pub(crate) fn count_native(&self) {
-        match &self.source {
-            Source::Own(queue) => queue.record.count(Counter::AcceptedTcp, 1),
-            Source::Inherited(owner) => {
-                if let Some(tally) = owner.tally {
-                    tally.count(Counter::AcceptedTcp, 1);
-                }
-            }
+        let tally = match &self.source {
+            Source::Own(queue) => return queue.record.count(Counter::AcceptedTcp, 1),
+            Source::Kernel(of) => of.tally,
+            Source::Inherited(owner) => owner.tally,
+        };
+        if let Some(tally) = tally {
+            tally.count(Counter::AcceptedTcp, 1);
         }
     }
 
     /// This process has accepted an offloaded connection of its own. One that another process asks
     /// for is counted where it is passed.
     pub(crate) fn count_offloaded(&self) {
-        if let Source::Own(queue) = &self.source {
-            queue.record.count(Counter::AcceptedOffloaded, 1);
+        match &self.source {
+            Source::Own(queue) => queue.record.count(Counter::AcceptedOffloaded, 1),
+            Source::Kernel(of) => {
+                if let Some(tally) = of.tally {
+                    tally.count(Counter::AcceptedOffloaded, 1);
+                }
+            }
+            Source::Inherited(_) => {}
+        }
+    }
+
+    /// Nobody connects to the kernel's listener any more, in whichever process. Those who are in its
+    /// queue are still accepted.
+    pub(crate) fn withdraw(&self) {
+        if matches!(self.source, Source::Kernel(_)) {
+            let _ = rustix::net::shutdown(&self.pending, Shutdown::Both);
+        }
+    }
+
+    /// The kernel's listener goes over an `exec`, or does not.
+    pub(crate) fn keep_over_exec(&self, is_kept: bool) {
+        if matches!(self.source, Source::Kernel(_)) {
+            let mut flags = FdFlags::empty();
+            flags.set(FdFlags::CLOEXEC, !is_kept);
+            // In a process that has closed it, nothing is to be kept.
+            let _ = rustix::io::fcntl_setfd(&self.pending, flags);
+        }
+    }
+
+    /// Closes the number that a process has which does not own the table.
+    pub(crate) fn close_copy(&self) {
+        let is_listener = || sockopt::socket_acceptconn(&self.pending).unwrap_or(false);
+        if matches!(self.source, Source::Kernel(_)) && is_listener() {
+            // SAFETY: in that process nothing else uses the number; its owner is in the memory of
+            // another process.
+            unsafe { libc::syscall(libc::SYS_close, self.pending_number()) };
+        }
+    }
+
+    /// The next connection of the kernel's listener, as its socket is to be. `Err`: there is no
+    /// such listener. `Ok(None)`: nobody has arrived, or the offer is withdrawn.
+    pub(crate) fn accept_in_kernel(
+        &self,
+        socket: BorrowedFd<'_>,
+        flags: SocketFlags,
+    ) -> Result<Result<Option<(KernelConnection, Kept)>, Errno>, NoKernelListener> {
+        let Source::Kernel(of) = &self.source else {
+            return Err(NoKernelListener);
+        };
+        Ok(match of.sockets.accept(self.pending(), flags) {
+            Ok(None) => {
+                let mut set = [PollFd::new(&self.pending, PollFlags::RDHUP)];
+                if poll(&mut set, Some(&Timespec::default())) == Ok(1) {
+                    of.is_withdrawn.store(true, Ordering::Relaxed);
+                }
+                Ok(None)
+            }
+            Ok(Some(connection)) => {
+                of.turn.fetch_add(1, Ordering::Relaxed);
+                let kept = of.carry_over(socket, self.family, connection.socket.as_fd());
+                Ok(Some((connection, kept)))
+            }
+            Err(errno) => Err(errno),
+        })
+    }
+
+    /// Returns true where it is the turn of a connection of TCP, if there is one.
+    pub(crate) fn is_turn_of_tcp(&self) -> bool {
+        match &self.source {
+            Source::Kernel(of) => of.turn.load(Ordering::Relaxed) % TURNS == TURNS - 1,
+            Source::Own(_) | Source::Inherited(_) => false,
+        }
+    }
+
+    /// Returns true for a listener of the kernel's that was shut down, by whichever process.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        matches!(&self.source, Source::Kernel(of) if of.is_withdrawn())
+    }
+
+    /// The program has set another backlog.
+    pub(crate) fn set_backlog(&self, backlog: i32) {
+        if matches!(self.source, Source::Kernel(_)) {
+            let _ = rustix::net::listen(&self.pending, backlog);
         }
     }
 
     /// What carries the connections that belong to this process.
     pub(crate) fn protocol(&self) -> &str {
         match &self.source {
+            Source::Kernel(of) => of.protocol,
             Source::Own(queue) => &queue.protocol,
             Source::Inherited(_) => "",
         }
@@ -354,6 +510,50 @@ impl Drop for Listener {
                 queue.end();
             }
         }
+    }
+}
+
+/// A listener has no listener of the kernel's next to it.
+pub(crate) struct NoKernelListener;
+
+impl KernelSource {
+    fn new(
+        sockets: &'static dyn KernelSockets,
+        protocol: &'static str,
+        record: Option<Record>,
+        tally: Option<Tally>,
+    ) -> Self {
+        Self {
+            sockets,
+            protocol,
+            _record: record,
+            tally,
+            is_withdrawn: AtomicBool::new(false),
+            turn: AtomicU32::new(0),
+            carried: Mutex::default(),
+        }
+    }
+
+    fn is_withdrawn(&self) -> bool {
+        self.is_withdrawn.load(Ordering::Relaxed)
+    }
+
+    /// Sets an accepted connection as the TCP listener is set.
+    fn carry_over(
+        &self,
+        listener: BorrowedFd<'_>,
+        family: Family,
+        connection: BorrowedFd<'_>,
+    ) -> Kept {
+        let now = carried::changes();
+        let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+        if carried.as_ref().is_none_or(|(at, _)| *at != now) {
+            *carried = Some((now, Carried::of(listener, family)));
+        }
+        carried
+            .as_ref()
+            .map(|(_, carried)| carried.apply(connection))
+            .unwrap_or_default()
     }
 }
 

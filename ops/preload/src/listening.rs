@@ -2,15 +2,16 @@
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ops::{
-    DecisionTrace, Intent, Local, Offer, OffloadListener, OffloadProtocol, Plan, StackRequest,
-    Switch,
+    DecisionTrace, Intent, KernelSockets, Local, Offer, OffloadListener, OffloadProtocol, Plan,
+    StackRequest, Switch,
 };
 use ops_portmap::Offering;
 use ops_rules::Role;
+use rustix::io::{FdFlags, fcntl_getfd};
 use rustix::net::sockopt;
 use tracing::info;
 
@@ -88,6 +89,116 @@ pub(crate) fn forget(is_it: impl Fn(&Listener) -> bool) {
     }
 }
 
+/// A process that shares or has copied the memory of the table's owner, and has numbers of its own,
+/// closes a listening socket: what is next to it is closed as well, or the name would stay taken.
+pub(crate) fn close_copy(fd: c_int) {
+    if let Some(listener) = table::find_listener(fd)
+        // The table's reference and this one: no other number names it.
+        && Arc::strong_count(&listener) == 2
+    {
+        listener.close_copy();
+    }
+}
+
+/// Before another program takes the place of this one, or is started by it: a listener that the
+/// program keeps keeps what is next to it. `knows_us`: the program will have this library.
+pub(crate) fn keep_over_exec(knows_us: bool) {
+    if !table::has_listeners() {
+        return;
+    }
+    let _inside = guard::enter();
+    for fd in table::within(0, usize::MAX) {
+        let Some(listener) = table::find_listener(fd) else {
+            continue;
+        };
+        // SAFETY: the table names it, so it is a number from 0 up.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        let is_kept = fcntl_getfd(socket).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC));
+        listener.keep_over_exec(is_kept && knows_us);
+        if is_kept && !knows_us {
+            listener.withdraw();
+        }
+    }
+}
+
+/// A descriptor is passed to another process, which knows nothing of what is next to it.
+pub(crate) fn is_passed(fd: c_int) {
+    if let Some(listener) = table::find_listener(fd) {
+        let _inside = guard::enter();
+        listener.withdraw();
+    }
+}
+
+/// When this program begins: listeners that came over an `exec` with what is next to them.
+pub(crate) fn adopt_inherited() {
+    let lowest = host::descriptors::lowest();
+    let numbers = || {
+        let listed = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+        listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<c_int>().ok())
+    };
+    let left: Vec<c_int> = numbers()
+        .filter(|fd| *fd >= lowest)
+        // SAFETY: a number that was just listed.
+        .filter(|fd| ops_local_protocol::is_listener(unsafe { BorrowedFd::borrow_raw(*fd) }))
+        .collect();
+    if left.is_empty() {
+        return;
+    }
+    let _inside = guard::enter();
+    let of_tcp: Vec<c_int> = numbers().filter(|fd| *fd < lowest).collect();
+    for number in left {
+        // SAFETY: a descriptor that the former program has left for this one.
+        let kernel = unsafe { OwnedFd::from_raw_fd(number) };
+        let partners = of_tcp.iter().copied();
+        let partners: Vec<c_int> = partners.filter(|fd| is_partner(*fd, &kernel)).collect();
+        adopt(&partners, kernel);
+    }
+}
+
+/// Returns true for the TCP listener to which a listener of the kernel belongs.
+fn is_partner(fd: c_int, kernel: &OwnedFd) -> bool {
+    // SAFETY: a number that was listed.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    sockopt::socket_acceptconn(socket).unwrap_or(false)
+        && local_of(socket).is_some_and(|(_, service)| {
+            ops_local_protocol::is_at(kernel.as_fd(), Local::of(socket, service))
+        })
+}
+
+/// The TCP listener has these numbers; without one, nobody can accept.
+fn adopt(numbers: &[c_int], kernel: OwnedFd) {
+    let Some(&fd) = numbers.first() else {
+        return;
+    };
+    // SAFETY: a number that was listed.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let (Some((family, service)), Ok(lock)) = (local_of(socket), AcceptLock::new()) else {
+        return;
+    };
+    let name = ops_local_protocol::NAME;
+    let record = observing::listener(service, name, "");
+    let of = (name, ops_local_protocol::kernel_sockets());
+    if rustix::io::fcntl_setfd(&kernel, FdFlags::CLOEXEC).is_ok()
+        && let Ok(listener) = Listener::of_kernel(family, of, record, kernel, Arc::new(lock))
+    {
+        let listener = Arc::new(listener);
+        for fd in numbers {
+            crate::hooks::numbers::place(*fd, Entry::Listener(Arc::clone(&listener)));
+        }
+    }
+}
+
+/// The kernel's listener next to a service was shut down: what is left is TCP's.
+pub(crate) fn withdraw(listener: &Arc<Listener>) {
+    let numbers: Vec<c_int> = table::within(0, usize::MAX)
+        .filter(|fd| table::find_listener(*fd).is_some_and(|it| Arc::ptr_eq(&it, listener)))
+        .collect();
+    for fd in numbers {
+        Registrations::of(fd).exchange(listener.pending_number(), None);
+        numbers::forget(fd);
+    }
+}
+
 /// The program listens on a socket. Whatever fails here leaves it on TCP alone.
 pub(crate) fn begin(fd: c_int, backlog: c_int) {
     let _undisturbed = Undisturbed::begin();
@@ -123,8 +234,19 @@ fn begin_with_lock(fd: c_int, backlog: c_int, accept_lock: Arc<AcceptLock>) {
     };
     // The kernel takes what is negative for the most there is, and more than that for that.
     let backlog = u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX));
-    if let Some((offloaded, protocol)) =
-        listen_beside(switch, &offer, Local::of(socket, service), backlog)
+    let place = Local::of(socket, service);
+    if let Some((listener, name, sockets)) =
+        listen_in_kernel(switch, &offer, socket, place, backlog)
+    {
+        let record = observing::listener(service, name, "");
+        let of = (name, sockets);
+        if let Ok(listener) = Listener::of_kernel(family, of, record, listener, accept_lock) {
+            info!(%service, protocol = name, "a service is offered within the host");
+            numbers::place(fd, Entry::Listener(Arc::new(listener)));
+        }
+        return;
+    }
+    if let Some((offloaded, protocol)) = listen_beside(switch, &offer, place, backlog)
         && let record = observing::listener(service, protocol.name(), offloaded.device())
         && let Ok(listener) = Listener::begin(
             family,
@@ -144,6 +266,30 @@ fn begin_with_lock(fd: c_int, backlog: c_int, accept_lock: Arc<AcceptLock>) {
     }
 }
 
+/// The first protocol that listens by a socket of the kernel.
+fn listen_in_kernel<'a>(
+    switch: &Switch,
+    offer: &'a Offer,
+    socket: BorrowedFd<'_>,
+    place: Local,
+    backlog: u32,
+) -> Option<(OwnedFd, &'a str, &'static dyn KernelSockets)> {
+    for protocol in &offer.protocols {
+        let Some(sockets) = protocol.kernel_sockets() else {
+            continue;
+        };
+        match sockets.listen(socket, place, backlog) {
+            Ok(listener) => return Some((listener, protocol.name(), sockets)),
+            Err(reason) => {
+                let service = place.address;
+                info!(%service, protocol = protocol.name(), %reason, "listening without a protocol");
+                switch.count_fall_back(&reason);
+            }
+        }
+    }
+    None
+}
+
 /// The first protocol that listens.
 fn listen_beside<'a>(
     switch: &Switch,
@@ -151,7 +297,8 @@ fn listen_beside<'a>(
     local: Local,
     backlog: u32,
 ) -> Option<(Box<dyn OffloadListener>, &'a dyn OffloadProtocol)> {
-    for protocol in &offer.protocols {
+    let protocols = offer.protocols.iter();
+    for protocol in protocols.filter(|protocol| protocol.kernel_sockets().is_none()) {
         let bound = protocol.bind(local, &offer.settings);
         let begun = bound.and_then(|bound| bound.listen(backlog));
         match begun {

@@ -75,6 +75,20 @@ pub(crate) fn connection(stream: Box<dyn OffloadStream>, protocol: &str) -> Box<
     })
 }
 
+/// A connection that the kernel carries within the host.
+pub(crate) fn local(local: SocketAddr, remote: SocketAddr, protocol: &str) -> Record {
+    let description = Description {
+        kind: Kind::Connection,
+        local,
+        remote,
+        carrier: Carrier::Offload {
+            protocol: protocol.to_owned(),
+            device: String::new(),
+        },
+    };
+    list(&description, State::Native)
+}
+
 /// A listener beside which a protocol listens.
 pub(crate) fn listener(local: SocketAddr, protocol: &str, device: &str) -> Record {
     let carrier = Carrier::Offload {

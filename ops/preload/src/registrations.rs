@@ -30,6 +30,9 @@ impl Registrations {
             LOOKED.store(true, Ordering::Release);
         }
         let mut found = Vec::new();
+        if !is_watched(fd) {
+            return Self { fd, found };
+        }
         for set in noted() {
             let info = fs::read_to_string(format!("/proc/self/fdinfo/{set}"));
             let events = info.unwrap_or_default();
@@ -110,6 +113,42 @@ pub(crate) fn note(set: c_int) {
     }
 }
 
+/// Numbers that were added to a set since they were closed last.
+static WATCHED: [AtomicU64; NUMBERS / BITS] = [const { AtomicU64::new(0) }; NUMBERS / BITS];
+
+/// Sets that came over an `exec` watch numbers of which nothing was noted.
+static IS_INHERITED: AtomicBool = AtomicBool::new(false);
+
+/// The program adds a number to a set.
+pub(crate) fn note_watched(fd: c_int) {
+    if let Some((word, bit)) = place(fd)
+        && word.load(Ordering::Relaxed) & bit == 0
+    {
+        word.fetch_or(bit, Ordering::Release);
+    }
+}
+
+/// The program closes a number.
+pub(crate) fn note_closed(fd: c_int) {
+    if let Some((word, bit)) = place(fd)
+        && word.load(Ordering::Relaxed) & bit != 0
+    {
+        word.fetch_and(!bit, Ordering::Release);
+    }
+}
+
+/// Returns false for a number that no set watches. Looking into the sets would cost a connection
+/// as much as they have numbers.
+fn is_watched(fd: c_int) -> bool {
+    IS_INHERITED.load(Ordering::Acquire)
+        || place(fd).is_none_or(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
+}
+
+fn place(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
+    let number = usize::try_from(fd).ok()?;
+    Some((WATCHED.get(number / BITS)?, 1 << (number % BITS)))
+}
+
 fn note_all() {
     for entry in fs::read_dir("/proc/self/fd")
         .into_iter()
@@ -123,9 +162,16 @@ fn note_all() {
             .to_str()
             .and_then(|name| name.parse().ok());
         if let (true, Some(set)) = (is_set, number) {
+            if !noted().any(|known| known == set) && watches_any(set) {
+                IS_INHERITED.store(true, Ordering::Release);
+            }
             note(set);
         }
     }
+}
+
+fn watches_any(set: c_int) -> bool {
+    fs::read_to_string(format!("/proc/self/fdinfo/{set}")).is_ok_and(|info| info.contains("tfd:"))
 }
 
 fn noted() -> impl Iterator<Item = c_int> {

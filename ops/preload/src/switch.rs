@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ops::{Program, Registry, Switch, WITHIN};
+use ops_local_protocol::LocalProtocol;
 use ops_netlink::NetStack;
 use ops_rules::Source;
 use ops_sdp_protocol::SdpProtocol;
@@ -19,6 +20,12 @@ use crate::{guard, internal, loading, process};
 
 /// Set in the environment, the protocol for tests carries all sockets and no other is there.
 const TEST_PROTOCOL: &str = "OPS_TEST_PROTOCOL";
+
+/// Set in the environment by `opsrun --software`.
+const SOFTWARE: &str = "OPS_SOFTWARE";
+
+/// The priority of the protocol for connections within the host.
+const LOCAL_FIRST: i32 = 1;
 
 static SWITCH: PerProcess<Option<Arc<Switch>>> = PerProcess::new();
 
@@ -58,6 +65,8 @@ fn make() -> Option<Arc<Switch>> {
     };
     ops_log::begin(rules.log(), host::environment::text("DAT_LOG").as_deref());
     let registry = Arc::new(Registry::default());
+    // SDP over the software provider for everything, and nothing else where no rule names it.
+    let is_software = host::environment::variable(SOFTWARE).is_some();
     let registered = if host::environment::variable(TEST_PROTOCOL).is_some() {
         registry.register(
             Arc::new(UnixProtocol {
@@ -70,7 +79,11 @@ fn make() -> Option<Arc<Switch>> {
         if let Some(directory) = our_directory() {
             ops_sdp_protocol::prefer_libraries_in(&directory);
         }
-        registry.register(Arc::new(SdpProtocol::new(internal::raise)), 0)
+        let local = Arc::new(LocalProtocol::new(is_software));
+        // For the life of the process.
+        std::mem::forget(registry.register(local, LOCAL_FIRST).ok()?);
+        let sdp = Arc::new(SdpProtocol::new(internal::raise).for_all(is_software));
+        registry.register(sdp, 0)
     };
     // For the life of the process.
     std::mem::forget(registered.ok()?);

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use ops_observe::Record;
 
 use crate::listener::Listener;
+use crate::local::LocalSocket;
 use crate::sharing::relayed::Relayed;
 use crate::socket::Socket;
 
@@ -31,6 +32,9 @@ pub(crate) enum Entry {
     Relayed(Arc<Relayed>),
     /// A listening socket of the kernel, to which offloaded connections come as well.
     Listener(Arc<Listener>),
+    /// A connection within the host, which is a socket of the kernel; only calls about its name and
+    /// its options ask for it.
+    Local(Arc<LocalSocket>),
     /// A TCP socket of the kernel that is listed with the reason why; no call asks for it.
     #[expect(dead_code, reason = "held so that it stays listed")]
     Listed(Arc<Record>),
@@ -41,6 +45,7 @@ const SOCKET: u8 = 1;
 const LISTENER: u8 = 2;
 const RELAYED: u8 = 3;
 const LISTED: u8 = 4;
+const LOCAL: u8 = 5;
 
 /// So often a thread looks for a slot that another one holds before it lets others run.
 const LOOKS: u32 = 100;
@@ -51,6 +56,7 @@ impl Entry {
             Self::Socket(_) => SOCKET,
             Self::Listener(_) => LISTENER,
             Self::Listed(_) => LISTED,
+            Self::Local(_) => LOCAL,
             Self::Relayed(_) => RELAYED,
         }
     }
@@ -344,6 +350,11 @@ pub(crate) fn is_plain(fd: c_int) -> bool {
 /// Returns true if a descriptor is a listener with an offload protocol next to it.
 pub(crate) fn is_listener(fd: c_int) -> bool {
     kind(fd) == LISTENER
+}
+
+/// Returns true for a connection within the host.
+pub(crate) fn is_local(fd: c_int) -> bool {
+    kind(fd) == LOCAL
 }
 
 /// Whether a descriptor is an offloaded connection.

@@ -4,6 +4,11 @@
 //! |---|---|
 //! | `SO_BINDTODEVICE` | a service of one device would be offered on all, a connection leave by another |
 //! | `SO_MARK` | routes and filters that follow the mark see other packets than those of this socket |
+//! | `SO_ZEROCOPY` | nobody would report which buffers are free again |
+//! | `SO_TIMESTAMP` and its kin, `SO_TXTIME` | no packet is stamped or held back |
+//! | `SO_ATTACH_FILTER` | no packet passes that it could filter |
+//! | `SO_RCVLOWAT` | `poll` of a socket of `AF_UNIX` takes no notice of it |
+//! | `TCP_FASTOPEN_CONNECT`, `TCP_SAVE_SYN`, `TCP_REPAIR` | they are about segments |
 //! | `TCP_MD5SIG`, TCP-AO | nothing signs what an offload protocol says |
 //!
 //! A socket of `IPPROTO_MPTCP` is none of TCP's and comes to no switch. One with a foreign address
@@ -21,6 +26,39 @@ use crate::real;
 const TCP_MD5SIG_EXT: c_int = 32;
 const TCP_AO_ADD_KEY: c_int = 38;
 
+/// Options whose value tells whether they are in force, what means that they are not, and how they
+/// are reported.
+const ASKED: [(c_int, c_int, c_int, &str); 12] = [
+    (SOL_SOCKET, libc::SO_ZEROCOPY, 0, "SO_ZEROCOPY"),
+    (SOL_SOCKET, libc::SO_TIMESTAMP, 0, "SO_TIMESTAMP"),
+    (SOL_SOCKET, libc::SO_TIMESTAMPNS, 0, "SO_TIMESTAMPNS"),
+    (SOL_SOCKET, libc::SO_TIMESTAMPING, 0, "SO_TIMESTAMPING"),
+    (SOL_SOCKET, SO_TIMESTAMP_NEW, 0, "SO_TIMESTAMP"),
+    (SOL_SOCKET, SO_TIMESTAMPNS_NEW, 0, "SO_TIMESTAMPNS"),
+    (SOL_SOCKET, SO_TIMESTAMPING_NEW, 0, "SO_TIMESTAMPING"),
+    (SOL_SOCKET, libc::SO_RCVLOWAT, 1, "SO_RCVLOWAT"),
+    (IPPROTO_TCP, libc::TCP_REPAIR, 0, "TCP_REPAIR"),
+    (
+        IPPROTO_TCP,
+        libc::TCP_FASTOPEN_CONNECT,
+        0,
+        "TCP_FASTOPEN_CONNECT",
+    ),
+    (IPPROTO_TCP, libc::TCP_SAVE_SYN, 0, "TCP_SAVE_SYN"),
+    (SOL_SOCKET, libc::SO_TXTIME, 0, "SO_TXTIME"),
+];
+
+/// Of `asm-generic/socket.h`.
+const SO_TIMESTAMP_NEW: c_int = 63;
+const SO_TIMESTAMPNS_NEW: c_int = 64;
+const SO_TIMESTAMPING_NEW: c_int = 65;
+
+/// True once this program has set one of these on a socket.
+static ASKS: AtomicBool = AtomicBool::new(false);
+
+/// True once this program has attached a filter to a socket, which no number tells.
+static FILTERS: AtomicBool = AtomicBool::new(false);
+
 /// Whether this program has given a key to a socket.
 static SIGNS: AtomicBool = AtomicBool::new(false);
 
@@ -28,6 +66,12 @@ static SIGNS: AtomicBool = AtomicBool::new(false);
 pub(crate) fn is_set(level: c_int, name: c_int) {
     if level == IPPROTO_TCP && matches!(name, TCP_MD5SIG | TCP_MD5SIG_EXT | TCP_AO_ADD_KEY) {
         SIGNS.store(true, Ordering::Relaxed);
+    }
+    if ASKED.iter().any(|one| (one.0, one.1) == (level, name)) {
+        ASKS.store(true, Ordering::Relaxed);
+    }
+    if level == SOL_SOCKET && matches!(name, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF) {
+        FILTERS.store(true, Ordering::Relaxed);
     }
 }
 
@@ -40,20 +84,38 @@ pub(crate) fn option_of(socket: BorrowedFd<'_>) -> Option<&'static str> {
     }
     // A name of 15 bytes and its end; of no device the length is zero.
     let mut device = [0_u8; 16];
-    if get(socket, SO_BINDTODEVICE, &mut device).is_some_and(|len| len > 0) {
+    if let Some(name) = asked_of(socket) {
+        return Some(name);
+    }
+    if get(socket, SOL_SOCKET, SO_BINDTODEVICE, &mut device).is_some_and(|len| len > 0) {
         return Some("SO_BINDTODEVICE");
     }
     let mut mark = [0; size_of::<u32>()];
-    let is_marked = get(socket, SO_MARK, &mut mark).is_some() && u32::from_ne_bytes(mark) != 0;
+    let is_marked =
+        get(socket, SOL_SOCKET, SO_MARK, &mut mark).is_some() && u32::from_ne_bytes(mark) != 0;
     is_marked.then_some("SO_MARK")
 }
 
-/// Reads an option of `SOL_SOCKET`; how long it is.
-fn get(socket: BorrowedFd<'_>, name: c_int, value: &mut [u8]) -> Option<usize> {
+/// An option of those that this program has set on some socket.
+fn asked_of(socket: BorrowedFd<'_>) -> Option<&'static str> {
+    if FILTERS.load(Ordering::Relaxed) {
+        return Some("SO_ATTACH_FILTER");
+    }
+    if !ASKS.load(Ordering::Relaxed) {
+        return None;
+    }
+    let is_in_force = |&&(level, name, none, _): &&(c_int, c_int, c_int, &str)| {
+        let mut value = [0; size_of::<c_int>()];
+        get(socket, level, name, &mut value).is_some() && c_int::from_ne_bytes(value) != none
+    };
+    ASKED.iter().find(is_in_force).map(|found| found.3)
+}
+
+/// Reads an option; how long it is.
+fn get(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &mut [u8]) -> Option<usize> {
     let mut len = socklen_t::try_from(value.len()).ok()?;
     let to = value.as_mut_ptr().cast();
     // SAFETY: a value of ours, whose room is told.
-    let result =
-        unsafe { real::getsockopt(socket.as_raw_fd(), SOL_SOCKET, name, to, &raw mut len) };
+    let result = unsafe { real::getsockopt(socket.as_raw_fd(), level, name, to, &raw mut len) };
     (result == 0).then_some(len as usize)
 }

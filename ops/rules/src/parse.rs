@@ -107,6 +107,7 @@ fn parse_target(word: Word<'_>) -> Result<(Target, Option<&'static str>), Fault>
         "both" => (Target::Both, None),
         "offload" => (Target::Offload, None),
         "sdp" => (Target::Offload, Some("sdp")),
+        "local" => (Target::Offload, Some("local")),
         _ => return Err(word.refuse(Reason::Target)),
     })
 }

@@ -65,6 +65,7 @@ pub type Place = fn(OwnedFd) -> Result<OwnedFd, Errno>;
 pub struct SdpProtocol {
     adapter: Arc<Adapter>,
     explains: bool,
+    needs_rule: bool,
     /// The last answer was that there is no adapter for it.
     lacks_adapter: AtomicBool,
 }
@@ -76,6 +77,7 @@ impl SdpProtocol {
         Self {
             adapter: Arc::new(Adapter::new(place)),
             explains: false,
+            needs_rule: true,
             lacks_adapter: AtomicBool::new(false),
         }
     }
@@ -87,6 +89,16 @@ impl SdpProtocol {
         Self {
             explains: true,
             ..Self::new(Ok)
+        }
+    }
+
+    /// With `all`, carries each socket that no rule keeps from it; without, those for which a rule
+    /// names it, because the software provider is slower than TCP.
+    #[must_use]
+    pub fn for_all(self, all: bool) -> Self {
+        Self {
+            needs_rule: !all,
+            ..self
         }
     }
 
@@ -112,6 +124,8 @@ impl OffloadProtocol for SdpProtocol {
             // The software provider needs no device.
             needs_rdma: false,
             loopback: true,
+            remote: true,
+            needs_rule: self.needs_rule,
             asks_peer: true,
         }
     }

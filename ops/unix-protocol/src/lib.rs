@@ -75,6 +75,8 @@ impl Default for UnixProtocol {
                 self_routing: false,
                 needs_rdma: false,
                 loopback: true,
+                remote: true,
+                needs_rule: false,
                 asks_peer: false,
             },
             behaviour: Behaviour::Good,

@@ -260,7 +260,7 @@ pub(crate) fn run(
     finish(command)?;
     let messages = ops.check_traces()?;
     ensure!(
-        messages > 0 || !protocol.is_for_use,
+        messages > 0 || !protocol.is_sdp,
         "no SDP message was recorded"
     );
     Ok(())

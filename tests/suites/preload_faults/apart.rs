@@ -83,7 +83,7 @@ impl Place {
     pub(crate) fn is_left(&self) -> Result<()> {
         let messages = self.messages()?;
         ensure!(
-            messages > 0 || !self.ops.protocol().is_for_use,
+            messages > 0 || !self.ops.protocol().is_sdp,
             "no SDP message was recorded"
         );
         let listed = self.listed()?;

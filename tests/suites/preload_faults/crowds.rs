@@ -48,7 +48,7 @@ pub(crate) fn thousands_one_after_the_other(protocol: &'static OffloadProtocol) 
     let place = Place::new(protocol)?;
     let server = Apart::start("echo", &place)?;
     let port = server.hear("port")?;
-    let cycles = if protocol.is_for_use && !is_full() {
+    let cycles = if protocol.is_sdp && !is_full() {
         CYCLES_QUICK
     } else {
         CYCLES

@@ -82,8 +82,8 @@ fn main() -> ExitCode {
             })
         }));
     }
-    // What it falls back from, and what leaves the host, is the protocol that is meant for use.
-    for protocol in OffloadProtocol::ALL.iter().filter(|one| one.is_for_use) {
+    // What falls back from a peer's answer, and what leaves the host, is SDP.
+    for protocol in OffloadProtocol::ALL.iter().filter(|one| one.is_sdp) {
         let name = "fall_back::another_version_is_told_ours";
         trials.push(Trial::test(format!("{}: {name}", protocol.name), || {
             fall_back::another_version_is_told_ours(protocol)

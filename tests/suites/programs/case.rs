@@ -42,7 +42,7 @@ impl Case {
             .net
             .wait_for_listener_of(&server, self.port, scene.deadline());
         ready.with_context(|| format!("starting {}", self.name))?;
-        if protocol.is_for_use && arrangement.server() == Side::Offloading {
+        if protocol.is_sdp && arrangement.server() == Side::Offloading {
             scene.await_offer(self.port)?;
         }
         let made = TcpMade::at(self.port)?;
@@ -70,7 +70,7 @@ impl Case {
         finished.never_says("panicked")?;
         let messages = scene.messages()?;
         ensure!(
-            messages > 0 || !(protocol.is_for_use && arrangement.may_offload()),
+            messages > 0 || !(protocol.is_sdp && arrangement.may_offload()),
             "no SDP message was recorded"
         );
         Ok(())

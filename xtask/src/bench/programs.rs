@@ -97,7 +97,9 @@ pub(super) fn measure(workspace: &Workspace, stage: &Stage, quick: bool) -> Resu
         println!("programs: not run: {}", install::advice(&absent));
         return Ok(());
     }
-    let protocol = OffloadProtocol::ALL.first().context("no protocol")?;
+    let is_default = |protocol: &&OffloadProtocol| protocol.name == "local";
+    let protocol = OffloadProtocol::ALL.iter().find(is_default);
+    let protocol = protocol.context("no protocol")?;
     let ground = Ground::new(stage, protocol, quick)?;
     println!(
         "{:<35} {:>6} {:>9} {:>9}  {:<21} target",

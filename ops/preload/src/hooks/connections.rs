@@ -12,7 +12,7 @@ use crate::cancelling::CANCELLED;
 use crate::connecting::{self, Outcome};
 use crate::errno::ToC;
 use crate::socket::names;
-use crate::{accepting, cancelling, errno, guard, listening, observing, real, table};
+use crate::{accepting, cancelling, errno, guard, listening, local, observing, real, table};
 
 /// Hook of `connect`.
 ///
@@ -35,6 +35,9 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
     }
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::connect(fd, address, len) };
+    if result != 0 && errno::get() == libc::EINVAL && local::is_local(fd) {
+        errno::set(libc::EISCONN);
+    }
     if let Some((remote, reason)) = left {
         let why = errno::get();
         if result == 0 || why == libc::EINPROGRESS {
@@ -56,8 +59,11 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     }
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::listen(fd, backlog) };
-    if result == 0 && !guard::is_inside() && table::find_listener(fd).is_none() {
-        listening::begin(fd, backlog);
+    if result == 0 && !guard::is_inside() {
+        match table::find_listener(fd) {
+            Some(listener) => listener.set_backlog(backlog),
+            None => listening::begin(fd, backlog),
+        }
     }
     result
 }

@@ -6,17 +6,19 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use libc::{SO_ERROR, SOL_SOCKET, sockaddr, socklen_t};
+use ops_local_protocol::Addresses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{moving, offloaded};
+use crate::errno::ToC;
 use crate::sharing::adopting;
 use crate::socket::identity::Identity;
 use crate::socket::names;
 use crate::socket::options;
 use crate::socket::requests;
 use crate::table::{self, Mover};
-use crate::{errno, listening, real, tcp_only};
+use crate::{errno, listening, local, real, tcp_only};
 
 /// Hook of `sockatmark`.
 ///
@@ -84,6 +86,7 @@ unsafe fn name(
     len: *mut socklen_t,
     of_kernel: NameOf,
     of_ours: fn(&Identity) -> SocketAddr,
+    of_local: fn(&Addresses) -> SocketAddr,
 ) -> c_int {
     if table::is_plain(fd) {
         // SAFETY: the caller's pointer.
@@ -91,11 +94,26 @@ unsafe fn name(
         // SAFETY: the caller's arguments, unchanged.
         let result = unsafe { of_kernel(fd, address, len) };
         // SAFETY: the kernel has written there whatever there was room for.
-        if result != 0 || !unsafe { is_of_unix(address, room) } || !adopting::adopt(fd) {
+        if result != 0 || !unsafe { is_of_unix(address, room) } {
             return result;
         }
         // SAFETY: the kernel has just written to it.
-        unsafe { *len = room.unwrap_or(0) };
+        let told = unsafe { std::mem::replace(&mut *len, room.unwrap_or(0)) };
+        // SAFETY: the caller's pointers.
+        if let Some(named) = unsafe { local::name(fd, address, len, of_local) } {
+            return named.to_c();
+        }
+        if !adopting::adopt(fd) {
+            // SAFETY: as above.
+            unsafe { *len = told };
+            return result;
+        }
+    }
+    if table::is_local(fd)
+        // SAFETY: the caller's pointers.
+        && let Some(named) = unsafe { local::name(fd, address, len, of_local) }
+    {
+        return named.to_c();
     }
     match identity(fd) {
         // SAFETY: the caller's arguments, unchanged.
@@ -156,7 +174,16 @@ pub unsafe extern "C" fn getsockname(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the caller's pointers.
-    unsafe { name(fd, address, len, real::getsockname, |of| of.local) }
+    unsafe {
+        name(
+            fd,
+            address,
+            len,
+            real::getsockname,
+            |of| of.local,
+            |of| of.local,
+        )
+    }
 }
 
 /// Hook of `getpeername`.
@@ -170,7 +197,16 @@ pub unsafe extern "C" fn getpeername(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the caller's pointers.
-    unsafe { name(fd, address, len, real::getpeername, |of| of.peer) }
+    unsafe {
+        name(
+            fd,
+            address,
+            len,
+            real::getpeername,
+            |of| of.peer,
+            |of| of.peer,
+        )
+    }
 }
 
 /// Hook of `bind`: a connected socket has its address.
@@ -198,6 +234,9 @@ pub unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
+    if table::is_local(fd) && options::is_refused(level, name) {
+        return Err::<(), _>(Errno::NOPROTOOPT).to_c();
+    }
     if options::is_of_carrier(level, name) {
         let told = moving(fd, |socket, fd| {
             // SAFETY: the caller's pointers.
@@ -215,8 +254,20 @@ pub unsafe extern "C" fn getsockopt(
             // SAFETY: the caller's arguments, unchanged.
             let result = unsafe { real::getsockopt(fd, level, name, value, len) };
             // SAFETY: what the kernel has answered, and the caller's room for it.
-            if unsafe { is_answer_of_unix(level, name, result, value, room) } && adopting::adopt(fd)
-            {
+            if !unsafe { is_answer_of_unix(level, name, result, value, room) } {
+                return result;
+            }
+            let why = errno::get();
+            // SAFETY: the kernel has read the length, which is as it was from here on.
+            if let (Some(len), Some(room)) = (unsafe { len.as_mut() }, room) {
+                *len = room;
+            }
+            // SAFETY: the caller's pointers.
+            if let Some(told) = unsafe { local::options::get(fd, level, name, value, len) } {
+                return told.to_c();
+            }
+            errno::set(why);
+            if adopting::adopt(fd) {
                 // SAFETY: the caller's arguments, for what is in the table now; the kernel has read
                 // the length.
                 return unsafe {
@@ -244,12 +295,26 @@ pub unsafe extern "C" fn setsockopt(
     len: socklen_t,
 ) -> c_int {
     match table::mover(fd) {
+        Mover::Kernel if table::is_local(fd) && options::is_refused(level, name) => {
+            Err::<(), _>(Errno::NOPROTOOPT).to_c()
+        }
         Mover::Kernel => {
             // SAFETY: the caller's arguments, unchanged.
             let result = unsafe { real::setsockopt(fd, level, name, value, len) };
             if result == 0 {
                 tcp_only::is_set(level, name);
-            } else if errno::get() == libc::EOPNOTSUPP && adopting::adopt(fd) {
+                local::carried::option_is_set();
+                return result;
+            }
+            if !matches!(errno::get(), libc::EOPNOTSUPP) {
+                return result;
+            }
+            // SAFETY: the caller's value.
+            if let Some(set) = unsafe { local::options::set(fd, level, name, value, len) } {
+                return set.to_c();
+            }
+            errno::set(libc::EOPNOTSUPP);
+            if adopting::adopt(fd) {
                 // SAFETY: the caller's arguments, for what is in the table now.
                 return unsafe { setsockopt(fd, level, name, value, len) };
             }
@@ -282,5 +347,19 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
     // SAFETY: the caller's argument.
     let answer = moving(fd, |socket, _| unsafe { socket.request(request, argument) });
     // SAFETY: the caller's arguments, unchanged.
-    answer.unwrap_or_else(|| unsafe { real::ioctl(fd, request, argument) })
+    let answer = answer.unwrap_or_else(|| unsafe { real::ioctl(fd, request, argument) });
+    if answer != 0
+        && request == requests::NOT_SENT
+        && errno::get() != libc::EFAULT
+        && local::is_local(fd)
+    {
+        // All that was written is with the peer.
+        let to = argument as *mut c_int;
+        // SAFETY: this request demands a pointer to an integer.
+        if let Some(to) = unsafe { to.as_mut() } {
+            *to = 0;
+        }
+        return 0;
+    }
+    answer
 }

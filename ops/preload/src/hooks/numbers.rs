@@ -11,7 +11,7 @@ use crate::sharing::leaving;
 use crate::socket::Socket;
 use crate::table::{self, Entry};
 use crate::undisturbed::Undisturbed;
-use crate::{guard, process, real};
+use crate::{guard, listening, process, real, registrations};
 
 /// Hook of `close`.
 ///
@@ -20,6 +20,7 @@ use crate::{guard, process, real};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     forget(fd);
+    registrations::note_closed(fd);
     // SAFETY: the caller's descriptor.
     unsafe { real::close(fd) }
 }
@@ -129,8 +130,11 @@ alias! {
 
 /// A number is about to name something else, or nothing.
 pub(crate) fn forget(fd: c_int) {
-    if table::is_plain(fd) || !process::owns_table() {
+    if table::is_plain(fd) {
         return;
+    }
+    if !process::owns_table() {
+        return listening::close_copy(fd);
     }
     let lingering = {
         let _undisturbed = Undisturbed::begin();
@@ -158,7 +162,11 @@ pub(crate) fn release(entry: Entry) -> Option<(Arc<Socket>, Instant)> {
             None => return socket.close().map(|until| (socket, until)),
         },
         // A listener stops with its last reference; what others carry, the kernel counts.
-        Entry::Socket(_) | Entry::Listener(_) | Entry::Relayed(_) | Entry::Listed(_) => {}
+        Entry::Socket(_)
+        | Entry::Listener(_)
+        | Entry::Relayed(_)
+        | Entry::Local(_)
+        | Entry::Listed(_) => {}
     }
     None
 }

@@ -2,16 +2,17 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::BorrowedFd;
+use std::ptr;
 use std::time::Instant;
 
 use libc::{iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use rustix::io::Errno;
 
 use super::{alias, hook, waits};
-use crate::real;
 use crate::sharing::leaving;
 use crate::socket::Socket;
 use crate::vector::Vector;
+use crate::{local, real, table};
 
 hook! {
     /// Hook of `read`.
@@ -22,32 +23,9 @@ hook! {
     fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t =
         |socket, fd| give(socket, fd, buffer, len, 0);
 
-    /// Hook of `recv`.
-    fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t =
-        |socket, fd| fill(socket, fd, buffer, len, flags);
-
     /// Hook of `send`.
     fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t =
         |socket, fd| give(socket, fd, buffer, len, flags);
-
-    /// Hook of `recvfrom`. A stream tells no source address.
-    fn recvfrom(
-        fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int, from: *mut sockaddr,
-        from_len: *mut socklen_t,
-    ) -> ssize_t = |socket, fd| {
-        let count = fill(socket, fd, buffer, len, flags)?;
-        if !from.is_null() && !from_len.is_null() {
-            // SAFETY: the caller's pointer, which the C call demands to be valid.
-            unsafe { *from_len = 0 };
-        }
-        Ok(count)
-    };
-
-    /// Hook of `sendto`. An address is ignored, as TCP does on a connected socket.
-    fn sendto(
-        fd: c_int, buffer: *const c_void, len: size_t, flags: c_int, _to: *const sockaddr,
-        _to_len: socklen_t,
-    ) -> ssize_t = |socket, fd| give(socket, fd, buffer, len, flags);
 
     /// Hook of `readv`.
     fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t = |socket, fd| {
@@ -98,17 +76,108 @@ hook! {
         socket.send(fd, &mut vector, flags)
     };
 
-    /// Hook of `recvmsg`.
-    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t =
-        // SAFETY: the caller's message.
-        |socket, fd| unsafe { receive_message(socket, fd, message, flags) };
-
     /// Hook of `recvmmsg`.
     fn recvmmsg(
         fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec,
     ) -> c_int =
         // SAFETY: the caller's messages and timeout.
         |socket, fd| unsafe { receive_messages(socket, fd, messages, count, flags, timeout) };
+}
+
+/// Hook of `recv`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recv(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    if let Some(received) = super::moving(fd, |socket, fd| fill(socket, fd, buffer, len, flags)) {
+        return received;
+    }
+    if flags & libc::MSG_TRUNC != 0 && table::is_local(fd) {
+        return local::discard(fd, len, flags);
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::recv(fd, buffer, len, flags) }
+}
+
+/// Hook of `recvfrom`. A stream tells no source address; a socket of `AF_UNIX` would.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvfrom(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    from: *mut sockaddr,
+    from_len: *mut socklen_t,
+) -> ssize_t {
+    let is_named = !from.is_null() && !from_len.is_null();
+    let received = super::moving(fd, |socket, fd| fill(socket, fd, buffer, len, flags));
+    // SAFETY: the caller's arguments, without the place for an address where none is known.
+    let received = received.unwrap_or_else(|| unsafe {
+        if flags & libc::MSG_TRUNC != 0 && table::is_local(fd) {
+            return local::discard(fd, len, flags);
+        }
+        if !is_named || !table::is_local(fd) {
+            return real::recvfrom(fd, buffer, len, flags, from, from_len);
+        }
+        real::recvfrom(fd, buffer, len, flags, ptr::null_mut(), ptr::null_mut())
+    });
+    if received >= 0 && is_named && !table::is_plain(fd) {
+        // SAFETY: the caller's pointer, which the C call demands to be valid.
+        unsafe { *from_len = 0 };
+    }
+    received
+}
+
+/// Hook of `sendto`. An address is ignored, as TCP does on a connected socket.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendto(
+    fd: c_int,
+    buffer: *const c_void,
+    len: size_t,
+    flags: c_int,
+    to: *const sockaddr,
+    to_len: socklen_t,
+) -> ssize_t {
+    let sent = super::moving(fd, |socket, fd| give(socket, fd, buffer, len, flags));
+    // SAFETY: the caller's arguments, without an address where it says nothing.
+    sent.unwrap_or_else(|| unsafe {
+        if to.is_null() || !table::is_local(fd) {
+            return real::sendto(fd, buffer, len, flags, to, to_len);
+        }
+        real::sendto(fd, buffer, len, flags, ptr::null(), 0)
+    })
+}
+
+/// Hook of `recvmsg`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    let received = super::moving(fd, |socket, fd| {
+        // SAFETY: the caller's message.
+        unsafe { receive_message(socket, fd, message, flags) }
+    });
+    // SAFETY: the caller's arguments; a stream tells no address.
+    received.unwrap_or_else(|| unsafe {
+        let received = real::recvmsg(fd, message, flags);
+        if received >= 0 && table::is_local(fd) {
+            (*message).msg_namelen = 0;
+        }
+        received
+    })
 }
 
 /// Hook of `sendmsg`. What it passes to another process carries bytes from then on.
@@ -124,7 +193,14 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     // SAFETY: the caller's arguments, unchanged.
     sent.unwrap_or_else(|| unsafe {
         leaving::expose_passed(message);
-        real::sendmsg(fd, message, flags)
+        match message.as_ref() {
+            Some(named) if !named.msg_name.is_null() && table::is_local(fd) => {
+                let mut unnamed = *named;
+                (unnamed.msg_name, unnamed.msg_namelen) = (ptr::null_mut(), 0);
+                real::sendmsg(fd, &raw const unnamed, flags)
+            }
+            _ => real::sendmsg(fd, message, flags),
+        }
     })
 }
 

@@ -38,6 +38,7 @@ pub unsafe extern "C" fn epoll_ctl(
     if operation == EPOLL_CTL_ADD {
         // Before it watches anything: another thread may exchange what it watches right after.
         registrations::note(set);
+        registrations::note_watched(fd);
     }
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::epoll_ctl(set, operation, fd, event) };

@@ -23,7 +23,7 @@ use super::leaving;
 use crate::event_thread::{EventHandler, event_thread};
 use crate::socket::Socket;
 use crate::table::{self, Entry};
-use crate::{errno, guard, internal, process, switch};
+use crate::{errno, guard, internal, listening, process, switch};
 
 /// An `exec` whose return is not seen and that has not happened after this long has failed, and the
 /// old program goes on. A machine that has much to do may need most of it.
@@ -37,6 +37,7 @@ pub(crate) struct PendingExec(Vec<(i32, Arc<Socket>)>);
 
 /// Before an `exec`.
 pub(crate) fn prepare() -> PendingExec {
+    listening::keep_over_exec(true);
     if !process::owns_table() {
         // The child of a `vfork`: whose memory this is goes on and carries what the child keeps.
         leaving::expose_kept();

@@ -71,7 +71,7 @@ pub(crate) fn prepare() {
                 state.of_listener(fd, &listener, &mut known_listeners);
                 continue;
             }
-            Some(Entry::Listed(_)) | None => continue,
+            Some(Entry::Local(_) | Entry::Listed(_)) | None => continue,
         };
         // One that cannot be shared stays the bare end of a pair in the child.
         let Some(inherited) = inherited else { continue };

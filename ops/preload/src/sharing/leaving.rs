@@ -13,7 +13,7 @@ use super::{adopting, relayed};
 use crate::hooks::numbers;
 use crate::socket::Socket;
 use crate::table::{self, Entry};
-use crate::{guard, process};
+use crate::{guard, listening, process};
 
 /// Makes a descriptor carry bytes, because somebody will read it who knows nothing of signals.
 pub(crate) fn expose(fd: c_int) {
@@ -47,6 +47,7 @@ fn expose_own(fd: BorrowedFd<'_>, socket: &Arc<Socket>) {
 
 /// Before an `exec`, or before a child is started that will call it: all descriptors that it keeps.
 pub(crate) fn expose_kept() {
+    listening::keep_over_exec(true);
     if !table::has_connections() {
         return;
     }
@@ -83,7 +84,7 @@ pub(crate) fn offer_all() {
 /// # Safety
 /// `message` is null or what `sendmsg` demands.
 pub(crate) unsafe fn expose_passed(message: *const msghdr) {
-    if message.is_null() || !table::has_connections() {
+    if message.is_null() || !(table::has_connections() || table::has_listeners()) {
         return;
     }
     // SAFETY: the caller's message; the macros walk within its control data.
@@ -97,7 +98,9 @@ pub(crate) unsafe fn expose_passed(message: *const msghdr) {
                 let len = ((*header).cmsg_len as usize).saturating_sub(CMSG_LEN(0) as usize);
                 let numbers = CMSG_DATA(header).cast::<c_int>();
                 for index in 0..len / size_of::<c_int>() {
-                    expose(numbers.add(index).read_unaligned());
+                    let fd = numbers.add(index).read_unaligned();
+                    expose(fd);
+                    listening::is_passed(fd);
                 }
             }
             header = CMSG_NXTHDR(message, header);
@@ -121,7 +124,7 @@ pub(crate) fn await_others() {
         let is_shared = match &entry {
             Entry::Socket(socket) => socket.observer().relay().is_some(),
             Entry::Relayed(_) => true,
-            Entry::Listener(_) | Entry::Listed(_) => false,
+            Entry::Listener(_) | Entry::Local(_) | Entry::Listed(_) => false,
         };
         if is_shared && let Some(gone) = table::remove(fd) {
             // The relay learns that nobody of this process needs it.

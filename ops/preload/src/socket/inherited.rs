@@ -63,7 +63,7 @@ const OF_V6: &[(c_int, c_int)] = &[
 
 /// The value of an option: so many bytes of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Value {
+pub(crate) struct Value {
     bytes: [u8; 16],
     len: socklen_t,
 }
@@ -86,8 +86,26 @@ pub(super) fn socket(family: Family, listening: BorrowedFd<'_>) -> Result<OwnedF
     Ok(made)
 }
 
+/// The options of a socket that differ from those of a new one.
+pub(crate) fn set_on(
+    socket: BorrowedFd<'_>,
+    family: Family,
+) -> impl Iterator<Item = (c_int, c_int, Value)> {
+    let new = match known(family).get() {
+        Some(known) => known.as_slice(),
+        None => new(family).map_or(&[][..], |made| as_new(family, made.as_fd())),
+    };
+    let fd = socket.as_raw_fd();
+    options(family)
+        .zip(new)
+        .filter_map(move |(&(level, name), new)| {
+            let value = Value::of(fd, level, name)?;
+            (*new != Some(value)).then_some((level, name, value))
+        })
+}
+
 /// A TCP socket as it is made, out of the program's way.
-pub(super) fn new(family: Family) -> Result<OwnedFd, Errno> {
+pub(crate) fn new(family: Family) -> Result<OwnedFd, Errno> {
     let domain = match family {
         Family::V4 => AddressFamily::INET,
         Family::V6 => AddressFamily::INET6,
@@ -109,16 +127,20 @@ fn options(family: Family) -> impl Iterator<Item = &'static (c_int, c_int)> {
     OF_ALL.iter().chain(more)
 }
 
-/// What new sockets of a family are set to, asked for once.
-fn as_new(family: Family, made: BorrowedFd<'_>) -> &'static [Option<Value>] {
+/// Where that is remembered.
+fn known(family: Family) -> &'static PerProcess<Vec<Option<Value>>> {
     // Nobody waits for who asks: after a fork that may be a thread of the parent.
     static V4: PerProcess<Vec<Option<Value>>> = PerProcess::new();
     static V6: PerProcess<Vec<Option<Value>>> = PerProcess::new();
-    let known = match family {
+    match family {
         Family::V4 => &V4,
         Family::V6 => &V6,
-    };
-    known.get_or_init(|| {
+    }
+}
+
+/// What new sockets of a family are set to, asked for once.
+fn as_new(family: Family, made: BorrowedFd<'_>) -> &'static [Option<Value>] {
+    known(family).get_or_init(|| {
         let fd = made.as_raw_fd();
         options(family)
             .map(|&(level, name)| Value::of(fd, level, name))
@@ -132,7 +154,25 @@ impl Value {
         len: size_of::<c_int>() as socklen_t,
     };
 
-    fn of(fd: RawFd, level: c_int, name: c_int) -> Option<Self> {
+    /// An integer.
+    pub(crate) fn number(number: c_int) -> Self {
+        let mut value = Self::NONE;
+        value.bytes[..size_of::<c_int>()].copy_from_slice(&number.to_ne_bytes());
+        value
+    }
+
+    /// The value as an integer.
+    pub(crate) fn as_number(self) -> c_int {
+        let [a, b, c, d, ..] = self.bytes;
+        c_int::from_ne_bytes([a, b, c, d])
+    }
+
+    /// The bytes that a program gets.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..(self.len as usize).min(self.bytes.len())]
+    }
+
+    pub(crate) fn of(fd: RawFd, level: c_int, name: c_int) -> Option<Self> {
         let mut bytes = MaybeUninit::<[u8; 16]>::zeroed();
         let mut len = size_of_val(&bytes) as socklen_t;
         let into = bytes.as_mut_ptr().cast();
@@ -143,7 +183,7 @@ impl Value {
         (result == 0).then_some(Self { bytes, len })
     }
 
-    fn set(mut self, fd: RawFd, level: c_int, name: c_int) {
+    pub(crate) fn set(mut self, fd: RawFd, level: c_int, name: c_int) {
         if (level, name) == (SOL_SOCKET, SO_RCVBUF) || (level, name) == (SOL_SOCKET, SO_SNDBUF) {
             // The kernel doubles what it is told, and tells the double.
             let [a, b, c, d, ..] = self.bytes;

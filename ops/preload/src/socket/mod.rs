@@ -17,7 +17,7 @@ pub(crate) mod calls;
 pub(crate) mod ending;
 mod handed_over;
 pub(crate) mod identity;
-mod inherited;
+pub(crate) mod inherited;
 pub(crate) mod names;
 pub(crate) mod observer;
 pub(crate) mod options;

@@ -35,10 +35,10 @@ use super::{Socket, inherited};
 use crate::real;
 
 /// `TCP_ESTABLISHED` and other states, with which `struct tcp_info` begins.
-const TCP_ESTABLISHED: u8 = 1;
+pub(crate) const TCP_ESTABLISHED: u8 = 1;
 const TCP_FIN_WAIT2: u8 = 5;
-const TCP_CLOSE: u8 = 7;
-const TCP_CLOSE_WAIT: u8 = 8;
+pub(crate) const TCP_CLOSE: u8 = 7;
+pub(crate) const TCP_CLOSE_WAIT: u8 = 8;
 /// The part of `struct tcp_info` that every kernel has.
 const TCP_INFO_LEN: usize = 104;
 
@@ -252,7 +252,7 @@ fn is_about_peer(level: c_int, name: c_int) -> bool {
 }
 
 /// Options that mean something to bytes on their way through the kernel's TCP, which ours are not.
-fn is_refused(level: c_int, name: c_int) -> bool {
+pub(crate) fn is_refused(level: c_int, name: c_int) -> bool {
     match level {
         SOL_SOCKET => matches!(name, SO_ZEROCOPY | SO_ATTACH_FILTER | SO_ATTACH_BPF),
         IPPROTO_TCP => matches!(name, TCP_ULP | TCP_MD5SIG | TCP_REPAIR | TCP_FASTOPEN),
@@ -260,7 +260,7 @@ fn is_refused(level: c_int, name: c_int) -> bool {
     }
 }
 
-fn last() -> Errno {
+pub(crate) fn last() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }
 
@@ -316,7 +316,11 @@ pub(crate) unsafe fn give_number(
 }
 
 /// Answers `TCP_INFO`.
-unsafe fn give_info(state: u8, value: *mut c_void, len: *mut socklen_t) -> Result<(), Errno> {
+pub(crate) unsafe fn give_info(
+    state: u8,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> Result<(), Errno> {
     let mut info = [0; TCP_INFO_LEN];
     info[0] = state;
     // SAFETY: the caller answers for both pointers.
@@ -362,7 +366,11 @@ impl Socket {
 }
 
 /// Copies a value out as `getsockopt` does: cut to the caller's room, which becomes what was cut.
-unsafe fn put(bytes: &[u8], value: *mut c_void, len: *mut socklen_t) -> Result<(), Errno> {
+pub(crate) unsafe fn put(
+    bytes: &[u8],
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> Result<(), Errno> {
     if value.is_null() || len.is_null() {
         return Err(Errno::FAULT);
     }

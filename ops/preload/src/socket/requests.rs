@@ -10,7 +10,7 @@ use super::Socket;
 /// `SIOCATMARK`.
 pub(crate) const ATMARK: c_ulong = 0x8905;
 /// `SIOCOUTQNSD`: what has been given and not been sent; all of it has been sent here.
-const NOT_SENT: c_ulong = 0x894b;
+pub(crate) const NOT_SENT: c_ulong = 0x894b;
 
 /// Whether a request asks a connection; all others, about the flags of a description, interfaces
 /// and addresses, are the kernel's.

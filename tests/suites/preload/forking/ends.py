@@ -60,10 +60,12 @@ def see_reset(peer):
     assert peer.recv(10) == b""
 
 
-server, client = connected(reset)
-child = forked(see_reset, server)
-server.close()
-ended(child, client)
+# The kernel's sockets within the host know no reset where nothing is unread.
+if not LOCAL:
+    server, client = connected(reset)
+    child = forked(see_reset, server)
+    server.close()
+    ended(child, client)
 
 
 # The child resets, and it closes over unread bytes: the peer sees a reset.
@@ -91,7 +93,7 @@ def leave_unread(peer):
     peer.close()
 
 
-for way in (linger, leave_unread):
+for way in (leave_unread,) if LOCAL else (linger, leave_unread):
     server, client = connected(be_reset)
     child = forked(way, server)
     server.close()

@@ -1,0 +1,201 @@
+//! Connecting, listening and accepting.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ops::{KernelConnection, KernelSockets, KernelTarget, Local, Reason};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, bind, connect,
+    getsockname, listen, socket_with, sockopt,
+};
+use tracing::info;
+
+use crate::names::{self, Addresses, Name, places};
+use crate::{ports, trust};
+
+/// How many ports are tried. Each is taken only if it is free for the service.
+const PORTS_MAX: u32 = 64;
+
+/// Connections and listeners of this protocol.
+#[derive(Debug)]
+pub(crate) struct Sockets;
+
+fn socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
+    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+/// Returns true for a listener of this protocol.
+#[must_use]
+pub fn is_listener(socket: BorrowedFd<'_>) -> bool {
+    getsockname(socket).is_ok_and(|name| matches!(Name::of(&name), Some(Name::Service { .. })))
+        && sockopt::socket_acceptconn(socket).unwrap_or(false)
+}
+
+/// Returns true for the listener of this protocol that belongs to a service.
+#[must_use]
+pub fn is_at(listener: BorrowedFd<'_>, service: Local) -> bool {
+    let wanted = names::of_service(service);
+    let named = getsockname(listener).and_then(SocketAddrUnix::try_from);
+    wanted.is_ok() && wanted == named
+}
+
+impl KernelSockets for Sockets {
+    fn is_offered(&self, service: SocketAddr) -> Result<(), Reason> {
+        /// `__SO_ACCEPTCON`, in the column of flags.
+        const LISTENS: &str = "00010000";
+        let listed = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+        let service = SocketAddr::new(service.ip().to_canonical(), service.port());
+        let wanted = names::listed_as(service);
+        let is_it = |line: &str| {
+            line.split_whitespace().nth(3) == Some(LISTENS)
+                && wanted.iter().any(|name| line.ends_with(name.as_str()))
+        };
+        let is_there = listed.lines().any(is_it);
+        is_there.then_some(()).ok_or(Reason::NotOffered)
+    }
+
+    fn connect(&self, target: &KernelTarget) -> Result<KernelConnection, Reason> {
+        // A full backlog must not make the caller wait here.
+        let socket = socket(target.flags | SocketFlags::NONBLOCK).map_err(Reason::Failed)?;
+        let addresses = named(&socket, target)?;
+        let listener = reach(&socket, target.service)?;
+        if let Err(user) = trust::check_listener(socket.as_fd(), listener.address) {
+            let why = format!("user {user}, who does not listen at the port, has its name");
+            return Err(Reason::Protocol(why));
+        }
+        if !target.flags.contains(SocketFlags::NONBLOCK) {
+            fcntl_setfl(&socket, OFlags::RDWR).map_err(Reason::Failed)?;
+        }
+        Ok(KernelConnection {
+            socket,
+            local: addresses.local,
+            peer: addresses.peer,
+        })
+    }
+
+    fn listen(&self, tcp: BorrowedFd<'_>, local: Local, backlog: u32) -> Result<OwnedFd, Reason> {
+        if sockopt::socket_reuseport(tcp) == Ok(true) {
+            return Err(Reason::Option("SO_REUSEPORT"));
+        }
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = socket(flags).map_err(Reason::Failed)?;
+        let name = names::of_service(local).map_err(Reason::Failed)?;
+        bind(&listener, &name).map_err(|errno| match errno {
+            Errno::ADDRINUSE => Reason::PortTaken,
+            errno => Reason::Failed(errno),
+        })?;
+        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+        listen(&listener, backlog).map_err(Reason::Failed)?;
+        Ok(listener)
+    }
+
+    fn accept(
+        &self,
+        listener: BorrowedFd<'_>,
+        flags: SocketFlags,
+    ) -> Result<Option<KernelConnection>, Errno> {
+        loop {
+            let (socket, peer) = match acceptfrom_with(listener, flags) {
+                Ok(accepted) => accepted,
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(errno) => return Err(errno),
+            };
+            let peer = peer.as_ref().and_then(Name::of);
+            let service = Name::of(&getsockname(listener)?);
+            if let (
+                Some(Name::Connection(peer)),
+                Some(Name::Service {
+                    is_ipv6, address, ..
+                }),
+            ) = (peer, service)
+            {
+                let of = peer.seen_from_service(is_ipv6);
+                if is_acceptable(socket.as_fd(), &of, address) {
+                    return Ok(Some(KernelConnection {
+                        socket,
+                        local: of.local,
+                        peer: of.peer,
+                    }));
+                }
+            }
+            info!(
+                ?peer,
+                "a peer of local whose address is not its own is refused"
+            );
+        }
+    }
+}
+
+/// Returns true where the addresses in a peer's name are possible for it.
+fn is_acceptable(socket: BorrowedFd<'_>, of: &Addresses, listening: SocketAddr) -> bool {
+    let listening_ip = listening.ip().to_canonical();
+    let is_addressed = of.local.port() == listening.port()
+        && if listening_ip.is_unspecified() {
+            trust::is_own(of.local.ip())
+        } else {
+            of.local.ip() == listening_ip
+        };
+    is_addressed && trust::may_have(socket, of.peer, of.local.ip())
+}
+
+/// Binds the socket to the name of the connection.
+fn named(socket: &OwnedFd, target: &KernelTarget) -> Result<Addresses, Reason> {
+    let bound = target.bound;
+    let ip = match bound.ip().to_canonical() {
+        ip if ip.is_unspecified() => target.source.unwrap_or_else(|| source(target.service.ip())),
+        ip => ip,
+    };
+    if ip.is_ipv4() != target.service.is_ipv4() {
+        return Err(Reason::Family);
+    }
+    // The scope of a link-local address stays.
+    let mut local = match bound {
+        SocketAddr::V6(_) if bound.ip() == ip => bound,
+        _ => SocketAddr::new(ip, bound.port()),
+    };
+    for _ in 0..PORTS_MAX {
+        if bound.port() == 0 {
+            local.set_port(ports::next());
+        }
+        let addresses = Addresses {
+            is_ipv6: target.is_ipv6,
+            local,
+            peer: target.service,
+        };
+        let name = addresses.name().map_err(Reason::Failed)?;
+        match bind(socket, &name) {
+            Ok(()) => return Ok(addresses),
+            Err(Errno::ADDRINUSE) if bound.port() == 0 => {}
+            Err(errno) => return Err(Reason::Failed(errno)),
+        }
+    }
+    Err(Reason::Failed(Errno::ADDRNOTAVAIL))
+}
+
+/// The address from which the kernel reaches an address of this host, where nobody has asked it.
+fn source(service: IpAddr) -> IpAddr {
+    match service {
+        IpAddr::V4(ip) if ip.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_loopback() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    }
+}
+
+/// Connects to the listener of the service, and returns where that listens.
+fn reach(socket: &OwnedFd, service: SocketAddr) -> Result<Local, Reason> {
+    for place in places(service) {
+        let name = names::of_service(place).map_err(Reason::Failed)?;
+        match connect(socket, &name) {
+            Ok(()) => return Ok(place),
+            Err(Errno::CONNREFUSED) => {}
+            // The kernel's TCP has a backlog of its own, and waits where it is full.
+            Err(Errno::AGAIN) => return Err(Reason::BacklogFull),
+            Err(errno) => return Err(Reason::Failed(errno)),
+        }
+    }
+    Err(Reason::NotOffered)
+}

@@ -1,0 +1,113 @@
+//! TCP connections within a host, carried by `AF_UNIX` stream sockets.
+//!
+//! A service's TCP listener gets a second listener, of `AF_UNIX`, whose abstract name holds the
+//! address and port. Abstract names belong to a network namespace, as addresses do. Who connects
+//! tries that name first, and the socket that the kernel connects becomes the program's descriptor.
+//! No byte of ours is exchanged, and nothing of ours is on the path of the program's bytes.
+//!
+//! ```text
+//!   connecting                                        listening, accepting
+//!                                                     bind "ops1at4 127.0.0.1:6379", listen
+//!   bind "ops1from4 127.0.0.1:40000 127.0.0.1:6379"
+//!   connect to the listener's name           ──>      kernel's backlog
+//!   check SO_PEERCRED of the listener                 accept: the peer's name holds both addresses
+//! ```
+//!
+//! The addresses of a connection are in the names that the kernel keeps with its two sockets. So
+//! [`Addresses::of`] finds them in each process that holds the descriptor, also behind `fork`,
+//! `exec` and `SCM_RIGHTS`, and no table is needed.
+//!
+//! | File | What |
+//! |---|---|
+//! | `names` | abstract names of services and connections, written and parsed |
+//! | `connection` | connecting, listening and accepting |
+//! | `trust` | which listener is believed to be the service, which peer address to be the peer's |
+//! | `ports` | the port of a connection whose program has chosen none |
+//!
+//! The port of a connection is unique among the local connections to one service. It is not
+//! reserved in TCP's port space, because that would cost a descriptor for each connection.
+
+#![forbid(unsafe_code)]
+
+mod connection;
+mod names;
+mod ports;
+mod trust;
+
+use std::fmt;
+
+use ops::{
+    Capabilities, ConnectFailure, KernelSockets, Local, OffloadBound, OffloadConnecting,
+    OffloadProtocol, Reason, Setting, Target, Way,
+};
+use rustix::io::Errno;
+
+use crate::connection::Sockets;
+
+pub use crate::connection::{is_at, is_listener};
+pub use crate::names::Addresses;
+
+/// The name of the protocol in rule files and listings.
+pub const NAME: &str = "local";
+
+/// The protocol.
+#[derive(Debug, Default)]
+pub struct LocalProtocol {
+    needs_rule: bool,
+}
+
+impl LocalProtocol {
+    /// With `needs_rule`, carries only connections for which a rule names the protocol.
+    #[must_use]
+    pub fn new(needs_rule: bool) -> Self {
+        Self { needs_rule }
+    }
+}
+
+/// Connections and listeners of the protocol.
+#[must_use]
+pub fn kernel_sockets() -> &'static dyn KernelSockets {
+    &Sockets
+}
+
+impl OffloadProtocol for LocalProtocol {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            number: None,
+            ipv4: true,
+            ipv6: true,
+            self_routing: false,
+            needs_rdma: false,
+            loopback: true,
+            remote: false,
+            needs_rule: self.needs_rule,
+            asks_peer: false,
+        }
+    }
+
+    fn reaches(&self, _: &Way<'_>) -> Result<(), Reason> {
+        Ok(())
+    }
+
+    fn kernel_sockets(&self) -> Option<&'static dyn KernelSockets> {
+        Some(kernel_sockets())
+    }
+
+    fn bind(&self, _: Local, _: &[Setting]) -> Result<Box<dyn OffloadBound>, Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn connect(&self, _: &Target<'_>) -> Result<Box<dyn OffloadConnecting>, ConnectFailure> {
+        Err(ConnectFailure::Failed(Errno::OPNOTSUPP))
+    }
+}
+
+impl fmt::Display for LocalProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(NAME)
+    }
+}

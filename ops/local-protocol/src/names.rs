@@ -1,0 +1,223 @@
+//! Abstract names of services and connections.
+//!
+//! Names are text, so that `ss -x` shows them: `ops1at4 127.0.0.1:80`, `ops1at6 [::]:80`,
+//! `ops1only6 [::]:80` for a listener with `IPV6_V6ONLY`, and
+//! `ops1from4 127.0.0.1:40000 127.0.0.1:80` for a connection, the connecting end first. The digit
+//! is the address family of the program's socket. The first four bytes are a version.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+
+use ops::Local;
+use rustix::io::Errno;
+use rustix::net::{SocketAddrAny, SocketAddrUnix, getpeername, getsockname};
+
+const AT_4: &str = "ops1at4 ";
+const AT_6: &str = "ops1at6 ";
+const ONLY_6: &str = "ops1only6 ";
+const FROM_4: &str = "ops1from4 ";
+const FROM_6: &str = "ops1from6 ";
+
+/// The addresses of a connection, as its socket has them. IPv4 addresses are in their own form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    /// True where the program's socket was of `AF_INET6`.
+    pub is_ipv6: bool,
+    /// This end's address.
+    pub local: SocketAddr,
+    /// The other end's.
+    pub peer: SocketAddr,
+}
+
+impl Addresses {
+    /// Those of a connected socket; `None` where the socket is no connection of this protocol.
+    ///
+    /// A connecting end has bound its own socket to its name. An accepting end has the name of its
+    /// listener, and only then the peer's name is believed: each process can choose the name under
+    /// which it connects to a listener that is not ours.
+    #[must_use]
+    pub fn of(socket: BorrowedFd<'_>) -> Option<Self> {
+        let own = getsockname(socket).ok()?;
+        match Name::of(&own)? {
+            Name::Connection(of) => Some(of),
+            Name::Service { is_ipv6, .. } => {
+                let peer = getpeername(socket).ok()??;
+                let Name::Connection(peer) = Name::of(&peer)? else {
+                    return None;
+                };
+                Some(peer.seen_from_service(is_ipv6))
+            }
+        }
+    }
+
+    /// The same connection at its other end, whose socket is of this family.
+    #[must_use]
+    pub(crate) fn seen_from_service(self, is_ipv6: bool) -> Self {
+        Self {
+            is_ipv6,
+            local: self.peer,
+            peer: self.local,
+        }
+    }
+
+    /// The name of the connecting end's socket.
+    pub(crate) fn name(&self) -> Result<SocketAddrUnix, Errno> {
+        let prefix = if self.is_ipv6 { FROM_6 } else { FROM_4 };
+        abstract_name(&format!("{prefix}{} {}", self.local, self.peer))
+    }
+}
+
+/// A parsed name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Name {
+    /// A listener.
+    Service {
+        /// Of `AF_INET6`.
+        is_ipv6: bool,
+        /// Where it listens.
+        address: SocketAddr,
+    },
+    /// A connecting end.
+    Connection(Addresses),
+}
+
+impl Name {
+    pub(crate) fn of(address: &SocketAddrAny) -> Option<Self> {
+        let unix = SocketAddrUnix::try_from(address.clone()).ok()?;
+        Self::parse(unix.abstract_name()?)
+    }
+
+    pub(crate) fn parse(name: &[u8]) -> Option<Self> {
+        let name = std::str::from_utf8(name).ok()?;
+        for (prefix, is_ipv6) in [(AT_4, false), (AT_6, true), (ONLY_6, true)] {
+            if let Some(address) = name.strip_prefix(prefix) {
+                let address = address.parse().ok()?;
+                return Some(Self::Service { is_ipv6, address });
+            }
+        }
+        let (rest, is_ipv6) = match name.strip_prefix(FROM_4) {
+            Some(rest) => (rest, false),
+            None => (name.strip_prefix(FROM_6)?, true),
+        };
+        let (local, peer) = rest.split_once(' ')?;
+        Some(Self::Connection(Addresses {
+            is_ipv6,
+            local: local.parse().ok()?,
+            peer: peer.parse().ok()?,
+        }))
+    }
+}
+
+/// The name of a service.
+pub(crate) fn of_service(local: Local) -> Result<SocketAddrUnix, Errno> {
+    abstract_name(&service_text(local))
+}
+
+fn service_text(local: Local) -> String {
+    let prefix = match local.address {
+        SocketAddr::V4(_) => AT_4,
+        // `IPV6_V6ONLY` matters where the zeros would stand for IPv4 too.
+        SocketAddr::V6(v6) if local.ipv6_only && v6.ip().is_unspecified() => ONLY_6,
+        SocketAddr::V6(_) => AT_6,
+    };
+    format!("{prefix}{}", local.address)
+}
+
+/// Where a service may listen that is reached at an address: there, at all addresses of the
+/// family, or at all addresses of both. `service` has IPv4 in its own form.
+pub(crate) fn places(service: SocketAddr) -> [Local; 4] {
+    let port = service.port();
+    let zeros: Local = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port).into();
+    match service.ip() {
+        IpAddr::V4(ip) => [
+            service.into(),
+            SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port).into(),
+            zeros,
+            // A socket of `AF_INET6` that is bound to a mapped address.
+            SocketAddr::new(ip.to_ipv6_mapped().into(), port).into(),
+        ],
+        IpAddr::V6(_) => {
+            let only = Local {
+                ipv6_only: true,
+                ..zeros
+            };
+            [service.into(), zeros, only, zeros]
+        }
+    }
+}
+
+/// The places as they are in `/proc/net/unix`.
+pub(crate) fn listed_as(service: SocketAddr) -> [String; 4] {
+    places(service).map(|place| format!("@{}", service_text(place)))
+}
+
+fn abstract_name(text: &str) -> Result<SocketAddrUnix, Errno> {
+    SocketAddrUnix::new_abstract_name(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(name: &SocketAddrUnix) -> Option<Name> {
+        Name::parse(name.abstract_name().unwrap())
+    }
+
+    #[test]
+    fn names_are_parsed_as_they_were_written() {
+        for (is_ipv6, local, peer) in [
+            (false, "127.0.0.1:40000", "127.0.0.1:80"),
+            (true, "10.1.2.3:65535", "10.1.2.3:1"),
+            (true, "[fe80::1%7]:1", "[2001:db8::2]:2"),
+            (
+                true,
+                "[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:65535",
+                "[2001:db8:aaaa:bbbb:cccc:dddd:eeee:fffe]:65535",
+            ),
+        ] {
+            let addresses = Addresses {
+                is_ipv6,
+                local: local.parse().unwrap(),
+                peer: peer.parse().unwrap(),
+            };
+            let name = addresses.name().unwrap();
+            assert_eq!(parsed(&name), Some(Name::Connection(addresses)), "{local}");
+        }
+    }
+
+    #[test]
+    fn the_listener_of_an_address_has_one_of_its_names() {
+        for (address, ipv6_only, service, is_found) in [
+            ("127.0.0.1:80", false, "127.0.0.1:80", true),
+            ("0.0.0.0:80", false, "127.0.0.1:80", true),
+            ("[::]:80", false, "127.0.0.1:80", true),
+            ("[::]:80", true, "127.0.0.1:80", false),
+            ("[::]:80", true, "[::1]:80", true),
+            ("[::ffff:127.0.0.1]:80", false, "127.0.0.1:80", true),
+            ("0.0.0.0:80", false, "[::1]:80", false),
+            ("127.0.0.2:80", false, "127.0.0.1:80", false),
+            ("[::1]:80", true, "[::1]:80", true),
+        ] {
+            let address = address.parse().unwrap();
+            let name = service_text(Local { address, ipv6_only });
+            let names = places(service.parse().unwrap()).map(service_text);
+            assert_eq!(names.contains(&name), is_found, "{address} {service}");
+        }
+    }
+
+    #[test]
+    fn other_names_are_left_alone() {
+        for name in [
+            "",
+            "ops1",
+            "ops1at4 ",
+            "ops1at4 x",
+            "ops1from4 127.0.0.1:1",
+            "ops1from4 127.0.0.1:1 127.0.0.1:2 ",
+            "ops2at4 127.0.0.1:80",
+            "/tmp/socket",
+        ] {
+            assert_eq!(Name::parse(name.as_bytes()), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The port of a connection whose program has chosen none.
+
+use std::collections::hash_map::RandomState;
+use std::fs;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The range where the kernel tells none: its default.
+const DEFAULT: (u16, u16) = (32768, 60999);
+
+/// Counts ports that were handed out; the beginning is random, so that processes seldom meet.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// The next port of the range from which the kernel takes ports for connections.
+pub(crate) fn next() -> u16 {
+    static RANGE: OnceLock<(u16, u16)> = OnceLock::new();
+    let (first, last) = *RANGE.get_or_init(|| {
+        NEXT.store(
+            RandomState::new().build_hasher().finish() as u32,
+            Ordering::Relaxed,
+        );
+        range(&fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default())
+    });
+    let count = u32::from(last - first) + 1;
+    let at = NEXT.fetch_add(1, Ordering::Relaxed) % count;
+    first.saturating_add(u16::try_from(at).unwrap_or(0))
+}
+
+fn range(text: &str) -> (u16, u16) {
+    let mut words = text.split_whitespace().map(str::parse);
+    match (words.next(), words.next()) {
+        (Some(Ok(first)), Some(Ok(last))) if first <= last => (first, last),
+        _ => DEFAULT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_two_numbers_in_order() {
+        assert_eq!(range("1024\t65535\n"), (1024, 65535));
+        for text in ["", "7", "9 8", "1 70000", "a b"] {
+            assert_eq!(range(text), DEFAULT, "{text}");
+        }
+    }
+
+    #[test]
+    fn ports_are_of_the_range_and_differ() {
+        let ports: Vec<u16> = (0..100).map(|_| next()).collect();
+        let mut sorted = ports.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), ports.len(), "{ports:?}");
+    }
+}

@@ -1,0 +1,178 @@
+//! `getsockopt` and `setsockopt` of connections within the host.
+//!
+//! Options of `SOL_SOCKET` are the kernel's, but for those that name the kind of socket. Options of
+//! TCP and IP are checked by the kernel's TCP, on a socket that is made for the call, and kept here.
+//! `TCP_INFO` is the state and plausible sizes, all else zero: there is no TCP machinery.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use libc::{
+    IPPROTO_TCP, SO_DOMAIN, SO_PROTOCOL, SO_ZEROCOPY, SOL_SOCKET, TCP_CORK, TCP_INFO, TCP_MAXSEG,
+    TCP_NODELAY, TCP_QUICKACK, socklen_t,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::{addresses, remembered};
+use crate::guard;
+use crate::real;
+use crate::socket::inherited::{self, Value};
+use crate::socket::names::Family;
+use crate::socket::options::{self, give_info, give_number};
+
+/// Options of TCP and IP that differ from those of a new socket.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Kept(Vec<(c_int, c_int, Value)>);
+
+impl Kept {
+    pub(crate) fn get(&self, level: c_int, name: c_int) -> Option<Value> {
+        let mut all = self.0.iter();
+        all.find(|it| (it.0, it.1) == (level, name)).map(|it| it.2)
+    }
+
+    pub(crate) fn set(&mut self, level: c_int, name: c_int, value: Value) {
+        self.0.retain(|it| (it.0, it.1) != (level, name));
+        self.0.push((level, name, value));
+    }
+}
+
+/// The payload of a segment on the loopback device.
+const LOOPBACK_MSS: c_int = 65_483;
+
+/// Answers an option that a socket of `AF_UNIX` refuses, or answers by its own kind. `None`: the
+/// descriptor is no connection within the host.
+///
+/// # Safety
+/// `value` and `len` are null or what the C call demands.
+pub(crate) unsafe fn get(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> Option<Result<(), Errno>> {
+    let (family, _) = addresses(fd)?;
+    let _inside = guard::enter();
+    // SAFETY: the caller answers for both pointers, here and below.
+    Some(unsafe {
+        match (level, name) {
+            (SOL_SOCKET, SO_DOMAIN) => give_number(family.number(), value, len),
+            (SOL_SOCKET, SO_PROTOCOL) => give_number(IPPROTO_TCP, value, len),
+            (SOL_SOCKET, SO_ZEROCOPY) => give_number(0, value, len),
+            (SOL_SOCKET, _) => Err(Errno::NOPROTOOPT),
+            (IPPROTO_TCP, TCP_INFO) => give_info(state(fd), value, len),
+            (IPPROTO_TCP, TCP_MAXSEG) => give_number(LOOPBACK_MSS, value, len),
+            _ if options::is_refused(level, name) => Err(Errno::NOPROTOOPT),
+            _ => match remembered(fd).and_then(|it| it.kept().get(level, name)) {
+                Some(kept) => options::put(kept.bytes(), value, len),
+                None => get_of_new(family, level, name, value, len),
+            },
+        }
+    })
+}
+
+/// # Safety
+/// As for [`get`].
+unsafe fn get_of_new(
+    family: Family,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> Result<(), Errno> {
+    let model = inherited::new(family)?;
+    // SAFETY: the caller answers for both pointers.
+    let result = unsafe { real::getsockopt(model.as_raw_fd(), level, name, value, len) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(options::last())
+    }
+}
+
+/// The state as `TCP_INFO` has it, as far as the descriptor shows it.
+fn state(fd: c_int) -> u8 {
+    // SAFETY: the kernel has just answered a call on it.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
+    if poll(&mut set, Some(&Timespec::default())).is_err() {
+        return options::TCP_CLOSE;
+    }
+    let seen = set[0].revents();
+    if seen.contains(PollFlags::HUP) {
+        options::TCP_CLOSE
+    } else if seen.contains(PollFlags::RDHUP) {
+        options::TCP_CLOSE_WAIT
+    } else {
+        options::TCP_ESTABLISHED
+    }
+}
+
+/// Sets an option that a socket of `AF_UNIX` refuses. `None`: the descriptor is no connection
+/// within the host.
+///
+/// # Safety
+/// `value` is null or points to `len` bytes.
+pub(crate) unsafe fn set(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> Option<Result<(), Errno>> {
+    let socket = remembered(fd)?;
+    let _inside = guard::enter();
+    if level == SOL_SOCKET || options::is_refused(level, name) {
+        return Some(Err(Errno::NOPROTOOPT));
+    }
+    // SAFETY: the caller answers for the value.
+    let checked = match unsafe { switched(level, name, value, len) } {
+        Some(value) => Ok(value),
+        None => {
+            let (family, _) = addresses(fd)?;
+            // SAFETY: the caller answers for the value.
+            unsafe { checked(family, level, name, value, len) }
+        }
+    };
+    Some(checked.map(|value| socket.kept().set(level, name, value)))
+}
+
+/// The value of an option that is on or off, which most programs set on each connection. `None`:
+/// the kernel is to check it.
+///
+/// # Safety
+/// `value` is null or points to `len` bytes.
+unsafe fn switched(
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> Option<Value> {
+    let is_switch = level == IPPROTO_TCP && matches!(name, TCP_NODELAY | TCP_CORK | TCP_QUICKACK);
+    if !is_switch || value.is_null() || (len as usize) < size_of::<c_int>() {
+        return None;
+    }
+    // SAFETY: the caller answers for so many bytes, aligned anyhow.
+    let number = unsafe { value.cast::<c_int>().read_unaligned() };
+    Some(Value::number((number != 0).into()))
+}
+
+/// The value that the kernel's TCP makes of one.
+///
+/// # Safety
+/// `value` is null or points to `len` bytes.
+unsafe fn checked(
+    family: Family,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> Result<Value, Errno> {
+    let model = inherited::new(family)?;
+    // SAFETY: the caller answers for the value.
+    if unsafe { real::setsockopt(model.as_raw_fd(), level, name, value, len) } != 0 {
+        return Err(options::last());
+    }
+    Value::of(model.as_fd().as_raw_fd(), level, name).ok_or(Errno::NOPROTOOPT)
+}
