@@ -572,8 +572,7 @@ int main(int count, char **arguments_)
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	connect_pair();
-	for (long until = now_ms() + SOON_MS; !getenv("OPS_TEST_PROTOCOL") && !getenv("SUITE_PROTOCOL");
-	     pause_ms(1)) {
+	for (long until = now_ms() + SOON_MS; !getenv("SUITE_PROTOCOL"); pause_ms(1)) {
 		if (has_stack())
 			break;
 		check(now_ms() < until, "it is offloaded");

@@ -30,7 +30,7 @@ impl OffloadProtocol {
             name: "SDP",
             is_for_use: true,
             is_sdp: true,
-            // Over the software provider: by default, `local` carries what a test has within a host.
+            // Over the software provider; by default, `local` carries what is within a host.
             environment: &[("OPS_SOFTWARE", "1")],
         },
         Self {
@@ -38,12 +38,6 @@ impl OffloadProtocol {
             is_for_use: true,
             is_sdp: false,
             environment: &[("SUITE_PROTOCOL", "local")],
-        },
-        Self {
-            name: "test protocol",
-            is_for_use: false,
-            is_sdp: false,
-            environment: &[("OPS_TEST_PROTOCOL", "1")],
         },
     ];
 }

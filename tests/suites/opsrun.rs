@@ -56,7 +56,7 @@ fn opsrun(args: &[&str]) -> Result<Output> {
         .args(args)
         .env_remove("LD_PRELOAD")
         .env_remove("OPS_RULES");
-    Ok(command.env("OPS_TEST_PROTOCOL", "1").output()?)
+    Ok(command.output()?)
 }
 
 fn rule_file(text: &str) -> Result<(TempDir, PathBuf)> {
@@ -131,7 +131,6 @@ fn python(name: &str, script: &str, args: &str, pages: &Path) -> Result<Running>
         .args_line("python3 -c")
         .arg(script)
         .args_line(args)
-        .env("OPS_TEST_PROTOCOL", "1")
         .env("OPS_PAGES", pages)
         .env_remove("OPS_RULES")
         .named(name)
@@ -177,11 +176,14 @@ fn sockets_of_two_programs_are_listed_with_what_carries_them() -> Result<()> {
         Ok(())
     };
     let service = format!("127.0.0.1:{port}");
-    row(server.pid(), &["test", "LISTEN", &service, "accepted", "1"])?;
-    row(server.pid(), &["test", "ESTAB", &service, "0", "5000"])?;
-    row(client.pid(), &["test", "ESTAB", &service, "5000", "0"])?;
+    row(
+        server.pid(),
+        &["local", "LISTEN", &service, "accepted", "1"],
+    )?;
+    row(server.pid(), &["local", "-", &service])?;
+    row(client.pid(), &["local", "-", &service])?;
     let peer = plain.local_addr()?.to_string();
-    row(client.pid(), &["tcp", &peer, "the", "peer", "refused"])?;
+    row(client.pid(), &["tcp", &peer, "no", "program", "listens"])?;
     ensure!(rows.len() == 4, "{listed}");
     for running in [server, client] {
         running.signal(Signal::SIGKILL)?;
@@ -338,7 +340,10 @@ fn reports_go_to_no_file_that_took_the_number_of_standard_error() -> Result<()> 
 
 fn explained(args: &[&str], dat_conf: Option<&Path>) -> Result<String> {
     let mut command = Command::new(Stage::find()?.bin("opsrun"));
-    command.arg("--explain").args(args).env_remove("OPS_RULES");
+    command
+        .args(["--software", "--explain"])
+        .args(args)
+        .env_remove("OPS_RULES");
     match dat_conf {
         Some(file) => command.env("DAT_OVERRIDE", file),
         None => command.env_remove("DAT_OVERRIDE"),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-/// Runs a program whose TCP connections may take a faster way, or tells what would carry one and why.
+/// Runs a program whose TCP connections may leave TCP, or tells what would carry one and why.
 #[derive(Debug, Parser)]
 #[command(
     name = "opsrun",

@@ -180,7 +180,7 @@ fn take(
     if let Ok(accepted) = listener.accept_in_kernel(socket, local::accept_flags(flags)) {
         let taken = accepted?.map(|(connection, kept)| {
             let peer = connection.peer;
-            info!(%peer, protocol = listener.protocol(), "a connection within the host is accepted");
+            info!(%peer, protocol = listener.protocol(), "an offloaded connection is accepted");
             let fd = local::accepted(connection, listener.protocol(), kept);
             Accepted { fd, peer, family }
         });

@@ -88,13 +88,27 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     };
     match switch.connect_in_kernel(&target, &mut offer) {
         Ok((protocol, connection)) => {
-            info!(peer = %remote, protocol = protocol.name(), "a connection within the host");
+            info!(peer = %remote, protocol = protocol.name(), "a connection is offloaded");
             let done = local::take_over(fd, socket, family, flags, &*protocol, connection);
-            return Outcome::Offloaded(done);
+            Outcome::Offloaded(done)
         }
-        Err(reason) if offer.protocols.is_empty() => return left(switch, remote, &offer, &reason),
-        Err(_) => {}
+        Err(reason) if offer.protocols.is_empty() => left(switch, remote, &offer, &reason),
+        Err(_) => by_library(fd, socket, (family, bound), remote, offer),
     }
+}
+
+/// Connects by a protocol whose bytes this library moves, or leaves the connection to TCP.
+fn by_library(
+    fd: c_int,
+    socket: BorrowedFd<'_>,
+    (family, bound): (Family, SocketAddr),
+    remote: SocketAddr,
+    offer: Offer,
+) -> Outcome {
+    let Some(switch) = switch::switch() else {
+        return Outcome::Kernel(None);
+    };
+    let source = offer.route.as_ref().and_then(|route| route.source);
     let mut place = None;
     let reserve = Reserve::new(|| {
         // Made before the peer accepts: where it cannot be made, the peer's program would see a

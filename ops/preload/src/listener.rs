@@ -394,7 +394,7 @@ impl Listener {
         }
     }
 
-    /// Nobody connects to the kernel's listener any more, in whichever process. Those who are in its
+    /// Refuses connections to the kernel's listener from now on, in whichever process. Those in its
     /// queue are still accepted.
     pub(crate) fn withdraw(&self) {
         if matches!(self.source, Source::Kernel(_)) {

@@ -131,13 +131,11 @@ pub(crate) fn is_passed(fd: c_int) {
 
 /// When this program begins: listeners that came over an `exec` with what is next to them.
 pub(crate) fn adopt_inherited() {
-    let lowest = host::descriptors::lowest();
     let numbers = || {
         let listed = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
         listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<c_int>().ok())
     };
     let left: Vec<c_int> = numbers()
-        .filter(|fd| *fd >= lowest)
         // SAFETY: a number that was just listed.
         .filter(|fd| ops_local_protocol::is_listener(unsafe { BorrowedFd::borrow_raw(*fd) }))
         .collect();
@@ -145,11 +143,11 @@ pub(crate) fn adopt_inherited() {
         return;
     }
     let _inside = guard::enter();
-    let of_tcp: Vec<c_int> = numbers().filter(|fd| *fd < lowest).collect();
+    let others: Vec<c_int> = numbers().filter(|fd| !left.contains(fd)).collect();
     for number in left {
         // SAFETY: a descriptor that the former program has left for this one.
         let kernel = unsafe { OwnedFd::from_raw_fd(number) };
-        let partners = of_tcp.iter().copied();
+        let partners = others.iter().copied();
         let partners: Vec<c_int> = partners.filter(|fd| is_partner(*fd, &kernel)).collect();
         adopt(&partners, kernel);
     }
@@ -282,7 +280,8 @@ fn listen_in_kernel<'a>(
             Ok(listener) => return Some((listener, protocol.name(), sockets)),
             Err(reason) => {
                 let service = place.address;
-                info!(%service, protocol = protocol.name(), %reason, "listening without a protocol");
+                let protocol = protocol.name();
+                info!(%service, protocol, %reason, "listening without a protocol");
                 switch.count_fall_back(&reason);
             }
         }

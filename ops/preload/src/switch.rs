@@ -8,18 +8,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ops::{Program, Registry, Switch, WITHIN};
+use ops::{OffloadProtocol, Program, Registry, Switch, WITHIN};
 use ops_local_protocol::LocalProtocol;
 use ops_netlink::NetStack;
 use ops_rules::Source;
 use ops_sdp_protocol::SdpProtocol;
-use ops_unix_protocol::UnixProtocol;
 
 use crate::per_process::PerProcess;
 use crate::{guard, internal, loading, process};
-
-/// Set in the environment, the protocol for tests carries all sockets and no other is there.
-const TEST_PROTOCOL: &str = "OPS_TEST_PROTOCOL";
 
 /// Set in the environment by `opsrun --software`.
 const SOFTWARE: &str = "OPS_SOFTWARE";
@@ -67,26 +63,16 @@ fn make() -> Option<Arc<Switch>> {
     let registry = Arc::new(Registry::default());
     // SDP over the software provider for everything, and nothing else where no rule names it.
     let is_software = host::environment::variable(SOFTWARE).is_some();
-    let registered = if host::environment::variable(TEST_PROTOCOL).is_some() {
-        registry.register(
-            Arc::new(UnixProtocol {
-                name: "test".to_owned(),
-                ..UnixProtocol::default()
-            }),
-            0,
-        )
-    } else {
-        if let Some(directory) = our_directory() {
-            ops_sdp_protocol::prefer_libraries_in(&directory);
-        }
-        let local = Arc::new(LocalProtocol::new(is_software));
+    if let Some(directory) = our_directory() {
+        ops_sdp_protocol::prefer_libraries_in(&directory);
+    }
+    let local = Arc::new(LocalProtocol::new(is_software));
+    let sdp = Arc::new(SdpProtocol::new(internal::raise).for_all(is_software));
+    let protocols: [(Arc<dyn OffloadProtocol>, i32); 2] = [(local, LOCAL_FIRST), (sdp, 0)];
+    for (protocol, priority) in protocols {
         // For the life of the process.
-        std::mem::forget(registry.register(local, LOCAL_FIRST).ok()?);
-        let sdp = Arc::new(SdpProtocol::new(internal::raise).for_all(is_software));
-        registry.register(sdp, 0)
-    };
-    // For the life of the process.
-    std::mem::forget(registered.ok()?);
+        std::mem::forget(registry.register(protocol, priority).ok()?);
+    }
     let program = Program {
         path: std::env::current_exe()
             .unwrap_or_default()

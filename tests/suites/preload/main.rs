@@ -58,9 +58,11 @@ fn main() -> ExitCode {
                 left_waits::run(protocol, case)
             })
         }));
+        let is_local = protocol.name == "local";
         let kinds = [
             ("scripts", scripts::all().collect::<Vec<_>>()),
             ("forking", scripts::forking().collect()),
+            ("within", scripts::local().filter(|_| is_local).collect()),
         ];
         for (kind, all) in kinds {
             trials.extend(all.into_iter().map(|script| {

@@ -11,7 +11,7 @@ faulthandler.enable()
 # Connections within the host, which are sockets of the kernel's.
 LOCAL = os.environ.get("SUITE_PROTOCOL") == "local"
 # A protocol whose peers say by the port mapper where they listen.
-ASKS_PEERS = not LOCAL and "OPS_TEST_PROTOCOL" not in os.environ
+ASKS_PEERS = not LOCAL
 
 # In seconds: what has not come about after this long does not come about, on a busy machine either.
 DEADLINE = 60

@@ -215,6 +215,17 @@ const FORKING: &[(&str, &str)] = &[
     ("no_leaks", include_str!("forking/no_leaks.py")),
 ];
 
+/// What is asked of connections within the host alone.
+const LOCAL: &[(&str, &str)] = &[
+    ("connections", include_str!("local/connections.py")),
+    ("listeners", include_str!("local/listeners.py")),
+];
+
+/// The scripts about connections within the host.
+pub(crate) fn local() -> impl Iterator<Item = Script> {
+    LOCAL.iter().map(|(name, text)| Script::new(name, text))
+}
+
 /// The scripts about processes.
 pub(crate) fn forking() -> impl Iterator<Item = Script> {
     FORKING

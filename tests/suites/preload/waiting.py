@@ -97,7 +97,8 @@ def then_more(b):
 
 
 SCENES = {}
-for name, flags in {"receive": ALL, "look": PEEK | ALL}.items():
+# A look at the kernel's sockets within the host ends with what is there.
+for name, flags in ({"receive": ALL} if LOCAL else {"receive": ALL, "look": PEEK | ALL}).items():
     SCENES |= {
         f"{name}, and the rest comes": hears(flags, say(b"world")),
         f"{name}, and more than the rest comes": hears(flags, say(b"world and more")),

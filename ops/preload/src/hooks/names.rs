@@ -234,8 +234,12 @@ pub unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    if table::is_local(fd) && options::is_refused(level, name) {
-        return Err::<(), _>(Errno::NOPROTOOPT).to_c();
+    if table::is_local(fd)
+        && local::options::is_of_kind(level, name)
+        // SAFETY: the caller's pointers.
+        && let Some(told) = unsafe { local::options::get(fd, level, name, value, len) }
+    {
+        return told.to_c();
     }
     if options::is_of_carrier(level, name) {
         let told = moving(fd, |socket, fd| {
@@ -295,15 +299,19 @@ pub unsafe extern "C" fn setsockopt(
     len: socklen_t,
 ) -> c_int {
     match table::mover(fd) {
-        Mover::Kernel if table::is_local(fd) && options::is_refused(level, name) => {
-            Err::<(), _>(Errno::NOPROTOOPT).to_c()
-        }
         Mover::Kernel => {
+            if table::is_local(fd)
+                && local::options::is_of_kind(level, name)
+                // SAFETY: the caller's value.
+                && let Some(set) = unsafe { local::options::set(fd, level, name, value, len) }
+            {
+                return set.to_c();
+            }
             // SAFETY: the caller's arguments, unchanged.
             let result = unsafe { real::setsockopt(fd, level, name, value, len) };
             if result == 0 {
                 tcp_only::is_set(level, name);
-                local::carried::option_is_set();
+                local::carried::option_is_set(fd);
                 return result;
             }
             if !matches!(errno::get(), libc::EOPNOTSUPP) {

@@ -3,13 +3,13 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::naked_asm;
 use std::convert::identity;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use libc::{FILE, pid_t};
 
 use super::numbers;
 use crate::sharing::{executing, leaving};
-use crate::{exiting, guard, process, real, table};
+use crate::{exiting, guard, listening, process, real, table};
 
 /// A list of words that ends with null.
 type Words = *const *const c_char;
@@ -39,20 +39,96 @@ macro_rules! around {
 
 around! {
     before executing::prepare, after executing::on_failed;
-    /// Hook of `execve`.
-    fn execve(path: *const c_char, arguments: Words, environment: Words);
     /// Hook of `execv`.
     fn execv(path: *const c_char, arguments: Words);
     /// Hook of `execvp`.
     fn execvp(file: *const c_char, arguments: Words);
+}
+
+/// The same where the caller names the environment, which tells whether the other program will have
+/// this library.
+macro_rules! with_environment {
+    (
+        before $before:path, after $after:path;
+        $($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*);)*
+    ) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As for the C function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*, environment: Words) -> c_int {
+            let begun = (!guard::is_inside()).then(|| {
+                // SAFETY: the caller's list.
+                listening::keep_over_exec(unsafe { has_library(environment) });
+                $before()
+            });
+            // SAFETY: the caller's arguments, unchanged.
+            let result = unsafe { real::$name($($arg),*, environment) };
+            if let Some(begun) = begun {
+                $after(begun);
+            }
+            result
+        }
+    )*};
+}
+
+with_environment! {
+    before executing::prepare_own, after executing::on_failed;
+    /// Hook of `execve`.
+    fn execve(path: *const c_char, arguments: Words);
     /// Hook of `execvpe`.
-    fn execvpe(file: *const c_char, arguments: Words, environment: Words);
+    fn execvpe(file: *const c_char, arguments: Words);
     /// Hook of `fexecve`.
-    fn fexecve(fd: c_int, arguments: Words, environment: Words);
-    /// Hook of `execveat`.
-    fn execveat(
-        directory: c_int, path: *const c_char, arguments: Words, environment: Words, flags: c_int
-    );
+    fn fexecve(fd: c_int, arguments: Words);
+}
+
+/// Hook of `execveat`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execveat(
+    directory: c_int,
+    path: *const c_char,
+    arguments: Words,
+    environment: Words,
+    flags: c_int,
+) -> c_int {
+    let begun = (!guard::is_inside()).then(|| {
+        // SAFETY: the caller's list.
+        listening::keep_over_exec(unsafe { has_library(environment) });
+        executing::prepare_own()
+    });
+    // SAFETY: the caller's arguments, unchanged.
+    let result = unsafe { real::execveat(directory, path, arguments, environment, flags) };
+    if let Some(begun) = begun {
+        executing::on_failed(begun);
+    }
+    result
+}
+
+/// Returns true for an environment that makes the loader put this library in front.
+///
+/// # Safety
+/// A list as `execve` takes it, or null.
+unsafe fn has_library(environment: Words) -> bool {
+    if environment.is_null() {
+        return false;
+    }
+    let words = (0..).map_while(|at| {
+        // SAFETY: the list ends with null.
+        let word = unsafe { *environment.add(at) };
+        // SAFETY: a word of the caller's list.
+        (!word.is_null()).then(|| unsafe { CStr::from_ptr(word) }.to_bytes())
+    });
+    let mut lists = words.filter_map(|word| word.strip_prefix(b"LD_PRELOAD="));
+    let name = b"ops-preload";
+    let other = b"ops_preload";
+    lists.any(|list| {
+        let mut parts = list.windows(name.len());
+        parts.any(|part| part == name || part == other)
+    })
 }
 
 around! {
@@ -104,15 +180,19 @@ around! {
     before leaving::expose_kept, after identity;
     /// Hook of `system`.
     fn system(command: *const c_char);
+}
+
+with_environment! {
+    before leaving::expose_connections, after identity;
     /// Hook of `posix_spawn`.
     fn posix_spawn(
         child: *mut pid_t, path: *const c_char, actions: *const c_void,
-        attributes: *const c_void, arguments: Words, environment: Words
+        attributes: *const c_void, arguments: Words
     );
     /// Hook of `posix_spawnp`.
     fn posix_spawnp(
         child: *mut pid_t, file: *const c_char, actions: *const c_void,
-        attributes: *const c_void, arguments: Words, environment: Words
+        attributes: *const c_void, arguments: Words
     );
 }
 

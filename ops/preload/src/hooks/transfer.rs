@@ -98,8 +98,8 @@ pub unsafe extern "C" fn recv(
     if let Some(received) = super::moving(fd, |socket, fd| fill(socket, fd, buffer, len, flags)) {
         return received;
     }
-    if flags & libc::MSG_TRUNC != 0 && table::is_local(fd) {
-        return local::discard(fd, len, flags);
+    if let Some(received) = local::receive_by_flag(fd, || len, flags) {
+        return received;
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::recv(fd, buffer, len, flags) }
@@ -122,8 +122,8 @@ pub unsafe extern "C" fn recvfrom(
     let received = super::moving(fd, |socket, fd| fill(socket, fd, buffer, len, flags));
     // SAFETY: the caller's arguments, without the place for an address where none is known.
     let received = received.unwrap_or_else(|| unsafe {
-        if flags & libc::MSG_TRUNC != 0 && table::is_local(fd) {
-            return local::discard(fd, len, flags);
+        if let Some(received) = local::receive_by_flag(fd, || len, flags) {
+            return received;
         }
         if !is_named || !table::is_local(fd) {
             return real::recvfrom(fd, buffer, len, flags, from, from_len);
@@ -170,14 +170,46 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
         // SAFETY: the caller's message.
         unsafe { receive_message(socket, fd, message, flags) }
     });
-    // SAFETY: the caller's arguments; a stream tells no address.
-    received.unwrap_or_else(|| unsafe {
-        let received = real::recvmsg(fd, message, flags);
-        if received >= 0 && table::is_local(fd) {
-            (*message).msg_namelen = 0;
+    if let Some(received) = received {
+        return received;
+    }
+    if message.is_null() || !table::is_local(fd) {
+        // SAFETY: the caller's arguments, unchanged.
+        return unsafe { real::recvmsg(fd, message, flags) };
+    }
+    // SAFETY: the caller's message.
+    unsafe { receive_unnamed(fd, &mut *message, flags) }
+}
+
+/// `recvmsg` of a connection within the host, whose peer's name is none of TCP's.
+///
+/// # Safety
+/// As for `recvmsg`.
+unsafe fn receive_unnamed(fd: c_int, message: &mut msghdr, flags: c_int) -> ssize_t {
+    let room = || {
+        let parts = 0..message.msg_iovlen;
+        // SAFETY: the list of the caller's message.
+        let lens = parts.map(|at| unsafe { (*message.msg_iov.add(at)).iov_len });
+        lens.sum()
+    };
+    if let Some(received) = local::receive_by_flag(fd, room, flags) {
+        if received >= 0 {
+            (
+                message.msg_namelen,
+                message.msg_controllen,
+                message.msg_flags,
+            ) = (0, 0, 0);
         }
-        received
-    })
+        return received;
+    }
+    let name = std::mem::replace(&mut message.msg_name, ptr::null_mut());
+    // SAFETY: the caller's message, without a place for a name.
+    let received = unsafe { real::recvmsg(fd, message, flags) };
+    message.msg_name = name;
+    if received >= 0 {
+        message.msg_namelen = 0;
+    }
+    received
 }
 
 /// Hook of `sendmsg`. What it passes to another process carries bytes from then on.

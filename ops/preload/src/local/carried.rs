@@ -3,25 +3,36 @@
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use libc::{SO_RCVBUF, SO_SNDBUF, SOL_SOCKET};
 
 use super::options::Kept;
 use crate::socket::inherited::{self, Value};
 use crate::socket::names::Family;
+use crate::table;
 
-/// Counts options that the program has set on any TCP socket.
+/// Counts options that the program has set on listeners.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// How often the program has set an option, so that an earlier answer is known to hold.
+/// True once this program has set an option on a socket that may connect or listen yet.
+static ARE_SET: AtomicBool = AtomicBool::new(false);
+
+/// How often the program has set an option of a listener, so that an earlier answer is known to
+/// hold.
 pub(crate) fn changes() -> u64 {
     CHANGES.load(Ordering::Relaxed)
 }
 
 /// The program has set an option.
-pub(crate) fn option_is_set() {
-    CHANGES.fetch_add(1, Ordering::Relaxed);
+pub(crate) fn option_is_set(fd: c_int) {
+    if table::is_local(fd) {
+        return;
+    }
+    ARE_SET.store(true, Ordering::Relaxed);
+    if table::is_listener(fd) {
+        CHANGES.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Options that differ from those of a new socket.
@@ -32,6 +43,16 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
+    /// Those of a TCP socket that is about to connect. They are not asked for in a program that has
+    /// set none on any.
+    pub(crate) fn of_connecting(tcp: BorrowedFd<'_>, family: Family) -> Self {
+        if ARE_SET.load(Ordering::Relaxed) {
+            Self::of(tcp, family)
+        } else {
+            Self::default()
+        }
+    }
+
     /// Those of a TCP socket.
     pub(crate) fn of(tcp: BorrowedFd<'_>, family: Family) -> Self {
         let mut carried = Self::default();

@@ -32,7 +32,7 @@ use crate::hooks::numbers;
 use crate::registrations::Registrations;
 use crate::socket::names::{self, Family};
 use crate::table::{self, Entry};
-use crate::{guard, observing, process, real};
+use crate::{errno, guard, observing, process, real};
 
 use self::options::Kept;
 
@@ -82,7 +82,7 @@ pub(crate) fn take_over(
     protocol: &dyn OffloadProtocol,
     connection: KernelConnection,
 ) -> Result<(), Errno> {
-    let kept = carried::Carried::of(tcp, family).apply(connection.socket.as_fd());
+    let kept = carried::Carried::of_connecting(tcp, family).apply(connection.socket.as_fd());
     let record = observing::local(connection.local, connection.peer, protocol.name());
     let is_nonblocking = flags.contains(SocketFlags::NONBLOCK);
     let shown = Flags {
@@ -155,8 +155,26 @@ pub(crate) unsafe fn name(
     Some(unsafe { names::give(choose(&of), family, address, len) })
 }
 
+/// Receives with a flag that the two kinds of sockets take for different things. `None`: the flags
+/// have none of those, or the descriptor is no connection within the host.
+pub(crate) fn receive_by_flag(
+    fd: c_int,
+    len: impl FnOnce() -> usize,
+    flags: c_int,
+) -> Option<ssize_t> {
+    if flags & (libc::MSG_TRUNC | libc::MSG_ERRQUEUE) == 0 || !table::is_local(fd) {
+        return None;
+    }
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        // TCP has reports only for sockets that asked for them, and those stay on TCP.
+        errno::set(libc::EAGAIN);
+        return Some(-1);
+    }
+    Some(discard(fd, len(), flags))
+}
+
 /// Throws bytes away, as TCP does where `MSG_TRUNC` asks for it.
-pub(crate) fn discard(fd: c_int, len: usize, flags: c_int) -> ssize_t {
+fn discard(fd: c_int, len: usize, flags: c_int) -> ssize_t {
     const MOST: usize = 1 << 20;
     let mut room = vec![0_u8; len.min(MOST)];
     let (to, len) = (room.as_mut_ptr().cast(), room.len());

@@ -1,23 +1,24 @@
 //! `getsockopt` and `setsockopt` of connections within the host.
 //!
 //! Options of `SOL_SOCKET` are the kernel's, but for those that name the kind of socket. Options of
-//! TCP and IP are checked by the kernel's TCP, on a socket that is made for the call, and kept here.
-//! `TCP_INFO` is the state and plausible sizes, all else zero: there is no TCP machinery.
+//! TCP and IP are checked by the kernel's TCP, on a socket that is made for the call, and are kept
+//! here. `TCP_INFO` is the state and plausible sizes, all else zero: there is no TCP machinery.
 
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use libc::{
-    IPPROTO_TCP, SO_DOMAIN, SO_PROTOCOL, SO_ZEROCOPY, SOL_SOCKET, TCP_CORK, TCP_INFO, TCP_MAXSEG,
-    TCP_NODELAY, TCP_QUICKACK, socklen_t,
+    IPPROTO_TCP, SO_DOMAIN, SO_PASSCRED, SO_PASSSEC, SO_PEERCRED, SO_PROTOCOL, SO_REUSEPORT,
+    SOL_SOCKET, TCP_CORK, TCP_INFO, TCP_MAXSEG, TCP_NODELAY, TCP_QUICKACK, socklen_t,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::{addresses, remembered};
 use crate::guard;
 use crate::real;
-use crate::socket::inherited::{self, Value};
+use crate::socket::inherited::Value;
 use crate::socket::names::Family;
 use crate::socket::options::{self, give_info, give_number};
 
@@ -35,6 +36,28 @@ impl Kept {
         self.0.retain(|it| (it.0, it.1) != (level, name));
         self.0.push((level, name, value));
     }
+}
+
+/// Options that a socket of `AF_UNIX` takes and answers in its own way.
+pub(crate) fn is_of_kind(level: c_int, name: c_int) -> bool {
+    // A socket of `AF_UNIX` has no options of another level.
+    if level != SOL_SOCKET {
+        return true;
+    }
+    const SO_PASSPIDFD: c_int = 76;
+    const SO_PASSRIGHTS: c_int = 83;
+    options::is_refused(level, name)
+        || matches!(
+            name,
+            SO_DOMAIN
+                | SO_PROTOCOL
+                | SO_PEERCRED
+                | SO_PASSCRED
+                | SO_PASSSEC
+                | SO_PASSPIDFD
+                | SO_PASSRIGHTS
+                | SO_REUSEPORT
+        )
 }
 
 /// The payload of a segment on the loopback device.
@@ -59,11 +82,9 @@ pub(crate) unsafe fn get(
         match (level, name) {
             (SOL_SOCKET, SO_DOMAIN) => give_number(family.number(), value, len),
             (SOL_SOCKET, SO_PROTOCOL) => give_number(IPPROTO_TCP, value, len),
-            (SOL_SOCKET, SO_ZEROCOPY) => give_number(0, value, len),
-            (SOL_SOCKET, _) => Err(Errno::NOPROTOOPT),
+            _ if options::is_refused(level, name) => Err(Errno::NOPROTOOPT),
             (IPPROTO_TCP, TCP_INFO) => give_info(state(fd), value, len),
             (IPPROTO_TCP, TCP_MAXSEG) => give_number(LOOPBACK_MSS, value, len),
-            _ if options::is_refused(level, name) => Err(Errno::NOPROTOOPT),
             _ => match remembered(fd).and_then(|it| it.kept().get(level, name)) {
                 Some(kept) => options::put(kept.bytes(), value, len),
                 None => get_of_new(family, level, name, value, len),
@@ -81,7 +102,7 @@ unsafe fn get_of_new(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> Result<(), Errno> {
-    let model = inherited::new(family)?;
+    let model = model(family)?;
     // SAFETY: the caller answers for both pointers.
     let result = unsafe { real::getsockopt(model.as_raw_fd(), level, name, value, len) };
     if result == 0 {
@@ -89,6 +110,15 @@ unsafe fn get_of_new(
     } else {
         Err(options::last())
     }
+}
+
+/// A TCP socket for one question, under whatever number is free.
+fn model(family: Family) -> Result<OwnedFd, Errno> {
+    let domain = match family {
+        Family::V4 => AddressFamily::INET,
+        Family::V6 => AddressFamily::INET6,
+    };
+    socket_with(domain, SocketType::STREAM, SocketFlags::CLOEXEC, None)
 }
 
 /// The state as `TCP_INFO` has it, as far as the descriptor shows it.
@@ -123,14 +153,18 @@ pub(crate) unsafe fn set(
 ) -> Option<Result<(), Errno>> {
     let socket = remembered(fd)?;
     let _inside = guard::enter();
-    if level == SOL_SOCKET || options::is_refused(level, name) {
+    if options::is_refused(level, name) {
         return Some(Err(Errno::NOPROTOOPT));
     }
     // SAFETY: the caller answers for the value.
     let checked = match unsafe { switched(level, name, value, len) } {
         Some(value) => Ok(value),
         None => {
-            let (family, _) = addresses(fd)?;
+            // Options of TCP are those of both families.
+            let family = match level {
+                IPPROTO_TCP => Family::V4,
+                _ => addresses(fd)?.0,
+            };
             // SAFETY: the caller answers for the value.
             unsafe { checked(family, level, name, value, len) }
         }
@@ -169,10 +203,10 @@ unsafe fn checked(
     value: *const c_void,
     len: socklen_t,
 ) -> Result<Value, Errno> {
-    let model = inherited::new(family)?;
+    let model = model(family)?;
     // SAFETY: the caller answers for the value.
     if unsafe { real::setsockopt(model.as_raw_fd(), level, name, value, len) } != 0 {
         return Err(options::last());
     }
-    Value::of(model.as_fd().as_raw_fd(), level, name).ok_or(Errno::NOPROTOOPT)
+    Value::of(model.as_raw_fd(), level, name).ok_or(Errno::NOPROTOOPT)
 }

@@ -35,12 +35,17 @@ const FAILED_AFTER: Timespec = Timespec {
 /// What an `exec` that fails gives back: the connections that fell silent for it.
 pub(crate) struct PendingExec(Vec<(i32, Arc<Socket>)>);
 
-/// Before an `exec`.
+/// Before an `exec` with the environment of this program.
 pub(crate) fn prepare() -> PendingExec {
     listening::keep_over_exec(true);
+    prepare_own()
+}
+
+/// Before an `exec`, as far as connections are concerned.
+pub(crate) fn prepare_own() -> PendingExec {
     if !process::owns_table() {
         // The child of a `vfork`: whose memory this is goes on and carries what the child keeps.
-        leaving::expose_kept();
+        leaving::expose_connections();
         return PendingExec(Vec::new());
     }
     if !table::has_connections() {

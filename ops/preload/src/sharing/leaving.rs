@@ -48,6 +48,11 @@ fn expose_own(fd: BorrowedFd<'_>, socket: &Arc<Socket>) {
 /// Before an `exec`, or before a child is started that will call it: all descriptors that it keeps.
 pub(crate) fn expose_kept() {
     listening::keep_over_exec(true);
+    expose_connections();
+}
+
+/// The connections among them.
+pub(crate) fn expose_connections() {
     if !table::has_connections() {
         return;
     }

@@ -1,0 +1,119 @@
+"""Listeners within the host that other processes use: no client waits for ever."""
+
+import os
+import socket
+import sys
+
+SERVES = """
+import socket, sys
+listener = socket.socket(fileno=int(sys.argv[1]))
+for _ in range(int(sys.argv[2])):
+    peer = listener.accept()[0]
+    peer.sendall(b"served by another")
+    peer.close()
+"""
+
+
+def greeted(client):
+    client.settimeout(DEADLINE)
+    said = b""
+    while chunk := client.recv(100):
+        said += chunk
+    return said
+
+
+def dial(listener):
+    client = socket.create_connection(listener.getsockname())
+    return client, is_offloaded(client)
+
+
+# A child accepts after its parent has closed the listener; then nobody does.
+listener = socket.create_server(("127.0.0.1", 0))
+service = listener.getsockname()
+child = os.fork()
+if child == 0:
+    peer = listener.accept()[0]
+    peer.sendall(b"served by the child")
+    os._exit(0)
+listener.close()
+client = socket.create_connection(service)
+assert is_offloaded(client) and greeted(client) == b"served by the child"
+os.waitpid(child, 0)
+try:
+    socket.create_connection(service)
+    raise AssertionError("somebody listens")
+except ConnectionRefusedError:
+    pass
+
+# Another program that has the library gets the listener by `exec`, with those who wait.
+listener = socket.create_server(("127.0.0.1", 0))
+waiting = [dial(listener) for _ in range(2)]
+child = os.fork()
+if child == 0:
+    os.set_inheritable(listener.fileno(), True)
+    os.execv(sys.executable, [sys.executable, "-c", SERVES, str(listener.fileno()), "3"])
+waiting.append(dial(listener))
+for client, offloaded in waiting:
+    assert offloaded and greeted(client) == b"served by another"
+assert os.waitpid(child, 0)[1] == 0
+# This process listens still.
+client, offloaded = dial(listener)
+assert offloaded
+listener.accept()[0].close()
+assert greeted(client) == b""
+
+# The same by the C library's own way to start programs.
+child = os.posix_spawn(
+    sys.executable,
+    [sys.executable, "-c", SERVES, str(listener.fileno()), "1"],
+    os.environ,
+    file_actions=[],
+) if os.set_inheritable(listener.fileno(), True) is None else 0
+client, offloaded = dial(listener)
+assert greeted(client) == b"served by another"
+assert os.waitpid(child, 0)[1] == 0
+listener.close()
+
+# A program without the library accepts what comes over TCP: nothing else comes from now on.
+listener = socket.create_server(("127.0.0.1", 0))
+plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+ready, tell = os.pipe()
+child = os.fork()
+if child == 0:
+    os.set_inheritable(listener.fileno(), True)
+    os.set_inheritable(tell, True)
+    text = f"import os; os.write({tell}, b'.')\n" + SERVES
+    os.execve(sys.executable, [sys.executable, "-c", text, str(listener.fileno()), "1"], plain)
+os.read(ready, 1)
+client, offloaded = dial(listener)
+assert not offloaded and greeted(client) == b"served by another"
+assert os.waitpid(child, 0)[1] == 0
+# It is served here too.
+client, offloaded = dial(listener)
+assert not offloaded
+listener.accept()[0].close()
+listener.close()
+
+# A descriptor that is passed: those who wait are served here, later ones come over TCP.
+listener = socket.create_server(("127.0.0.1", 0))
+before, offloaded = dial(listener)
+assert offloaded
+ours, theirs = socket.socketpair(socket.AF_UNIX)
+socket.send_fds(ours, [b"."], [listener.fileno()])
+later, offloaded = dial(listener)
+assert not offloaded
+passed = socket.recv_fds(theirs, 1, 1)[1][0]
+other = socket.socket(fileno=passed)
+listener.accept()[0].sendall(b"first")
+other.accept()[0].sendall(b"second")
+assert greeted(before) == b"first" and greeted(later) == b"second"
+
+# A listener that was shut down, and listens again.
+for sock in (other, listener):
+    sock.close()
+listener = socket.create_server(("127.0.0.1", 0))
+listener.shutdown(socket.SHUT_RDWR)
+listener.listen()
+client, _ = dial(listener)
+listener.accept()[0].close()
+assert greeted(client) == b""
