@@ -92,10 +92,16 @@ const SCENES: &[Scene] = &[
         run: |demo| demo.rust_to_rust(),
     },
     Scene {
-        name: "unmodified redis by SDP",
-        heading: "redis as Debian ships it, both sides by bin/opsrun, seen by `opsrun ss`:",
+        name: "unmodified redis within the host",
+        heading: "redis as Debian ships it, both sides by bin/opsrun, beside the same without it:",
         needs: &[install::REDIS, install::REDIS_TOOLS],
-        run: |demo| demo.redis(),
+        run: |demo| demo.redis_beside_plain(),
+    },
+    Scene {
+        name: "unmodified redis by SDP",
+        heading: "The same by SDP over the software provider (opsrun --software), for development:",
+        needs: &[install::REDIS, install::REDIS_TOOLS],
+        run: |demo| demo.redis_by_sdp(),
     },
     Scene {
         name: "figures",
@@ -171,13 +177,35 @@ impl Demo<'_> {
         Ok(Outcome::passed(0, "data verified on both sides"))
     }
 
-    fn redis(&self) -> Result<Outcome> {
-        let opsrun = self.tool("opsrun")?;
+    fn redis_beside_plain(&self) -> Result<Outcome> {
+        for (title, opsrun) in [("without", None), ("with opsrun", Some(&[] as &[&str]))] {
+            for line in self.redis(opsrun, 50)? {
+                println!("    | {title:11}  {line}");
+            }
+        }
+        Ok(Outcome::passed(0, "every connection offloaded"))
+    }
+
+    fn redis_by_sdp(&self) -> Result<Outcome> {
+        for line in self.redis(Some(&["--software"]), 2)? {
+            println!("    | {line}");
+        }
+        Ok(Outcome::passed(0, "every connection offloaded"))
+    }
+
+    /// Runs redis and its load generator with so many clients, both by `opsrun` with these options
+    /// or without it, and prints how `opsrun ss` lists two of the connections. Returns the figures.
+    fn redis(&self, opsrun: Option<&[&str]>, clients: u32) -> Result<Vec<String>> {
+        let tool = self.tool("opsrun")?;
         let start = |name: &str, line: &str| {
-            let program = Program::new(&opsrun)
-                .arg("--software")
-                .arg(name)
-                .args_line(line);
+            let program = match opsrun {
+                Some(options) => options
+                    .iter()
+                    .fold(Program::new(&tool), |program, option| program.arg(option))
+                    .arg(name),
+                None => Program::new(name),
+            };
+            let program = program.args_line(line);
             program.env_remove("LD_PRELOAD").named(name)
         };
         let line = format!("--port {REDIS_PORT} --bind 127.0.0.1 --save");
@@ -185,19 +213,20 @@ impl Demo<'_> {
         self.env
             .net
             .wait_for_listener_of(&server, REDIS_PORT, DEADLINE)?;
-        let line = format!("-p {REDIS_PORT} -t set,get -c 2 -n 20000 -d 64 -q");
+        let line = format!("-p {REDIS_PORT} -t set,get -c {clients} -n 100000 -d 64 -q");
         let load = start("redis-benchmark", &line).spawn()?;
-        let seen = connections_under(&opsrun)?;
-        print!("{seen}");
+        if opsrun.is_some() {
+            print!("{}", connections_under(&tool)?);
+        }
         let load = load.finish(DEADLINE)?.success()?;
-        // What it says on the way ends with a carriage return.
-        let figures = load.text.split(['\r', '\n']).map(str::trim);
-        figures
-            .filter(|line| line.contains("requests per second"))
-            .for_each(|line| println!("    | {line}"));
         server.signal(Signal::SIGTERM)?;
         server.finish(DEADLINE)?;
-        Ok(Outcome::passed(0, "every connection offloaded"))
+        // What it says on the way ends with a carriage return.
+        let figures = load.text.split(['\r', '\n']).map(str::trim);
+        Ok(figures
+            .filter(|line| line.contains("requests per second"))
+            .map(str::to_owned)
+            .collect())
     }
 
     fn compile_c_example(&self) -> Result<PathBuf> {
@@ -252,12 +281,20 @@ fn connections_under(opsrun: &Path) -> Result<String> {
         let text = listed.success()?.text;
         let of_redis = |line: &&str| line.contains("redis-") || line.starts_with("Proto");
         let rows: Vec<&str> = text.lines().filter(of_redis).collect();
-        if rows.iter().filter(|row| row.contains("ESTAB")).count() >= 4 {
+        let is_up = |row: &&&str| row.contains("ESTAB");
+        if rows.iter().filter(is_up).count() >= 4 {
             ensure!(
                 !rows.iter().any(|row| row.starts_with("tcp")),
                 "a connection stayed on TCP:\n{text}"
             );
-            return Ok(rows.iter().map(|row| format!("    | {row}\n")).collect());
+            // The head, and a connection of each side.
+            let of = |program| {
+                rows.iter()
+                    .find(move |row| row.contains(program) && is_up(row))
+            };
+            let shown = [rows.first(), of("redis-server"), of("redis-benchm")];
+            let shown = shown.into_iter().flatten();
+            return Ok(shown.map(|row| format!("    | {row}\n")).collect());
         }
         ensure!(
             Instant::now() < deadline,
