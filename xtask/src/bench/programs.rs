@@ -32,8 +32,8 @@ enum Way {
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
-    /// Requests of a few bytes, ten clients at once.
-    RedisGet,
+    /// Requests of a few bytes by so many clients at once, of which each has so many under way.
+    RedisGet { clients: u32, pipeline: u32 },
     /// Bulk on one connection.
     Iperf,
     /// A program that does nothing.
@@ -59,7 +59,10 @@ struct Row {
 const ROWS: &[Row] = &[
     Row {
         title: "redis GET, stays on TCP",
-        work: Work::RedisGet,
+        work: Work::RedisGet {
+            clients: 50,
+            pipeline: 1,
+        },
         way: Way::Stays,
         target: Some(Target::Ratio(0.98)),
     },
@@ -76,10 +79,40 @@ const ROWS: &[Row] = &[
         target: Some(Target::Adds(5.0)),
     },
     Row {
-        title: "redis GET, within the host",
-        work: Work::RedisGet,
+        title: "redis GET within the host, 50 clients",
+        work: Work::RedisGet {
+            clients: 50,
+            pipeline: 1,
+        },
         way: Way::Leaves,
         target: Some(Target::Ratio(1.35)),
+    },
+    Row {
+        title: "redis GET within the host, 10 clients",
+        work: Work::RedisGet {
+            clients: 10,
+            pipeline: 1,
+        },
+        way: Way::Leaves,
+        target: Some(Target::Ratio(1.0)),
+    },
+    Row {
+        title: "redis GET within the host, 1 client",
+        work: Work::RedisGet {
+            clients: 1,
+            pipeline: 1,
+        },
+        way: Way::Leaves,
+        target: Some(Target::Ratio(1.15)),
+    },
+    Row {
+        title: "redis GET within the host, 50 clients, 16 each",
+        work: Work::RedisGet {
+            clients: 50,
+            pipeline: 16,
+        },
+        way: Way::Leaves,
+        target: Some(Target::Ratio(1.15)),
     },
     Row {
         title: "iperf3, within the host",
@@ -102,7 +135,7 @@ pub(super) fn measure(workspace: &Workspace, stage: &Stage, quick: bool) -> Resu
     let protocol = protocol.context("no protocol")?;
     let ground = Ground::new(stage, protocol, quick)?;
     println!(
-        "{:<35} {:>6} {:>9} {:>9}  {:<21} target",
+        "{:<43} {:>6} {:>9} {:>9}  {:<21} target",
         "program", "unit", "plain", "opsrun", "ratio [min-max]"
     );
     for row in ROWS {
@@ -142,7 +175,7 @@ fn print_row(row: &Row, pairs: &Pairs) {
         }
     };
     println!(
-        "{:<35} {:>6} {:>9} {:>9}  {:<21} {target}",
+        "{:<43} {:>6} {:>9} {:>9}  {:<21} {target}",
         row.title,
         row.work.unit(),
         figure(pairs.first()),
@@ -165,7 +198,7 @@ fn figure(spread: Spread) -> String {
 impl Work {
     fn unit(self) -> &'static str {
         match self {
-            Self::RedisGet => "1/s",
+            Self::RedisGet { .. } => "1/s",
             Self::Iperf => "Gbit/s",
             Self::Start => "ms",
         }
@@ -174,7 +207,7 @@ impl Work {
     /// Where the server of a way listens.
     fn port(self, way: Way) -> u16 {
         let base = match self {
-            Self::RedisGet => 6379,
+            Self::RedisGet { .. } => 6379,
             Self::Iperf => 5201,
             Self::Start => 0,
         };
@@ -227,7 +260,7 @@ impl Ground {
     fn serve(&self, work: Work, way: Way) -> Result<Option<Running>> {
         let port = work.port(way);
         let server = match work {
-            Work::RedisGet => self
+            Work::RedisGet { .. } => self
                 .program(way, "redis-server")
                 .args_line(&format!("--port {port} --bind {HOST} --save"))
                 .arg(""),
@@ -245,9 +278,15 @@ impl Ground {
     fn sample(&self, work: Work, way: Way) -> Result<f64> {
         let port = work.port(way);
         match work {
-            Work::RedisGet => {
-                let requests = if self.quick { 30_000 } else { 100_000 };
-                let line = format!("-h {HOST} -p {port} -n {requests} -c 10 -d 64 -t get --csv");
+            Work::RedisGet { clients, pipeline } => {
+                let requests = match (clients, self.quick) {
+                    (1, _) => 20_000,
+                    (_, true) => 30_000,
+                    (_, false) => 100_000,
+                } * pipeline;
+                let line = format!(
+                    "-h {HOST} -p {port} -n {requests} -c {clients} -P {pipeline} -d 64 -t get --csv"
+                );
                 requests_per_second(&self.finish(way, "redis-benchmark", &line)?.text)
             }
             Work::Iperf => {
@@ -310,7 +349,11 @@ mod tests {
 
     #[test]
     fn ways_of_the_same_work_do_not_meet() {
-        for work in [Work::RedisGet, Work::Iperf] {
+        let redis = Work::RedisGet {
+            clients: 1,
+            pipeline: 1,
+        };
+        for work in [redis, Work::Iperf] {
             assert_ne!(work.port(Way::Plain), work.port(Way::Stays));
         }
     }
