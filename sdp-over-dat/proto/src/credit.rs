@@ -53,6 +53,11 @@ impl SendCredits {
         u32::from(self.bufs).saturating_sub(self.sent.since(self.acked))
     }
 
+    /// True while the peer has not acknowledged all data.
+    pub(crate) fn has_unacknowledged_data(&self) -> bool {
+        !self.data.is_empty()
+    }
+
     /// Whether data may leave.
     pub(crate) fn allow_data(&self) -> bool {
         let unread = self.data.len();

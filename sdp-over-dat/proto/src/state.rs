@@ -76,7 +76,8 @@ impl ConnectionState {
         }
     }
 
-    /// The transport is gone. `is_clean` when both halves have at least said their last word.
+    /// The transport is gone. `is_clean` when the peer has said DisConn, and this end has said it
+    /// or had nothing else to say.
     pub(crate) const fn on_disconnected(&mut self, is_clean: bool) {
         match self {
             Self::HelloSent => *self = Self::Failed(Failure::Refused),

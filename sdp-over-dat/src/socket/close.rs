@@ -36,7 +36,7 @@ impl Socket {
         if inner.read_half.is_shut() && !inner.connection.send_half().is_open() {
             inner.connection.shut_receive();
         }
-        self.pump(&mut inner);
+        self.progress(&mut inner);
         self.hand_over(&mut inner);
         self.kick(&mut inner);
         Ok(())
@@ -100,7 +100,7 @@ impl Socket {
         } else {
             inner.connection.shut_send();
             inner.connection.shut_receive();
-            self.pump(&mut inner);
+            self.progress(&mut inner);
         }
         inner.watch = None;
         let undelivered = self.undelivered_of(&inner);

@@ -73,8 +73,23 @@ impl Socket {
         }
     }
 
-    /// Tells the protocol of the transport's end, once the last message has been handled.
+    /// Ends a connection that stays half closed without a transport: the user writes.
+    pub(super) fn end_half_closed(&self, inner: &mut Inner) {
+        if inner.stays_half_closed() {
+            self.end_gone(inner);
+            inner.show();
+        }
+    }
+
+    /// Notifies the protocol of the transport's end, once the last message has been handled.
     fn check_gone(&self, inner: &mut Inner) {
+        if !inner.stays_half_closed() {
+            self.end_gone(inner);
+        }
+    }
+
+    /// Notifies the protocol if the transport has ended.
+    fn end_gone(&self, inner: &mut Inner) {
         if inner.link.is_gone() {
             inner.connection.handle_disconnected();
             inner.send.on_gone();
@@ -259,6 +274,7 @@ impl Socket {
         self.take_news(inner);
         self.stage(inner);
         while inner.link.may_post()
+            && !inner.link.is_gone()
             && inner.send.has_slot()
             && let Some(transmit) = inner.connection.poll_transmit()
         {
@@ -268,7 +284,7 @@ impl Socket {
             }
             self.take_news(inner);
         }
-        if inner.connection.wants_tick() {
+        if inner.connection.wants_tick() && !inner.link.is_gone() {
             self.adapter.want_tick();
         }
         inner.show();

@@ -100,10 +100,9 @@ impl Inner {
         let peer_ended = self.read_half.has_ended() || state.has_ended();
         let read_closed = peer_ended || self.read_half.is_shut();
         let write_closed = !self.connection.send_half().is_open() || state.has_ended();
-        let has_room = self.send.free() >= self.send.capacity() / 4;
         Readiness {
             readable: !self.receive.is_empty() || read_closed || self.error.is_some(),
-            writable: (is_open && has_room) || write_closed || self.error.is_some(),
+            writable: (is_open && self.has_room()) || write_closed || self.error.is_some(),
             urgent: self.urgent_coming || self.receive.has_urgent(),
             read_closed,
             peer_ended,
@@ -124,6 +123,24 @@ impl Inner {
     /// The peer has ended its stream, and this end has not.
     pub(super) fn is_half_closed_by_peer(&self) -> bool {
         self.read_half.has_ended() && self.connection.send_half().is_open()
+    }
+
+    /// True if enough of the ring is free to call the socket writable.
+    fn has_room(&self) -> bool {
+        self.send.free() >= self.send.capacity() / 4
+    }
+
+    /// True while the protocol is not notified of a transport that has ended in good order: the
+    /// peer has ended its stream and has acknowledged everything that was written here. The process
+    /// of the peer may end at any time after that. The kernel's TCP keeps such a connection half
+    /// closed, so it shows no error to a reader. The next write, shutdown or close notifies the
+    /// protocol.
+    pub(super) fn stays_half_closed(&self) -> bool {
+        self.link.has_ended_in_order()
+            && self.connection.state().is_established()
+            && self.is_half_closed_by_peer()
+            && self.connection.is_delivered()
+            && self.has_room()
     }
 
     /// Tells whoever watches.

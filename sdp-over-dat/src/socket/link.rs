@@ -107,6 +107,18 @@ impl Link {
         matches!(self, Self::Gone { .. })
     }
 
+    /// True if the connection was established and its transport has ended in good order.
+    pub(super) const fn has_ended_in_order(&self) -> bool {
+        matches!(
+            self,
+            Self::Gone {
+                was_up: true,
+                is_broken: false,
+                ..
+            }
+        )
+    }
+
     /// True while the next event is expected to be one of the connection: while it is set up,
     /// unless this end has given up (`has_given_up`), and behind work that failed.
     pub(super) const fn awaits_event(&self, has_given_up: bool) -> bool {
@@ -261,6 +273,20 @@ mod tests {
             assert_eq!(state.may_post(), may_post, "{state:?}");
             assert_eq!(state.awaits_event(false), awaits_event, "{state:?}");
             assert_eq!(state.has_timed_out(), has_timed_out, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_ends_in_order_if_it_was_up_and_did_not_break() {
+        for (state, expected) in [
+            (setting_up(None), false),
+            (up(None), false),
+            (gone(false, false, false), false),
+            (gone(true, true, false), false),
+            (gone(true, false, false), true),
+            (gone(true, false, true), true),
+        ] {
+            assert_eq!(state.has_ended_in_order(), expected, "{state:?}");
         }
     }
 

@@ -54,6 +54,7 @@ impl Socket {
         let (mut written, mut has_looked) = (0, false);
         loop {
             self.begin(&mut inner);
+            self.end_half_closed(&mut inner);
             if written > 0 && (inner.error.is_some() || !inner.connection.may_write()) {
                 // The next call returns the error.
                 return Ok(written);
@@ -105,6 +106,7 @@ impl Socket {
         let deadline = deadline(inner.options.write_timeout);
         loop {
             self.progress(&mut inner);
+            self.end_half_closed(&mut inner);
             check_writable(&mut inner)?;
             if inner.send.free() > 0 {
                 break;

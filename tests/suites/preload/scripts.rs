@@ -202,6 +202,7 @@ const FORKING: &[(&str, &str)] = &[
         "says_all_and_goes",
         include_str!("forking/says_all_and_goes.py"),
     ),
+    ("read_late", include_str!("forking/read_late.py")),
     (
         "shut_down_by_a_worker",
         include_str!("forking/shut_down_by_a_worker.py"),

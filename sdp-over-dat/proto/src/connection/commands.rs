@@ -135,7 +135,10 @@ impl Connection {
         if self.state.has_ended() {
             return;
         }
-        let is_clean = self.send_half.has_said_fin() && self.receive_half.has_ended();
+        // A peer whose transport is gone does not wait for a DisConn without bytes before it.
+        let owes_fin_alone = self.owes_fin() && self.is_delivered();
+        let has_sent_all = self.send_half.has_said_fin() || owes_fin_alone;
+        let is_clean = has_sent_all && self.receive_half.has_ended();
         self.state.on_disconnected(is_clean);
         self.events.push_back(match self.state {
             ConnectionState::Failed(failure) => Event::Failed(failure),

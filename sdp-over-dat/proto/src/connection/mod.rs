@@ -114,6 +114,12 @@ impl Connection {
         self.queue.is_empty() && self.source.is_idle()
     }
 
+    /// True if the peer has acknowledged everything that was written.
+    #[must_use]
+    pub fn is_delivered(&self) -> bool {
+        self.is_drained() && !self.send_credits.has_unacknowledged_data()
+    }
+
     /// Whether the peer waits for [`Self::handle_tick`]. A tick every 10 ms will do; only ends
     /// with three buffers ever ask for one.
     #[must_use]

@@ -209,6 +209,38 @@ fn each_half_closes_by_itself() {
 }
 
 #[test]
+fn a_transport_that_ends_before_the_last_disconn_loses_only_bytes() {
+    let lost = ConnectionState::Failed(Failure::Reset);
+    for (written, is_sent, shuts, expected) in [
+        (0, false, true, ConnectionState::Closed),
+        (0, false, false, lost),
+        (10, false, true, lost),
+        (10, true, true, lost),
+    ] {
+        let mut pair = Pair::small();
+        pair.active.connection.shut_send();
+        exchange(&mut pair);
+        assert!(pair.passive.saw_end);
+        if written > 0 {
+            pair.passive.write(vec![1; written]);
+        }
+        if is_sent {
+            assert!(pair.passive.connection.poll_transmit().is_some());
+        }
+        assert_eq!(pair.passive.connection.is_delivered(), written == 0);
+        if shuts {
+            pair.passive.connection.shut_send();
+        }
+        pair.passive.disconnected();
+        assert_eq!(
+            pair.passive.connection.state(),
+            expected,
+            "{written} {is_sent} {shuts}"
+        );
+    }
+}
+
+#[test]
 fn disconn_waits_for_memory_that_is_being_read() {
     let mut pair = Pair::small();
     pair.active.advertise(vec![5; 200], 10);
