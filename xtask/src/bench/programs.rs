@@ -284,9 +284,8 @@ impl Ground {
                     (_, true) => 30_000,
                     (_, false) => 100_000,
                 } * pipeline;
-                let line = format!(
-                    "-h {HOST} -p {port} -n {requests} -c {clients} -P {pipeline} -d 64 -t get --csv"
-                );
+                let size = format!("-n {requests} -c {clients} -P {pipeline} -d 64");
+                let line = format!("-h {HOST} -p {port} {size} -t get --csv");
                 requests_per_second(&self.finish(way, "redis-benchmark", &line)?.text)
             }
             Work::Iperf => {
