@@ -181,7 +181,7 @@ fn blocked_consumers_play_ping_pong() {
 /// connection is either armed or polled afterwards, and nobody waits for it in vain.
 #[test]
 fn no_message_is_lost_between_a_sleeper_and_a_poller() {
-    const ROUNDS: u64 = 20_000;
+    const ROUNDS: u64 = 5_000;
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let (client, server) = (a.side(10), b.side(20));
     connect(&client, &server);
