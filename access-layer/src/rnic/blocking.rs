@@ -17,7 +17,7 @@ const SPIN_TIME: Duration = Duration::from_micros(50);
 /// Looks between two system calls that yield the processor.
 const DRIVES_PER_YIELD: u32 = 16;
 
-/// What a time that is too long for the kernel is cut to.
+/// The longest timeout that the kernel takes.
 const LONGEST: Timespec = Timespec {
     tv_sec: i64::MAX,
     tv_nsec: 0,

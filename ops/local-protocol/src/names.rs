@@ -50,7 +50,7 @@ impl Addresses {
         }
     }
 
-    /// The same connection at its other end, whose socket is of this family.
+    /// Returns the addresses as the accepting end has them. `is_ipv6`: its socket is of `AF_INET6`.
     #[must_use]
     pub(crate) fn seen_from_service(self, is_ipv6: bool) -> Self {
         Self {

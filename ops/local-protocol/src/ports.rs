@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The range where the kernel tells none: its default.
+/// The range if `/proc` cannot be read: the kernel's default.
 const DEFAULT: (u16, u16) = (32768, 60999);
 
 /// Counts ports that were handed out; the beginning is random, so that processes seldom meet.

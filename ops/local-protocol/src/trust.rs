@@ -2,7 +2,7 @@
 //!
 //! Each local user can take an abstract name. The connecting side believes a listener of its own
 //! user and of root. A listener of another user must have a TCP socket that listens at the same
-//! address, which the kernel tells (`sock_diag(7)`). The accepting side believes a peer's address
+//! address, according to `sock_diag(7)`. The accepting side believes a peer's address
 //! where it is one of this host, and a privileged port where the peer is root. So a name can claim
 //! nothing that its owner could not have over TCP.
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-/// Runs a program whose TCP connections may leave TCP, or tells what would carry one and why.
+/// Runs a program with its TCP connections offloaded where possible, or explains one choice.
 #[derive(Debug, Parser)]
 #[command(
     name = "opsrun",

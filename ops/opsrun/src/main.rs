@@ -1,4 +1,5 @@
-//! Runs a program whose TCP connections may go over RDMA, or tells what would carry one and why.
+//! Runs a program with its TCP connections offloaded where possible, or explains the choice for
+//! one.
 //!
 //! - `args.rs` the command line
 //! - `explain.rs` a decision, asked of the switch and printed

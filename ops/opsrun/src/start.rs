@@ -18,7 +18,7 @@ const LIBRARY: &str = "libops-preload.so";
 /// What the loader reads.
 const LD_PRELOAD: &str = "LD_PRELOAD";
 
-/// What the library reads: SDP over the software provider for each socket.
+/// The variable by which the library offers SDP over the software provider for every socket.
 pub(crate) const SOFTWARE: &str = "OPS_SOFTWARE";
 
 /// What a shell says of a program that is not there, and of one that cannot be run.

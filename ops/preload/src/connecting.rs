@@ -93,21 +93,19 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
             Outcome::Offloaded(done)
         }
         Err(reason) if offer.protocols.is_empty() => left(switch, remote, &offer, &reason),
-        Err(_) => by_library(fd, socket, (family, bound), remote, offer),
+        Err(_) => by_library(switch, fd, socket, (family, bound), remote, offer),
     }
 }
 
 /// Connects by a protocol whose bytes this library moves, or leaves the connection to TCP.
 fn by_library(
+    switch: &Arc<Switch>,
     fd: c_int,
     socket: BorrowedFd<'_>,
     (family, bound): (Family, SocketAddr),
     remote: SocketAddr,
     offer: Offer,
 ) -> Outcome {
-    let Some(switch) = switch::switch() else {
-        return Outcome::Kernel(None);
-    };
     let source = offer.route.as_ref().and_then(|route| route.source);
     let mut place = None;
     let reserve = Reserve::new(|| {

@@ -57,7 +57,7 @@ enum Source {
 /// A listener of the kernel's.
 struct KernelSource {
     sockets: &'static dyn KernelSockets,
-    /// What its connections are listed by.
+    /// The protocol's name in the listing of connections.
     protocol: &'static str,
     /// Where the listener is listed, in the process that made it.
     _record: Option<Record>,
@@ -66,7 +66,7 @@ struct KernelSource {
     is_withdrawn: AtomicBool,
     /// Counts what was accepted, so that TCP has its turn.
     turn: AtomicU32,
-    /// What accepted connections take over, and as of which change of options.
+    /// The options that accepted connections inherit, and the count of changes when they were read.
     carried: Mutex<Option<(u64, Carried)>>,
 }
 

@@ -61,10 +61,7 @@ pub(crate) fn connection(stream: Box<dyn OffloadStream>, protocol: &str) -> Box<
         kind: Kind::Connection,
         local,
         remote,
-        carrier: Carrier::Offload {
-            protocol: protocol.to_owned(),
-            device: stream.device().to_owned(),
-        },
+        carrier: offload(protocol, stream.device()),
     };
     Box::new(Observed {
         stream,
@@ -81,21 +78,24 @@ pub(crate) fn local(local: SocketAddr, remote: SocketAddr, protocol: &str) -> Re
         kind: Kind::Connection,
         local,
         remote,
-        carrier: Carrier::Offload {
-            protocol: protocol.to_owned(),
-            device: String::new(),
-        },
+        carrier: offload(protocol, ""),
     };
     list(&description, State::Native)
 }
 
 /// A listener beside which a protocol listens.
 pub(crate) fn listener(local: SocketAddr, protocol: &str, device: &str) -> Record {
-    let carrier = Carrier::Offload {
+    list(
+        &of_listener(local, offload(protocol, device)),
+        State::Listening,
+    )
+}
+
+fn offload(protocol: &str, device: &str) -> Carrier {
+    Carrier::Offload {
         protocol: protocol.to_owned(),
         device: device.to_owned(),
-    };
-    list(&of_listener(local, carrier), State::Listening)
+    }
 }
 
 /// A listener that stays on TCP alone, and why.

@@ -45,8 +45,8 @@ around! {
     fn execvp(file: *const c_char, arguments: Words);
 }
 
-/// The same where the caller names the environment, which tells whether the other program will have
-/// this library.
+/// Hooks of the calls that take an environment, which shows whether the new program loads this
+/// library.
 macro_rules! with_environment {
     (
         before $before:path, after $after:path;

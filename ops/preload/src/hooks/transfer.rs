@@ -105,7 +105,7 @@ pub unsafe extern "C" fn recv(
     unsafe { real::recv(fd, buffer, len, flags) }
 }
 
-/// Hook of `recvfrom`. A stream tells no source address; a socket of `AF_UNIX` would.
+/// Hook of `recvfrom`. TCP returns no source address, and `AF_UNIX` does, so it is left out.
 ///
 /// # Safety
 /// As for the C function.

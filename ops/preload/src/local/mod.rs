@@ -36,7 +36,7 @@ use crate::{errno, guard, observing, process, real};
 
 use self::options::Kept;
 
-/// What this process remembers of a connection. A process that got the descriptor without it finds
+/// The state of a connection in this process. A process that got the descriptor without it finds
 /// the addresses all the same, and default values of options.
 #[derive(Default)]
 pub(crate) struct LocalSocket {
@@ -182,7 +182,7 @@ fn discard(fd: c_int, len: usize, flags: c_int) -> ssize_t {
     unsafe { real::recv(fd, to, len, flags & !libc::MSG_TRUNC) }
 }
 
-/// What this process remembers of a connection, made where there is nothing yet. `None`: the
+/// Returns the state of a connection in this process, and makes it at the first use. `None`: the
 /// descriptor is no such connection.
 fn remembered(fd: c_int) -> Option<Arc<LocalSocket>> {
     if let Some(Entry::Local(socket)) = table::entry(fd) {
