@@ -2,7 +2,7 @@
 //!
 //! Input: the file.
 
-use libdat2::registry::conf::{self, Entry, Parsed};
+use ::dat_conf::{self as conf, Entry, Parsed};
 
 /// A line that is good wherever it stands.
 const GOOD: &[u8] = b"probe u2.0 nonthreadsafe default lib.so id.1.0 \"\" \"\"\n";

@@ -5,8 +5,7 @@ use std::ffi::CStr;
 use dat_api::ProviderInfo;
 use serde_json::{Value, json};
 
-use crate::conf::{self, Api, Entry};
-use crate::source::Source;
+use dat_conf::{Api, Entry, Source};
 
 /// A line of the registry file.
 #[derive(Debug)]
@@ -48,7 +47,7 @@ pub(crate) fn read() -> (Value, Vec<Line>) {
 }
 
 fn lines_of(content: &[u8]) -> Vec<Line> {
-    let parsed = conf::parse(content);
+    let parsed = dat_conf::parse(content);
     let mut lines: Vec<Line> = Vec::new();
     for entry in &parsed.entries {
         let mut line = Line::of_entry(entry);

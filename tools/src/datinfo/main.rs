@@ -1,7 +1,6 @@
 //! Lists what the DAT registry knows and what each interface adapter can do.
 //!
 //! - `args.rs` the command line
-//! - `conf` and `source` are libdat2's own: a registry file means here what it means there
 //! - `lines.rs` what each line of the registry file comes to, and why a line is not used
 //! - `fields.rs` attributes as names and values
 //! - `names.rs` enums and flags by their C names
@@ -10,24 +9,10 @@
 //! - `text.rs` the readable form; `--json` prints the same as one object
 
 mod args;
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "the file is also a module of libdat2"
-)]
-#[path = "../../../dat-api/libdat2/src/registry/conf/mod.rs"]
-mod conf;
 mod fields;
 mod lines;
 mod names;
 mod reason;
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "the file is also a module of libdat2"
-)]
-#[path = "../../../dat-api/libdat2/src/registry/source.rs"]
-mod source;
 mod text;
 mod traffic;
 

@@ -5,7 +5,7 @@
 //! link-local IPv6 one gets none, because each veth device of a container has such an address.
 //! Loopback comes last: whoever takes the first name should get one that other machines can reach.
 
-use super::conf::{Api, Entry};
+use dat_conf::{Api, Entry};
 use std::ffi::{CStr, CString};
 use std::net::Ipv6Addr;
 use std::{io, ptr};

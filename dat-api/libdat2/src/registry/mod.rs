@@ -1,9 +1,7 @@
-//! The one provider registry of a process.
+//! The one provider registry of a process. Which file is read, and its grammar, are `dat_conf`'s.
 //!
 //! | Module | Owns |
 //! |---|---|
-//! | [`conf`] | the grammar of `dat.conf` |
-//! | [`source`] | which file is read, and the limits of reading it |
 //! | [`builtin`] | entries for local interfaces when there is no file at all |
 //! | [`static_`] | entries of the file, the libraries loaded for them, references to those |
 //! | [`load`] | `dlopen`, the entry points of a provider library |
@@ -20,14 +18,12 @@
 //! refused.
 
 pub mod builtin;
-pub mod conf;
 pub mod dynamic;
 pub mod ia_table;
 mod key;
 pub mod load;
 pub mod open;
 pub mod queries;
-pub mod source;
 pub mod static_;
 
 pub use key::Key;

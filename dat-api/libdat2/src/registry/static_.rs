@@ -3,11 +3,10 @@
 //! Entries with the same key form one group; their libraries are tried in file order until one
 //! loads and registers the key. A group is loaded by its first reference and unloaded by its last.
 
-use super::conf::{self, Entry, Parsed};
 use super::load::ProviderLibrary;
-use super::source::Source;
 use super::{Key, NOT_REGISTERED, builtin, dynamic};
 use dat_abi::*;
+use dat_conf::{Entry, Parsed, Source};
 use std::ffi::CString;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -64,7 +63,7 @@ impl StaticRegistry {
     pub fn from_source(source: Source) -> Self {
         match source {
             Source::File { path, content } => {
-                let parsed = conf::parse(&content);
+                let parsed = dat_conf::parse(&content);
                 report(&path, &parsed);
                 Self::from_entries(parsed.entries)
             }

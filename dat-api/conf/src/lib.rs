@@ -1,4 +1,6 @@
-//! The grammar of `dat.conf`.
+//! The registry file of DAT, `dat.conf`: which file is in force ([`Source`]), and its grammar
+//! ([`parse`]). `libdat2.so.2` reads it to load providers, the offload protocol switch to choose
+//! adapters.
 //!
 //! One entry a line, eight fields separated by blanks or tabs:
 //!
@@ -11,10 +13,14 @@
 //! accepted is what OFA's library accepts, odd corners included (`threadsafe` and `default` match
 //! by prefix), so that a file means the same to both.
 
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
 mod diagnostic;
 mod lexer;
+mod source;
 
 pub use diagnostic::{Diagnostic, Field, Reason};
+pub use source::Source;
 
 use lexer::{Lexer, Text, Token};
 use std::ffi::CString;
