@@ -19,6 +19,7 @@
 //! | `adapter.rs` | that adapter as its sockets see it, and how they reach the thread |
 //! | `stream.rs`, `listener.rs` | the public sockets |
 //! | `over_socket.rs` | connections over TCP sockets that somebody else has connected |
+//! | `rendezvous.rs` | connections to peers that were met elsewhere, at a service point of an adapter |
 //! | `options.rs`, `config.rs` | what a user may set, and what a stack is made of |
 //! | `socket/` | one connection: protocol, buffers, and which thread takes its events |
 //! | `readiness/` | what `poll` should say, and a descriptor that says it |
@@ -86,6 +87,7 @@ mod listener;
 mod options;
 mod over_socket;
 mod readiness;
+mod rendezvous;
 mod socket;
 mod stack;
 mod stream;
@@ -104,6 +106,7 @@ pub use listener::SdpListener;
 pub use options::Options;
 pub use over_socket::PendingHellos;
 pub use readiness::{Readiness, StandIn, Watch};
+pub use rendezvous::{Rendezvous, Token};
 pub use socket::{Commitment, Statistics};
 pub use stack::Stack;
 pub use stream::SdpStream;

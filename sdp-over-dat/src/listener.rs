@@ -11,7 +11,10 @@ use dat_api::{Cr, Evd, EvdFlags, Event, Psp, abi::DAT_INTERRUPTED_CALL};
 use rustix::io::Errno;
 use sdp_proto::wire::Hello;
 
-use crate::{SdpStream, Stack, errors, socket::Socket};
+use crate::{
+    SdpStream, Stack, errors,
+    socket::{Names, Opening, Parts, Passive, Socket},
+};
 
 /// Takes connections at a port of the stack's address.
 #[derive(Debug)]
@@ -150,12 +153,21 @@ impl SdpListener {
                 return None;
             }
         };
-        match Socket::accept(
-            &self.stack.inner.adapter,
-            self.stack.config,
-            request,
-            &hello,
-        ) {
+        let peer = SocketAddr::new(hello.source, hello.port);
+        let passive = Passive {
+            names: Names {
+                local: None,
+                peer: request.remote().unwrap_or(peer),
+            },
+            transport: None,
+            opening: Opening::Passive,
+        };
+        let adapter = &self.stack.inner.adapter;
+        let said = request.private_data().to_vec();
+        let accepted = Parts::make(adapter, self.stack.config)
+            .map_err(|error| errors::of_dat(&error))
+            .and_then(|parts| Socket::accept(adapter, parts, request, (&hello, &said), passive));
+        match accepted {
             Ok(socket) => Some(SdpStream::new(&self.stack, socket)),
             Err(error) => {
                 tracing::warn!(%error, "a request could not be accepted");

@@ -21,7 +21,7 @@ use sdp_proto::wire::Hello;
 
 use crate::{
     SdpStream, Stack, errors,
-    socket::{Commitment, Names, Parts, Socket},
+    socket::{Commitment, Names, Opening, Parts, Passive, Socket, To},
     transport::Transport,
 };
 
@@ -42,7 +42,8 @@ impl SdpStream {
             local: Some(local),
             peer,
         };
-        let socket = Socket::connect_over(&stack.inner.adapter, stack.config, socket, names)?;
+        let to = To::Socket(socket);
+        let socket = Socket::connect(&stack.inner.adapter, stack.config, names, to)?;
         Ok(Self::new(stack, socket))
     }
 
@@ -192,16 +193,18 @@ impl PendingHellos {
                 return None;
             }
         };
-        // The address is the kernel's word; only the port is the peer's.
-        let names = Names {
-            local: Some(waiting.local),
-            peer: SocketAddr::new(waiting.peer.ip(), hello.port),
+        let passive = Passive {
+            // The address is the kernel's word; only the port is the peer's.
+            names: Names {
+                local: Some(waiting.local),
+                peer: SocketAddr::new(waiting.peer.ip(), hello.port),
+            },
+            transport: Some(waiting.transport),
+            opening: Opening::PassiveAwaitsMessage,
         };
         let adapter = &self.stack.inner.adapter;
-        let Waiting {
-            parts, transport, ..
-        } = waiting;
-        match Socket::accept_over(adapter, parts, request, &hello, names, transport) {
+        let said = request.private_data().to_vec();
+        match Socket::accept(adapter, waiting.parts, request, (&hello, &said), passive) {
             Ok(socket) => Some(SdpStream::new(&self.stack, socket)),
             Err(error) => {
                 tracing::warn!(%error, "a request could not be accepted");

@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     Options, Readiness, Stack, StandIn, Watch,
-    socket::{ReceiveFlags, Socket, Statistics},
+    socket::{Names, ReceiveFlags, Socket, Statistics, To},
 };
 
 /// One end of a connection. Dropping it closes it, as its linger says.
@@ -54,7 +54,9 @@ impl SdpStream {
     /// Starts to connect; the stream is writable when it is connected, and has an error when it
     /// is not.
     pub fn start_connect(stack: &Stack, peer: SocketAddr) -> io::Result<Self> {
-        let socket = Socket::connect(&stack.inner.adapter, stack.config, peer)?;
+        let names = Names { local: None, peer };
+        let adapter = &stack.inner.adapter;
+        let socket = Socket::connect(adapter, stack.config, names, To::Service)?;
         Ok(Self::new(stack, socket))
     }
 

@@ -8,7 +8,7 @@
 
 /// The way in which this end takes part in the set-up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Opening {
+pub(crate) enum Opening {
     /// It connects. The Hello is kept for the trace.
     Active { hello: Vec<u8> },
     /// It accepts.

@@ -45,8 +45,9 @@ use crate::{Config, Options, Readiness, Watch, adapter::Adapter, transport::Tran
 pub use close::Commitment;
 pub(crate) use inner::Inner;
 pub use inner::Statistics;
+pub(crate) use link::Opening;
 pub(crate) use receive::ReceiveFlags;
-pub(crate) use setup::{Names, Parts};
+pub(crate) use setup::{Names, Parts, Passive, To};
 
 /// One connection.
 #[derive(Debug)]

@@ -28,116 +28,103 @@ use crate::{Config, Options, adapter::Adapter, errors, trace::Trace, transport::
 /// RDMA Reads that an end serves and has under way.
 const READS: i32 = 4;
 
+/// Where the active side of a connection connects to.
+#[derive(Debug)]
+pub(crate) enum To<'a> {
+    /// To the service at the peer's address and port, with Hello as private data.
+    Service,
+    /// To the other end of this TCP socket, with Hello as private data.
+    Socket(OwnedFd),
+    /// To this address and connection qualifier of a peer that has the Hello already.
+    Met {
+        at: SocketAddr,
+        conn_qual: u64,
+        private_data: &'a [u8],
+    },
+}
+
+/// The passive side of a connection, before its request is answered.
+#[derive(Debug)]
+pub(crate) struct Passive {
+    pub(crate) names: Names,
+    /// The socket that the service point has, whose endpoint is that of the parts.
+    pub(crate) transport: Option<Transport>,
+    pub(crate) opening: Opening,
+}
+
 impl Socket {
-    /// Starts to connect to `peer`.
+    /// Starts to connect.
     pub(crate) fn connect(
         adapter: &Arc<Adapter>,
         config: Config,
-        peer: SocketAddr,
-    ) -> io::Result<Arc<Self>> {
-        let local = adapter.address.unwrap_or(peer);
-        let local = SocketAddr::new(local.ip(), 0);
-        let (connection, hello) = Connection::connect(config.of_protocol(), local, peer.ip());
-        let hello = hello
-            .trimmed(adapter.private_data_max)
-            .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
-        let opening = Opening::Active {
-            hello: hello.clone(),
-        };
-        let socket = Self::new(adapter, config, connection, peer, opening)?;
-        let timeout = Some(config.connect_timeout);
-        socket
-            .ep
-            .start_connect(peer, u64::from(peer.port()), timeout, &hello)
-            .map_err(|error| errors::of_dat(&error))?;
-        Ok(socket)
-    }
-
-    /// Answers `request`, whose Hello is a good one.
-    pub(crate) fn accept(
-        adapter: &Arc<Adapter>,
-        config: Config,
-        request: Cr,
-        hello: &Hello,
-    ) -> io::Result<Arc<Self>> {
-        let peer = SocketAddr::new(hello.source, hello.port);
-        let peer = request.remote().unwrap_or(peer);
-        let (connection, ack) = Connection::accept(config.of_protocol(), hello);
-        let ack = ack
-            .trimmed(adapter.private_data_max)
-            .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
-        let socket = Self::new(adapter, config, connection, peer, Opening::Passive)?;
-        let hello = request.private_data().to_vec();
-        socket.lock().trace.setup(&hello, &ack);
-        request
-            .accept(Some(&socket.ep), &ack)
-            .map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error.to_string()))?;
-        Ok(socket)
-    }
-
-    /// Starts to connect over `tcp`, a connected TCP socket of `names`, as its active side.
-    pub(crate) fn connect_over(
-        adapter: &Arc<Adapter>,
-        config: Config,
-        tcp: OwnedFd,
         names: Names,
+        to: To<'_>,
     ) -> io::Result<Arc<Self>> {
-        let local = names.local.unwrap_or(names.peer);
+        let own = adapter.address.unwrap_or(names.peer);
+        let local = names.local.unwrap_or(SocketAddr::new(own.ip(), 0));
         let (connection, hello) = Connection::connect(config.of_protocol(), local, names.peer.ip());
-        let hello = hello
-            .trimmed(adapter.private_data_max)
-            .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
-        let parts = Parts::make(adapter, config).map_err(|error| errors::of_dat(&error))?;
-        let transport = Some(Transport::of(&tcp)?);
+        let hello = match to {
+            To::Met { .. } => hello.emit().to_vec(),
+            To::Service | To::Socket(_) => hello
+                .trimmed(adapter.private_data_max)
+                .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?,
+        };
+        let transport = match &to {
+            To::Socket(tcp) => Some(Transport::of(tcp)?),
+            To::Service | To::Met { .. } => None,
+        };
         let opening = Opening::Active {
             hello: hello.clone(),
         };
-        let socket = Self::of(adapter, parts, connection, names, transport, opening)
+        let socket = Parts::make(adapter, config)
+            .and_then(|parts| Self::of(adapter, parts, connection, names, transport, opening))
             .map_err(|error| errors::of_dat(&error))?;
         let timeout = Some(config.connect_timeout);
-        socket
-            .ep
-            .start_connect_socket(tcp, timeout, &hello)
-            .map_err(|refused| errors::of_dat(&refused.error))?;
+        let ep = &socket.ep;
+        let started = match to {
+            To::Service => {
+                let port = u64::from(names.peer.port());
+                ep.start_connect(names.peer, port, timeout, &hello)
+            }
+            To::Socket(tcp) => ep
+                .start_connect_socket(tcp, timeout, &hello)
+                .map_err(|refused| refused.error),
+            To::Met {
+                at,
+                conn_qual,
+                private_data,
+            } => ep.start_connect(at, conn_qual, timeout, private_data),
+        };
+        started.map_err(|error| errors::of_dat(&error))?;
         Ok(socket)
     }
 
-    /// Answers `request`, which came for the endpoint of `parts` and whose Hello is a good one. The
-    /// connection stands with the peer's first message.
-    pub(crate) fn accept_over(
+    /// Answers `request`, whose Hello is a good one; `said` are its bytes.
+    pub(crate) fn accept(
         adapter: &Arc<Adapter>,
         parts: Parts,
         request: Cr,
-        hello: &Hello,
-        names: Names,
-        transport: Transport,
+        (hello, said): (&Hello, &[u8]),
+        passive: Passive,
     ) -> io::Result<Arc<Self>> {
+        let Passive {
+            names,
+            transport,
+            opening,
+        } = passive;
         let (connection, ack) = Connection::accept(parts.config.of_protocol(), hello);
         let ack = ack
             .trimmed(adapter.private_data_max)
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error.to_string()))?;
-        let (transport, opening) = (Some(transport), Opening::PassiveAwaitsMessage);
         let socket = Self::of(adapter, parts, connection, names, transport, opening)
             .map_err(|error| errors::of_dat(&error))?;
-        let hello = request.private_data();
-        socket.lock().trace.setup(hello, &ack);
+        socket.lock().trace.setup(said, &ack);
+        // The endpoint of a socket service point is known to it.
+        let ep = transport.is_none().then_some(&socket.ep);
         request
-            .accept(None, &ack)
+            .accept(ep, &ack)
             .map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error.to_string()))?;
         Ok(socket)
-    }
-
-    fn new(
-        adapter: &Arc<Adapter>,
-        config: Config,
-        connection: Connection,
-        peer: SocketAddr,
-        opening: Opening,
-    ) -> io::Result<Arc<Self>> {
-        let names = Names { local: None, peer };
-        Parts::make(adapter, config)
-            .and_then(|parts| Self::of(adapter, parts, connection, names, None, opening))
-            .map_err(|error| errors::of_dat(&error))
     }
 
     fn of(

@@ -1,0 +1,172 @@
+//! Connections to peers that were met elsewhere.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{Ipv4Addr, SocketAddr},
+    os::fd::AsFd,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use rustix::io::Errno;
+use sdp_over_dat::{Commitment, Config, Rendezvous, SdpStream, Stack, Token};
+
+use super::{DEADLINE, on_stack, switched::has_news, timed};
+
+const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 40_000);
+const SERVICE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7);
+
+/// Starts to connect under a token.
+fn visit(stack: &Stack, rendezvous: &Rendezvous, token: Token) -> Result<SdpStream> {
+    let place = rendezvous.place();
+    Ok(SdpStream::start_connect_met(
+        stack, place, token, LOCAL, SERVICE,
+    )?)
+}
+
+/// The next stream whose peer has sent its first message.
+fn next_committed(rendezvous: &mut Rendezvous) -> Result<SdpStream> {
+    let until = Instant::now() + DEADLINE;
+    let mut answered = None;
+    loop {
+        if answered.is_none() {
+            has_news(rendezvous.as_fd())?;
+            answered = rendezvous.next_answered();
+        }
+        if let Some(stream) = answered.take_if(|it| it.commitment() == Commitment::Made) {
+            return Ok(stream);
+        }
+        ensure!(Instant::now() < until, "nobody came");
+    }
+}
+
+/// Waits until a stream is connected, or has failed.
+fn outcome(stream: &SdpStream) -> Result<Option<Errno>> {
+    let until = Instant::now() + DEADLINE;
+    loop {
+        let now = stream.readiness();
+        if let Some(error) = stream.take_error() {
+            return Ok(error.raw_os_error().map(Errno::from_raw_os_error));
+        }
+        if now.writable {
+            return Ok(None);
+        }
+        ensure!(Instant::now() < until, "no outcome");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_peer_with_its_token_is_connected_and_both_have_the_names_that_were_told() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let mut rendezvous = Rendezvous::new(stack)?;
+        let hello = SdpStream::hello(stack, LOCAL, SERVICE);
+        let from = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let token = rendezvous.expect(&hello, SERVICE, from)?;
+        ensure!(rendezvous.len() == 1);
+        let client = visit(stack, &rendezvous, token)?;
+        let (client, server) = thread::scope(|scope| {
+            let server = scope.spawn(|| next_committed(&mut rendezvous));
+            let failure = outcome(&client)?;
+            ensure!(failure.is_none(), "{failure:?}");
+            client.commit();
+            let server = server.join().expect("a server that does not panic")?;
+            Ok((client, server))
+        })?;
+        ensure!(rendezvous.is_empty());
+        timed(&client);
+        timed(&server);
+        ensure!(client.local_addr() == Some(LOCAL) && client.peer_addr() == SERVICE);
+        // The address is the kernel's word, the port the Hello's.
+        ensure!(server.local_addr() == Some(SERVICE) && server.peer_addr() == LOCAL);
+        (&client).write_all(b"to the server")?;
+        (&server).write_all(b"to the client")?;
+        let mut bytes = [0; 13];
+        (&server).read_exact(&mut bytes)?;
+        ensure!(&bytes == b"to the server");
+        (&client).read_exact(&mut bytes)?;
+        ensure!(&bytes == b"to the client");
+        drop(client);
+        ensure!((&server).read(&mut bytes)? == 0);
+        // A token is valid once.
+        let second = visit(stack, &rendezvous, token)?;
+        refused(&mut rendezvous, &second)
+    })
+}
+
+/// A peer is refused.
+fn refused(rendezvous: &mut Rendezvous, visitor: &SdpStream) -> Result<()> {
+    let until = Instant::now() + DEADLINE;
+    loop {
+        has_news(rendezvous.as_fd())?;
+        ensure!(rendezvous.next_answered().is_none(), "let in");
+        if let Some(error) = visitor.take_error() {
+            ensure!(error.kind() == ErrorKind::ConnectionRefused, "{error}");
+            return Ok(());
+        }
+        ensure!(Instant::now() < until, "not refused");
+    }
+}
+
+#[test]
+fn whoever_guesses_a_token_is_refused_and_whoever_is_expected_is_not() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let mut rendezvous = Rendezvous::new(stack)?;
+        let hello = SdpStream::hello(stack, LOCAL, SERVICE);
+        let token = rendezvous.expect(&hello, SERVICE, LOCAL)?;
+        for guess in [[0; Token::LEN], [0xff; Token::LEN]] {
+            let visitor = visit(stack, &rendezvous, Token::from_bytes(guess))?;
+            refused(&mut rendezvous, &visitor)?;
+        }
+        let client = visit(stack, &rendezvous, token)?;
+        thread::scope(|scope| {
+            let server = scope.spawn(|| next_committed(&mut rendezvous));
+            let failure = outcome(&client)?;
+            ensure!(failure.is_none(), "{failure:?}");
+            client.commit();
+            server.join().expect("a server that does not panic")
+        })?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_hello_that_is_none_is_not_expected() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let mut rendezvous = Rendezvous::new(stack)?;
+        let hello = SdpStream::hello(stack, LOCAL, SERVICE);
+        for at in 0..hello.len() {
+            let mut mutated = hello.clone();
+            mutated[at] ^= 0xf0;
+            // Either is fine, if nothing panics.
+            let _ = rendezvous.expect(&mutated, SERVICE, LOCAL);
+            ensure!(
+                rendezvous
+                    .expect(&hello[..at.min(16)], SERVICE, LOCAL)
+                    .is_err()
+            );
+        }
+        let mut other = hello.clone();
+        other[16] = 0x30;
+        let error = rendezvous.expect(&other, SERVICE, LOCAL);
+        let errno = error.expect_err("another version").raw_os_error();
+        ensure!(errno == Some(Errno::PROTONOSUPPORT.raw_os_error()));
+        // Something is to be read by the checker.
+        let token = rendezvous.expect(&hello, SERVICE, LOCAL)?;
+        let client = visit(stack, &rendezvous, token)?;
+        let until = Instant::now() + DEADLINE;
+        let server = loop {
+            has_news(rendezvous.as_fd())?;
+            if let Some(server) = rendezvous.next_answered() {
+                break server;
+            }
+            ensure!(Instant::now() < until);
+        };
+        ensure!(outcome(&client)?.is_none());
+        client.commit();
+        drop((client, server));
+        Ok(())
+    })
+    .context("of Hellos")
+}
