@@ -273,7 +273,7 @@ impl<'a> Connecting<'a> {
         let protocol = Arc::clone(&self.offer.protocols[at]);
         let stepped = match &mut self.attempt {
             Some(attempt) => attempt.step(),
-            None => match protocol.connect(&self.target(&*protocol, local)) {
+            None => match self.begin_attempt(&*protocol, local) {
                 Ok(attempt) => self.attempt.insert(attempt).step(),
                 Err(failure) => Err(failure),
             },
@@ -304,6 +304,19 @@ impl<'a> Connecting<'a> {
         }
     }
 
+    /// Begins to connect by a protocol. The time that this takes does not count against the bound,
+    /// which limits the wait for peers: the first connection of a process may open an adapter.
+    fn begin_attempt(
+        &mut self,
+        protocol: &dyn OffloadProtocol,
+        local: SocketAddr,
+    ) -> Result<Box<dyn OffloadConnecting>, ConnectFailure> {
+        let begun = Instant::now();
+        let attempt = protocol.connect(&self.target(protocol, local));
+        self.deadline += begun.elapsed();
+        attempt
+    }
+
     /// Nobody is there any more where the peer said earlier: it is asked again, once.
     fn asks_again(&mut self, failure: ConnectFailure) -> bool {
         let is_gone = matches!(
@@ -330,7 +343,8 @@ impl<'a> Connecting<'a> {
             mapped: self.mapped.filter(|_| asked).unwrap_or(self.service),
             local,
             next_hop: self.offer.route.as_ref().map(|route| route.next_hop()),
-            settings: &self.offer.settings,
+            ports: &self.offer.ports,
+            terms: self.offer.terms(),
         }
     }
 

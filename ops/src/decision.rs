@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ops_netlink::{Reach, Route, RouteQuery};
+use ops_netlink::{RdmaPort, Reach, Route, RouteQuery};
 use ops_rules::{Query, Role, Setting, Target};
 use rustix::io::Errno;
 use tracing::debug;
 
 use crate::family::StackRequest;
-use crate::protosw::{OffloadProtocol, Way};
+use crate::protosw::{OffloadProtocol, Terms, Way};
 use crate::reason::Reason;
 use crate::switch::Switch;
 use crate::trace::{DecisionTrace, Subject};
@@ -52,8 +52,23 @@ pub struct Offer {
     pub within: Duration,
     /// The kernel's way to the peer, if somebody asked for it.
     pub route: Option<Route>,
+    /// The active RDMA ports behind the network device of that way.
+    pub ports: Vec<RdmaPort>,
     /// What the rule file sets.
     pub settings: Vec<Setting>,
+    /// A rule or the program names the protocol.
+    pub is_named: bool,
+}
+
+impl Offer {
+    /// What is said to the protocols about the socket.
+    #[must_use]
+    pub fn terms(&self) -> Terms<'_> {
+        Terms {
+            settings: &self.settings,
+            is_named: self.is_named,
+        }
+    }
 }
 
 /// What the program and the rule file say.
@@ -77,6 +92,7 @@ struct Found {
     route: Option<Route>,
     device: Option<String>,
     rdma: bool,
+    ports: Vec<RdmaPort>,
     local: bool,
 }
 
@@ -110,8 +126,8 @@ pub(crate) fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionT
     for protocol in switch.registry().protocols() {
         let subject = Subject::Protocol(protocol.name().to_owned());
         match check(&*protocol, intent, &policy, &mut finder, trace) {
-            Ok(()) => {
-                trace.note(subject, || match protocol.told(&policy.settings) {
+            Ok(explained) => {
+                trace.note(subject, || match explained {
                     by if by.is_empty() => "can carry it".to_owned(),
                     by => format!("can carry it, {by}"),
                 });
@@ -131,12 +147,17 @@ pub(crate) fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionT
     if protocols.is_empty() {
         return nobody(passed_over.unwrap_or(Reason::NoProtocol));
     }
-    let found = finder.found.and_then(Result::ok);
+    let (route, ports) = match finder.found {
+        Some(Ok(found)) => (found.route, found.ports),
+        _ => (None, Vec::new()),
+    };
     Plan::Offload(Offer {
         protocols,
         may_fall_back,
         within: policy.within,
-        route: found.and_then(|found| found.route),
+        route,
+        ports,
+        is_named: policy.protocol.is_some(),
         settings: policy.settings,
     })
 }
@@ -216,14 +237,14 @@ fn is_unasked(reason: &Reason) -> bool {
     matches!(reason, Reason::OtherProtocol | Reason::NotNamed)
 }
 
-/// Whether a protocol can carry it.
+/// Checks whether a protocol can carry it. Returns by what, where the trace is for a reader.
 fn check(
     protocol: &dyn OffloadProtocol,
     intent: &Intent<'_>,
     policy: &Policy,
     finder: &mut Finder<'_>,
     trace: &mut DecisionTrace,
-) -> Result<(), Reason> {
+) -> Result<String, Reason> {
     let can = protocol.capabilities();
     if policy
         .protocol
@@ -243,11 +264,25 @@ fn check(
         address: intent.address,
         route: None,
         device: None,
+        is_local: false,
+        ports: &[],
+        terms: Terms {
+            settings: &policy.settings,
+            is_named: policy.protocol.is_some(),
+        },
+    };
+    let answer = |way: &Way<'_>, trace: &DecisionTrace| {
+        protocol.reaches(way)?;
+        Ok(if trace.is_kept() {
+            protocol.explain(way)
+        } else {
+            String::new()
+        })
     };
     // An address that is this host's in any case needs no route.
     let is_here = !can.remote && (intent.role == Role::Listen || ip.is_loopback());
     if can.self_routing || is_here {
-        return protocol.reaches(&way);
+        return answer(&way, trace);
     }
     let found = finder.find(trace)?;
     if found.local && !can.loopback {
@@ -262,7 +297,9 @@ fn check(
     }
     way.route = found.route.as_ref();
     way.device = found.device.as_deref();
-    protocol.reaches(&way)
+    way.is_local = found.local;
+    way.ports = &found.ports;
+    answer(&way, trace)
 }
 
 impl Finder<'_> {
@@ -296,12 +333,21 @@ impl Finder<'_> {
         }
         let no_device = |error: ops_netlink::Error| Reason::NoRoute(error.errno());
         let device = stack.device(route.device).map_err(no_device)?.name;
-        let rdma = stack.rdma().map_err(no_device)?.can(&device);
+        let rdma = stack.rdma().map_err(no_device)?;
+        let local = route.reach == Reach::Local;
+        // The route to an address of this host is by the loopback device, whose address it is not.
+        let ports = if local {
+            let own = self.intent.address.ip().to_canonical();
+            stack.rdma_ports_at(own).map_err(no_device)?
+        } else {
+            rdma.active_ports(Some(&device))
+        };
         Ok(Found {
-            local: route.reach == Reach::Local,
+            local,
             route: Some(route),
+            rdma: rdma.can(&device) || !ports.is_empty(),
             device: Some(device),
-            rdma,
+            ports,
         })
     }
 
@@ -316,6 +362,7 @@ impl Finder<'_> {
                 route: None,
                 device: None,
                 rdma: rdma.network_devices().any(|name| rdma.can(name)),
+                ports: rdma.active_ports(None),
                 local: false,
             });
         }
@@ -326,6 +373,10 @@ impl Finder<'_> {
         Ok(Found {
             route: None,
             rdma: device.as_deref().is_some_and(|name| rdma.can(name)),
+            ports: device
+                .as_deref()
+                .map(|name| rdma.active_ports(Some(name)))
+                .unwrap_or_default(),
             device,
             local: ip.is_loopback(),
         })

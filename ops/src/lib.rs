@@ -47,11 +47,12 @@ pub use family::{
 };
 pub use listen::{Accepted, Listening};
 pub use local::Local;
+pub use ops_netlink::RdmaPort;
 pub use ops_rules::{Known, Setting};
 pub use protosw::{
     Capabilities, ConnectFailure, Half, KernelConnection, KernelSockets, KernelTarget,
     OffloadBound, OffloadConnecting, OffloadListener, OffloadProtocol, OffloadStream, Readiness,
-    Target, Watch, Way,
+    Target, Terms, Watch, Way,
 };
 pub use reason::Reason;
 pub use registry::{NameTaken, Registration, Registry};

@@ -84,7 +84,7 @@ fn take(offer: &Offer, local: Local) -> Bound {
     let mut all = Bound::default();
     for protocol in &offer.protocols {
         let name = protocol.name().to_owned();
-        match protocol.bind(local, &offer.settings) {
+        match protocol.bind(local, offer.terms()) {
             Ok(bound) => all.taken.push(Taken {
                 protocol: name,
                 asks_peer: protocol.capabilities().asks_peer,

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use ops_netlink::Route;
+use ops_netlink::{RdmaPort, Route};
 use ops_rules::Setting;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -38,10 +38,20 @@ pub struct Capabilities {
     pub loopback: bool,
     /// It carries connections to other hosts.
     pub remote: bool,
-    /// It carries a socket only where a rule or the program names it.
+    /// It carries a socket only where a rule or the program names it. A protocol that depends on
+    /// the way for this has [`Terms::is_named`].
     pub needs_rule: bool,
     /// Its peers say by the port mapper where they listen; without their answer it is not tried.
     pub asks_peer: bool,
+}
+
+/// What the rule file and the program say to the protocols about one socket.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Terms<'a> {
+    /// What the rule file sets, for this protocol and for others.
+    pub settings: &'a [Setting],
+    /// A rule or the program names the protocol.
+    pub is_named: bool,
 }
 
 /// What is known about the way to a peer, or about the address to listen at.
@@ -51,8 +61,15 @@ pub struct Way<'a> {
     pub address: SocketAddr,
     /// The kernel's route; `None` for a protocol that finds its way itself, and for listeners.
     pub route: Option<&'a Route>,
-    /// The device by which it leaves, where there is a route.
+    /// The network device of the route, or of the address to listen at; `None` where that is every
+    /// device.
     pub device: Option<&'a str>,
+    /// The peer is this host.
+    pub is_local: bool,
+    /// The active RDMA ports behind that network device.
+    pub ports: &'a [RdmaPort],
+    /// What is said about the socket.
+    pub terms: Terms<'a>,
 }
 
 /// Where to connect.
@@ -67,8 +84,10 @@ pub struct Target<'a> {
     pub local: SocketAddr,
     /// The first hop of the route, for a protocol that does not find its way itself.
     pub next_hop: Option<IpAddr>,
-    /// What the rule file sets, for this protocol and for others.
-    pub settings: &'a [Setting],
+    /// The active RDMA ports behind the network device of the route.
+    pub ports: &'a [RdmaPort],
+    /// What is said about the socket.
+    pub terms: Terms<'a>,
 }
 
 /// A protocol.
@@ -85,9 +104,9 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     /// Why not.
     fn reaches(&self, way: &Way<'_>) -> Result<(), Reason>;
 
-    /// What it would carry a socket by, in the words of an explanation; empty where there is
-    /// nothing to tell. `settings` are those of the rule file.
-    fn told(&self, _settings: &[Setting]) -> String {
+    /// What would carry a socket that goes this way, in the words of an explanation; empty where
+    /// there is nothing to say.
+    fn explain(&self, _way: &Way<'_>) -> String {
         String::new()
     }
 
@@ -97,11 +116,11 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Takes an address; the kernel's TCP has it already. `settings` are those of the rule file.
+    /// Takes an address; the kernel's TCP has it already.
     ///
     /// # Errors
     /// `EADDRINUSE` if this protocol has given the port to somebody else.
-    fn bind(&self, local: Local, settings: &[Setting]) -> Result<Box<dyn OffloadBound>, Errno>;
+    fn bind(&self, local: Local, terms: Terms<'_>) -> Result<Box<dyn OffloadBound>, Errno>;
 
     /// Begins to connect.
     ///

@@ -59,6 +59,11 @@ impl DecisionTrace {
         self.steps.as_deref().unwrap_or_default()
     }
 
+    /// True if somebody reads the steps.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.steps.is_some()
+    }
+
     pub(crate) fn note(&mut self, subject: Subject, text: impl FnOnce() -> String) {
         if let Some(steps) = &mut self.steps {
             let text = text();

@@ -38,7 +38,7 @@ use std::fmt;
 
 use ops::{
     Capabilities, ConnectFailure, KernelSockets, Local, OffloadBound, OffloadConnecting,
-    OffloadProtocol, Reason, Setting, Target, Way,
+    OffloadProtocol, Reason, Target, Terms, Way,
 };
 use rustix::io::Errno;
 
@@ -97,7 +97,7 @@ impl OffloadProtocol for LocalProtocol {
         Some(kernel_sockets())
     }
 
-    fn bind(&self, _: Local, _: &[Setting]) -> Result<Box<dyn OffloadBound>, Errno> {
+    fn bind(&self, _: Local, _: Terms<'_>) -> Result<Box<dyn OffloadBound>, Errno> {
         Err(Errno::OPNOTSUPP)
     }
 

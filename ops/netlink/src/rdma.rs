@@ -16,15 +16,19 @@ const CLASS: &str = "/sys/class/infiniband";
 /// Longest content of a file that is looked at.
 const TEXT_LEN_MAX: usize = 64;
 
-/// One port of an RDMA device.
+/// One port of an RDMA device, behind one of its network devices.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RdmaPort {
+    /// Name of the network device.
+    pub network_device: String,
     /// Name of the RDMA device, such as `mlx5_0`.
     pub device: String,
     /// Port number, from 1.
     pub port: u8,
     /// Whether it carries traffic now.
     pub active: bool,
+    /// True for an iWARP device, false for InfiniBand and RoCE.
+    pub is_iwarp: bool,
 }
 
 /// RDMA ports by network device.
@@ -44,23 +48,24 @@ impl RdmaDevices {
     pub(crate) fn read_below(class: &Path) -> Self {
         let mut devices = Self::default();
         for device in names(class) {
+            let node_type = text(&class.join(&device).join("node_type"));
+            let is_iwarp = node_type.is_some_and(|text| text.contains("RNIC"));
             let ports = class.join(&device).join("ports");
             for port in names(&ports) {
                 let path = ports.join(&port);
                 let Ok(number) = port.parse() else { continue };
                 let active =
                     text(&path.join("state")).is_some_and(|state| state.contains("ACTIVE"));
-                let found = RdmaPort {
-                    device: device.clone(),
-                    port: number,
-                    active,
-                };
                 for network_device in network_devices(&class.join(&device), &path) {
-                    devices
-                        .ports
-                        .entry(network_device)
-                        .or_default()
-                        .insert(found.clone());
+                    let found = RdmaPort {
+                        network_device: network_device.clone(),
+                        device: device.clone(),
+                        port: number,
+                        active,
+                        is_iwarp,
+                    };
+                    let ports = devices.ports.entry(network_device).or_default();
+                    ports.insert(found);
                 }
             }
         }
@@ -88,6 +93,15 @@ impl RdmaDevices {
     /// The RDMA ports behind a network device, inactive ones included.
     pub fn ports_of(&self, network_device: &str) -> impl Iterator<Item = &RdmaPort> {
         self.ports.get(network_device).into_iter().flatten()
+    }
+
+    /// The active RDMA ports behind a network device, or behind any with `None`.
+    #[must_use]
+    pub fn active_ports(&self, network_device: Option<&str>) -> Vec<RdmaPort> {
+        let wanted = |name: &str| network_device.is_none_or(|wanted| wanted == name);
+        let ports = self.ports.iter().filter(|(name, _)| wanted(name));
+        let ports = ports.flat_map(|(_, ports)| ports);
+        ports.filter(|port| port.active).cloned().collect()
     }
 
     /// Network devices with an RDMA port or a mark.
@@ -175,6 +189,14 @@ mod tests {
         let devices = RdmaDevices::read_below(dir.path());
         let names: Vec<&str> = devices.network_devices().collect();
         assert_eq!(names, ["eth1", "eth1.7", "eth2"]);
+        let active = |name| {
+            let ports = devices.active_ports(name);
+            let names = ports.into_iter().map(|port| port.network_device);
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(active(None), ["eth1", "eth1.7"]);
+        assert_eq!(active(Some("eth1.7")), ["eth1.7"]);
+        assert!(active(Some("eth2")).is_empty() && active(Some("eth")).is_empty());
         assert!(devices.can("eth1.7") && !devices.can("eth2") && !devices.can("other"));
         let ports: Vec<_> = devices.ports_of("eth2").collect();
         assert_eq!(
@@ -186,10 +208,13 @@ mod tests {
     #[test]
     fn a_device_without_gids_is_that_of_its_hardware() {
         let dir = tree(&[
+            ("siw0/node_type", "4: RNIC\n"),
             ("siw0/ports/1/state", "4: ACTIVE\n"),
             ("siw0/device/net/eth0/mtu", ""),
         ]);
-        assert!(RdmaDevices::read_below(dir.path()).can("eth0"));
+        let devices = RdmaDevices::read_below(dir.path());
+        assert!(devices.can("eth0"));
+        assert!(devices.active_ports(None)[0].is_iwarp);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -15,7 +15,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::events::{Change, Events};
 use crate::neighbour::{self, LinkAddress};
-use crate::rdma::RdmaDevices;
+use crate::rdma::{RdmaDevices, RdmaPort};
 use crate::route::{Reach, Route, RouteQuery};
 
 /// Cached routes; a program that talks to more peers at a time asks the kernel again.
@@ -27,6 +27,9 @@ const DEVICES_MAX: usize = 1024;
 
 /// Changes that nobody has asked for yet.
 const CHANGES_MAX: usize = 1024;
+
+/// How long RDMA devices that were read count as those of now.
+const RDMA_FRESH: Duration = Duration::from_secs(1);
 
 /// The network stack of the namespace in which this was opened.
 #[derive(Debug)]
@@ -56,6 +59,8 @@ struct Inner {
     changes: Vec<Change>,
     device_changes: DeviceChanges,
     rdma: RdmaDevices,
+    /// When `rdma` was read. Not every kernel reports RDMA devices that come or go.
+    rdma_read_at: Instant,
 }
 
 /// Which devices have come, gone, begun or ceased to run, and when: at the how-manieth time that
@@ -176,12 +181,32 @@ impl NetStack {
         LocalAddress::all(&mut self.lock()?.channel)
     }
 
+    /// The active RDMA ports behind the network device that has this address of the host.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn rdma_ports_at(&self, ip: IpAddr) -> Result<Vec<RdmaPort>, Error> {
+        let mut inner = self.lock()?;
+        inner.refresh_rdma();
+        if inner.rdma.active_ports(None).is_empty() {
+            return Ok(Vec::new());
+        }
+        let addresses = LocalAddress::all(&mut inner.channel)?;
+        let Some(own) = addresses.iter().find(|own| own.ip == ip) else {
+            return Ok(Vec::new());
+        };
+        let name = inner.device(own.device)?.name;
+        Ok(inner.rdma.active_ports(Some(&name)))
+    }
+
     /// Which network devices can do RDMA.
     ///
     /// # Errors
     /// When sockets cannot be had after a fork.
     pub fn rdma(&self) -> Result<RdmaDevices, Error> {
-        Ok(self.lock()?.rdma.clone())
+        let mut inner = self.lock()?;
+        inner.refresh_rdma();
+        Ok(inner.rdma.clone())
     }
 
     /// Tells the stack that a software RNIC uses this device.
@@ -263,6 +288,7 @@ impl Inner {
             changes: Vec::new(),
             device_changes: DeviceChanges::default(),
             rdma: RdmaDevices::read(),
+            rdma_read_at: Instant::now(),
         })
     }
 
@@ -282,7 +308,7 @@ impl Inner {
             )
         };
         if news.iter().any(of_device) {
-            self.rdma = RdmaDevices::read().with_marks_of(&self.rdma);
+            self.read_rdma();
         }
         news.iter()
             .for_each(|change| self.device_changes.note(change));
@@ -291,6 +317,18 @@ impl Inner {
             self.changes = vec![Change::Lost];
         }
         self.forget();
+    }
+
+    fn read_rdma(&mut self) {
+        self.rdma = RdmaDevices::read().with_marks_of(&self.rdma);
+        self.rdma_read_at = Instant::now();
+    }
+
+    /// Reads the RDMA devices again if they were not read lately.
+    fn refresh_rdma(&mut self) {
+        if self.rdma_read_at.elapsed() >= RDMA_FRESH {
+            self.read_rdma();
+        }
     }
 
     fn forget(&mut self) {

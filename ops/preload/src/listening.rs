@@ -298,7 +298,7 @@ fn listen_beside<'a>(
 ) -> Option<(Box<dyn OffloadListener>, &'a dyn OffloadProtocol)> {
     let protocols = offer.protocols.iter();
     for protocol in protocols.filter(|protocol| protocol.kernel_sockets().is_none()) {
-        let bound = protocol.bind(local, &offer.settings);
+        let bound = protocol.bind(local, offer.terms());
         let begun = bound.and_then(|bound| bound.listen(backlog));
         match begun {
             Ok(listener) => return Some((listener, &**protocol)),

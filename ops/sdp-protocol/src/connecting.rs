@@ -9,20 +9,43 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
-use sdp_over_dat::SdpStream;
+use sdp_over_dat::{SdpStream, Stack};
 
 use crate::adapter::Adapter;
+use crate::adapters::Adapters;
 use crate::errno_of;
+use crate::rendezvous::{self, AdapterKind, Answer, Incoming, Offer, WhyNot};
 use crate::settings::Settings;
 use crate::stream::{SdpOffload, WakeupFd};
 
+/// An adapter of this end that may carry the connection.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    pub(crate) adapter: Arc<Adapter>,
+    pub(crate) kind: AdapterKind,
+}
+
+/// A candidate whose adapter is open.
+#[derive(Debug)]
+struct Open {
+    adapter: Arc<Adapter>,
+    kind: AdapterKind,
+    stack: Stack,
+}
+
 /// How far it is.
+///
+/// ```text
+/// TCP ──connected──> OFFERED ──answer──> HELLO ──first message──> OVER
+/// ```
 #[derive(Debug)]
 enum State {
     /// The kernel connects.
     Tcp(OwnedFd),
-    /// Hello has left.
-    Hello(SdpStream),
+    /// The offer was sent.
+    Offered(OwnedFd, Incoming),
+    /// Hello was sent; this adapter is used.
+    Hello(SdpStream, Arc<Adapter>),
     /// It is over, in one way or the other.
     Over,
 }
@@ -30,8 +53,7 @@ enum State {
 /// The connecting end's side of the set-up.
 #[derive(Debug)]
 pub(crate) struct SdpConnecting {
-    adapter: Arc<Adapter>,
-    settings: Settings,
+    candidates: Vec<Open>,
     state: State,
     poller: OwnedFd,
     wakeup: Arc<WakeupFd>,
@@ -40,7 +62,17 @@ pub(crate) struct SdpConnecting {
 }
 
 impl SdpConnecting {
-    pub(crate) fn begin(adapter: &Arc<Adapter>, target: &Target<'_>) -> Result<Self, Errno> {
+    /// Begins to connect. `candidates` are the adapters of this end, the best first.
+    pub(crate) fn begin(
+        adapters: &Adapters,
+        candidates: Vec<Candidate>,
+        target: &Target<'_>,
+    ) -> Result<Self, Errno> {
+        let place = adapters.place();
+        let candidates = opened(candidates, Settings::of(target.terms.settings));
+        if candidates.is_empty() {
+            return Err(Errno::NODEV);
+        }
         let family = if target.mapped.is_ipv4() {
             AddressFamily::INET
         } else {
@@ -48,7 +80,7 @@ impl SdpConnecting {
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let tcp = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-        let tcp = (adapter.place())(tcp)?;
+        let tcp = place(tcp)?;
         // The peer believes the kernel alone who connects.
         let mut source = target.local;
         source.set_port(0);
@@ -57,13 +89,12 @@ impl SdpConnecting {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(errno) => return Err(errno),
         }
-        let poller = (adapter.place())(epoll::create(CreateFlags::CLOEXEC)?)?;
-        let wakeup = Arc::new(WakeupFd::new(adapter.place())?);
+        let poller = place(epoll::create(CreateFlags::CLOEXEC)?)?;
+        let wakeup = Arc::new(WakeupFd::new(place)?);
         epoll::add(&poller, &tcp, EventData::new_u64(0), EventFlags::OUT)?;
         epoll::add(&poller, &*wakeup, EventData::new_u64(1), EventFlags::IN)?;
         Ok(Self {
-            adapter: Arc::clone(adapter),
-            settings: Settings::of(target.settings),
+            candidates,
             state: State::Tcp(tcp),
             poller,
             wakeup,
@@ -72,44 +103,132 @@ impl SdpConnecting {
         })
     }
 
-    /// `true`: the kernel has connected.
-    fn has_connected(tcp: &OwnedFd) -> Result<bool, Errno> {
-        let mut set = [PollFd::new(tcp, PollFlags::OUT)];
-        if poll(&mut set, Some(&Timespec::default()))? == 0 {
-            return Ok(false);
-        }
-        sockopt::socket_error(tcp)?.map(|()| true)
-    }
-
-    fn say_hello(&mut self, tcp: OwnedFd) -> Result<(), Errno> {
-        let stack = self.adapter.stack_for(self.settings).map_err(|error| {
-            tracing::warn!(%error, "no interface adapter; sockets stay on TCP");
-            Errno::NODEV
-        })?;
-        epoll::delete(&self.poller, &tcp)?;
-        let stream = SdpStream::start_connect_over(&stack, tcp, self.local, self.peer)
-            .map_err(|error| errno_of(&error))?;
-        stream.set_nonblocking(true);
-        stream.watch(Arc::clone(&self.wakeup) as _);
-        self.state = State::Hello(stream);
+    /// Sends the offer. Its Hello is that of the best adapter; those of one connection have the same
+    /// sizes.
+    fn offer(&mut self, tcp: OwnedFd) -> Result<(), Errno> {
+        let best = self.candidates.first().ok_or(Errno::NODEV)?;
+        let offer = Offer {
+            adapters: self.candidates.iter().map(|it| Some(it.kind)).collect(),
+            hello: SdpStream::hello(&best.stack, self.local, self.peer),
+        };
+        rendezvous::send(tcp.as_fd(), &offer.emit())?;
+        epoll::modify(&self.poller, &tcp, EventData::new_u64(0), EventFlags::IN)?;
+        self.state = State::Offered(tcp, Incoming::default());
         Ok(())
     }
+
+    /// Does what the peer has chosen.
+    fn follow(&mut self, tcp: OwnedFd, answer: Answer) -> Result<(), ConnectFailure> {
+        let failed = |error: std::io::Error| ConnectFailure::Failed(errno_of(&error));
+        let (stream, chosen) = match answer {
+            Answer::Nothing(WhyNot::NoAdapter) => return Err(ConnectFailure::Refused),
+            Answer::Nothing(WhyNot::Version) => return Err(ConnectFailure::Version),
+            Answer::Nothing(WhyNot::Failed) => {
+                return Err(ConnectFailure::Failed(Errno::CONNABORTED));
+            }
+            Answer::Convert => {
+                let chosen = self.offered(|it| it.kind == AdapterKind::Socket)?;
+                epoll::delete(&self.poller, &tcp).map_err(ConnectFailure::Failed)?;
+                let stream =
+                    SdpStream::start_connect_over(&chosen.stack, tcp, self.local, self.peer);
+                (stream.map_err(failed)?, chosen)
+            }
+            Answer::Device {
+                adapter,
+                at,
+                conn_qual,
+                token,
+            } => {
+                let is_device = |it: &&Open| it.kind != AdapterKind::Socket;
+                let named = self.candidates.get(usize::from(adapter)).filter(is_device);
+                let chosen = named.ok_or(ConnectFailure::Failed(Errno::PROTO))?;
+                let place = (SocketAddr::new(at, 0), conn_qual);
+                let (stack, local, peer) = (&chosen.stack, self.local, self.peer);
+                let stream = SdpStream::start_connect_met(stack, place, token, local, peer);
+                (stream.map_err(failed)?, chosen)
+            }
+        };
+        let adapter = Arc::clone(&chosen.adapter);
+        stream.set_nonblocking(true);
+        stream.watch(Arc::clone(&self.wakeup) as _);
+        self.state = State::Hello(stream, adapter);
+        Ok(())
+    }
+
+    fn offered(&self, is_it: impl Fn(&&Open) -> bool) -> Result<&Open, ConnectFailure> {
+        let found = self.candidates.iter().find(is_it);
+        found.ok_or(ConnectFailure::Failed(Errno::PROTO))
+    }
+
+    /// Sends the offer once the kernel has connected. Returns true if it was sent.
+    fn step_tcp(&mut self) -> Result<bool, ConnectFailure> {
+        let State::Tcp(tcp) = &self.state else {
+            return Ok(true);
+        };
+        match has_connected(tcp) {
+            Ok(false) => return Ok(false),
+            Ok(true) => {}
+            Err(Errno::CONNREFUSED) => return Err(ConnectFailure::Refused),
+            Err(errno) => return Err(ConnectFailure::Failed(errno)),
+        }
+        if let State::Tcp(tcp) = std::mem::replace(&mut self.state, State::Over) {
+            self.offer(tcp).map_err(ConnectFailure::Failed)?;
+        }
+        Ok(true)
+    }
+
+    /// Says Hello once the answer was received. Returns true if that was done.
+    fn step_offered(&mut self) -> Result<bool, ConnectFailure> {
+        let State::Offered(tcp, incoming) = &mut self.state else {
+            return Ok(true);
+        };
+        let failed = |errno| match errno {
+            Errno::CONNRESET => ConnectFailure::Refused,
+            Errno::PROTONOSUPPORT => ConnectFailure::Version,
+            errno => ConnectFailure::Failed(errno),
+        };
+        let Some(message) = incoming.receive(tcp.as_fd()).map_err(failed)? else {
+            return Ok(false);
+        };
+        let answer = Answer::parse(message).map_err(|why| failed(why.into()))?;
+        if let State::Offered(tcp, _) = std::mem::replace(&mut self.state, State::Over) {
+            self.follow(tcp, answer)?;
+        }
+        Ok(true)
+    }
+}
+
+/// The candidates whose adapters can be opened.
+fn opened(candidates: Vec<Candidate>, settings: Settings) -> Vec<Open> {
+    let open = |Candidate { adapter, kind }| match adapter.stack_for(settings) {
+        Ok(stack) => Some(Open {
+            adapter,
+            kind,
+            stack,
+        }),
+        Err(error) => {
+            tracing::warn!(%error, "an interface adapter is passed over");
+            None
+        }
+    };
+    candidates.into_iter().filter_map(open).collect()
+}
+
+/// Returns true if the kernel has connected the socket.
+fn has_connected(tcp: &OwnedFd) -> Result<bool, Errno> {
+    let mut set = [PollFd::new(tcp, PollFlags::OUT)];
+    if poll(&mut set, Some(&Timespec::default()))? == 0 {
+        return Ok(false);
+    }
+    sockopt::socket_error(tcp)?.map(|()| true)
 }
 
 impl OffloadConnecting for SdpConnecting {
     fn step(&mut self) -> Result<Option<Box<dyn OffloadStream>>, ConnectFailure> {
-        if let State::Tcp(tcp) = &self.state {
-            match Self::has_connected(tcp) {
-                Ok(false) => return Ok(None),
-                Ok(true) => {}
-                Err(Errno::CONNREFUSED) => return Err(ConnectFailure::Refused),
-                Err(errno) => return Err(ConnectFailure::Failed(errno)),
-            }
-            if let State::Tcp(tcp) = std::mem::replace(&mut self.state, State::Over) {
-                self.say_hello(tcp).map_err(ConnectFailure::Failed)?;
-            }
+        if !self.step_tcp()? || !self.step_offered()? {
+            return Ok(None);
         }
-        let State::Hello(stream) = &self.state else {
+        let State::Hello(stream, _) = &self.state else {
             return Err(ConnectFailure::Failed(Errno::ISCONN));
         };
         self.wakeup.clear();
@@ -126,9 +245,9 @@ impl OffloadConnecting for SdpConnecting {
             return Ok(None);
         }
         match std::mem::replace(&mut self.state, State::Over) {
-            State::Hello(stream) => {
+            State::Hello(stream, adapter) => {
                 stream.commit();
-                Ok(Some(Box::new(SdpOffload::new(stream, &self.adapter))))
+                Ok(Some(Box::new(SdpOffload::new(stream, adapter))))
             }
             _ => Err(ConnectFailure::Failed(Errno::ISCONN)),
         }
@@ -137,7 +256,7 @@ impl OffloadConnecting for SdpConnecting {
 
 impl Drop for SdpConnecting {
     fn drop(&mut self) {
-        if let State::Hello(stream) = &self.state {
+        if let State::Hello(stream, _) = &self.state {
             // A last word would look like a first one.
             stream.abort();
         }

@@ -1,35 +1,49 @@
 //! SDP over DAT as an offload protocol of the switch.
 //!
-//! A connection begins as a TCP connection of its own, beside that of the program: to a port that
-//! the peer's port mapper names, where a plain kernel socket listens. Both ends then turn it into
-//! an RDMA connection (DAT 2.0 iWARP extensions), with Hello and HelloAck in its start-up frames.
+//! A connection begins with a rendezvous: a kernel TCP connection beside that of the program, to a
+//! port that the peer's port mapper names, where a plain kernel socket listens. The connecting end
+//! offers its adapters there, and the accepting end chooses: an RDMA device of the kind of one of
+//! them, at both ends the one behind the network device of the connection, or the software
+//! provider, for which that TCP connection becomes an RDMA connection (DAT 2.0 iWARP extensions).
 //!
 //! ```text
-//!   connecting                                   accepting
+//!   connecting                                     accepting
 //!   connect to the mapped port, in the kernel ──>  kernel's backlog
-//!   dat_iw_socket_connect: MPA request, Hello ──>  dat_iw_ssp_create
-//!                                             <──  HelloAck, MPA reply
+//!   adapters, Hello                           ──>
+//!                                             <──  a device: address, connection qualifier, token
+//!   dat_ep_connect, token                     ──>  the service point of that adapter
+//!                                             <──  HelloAck, dat_cr_accept
 //!   first message                             ──>  now it can be accepted
 //! ```
 //!
-//! So connecting never blocks, the listening socket is inherited over `fork` as any other, and the
-//! one adapter of a process carries connections of every address.
+//! With the software provider, the answer is "convert", and Hello and HelloAck are in the MPA frames
+//! (`dat_iw_socket_connect`, `dat_iw_ssp_create`).
+//!
+//! So connecting never blocks, the listening socket is inherited over `fork` as any other, and a
+//! device needs no service point that processes share. The software provider is slower than TCP, so
+//! it is used only where a rule names the protocol, or for everything ([`SdpProtocol::for_all`]).
 //!
 //! | File | What |
 //! |---|---|
-//! | `adapter.rs` | the interface adapter of this process, opened with its first connection |
+//! | `adapters.rs` | which adapter carries the connections of which network device |
+//! | `adapter.rs` | one adapter, opened by this process with its first connection |
 //! | `alarm.rs` | a descriptor that is readable from a moment on |
+//! | `rendezvous.rs` | what the two ends of a rendezvous say, as bytes |
 //! | `connecting.rs` | the connecting end |
 //! | `listener.rs` | the accepting end |
+//! | `inside.rs` | its connections before the program accepts them |
 //! | `settings.rs` | what rule files may set |
 //! | `stream.rs` | an established connection, and its news |
 
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod adapters;
 mod alarm;
 mod connecting;
+mod inside;
 mod listener;
+mod rendezvous;
 mod settings;
 mod stream;
 
@@ -41,17 +55,19 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use ops::{
-    Capabilities, ConnectFailure, Local, OffloadBound, OffloadConnecting, OffloadProtocol, Reason,
-    Setting, Target, Way,
+    Capabilities, ConnectFailure, Local, OffloadBound, OffloadConnecting, OffloadProtocol,
+    RdmaPort, Reason, Target, Terms, Way,
 };
 use rustix::io::Errno;
 
-use crate::adapter::Adapter;
-use crate::connecting::SdpConnecting;
+use crate::adapters::Adapters;
+use crate::connecting::{Candidate, SdpConnecting};
+use crate::inside::Choice;
 use crate::listener::SdpBound;
+use crate::rendezvous::AdapterKind;
 use crate::settings::{InForce, Settings};
 
-pub use crate::adapter::{ADAPTER_ENV, prefer_libraries_in};
+pub use crate::adapters::{ADAPTER_ENV, prefer_libraries_in};
 pub use crate::settings::SETTINGS;
 
 /// What rule files and listings call the protocol.
@@ -63,11 +79,20 @@ pub type Place = fn(OwnedFd) -> Result<OwnedFd, Errno>;
 /// The protocol.
 #[derive(Debug)]
 pub struct SdpProtocol {
-    adapter: Arc<Adapter>,
+    adapters: Arc<Adapters>,
     explains: bool,
-    needs_rule: bool,
-    /// The last answer was that there is no adapter for it.
+    uses: Uses,
+    /// The last answer was that there is no software adapter for it.
     lacks_adapter: AtomicBool,
+}
+
+/// What the protocol carries sockets by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Uses {
+    /// RDMA devices; and the software provider where a rule names the protocol.
+    Devices,
+    /// The software provider, for every socket.
+    Software,
 }
 
 impl SdpProtocol {
@@ -75,15 +100,15 @@ impl SdpProtocol {
     #[must_use]
     pub fn new(place: Place) -> Self {
         Self {
-            adapter: Arc::new(Adapter::new(place)),
+            adapters: Arc::new(Adapters::new(place)),
             explains: false,
-            needs_rule: true,
+            uses: Uses::Devices,
             lacks_adapter: AtomicBool::new(false),
         }
     }
 
-    /// One for those who want to know what another would do: it opens the adapter for whatever it
-    /// is asked.
+    /// A protocol for those who want to know what another would do: it opens the adapter for
+    /// whatever it is asked.
     #[must_use]
     pub fn for_explanations() -> Self {
         Self {
@@ -92,21 +117,77 @@ impl SdpProtocol {
         }
     }
 
-    /// With `all`, carries each socket that no rule keeps from it; without, those for which a rule
-    /// names it, because the software provider is slower than TCP.
+    /// With `all`, carries each socket that no rule keeps from it by the software provider, which is
+    /// slower than TCP; without, by RDMA devices, and by the software provider only where a rule
+    /// names the protocol.
     #[must_use]
     pub fn for_all(self, all: bool) -> Self {
         Self {
-            needs_rule: !all,
+            uses: if all { Uses::Software } else { Uses::Devices },
             ..self
         }
     }
 
-    /// What helps, where it has just said that no adapter carries a socket.
+    /// What helps, where it has just said that no software adapter carries a socket.
     #[must_use]
     pub fn advice(&self) -> Option<String> {
         let lacks = self.lacks_adapter.load(Ordering::Relaxed);
-        lacks.then(adapter::advice)
+        lacks.then(adapters::advice)
+    }
+
+    fn may_use_software(&self, terms: Terms<'_>) -> bool {
+        self.uses == Uses::Software || terms.is_named
+    }
+
+    /// The adapters of RDMA devices for a way or a target.
+    fn devices(&self, ports: &[RdmaPort]) -> Vec<Candidate> {
+        if self.uses == Uses::Software {
+            return Vec::new();
+        }
+        let candidate = |port: &RdmaPort| match self.adapters.device(port) {
+            Ok(adapter) => Some(Candidate {
+                adapter,
+                kind: AdapterKind::of_device(port.is_iwarp),
+            }),
+            Err(why) => {
+                tracing::info!(device = port.device, why, "an RDMA device is not used");
+                None
+            }
+        };
+        ports.iter().filter_map(candidate).collect()
+    }
+
+    /// Checks whether the software provider can go this way.
+    fn software_reaches(&self, way: &Way<'_>) -> Result<(), Reason> {
+        let found = match way.route {
+            // Before the clock starts that bounds the attempt.
+            Some(route) => {
+                let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+                let source = route.source.unwrap_or(any);
+                self.adapters.software_at(source).map(drop)
+            }
+            None if self.explains => self.adapters.software_at(way.address.ip()).map(drop),
+            // A program that listens may never have a connection to open it for.
+            None => self.adapters.software().map(drop),
+        };
+        self.lacks_adapter.store(found.is_err(), Ordering::Relaxed);
+        found.map_err(Reason::Protocol)
+    }
+
+    /// The names of the adapters by which a service may accept.
+    fn shown(&self, terms: Terms<'_>) -> String {
+        let software = self.may_use_software(terms);
+        if self.uses == Uses::Software {
+            let adapter = self.adapters.software();
+            return adapter.map_or_else(|_| String::new(), |it| it.shown().to_owned());
+        }
+        let devices = ops_netlink::RdmaDevices::read().active_ports(None);
+        let mut names: Vec<String> = devices.into_iter().map(|port| port.device).collect();
+        names.dedup();
+        if software && let Ok(adapter) = self.adapters.software() {
+            names.push(adapter.shown().to_owned());
+        }
+        names.join(",")
     }
 }
 
@@ -125,46 +206,71 @@ impl OffloadProtocol for SdpProtocol {
             needs_rdma: false,
             loopback: true,
             remote: true,
-            needs_rule: self.needs_rule,
+            // It depends on the way: see `reaches`.
+            needs_rule: false,
             asks_peer: true,
         }
     }
 
     fn reaches(&self, way: &Way<'_>) -> Result<(), Reason> {
-        let found = match (self.adapter.name(), way.route) {
-            (Err(why), _) => Err(why.to_owned()),
-            // Before the clock starts that bounds the attempt.
-            (Ok(_), Some(route)) => {
-                let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-                self.adapter.serves(route.source.unwrap_or(any))
-            }
-            (Ok(_), None) if self.explains => self.adapter.serves(way.address.ip()),
-            // A program that listens may never have a connection to open it for.
-            (Ok(_), None) => Ok(()),
+        let software = self.may_use_software(way.terms);
+        if !software && way.is_local {
+            return Err(Reason::Local);
+        }
+        if !software && way.ports.is_empty() {
+            let device = way.device.unwrap_or("any").to_owned();
+            return Err(Reason::NoRdma { device });
+        }
+        if !self.devices(way.ports).is_empty() {
+            return Ok(());
+        }
+        if software {
+            return self.software_reaches(way);
+        }
+        let why = way.ports.first().map(|port| self.adapters.device(port));
+        let why = why.and_then(Result::err).unwrap_or_default();
+        Err(Reason::Protocol(why))
+    }
+
+    fn explain(&self, way: &Way<'_>) -> String {
+        let best = self.devices(way.ports).into_iter().next();
+        let best = best.map(|candidate| Ok(candidate.adapter));
+        let Ok(adapter) = best.unwrap_or_else(|| self.adapters.software()) else {
+            return String::new();
         };
-        self.lacks_adapter.store(found.is_err(), Ordering::Relaxed);
-        found.map_err(Reason::Protocol)
+        let in_force = match adapter.stack_for(Settings::of(way.terms.settings)) {
+            Ok(stack) => format!(", {}", InForce(stack.config())),
+            Err(error) => format!(", but {error}"),
+        };
+        format!("by {}{in_force}", adapter.described())
     }
 
-    fn told(&self, settings: &[Setting]) -> String {
-        let stack = self.adapter.stack_for(Settings::of(settings));
-        let in_force = stack.map(|stack| format!(", {}", InForce(stack.config())));
-        let name = self.adapter.name().unwrap_or_default();
-        format!("by {name}{}", in_force.unwrap_or_default())
-    }
-
-    fn bind(&self, local: Local, settings: &[Setting]) -> Result<Box<dyn OffloadBound>, Errno> {
-        let settings = Settings::of(settings);
-        Ok(Box::new(SdpBound::new(&self.adapter, local, settings)?))
+    fn bind(&self, local: Local, terms: Terms<'_>) -> Result<Box<dyn OffloadBound>, Errno> {
+        let choice = Choice {
+            settings: Settings::of(terms.settings),
+            software: self.may_use_software(terms),
+            devices: self.uses == Uses::Devices,
+        };
+        let bound = SdpBound::new(&self.adapters, local, choice, self.shown(terms))?;
+        Ok(Box::new(bound))
     }
 
     fn connect(&self, target: &Target<'_>) -> Result<Box<dyn OffloadConnecting>, ConnectFailure> {
-        let connecting = SdpConnecting::begin(&self.adapter, target);
+        let mut candidates = self.devices(target.ports);
+        if self.may_use_software(target.terms)
+            && let Ok(adapter) = self.adapters.software()
+        {
+            candidates.push(Candidate {
+                adapter,
+                kind: AdapterKind::Socket,
+            });
+        }
+        let connecting = SdpConnecting::begin(&self.adapters, candidates, target);
         Ok(Box::new(connecting.map_err(ConnectFailure::Failed)?))
     }
 
     fn settle(&self, patience: Duration) {
-        self.adapter.settle(patience);
+        self.adapters.settle(patience);
     }
 
     fn before_fork(&self) -> Option<MutexGuard<'static, ()>> {

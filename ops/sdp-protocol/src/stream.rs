@@ -27,12 +27,12 @@ pub(crate) struct SdpOffload {
 
 impl SdpOffload {
     /// `stream` does not block, and is told both its names.
-    pub(crate) fn new(stream: SdpStream, adapter: &Arc<Adapter>) -> Self {
+    pub(crate) fn new(stream: SdpStream, adapter: Arc<Adapter>) -> Self {
         let peer = stream.peer_addr();
         let local = stream.local_addr().unwrap_or(peer);
         Self {
             stream,
-            adapter: Arc::clone(adapter),
+            adapter,
             local,
             peer,
         }
@@ -58,7 +58,7 @@ impl OffloadStream for SdpOffload {
     }
 
     fn device(&self) -> &str {
-        self.adapter.name().unwrap_or_default()
+        self.adapter.shown()
     }
 
     fn send(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {

@@ -5,7 +5,9 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError};
 
 use anyhow::{Result, anyhow, ensure};
-use ops::{Accepted, DecisionTrace, Half, Socket, SocketState, StackRequest, Switch, WITHIN};
+use ops::{
+    Accepted, DecisionTrace, Half, Socket, SocketState, StackRequest, Switch, Terms, WITHIN,
+};
 use ops_unix_protocol::UnixProtocol;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -127,7 +129,7 @@ fn a_protocol_that_finds_its_way_itself_is_asked_without_a_route() -> Result<()>
     // No route leads there, but the protocol has a service of this name.
     let to: SocketAddr = "198.51.100.1:80".parse()?;
     let protocol = lab.registry.protocols().remove(0);
-    let service = protocol.bind(to.into(), &[])?.listen(1)?;
+    let service = protocol.bind(to.into(), Terms::default())?.listen(1)?;
     let mut end = lab.connect(to)?;
     let server = loop {
         let accepted = service.accept()?;

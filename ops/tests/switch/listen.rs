@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use ops::{Accepted, Reason, Socket, StackRequest};
+use ops::{Accepted, Reason, Socket, StackRequest, Terms};
 use ops_unix_protocol::UnixProtocol;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -137,7 +137,7 @@ fn a_port_that_nobody_chose_is_free_on_every_stack() -> Result<()> {
         let service = lab.service()?;
         let local = service.local()?;
         ensure!(local.port() != 0);
-        ensure!(protocol.bind(local.into(), &[]).map(drop) == Err(Errno::ADDRINUSE));
+        ensure!(protocol.bind(local.into(), Terms::default()).map(drop) == Err(Errno::ADDRINUSE));
         ensure!(TcpListener::bind(local).is_err());
         ensure!(
             service
@@ -158,7 +158,7 @@ fn a_port_that_the_kernel_refuses_is_bound_nowhere() -> Result<()> {
     let mut socket = lab.socket()?;
     ensure!(socket.bind(taken) == Err(Errno::ADDRINUSE));
     let protocol = lab.registry.protocols().remove(0);
-    ensure!(protocol.bind(taken.into(), &[]).is_ok());
+    ensure!(protocol.bind(taken.into(), Terms::default()).is_ok());
     Ok(())
 }
 
@@ -169,7 +169,7 @@ fn a_chosen_port_that_a_protocol_has_given_away_is_served_without_it() -> Result
     };
     let free = TcpListener::bind((LOCALHOST, 0))?.local_addr()?;
     let protocol = lab.registry.protocols().remove(0);
-    let _taken = protocol.bind(free.into(), &[])?;
+    let _taken = protocol.bind(free.into(), Terms::default())?;
     let mut socket = lab.socket()?;
     socket.bind(free)?;
     socket.listen(1)?;

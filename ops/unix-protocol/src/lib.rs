@@ -27,7 +27,7 @@ mod wire;
 
 use ops::{
     Capabilities, ConnectFailure, Local, OffloadBound, OffloadConnecting, OffloadProtocol, Reason,
-    Setting, Target, Way,
+    Target, Terms, Way,
 };
 use rustix::io::Errno;
 
@@ -97,7 +97,7 @@ impl OffloadProtocol for UnixProtocol {
         Ok(())
     }
 
-    fn bind(&self, local: Local, _: &[Setting]) -> Result<Box<dyn OffloadBound>, Errno> {
+    fn bind(&self, local: Local, _: Terms<'_>) -> Result<Box<dyn OffloadBound>, Errno> {
         Ok(Box::new(UnixBound::new(&self.name, local, self.behaviour)?))
     }
 

@@ -46,6 +46,18 @@ enum Peer {
     Silent,
     /// It speaks something else.
     Babbles,
+    /// It ends the connection when it has the offer.
+    LeavesRendezvous,
+    /// It answers the offer with nothing.
+    SilentRendezvous,
+    /// It answers the offer with something else.
+    BabblesRendezvous,
+    /// It answers the offer in a version that is not known.
+    OtherRendezvous,
+    /// It has no adapter of a kind that was offered.
+    ChoosesNothing,
+    /// It chooses a device where none was offered.
+    ChoosesDevice,
     /// It accepts, and speaks a version that is not known.
     AcceptsOtherVersion,
     /// It refuses, and says which version it speaks.
@@ -152,6 +164,36 @@ pub(crate) const CASES: &[Case] = &[
         "the peer refused",
     ),
     case(
+        "the_peer_leaves_at_the_rendezvous",
+        Mapper::Maps(Peer::LeavesRendezvous),
+        "the peer refused",
+    ),
+    case(
+        "the_peer_says_nothing_at_the_rendezvous",
+        Mapper::Maps(Peer::SilentRendezvous),
+        "nothing came about within 200ms",
+    ),
+    case(
+        "the_peer_speaks_something_else_at_the_rendezvous",
+        Mapper::Maps(Peer::BabblesRendezvous),
+        "failed: Protocol error",
+    ),
+    case(
+        "the_peer_meets_in_another_version",
+        Mapper::Maps(Peer::OtherRendezvous),
+        "the peer speaks another version",
+    ),
+    case(
+        "the_peer_has_no_such_adapter",
+        Mapper::Maps(Peer::ChoosesNothing),
+        "the peer refused",
+    ),
+    case(
+        "the_peer_chooses_what_was_not_offered",
+        Mapper::Maps(Peer::ChoosesDevice),
+        "failed: Protocol error",
+    ),
+    case(
         "the_peer_accepts_in_another_version",
         Mapper::Maps(Peer::AcceptsOtherVersion),
         "the peer speaks another version",
@@ -168,7 +210,7 @@ impl Case {
     /// heard, however late on a busy machine.
     fn leave(&self) -> Leave {
         match self.mapper {
-            Mapper::Silent | Mapper::Maps(Peer::Silent) => Leave::TcpSoon,
+            Mapper::Silent | Mapper::Maps(Peer::Silent | Peer::SilentRendezvous) => Leave::TcpSoon,
             _ => Leave::Tcp,
         }
     }
@@ -211,6 +253,10 @@ pub(crate) fn another_version_is_told_ours(protocol: &'static OffloadProtocol) -
     ensure!(listed.lines().any(is_told), "no adapter in {listed}");
     let mut peer = TcpStream::connect(ask(service)?)?;
     peer.set_read_timeout(Some(SOON))?;
+    peer.write_all(&offer(&hello(0x22)))?;
+    let mut answer = [0; ANSWER_LEN];
+    peer.read_exact(&mut answer)?;
+    ensure!(answer == answer_of(CONVERT), "not converted: {answer:02x?}");
     peer.write_all(&enhanced_request(4, 4, &hello(0x30)).bytes())?;
     let mut head = [0; 20];
     peer.read_exact(&mut head)?;
@@ -331,16 +377,32 @@ impl Peer {
     }
 
     fn answer(self, peer: &mut TcpStream) -> Result<()> {
+        let mut offered = [0; OFFER_LEN];
+        peer.read_exact(&mut offered)?;
+        peer.write_all(&match self {
+            Self::LeavesRendezvous => anyhow::bail!("it leaves"),
+            Self::SilentRendezvous => return Ok(()),
+            Self::BabblesRendezvous => return Ok(peer.write_all(b"HTTP/1.1 400 Bad Request")?),
+            Self::OtherRendezvous => {
+                let mut answer = answer_of(CONVERT);
+                answer[4] = 2;
+                answer
+            }
+            Self::ChoosesNothing => answer_of(NOTHING),
+            Self::ChoosesDevice => answer_of(DEVICE),
+            _ => answer_of(CONVERT),
+        })?;
         let mut head = [0; 20];
         peer.read_exact(&mut head)?;
         let mut private_data = vec![0; u16::from_be_bytes([head[18], head[19]]).into()];
         peer.read_exact(&mut private_data)?;
         let refuses = match self {
-            Self::Nobody | Self::Silent => return Ok(()),
             Self::Leaves => anyhow::bail!("it leaves"),
             Self::Babbles => return Ok(peer.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")?),
             Self::AcceptsOtherVersion => 0,
             Self::RefusesVersion => 1,
+            // These go no further.
+            _ => return Ok(()),
         };
         let ack = hello_ack(0x30);
         let answer = match head[17] {
@@ -349,6 +411,39 @@ impl Peer {
         };
         Ok(peer.write_all(&answer.with("r", refuses).bytes())?)
     }
+}
+
+/// Bytes of an offer of one adapter.
+const OFFER_LEN: usize = 8 + 4 + 4 + 92;
+
+/// An offer of the software provider.
+fn offer(hello: &[u8]) -> Vec<u8> {
+    let mut bytes = b"SDPr\x01\x01\x00\x6c\x00\x00\x00\x01\x01\x00\x00\x00".to_vec();
+    bytes.extend(hello);
+    bytes
+}
+
+/// Bytes of an answer to an offer.
+const ANSWER_LEN: usize = 56;
+
+const NOTHING: u8 = 0;
+const CONVERT: u8 = 1;
+const DEVICE: u8 = 2;
+
+/// An answer with this choice; a device of 127.0.0.1, and no adapter otherwise.
+fn answer_of(choice: u8) -> [u8; ANSWER_LEN] {
+    let mut bytes = [0; ANSWER_LEN];
+    bytes[..8].copy_from_slice(b"SDPr\x01\x02\x00\x38");
+    bytes[8] = choice;
+    match choice {
+        NOTHING => bytes[10] = 1,
+        DEVICE => {
+            bytes[11] = 4;
+            bytes[28..32].copy_from_slice(&Ipv4Addr::LOCALHOST.octets());
+        }
+        _ => {}
+    }
+    bytes
 }
 
 /// A HelloAck of this version: 64 buffers of 32 KiB.

@@ -6,6 +6,7 @@
 mod ends;
 mod first_words;
 mod in_memory;
+mod met;
 mod switched;
 mod together;
 mod urgent;

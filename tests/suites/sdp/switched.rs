@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Result, anyhow, ensure};
-use ops::{Half, OffloadConnecting, OffloadListener, OffloadProtocol, Target};
+use ops::{Half, OffloadConnecting, OffloadListener, OffloadProtocol, Target, Terms};
 use ops_sdp_protocol::SdpProtocol;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -32,7 +32,7 @@ fn what_was_said_before_the_accept_is_not_lost() -> Result<()> {
     on_stack(Config::default(), |_| {
         let (ours, theirs) = (SdpProtocol::new(Ok), SdpProtocol::new(Ok));
         let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));
-        let listener = ours.bind(service.into(), &[])?.listen(5)?;
+        let listener = ours.bind(service.into(), NAMED)?.listen(5)?;
         for before in [Before::Nothing, Before::End, Before::Reset] {
             let mut connecting = dial(&theirs, &*listener, service)?;
             let client = soon(|| {
@@ -72,23 +72,13 @@ fn a_connection_under_way_wakes_nobody_without_news() -> Result<()> {
     on_stack(Config::default(), |_| {
         let (ours, theirs) = (SdpProtocol::new(Ok), SdpProtocol::new(Ok));
         let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));
-        let listener = ours.bind(service.into(), &[])?.listen(5)?;
+        let listener = ours.bind(service.into(), NAMED)?.listen(5)?;
         let mut connecting = dial(&theirs, &*listener, service)?;
-        // The kernel has connected, and nobody has answered.
-        soon(|| {
-            let step = connecting
-                .step()
-                .map_err(|failure| anyhow!("{failure:?}"))?;
-            ensure!(step.is_none(), "connected to nobody");
-            Ok((!has_news(connecting.as_fd())?).then_some(()))
-        })?;
-        soon(|| {
-            ensure!(
-                listener.accept()?.is_none(),
-                "accepted before its first word"
-            );
-            Ok(has_news(connecting.as_fd())?.then_some(()))
-        })?;
+        // The offer was made, and then Hello said, and nobody has answered.
+        for _ in 0..2 {
+            says_no_more(&mut *connecting)?;
+            is_answered(&*listener, &*connecting)?;
+        }
         // Answered, and silent.
         soon(|| {
             ensure!(
@@ -114,17 +104,12 @@ fn a_peer_that_never_commits_itself_loses_its_place() -> Result<()> {
     on_stack(Config::default(), |_| {
         let (ours, theirs) = (SdpProtocol::new(Ok), SdpProtocol::new(Ok));
         let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));
-        let listener = ours.bind(service.into(), &[])?.listen(0)?;
+        let listener = ours.bind(service.into(), NAMED)?.listen(0)?;
         let mut silent = dial(&theirs, &*listener, service)?;
-        soon(|| {
-            let step = silent.step().map_err(|failure| anyhow!("{failure:?}"))?;
-            ensure!(step.is_none(), "connected to nobody");
-            Ok((!has_news(silent.as_fd())?).then_some(()))
-        })?;
-        soon(|| {
-            ensure!(listener.accept()?.is_none(), "accepted in spite of silence");
-            Ok(has_news(silent.as_fd())?.then_some(()))
-        })?;
+        for _ in 0..2 {
+            says_no_more(&mut *silent)?;
+            is_answered(&*listener, &*silent)?;
+        }
         // An attempt has less time than the silent one.
         thread::sleep(Duration::from_secs(3));
         let mut connecting = dial(&theirs, &*listener, service)?;
@@ -153,13 +138,40 @@ fn a_peer_that_never_commits_itself_loses_its_place() -> Result<()> {
     })
 }
 
+/// A rule names the protocol.
+const NAMED: Terms<'_> = Terms {
+    settings: &[],
+    is_named: true,
+};
+
+/// Takes steps until the peer has to answer.
+fn says_no_more(connecting: &mut dyn OffloadConnecting) -> Result<()> {
+    soon(|| {
+        let step = connecting.step();
+        let step = step.map_err(|failure| anyhow!("{failure:?}"))?;
+        ensure!(step.is_none(), "connected to nobody");
+        Ok((!has_news(connecting.as_fd())?).then_some(()))
+    })
+}
+
+/// The service answers, and accepts nobody.
+fn is_answered(listener: &dyn OffloadListener, connecting: &dyn OffloadConnecting) -> Result<()> {
+    soon(|| {
+        ensure!(
+            listener.accept()?.is_none(),
+            "accepted before its first word"
+        );
+        Ok(has_news(connecting.as_fd())?.then_some(()))
+    })
+}
+
 const NOW: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
 
 /// Whether a waiter wakes within a moment.
-fn has_news(waits: BorrowedFd<'_>) -> Result<bool> {
+pub(super) fn has_news(waits: BorrowedFd<'_>) -> Result<bool> {
     let moment = Timespec {
         tv_sec: 0,
         tv_nsec: 50_000_000,
@@ -181,7 +193,8 @@ fn dial(
         mapped: listener.mapped(),
         local: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         next_hop: None,
-        settings: &[],
+        ports: &[],
+        terms: NAMED,
     });
     connecting.map_err(|failure| anyhow!("{failure:?}"))
 }

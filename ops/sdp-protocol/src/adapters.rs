@@ -1,0 +1,333 @@
+//! Which adapter carries the connections of which network device.
+//!
+//! The adapter of an RDMA device is the one that `dat.conf` lists for it, by the device, its network
+//! device or an address of that; where there is no such line, `libdapl-ib.so.2` serves the device
+//! itself. The software provider carries sockets of every network device, where a rule or `opsrun
+//! --software` asks for it. `OPS_SDP_ADAPTER` names the one adapter that is used.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use dat_conf::{Entry, Source};
+use ops::RdmaPort;
+use ops_netlink::NetStack;
+
+use crate::Place;
+use crate::adapter::{Adapter, opening};
+
+/// Environment variable that names the interface adapter, as `dat.conf` lists it.
+pub const ADAPTER_ENV: &str = "OPS_SDP_ADAPTER";
+
+/// The prefix of the names of software adapters where no `dat.conf` says otherwise.
+const SOFTWARE: &str = "iwarp-";
+
+/// The software adapter that carries the connections of every local address.
+const FIRST_CHOICE: &str = "iwarp-any";
+
+/// Its parameters: an interface that is always up, and sockets of all others.
+const FIRST_CHOICE_PARAMS: &str = "lo 0 sockets=any";
+
+/// Its line.
+const FIRST_CHOICE_LINE: &str = "iwarp-any u2.0 nonthreadsafe default libdapl-iwarp.so.2 \
+                                 dat-rs.1.0 \"lo 0 sockets=any\" \"\"";
+
+/// The registry file where no variable names another.
+const SYSTEM_FILE: &str = "/etc/dat.conf";
+
+/// Environment variable that names another file than the system's `dat.conf`: only what that file
+/// lists is used.
+const FILE_ENV: &str = "DAT_OVERRIDE";
+
+/// The file of the software provider.
+const SOFTWARE_PROVIDER: &str = "libdapl-iwarp.so.2";
+
+/// The file of the provider for RDMA devices.
+const DEVICE_PROVIDER: &str = "libdapl-ib.so.2";
+
+/// The directory in which the two are, where they were found.
+static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+
+/// Names the directory of a DAT registry library and of the providers, where the environment and
+/// `dat.conf` name none.
+pub fn prefer_libraries_in(directory: &Path) {
+    let registry = directory.join(dat_api::LIBRARY_NAME);
+    if registry.exists() {
+        dat_api::Library::prefer(registry);
+    }
+    if directory.join(SOFTWARE_PROVIDER).exists() {
+        // Once is enough: a process has one.
+        let _ = DIRECTORY.set(directory.to_owned());
+    }
+}
+
+/// A provider that may be registered without a line of `dat.conf`.
+fn own_provider(name: &str) -> Option<PathBuf> {
+    let file = DIRECTORY.get()?.join(name);
+    (host::environment::variable(FILE_ENV).is_none() && file.exists()).then_some(file)
+}
+
+/// The line that helps where no adapter serves an address.
+pub(crate) fn advice() -> String {
+    let file = file();
+    format!("add to {file}: {FIRST_CHOICE_LINE} - or name another adapter in {ADAPTER_ENV}")
+}
+
+/// The registry file that is in force.
+fn file() -> String {
+    let named =
+        host::environment::variable(FILE_ENV).map(|file| file.to_string_lossy().into_owned());
+    named.unwrap_or_else(|| SYSTEM_FILE.to_owned())
+}
+
+/// The adapters of this process.
+#[derive(Debug)]
+pub(crate) struct Adapters {
+    place: Place,
+    inner: Mutex<Inner>,
+    network: OnceLock<Option<NetStack>>,
+}
+
+/// What was chosen. An error says why there is no adapter.
+#[derive(Debug, Default)]
+struct Inner {
+    software: Option<Result<Arc<Adapter>, String>>,
+    devices: BTreeMap<RdmaPort, Result<Arc<Adapter>, String>>,
+    /// The lines of `dat.conf` for RDMA devices.
+    lines: Option<Vec<Line>>,
+}
+
+/// A line of `dat.conf`.
+#[derive(Debug)]
+struct Line {
+    ia_name: String,
+    params: String,
+}
+
+impl Adapters {
+    pub(crate) fn new(place: Place) -> Self {
+        Self {
+            place,
+            inner: Mutex::default(),
+            network: OnceLock::new(),
+        }
+    }
+
+    /// Puts a descriptor out of the program's way.
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The adapter of the software provider. Opens nothing.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn software(&self) -> Result<Arc<Adapter>, String> {
+        let _opening = opening();
+        let mut inner = self.inner();
+        let chosen = inner.software.get_or_insert_with(|| {
+            let name = choose_software()?;
+            Ok(Arc::new(Adapter::new(name.clone(), name)))
+        });
+        chosen.clone()
+    }
+
+    /// The adapter of the software provider, opened, if it carries connections of this local address.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn software_at(&self, local: IpAddr) -> Result<Arc<Adapter>, String> {
+        let adapter = self.software()?;
+        let stack = adapter.stack().map_err(|error| error.to_string())?;
+        if stack.takes_sockets_of(local) {
+            return Ok(adapter);
+        }
+        let own = stack.address().map(|own| own.ip().to_string());
+        let own = own.unwrap_or_default();
+        Err(format!(
+            "{} carries connections of {own} alone, not of {local}",
+            adapter.shown()
+        ))
+    }
+
+    /// The adapter of an RDMA device. Opens nothing.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn device(&self, port: &RdmaPort) -> Result<Arc<Adapter>, String> {
+        let _opening = opening();
+        let mut inner = self.inner();
+        if let Some(chosen) = inner.devices.get(port) {
+            return chosen.clone();
+        }
+        let addresses = self.addresses_of(&port.network_device);
+        let lines = inner.lines.get_or_insert_with(read_lines);
+        let made = choose_for(port, lines, &addresses)
+            .map(|name| Arc::new(Adapter::new(name, port.device.clone())));
+        inner.devices.insert(port.clone(), made.clone());
+        made
+    }
+
+    /// The RDMA ports behind the network device that has this address of the host.
+    pub(crate) fn ports_at(&self, own: IpAddr) -> Vec<RdmaPort> {
+        let _opening = opening();
+        let ports = self.network().map(|stack| stack.rdma_ports_at(own));
+        ports.and_then(Result::ok).unwrap_or_default()
+    }
+
+    fn addresses_of(&self, network_device: &str) -> Vec<IpAddr> {
+        let found = self.network().map(|stack| {
+            let addresses = stack.addresses()?;
+            let is_there = |index| {
+                stack
+                    .device(index)
+                    .is_ok_and(|it| it.name == network_device)
+            };
+            let own = addresses.into_iter().filter(|own| is_there(own.device));
+            Ok::<_, ops_netlink::Error>(own.map(|own| own.ip).collect())
+        });
+        found.and_then(Result::ok).unwrap_or_default()
+    }
+
+    /// To be called while [`opening`] is held.
+    fn network(&self) -> Option<&NetStack> {
+        self.network.get_or_init(|| NetStack::open().ok()).as_ref()
+    }
+
+    /// Waits until what was written here has been sent, and returns when none of it has for as long
+    /// as `patience`.
+    pub(crate) fn settle(&self, patience: Duration) {
+        let all: Vec<Arc<Adapter>> = {
+            let _opening = opening();
+            let inner = self.inner();
+            let devices = inner.devices.values();
+            let all = devices.chain(&inner.software).flatten();
+            all.cloned().collect()
+        };
+        for stack in all.iter().filter_map(|adapter| adapter.opened()) {
+            stack.settle(patience);
+        }
+    }
+}
+
+/// The name of the software adapter.
+fn choose_software() -> Result<String, String> {
+    if let Some(name) = host::environment::text(ADAPTER_ENV) {
+        return Ok(name);
+    }
+    let listed = dat_api::list_providers().map_err(|error| error.to_string())?;
+    let names = listed.into_iter().map(|provider| provider.ia_name);
+    let mut usable: Vec<String> = names.filter(|name| name.starts_with(SOFTWARE)).collect();
+    if usable.iter().any(|name| name == FIRST_CHOICE) {
+        return Ok(FIRST_CHOICE.to_owned());
+    }
+    // No file, or one that was written for other purposes: a line for an interface would leave the
+    // connections of all other addresses on TCP.
+    if let Some(library) = own_provider(SOFTWARE_PROVIDER) {
+        dat_api::register_provider(&library, FIRST_CHOICE, FIRST_CHOICE_PARAMS)
+            .map_err(|error| error.to_string())?;
+        return Ok(FIRST_CHOICE.to_owned());
+    }
+    // Across hosts rather than within this one, where a file leaves the choice.
+    usable.sort_by_key(|name| name == "iwarp-lo");
+    let none = || format!("{} lists no adapter of the software provider", file());
+    usable.into_iter().next().ok_or_else(none)
+}
+
+/// The lines of the file that is in force, but for those of the software provider.
+fn read_lines() -> Vec<Line> {
+    let Source::File { content, .. } = Source::of_process() else {
+        return Vec::new();
+    };
+    let only = host::environment::text(ADAPTER_ENV);
+    let entries = dat_conf::parse(&content).entries;
+    let lines = entries.iter().filter(|entry| is_for_devices(entry));
+    let lines = lines.map(|entry| Line {
+        ia_name: entry.ia_name.to_string_lossy().into_owned(),
+        params: entry.ia_params.to_string_lossy().into_owned(),
+    });
+    lines
+        .filter(|line| only.as_ref().is_none_or(|only| *only == line.ia_name))
+        .collect()
+}
+
+fn is_for_devices(entry: &Entry) -> bool {
+    let library = entry.lib_path.to_string_lossy();
+    let file = library.rsplit('/').next().unwrap_or_default();
+    entry.is_registered() && file != SOFTWARE_PROVIDER
+}
+
+/// The name of the adapter for a device.
+fn choose_for(port: &RdmaPort, lines: &[Line], addresses: &[IpAddr]) -> Result<String, String> {
+    let listed = lines.iter().find(|line| line.is_of(port, addresses));
+    if let Some(line) = listed {
+        return Ok(line.ia_name.clone());
+    }
+    let RdmaPort { device, port, .. } = port;
+    let is_named = host::environment::text(ADAPTER_ENV).is_some();
+    let Some(library) = own_provider(DEVICE_PROVIDER).filter(|_| !is_named) else {
+        return Err(format!("{} lists no adapter for {device}", file()));
+    };
+    let name = format!("ib-{device}-{port}");
+    dat_api::register_provider(&library, &name, &format!("{device} {port}"))
+        .map_err(|error| error.to_string())?;
+    Ok(name)
+}
+
+impl Line {
+    /// True if the parameters name the port: by its device and number, its network device, or one of
+    /// the addresses of that.
+    fn is_of(&self, port: &RdmaPort, addresses: &[IpAddr]) -> bool {
+        let mut words = self.params.split_whitespace();
+        let Some(first) = words.next() else {
+            return false;
+        };
+        if first == port.device {
+            let number = words.next().and_then(|word| word.parse::<u8>().ok());
+            return number.is_none_or(|number| number == 0 || number == port.port);
+        }
+        let is_own = |address: IpAddr| addresses.contains(&address);
+        first == port.network_device || first.parse().is_ok_and(is_own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_its_port_in_one_of_four_ways() {
+        let port = RdmaPort {
+            network_device: "eth1".to_owned(),
+            device: "mlx5_0".to_owned(),
+            port: 1,
+            active: true,
+            is_iwarp: false,
+        };
+        let addresses = [IpAddr::from([192, 0, 2, 1])];
+        for (params, is_of) in [
+            ("mlx5_0 1", true),
+            ("mlx5_0 0", true),
+            ("mlx5_0", true),
+            ("eth1 0", true),
+            ("192.0.2.1 0", true),
+            ("mlx5_0 2", false),
+            ("mlx5_1 1", false),
+            ("eth2 0", false),
+            ("192.0.2.2 0", false),
+            ("", false),
+        ] {
+            let line = Line {
+                ia_name: "any".to_owned(),
+                params: params.to_owned(),
+            };
+            assert_eq!(line.is_of(&port, &addresses), is_of, "{params}");
+        }
+    }
+}

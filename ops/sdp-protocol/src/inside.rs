@@ -1,0 +1,310 @@
+//! Connections that the kernel has accepted beside a service and the program has not.
+//!
+//! ```text
+//!                    offer                    Hello (its own socket)
+//!   MEETING ─────────────┬──> PENDING HELLO ───────────┬──> ANSWERED ──first message──> accepted
+//!                        '──> EXPECTED ────────────────'
+//!                                      token (device)
+//! ```
+//!
+//! A peer that takes too long in one of them is let go of, and goes on over TCP: each holds a place,
+//! and a peer that has stopped, or wants no good, would hold it for ever.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use ops::RdmaPort;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use sdp_over_dat::{Commitment, PendingHellos, Rendezvous, SdpStream, Token};
+use tracing::{debug, warn};
+
+use crate::adapter::Adapter;
+use crate::adapters::Adapters;
+use crate::errno_of;
+use crate::rendezvous::{self, AdapterKind, Answer, Incoming, Offer, WhyNot};
+use crate::settings::Settings;
+use crate::stream::WakeupFd;
+
+/// What a service may use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Choice {
+    pub(crate) settings: Settings,
+    /// The software provider.
+    pub(crate) software: bool,
+    /// RDMA devices.
+    pub(crate) devices: bool,
+}
+
+/// The service, as its connections see it.
+#[derive(Debug)]
+pub(crate) struct Service<'a> {
+    pub(crate) port: u16,
+    pub(crate) adapters: &'a Adapters,
+    pub(crate) choice: Choice,
+    /// What the service sleeps on.
+    pub(crate) poller: &'a OwnedFd,
+    /// A descriptor in the poller that answered connections signal.
+    pub(crate) wakeup: &'a Arc<WakeupFd>,
+}
+
+/// The connections.
+#[derive(Debug, Default)]
+pub(crate) struct Inside {
+    meeting: Vec<Meeting>,
+    /// Of the software provider's.
+    pending_hellos: Option<(PendingHellos, Arc<Adapter>)>,
+    /// Of each device's.
+    expected: Vec<(Rendezvous, Arc<Adapter>)>,
+    answered: Vec<Answered>,
+}
+
+/// A connection whose peer has not made its offer.
+#[derive(Debug)]
+struct Meeting {
+    tcp: OwnedFd,
+    incoming: Incoming,
+    names: Names,
+    until: Instant,
+}
+
+/// What the ends are called.
+#[derive(Debug, Clone, Copy)]
+struct Names {
+    local: SocketAddr,
+    peer: SocketAddr,
+}
+
+/// A connection whose peer has not sent its first message.
+#[derive(Debug)]
+struct Answered {
+    stream: SdpStream,
+    adapter: Arc<Adapter>,
+    until: Instant,
+}
+
+impl Inside {
+    /// The number of connections.
+    pub(crate) fn count(&self) -> usize {
+        let pending = self.pending_hellos.as_ref().map_or(0, |(it, _)| it.len());
+        let expected: usize = self.expected.iter().map(|(it, _)| it.len()).sum();
+        self.meeting.len() + pending + expected + self.answered.len()
+    }
+
+    /// Lets go of peers that take too long.
+    pub(crate) fn forget_silent(&mut self) {
+        let now = Instant::now();
+        self.meeting.retain(|meeting| meeting.until > now);
+        if let Some((pending_hellos, _)) = &mut self.pending_hellos {
+            pending_hellos.forget_silent();
+        }
+        for (rendezvous, _) in &mut self.expected {
+            rendezvous.forget_silent();
+        }
+        self.answered.retain(|answered| {
+            let stays = answered.until > now || answered.stream.commitment() != Commitment::Open;
+            if !stays {
+                // A last word would wait for the peer's first one.
+                answered.stream.abort();
+            }
+            stays
+        });
+    }
+
+    /// The time at which the next of them is let go of.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let meeting = self.meeting.iter().map(|meeting| meeting.until);
+        let pending = self.pending_hellos.iter();
+        let pending = pending.filter_map(|(it, _)| it.next_due());
+        let expected = self.expected.iter().filter_map(|(it, _)| it.next_due());
+        let answered = self.answered.iter().map(|answered| answered.until);
+        meeting.chain(pending).chain(expected).chain(answered).min()
+    }
+
+    /// Takes a connection that the kernel has accepted.
+    pub(crate) fn admit(&mut self, service: &Service<'_>, tcp: OwnedFd) -> io::Result<()> {
+        let peer: SocketAddr = rustix::net::getpeername(&tcp)?
+            .ok_or(Errno::NOTCONN)?
+            .try_into()?;
+        let own: SocketAddr = rustix::net::getsockname(&tcp)?.try_into()?;
+        epoll::add(service.poller, &tcp, EventData::new_u64(4), EventFlags::IN)?;
+        self.meeting.push(Meeting {
+            tcp,
+            incoming: Incoming::default(),
+            names: Names {
+                local: SocketAddr::new(own.ip().to_canonical(), service.port),
+                peer: SocketAddr::new(peer.ip().to_canonical(), peer.port()),
+            },
+            until: Instant::now() + Rendezvous::PATIENCE,
+        });
+        Ok(())
+    }
+
+    /// Answers the peers that have made their offer.
+    pub(crate) fn meet(&mut self, service: &Service<'_>) {
+        let mut at = 0;
+        while let Some(meeting) = self.meeting.get_mut(at) {
+            let received = meeting.incoming.receive(meeting.tcp.as_fd());
+            let offer = match received {
+                Ok(None) => {
+                    at += 1;
+                    continue;
+                }
+                Ok(Some(message)) => Offer::parse(message).map_err(Errno::from),
+                Err(errno) => Err(errno),
+            };
+            let meeting = self.meeting.swap_remove(at);
+            let answered = offer.map_err(io::Error::from).and_then(|offer| {
+                // Its next bytes are not for this.
+                epoll::delete(service.poller, &meeting.tcp)?;
+                self.choose(service, meeting, &offer)
+            });
+            // A peer that cannot be served goes on over TCP.
+            if let Err(error) = answered {
+                debug!(%error, "a connection comes to nothing at its rendezvous");
+            }
+        }
+    }
+
+    /// Answers an offer.
+    fn choose(&mut self, service: &Service<'_>, meeting: Meeting, offer: &Offer) -> io::Result<()> {
+        let ports = if service.choice.devices {
+            service.adapters.ports_at(meeting.names.local.ip())
+        } else {
+            Vec::new()
+        };
+        let mut why_not = WhyNot::NoAdapter;
+        for (index, kind) in offer.adapters.iter().enumerate() {
+            let Some(kind) = *kind else { continue };
+            let tried = if kind == AdapterKind::Socket {
+                if !service.choice.software {
+                    continue;
+                }
+                return self.convert(service, meeting);
+            } else {
+                let is_of_kind = |port: &&RdmaPort| AdapterKind::of_device(port.is_iwarp) == kind;
+                let Some(port) = ports.iter().find(is_of_kind) else {
+                    continue;
+                };
+                self.expect(service, port, meeting.names, &offer.hello)
+            };
+            match tried {
+                Ok((place, token)) => {
+                    let index = u8::try_from(index).unwrap_or(u8::MAX);
+                    let answer = Answer::device(index, place, token);
+                    return Ok(rendezvous::send(meeting.tcp.as_fd(), &answer.emit())?);
+                }
+                Err(error) => {
+                    warn!(%error, "a device cannot be offered");
+                    why_not = match errno_of(&error) {
+                        Errno::PROTONOSUPPORT => WhyNot::Version,
+                        _ => WhyNot::Failed,
+                    };
+                }
+            }
+        }
+        let answer = Answer::Nothing(why_not).emit();
+        Ok(rendezvous::send(meeting.tcp.as_fd(), &answer)?)
+    }
+
+    /// Expects the peer at the service point of a device.
+    fn expect(
+        &mut self,
+        service: &Service<'_>,
+        port: &RdmaPort,
+        names: Names,
+        hello: &[u8],
+    ) -> io::Result<((SocketAddr, u64), Token)> {
+        let adapter = service.adapters.device(port).map_err(io::Error::other)?;
+        let is_it = |(_, of): &(Rendezvous, Arc<Adapter>)| Arc::ptr_eq(of, &adapter);
+        let at = match self.expected.iter().position(is_it) {
+            Some(at) => at,
+            None => {
+                let rendezvous = Rendezvous::new(&adapter.stack_for(service.choice.settings)?)?;
+                let data = EventData::new_u64(2);
+                epoll::add(service.poller, &rendezvous, data, EventFlags::IN)?;
+                self.expected.push((rendezvous, adapter));
+                self.expected.len() - 1
+            }
+        };
+        let rendezvous = &mut self.expected[at].0;
+        let token = rendezvous.expect(hello, names.local, names.peer)?;
+        Ok((rendezvous.place(), token))
+    }
+
+    /// Makes an RDMA connection of the socket of the rendezvous.
+    fn convert(&mut self, service: &Service<'_>, meeting: Meeting) -> io::Result<()> {
+        let pending_hellos = match &mut self.pending_hellos {
+            Some((pending_hellos, _)) => pending_hellos,
+            None => {
+                let adapter = service.adapters.software().map_err(io::Error::other)?;
+                let made = PendingHellos::new(&adapter.stack_for(service.choice.settings)?)?;
+                let data = EventData::new_u64(2);
+                epoll::add(service.poller, &made, data, EventFlags::IN)?;
+                &mut self.pending_hellos.insert((made, adapter)).0
+            }
+        };
+        // The peer says Hello behind the answer.
+        rendezvous::send(meeting.tcp.as_fd(), &Answer::Convert.emit())?;
+        let Names { local, peer } = meeting.names;
+        pending_hellos.admit(meeting.tcp, local, peer)
+    }
+
+    /// Answers the peers that have said Hello or shown their token.
+    pub(crate) fn answer(&mut self, service: &Service<'_>) {
+        let mut streams = Vec::new();
+        if let Some((pending_hellos, adapter)) = &mut self.pending_hellos {
+            while let Some(stream) = pending_hellos.next_answered() {
+                streams.push((stream, Arc::clone(adapter)));
+            }
+        }
+        for (rendezvous, adapter) in &mut self.expected {
+            while let Some(stream) = rendezvous.next_answered() {
+                streams.push((stream, Arc::clone(adapter)));
+            }
+        }
+        for (stream, adapter) in streams {
+            stream.set_nonblocking(true);
+            stream.watch(Arc::clone(service.wakeup) as _);
+            self.answered.push(Answered {
+                stream,
+                adapter,
+                until: Instant::now() + Rendezvous::PATIENCE,
+            });
+        }
+    }
+
+    /// The first connection whose peer has sent its first message. Those whose peers have given up
+    /// are let go of.
+    pub(crate) fn next_committed(
+        &mut self,
+        wakeup: &WakeupFd,
+    ) -> Option<(SdpStream, Arc<Adapter>)> {
+        let mut at = 0;
+        while let Some(answered) = self.answered.get(at) {
+            match answered.stream.commitment() {
+                // What the peer has sent can be read, even if the peer has gone since.
+                Commitment::Made => {
+                    let Answered {
+                        stream, adapter, ..
+                    } = self.answered.remove(at);
+                    if !self.answered.is_empty() {
+                        // Others may have signalled what this look has not come to.
+                        wakeup.signal();
+                    }
+                    return Some((stream, adapter));
+                }
+                Commitment::Withdrawn => {
+                    let gone = self.answered.remove(at).stream;
+                    let error = gone.take_error().map(|error| errno_of(&error));
+                    debug!(?error, "a peer gave up");
+                }
+                Commitment::Open => at += 1,
+            }
+        }
+        None
+    }
+}
