@@ -1,8 +1,9 @@
 //! Which network devices can do RDMA.
 //!
 //! The kernel shows it as files: `infiniband/DEVICE/ports/PORT/gid_attrs/ndevs/INDEX` holds the
-//! name of the network device behind a GID, VLANs and bonds included. A software RNIC in user space
-//! has no such files; who opens one marks its device.
+//! name of the network device behind a GID, VLANs and bonds included. The GID of an iWARP device is
+//! the link-layer address of its network device, and some kernels name that in no other way. A
+//! software RNIC in user space has no such files; who opens one marks its device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,9 @@ use rustix::io::Errno;
 
 /// Where the kernel shows RDMA devices.
 const CLASS: &str = "/sys/class/infiniband";
+
+/// Where it shows network devices.
+const NET_CLASS: &str = "/sys/class/net";
 
 /// Longest content of a file that is looked at.
 const TEXT_LEN_MAX: usize = 64;
@@ -42,10 +46,10 @@ impl RdmaDevices {
     /// What the kernel shows now. A machine without such devices has none, and no error.
     #[must_use]
     pub fn read() -> Self {
-        Self::read_below(Path::new(CLASS))
+        Self::read_below(Path::new(CLASS), Path::new(NET_CLASS))
     }
 
-    pub(crate) fn read_below(class: &Path) -> Self {
+    pub(crate) fn read_below(class: &Path, net_class: &Path) -> Self {
         let mut devices = Self::default();
         for device in names(class) {
             let node_type = text(&class.join(&device).join("node_type"));
@@ -56,7 +60,11 @@ impl RdmaDevices {
                 let Ok(number) = port.parse() else { continue };
                 let active =
                     text(&path.join("state")).is_some_and(|state| state.contains("ACTIVE"));
-                for network_device in network_devices(&class.join(&device), &path) {
+                let mut behind = network_devices(&class.join(&device), &path);
+                if behind.is_empty() && is_iwarp {
+                    behind = with_address_of_gid(&path, net_class);
+                }
+                for network_device in behind {
                     let found = RdmaPort {
                         network_device: network_device.clone(),
                         device: device.clone(),
@@ -130,6 +138,17 @@ fn network_devices(device: &Path, port: &Path) -> BTreeSet<String> {
     found
 }
 
+/// The network devices whose link-layer address is in the first GID of an iWARP port.
+fn with_address_of_gid(port: &Path, net_class: &Path) -> BTreeSet<String> {
+    let gid = text(&port.join("gids/0")).unwrap_or_default();
+    let digits: String = gid.chars().filter(|it| *it != ':').take(12).collect();
+    let has_it = |name: &String| {
+        let address = text(&net_class.join(name).join("address")).unwrap_or_default();
+        !digits.bytes().all(|digit| digit == b'0') && address.replace(':', "") == digits
+    };
+    names(net_class).into_iter().filter(has_it).collect()
+}
+
 /// What is in a directory, in order; nothing if it is not there.
 fn names(path: &Path) -> Vec<String> {
     let open = || {
@@ -186,7 +205,7 @@ mod tests {
             ("mlx5_1/ports/1/state", "1: DOWN\n"),
             ("mlx5_1/ports/1/gid_attrs/ndevs/0", "eth2\n"),
         ]);
-        let devices = RdmaDevices::read_below(dir.path());
+        let devices = RdmaDevices::read_below(dir.path(), &dir.path().join("net"));
         let names: Vec<&str> = devices.network_devices().collect();
         assert_eq!(names, ["eth1", "eth1.7", "eth2"]);
         let active = |name| {
@@ -212,9 +231,33 @@ mod tests {
             ("siw0/ports/1/state", "4: ACTIVE\n"),
             ("siw0/device/net/eth0/mtu", ""),
         ]);
-        let devices = RdmaDevices::read_below(dir.path());
+        let devices = RdmaDevices::read_below(dir.path(), &dir.path().join("net"));
         assert!(devices.can("eth0"));
         assert!(devices.active_ports(None)[0].is_iwarp);
+    }
+
+    #[test]
+    fn an_iwarp_device_is_that_of_the_link_layer_address_in_its_gid() {
+        let dir = tree(&[
+            ("siw0/node_type", "4: RNIC\n"),
+            ("siw0/ports/1/state", "4: ACTIVE\n"),
+            (
+                "siw0/ports/1/gids/0",
+                "5254:0012:3456:0000:0000:0000:0000:0000\n",
+            ),
+            ("siw1/node_type", "4: RNIC\n"),
+            ("siw1/ports/1/state", "4: ACTIVE\n"),
+            (
+                "siw1/ports/1/gids/0",
+                "0000:0000:0000:0000:0000:0000:0000:0000\n",
+            ),
+            ("net/eth0/address", "52:54:00:12:34:57\n"),
+            ("net/eth1/address", "52:54:00:12:34:56\n"),
+            ("net/lo/address", "00:00:00:00:00:00\n"),
+        ]);
+        let devices = RdmaDevices::read_below(dir.path(), &dir.path().join("net"));
+        let names: Vec<&str> = devices.network_devices().collect();
+        assert_eq!(names, ["eth1"]);
     }
 
     #[test]
@@ -226,9 +269,9 @@ mod tests {
             ("d/ports", "a file"),
         ]);
         fs::write(dir.path().join("c/ports/1/gid_attrs/ndevs/1"), [0xff, 0xfe]).unwrap();
-        let devices = RdmaDevices::read_below(dir.path());
+        let devices = RdmaDevices::read_below(dir.path(), &dir.path().join("net"));
         assert_eq!(devices.network_devices().collect::<Vec<_>>(), ["\u{fffd}"]);
-        let nothing = RdmaDevices::read_below(Path::new("/nonexistent"));
+        let nothing = RdmaDevices::read_below(Path::new("/nonexistent"), Path::new("/nonexistent"));
         assert_eq!(nothing, RdmaDevices::default());
     }
 

@@ -174,10 +174,15 @@ impl Adapters {
         made
     }
 
-    /// The RDMA ports behind the network device that has this address of the host.
+    /// The RDMA ports behind the network device that has this address of the host; all of them, for
+    /// the address that stands for every one.
     pub(crate) fn ports_at(&self, own: IpAddr) -> Vec<RdmaPort> {
+        let own = own.to_canonical();
         let _opening = opening();
-        let ports = self.network().map(|stack| stack.rdma_ports_at(own));
+        let ports = self.network().map(|stack| match own.is_unspecified() {
+            true => stack.rdma().map(|devices| devices.active_ports(None)),
+            false => stack.rdma_ports_at(own),
+        });
         ports.and_then(Result::ok).unwrap_or_default()
     }
 

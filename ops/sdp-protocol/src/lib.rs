@@ -174,14 +174,14 @@ impl SdpProtocol {
         found.map_err(Reason::Protocol)
     }
 
-    /// The names of the adapters by which a service may accept.
-    fn shown(&self, terms: Terms<'_>) -> String {
+    /// The names of the adapters by which a service at this address may accept.
+    fn shown(&self, at: IpAddr, terms: Terms<'_>) -> String {
         let software = self.may_use_software(terms);
         if self.uses == Uses::Software {
             let adapter = self.adapters.software();
             return adapter.map_or_else(|_| String::new(), |it| it.shown().to_owned());
         }
-        let devices = ops_netlink::RdmaDevices::read().active_ports(None);
+        let devices = self.adapters.ports_at(at);
         let mut names: Vec<String> = devices.into_iter().map(|port| port.device).collect();
         names.dedup();
         if software && let Ok(adapter) = self.adapters.software() {
@@ -251,7 +251,12 @@ impl OffloadProtocol for SdpProtocol {
             software: self.may_use_software(terms),
             devices: self.uses == Uses::Devices,
         };
-        let bound = SdpBound::new(&self.adapters, local, choice, self.shown(terms))?;
+        let bound = SdpBound::new(
+            &self.adapters,
+            local,
+            choice,
+            self.shown(local.address.ip(), terms),
+        )?;
         Ok(Box::new(bound))
     }
 

@@ -1,0 +1,59 @@
+#!/bin/bash
+# Programs under opsrun reach each other over an RDMA device, by SDP: both ends are on one device, which a
+# rule asks for, because connections within a host are otherwise those of the protocol `local`.
+work=/tmp/sdp-devices
+mkdir -p "$work"
+export LD_LIBRARY_PATH=$DAT_STAGE/lib
+opsrun=$DAT_STAGE/bin/opsrun
+trials=0 failed=0
+printf 'use both listen * *:* protocol=sdp within=20s\nuse both connect * *:* protocol=sdp within=20s\n' > "$work/rules"
+
+cat > "$work/echo.py" <<'P'
+import socket, sys
+address = (sys.argv[2], int(sys.argv[3]))
+if sys.argv[1] == "serve":
+    with socket.create_server(address) as listener:
+        print("LISTENS", flush=True)
+        peer, _ = listener.accept()
+        with peer:
+            while data := peer.recv(65536):
+                peer.sendall(data)
+else:
+    with socket.create_connection(address) as peer:
+        sent = bytes(range(256)) * 256
+        for length in (1, 64, 4096, 65536):
+            peer.sendall(sent[:length])
+            got = b""
+            while len(got) < length:
+                got += peer.recv(65536)
+            assert got == sent[:length]
+        print("SAME", flush=True)
+        sys.stdin.readline()
+P
+
+trial() {
+    local device=$1 address=$2 server client
+    trials=$((trials + 1))
+    "$opsrun" --rules "$work/rules" python3 "$work/echo.py" serve "$address" 7000 > "$work/server" 2>&1 &
+    server=$!
+    for _ in $(seq 300); do grep -q LISTENS "$work/server" && break; sleep 0.1; done
+    mkfifo -m 600 "$work/go" 2> /dev/null
+    "$opsrun" --rules "$work/rules" python3 "$work/echo.py" visit "$address" 7000 < "$work/go" > "$work/client" 2>&1 &
+    client=$!
+    exec 4> "$work/go"
+    for _ in $(seq 600); do grep -q SAME "$work/client" && break; sleep 0.1; done
+    "$opsrun" ss > "$work/listed" 2>&1
+    cat "$work/listed"
+    exec 4>&-
+    wait $client; local status=$?
+    wait $server
+    cat "$work/server" "$work/client"
+    grep -q SAME "$work/client" && grep -q "sdp.*$device" "$work/listed" && [ $status = 0 ] && echo "ok $device" && return
+    failed=$((failed + 1))
+    echo "FAILED $device"
+}
+"$opsrun" --rules "$work/rules" --explain connect --program python3 10.9.9.1:7000; "$opsrun" --explain connect --program python3 10.9.9.1:7000
+trial rxe0 10.9.9.1
+trial siw0 10.9.10.1
+echo "$trials trials, $failed failed"
+[ "$failed" = 0 ]
