@@ -8,12 +8,14 @@ use sdp_proto::{self as proto, BUFFERS_MIN};
 /// Sizes and limits of the sockets of a [`crate::Stack`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Receive buffers of a socket; the protocol needs 3, and two or three stay in reserve.
+    /// Receive buffers of a socket at most; the protocol needs 3, and two or three stay in reserve.
     pub receive_buffers: u16,
     /// Bytes of each, headers counted.
     pub buffer_size: u32,
-    /// Bytes that may be written and not sent.
+    /// Bytes that may be written and not sent, at most.
     pub send_ring: usize,
+    /// How much of both a socket has at first.
+    pub start: Start,
     /// Sends under way at most.
     pub sends_max: usize,
     /// Memory for bytes of the peer's that nobody waits for; two halves.
@@ -31,12 +33,32 @@ pub struct Config {
     pub backlog: u32,
 }
 
+/// The memory with which a socket begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// All that it may have.
+    Full,
+    /// Some 128 KiB. It grows as the socket is used: an adapter pins the memory of a socket, which
+    /// many a socket never needs.
+    Small,
+}
+
+/// Bytes of the receive buffers of a small start.
+const FIRST_RECEIVE: usize = 96 * 1024;
+
+/// Bytes of the send ring of a small start.
+const FIRST_SEND: usize = 32 * 1024;
+
+/// Receive buffers of a small start at least: with fewer, one message of bytes would be under way.
+const FIRST_BUFFERS_MIN: u16 = 5;
+
 impl Default for Config {
     fn default() -> Self {
         Self {
             receive_buffers: 16,
             buffer_size: 64 * 1024 + 16,
             send_ring: 512 * 1024,
+            start: Start::Full,
             sends_max: 32,
             staging: 512 * 1024,
             lend_threshold: usize::MAX,
@@ -54,10 +76,10 @@ const DATA_PATH: &str = "DAT_RS_DATA_PATH";
 impl Config {
     /// What suits a provider.
     ///
-    /// The defaults suit an adapter, which reads memory by itself and has to pin it first. Where
-    /// the processor does the adapter's work, registering costs next to nothing, and for an RDMA
-    /// Read the provider copies as often as for a Send, with more messages: only a very long write
-    /// is worth them.
+    /// An adapter reads memory by itself and has to pin it first, so sockets begin with little of
+    /// it. Where the processor does the adapter's work, registering costs next to nothing, and for
+    /// an RDMA Read the provider copies as often as for a Send, with more messages: only a very long
+    /// write is worth them.
     #[must_use]
     pub fn suited_to(provider: &ProviderAttr) -> Self {
         match provider.specific(DATA_PATH) {
@@ -66,7 +88,32 @@ impl Config {
                 zcopy_threshold: 8 * 1024 * 1024,
                 ..Self::default()
             },
-            _ => Self::default(),
+            _ => Self {
+                receive_buffers: 32,
+                buffer_size: 16 * 1024 + 16,
+                start: Start::Small,
+                ..Self::default()
+            },
+        }
+    }
+
+    /// Receive buffers of a socket at first.
+    pub(crate) fn first_receive_buffers(&self) -> u16 {
+        match self.start {
+            Start::Full => self.receive_buffers,
+            Start::Small => {
+                let fitting = FIRST_RECEIVE / self.buffer_size as usize;
+                let fitting = u16::try_from(fitting).unwrap_or(u16::MAX);
+                self.receive_buffers.min(fitting.max(FIRST_BUFFERS_MIN))
+            }
+        }
+    }
+
+    /// Bytes of the send ring of a socket at first.
+    pub(crate) fn first_send_ring(&self) -> usize {
+        match self.start {
+            Start::Full => self.send_ring,
+            Start::Small => self.send_ring.min(FIRST_SEND),
         }
     }
 

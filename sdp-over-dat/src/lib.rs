@@ -70,6 +70,13 @@
 //! Sleeping in a dispatcher or in the CNO is arm, sleep and drive of the provider. This crate adds
 //! no role of its own: no other thread sleeps in the place of the stack's thread.
 //!
+//! # Memory
+//!
+//! A socket over an adapter begins with 96 KiB of receive buffers and 32 KiB for what is written
+//! ([`Start::Small`]), because an adapter pins it. Each time that twice as many buffers were read as
+//! there are, their number doubles, and a write that finds the ring full makes the next one four times
+//! as long, up to what [`Config`] permits. Staging memory is made by the first RDMA Read.
+//!
 //! # What is not here
 //!
 //! No registration outlives the call that needed it, so none can serve memory that was unmapped or
@@ -101,7 +108,7 @@ mod transport;
 mod user_memory;
 mod wakeup;
 
-pub use config::Config;
+pub use config::{Config, Start};
 pub use listener::SdpListener;
 pub use options::Options;
 pub use over_socket::PendingHellos;

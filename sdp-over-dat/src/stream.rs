@@ -219,7 +219,7 @@ impl SdpStream {
     /// What it has done.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        self.socket.lock().statistics
+        self.socket.statistics()
     }
 
     /// The descriptor that shows what it is ready for; made when it is first asked for.

@@ -42,9 +42,6 @@ pub enum Broken {
     /// MSeqAck names a message that was received, and never goes back.
     #[error("MSeqAck names what was not received, or goes back")]
     Acknowledgement,
-    /// Bufs never exceeds what Hello or HelloAck began with: nothing here resizes.
-    #[error("Bufs is more than there ever were")]
-    MoreBuffers,
     /// A message fits the peer's receive buffers.
     #[error("a message longer than the peer's receive buffers")]
     TooLong,

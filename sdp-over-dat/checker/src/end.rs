@@ -21,7 +21,6 @@ struct Offer {
 
 #[derive(Debug)]
 pub(crate) struct End {
-    hello: HelloParams,
     peer: HelloParams,
     sent: u32,
     received: u32,
@@ -50,7 +49,6 @@ pub(crate) struct End {
 impl End {
     pub(crate) fn new(hello: HelloParams, peer: HelloParams) -> Self {
         Self {
-            hello,
             peer,
             sent: 0,
             received: 0,
@@ -82,9 +80,6 @@ impl End {
         let acked = frame.ack.wrapping_sub(self.sent_ack);
         if acked > self.received.wrapping_sub(self.sent_ack) {
             return Err(Broken::Acknowledgement);
-        }
-        if frame.bufs > self.hello.bufs {
-            return Err(Broken::MoreBuffers);
         }
         if frame.total > self.peer.size {
             return Err(Broken::TooLong);

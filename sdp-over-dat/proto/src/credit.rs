@@ -179,6 +179,12 @@ impl ReceiveCredits {
         self.posted = self.buffers.min(self.posted.saturating_add(1));
     }
 
+    /// Buffers were added, and posted.
+    pub(crate) fn on_added(&mut self, count: u16) {
+        self.buffers = self.buffers.saturating_add(count);
+        self.posted = self.buffers.min(self.posted.saturating_add(count));
+    }
+
     /// Acknowledges nothing from `seq` on until [`Self::release`].
     pub(crate) fn hold_back(&mut self, seq: Seq) {
         self.held_back = Some(seq);

@@ -181,9 +181,7 @@ impl Socket {
                 tracing::error!(%error, "received bytes cannot be kept");
             }
             // Of urgent bytes that are out of the stream now.
-            while let Some(index) = inner.receive.next_emptied() {
-                self.post_receive(inner, index);
-            }
+            self.post_emptied(inner);
         }
         if !inner.receive.holds(index) {
             self.post_receive(inner, index);
@@ -204,6 +202,24 @@ impl Socket {
         match posted {
             Ok(()) => inner.connection.handle_posted(),
             Err(error) => tracing::debug!(%error, "a receive buffer is not posted again"),
+        }
+    }
+
+    /// Posts the receive buffers whose bytes were read, and more of them where those are in use.
+    pub(super) fn post_emptied(&self, inner: &mut Inner) {
+        while let Some(index) = inner.receive.next_emptied() {
+            self.post_receive(inner, index);
+        }
+        let most = usize::from(self.config.receive_buffers);
+        for index in inner.receive.grow(most) {
+            let posted = inner
+                .receive
+                .segment(index)
+                .and_then(|segment| self.ep.post_recv(&[segment], Self::receive_cookie(index)));
+            match posted {
+                Ok(()) => inner.connection.handle_added(1),
+                Err(error) => tracing::debug!(%error, "a receive buffer is not posted"),
+            }
         }
     }
 

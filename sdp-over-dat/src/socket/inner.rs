@@ -31,6 +31,10 @@ pub struct Statistics {
     pub bytes_direct: u64,
     /// RDMA Reads.
     pub reads: u64,
+    /// Receive buffers that the socket has now.
+    pub receive_buffers: usize,
+    /// Bytes that may be written and not sent now.
+    pub send_ring: usize,
 }
 
 pub(crate) struct Inner {

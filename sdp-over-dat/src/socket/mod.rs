@@ -89,6 +89,16 @@ impl Socket {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What the socket has done.
+    pub(crate) fn statistics(&self) -> Statistics {
+        let inner = self.lock();
+        Statistics {
+            receive_buffers: inner.receive.count(),
+            send_ring: inner.send.capacity(),
+            ..inner.statistics
+        }
+    }
+
     /// The peer's address.
     pub(crate) const fn peer(&self) -> SocketAddr {
         self.names.peer

@@ -114,9 +114,7 @@ impl Socket {
             // It was read in its place.
             inner.urgent_coming = false;
         }
-        while let Some(index) = inner.receive.next_emptied() {
-            self.post_receive(inner, index);
-        }
+        self.post_emptied(inner);
         if taken > 0 && !peek {
             self.pump(inner);
         }

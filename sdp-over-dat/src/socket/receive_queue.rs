@@ -1,8 +1,8 @@
 //! Receive buffers, staging memory, and what was received and not read.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
-use dat_api::{Privileges, Pz, Region, Result, Segment};
+use dat_api::{Error, Privileges, Pz, Region, Result, Segment};
 use sdp_proto::wire::HEADER_MAX;
 
 /// A run of bytes of the stream.
@@ -27,9 +27,17 @@ enum Piece {
 /// The registered memory of the receiving direction.
 #[derive(Debug)]
 pub(super) struct ReceiveQueue {
-    buffers: Region,
+    pz: Pz,
+    /// Receive buffers, `per_region` in each region.
+    buffers: Vec<Region>,
+    per_region: usize,
     size: usize,
-    staging: Region,
+    /// Buffers that were emptied since their number last grew.
+    emptied_since: usize,
+    /// Made by the first read.
+    staging: Option<Region>,
+    staging_len: usize,
+    sink: Privileges,
     /// Which halves hold bytes, or have a read under way.
     busy: [bool; 2],
     next_half: usize,
@@ -55,9 +63,14 @@ impl ReceiveQueue {
             Privileges::LOCAL_WRITE
         };
         Ok(Self {
-            buffers: Region::create(pz, count * size, Privileges::LOCAL_WRITE)?,
+            pz: pz.clone(),
+            buffers: vec![Region::create(pz, count * size, Privileges::LOCAL_WRITE)?],
+            per_region: count,
             size,
-            staging: Region::create(pz, staging, sink)?,
+            emptied_since: 0,
+            staging: None,
+            staging_len: staging,
+            sink,
             busy: [false; 2],
             next_half: 0,
             pieces: VecDeque::new(),
@@ -74,7 +87,46 @@ impl ReceiveQueue {
 
     /// The buffer `index`, for a Receive.
     pub(super) fn segment(&self, index: usize) -> Result<Segment<'_>> {
-        self.buffers.segment(index * self.size, self.size)
+        let (region, at) = self.buffer(index)?;
+        region.segment(at, self.size)
+    }
+
+    /// The region of buffer `index`, and where in it the buffer is.
+    fn buffer(&self, index: usize) -> Result<(&Region, usize)> {
+        let region = self.buffers.get(index / self.per_region);
+        let region = region.ok_or(Error::OutOfBounds {
+            offset: index,
+            len: 1,
+            region_len: self.count(),
+        })?;
+        Ok((region, index % self.per_region * self.size))
+    }
+
+    /// The number of buffers.
+    pub(super) fn count(&self) -> usize {
+        self.buffers.len() * self.per_region
+    }
+
+    /// Adds buffers if those that there are were used twice over, as many again as there are, but no
+    /// more than `most` in all. Returns the numbers of the new ones.
+    pub(super) fn grow(&mut self, most: usize) -> Range<usize> {
+        let count = self.count();
+        let room = most.saturating_sub(count) / self.per_region;
+        if self.emptied_since < 2 * count || room == 0 {
+            return count..count;
+        }
+        self.emptied_since = 0;
+        for _ in 0..room.min(self.buffers.len()) {
+            let len = self.per_region * self.size;
+            match Region::create(&self.pz, len, Privileges::LOCAL_WRITE) {
+                Ok(region) => self.buffers.push(region),
+                Err(error) => {
+                    tracing::debug!(%error, "a socket has to do with the buffers that it has");
+                    break;
+                }
+            }
+        }
+        count..self.count()
     }
 
     /// The first bytes of the message in buffer `index`.
@@ -85,7 +137,8 @@ impl ReceiveQueue {
         into: &'a mut [u8; HEADER_MAX],
     ) -> Result<&'a [u8]> {
         let len = len.min(HEADER_MAX).min(self.size);
-        self.buffers.read(index * self.size, &mut into[..len])?;
+        let (region, at) = self.buffer(index)?;
+        region.read(at, &mut into[..len])?;
         Ok(&into[..len])
     }
 
@@ -119,8 +172,8 @@ impl ReceiveQueue {
             self.release(index);
         }
         let mut byte = [0];
-        self.buffers
-            .read(index * self.size + at + keeps, &mut byte)?;
+        let (region, start) = self.buffer(index)?;
+        region.read(start + at + keeps, &mut byte)?;
         let [byte] = byte;
         self.pieces.push_back(Piece::Mark);
         self.pieces.push_back(Piece::Urgent {
@@ -151,12 +204,16 @@ impl ReceiveQueue {
     /// order, so halves are used in turn.
     pub(super) fn free_half(&self) -> Option<(usize, usize)> {
         let half = self.next_half;
-        (!self.busy[half]).then_some((half, self.staging.len() / 2))
+        (!self.busy[half]).then_some((half, self.staging_len / 2))
     }
 
     /// Where a read of `len` bytes into that half goes.
-    pub(super) fn half(&self, half: usize, len: usize) -> Result<Segment<'_>> {
-        self.staging.segment(half * (self.staging.len() / 2), len)
+    pub(super) fn half(&mut self, half: usize, len: usize) -> Result<Segment<'_>> {
+        let staging = match &mut self.staging {
+            Some(staging) => staging,
+            none => none.insert(Region::create(&self.pz, self.staging_len, self.sink)?),
+        };
+        staging.segment(half * (self.staging_len / 2), len)
     }
 
     pub(super) fn on_staging(&mut self, half: usize) {
@@ -166,7 +223,7 @@ impl ReceiveQueue {
 
     /// The read into that half has completed.
     pub(super) fn on_staged(&mut self, half: usize, len: usize) {
-        let at = half * (self.staging.len() / 2);
+        let at = half * (self.staging_len / 2);
         self.pieces.push_back(Piece::Staged { half, at, len });
     }
 
@@ -216,7 +273,9 @@ impl ReceiveQueue {
 
     /// A buffer whose bytes were all read, to be posted again.
     pub(super) fn next_emptied(&mut self) -> Option<usize> {
-        self.emptied.pop()
+        let emptied = self.emptied.pop();
+        self.emptied_since += usize::from(emptied.is_some());
+        emptied
     }
 
     /// Fills `into` and says how far. A read does not pass the mark; one that starts at it steps
@@ -263,7 +322,8 @@ impl ReceiveQueue {
                 Piece::Buffer { index, at, len } => {
                     let some = len.min(room);
                     let to = &mut into[taken..taken + some];
-                    self.buffers.read(index * self.size + at, to)?;
+                    let (region, start) = self.buffer(index)?;
+                    region.read(start + at, to)?;
                     taken += some;
                     if peek {
                         looked_at += 1;
@@ -276,7 +336,9 @@ impl ReceiveQueue {
                 Piece::Staged { half, at, len } => {
                     let some = len.min(room);
                     let to = &mut into[taken..taken + some];
-                    self.staging.read(at, to)?;
+                    if let Some(staging) = &self.staging {
+                        staging.read(at, to)?;
+                    }
                     taken += some;
                     if peek {
                         looked_at += 1;

@@ -27,7 +27,12 @@ pub(super) struct Completed {
 /// The registered memory of the sending direction.
 #[derive(Debug)]
 pub(super) struct SendRing {
+    pz: Pz,
     ring: Region,
+    /// The longest that it may become.
+    longest: usize,
+    /// The byte, counted from the start of time, with which this ring began.
+    base: u64,
     headers: Region,
     slots: usize,
     /// Bytes from the start of time: written, posted, completed.
@@ -42,10 +47,14 @@ pub(super) struct SendRing {
 }
 
 impl SendRing {
-    pub(super) fn new(pz: &Pz, len: usize, slots: usize) -> Result<Self> {
+    /// A ring of so many bytes at first, and at most.
+    pub(super) fn new(pz: &Pz, (first, longest): (usize, usize), slots: usize) -> Result<Self> {
         const { assert!(HEADER_MAX <= SLOT) };
         Ok(Self {
-            ring: Region::create(pz, len, Privileges::LOCAL_READ)?,
+            pz: pz.clone(),
+            ring: Region::create(pz, first, Privileges::LOCAL_READ)?,
+            longest,
+            base: 0,
             headers: Region::create(pz, slots * SLOT, Privileges::LOCAL_READ)?,
             slots,
             written: 0,
@@ -59,7 +68,7 @@ impl SendRing {
 
     /// Bytes that can be written.
     pub(super) fn free(&self) -> usize {
-        self.ring.len() - self.uncompleted()
+        self.ring.len() - (self.written - self.completed.max(self.base)) as usize
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -86,10 +95,32 @@ impl SendRing {
         self.under_way.iter().any(|send| send.from_user)
     }
 
+    /// Goes on with a ring of four times the length, where every byte of this one has been posted: so
+    /// no message is in two of them. The endpoint keeps the regions of what was posted to it.
+    fn grow(&mut self) {
+        let len = self.longest.min(4 * self.ring.len());
+        if len <= self.ring.len() || self.unposted() > 0 {
+            return;
+        }
+        match Region::create(&self.pz, len, Privileges::LOCAL_READ) {
+            Ok(ring) => {
+                self.ring = ring;
+                self.base = self.written;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a socket has to do with the ring that it has");
+                self.longest = self.ring.len();
+            }
+        }
+    }
+
     /// Copies as much of `bytes` as there is room for.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        if bytes.len() > self.free() {
+            self.grow();
+        }
         let len = bytes.len().min(self.free());
-        let at = (self.written % self.ring.len() as u64) as usize;
+        let at = ((self.written - self.base) % self.ring.len() as u64) as usize;
         let first = len.min(self.ring.len() - at);
         self.ring.write(at, &bytes[..first])?;
         self.ring.write(0, &bytes[first..len])?;
@@ -106,7 +137,7 @@ impl SendRing {
 
     /// The next `len` bytes: one piece, or two around the end of the ring.
     pub(super) fn next(&self, len: usize) -> Result<(Segment<'_>, Option<Segment<'_>>)> {
-        let at = (self.posted % self.ring.len() as u64) as usize;
+        let at = ((self.posted - self.base) % self.ring.len() as u64) as usize;
         let first = len.min(self.ring.len() - at);
         let wrapped = len - first;
         let second = match wrapped {

@@ -177,7 +177,7 @@ impl Socket {
     /// Posts every receive buffer, which Hello or HelloAck then promises.
     fn post_all(&self) -> dat_api::Result<()> {
         let inner = self.lock();
-        for index in 0..usize::from(self.config.receive_buffers) {
+        for index in 0..usize::from(self.config.first_receive_buffers()) {
             let segment = inner.receive.segment(index)?;
             self.ep.post_recv(&[segment], Self::receive_cookie(index))?;
         }
@@ -246,12 +246,13 @@ impl Parts {
         let ep = Ep::create(&adapter.pz, evds, Some(&attr))?;
         let receive = ReceiveQueue::new(
             &adapter.pz,
-            buffers,
+            usize::from(config.first_receive_buffers()),
             config.buffer_size as usize,
             config.staging,
             adapter.sink_needs_remote_write,
         )?;
-        let send = SendRing::new(&adapter.pz, config.send_ring, config.sends_max)?;
+        let sizes = (config.first_send_ring(), config.send_ring);
+        let send = SendRing::new(&adapter.pz, sizes, config.sends_max)?;
         Ok(Self {
             config,
             evd,
@@ -267,7 +268,7 @@ impl Config {
     /// The protocol's side of it.
     pub(crate) fn of_protocol(self) -> proto::Config {
         proto::Config {
-            buffers: self.receive_buffers,
+            buffers: self.first_receive_buffers(),
             buffer_size: self.buffer_size,
             send_size_max: self.buffer_size,
         }

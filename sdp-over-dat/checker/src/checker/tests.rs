@@ -121,10 +121,6 @@ fn numbers_and_lengths_are_checked() {
             "ff000040 00000011 00000001 00000001 00",
             Broken::Acknowledgement,
         ),
-        (
-            "ff000041 00000011 00000001 00000000 00",
-            Broken::MoreBuffers,
-        ),
     ];
     for (text, broken) in rows {
         let result = send_all(&mut open(64), &[(Active, text)]);

@@ -104,6 +104,12 @@ impl Connection {
         self.receive_credits.on_posted();
     }
 
+    /// Receive buffers were added to those of the set-up, and posted. The peer learns of them with
+    /// the next message.
+    pub fn handle_added(&mut self, count: u16) {
+        self.receive_credits.on_added(count);
+    }
+
     /// A message is to leave even if there is nothing to say: the peer waits for the first one.
     pub fn send_first(&mut self) {
         self.due.first_message = self.state.is_established();

@@ -122,6 +122,27 @@ fn with_three_buffers_a_starving_peer_is_told_at_once_or_at_the_tick() {
 }
 
 #[test]
+fn buffers_that_are_added_are_credits_of_the_peer() {
+    let mut credits = ReceiveCredits::new(4);
+    credits.on_received(Seq(1), true, false).expect("in order");
+    credits.on_posted();
+    credits.on_added(4);
+    assert_eq!(credits.credit_update(), CreditUpdate::Due);
+    assert_eq!(credits.on_told(), (8, Seq(1)));
+    credits.on_posted();
+    assert_eq!(
+        credits.on_told(),
+        (8, Seq(1)),
+        "not one more than there are"
+    );
+    let mut peer = SendCredits::new(4);
+    peer.on_sent(true);
+    assert!(!peer.allow_data());
+    peer.on_told(8, Seq(1)).expect("one message was sent");
+    assert!(peer.allow_data() && peer.credits() == 8);
+}
+
+#[test]
 fn a_cancel_is_not_acknowledged_before_it_is_released() {
     let mut credits = ReceiveCredits::new(8);
     credits.on_received(Seq(1), true, false).expect("in order");
