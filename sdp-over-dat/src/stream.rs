@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    io::{self, Read, Write},
+    io::{self, IoSlice, Read, Write},
     net::{Shutdown, SocketAddr},
     os::fd::{AsFd, BorrowedFd},
     sync::{
@@ -139,6 +139,11 @@ impl SdpStream {
             0 => error,
             errno => io::Error::from_raw_os_error(errno),
         }
+    }
+
+    /// Writes what there is room for of several pieces, without waiting, whatever the options say.
+    pub fn try_send_pieces(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.socket.try_send_pieces(pieces)
     }
 
     /// Writes one urgent byte (MSG_OOB).

@@ -1,6 +1,6 @@
 //! An established connection, and its news.
 
-use std::io::{IoSlice, IoSliceMut, Write};
+use std::io::{IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,9 +12,6 @@ use sdp_over_dat::{Options, Readiness, SdpStream};
 
 use crate::adapter::Adapter;
 use crate::{Place, errno_of};
-
-/// As many bytes of a list of parts as are gathered into one message.
-const GATHERED_MAX: usize = 64 * 1024;
 
 /// A connection as the switch wants it.
 #[derive(Debug)]
@@ -62,18 +59,7 @@ impl OffloadStream for SdpOffload {
     }
 
     fn send(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
-        let sent = match parts {
-            [] => Ok(0),
-            [one] => (&self.stream).write(one),
-            many => {
-                let mut gathered = Vec::new();
-                for part in many {
-                    let room = GATHERED_MAX - gathered.len();
-                    gathered.extend_from_slice(&part[..part.len().min(room)]);
-                }
-                (&self.stream).write(&gathered)
-            }
-        };
+        let sent = self.stream.try_send_pieces(parts);
         sent.map_err(|error| errno_of(&error))
     }
 

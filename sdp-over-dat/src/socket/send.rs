@@ -1,7 +1,7 @@
 //! Writing.
 
 use std::{
-    io,
+    io::{self, IoSlice},
     sync::MutexGuard,
     time::{Duration, Instant},
 };
@@ -68,7 +68,7 @@ impl Socket {
                 inner = again;
                 sent?
             } else {
-                self.copy_in(&mut inner, left)?
+                self.copy_in(&mut inner, &[IoSlice::new(left)])?
             };
             written += moved;
             if written == bytes.len() {
@@ -100,6 +100,36 @@ impl Socket {
         }
     }
 
+    /// Writes what there is room for of several pieces, one behind the other, without waiting. Each is
+    /// copied into the ring once, and a message may hold bytes of several.
+    pub(crate) fn try_send_pieces(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let result = self.try_send_in_order(pieces);
+        self.hand_over(&mut self.lock());
+        result
+    }
+
+    fn try_send_in_order(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        if pieces.iter().all(|piece| piece.is_empty()) {
+            return Ok(0);
+        }
+        let mut inner = self.lock();
+        let mut has_looked = false;
+        loop {
+            self.begin(&mut inner);
+            self.end_half_closed(&mut inner);
+            check_writable(&mut inner)?;
+            let copied = self.copy_in(&mut inner, pieces)?;
+            if copied > 0 {
+                return Ok(copied);
+            }
+            if has_looked {
+                return Err(Errno::AGAIN.into());
+            }
+            has_looked = true;
+            self.progress(&mut inner);
+        }
+    }
+
     /// Writes one byte, urgently.
     pub(crate) fn send_urgent(&self, byte: u8) -> io::Result<()> {
         let mut inner = self.lock();
@@ -126,9 +156,16 @@ impl Socket {
         Ok(())
     }
 
-    fn copy_in(&self, inner: &mut Inner, bytes: &[u8]) -> io::Result<usize> {
-        let copied = inner.send.write(bytes);
-        let copied = copied.map_err(|error| errors::of_dat(&error))?;
+    fn copy_in(&self, inner: &mut Inner, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut copied = 0;
+        for piece in pieces {
+            let some = inner.send.write(piece);
+            let some = some.map_err(|error| errors::of_dat(&error))?;
+            copied += some;
+            if some < piece.len() {
+                break;
+            }
+        }
         inner.connection.write(copied as u32);
         inner.statistics.bytes_sent += copied as u64;
         inner.statistics.bytes_copied += copied as u64;
@@ -191,7 +228,7 @@ impl Socket {
             Ok(source) => source.lmr,
             Err(error) => {
                 tracing::debug!(%error, "memory is not registered; its bytes are copied");
-                let copied = self.copy_in(&mut inner, bytes);
+                let copied = self.copy_in(&mut inner, &[IoSlice::new(bytes)]);
                 return (inner, copied);
             }
         };
