@@ -257,6 +257,10 @@ fn check(
         return Err(Reason::NotNamed);
     }
     let ip = intent.address.ip().to_canonical();
+    let is_kept_away = can.needs_rule_within_host && policy.protocol.is_none();
+    if is_kept_away && ip.is_loopback() {
+        return Err(Reason::NotNamed);
+    }
     if !if ip.is_ipv4() { can.ipv4 } else { can.ipv6 } {
         return Err(Reason::Family);
     }
@@ -264,7 +268,6 @@ fn check(
         address: intent.address,
         route: None,
         device: None,
-        is_local: false,
         ports: &[],
         terms: Terms {
             settings: &policy.settings,
@@ -288,6 +291,9 @@ fn check(
     if found.local && !can.loopback {
         return Err(Reason::Local);
     }
+    if found.local && is_kept_away {
+        return Err(Reason::NotNamed);
+    }
     if !found.local && !can.remote {
         return Err(Reason::Remote);
     }
@@ -297,7 +303,6 @@ fn check(
     }
     way.route = found.route.as_ref();
     way.device = found.device.as_deref();
-    way.is_local = found.local;
     way.ports = &found.ports;
     answer(&way, trace)
 }

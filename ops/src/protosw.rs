@@ -41,6 +41,8 @@ pub struct Capabilities {
     /// It carries a socket only where a rule or the program names it. A protocol that depends on
     /// the way for this has [`Terms::is_named`].
     pub needs_rule: bool,
+    /// It carries connections within this host only where a rule or the program names it.
+    pub needs_rule_within_host: bool,
     /// Its peers say by the port mapper where they listen; without their answer it is not tried.
     pub asks_peer: bool,
 }
@@ -64,8 +66,6 @@ pub struct Way<'a> {
     /// The network device of the route, or of the address to listen at; `None` where that is every
     /// device.
     pub device: Option<&'a str>,
-    /// The peer is this host.
-    pub is_local: bool,
     /// The active RDMA ports behind that network device.
     pub ports: &'a [RdmaPort],
     /// What is said about the socket.

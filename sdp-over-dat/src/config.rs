@@ -78,8 +78,8 @@ impl Config {
     ///
     /// An adapter reads memory by itself and has to pin it first, so sockets begin with little of
     /// it. Where the processor does the adapter's work, registering costs next to nothing, and for
-    /// an RDMA Read the provider copies as often as for a Send, with more messages: only a very long
-    /// write is worth them.
+    /// an RDMA Read the provider copies as often as for a Send, with more messages: only a very
+    /// long write is worth them.
     #[must_use]
     pub fn suited_to(provider: &ProviderAttr) -> Self {
         match provider.specific(DATA_PATH) {

@@ -1,5 +1,5 @@
-//! Connections to peers that were met elsewhere: the two ends have exchanged Hello, an address of an
-//! adapter and a token on a connection of their own (a kernel TCP connection, for example), and
+//! Connections to peers that were met elsewhere: the two ends have exchanged Hello, an address of
+//! an adapter and a token on a connection of their own (a kernel TCP connection, for example), and
 //! meet again at a public service point of that adapter.
 //!
 //! ```text
@@ -79,8 +79,8 @@ impl Token {
 }
 
 impl SdpStream {
-    /// The Hello of a stream that this end will connect by [`SdpStream::start_connect_met`], for the
-    /// passive end.
+    /// The Hello of a stream that this end will connect by [`SdpStream::start_connect_met`], for
+    /// the passive end.
     #[must_use]
     pub fn hello(stack: &Stack, local: SocketAddr, peer: SocketAddr) -> Vec<u8> {
         let (_, hello) = Connection::connect(stack.config.of_protocol(), local, peer.ip());
@@ -214,8 +214,8 @@ impl Rendezvous {
         self.expected.is_empty()
     }
 
-    /// The next peer that has shown its token, answered. The stream is connected, and writable, when
-    /// the peer's first message is received; until then the peer may give up.
+    /// The next peer that has shown its token, answered. The stream is connected, and writable,
+    /// when the peer's first message is received; until then the peer may give up.
     ///
     /// To be called until there is none after the descriptor was readable.
     pub fn next_answered(&mut self) -> Option<SdpStream> {

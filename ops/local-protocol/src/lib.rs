@@ -85,6 +85,7 @@ impl OffloadProtocol for LocalProtocol {
             loopback: true,
             remote: false,
             needs_rule: self.needs_rule,
+            needs_rule_within_host: false,
             asks_peer: false,
         }
     }

@@ -9,8 +9,8 @@ use sdp_over_dat::Stack;
 
 use crate::settings::Settings;
 
-/// Held while a thread chooses or opens an adapter, which loads a library: the child of a fork in the
-/// midst of it would wait for ever for the thread that it does not have. Every other lock of
+/// Held while a thread chooses or opens an adapter, which loads a library: the child of a fork in
+/// the midst of it would wait for ever for the thread that it does not have. Every other lock of
 /// adapters is taken under this one, so a process that forks holds all of them.
 static OPENING: Mutex<()> = Mutex::new(());
 
@@ -39,8 +39,8 @@ enum State {
     Failed { at: Instant, why: String },
 }
 
-/// For so long an adapter that cannot be opened is not tried again: that may mean loading a library,
-/// and every connection would pay for it.
+/// For so long an adapter that cannot be opened is not tried again: that may mean loading a
+/// library, and every connection would pay for it.
 const FAILED_FOR: Duration = Duration::from_secs(10);
 
 /// An adapter belongs to the process that opened it; the child of a fork opens its own.

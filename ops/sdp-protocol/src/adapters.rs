@@ -1,8 +1,9 @@
 //! Which adapter carries the connections of which network device.
 //!
-//! The adapter of an RDMA device is the one that `dat.conf` lists for it, by the device, its network
-//! device or an address of that; where there is no such line, `libdapl-ib.so.2` serves the device
-//! itself. The software provider carries sockets of every network device, where a rule or `opsrun
+//! The adapter of an RDMA device is the one that `dat.conf` lists for it, by the device, its
+//! network device or an address of that; where there is no such line, `libdapl-ib.so.2` serves the
+//! device itself. The software provider carries sockets of every network device, where a rule or
+//! `opsrun
 //! --software` asks for it. `OPS_SDP_ADAPTER` names the one adapter that is used.
 
 use std::collections::BTreeMap;
@@ -138,7 +139,8 @@ impl Adapters {
         chosen.clone()
     }
 
-    /// The adapter of the software provider, opened, if it carries connections of this local address.
+    /// The adapter of the software provider, opened, if it carries connections of this local
+    /// address.
     ///
     /// # Errors
     /// Why not.
@@ -286,8 +288,8 @@ fn choose_for(port: &RdmaPort, lines: &[Line], addresses: &[IpAddr]) -> Result<S
 }
 
 impl Line {
-    /// True if the parameters name the port: by its device and number, its network device, or one of
-    /// the addresses of that.
+    /// True if the parameters name the port: by its device and number, its network device, or one
+    /// of the addresses of that.
     fn is_of(&self, port: &RdmaPort, addresses: &[IpAddr]) -> bool {
         let mut words = self.params.split_whitespace();
         let Some(first) = words.next() else {

@@ -103,8 +103,8 @@ impl SdpConnecting {
         })
     }
 
-    /// Sends the offer. Its Hello is that of the best adapter; those of one connection have the same
-    /// sizes.
+    /// Sends the offer. Its Hello is that of the best adapter; those of one connection have the
+    /// same sizes.
     fn offer(&mut self, tcp: OwnedFd) -> Result<(), Errno> {
         let best = self.candidates.first().ok_or(Errno::NODEV)?;
         let offer = Offer {

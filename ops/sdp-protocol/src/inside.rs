@@ -7,8 +7,8 @@
 //!                                      token (device)
 //! ```
 //!
-//! A peer that takes too long in one of them is let go of, and goes on over TCP: each holds a place,
-//! and a peer that has stopped, or wants no good, would hold it for ever.
+//! A peer that takes too long in one of them is let go of, and goes on over TCP: each holds a
+//! place, and a peer that has stopped, or wants no good, would hold it for ever.
 
 use std::io;
 use std::net::SocketAddr;

@@ -16,8 +16,8 @@
 //!   first message                             ──>  now it can be accepted
 //! ```
 //!
-//! With the software provider, the answer is "convert", and Hello and HelloAck are in the MPA frames
-//! (`dat_iw_socket_connect`, `dat_iw_ssp_create`).
+//! With the software provider, the answer is "convert", and Hello and HelloAck are in the MPA
+//! frames (`dat_iw_socket_connect`, `dat_iw_ssp_create`).
 //!
 //! So connecting never blocks, the listening socket is inherited over `fork` as any other, and a
 //! device needs no service point that processes share. The software provider is slower than TCP, so
@@ -117,8 +117,8 @@ impl SdpProtocol {
         }
     }
 
-    /// With `all`, carries each socket that no rule keeps from it by the software provider, which is
-    /// slower than TCP; without, by RDMA devices, and by the software provider only where a rule
+    /// With `all`, carries each socket that no rule keeps from it by the software provider, which
+    /// is slower than TCP; without, by RDMA devices, and by the software provider only where a rule
     /// names the protocol.
     #[must_use]
     pub fn for_all(self, all: bool) -> Self {
@@ -208,15 +208,13 @@ impl OffloadProtocol for SdpProtocol {
             remote: true,
             // It depends on the way: see `reaches`.
             needs_rule: false,
+            needs_rule_within_host: self.uses == Uses::Devices,
             asks_peer: true,
         }
     }
 
     fn reaches(&self, way: &Way<'_>) -> Result<(), Reason> {
         let software = self.may_use_software(way.terms);
-        if !software && way.is_local {
-            return Err(Reason::Local);
-        }
         if !software && way.ports.is_empty() {
             let device = way.device.unwrap_or("any").to_owned();
             return Err(Reason::NoRdma { device });

@@ -247,8 +247,8 @@ fn body_of(bytes: &[u8], kind: u8) -> Result<&[u8], Malformed> {
     Ok(&bytes[HEADER_LEN..])
 }
 
-/// A message that is being received. No byte behind it is taken: what follows may belong to the RDMA
-/// connection.
+/// A message that is being received. No byte behind it is taken: what follows may belong to the
+/// RDMA connection.
 #[derive(Debug, Default)]
 pub(crate) struct Incoming(Vec<u8>);
 
@@ -256,8 +256,8 @@ impl Incoming {
     /// Receives what is there; the message, once it is complete.
     ///
     /// # Errors
-    /// `ECONNRESET` when the peer has ended, what [`Malformed`] means for bytes that are no message,
-    /// else what `recv` says.
+    /// `ECONNRESET` when the peer has ended, what [`Malformed`] means for bytes that are no
+    /// message, else what `recv` says.
     pub(crate) fn receive(&mut self, from: BorrowedFd<'_>) -> Result<Option<&[u8]>, Errno> {
         loop {
             let wanted = match self.0.get(..HEADER_LEN) {

@@ -77,6 +77,7 @@ impl Default for UnixProtocol {
                 loopback: true,
                 remote: true,
                 needs_rule: false,
+                needs_rule_within_host: false,
                 asks_peer: false,
             },
             behaviour: Behaviour::Good,

@@ -107,8 +107,8 @@ impl ReceiveQueue {
         self.buffers.len() * self.per_region
     }
 
-    /// Adds buffers if those that there are were used twice over, as many again as there are, but no
-    /// more than `most` in all. Returns the numbers of the new ones.
+    /// Adds buffers if those that there are were used twice over, as many again as there are, but
+    /// no more than `most` in all. Returns the numbers of the new ones.
     pub(super) fn grow(&mut self, most: usize) -> Range<usize> {
         let count = self.count();
         let room = most.saturating_sub(count) / self.per_region;

@@ -100,8 +100,8 @@ impl Socket {
         }
     }
 
-    /// Writes what there is room for of several pieces, one behind the other, without waiting. Each is
-    /// copied into the ring once, and a message may hold bytes of several.
+    /// Writes what there is room for of several pieces, one behind the other, without waiting. Each
+    /// is copied into the ring once, and a message may hold bytes of several.
     pub(crate) fn try_send_pieces(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let result = self.try_send_in_order(pieces);
         self.hand_over(&mut self.lock());

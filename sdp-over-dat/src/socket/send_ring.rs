@@ -95,8 +95,8 @@ impl SendRing {
         self.under_way.iter().any(|send| send.from_user)
     }
 
-    /// Goes on with a ring of four times the length, where every byte of this one has been posted: so
-    /// no message is in two of them. The endpoint keeps the regions of what was posted to it.
+    /// Goes on with a ring of four times the length, where every byte of this one has been posted:
+    /// so no message is in two of them. The endpoint keeps the regions of what was posted to it.
     fn grow(&mut self) {
         let len = self.longest.min(4 * self.ring.len());
         if len <= self.ring.len() || self.unposted() > 0 {

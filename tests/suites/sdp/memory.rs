@@ -1,0 +1,47 @@
+//! How much memory a socket has.
+
+use std::thread;
+
+use anyhow::{Result, ensure};
+use sdp_over_dat::{Config, SdpStream, Start};
+
+use super::{connected, on_stack, timed, transfer};
+
+/// A socket that begins with little memory has more of it when it was used, and no more than it
+/// may.
+#[test]
+fn memory_grows_with_use() -> Result<()> {
+    let config = Config {
+        receive_buffers: 32,
+        buffer_size: 16 * 1024 + 16,
+        send_ring: 512 * 1024,
+        start: Start::Small,
+        zcopy_threshold: usize::MAX,
+        lend_threshold: usize::MAX,
+        ..Config::default()
+    };
+    on_stack(config, |stack| {
+        let (client, server) = connected(stack)?;
+        timed(&client);
+        timed(&server);
+        let memory = |stream: &SdpStream| {
+            let now = stream.statistics();
+            now.receive_buffers * config.buffer_size as usize + now.send_ring
+        };
+        transfer(&client, &server, 10_000, 100, 100)?;
+        for stream in [&client, &server] {
+            ensure!(memory(stream) <= 128 * 1024, "{}", memory(stream));
+        }
+        thread::scope(|scope| {
+            let other = scope.spawn(|| transfer(&server, &client, 16 << 20, 100_000, 70_000));
+            transfer(&client, &server, 16 << 20, 3_000_000, 50_000)?;
+            other.join().expect("a transfer that does not panic")
+        })?;
+        for stream in [&client, &server] {
+            let now = stream.statistics();
+            ensure!(now.receive_buffers == 30, "{now:?}");
+            ensure!(now.send_ring == 512 * 1024, "{now:?}");
+        }
+        Ok(())
+    })
+}
