@@ -18,6 +18,7 @@ use tracing::info;
 use crate::hooks::numbers;
 use crate::listener::{Incoming, Listener};
 use crate::restarting::{self, Awaited};
+use crate::sharing::leaving;
 use crate::sharing::passing::Passed;
 use crate::sharing::relay::{self, Relay};
 use crate::sharing::relayed::Relayed;
@@ -207,6 +208,7 @@ fn take(
     };
     let fd = program.as_raw_fd();
     numbers::place(fd, entry);
+    leaving::expose_standard(fd);
     info!(%peer, protocol = listener.protocol(), "an offloaded connection is accepted");
     Ok(Some(Accepted {
         fd: program.into_raw_fd(),

@@ -28,7 +28,7 @@ use tracing::info;
 
 use crate::hooks::numbers;
 use crate::registrations::Registrations;
-use crate::sharing::relay;
+use crate::sharing::{leaving, relay};
 use crate::socket::Socket;
 use crate::socket::names::{self, Family};
 use crate::socket::options::{self, Options};
@@ -263,6 +263,7 @@ impl Place {
             numbers::place(fd, Entry::Socket(connection));
         }
         registrations.renew();
+        leaving::expose_standard(fd);
         replaced
     }
 }

@@ -66,6 +66,11 @@ const SCRIPTS: &[(&str, &str)] = &[
         "every_call_by_number_is_answered_as_tcp_answers",
         concat!("BY_NUMBER = True\n", include_str!("every_call.py")),
     ),
+    (
+        "stdio_reads_and_writes_a_connection_at_its_numbers",
+        include_str!("standard_numbers.py"),
+    ),
+    ("bytes_are_spliced_as_over_tcp", include_str!("splicing.py")),
     // Event loops of other languages.
     ("connections_made_by_number", include_str!("by_number.py")),
     (

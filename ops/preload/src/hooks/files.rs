@@ -1,15 +1,17 @@
 //! From files to sockets without the program's buffers.
 //!
-//! The kernel would move bytes into the pair, where they have no business, so they take the way
-//! through a buffer of ours.
+//! `sendfile` would move bytes into the pair, which nobody reads there, so they are copied through a
+//! buffer. `splice` makes the pair carry the connection's bytes: a program that splices once does so
+//! again.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::BorrowedFd;
 
 use libc::{off64_t, size_t, ssize_t};
-use rustix::io::{Errno, fcntl_getfd};
+use rustix::io::Errno;
 
 use super::{alias, moving, offloaded, transfer};
+use crate::sharing::leaving;
 use crate::socket::Socket;
 use crate::{real, table};
 
@@ -47,7 +49,8 @@ alias! {
         sendfile(to, from, at, count);
 }
 
-/// Hook of `splice`: callers fall back to `read` and `write` when it cannot be done.
+/// Hook of `splice`: from now on the pair behind the program's number carries the connection's bytes,
+/// so the kernel can move them.
 ///
 /// # Safety
 /// As for the C function.
@@ -60,29 +63,10 @@ pub unsafe extern "C" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    let (ours, other) = if table::contains(from) {
-        (from, to)
-    } else {
-        (to, from)
-    };
-    if table::contains(ours) {
-        return offloaded(ours, |_| refuse_splice(other, len));
-    }
+    leaving::expose(from);
+    leaving::expose(to);
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::splice(from, from_at, to, to_at, len, flags) }
-}
-
-/// What the kernel says before it looks at what the descriptors are, and then that it cannot.
-fn refuse_splice(other: c_int, len: size_t) -> Result<usize, Errno> {
-    if len == 0 {
-        return Ok(0);
-    }
-    if other < 0 {
-        return Err(Errno::BADF);
-    }
-    // SAFETY: a number from 0 up; the kernel says EBADF when it names nothing.
-    fcntl_getfd(unsafe { BorrowedFd::borrow_raw(other) })?;
-    Err(Errno::INVAL)
 }
 
 /// Sends `count` bytes of a file. Bytes that the socket did not take are not consumed.

@@ -188,9 +188,11 @@ fn share(fd: c_int, made: c_int) -> c_int {
         // A call, so that a handover comes before it or behind it. Handing over exchanges what
         // stands behind all numbers of a connection, and would miss one that comes meanwhile: a
         // call by it would wait for ever for who moves the bytes.
-        if let Some(_call) = socket.begin_call() {
+        if let Some(call) = socket.begin_call() {
             socket.named();
             place(made, entry.clone());
+            drop(call);
+            leaving::expose_standard(made);
             return made;
         }
         socket.await_decision();

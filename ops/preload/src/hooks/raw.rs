@@ -72,7 +72,7 @@ unsafe fn whatever_the_descriptor(number: c_long, words: [c_long; 6]) -> Option<
             libc::SYS_sendmmsg if table::has_connections() => {
                 transfer::sendmmsg(fd, b as _, c as _, d as _)
             }
-            libc::SYS_splice if table::contains(c as c_int) => {
+            libc::SYS_splice if table::contains(fd) || table::contains(c as c_int) => {
                 let (to, to_at, len) = (c as c_int, d as _, e as _);
                 return Some(files::splice(fd, b as _, to, to_at, len, f as _) as c_long);
             }

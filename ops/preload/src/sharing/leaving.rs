@@ -32,6 +32,14 @@ pub(crate) fn expose(fd: c_int) {
     }
 }
 
+/// The same for a connection that has got one of the numbers of standard input, output and error:
+/// the C library has streams there, and reads and writes them by calls of its own.
+pub(crate) fn expose_standard(fd: c_int) {
+    if (0..=2).contains(&fd) {
+        expose(fd);
+    }
+}
+
 fn expose_own(fd: BorrowedFd<'_>, socket: &Arc<Socket>) {
     let _inside = guard::enter();
     // Without memory or descriptors for it, the other program finds a socket without bytes.

@@ -1,0 +1,80 @@
+"""A connection at the number of standard input or output: the C library reads and writes it by calls of
+its own, as an inetd-style service does."""
+
+import ctypes
+import os
+import socket
+
+C = ctypes.CDLL(None, use_errno=True)
+C.fputs.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+C.fgets.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p]
+C.fgets.restype = ctypes.c_char_p
+C.fflush.argtypes = C.clearerr.argtypes = [ctypes.c_void_p]
+STDIN = ctypes.c_void_p.in_dll(C, "stdin")
+STDOUT = ctypes.c_void_p.in_dll(C, "stdout")
+
+
+def says_and_hears(peer, number_in, number_out):
+    """By stdio at the one end, by calls at the other."""
+    for word in (b"first", b"second"):
+        if number_out == 1:
+            assert C.fputs(word + b"\n", STDOUT) >= 0 and C.fflush(STDOUT) == 0
+            assert peer.recv(100) == word + b"\n", "what stdio has written is not received"
+        if number_in == 0:
+            peer.sendall(b"answer to " + word + b"\n")
+            line = ctypes.create_string_buffer(100)
+            C.clearerr(STDIN)
+            assert C.fgets(line, 100, STDIN) == b"answer to " + word + b"\n", line.value
+
+
+kept = {number: os.dup(number) for number in (0, 1)}
+
+
+def restored():
+    for number, copy in kept.items():
+        os.dup2(copy, number)
+
+
+for address in ("127.0.0.1", "127.0.0.2"):
+    listener = socket.create_server((address, 0))
+
+    # As inetd does, and what it starts: the number is put over the standard ones.
+    client = socket.create_connection(listener.getsockname())
+    server, _ = listener.accept()
+    assert is_offloaded(server) == (address == "127.0.0.1")
+    for number in (0, 1):
+        os.dup2(server.fileno(), number)
+    server.close()
+    says_and_hears(client, 0, 1)
+    # And calls at the standard numbers still work.
+    assert os.write(1, b"by a call") == 9 and client.recv(100) == b"by a call"
+    restored()
+    assert client.recv(1) == b""
+
+    # dup, accept and connect give the lowest number that is free.
+    client = socket.create_connection(listener.getsockname())
+    server, _ = listener.accept()
+    os.close(0)
+    assert os.dup(server.fileno()) == 0
+    says_and_hears(client, 0, None)
+    restored()
+    client.close()
+    server.close()
+
+    client = socket.create_connection(listener.getsockname())
+    os.close(0)
+    server, _ = listener.accept()
+    assert server.fileno() == 0, server
+    says_and_hears(client, 0, None)
+    server.detach()
+    restored()
+    client.close()
+
+    os.close(1)
+    client = socket.create_connection(listener.getsockname())
+    assert client.fileno() == 1, client
+    server, _ = listener.accept()
+    says_and_hears(server, None, 1)
+    client.detach()
+    restored()
+    server.close()
