@@ -76,6 +76,9 @@ enum Task {
     Demo,
     /// Print latency and bandwidth beside raw TCP.
     Bench(bench::Options),
+    /// An end of connections, started by `bench`.
+    #[command(hide = true)]
+    Ends(bench::ends::Options),
     /// Run the fuzz targets for a while.
     Fuzz(fuzz::Options),
     /// Run the suites with their C programs under AddressSanitizer and valgrind.
@@ -110,6 +113,7 @@ fn run(task: Task) -> Result<ExitCode> {
             print!("{}", prefix::install(&prefix::stage()?, &options)?);
             Ok(ExitCode::SUCCESS)
         }
+        Task::Ends(options) => bench::ends::run(&options).map(|()| ExitCode::SUCCESS),
         Task::Uninstall(place) => {
             print!("{}", prefix::uninstall(&place)?);
             Ok(ExitCode::SUCCESS)

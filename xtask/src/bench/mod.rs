@@ -1,11 +1,12 @@
 //! What the stack costs and gains, beside raw TCP.
 //!
 //! - `dat-bench`, a program of `tools`, measures DAT and SDP streams.
-//! - `programs.rs` measures Debian's programs under `opsrun`, `pairs.rs` turns by turn with the
-//!   same programs without it.
+//! - `programs` measures programs under `opsrun`, `pairs.rs` turns by turn with the same programs
+//!   without it; `ends.rs` has clients and servers that no package has.
 //! - `peers` measures UCX and libfabric on the work of `dat-bench`.
 //! - `figures.rs` reads the figures that other programs print.
 
+pub(crate) mod ends;
 pub(crate) mod figures;
 mod pairs;
 mod peers;
@@ -33,6 +34,9 @@ pub(crate) struct Options {
     /// Only this part.
     #[arg(long, value_name = "PART")]
     only: Option<Part>,
+    /// Of the programs under opsrun, only the rows whose title holds this.
+    #[arg(long, value_name = "WORD", default_value = "")]
+    rows: String,
 }
 
 /// What can be measured apart.
@@ -72,7 +76,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         peers::measure(workspace, &stage, options.quick)?;
     }
     if options.wants(Part::Opsrun) {
-        programs::measure(workspace, &stage, options.quick)?;
+        programs::measure(workspace, &stage, options.quick, &options.rows)?;
     }
     Ok(ExitCode::SUCCESS)
 }

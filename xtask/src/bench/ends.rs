@@ -1,0 +1,279 @@
+//! Ends of connections for the bench of programs: they measure what no Debian program measures.
+//!
+//! `cargo xtask ends` is started once without and once with `opsrun`. Each client prints one line
+//! of figures.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Subcommand, ValueEnum};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::unistd::Pid;
+
+/// How an end waits for input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Waiting {
+    /// In `recv`.
+    Blocking,
+    /// In `epoll_wait`.
+    Epoll,
+}
+
+impl Waiting {
+    /// The word of the command line.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Blocking => "blocking",
+            Self::Epoll => "epoll",
+        }
+    }
+}
+
+/// An end and where it runs.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// The processor to which it is bound.
+    #[arg(long)]
+    processor: Option<usize>,
+    #[command(subcommand)]
+    end: End,
+}
+
+/// An end of connections.
+#[derive(Debug, Subcommand)]
+enum End {
+    /// A server that returns what it receives.
+    Echo { port: u16, waiting: Waiting },
+    /// A client of `echo`; prints microseconds of a round trip of 64 bytes.
+    Ping {
+        port: u16,
+        waiting: Waiting,
+        count: u32,
+    },
+    /// A server that answers one byte and closes.
+    Once { port: u16 },
+    /// A client of `once`; prints connections per second.
+    Connect { port: u16, count: u32 },
+    /// A client of memcached; prints requests per second.
+    Get {
+        port: u16,
+        connections: u32,
+        count: u32,
+    },
+    /// Both ends of many connections; prints KiB of memory and descriptors of an end.
+    Hold { count: u32 },
+}
+
+/// Length of a message of a ping-pong.
+const MESSAGE: usize = 64;
+
+/// Plays the end.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if let Some(processor) = options.processor {
+        let mut set = CpuSet::new();
+        set.set(processor)?;
+        sched_setaffinity(Pid::from_raw(0), &set).context("binding to a processor")?;
+    }
+    match options.end {
+        End::Echo { port, waiting } => serve(port, move |peer| echo(peer, waiting)),
+        End::Ping {
+            port,
+            waiting,
+            count,
+        } => ping(port, waiting, count),
+        End::Once { port } => serve_in_turn(port),
+        End::Connect { port, count } => connect(port, count),
+        End::Get {
+            port,
+            connections,
+            count,
+        } => get(port, connections, count),
+        End::Hold { count } => hold(count),
+    }
+}
+
+fn listen(port: u16) -> Result<TcpListener> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, port))?)
+}
+
+fn dial(port: u16) -> Result<TcpStream> {
+    let peer = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    peer.set_nodelay(true)?;
+    Ok(peer)
+}
+
+/// Has a thread for each connection.
+fn serve(port: u16, talk: impl Fn(TcpStream) -> Result<()> + Copy + Send + 'static) -> Result<()> {
+    for peer in listen(port)?.incoming() {
+        let peer = peer?;
+        thread::spawn(move || talk(peer));
+    }
+    Ok(())
+}
+
+/// An end of a connection, and how it waits.
+struct Talk {
+    peer: TcpStream,
+    set: Option<Epoll>,
+}
+
+impl Talk {
+    fn new(peer: TcpStream, waiting: Waiting) -> Result<Self> {
+        let set = match waiting {
+            Waiting::Blocking => None,
+            Waiting::Epoll => {
+                let set = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+                set.add(&peer, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+                Some(set)
+            }
+        };
+        Ok(Self { peer, set })
+    }
+
+    /// Receives one message; `false`: the peer has closed.
+    fn receive(&mut self, message: &mut [u8; MESSAGE]) -> Result<bool> {
+        let mut filled = 0;
+        while filled < MESSAGE {
+            if let Some(set) = &self.set {
+                set.wait(&mut [EpollEvent::empty()], EpollTimeout::NONE)?;
+            }
+            match self.peer.read(&mut message[filled..])? {
+                0 => return Ok(false),
+                count => filled += count,
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn echo(peer: TcpStream, waiting: Waiting) -> Result<()> {
+    peer.set_nodelay(true)?;
+    let mut talk = Talk::new(peer, waiting)?;
+    let mut message = [0; MESSAGE];
+    while talk.receive(&mut message)? {
+        talk.peer.write_all(&message)?;
+    }
+    Ok(())
+}
+
+fn ping(port: u16, waiting: Waiting, count: u32) -> Result<()> {
+    let mut talk = Talk::new(dial(port)?, waiting)?;
+    let mut message = [7; MESSAGE];
+    let begun = Instant::now();
+    for _ in 0..count {
+        talk.peer.write_all(&message)?;
+        ensure!(talk.receive(&mut message)?, "the server has closed");
+    }
+    println!("{}", begun.elapsed().as_secs_f64() * 1e6 / f64::from(count));
+    Ok(())
+}
+
+fn serve_in_turn(port: u16) -> Result<()> {
+    for peer in listen(port)?.incoming() {
+        let mut peer = peer?;
+        let mut byte = [0];
+        // A client that is gone is none of the server's concern.
+        let _ = peer
+            .read_exact(&mut byte)
+            .and_then(|()| peer.write_all(&byte));
+    }
+    Ok(())
+}
+
+fn connect(port: u16, count: u32) -> Result<()> {
+    let begun = Instant::now();
+    for _ in 0..count {
+        let mut peer = dial(port)?;
+        peer.write_all(b"x")?;
+        let mut answer = Vec::new();
+        peer.read_to_end(&mut answer)?;
+        ensure!(answer == b"x", "the answer is {answer:?}");
+    }
+    println!("{}", f64::from(count) / begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Asks for a value of 64 bytes, `count` times on each connection.
+fn get(port: u16, connections: u32, count: u32) -> Result<()> {
+    let mut peer = dial(port)?;
+    peer.write_all(format!("set k 0 0 64\r\n{}\r\n", "v".repeat(64)).as_bytes())?;
+    await_end(&mut peer, b"STORED\r\n")?;
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        let ask = || {
+            let mut peer = dial(port)?;
+            for _ in 0..count {
+                peer.write_all(b"get k\r\n")?;
+                await_end(&mut peer, b"END\r\n")?;
+            }
+            Ok::<_, anyhow::Error>(())
+        };
+        let asking: Vec<_> = (0..connections).map(|_| scope.spawn(ask)).collect();
+        for asked in asking {
+            let joined = asked.join().ok().context("a client has panicked")?;
+            joined?;
+        }
+        Ok::<_, anyhow::Error>(())
+    })?;
+    let requests = f64::from(connections) * f64::from(count);
+    println!("{}", requests / begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Receives an answer that ends with these bytes.
+fn await_end(peer: &mut TcpStream, end: &[u8]) -> Result<()> {
+    let mut answer = [0; 512];
+    let mut filled = 0;
+    while !answer[..filled].ends_with(end) {
+        let count = peer.read(&mut answer[filled..])?;
+        ensure!(
+            count > 0,
+            "the server has closed, or its answer is too long"
+        );
+        filled += count;
+    }
+    Ok(())
+}
+
+fn hold(count: u32) -> Result<()> {
+    let listener = listen(0)?;
+    let port = listener.local_addr()?.port();
+    let mut held = Vec::with_capacity(2 * count as usize);
+    let mut make = |count: u32| -> Result<()> {
+        for _ in 0..count {
+            held.push(dial(port)?);
+            held.push(listener.accept()?.0);
+        }
+        Ok(())
+    };
+    // The first ones have the library make what it has once.
+    make(10)?;
+    let (memory, numbers) = (resident()?, descriptors()?);
+    make(count)?;
+    let ends = 2.0 * f64::from(count);
+    println!(
+        "{} {}",
+        (resident()? - memory) / ends,
+        (descriptors()? - numbers) / ends
+    );
+    Ok(())
+}
+
+/// KiB of this process that are its own.
+fn resident() -> Result<f64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
+    let figure = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    figure.context("no RssAnon")
+}
+
+fn descriptors() -> Result<f64> {
+    Ok(fs::read_dir("/proc/self/fd")?.count() as f64)
+}

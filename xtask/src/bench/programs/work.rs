@@ -1,0 +1,409 @@
+//! Servers and clients of each kind of work, and the figures that they print.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::unistd::{User, chown};
+use stack_tests::{Finished, Leave, NetSpace, OffloadProtocol, OpsRun, Program, Running, Stage};
+use tempfile::TempDir;
+
+use crate::bench::ends::Waiting;
+use crate::bench::pairs::Pairs;
+use crate::install::{IPERF3, MEMCACHED, NGINX, Need, POSTGRES, REDIS, REDIS_TOOLS, WRK};
+
+/// The programs.
+pub(super) const NEEDS: &[Need] = &[REDIS, REDIS_TOOLS, IPERF3, NGINX, WRK, POSTGRES, MEMCACHED];
+
+const HOST: &str = "127.0.0.1";
+
+/// Far beyond what a sample takes.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// How a program is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// As it is.
+    Plain,
+    /// By `opsrun`, with a rule that keeps every socket on TCP.
+    Stays,
+    /// By `opsrun`; an offload protocol carries its sockets.
+    Leaves,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Requests of 64 bytes by so many clients at once, of which each has so many under way.
+    Redis {
+        command: &'static str,
+        clients: u32,
+        pipeline: u32,
+    },
+    /// Bulk on so many connections.
+    Iperf { streams: u32 },
+    /// Requests for a file of 1000 bytes, on 16 connections.
+    Http { is_kept: bool },
+    /// Queries of one row, by one client.
+    Pgbench,
+    /// Requests for a value of 64 bytes, by a thread for each of 4 connections.
+    Memcached,
+    /// 64 bytes there and back.
+    PingPong { waiting: Waiting, on: Processors },
+    /// Connections that carry a byte there and back, one after another.
+    Connect { on: Processors },
+    /// A program that does nothing.
+    Start,
+    /// What a connection takes of a process's memory, at each end.
+    Memory,
+    /// The same, of a process's descriptors.
+    Descriptors,
+}
+
+/// Where the two ends of a connection run. Left to itself, the kernel puts them on one processor in
+/// one run and on two in the next, and then the figures are those of waking an idle processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Processors {
+    /// Both on one.
+    One,
+    /// Each on its own.
+    Two,
+}
+
+impl Processors {
+    /// The client's; the server's is 0.
+    fn of_client(self) -> u32 {
+        match self {
+            Self::One => 0,
+            Self::Two => 1,
+        }
+    }
+}
+
+impl Work {
+    pub(super) fn unit(self) -> &'static str {
+        match self {
+            Self::Redis { .. }
+            | Self::Http { .. }
+            | Self::Pgbench
+            | Self::Memcached
+            | Self::Connect { .. } => "1/s",
+            Self::Iperf { .. } => "Gbit/s",
+            Self::PingPong { .. } => "us",
+            Self::Start => "ms",
+            Self::Memory => "KiB",
+            Self::Descriptors => "number",
+        }
+    }
+
+    /// Where the server of a way listens; 0 where there is none.
+    fn port(self, way: Way) -> u16 {
+        let base = match self {
+            Self::Redis { .. } => 6379,
+            Self::Iperf { .. } => 5201,
+            Self::Http { .. } => 8080,
+            Self::Pgbench => 5432,
+            Self::Memcached => 11211,
+            Self::PingPong { .. } | Self::Connect { .. } => 4800,
+            Self::Start | Self::Memory | Self::Descriptors => return 0,
+        };
+        base + u16::from(way != Way::Plain)
+    }
+}
+
+/// A network and a directory for all rows.
+pub(super) struct Ground {
+    net: NetSpace,
+    dir: TempDir,
+    stays: OpsRun,
+    leaves: OpsRun,
+    quick: bool,
+}
+
+impl Ground {
+    pub(super) fn new(
+        stage: &Stage,
+        protocol: &'static OffloadProtocol,
+        quick: bool,
+    ) -> Result<Self> {
+        let dir = TempDir::new().context("making a directory")?;
+        // Some programs give up being root.
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+        fs::write(dir.path().join("small"), [b'x'; 1000])?;
+        Ok(Self {
+            net: NetSpace::enter()?,
+            stays: OpsRun::new(stage, protocol, Leave::Nothing, dir.path())?.untraced(),
+            leaves: OpsRun::new(stage, protocol, Leave::Tcp, dir.path())?.untraced(),
+            dir,
+            quick,
+        })
+    }
+
+    /// The plain way of a kind of work and another one, their servers side by side, of which one at
+    /// a time has work.
+    pub(super) fn pairs(&self, work: Work, other: Way) -> Result<Pairs> {
+        let rounds = if self.quick { 5 } else { 15 };
+        let sample = |way| move || self.sample(work, way);
+        let _plain = self.serve(work, Way::Plain)?;
+        let _other = self.serve(work, other)?;
+        // Neither is measured cold.
+        self.sample(work, Way::Plain)?;
+        self.sample(work, other)?;
+        Pairs::measure(rounds, sample(Way::Plain), sample(other))
+    }
+
+    fn program(&self, way: Way, program: impl AsRef<Path>) -> Program {
+        let path = program.as_ref();
+        let made = match way {
+            Way::Plain => Program::new(path).env_remove("LD_PRELOAD"),
+            Way::Stays => self.stays.program(path),
+            Way::Leaves => self.leaves.program(path),
+        };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        made.named(&name).current_dir(self.dir.path())
+    }
+
+    /// One of the project's own ends of connections.
+    fn end(&self, way: Way, line: &str) -> Result<Program> {
+        let this = std::env::current_exe()?;
+        Ok(self.program(way, this).arg("ends").args_line(line))
+    }
+
+    fn serve(&self, work: Work, way: Way) -> Result<Option<Running>> {
+        let port = work.port(way);
+        let server = match work {
+            Work::Redis { .. } => self
+                .program(way, "redis-server")
+                .args_line(&format!("--port {port} --bind {HOST} --save"))
+                .arg(""),
+            Work::Iperf { .. } => self
+                .program(way, "iperf3")
+                .args_line(&format!("-s -B {HOST} -p {port}")),
+            Work::Http { .. } => self.nginx(way, port)?,
+            Work::Pgbench => return self.postgres(way, port).map(Some),
+            Work::Memcached => self
+                .program(way, "memcached")
+                .args_line(&format!("-l {HOST} -p {port} -U 0 -t 1 -u root")),
+            Work::PingPong { waiting, .. } => self.end(
+                way,
+                &format!("--processor 0 echo {port} {}", waiting.word()),
+            )?,
+            Work::Connect { .. } => self.end(way, &format!("--processor 0 once {port}"))?,
+            Work::Start | Work::Memory | Work::Descriptors => return Ok(None),
+        };
+        self.started(server, port).map(Some)
+    }
+
+    fn started(&self, server: Program, port: u16) -> Result<Running> {
+        let server = server.spawn()?;
+        self.net.wait_for_listener_of(&server, port, DEADLINE)?;
+        Ok(server)
+    }
+
+    fn nginx(&self, way: Way, port: u16) -> Result<Program> {
+        let file = format!("nginx-{port}.conf");
+        let text = format!(
+            "daemon off; worker_processes 1; user root; pid nginx-{port}.pid;\n\
+             error_log stderr;\n\
+             events {{ worker_connections 256; }}\n\
+             http {{\n\
+               access_log off; sendfile on; keepalive_requests 10000000;\n\
+               client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3;\n\
+               uwsgi_temp_path t4; scgi_temp_path t5;\n\
+               server {{ listen {HOST}:{port}; root .; }}\n\
+             }}\n"
+        );
+        fs::write(self.dir.path().join(&file), text)?;
+        Ok(self
+            .program(way, "/usr/sbin/nginx")
+            .args_line(&format!("-e stderr -c {file} -p"))
+            .arg(self.dir.path()))
+    }
+
+    /// A server with the tables of pgbench. It refuses to be root.
+    fn postgres(&self, way: Way, port: u16) -> Result<Running> {
+        let bin = postgres_bin()?;
+        let user = User::from_name("postgres")?.context("there is no user postgres")?;
+        let data = self.dir.path().join(format!("data-{port}"));
+        let becomes = format!(
+            "setpriv --reuid={} --regid={} --clear-groups",
+            user.uid, user.gid
+        );
+        if !data.exists() {
+            fs::create_dir(&data)?;
+            chown(&data, Some(user.uid), Some(user.gid))?;
+            let initdb = self.program(Way::Plain, "env").args_line(&becomes);
+            let initdb = initdb
+                .arg(bin.join("initdb"))
+                .args_line("--no-sync --auth=trust --username=bench --no-locale -D")
+                .arg(&data);
+            initdb.spawn()?.finish(DEADLINE)?.success()?;
+        }
+        let settings = format!("-h {HOST} -p {port} -c fsync=off -c unix_socket_directories= -D");
+        let server = self.program(way, "env").args_line(&becomes);
+        let server = server
+            .arg(bin.join("postgres"))
+            .args_line(&settings)
+            .arg(&data);
+        let server = self.started(server, port)?;
+        server.wait_for("ready to accept connections", DEADLINE)?;
+        let line = format!("-h {HOST} -p {port} -U bench -i -q -s 1 postgres");
+        self.finish(Way::Plain, bin.join("pgbench"), &line)?;
+        Ok(server)
+    }
+
+    /// One figure.
+    fn sample(&self, work: Work, way: Way) -> Result<f64> {
+        let port = work.port(way);
+        let of = |full: u32, quick: u32| if self.quick { quick } else { full };
+        match work {
+            Work::Redis {
+                command,
+                clients,
+                pipeline,
+            } => {
+                let requests = if clients == 1 {
+                    20_000
+                } else {
+                    of(100_000, 30_000)
+                } * pipeline;
+                let size = format!("-n {requests} -c {clients} -P {pipeline} -d 64");
+                let line = format!("-h {HOST} -p {port} {size} -t {command} --csv");
+                requests_per_second(&self.finish(way, "redis-benchmark", &line)?.text)
+            }
+            Work::Iperf { streams } => {
+                let line = format!("-c {HOST} -p {port} -P {streams} -n {}G -f g", of(4, 1));
+                gigabits_per_second(&self.finish(way, "iperf3", &line)?.text)
+            }
+            Work::Http { is_kept } => {
+                let line = format!("-t 1 -c 16 -d 1s http://{HOST}:{port}/small");
+                let wrk = self.program(way, "wrk").args_line(&line);
+                let wrk = match is_kept {
+                    true => wrk,
+                    false => wrk.arg("-H").arg("Connection: close"),
+                };
+                let told = wrk.spawn()?.finish(DEADLINE)?.success()?;
+                let told = told.never_says("Non-2xx")?.never_says("Socket errors")?;
+                labelled(&told.text, "Requests/sec:")
+            }
+            Work::Pgbench => {
+                let count = of(10_000, 3_000);
+                let line = format!("-h {HOST} -p {port} -U bench -S -n -c 1 -t {count} postgres");
+                labelled(
+                    &self
+                        .finish(way, postgres_bin()?.join("pgbench"), &line)?
+                        .text,
+                    "tps =",
+                )
+            }
+            Work::Memcached => self.told(way, &format!("get {port} 4 {}", of(10_000, 4_000)), 0),
+            Work::PingPong { waiting, on } => {
+                let ping = format!("ping {port} {} {}", waiting.word(), of(20_000, 8_000));
+                self.told(way, &format!("--processor {} {ping}", on.of_client()), 0)
+            }
+            Work::Connect { on } => {
+                let connect = format!("connect {port} {}", of(10_000, 4_000));
+                self.told(way, &format!("--processor {} {connect}", on.of_client()), 0)
+            }
+            Work::Start => self.start(way, of(50, 20)),
+            Work::Memory => self.told(way, "hold 400", 0),
+            Work::Descriptors => self.told(way, "hold 400", 1),
+        }
+    }
+
+    /// Milliseconds of the start of a program.
+    fn start(&self, way: Way, times: u32) -> Result<f64> {
+        let start = Instant::now();
+        for _ in 0..times {
+            self.finish(way, "true", "")?;
+        }
+        Ok(start.elapsed().as_secs_f64() * 1e3 / f64::from(times))
+    }
+
+    /// A figure of an end that prints a line of them.
+    fn told(&self, way: Way, line: &str, place: usize) -> Result<f64> {
+        let told = self.end(way, line)?.spawn()?.finish(DEADLINE)?.success()?;
+        let figure = told.text.split_whitespace().nth(place);
+        let figure = figure.and_then(|word| word.parse().ok());
+        figure.with_context(|| format!("no figure in {:?}", told.text))
+    }
+
+    fn finish(&self, way: Way, name: impl AsRef<Path>, line: &str) -> Result<Finished> {
+        let program = self.program(way, name).args_line(line);
+        program.spawn()?.finish(DEADLINE)?.success()
+    }
+}
+
+/// Where Debian keeps the programs of PostgreSQL.
+fn postgres_bin() -> Result<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").context("looking for PostgreSQL")?;
+    let mut found = versions.flatten().map(|entry| entry.path().join("bin"));
+    found
+        .find(|bin| bin.join("initdb").exists())
+        .context("no version of PostgreSQL is there")
+}
+
+/// `"GET","51234.56","0.095",...`
+fn requests_per_second(csv: &str) -> Result<f64> {
+    let figure = csv.lines().skip(1).find_map(|line| {
+        let mut columns = line.split(',').map(|column| column.trim_matches('"'));
+        columns.nth(1)?.parse().ok()
+    });
+    figure.with_context(|| format!("no figure in {csv:?}"))
+}
+
+/// The number behind a label at the beginning of a line.
+fn labelled(text: &str, label: &str) -> Result<f64> {
+    let mut lines = text.lines();
+    let rest = lines.find_map(|line| line.trim().strip_prefix(label));
+    let figure = rest.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    figure.with_context(|| format!("no {label} in {text:?}"))
+}
+
+/// `[SUM]   0.00-1.23   sec  4.00 GBytes  27.9 Gbits/sec                  receiver`, of one stream
+/// without a sum.
+fn gigabits_per_second(text: &str) -> Result<f64> {
+    let mut lines = text
+        .lines()
+        .filter(|line| line.trim_end().ends_with("receiver"));
+    let Some(line) = lines.next_back() else {
+        bail!("no figure of the receiver in {text:?}");
+    };
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let place = words.iter().position(|word| *word == "Gbits/sec");
+    let figure = place.and_then(|place| words.get(place.checked_sub(1)?)?.parse().ok());
+    let figure = figure.with_context(|| format!("no figure in {line:?}"))?;
+    ensure!(figure > 0.0, "nothing was received: {line:?}");
+    Ok(figure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_read_out_of_what_the_programs_print() {
+        let csv = "\"test\",\"rps\",\"avg_latency_ms\"\n\"GET\",\"51234.56\",\"0.095\"\n";
+        assert_eq!(requests_per_second(csv).unwrap(), 51234.56);
+        assert!(requests_per_second("Could not connect").is_err());
+        let text = "[  5] 0.00-1.23 sec 4.00 GBytes 28.1 Gbits/sec 0 sender\n\
+                    [  5] 0.00-1.23 sec 4.00 GBytes 27.9 Gbits/sec     receiver\n\
+                    [SUM] 0.00-1.23 sec 8.00 GBytes 55.8 Gbits/sec     receiver\n";
+        assert_eq!(gigabits_per_second(text).unwrap(), 55.8);
+        assert!(gigabits_per_second("iperf3: error").is_err());
+        let wrk = "  1 threads\nRequests/sec:  70123.45\nTransfer/sec: 80MB\n";
+        assert_eq!(labelled(wrk, "Requests/sec:").unwrap(), 70123.45);
+        let tps = "tps = 12345.6 (without initial connection time)\n";
+        assert_eq!(labelled(tps, "tps =").unwrap(), 12345.6);
+        assert!(labelled("", "tps =").is_err());
+    }
+
+    #[test]
+    fn ways_of_the_same_work_do_not_meet() {
+        for work in [Work::Pgbench, Work::Iperf { streams: 1 }] {
+            assert_ne!(work.port(Way::Plain), work.port(Way::Stays));
+        }
+    }
+}
