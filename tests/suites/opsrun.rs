@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use stack_tests::{DEADLINE, Program, Running, Stage};
@@ -479,5 +479,51 @@ fn a_program_that_cannot_be_run_is_told_as_a_shell_would() -> Result<()> {
         ensure!(output.status.code() == Some(code), "{output:?}");
         ensure!(text(&output.stderr).contains(program), "{output:?}");
     }
+    Ok(())
+}
+
+/// Makes so many connections to itself, of which both ends have options.
+const CONNECTS: &str = "
+import socket, sys
+listener = socket.create_server(('127.0.0.1', 0))
+for _ in range(int(sys.argv[1])):
+    peer = socket.socket()
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    peer.connect(listener.getsockname())
+    here, _ = listener.accept()
+    for end in peer, here:
+        end.close()
+";
+
+/// System calls of a process under `opsrun`, the start of it included.
+fn system_calls(script: &str, argument: u32) -> Result<u64> {
+    let dir = TempDir::new()?;
+    let counted = dir.path().join("counted");
+    let output = Command::new("strace")
+        .args(["-c", "-o"])
+        .arg(&counted)
+        .arg(Stage::find()?.bin("opsrun"))
+        // Debian's, and no script that starts it.
+        .args(["/usr/bin/python3", "-c", script, &argument.to_string()])
+        .env_remove("OPS_RULES")
+        .env_remove("LD_PRELOAD")
+        .output()?;
+    ensure!(output.status.success(), "{output:?}");
+    let table = fs::read_to_string(counted)?;
+    let total = table
+        .lines()
+        .find(|line| line.trim_end().ends_with(" total"));
+    let calls = total.and_then(|line| line.split_whitespace().nth(3)?.parse().ok());
+    calls.with_context(|| format!("no total in {table}"))
+}
+
+/// A guard against a pass over all options for each connection, which was 31 calls. Of the bound,
+/// 12 are the program's own.
+#[test]
+fn a_connection_takes_few_system_calls() -> Result<()> {
+    const MOST: u64 = 48;
+    let (few, many) = (system_calls(CONNECTS, 10)?, system_calls(CONNECTS, 60)?);
+    let each = (many - few) / 50;
+    ensure!(each <= MOST, "{each} system calls of a connection");
     Ok(())
 }

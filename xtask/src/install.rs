@@ -65,6 +65,8 @@ pub(crate) const MEMCACHED: Need = Need::new("memcached", "memcached");
 pub(crate) const IPERF3: Need = Need::new("iperf3", "iperf3");
 /// The client of many protocols.
 pub(crate) const CURL: Need = Need::new("curl", "curl");
+/// Counts system calls.
+pub(crate) const STRACE: Need = Need::new("strace", "strace");
 /// Memory errors in C programs that use the library.
 pub(crate) const VALGRIND: Need = Need::new("valgrind", "valgrind");
 

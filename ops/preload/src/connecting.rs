@@ -52,7 +52,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     // SAFETY: a number from 0 up; the kernel says EBADF when it names nothing.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     // Anything but a fresh TCP socket goes to the kernel without a decision.
-    let Some((family, bound)) = fresh_tcp(socket) else {
+    let Some((family, bound)) = names::of_unconnected(socket) else {
         return Outcome::Kernel(None);
     };
     let remote = at_one_host(remote);
@@ -149,13 +149,6 @@ fn left(switch: &Switch, remote: SocketAddr, offer: &Offer, reason: &Reason) -> 
 fn refuse(remote: SocketAddr, reason: &Reason) -> Errno {
     info!(peer = %remote, %reason, "a connection fails, for TCP is not permitted");
     reason.errno()
-}
-
-/// Family and address of a TCP socket that is not connected.
-fn fresh_tcp(socket: BorrowedFd<'_>) -> Option<(Family, SocketAddr)> {
-    let named = names::local_of(socket)?;
-    let is_fresh = rustix::net::getpeername(socket).is_err() && !names::is_connecting(socket);
-    is_fresh.then_some(named)
 }
 
 /// The address of this end. Its port is reserved with the kernel, so that no TCP socket gets the

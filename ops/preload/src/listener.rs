@@ -548,7 +548,7 @@ impl KernelSource {
         let now = carried::changes();
         let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
         if carried.as_ref().is_none_or(|(at, _)| *at != now) {
-            *carried = Some((now, Carried::of(listener, family)));
+            *carried = Some((now, Carried::of_listener(listener, family)));
         }
         carried
             .as_ref()

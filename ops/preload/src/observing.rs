@@ -123,7 +123,7 @@ pub(crate) fn native(fd: c_int, remote: Option<SocketAddr>, reason: String) {
         let name = rustix::net::getpeername(socket).ok()??;
         SocketAddr::try_from(name).ok()
     };
-    let (Some((_, local)), Some(remote)) = (names::local_of(socket), remote.or_else(peer)) else {
+    let (Some((_, local)), Some(remote)) = (names::named(socket), remote.or_else(peer)) else {
         return;
     };
     let description = Description {

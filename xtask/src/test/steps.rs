@@ -6,8 +6,8 @@ use stack_tests::Finished;
 use super::Options;
 use super::count::{Counts, NOT_RUN, failure_reports, failures};
 use crate::install::{
-    CC, DAPLTEST, DTEST, DUMPCAP, IP, MAKE, NFT, NM, Need, OFA_HEADERS, PKG_CONFIG, PYTHON, TC,
-    TSHARK, VALGRIND,
+    CC, DAPLTEST, DTEST, DUMPCAP, IP, MAKE, NFT, NM, Need, OFA_HEADERS, PKG_CONFIG, PYTHON, STRACE,
+    TC, TSHARK, VALGRIND,
 };
 use crate::job::Job;
 use crate::programs;
@@ -140,7 +140,7 @@ pub(super) const STEPS: &[Step] = &[
         .unstaged(),
     Step::suite("suite preload", &[CC, NM, PYTHON]),
     Step::suite("suite preload_faults", &[CC, NM, IP, TC, NFT]),
-    Step::suite("suite opsrun", &[CC, NM, PYTHON]),
+    Step::suite("suite opsrun", &[CC, NM, PYTHON, STRACE]),
     Step::check("suite programs", programs::NEEDS, suite_of_programs).on_stage(),
     Step::suite("suite ofa_headers", &[CC, OFA_HEADERS]).unstaged(),
     Step::suite("suite faults", &[CC, NM, VALGRIND]),

@@ -311,7 +311,7 @@ pub unsafe extern "C" fn setsockopt(
             let result = unsafe { real::setsockopt(fd, level, name, value, len) };
             if result == 0 {
                 tcp_only::is_set(level, name);
-                local::carried::option_is_set(fd);
+                local::carried::option_is_set(fd, level, name);
                 return result;
             }
             if !matches!(errno::get(), libc::EOPNOTSUPP) {

@@ -10,10 +10,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use libc::{
     IP_BIND_ADDRESS_NO_PORT, IP_MTU_DISCOVER, IP_TOS, IP_TTL, IPPROTO_IP, IPPROTO_IPV6,
     IPPROTO_TCP, IPV6_TCLASS, IPV6_UNICAST_HOPS, IPV6_V6ONLY, SO_BUSY_POLL, SO_DONTROUTE,
-    SO_KEEPALIVE, SO_LINGER, SO_MARK, SO_OOBINLINE, SO_PRIORITY, SO_RCVBUF, SO_RCVLOWAT,
-    SO_RCVTIMEO, SO_REUSEADDR, SO_REUSEPORT, SO_SNDBUF, SO_SNDTIMEO, SO_TIMESTAMP, SOL_SOCKET,
-    TCP_CONGESTION, TCP_CORK, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_LINGER2, TCP_MAXSEG,
-    TCP_NODELAY, TCP_NOTSENT_LOWAT, TCP_SYNCNT, TCP_USER_TIMEOUT, TCP_WINDOW_CLAMP, socklen_t,
+    SO_KEEPALIVE, SO_LINGER, SO_MARK, SO_OOBINLINE, SO_PRIORITY, SO_RCVBUF, SO_RCVBUFFORCE,
+    SO_RCVLOWAT, SO_RCVTIMEO, SO_REUSEADDR, SO_REUSEPORT, SO_SNDBUF, SO_SNDBUFFORCE, SO_SNDTIMEO,
+    SO_TIMESTAMP, SOL_SOCKET, TCP_CONGESTION, TCP_CORK, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL,
+    TCP_LINGER2, TCP_MAXSEG, TCP_NODELAY, TCP_NOTSENT_LOWAT, TCP_SYNCNT, TCP_USER_TIMEOUT,
+    TCP_WINDOW_CLAMP, socklen_t,
 };
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
@@ -87,10 +88,22 @@ pub(super) fn socket(family: Family, listening: BorrowedFd<'_>) -> Result<OwnedF
     Ok(made)
 }
 
-/// The options of a socket that differ from those of a new one.
+/// The bit that stands for an option in a set of those that are inherited; 0 for all others.
+pub(crate) fn bit_of(level: c_int, name: c_int) -> u64 {
+    let name = match (level, name) {
+        (SOL_SOCKET, SO_SNDBUFFORCE) => SO_SNDBUF,
+        (SOL_SOCKET, SO_RCVBUFFORCE) => SO_RCVBUF,
+        _ => name,
+    };
+    let place = options(Family::V6).position(|option| *option == (level, name));
+    place.map_or(0, |place| 1 << place)
+}
+
+/// The options of a socket, among those whose bits are set, that differ from those of a new one.
 pub(crate) fn set_on(
     socket: BorrowedFd<'_>,
     family: Family,
+    among: u64,
 ) -> impl Iterator<Item = (c_int, c_int, Value)> {
     let new = match known(family).get() {
         Some(known) => known.as_slice(),
@@ -99,7 +112,9 @@ pub(crate) fn set_on(
     let fd = socket.as_raw_fd();
     options(family)
         .zip(new)
-        .filter_map(move |(&(level, name), new)| {
+        .enumerate()
+        .filter(move |(place, _)| among & (1 << place) != 0)
+        .filter_map(move |(_, (&(level, name), new))| {
             let value = Value::of(fd, level, name)?;
             (*new != Some(value)).then_some((level, name, value))
         })

@@ -2,13 +2,14 @@
 
 use std::ffi::c_void;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use libc::{IPPROTO_TCP, TCP_INFO, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
+
+use crate::real;
 
 /// The family that the program gave to `socket`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,25 +42,39 @@ impl Family {
 
 /// Family and address of a TCP socket of the kernel; `None` for everything else.
 pub(crate) fn local_of(socket: BorrowedFd<'_>) -> Option<(Family, SocketAddr)> {
-    let family = match sockopt::socket_domain(socket).ok()? {
-        AddressFamily::INET => Family::V4,
-        AddressFamily::INET6 => Family::V6,
-        _ => return None,
-    };
-    let is_tcp = sockopt::socket_type(socket).ok()? == SocketType::STREAM
-        && sockopt::socket_protocol(socket).ok()? == Some(ipproto::TCP);
-    if !is_tcp {
-        return None;
-    }
-    let name = rustix::net::getsockname(socket).ok()?;
-    SocketAddr::try_from(name).ok().map(|name| (family, name))
+    let is_tcp = sockopt::socket_protocol(socket).ok()? == Some(ipproto::TCP)
+        && sockopt::socket_type(socket).ok()? == SocketType::STREAM;
+    is_tcp.then(|| named(socket)).flatten()
 }
 
-/// Whether a TCP socket that has no peer is about to have one: a fresh one shows a hang-up.
-pub(crate) fn is_connecting(socket: BorrowedFd<'_>) -> bool {
-    let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::OUT)];
-    let looked = poll(&mut set, Some(&Timespec::default()));
-    looked.is_err() || !set[0].revents().contains(PollFlags::HUP)
+/// Family and address of a TCP socket of the kernel that has no peer, is not about to have one, and
+/// does not listen; `None` for everything else.
+pub(crate) fn of_unconnected(socket: BorrowedFd<'_>) -> Option<(Family, SocketAddr)> {
+    // Sockets of MPTCP answer `TCP_INFO` too.
+    let is_tcp = sockopt::socket_protocol(socket).ok()? == Some(ipproto::TCP);
+    let is_unconnected = is_tcp && is_closed(socket);
+    is_unconnected.then(|| named(socket)).flatten()
+}
+
+/// Returns true in `TCP_CLOSE`, the state of a socket that neither listens nor has a peer.
+fn is_closed(tcp: BorrowedFd<'_>) -> bool {
+    const TCP_CLOSE: u8 = 7;
+    let mut state = 0_u8;
+    let mut len = size_of_val(&state) as socklen_t;
+    let (fd, value) = (tcp.as_raw_fd(), (&raw mut state).cast());
+    // SAFETY: room for the one byte that is asked for, with which `struct tcp_info` begins.
+    let result = unsafe { real::getsockopt(fd, IPPROTO_TCP, TCP_INFO, value, &raw mut len) };
+    result == 0 && state == TCP_CLOSE
+}
+
+/// Family and address of a socket that is known to be one of TCP.
+pub(crate) fn named(tcp: BorrowedFd<'_>) -> Option<(Family, SocketAddr)> {
+    let name = SocketAddr::try_from(rustix::net::getsockname(tcp).ok()?).ok()?;
+    let family = match name {
+        SocketAddr::V4(_) => Family::V4,
+        SocketAddr::V6(_) => Family::V6,
+    };
+    Some((family, name))
 }
 
 /// The address from which the kernel reaches a peer.
