@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use ops::{KernelConnection, KernelSockets, KernelTarget, Local, Reason};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -79,6 +80,10 @@ impl KernelSockets for Sockets {
     fn listen(&self, tcp: BorrowedFd<'_>, local: Local, backlog: u32) -> Result<OwnedFd, Reason> {
         if sockopt::socket_reuseport(tcp) == Ok(true) {
             return Err(Reason::Option("SO_REUSEPORT"));
+        }
+        // Accepted connections would inherit a close that resets, which `AF_UNIX` does not have.
+        if sockopt::socket_linger(tcp) == Ok(Some(Duration::ZERO)) {
+            return Err(Reason::Option("SO_LINGER"));
         }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket(flags).map_err(Reason::Failed)?;

@@ -27,6 +27,7 @@ use stand_in::{Flags, LibraryEnd};
 use tracing::info;
 
 use crate::hooks::numbers;
+use crate::local::carried::Carried;
 use crate::registrations::Registrations;
 use crate::sharing::{leaving, relay};
 use crate::socket::Socket;
@@ -86,6 +87,12 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         is_ipv6: family == Family::V6,
         flags,
     };
+    if Carried::has_reset(socket) {
+        offer.protocols.retain(|it| it.kernel_sockets().is_none());
+        if offer.protocols.is_empty() {
+            return left(switch, remote, &offer, &Reason::Option("SO_LINGER"));
+        }
+    }
     match switch.connect_in_kernel(&target, &mut offer) {
         Ok((protocol, connection)) => {
             info!(peer = %remote, protocol = protocol.name(), "a connection is offloaded");

@@ -225,6 +225,7 @@ const FORKING: &[(&str, &str)] = &[
 const LOCAL: &[(&str, &str)] = &[
     ("connections", include_str!("local/connections.py")),
     ("listeners", include_str!("local/listeners.py")),
+    ("resets", include_str!("local/resets.py")),
 ];
 
 /// The scripts about connections within the host.

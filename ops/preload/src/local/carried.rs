@@ -15,8 +15,11 @@
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use libc::{SO_RCVBUF, SO_SNDBUF, SOL_SOCKET};
+use libc::{SO_LINGER, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET};
+
+use rustix::net::sockopt;
 
 use super::options::Kept;
 use crate::socket::inherited::{self, Value};
@@ -63,6 +66,13 @@ impl Carried {
             0 => Self::default(),
             set => Self::among(set, tcp, family),
         }
+    }
+
+    /// Returns true for a TCP socket whose close resets the connection. No socket of `AF_UNIX` does
+    /// that unless it has unread bytes.
+    pub(crate) fn has_reset(tcp: BorrowedFd<'_>) -> bool {
+        let is_set = SET.load(Ordering::Relaxed) & inherited::bit_of(SOL_SOCKET, SO_LINGER) != 0;
+        is_set && sockopt::socket_linger(tcp) == Ok(Some(Duration::ZERO))
     }
 
     /// Those of a TCP listener.
