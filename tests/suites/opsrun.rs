@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use stack_tests::{DEADLINE, Program, Running, Stage};
@@ -495,26 +495,28 @@ for _ in range(int(sys.argv[1])):
         end.close()
 ";
 
-/// System calls of a process under `opsrun`, the start of it included.
-fn system_calls(script: &str, argument: u32) -> Result<u64> {
+/// How often the threads of a process under `opsrun`, the start of it included, make a system call;
+/// `total`: all of them.
+fn system_calls(options: &[&str], script: &str, argument: &str, call: &str) -> Result<u64> {
     let dir = TempDir::new()?;
     let counted = dir.path().join("counted");
     let output = Command::new("strace")
-        .args(["-c", "-o"])
+        .args(["-f", "-c", "-o"])
         .arg(&counted)
         .arg(Stage::find()?.bin("opsrun"))
+        .args(options)
         // Debian's, and no script that starts it.
-        .args(["/usr/bin/python3", "-c", script, &argument.to_string()])
+        .args(["/usr/bin/python3", "-c", script, argument])
         .env_remove("OPS_RULES")
         .env_remove("LD_PRELOAD")
         .output()?;
     ensure!(output.status.success(), "{output:?}");
     let table = fs::read_to_string(counted)?;
-    let total = table
-        .lines()
-        .find(|line| line.trim_end().ends_with(" total"));
-    let calls = total.and_then(|line| line.split_whitespace().nth(3)?.parse().ok());
-    calls.with_context(|| format!("no total in {table}"))
+    ensure!(table.contains("total"), "no table: {table}");
+    let lines = table.lines().map(|line| line.split_whitespace().collect());
+    let mut named = lines.filter(|line: &Vec<_>| line.last() == Some(&call));
+    let calls = named.next().and_then(|line| line.get(3).copied());
+    Ok(calls.unwrap_or("0").parse()?)
 }
 
 /// A guard against a pass over all options for each connection, which was 31 calls. Of the bound,
@@ -522,8 +524,56 @@ fn system_calls(script: &str, argument: u32) -> Result<u64> {
 #[test]
 fn a_connection_takes_few_system_calls() -> Result<()> {
     const MOST: u64 = 48;
-    let (few, many) = (system_calls(CONNECTS, 10)?, system_calls(CONNECTS, 60)?);
-    let each = (many - few) / 50;
+    let calls = |count| system_calls(&[], CONNECTS, count, "total");
+    let each = (calls("60")? - calls("10")?) / 50;
     ensure!(each <= MOST, "{each} system calls of a connection");
+    Ok(())
+}
+
+/// Two threads that send each other bytes, and wait for them in one kind of call.
+const TALKS: &str = "
+import select, socket, sys, threading
+kind = sys.argv[1]
+def waits(end):
+    if kind == 'recv':
+        return lambda: None
+    poll = select.poll() if kind == 'poll' else select.epoll()
+    poll.register(end, select.POLLIN)
+    end.setblocking(False)
+    return poll.poll if kind != 'no' else lambda: poll.poll(0)
+def talk(end):
+    wait = waits(end)
+    for turn in range(20):
+        end.send(b'x')
+        wait()
+        try:
+            assert end.recv(1) == b'x'
+        except BlockingIOError:
+            assert kind == 'no'
+listener = socket.create_server(('127.0.0.1', 0))
+peer = socket.create_connection(listener.getsockname())
+here, _ = listener.accept()
+other = threading.Thread(target=talk, args=(peer,))
+other.start()
+talk(here)
+other.join()
+";
+
+/// Between two polls a thread lets others run, which the program itself never does.
+#[test]
+fn threads_poll_before_they_sleep_where_opsrun_is_told_so() -> Result<()> {
+    let yields = |options: &[&str], kind| system_calls(options, TALKS, kind, "sched_yield");
+    for kind in ["recv", "poll", "epoll"] {
+        ensure!(yields(&["--spin"], kind)? > 0, "nobody polls for {kind}");
+        ensure!(yields(&[], kind)? == 0, "somebody polls for {kind}");
+    }
+    ensure!(yields(&["--spin"], "no")? == 0, "a call without wait polls");
+    Ok(())
+}
+
+#[test]
+fn a_program_that_polls_talks_to_itself() -> Result<()> {
+    let output = opsrun(&["--spin", "python3", "-c", THREADS])?;
+    ensure!(output.status.success(), "{output:?}");
     Ok(())
 }

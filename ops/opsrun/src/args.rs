@@ -29,6 +29,10 @@ pub(crate) struct Args {
     /// development and tests; without this, only those for which a rule names `sdp`.
     #[arg(long)]
     pub(crate) software: bool,
+    /// Have threads poll connections within the host for 50 microseconds before they sleep, where a
+    /// processor is idle: answers come sooner and take more processor time.
+    #[arg(long)]
+    pub(crate) spin: bool,
     /// With --explain: the program that the rules are asked about, as a shell would start it.
     #[arg(
         long,

@@ -21,6 +21,10 @@ const LD_PRELOAD: &str = "LD_PRELOAD";
 /// The variable by which the library offers SDP over the software provider for every socket.
 pub(crate) const SOFTWARE: &str = "OPS_SOFTWARE";
 
+/// The variable by which the library has threads poll before they sleep, and for how long in
+/// microseconds: about as long as it takes to wake a thread on an idle processor.
+const SPIN: (&str, &str) = ("OPS_SPIN", "50");
+
 /// What a shell says of a program that is not there, and of one that cannot be run.
 const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
@@ -41,6 +45,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     if args.software {
         command.env(SOFTWARE, "1");
+    }
+    if args.spin {
+        command.env(SPIN.0, SPIN.1);
     }
     let error = command.exec();
     eprintln!("opsrun: {}: {error}", program.display());

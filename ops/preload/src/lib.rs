@@ -13,6 +13,7 @@
 //! | `local` | connections within the host, whose descriptors are sockets of the kernel |
 //! | `accept_lock` | one at a time takes a connection out of the kernel's queue |
 //! | `cancelling` | threads that are cancelled while they sleep in a call |
+//! | `spinning` | polling before sleeping, where `opsrun --spin` asks for it |
 //! | `restarting` | waiting that signals end as they end `accept` |
 //! | `listener`, `registrations` | what stands beside a listening socket; `epoll` sets that watch a number |
 //! | `sharing` | connections that more than one process uses |
@@ -50,6 +51,7 @@ mod registrations;
 mod restarting;
 mod sharing;
 mod socket;
+mod spinning;
 mod start;
 mod switch;
 mod table;

@@ -5,7 +5,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 
-use crate::{exiting, listening};
+use crate::{exiting, listening, spinning};
 
 /// Run before `main`, with what `main` gets.
 #[used]
@@ -24,6 +24,7 @@ extern "C" fn begin(count: c_int, words: *const *const c_char) {
         let _ = CALLED.set(called.into());
     }
     exiting::begin();
+    spinning::begin();
     listening::adopt_inherited();
 }
 

@@ -154,6 +154,14 @@ real! {
         count: c_int, readable: *mut fd_set, writable: *mut fd_set, except: *mut fd_set,
         timeout: *const timespec, mask: *const sigset_t,
     ) -> c_int;
+    fn epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int;
+    fn epoll_pwait(
+        set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t,
+    ) -> c_int;
+    fn epoll_pwait2(
+        set: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec,
+        mask: *const sigset_t,
+    ) -> c_int;
     fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
     fn pthread_create(
         thread: *mut pthread_t, attributes: *const pthread_attr_t, start: StartRoutine,

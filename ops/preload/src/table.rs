@@ -287,6 +287,13 @@ pub(crate) fn has_connections() -> bool {
     CONNECTIONS.load(Ordering::Relaxed) > 0
 }
 
+static LOCAL_CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns true if any descriptor is a connection within the host.
+pub(crate) fn has_local() -> bool {
+    LOCAL_CONNECTIONS.load(Ordering::Relaxed) > 0
+}
+
 /// Whether any descriptor is a listener with something beside it.
 pub(crate) fn has_listeners() -> bool {
     LISTENERS.load(Ordering::Relaxed) > 0
@@ -400,6 +407,7 @@ fn count(before: u8, after: u8) {
         match kind {
             LISTENER => LISTENERS.fetch_add(change, Ordering::Relaxed),
             SOCKET | RELAYED => CONNECTIONS.fetch_add(change, Ordering::Relaxed),
+            LOCAL => LOCAL_CONNECTIONS.fetch_add(change, Ordering::Relaxed),
             _ => continue,
         };
     }

@@ -12,7 +12,7 @@
 //! | [`numbers`] | `close`, `dup`, `fcntl` and their kin |
 //! | [`processes`] | `exec`, `vfork`, `posix_spawn`, `_exit`, `fdopen`: what leads out of our sight |
 //! | [`lists`] | `execl`, `dprintf`: lists of arguments of any length |
-//! | [`waits`] | `poll`, `select`, `epoll_ctl` |
+//! | [`waits`] | `poll`, `select`, `epoll_ctl`, `epoll_wait` |
 //! | [`raw`] | `syscall` |
 
 pub(crate) mod asynchronous;

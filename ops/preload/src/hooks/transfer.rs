@@ -12,13 +12,9 @@ use super::{alias, hook, waits};
 use crate::sharing::leaving;
 use crate::socket::Socket;
 use crate::vector::Vector;
-use crate::{local, real, table};
+use crate::{local, real, spinning, table};
 
 hook! {
-    /// Hook of `read`.
-    fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t =
-        |socket, fd| if len == 0 { Ok(0) } else { fill(socket, fd, buffer, len, 0) };
-
     /// Hook of `write`.
     fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t =
         |socket, fd| give(socket, fd, buffer, len, 0);
@@ -84,6 +80,30 @@ hook! {
         |socket, fd| unsafe { receive_messages(socket, fd, messages, count, flags, timeout) };
 }
 
+/// Hook of `read`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
+    let filled = super::moving(fd, |socket, fd| match len {
+        0 => Ok(0),
+        _ => fill(socket, fd, buffer, len, 0),
+    });
+    if let Some(received) = filled {
+        return received;
+    }
+    if len > 0 {
+        // SAFETY: the caller's arguments; of a socket, `read` is `recv` without flags.
+        let call = |flags| unsafe { real::recv(fd, buffer, len, flags) };
+        if let Some(received) = spinning::receive(fd, 0, call) {
+            return received;
+        }
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::read(fd, buffer, len) }
+}
+
 /// Hook of `recv`.
 ///
 /// # Safety
@@ -101,8 +121,9 @@ pub unsafe extern "C" fn recv(
     if let Some(received) = local::receive_by_flag(fd, || len, flags) {
         return received;
     }
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::recv(fd, buffer, len, flags) }
+    // SAFETY: the caller's arguments.
+    let call = |flags| unsafe { real::recv(fd, buffer, len, flags) };
+    spinning::receive(fd, flags, call).unwrap_or_else(|| call(flags))
 }
 
 /// Hook of `recvfrom`. TCP returns no source address, and `AF_UNIX` does, so it is left out.
@@ -128,7 +149,8 @@ pub unsafe extern "C" fn recvfrom(
         if !is_named || !table::is_local(fd) {
             return real::recvfrom(fd, buffer, len, flags, from, from_len);
         }
-        real::recvfrom(fd, buffer, len, flags, ptr::null_mut(), ptr::null_mut())
+        let call = |flags| real::recvfrom(fd, buffer, len, flags, ptr::null_mut(), ptr::null_mut());
+        spinning::receive(fd, flags, call).unwrap_or_else(|| call(flags))
     });
     if received >= 0 && is_named && !table::is_plain(fd) {
         // SAFETY: the caller's pointer, which the C call demands to be valid.
@@ -204,7 +226,8 @@ unsafe fn receive_unnamed(fd: c_int, message: &mut msghdr, flags: c_int) -> ssiz
     }
     let name = std::mem::replace(&mut message.msg_name, ptr::null_mut());
     // SAFETY: the caller's message, without a place for a name.
-    let received = unsafe { real::recvmsg(fd, message, flags) };
+    let mut call = |flags| unsafe { real::recvmsg(fd, message, flags) };
+    let received = spinning::receive(fd, flags, &mut call).unwrap_or_else(|| call(flags));
     message.msg_name = name;
     if received >= 0 {
         message.msg_namelen = 0;

@@ -3,7 +3,8 @@
 //! An offloaded connection needs nothing here: its descriptor is a kernel object that shows what
 //! the connection is ready for, and the offload protocol's own thread makes progress on it. So the
 //! waits on `epoll` sets are the C library's, and each function here is, too, after one check of a
-//! counter, in a process that has no listener with an offload protocol next to it.
+//! counter, in a process that has no listener with an offload protocol next to it. Where
+//! `opsrun --spin` asks for it, some of them poll for a while first.
 
 use std::ffi::{c_int, c_long, c_uint, c_ulong};
 use std::os::fd::AsRawFd;
@@ -19,7 +20,7 @@ use libc::{
 
 use super::alias;
 use crate::listener::Listener;
-use crate::{errno, guard, listening, real, registrations, table};
+use crate::{errno, guard, listening, real, registrations, spinning, table};
 
 /// Hook of `epoll_ctl`.
 ///
@@ -62,6 +63,57 @@ pub unsafe extern "C" fn epoll_ctl(
     result
 }
 
+/// Hook of `epoll_wait`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_wait(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+) -> c_int {
+    spinning::await_set(set, timeout != 0);
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::epoll_wait(set, events, most, timeout) }
+}
+
+/// Hook of `epoll_pwait`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    spinning::await_set(set, timeout != 0);
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::epoll_pwait(set, events, most, timeout, mask) }
+}
+
+/// Hook of `epoll_pwait2`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_pwait2(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // The timeout is not read: only the kernel finds out whether it is the caller's memory.
+    spinning::await_set(set, timeout.is_null());
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::epoll_pwait2(set, events, most, timeout, mask) }
+}
+
 /// Bytes of a signal mask as the kernel has it.
 pub(super) const KERNEL_MASK: c_long = 8;
 
@@ -94,6 +146,11 @@ unsafe fn ask_ppoll(set: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: the kernel finds out whether the set is the caller's.
+    unsafe {
+        let ask = || ask_ppoll(set, count, ptr::null());
+        spinning::await_poll(set, count, timeout != 0, ask);
+    }
     if !table::has_listeners() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::poll(set, count, timeout) };

@@ -33,7 +33,7 @@ pub(super) fn measure(workspace: &Workspace, stage: &Stage, quick: bool, word: &
     let protocol = protocol.context("no protocol")?;
     let ground = Ground::new(stage, protocol, quick)?;
     println!(
-        "{:<43} {:>6} {:>9} {:>9}  {:<21} target",
+        "{:<49} {:>6} {:>9} {:>9}  {:<21} target",
         "program", "unit", "plain", "opsrun", "ratio [min-max]"
     );
     for row in ROWS.iter().filter(|row| row.title.contains(word)) {
@@ -75,7 +75,7 @@ fn print_row(row: &Row, pairs: &Pairs) {
         }
     };
     println!(
-        "{:<43} {:>6} {:>9} {:>9}  {:<21} {target}",
+        "{:<49} {:>6} {:>9} {:>9}  {:<21} {target}",
         row.title,
         row.work.unit(),
         figure(pairs.first()),

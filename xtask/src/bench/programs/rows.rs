@@ -41,6 +41,15 @@ const fn stays(title: &'static str, work: Work) -> Row {
     }
 }
 
+const fn spins(title: &'static str, work: Work, target: Target) -> Row {
+    Row {
+        title,
+        work,
+        way: Way::Spins,
+        target,
+    }
+}
+
 const fn redis(command: &'static str, clients: u32, pipeline: u32) -> Work {
     Work::Redis {
         command,
@@ -160,5 +169,30 @@ pub(super) const ROWS: &[Row] = &[
         "descriptors of a connection's end",
         Work::Descriptors,
         Target::Adds(0.0),
+    ),
+    spins(
+        "redis GET, 1 client, --spin",
+        redis("get", 1, 1),
+        Target::Ratio(2.0),
+    ),
+    spins(
+        "redis GET, 50 clients, --spin",
+        redis("get", 50, 1),
+        Target::Ratio(1.35),
+    ),
+    spins(
+        "64 B ping-pong, blocking, two processors, --spin",
+        ping(Waiting::Blocking, Two),
+        Target::RatioAtMost(0.5),
+    ),
+    spins(
+        "64 B ping-pong, epoll, two processors, --spin",
+        ping(Waiting::Epoll, Two),
+        Target::RatioAtMost(0.5),
+    ),
+    spins(
+        "64 B ping-pong, epoll, one processor, --spin",
+        ping(Waiting::Epoll, One),
+        Target::RatioAtMost(0.85),
     ),
 ];

@@ -31,6 +31,8 @@ pub(super) enum Way {
     Stays,
     /// By `opsrun`; an offload protocol carries its sockets.
     Leaves,
+    /// The same with `opsrun --spin`.
+    Spins,
 }
 
 /// What is measured.
@@ -160,6 +162,7 @@ impl Ground {
             Way::Plain => Program::new(path).env_remove("LD_PRELOAD"),
             Way::Stays => self.stays.program(path),
             Way::Leaves => self.leaves.program(path),
+            Way::Spins => self.leaves.program(path).env("OPS_SPIN", "50"),
         };
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         made.named(&name).current_dir(self.dir.path())
