@@ -6,6 +6,7 @@
 //! - `connect.rs` policy, route and what carries a connection
 //! - `fall_back.rs` every way in which an offload protocol fails
 //! - `peer.rs` asking the peer, and answering
+//! - `kernel.rs` protocols whose connections are sockets of the kernel
 //! - `listen.rs` one port and one accept queue
 //! - `explain.rs` what is said about a decision
 
@@ -13,6 +14,7 @@ mod connect;
 mod explain;
 mod fall_back;
 mod families;
+mod kernel;
 mod lab;
 mod listen;
 mod peer;

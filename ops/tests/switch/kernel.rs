@@ -1,0 +1,198 @@
+//! Protocols whose connections are sockets of the kernel, and protocols that need a rule.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use anyhow::{Result, bail, ensure};
+use ops::{
+    Capabilities, ConnectFailure, DecisionTrace, Intent, KernelConnection, KernelSockets,
+    KernelTarget, Local, Offer, OffloadBound, OffloadConnecting, OffloadProtocol, Plan, Reason,
+    Registration, Setting, StackRequest, Target, Way,
+};
+use ops_rules::Role;
+use ops_unix_protocol::UnixProtocol;
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use crate::lab::{LOCALHOST, Lab, carrier, converse};
+
+/// A protocol of pairs: the other end of a connection receives the addresses as text.
+#[derive(Debug)]
+struct Pairs {
+    name: &'static str,
+    sockets: &'static PairSockets,
+}
+
+/// Its sockets; a failing one leaves every connection to others.
+#[derive(Debug)]
+struct PairSockets {
+    fails: bool,
+}
+
+static WORKS: PairSockets = PairSockets { fails: false };
+static FAILS: PairSockets = PairSockets { fails: true };
+
+impl OffloadProtocol for Pairs {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut can = UnixProtocol::default().capabilities;
+        can.number = None;
+        can
+    }
+
+    fn reaches(&self, _: &Way<'_>) -> Result<(), Reason> {
+        Ok(())
+    }
+
+    fn kernel_sockets(&self) -> Option<&'static dyn KernelSockets> {
+        Some(self.sockets)
+    }
+
+    fn bind(&self, _: Local, _: &[Setting]) -> Result<Box<dyn OffloadBound>, Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn connect(&self, _: &Target<'_>) -> Result<Box<dyn OffloadConnecting>, ConnectFailure> {
+        Err(ConnectFailure::Failed(Errno::OPNOTSUPP))
+    }
+}
+
+impl KernelSockets for PairSockets {
+    fn is_offered(&self, _: SocketAddr) -> Result<(), Reason> {
+        Ok(())
+    }
+
+    fn connect(&self, target: &KernelTarget) -> Result<KernelConnection, Reason> {
+        if self.fails {
+            return Err(Reason::BacklogFull);
+        }
+        let (ours, mut other) = UnixStream::pair().map_err(|_| Reason::Failed(Errno::MFILE))?;
+        let said = write!(other, "{} {}", target.bound, target.service);
+        said.map_err(|_| Reason::Failed(Errno::PIPE))?;
+        Ok(KernelConnection {
+            socket: ours.into(),
+            local: target.bound,
+            peer: target.service,
+        })
+    }
+
+    fn listen(&self, _: BorrowedFd<'_>, _: Local, _: u32) -> Result<OwnedFd, Reason> {
+        Err(Reason::PortTaken)
+    }
+
+    fn accept(&self, _: BorrowedFd<'_>, _: SocketFlags) -> Result<Option<KernelConnection>, Errno> {
+        Ok(None)
+    }
+}
+
+/// A lab with the protocol `unix`, behind these.
+fn lab_with(
+    protocols: &[(&'static str, &'static PairSockets)],
+) -> Result<Option<(Lab, Vec<Registration>)>> {
+    let Some(lab) = Lab::new("", &[UnixProtocol::default()])? else {
+        return Ok(None);
+    };
+    let registered = protocols.iter().zip((1..=9).rev());
+    let registered = registered.map(|((name, sockets), priority)| {
+        lab.registry
+            .register(Arc::new(Pairs { name, sockets }), priority)
+    });
+    let registered = registered.collect::<Result<_, _>>()?;
+    Ok(Some((lab, registered)))
+}
+
+fn offer(lab: &Lab, service: SocketAddr) -> Result<Offer> {
+    let intent = Intent {
+        role: Role::Connect,
+        address: service,
+        from: None,
+        request: &StackRequest::ByRule,
+        tcp_only: None,
+    };
+    match lab.switch.plan(&intent, &mut DecisionTrace::default()) {
+        Plan::Offload(offer) => Ok(offer),
+        other => bail!("{other:?}"),
+    }
+}
+
+fn names(offer: &Offer) -> Vec<&str> {
+    offer.protocols.iter().map(|it| it.name()).collect()
+}
+
+fn target(service: SocketAddr) -> KernelTarget {
+    KernelTarget {
+        service,
+        bound: SocketAddr::new(LOCALHOST, 4000),
+        source: None,
+        is_ipv6: false,
+        flags: SocketFlags::empty(),
+    }
+}
+
+#[test]
+fn the_first_protocol_that_connects_in_the_kernel_has_the_connection() -> Result<()> {
+    let Some((lab, _kept)) = lab_with(&[("bad", &FAILS), ("good", &WORKS), ("last", &WORKS)])?
+    else {
+        return Ok(());
+    };
+    let service = SocketAddr::new(LOCALHOST, 80);
+    let mut offer = offer(&lab, service)?;
+    ensure!(names(&offer) == ["bad", "good", "last", "unix"]);
+    let Ok((protocol, connection)) = lab.switch.connect_in_kernel(&target(service), &mut offer)
+    else {
+        bail!("nobody connects");
+    };
+    ensure!(protocol.name() == "good" && connection.peer == service);
+    let mut stream = UnixStream::from(connection.socket);
+    let mut said = String::new();
+    stream.read_to_string(&mut said)?;
+    ensure!(said == "127.0.0.1:4000 127.0.0.1:80", "{said}");
+    Ok(())
+}
+
+#[test]
+fn what_no_kernel_socket_carries_is_left_to_the_other_protocols() -> Result<()> {
+    let Some((lab, _kept)) = lab_with(&[("bad", &FAILS), ("worse", &FAILS)])? else {
+        return Ok(());
+    };
+    let service = SocketAddr::new(LOCALHOST, 80);
+    let mut offer = offer(&lab, service)?;
+    let tried = lab.switch.connect_in_kernel(&target(service), &mut offer);
+    ensure!(matches!(tried, Err(Reason::BacklogFull)));
+    ensure!(names(&offer) == ["unix"], "{:?}", names(&offer));
+    // Those have not been asked.
+    let tried = lab.switch.connect_in_kernel(&target(service), &mut offer);
+    ensure!(matches!(tried, Err(Reason::NoProtocol)));
+    ensure!(names(&offer) == ["unix"]);
+    Ok(())
+}
+
+#[test]
+fn a_protocol_that_needs_a_rule_carries_what_a_rule_names_it_for() -> Result<()> {
+    let mut shy = UnixProtocol::default();
+    shy.capabilities.needs_rule = true;
+    let both = "use both listen * *:*\nuse both connect * *:*\n";
+    let named = "use both listen * *:* protocol=unix\nuse both connect * *:* protocol=unix\n";
+    for (rules, carries) in [("", "tcp"), (both, "tcp"), (named, "unix")] {
+        let Some(lab) = Lab::new(rules, std::slice::from_ref(&shy))? else {
+            return Ok(());
+        };
+        let mut service = lab.service()?;
+        let to = service.local()?;
+        let (mut client, server) = lab.connect(to)?.meets(&mut service, to)?;
+        ensure!(carrier(&server) == carries, "{rules}: {}", client.told());
+        let why = client.told();
+        ensure!(
+            carries != "tcp" || why == "tcp: no rule names the protocol",
+            "{rules}: {why}"
+        );
+        converse(&mut client, &server)?;
+    }
+    Ok(())
+}
