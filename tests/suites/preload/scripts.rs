@@ -226,6 +226,7 @@ const LOCAL: &[(&str, &str)] = &[
     ("connections", include_str!("local/connections.py")),
     ("listeners", include_str!("local/listeners.py")),
     ("resets", include_str!("local/resets.py")),
+    ("raw_clone", include_str!("local/raw_clone.py")),
 ];
 
 /// The scripts about connections within the host.
