@@ -162,9 +162,9 @@ fn named(socket: &OwnedFd, target: &KernelTarget) -> Result<Addresses, Reason> {
         SocketAddr::V6(_) if bound.ip() == ip => bound,
         _ => SocketAddr::new(ip, bound.port()),
     };
-    for _ in 0..PORTS_MAX {
+    for taken in 0..PORTS_MAX {
         if bound.port() == 0 {
-            local.set_port(ports::next());
+            local.set_port(ports::next(taken));
         }
         let addresses = Addresses {
             is_ipv6: target.is_ipv6,

@@ -12,8 +12,14 @@ const DEFAULT: (u16, u16) = (32768, 60999);
 /// Counts ports that were handed out; the beginning is random, so that processes seldom meet.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// The next port of the range from which the kernel takes ports for connections.
-pub(crate) fn next() -> u16 {
+/// So many ports are tried that the kernel hands out to nobody, before one that it may hand out.
+const BEYOND_MAX: u32 = 16;
+
+/// A port for the connection after so many that were taken.
+///
+/// The ports behind the range of the kernel come first: a TCP connection to the same service may
+/// not have the same address, and the kernel knows nothing of ports that are taken here.
+pub(crate) fn next(taken: u32) -> u16 {
     static RANGE: OnceLock<(u16, u16)> = OnceLock::new();
     let (first, last) = *RANGE.get_or_init(|| {
         NEXT.store(
@@ -22,6 +28,10 @@ pub(crate) fn next() -> u16 {
         );
         range(&fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default())
     });
+    let (first, last) = match last.checked_add(1) {
+        Some(beyond) if taken < BEYOND_MAX => (beyond, u16::MAX),
+        _ => (first, last),
+    };
     let count = u32::from(last - first) + 1;
     let at = NEXT.fetch_add(1, Ordering::Relaxed) % count;
     first.saturating_add(u16::try_from(at).unwrap_or(0))
@@ -48,11 +58,17 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_of_the_range_and_differ() {
-        let ports: Vec<u16> = (0..100).map(|_| next()).collect();
-        let mut sorted = ports.clone();
-        sorted.sort_unstable();
-        sorted.dedup();
-        assert_eq!(sorted.len(), ports.len(), "{ports:?}");
+    fn ports_differ_and_few_are_of_the_range() {
+        let mut ports: Vec<u16> = (0..100).map(|_| next(0)).collect();
+        ports.extend((0..100).map(|_| next(BEYOND_MAX)));
+        let within = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
+        let (first, last) = range(&within);
+        let is_within = |port: &&u16| (first..=last).contains(port);
+        let beyond = if last == u16::MAX { 0 } else { 100 };
+        assert_eq!(ports.iter().filter(is_within).count(), 200 - beyond);
+        for half in ports.chunks_mut(100) {
+            half.sort_unstable();
+            assert!(half.windows(2).all(|pair| pair[0] != pair[1]), "{half:?}");
+        }
     }
 }

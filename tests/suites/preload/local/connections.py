@@ -79,6 +79,19 @@ assert select.select([], [fast], [], DEADLINE)[1] == [fast]
 assert fast.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0 and is_offloaded(fast)
 listener.accept()[0].close()
 
+# No connection over TCP, whose port the kernel chooses, has the same address.
+with open("/proc/sys/net/ipv4/ip_local_port_range") as chosen:
+    lowest, highest = map(int, chosen.read().split())
+names = [client.getsockname()]
+for _ in range(40):
+    more = socket.create_connection(listener.getsockname())
+    accepted, name = listener.accept()
+    assert is_offloaded(more) and name == more.getsockname() and name not in names
+    assert not lowest <= name[1] <= highest, (name, lowest, highest)
+    names.append(name)
+    more.close()
+    accepted.close()
+
 # Another name for this host, and a port that the program has chosen.
 for host, listening in (("127.0.0.9", "0.0.0.0"), ("::1", "::"), ("::ffff:127.0.0.1", "::")):
     family = socket.AF_INET6 if ":" in listening else socket.AF_INET
