@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use stack_tests::{DEADLINE, Program, Running, Stage};
+use stack_tests::{DEADLINE, Program, Running, Stage, not_run};
 use tempfile::TempDir;
 
 /// Takes one connection and 5000 bytes over it.
@@ -530,39 +530,40 @@ fn a_connection_takes_few_system_calls() -> Result<()> {
     Ok(())
 }
 
-/// Two threads that send each other bytes, and wait for them in one kind of call.
-const TALKS: &str = "
-import select, socket, sys, threading
+/// Waits for a byte in one kind of call; a child sends it when this process is asleep.
+const WAITS: &str = "
+import os, select, signal, socket, sys, time
 kind = sys.argv[1]
-def waits(end):
-    if kind == 'recv':
-        return lambda: None
-    poll = select.poll() if kind == 'poll' else select.epoll()
-    poll.register(end, select.POLLIN)
-    end.setblocking(False)
-    return poll.poll if kind != 'no' else lambda: poll.poll(0)
-def talk(end):
-    wait = waits(end)
-    for turn in range(20):
-        end.send(b'x')
-        wait()
-        try:
-            assert end.recv(1) == b'x'
-        except BlockingIOError:
-            assert kind == 'no'
 listener = socket.create_server(('127.0.0.1', 0))
 peer = socket.create_connection(listener.getsockname())
 here, _ = listener.accept()
-other = threading.Thread(target=talk, args=(peer,))
-other.start()
-talk(here)
-other.join()
+child = os.fork()
+if child == 0:
+    asleep = 0
+    while asleep < 20:
+        with open(f'/proc/{os.getppid()}/stat') as stat:
+            state = stat.read().rsplit(')', 1)[1].split()[0]
+        asleep = asleep + 1 if state == 'S' else 0
+        time.sleep(0.001)
+    here.send(b'x')
+    os._exit(0)
+if kind != 'recv':
+    poll = select.poll() if kind == 'poll' else select.epoll()
+    poll.register(peer, select.POLLIN)
+    if kind == 'no':
+        poll.poll(0)
+        os.kill(child, signal.SIGKILL)
+    else:
+        poll.poll()
+if kind != 'no':
+    assert peer.recv(1) == b'x'
+os.waitpid(child, 0)
 ";
 
 /// Between two polls a thread lets others run, which the program itself never does.
 #[test]
 fn threads_poll_before_they_sleep_where_opsrun_is_told_so() -> Result<()> {
-    let yields = |options: &[&str], kind| system_calls(options, TALKS, kind, "sched_yield");
+    let yields = |options: &[&str], kind| system_calls(options, WAITS, kind, "sched_yield");
     for kind in ["recv", "poll", "epoll"] {
         ensure!(yields(&["--spin"], kind)? > 0, "nobody polls for {kind}");
         ensure!(yields(&[], kind)? == 0, "somebody polls for {kind}");
@@ -575,5 +576,42 @@ fn threads_poll_before_they_sleep_where_opsrun_is_told_so() -> Result<()> {
 fn a_program_that_polls_talks_to_itself() -> Result<()> {
     let output = opsrun(&["--spin", "python3", "-c", THREADS])?;
     ensure!(output.status.success(), "{output:?}");
+    Ok(())
+}
+
+/// Three processes, whose messages Open MPI sends over TCP, and which `mpirun` starts.
+#[test]
+fn processes_of_mpi_pass_messages_within_the_host() -> Result<()> {
+    if !Path::new("/usr/bin/mpicc").exists() || !Path::new("/usr/bin/mpirun").exists() {
+        not_run("Open MPI is not installed (libopenmpi-dev, openmpi-bin)");
+        return Ok(());
+    }
+    let dir = TempDir::new()?;
+    let ring = dir.path().join("ring");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("suites/programs/ring.c");
+    let mpicc = Command::new("mpicc")
+        .arg(source)
+        .arg("-o")
+        .arg(&ring)
+        .output()?;
+    ensure!(mpicc.status.success(), "{mpicc:?}");
+    let output = Command::new(Stage::find()?.bin("opsrun"))
+        .args([
+            "mpirun",
+            "--allow-run-as-root",
+            "--oversubscribe",
+            "-np",
+            "3",
+        ])
+        .args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"])
+        .args(["--mca", "btl_tcp_if_include", "lo"])
+        .arg(&ring)
+        .env("DAT_LOG", "info")
+        .env_remove("OPS_RULES")
+        .env_remove("LD_PRELOAD")
+        .output()?;
+    let (told, reported) = (text(&output.stdout), text(&output.stderr));
+    ensure!(output.status.success() && told == "done\n", "{output:?}");
+    ensure!(reported.contains("a connection is offloaded"), "{reported}");
     Ok(())
 }

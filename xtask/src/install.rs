@@ -65,6 +65,24 @@ pub(crate) const MEMCACHED: Need = Need::new("memcached", "memcached");
 pub(crate) const IPERF3: Need = Need::new("iperf3", "iperf3");
 /// The client of many protocols.
 pub(crate) const CURL: Need = Need::new("curl", "curl");
+/// An FTP server.
+pub(crate) const VSFTPD: Need = Need::new("vsftpd", "vsftpd");
+/// A proxy that splices.
+pub(crate) const HAPROXY: Need = Need::new("haproxy", "haproxy");
+/// Starts a program for each connection.
+pub(crate) const INETD: Need = Need::new("inetd", "openbsd-inetd");
+/// Listens for a program that it starts with the first connection.
+pub(crate) const SOCKET_ACTIVATE: Need = Need::new("systemd-socket-activate", "systemd");
+/// Runtimes with networks of their own, in full runs.
+pub(crate) const NODE: Need = Need::new("node", "nodejs");
+/// Compiles and runs a Java source.
+pub(crate) const JAVA: Need = Need::new("javac", "default-jdk-headless");
+/// Runs an Erlang script.
+pub(crate) const ERLANG: Need = Need::new("escript", "erlang-base");
+/// Builds programs that make their system calls themselves.
+pub(crate) const GO: Need = Need::new("go", "golang-go");
+/// A thread for each connection.
+pub(crate) const MARIADB: Need = Need::new("mariadbd", "mariadb-server");
 /// Counts system calls.
 pub(crate) const STRACE: Need = Need::new("strace", "strace");
 /// Memory errors in C programs that use the library.

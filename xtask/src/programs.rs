@@ -6,7 +6,8 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use crate::install::{
-    self, CC, CURL, IPERF3, MEMCACHED, NGINX, NM, Need, POSTGRES, PYTHON, REDIS, REDIS_TOOLS, WRK,
+    self, CC, CURL, ERLANG, GO, HAPROXY, INETD, IPERF3, JAVA, MARIADB, MEMCACHED, NGINX, NM, NODE,
+    Need, POSTGRES, PYTHON, REDIS, REDIS_TOOLS, SOCKET_ACTIVATE, VSFTPD, WRK,
 };
 use crate::stage::{self, Progress};
 use crate::table::{Page, Scope};
@@ -27,6 +28,21 @@ pub(crate) const NEEDS: &[Need] = &[
     IPERF3,
     CURL,
 ];
+
+/// What the suite runs as well; where one is missing, its cases are not run.
+const MORE: &[Need] = &[VSFTPD, HAPROXY, INETD, SOCKET_ACTIVATE];
+
+/// The same in full runs: large packages.
+const MORE_IN_FULL: &[Need] = &[NODE, JAVA, ERLANG, GO, MARIADB];
+
+/// Installs what can be of the programs without which the suite runs, too.
+pub(crate) fn provide_more(workspace: &Workspace, full: bool) {
+    let in_full = if full { MORE_IN_FULL } else { &[] };
+    for need in MORE.iter().chain(in_full) {
+        // The cases say what is missing.
+        let _ = install::provide(workspace, std::slice::from_ref(need));
+    }
+}
 
 /// Programs by arrangement and protocol, and what came of them.
 pub(crate) const PAGE: Page = Page {
@@ -54,6 +70,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     install::provide(workspace, NEEDS)?;
     let absent = install::missing(NEEDS);
     ensure!(absent.is_empty(), "{}", install::advice(&absent));
+    provide_more(workspace, options.full);
     println!("{}", stage::run(workspace, Progress::Shown)?);
     let step = "suite programs";
     let finished =

@@ -25,11 +25,11 @@
 //! | `ports` | the port of a connection whose program has chosen none |
 //!
 //! The port of a connection is unique among the local connections to one service. It is not
-//! reserved in TCP's port space, because that would cost a descriptor for each connection; but it is
-//! one that the kernel gives to no socket by itself, as long as such ports are free.
+//! reserved in TCP's port space, because that would cost a descriptor for each connection; but the
+//! kernel gives it to no socket by itself, as long as such ports are free.
 //!
-//! Listeners with `SO_REUSEPORT` are not offered. Several of them would have one name, and the first
-//! would get all connections of the others, which may be processes that share the work.
+//! Listeners with `SO_REUSEPORT` are not offered. Several of them would have one name, and the
+//! first would get all connections of the others, which may be processes that share the work.
 
 #![forbid(unsafe_code)]
 

@@ -197,6 +197,20 @@ pub(crate) fn withdraw(listener: &Arc<Listener>) {
     }
 }
 
+/// The program is about to listen on a socket. The switch is made before the kernel listens: a peer
+/// that connects between that and the offer comes over TCP.
+pub(crate) fn prepare(fd: c_int) {
+    if switch::made().is_some() || fd < 0 {
+        return;
+    }
+    // SAFETY: a number from 0 up; the kernel says EBADF when it names nothing.
+    if local_of(unsafe { BorrowedFd::borrow_raw(fd) }).is_some() {
+        let _undisturbed = Undisturbed::begin();
+        let _inside = guard::enter();
+        switch::switch();
+    }
+}
+
 /// The program listens on a socket. Whatever fails here leaves it on TCP alone.
 pub(crate) fn begin(fd: c_int, backlog: c_int) {
     let _undisturbed = Undisturbed::begin();

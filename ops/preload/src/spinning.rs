@@ -130,14 +130,14 @@ fn until(is_there: impl Fn() -> bool) {
     let end = begun + Duration::from_micros(LIMIT_US.load(Ordering::Relaxed).into());
     while !is_there() {
         let left = Instant::now();
-        if left >= end {
-            return;
-        }
         rustix::thread::sched_yield();
         let back = Instant::now();
         if back.duration_since(left) > ALONE {
             let paused = since_start(back + PAUSE);
             PAUSED_UNTIL_US.fetch_max(paused, Ordering::Relaxed);
+            return;
+        }
+        if back >= end {
             return;
         }
     }

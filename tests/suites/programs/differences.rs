@@ -24,13 +24,29 @@ pub(crate) struct Difference {
 }
 
 /// All of them.
-const DIFFERENCES: &[Difference] = &[Difference {
-    case: "nginx: 2 workers, reuseport",
-    protocols: &["local"],
-    arrangements: &[Arrangement::Both, Arrangement::Mixed],
-    says: "connections stayed on TCP",
-    why: "the kernel's TCP distributes among listeners with SO_REUSEPORT",
-}];
+const DIFFERENCES: &[Difference] = &[
+    Difference {
+        case: "Go: *",
+        protocols: &["local"],
+        arrangements: &[Arrangement::Both, Arrangement::Mixed],
+        says: "connections stayed on TCP",
+        why: "the program makes its system calls without the C library",
+    },
+    Difference {
+        case: "haproxy: TCP by splice, SO_REUSEPORT",
+        protocols: &["local"],
+        arrangements: &[Arrangement::Both, Arrangement::Mixed],
+        says: "connections stayed on TCP",
+        why: "the kernel's TCP distributes among listeners with SO_REUSEPORT",
+    },
+    Difference {
+        case: "nginx: 2 workers, reuseport",
+        protocols: &["local"],
+        arrangements: &[Arrangement::Both, Arrangement::Mixed],
+        says: "connections stayed on TCP",
+        why: "the kernel's TCP distributes among listeners with SO_REUSEPORT",
+    },
+];
 
 /// The row that speaks of a case.
 pub(crate) fn difference(

@@ -7,6 +7,7 @@
 //! | [`case`] | a server and those who use it, and the proof of who carried their bytes |
 //! | [`differences`] | what does not pass, with the reason |
 //! | [`redis`], [`nginx`], [`postgres`], [`memcached`], [`iperf`], [`curl`], [`python`] | the programs |
+//! | [`more`] | programs that hand sockets on, relay them or have a runtime of their own |
 //!
 //! Each case is a test in each arrangement and with each protocol. Its content is verified by
 //! programs that know nothing of us, and the kernel tells whether TCP connections were made to the
@@ -18,6 +19,7 @@ mod curl;
 mod differences;
 mod iperf;
 mod memcached;
+mod more;
 mod nginx;
 mod postgres;
 mod python;
@@ -27,11 +29,12 @@ mod scene;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use stack_tests::OffloadProtocol;
+use stack_tests::{OffloadProtocol, is_full, not_run};
 
 use crate::arrangement::Arrangement;
 use crate::case::Case;
 use crate::differences::difference;
+use crate::more::{EXTRAS, Extra};
 
 /// All cases.
 const CASES: &[&[Case]] = &[
@@ -55,13 +58,41 @@ fn main() -> ExitCode {
             trials.extend(all.map(|arrangement| trial(case, protocol, *arrangement)));
         }
     }
+    for extra in EXTRAS {
+        for protocol in OffloadProtocol::ALL.iter().filter(|it| extra.is_for(it)) {
+            let all = Arrangement::ALL.iter();
+            let of_extra = all.map(|arrangement| extra_trial(extra, protocol, *arrangement));
+            trials.extend(of_extra);
+        }
+    }
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// The trial of a program that is not on every machine. Heavy ones are left out of short runs.
+fn extra_trial(
+    extra: &'static Extra,
+    protocol: &'static OffloadProtocol,
+    arrangement: Arrangement,
+) -> Trial {
+    let is_left_out = extra.is_heavy && !is_full();
+    trial_unless(&extra.case, protocol, arrangement, || extra.missing())
+        .with_ignored_flag(is_left_out)
 }
 
 fn trial(
     case: &'static Case,
     protocol: &'static OffloadProtocol,
     arrangement: Arrangement,
+) -> Trial {
+    trial_unless(case, protocol, arrangement, || None)
+}
+
+/// The trial of a case, which is not run where a program is missing.
+fn trial_unless(
+    case: &'static Case,
+    protocol: &'static OffloadProtocol,
+    arrangement: Arrangement,
+    missing: impl FnOnce() -> Option<&'static str> + Send + 'static,
 ) -> Trial {
     let differs = difference(case.name, protocol, arrangement);
     let place = format!("{}, {arrangement}", protocol.name);
@@ -70,6 +101,10 @@ fn trial(
         Some(row) => format!("{place}: {}, differs: {}", case.name, row.why),
     };
     Trial::test(name, move || {
+        if let Some(program) = missing() {
+            not_run(&format!("{program} is not installed"));
+            return Ok(());
+        }
         let run = |limit| case.run(protocol, arrangement, limit);
         let result = match differs {
             None => run(None),

@@ -61,6 +61,11 @@ impl Scene {
         self.dir().join(name)
     }
 
+    /// The side of the server.
+    pub(crate) fn side(&self) -> Side {
+        self.server
+    }
+
     /// The server's program.
     pub(crate) fn server(&self, program: impl AsRef<OsStr>) -> Program {
         self.program(self.server, program)

@@ -244,6 +244,7 @@ fn guest(workspace: &Workspace, options: &Options) -> Result<Outcome> {
 
 /// Runs the suite `programs`, and holds the page that tells of it against what came.
 fn suite_of_programs(workspace: &Workspace, options: &Options) -> Result<Outcome> {
+    programs::provide_more(workspace, options.full());
     let finished = finished_suite(
         workspace,
         options.full(),

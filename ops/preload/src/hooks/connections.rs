@@ -57,6 +57,9 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     if table::contains(fd) {
         return offloaded(fd, |_| Err::<(), _>(Errno::INVAL));
     }
+    if !guard::is_inside() {
+        listening::prepare(fd);
+    }
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::listen(fd, backlog) };
     if result == 0 && !guard::is_inside() {

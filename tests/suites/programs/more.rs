@@ -1,0 +1,329 @@
+//! Programs that hand sockets on, relay them or have a runtime of their own.
+//!
+//! Most are servers that return what they receive, and have the same clients: fifty at once, which
+//! compare each byte and end their side first.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+use stack_tests::{OffloadProtocol, Program, Running};
+
+use crate::arrangement::Side;
+use crate::case::Case;
+use crate::python::{INTERPRETER, script};
+use crate::scene::{HOST, Scene};
+
+/// A case that needs programs which other suites do not need.
+pub(crate) struct Extra {
+    pub(crate) case: Case,
+    /// Files without which it is not run.
+    needs: &'static [&'static str],
+    /// True for what is run in full runs only: its packages are large, or its start takes seconds.
+    pub(crate) is_heavy: bool,
+    /// True where the protocols that are tested include SDP.
+    has_sdp: bool,
+}
+
+const CLIENTS: &str = include_str!("echo_clients.py");
+
+/// All of them.
+pub(crate) const EXTRAS: &[Extra] = &[
+    Extra {
+        case: Case {
+            name: "vsftpd: default configuration, anonymous users",
+            port: 2121,
+            start: ftp_server,
+            talk: fetch_by_ftp,
+            end: Signal::SIGTERM,
+        },
+        needs: &["/usr/sbin/vsftpd"],
+        is_heavy: false,
+        has_sdp: false,
+    },
+    Extra {
+        case: Case {
+            name: "haproxy: TCP by splice, SO_REUSEPORT",
+            port: 8090,
+            start: |scene| proxy(scene, ""),
+            talk: fetch_by_proxy,
+            end: Signal::SIGTERM,
+        },
+        needs: &["/usr/sbin/haproxy"],
+        is_heavy: false,
+        has_sdp: false,
+    },
+    Extra {
+        case: Case {
+            name: "haproxy: TCP by splice, noreuseport",
+            port: 8090,
+            start: |scene| proxy(scene, "global\n noreuseport\n"),
+            talk: fetch_by_proxy,
+            end: Signal::SIGTERM,
+        },
+        needs: &["/usr/sbin/haproxy"],
+        is_heavy: false,
+        has_sdp: false,
+    },
+    echo("inetd: cat", 7777, inetd, &["/usr/sbin/inetd"], false, true),
+    echo(
+        "systemd-socket-activate: Python",
+        7778,
+        activated,
+        &["/usr/bin/systemd-socket-activate"],
+        false,
+        false,
+    ),
+    echo(
+        "exec: Python listens, its successor accepts",
+        7779,
+        successor,
+        &[],
+        false,
+        false,
+    ),
+    echo(
+        "Node: echo server",
+        7780,
+        |scene| {
+            let text = format!(
+                "require('net').createServer({{allowHalfOpen: true}}, s => s.pipe(s))\
+                 .listen({}, '{HOST}')",
+                7780
+            );
+            scene.server("node").arg("-e").arg(text).spawn()
+        },
+        &["/usr/bin/node"],
+        true,
+        true,
+    ),
+    echo(
+        "Java: echo server",
+        7781,
+        |scene| {
+            fs::write(scene.path("Echo.java"), include_str!("Echo.java"))?;
+            scene.server("java").args_line("Echo.java 7781").spawn()
+        },
+        &["/usr/bin/java", "/usr/bin/javac"],
+        true,
+        false,
+    ),
+    echo(
+        "Erlang: echo server",
+        7782,
+        |scene| {
+            fs::write(scene.path("echo.escript"), include_str!("echo.escript"))?;
+            scene
+                .server("escript")
+                .args_line("echo.escript 7782")
+                .spawn()
+        },
+        &["/usr/bin/escript"],
+        true,
+        true,
+    ),
+    echo(
+        "Go: echo server, which makes its system calls itself",
+        7783,
+        |scene| {
+            fs::write(scene.path("echo.go"), include_str!("echo.go"))?;
+            let build = scene.shell(Side::Plain, "HOME=$PWD CGO_ENABLED=0 go build echo.go");
+            scene.run(build)?;
+            scene.server(scene.path("echo")).arg("7783").spawn()
+        },
+        &["/usr/bin/go"],
+        true,
+        false,
+    ),
+    Extra {
+        case: Case {
+            name: "MariaDB: rows of 100 KB",
+            port: 3306,
+            start: mariadb,
+            talk: query,
+            end: Signal::SIGTERM,
+        },
+        needs: &["/usr/sbin/mariadbd", "/usr/bin/mariadb"],
+        is_heavy: true,
+        has_sdp: true,
+    },
+];
+
+const fn echo(
+    name: &'static str,
+    port: u16,
+    start: fn(&Scene) -> Result<Running>,
+    needs: &'static [&'static str],
+    is_heavy: bool,
+    has_sdp: bool,
+) -> Extra {
+    let talk = match port {
+        7777 => talk::<7777>,
+        7778 => talk::<7778>,
+        7779 => talk::<7779>,
+        7780 => talk::<7780>,
+        7781 => talk::<7781>,
+        7782 => talk::<7782>,
+        _ => talk::<7783>,
+    };
+    Extra {
+        case: Case {
+            name,
+            port,
+            start,
+            talk,
+            end: Signal::SIGTERM,
+        },
+        needs,
+        is_heavy,
+        has_sdp,
+    }
+}
+
+impl Extra {
+    /// Returns true for a protocol with which it is tested.
+    pub(crate) fn is_for(&self, protocol: &OffloadProtocol) -> bool {
+        self.has_sdp || !protocol.is_sdp
+    }
+
+    /// The first program that is missing.
+    pub(crate) fn missing(&self) -> Option<&'static str> {
+        let is_missing = |file: &&&str| !Path::new(file).exists();
+        self.needs.iter().find(is_missing).copied()
+    }
+}
+
+/// The clients of a server that returns what it receives.
+fn talk<const PORT: u16>(scene: &Scene, side: Side) -> Result<()> {
+    let clients = script(scene.program(side, INTERPRETER), CLIENTS);
+    let turns = if scene.is_long() { 50 } else { 3 };
+    let told = scene.run(clients.args_line(&format!("{HOST} {PORT} {turns}")))?;
+    told.says("done").map(drop)
+}
+
+fn ftp_server(scene: &Scene) -> Result<Running> {
+    for dir in ["ftp", "empty"] {
+        fs::create_dir(scene.path(dir))?;
+        fs::set_permissions(scene.path(dir), fs::Permissions::from_mode(0o555))?;
+    }
+    scene.file("ftp/file", 3_000_001)?;
+    // The port, and what the package leaves to the administrator.
+    let options = format!(
+        "-olisten_port=2121 -oanonymous_enable=YES -oanon_root={0}/ftp \
+         -osecure_chroot_dir={0}/empty",
+        scene.dir().display()
+    );
+    let server = scene.server("/usr/sbin/vsftpd").arg("/etc/vsftpd.conf");
+    server.args_line(&options).spawn()
+}
+
+fn fetch_by_ftp(scene: &Scene, side: Side) -> Result<()> {
+    let get = format!("curl -sSf ftp://{HOST}:2121/file | cmp - ftp/file");
+    scene.run(scene.shell(side, &get))?;
+    let list = format!("-sSf --list-only ftp://{HOST}:2121/");
+    let told = scene.run(scene.program(side, "curl").args_line(&list))?;
+    ensure!(told.text.trim() == "file", "{}", told.tail());
+    Ok(())
+}
+
+fn proxy(scene: &Scene, global: &str) -> Result<Running> {
+    fs::create_dir(scene.path("www"))?;
+    scene.file("www/file", 20_000_001)?;
+    let settings = format!(
+        "{global}defaults\n mode tcp\n option splice-auto\n option splice-request\n \
+         option splice-response\n timeout connect 20s\n timeout client 60s\n timeout server 60s\n\
+         listen proxy\n bind {HOST}:8090\n server store {HOST}:8092\n"
+    );
+    fs::write(scene.path("haproxy.cfg"), settings)?;
+    let both = format!(
+        "{INTERPRETER} -m http.server --bind {HOST} --directory www 8092 & store=$!\n\
+         until curl -s -o /dev/null {HOST}:8092/; do sleep 0.1; done\n\
+         /usr/sbin/haproxy -db -f haproxy.cfg & proxy=$!\n\
+         trap 'kill $proxy $store' TERM\n\
+         wait $proxy || true; wait $store || true"
+    );
+    scene.shell(scene.side(), &both).spawn()
+}
+
+fn fetch_by_proxy(scene: &Scene, side: Side) -> Result<()> {
+    let url = format!("http://{HOST}:8090/file");
+    let get = format!("for turn in 1 2 3; do curl -sSf {url} | cmp - www/file; done");
+    scene.run(scene.shell(side, &get)).map(drop)
+}
+
+fn inetd(scene: &Scene) -> Result<Running> {
+    let user = nix::unistd::User::from_uid(nix::unistd::geteuid())?;
+    let user = user.map_or_else(|| "root".to_owned(), |user| user.name);
+    let line = format!("{HOST}:7777 stream tcp nowait {user} /bin/cat cat\n");
+    fs::write(scene.path("inetd.conf"), line)?;
+    let server = scene.server("/usr/sbin/inetd").args_line("-i");
+    server.arg(scene.path("inetd.conf")).spawn()
+}
+
+/// Accepts on a listener that it was given the number of.
+const ACCEPTS: &str = include_str!("accepts.py");
+
+fn activated(scene: &Scene) -> Result<Running> {
+    // The program gets no other variable.
+    let kept = [
+        "LD_PRELOAD",
+        "OPS_RULES",
+        "DAT_OVERRIDE",
+        "OPS_SOFTWARE",
+        "SDP_TRACE",
+    ];
+    let kept = kept.map(|name| format!("-E {name}")).join(" ");
+    let waits = format!("{kept} -l {HOST}:7778");
+    let server = scene.server("systemd-socket-activate").args_line(&waits);
+    with_listener(server.arg(INTERPRETER), "3").spawn()
+}
+
+fn with_listener(program: Program, number: &str) -> Program {
+    program.arg("-c").arg(ACCEPTS).arg(number)
+}
+
+const LISTENS: &str = "import os, socket, sys\n\
+    listener = socket.create_server((sys.argv[1], int(sys.argv[2])), backlog=64)\n\
+    listener.set_inheritable(True)\n\
+    os.execv(sys.executable, [sys.executable, '-c', sys.argv[3], str(listener.fileno())])";
+
+fn successor(scene: &Scene) -> Result<Running> {
+    let server = script(scene.server(INTERPRETER), LISTENS);
+    server
+        .args_line(&format!("{HOST} 7779"))
+        .arg(ACCEPTS)
+        .spawn()
+}
+
+fn mariadb(scene: &Scene) -> Result<Running> {
+    let data = scene.path("data").display().to_string();
+    fs::create_dir(&data)?;
+    // Without grants, it needs none of the tables that an installation makes.
+    let line = format!(
+        "--no-defaults --datadir={data} --socket={data}/socket --bind-address={HOST} --port=3306 \
+         --skip-grant-tables --innodb-buffer-pool-size=16M --innodb-use-native-aio=0 --user=root"
+    );
+    scene.server("/usr/sbin/mariadbd").args_line(&line).spawn()
+}
+
+fn query(scene: &Scene, side: Side) -> Result<()> {
+    let ask = |query: &str| {
+        let client = scene.program(side, "mariadb");
+        let line = format!("--no-defaults -h {HOST} -P 3306 --protocol=tcp -N -B -e");
+        scene.run(client.args_line(&line).arg(query))
+    };
+    let table = "create or replace table d.t (id int primary key, v longtext) engine=innodb;";
+    let rows = "insert into d.t select seq, repeat(seq, 20000) from d.s;";
+    let numbers = "create or replace database d; create or replace table d.s (seq int); \
+                   insert into d.s values \
+                   (10001),(10002),(10003),(10004),(10005),(10006),(10007),(10008);";
+    ask(&format!("{numbers} {table} {rows}"))?;
+    let told = ask("select v from d.t order by id")?;
+    let expected: String = (10001..=10008)
+        .map(|number: u32| number.to_string().repeat(20_000) + "\n")
+        .collect();
+    ensure!(told.text == expected, "{} bytes are wrong", told.text.len());
+    Ok(())
+}
