@@ -143,12 +143,12 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "64 B ping-pong, blocking, two processors",
         ping(Waiting::Blocking, Two),
-        Target::RatioAtMost(1.0),
+        Target::RatioAtMost(0.85),
     ),
     row(
         "64 B ping-pong, epoll, two processors",
         ping(Waiting::Epoll, Two),
-        Target::RatioAtMost(1.0),
+        Target::RatioAtMost(0.85),
     ),
     row(
         "connections, one processor",
