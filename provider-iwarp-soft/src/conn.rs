@@ -472,7 +472,14 @@ impl Conn {
     }
 
     /// No thread polls the connection any more. `true`: there is work already, and it stays polled.
+    ///
+    /// An armed connection stays as it is. Threads arm the connections of a list that they have
+    /// copied, so another thread may have been faster; and a look for work would tell the peer not
+    /// to ring any more, on behalf of a poller that does not exist.
     pub(crate) fn arm(&mut self) -> Result<bool, End> {
+        if !self.place.is_polled() {
+            return Ok(false);
+        }
         if self.arm_local()? {
             return Ok(true);
         }

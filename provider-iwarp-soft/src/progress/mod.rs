@@ -338,3 +338,6 @@ impl Source for Progress {
         self.engine.set_deadline(key, Some(at));
     }
 }
+
+#[cfg(test)]
+mod tests;
