@@ -205,7 +205,20 @@ impl Progress {
         if !self.arm_polled() {
             return Arm::LookAgain;
         }
-        match self.attendance.on_sleep(|todo| self.act(todo)) {
+        self.begin_sleep()
+    }
+
+    /// A consumer that has armed all connections sleeps from now on.
+    fn begin_sleep(&self) -> Arm {
+        let sleep = self.attendance.on_sleep(|todo| self.act(todo));
+        // A poller may have adopted a connection behind the first look at the list. None does from
+        // here on, until a consumer polls again.
+        if !self.polled.load().is_empty() && !self.arm_polled() {
+            // The timer may have ended, so the engine arms what no consumer comes back to.
+            self.engine.expire(self.key);
+            return Arm::LookAgain;
+        }
+        match sleep {
             Sleep::OnSet => Arm::Sleep,
             Sleep::OnWaker => Arm::Attended,
         }

@@ -1,5 +1,10 @@
 //! Arming that meets other threads, step by step.
 
+use std::sync::Arc;
+
+use access_layer::rnic::{Arm, Rnic};
+
+use super::conn_socket::ConnSocket;
 use crate::conn::Conn;
 use crate::qp::Link;
 use crate::support::moved::{has_moved, move_on};
@@ -11,6 +16,10 @@ fn with_conn<T>(side: &Side<'_>, call: impl FnOnce(&mut Conn) -> T) -> T {
         Link::Up(conn) => call(conn),
         other => panic!("{other:?}"),
     }
+}
+
+fn socket(side: &Side<'_>) -> Arc<ConnSocket> {
+    with_conn(side, |conn| conn.socket.clone())
 }
 
 /// Runs with both ends of a connection that uses shared memory.
@@ -40,5 +49,23 @@ fn an_armed_connection_is_not_armed_again() {
         });
         assert!(!look_again, "the bell is on its way");
         assert_eq!(server.received().wr_id, 7);
+    });
+}
+
+/// A thread that has armed all connections is about to sleep when a poller adopts one.
+#[test]
+fn a_connection_that_is_adopted_behind_the_back_of_a_sleeper_is_armed() {
+    with_moved(|_, server| {
+        let progress = &server.qp.qp.shared.progress;
+        let socket = socket(server);
+        let is_armed = || with_conn(server, |conn| conn.place.is_armed());
+        // The tick may end the time of the pollers at any moment.
+        while is_armed() {
+            (0..100).for_each(|_| server.node.rnic.drive());
+            socket.service.start_polling(&socket);
+        }
+        while progress.begin_sleep() == Arm::LookAgain {}
+        assert!(is_armed());
+        assert!(progress.polled.load().is_empty());
     });
 }
