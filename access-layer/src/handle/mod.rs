@@ -14,14 +14,17 @@
 //! never unmapped, so a registry library may read the provider word of a freed handle as well.
 //!
 //! A slot's state is one atomic word: pins, phase, kind, generation. [`pin`] adds a pin first and
-//! looks afterwards; whoever takes the last pin off a retired slot drops the object.
+//! looks afterwards; whoever takes the last pin off a retired slot drops the object. Most threads
+//! do not count their pins in the state but announce them (`pins`).
 //!
 //! # Cost
 //!
-//! `pin` and the drop of its result: one atomic addition each, no lock, no allocation, no system
-//! call. Creation and destruction: one short lock, a system call for every `table::CHUNK_SLOTS`
-//! fresh slots.
+//! `pin` and the drop of its result: a plain store each, or an atomic addition where pins are
+//! counted; no lock, no allocation, no system call but for the first pin of a thread. Creation: one
+//! short lock, a system call for every `table::CHUNK_SLOTS` fresh slots. Destruction: one short
+//! lock and a barrier on the processors that run the process.
 
+mod pins;
 mod state;
 mod table;
 
@@ -35,7 +38,7 @@ use std::sync::Arc;
 
 use dat_abi::{DatHandle, DatHandleType, DatProvider};
 
-use self::table::Slot;
+use self::table::{Pin, Slot};
 
 /// What a handle names; the numbers are those of `DAT_HANDLE_TYPE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -220,6 +223,7 @@ impl Drop for Reservation {
 /// A live object that stays alive while this exists, freed or not.
 pub struct Pinned<T: Object> {
     slot: &'static Slot,
+    pin: Pin,
     object: NonNull<T>,
     handle: Handle,
 }
@@ -236,20 +240,19 @@ unsafe impl<T: Object> Sync for Pinned<T> {}
 #[must_use]
 pub fn pin<T: Object>(handle: DatHandle) -> Option<Pinned<T>> {
     let (slot, ordinal) = table::find(handle.addr())?;
-    if !slot.try_pin(T::KIND, ordinal) {
-        return None;
-    }
+    let pin = slot.try_pin(T::KIND, ordinal)?;
     // From here on the slot is pinned in a life that had begun, so the object and its type are
     // there.
     let object = slot.object(TypeId::of::<T>());
     match (object, Handle::from_dat(handle)) {
         (Some(object), Some(handle)) => Some(Pinned {
             slot,
+            pin,
             object: object.cast(),
             handle,
         }),
         _ => {
-            slot.unpin();
+            slot.unpin(pin);
             None
         }
     }
@@ -310,7 +313,8 @@ impl<T: Object> Pinned<T> {
         self.slot.retire()
     }
 
-    /// How many pins there are, this one included. A hint: it changes at any time.
+    /// How many pins there are, this one included. It changes at any time, but of a retired object
+    /// it only falls.
     #[must_use]
     pub fn pin_count(&self) -> u64 {
         self.slot.pin_count()
@@ -330,7 +334,7 @@ impl<T: Object> Deref for Pinned<T> {
 impl<T: Object> Drop for Pinned<T> {
     #[inline]
     fn drop(&mut self) {
-        self.slot.unpin();
+        self.slot.unpin(self.pin);
     }
 }
 

@@ -32,10 +32,12 @@ const GENERATION_SHIFT: u32 = KIND_SHIFT + 8;
 pub(super) struct State(pub(super) u64);
 
 impl State {
+    #[inline]
     pub(super) fn pins(self) -> u64 {
         self.0 & PIN_MASK
     }
 
+    #[inline]
     pub(super) fn phase(self) -> Phase {
         match (self.0 & PHASE_MASK) >> PHASE_SHIFT {
             0 => Phase::Empty,
@@ -55,6 +57,7 @@ impl State {
     }
 
     /// Alive, of this kind, and in a life whose handle is this one. One comparison.
+    #[inline]
     pub(super) fn is_live(self, kind: Kind, ordinal: usize) -> bool {
         let wanted = (ordinal as u64) << GENERATION_SHIFT
             | (kind as u64) << KIND_SHIFT

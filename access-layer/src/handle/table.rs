@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dat_abi::DatProvider;
 
+use super::pins::{self, Entry};
 use super::state::{Phase, State};
 use super::{Handle, Kind, Object, ProviderRef};
 
@@ -29,6 +30,13 @@ const QUARANTINE: usize = 1024;
 const CAPACITY: usize = 2 * 1024 * CHUNK_SLOTS;
 #[cfg(miri)]
 const CAPACITY: usize = 2 * CHUNK_SLOTS;
+
+/// More pins than one.
+const PINS_UNKNOWN: u64 = 2;
+
+/// A pin of a slot: announced, or else counted in the slot's state.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pin(Option<Entry>);
 
 /// A place for one object after another. All zero bytes are an empty slot in generation 0.
 #[repr(C, align(64))]
@@ -59,6 +67,7 @@ impl std::fmt::Debug for Slot {
 }
 
 impl Slot {
+    #[inline]
     fn load(&self) -> State {
         State(self.state.load(Ordering::Acquire))
     }
@@ -72,22 +81,47 @@ impl Slot {
             .is_ok()
     }
 
+    /// Pins the slot in a life of this kind and ordinal.
     #[inline]
-    pub(super) fn try_pin(&self, kind: Kind, ordinal: usize) -> bool {
-        let old = State(self.state.fetch_add(1, Ordering::Acquire));
-        let good = old.is_live(kind, ordinal);
-        if !good {
-            self.unpin();
+    pub(super) fn try_pin(&self, kind: Kind, ordinal: usize) -> Option<Pin> {
+        let pin = Pin(pins::announce(self.address()));
+        let state = match pin.0 {
+            Some(_) => self.load(),
+            None => State(self.state.fetch_add(1, Ordering::Acquire)),
+        };
+        if state.is_live(kind, ordinal) {
+            return Some(pin);
         }
-        good
+        self.unpin(pin);
+        None
     }
 
     #[inline]
-    pub(super) fn unpin(&self) {
+    pub(super) fn unpin(&self, pin: Pin) {
+        match pin.0 {
+            None => self.end_count(),
+            Some(entry) => {
+                entry.withdraw();
+                if self.load().phase() == Phase::Retired {
+                    self.reclaim();
+                }
+            }
+        }
+    }
+
+    /// Ends a pin that was counted in the state.
+    #[inline]
+    fn end_count(&self) {
         let old = State(self.state.fetch_sub(1, Ordering::AcqRel));
         if old.pins() == 1 && old.phase() == Phase::Retired {
             self.reclaim();
         }
+    }
+
+    /// The word by which pins of this slot are announced.
+    #[inline]
+    fn address(&self) -> usize {
+        ptr::from_ref(self).addr()
     }
 
     /// Runs `look` with the slot pinned in any life of this ordinal.
@@ -95,7 +129,7 @@ impl Slot {
         let old = State(self.state.fetch_add(1, Ordering::Acquire));
         let good = old.phase() == Phase::Live && old.ordinal() == ordinal;
         let value = good.then(|| look(self));
-        self.unpin();
+        self.end_count();
         value
     }
 
@@ -104,7 +138,9 @@ impl Slot {
     }
 
     pub(super) fn pin_count(&self) -> u64 {
-        self.load().pins()
+        // Where the kernel refuses to tell, somebody may pin it.
+        let announced = pins::announced(self.address()).unwrap_or(PINS_UNKNOWN);
+        announced + self.load().pins()
     }
 
     pub(super) fn context(&self) -> u64 {
@@ -148,7 +184,8 @@ impl Slot {
     /// Drops the object of a retired slot, unless another thread pins it or does the same.
     #[cold]
     fn reclaim(&self) {
-        if !self.update(State::on_reclaim) {
+        // A thread whose pin is announced comes here when it ends its pin.
+        if pins::announced(self.address()) != Some(0) || !self.update(State::on_reclaim) {
             return;
         }
         // SAFETY: the Dropping phase makes this thread the slot's only owner; `publish` filled the
@@ -266,6 +303,7 @@ impl Table {
     fn reserve() -> Option<Self> {
         #[cfg(not(miri))]
         forking::prepare();
+        pins::prepare();
         let mut capacity = CAPACITY;
         while capacity >= CHUNK_SLOTS {
             if let Some(base) = memory::reserve(capacity * size_of::<Slot>()) {

@@ -172,36 +172,80 @@ fn a_reused_slot_has_another_handle() {
     );
 }
 
+/// Four threads pin an object until one of them retires it; `counts` says of each whether it counts
+/// its pins in the slot instead of announcing them.
+fn race(provider: ProviderRef, counts: [bool; 4]) {
+    let (handle, drops) = probe(provider);
+    let start = Arc::new(Barrier::new(4));
+    let threads: Vec<_> = (0..4)
+        .map(|number| {
+            let (start, drops) = (start.clone(), drops.clone());
+            std::thread::spawn(move || {
+                if counts[number] {
+                    pins::tests::go_without_record();
+                    assert!(!pins::tests::has_record());
+                }
+                start.wait();
+                for _ in 0..50 {
+                    let Some(pinned) = pin_handle::<Probe>(handle) else {
+                        break;
+                    };
+                    // Through the pin: the object is alive as long as we hold it.
+                    assert_eq!(pinned.drops.load(Ordering::SeqCst), 0);
+                    if number == 0 {
+                        assert!(pinned.retire());
+                    }
+                }
+                drops
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(drops.load(Ordering::SeqCst), 1);
+}
+
 #[test]
 fn racing_pins_and_one_retirement_drop_the_object_once() {
     let provider = provider();
-    for _ in 0..if cfg!(miri) { 3 } else { 200 } {
-        let (handle, drops) = probe(provider);
-        let start = Arc::new(Barrier::new(4));
-        let threads: Vec<_> = (0..4)
-            .map(|number| {
-                let (start, drops) = (start.clone(), drops.clone());
-                std::thread::spawn(move || {
-                    start.wait();
-                    for _ in 0..50 {
-                        let Some(pinned) = pin_handle::<Probe>(handle) else {
-                            break;
-                        };
-                        // Through the pin: the object is alive as long as we hold it.
-                        assert_eq!(pinned.drops.load(Ordering::SeqCst), 0);
-                        if number == 0 {
-                            assert!(pinned.retire());
-                        }
-                    }
-                    drops
-                })
-            })
-            .collect();
-        for thread in threads {
-            thread.join().unwrap();
+    let kinds_of_pins = [
+        [false; 4],
+        [true; 4],
+        [false, true, false, true],
+        [true, false, true, false],
+    ];
+    for counts in kinds_of_pins {
+        for _ in 0..if cfg!(miri) { 3 } else { 200 } {
+            race(provider, counts);
         }
-        assert_eq!(drops.load(Ordering::SeqCst), 1);
     }
+}
+
+/// More pins than a record has entries, the rest of them counted, and all of them ended by another
+/// thread.
+#[test]
+fn announced_and_counted_pins_keep_an_object_together() {
+    let (handle, drops) = probe(provider());
+    let pins: Vec<_> = (0..20)
+        .map(|_| pin_handle::<Probe>(handle).unwrap())
+        .collect();
+    assert!(pins[0].retire());
+    assert_eq!(pins[0].pin_count(), 20);
+    let end_half = |pins: Vec<Pinned<Probe>>| {
+        let (first, second): (Vec<_>, Vec<_>) = pins
+            .into_iter()
+            .enumerate()
+            .partition(|(number, _)| number % 2 == 0);
+        let first: Vec<_> = first.into_iter().map(|(_, pin)| pin).collect();
+        std::thread::spawn(move || drop(first)).join().unwrap();
+        second.into_iter().map(|(_, pin)| pin).collect::<Vec<_>>()
+    };
+    let rest = end_half(pins);
+    assert_eq!(rest[0].pin_count(), 10);
+    assert_eq!(drops.load(Ordering::SeqCst), 0);
+    drop(rest);
+    assert_eq!(drops.load(Ordering::SeqCst), 1);
 }
 
 #[test]
