@@ -114,6 +114,10 @@ impl MayHaveWork for Watch {
     fn may_have_work(&self) -> bool {
         self.is_busy.load(Ordering::Relaxed) || self.lane.may_have_bytes()
     }
+
+    fn has_record(&self) -> bool {
+        self.lane.may_have_bytes()
+    }
 }
 
 /// The carrier.

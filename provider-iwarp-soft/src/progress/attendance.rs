@@ -7,11 +7,20 @@
 //!    | '-- tick without a poll --'   '----- it wakes within ticks, --'  |
 //!    |                                      or another consumer polls   |
 //!    '--- it wakes after the timer has ended, or a second one sleeps ---'
+//!
+//!        records come, no consumer calls
+//!  ENGINE ─────────────────────────────> SPINNER
+//!    ^                                    |
+//!    '-- slices without a record, or  ----'
+//!        a consumer polls or sleeps
 //! ```
 //!
 //! * `Engine`: the engine's thread sleeps on the [`ConnSet`](super::conn_set::ConnSet).
 //! * `Pollers`: consumers poll, and the engine does not listen to the set. A timer of [`TICK`]
 //!   finds out that they have stopped.
+//! * `Spinner`: the engine's thread polls, in slices of [`SLICE`], for a consumer that calls nothing
+//!   and polls its memory: a wake-up for each message would take longer than the message. Only where
+//!   a processor is left for it.
 //! * `Sleeper`: one consumer sleeps on the set. The timer runs on for a while, because a consumer
 //!   that wakes and sleeps many times in a tick must not wake the engine each time; then it ends.
 //!
@@ -29,6 +38,10 @@ const QUIET_TICKS: u8 = 16;
 /// Polls without a sleep before the engine leaves the set to the poller: a program that polls now
 /// and then, or wakes for single messages, changes nothing.
 const POLLS_MIN: u8 = 32;
+/// How long the engine polls between two looks at its other sources.
+pub(super) const SLICE: Duration = Duration::from_micros(50);
+/// Slices without a record before the engine sleeps: 200 us.
+const IDLE_SLICES: u8 = 4;
 /// How long several sleepers are expected again after they were seen.
 const CROWD_TIME: Duration = Duration::from_millis(100);
 
@@ -40,6 +53,10 @@ enum Attendant {
         polls: u8,
     },
     Pollers,
+    Spinner {
+        /// Slices without a record since the last one.
+        idle: u8,
+    },
     Sleeper {
         /// Ticks that it has slept through; [`QUIET_TICKS`]: the timer has ended.
         quiet: u8,
@@ -72,7 +89,7 @@ impl Attendant {
                 (Self::Pollers, todo)
             }
             Self::Pollers => (Self::Pollers, Todo::default()),
-            Self::Sleeper { quiet: QUIET_TICKS } => {
+            Self::Spinner { .. } | Self::Sleeper { quiet: QUIET_TICKS } => {
                 let todo = Todo {
                     engine_listens: Some(true),
                     tick: false,
@@ -93,16 +110,15 @@ impl Attendant {
         };
         let (next, sleep, todo) = match *self {
             Self::Engine { .. } if is_crowd => (Self::NEW, Sleep::OnWaker, Todo::default()),
-            Self::Engine { .. } => (
+            Self::Engine { .. } | Self::Spinner { .. } if !is_crowd => (
                 Self::Sleeper { quiet: QUIET_TICKS },
                 Sleep::OnSet,
                 listens(Some(false)),
             ),
-            Self::Sleeper { .. } | Self::Pollers if is_crowd => {
-                (Self::NEW, Sleep::OnWaker, listens(Some(true)))
+            Self::Pollers if !is_crowd => {
+                (Self::Sleeper { quiet: 0 }, Sleep::OnSet, Todo::default())
             }
-            Self::Pollers => (Self::Sleeper { quiet: 0 }, Sleep::OnSet, Todo::default()),
-            Self::Sleeper { .. } => (Self::NEW, Sleep::OnWaker, listens(Some(true))),
+            _ => (Self::NEW, Sleep::OnWaker, listens(Some(true))),
         };
         *self = next;
         (sleep, todo)
@@ -111,7 +127,7 @@ impl Attendant {
     /// The timer has expired. `was_polled`: a consumer polled or slept anew during the tick.
     fn on_tick(&mut self, was_polled: bool) -> Todo {
         let (next, todo) = match *self {
-            Self::Engine { .. } => (*self, Todo::default()),
+            Self::Engine { .. } | Self::Spinner { .. } => (*self, Todo::default()),
             Self::Pollers if was_polled => (*self, Todo::TICK),
             Self::Pollers => {
                 let todo = Todo {
@@ -134,8 +150,35 @@ impl Attendant {
         todo
     }
 
+    /// The engine found a record of a connection that can be polled without a system call, and no
+    /// consumer has called since it found the one before.
+    fn on_find(&mut self) -> Todo {
+        if matches!(self, Self::Engine { .. }) {
+            *self = Self::Spinner { idle: 0 };
+        }
+        Todo::default()
+    }
+
+    /// The engine has polled for a slice. `has_found`: there was a record.
+    fn on_slice(&mut self, has_found: bool) -> Todo {
+        let Self::Spinner { idle } = *self else {
+            return Todo::default();
+        };
+        let idle = if has_found { 0 } else { idle + 1 };
+        if idle < IDLE_SLICES {
+            *self = Self::Spinner { idle };
+            return Todo::default();
+        }
+        *self = Self::NEW;
+        Todo {
+            engine_listens: Some(true),
+            tick: false,
+        }
+    }
+
     fn as_byte(self) -> u8 {
         match self {
+            Self::Spinner { .. } => SPINNER,
             Self::Engine { .. } => ENGINE,
             Self::Pollers => POLLERS,
             Self::Sleeper { quiet: QUIET_TICKS } => QUIET_SLEEPER,
@@ -148,6 +191,7 @@ const ENGINE: u8 = 0;
 const POLLERS: u8 = 1;
 const SLEEPER: u8 = 2;
 const QUIET_SLEEPER: u8 = 3;
+const SPINNER: u8 = 4;
 
 impl Todo {
     const TICK: Self = Self {
@@ -186,6 +230,8 @@ pub(super) struct Attendance {
 struct State {
     attendant: Attendant,
     polls_at_tick: u32,
+    /// The number of polls when the engine found a record last.
+    polls_at_find: u32,
     crowd_until: Option<Instant>,
 }
 
@@ -195,6 +241,7 @@ impl Attendance {
             state: Mutex::new(State {
                 attendant: Attendant::NEW,
                 polls_at_tick: 0,
+                polls_at_find: 0,
                 crowd_until: None,
             }),
             attendant: AtomicU8::new(Attendant::NEW.as_byte()),
@@ -210,6 +257,11 @@ impl Attendance {
     /// Whether consumers poll at present.
     pub(super) fn is_polled(&self) -> bool {
         self.attendant.load(Ordering::Relaxed) == POLLERS
+    }
+
+    /// Whether the engine's thread polls.
+    pub(super) fn is_spinning(&self) -> bool {
+        self.attendant.load(Ordering::Relaxed) == SPINNER
     }
 
     /// Whether the engine serves the set.
@@ -230,11 +282,14 @@ impl Attendance {
         self.attendant.load(Ordering::Relaxed) == QUIET_SLEEPER
     }
 
-    /// Calls if consumers poll, and keeps the state until the call returns. Returns false if none
-    /// does.
+    /// Calls if consumers or the engine poll, and keeps the state until the call returns. Returns
+    /// false if nobody does.
     pub(super) fn while_polled(&self, call: impl FnOnce()) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_polled = state.attendant == Attendant::Pollers;
+        let is_polled = matches!(
+            state.attendant,
+            Attendant::Pollers | Attendant::Spinner { .. }
+        );
         if is_polled {
             call();
         }
@@ -286,6 +341,28 @@ impl Attendance {
         });
     }
 
+    /// The engine found a record of a connection that can be polled without a system call. It spins
+    /// from the second one on between which no consumer has called, unless several consumers sleep.
+    pub(super) fn on_find(&self, act: impl FnOnce(Todo)) {
+        self.change(act, |state| {
+            let polls = self.polls();
+            let was_polled = std::mem::replace(&mut state.polls_at_find, polls) != polls;
+            let is_crowd = state
+                .crowd_until
+                .is_some_and(|until| Instant::now() < until);
+            let todo = match was_polled || is_crowd {
+                true => Todo::default(),
+                false => state.attendant.on_find(),
+            };
+            ((), todo)
+        });
+    }
+
+    /// The engine has polled for a slice.
+    pub(super) fn on_slice(&self, has_found: bool, act: impl FnOnce(Todo)) {
+        self.change(act, |state| ((), state.attendant.on_slice(has_found)));
+    }
+
     /// Changes the state and acts on it under the lock, so that actions follow the order of the
     /// changes.
     fn change<T>(&self, act: impl FnOnce(Todo), change: impl FnOnce(&mut State) -> (T, Todo)) -> T {
@@ -325,7 +402,7 @@ mod tests {
     #[test]
     fn every_event_in_every_state() {
         type Event = fn(&mut Attendant) -> Todo;
-        type Row = (&'static str, Event, [(Attendant, Todo); 5]);
+        type Row = (&'static str, Event, [(Attendant, Todo); 7]);
         let new = Attendant::NEW;
         let before = [
             new,
@@ -335,11 +412,16 @@ mod tests {
             Pollers,
             Sleeper { quiet: 0 },
             Sleeper { quiet: QUIET_TICKS },
+            Spinner { idle: 0 },
+            Spinner {
+                idle: IDLE_SLICES - 1,
+            },
         ];
+        let (spins, idles) = (before[5], before[6]);
         let asleep = Sleeper { quiet: 0 };
         let silent = Sleeper { quiet: QUIET_TICKS };
         let almost = before[1];
-        let rows: [Row; 5] = [
+        let rows: [Row; 8] = [
             (
                 "poll",
                 Attendant::on_poll,
@@ -348,6 +430,8 @@ mod tests {
                     (Pollers, LEAVE_AND_TICK),
                     (Pollers, NOTHING),
                     (Pollers, NOTHING),
+                    (Engine { polls: 1 }, LISTEN),
+                    (Engine { polls: 1 }, LISTEN),
                     (Engine { polls: 1 }, LISTEN),
                 ],
             ),
@@ -360,6 +444,8 @@ mod tests {
                     (asleep, NOTHING),
                     (new, LISTEN),
                     (new, LISTEN),
+                    (silent, LEAVE),
+                    (silent, LEAVE),
                 ],
             ),
             (
@@ -368,6 +454,8 @@ mod tests {
                 [
                     (new, NOTHING),
                     (new, NOTHING),
+                    (new, LISTEN),
+                    (new, LISTEN),
                     (new, LISTEN),
                     (new, LISTEN),
                     (new, LISTEN),
@@ -382,6 +470,8 @@ mod tests {
                     (Pollers, Todo::TICK),
                     (asleep, Todo::TICK),
                     (asleep, Todo::TICK),
+                    (spins, NOTHING),
+                    (idles, NOTHING),
                 ],
             ),
             (
@@ -393,6 +483,47 @@ mod tests {
                     (new, LISTEN),
                     (Sleeper { quiet: 1 }, Todo::TICK),
                     (silent, NOTHING),
+                    (spins, NOTHING),
+                    (idles, NOTHING),
+                ],
+            ),
+            (
+                "find",
+                Attendant::on_find,
+                [
+                    (spins, NOTHING),
+                    (spins, NOTHING),
+                    (Pollers, NOTHING),
+                    (asleep, NOTHING),
+                    (silent, NOTHING),
+                    (spins, NOTHING),
+                    (idles, NOTHING),
+                ],
+            ),
+            (
+                "slice with a record",
+                |it| it.on_slice(true),
+                [
+                    (new, NOTHING),
+                    (almost, NOTHING),
+                    (Pollers, NOTHING),
+                    (asleep, NOTHING),
+                    (silent, NOTHING),
+                    (spins, NOTHING),
+                    (spins, NOTHING),
+                ],
+            ),
+            (
+                "slice without a record",
+                |it| it.on_slice(false),
+                [
+                    (new, NOTHING),
+                    (almost, NOTHING),
+                    (Pollers, NOTHING),
+                    (asleep, NOTHING),
+                    (silent, NOTHING),
+                    (Spinner { idle: 1 }, NOTHING),
+                    (new, LISTEN),
                 ],
             ),
         ];
@@ -413,6 +544,26 @@ mod tests {
             assert_eq!(sleep(state, true), Sleep::OnWaker);
         }
         assert_eq!(sleep(Sleeper { quiet: 3 }, false), Sleep::OnWaker);
+    }
+
+    #[test]
+    fn the_engine_spins_from_the_second_find_on_if_no_consumer_calls() {
+        let attendance = Attendance::new();
+        let find = || attendance.on_find(drop);
+        attendance.on_poll(drop);
+        find();
+        assert!(!attendance.is_spinning(), "a consumer called");
+        find();
+        assert!(attendance.is_spinning());
+        for _ in 0..IDLE_SLICES {
+            attendance.on_slice(false, drop);
+        }
+        assert!(attendance.is_engines());
+        assert_eq!(attendance.on_sleep(drop), Sleep::OnSet);
+        assert_eq!(attendance.on_sleep(drop), Sleep::OnWaker);
+        find();
+        find();
+        assert!(attendance.is_engines(), "several consumers sleep");
     }
 
     #[test]

@@ -43,6 +43,9 @@ pub(crate) enum FirstFrame {
 pub(crate) trait MayHaveWork: Debug + Send + Sync {
     /// Returns false if the connection certainly has no work. Takes no lock, and no system call.
     fn may_have_work(&self) -> bool;
+
+    /// Returns true if the peer has sent something. What this side has still to do does not count.
+    fn has_record(&self) -> bool;
 }
 
 /// What the owner of a connection, its queue pair, does for the threads that make progress. Each
@@ -215,6 +218,11 @@ impl ConnSocket {
     #[inline]
     pub(super) fn may_have_work(&self) -> bool {
         self.watch.get().is_none_or(|watch| watch.may_have_work())
+    }
+
+    /// Returns true if the peer has sent something, and a look at memory shows it.
+    pub(super) fn has_record(&self) -> bool {
+        self.watch.get().is_some_and(|watch| watch.has_record())
     }
 
     /// Returns true if polling the connection costs no system call.

@@ -19,7 +19,8 @@
 //! A thread that polls any EVD or CNO of an adapter makes progress on all its connections: on the
 //! polled ones directly in every call, on the armed ones by asking the set. A connection that a
 //! poller finds in the set time and again becomes a polled one. When nobody has polled for a tick
-//! of a millisecond, the engine arms all of them and serves the set.
+//! of a millisecond, the engine arms all of them and serves the set. While records come for a
+//! consumer that calls nothing, and a processor is left, the engine polls.
 //!
 //! # Cost
 //!
@@ -59,6 +60,9 @@ const SET_INTERVAL: u32 = 32;
 const FINDS_MIN: u32 = 4;
 /// Rounds of driving and arming before the engine lets other sources have their turn.
 const ARM_ROUNDS: usize = 8;
+/// Processors from which on the engine polls: one for each of two consumers that poll their memory,
+/// and one for the engine.
+const SPIN_PROCESSORS: usize = 3;
 /// The pause of the engine where consumers hold all connections that are ready.
 const BUSY_PAUSE: Duration = Duration::from_micros(50);
 
@@ -79,6 +83,8 @@ pub(crate) struct Progress {
     finds: AtomicU32,
     /// The engine knows it.
     is_started: AtomicBool,
+    /// The process has a processor for an engine that polls.
+    may_spin: AtomicBool,
 }
 
 impl Progress {
@@ -94,6 +100,7 @@ impl Progress {
             since_set: AtomicU32::new(0),
             finds: AtomicU32::new(0),
             is_started: AtomicBool::new(false),
+            may_spin: AtomicBool::new(has_processor_to_spin()),
         }))
     }
 
@@ -257,9 +264,15 @@ impl Progress {
         })
     }
 
-    /// Whether consumers poll at present, and there is room for one more polled connection.
+    /// Whether consumers poll at present.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.attendance.is_polled()
+    }
+
+    /// Whether consumers or the engine poll at present, and there is room for one more polled connection.
     pub(crate) fn can_adopt(&self) -> bool {
-        self.attendance.is_polled() && self.polled.load().len() < POLLED_MAX
+        (self.attendance.is_polled() || self.attendance.is_spinning())
+            && self.polled.load().len() < POLLED_MAX
     }
 
     /// Removes a connection from the list of polled ones. Returns the former list, which may hold
@@ -311,20 +324,71 @@ impl Progress {
 
     /// The engine's thread serves the connections that are ready.
     fn serve(&self) {
-        let (mut ready, mut busy) = (0, 0);
-        self.set.for_each_ready(|key, descriptor| {
-            ready += 1;
-            if let Some(socket) = self.socket(key) {
-                busy += usize::from(!socket.drive(Driver::Engine, descriptor));
-            }
-        });
-        if ready > 0 && ready == busy {
+        let served = self.serve_ready();
+        if served.ready > 0 && served.ready == served.busy {
             std::thread::sleep(BUSY_PAUSE);
         }
-        if self.attendance.is_engines() {
+        if served.has_moved && self.may_spin.load(Ordering::Relaxed) {
+            self.attendance.on_find(|todo| self.act(todo));
+        }
+        if self.attendance.is_spinning() {
+            // The timer runs for nothing else in this state.
+            self.engine.expire(self.key);
+        } else if self.attendance.is_engines() {
             self.listen(true);
         }
     }
+
+    /// Drives the connections that are ready, once each.
+    fn serve_ready(&self) -> Served {
+        let mut served = Served::default();
+        self.set.for_each_ready(|key, descriptor| {
+            served.ready += 1;
+            if let Some(socket) = self.socket(key) {
+                served.busy += usize::from(!socket.drive(Driver::Engine, descriptor));
+                if socket.has_moved() {
+                    served.has_moved = true;
+                    if self.attendance.is_spinning() && self.can_adopt() {
+                        socket.service.start_polling(&socket);
+                    }
+                }
+            }
+        });
+        served
+    }
+
+    /// The engine's thread polls for a slice. What was adopted in slices before is polled directly,
+    /// all others are asked for once.
+    fn spin(&self) {
+        let end = Instant::now() + attendance::SLICE;
+        let mut has_found = self.serve_ready().has_moved;
+        while self.attendance.is_spinning() && Instant::now() < end {
+            for socket in self.polled.load().iter() {
+                has_found |= socket.has_record();
+                if socket.may_have_work() {
+                    socket.drive(Driver::Engine, Ready::None);
+                }
+            }
+            std::hint::spin_loop();
+        }
+        self.attendance.on_slice(has_found, |todo| self.act(todo));
+    }
+}
+
+/// What the engine found in the set.
+#[derive(Debug, Default)]
+struct Served {
+    ready: usize,
+    /// Connections that another thread holds.
+    busy: usize,
+    /// One of them can be polled without a system call.
+    has_moved: bool,
+}
+
+/// Returns true if the process may use a processor for an engine that polls.
+fn has_processor_to_spin() -> bool {
+    let processors = std::thread::available_parallelism();
+    processors.is_ok_and(|count| count.get() >= SPIN_PROCESSORS)
 }
 
 impl Source for Progress {
@@ -332,9 +396,15 @@ impl Source for Progress {
         self.serve();
     }
 
-    /// A tick is over.
+    /// A tick is over, or a slice begins.
     fn on_deadline(self: Arc<Self>, key: Key) {
         self.attendance.on_tick(|todo| self.act(todo));
+        if self.attendance.is_spinning() {
+            self.spin();
+            if self.attendance.is_spinning() {
+                return self.engine.expire(key);
+            }
+        }
         if !self.attendance.is_engines() {
             return;
         }

@@ -1,14 +1,16 @@
 //! Arming that meets other threads, step by step.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use access_layer::rnic::{Arm, Rnic};
+use access_layer::rnic::{Arm, Rnic, SendOp};
 
 use super::conn_socket::ConnSocket;
 use crate::conn::Conn;
 use crate::qp::Link;
 use crate::support::moved::{has_moved, move_on};
-use crate::support::{Node, Side, connect};
+use crate::support::{DEADLINE, Node, Side, connect};
 
 /// Calls with the connection of a side, which is up and held until the call returns.
 fn with_conn<T>(side: &Side<'_>, call: impl FnOnce(&mut Conn) -> T) -> T {
@@ -67,5 +69,66 @@ fn a_connection_that_is_adopted_behind_the_back_of_a_sleeper_is_armed() {
         while progress.begin_sleep() == Arm::LookAgain {}
         assert!(is_armed());
         assert!(progress.polled.load().is_empty());
+    });
+}
+
+/// Writes a byte to a target that calls nothing, and waits until it is there.
+fn write_and_wait(client: &Side<'_>, server: &Side<'_>, rounds: u8) {
+    let (from, to) = (client.node.memory(64), server.node.memory(64));
+    for round in 1..=rounds {
+        from.set(0, round);
+        client.post(1, SendOp::Write(to.remote(0, 64)), &[from.sge(0, 64)]);
+        let deadline = Instant::now() + DEADLINE;
+        while to.copy(0, 1) != [round] {
+            assert!(Instant::now() < deadline, "round {round}");
+        }
+        client.resting(&client.send_cq);
+    }
+}
+
+#[test]
+fn the_engine_polls_for_a_target_that_calls_nothing_and_then_rests() {
+    with_moved(|client, server| {
+        let progress = &server.qp.qp.shared.progress;
+        progress.may_spin.store(true, Ordering::Relaxed);
+        let is_armed = || with_conn(server, |conn| conn.place.is_armed());
+        let deadline = Instant::now() + DEADLINE;
+        let mut has_spun = false;
+        while !has_spun {
+            assert!(Instant::now() < deadline, "the engine does not poll");
+            write_and_wait(client, server, 100);
+            has_spun = progress.attendance.is_spinning() && !is_armed();
+        }
+        while !(progress.attendance.is_engines() && is_armed()) {
+            assert!(Instant::now() < deadline, "the engine does not rest");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        write_and_wait(client, server, 1);
+    });
+}
+
+#[test]
+fn the_engine_does_not_poll_where_no_processor_is_left() {
+    with_moved(|client, server| {
+        let progress = &server.qp.qp.shared.progress;
+        progress.may_spin.store(false, Ordering::Relaxed);
+        for _ in 0..20 {
+            write_and_wait(client, server, 10);
+            assert!(!progress.attendance.is_spinning());
+        }
+    });
+}
+
+#[test]
+fn a_consumer_that_comes_back_takes_over_from_an_engine_that_polls() {
+    with_moved(|client, server| {
+        let progress = &server.qp.qp.shared.progress;
+        progress.may_spin.store(true, Ordering::Relaxed);
+        for round in 0..50 {
+            write_and_wait(client, server, 20);
+            server.recv(round, &[]);
+            client.send(round, &[]);
+            assert_eq!(server.received().wr_id, round);
+        }
     });
 }

@@ -211,7 +211,8 @@ impl Qp {
         if conn.place.is_armed() && progress.can_adopt() {
             conn.start_polling();
         }
-        conn.place.is_polled()
+        // The engine polls for consumers that do not come back to what is held.
+        conn.place.is_polled() && progress.is_polled()
     }
 
     /// Takes over what posters left while the connection was held. `false`: they left nothing.
