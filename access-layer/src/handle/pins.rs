@@ -1,9 +1,10 @@
 //! Pins that cost no locked instruction, for as many threads as have a record.
 //!
 //! A thread announces what it pins in a record of its own, by plain stores. The price is paid where
-//! objects are freed: a barrier on all processors that run threads of the process (`membarrier(2)`),
-//! and a look at all records. Where the kernel does not offer the barrier, and for threads behind
-//! the first [`RECORDS_MAX`], [`announce`] returns `None` and the caller counts its pin otherwise.
+//! objects are freed: a barrier on all processors that run threads of the process, by
+//! `membarrier(2)`, and a look at all records. Where the kernel does not offer the barrier, and for
+//! threads behind the first [`RECORDS_MAX`], [`announce`] returns `None` and the caller counts its
+//! pin otherwise.
 //!
 //! # Why no pin is missed
 //!
@@ -18,8 +19,8 @@
 //!
 //! The end of a pin is the same with the roles of the values exchanged: P clears its entry, then
 //! loads the state. Either P sees "retired" and tries to free, or F sees that the entry is clear.
-//! The store that clears is a release and the load of F an acquire, so what P did with the object is
-//! over when F frees it.
+//! The store that clears is a release and the load of F an acquire, so what P did with the object
+//! is over when F frees it.
 //!
 //! A thread that the kernel does not run has passed a full barrier when it was put aside, and
 //! passes one before it goes on.

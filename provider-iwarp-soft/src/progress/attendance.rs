@@ -18,9 +18,9 @@
 //! * `Engine`: the engine's thread sleeps on the [`ConnSet`](super::conn_set::ConnSet).
 //! * `Pollers`: consumers poll, and the engine does not listen to the set. A timer of [`TICK`]
 //!   finds out that they have stopped.
-//! * `Spinner`: the engine's thread polls, in slices of [`SLICE`], for a consumer that calls nothing
-//!   and polls its memory: a wake-up for each message would take longer than the message. Only where
-//!   a processor is left for it.
+//! * `Spinner`: the engine's thread polls, in slices of [`SLICE`], for a consumer that calls
+//!   nothing and polls its memory: a wake-up for each message would take longer than the message.
+//!   Only where a processor is left for it.
 //! * `Sleeper`: one consumer sleeps on the set. The timer runs on for a while, because a consumer
 //!   that wakes and sleeps many times in a tick must not wake the engine each time; then it ends.
 //!
@@ -399,29 +399,35 @@ mod tests {
         tick: true,
     };
 
+    type Event = fn(&mut Attendant) -> Todo;
+    /// An event, and what it makes of each of [`BEFORE`].
+    type Row = (&'static str, Event, [(Attendant, Todo); 7]);
+
+    const NEW: Attendant = Attendant::NEW;
+    const ALMOST: Attendant = Engine {
+        polls: POLLS_MIN - 1,
+    };
+    const ASLEEP: Attendant = Sleeper { quiet: 0 };
+    const SILENT: Attendant = Sleeper { quiet: QUIET_TICKS };
+    const SPINS: Attendant = Spinner { idle: 0 };
+    const IDLES: Attendant = Spinner {
+        idle: IDLE_SLICES - 1,
+    };
+    const BEFORE: [Attendant; 7] = [NEW, ALMOST, Pollers, ASLEEP, SILENT, SPINS, IDLES];
+
+    fn check(rows: &[Row]) {
+        for (name, event, after) in rows {
+            for (before, (expected, todo)) in BEFORE.into_iter().zip(after) {
+                let mut state = before;
+                assert_eq!(event(&mut state), *todo, "{name} in {before:?}");
+                assert_eq!(state, *expected, "{name} in {before:?}");
+            }
+        }
+    }
+
     #[test]
-    fn every_event_in_every_state() {
-        type Event = fn(&mut Attendant) -> Todo;
-        type Row = (&'static str, Event, [(Attendant, Todo); 7]);
-        let new = Attendant::NEW;
-        let before = [
-            new,
-            Engine {
-                polls: POLLS_MIN - 1,
-            },
-            Pollers,
-            Sleeper { quiet: 0 },
-            Sleeper { quiet: QUIET_TICKS },
-            Spinner { idle: 0 },
-            Spinner {
-                idle: IDLE_SLICES - 1,
-            },
-        ];
-        let (spins, idles) = (before[5], before[6]);
-        let asleep = Sleeper { quiet: 0 };
-        let silent = Sleeper { quiet: QUIET_TICKS };
-        let almost = before[1];
-        let rows: [Row; 8] = [
+    fn every_event_of_consumers_and_timer_in_every_state() {
+        check(&[
             (
                 "poll",
                 Attendant::on_poll,
@@ -439,101 +445,100 @@ mod tests {
                 "sleep alone",
                 |it| it.on_sleep(false).1,
                 [
-                    (silent, LEAVE),
-                    (silent, LEAVE),
-                    (asleep, NOTHING),
-                    (new, LISTEN),
-                    (new, LISTEN),
-                    (silent, LEAVE),
-                    (silent, LEAVE),
+                    (SILENT, LEAVE),
+                    (SILENT, LEAVE),
+                    (ASLEEP, NOTHING),
+                    (NEW, LISTEN),
+                    (NEW, LISTEN),
+                    (SILENT, LEAVE),
+                    (SILENT, LEAVE),
                 ],
             ),
             (
                 "sleep in a crowd",
                 |it| it.on_sleep(true).1,
                 [
-                    (new, NOTHING),
-                    (new, NOTHING),
-                    (new, LISTEN),
-                    (new, LISTEN),
-                    (new, LISTEN),
-                    (new, LISTEN),
-                    (new, LISTEN),
+                    (NEW, NOTHING),
+                    (NEW, NOTHING),
+                    (NEW, LISTEN),
+                    (NEW, LISTEN),
+                    (NEW, LISTEN),
+                    (NEW, LISTEN),
+                    (NEW, LISTEN),
                 ],
             ),
             (
                 "tick with polls",
                 |it| it.on_tick(true),
                 [
-                    (new, NOTHING),
-                    (almost, NOTHING),
+                    (NEW, NOTHING),
+                    (ALMOST, NOTHING),
                     (Pollers, Todo::TICK),
-                    (asleep, Todo::TICK),
-                    (asleep, Todo::TICK),
-                    (spins, NOTHING),
-                    (idles, NOTHING),
+                    (ASLEEP, Todo::TICK),
+                    (ASLEEP, Todo::TICK),
+                    (SPINS, NOTHING),
+                    (IDLES, NOTHING),
                 ],
             ),
             (
                 "tick without polls",
                 |it| it.on_tick(false),
                 [
-                    (new, NOTHING),
-                    (almost, NOTHING),
-                    (new, LISTEN),
+                    (NEW, NOTHING),
+                    (ALMOST, NOTHING),
+                    (NEW, LISTEN),
                     (Sleeper { quiet: 1 }, Todo::TICK),
-                    (silent, NOTHING),
-                    (spins, NOTHING),
-                    (idles, NOTHING),
+                    (SILENT, NOTHING),
+                    (SPINS, NOTHING),
+                    (IDLES, NOTHING),
                 ],
             ),
+        ]);
+    }
+
+    #[test]
+    fn every_event_of_the_engine_in_every_state() {
+        check(&[
             (
                 "find",
                 Attendant::on_find,
                 [
-                    (spins, NOTHING),
-                    (spins, NOTHING),
+                    (SPINS, NOTHING),
+                    (SPINS, NOTHING),
                     (Pollers, NOTHING),
-                    (asleep, NOTHING),
-                    (silent, NOTHING),
-                    (spins, NOTHING),
-                    (idles, NOTHING),
+                    (ASLEEP, NOTHING),
+                    (SILENT, NOTHING),
+                    (SPINS, NOTHING),
+                    (IDLES, NOTHING),
                 ],
             ),
             (
                 "slice with a record",
                 |it| it.on_slice(true),
                 [
-                    (new, NOTHING),
-                    (almost, NOTHING),
+                    (NEW, NOTHING),
+                    (ALMOST, NOTHING),
                     (Pollers, NOTHING),
-                    (asleep, NOTHING),
-                    (silent, NOTHING),
-                    (spins, NOTHING),
-                    (spins, NOTHING),
+                    (ASLEEP, NOTHING),
+                    (SILENT, NOTHING),
+                    (SPINS, NOTHING),
+                    (SPINS, NOTHING),
                 ],
             ),
             (
                 "slice without a record",
                 |it| it.on_slice(false),
                 [
-                    (new, NOTHING),
-                    (almost, NOTHING),
+                    (NEW, NOTHING),
+                    (ALMOST, NOTHING),
                     (Pollers, NOTHING),
-                    (asleep, NOTHING),
-                    (silent, NOTHING),
+                    (ASLEEP, NOTHING),
+                    (SILENT, NOTHING),
                     (Spinner { idle: 1 }, NOTHING),
-                    (new, LISTEN),
+                    (NEW, LISTEN),
                 ],
             ),
-        ];
-        for (name, event, after) in rows {
-            for (before, (expected, todo)) in before.into_iter().zip(after) {
-                let mut state = before;
-                assert_eq!(event(&mut state), todo, "{name} in {before:?}");
-                assert_eq!(state, expected, "{name} in {before:?}");
-            }
-        }
+        ]);
     }
 
     #[test]

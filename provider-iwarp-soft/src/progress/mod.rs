@@ -269,7 +269,8 @@ impl Progress {
         self.attendance.is_polled()
     }
 
-    /// Whether consumers or the engine poll at present, and there is room for one more polled connection.
+    /// Whether consumers or the engine poll at present, and there is room for one more polled
+    /// connection.
     pub(crate) fn can_adopt(&self) -> bool {
         (self.attendance.is_polled() || self.attendance.is_spinning())
             && self.polled.load().len() < POLLED_MAX
