@@ -373,6 +373,8 @@ impl Progress {
             std::hint::spin_loop();
         }
         self.attendance.on_slice(has_found, |todo| self.act(todo));
+        // More threads may want to run than there are processors.
+        std::thread::yield_now();
     }
 }
 

@@ -97,7 +97,7 @@ fn the_engine_polls_for_a_target_that_calls_nothing_and_then_rests() {
         let mut has_spun = false;
         while !has_spun {
             assert!(Instant::now() < deadline, "the engine does not poll");
-            write_and_wait(client, server, 100);
+            write_and_wait(client, server, 20);
             has_spun = progress.attendance.is_spinning() && !is_armed();
         }
         while !(progress.attendance.is_engines() && is_armed()) {
