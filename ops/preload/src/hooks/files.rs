@@ -1,8 +1,8 @@
 //! From files to sockets without the program's buffers.
 //!
-//! `sendfile` would move bytes into the pair, which nobody reads there, so they are copied through a
-//! buffer. `splice` makes the pair carry the connection's bytes: a program that splices once does so
-//! again.
+//! `sendfile` would move bytes into the pair, which nobody reads there, so they are copied through
+//! a buffer. `splice` makes the pair carry the connection's bytes: a program that splices once does
+//! so again.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::BorrowedFd;
@@ -49,8 +49,8 @@ alias! {
         sendfile(to, from, at, count);
 }
 
-/// Hook of `splice`: from now on the pair behind the program's number carries the connection's bytes,
-/// so the kernel can move them.
+/// Hook of `splice`: from now on the pair behind the program's number carries the connection's
+/// bytes, so the kernel can move them.
 ///
 /// # Safety
 /// As for the C function.
