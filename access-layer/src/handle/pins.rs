@@ -121,7 +121,8 @@ fn find_own() -> &'static Record {
 
 #[inline]
 fn is_free(entry: &AtomicUsize) -> bool {
-    entry.load(Ordering::Relaxed) == NOTHING
+    // Acquire: what the thread did that has withdrawn the last pin is over for the next one.
+    entry.load(Ordering::Acquire) == NOTHING
 }
 
 impl Record {

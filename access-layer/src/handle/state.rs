@@ -75,9 +75,11 @@ impl State {
         (self.phase() == Phase::Live).then(|| self.with_phase(Phase::Retired))
     }
 
-    /// A thread wants to drop the object: only of a retired slot that nobody pins.
-    pub(super) fn on_reclaim(self) -> Option<Self> {
-        (self.phase() == Phase::Retired && self.pins() == 0)
+    /// A thread that has found nobody who announces a pin in the life of `seen` drops the object:
+    /// only of a retired slot without counted pins, and only in that life.
+    pub(super) fn on_reclaim(self, seen: Self) -> Option<Self> {
+        let is_same_life = self.0 >> GENERATION_SHIFT == seen.0 >> GENERATION_SHIFT;
+        (is_same_life && self.phase() == Phase::Retired && self.pins() == 0)
             .then(|| self.with_phase(Phase::Dropping))
     }
 
@@ -128,7 +130,7 @@ mod tests {
         let events: [fn(State) -> Option<State>; 4] = [
             |state| state.on_publish(Kind::Ep),
             State::on_retire,
-            State::on_reclaim,
+            |state| state.on_reclaim(state),
             State::on_give_back,
         ];
         let rows = [
@@ -149,6 +151,17 @@ mod tests {
                 assert_eq!(got, next, "event {number} in {phase:?}, {pins} pins");
             }
         }
+    }
+
+    #[test]
+    fn who_has_looked_in_another_life_drops_nothing() {
+        let earlier = slot(Phase::Retired, 0);
+        let next = slot(Phase::Dropping, 0).on_give_back();
+        let next = next.and_then(|it| it.on_publish(Kind::Ep));
+        let retired = next.and_then(State::on_retire).unwrap();
+        assert_eq!(retired.on_reclaim(earlier), None);
+        let dropping = retired.on_reclaim(retired);
+        assert_eq!(dropping.map(State::phase), Some(Phase::Dropping));
     }
 
     #[test]

@@ -184,8 +184,17 @@ impl Slot {
     /// Drops the object of a retired slot, unless another thread pins it or does the same.
     #[cold]
     fn reclaim(&self) {
+        let seen = self.load();
         // A thread whose pin is announced comes here when it ends its pin.
-        if pins::announced(self.address()) != Some(0) || !self.update(State::on_reclaim) {
+        if seen.phase() == Phase::Retired && pins::announced(self.address()) == Some(0) {
+            self.reclaim_life(seen);
+        }
+    }
+
+    /// The same once no pin was found to be announced. The slot may have been used again since: then
+    /// what was found says nothing about its present life.
+    fn reclaim_life(&self, seen: State) {
+        if !self.update(|state| state.on_reclaim(seen)) {
             return;
         }
         // SAFETY: the Dropping phase makes this thread the slot's only owner; `publish` filled the

@@ -10,7 +10,7 @@ use anyhow::{Result, bail, ensure};
 use ops::{
     Capabilities, ConnectFailure, DecisionTrace, Intent, KernelConnection, KernelSockets,
     KernelTarget, Local, Offer, OffloadBound, OffloadConnecting, OffloadProtocol, Plan, Reason,
-    Registration, Setting, StackRequest, Target, Way,
+    Registration, Terms, StackRequest, Target, Way,
 };
 use ops_rules::Role;
 use ops_unix_protocol::UnixProtocol;
@@ -54,7 +54,7 @@ impl OffloadProtocol for Pairs {
         Some(self.sockets)
     }
 
-    fn bind(&self, _: Local, _: &[Setting]) -> Result<Box<dyn OffloadBound>, Errno> {
+    fn bind(&self, _: Local, _: Terms<'_>) -> Result<Box<dyn OffloadBound>, Errno> {
         Err(Errno::OPNOTSUPP)
     }
 
