@@ -32,6 +32,9 @@ pub(crate) struct Adapter {
     pub(crate) wakeup: Wakeup,
     /// A socket wants a tick.
     pub(crate) ticks: AtomicBool,
+    /// The provider has CNOs with descriptors. OFA's providers have none, and keep one trigger of a
+    /// CNO: those of other dispatchers are lost until that one has been taken.
+    pub(crate) has_cno_fd: bool,
 }
 
 impl Adapter {
@@ -48,6 +51,7 @@ impl Adapter {
             read_max: attr.max_rdma_size as usize,
             wakeup,
             ticks: AtomicBool::new(false),
+            has_cno_fd: Cno::create_with_fd(&ia).is_ok(),
             ia,
         })
     }
@@ -66,7 +70,8 @@ impl Adapter {
 
     /// How long the thread may sleep before it serves all sockets.
     pub(crate) fn pause(&self) -> Duration {
-        if self.ticks.load(Ordering::SeqCst) {
+        // The trigger of a message that is lost would delay it for the whole of a long pause.
+        if self.ticks.load(Ordering::SeqCst) || !self.has_cno_fd {
             TICK
         } else {
             // Sockets whose close runs have deadlines.

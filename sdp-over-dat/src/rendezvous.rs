@@ -18,12 +18,16 @@ use std::{
     collections::HashMap,
     io,
     net::SocketAddr,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use dat_api::{Cno, Cr, Evd, EvdFlags, Event, Psp};
-use rustix::io::Errno;
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    io::Errno,
+};
 use sdp_proto::{
     Connection,
     wire::{Hello, WireError},
@@ -119,8 +123,17 @@ pub struct Rendezvous {
     address: SocketAddr,
     psp: Psp,
     requests: Evd,
-    cno: Cno,
+    notice: Notice,
     expected: HashMap<Token, Expected>,
+}
+
+/// A descriptor that is readable when there may be a connection request.
+#[derive(Debug)]
+enum Notice {
+    /// That of the CNO of the requests.
+    Cno(Cno),
+    /// An eventfd that the stack's thread writes: the provider has no CNO with a descriptor.
+    Thread(Arc<OwnedFd>),
 }
 
 /// A peer that is to connect.
@@ -138,19 +151,14 @@ impl Rendezvous {
     /// Opens a service point at a connection qualifier that the provider chooses.
     pub fn new(stack: &Stack) -> io::Result<Self> {
         let address = stack.address().ok_or(Errno::ADDRNOTAVAIL)?;
-        let ia = &stack.inner.adapter.ia;
-        let made = Cno::create_with_fd(ia).and_then(|cno| {
-            let flags = EvdFlags::CONNECTION_REQUEST;
-            let requests = Evd::create_with_cno(ia, EXPECTED_MAX as u32, flags, &cno)?;
-            Ok((Psp::create_any(ia, &requests)?, requests, cno))
-        });
-        let (psp, requests, cno) = made.map_err(|error| errors::of_dat(&error))?;
+        let (notice, requests) = Notice::with_requests(stack)?;
+        let psp = Psp::create_any(&stack.inner.adapter.ia, &requests);
         Ok(Self {
             stack: stack.clone(),
             address,
-            psp,
+            psp: psp.map_err(|error| errors::of_dat(&error))?,
             requests,
-            cno,
+            notice,
             expected: HashMap::new(),
         })
     }
@@ -220,7 +228,7 @@ impl Rendezvous {
     /// To be called until there is none after the descriptor was readable.
     pub fn next_answered(&mut self) -> Option<SdpStream> {
         // The trigger is taken first: an event that comes after the last look sets it again.
-        while let Ok(Some(_)) = self.cno.take_trigger() {}
+        self.notice.clear();
         loop {
             match self.requests.dequeue() {
                 Ok(Some(Event::ConnectionRequest(request))) => {
@@ -268,9 +276,45 @@ impl Rendezvous {
     }
 }
 
+impl Notice {
+    /// Makes the dispatcher of the requests, and what notifies of them.
+    fn with_requests(stack: &Stack) -> io::Result<(Self, Evd)> {
+        let adapter = &stack.inner.adapter;
+        let requests = |cno: &Cno| {
+            let flags = EvdFlags::CONNECTION_REQUEST;
+            Evd::create_with_cno(&adapter.ia, EXPECTED_MAX as u32, flags, cno)
+                .map_err(|error| errors::of_dat(&error))
+        };
+        if adapter.has_cno_fd {
+            let cno = Cno::create_with_fd(&adapter.ia).map_err(|error| errors::of_dat(&error))?;
+            let requests = requests(&cno)?;
+            return Ok((Self::Cno(cno), requests));
+        }
+        let requests = requests(&adapter.cno)?;
+        let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let doorbell = Arc::new(host::descriptors::raise(doorbell)?);
+        stack.inner.ring(&doorbell, requests.id());
+        Ok((Self::Thread(doorbell), requests))
+    }
+
+    /// The descriptor is not readable any more, until the next request.
+    fn clear(&self) {
+        match self {
+            Self::Cno(cno) => while let Ok(Some(_)) = cno.take_trigger() {},
+            Self::Thread(doorbell) => {
+                // Nothing to read: it was not written.
+                let _ = rustix::io::read(doorbell, &mut [0; 8]);
+            }
+        }
+    }
+}
+
 impl AsFd for Rendezvous {
     /// Readable when [`Rendezvous::next_answered`] may have something.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.cno.fd().expect("it was made with a descriptor")
+        match &self.notice {
+            Notice::Cno(cno) => cno.fd().expect("it was made with a descriptor"),
+            Notice::Thread(doorbell) => doorbell.as_fd(),
+        }
     }
 }

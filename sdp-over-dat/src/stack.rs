@@ -5,7 +5,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -41,6 +41,7 @@ pub(crate) struct StackInner {
     config: Config,
     own_sockets_only: bool,
     sockets: Mutex<HashMap<EvdId, Arc<Socket>>>,
+    doorbells: Mutex<HashMap<EvdId, Weak<OwnedFd>>>,
     /// Always ready: what a stream hands out to be waited for that can have no descriptor of its
     /// own.
     pub(crate) always_ready: OwnedFd,
@@ -163,6 +164,7 @@ impl StackInner {
             config: config(&provider),
             own_sockets_only: provider.specific(SOCKETS) == Some("own"),
             sockets: Mutex::default(),
+            doorbells: Mutex::default(),
             always_ready,
             adapter: Arc::new(Adapter::new(ia, &attr, &provider)?),
         })
@@ -170,6 +172,22 @@ impl StackInner {
 
     fn sockets(&self) -> MutexGuard<'_, HashMap<EvdId, Arc<Socket>>> {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread writes the eventfd `doorbell` whenever this dispatcher triggers the adapter's CNO,
+    /// until the owner of the doorbell drops it.
+    pub(crate) fn ring(&self, doorbell: &Arc<OwnedFd>, for_evd: EvdId) {
+        let mut doorbells = self.doorbells();
+        doorbells.retain(|_, doorbell| doorbell.strong_count() > 0);
+        doorbells.insert(for_evd, Arc::downgrade(doorbell));
+        // An event that was received before is not lost.
+        ring(doorbell);
+    }
+
+    fn doorbells(&self) -> MutexGuard<'_, HashMap<EvdId, Weak<OwnedFd>>> {
+        self.doorbells
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The thread serves this socket from now on, until it has ended.
@@ -186,6 +204,11 @@ impl StackInner {
     /// sockets are to be served.
     fn wait(&self, pause: Duration) -> bool {
         match self.adapter.cno.wait(Some(pause)) {
+            Ok(Some(_)) if !self.adapter.has_cno_fd => {
+                // Other dispatchers may have triggered as well.
+                self.adapter.wakeup.clear();
+                true
+            }
             Ok(Some(evd)) if evd == self.adapter.wakeup.id() => self.adapter.wakeup.clear(),
             Ok(Some(evd)) => {
                 let socket = self.sockets().get(&evd).cloned();
@@ -213,6 +236,11 @@ impl StackInner {
 
     /// Serves all sockets. One that wanted a tick gets it here and nowhere else.
     fn serve_all(&self) {
+        let doorbells = self.doorbells();
+        for doorbell in doorbells.values().filter_map(Weak::upgrade) {
+            ring(&doorbell);
+        }
+        drop(doorbells);
         let ticks = self.adapter.ticks.swap(false, Ordering::SeqCst);
         for socket in self.listed() {
             self.serve_one(&socket, ticks);
@@ -227,6 +255,11 @@ impl StackInner {
             }
         }
     }
+}
+
+fn ring(doorbell: &OwnedFd) {
+    // A counter that is full is readable as well.
+    let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
 }
 
 /// The thread: a loop of sleep and serve. `dat_cno_wait` is arm, sleep and drive of the provider.

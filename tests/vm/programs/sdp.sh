@@ -1,0 +1,135 @@
+# What the jobs share in which programs under opsrun reach each other by SDP over RDMA devices. A rule asks
+# for SDP, because both ends are on one host, whose connections are otherwise those of the protocol `local`.
+#
+#   under COMMAND...              runs a client under opsrun, with $rules, for $limit seconds at most
+#   serve PORT COMMAND...         starts a server under opsrun and waits until it listens at the port
+#   trial DEVICE NAME COMMAND...  the command succeeds, and the device carried connections meanwhile
+#   finish                        says how many trials there were, and exits
+
+work=/tmp/sdp-programs
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+export LD_LIBRARY_PATH=$DAT_STAGE/lib
+opsrun=$DAT_STAGE/bin/opsrun
+rules=$work/rules
+trials=0 failed=0
+servers=() watcher=
+# How long to wait for what only a defect keeps from coming, on a machine that has other work, and how long
+# one program may take.
+patience=60 limit=120
+
+mkdir -p "$work"
+chmod 755 "$work"
+cat > "$rules" <<'R'
+use both listen  * *:* protocol=sdp within=20s
+use both connect * *:* protocol=sdp within=20s
+R
+
+under() {
+    timeout $limit "$opsrun" --rules "$rules" "$@"
+}
+
+# wait_until COMMAND...: until the command succeeds; fails when it does not in time.
+wait_until() {
+    local end=$((SECONDS + patience))
+    until "$@"; do
+        [ $SECONDS -lt $end ] || { echo "waited $patience s in vain: $*"; return 1; }
+        sleep 0.05
+    done
+}
+
+listens() {
+    ss -Htln "sport = :$1" | grep -q .
+}
+
+serve() {
+    local port=$1
+    shift
+    # Not by the function: its process would be a shell, and the server that one's child.
+    "$opsrun" --rules "$rules" "$@" > "$work/server" 2>&1 &
+    servers+=($!)
+    wait_until listens "$port"
+}
+
+# Ends the servers of a trial. One that does not end by SIGTERM is a failure.
+end_servers() {
+    local server status=0
+    for server in "${servers[@]}"; do
+        kill "$server" 2> /dev/null
+    done
+    for server in "${servers[@]}"; do
+        wait_until is_gone "$server" || { status=1; kill -KILL "$server"; }
+        wait "$server" 2> /dev/null
+    done
+    servers=()
+    return $status
+}
+
+# A zombie is gone as well.
+is_gone() {
+    ! grep -qs "^State:[[:space:]]*[^Z]" "/proc/$1/status" || grep -qs "^State:[[:space:]]*Z" "/proc/$1/status"
+}
+
+# Lists the sockets until it is ended: connections may be short.
+watch_sockets() {
+    : > "$work/listed"
+    while :; do
+        "$opsrun" ss -H >> "$work/listed" 2>&1
+        sleep 0.1
+    done &
+    watcher=$!
+}
+
+end_watch() {
+    kill "$watcher" 2> /dev/null
+    wait "$watcher" 2> /dev/null
+    watcher=
+}
+
+# carried DEVICE: connections had the device and bytes, and no listener accepted one over TCP.
+carried() {
+    awk -v device="$1" '
+        $1 == "sdp" && $2 == "ESTAB" && $NF == device && $5 + $6 > most { most = $5 + $6; line = $0 }
+        / accepted .* over TCP$/ && !/ and 0 over TCP$/ { tcp = $0 }
+        END {
+            if (tcp) { print "over TCP: " tcp; exit 1 }
+            if (!most) { print "no connection was carried by " device; exit 1 }
+            print line
+        }' "$work/listed"
+}
+
+trial() {
+    local device=$1 name=$2 begun=$SECONDS wrong=
+    shift 2
+    trials=$((trials + 1))
+    dmesg --clear
+    watch_sockets
+    "$@" > "$work/said" 2>&1 || wrong="exit status $?"
+    "$opsrun" ss -H >> "$work/listed" 2>&1
+    end_watch
+    end_servers >> "$work/said" 2>&1 || wrong+=" a server does not end"
+    carried "$device" > "$work/carried" || wrong+=" $(cat "$work/carried")"
+    ! dmesg | grep -E "BUG|Oops|general protection|Call Trace|segfault" >> "$work/said" || wrong+=" kernel"
+    if [ -z "$wrong" ]; then
+        echo "ok $device $name, $((SECONDS - begun)) s: $(cat "$work/carried")"
+        grep "^FIGURE " "$work/said"
+        return
+    fi
+    failed=$((failed + 1))
+    echo "FAILED $device $name, $((SECONDS - begun)) s: $wrong"
+    tail -n 40 "$work/said" | sed 's/^/    /'
+    tail -n 20 "$work/server" | sed 's/^/    server: /'
+    sort -u "$work/listed" | tail -n 20 | sed 's/^/    /'
+    dmesg | tail -n 10 | sed 's/^/    kernel: /'
+}
+
+finish() {
+    echo "$trials trials, $failed failed"
+    [ "$failed" = 0 ]
+    exit
+}
+
+leave() {
+    [ -z "$watcher" ] || kill "$watcher" 2> /dev/null
+    kill -KILL "${servers[@]}" 2> /dev/null
+}
+trap leave EXIT
