@@ -1,0 +1,25 @@
+#!/bin/bash
+# What a connection by SDP over a device costs each end: its own descriptor and at most $most more. The memory
+# is printed.
+. "$(dirname "$0")/../programs/sdp.sh"
+port=7600
+# Two is the aim. Six are: sockets, event descriptors and a completion channel.
+most=6
+
+costs() {
+    local address=$1 end
+    serve $port python3 "$here/counted.py" serve "$address" $port 20 || return
+    under python3 "$here/counted.py" visit "$address" $port 20 < /dev/null > "$work/visitor" 2>&1 || { cat "$work/visitor"; return 1; }
+    wait_until grep -q DESCRIPTORS "$work/server" || return
+    for end in server visitor; do
+        sed -n "s/^DESCRIPTORS/FIGURE $end, of each connection: descriptors beyond its own/p" "$work/$end"
+        awk -v most=$most '/^DESCRIPTORS/ { has = $2; seen = 1 } END { exit !(seen && has <= most) }' "$work/$end" ||
+            { echo "$end: more than $most descriptors"; return 1; }
+    done
+}
+
+for device in rxe0=10.9.9.1 ${STACK_TESTS_FULL:+siw0=10.9.10.1}; do
+    port=$((port + 1))
+    trial "${device%=*}" descriptors costs "${device#*=}"
+done
+finish

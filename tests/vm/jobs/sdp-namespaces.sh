@@ -1,0 +1,78 @@
+#!/bin/bash
+# Two network namespaces, and no rule at the connecting end: SDP over the device where both ends have one, TCP
+# at once where one has none. The listening end has a rule, because a listener that is offered by the protocol
+# `local` is offered by no other. siw takes the namespace of the process for its TCP connections, so that a device on each end of a cable
+# is enough; rxe of Linux 6.1 works in the initial namespace only.
+. "$(dirname "$0")/../programs/sdp.sh"
+ours=10.9.40.1 theirs=10.9.40.2 port=7500
+echo 'use both listen * *:* protocol=sdp' > "$work/listening"
+# Emulation is slow, and what is asked here is not how fast a peer answers.
+printf 'use both connect * *:* within=20s\n' > "$rules"
+
+leave_cable() {
+    rdma link delete near 2> /dev/null
+    rdma link delete far 2> /dev/null
+    ip link delete n0 2> /dev/null
+    ip netns delete beyond 2> /dev/null
+}
+trap 'leave; leave_cable' EXIT
+
+is_active() {
+    [ "$(cat "/sys/class/infiniband/$1/ports/1/state" 2> /dev/null)" = "4: ACTIVE" ]
+}
+
+leave_cable
+mkdir -p /run/netns
+ip netns add beyond
+ip link add n0 type veth peer name n1
+ip link set n1 netns beyond
+ip address add $ours/24 dev n0
+ip -n beyond address add $theirs/24 dev n1
+ip link set n0 up
+ip -n beyond link set n1 up
+ip -n beyond link set lo up
+rdma link add near type siw netdev n0
+wait_until is_active near || exit 1
+
+# served PROGRAM-ARGUMENTS: the asyncio server beyond, a client here.
+echoes() {
+    "$opsrun" --rules "$work/listening" ip netns exec beyond python3 "$here/asyncio_echo.py" serve $theirs $port \
+        > "$work/server" 2>&1 &
+    servers+=($!)
+    wait_until listens_beyond || return
+    "$opsrun" --rules "$rules" --explain connect --program python3 $theirs:$port
+    under python3 "$here/asyncio_echo.py" visit $theirs $port 4 4 200000
+}
+
+listens_beyond() {
+    ip netns exec beyond ss -Htln "sport = :$port" | grep -q .
+}
+
+# The peer has no device.
+trials=$((trials + 1))
+watch_sockets
+begun=$SECONDS
+echoes > "$work/said" 2>&1
+status=$?
+"$opsrun" ss -H >> "$work/listed"
+end_watch
+end_servers
+over_tcp="$theirs:$port .* accepted 0 offloaded and 4 over TCP"
+if [ $status = 0 ] && ! grep -q "^sdp .*ESTAB" "$work/listed" && grep -q "$over_tcp" "$work/listed"; then
+    echo "ok one end without a device, $((SECONDS - begun)) s: $(grep "$over_tcp" "$work/listed" | head -n 1)"
+else
+    failed=$((failed + 1))
+    echo "FAILED one end without a device"
+    cat "$work/said"
+    sort -u "$work/listed"
+    cat "$work/server"
+fi
+
+# Both have one.
+if ip netns exec beyond rdma link add far type siw netdev n1 && wait_until is_active far; then
+    port=$((port + 1))
+    trial near "no rule at the connecting end, between namespaces" echoes
+else
+    echo "NOT RUN: the kernel makes no siw device in another namespace"
+fi
+finish
