@@ -169,6 +169,12 @@ impl Rendezvous {
         (self.address, self.psp.conn_qual())
     }
 
+    /// True once the device is lost: nobody can connect to this service point any more.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.stack.is_lost()
+    }
+
     /// Expects the peer that has sent this Hello. `local` and `peer` are what the ends are called.
     pub fn expect(
         &mut self,

@@ -5,12 +5,15 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::Ordering},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
-use dat_api::{EvdId, Ia, ProviderAttr};
+use dat_api::{AsyncKind, EvdId, Event, Ia, ProviderAttr};
 use rustix::event::{EventfdFlags, eventfd};
 use sdp_proto::{Connection, wire::WireError};
 
@@ -40,6 +43,7 @@ pub(crate) struct StackInner {
     /// What suits the adapter, or whoever opened it.
     config: Config,
     own_sockets_only: bool,
+    is_lost: AtomicBool,
     sockets: Mutex<HashMap<EvdId, Arc<Socket>>>,
     doorbells: Mutex<HashMap<EvdId, Weak<OwnedFd>>>,
     /// Always ready: what a stream hands out to be waited for that can have no descriptor of its
@@ -117,6 +121,20 @@ impl Stack {
         }
     }
 
+    /// True once the adapter has reported that its device is lost: the device was removed, or its
+    /// link went down. No connection works over this stack any more; a new one has to be opened.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        let stack = &self.inner;
+        let reported = stack.adapter.ia.async_evd();
+        while let Ok(Some(event)) = reported.dequeue() {
+            if matches!(event, Event::Async(error) if error.kind == AsyncKind::IaCatastrophic) {
+                stack.is_lost.store(true, Ordering::Relaxed);
+            }
+        }
+        stack.is_lost.load(Ordering::Relaxed)
+    }
+
     /// The adapter's address.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
@@ -163,6 +181,7 @@ impl StackInner {
         Ok(Self {
             config: config(&provider),
             own_sockets_only: provider.specific(SOCKETS) == Some("own"),
+            is_lost: AtomicBool::new(false),
             sockets: Mutex::default(),
             doorbells: Mutex::default(),
             always_ready,

@@ -83,7 +83,9 @@ impl Adapter {
         let mut state = self.state();
         let process = getpid();
         match &*state {
-            State::Open(opened) if opened.process == process => return Ok(opened.stack.clone()),
+            State::Open(opened) if opened.process == process && !opened.stack.is_lost() => {
+                return Ok(opened.stack.clone());
+            }
             State::Failed { at, why } if at.elapsed() < FAILED_FOR => {
                 return Err(io::Error::other(why.clone()));
             }
@@ -98,8 +100,15 @@ impl Adapter {
                 why,
             },
         };
-        // A parent's adapter has no threads here and must not be closed here either.
-        std::mem::forget(std::mem::replace(&mut *state, now));
+        match std::mem::replace(&mut *state, now) {
+            // Its device is lost. Closing it may wait for sockets that are being closed.
+            State::Open(lost) if lost.process == process => {
+                // Without a thread it is closed here.
+                drop(host::threads::spawn_quiet("sdp-lost", move || drop(lost)));
+            }
+            // A parent's adapter has no threads here and must not be closed here either.
+            before => std::mem::forget(before),
+        }
         opened.map_err(io::Error::other)
     }
 

@@ -219,6 +219,8 @@ impl Inside {
         hello: &[u8],
     ) -> io::Result<((SocketAddr, u64), Token)> {
         let adapter = service.adapters.device(port).map_err(io::Error::other)?;
+        self.expected
+            .retain(|(rendezvous, _)| !rendezvous.is_lost());
         let is_it = |(_, of): &(Rendezvous, Arc<Adapter>)| Arc::ptr_eq(of, &adapter);
         let at = match self.expected.iter().position(is_it) {
             Some(at) => at,

@@ -35,6 +35,10 @@ said() {
     grep -q "$1" "$work/visitor"
 }
 
+said_twice() {
+    [ "$(grep -c "AGAIN SAME" "$work/visitor")" = 2 ]
+}
+
 # start_visitor ADDRESS: a client, whose standard input is descriptor 4.
 start_visitor() {
     rm -f "$work/lines"
@@ -71,7 +75,6 @@ breaks_and_falls_back() {
     again || return
     lists "^tcp .* $address:$port +[^ ]+ +[^ ]+ +python3.* $1" || return
     grep -E "^(ERROR|SERVED)" "$work/visitor" "$work/server" | sed 's/.*://'
-    end_visitor
 }
 
 under_load() {
@@ -83,13 +86,20 @@ under_load() {
 removal() {
     under_load "$1" || return
     (rdma link delete gone; echo removed > "$work/removed") 4>&- &
-    breaks_and_falls_back "(.*lists no adapter|failed: )"
+    breaks_and_falls_back "(.*lists no adapter|failed: )" && end_visitor
 }
 
 link_down() {
     under_load "$1" || return
     ip link set g0 down
-    breaks_and_falls_back ".*lists no adapter"
+    breaks_and_falls_back ".*lists no adapter" || return
+    # When the link is back, so is SDP.
+    ip link set g0 up
+    wait_until is_active || return
+    echo again >&4
+    wait_until said_twice || return
+    lists "^sdp +ESTAB .* $address:$port .* gone$" || return
+    end_visitor
 }
 
 # Neither end may open the device.
