@@ -24,6 +24,9 @@ use crate::trace::{DecisionTrace, Subject};
 /// The peer's port mapper may take this part of the bound.
 const ASKING_SHARE: u32 = 2;
 
+/// The time that opening an adapter may take before it counts against the bound.
+const OPENING_MAX: Duration = Duration::from_secs(2);
+
 /// What became of an attempt.
 #[derive(Debug)]
 pub enum Outcome {
@@ -174,7 +177,8 @@ impl<'a> Connecting<'a> {
         }
     }
 
-    /// Goes on until it is decided, which takes no longer than the bound.
+    /// Steps until it is decided, which takes no longer than the bound and the time in which this
+    /// process opens an adapter.
     pub fn wait(&mut self) -> Outcome {
         loop {
             if let Some(outcome) = self.step() {
@@ -304,8 +308,9 @@ impl<'a> Connecting<'a> {
         }
     }
 
-    /// Begins to connect by a protocol. The time that this takes does not count against the bound,
-    /// which limits the wait for peers: the first connection of a process may open an adapter.
+    /// Begins to connect by a protocol. The first connection of a process may open an adapter here.
+    /// That does not count against the bound, which limits the wait for peers, unless it takes
+    /// very long.
     fn begin_attempt(
         &mut self,
         protocol: &dyn OffloadProtocol,
@@ -313,7 +318,7 @@ impl<'a> Connecting<'a> {
     ) -> Result<Box<dyn OffloadConnecting>, ConnectFailure> {
         let begun = Instant::now();
         let attempt = protocol.connect(&self.target(protocol, local));
-        self.deadline += begun.elapsed();
+        self.deadline += begun.elapsed().min(OPENING_MAX);
         attempt
     }
 

@@ -15,13 +15,11 @@
 //!
 //! | File | What |
 //! |---|---|
-//! | `stack.rs` | an interface adapter, and the thread that serves sockets whose users do something
-//! else |
+//! | `stack.rs` | an interface adapter, and the thread that serves sockets whose users do something else |
 //! | `adapter.rs` | that adapter as its sockets see it, and how they reach the thread |
 //! | `stream.rs`, `listener.rs` | the public sockets |
 //! | `over_socket.rs` | connections over TCP sockets that somebody else has connected |
-//! | `rendezvous.rs` | connections to peers that were met elsewhere, at a service point of an
-//! adapter |
+//! | `rendezvous.rs` | connections to peers that were met elsewhere, at a service point of an adapter |
 //! | `options.rs`, `config.rs` | what a user may set, and what a stack is made of |
 //! | `socket/` | one connection: protocol, buffers, and which thread takes its events |
 //! | `readiness/` | what `poll` should say, and a descriptor that says it |
@@ -77,7 +75,8 @@
 //! A socket over an adapter begins with 96 KiB of receive buffers and 32 KiB for what is written
 //! ([`Start::Small`]), because an adapter pins it. Each time that twice as many buffers were read
 //! as there are, their number doubles, and a write that finds the ring full makes the next one four
-//! times as long, up to what [`Config`] permits. Staging memory is made by the first RDMA Read.
+//! times as long, up to what [`Config`] permits; shorter rings stay registered until
+//! the end of the connection. Staging memory is made by the first RDMA Read.
 //!
 //! # What is not here
 //!

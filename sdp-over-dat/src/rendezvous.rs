@@ -204,6 +204,17 @@ impl Rendezvous {
         Ok(token)
     }
 
+    /// True while a peer may connect under this token.
+    #[must_use]
+    pub fn expects(&self, token: &Token) -> bool {
+        self.expected.contains_key(token)
+    }
+
+    /// Expects the peer of this token no longer.
+    pub fn forget(&mut self, token: &Token) {
+        self.expected.remove(token);
+    }
+
     /// Forgets peers that have not connected for too long.
     pub fn forget_silent(&mut self) {
         let now = Instant::now();
@@ -235,6 +246,7 @@ impl Rendezvous {
     pub fn next_answered(&mut self) -> Option<SdpStream> {
         // The trigger is taken first: an event that comes after the last look sets it again.
         self.notice.clear();
+        self.forget_silent();
         loop {
             match self.requests.dequeue() {
                 Ok(Some(Event::ConnectionRequest(request))) => {

@@ -59,6 +59,11 @@ impl Adapter {
         }
     }
 
+    /// The name in the registry.
+    pub(crate) fn ia_name(&self) -> &str {
+        &self.ia_name
+    }
+
     /// The name in listings.
     pub(crate) fn shown(&self) -> &str {
         &self.shown

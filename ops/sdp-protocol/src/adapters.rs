@@ -3,8 +3,7 @@
 //! The adapter of an RDMA device is the one that `dat.conf` lists for it, by the device, its
 //! network device or an address of that; where there is no such line, `libdapl-ib.so.2` serves the
 //! device itself. The software provider carries sockets of every network device, where a rule or
-//! `opsrun
-//! --software` asks for it. `OPS_SDP_ADAPTER` names the one adapter that is used.
+//! `opsrun --software` asks for it. `OPS_SDP_ADAPTER` names the one adapter that is used.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -58,7 +57,8 @@ pub fn prefer_libraries_in(directory: &Path) {
     if registry.exists() {
         dat_api::Library::prefer(registry);
     }
-    if directory.join(SOFTWARE_PROVIDER).exists() {
+    let providers = [SOFTWARE_PROVIDER, DEVICE_PROVIDER];
+    if providers.iter().any(|file| directory.join(file).exists()) {
         // Once is enough: a process has one.
         let _ = DIRECTORY.set(directory.to_owned());
     }
@@ -91,11 +91,11 @@ pub(crate) struct Adapters {
     network: OnceLock<Option<NetStack>>,
 }
 
-/// What was chosen. An error says why there is no adapter.
+/// The adapters that were chosen.
 #[derive(Debug, Default)]
 struct Inner {
-    software: Option<Result<Arc<Adapter>, String>>,
-    devices: BTreeMap<RdmaPort, Result<Arc<Adapter>, String>>,
+    software: Option<Arc<Adapter>>,
+    devices: BTreeMap<RdmaPort, Arc<Adapter>>,
     /// The lines of `dat.conf` for RDMA devices.
     lines: Option<Vec<Line>>,
 }
@@ -132,11 +132,19 @@ impl Adapters {
     pub(crate) fn software(&self) -> Result<Arc<Adapter>, String> {
         let _opening = opening();
         let mut inner = self.inner();
-        let chosen = inner.software.get_or_insert_with(|| {
-            let name = choose_software()?;
-            Ok(Arc::new(Adapter::new(name.clone(), name)))
-        });
-        chosen.clone()
+        if let Some(chosen) = &inner.software {
+            return Ok(Arc::clone(chosen));
+        }
+        let lines = inner.lines.get_or_insert_with(read_lines);
+        if host::environment::text(ADAPTER_ENV).is_some()
+            && let Some(line) = lines.first()
+        {
+            return Err(format!("{} is the adapter of a device", line.ia_name));
+        }
+        let name = choose_software()?;
+        let adapter = Arc::new(Adapter::new(name.clone(), name));
+        inner.software = Some(Arc::clone(&adapter));
+        Ok(adapter)
     }
 
     /// The adapter of the software provider, opened, if it carries connections of this local
@@ -166,14 +174,19 @@ impl Adapters {
         let _opening = opening();
         let mut inner = self.inner();
         if let Some(chosen) = inner.devices.get(port) {
-            return chosen.clone();
+            return Ok(Arc::clone(chosen));
         }
         let addresses = self.addresses_of(&port.network_device);
         let lines = inner.lines.get_or_insert_with(read_lines);
-        let made = choose_for(port, lines, &addresses)
-            .map(|name| Arc::new(Adapter::new(name, port.device.clone())));
-        inner.devices.insert(port.clone(), made.clone());
-        made
+        let name = choose_for(port, lines, &addresses)?;
+        // Several network devices may be in front of one port: a VLAN, for example.
+        let same = inner.devices.values().find(|it| it.ia_name() == name);
+        let adapter = match same {
+            Some(adapter) => Arc::clone(adapter),
+            None => Arc::new(Adapter::new(name, port.device.clone())),
+        };
+        inner.devices.insert(port.clone(), Arc::clone(&adapter));
+        Ok(adapter)
     }
 
     /// The RDMA ports behind the network device that has this address of the host; all of them, for
@@ -214,8 +227,7 @@ impl Adapters {
             let _opening = opening();
             let inner = self.inner();
             let devices = inner.devices.values();
-            let all = devices.chain(&inner.software).flatten();
-            all.cloned().collect()
+            devices.chain(&inner.software).cloned().collect()
         };
         for stack in all.iter().filter_map(|adapter| adapter.opened()) {
             stack.settle(patience);

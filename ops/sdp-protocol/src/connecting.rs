@@ -55,6 +55,8 @@ enum State {
 pub(crate) struct SdpConnecting {
     candidates: Vec<Open>,
     state: State,
+    /// The TCP connection, while a device connects: its end tells the peer that this end aborts.
+    _rendezvous: Option<OwnedFd>,
     poller: OwnedFd,
     wakeup: Arc<WakeupFd>,
     local: SocketAddr,
@@ -96,6 +98,7 @@ impl SdpConnecting {
         Ok(Self {
             candidates,
             state: State::Tcp(tcp),
+            _rendezvous: None,
             poller,
             wakeup,
             local: target.local,
@@ -120,7 +123,8 @@ impl SdpConnecting {
     /// Does what the peer has chosen.
     fn follow(&mut self, tcp: OwnedFd, answer: Answer) -> Result<(), ConnectFailure> {
         let failed = |error: std::io::Error| ConnectFailure::Failed(errno_of(&error));
-        let (stream, chosen) = match answer {
+        epoll::delete(&self.poller, &tcp).map_err(ConnectFailure::Failed)?;
+        let (stream, chosen, tcp) = match answer {
             Answer::Nothing(WhyNot::NoAdapter) => return Err(ConnectFailure::Refused),
             Answer::Nothing(WhyNot::Version) => return Err(ConnectFailure::Version),
             Answer::Nothing(WhyNot::Failed) => {
@@ -128,10 +132,9 @@ impl SdpConnecting {
             }
             Answer::Convert => {
                 let chosen = self.offered(|it| it.kind == AdapterKind::Socket)?;
-                epoll::delete(&self.poller, &tcp).map_err(ConnectFailure::Failed)?;
                 let stream =
                     SdpStream::start_connect_over(&chosen.stack, tcp, self.local, self.peer);
-                (stream.map_err(failed)?, chosen)
+                (stream.map_err(failed)?, chosen, None)
             }
             Answer::Device {
                 adapter,
@@ -145,12 +148,13 @@ impl SdpConnecting {
                 let place = (SocketAddr::new(at, 0), conn_qual);
                 let (stack, local, peer) = (&chosen.stack, self.local, self.peer);
                 let stream = SdpStream::start_connect_met(stack, place, token, local, peer);
-                (stream.map_err(failed)?, chosen)
+                (stream.map_err(failed)?, chosen, Some(tcp))
             }
         };
         let adapter = Arc::clone(&chosen.adapter);
         stream.set_nonblocking(true);
         stream.watch(Arc::clone(&self.wakeup) as _);
+        self._rendezvous = tcp;
         self.state = State::Hello(stream, adapter);
         Ok(())
     }
@@ -211,7 +215,11 @@ fn opened(candidates: Vec<Candidate>, settings: Settings) -> Vec<Open> {
             None
         }
     };
-    candidates.into_iter().filter_map(open).collect()
+    let mut opened: Vec<Open> = candidates.into_iter().filter_map(open).collect();
+    // One Hello is for all devices.
+    let first = opened.first().map(|it| it.stack.config());
+    opened.retain(|it| it.kind == AdapterKind::Socket || Some(it.stack.config()) == first);
+    opened
 }
 
 /// Returns true if the kernel has connected the socket.
@@ -228,7 +236,7 @@ impl OffloadConnecting for SdpConnecting {
         if !self.step_tcp()? || !self.step_offered()? {
             return Ok(None);
         }
-        let State::Hello(stream, _) = &self.state else {
+        let State::Hello(stream, ..) = &self.state else {
             return Err(ConnectFailure::Failed(Errno::ISCONN));
         };
         self.wakeup.clear();
@@ -256,7 +264,7 @@ impl OffloadConnecting for SdpConnecting {
 
 impl Drop for SdpConnecting {
     fn drop(&mut self) {
-        if let State::Hello(stream, _) = &self.state {
+        if let State::Hello(stream, ..) = &self.state {
             // A last word would look like a first one.
             stream.abort();
         }

@@ -7,8 +7,9 @@
 //!                                      token (device)
 //! ```
 //!
-//! A peer that takes too long in one of them is let go of, and goes on over TCP: each holds a
-//! place, and a peer that has stopped, or wants no good, would hold it for ever.
+//! A connection that exceeds its time limit is closed, and its peer continues over TCP. Each
+//! connection occupies a place of the backlog, which a stopped or hostile peer would occupy for
+//! ever.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use std::time::Instant;
 use ops::RdmaPort;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
+use rustix::net::{RecvFlags, Shutdown};
 use sdp_over_dat::{Commitment, PendingHellos, Rendezvous, SdpStream, Token};
 use tracing::{debug, warn};
 
@@ -28,6 +30,19 @@ use crate::errno_of;
 use crate::rendezvous::{self, AdapterKind, Answer, Incoming, Offer, WhyNot};
 use crate::settings::Settings;
 use crate::stream::WakeupFd;
+
+/// Connections whose peers have not made their offers, at most: each event looks at all of them.
+const MEETING_MAX: usize = 64;
+
+/// Ends the TCP connection of a peer whose offer cannot be answered. The end is sent even if other
+/// processes have copies of the descriptor.
+fn refuse(tcp: &OwnedFd, why: Errno) {
+    if why == Errno::PROTONOSUPPORT {
+        let answer = Answer::Nothing(WhyNot::Version).emit();
+        let _ = rendezvous::send(tcp.as_fd(), &answer);
+    }
+    let _ = rustix::net::shutdown(tcp, Shutdown::Both);
+}
 
 /// What a service may use.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +74,8 @@ pub(crate) struct Inside {
     pending_hellos: Option<(PendingHellos, Arc<Adapter>)>,
     /// Of each device's.
     expected: Vec<(Rendezvous, Arc<Adapter>)>,
+    /// The TCP connections of the peers that are expected there.
+    invited: Vec<Invited>,
     answered: Vec<Answered>,
 }
 
@@ -71,7 +88,14 @@ struct Meeting {
     until: Instant,
 }
 
-/// What the ends are called.
+/// A peer that has a token, on the TCP connection on which it got that.
+#[derive(Debug)]
+struct Invited {
+    tcp: OwnedFd,
+    token: Token,
+}
+
+/// The addresses that both ends report to their programs.
 #[derive(Debug, Clone, Copy)]
 struct Names {
     local: SocketAddr,
@@ -87,17 +111,29 @@ struct Answered {
 }
 
 impl Inside {
+    /// True if no more connections may be admitted, of a service that has so much room.
+    pub(crate) fn is_full(&self, room: usize) -> bool {
+        self.count() >= room || self.meeting.len() >= MEETING_MAX
+    }
+
     /// The number of connections.
-    pub(crate) fn count(&self) -> usize {
+    fn count(&self) -> usize {
         let pending = self.pending_hellos.as_ref().map_or(0, |(it, _)| it.len());
         let expected: usize = self.expected.iter().map(|(it, _)| it.len()).sum();
         self.meeting.len() + pending + expected + self.answered.len()
     }
 
-    /// Lets go of peers that take too long.
-    pub(crate) fn forget_silent(&mut self) {
+    /// Closes connections that have exceeded their time limit.
+    pub(crate) fn forget_silent(&mut self, service: &Service<'_>) {
         let now = Instant::now();
-        self.meeting.retain(|meeting| meeting.until > now);
+        self.meeting.retain(|meeting| {
+            let stays = meeting.until > now;
+            if !stays {
+                let _ = epoll::delete(service.poller, &meeting.tcp);
+                refuse(&meeting.tcp, Errno::TIMEDOUT);
+            }
+            stays
+        });
         if let Some((pending_hellos, _)) = &mut self.pending_hellos {
             pending_hellos.forget_silent();
         }
@@ -107,14 +143,14 @@ impl Inside {
         self.answered.retain(|answered| {
             let stays = answered.until > now || answered.stream.commitment() != Commitment::Open;
             if !stays {
-                // A last word would wait for the peer's first one.
+                // A graceful close would wait for the peer's first message.
                 answered.stream.abort();
             }
             stays
         });
     }
 
-    /// The time at which the next of them is let go of.
+    /// Returns the time at which the next connection exceeds its limit.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let meeting = self.meeting.iter().map(|meeting| meeting.until);
         let pending = self.pending_hellos.iter();
@@ -145,6 +181,7 @@ impl Inside {
 
     /// Answers the peers that have made their offer.
     pub(crate) fn meet(&mut self, service: &Service<'_>) {
+        self.check_invited(service);
         let mut at = 0;
         while let Some(meeting) = self.meeting.get_mut(at) {
             let received = meeting.incoming.receive(meeting.tcp.as_fd());
@@ -157,12 +194,16 @@ impl Inside {
                 Err(errno) => Err(errno),
             };
             let meeting = self.meeting.swap_remove(at);
-            let answered = offer.map_err(io::Error::from).and_then(|offer| {
-                // Its next bytes are not for this.
-                epoll::delete(service.poller, &meeting.tcp)?;
-                self.choose(service, meeting, &offer)
-            });
-            // A peer that cannot be served goes on over TCP.
+            // Copies of the descriptor in other processes would keep it in the poller.
+            let _ = epoll::delete(service.poller, &meeting.tcp);
+            let answered = match offer {
+                Ok(offer) => self.choose(service, meeting, &offer),
+                Err(errno) => {
+                    refuse(&meeting.tcp, errno);
+                    Err(errno.into())
+                }
+            };
+            // The peer continues over TCP.
             if let Err(error) = answered {
                 debug!(%error, "a connection comes to nothing at its rendezvous");
             }
@@ -195,7 +236,7 @@ impl Inside {
                 Ok((place, token)) => {
                     let index = u8::try_from(index).unwrap_or(u8::MAX);
                     let answer = Answer::device(index, place, token);
-                    return Ok(rendezvous::send(meeting.tcp.as_fd(), &answer.emit())?);
+                    return self.invite(service, meeting.tcp, answer, token);
                 }
                 Err(error) => {
                     warn!(%error, "a device cannot be offered");
@@ -208,6 +249,51 @@ impl Inside {
         }
         let answer = Answer::Nothing(why_not).emit();
         Ok(rendezvous::send(meeting.tcp.as_fd(), &answer)?)
+    }
+
+    /// Sends a peer to the service point of a device, and keeps its TCP connection, which ends when
+    /// the peer gives up.
+    fn invite(
+        &mut self,
+        service: &Service<'_>,
+        tcp: OwnedFd,
+        answer: Answer,
+        token: Token,
+    ) -> io::Result<()> {
+        let sent = rendezvous::send(tcp.as_fd(), &answer.emit()).and_then(|()| {
+            let data = EventData::new_u64(4);
+            epoll::add(service.poller, &tcp, data, EventFlags::IN)
+        });
+        if let Err(errno) = sent {
+            self.forget(&token);
+            return Err(errno.into());
+        }
+        self.invited.push(Invited { tcp, token });
+        Ok(())
+    }
+
+    fn forget(&mut self, token: &Token) {
+        for (rendezvous, _) in &mut self.expected {
+            rendezvous.forget(token);
+        }
+    }
+
+    /// Drops the TCP connections of peers that have used their token, and the tokens of peers that
+    /// have given up: a peer has nothing more to send there.
+    fn check_invited(&mut self, service: &Service<'_>) {
+        let mut at = 0;
+        while let Some(Invited { tcp, token }) = self.invited.get(at) {
+            let is_expected = self.expected.iter().any(|(it, _)| it.expects(token));
+            let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+            let seen = rustix::net::recv(tcp, &mut [0; 1][..], flags);
+            if is_expected && seen.is_err_and(|errno| errno == Errno::AGAIN) {
+                at += 1;
+                continue;
+            }
+            let Invited { tcp, token } = self.invited.swap_remove(at);
+            let _ = epoll::delete(service.poller, &tcp);
+            self.forget(&token);
+        }
     }
 
     /// Expects the peer at the service point of a device.

@@ -47,6 +47,7 @@ mod rendezvous;
 mod settings;
 mod stream;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
@@ -182,8 +183,8 @@ impl SdpProtocol {
             return adapter.map_or_else(|_| String::new(), |it| it.shown().to_owned());
         }
         let devices = self.adapters.ports_at(at);
-        let mut names: Vec<String> = devices.into_iter().map(|port| port.device).collect();
-        names.dedup();
+        let names: BTreeSet<String> = devices.into_iter().map(|port| port.device).collect();
+        let mut names = Vec::from_iter(names);
         if software && let Ok(adapter) = self.adapters.software() {
             names.push(adapter.shown().to_owned());
         }

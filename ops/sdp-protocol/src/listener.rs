@@ -1,7 +1,7 @@
 //! Services.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -127,6 +127,9 @@ impl SdpListener {
         let alarm = Alarm::new(place)?;
         epoll::add(&poller, &alarm, EventData::new_u64(3), EventFlags::IN)?;
         let mapped = rustix::net::getsockname(&tcp)?.try_into()?;
+        if choice.devices {
+            open_soon(&adapters, service.ip());
+        }
         Ok(Self {
             adapters,
             service,
@@ -159,8 +162,8 @@ impl SdpListener {
     /// Takes what the kernel has accepted to where it may make its offer.
     fn admit(&self, inside: &mut Inside) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        inside.forget_silent();
-        while inside.count() < self.room
+        inside.forget_silent(&self.service());
+        while !inside.is_full(self.room)
             && let Ok(tcp) = rustix::net::accept_with(&self.tcp, flags)
         {
             let admitted = (self.adapters.place())(tcp)
@@ -172,6 +175,25 @@ impl SdpListener {
             }
         }
     }
+}
+
+/// Opens the adapters of the devices behind an address, in a thread that ends with that. A peer
+/// that had to wait for it would run into its bound.
+fn open_soon(adapters: &Adapters, at: IpAddr) {
+    let ports = adapters.ports_at(at);
+    let found = ports.iter().filter_map(|port| adapters.device(port).ok());
+    let found: Vec<_> = found.collect();
+    if found.is_empty() {
+        return;
+    }
+    let open = move || {
+        for adapter in found {
+            // Whoever needs the adapter gets the reason.
+            let _ = adapter.stack();
+        }
+    };
+    // Without a thread, the first connection opens them.
+    drop(host::threads::spawn_quiet("sdp-open", open));
 }
 
 impl OffloadListener for SdpListener {
@@ -197,9 +219,10 @@ impl OffloadListener for SdpListener {
         let service = self.service();
         loop {
             self.admit(&mut inside);
+            // Before places become free: peers may wait in the kernel for these.
+            let was_full = inside.is_full(self.room);
             inside.meet(&service);
             inside.answer(&service);
-            let was_full = inside.count() >= self.room;
             if let Some((stream, adapter)) = inside.next_committed(&self.wakeup) {
                 return Ok(Some(Box::new(SdpOffload::new(stream, adapter))));
             }
@@ -207,7 +230,7 @@ impl OffloadListener for SdpListener {
             if !was_full {
                 return Ok(None);
             }
-            if inside.count() >= self.room {
+            if inside.is_full(self.room) {
                 // Nor does a peer that stays silent.
                 self.alarm.set(inside.next_due());
                 return Ok(None);

@@ -10,7 +10,7 @@ use anyhow::{Result, bail, ensure};
 use ops::{
     Capabilities, ConnectFailure, DecisionTrace, Intent, KernelConnection, KernelSockets,
     KernelTarget, Local, Offer, OffloadBound, OffloadConnecting, OffloadProtocol, Plan, Reason,
-    Registration, Terms, StackRequest, Target, Way,
+    Registration, StackRequest, Target, Terms, Way,
 };
 use ops_rules::Role;
 use ops_unix_protocol::UnixProtocol;

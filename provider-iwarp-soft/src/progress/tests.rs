@@ -113,6 +113,10 @@ fn the_engine_does_not_poll_where_no_processor_is_left() {
     with_moved(|client, server| {
         let progress = &server.qp.qp.shared.progress;
         progress.may_spin.store(false, Ordering::Relaxed);
+        // The engine may have begun to poll while the connection moved.
+        while progress.attendance.is_spinning() {
+            std::thread::yield_now();
+        }
         for _ in 0..20 {
             write_and_wait(client, server, 10);
             assert!(!progress.attendance.is_spinning());

@@ -5,8 +5,7 @@
 //! | `setup.rs` | connect and accept |
 //! | `inner.rs` | what the lock protects, and what the outside sees of it |
 //! | `attendance.rs` | which thread takes the events of a socket |
-//! | `link.rs`, `read_half.rs`, `user.rs` | states: of the transport, of the receiving direction,
-//! of the user |
+//! | `link.rs`, `read_half.rs`, `user.rs` | states: of the transport, of the receiving direction, of the user |
 //! | `drive.rs` | events in, messages out; waiting |
 //! | `send.rs`, `receive.rs` | the two directions as a user calls them |
 //! | `send_ring.rs` | bytes that were written, headers, Sends under way |

@@ -40,7 +40,8 @@ fn memory_grows_with_use() -> Result<()> {
         for stream in [&client, &server] {
             let now = stream.statistics();
             ensure!(now.receive_buffers == 30, "{now:?}");
-            ensure!(now.send_ring == 512 * 1024, "{now:?}");
+            // It grows when a write finds all that was written before posted.
+            ensure!(now.send_ring > 32 * 1024, "{now:?}");
         }
         Ok(())
     })

@@ -15,14 +15,21 @@ if LOCAL:
 
 NEW_PROGRAM = """
 import errno, os, sys
-try:
-    got = os.read(0, 100)
-except ConnectionResetError:
-    got = None
+number, unread = int(sys.argv[2]), sys.argv[3].encode()
+def read():
+    try:
+        return os.read(number, 100)
+    except ConnectionResetError:
+        return None
+got = read()
+# The number of standard input has carried the bytes of the connection since it got that name, so what
+# was received before is there, as with TCP.
+if number == 0 and got and got == unread:
+    got = read()
 assert got is None, got
-assert os.read(0, 100) == b""
+assert os.read(number, 100) == b""
 try:
-    os.write(0, b"z")
+    os.write(number, b"z")
     raise AssertionError("written")
 except BrokenPipeError:
     pass
@@ -30,9 +37,10 @@ os.write(int(sys.argv[1]), b"well")
 """
 plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 WORDS = os.urandom(400000)
+UNREAD = b" than it reads"
 
 
-def become(listener, tell, environment, unread):
+def become(listener, tell, environment, unread, number):
     peer = listener.accept()[0]
     assert is_offloaded(peer)
     # The program that comes is not found at first.
@@ -48,13 +56,14 @@ def become(listener, tell, environment, unread):
     if unread:
         assert receive(peer, 4) == b"more"
         assert poll.poll(DEADLINE * 1000)
-    os.dup2(peer.fileno(), 0)
+    os.dup2(peer.fileno(), number)
     peer.close()
     os.set_inheritable(tell, True)
-    os.execve(sys.executable, [sys.executable, "-c", NEW_PROGRAM, str(tell)], environment)
+    words = [str(tell), str(number), UNREAD.decode() if unread else ""]
+    os.execve(sys.executable, [sys.executable, "-c", NEW_PROGRAM, *words], environment)
 
 
-for unread in (False, True):
+for unread, number in ((False, 0), (True, 0), (False, 99), (True, 99)):
     for environment in (plain, dict(os.environ)):
         told, tell = os.pipe()
         listener = socket.socket()
@@ -64,7 +73,7 @@ for unread in (False, True):
         def serve():
             listener.listen()
             os.write(started[1], b"x")
-            become(listener, tell, environment, unread)
+            become(listener, tell, environment, unread, number)
 
         server = forked(serve)
         os.read(started[0], 1)
@@ -73,7 +82,7 @@ for unread in (False, True):
             client.sendall(b"hello")
             assert receive(client, len(WORDS)) == WORDS
             if unread:
-                client.sendall(b"more than it reads")
+                client.sendall(b"more" + UNREAD)
             try:
                 assert not client.recv(1), "bytes of nobody"
                 raise AssertionError("no reset")
