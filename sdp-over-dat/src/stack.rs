@@ -193,8 +193,8 @@ impl StackInner {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread writes the eventfd `doorbell` whenever this dispatcher triggers the adapter's CNO,
-    /// until the owner of the doorbell drops it.
+    /// The thread writes the eventfd `doorbell` whenever this dispatcher triggers the adapter's
+    /// CNO, until the owner of the doorbell drops it.
     pub(crate) fn ring(&self, doorbell: &Arc<OwnedFd>, for_evd: EvdId) {
         let mut doorbells = self.doorbells();
         doorbells.retain(|_, doorbell| doorbell.strong_count() > 0);

@@ -1,7 +1,8 @@
-/* One unmodified TCP program for several stacks: latency of 64 bytes and throughput of 64 KiB writes.
+/* One unmodified TCP program for several stacks: latency of 64 bytes and throughput of 64 KiB
+ * writes.
  *
  *   stream serve ADDRESS PORT CONNECTIONS
- *   stream visit ADDRESS PORT {ping|bulk} COUNT    prints microseconds of half a round trip, or MB/s
+ *   stream visit ADDRESS PORT {ping|bulk} COUNT  prints us of half a round trip, or MB/s
  *
  * Of the bulk, every byte is compared at the server. */
 #include <arpa/inet.h>
@@ -73,7 +74,8 @@ static void serve_one(int fd) {
 int main(int argc, char **argv) {
     if (argc < 5)
         return 2;
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((unsigned short)atoi(argv[3]))};
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((unsigned short)atoi(argv[3]))};
     inet_pton(AF_INET, argv[2], &to.sin_addr);
     for (int at = 0; at < PIECE; at++)
         piece[at] = (unsigned char)(at * 7 + at / 256);
