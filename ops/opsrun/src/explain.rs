@@ -162,6 +162,9 @@ mod tests {
             "sdp      no: no rule names the protocol",
             "verdict  local and tcp",
         ];
+        let is_route = |line: &&str| line.starts_with("route    every device, ");
+        let (route, lines): (Vec<&str>, Vec<&str>) = lines.into_iter().partition(is_route);
+        assert_eq!(route.len(), 1, "{text}");
         assert_eq!(lines, expected);
         let line = ["--software", "--explain", "listen", "0.0.0.0:80"];
         let text = explained(rules, &line).unwrap();
