@@ -68,7 +68,7 @@ pub struct Way<'a> {
     pub device: Option<&'a str>,
     /// The active RDMA ports behind that network device.
     pub ports: &'a [RdmaPort],
-    /// What is said about the socket.
+    /// Settings of the rule and of the program for the socket.
     pub terms: Terms<'a>,
 }
 
@@ -86,7 +86,7 @@ pub struct Target<'a> {
     pub next_hop: Option<IpAddr>,
     /// The active RDMA ports behind the network device of the route.
     pub ports: &'a [RdmaPort],
-    /// What is said about the socket.
+    /// Settings of the rule and of the program for the socket.
     pub terms: Terms<'a>,
 }
 

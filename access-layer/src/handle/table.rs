@@ -191,8 +191,8 @@ impl Slot {
         }
     }
 
-    /// The same once no pin was found to be announced. The slot may have been used again since:
-    /// then what was found says nothing about its present life.
+    /// Drops the object once no announced pin was found in the life of `seen`. The slot may have
+    /// been used again since: then what was found says nothing about its present life.
     fn reclaim_life(&self, seen: State) {
         if !self.update(|state| state.on_reclaim(seen)) {
             return;

@@ -55,7 +55,7 @@ enum State {
 pub(crate) struct SdpConnecting {
     candidates: Vec<Open>,
     state: State,
-    /// The TCP connection, while a device connects: its end tells the peer that this end aborts.
+    /// The TCP connection, while a device connects. The peer takes its end for an abort.
     _rendezvous: Option<OwnedFd>,
     poller: OwnedFd,
     wakeup: Arc<WakeupFd>,
@@ -83,7 +83,7 @@ impl SdpConnecting {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let tcp = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
         let tcp = place(tcp)?;
-        // The peer believes the kernel alone who connects.
+        // The peer takes this end's address from the kernel, so the socket is bound to it.
         let mut source = target.local;
         source.set_port(0);
         rustix::net::bind(&tcp, &source)?;
@@ -265,7 +265,7 @@ impl OffloadConnecting for SdpConnecting {
 impl Drop for SdpConnecting {
     fn drop(&mut self) {
         if let State::Hello(stream, ..) = &self.state {
-            // A last word would look like a first one.
+            // A graceful close would send a message, which the peer would take for the first one.
             stream.abort();
         }
     }

@@ -44,7 +44,7 @@ fn refuse(tcp: &OwnedFd, why: Errno) {
     let _ = rustix::net::shutdown(tcp, Shutdown::Both);
 }
 
-/// What a service may use.
+/// Adapters and settings that a service may use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Choice {
     pub(crate) settings: Settings,
@@ -60,7 +60,7 @@ pub(crate) struct Service<'a> {
     pub(crate) port: u16,
     pub(crate) adapters: &'a Adapters,
     pub(crate) choice: Choice,
-    /// What the service sleeps on.
+    /// The descriptor on which the service sleeps.
     pub(crate) poller: &'a OwnedFd,
     /// A descriptor in the poller that answered connections signal.
     pub(crate) wakeup: &'a Arc<WakeupFd>,
@@ -341,7 +341,7 @@ impl Inside {
         pending_hellos.admit(meeting.tcp, local, peer)
     }
 
-    /// Answers the peers that have said Hello or shown their token.
+    /// Accepts connection requests that carry a Hello or a valid token.
     pub(crate) fn answer(&mut self, service: &Service<'_>) {
         let mut streams = Vec::new();
         if let Some((pending_hellos, adapter)) = &mut self.pending_hellos {

@@ -83,11 +83,11 @@ pub struct SdpProtocol {
     adapters: Arc<Adapters>,
     explains: bool,
     uses: Uses,
-    /// The last answer was that there is no software adapter for it.
+    /// True if the last query found no software adapter.
     lacks_adapter: AtomicBool,
 }
 
-/// What the protocol carries sockets by.
+/// The adapters that carry sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Uses {
     /// RDMA devices; and the software provider where a rule names the protocol.
@@ -129,7 +129,7 @@ impl SdpProtocol {
         }
     }
 
-    /// What helps, where it has just said that no software adapter carries a socket.
+    /// Returns advice for the user if the last query found no software adapter.
     #[must_use]
     pub fn advice(&self) -> Option<String> {
         let lacks = self.lacks_adapter.load(Ordering::Relaxed);

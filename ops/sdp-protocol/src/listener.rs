@@ -94,7 +94,7 @@ struct SdpListener {
     adapters: Arc<Adapters>,
     service: SocketAddr,
     choice: Choice,
-    /// The adapters by which it may accept, for listings.
+    /// Names of the adapters that the service may use, for listings.
     shown: String,
     mapped: SocketAddr,
     tcp: OwnedFd,
@@ -159,7 +159,7 @@ impl SdpListener {
         }
     }
 
-    /// Takes what the kernel has accepted to where it may make its offer.
+    /// Accepts kernel connections while there is room.
     fn admit(&self, inside: &mut Inside) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         inside.forget_silent(&self.service());

@@ -1,4 +1,4 @@
-//! What the two ends of a rendezvous say, as bytes.
+//! Wire format of the messages of a rendezvous.
 //!
 //! The ends of a candidate connection meet on a kernel TCP connection beside the service. The
 //! connecting end lists its adapters, the best first, and says Hello; the accepting end chooses.
@@ -59,7 +59,7 @@ impl AdapterKind {
     }
 }
 
-/// What the connecting end says.
+/// The message of the connecting end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offer {
     /// Its adapters, the best first; `None` is a kind that is unknown here.
@@ -68,7 +68,7 @@ pub(crate) struct Offer {
     pub(crate) hello: Vec<u8>,
 }
 
-/// What the accepting end says.
+/// The message of the accepting end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// No adapters fit, or none has room.
@@ -238,7 +238,7 @@ fn stated_len(header: &[u8]) -> Result<usize, Malformed> {
     }
 }
 
-/// What is behind the header of a whole message of this kind.
+/// Returns the bytes behind the header of a complete message of this kind.
 fn body_of(bytes: &[u8], kind: u8) -> Result<&[u8], Malformed> {
     let header = bytes.get(..HEADER_LEN).ok_or(Malformed::Other)?;
     if stated_len(header)? != bytes.len() || header[5] != kind {
@@ -288,7 +288,7 @@ impl Incoming {
 /// Sends a message into the buffer of a fresh socket, which has room for it.
 ///
 /// # Errors
-/// What `send` says; `EPIPE` where there was no room after all.
+/// The error of `send`; `EPIPE` where there was no room after all.
 pub(crate) fn send(to: BorrowedFd<'_>, message: &[u8]) -> Result<(), Errno> {
     let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
     match rustix::net::send(to, message, flags)? {

@@ -32,7 +32,7 @@ pub(crate) fn expose(fd: c_int) {
     }
 }
 
-/// The same for a connection that has got one of the numbers of standard input, output and error:
+/// Makes a connection carry bytes if its descriptor is standard input, output or error:
 /// the C library has streams there, and reads and writes them by calls of its own.
 pub(crate) fn expose_standard(fd: c_int) {
     if (0..=2).contains(&fd) {
