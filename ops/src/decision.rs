@@ -61,7 +61,7 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// What is said to the protocols about the socket.
+    /// Settings of the rule and of the program for the socket.
     #[must_use]
     pub fn terms(&self) -> Terms<'_> {
         Terms {

@@ -47,10 +47,10 @@ pub struct Capabilities {
     pub asks_peer: bool,
 }
 
-/// What the rule file and the program say to the protocols about one socket.
+/// Settings of the rule file and of the program for one socket.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Terms<'a> {
-    /// What the rule file sets, for this protocol and for others.
+    /// Settings of the rule, for this protocol and for others.
     pub settings: &'a [Setting],
     /// A rule or the program names the protocol.
     pub is_named: bool,
@@ -104,8 +104,7 @@ pub trait OffloadProtocol: fmt::Debug + Send + Sync {
     /// Why not.
     fn reaches(&self, way: &Way<'_>) -> Result<(), Reason>;
 
-    /// What would carry a socket that goes this way, in the words of an explanation; empty where
-    /// there is nothing to say.
+    /// Describes the carrier of a socket that goes this way, for an explanation; may be empty.
     fn explain(&self, _way: &Way<'_>) -> String {
         String::new()
     }

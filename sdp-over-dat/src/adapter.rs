@@ -32,8 +32,8 @@ pub(crate) struct Adapter {
     pub(crate) wakeup: Wakeup,
     /// A socket wants a tick.
     pub(crate) ticks: AtomicBool,
-    /// The provider has CNOs with descriptors. OFA's providers have none, and keep one trigger of a
-    /// CNO: those of other dispatchers are lost until that one has been taken.
+    /// The provider has CNOs with descriptors. OFA's providers have none, and seem to keep
+    /// one trigger of a CNO and to lose those of other dispatchers until that one has been taken.
     pub(crate) has_cno_fd: bool,
 }
 

@@ -41,7 +41,7 @@ use crate::{
 /// Peers that may be expected at a time.
 const EXPECTED_MAX: usize = 1024;
 
-/// What the active end shows at the service point. It is valid once.
+/// Proof of the active end that it was met. A service point accepts each token once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token([u8; Self::LEN]);
 

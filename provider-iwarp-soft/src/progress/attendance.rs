@@ -254,17 +254,17 @@ impl Attendance {
         self.polls.load(Ordering::Relaxed)
     }
 
-    /// Whether consumers poll at present.
+    /// True while consumers poll.
     pub(super) fn is_polled(&self) -> bool {
         self.attendant.load(Ordering::Relaxed) == POLLERS
     }
 
-    /// Whether the engine's thread polls.
+    /// True while the engine's thread polls.
     pub(super) fn is_spinning(&self) -> bool {
         self.attendant.load(Ordering::Relaxed) == SPINNER
     }
 
-    /// Whether the engine serves the set.
+    /// True while the engine serves the set.
     pub(super) fn is_engines(&self) -> bool {
         self.attendant.load(Ordering::Relaxed) == ENGINE
     }

@@ -264,13 +264,12 @@ impl Progress {
         })
     }
 
-    /// Whether consumers poll at present.
+    /// True while consumers poll.
     pub(crate) fn is_polled(&self) -> bool {
         self.attendance.is_polled()
     }
 
-    /// Whether consumers or the engine poll at present, and there is room for one more polled
-    /// connection.
+    /// True if consumers or the engine poll and there is room for one more polled connection.
     pub(crate) fn can_adopt(&self) -> bool {
         (self.attendance.is_polled() || self.attendance.is_spinning())
             && self.polled.load().len() < POLLED_MAX
@@ -378,7 +377,7 @@ impl Progress {
     }
 }
 
-/// What the engine found in the set.
+/// Connections that the engine found in the set.
 #[derive(Debug, Default)]
 struct Served {
     ready: usize,

@@ -89,7 +89,7 @@ impl Socket {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the socket has done.
+    /// Counters of the socket, and the sizes of its memory.
     pub(crate) fn statistics(&self) -> Statistics {
         let inner = self.lock();
         Statistics {

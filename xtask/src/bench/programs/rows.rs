@@ -4,7 +4,7 @@ use super::work::Processors::{One, Two};
 use super::work::{Processors, Way, Work};
 use crate::bench::ends::Waiting;
 
-/// What a row must reach.
+/// The target of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Target {
     /// The ratio to the plain way is no less.

@@ -31,7 +31,7 @@ pub(super) enum Way {
     Stays,
     /// By `opsrun`; an offload protocol carries its sockets.
     Leaves,
-    /// The same with `opsrun --spin`.
+    /// Under `opsrun --spin`.
     Spins,
 }
 
