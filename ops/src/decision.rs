@@ -75,9 +75,17 @@ impl Offer {
 struct Policy {
     target: Target,
     line: Option<u32>,
-    protocol: Option<String>,
+    /// Only these; all where it is empty.
+    protocols: Vec<String>,
     within: Duration,
     settings: Vec<Setting>,
+}
+
+impl Policy {
+    /// Returns true where the program or a rule names the protocols.
+    fn is_named(&self) -> bool {
+        !self.protocols.is_empty()
+    }
 }
 
 /// The way, looked up once and only if somebody asks.
@@ -157,7 +165,7 @@ pub(crate) fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionT
         within: policy.within,
         route,
         ports,
-        is_named: policy.protocol.is_some(),
+        is_named: policy.is_named(),
         settings: policy.settings,
     })
 }
@@ -202,7 +210,7 @@ fn policy(
     Some(Policy {
         target: verdict.target,
         line: rule.map(|rule| rule.line),
-        protocol: rule.and_then(|rule| rule.protocol.clone()),
+        protocols: rule.map(|rule| rule.protocols.clone()).unwrap_or_default(),
         within: rule.and_then(|rule| rule.within).unwrap_or(switch.within()),
         settings: rule.map(|rule| rule.settings.clone()).unwrap_or_default(),
     })
@@ -214,19 +222,19 @@ fn policy_of_program(
     request: &StackRequest,
     trace: &mut DecisionTrace,
 ) -> Option<Policy> {
-    let (target, protocol) = match request {
+    let (target, protocols) = match request {
         StackRequest::ByRule => return None,
-        StackRequest::Every => (Target::Both, None),
-        StackRequest::Only(name) => (Target::Offload, Some(name.clone())),
+        StackRequest::Every => (Target::Both, Vec::new()),
+        StackRequest::Only(name) => (Target::Offload, vec![name.clone()]),
     };
-    trace.note(Subject::Rule, || match &protocol {
+    trace.note(Subject::Rule, || match protocols.first() {
         Some(name) => format!("the program asks for {name} alone"),
         None => "the program asks for every stack".to_owned(),
     });
     Some(Policy {
         target,
         line: None,
-        protocol,
+        protocols,
         within: switch.within(),
         settings: Vec::new(),
     })
@@ -246,18 +254,15 @@ fn check(
     trace: &mut DecisionTrace,
 ) -> Result<String, Reason> {
     let can = protocol.capabilities();
-    if policy
-        .protocol
-        .as_deref()
-        .is_some_and(|wanted| wanted != protocol.name())
-    {
+    let is_wanted = |name: &String| name == protocol.name();
+    if policy.is_named() && !policy.protocols.iter().any(is_wanted) {
         return Err(Reason::OtherProtocol);
     }
-    if can.needs_rule && policy.protocol.is_none() {
+    if can.needs_rule && !policy.is_named() {
         return Err(Reason::NotNamed);
     }
     let ip = intent.address.ip().to_canonical();
-    let is_kept_away = can.needs_rule_within_host && policy.protocol.is_none();
+    let is_kept_away = can.needs_rule_within_host && !policy.is_named();
     if is_kept_away && ip.is_loopback() {
         return Err(Reason::NotNamed);
     }
@@ -271,7 +276,7 @@ fn check(
         ports: &[],
         terms: Terms {
             settings: &policy.settings,
-            is_named: policy.protocol.is_some(),
+            is_named: policy.is_named(),
         },
     };
     let answer = |way: &Way<'_>, trace: &DecisionTrace| {

@@ -18,7 +18,7 @@
 //! | program | a glob against the base name of the program's file or of what it was started as, or against the path of its file if the glob has a `/` |
 //! | address | `*`, or an address with a prefix length or without; the program's own when it listens, the peer's when it connects |
 //! | port | `*`, one port or a range |
-//! | `protocol=` | only this offload protocol |
+//! | `protocol=` | only these offload protocols, with commas between them |
 //! | `user=` | only programs of this numeric user id |
 //! | `interface=` | only where the route leaves, or the address lives, on this device |
 //! | `within=` | `ms` or `s`: how long an offload protocol may delay TCP when the socket connects |

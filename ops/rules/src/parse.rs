@@ -79,7 +79,7 @@ fn parse_line(
 
 fn parse_rule(words: &mut Words<'_>, line: u32, known: Option<&[Known]>) -> Result<Rule, Fault> {
     let target = words.need("target")?;
-    let (target, protocol) = parse_target(target)?;
+    let (target, protocols) = parse_target(target)?;
     let role = parse_role(words.need("role")?)?;
     let program = words.need("program")?;
     let program = Glob::new(program.text).ok_or_else(|| program.refuse(Reason::Glob))?;
@@ -90,7 +90,7 @@ fn parse_rule(words: &mut Words<'_>, line: u32, known: Option<&[Known]>) -> Resu
         role,
         program,
         place,
-        protocol: protocol.map(str::to_owned),
+        protocols: protocols.iter().map(|name| (*name).to_owned()).collect(),
         user: None,
         interface: None,
         within: None,
@@ -101,13 +101,13 @@ fn parse_rule(words: &mut Words<'_>, line: u32, known: Option<&[Known]>) -> Resu
     Ok(rule)
 }
 
-fn parse_target(word: Word<'_>) -> Result<(Target, Option<&'static str>), Fault> {
+fn parse_target(word: Word<'_>) -> Result<(Target, &'static [&'static str]), Fault> {
     Ok(match word.text.to_ascii_lowercase().as_str() {
-        "tcp" => (Target::Tcp, None),
-        "both" => (Target::Both, None),
-        "offload" => (Target::Offload, None),
-        "sdp" => (Target::Offload, Some("sdp")),
-        "local" => (Target::Offload, Some("local")),
+        "tcp" => (Target::Tcp, &[]),
+        "both" => (Target::Both, &[]),
+        "offload" => (Target::Offload, &[]),
+        "sdp" => (Target::Offload, &["sdp"]),
+        "local" => (Target::Offload, &["local"]),
         _ => return Err(word.refuse(Reason::Target)),
     })
 }
@@ -128,15 +128,15 @@ fn parse_setting(word: Word<'_>, known: Option<&[Known]>, rule: &mut Rule) -> Re
         "protocol" if rule.target == Target::Tcp => {
             Err(word.fault(Reason::ProtocolOf(rule.target.word())))
         }
+        "protocol" if !rule.protocols.is_empty() => Err(key.refuse(Reason::Twice)),
         "protocol" => {
-            let name = is_name(value.text).then(|| value.text.to_owned());
-            set(
-                &mut rule.protocol,
-                key,
-                value,
-                name,
-                "a name of letters, digits, `-` and `_`",
-            )
+            let names = value.text.split(',');
+            if !names.clone().all(is_name) {
+                let wanted = "names of letters, digits, `-` and `_`, with commas between them";
+                return Err(wrong(key, value, wanted));
+            }
+            rule.protocols = names.map(str::to_owned).collect();
+            Ok(())
         }
         "user" => set(
             &mut rule.user,
@@ -314,11 +314,11 @@ mod tests {
     #[test]
     fn settings_stand_behind_the_address() {
         let rule = only(
-            "use both client * *:* protocol=sdp user=33 interface=eth0 within=2s sdp.zcopy=64K",
+            "use both client * *:* protocol=local,sdp user=33 interface=e0 within=2s sdp.zcopy=64K",
         );
-        assert_eq!(rule.protocol.as_deref(), Some("sdp"));
+        assert_eq!(rule.protocols, ["local", "sdp"]);
         assert_eq!(rule.user, Some(33));
-        assert_eq!(rule.interface.as_deref(), Some("eth0"));
+        assert_eq!(rule.interface.as_deref(), Some("e0"));
         assert_eq!(rule.within, Some(Duration::from_secs(2)));
         assert_eq!(rule.settings.len(), 1);
         assert_eq!(only(&rule.to_string()), rule);

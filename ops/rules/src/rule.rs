@@ -55,8 +55,8 @@ pub struct Rule {
     pub program: Glob,
     /// Which addresses.
     pub place: Place,
-    /// Only this offload protocol.
-    pub protocol: Option<String>,
+    /// Only these offload protocols; all where it is empty.
+    pub protocols: Vec<String>,
     /// Only programs of this user.
     pub user: Option<u32>,
     /// Only on this device.
@@ -111,7 +111,7 @@ impl PartialEq for Rule {
         let told = |rule: &Self| {
             (
                 (rule.target, rule.role, rule.user, rule.within),
-                (rule.protocol.clone(), rule.interface.clone()),
+                (rule.protocols.clone(), rule.interface.clone()),
             )
         };
         told(self) == told(other)
@@ -126,8 +126,8 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (target, role) = (self.target.word(), self.role.word());
         write!(f, "use {target} {role} {} {}", self.program, self.place)?;
-        if let Some(protocol) = &self.protocol {
-            write!(f, " protocol={protocol}")?;
+        if !self.protocols.is_empty() {
+            write!(f, " protocol={}", self.protocols.join(","))?;
         }
         if let Some(user) = self.user {
             write!(f, " user={user}")?;
