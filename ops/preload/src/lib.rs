@@ -8,14 +8,13 @@
 //! | `socket` | an offloaded socket, with the meaning of a TCP socket |
 //! | `guard`, `start` | calls and threads of the stack itself, which stay on TCP |
 //! | `undisturbed` | work that no signal handler of the program interrupts |
-//! | `connecting`, `listening`, `accepting` | where a socket comes to an offload protocol, and back |
+//! | `connecting`, `listening` | where a socket comes to an offload protocol, and back |
 //! | `switch`, `tcp_only` | which sockets leave TCP and what may carry them; options that keep one there |
 //! | `local` | connections within the host, whose descriptors are sockets of the kernel |
-//! | `accept_lock` | one at a time takes a connection out of the kernel's queue |
 //! | `cancelling` | threads that are cancelled while they sleep in a call |
 //! | `spinning` | polling before sleeping, where `opsrun --spin` asks for it |
 //! | `restarting` | waiting that signals end as they end `accept` |
-//! | `listener`, `registrations` | what stands beside a listening socket; `epoll` sets that watch a number |
+//! | `registrations` | `epoll` sets that watch a number |
 //! | `sharing` | connections that more than one process uses |
 //! | `observing` | what this process tells of its sockets to those who look |
 //! | `event_thread`, `watches` | the thread `ops-events`, started with the first offloaded socket; whom it calls |
@@ -29,8 +28,6 @@
     reason = "what the loader binds is exported by its name and not by a path"
 )]
 
-mod accept_lock;
-mod accepting;
 mod cancelling;
 mod connecting;
 mod errno;
@@ -39,7 +36,6 @@ mod exiting;
 mod guard;
 mod hooks;
 mod internal;
-mod listener;
 mod listening;
 mod loading;
 mod local;

@@ -5,7 +5,8 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 
-use crate::{exiting, listening, spinning};
+use crate::listening::exec;
+use crate::{exiting, spinning};
 
 /// Run before `main`, with what `main` gets.
 #[used]
@@ -25,7 +26,7 @@ extern "C" fn begin(count: c_int, words: *const *const c_char) {
     }
     exiting::begin();
     spinning::begin();
-    listening::adopt_inherited();
+    exec::adopt_inherited();
 }
 
 /// The name that the program was started by, with directories or without; empty where it has none.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 use ops_observe::Record;
 
-use crate::listener::Listener;
+use crate::listening::listener::Listener;
 use crate::local::LocalSocket;
 use crate::sharing::relayed::Relayed;
 use crate::socket::Socket;

@@ -216,11 +216,6 @@ impl OffloadProtocol for SdpProtocol {
 
     fn reaches(&self, way: &Way<'_>) -> Result<(), Reason> {
         let software = self.may_use_software(way.terms);
-        if !software && way.route.is_none() {
-            // A listener has one offload listener next to it, which is that of connections within
-            // the host where no rule says otherwise.
-            return Err(Reason::NotNamed);
-        }
         if !software && way.ports.is_empty() {
             let device = way.device.unwrap_or("any").to_owned();
             return Err(Reason::NoRdma { device });

@@ -227,6 +227,11 @@ const LOCAL: &[(&str, &str)] = &[
     ("listeners", include_str!("local/listeners.py")),
     ("resets", include_str!("local/resets.py")),
     ("raw_clone", include_str!("local/raw_clone.py")),
+    // Beside a service over SDP.
+    (
+        "peers_by_two_protocols_of_one_listener",
+        include_str!("local/two_offers.py"),
+    ),
 ];
 
 /// The scripts about connections within the host.

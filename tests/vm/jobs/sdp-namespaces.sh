@@ -1,13 +1,11 @@
 #!/bin/bash
-# Two network namespaces, and no rule at the connecting end: SDP over the device where both ends have one, TCP
-# at once where one has none. The listening end has a rule, because a listener that is offered by the protocol
-# `local` is offered by no other. siw takes the namespace of the process for its TCP connections, so that a device on each end of a cable
-# is enough; rxe of Linux 6.1 works in the initial namespace only.
+# Two network namespaces, and no rule that names a protocol: SDP over the device where both ends have one, TCP at
+# once where one has none. siw takes the namespace of the process for its TCP connections, so that a device on each
+# end of a cable is enough; rxe of Linux 6.1 works in the initial namespace only.
 . "$(dirname "$0")/../programs/sdp.sh"
 ours=10.9.40.1 theirs=10.9.40.2 port=7500
-echo 'use both listen * *:* protocol=sdp' > "$work/listening"
 # Emulation is slow, and what is asked here is not how fast a peer answers.
-printf 'use both connect * *:* within=20s\n' > "$rules"
+printf 'use both listen * *:*\nuse both connect * *:* within=20s\n' > "$rules"
 
 leave_cable() {
     rdma link delete near 2> /dev/null
@@ -36,7 +34,7 @@ wait_until is_active near || exit 1
 
 # served PROGRAM-ARGUMENTS: the asyncio server beyond, a client here.
 echoes() {
-    "$opsrun" --rules "$work/listening" ip netns exec beyond python3 "$here/asyncio_echo.py" serve $theirs $port \
+    "$opsrun" --rules "$rules" ip netns exec beyond python3 "$here/asyncio_echo.py" serve $theirs $port \
         > "$work/server" 2>&1 &
     servers+=($!)
     wait_until listens_beyond || return
@@ -71,7 +69,7 @@ fi
 # Both have one.
 if ip netns exec beyond rdma link add far type siw netdev n1 && wait_until is_active far; then
     port=$((port + 1))
-    trial near "no rule at the connecting end, between namespaces" echoes
+    trial near "no rule that names a protocol, between namespaces" echoes
 else
     echo "NOT RUN: the kernel makes no siw device in another namespace"
 fi

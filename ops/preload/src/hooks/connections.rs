@@ -4,15 +4,17 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
+use ops_observe::Counter;
 use rustix::io::Errno;
 
 use super::{alias, offloaded};
-use crate::accepting::Next;
 use crate::cancelling::CANCELLED;
 use crate::connecting::{self, Outcome};
 use crate::errno::ToC;
+use crate::listening::accept::{self, Next};
+use crate::listening::offer;
 use crate::socket::names;
-use crate::{accepting, cancelling, errno, guard, listening, local, observing, real, table};
+use crate::{cancelling, errno, guard, local, observing, real, table};
 
 /// Hook of `connect`.
 ///
@@ -58,14 +60,16 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
         return offloaded(fd, |_| Err::<(), _>(Errno::INVAL));
     }
     if !guard::is_inside() {
-        listening::prepare(fd);
+        offer::prepare(fd);
     }
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::listen(fd, backlog) };
     if result == 0 && !guard::is_inside() {
         match table::find_listener(fd) {
-            Some(listener) => listener.set_backlog(backlog),
-            None => listening::begin(fd, backlog),
+            Some(listener) => {
+                listener.kernel().inspect(|it| it.set_backlog(backlog));
+            }
+            None => offer::begin(fd, backlog),
         }
     }
     result
@@ -110,14 +114,14 @@ unsafe fn accepted(
         Some(listener) if flags & !(SOCK_CLOEXEC | SOCK_NONBLOCK) == 0 => listener,
         _ => return kernel(),
     };
-    match accepting::accept(fd, Arc::clone(&listener), flags, kernel) {
+    match accept::accept(fd, Arc::clone(&listener), flags, kernel) {
         Ok(Next::Ours(accepted)) => {
             // SAFETY: the caller's pointers, which may both be null here.
             unsafe { accepted.tell(address, len) };
             Ok(accepted.fd)
         }
         Ok(Next::Kernels(accepted)) => {
-            listener.count_native();
+            listener.count(Counter::AcceptedTcp);
             observing::native(accepted, None, PLAIN_PEER.to_owned());
             Ok(accepted)
         }

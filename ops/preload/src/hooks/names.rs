@@ -12,13 +12,14 @@ use rustix::io::Errno;
 
 use super::{moving, offloaded};
 use crate::errno::ToC;
+use crate::listening::offer;
 use crate::sharing::adopting;
 use crate::socket::identity::Identity;
 use crate::socket::names;
 use crate::socket::options;
 use crate::socket::requests;
 use crate::table::{self, Mover};
-use crate::{errno, listening, local, real, tcp_only};
+use crate::{errno, local, real, tcp_only};
 
 /// Hook of `sockatmark`.
 ///
@@ -51,7 +52,7 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::shutdown(fd, how) };
     if result == 0 && how != libc::SHUT_WR {
-        listening::shut_down(fd);
+        offer::shut_down(fd);
     }
     result
 }

@@ -7,11 +7,12 @@ use std::time::Instant;
 use libc::{F_DUPFD, F_DUPFD_CLOEXEC};
 
 use super::{alias, making};
+use crate::listening::exec;
 use crate::sharing::leaving;
 use crate::socket::Socket;
 use crate::table::{self, Entry};
 use crate::undisturbed::Undisturbed;
-use crate::{guard, listening, process, real, registrations};
+use crate::{guard, process, real, registrations};
 
 /// Hook of `close`.
 ///
@@ -134,7 +135,7 @@ pub(crate) fn forget(fd: c_int) {
         return;
     }
     if !process::owns_table() {
-        return listening::close_copy(fd);
+        return exec::close_copy(fd);
     }
     let lingering = {
         let _undisturbed = Undisturbed::begin();

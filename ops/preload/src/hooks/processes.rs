@@ -8,8 +8,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use libc::{FILE, pid_t};
 
 use super::numbers;
+use crate::listening::exec;
 use crate::sharing::{executing, leaving};
-use crate::{exiting, guard, listening, process, real, table};
+use crate::{exiting, guard, process, real, table};
 
 /// A list of words that ends with null.
 type Words = *const *const c_char;
@@ -60,7 +61,7 @@ macro_rules! with_environment {
         pub unsafe extern "C" fn $name($($arg: $ty),*, environment: Words) -> c_int {
             let begun = (!guard::is_inside()).then(|| {
                 // SAFETY: the caller's list.
-                listening::keep_over_exec(unsafe { has_library(environment) });
+                exec::keep_over_exec(unsafe { has_library(environment) });
                 $before()
             });
             // SAFETY: the caller's arguments, unchanged.
@@ -97,7 +98,7 @@ pub unsafe extern "C" fn execveat(
 ) -> c_int {
     let begun = (!guard::is_inside()).then(|| {
         // SAFETY: the caller's list.
-        listening::keep_over_exec(unsafe { has_library(environment) });
+        exec::keep_over_exec(unsafe { has_library(environment) });
         executing::prepare_own()
     });
     // SAFETY: the caller's arguments, unchanged.

@@ -19,8 +19,9 @@ use libc::{
 };
 
 use super::alias;
-use crate::listener::Listener;
-use crate::{errno, guard, listening, real, registrations, spinning, table};
+use crate::listening::listener::Listener;
+use crate::listening::offer;
+use crate::{errno, guard, real, registrations, spinning, table};
 
 /// Hook of `epoll_ctl`.
 ///
@@ -34,7 +35,7 @@ pub unsafe extern "C" fn epoll_ctl(
     event: *mut epoll_event,
 ) -> c_int {
     if operation == EPOLL_CTL_ADD && table::has_listeners() {
-        listening::take_over(fd);
+        offer::take_over(fd);
     }
     if operation == EPOLL_CTL_ADD {
         // Before it watches anything: another thread may exchange what it watches right after.
@@ -54,10 +55,12 @@ pub unsafe extern "C" fn epoll_ctl(
         let event = event.and_then(|event| unsafe { event.as_ref() });
         let mut beside = event.map(registrations::beside);
         let beside = beside.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
-        // SAFETY: an event of ours or none, for the descriptor that goes with the listener. When it
-        // cannot be added, offloaded peers wait for the next event of another kind; the set itself
-        // is as the program wants it.
-        unsafe { real::epoll_ctl(set, operation, listener.pending_number(), beside) };
+        for pending in listener.pending() {
+            // SAFETY: an event of ours or none, for a descriptor that goes with the listener. When
+            // it cannot be added, offloaded peers wait for the next event of another kind; the set
+            // itself is as the program wants it.
+            unsafe { real::epoll_ctl(set, operation, pending.as_raw_fd(), beside) };
+        }
         errno::set(why);
     }
     result
@@ -269,11 +272,10 @@ impl Widened {
         }
         // SAFETY: the caller, or the kernel, answers for so many.
         let entry = |at| unsafe { set.add(at).read_unaligned() };
-        let mut owners: Vec<(usize, Arc<Listener>)> = (0..own)
+        let listeners: Vec<(usize, Arc<Listener>)> = (0..own)
             .filter_map(|at| Some((at, table::find_listener(entry(at).fd)?)))
             .collect();
-        let counters = owners.len();
-        if counters == 0 {
+        if listeners.is_empty() {
             return None;
         }
         let mut all: Vec<pollfd> = (0..own).map(entry).collect();
@@ -284,15 +286,20 @@ impl Widened {
                 revents: 0,
             });
         };
-        for (at, listener) in &owners {
+        let mut owners = Vec::new();
+        for (at, listener) in &listeners {
             let events = entry(*at).events & (POLLIN | POLLRDNORM);
-            add(listener.pending_number(), events);
+            for pending in listener.pending() {
+                add(pending.as_raw_fd(), events);
+                owners.push((*at, Arc::clone(listener)));
+            }
         }
-        for at in 0..counters {
-            if let Some(owner) = owners[at].1.owner_process() {
+        let counters = owners.len();
+        for (at, listener) in listeners {
+            if let Some(process) = listener.listening_process() {
                 // A hang-up is told of without being asked for.
-                add(owner.as_raw_fd(), 0);
-                owners.push(owners[at].clone());
+                add(process.as_raw_fd(), 0);
+                owners.push((at, Arc::clone(&listener)));
             }
         }
         Some(Self {
@@ -314,7 +321,7 @@ impl Widened {
         let mut has_one_gone = false;
         for (maker, (at, listener)) in makers.skip(self.counters) {
             if maker.revents != 0 && listener.is_orphaned() {
-                listening::take_over(self.all[*at].fd);
+                offer::take_over(self.all[*at].fd);
                 has_one_gone = true;
             }
         }

@@ -21,9 +21,10 @@ use rustix::time::{
 
 use super::leaving;
 use crate::event_thread::{EventHandler, event_thread};
+use crate::listening::exec;
 use crate::socket::Socket;
 use crate::table::{self, Entry};
-use crate::{errno, guard, internal, listening, process, switch};
+use crate::{errno, guard, internal, process, switch};
 
 /// An `exec` whose return is not seen and that has not happened after this long has failed, and the
 /// old program goes on. A machine that has much to do may need most of it.
@@ -37,7 +38,7 @@ pub(crate) struct PendingExec(Vec<(i32, Arc<Socket>)>);
 
 /// Before an `exec` with the environment of this program.
 pub(crate) fn prepare() -> PendingExec {
-    listening::keep_over_exec(true);
+    exec::keep_over_exec(true);
     prepare_own()
 }
 

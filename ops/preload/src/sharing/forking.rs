@@ -14,11 +14,12 @@ use ops::PortMapperLock;
 
 use super::relay::{self, Relay, SharedLock};
 use super::relayed::{Place, Relayed};
-use crate::listener::{InheritedListener, Listener};
+use crate::listening::listener::{InheritedListener, Listener};
+use crate::listening::offer;
 use crate::socket::Socket;
 use crate::socket::identity::{Identity, IdentityCopy};
 use crate::table::{self, Entry};
-use crate::{guard, listening, switch};
+use crate::{guard, switch};
 
 /// What a child begins with.
 #[derive(Default)]
@@ -57,7 +58,7 @@ pub(crate) fn prepare() {
     let mut known = HashMap::new();
     let mut known_listeners = HashMap::new();
     for fd in table::within(0, usize::MAX) {
-        listening::take_over(fd);
+        offer::take_over(fd);
         let (key, inherited) = match table::entry(fd) {
             Some(Entry::Socket(socket)) => (address(&socket), ForkState::of_owner(&socket)),
             Some(Entry::Relayed(relayed)) => {

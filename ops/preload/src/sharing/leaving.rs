@@ -11,9 +11,10 @@ use rustix::io::{FdFlags, fcntl_getfd};
 use super::relay::{self, Relay};
 use super::{adopting, relayed};
 use crate::hooks::numbers;
+use crate::listening::exec;
 use crate::socket::Socket;
 use crate::table::{self, Entry};
-use crate::{guard, listening, process};
+use crate::{guard, process};
 
 /// Makes a descriptor carry bytes, because somebody will read it who knows nothing of signals.
 pub(crate) fn expose(fd: c_int) {
@@ -55,7 +56,7 @@ fn expose_own(fd: BorrowedFd<'_>, socket: &Arc<Socket>) {
 
 /// Before an `exec`, or before a child is started that will call it: all descriptors that it keeps.
 pub(crate) fn expose_kept() {
-    listening::keep_over_exec(true);
+    exec::keep_over_exec(true);
     expose_connections();
 }
 
@@ -113,7 +114,7 @@ pub(crate) unsafe fn expose_passed(message: *const msghdr) {
                 for index in 0..len / size_of::<c_int>() {
                     let fd = numbers.add(index).read_unaligned();
                     expose(fd);
-                    listening::is_passed(fd);
+                    exec::is_passed(fd);
                 }
             }
             header = CMSG_NXTHDR(message, header);

@@ -7,28 +7,28 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
-use ops::OffloadStream;
+use ops_observe::Counter;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
-use stand_in::{Flags, LibraryEnd};
+use stand_in::Flags;
 use tracing::info;
 
+use super::listener::{Listener, Turn};
+use super::service::Incoming;
+use super::{exec, offer};
 use crate::hooks::numbers;
-use crate::listener::{Incoming, Listener};
 use crate::restarting::{self, Awaited};
 use crate::sharing::leaving;
 use crate::sharing::passing::Passed;
-use crate::sharing::relay::{self, Relay};
 use crate::sharing::relayed::Relayed;
-use crate::socket::Socket;
 use crate::socket::identity::Identity;
 use crate::socket::names::{self, Family};
 use crate::socket::options::Options;
 use crate::table::{self, Entry};
 use crate::undisturbed::Undisturbed;
-use crate::{guard, internal, listening, local, observing};
+use crate::{guard, local};
 
 /// A connection that the program has now.
 pub(crate) struct Accepted {
@@ -72,41 +72,41 @@ pub(crate) fn accept(
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let begun = Instant::now();
     loop {
-        if listener.has_arrivals() {
-            if listener.is_turn_of_tcp() && is_ready(socket) {
-                let accepted = listener
-                    .accept_lock()
-                    .run(|| is_ready(socket).then(&kernel));
-                if let Some(accepted) = accepted {
-                    return accepted.map(Next::Kernels);
-                }
+        let turn = listener.next_turn();
+        if turn == Turn::Tcp && is_ready(socket) {
+            let accepted = listener
+                .accept_lock()
+                .run(|| is_ready(socket).then(&kernel));
+            if let Some(accepted) = accepted {
+                return accepted.map(Next::Kernels);
             }
-            let taken = {
-                let _undisturbed = Undisturbed::begin();
-                take(socket, &listener, flags)
-            };
-            match taken {
-                Ok(Some(accepted)) => {
-                    listener.count_offloaded();
-                    return Ok(Next::Ours(accepted));
-                }
-                // Somebody else has taken it.
-                Ok(None) => {}
-                // The peer is gone again, as it may be in the kernel's queue too.
-                Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => continue,
-                Err(error) => return Err(error),
-            }
+        }
+        let taken = {
+            let _undisturbed = Undisturbed::begin();
+            take(socket, &listener, turn, flags)
+        };
+        match taken {
+            Ok(Some(accepted)) => return Ok(Next::Ours(accepted)),
+            // Somebody else has taken it.
+            Ok(None) => {}
+            // The peer is gone again, as it may be in the kernel's queue too.
+            Err(Errno::CONNRESET | Errno::PIPE | Errno::NOTCONN) => continue,
+            Err(error) => return Err(error),
         }
         if listener.is_withdrawn() {
-            listening::withdraw(&listener);
-            return kernel().map(Next::Kernels);
+            exec::remove_withdrawn(&listener);
+            match successor(fd, &listener) {
+                Some(successor) => {
+                    listener = successor;
+                    continue;
+                }
+                None => return kernel().map(Next::Kernels),
+            }
         }
         if listener.is_orphaned() {
-            listening::take_over(fd);
+            offer::take_over(fd);
             // By this thread, or by another one.
-            if let Some(successor) =
-                table::find_listener(fd).filter(|it| !Arc::ptr_eq(it, &listener))
-            {
+            if let Some(successor) = successor(fd, &listener) {
                 listener = successor;
                 continue;
             }
@@ -126,13 +126,19 @@ pub(crate) fn accept(
     }
 }
 
+/// The listener that has taken the place of another one.
+fn successor(fd: c_int, before: &Arc<Listener>) -> Option<Arc<Listener>> {
+    table::find_listener(fd).filter(|it| !Arc::ptr_eq(it, before))
+}
+
 /// As long as `accept` waits, or until the process that listens goes. Says whether the kernel's
 /// call has something to return.
 fn wait(socket: BorrowedFd<'_>, listener: &Listener, begun: Instant) -> Result<bool, Errno> {
     let limit = sockopt::socket_timeout(socket, Timeout::Recv)?;
     let deadline = limit.and_then(|limit| begun.checked_add(limit));
-    let mut awaited = vec![Awaited::Input(socket), Awaited::Input(listener.pending())];
-    awaited.extend(listener.owner_process().map(Awaited::End));
+    let mut awaited = vec![Awaited::Input(socket)];
+    awaited.extend(listener.pending().map(Awaited::Input));
+    awaited.extend(listener.listening_process().map(Awaited::End));
     restarting::wait(&awaited, deadline)
 }
 
@@ -142,62 +148,66 @@ fn is_ready(socket: BorrowedFd<'_>) -> bool {
     !matches!(poll(&mut set, Some(&Timespec::default())), Ok(0))
 }
 
-/// What a connection takes of the descriptors of this process. Made before it is taken out of the
-/// queue: one for which there are none left stays there, as in the kernel's.
-pub(crate) struct Room {
-    options: Options,
-    program: OwnedFd,
-    end: LibraryEnd,
-}
-
-impl Room {
-    /// For a connection of this program.
-    pub(crate) fn of(options: Options, shown: Flags) -> Result<Self, Errno> {
-        let (program, end) = stand_in::established(shown).map_err(|why| why.errno())?;
-        Ok(Self {
-            options,
-            program,
-            end: end.moved(internal::raise)?,
-        })
-    }
-
-    /// For one of those that others accept.
-    pub(crate) fn for_others(family: Family) -> Result<Self, Errno> {
-        let shown = Flags {
-            nonblocking: false,
-            close_on_exec: true,
-        };
-        Self::of(Options::fresh(family)?, shown)
-    }
-}
-
-/// `None`: there was none any more.
+/// Takes a connection that is not TCP's; `None` where there is none.
 fn take(
+    socket: BorrowedFd<'_>,
+    listener: &Listener,
+    turn: Turn,
+    flags: c_int,
+) -> Result<Option<Accepted>, Errno> {
+    let sources = [take_from_kernel, take_from_service];
+    let (first, second) = if turn == Turn::Service {
+        (1, 0)
+    } else {
+        (0, 1)
+    };
+    match sources[first](socket, listener, flags)? {
+        None => sources[second](socket, listener, flags),
+        taken => Ok(taken),
+    }
+}
+
+fn take_from_kernel(
     socket: BorrowedFd<'_>,
     listener: &Listener,
     flags: c_int,
 ) -> Result<Option<Accepted>, Errno> {
+    let Some(kernel) = listener.kernel().filter(|it| !it.is_withdrawn()) else {
+        return Ok(None);
+    };
     let family = listener.family();
-    if let Ok(accepted) = listener.accept_in_kernel(socket, local::accept_flags(flags)) {
-        let taken = accepted?.map(|(connection, kept)| {
-            let peer = connection.peer;
-            info!(%peer, protocol = listener.protocol(), "an offloaded connection is accepted");
-            let fd = local::accepted(connection, listener.protocol(), kept);
-            Accepted { fd, peer, family }
-        });
-        return Ok(taken);
-    }
+    let accepted = kernel.accept(socket, family, local::accept_flags(flags))?;
+    Ok(accepted.map(|(connection, kept)| {
+        let (peer, protocol) = (connection.peer, kernel.protocol().name);
+        info!(%peer, protocol, "an offloaded connection is accepted");
+        listener.count(Counter::AcceptedOffloaded);
+        let fd = local::accepted(connection, protocol, kept);
+        Accepted { fd, peer, family }
+    }))
+}
+
+fn take_from_service(
+    socket: BorrowedFd<'_>,
+    listener: &Listener,
+    flags: c_int,
+) -> Result<Option<Accepted>, Errno> {
+    let Some(service) = listener.service().filter(|it| it.has_arrivals()) else {
+        return Ok(None);
+    };
+    let family = listener.family();
     let options = Options::inherited_from(socket, family)?;
     let shown = Flags {
         nonblocking: flags & SOCK_NONBLOCK != 0,
         close_on_exec: flags & SOCK_CLOEXEC != 0,
     };
-    let (program, entry, peer) = match listener.accept(options, shown)? {
+    let (program, entry, peer) = match service.accept(options, shown)? {
         None => return Ok(None),
         Some(Incoming::Own(stream, room)) => {
             let peer = stream.peer();
-            let (program, socket) = establish(family, listener.protocol(), stream, room)?;
+            let (program, socket) = room.establish(family, service.protocol(), stream)?;
             socket.named();
+            // One that another process asks for is counted where it is passed.
+            listener.count(Counter::AcceptedOffloaded);
             (program, Entry::Socket(socket), peer)
         }
         Some(Incoming::Passed(passed, options)) => {
@@ -209,43 +219,13 @@ fn take(
     let fd = program.as_raw_fd();
     numbers::place(fd, entry);
     leaving::expose_standard(fd);
-    info!(%peer, protocol = listener.protocol(), "an offloaded connection is accepted");
+    let protocol = service.protocol();
+    info!(%peer, protocol, "an offloaded connection is accepted");
     Ok(Some(Accepted {
         fd: program.into_raw_fd(),
         peer,
         family,
     }))
-}
-
-/// A pair for a connection that has arrived here.
-fn establish(
-    family: Family,
-    protocol: &str,
-    stream: Box<dyn OffloadStream>,
-    room: Room,
-) -> Result<(OwnedFd, Arc<Socket>), Errno> {
-    let stream = observing::connection(stream, protocol);
-    let socket = Arc::new(Socket::new(stream, room.end, family, room.options)?);
-    relay::watch(&socket)?;
-    Ok((room.program, socket))
-}
-
-/// A connection that has arrived here, for whoever accepts it: its pair carries bytes.
-pub(crate) fn carried(
-    family: Family,
-    protocol: &str,
-    stream: Box<dyn OffloadStream>,
-    room: Room,
-) -> Result<Passed, Errno> {
-    let _inside = guard::enter();
-    let (local, peer) = (stream.local(), stream.peer());
-    let (program, socket) = establish(family, protocol, stream, room)?;
-    Relay::carry_for_others(&socket, &program)?;
-    Ok(Passed {
-        program,
-        local,
-        peer,
-    })
 }
 
 /// A connection that has arrived elsewhere.

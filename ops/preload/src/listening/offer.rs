@@ -1,0 +1,313 @@
+//! `listen`: the kernel's listener stays, and offload protocols listen beside it.
+//!
+//! The first protocol whose connections are sockets of the kernel listens, and the first of the
+//! others: a peer within the host comes by one, a peer with an RDMA device by the other.
+
+use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ops::{
+    DecisionTrace, Intent, Local, Offer, OffloadProtocol, Plan, Reason, StackRequest, Switch,
+};
+use ops_observe::Record;
+use ops_portmap::Offering;
+use ops_rules::Role;
+use rustix::net::sockopt;
+use tracing::info;
+
+use super::accept_lock::AcceptLock;
+use super::kernel_listener::{KernelListener, KernelProtocol};
+use super::listener::{Listed, Listener};
+use super::service::{Begun, Service, ServiceId};
+use crate::hooks::numbers;
+use crate::per_process::PerProcess;
+use crate::registrations::Registrations;
+use crate::socket::names::{Family, local_of};
+use crate::table::{self, Entry};
+use crate::undisturbed::Undisturbed;
+use crate::{guard, observing, process, switch, tcp_only};
+
+/// The kernel's own bound of a backlog.
+const BACKLOG_MAX: u32 = 4096;
+
+/// Listens anew where the process that listened is gone. Of several processes that could, one can
+/// where a protocol gives an address once; the others stay without it, and try again later.
+pub(crate) fn take_over(fd: c_int) {
+    static ONE_AT_A_TIME: PerProcess<Mutex<()>> = PerProcess::new();
+    if process::is_vforked() || !table::find_listener(fd).is_some_and(|it| it.is_orphaned()) {
+        return;
+    }
+    // SAFETY: the table names it, so it is a number from 0 up.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    if !sockopt::socket_acceptconn(socket).unwrap_or(false) {
+        // The listener that was shut down is the socket of all who have it.
+        return;
+    }
+    let _undisturbed = Undisturbed::begin();
+    let lock = ONE_AT_A_TIME.get_or_init(Mutex::default);
+    let _own = lock.lock().unwrap_or_else(PoisonError::into_inner);
+    // Another thread may have been faster.
+    let Some(before) = table::find_listener(fd) else {
+        return;
+    };
+    if before.service().is_some_and(Service::may_be_taken_over) {
+        renew_service(socket, &before);
+    }
+}
+
+/// Puts a service of this process in the place of one whose process is gone.
+fn renew_service(socket: BorrowedFd<'_>, before: &Arc<Listener>) {
+    let _inside = guard::enter();
+    let Some(wanted) = Wanted::of(socket) else {
+        return;
+    };
+    let Ok(offer) = wanted.plan() else {
+        return;
+    };
+    let Ok(begun) = wanted.listen_by_protocol(&offer, BACKLOG_MAX) else {
+        return;
+    };
+    let kernel = before.kernel().map(KernelListener::protocol);
+    let record = wanted.list(kernel, Some(&begun));
+    if let Ok(service) = wanted.serve(begun, &record) {
+        let renewed = before.with_service(service, Listed::by(&record));
+        put_in_place_of(before, &Arc::new(renewed));
+    }
+}
+
+/// All numbers of a listener name another one from now on, and sets that watched it watch that.
+fn put_in_place_of(before: &Arc<Listener>, now: &Arc<Listener>) {
+    let is_it = |entry: &Entry| matches!(entry, Entry::Listener(it) if Arc::ptr_eq(it, before));
+    let Some(number) = before.service().map(Service::number) else {
+        return;
+    };
+    for fd in table::within(0, usize::MAX) {
+        if table::entry(fd).is_some_and(|entry| is_it(&entry)) {
+            table::exchange(fd, is_it, || Entry::Listener(Arc::clone(now)));
+            Registrations::of(fd).exchange(number, now.service().map(Service::number));
+        }
+    }
+}
+
+/// The program has shut a listener down: the kernel's socket listens no more, for anybody, and may
+/// be told to listen again.
+pub(crate) fn shut_down(fd: c_int) {
+    let Some(listener) = table::find_listener(fd) else {
+        return;
+    };
+    if !process::owns_table() {
+        return;
+    }
+    let _inside = guard::enter();
+    listener.end();
+    forget(|it| std::ptr::eq(it, &*listener));
+}
+
+/// Nothing is added any more to the listening sockets of which this is true.
+pub(crate) fn forget(is_it: impl Fn(&Listener) -> bool) {
+    for fd in table::within(0, usize::MAX) {
+        if table::find_listener(fd).is_some_and(|it| is_it(&it)) {
+            numbers::forget(fd);
+        }
+    }
+}
+
+/// The program is about to listen on a socket. The switch is made before the kernel listens: a peer
+/// that connects between that and the offer comes over TCP.
+pub(crate) fn prepare(fd: c_int) {
+    if switch::made().is_some() || fd < 0 {
+        return;
+    }
+    // SAFETY: a number from 0 up; the kernel says EBADF when it names nothing.
+    if local_of(unsafe { BorrowedFd::borrow_raw(fd) }).is_some() {
+        let _undisturbed = Undisturbed::begin();
+        let _inside = guard::enter();
+        switch::switch();
+    }
+}
+
+/// Nothing stands any more beside a listener that another process has shut down.
+fn forget_shut(service: ServiceId) {
+    forget(|it| it.has_service(service));
+}
+
+/// A listening socket that protocols may listen beside.
+struct Wanted {
+    switch: &'static Arc<Switch>,
+    family: Family,
+    place: Local,
+    tcp_only: Option<&'static str>,
+}
+
+impl Wanted {
+    /// `None`: the socket is no TCP socket, or nothing is offloaded in this process.
+    fn of(socket: BorrowedFd<'_>) -> Option<Self> {
+        let (family, service) = local_of(socket)?;
+        Some(Self {
+            switch: switch::switch()?,
+            family,
+            place: Local::of(socket, service),
+            tcp_only: tcp_only::option_of(socket),
+        })
+    }
+
+    /// The protocols that may listen.
+    fn plan(&self) -> Result<Offer, Reason> {
+        let intent = Intent {
+            role: Role::Listen,
+            address: self.place.address,
+            from: None,
+            request: &StackRequest::ByRule,
+            tcp_only: self.tcp_only,
+        };
+        match self.switch.plan(&intent, &mut DecisionTrace::default()) {
+            Plan::Offload(offer) => Ok(offer),
+            Plan::Native(reason) | Plan::Impossible(reason) => Err(self.counted(reason)),
+        }
+    }
+
+    /// A reason why this socket is not offered by a protocol.
+    fn counted(&self, reason: Reason) -> Reason {
+        self.switch.count_fall_back(&reason);
+        reason
+    }
+
+    /// Listens by the protocols. An error is the reason of the preferred one.
+    fn offer(
+        &self,
+        socket: BorrowedFd<'_>,
+        offer: &Offer,
+        backlog: u32,
+    ) -> Result<Listener, Reason> {
+        let lock = AcceptLock::new().map_err(Reason::Failed)?;
+        let kernel = self.listen_in_kernel(socket, offer, backlog);
+        let begun = self.listen_by_protocol(offer, backlog);
+        let (kernel, begun) = match (kernel, begun) {
+            (Err(first), Err(second)) => {
+                return Err(first.or(second).unwrap_or(Reason::NoProtocol));
+            }
+            (kernel, begun) => (kernel.ok(), begun.ok()),
+        };
+        let of_kernel = kernel.as_ref().map(KernelListener::protocol);
+        let record = self.list(of_kernel, begun.as_ref());
+        let service = begun.map(|begun| self.serve(begun, &record)).transpose();
+        let service = match service {
+            Ok(service) => service,
+            Err(reason) if kernel.is_none() => return Err(reason),
+            Err(_) => None,
+        };
+        let (listed, lock) = (Listed::by(&record), Arc::new(lock));
+        Ok(Listener::new(kernel, service, lock, listed, self.family))
+    }
+
+    /// Takes the connections of a protocol, and answers peers that ask where it listens.
+    fn serve(&self, begun: Begun, record: &Arc<Record>) -> Result<Service, Reason> {
+        let asks_peer = begun.asks_peer;
+        let begun = Service::begin(begun, self.family, Arc::clone(record), forget_shut);
+        let service = begun.map_err(|errno| self.counted(Reason::Failed(errno)))?;
+        if asks_peer && let Some(mapped) = service.mapped() {
+            let address = self.place.address;
+            switch::answer(self.switch);
+            self.switch.offer(Offering {
+                service: address,
+                mapped,
+                ipv6_only: self.place.ipv6_only,
+            });
+            service.is_offered((self.switch, address, mapped));
+        }
+        Ok(service)
+    }
+
+    /// The first protocol that listens by a socket of the kernel.
+    fn listen_in_kernel(
+        &self,
+        socket: BorrowedFd<'_>,
+        offer: &Offer,
+        backlog: u32,
+    ) -> Result<KernelListener, Option<Reason>> {
+        let mut why = None;
+        for protocol in &offer.protocols {
+            let Some(sockets) = protocol.kernel_sockets() else {
+                continue;
+            };
+            let begun = sockets.listen(socket, self.place, backlog).and_then(|it| {
+                // There are no more names than protocols, and a listener of each process.
+                let name = String::from(protocol.name()).leak();
+                let protocol = KernelProtocol { sockets, name };
+                KernelListener::new(it, protocol).map_err(Reason::Failed)
+            });
+            match begun {
+                Ok(listener) => return Ok(listener),
+                Err(reason) => {
+                    why.get_or_insert(self.not_by(&**protocol, reason));
+                }
+            }
+        }
+        Err(why)
+    }
+
+    /// The first protocol of the others that listens.
+    fn listen_by_protocol(&self, offer: &Offer, backlog: u32) -> Result<Begun, Option<Reason>> {
+        let mut why = None;
+        let protocols = offer.protocols.iter();
+        for protocol in protocols.filter(|protocol| protocol.kernel_sockets().is_none()) {
+            let bound = protocol.bind(self.place, offer.terms());
+            match bound.and_then(|bound| bound.listen(backlog)) {
+                Ok(listener) => {
+                    return Ok(Begun {
+                        listener,
+                        protocol: protocol.name().to_owned(),
+                        asks_peer: protocol.capabilities().asks_peer,
+                        backlog,
+                    });
+                }
+                Err(errno) => {
+                    why.get_or_insert(self.not_by(&**protocol, Reason::Failed(errno)));
+                }
+            }
+        }
+        Err(why)
+    }
+
+    fn not_by(&self, protocol: &dyn OffloadProtocol, reason: Reason) -> Reason {
+        let (service, protocol) = (self.place.address, protocol.name());
+        info!(%service, protocol, %reason, "listening without a protocol");
+        self.counted(reason)
+    }
+
+    /// Lists the listener.
+    fn list(&self, kernel: Option<KernelProtocol>, service: Option<&Begun>) -> Arc<Record> {
+        let kernel = kernel.map(|it| it.name);
+        let names = kernel
+            .into_iter()
+            .chain(service.map(|it| it.protocol.as_str()));
+        let protocols = names.collect::<Vec<_>>().join(",");
+        let device = service.map_or("", |it| it.listener.device());
+        let service = self.place.address;
+        info!(%service, protocols, device, "a service is offered");
+        Arc::new(observing::listener(service, &protocols, device))
+    }
+}
+
+/// The program listens on a socket. Whatever fails here leaves it on TCP alone.
+pub(crate) fn begin(fd: c_int, backlog: c_int) {
+    let _undisturbed = Undisturbed::begin();
+    let _inside = guard::enter();
+    // SAFETY: the kernel has just accepted it as a socket.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let Some(wanted) = Wanted::of(socket) else {
+        return;
+    };
+    // The kernel takes what is negative for the most there is, and more than that for that.
+    let backlog = u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX));
+    let plan = wanted.plan();
+    match plan.and_then(|offer| wanted.offer(socket, &offer, backlog)) {
+        Ok(listener) => numbers::place(fd, Entry::Listener(Arc::new(listener))),
+        Err(reason) => {
+            let service = wanted.place.address;
+            info!(%service, %reason, "a service over TCP alone");
+            observing::native_listener(fd, service, reason.to_string());
+        }
+    }
+}

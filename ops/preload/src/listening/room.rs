@@ -1,0 +1,75 @@
+//! The descriptors of a connection that is about to be accepted.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use ops::OffloadStream;
+use rustix::io::Errno;
+use stand_in::{Flags, LibraryEnd};
+
+use crate::sharing::passing::Passed;
+use crate::sharing::relay::{self, Relay};
+use crate::socket::Socket;
+use crate::socket::names::Family;
+use crate::socket::options::Options;
+use crate::{guard, internal, observing};
+
+/// The descriptors that a connection takes in this process. They are made before it leaves the
+/// queue: a connection for which there are none left stays there, as in the kernel's.
+pub(crate) struct Room {
+    options: Options,
+    program: OwnedFd,
+    end: LibraryEnd,
+}
+
+impl Room {
+    /// For a connection of this program.
+    pub(crate) fn of(options: Options, shown: Flags) -> Result<Self, Errno> {
+        let (program, end) = stand_in::established(shown).map_err(|why| why.errno())?;
+        Ok(Self {
+            options,
+            program,
+            end: end.moved(internal::raise)?,
+        })
+    }
+
+    /// For a connection that another process accepts.
+    pub(crate) fn for_others(family: Family) -> Result<Self, Errno> {
+        let shown = Flags {
+            nonblocking: false,
+            close_on_exec: true,
+        };
+        Self::of(Options::fresh(family)?, shown)
+    }
+
+    /// Makes a socket of a connection, and returns the program's descriptor of it.
+    pub(crate) fn establish(
+        self,
+        family: Family,
+        protocol: &str,
+        stream: Box<dyn OffloadStream>,
+    ) -> Result<(OwnedFd, Arc<Socket>), Errno> {
+        let stream = observing::connection(stream, protocol);
+        let socket = Arc::new(Socket::new(stream, self.end, family, self.options)?);
+        relay::watch(&socket)?;
+        Ok((self.program, socket))
+    }
+
+    /// Makes a connection of which another process gets the descriptor: the pair carries the bytes.
+    pub(crate) fn establish_for_others(
+        self,
+        family: Family,
+        protocol: &str,
+        stream: Box<dyn OffloadStream>,
+    ) -> Result<Passed, Errno> {
+        let _inside = guard::enter();
+        let (local, peer) = (stream.local(), stream.peer());
+        let (program, socket) = self.establish(family, protocol, stream)?;
+        Relay::carry_for_others(&socket, &program)?;
+        Ok(Passed {
+            program,
+            local,
+            peer,
+        })
+    }
+}
