@@ -14,7 +14,11 @@
 //!
 //! The time of a small message is that of its lines between two caches, one after the other:
 //!
-//! * The producer writes the line that the consumer polls last and at once, so that it moves once.
+//! * The producer writes the line that the consumer polls last and at once, in
+//!   [`Producer::publish`], so that it moves once. With the header written earlier, and a locked
+//!   instruction in between, a Send of 64 bytes took 0.56 us instead of 0.47.
+//! * The consumer does not look for a record behind an answer: its word was written by the producer
+//!   just now, so a look is a move. That took 0.05 us.
 //! * The consumer asks for the second line while it polls the first.
 //! * A producer whose record is awaited may push its second line ([`Producer::expedite`]).
 //!

@@ -58,6 +58,24 @@ pub(crate) enum Revoked {
     AlreadyDone,
 }
 
+/// The beginning of the first record that is not published: its word, its header, and a payload
+/// that fits into the first line. [`Producer::publish`] writes it at once: between two writes with
+/// a locked instruction between them, the line would move to the consumer, who polls it, and back.
+#[derive(Debug)]
+struct Withheld {
+    /// False: all records are published.
+    is_any: bool,
+    /// Where the record begins, and its word.
+    at: usize,
+    word: u64,
+    /// Where the bytes belong, and how many they are.
+    bytes_at: usize,
+    len: usize,
+    /// From the header on, in place: a copy that is moved as a whole right after it was written in
+    /// other pieces stalls until all stores before it are done.
+    bytes: [u8; HEADER_MAX],
+}
+
 /// The producing end of a ring.
 #[derive(Debug)]
 pub(crate) struct Producer {
@@ -72,11 +90,21 @@ pub(crate) struct Producer {
     released: u64,
     /// The same when a record was refused or a wait announced last.
     released_before_wait: u64,
-    /// The word of the first record that is not published, and where it belongs.
-    withheld: Option<(usize, u64)>,
+    withheld: Withheld,
     references: References,
     /// Where the tail was when memory was returned to the kernel.
     given_back: u64,
+}
+
+impl Withheld {
+    const NONE: Self = Self {
+        is_any: false,
+        at: 0,
+        word: 0,
+        bytes_at: 0,
+        len: 0,
+        bytes: [0; HEADER_MAX],
+    };
 }
 
 impl Producer {
@@ -89,7 +117,7 @@ impl Producer {
             published: 0,
             released: 0,
             released_before_wait: 0,
-            withheld: None,
+            withheld: Withheld::NONE,
             references: References::default(),
             given_back: 0,
         }
@@ -132,19 +160,25 @@ impl Producer {
         }
         let record_len = record::inline_len(header.len(), len);
         let at = self.claim(record_len, spare)?;
-        // The first line is written last and at once. The consumer polls it, so between two writes
-        // it would move to the consumer and back.
+        let payload_at = record::payload_at(header.len(), len);
+        let mut first_len = header.len();
         if len > 0 {
-            let payload_at = at + record::payload_at(header.len(), len);
-            write(self.half.bytes(payload_at, len));
+            let is_withheld = !self.withheld.is_any && payload_at < LINE;
+            let target = if is_withheld {
+                let from_header = payload_at - record::header_at(Kind::Inline);
+                first_len = from_header + len;
+                self.withheld.bytes[from_header..first_len].as_mut_ptr()
+            } else {
+                self.half.bytes(at + payload_at, len)
+            };
+            write(target);
         }
-        self.write_header(at + record::header_at(Kind::Inline), header);
         let word = Word {
             kind: Kind::Inline,
             header_len: header.len() as u8,
             len: len as u32,
         };
-        Ok(self.finish(word, record_len))
+        Ok(self.finish(word, header, first_len, record_len))
     }
 
     /// Writes a record whose payload the consumer reads from the memory of this process: 1 to
@@ -171,7 +205,6 @@ impl Producer {
         state.store(State::Offered as u32, Ordering::Relaxed);
         let count = self.half.half_word(at + COUNT_AT);
         count.store(pieces.len() as u32, Ordering::Relaxed);
-        self.write_header(at + record::header_at(Kind::Reference), header);
         let first = at + record::pieces_at(header.len());
         for (piece, at) in pieces.iter().zip((first..).step_by(PIECE_LEN)) {
             self.half.word(at).store(piece.addr, Ordering::Relaxed);
@@ -183,7 +216,7 @@ impl Producer {
             header_len: header.len() as u8,
             len: total,
         };
-        let position = self.finish(word, record_len);
+        let position = self.finish(word, header, header.len(), record_len);
         self.references.push(position);
         Ok(position)
     }
@@ -191,8 +224,12 @@ impl Producer {
     /// Makes all records visible that were written since the last call.
     #[inline]
     pub(crate) fn publish(&mut self) {
-        if let Some((at, word)) = self.withheld.take() {
-            self.half.word(at).store(word, Ordering::Release);
+        let first = &self.withheld;
+        if first.is_any {
+            self.write_bytes(first.bytes_at, &first.bytes[..first.len]);
+            let word = self.half.word(first.at);
+            word.store(first.word, Ordering::Release);
+            self.withheld.is_any = false;
             self.published = self.tail;
         }
     }
@@ -359,7 +396,7 @@ impl Producer {
             header_len: 0,
             len: skip as u32,
         };
-        self.finish(word, skip);
+        self.finish(word, &[], 0, skip);
         self.clear_word(self.tail + record_len as u64);
         Ok(0)
     }
@@ -380,16 +417,23 @@ impl Producer {
     }
 
     #[inline]
-    fn write_header(&self, at: usize, header: &[u8]) {
-        let target = self.half.bytes(at, header.len());
+    fn write_bytes(&self, at: usize, bytes: &[u8]) {
+        let target = self.half.bytes(at, bytes.len());
         // SAFETY: the target is that many bytes of the data area, which is not memory of Rust's,
         // so the two do not overlap.
-        unsafe { std::ptr::copy_nonoverlapping(header.as_ptr(), target, header.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
     }
 
-    /// Ends the record at the tail, behind which there is no word.
+    /// Ends the record at the tail, behind which there is no word. `first_len` is the length of the
+    /// header and of what is withheld behind it.
     #[inline]
-    fn finish(&mut self, word: Word, record_len: usize) -> Position {
+    fn finish(
+        &mut self,
+        word: Word,
+        header: &[u8],
+        first_len: usize,
+        record_len: usize,
+    ) -> Position {
         let position = Position(self.tail);
         let at = self.offset(self.tail);
         self.last = self.tail;
@@ -401,9 +445,16 @@ impl Producer {
             let line = self.offset(self.tail + ahead * LINE as u64);
             line::prefetch_to_write(self.half.bytes(line, LINE));
         }
-        match self.withheld {
-            None => self.withheld = Some((at, bits)),
-            Some(_) => self.half.word(at).store(bits, Ordering::Relaxed),
+        let header_at = at + record::header_at(word.kind);
+        if self.withheld.is_any {
+            self.write_bytes(header_at, header);
+            self.half.word(at).store(bits, Ordering::Relaxed);
+        } else {
+            let first = &mut self.withheld;
+            first.is_any = true;
+            (first.at, first.word) = (at, bits);
+            (first.bytes_at, first.len) = (header_at, first_len);
+            first.bytes[..header.len()].copy_from_slice(header);
         }
         position
     }

@@ -26,6 +26,31 @@ fn ring(ring_len: usize) -> (Producer, Consumer) {
     (Producer::new(created), Consumer::new(adopted))
 }
 
+#[test]
+fn the_first_line_of_a_record_is_written_when_it_is_published() {
+    // Short payloads are in the first line, others behind it; a skip is in front of some records.
+    for (header_len, payload_len) in [(18, 0), (18, 24), (18, 32), (18, 64), (14, 8), (72, 0)] {
+        let (mut producer, mut consumer) = ring(RING_LEN_MIN);
+        for round in 0..RING_LEN_MIN / LINE {
+            let header = vec![round as u8 | 1; header_len];
+            let bytes = vec![round as u8 ^ 0x55; payload_len];
+            let at = consumer.next_offset();
+            let line = consumer.half().bytes(at, LINE);
+            // SAFETY: a line of the data area, which nobody writes now.
+            let look = || unsafe { std::slice::from_raw_parts(line, LINE).to_vec() };
+            let before = look();
+            push(&mut producer, &header, &bytes).unwrap();
+            assert_eq!(look(), before, "written before it is published");
+            producer.publish();
+            let record = consumer.peek().unwrap().unwrap();
+            assert_eq!(record.header(), header);
+            assert_eq!(payload(&record), bytes);
+            consumer.advance();
+            consumer.release();
+        }
+    }
+}
+
 /// Numbers that are the same in each run (xorshift64).
 struct Numbers(u64);
 
