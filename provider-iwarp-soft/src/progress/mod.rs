@@ -54,7 +54,7 @@ pub(crate) use place::Place;
 /// Connections that every poll drives.
 const POLLED_MAX: usize = 8;
 /// Polls for one question to the set, while there are connections to drive directly.
-const SET_INTERVAL: u32 = 32;
+const SET_INTERVAL: u32 = 128;
 /// Times that pollers find armed connections ready before one of them is polled: two system calls
 /// are saved only where more messages follow.
 const FINDS_MIN: u32 = 4;
