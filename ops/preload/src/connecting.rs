@@ -34,7 +34,7 @@ use crate::socket::Socket;
 use crate::socket::names::{self, Family};
 use crate::socket::options::{self, Options};
 use crate::table::Entry;
-use crate::{guard, internal, local, observing, switch, tcp_only};
+use crate::{guard, internal, local, not_offered, observing, switch, tcp_only};
 
 /// What the program's `connect` returns.
 pub(crate) enum Outcome {
@@ -52,11 +52,18 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     }
     // SAFETY: a number from 0 up; the kernel says EBADF when it names nothing.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let remote = at_one_host(remote);
+    if not_offered::is_recent(remote) && names::is_tcp(socket) {
+        let reason = Reason::NotOffered;
+        if let Some(switch) = switch::made() {
+            switch.count_fall_back(&reason);
+        }
+        return Outcome::Kernel(Some(reason.to_string()));
+    }
     // Anything but a fresh TCP socket goes to the kernel without a decision.
     let Some((family, bound)) = names::of_unconnected(socket) else {
         return Outcome::Kernel(None);
     };
-    let remote = at_one_host(remote);
     let Some(switch) = switch::switch() else {
         return Outcome::Kernel(None);
     };
@@ -99,7 +106,12 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
             let done = local::take_over(fd, socket, family, flags, &*protocol, connection);
             Outcome::Offloaded(done)
         }
-        Err(reason) if offer.protocols.is_empty() => left(switch, remote, &offer, &reason),
+        Err(reason) if offer.protocols.is_empty() => {
+            if reason == Reason::NotOffered && offer.may_fall_back {
+                not_offered::remember(remote);
+            }
+            left(switch, remote, &offer, &reason)
+        }
         Err(_) => by_library(switch, fd, socket, (family, bound), remote, offer),
     }
 }

@@ -9,6 +9,7 @@
 //! | `guard`, `start` | calls and threads of the stack itself, which stay on TCP |
 //! | `undisturbed` | work that no signal handler of the program interrupts |
 //! | `connecting`, `listening` | where a socket comes to an offload protocol, and back |
+//! | `not_offered` | services that no protocol offered a moment ago |
 //! | `switch`, `tcp_only` | which sockets leave TCP and what may carry them; options that keep one there |
 //! | `local` | connections within the host, whose descriptors are sockets of the kernel |
 //! | `cancelling` | threads that are cancelled while they sleep in a call |
@@ -39,6 +40,7 @@ mod internal;
 mod listening;
 mod loading;
 mod local;
+mod not_offered;
 mod observing;
 mod per_process;
 mod process;

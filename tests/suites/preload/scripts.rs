@@ -227,6 +227,7 @@ const LOCAL: &[(&str, &str)] = &[
     ("listeners", include_str!("local/listeners.py")),
     ("resets", include_str!("local/resets.py")),
     ("raw_clone", include_str!("local/raw_clone.py")),
+    ("offered_later", include_str!("local/offered_later.py")),
     // Beside a service over SDP.
     (
         "peers_by_two_protocols_of_one_listener",

@@ -51,9 +51,13 @@ pub(crate) fn local_of(socket: BorrowedFd<'_>) -> Option<(Family, SocketAddr)> {
 /// does not listen; `None` for everything else.
 pub(crate) fn of_unconnected(socket: BorrowedFd<'_>) -> Option<(Family, SocketAddr)> {
     // Sockets of MPTCP answer `TCP_INFO` too.
-    let is_tcp = sockopt::socket_protocol(socket).ok()? == Some(ipproto::TCP);
-    let is_unconnected = is_tcp && is_closed(socket);
+    let is_unconnected = is_tcp(socket) && is_closed(socket);
     is_unconnected.then(|| named(socket)).flatten()
+}
+
+/// Returns true for a TCP socket of the kernel.
+pub(crate) fn is_tcp(socket: BorrowedFd<'_>) -> bool {
+    sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP))
 }
 
 /// Returns true in `TCP_CLOSE`, the state of a socket that neither listens nor has a peer.
