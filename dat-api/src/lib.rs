@@ -60,6 +60,7 @@
 //! | File in `examples` | Shows |
 //! |---|---|
 //! | `convert.rs` | a TCP connection that becomes an RDMA connection, or stays what it was |
+//! | `tutorial.rs` | the same in a few lines; `docs/tutorial.md` explains it |
 //! | `send_recv.rs` | ping-pong by Send and Receive |
 //! | `rdma.rs` | RDMA Write and Read in the memory of a peer that does nothing |
 //! | `srq_server.rs` | clients that share one queue of receives, refilled at its low watermark |

@@ -188,6 +188,7 @@ fn every_example_is_run() -> Result<()> {
 fn the_short_examples_run() -> Result<()> {
     let env = StackEnv::new()?;
     for (name, last_words) in [
+        ("tutorial", "server: received by RDMA: hello over RDMA"),
         ("send-recv", "100 round trips of 64 bytes"),
         ("rdma", "wrote and read 1048576 bytes of the peer"),
         ("srq-server", "4 clients shared 16 receives"),

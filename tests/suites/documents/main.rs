@@ -4,6 +4,7 @@ mod calls;
 mod links;
 mod manual;
 mod rules;
+mod tutorial;
 mod variables;
 
 use std::collections::BTreeSet;
