@@ -14,7 +14,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
-use crate::guard;
+use crate::process::guard;
 use crate::watches::Watches;
 
 /// Events of one look.
@@ -81,10 +81,10 @@ impl EventThread {
     fn make() -> Result<&'static Self, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let fresh = Box::into_raw(Box::new(Self {
-            set: crate::internal::raise(epoll::create(CreateFlags::CLOEXEC)?)?,
+            set: crate::process::internal::raise(epoll::create(CreateFlags::CLOEXEC)?)?,
             watches: Mutex::default(),
             soon: Mutex::new(Vec::new()),
-            wakeup: crate::internal::raise(eventfd(0, flags)?)?,
+            wakeup: crate::process::internal::raise(eventfd(0, flags)?)?,
             thread: OnceLock::new(),
         }));
         let null = ptr::null_mut();

@@ -15,8 +15,8 @@ use ops::{Half, OffloadStream, Readiness, Watch};
 use ops_observe::{Carrier, Counter, Description, Kind, Place, Record, State, Writer};
 use rustix::io::Errno;
 
-use crate::guard;
 use crate::hooks::numbers;
+use crate::process::guard;
 use crate::socket::names;
 use crate::table::Entry;
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLLOUT, EPOLLWRBAND, EPOLLWRNORM, epoll_event};
 
-use crate::real;
+use crate::process::real;
 
 /// The sets that watch a number, and how.
 pub(crate) struct Registrations {

@@ -13,8 +13,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::event_thread::{EventHandler, event_thread};
-use crate::internal;
-use crate::per_process::PerProcess;
+use crate::process::internal;
+use crate::process::per_process::PerProcess;
+use crate::process::undisturbed::Undisturbed;
 use crate::socket::wait_queue::WaitQueue;
 
 /// A descriptor that is waited for.
@@ -93,11 +94,10 @@ static SLEEPERS: PerProcess<Mutex<Vec<Weak<Waker>>>> = PerProcess::new();
 
 fn list(waker: &Arc<Waker>) {
     let sleepers = SLEEPERS.get_or_init(Mutex::default);
-    internal::without_signals(|| {
-        let mut sleepers = sleepers.lock().unwrap_or_else(PoisonError::into_inner);
-        sleepers.retain(|it| it.strong_count() > 0);
-        sleepers.push(Arc::downgrade(waker));
-    });
+    let _undisturbed = Undisturbed::begin();
+    let mut sleepers = sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+    sleepers.retain(|it| it.strong_count() > 0);
+    sleepers.push(Arc::downgrade(waker));
 }
 
 /// Wakes all: one of the threads is cancelled.
@@ -105,13 +105,10 @@ pub(crate) fn wake_all() {
     let Some(sleepers) = SLEEPERS.get() else {
         return;
     };
-    internal::without_signals(|| {
-        let sleepers = sleepers.lock().unwrap_or_else(PoisonError::into_inner);
-        sleepers
-            .iter()
-            .filter_map(Weak::upgrade)
-            .for_each(|it| it.0.wake());
-    });
+    let _undisturbed = Undisturbed::begin();
+    let sleepers = sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+    let awake = sleepers.iter().filter_map(Weak::upgrade);
+    awake.for_each(|it| it.0.wake());
 }
 
 /// Wakes the thread.

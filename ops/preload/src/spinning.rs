@@ -17,7 +17,8 @@ use libc::{MSG_DONTWAIT, MSG_WAITALL, nfds_t, pollfd, ssize_t};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
 
-use crate::{errno, table};
+use crate::process::errno;
+use crate::table;
 
 /// The environment variable that holds the microseconds.
 const VARIABLE: &str = "OPS_SPIN";

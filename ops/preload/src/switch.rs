@@ -14,8 +14,8 @@ use ops_netlink::NetStack;
 use ops_rules::Source;
 use ops_sdp_protocol::SdpProtocol;
 
-use crate::per_process::PerProcess;
-use crate::{guard, internal, loading, process};
+use crate::process::per_process::PerProcess;
+use crate::process::{self, guard, internal};
 
 /// Set in the environment by `opsrun --software`.
 const SOFTWARE: &str = "OPS_SOFTWARE";
@@ -78,7 +78,7 @@ fn make() -> Option<Arc<Switch>> {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned(),
-        called: loading::called(),
+        called: process::called(),
         user: rustix::process::geteuid().as_raw(),
     };
     let stack = NetStack::open().ok();

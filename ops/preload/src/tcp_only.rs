@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{IPPROTO_TCP, SO_BINDTODEVICE, SO_MARK, SOL_SOCKET, TCP_MD5SIG, socklen_t};
 
-use crate::real;
+use crate::process::real;
 
 /// Of `linux/tcp.h`; the C library's header has neither.
 const TCP_MD5SIG_EXT: c_int = 32;

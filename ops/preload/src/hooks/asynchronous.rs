@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use libc::aiocb;
 
 use super::alias;
-use crate::real;
+use crate::process::real;
 use crate::sharing::leaving;
 
 macro_rules! one {

@@ -8,13 +8,14 @@ use ops_observe::Counter;
 use rustix::io::Errno;
 
 use super::{alias, offloaded};
-use crate::cancelling::CANCELLED;
 use crate::connecting::{self, Outcome};
-use crate::errno::ToC;
 use crate::listening::accept::{self, Next};
 use crate::listening::offer;
+use crate::process::cancelling::{self, CANCELLED};
+use crate::process::errno::{self, ToC};
+use crate::process::{guard, real};
 use crate::socket::names;
-use crate::{cancelling, errno, guard, local, observing, real, table};
+use crate::{local, observing, table};
 
 /// Hook of `connect`.
 ///

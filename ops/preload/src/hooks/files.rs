@@ -11,9 +11,10 @@ use libc::{off64_t, size_t, ssize_t};
 use rustix::io::Errno;
 
 use super::{alias, moving, offloaded, transfer};
+use crate::process::real;
 use crate::sharing::leaving;
 use crate::socket::Socket;
-use crate::{real, table};
+use crate::table;
 
 const BUFFER: usize = 128 * 1024;
 

@@ -6,10 +6,9 @@ use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_void};
 
 #[cfg(target_arch = "x86_64")]
-use crate::guard;
-use crate::real;
+use crate::lifecycle::executing;
 #[cfg(target_arch = "x86_64")]
-use crate::sharing::executing;
+use crate::process::{guard, real};
 use crate::sharing::leaving;
 
 macro_rules! with_list {

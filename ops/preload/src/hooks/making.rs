@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_uint};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
-use crate::{guard, internal, real};
+use crate::process::{guard, internal, real};
 
 /// Hook of `eventfd`: the stack has several for each connection.
 ///
@@ -28,7 +28,7 @@ pub(crate) fn placed(made: c_int) -> c_int {
     match internal::raise(own) {
         Ok(raised) => raised.into_raw_fd(),
         Err(error) => {
-            crate::errno::set(error.raw_os_error());
+            crate::process::errno::set(error.raw_os_error());
             -1
         }
     }

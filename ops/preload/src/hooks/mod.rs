@@ -12,6 +12,7 @@
 //! | [`numbers`] | `close`, `dup`, `fcntl` and their kin |
 //! | [`processes`] | `exec`, `vfork`, `posix_spawn`, `_exit`, `fdopen`: what leads out of our sight |
 //! | [`lists`] | `execl`, `dprintf`: lists of arguments of any length |
+//! | [`threads`] | `pthread_create`, `pthread_cancel` |
 //! | [`waits`] | `poll`, `select`, `epoll_ctl`, `epoll_wait` |
 //! | [`raw`] | `syscall` |
 
@@ -24,6 +25,7 @@ pub(crate) mod names;
 pub(crate) mod numbers;
 pub(crate) mod processes;
 pub(crate) mod raw;
+pub(crate) mod threads;
 pub(crate) mod transfer;
 pub(crate) mod waits;
 
@@ -33,9 +35,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustix::io::Errno;
 
-use crate::cancelling::{self, CANCELLED};
-use crate::errno::ToC;
-use crate::guard;
+use crate::process::cancelling::{self, CANCELLED};
+use crate::process::errno::ToC;
+use crate::process::guard;
 use crate::socket::Socket;
 use crate::table::{self, Mover};
 
@@ -124,7 +126,7 @@ macro_rules! hook {
             match $crate::hooks::moving($first, |$socket, $fd| $body) {
                 Some(result) => result,
                 // SAFETY: the caller's arguments, unchanged.
-                None => unsafe { $crate::real::$name($first $(, $arg)*) },
+                None => unsafe { $crate::process::real::$name($first $(, $arg)*) },
             }
         }
     )*};

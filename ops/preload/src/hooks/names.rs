@@ -11,15 +11,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{moving, offloaded};
-use crate::errno::ToC;
 use crate::listening::offer;
+use crate::process::errno::{self, ToC};
+use crate::process::real;
 use crate::sharing::adopting;
 use crate::socket::identity::Identity;
-use crate::socket::names;
-use crate::socket::options;
-use crate::socket::requests;
+use crate::socket::{names, options, requests};
 use crate::table::{self, Mover};
-use crate::{errno, local, real, tcp_only};
+use crate::{local, tcp_only};
 
 /// Hook of `sockatmark`.
 ///

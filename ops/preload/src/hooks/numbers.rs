@@ -8,11 +8,12 @@ use libc::{F_DUPFD, F_DUPFD_CLOEXEC};
 
 use super::{alias, making};
 use crate::listening::exec;
+use crate::process::undisturbed::Undisturbed;
+use crate::process::{self, guard, real};
+use crate::registrations;
 use crate::sharing::leaving;
 use crate::socket::Socket;
 use crate::table::{self, Entry};
-use crate::undisturbed::Undisturbed;
-use crate::{guard, process, real, registrations};
 
 /// Hook of `close`.
 ///

@@ -8,9 +8,11 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use libc::{FILE, pid_t};
 
 use super::numbers;
+use crate::lifecycle::{executing, exiting, forking};
 use crate::listening::exec;
-use crate::sharing::{executing, leaving};
-use crate::{exiting, guard, process, real, table};
+use crate::process::{guard, real};
+use crate::sharing::leaving;
+use crate::table;
 
 /// A list of words that ends with null.
 type Words = *const *const c_char;
@@ -133,7 +135,7 @@ unsafe fn has_library(environment: Words) -> bool {
 }
 
 around! {
-    before process::before_fork, after drop;
+    before forking::before_fork, after drop;
     /// Hook of `fork`.
     fn fork();
     /// Hook of `__fork`, its other name.
@@ -256,7 +258,7 @@ pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
 /// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
-    leaving::await_others();
+    exiting::await_others();
     exiting::finish();
     // SAFETY: a number; it does not return.
     unsafe { libc::syscall(libc::SYS_exit_group, status) };

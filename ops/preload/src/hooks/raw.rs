@@ -7,8 +7,10 @@ use libc::timespec;
 
 use super::waits::{KERNEL_MASK, duration, spec};
 use super::{connections, files, names, numbers, processes, transfer, waits};
-use crate::guard::Uncancelled;
-use crate::{exiting, real, table};
+use crate::lifecycle::exiting;
+use crate::process::guard::Uncancelled;
+use crate::process::real;
+use crate::table;
 
 /// Hook of `syscall`: calls on an offloaded socket, waits, and what may lead a socket to an offload
 /// protocol or to another process, go where the named function goes.

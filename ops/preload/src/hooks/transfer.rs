@@ -9,10 +9,11 @@ use libc::{iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t
 use rustix::io::Errno;
 
 use super::{alias, hook, waits};
+use crate::process::real;
 use crate::sharing::leaving;
 use crate::socket::Socket;
 use crate::vector::Vector;
-use crate::{local, real, spinning, table};
+use crate::{local, spinning, table};
 
 hook! {
     /// Hook of `write`.

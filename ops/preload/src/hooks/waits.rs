@@ -21,7 +21,8 @@ use libc::{
 use super::alias;
 use crate::listening::listener::Listener;
 use crate::listening::offer;
-use crate::{errno, guard, real, registrations, spinning, table};
+use crate::process::{errno, guard, real};
+use crate::{registrations, spinning, table};
 
 /// Hook of `epoll_ctl`.
 ///

@@ -19,6 +19,9 @@ use super::listener::{Listener, Turn};
 use super::service::Incoming;
 use super::{exec, offer};
 use crate::hooks::numbers;
+use crate::local;
+use crate::process::guard;
+use crate::process::undisturbed::Undisturbed;
 use crate::restarting::{self, Awaited};
 use crate::sharing::leaving;
 use crate::sharing::passing::Passed;
@@ -27,8 +30,6 @@ use crate::socket::identity::Identity;
 use crate::socket::names::{self, Family};
 use crate::socket::options::Options;
 use crate::table::{self, Entry};
-use crate::undisturbed::Undisturbed;
-use crate::{guard, local};
 
 /// A connection that the program has now.
 pub(crate) struct Accepted {

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{FlockOperation, MemfdFlags, fcntl_lock, memfd_create};
 use rustix::io::Errno;
 
-use crate::internal;
+use crate::process::internal;
 
 /// The right to accept from a listener, among the threads of this process and among those processes
 /// that have inherited the listener.

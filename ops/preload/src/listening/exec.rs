@@ -16,10 +16,11 @@ use super::accept_lock::AcceptLock;
 use super::kernel_listener::{KernelListener, KernelProtocol};
 use super::listener::{Listed, Listener};
 use crate::hooks::numbers;
+use crate::observing;
+use crate::process::guard;
 use crate::registrations::Registrations;
 use crate::socket::names::local_of;
 use crate::table::{self, Entry};
-use crate::{guard, observing};
 
 /// A process that shares or has copied the memory of the table's owner, and has numbers of its own,
 /// closes a listening socket: what is next to it is closed as well, or the name would stay taken.

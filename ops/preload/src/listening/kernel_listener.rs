@@ -12,9 +12,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{Shutdown, SocketFlags, sockopt};
 
-use crate::internal;
 use crate::local::carried::{self, Carried};
 use crate::local::options::Kept;
+use crate::process::internal;
 use crate::socket::names::Family;
 
 /// The protocol of a listener of the kernel.

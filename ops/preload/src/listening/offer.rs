@@ -21,12 +21,13 @@ use super::kernel_listener::{KernelListener, KernelProtocol};
 use super::listener::{Listed, Listener};
 use super::service::{Begun, Service, ServiceId};
 use crate::hooks::numbers;
-use crate::per_process::PerProcess;
+use crate::process::per_process::PerProcess;
+use crate::process::undisturbed::Undisturbed;
+use crate::process::{self, guard};
 use crate::registrations::Registrations;
 use crate::socket::names::{Family, local_of};
 use crate::table::{self, Entry};
-use crate::undisturbed::Undisturbed;
-use crate::{guard, observing, process, switch, tcp_only};
+use crate::{observing, switch, tcp_only};
 
 /// The kernel's own bound of a backlog.
 const BACKLOG_MAX: u32 = 4096;

@@ -20,7 +20,7 @@ use stand_in::Flags;
 
 use super::room::Room;
 use crate::event_thread::{EventHandler, event_thread};
-use crate::internal;
+use crate::process::internal;
 use crate::sharing::passing::{self, Passed, Reserved, Wanted, WhyNone};
 use crate::socket::names::Family;
 use crate::socket::options::Options;

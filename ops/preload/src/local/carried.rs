@@ -21,7 +21,7 @@ use libc::{SO_LINGER, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET};
 
 use rustix::net::sockopt;
 
-use super::options::Kept;
+use crate::local::options::Kept;
 use crate::socket::inherited::{self, Value};
 use crate::socket::names::Family;
 use crate::table;

@@ -27,12 +27,12 @@ use rustix::io::{Errno, FdFlags, fcntl_getfd};
 use rustix::net::SocketFlags;
 use stand_in::Flags;
 
-use crate::connecting;
 use crate::hooks::numbers;
+use crate::process::{self, errno, guard, real};
 use crate::registrations::Registrations;
 use crate::socket::names::{self, Family};
 use crate::table::{self, Entry};
-use crate::{errno, guard, observing, process, real};
+use crate::{connecting, observing};
 
 use self::options::Kept;
 

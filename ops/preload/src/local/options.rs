@@ -15,9 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::{addresses, remembered};
-use crate::guard;
-use crate::real;
+use crate::local::{addresses, remembered};
+use crate::process::{guard, real};
 use crate::socket::inherited::Value;
 use crate::socket::names::Family;
 use crate::socket::options::{self, give_info, give_number};

@@ -20,13 +20,13 @@ use std::sync::Arc;
 use rustix::fs::fstat;
 use rustix::net::{SocketAddrUnix, bind, getsockname};
 
-use super::relayed::Relayed;
 use crate::hooks::numbers;
+use crate::process::{self, guard};
+use crate::sharing::relayed::Relayed;
 use crate::socket::identity::Identity;
 use crate::socket::names::Family;
 use crate::socket::options::Options;
 use crate::table::{self, Entry};
-use crate::{guard, process};
 
 /// The beginning of the names, in the abstract namespace.
 const MAGIC: &[u8; 8] = b"dat-ops\x01";

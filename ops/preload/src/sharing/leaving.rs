@@ -1,5 +1,4 @@
-//! What is handed over before a program that may know nothing of us uses it, and what is awaited
-//! before this process ends.
+//! What is handed over before a program that may know nothing of us uses it.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -8,13 +7,12 @@ use std::sync::Arc;
 use libc::{CMSG_DATA, CMSG_FIRSTHDR, CMSG_LEN, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, msghdr};
 use rustix::io::{FdFlags, fcntl_getfd};
 
-use super::relay::{self, Relay};
-use super::{adopting, relayed};
-use crate::hooks::numbers;
 use crate::listening::exec;
+use crate::process::{self, guard};
+use crate::sharing::relay::Relay;
+use crate::sharing::{adopting, relayed};
 use crate::socket::Socket;
 use crate::table::{self, Entry};
-use crate::{guard, process};
 
 /// Makes a descriptor carry bytes, because somebody will read it who knows nothing of signals.
 pub(crate) fn expose(fd: c_int) {
@@ -69,7 +67,7 @@ pub(crate) fn expose_connections() {
 }
 
 /// The same for one of them.
-pub(super) fn expose_if_kept(fd: c_int) {
+pub(crate) fn expose_if_kept(fd: c_int) {
     // SAFETY: a number from 0 up.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     if fcntl_getfd(borrowed).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)) {
@@ -120,32 +118,4 @@ pub(crate) unsafe fn expose_passed(message: *const msghdr) {
             header = CMSG_NXTHDR(message, header);
         }
     }
-}
-
-/// The process is about to end: what others use ends when they have done with it, and not now.
-///
-/// There is no bound but theirs: a process that others' connections go through ends with the last
-/// of them, or by a signal.
-pub(crate) fn await_others() {
-    if !process::owns_table() {
-        return;
-    }
-    let _inside = guard::enter();
-    for fd in table::within(0, usize::MAX) {
-        let Some(entry) = table::entry(fd) else {
-            continue;
-        };
-        let is_shared = match &entry {
-            Entry::Socket(socket) => socket.observer().relay().is_some(),
-            Entry::Relayed(_) => true,
-            Entry::Listener(_) | Entry::Local(_) | Entry::Listed(_) => false,
-        };
-        if is_shared && let Some(gone) = table::remove(fd) {
-            // The relay learns that nobody of this process needs it.
-            let _ = numbers::release(gone);
-            // SAFETY: the program's number, which the end of the process would close as well.
-            unsafe { libc::syscall(libc::SYS_close, fd) };
-        }
-    }
-    relay::await_last();
 }

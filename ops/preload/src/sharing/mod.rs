@@ -19,15 +19,11 @@
 //! | [`relayed`] | a descriptor that carries bytes, in any process |
 //! | [`renewal`] | a fresh pair, where the old one takes no bytes any more |
 //! | [`shared_state`] | memory that the processes share |
-//! | [`forking`] | what the child of a `fork` begins with |
-//! | [`executing`] | an `exec` by a process that carries connections itself |
 //! | [`adopting`] | what it is called in a program that was not there when it came about |
-//! | [`leaving`] | what is handed over before other programs use it, over a Unix socket, and at the exit |
+//! | [`leaving`] | what is handed over before other programs use it, over a Unix socket |
 
 pub(crate) mod adopting;
-pub(crate) mod executing;
 pub(crate) mod flow;
-pub(crate) mod forking;
 pub(crate) mod leaving;
 pub(crate) mod passing;
 pub(crate) mod relay;

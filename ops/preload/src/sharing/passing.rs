@@ -19,7 +19,7 @@ use rustix::net::{
     socketpair,
 };
 
-use crate::internal;
+use crate::process::internal;
 
 /// An address and a port, and the scope of an address on one link.
 const NAME_LEN: usize = 16 + 2 + 4;

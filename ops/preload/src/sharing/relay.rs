@@ -13,11 +13,11 @@ use rustix::io::Errno;
 use rustix::thread::futex;
 use stand_in::{Carrier, LibraryEnd, Move, Stage, Ticket};
 
-use super::flow::{Flow, State};
-use super::relayed::Relayed;
-use super::renewal;
-use super::shared_state::{FreeStates, SharedState};
 use crate::event_thread::{EventHandler, event_thread};
+use crate::sharing::flow::{Flow, State};
+use crate::sharing::relayed::Relayed;
+use crate::sharing::renewal;
+use crate::sharing::shared_state::{FreeStates, SharedState};
 use crate::socket::Socket;
 use crate::table::{self, Entry};
 

@@ -9,8 +9,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
 use stand_in::{Handover, Move, Stage, Ticket};
 
-use super::shared_state::SharedState;
-use crate::internal;
+use crate::process::undisturbed::Undisturbed;
+use crate::sharing::shared_state::SharedState;
 use crate::socket::identity::Identity;
 
 /// How often a user that waits for the owner looks whether the owner lives.
@@ -122,12 +122,11 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, shared_state: &SharedState, ticket: Tic
 
 /// A byte in the pair wakes the owner, which throws it away with the signals.
 fn ask(fd: BorrowedFd<'_>, handover: &Handover, ticket: Ticket) {
-    internal::without_signals(|| {
-        handover.ask(ticket, || {
-            // Full: there are bytes that the owner has not looked at.
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            let _ = rustix::net::send(fd, &[0], flags);
-        });
+    let _undisturbed = Undisturbed::begin();
+    handover.ask(ticket, || {
+        // Full: there are bytes that the owner has not looked at.
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let _ = rustix::net::send(fd, &[0], flags);
     });
 }
 

@@ -11,11 +11,12 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, FdFlags, fcntl_getfd};
 use stand_in::Flags;
 
-use super::relay;
+use crate::connecting;
+use crate::process::{self, internal};
 use crate::registrations::Registrations;
+use crate::sharing::relay;
 use crate::socket::Socket;
 use crate::table::{self, Entry};
-use crate::{connecting, internal, process};
 
 /// Renews the pair of a connection where that is needed.
 pub(crate) fn renew_ended(socket: &Arc<Socket>) -> Result<(), Errno> {

@@ -7,7 +7,7 @@ use libc::{SHUT_RD, SHUT_RDWR, SHUT_WR};
 use ops::Half;
 use rustix::io::Errno;
 
-use super::{Patience, Socket};
+use crate::socket::{Patience, Socket};
 
 impl Socket {
     /// `shutdown`.

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB, MSG_TRUNC, MSG_WAITALL, iovec, msghdr, ssize_t};
 use rustix::io::Errno;
 
-use crate::{errno, real};
+use crate::process::{errno, real};
 
 /// What is thrown away at a time.
 const DISCARD: usize = 16 * 1024;

@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::names::Family;
-use super::options::{Kept, Options};
+use crate::socket::names::Family;
+use crate::socket::options::{Kept, Options};
 
 /// The part of a connection of which every process that uses it has a copy.
 pub(crate) struct Identity {

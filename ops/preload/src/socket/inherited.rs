@@ -19,10 +19,9 @@ use libc::{
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 
-use super::names::Family;
-use crate::internal;
-use crate::per_process::PerProcess;
-use crate::real;
+use crate::process::per_process::PerProcess;
+use crate::process::{internal, real};
+use crate::socket::names::Family;
 
 const OF_ALL: &[(c_int, c_int)] = &[
     (SOL_SOCKET, SO_KEEPALIVE),

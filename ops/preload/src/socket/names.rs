@@ -9,7 +9,7 @@ use libc::{IPPROTO_TCP, TCP_INFO, sockaddr, sockaddr_in, sockaddr_in6, socklen_t
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
 
-use crate::real;
+use crate::process::real;
 
 /// The family that the program gave to `socket`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

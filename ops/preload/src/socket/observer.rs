@@ -9,9 +9,9 @@ use ops::Watch;
 use rustix::io::Errno;
 use stand_in::{LibraryEnd, Signals};
 
-use super::wait_queue::WaitQueue;
 use crate::event_thread::event_thread;
 use crate::sharing::relay::Relay;
+use crate::socket::wait_queue::WaitQueue;
 
 /// Steers the readiness of one socket's descriptor. The stream reports each change to it.
 #[derive(Debug)]

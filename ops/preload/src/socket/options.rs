@@ -29,10 +29,10 @@ use ops::Watch as _;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use super::identity::Identity;
-use super::names::Family;
-use super::{Socket, inherited};
-use crate::real;
+use crate::process::real;
+use crate::socket::identity::Identity;
+use crate::socket::names::Family;
+use crate::socket::{Socket, inherited};
 
 /// `TCP_ESTABLISHED` and other states, with which `struct tcp_info` begins.
 pub(crate) const TCP_ESTABLISHED: u8 = 1;

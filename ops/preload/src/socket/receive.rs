@@ -11,8 +11,8 @@ use libc::{MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use ops::{OffloadStream, Watch};
 use rustix::io::Errno;
 
-use super::calls::ELSEWHERE;
-use super::{Patience, Socket, handed_over};
+use crate::socket::calls::ELSEWHERE;
+use crate::socket::{Patience, Socket, handed_over};
 use crate::vector::Vector;
 
 /// What `MSG_TRUNC` throws away at a time.

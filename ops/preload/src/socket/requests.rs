@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_ulong};
 use libc::{FIONREAD, TIOCOUTQ};
 use rustix::io::Errno;
 
-use super::Socket;
+use crate::socket::Socket;
 
 /// `SIOCATMARK`.
 pub(crate) const ATMARK: c_ulong = 0x8905;

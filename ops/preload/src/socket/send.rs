@@ -11,8 +11,8 @@ use libc::{MSG_FASTOPEN, MSG_NOSIGNAL, MSG_OOB};
 use ops::Watch;
 use rustix::io::Errno;
 
-use super::calls::ELSEWHERE;
-use super::{Patience, Socket, handed_over};
+use crate::socket::calls::ELSEWHERE;
+use crate::socket::{Patience, Socket, handed_over};
 use crate::vector::Vector;
 
 impl Socket {

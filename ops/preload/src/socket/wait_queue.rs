@@ -6,7 +6,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::thread::futex;
 
-use crate::cancelling::{self, CANCELLED};
+use crate::process::cancelling::{self, CANCELLED};
 
 /// A counter of wake-ups that threads sleep on until it changes.
 ///

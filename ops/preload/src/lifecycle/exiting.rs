@@ -9,8 +9,10 @@ use std::ptr;
 use std::time::Duration;
 
 use crate::hooks::numbers;
-use crate::sharing::leaving;
-use crate::{guard, process, switch, table};
+use crate::process::{self, guard};
+use crate::sharing::relay;
+use crate::switch;
+use crate::table::{self, Entry};
 
 /// How long a peer that takes nothing may delay the end of a process. What it has not taken by then
 /// is lost, which a kernel's TCP would keep for it.
@@ -49,7 +51,7 @@ pub(crate) fn before_exit_group() {
 }
 
 extern "C" fn finish_quickly(_: *mut c_void) {
-    leaving::await_others();
+    await_others();
     finish();
 }
 
@@ -71,4 +73,32 @@ pub(crate) extern "C" fn finish() {
         protocol.settle(PATIENCE);
     }
     let _ = FINISHED.try_with(|finished| finished.set(process::id()));
+}
+
+/// The process is about to end: what others use ends when they have done with it, and not now.
+///
+/// There is no bound but theirs: a process that others' connections go through ends with the last
+/// of them, or by a signal.
+pub(crate) fn await_others() {
+    if !process::owns_table() {
+        return;
+    }
+    let _inside = guard::enter();
+    for fd in table::within(0, usize::MAX) {
+        let Some(entry) = table::entry(fd) else {
+            continue;
+        };
+        let is_shared = match &entry {
+            Entry::Socket(socket) => socket.observer().relay().is_some(),
+            Entry::Relayed(_) => true,
+            Entry::Listener(_) | Entry::Local(_) | Entry::Listed(_) => false,
+        };
+        if is_shared && let Some(gone) = table::remove(fd) {
+            // The relay learns that nobody of this process needs it.
+            let _ = numbers::release(gone);
+            // SAFETY: the program's number, which the end of the process would close as well.
+            unsafe { libc::syscall(libc::SYS_close, fd) };
+        }
+    }
+    relay::await_last();
 }

@@ -1,13 +1,15 @@
-//! Threads of the stack know that they are, from their first instruction.
+//! Threads: `pthread_create`, `pthread_cancel`.
+//!
+//! A thread that the stack starts works for the stack from its first instruction on.
 
 use std::ffi::{c_int, c_void};
 
 use libc::{pthread_attr_t, pthread_t};
 
-use crate::{guard, real};
-
-/// What a thread begins with.
-pub(crate) type StartRoutine = extern "C" fn(*mut c_void) -> *mut c_void;
+use crate::process::real::StartRoutine;
+use crate::process::{cancelling, guard, real};
+use crate::restarting;
+use crate::table::{self, Entry};
 
 struct Start {
     routine: StartRoutine,
@@ -45,4 +47,29 @@ extern "C" fn inside(start: *mut c_void) -> *mut c_void {
     // Never dropped: the thread is the stack's to its end, destructors of its locals included.
     std::mem::forget(guard::enter());
     (start.routine)(start.argument)
+}
+
+/// Hook of `pthread_cancel`, which wakes the thread where it sleeps in a call of ours.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
+    // SAFETY: the caller's thread.
+    let error = unsafe { real::pthread_cancel(thread) };
+    if error == 0 && (table::has_connections() || table::has_listeners()) {
+        cancelling::note(thread);
+        wake_all();
+    }
+    error
+}
+
+fn wake_all() {
+    let _inside = guard::enter();
+    for fd in table::within(0, usize::MAX) {
+        if let Some(Entry::Socket(socket)) = table::entry(fd) {
+            socket.observer().wait_queue().wake();
+        }
+    }
+    restarting::wake_all();
 }

@@ -13,7 +13,10 @@ use libc::{
     pthread_attr_t, pthread_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 
-use crate::start::StartRoutine;
+use crate::process::errno;
+
+/// The function that a thread begins with.
+pub(crate) type StartRoutine = extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// What a call returns when the C library at hand lacks the function.
 trait Failed {
@@ -46,7 +49,7 @@ fn find(name: &CStr) -> *mut c_void {
 pub(crate) fn address(name: &CStr) -> *const c_void {
     let found = find(name);
     if found.is_null() {
-        crate::errno::set(libc::ENOSYS);
+        errno::set(libc::ENOSYS);
     }
     found
 }
@@ -67,7 +70,7 @@ macro_rules! real {
                 };
                 found = find(name);
                 if found.is_null() {
-                    crate::errno::set(libc::ENOSYS);
+                    errno::set(libc::ENOSYS);
                     return real!(@failed $($ret)?);
                 }
                 FOUND.store(found, Ordering::Relaxed);

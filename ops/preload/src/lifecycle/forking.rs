@@ -1,25 +1,103 @@
-//! What the child of a `fork` begins with.
+//! What is done around a `fork`, in both processes.
 //!
 //! The child has a copy of everything, and may use nothing of it that another thread could have
-//! been changing. So the parent prepares what the child needs, and the child looks at that alone.
+//! been changing. So the parent prepares what the child needs, and the child uses that alone.
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use ops::PortMapperLock;
 
-use super::relay::{self, Relay, SharedLock};
-use super::relayed::{Place, Relayed};
+use crate::lifecycle::exiting;
 use crate::listening::listener::{InheritedListener, Listener};
 use crate::listening::offer;
+use crate::process::undisturbed::Undisturbed;
+use crate::process::{self, errno, guard};
+use crate::sharing::relay::{self, Relay, SharedLock};
+use crate::sharing::relayed::{Place, Relayed};
 use crate::socket::Socket;
 use crate::socket::identity::{Identity, IdentityCopy};
 use crate::table::{self, Entry};
-use crate::{guard, switch};
+use crate::{event_thread, switch};
+
+/// Registers the handlers that run around a `fork`. Called before the first entry.
+pub(super) fn register() {
+    // SAFETY: the handlers are made to run around a fork, and at the exit.
+    unsafe {
+        libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child));
+        libc::atexit(at_exit);
+    }
+}
+
+/// What a thread holds that is about to fork, until both processes have begun.
+pub(crate) struct Forking {
+    /// Guards of the protocols: their threads have finished what they make in common memory, and
+    /// begin nothing more.
+    _making: Vec<MutexGuard<'static, ()>>,
+    /// Dropped last.
+    _undisturbed: Option<Undisturbed>,
+}
+
+/// Prepares a `fork` that comes through a hook. What may take locks of the stack's, or end a
+/// connection that nobody else has any more, is done here and not among the handlers: those of
+/// libraries that a protocol has loaded run before ours, and the thread would wait for what it
+/// holds for the fork itself.
+pub(crate) fn before_fork() -> Forking {
+    if process::is_vforked() {
+        return Forking {
+            _making: Vec::new(),
+            _undisturbed: None,
+        };
+    }
+    // A signal handler that forked in the midst of this would wait for this thread.
+    let undisturbed = Undisturbed::begin();
+    if process::has_owner() {
+        // It may open an adapter, which is a making of its own.
+        prepare();
+    }
+    let protocols = switch::made().map(|switch| switch.registry().protocols());
+    let held = protocols.into_iter().flatten();
+    Forking {
+        _making: held.filter_map(|protocol| protocol.before_fork()).collect(),
+        _undisturbed: Some(undisturbed),
+    }
+}
+
+impl Drop for Forking {
+    fn drop(&mut self) {
+        // Where no handler has been there to do it. The error of a fork that failed stays.
+        let why = errno::get();
+        drop(take());
+        errno::set(why);
+    }
+}
+
+extern "C" fn before() {
+    if FORK_STATE.get().is_null() {
+        // A fork that has not come through our hook.
+        prepare();
+    }
+}
+
+extern "C" fn in_parent() {
+    drop(take());
+}
+
+extern "C" fn in_child() {
+    table::unlock_after_fork();
+    process::own_table_in_child();
+    event_thread::reset_after_fork();
+    relay::reset_after_fork();
+    inherit();
+}
+
+extern "C" fn at_exit() {
+    exiting::await_others();
+}
 
 /// What a child begins with.
 #[derive(Default)]
@@ -51,8 +129,8 @@ thread_local! {
     static FORK_STATE: Cell<*mut ForkState> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Before a fork, in the parent.
-pub(crate) fn prepare() {
+/// Collects what the child needs, in the parent.
+fn prepare() {
     let _inside = guard::enter();
     let mut state = ForkState::default();
     let mut known = HashMap::new();
@@ -134,18 +212,8 @@ fn take() -> Option<Box<ForkState>> {
     (!state.is_null()).then(|| unsafe { Box::from_raw(state) })
 }
 
-/// Whether the calling thread has what its child begins with.
-pub(crate) fn is_prepared() -> bool {
-    !FORK_STATE.get().is_null()
-}
-
-/// After the fork, in the parent.
-pub(crate) fn drop_prepared() {
-    drop(take());
-}
-
 /// After the fork, in the child: what the parent carries is used through its pair.
-pub(crate) fn inherit() {
+fn inherit() {
     let Some(mut state) = take() else {
         return;
     };

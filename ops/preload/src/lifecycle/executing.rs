@@ -19,12 +19,13 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use super::leaving;
 use crate::event_thread::{EventHandler, event_thread};
 use crate::listening::exec;
+use crate::process::{self, errno, guard, internal};
+use crate::sharing::leaving;
 use crate::socket::Socket;
+use crate::switch;
 use crate::table::{self, Entry};
-use crate::{errno, guard, internal, process, switch};
 
 /// An `exec` whose return is not seen and that has not happened after this long has failed, and the
 /// old program goes on. A machine that has much to do may need most of it.

@@ -1,0 +1,26 @@
+//! What the loader runs when it has put this library into a program.
+//!
+//! Little is done here, because it is done in programs without sockets as well.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use crate::lifecycle::{exiting, forking};
+use crate::listening::exec;
+use crate::{process, spinning};
+
+/// Run before `main`, with the arguments of `main`.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn(c_int, *const *const c_char) = begin;
+
+extern "C" fn begin(count: c_int, words: *const *const c_char) {
+    let called = (count > 0 && !words.is_null()).then(|| {
+        // SAFETY: the loader passes so many words, each of them terminated, and nobody has written
+        // over them yet.
+        unsafe { CStr::from_ptr(*words) }
+    });
+    process::begin(called, forking::register);
+    exiting::begin();
+    spinning::begin();
+    exec::adopt_inherited();
+}

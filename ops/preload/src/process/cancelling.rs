@@ -1,0 +1,60 @@
+//! Threads that are cancelled while they sleep in a call on an offloaded connection.
+//!
+//! A thread that sleeps in this library holds references, so it must not be unwound there: the C
+//! library is told not to cancel it, and then does not wake it either. The hook of `pthread_cancel`
+//! notes the thread and wakes all threads that sleep. The cancelled one leaves its call with
+//! [`CANCELLED`], and ends where nothing is to be dropped any more. A call that has moved bytes
+//! returns their number; the next call ends the thread.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use libc::pthread_t;
+use rustix::io::Errno;
+
+use crate::process::guard;
+
+/// The result of a call whose thread was cancelled. No program ever sees it.
+pub(crate) const CANCELLED: Errno = Errno::CANCELED;
+
+/// The number of threads that may be cancelled before the first of them has run.
+const THREADS_MAX: usize = 4096;
+
+/// The last threads that were cancelled, as a ring. Words and no lock, so that signal handlers may
+/// read them too, and the child of a fork finds no lock that was held.
+static THREADS: [AtomicUsize; THREADS_MAX] = [const { AtomicUsize::new(0) }; THREADS_MAX];
+/// The number of threads that were ever cancelled.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// [`COUNT`] when the thread's call began. Earlier entries of the ring name a former thread of
+    /// the same name, or were tested for at that time.
+    static BEFORE: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// Notes a thread that was cancelled. The caller wakes all threads that sleep afterwards: one that
+/// is about to sleep finds the note, or a wake-up that came before its sleep.
+pub(crate) fn note(thread: pthread_t) {
+    let place = COUNT.fetch_add(1, Ordering::SeqCst) % THREADS_MAX;
+    THREADS[place].store(thread as usize, Ordering::SeqCst);
+}
+
+/// Begins a call that may sleep: the thread ends here if it was cancelled before. The frames of the
+/// callers must have nothing to drop.
+pub(crate) fn begin_call() {
+    let _ = BEFORE.try_with(|before| before.set(COUNT.load(Ordering::SeqCst)));
+    guard::test_cancel();
+}
+
+/// Returns true if the calling thread was cancelled since its call began, and is to leave it.
+pub(crate) fn is_asked() -> bool {
+    let count = COUNT.load(Ordering::SeqCst);
+    let before = BEFORE.try_with(Cell::get).unwrap_or(count);
+    if before >= count || !guard::was_cancellable() {
+        return false;
+    }
+    // SAFETY: it takes nothing. A thread's own is never 0.
+    let me = unsafe { libc::pthread_self() } as usize;
+    let first = before.max(count.saturating_sub(THREADS_MAX));
+    (first..count).any(|it| THREADS[it % THREADS_MAX].load(Ordering::SeqCst) == me)
+}

@@ -1,0 +1,103 @@
+//! The process that this library lives in: what it is to the kernel, to the C library and to the
+//! threads of the program.
+//!
+//! | File | What |
+//! |---|---|
+//! | `mod` | which process this is: the owner of the table, a forked child, or a `vfork`ed one |
+//! | [`real`] | the C library's functions |
+//! | [`errno`] | `errno`, and results as C has them |
+//! | [`guard`] | calls and threads of the stack itself, which stay on TCP |
+//! | [`undisturbed`] | work that no signal handler of the program interrupts |
+//! | [`cancelling`] | threads that are cancelled while they sleep in a call |
+//! | [`internal`] | descriptors of ours, out of the program's way |
+//! | [`per_process`] | values that the child of a `fork` makes anew |
+//!
+//! The child of a `vfork` (and of `posix_spawn`) closes and duplicates numbers in the memory of its
+//! parent before it becomes another program. Its calls concern its own numbers, which are a copy of
+//! the parent's, so the table must not follow them. No handler runs in such a child; it is
+//! recognised by its process id.
+
+pub(crate) mod cancelling;
+pub(crate) mod errno;
+pub(crate) mod guard;
+pub(crate) mod internal;
+pub(crate) mod per_process;
+pub(crate) mod real;
+pub(crate) mod undisturbed;
+
+use std::ffi::CStr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// Called before the first entry; set when the library is loaded.
+static ON_FIRST_ENTRY: OnceLock<fn()> = OnceLock::new();
+
+/// The name that the program was started by. Programs that show their state to `ps` overwrite the
+/// memory where the name was.
+static CALLED: OnceLock<Box<CStr>> = OnceLock::new();
+
+/// Notes, when the library is loaded, how the program was called and what is to be done before the
+/// first entry.
+pub(crate) fn begin(called: Option<&CStr>, on_first_entry: fn()) {
+    if let Some(called) = called {
+        let _ = CALLED.set(called.into());
+    }
+    let _ = ON_FIRST_ENTRY.set(on_first_entry);
+    if has_owner() {
+        // A constructor of another library has made a connection before.
+        own_table();
+    }
+}
+
+/// Returns the name that the program was started by, with directories or without; empty where it
+/// has none.
+pub(crate) fn called() -> String {
+    let called = CALLED.get().map(|called| called.to_string_lossy());
+    called.unwrap_or_default().into_owned()
+}
+
+/// Makes the calling process the owner of the table, and of each copy of it that a `fork` makes the
+/// child. Called before each entry.
+pub(crate) fn own_table() {
+    static IS_DONE: AtomicBool = AtomicBool::new(false);
+    if IS_DONE.load(Ordering::Acquire) {
+        return;
+    }
+    // The first thread wins. None waits for another to have registered: where another forks, the
+    // child would wait for ever.
+    let _ = OWNER.compare_exchange(0, id(), Ordering::AcqRel, Ordering::Acquire);
+    if let Some(on_first_entry) = ON_FIRST_ENTRY.get()
+        && !IS_DONE.swap(true, Ordering::AcqRel)
+    {
+        on_first_entry();
+    }
+}
+
+/// Makes the child of a `fork` the owner of its copy of the table.
+pub(crate) fn own_table_in_child() {
+    OWNER.store(id(), Ordering::Release);
+}
+
+/// Returns true once the table has an owner, whichever process that is.
+pub(crate) fn has_owner() -> bool {
+    OWNER.load(Ordering::Acquire) != 0
+}
+
+/// Returns true if the table is the calling process's. One system call, so it is asked only when
+/// there is an entry.
+pub(crate) fn owns_table() -> bool {
+    OWNER.load(Ordering::Acquire) == id()
+}
+
+/// Returns true in the child of a `vfork`, which runs in the memory of its parent.
+pub(crate) fn is_vforked() -> bool {
+    has_owner() && !owns_table()
+}
+
+/// Returns the process id, from the kernel: the C library's may be the parent's in a `vfork`ed
+/// child.
+pub(crate) fn id() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
