@@ -27,15 +27,16 @@ use stand_in::{Flags, LibraryEnd};
 use tracing::info;
 
 use crate::hooks::numbers;
-use crate::local::carried::Carried;
 use crate::process::{guard, internal};
 use crate::registrations::Registrations;
 use crate::sharing::{leaving, relay};
 use crate::socket::Socket;
-use crate::socket::names::{self, Family};
-use crate::socket::options::{self, Options};
 use crate::table::Entry;
-use crate::{local, not_offered, observing, switch, tcp_only};
+use crate::tcp::carried::Carried;
+use crate::tcp::names::{self, Family};
+use crate::tcp::options::{self, Options};
+use crate::tcp::tcp_only;
+use crate::{local, not_offered, observing, switch};
 
 /// What the program's `connect` returns.
 pub(crate) enum Outcome {

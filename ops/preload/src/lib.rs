@@ -3,9 +3,9 @@
 //! | Module | What |
 //! |---|---|
 //! | `process` | the process that this library lives in: the C library's functions, threads, signals |
-//! | `event_thread`, `watches` | the thread `ops-events`, started with the first offloaded socket; whom it calls |
-//! | `restarting` | waiting that signals end as they end `accept` |
-//! | `switch`, `tcp_only` | which sockets leave TCP and what may carry them; options that keep one there |
+//! | `events` | the thread `ops-events`, started with the first offloaded socket; where threads sleep |
+//! | `tcp` | sockets of the kernel's TCP: addresses, options |
+//! | `switch` | which sockets leave TCP and what may carry them |
 //! | `socket` | an offloaded socket, with the meaning of a TCP socket |
 //! | `vector` | lists of buffers, as C has them |
 //! | `table` | which descriptors are offloaded |
@@ -25,7 +25,7 @@
 )]
 
 mod connecting;
-mod event_thread;
+mod events;
 mod hooks;
 mod lifecycle;
 mod listening;
@@ -34,12 +34,10 @@ mod not_offered;
 mod observing;
 mod process;
 mod registrations;
-mod restarting;
 mod sharing;
 mod socket;
 mod spinning;
 mod switch;
 mod table;
-mod tcp_only;
+mod tcp;
 mod vector;
-mod watches;

@@ -17,8 +17,8 @@ use rustix::io::Errno;
 
 use crate::hooks::numbers;
 use crate::process::guard;
-use crate::socket::names;
 use crate::table::Entry;
+use crate::tcp::names;
 
 static WRITER: Writer = Writer::new();
 static BEGUN: AtomicBool = AtomicBool::new(false);

@@ -14,7 +14,7 @@ use crate::listening::offer;
 use crate::process::cancelling::{self, CANCELLED};
 use crate::process::errno::{self, ToC};
 use crate::process::{guard, real};
-use crate::socket::names;
+use crate::tcp::names;
 use crate::{local, observing, table};
 
 /// Hook of `connect`.

@@ -12,13 +12,15 @@ use rustix::io::Errno;
 
 use super::{moving, offloaded};
 use crate::listening::offer;
+use crate::local;
 use crate::process::errno::{self, ToC};
 use crate::process::real;
 use crate::sharing::adopting;
 use crate::socket::identity::Identity;
-use crate::socket::{names, options, requests};
+use crate::socket::options::is_of_carrier;
+use crate::socket::requests;
 use crate::table::{self, Mover};
-use crate::{local, tcp_only};
+use crate::tcp::{carried, names, tcp_only};
 
 /// Hook of `sockatmark`.
 ///
@@ -241,7 +243,7 @@ pub unsafe extern "C" fn getsockopt(
     {
         return told.to_c();
     }
-    if options::is_of_carrier(level, name) {
+    if is_of_carrier(level, name) {
         let told = moving(fd, |socket, fd| {
             // SAFETY: the caller's pointers.
             unsafe { socket.get_option(fd, name, value, len) }
@@ -311,7 +313,9 @@ pub unsafe extern "C" fn setsockopt(
             let result = unsafe { real::setsockopt(fd, level, name, value, len) };
             if result == 0 {
                 tcp_only::is_set(level, name);
-                local::carried::option_is_set(fd, level, name);
+                if !table::is_local(fd) {
+                    carried::option_is_set(level, name, table::is_listener(fd));
+                }
                 return result;
             }
             if !matches!(errno::get(), libc::EOPNOTSUPP) {

@@ -6,9 +6,9 @@ use std::ffi::{c_int, c_void};
 
 use libc::{pthread_attr_t, pthread_t};
 
-use crate::process::real::StartRoutine;
-use crate::process::{cancelling, guard, real};
-use crate::restarting;
+use crate::events::restarting;
+use crate::process::real::{self, StartRoutine};
+use crate::process::{cancelling, guard};
 use crate::table::{self, Entry};
 
 struct Start {

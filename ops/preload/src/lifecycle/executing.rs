@@ -19,7 +19,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use crate::event_thread::{EventHandler, event_thread};
+use crate::events::{EventHandler, event_thread};
 use crate::listening::exec;
 use crate::process::{self, errno, guard, internal};
 use crate::sharing::leaving;

@@ -22,7 +22,7 @@ use crate::sharing::relayed::{Place, Relayed};
 use crate::socket::Socket;
 use crate::socket::identity::{Identity, IdentityCopy};
 use crate::table::{self, Entry};
-use crate::{event_thread, switch};
+use crate::{events, switch};
 
 /// Registers the handlers that run around a `fork`. Called before the first entry.
 pub(super) fn register() {
@@ -90,7 +90,7 @@ extern "C" fn in_parent() {
 extern "C" fn in_child() {
     table::unlock_after_fork();
     process::own_table_in_child();
-    event_thread::reset_after_fork();
+    events::reset_after_fork();
     relay::reset_after_fork();
     inherit();
 }

@@ -19,8 +19,8 @@ use crate::hooks::numbers;
 use crate::observing;
 use crate::process::guard;
 use crate::registrations::Registrations;
-use crate::socket::names::local_of;
 use crate::table::{self, Entry};
+use crate::tcp::names::local_of;
 
 /// A process that shares or has copied the memory of the table's owner, and has numbers of its own,
 /// closes a listening socket: what is next to it is closed as well, or the name would stay taken.

@@ -12,10 +12,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{Shutdown, SocketFlags, sockopt};
 
-use crate::local::carried::{self, Carried};
-use crate::local::options::Kept;
 use crate::process::internal;
-use crate::socket::names::Family;
+use crate::tcp::carried::{self, Carried};
+use crate::tcp::kept::Kept;
+use crate::tcp::names::Family;
 
 /// The protocol of a listener of the kernel.
 #[derive(Clone, Copy)]

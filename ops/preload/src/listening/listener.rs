@@ -10,7 +10,7 @@ use super::accept_lock::AcceptLock;
 use super::kernel_listener::{KernelListener, KernelProtocol};
 use super::service::{InheritedService, Service, ServiceId};
 use crate::process;
-use crate::socket::names::Family;
+use crate::tcp::names::Family;
 
 /// What stands beside a listening socket: a listener of the kernel, a service of a protocol, or
 /// both. Another `Listener` takes its place in the table when one of them goes or comes.

@@ -25,9 +25,10 @@ use crate::process::per_process::PerProcess;
 use crate::process::undisturbed::Undisturbed;
 use crate::process::{self, guard};
 use crate::registrations::Registrations;
-use crate::socket::names::{Family, local_of};
 use crate::table::{self, Entry};
-use crate::{observing, switch, tcp_only};
+use crate::tcp::names::{Family, local_of};
+use crate::tcp::tcp_only;
+use crate::{observing, switch};
 
 /// The kernel's own bound of a backlog.
 const BACKLOG_MAX: u32 = 4096;

@@ -12,8 +12,8 @@ use crate::process::{guard, internal};
 use crate::sharing::passing::Passed;
 use crate::sharing::relay::{self, Relay};
 use crate::socket::Socket;
-use crate::socket::names::Family;
-use crate::socket::options::Options;
+use crate::tcp::names::Family;
+use crate::tcp::options::Options;
 
 /// The descriptors that a connection takes in this process. They are made before it leaves the
 /// queue: a connection for which there are none left stays there, as in the kernel's.

@@ -19,11 +19,11 @@ use rustix::io::Errno;
 use stand_in::Flags;
 
 use super::room::Room;
-use crate::event_thread::{EventHandler, event_thread};
+use crate::events::{EventHandler, event_thread};
 use crate::process::internal;
 use crate::sharing::passing::{self, Passed, Reserved, Wanted, WhyNone};
-use crate::socket::names::Family;
-use crate::socket::options::Options;
+use crate::tcp::names::Family;
+use crate::tcp::options::Options;
 
 /// A service.
 pub(crate) struct Service {

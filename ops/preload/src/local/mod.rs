@@ -8,9 +8,7 @@
 //! |---|---|
 //! | `mod` | a connection that was connected or accepted; the addresses that calls return |
 //! | `options` | `getsockopt` and `setsockopt` where the two kinds of sockets differ |
-//! | `carried` | options that a connection takes over from a TCP socket |
 
-pub(crate) mod carried;
 pub(crate) mod options;
 
 use std::ffi::c_int;
@@ -30,11 +28,11 @@ use stand_in::Flags;
 use crate::hooks::numbers;
 use crate::process::{self, errno, guard, real};
 use crate::registrations::Registrations;
-use crate::socket::names::{self, Family};
 use crate::table::{self, Entry};
+use crate::tcp::carried::Carried;
+use crate::tcp::kept::Kept;
+use crate::tcp::names::{self, Family};
 use crate::{connecting, observing};
-
-use self::options::Kept;
 
 /// The state of a connection in this process. A process that got the descriptor without it finds
 /// the addresses all the same, and default values of options.
@@ -82,7 +80,7 @@ pub(crate) fn take_over(
     protocol: &dyn OffloadProtocol,
     connection: KernelConnection,
 ) -> Result<(), Errno> {
-    let kept = carried::Carried::of_connecting(tcp, family).apply(connection.socket.as_fd());
+    let kept = Carried::of_connecting(tcp, family).apply(connection.socket.as_fd());
     let record = observing::local(connection.local, connection.peer, protocol.name());
     let is_nonblocking = flags.contains(SocketFlags::NONBLOCK);
     let shown = Flags {

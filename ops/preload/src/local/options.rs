@@ -17,25 +17,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::local::{addresses, remembered};
 use crate::process::{guard, real};
-use crate::socket::inherited::Value;
-use crate::socket::names::Family;
-use crate::socket::options::{self, give_info, give_number};
-
-/// Options of TCP and IP that differ from those of a new socket.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Kept(Vec<(c_int, c_int, Value)>);
-
-impl Kept {
-    pub(crate) fn get(&self, level: c_int, name: c_int) -> Option<Value> {
-        let mut all = self.0.iter();
-        all.find(|it| (it.0, it.1) == (level, name)).map(|it| it.2)
-    }
-
-    pub(crate) fn set(&mut self, level: c_int, name: c_int, value: Value) {
-        self.0.retain(|it| (it.0, it.1) != (level, name));
-        self.0.push((level, name, value));
-    }
-}
+use crate::tcp::inherited::Value;
+use crate::tcp::names::Family;
+use crate::tcp::options::{self, give_info, give_number};
 
 /// Options that a socket of `AF_UNIX` takes and answers in its own way.
 pub(crate) fn is_of_kind(level: c_int, name: c_int) -> bool {

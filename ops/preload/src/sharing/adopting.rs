@@ -24,9 +24,9 @@ use crate::hooks::numbers;
 use crate::process::{self, guard};
 use crate::sharing::relayed::Relayed;
 use crate::socket::identity::Identity;
-use crate::socket::names::Family;
-use crate::socket::options::Options;
 use crate::table::{self, Entry};
+use crate::tcp::names::Family;
+use crate::tcp::options::Options;
 
 /// The beginning of the names, in the abstract namespace.
 const MAGIC: &[u8; 8] = b"dat-ops\x01";

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::thread::futex;
 use stand_in::{Carrier, LibraryEnd, Move, Stage, Ticket};
 
-use crate::event_thread::{EventHandler, event_thread};
+use crate::events::{EventHandler, event_thread};
 use crate::sharing::flow::{Flow, State};
 use crate::sharing::relayed::Relayed;
 use crate::sharing::renewal;

@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::socket::names::Family;
-use crate::socket::options::{Kept, Options};
+use crate::tcp::names::Family;
+use crate::tcp::options::{Options, OptionsCopy};
 
 /// The part of a connection of which every process that uses it has a copy.
 pub(crate) struct Identity {
@@ -23,7 +23,7 @@ pub(crate) struct IdentityCopy {
     family: Family,
     local: SocketAddr,
     peer: SocketAddr,
-    options: Kept,
+    options: OptionsCopy,
 }
 
 impl Identity {
@@ -48,7 +48,7 @@ impl Identity {
             family: self.family,
             local: self.local,
             peer: self.peer,
-            options: self.options().kept(),
+            options: self.options().copied(),
         }
     }
 

@@ -4,27 +4,22 @@
 //! | File | What |
 //! |---|---|
 //! | [`observer`] | from what comes about there to what the program's descriptor shows |
-//! | [`wait_queue`] | where blocking calls sleep |
 //! | [`receive`], [`send`] | the two directions, with flags, timeouts and signals |
 //! | [`handed_over`] | what is left of a call when the descriptor carries the bytes |
 //! | [`ending`] | shutting down, closing, lingering |
 //! | [`calls`] | threads in calls, which leave when others are to use the connection |
 //! | [`identity`] | names and options, which others who use it have as well |
-//! | [`options`], [`inherited`], [`requests`] | `getsockopt`, `setsockopt`; what accepted sockets are set to; `ioctl` |
-//! | [`names`] | addresses as C has them |
+//! | [`options`], [`requests`] | `getsockopt`, `setsockopt`; `ioctl` |
 
 pub(crate) mod calls;
 pub(crate) mod ending;
 mod handed_over;
 pub(crate) mod identity;
-pub(crate) mod inherited;
-pub(crate) mod names;
 pub(crate) mod observer;
 pub(crate) mod options;
 pub(crate) mod receive;
 pub(crate) mod requests;
 pub(crate) mod send;
-pub(crate) mod wait_queue;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -39,12 +34,12 @@ use stand_in::{LibraryEnd, Signals, Stage};
 
 use calls::{Calls, UnderWay};
 use identity::Identity;
-use names::Family;
 use observer::Observer;
-use options::Options;
 
-use crate::event_thread::{EventHandler, event_thread};
+use crate::events::{EventHandler, event_thread};
 use crate::process;
+use crate::tcp::names::Family;
+use crate::tcp::options::Options;
 
 /// A connected socket that an offload protocol carries.
 pub(crate) struct Socket {

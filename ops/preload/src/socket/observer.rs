@@ -9,9 +9,9 @@ use ops::Watch;
 use rustix::io::Errno;
 use stand_in::{LibraryEnd, Signals};
 
-use crate::event_thread::event_thread;
+use crate::events::event_thread;
+use crate::events::wait_queue::WaitQueue;
 use crate::sharing::relay::Relay;
-use crate::socket::wait_queue::WaitQueue;
 
 /// Steers the readiness of one socket's descriptor. The stream reports each change to it.
 #[derive(Debug)]

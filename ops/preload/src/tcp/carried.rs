@@ -21,10 +21,9 @@ use libc::{SO_LINGER, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET};
 
 use rustix::net::sockopt;
 
-use crate::local::options::Kept;
-use crate::socket::inherited::{self, Value};
-use crate::socket::names::Family;
-use crate::table;
+use crate::tcp::inherited::{self, Value};
+use crate::tcp::kept::Kept;
+use crate::tcp::names::Family;
 
 /// Counts options that the program has set on listeners.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
@@ -38,16 +37,13 @@ pub(crate) fn changes() -> u64 {
     CHANGES.load(Ordering::Relaxed)
 }
 
-/// Notes that the program has set an option.
-pub(crate) fn option_is_set(fd: c_int, level: c_int, name: c_int) {
-    if table::is_local(fd) {
-        return;
-    }
+/// Notes that the program has set an option of a TCP socket.
+pub(crate) fn option_is_set(level: c_int, name: c_int, is_listener: bool) {
     let option = inherited::bit_of(level, name);
     if SET.load(Ordering::Relaxed) & option != option {
         SET.fetch_or(option, Ordering::Relaxed);
     }
-    if table::is_listener(fd) {
+    if is_listener {
         CHANGES.fetch_add(1, Ordering::Relaxed);
     }
 }

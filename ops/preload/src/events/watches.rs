@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use crate::event_thread::EventHandler;
+use crate::events::EventHandler;
 
 /// Who is called for which of the descriptors that are watched.
 ///

@@ -21,7 +21,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 
 use crate::process::per_process::PerProcess;
 use crate::process::{internal, real};
-use crate::socket::names::Family;
+use crate::tcp::names::Family;
 
 const OF_ALL: &[(c_int, c_int)] = &[
     (SOL_SOCKET, SO_KEEPALIVE),

@@ -3,6 +3,17 @@
 //! It is started with the first offloaded socket or listener, never before, and sleeps in `epoll`
 //! until a descriptor that was given to it is ready. A program without such a socket has no thread
 //! of ours.
+//!
+//! | File | What |
+//! |---|---|
+//! | `mod` | the thread `ops-events` |
+//! | [`watches`] | which handler it calls for which descriptor |
+//! | [`wait_queue`] | where threads of the program sleep in a blocking call |
+//! | [`restarting`] | waiting for descriptors, ended by signals as the kernel ends `accept` |
+
+pub(crate) mod restarting;
+pub(crate) mod wait_queue;
+mod watches;
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -14,8 +25,8 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
+use crate::events::watches::Watches;
 use crate::process::guard;
-use crate::watches::Watches;
 
 /// Events of one look.
 const EVENTS: usize = 64;

@@ -12,11 +12,11 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::event_thread::{EventHandler, event_thread};
+use crate::events::wait_queue::WaitQueue;
+use crate::events::{EventHandler, event_thread};
 use crate::process::internal;
 use crate::process::per_process::PerProcess;
 use crate::process::undisturbed::Undisturbed;
-use crate::socket::wait_queue::WaitQueue;
 
 /// A descriptor that is waited for.
 #[derive(Clone, Copy)]

@@ -1,0 +1,21 @@
+//! Options of TCP and IP that this library keeps for a socket that has none.
+
+use std::ffi::c_int;
+
+use crate::tcp::inherited::Value;
+
+/// Options of TCP and IP that differ from those of a new socket.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Kept(Vec<(c_int, c_int, Value)>);
+
+impl Kept {
+    pub(crate) fn get(&self, level: c_int, name: c_int) -> Option<Value> {
+        let mut all = self.0.iter();
+        all.find(|it| (it.0, it.1) == (level, name)).map(|it| it.2)
+    }
+
+    pub(crate) fn set(&mut self, level: c_int, name: c_int, value: Value) {
+        self.0.retain(|it| (it.0, it.1) != (level, name));
+        self.0.push((level, name, value));
+    }
+}

@@ -1,0 +1,252 @@
+//! Options of a TCP socket: those in force in this library, and answers to `getsockopt` and
+//! `setsockopt`.
+
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::time::Duration;
+
+use libc::{
+    IPPROTO_TCP, SO_ATTACH_BPF, SO_ATTACH_FILTER, SO_LINGER, SO_OOBINLINE, SO_RCVTIMEO,
+    SO_SNDTIMEO, SO_ZEROCOPY, SOL_SOCKET, TCP_FASTOPEN, TCP_MD5SIG, TCP_REPAIR, TCP_ULP, linger,
+    socklen_t, timeval,
+};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use crate::process::real;
+use crate::tcp::inherited;
+use crate::tcp::names::Family;
+
+/// `TCP_ESTABLISHED` and other states, with which `struct tcp_info` begins.
+pub(crate) const TCP_ESTABLISHED: u8 = 1;
+pub(crate) const TCP_FIN_WAIT2: u8 = 5;
+pub(crate) const TCP_CLOSE: u8 = 7;
+pub(crate) const TCP_CLOSE_WAIT: u8 = 8;
+/// The part of `struct tcp_info` that every kernel has.
+const TCP_INFO_LEN: usize = 104;
+
+/// The options of a socket.
+#[derive(Debug)]
+pub(crate) struct Options {
+    /// `SO_RCVTIMEO`.
+    pub(crate) receive_timeout: Option<Duration>,
+    /// `SO_SNDTIMEO`.
+    pub(crate) send_timeout: Option<Duration>,
+    /// `SO_LINGER`.
+    pub(crate) linger: Option<Duration>,
+    /// `SO_OOBINLINE`.
+    pub(crate) urgent_inline: bool,
+    /// The TCP socket that checks and remembers all other options.
+    native: OwnedFd,
+}
+
+/// Options as they were before a fork, for the child.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OptionsCopy {
+    receive_timeout: Option<Duration>,
+    send_timeout: Option<Duration>,
+    linger: Option<Duration>,
+    urgent_inline: bool,
+    native: RawFd,
+}
+
+impl Options {
+    /// Returns a copy for the child of a fork.
+    pub(crate) fn copied(&self) -> OptionsCopy {
+        OptionsCopy {
+            receive_timeout: self.receive_timeout,
+            send_timeout: self.send_timeout,
+            linger: self.linger,
+            urgent_inline: self.urgent_inline,
+            native: self.native.as_raw_fd(),
+        }
+    }
+
+    /// In the child of a fork, where nobody else uses the parent's number.
+    pub(crate) fn inherited(copied: OptionsCopy) -> Self {
+        Self {
+            receive_timeout: copied.receive_timeout,
+            send_timeout: copied.send_timeout,
+            linger: copied.linger,
+            urgent_inline: copied.urgent_inline,
+            // SAFETY: the number came over the fork, and what owned it in the parent is forgotten.
+            native: unsafe { OwnedFd::from_raw_fd(copied.native) },
+        }
+    }
+
+    /// Sets the timeouts on a descriptor that carries bytes.
+    pub(crate) fn apply_timeouts(&self, fd: BorrowedFd<'_>) {
+        for (of, timeout) in [
+            (sockopt::Timeout::Recv, self.receive_timeout),
+            (sockopt::Timeout::Send, self.send_timeout),
+        ] {
+            // A descriptor that does not take it waits without end, as it did before.
+            let _ = sockopt::set_socket_timeout(fd, of, timeout);
+        }
+    }
+
+    /// The options of the TCP socket that the program made.
+    pub(crate) fn of(native: OwnedFd) -> Self {
+        let fd = native.as_raw_fd();
+        Self {
+            receive_timeout: timeout_of(fd, SO_RCVTIMEO),
+            send_timeout: timeout_of(fd, SO_SNDTIMEO),
+            linger: linger_of(fd),
+            urgent_inline: urgent_inline_of(fd),
+            native,
+        }
+    }
+
+    /// The options of a new socket.
+    pub(crate) fn fresh(family: Family) -> Result<Self, Errno> {
+        Ok(Self::of(inherited::new(family)?))
+    }
+
+    /// The options of a socket that was accepted from one that listens.
+    pub(crate) fn inherited_from(listening: BorrowedFd<'_>, family: Family) -> Result<Self, Errno> {
+        Ok(Self::of(inherited::socket(family, listening)?))
+    }
+
+    /// The TCP socket that checks and remembers the options.
+    pub(crate) fn native(&self) -> BorrowedFd<'_> {
+        self.native.as_fd()
+    }
+
+    /// Sets an option, checked by the kernel.
+    ///
+    /// # Safety
+    /// `value` is null or points to `len` bytes.
+    pub(crate) unsafe fn set(
+        &mut self,
+        level: c_int,
+        name: c_int,
+        value: *const c_void,
+        len: socklen_t,
+    ) -> Result<(), Errno> {
+        let fd = self.native.as_raw_fd();
+        // SAFETY: the caller answers for the value.
+        if unsafe { real::setsockopt(fd, level, name, value, len) } != 0 {
+            return Err(last());
+        }
+        if level != SOL_SOCKET {
+            return Ok(());
+        }
+        // The kernel is asked for the value, so that its checks and roundings hold here too.
+        match name {
+            SO_RCVTIMEO => self.receive_timeout = timeout_of(fd, name),
+            SO_SNDTIMEO => self.send_timeout = timeout_of(fd, name),
+            SO_LINGER => self.linger = linger_of(fd),
+            SO_OOBINLINE => self.urgent_inline = urgent_inline_of(fd),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Options that mean something to bytes on their way through the kernel's TCP, which ours are not.
+pub(crate) fn is_refused(level: c_int, name: c_int) -> bool {
+    match level {
+        SOL_SOCKET => matches!(name, SO_ZEROCOPY | SO_ATTACH_FILTER | SO_ATTACH_BPF),
+        IPPROTO_TCP => matches!(name, TCP_ULP | TCP_MD5SIG | TCP_REPAIR | TCP_FASTOPEN),
+        _ => false,
+    }
+}
+
+/// The error of the last call of the C library.
+pub(crate) fn last() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+}
+
+/// A `SOL_SOCKET` option of plain integers.
+fn get<T>(fd: c_int, name: c_int) -> Option<T> {
+    let mut value = MaybeUninit::<T>::zeroed();
+    let mut len = size_of::<T>() as socklen_t;
+    // SAFETY: room for the value, whose size is told.
+    let result = unsafe {
+        real::getsockopt(
+            fd,
+            SOL_SOCKET,
+            name,
+            value.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    // SAFETY: the callers' types are plain integers, for which zeroes are a value as well.
+    (result == 0).then(|| unsafe { value.assume_init() })
+}
+
+/// Sets an option that is a number on a socket of the kernel's.
+pub(crate) fn set_number(fd: c_int, level: c_int, name: c_int, value: c_int) -> Result<(), Errno> {
+    let len = size_of::<c_int>() as socklen_t;
+    // SAFETY: a number of ours, whose size is told.
+    let result = unsafe { real::setsockopt(fd, level, name, (&raw const value).cast(), len) };
+    if result == 0 { Ok(()) } else { Err(last()) }
+}
+
+fn timeout_of(fd: c_int, name: c_int) -> Option<Duration> {
+    let value = get::<timeval>(fd, name)?;
+    let seconds = u64::try_from(value.tv_sec).ok()?;
+    let micros = u32::try_from(value.tv_usec).ok()?;
+    let timeout = Duration::new(seconds, micros.saturating_mul(1000));
+    (!timeout.is_zero()).then_some(timeout)
+}
+
+fn linger_of(fd: c_int) -> Option<Duration> {
+    let value = get::<linger>(fd, SO_LINGER)?;
+    let seconds = u64::try_from(value.l_linger).unwrap_or(0);
+    (value.l_onoff != 0).then_some(Duration::from_secs(seconds))
+}
+
+fn urgent_inline_of(fd: c_int) -> bool {
+    get::<c_int>(fd, SO_OOBINLINE).is_some_and(|value| value != 0)
+}
+
+/// Answers `getsockopt` with a number.
+///
+/// # Safety
+/// `value` and `len` are null or what the C call demands.
+pub(crate) unsafe fn give_number(
+    number: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> Result<(), Errno> {
+    // SAFETY: the caller answers for both pointers.
+    unsafe { put(&number.to_ne_bytes(), value, len) }
+}
+
+/// Answers `TCP_INFO`.
+pub(crate) unsafe fn give_info(
+    state: u8,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> Result<(), Errno> {
+    let mut info = [0; TCP_INFO_LEN];
+    info[0] = state;
+    // SAFETY: the caller answers for both pointers.
+    unsafe { put(&info, value, len) }
+}
+
+/// Copies a value out as `getsockopt` does: cut to the caller's room, which becomes what was cut.
+pub(crate) unsafe fn put(
+    bytes: &[u8],
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> Result<(), Errno> {
+    if value.is_null() || len.is_null() {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: the caller answers for `len`.
+    let room = unsafe { *len };
+    if room.cast_signed() < 0 {
+        return Err(Errno::INVAL);
+    }
+    let count = bytes.len().min(room as usize);
+    // SAFETY: the caller has room for `room` bytes; `count` is not more and not beyond `bytes`.
+    unsafe {
+        ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast(), count);
+        *len = count as socklen_t;
+    }
+    Ok(())
+}
