@@ -22,21 +22,20 @@ use ops::{
 };
 use ops_rules::Role;
 use rustix::fs::{OFlags, fcntl_getfl};
-use rustix::io::{DupFlags, Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
+use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
 use stand_in::{Flags, LibraryEnd};
 use tracing::info;
 
-use crate::hooks::numbers;
 use crate::process::{guard, internal};
 use crate::registrations::Registrations;
-use crate::sharing::{leaving, relay};
-use crate::socket::Socket;
+use crate::sharing::leaving;
+use crate::socket::{Socket, relay};
 use crate::table::Entry;
 use crate::tcp::carried::Carried;
 use crate::tcp::names::{self, Family};
 use crate::tcp::options::{self, Options};
 use crate::tcp::tcp_only;
-use crate::{local, not_offered, observing, switch};
+use crate::{local, not_offered, numbers, observing, switch};
 
 /// What the program's `connect` returns.
 pub(crate) enum Outcome {
@@ -270,7 +269,7 @@ impl Place {
         // changes, because the TCP socket lives on and could not be taken out of them any more.
         let registrations = Registrations::of(fd);
         registrations.withdraw();
-        let replaced = replace(&self.program, fd, self.flags);
+        let replaced = numbers::replace(&self.program, fd, self.flags);
         if replaced.is_ok() {
             // Before a set tells of it: whoever hears that the number is ready uses it at once, and
             // what he wrote into the bare pair would be signals.
@@ -280,15 +279,4 @@ impl Place {
         leaving::expose_standard(fd);
         replaced
     }
-}
-
-/// Puts `with` behind a number of the program.
-pub(crate) fn replace(with: &OwnedFd, fd: c_int, flags: Flags) -> Result<(), Errno> {
-    let mut dup = DupFlags::empty();
-    dup.set(DupFlags::CLOEXEC, flags.close_on_exec);
-    // SAFETY: the number is the program's; nothing here owns it, and `forget` below keeps it so.
-    let mut target = std::mem::ManuallyDrop::new(unsafe {
-        <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd)
-    });
-    rustix::io::dup3(with, &mut target, dup)
 }

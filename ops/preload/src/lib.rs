@@ -7,13 +7,12 @@
 //! | `tcp` | sockets of the kernel's TCP: addresses, options |
 //! | `switch` | which sockets leave TCP and what may carry them |
 //! | `socket` | an offloaded socket, with the meaning of a TCP socket |
-//! | `vector` | lists of buffers, as C has them |
-//! | `table` | which descriptors are offloaded |
+//! | `passing` | connections on their way to another process that accepts |
+//! | `table`, `numbers` | which descriptors are offloaded; numbers that are named anew and closed |
 //! | `registrations` | `epoll` sets that watch a number |
 //! | `observing` | what this process tells of its sockets to those who look |
 //! | `sharing` | connections that more than one process uses |
 //! | `local` | connections within the host, whose descriptors are sockets of the kernel |
-//! | `spinning` | polling before sleeping, where `opsrun --spin` asks for it |
 //! | `connecting`, `listening` | where a socket comes to an offload protocol, and back |
 //! | `not_offered` | services that no protocol offered a moment ago |
 //! | `lifecycle` | the start of the process, its forks, its end |
@@ -31,13 +30,13 @@ mod lifecycle;
 mod listening;
 mod local;
 mod not_offered;
+mod numbers;
 mod observing;
+mod passing;
 mod process;
 mod registrations;
 mod sharing;
 mod socket;
-mod spinning;
 mod switch;
 mod table;
 mod tcp;
-mod vector;

@@ -4,7 +4,6 @@
 //! counts bytes and follows the state. What stays on TCP is told of once, with the reason, and then
 //! left alone; its record goes when its last number in this process does.
 
-use std::ffi::c_int;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -15,9 +14,7 @@ use ops::{Half, OffloadStream, Readiness, Watch};
 use ops_observe::{Carrier, Counter, Description, Kind, Place, Record, State, Writer};
 use rustix::io::Errno;
 
-use crate::hooks::numbers;
 use crate::process::guard;
-use crate::table::Entry;
 use crate::tcp::names;
 
 static WRITER: Writer = Writer::new();
@@ -98,11 +95,12 @@ fn offload(protocol: &str, device: &str) -> Carrier {
     }
 }
 
-/// A listener that stays on TCP alone, and why.
-pub(crate) fn native_listener(fd: c_int, local: SocketAddr, reason: String) {
-    let carrier = Carrier::Tcp { reason };
-    let record = list(&of_listener(local, carrier), State::Listening);
-    numbers::place(fd, Entry::Listed(Arc::new(record)));
+/// Lists a listener that stays on TCP alone, with the reason.
+pub(crate) fn native_listener(local: SocketAddr, reason: String) -> Record {
+    list(
+        &of_listener(local, Carrier::Tcp { reason }),
+        State::Listening,
+    )
 }
 
 fn of_listener(local: SocketAddr, carrier: Carrier) -> Description {
@@ -114,26 +112,21 @@ fn of_listener(local: SocketAddr, carrier: Carrier) -> Description {
     }
 }
 
-/// A connection over TCP, and why it is.
-pub(crate) fn native(fd: c_int, remote: Option<SocketAddr>, reason: String) {
-    let _inside = guard::enter();
-    // SAFETY: the kernel has just answered a call on it.
-    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    let peer = || {
-        let name = rustix::net::getpeername(socket).ok()??;
-        SocketAddr::try_from(name).ok()
-    };
-    let (Some((_, local)), Some(remote)) = (names::named(socket), remote.or_else(peer)) else {
-        return;
-    };
+/// Lists a connection over TCP, with the reason; `None`: it has no addresses any more.
+pub(crate) fn native(
+    socket: BorrowedFd<'_>,
+    remote: Option<SocketAddr>,
+    reason: String,
+) -> Option<Record> {
+    let peer = || SocketAddr::try_from(rustix::net::getpeername(socket).ok()??).ok();
+    let (_, local) = names::named(socket)?;
     let description = Description {
         kind: Kind::Connection,
         local,
-        remote,
+        remote: remote.or_else(peer)?,
         carrier: Carrier::Tcp { reason },
     };
-    let record = list(&description, State::Native);
-    numbers::place(fd, Entry::Listed(Arc::new(record)));
+    Some(list(&description, State::Native))
 }
 
 /// A stream that is told of.

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use ops_observe::Record;
 
 use crate::listening::listener::Listener;
-use crate::local::LocalSocket;
-use crate::sharing::relayed::Relayed;
 use crate::socket::Socket;
+use crate::socket::local::LocalSocket;
+use crate::socket::relayed::Relayed;
 
 const CHUNK: usize = 1024;
 /// The kernel's `nr_open` is 2^20 unless an administrator raised it; what lies beyond stays native.

@@ -1,6 +1,8 @@
 //! Making connections: `connect`, `listen`, `accept`.
 
 use std::ffi::c_int;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
@@ -15,7 +17,7 @@ use crate::process::cancelling::{self, CANCELLED};
 use crate::process::errno::{self, ToC};
 use crate::process::{guard, real};
 use crate::tcp::names;
-use crate::{local, observing, table};
+use crate::{local, numbers, observing, table};
 
 /// Hook of `connect`.
 ///
@@ -44,11 +46,21 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
     if let Some((remote, reason)) = left {
         let why = errno::get();
         if result == 0 || why == libc::EINPROGRESS {
-            observing::native(fd, Some(remote), reason);
+            list(fd, Some(remote), reason);
         }
         errno::set(why);
     }
     result
+}
+
+/// Lists a connection over TCP, with the reason.
+fn list(fd: c_int, remote: Option<SocketAddr>, reason: String) {
+    let _inside = guard::enter();
+    // SAFETY: the kernel has just answered a call on it.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    if let Some(record) = observing::native(socket, remote, reason) {
+        numbers::list(fd, record);
+    }
 }
 
 /// Hook of `listen`.
@@ -123,7 +135,7 @@ unsafe fn accepted(
         }
         Ok(Next::Kernels(accepted)) => {
             listener.count(Counter::AcceptedTcp);
-            observing::native(accepted, None, PLAIN_PEER.to_owned());
+            list(accepted, None, PLAIN_PEER.to_owned());
             Ok(accepted)
         }
         Err(error) => Err(error),

@@ -5,11 +5,11 @@
 //! |---|---|
 //! | [`connections`] | `connect`, `listen`, `accept` |
 //! | [`transfer`] | `read` to `sendmmsg`, their vectors and their checked forms |
+//! | [`descriptors`] | `close`, `dup`, `fcntl` and their kin |
 //! | [`files`] | `sendfile`, `splice` |
 //! | [`asynchronous`] | `aio_read`, `aio_write`, `lio_listio` |
 //! | [`making`] | `eventfd` |
 //! | [`names`] | `getsockname`, `getpeername`, options, `ioctl`, `shutdown` |
-//! | [`numbers`] | `close`, `dup`, `fcntl` and their kin |
 //! | [`processes`] | `exec`, `vfork`, `posix_spawn`, `_exit`, `fdopen`: what leads out of our sight |
 //! | [`lists`] | `execl`, `dprintf`: lists of arguments of any length |
 //! | [`threads`] | `pthread_create`, `pthread_cancel` |
@@ -18,11 +18,11 @@
 
 pub(crate) mod asynchronous;
 pub(crate) mod connections;
+pub(crate) mod descriptors;
 pub(crate) mod files;
 pub(crate) mod lists;
 pub(crate) mod making;
 pub(crate) mod names;
-pub(crate) mod numbers;
 pub(crate) mod processes;
 pub(crate) mod raw;
 pub(crate) mod threads;

@@ -7,12 +7,11 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use libc::{FILE, pid_t};
 
-use super::numbers;
 use crate::lifecycle::{executing, exiting, forking};
 use crate::listening::exec;
 use crate::process::{guard, real};
 use crate::sharing::leaving;
-use crate::table;
+use crate::{numbers, table};
 
 /// A list of words that ends with null.
 type Words = *const *const c_char;
@@ -179,8 +178,14 @@ pub unsafe extern "C" fn vfork() -> pid_t {
     )
 }
 
+/// Before a child is started that will call `exec` with the environment of this program.
+fn expose_kept() {
+    exec::keep_over_exec(true);
+    leaving::expose_connections();
+}
+
 around! {
-    before leaving::expose_kept, after identity;
+    before expose_kept, after identity;
     /// Hook of `system`.
     fn system(command: *const c_char);
 }
@@ -220,7 +225,7 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
 /// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen(command: *const c_char, how: *const c_char) -> *mut FILE {
-    leaving::expose_kept();
+    expose_kept();
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::popen(command, how) }
 }

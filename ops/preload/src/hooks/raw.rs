@@ -6,7 +6,7 @@ use std::time::Instant;
 use libc::timespec;
 
 use super::waits::{KERNEL_MASK, duration, spec};
-use super::{connections, files, names, numbers, processes, transfer, waits};
+use super::{connections, descriptors, files, names, processes, transfer, waits};
 use crate::lifecycle::exiting;
 use crate::process::guard::Uncancelled;
 use crate::process::real;
@@ -80,9 +80,9 @@ unsafe fn whatever_the_descriptor(number: c_long, words: [c_long; 6]) -> Option<
             }
             libc::SYS_epoll_ctl => waits::epoll_ctl(fd, b as _, c as _, d as _),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_dup2 => numbers::dup2(fd, b as _),
-            libc::SYS_dup3 => numbers::dup3(fd, b as _, c as _),
-            libc::SYS_close_range => numbers::close_range(a as c_uint, b as c_uint, c as c_int),
+            libc::SYS_dup2 => descriptors::dup2(fd, b as _),
+            libc::SYS_dup3 => descriptors::dup3(fd, b as _, c as _),
+            libc::SYS_close_range => descriptors::close_range(a as c_uint, b as c_uint, c as c_int),
             libc::SYS_getsockname => names::getsockname(fd, b as _, c as _),
             libc::SYS_getpeername => names::getpeername(fd, b as _, c as _),
             libc::SYS_getsockopt => names::getsockopt(fd, b as _, c as _, d as _, e as _),
@@ -145,9 +145,9 @@ unsafe fn about_socket_by_number(number: c_long, words: [c_long; 6]) -> Option<c
             libc::SYS_ioctl => names::ioctl(fd, b as _, c as _),
             libc::SYS_accept => connections::accept(fd, b as _, c as _),
             libc::SYS_accept4 => connections::accept4(fd, b as _, c as _, words[3] as _),
-            libc::SYS_close => numbers::close(fd),
-            libc::SYS_dup => numbers::dup(fd),
-            libc::SYS_fcntl => numbers::fcntl(fd, b as _, c as _),
+            libc::SYS_close => descriptors::close(fd),
+            libc::SYS_dup => descriptors::dup(fd),
+            libc::SYS_fcntl => descriptors::fcntl(fd, b as _, c as _),
             _ => return None,
         }
     };

@@ -5,15 +5,20 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::time::Instant;
 
-use libc::{iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use libc::{
+    CMSG_DATA, CMSG_FIRSTHDR, CMSG_LEN, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, iovec, mmsghdr,
+    msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
+};
 use rustix::io::Errno;
 
 use super::{alias, hook, waits};
+use crate::listening::exec;
+use crate::local::{self, spinning};
 use crate::process::real;
 use crate::sharing::leaving;
 use crate::socket::Socket;
-use crate::vector::Vector;
-use crate::{local, spinning, table};
+use crate::socket::vector::Vector;
+use crate::table;
 
 hook! {
     /// Hook of `write`.
@@ -248,7 +253,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     });
     // SAFETY: the caller's arguments, unchanged.
     sent.unwrap_or_else(|| unsafe {
-        leaving::expose_passed(message);
+        expose_passed(message);
         match message.as_ref() {
             Some(named) if !named.msg_name.is_null() && table::is_local(fd) => {
                 let mut unnamed = *named;
@@ -281,22 +286,17 @@ pub unsafe extern "C" fn sendmmsg(
     // SAFETY: the caller's arguments, unchanged.
     sent.unwrap_or_else(|| unsafe {
         for index in 0..if messages.is_null() { 0 } else { count } {
-            leaving::expose_passed(&raw const (*messages.add(index as usize)).msg_hdr);
+            expose_passed(&raw const (*messages.add(index as usize)).msg_hdr);
         }
         real::sendmmsg(fd, messages, count, flags)
     })
-}
-
-unsafe extern "C" {
-    /// Ends the program with the message that the C library has for a buffer overrun.
-    pub(super) fn __chk_fail() -> !;
 }
 
 /// What the checked forms do first.
 unsafe fn check(len: size_t, room: size_t) {
     if len > room {
         // SAFETY: it takes nothing and does not return.
-        unsafe { __chk_fail() }
+        unsafe { real::__chk_fail() }
     }
 }
 
@@ -502,4 +502,33 @@ fn each(
         }
     }
     Ok(count.cast_signed())
+}
+
+/// Before descriptors are passed over a Unix socket.
+///
+/// # Safety
+/// `message` is null or what `sendmsg` demands.
+unsafe fn expose_passed(message: *const msghdr) {
+    if message.is_null() || !(table::has_connections() || table::has_listeners()) {
+        return;
+    }
+    // SAFETY: the caller's message; the macros walk within its control data.
+    unsafe {
+        if (*message).msg_control.is_null() {
+            return;
+        }
+        let mut header = CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            if (*header).cmsg_level == SOL_SOCKET && (*header).cmsg_type == SCM_RIGHTS {
+                let len = ((*header).cmsg_len as usize).saturating_sub(CMSG_LEN(0) as usize);
+                let numbers = CMSG_DATA(header).cast::<c_int>();
+                for index in 0..len / size_of::<c_int>() {
+                    let fd = numbers.add(index).read_unaligned();
+                    leaving::expose(fd);
+                    exec::is_passed(fd);
+                }
+            }
+            header = CMSG_NXTHDR(message, header);
+        }
+    }
 }

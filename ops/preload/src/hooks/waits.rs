@@ -21,8 +21,9 @@ use libc::{
 use super::alias;
 use crate::listening::listener::Listener;
 use crate::listening::offer;
+use crate::local::spinning;
 use crate::process::{errno, guard, real};
-use crate::{registrations, spinning, table};
+use crate::{registrations, table};
 
 /// Hook of `epoll_ctl`.
 ///
@@ -605,7 +606,7 @@ unsafe fn take_out(fd: c_int, set: *mut fd_set) {
 unsafe fn check(count: nfds_t, room: size_t) {
     if (room / size_of::<pollfd>()) < usize::try_from(count).unwrap_or(usize::MAX) {
         // SAFETY: it takes nothing and does not return.
-        unsafe { super::transfer::__chk_fail() }
+        unsafe { real::__chk_fail() }
     }
 }
 

@@ -8,11 +8,10 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::time::Duration;
 
-use crate::hooks::numbers;
 use crate::process::{self, guard};
-use crate::sharing::relay;
-use crate::switch;
+use crate::socket::relay;
 use crate::table::{self, Entry};
+use crate::{numbers, switch};
 
 /// How long a peer that takes nothing may delay the end of a process. What it has not taken by then
 /// is lost, which a kernel's TCP would keep for it.

@@ -17,10 +17,12 @@ use crate::listening::listener::{InheritedListener, Listener};
 use crate::listening::offer;
 use crate::process::undisturbed::Undisturbed;
 use crate::process::{self, errno, guard};
-use crate::sharing::relay::{self, Relay, SharedLock};
-use crate::sharing::relayed::{Place, Relayed};
+use crate::sharing::share;
 use crate::socket::Socket;
 use crate::socket::identity::{Identity, IdentityCopy};
+use crate::socket::relay::{self, SharedLock};
+use crate::socket::relayed::Relayed;
+use crate::socket::shared_state::Place;
 use crate::table::{self, Entry};
 use crate::{events, switch};
 
@@ -178,10 +180,10 @@ fn address<T>(of: &Arc<T>) -> usize {
 
 impl ForkState {
     fn of_owner(socket: &Arc<Socket>) -> Option<InheritedSocket> {
-        let relay = Relay::of(socket).ok()?;
+        let relay = share(socket).ok()?;
         Some(InheritedSocket {
             copied: socket.identity().copied(),
-            place: Some(relay.shared_state()),
+            place: Some(relay.place()),
         })
     }
 

@@ -6,7 +6,8 @@ use std::ffi::{CStr, c_char, c_int};
 
 use crate::lifecycle::{exiting, forking};
 use crate::listening::exec;
-use crate::{process, spinning};
+use crate::local::spinning;
+use crate::process;
 
 /// Run before `main`, with the arguments of `main`.
 #[used]

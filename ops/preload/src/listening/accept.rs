@@ -19,17 +19,16 @@ use super::listener::{Listener, Turn};
 use super::service::Incoming;
 use super::{exec, offer};
 use crate::events::restarting::{self, Awaited};
-use crate::hooks::numbers;
-use crate::local;
+use crate::passing::Passed;
 use crate::process::guard;
 use crate::process::undisturbed::Undisturbed;
 use crate::sharing::leaving;
-use crate::sharing::passing::Passed;
-use crate::sharing::relayed::Relayed;
 use crate::socket::identity::Identity;
+use crate::socket::relayed::Relayed;
 use crate::table::{self, Entry};
 use crate::tcp::names::{self, Family};
 use crate::tcp::options::Options;
+use crate::{local, numbers};
 
 /// A connection that the program has now.
 pub(crate) struct Accepted {

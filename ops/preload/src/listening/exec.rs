@@ -15,23 +15,11 @@ use rustix::net::sockopt;
 use super::accept_lock::AcceptLock;
 use super::kernel_listener::{KernelListener, KernelProtocol};
 use super::listener::{Listed, Listener};
-use crate::hooks::numbers;
-use crate::observing;
 use crate::process::guard;
 use crate::registrations::Registrations;
 use crate::table::{self, Entry};
 use crate::tcp::names::local_of;
-
-/// A process that shares or has copied the memory of the table's owner, and has numbers of its own,
-/// closes a listening socket: what is next to it is closed as well, or the name would stay taken.
-pub(crate) fn close_copy(fd: c_int) {
-    if let Some(listener) = table::find_listener(fd)
-        // The table's reference and this one: no other number names it.
-        && Arc::strong_count(&listener) == 2
-    {
-        listener.kernel().inspect(|it| it.close_copy());
-    }
-}
+use crate::{numbers, observing};
 
 /// Before another program takes the place of this one, or is started by it: a listener that the
 /// program keeps keeps what is next to it. `knows_us`: the program will have this library.

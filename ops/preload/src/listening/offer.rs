@@ -20,7 +20,6 @@ use super::accept_lock::AcceptLock;
 use super::kernel_listener::{KernelListener, KernelProtocol};
 use super::listener::{Listed, Listener};
 use super::service::{Begun, Service, ServiceId};
-use crate::hooks::numbers;
 use crate::process::per_process::PerProcess;
 use crate::process::undisturbed::Undisturbed;
 use crate::process::{self, guard};
@@ -28,7 +27,7 @@ use crate::registrations::Registrations;
 use crate::table::{self, Entry};
 use crate::tcp::names::{Family, local_of};
 use crate::tcp::tcp_only;
-use crate::{observing, switch};
+use crate::{numbers, observing, switch};
 
 /// The kernel's own bound of a backlog.
 const BACKLOG_MAX: u32 = 4096;
@@ -309,7 +308,7 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
         Err(reason) => {
             let service = wanted.place.address;
             info!(%service, %reason, "a service over TCP alone");
-            observing::native_listener(fd, service, reason.to_string());
+            numbers::list(fd, observing::native_listener(service, reason.to_string()));
         }
     }
 }

@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use stand_in::{Flags, LibraryEnd};
 
 use crate::observing;
+use crate::passing::Passed;
 use crate::process::{guard, internal};
-use crate::sharing::passing::Passed;
-use crate::sharing::relay::{self, Relay};
 use crate::socket::Socket;
+use crate::socket::relay::{self, Relay};
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;
 

@@ -20,8 +20,8 @@ use stand_in::Flags;
 
 use super::room::Room;
 use crate::events::{EventHandler, event_thread};
+use crate::passing::{self, Passed, Reserved, Wanted, WhyNone};
 use crate::process::internal;
-use crate::sharing::passing::{self, Passed, Reserved, Wanted, WhyNone};
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;
 

@@ -8,53 +8,32 @@
 //! |---|---|
 //! | `mod` | a connection that was connected or accepted; the addresses that calls return |
 //! | `options` | `getsockopt` and `setsockopt` where the two kinds of sockets differ |
+//! | `spinning` | polling before sleeping, where `opsrun --spin` asks for it |
 
 pub(crate) mod options;
+pub(crate) mod spinning;
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t, ssize_t};
 use ops::{KernelConnection, OffloadProtocol};
 use ops_local_protocol::Addresses;
-use ops_observe::Record;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, FdFlags, fcntl_getfd};
 use rustix::net::SocketFlags;
 use stand_in::Flags;
 
-use crate::hooks::numbers;
 use crate::process::{self, errno, guard, real};
 use crate::registrations::Registrations;
+use crate::socket::local::LocalSocket;
 use crate::table::{self, Entry};
 use crate::tcp::carried::Carried;
 use crate::tcp::kept::Kept;
 use crate::tcp::names::{self, Family};
-use crate::{connecting, observing};
-
-/// The state of a connection in this process. A process that got the descriptor without it finds
-/// the addresses all the same, and default values of options.
-#[derive(Default)]
-pub(crate) struct LocalSocket {
-    /// Under which the connection is listed.
-    _record: Option<Record>,
-    kept: Mutex<Kept>,
-}
-
-impl LocalSocket {
-    fn listed(record: Record, kept: Kept) -> Self {
-        Self {
-            _record: Some(record),
-            kept: Mutex::new(kept),
-        }
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+use crate::{numbers, observing};
 
 /// How the program's descriptor of a socket is set.
 pub(crate) fn flags_of(socket: BorrowedFd<'_>) -> Result<SocketFlags, Errno> {
@@ -90,7 +69,7 @@ pub(crate) fn take_over(
     // Sets that watch the number watch the TCP socket behind it, which may live on.
     let registrations = Registrations::of(fd);
     registrations.withdraw();
-    let replaced = connecting::replace(&connection.socket, fd, shown);
+    let replaced = numbers::replace(&connection.socket, fd, shown);
     registrations.renew();
     replaced?;
     let socket = LocalSocket::listed(record, kept);

@@ -39,6 +39,11 @@ impl Failed for *mut libc::FILE {
     const FAILED: Self = ptr::null_mut();
 }
 
+unsafe extern "C" {
+    /// Ends the program with the message that the C library has for a buffer overrun.
+    pub(crate) fn __chk_fail() -> !;
+}
+
 fn find(name: &CStr) -> *mut c_void {
     // SAFETY: a constant, terminated name; RTLD_NEXT searches behind this library.
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }

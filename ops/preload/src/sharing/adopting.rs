@@ -20,10 +20,10 @@ use std::sync::Arc;
 use rustix::fs::fstat;
 use rustix::net::{SocketAddrUnix, bind, getsockname};
 
-use crate::hooks::numbers;
+use crate::numbers;
 use crate::process::{self, guard};
-use crate::sharing::relayed::Relayed;
 use crate::socket::identity::Identity;
+use crate::socket::relayed::Relayed;
 use crate::table::{self, Entry};
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;

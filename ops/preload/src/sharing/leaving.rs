@@ -4,14 +4,12 @@ use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use libc::{CMSG_DATA, CMSG_FIRSTHDR, CMSG_LEN, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, msghdr};
 use rustix::io::{FdFlags, fcntl_getfd};
 
-use crate::listening::exec;
 use crate::process::{self, guard};
-use crate::sharing::relay::Relay;
-use crate::sharing::{adopting, relayed};
-use crate::socket::Socket;
+use crate::sharing::adopting;
+use crate::sharing::share;
+use crate::socket::{Socket, relayed};
 use crate::table::{self, Entry};
 
 /// Makes a descriptor carry bytes, because somebody will read it who knows nothing of signals.
@@ -42,23 +40,16 @@ pub(crate) fn expose_standard(fd: c_int) {
 fn expose_own(fd: BorrowedFd<'_>, socket: &Arc<Socket>) {
     let _inside = guard::enter();
     // Without memory or descriptors for it, the other program finds a socket without bytes.
-    let Ok(relay) = Relay::of(socket) else {
+    let Ok(relay) = share(socket) else {
         return;
     };
-    let (shared_state, ticket) = relay.shared_state();
-    if relayed::obtain(fd, shared_state, ticket) {
+    if relayed::obtain(fd, relay.place()) {
         socket.identity().apply_timeouts(fd);
     }
     adopting::sign(fd, &socket.identity());
 }
 
-/// Before an `exec`, or before a child is started that will call it: all descriptors that it keeps.
-pub(crate) fn expose_kept() {
-    exec::keep_over_exec(true);
-    expose_connections();
-}
-
-/// The connections among them.
+/// Before an `exec`, or before a child is started that will call it: all connections that it keeps.
 pub(crate) fn expose_connections() {
     if !table::has_connections() {
         return;
@@ -66,7 +57,7 @@ pub(crate) fn expose_connections() {
     table::within(0, usize::MAX).for_each(expose_if_kept);
 }
 
-/// The same for one of them.
+/// Makes a descriptor carry bytes that an `exec` keeps.
 pub(crate) fn expose_if_kept(fd: c_int) {
     // SAFETY: a number from 0 up.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -86,36 +77,7 @@ pub(crate) fn offer_all() {
     for fd in table::within(0, usize::MAX) {
         if let Some(Entry::Socket(socket)) = table::entry(fd) {
             // One that cannot be shared stays the bare end of a pair in the child.
-            let _ = Relay::of(&socket);
-        }
-    }
-}
-
-/// Before descriptors are passed over a Unix socket.
-///
-/// # Safety
-/// `message` is null or what `sendmsg` demands.
-pub(crate) unsafe fn expose_passed(message: *const msghdr) {
-    if message.is_null() || !(table::has_connections() || table::has_listeners()) {
-        return;
-    }
-    // SAFETY: the caller's message; the macros walk within its control data.
-    unsafe {
-        if (*message).msg_control.is_null() {
-            return;
-        }
-        let mut header = CMSG_FIRSTHDR(message);
-        while !header.is_null() {
-            if (*header).cmsg_level == SOL_SOCKET && (*header).cmsg_type == SCM_RIGHTS {
-                let len = ((*header).cmsg_len as usize).saturating_sub(CMSG_LEN(0) as usize);
-                let numbers = CMSG_DATA(header).cast::<c_int>();
-                for index in 0..len / size_of::<c_int>() {
-                    let fd = numbers.add(index).read_unaligned();
-                    expose(fd);
-                    exec::is_passed(fd);
-                }
-            }
-            header = CMSG_NXTHDR(message, header);
+            let _ = share(&socket);
         }
     }
 }

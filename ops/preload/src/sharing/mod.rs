@@ -11,22 +11,45 @@
 //! The kernel counts who holds the program's end. The connection ends when nobody does: no exit, no
 //! `SIGKILL` and no close in one process ends what another one uses.
 //!
+//! The owner's side is `socket::relay`, that of the users `socket::relayed`.
+//!
 //! | File | What |
 //! |---|---|
-//! | [`passing`] | from the process that listens to the one that accepts |
-//! | [`relay`] | the owner's side: from signals to bytes, and the end |
-//! | [`flow`] | the bytes |
-//! | [`relayed`] | a descriptor that carries bytes, in any process |
+//! | `mod` | a connection that begins to be shared |
 //! | [`renewal`] | a fresh pair, where the old one takes no bytes any more |
-//! | [`shared_state`] | memory that the processes share |
-//! | [`adopting`] | what it is called in a program that was not there when it came about |
-//! | [`leaving`] | what is handed over before other programs use it, over a Unix socket |
+//! | [`adopting`] | the names of connections, for programs that did not see them begin |
+//! | [`leaving`] | what is handed over before other programs use it |
 
 pub(crate) mod adopting;
-pub(crate) mod flow;
 pub(crate) mod leaving;
-pub(crate) mod passing;
-pub(crate) mod relay;
-pub(crate) mod relayed;
-pub(crate) mod renewal;
-pub(crate) mod shared_state;
+mod renewal;
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::socket::Socket;
+use crate::socket::relay::Relay;
+use crate::socket::relayed::Relayed;
+use crate::socket::shared_state::Place;
+use crate::table::{self, Entry};
+
+/// Makes a connection ready for other processes. It ends when nobody holds the program's end from
+/// then on, and not when this process has closed it.
+pub(crate) fn share(socket: &Arc<Socket>) -> Result<Arc<Relay>, Errno> {
+    if let Some(relay) = socket.observer().relay() {
+        return Ok(relay);
+    }
+    socket.observer().will_be_shared();
+    renewal::renew_ended(socket)?;
+    Relay::of(socket, rename)
+}
+
+/// The numbers of this process name a descriptor that carries bytes now.
+fn rename(socket: &Arc<Socket>, place: Place) {
+    let relayed = Arc::new(Relayed::carrying(socket.identity(), Some(place)));
+    let is_it = |entry: &Entry| matches!(entry, Entry::Socket(it) if Arc::ptr_eq(it, socket));
+    for fd in table::within(0, usize::MAX) {
+        table::exchange(fd, is_it, || Entry::Relayed(relayed.clone()));
+    }
+}

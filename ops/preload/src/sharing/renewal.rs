@@ -11,11 +11,10 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, FdFlags, fcntl_getfd};
 use stand_in::Flags;
 
-use crate::connecting;
+use crate::numbers;
 use crate::process::{self, internal};
 use crate::registrations::Registrations;
-use crate::sharing::relay;
-use crate::socket::Socket;
+use crate::socket::{Socket, relay};
 use crate::table::{self, Entry};
 
 /// Renews the pair of a connection where that is needed.
@@ -47,7 +46,7 @@ pub(crate) fn renew_ended(socket: &Arc<Socket>) -> Result<(), Errno> {
             close_on_exec,
             ..flags
         };
-        connecting::replace(&program, fd, flags)?;
+        numbers::replace(&program, fd, flags)?;
         registrations.renew();
     }
     socket.observer().renew(end);

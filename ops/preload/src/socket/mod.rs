@@ -1,25 +1,39 @@
-//! A socket of the program whose bytes an offload protocol carries, with the meaning that the
-//! kernel gives to a TCP socket.
+//! The connections behind the program's descriptors.
+//!
+//! A [`Socket`] is a connection whose bytes an offload protocol carries, with the meaning that the
+//! kernel gives to a TCP socket; this process moves them. The bytes of a [`relayed`] connection go
+//! through the program's descriptor, from and to the process that owns the connection. A [`local`]
+//! connection is a socket of the kernel.
 //!
 //! | File | What |
 //! |---|---|
-//! | [`observer`] | from what comes about there to what the program's descriptor shows |
+//! | [`observer`] | shows the readiness of the stream on the program's descriptor |
 //! | [`receive`], [`send`] | the two directions, with flags, timeouts and signals |
-//! | [`handed_over`] | what is left of a call when the descriptor carries the bytes |
+//! | [`handed_over`] | the rest of a call when the descriptor carries the bytes |
 //! | [`ending`] | shutting down, closing, lingering |
-//! | [`calls`] | threads in calls, which leave when others are to use the connection |
-//! | [`identity`] | names and options, which others who use it have as well |
+//! | [`calls`] | threads in calls, which leave when other processes are to use the connection |
+//! | [`identity`] | addresses and options, of which each process that uses a connection has a copy |
 //! | [`options`], [`requests`] | `getsockopt`, `setsockopt`; `ioctl` |
+//! | [`vector`] | lists of buffers, as C has them |
+//! | [`relay`] | the owner's side of a connection that other processes may use |
+//! | [`relayed`] | the users' side |
+//! | [`shared_state`] | memory that these processes share |
+//! | [`local`] | a connection within the host |
 
 pub(crate) mod calls;
 pub(crate) mod ending;
 mod handed_over;
 pub(crate) mod identity;
+pub(crate) mod local;
 pub(crate) mod observer;
 pub(crate) mod options;
 pub(crate) mod receive;
+pub(crate) mod relay;
+pub(crate) mod relayed;
 pub(crate) mod requests;
 pub(crate) mod send;
+pub(crate) mod shared_state;
+pub(crate) mod vector;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -143,14 +157,11 @@ impl Socket {
         let relay = self.observer.relay();
         let is_over = || {
             relay.as_ref().is_none_or(|relay| {
-                relay.await_decision();
-                let (shared_state, ticket) = relay.shared_state();
+                let place = relay.place();
+                place.await_decision();
                 // In any other stage the hand-over was given up: the call goes on here, and returns
                 // the reason if the connection has failed.
-                matches!(
-                    shared_state.handover.stage(ticket),
-                    Stage::Carrying | Stage::Ended
-                )
+                matches!(place.stage(), Stage::Carrying | Stage::Ended)
             })
         };
         let here = self.calls.step_aside(is_over);
@@ -164,7 +175,7 @@ impl Socket {
     /// Waits until it is decided who moves the bytes.
     pub(crate) fn await_decision(&self) {
         if let Some(relay) = self.observer.relay() {
-            relay.await_decision();
+            relay.place().await_decision();
         }
     }
 

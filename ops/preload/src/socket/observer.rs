@@ -11,7 +11,7 @@ use stand_in::{LibraryEnd, Signals};
 
 use crate::events::event_thread;
 use crate::events::wait_queue::WaitQueue;
-use crate::sharing::relay::Relay;
+use crate::socket::relay::Relay;
 
 /// Steers the readiness of one socket's descriptor. The stream reports each change to it.
 #[derive(Debug)]

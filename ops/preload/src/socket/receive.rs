@@ -12,8 +12,8 @@ use ops::{OffloadStream, Watch};
 use rustix::io::Errno;
 
 use crate::socket::calls::ELSEWHERE;
+use crate::socket::vector::Vector;
 use crate::socket::{Patience, Socket, handed_over};
-use crate::vector::Vector;
 
 /// What `MSG_TRUNC` throws away at a time.
 const DISCARD: usize = 16 * 1024;

@@ -12,8 +12,8 @@ use ops::Watch;
 use rustix::io::Errno;
 
 use crate::socket::calls::ELSEWHERE;
+use crate::socket::vector::Vector;
 use crate::socket::{Patience, Socket, handed_over};
-use crate::vector::Vector;
 
 impl Socket {
     /// Sends `from` as `sendmsg` does with these flags. Without `MSG_NOSIGNAL`, a connection that

@@ -1,19 +1,14 @@
 //! Descriptors as numbers: closing, duplicating, flags.
 
 use std::ffi::{c_int, c_uint};
-use std::sync::Arc;
-use std::time::Instant;
 
 use libc::{F_DUPFD, F_DUPFD_CLOEXEC};
 
 use super::{alias, making};
-use crate::listening::exec;
-use crate::process::undisturbed::Undisturbed;
 use crate::process::{self, guard, real};
-use crate::registrations;
 use crate::sharing::leaving;
-use crate::socket::Socket;
 use crate::table::{self, Entry};
+use crate::{numbers, registrations};
 
 /// Hook of `close`.
 ///
@@ -21,7 +16,7 @@ use crate::table::{self, Entry};
 /// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    forget(fd);
+    numbers::forget(fd);
     registrations::note_closed(fd);
     // SAFETY: the caller's descriptor.
     unsafe { real::close(fd) }
@@ -41,7 +36,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
     }
     let lowest = host::descriptors::lowest().unsigned_abs();
     for fd in table::within(first as usize, last as usize) {
-        forget(fd);
+        numbers::forget(fd);
         if fd.unsigned_abs() >= lowest {
             // SAFETY: a number of the program's.
             unsafe { real::close(fd) };
@@ -130,49 +125,6 @@ alias! {
     __dup2(fd: c_int, to: c_int) -> c_int = dup2(fd, to);
 }
 
-/// A number is about to name something else, or nothing.
-pub(crate) fn forget(fd: c_int) {
-    if table::is_plain(fd) {
-        return;
-    }
-    if !process::owns_table() {
-        return exec::close_copy(fd);
-    }
-    let lingering = {
-        let _undisturbed = Undisturbed::begin();
-        table::remove(fd).and_then(release)
-    };
-    // A signal ends this wait, as it does in the kernel.
-    if let Some((socket, until)) = lingering {
-        let _inside = guard::enter();
-        socket.await_delivery(until);
-    }
-}
-
-/// An entry goes out of the table. A connection that is to linger, and until when: a call that
-/// closes it waits for that, the end of a process does not.
-pub(crate) fn release(entry: Entry) -> Option<(Arc<Socket>, Instant)> {
-    let _inside = guard::enter();
-    match entry {
-        // What was made before a fork is its maker's: a copy that is closed ends nothing, and the
-        // memory of it stays as it is, because its parts are shared with the maker.
-        Entry::Socket(socket) if !socket.is_of_this_process() => std::mem::forget(socket),
-        Entry::Listener(listener) if !listener.is_of_this_process() => std::mem::forget(listener),
-        Entry::Socket(socket) if socket.unnamed() => match socket.observer().relay() {
-            // It ends when nobody holds it, and others may.
-            Some(relay) => relay.left_by_owner(),
-            None => return socket.close().map(|until| (socket, until)),
-        },
-        // A listener stops with its last reference; what others carry, the kernel counts.
-        Entry::Socket(_)
-        | Entry::Listener(_)
-        | Entry::Relayed(_)
-        | Entry::Local(_)
-        | Entry::Listed(_) => {}
-    }
-    None
-}
-
 /// `made` is a new number for what `fd` names.
 fn share(fd: c_int, made: c_int) -> c_int {
     while made >= 0
@@ -184,7 +136,7 @@ fn share(fd: c_int, made: c_int) -> c_int {
             return made;
         }
         let Entry::Socket(socket) = &entry else {
-            place(made, entry);
+            numbers::place(made, entry);
             return made;
         };
         // A call, so that a handover comes before it or behind it. Handing over exchanges what
@@ -192,7 +144,7 @@ fn share(fd: c_int, made: c_int) -> c_int {
         // call by it would wait for ever for who moves the bytes.
         if let Some(call) = socket.begin_call() {
             socket.named();
-            place(made, entry.clone());
+            numbers::place(made, entry.clone());
             drop(call);
             leaving::expose_standard(made);
             return made;
@@ -205,17 +157,8 @@ fn share(fd: c_int, made: c_int) -> c_int {
 /// As `share`, where something may have stood at the new number.
 fn replace(fd: c_int, made: c_int) -> c_int {
     if made >= 0 && table::entry(fd).is_none() {
-        forget(made);
+        numbers::forget(made);
         return made;
     }
     share(fd, made)
-}
-
-/// Puts something behind a number, which counts as one of its names already.
-pub(crate) fn place(fd: c_int, entry: Entry) {
-    process::own_table();
-    // What stood there was closed without a call that we saw. A number beyond the table stays a
-    // bare end of the pair; no kernel gives such numbers unless it was told to.
-    let gone = table::insert(fd, entry).unwrap_or_else(Some);
-    gone.and_then(release);
 }

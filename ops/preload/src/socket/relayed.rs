@@ -7,17 +7,14 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
-use stand_in::{Handover, Move, Stage, Ticket};
+use stand_in::{Move, Stage};
 
 use crate::process::undisturbed::Undisturbed;
-use crate::sharing::shared_state::SharedState;
 use crate::socket::identity::Identity;
+use crate::socket::shared_state::Place;
 
 /// How often a user that waits for the owner looks whether the owner lives.
 const LOOK: Duration = Duration::from_millis(20);
-
-/// Shared state, and which of its connections is meant.
-pub(crate) type Place = (&'static SharedState, Ticket);
 
 /// A connection of another process, or one of ours that others use as well.
 pub(crate) struct Relayed {
@@ -61,8 +58,8 @@ impl Relayed {
     pub(crate) fn has_options_set(&self, fd: BorrowedFd<'_>) {
         self.identity.apply_timeouts(fd);
         let linger = self.identity.options().linger;
-        if let Some((shared_state, _)) = self.place {
-            shared_state.set_linger(linger.map(|linger| linger.as_secs()));
+        if let Some(place) = self.place {
+            place.set_linger(linger.map(|linger| linger.as_secs()));
         }
     }
 
@@ -71,8 +68,8 @@ impl Relayed {
         if self.carries.load(Ordering::Acquire) {
             return;
         }
-        if let Some((shared_state, ticket)) = self.place
-            && obtain(fd, shared_state, ticket)
+        if let Some(place) = self.place
+            && obtain(fd, place)
         {
             self.identity.apply_timeouts(fd);
         }
@@ -80,20 +77,19 @@ impl Relayed {
     }
 }
 
-/// Has the owner carry bytes, and returns when it does, or when the connection has ended. `true`:
-/// it was this call that brought it about.
-pub(crate) fn obtain(fd: BorrowedFd<'_>, shared_state: &SharedState, ticket: Ticket) -> bool {
-    let handover = &shared_state.handover;
+/// Has the owner carry bytes, and returns when it does, or when the connection has ended. Returns
+/// true if this call brought it about.
+pub(crate) fn obtain(fd: BorrowedFd<'_>, place: Place) -> bool {
     let mut ours = false;
     loop {
-        let stage = handover.stage(ticket);
+        let stage = place.stage();
         match stage {
-            Stage::Steered => ask(fd, handover, ticket),
+            Stage::Steered => ask(fd, place),
             Stage::AtRest => {
-                if handover.make(ticket, Move::Drain) {
+                if place.make(Move::Drain) {
                     // A pair that cannot be read any more has nothing to be taken out of.
                     let _ = stand_in::surrender(fd);
-                    ours = handover.make(ticket, Move::FinishDraining);
+                    ours = place.make(Move::FinishDraining);
                 }
             }
             Stage::Carrying | Stage::Ended => return ours,
@@ -103,7 +99,7 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, shared_state: &SharedState, ticket: Tic
                 return false;
             }
             Stage::Waking | Stage::Asked | Stage::Draining | Stage::Drained => {
-                if handover.wait(ticket, stage, LOOK) {
+                if place.wait(stage, LOOK) {
                     continue;
                 }
                 if is_hung_up(fd) {
@@ -111,8 +107,8 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, shared_state: &SharedState, ticket: Tic
                     return false;
                 }
                 match stage {
-                    Stage::Waking => handover.wake_for_the_dead(ticket),
-                    Stage::Asked => ask(fd, handover, ticket),
+                    Stage::Waking => place.wake_for_the_dead(),
+                    Stage::Asked => ask(fd, place),
                     _ => {}
                 }
             }
@@ -121,16 +117,16 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, shared_state: &SharedState, ticket: Tic
 }
 
 /// A byte in the pair wakes the owner, which throws it away with the signals.
-fn ask(fd: BorrowedFd<'_>, handover: &Handover, ticket: Ticket) {
+fn ask(fd: BorrowedFd<'_>, place: Place) {
     let _undisturbed = Undisturbed::begin();
-    handover.ask(ticket, || {
+    place.ask(|| {
         // Full: there are bytes that the owner has not looked at.
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let _ = rustix::net::send(fd, &[0], flags);
     });
 }
 
-/// Whether the owner has closed its end, or died.
+/// Returns true if the owner has closed its end, or died.
 fn is_hung_up(fd: impl AsFd) -> bool {
     let mut set = [PollFd::new(&fd, PollFlags::empty())];
     let looked = poll(&mut set, Some(&Timespec::default()));

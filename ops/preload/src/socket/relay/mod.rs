@@ -1,4 +1,7 @@
-//! The owner's side of a connection that other processes may use.
+//! The owner's side of a connection that other processes may use: from signals to bytes, and the
+//! end.
+
+mod flow;
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -11,15 +14,12 @@ use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::thread::futex;
-use stand_in::{Carrier, LibraryEnd, Move, Stage, Ticket};
+use stand_in::{Carrier, LibraryEnd, Move, Stage};
 
+use self::flow::{Flow, State};
 use crate::events::{EventHandler, event_thread};
-use crate::sharing::flow::{Flow, State};
-use crate::sharing::relayed::Relayed;
-use crate::sharing::renewal;
-use crate::sharing::shared_state::{FreeStates, SharedState};
 use crate::socket::Socket;
-use crate::table::{self, Entry};
+use crate::socket::shared_state::{FreeStates, Place};
 
 /// How long a user may take to take the signals out of the pair, and a thread of ours to leave a
 /// call. Both are microseconds, unless somebody is stopped or killed in the midst of it.
@@ -56,15 +56,6 @@ impl EventHandler for AskHandler {
     }
 }
 
-/// Runs a relay without an event.
-struct RelayRun(Arc<Relay>);
-
-impl EventHandler for RelayRun {
-    fn ready(&self, seen: EventFlags) {
-        self.0.ready(seen);
-    }
-}
-
 /// A reference that is given up where nobody holds a lock of the stream.
 struct DeferredDrop(#[expect(dead_code, reason = "it is there to be dropped")] Arc<Relay>);
 
@@ -75,8 +66,10 @@ impl EventHandler for DeferredDrop {
 /// One connection of this process that others may use.
 pub(crate) struct Relay {
     socket: Arc<Socket>,
-    shared_state: &'static SharedState,
-    ticket: Ticket,
+    place: Place,
+    /// Called when the pair begins to carry bytes: the table then has another entry for the numbers
+    /// of the connection.
+    on_carrying: fn(&Arc<Socket>, Place),
     /// The library's end, by its number.
     end: RawFd,
     flow: Mutex<Option<Flow>>,
@@ -199,14 +192,12 @@ impl Shared {
 impl Relay {
     /// Makes ready for others to use a connection. From now on it ends when nobody holds the
     /// program's end, and not when this process has closed it.
-    pub(crate) fn of(socket: &Arc<Socket>) -> Result<Arc<Self>, Errno> {
-        if let Some(relay) = socket.observer().relay() {
-            return Ok(relay);
-        }
-        // It asks the stream, which may be telling of a break with its lock held, so ours comes
-        // later.
-        socket.observer().will_be_shared();
-        renewal::renew_ended(socket)?;
+    ///
+    /// The caller has called `will_be_shared` of the observer, and no lock of the stream is held.
+    pub(crate) fn of(
+        socket: &Arc<Socket>,
+        on_carrying: fn(&Arc<Socket>, Place),
+    ) -> Result<Arc<Self>, Errno> {
         let shared = shared();
         // The stack may find a break there, which leaves the shared connections.
         let counted = CountedRelay::among(shared);
@@ -215,11 +206,11 @@ impl Relay {
             return Ok(relay);
         }
         let end = socket.observer().number().ok_or(Errno::CONNRESET)?;
-        let shared_state = all.free_states.take()?;
+        let place = all.free_states.take()?;
         let relay = Arc::new_cyclic(|myself| Self {
             socket: socket.clone(),
-            shared_state,
-            ticket: shared_state.handover.issue(),
+            place,
+            on_carrying,
             end,
             flow: Mutex::new(None),
             nudged: AtomicBool::new(false),
@@ -237,8 +228,10 @@ impl Relay {
 
     /// Carries a connection that no program has used yet, and that others will accept.
     pub(crate) fn carry_for_others(socket: &Arc<Socket>, program: &OwnedFd) -> Result<(), Errno> {
-        let relay = Self::of(socket)?;
         let observer = socket.observer();
+        observer.will_be_shared();
+        // No number names it, so the table has no entry to exchange.
+        let relay = Self::of(socket, |_, _| {})?;
         let end = observer
             .hand_over(relay.myself.clone())
             .ok_or(Errno::CONNRESET)?;
@@ -252,7 +245,7 @@ impl Relay {
             Move::FinishDraining,
             Move::Carry,
         ] {
-            relay.shared_state.handover.make(relay.ticket, made);
+            relay.place.make(made);
         }
         if let Ok(thread) = event_thread() {
             thread.modify(&carrier, INTEREST | EventFlags::OUT);
@@ -262,9 +255,9 @@ impl Relay {
         Ok(())
     }
 
-    /// What the users of the connection share, and which of its connections it is.
-    pub(crate) fn shared_state(&self) -> (&'static SharedState, Ticket) {
-        (self.shared_state, self.ticket)
+    /// The state that the users of the connection share.
+    pub(crate) fn place(&self) -> Place {
+        self.place
     }
 
     /// Something came about on the connection while its pair carries bytes.
@@ -273,7 +266,7 @@ impl Relay {
             return;
         }
         if let (Ok(thread), Some(relay)) = (event_thread(), self.myself.upgrade()) {
-            thread.run_soon(Arc::new(RelayRun(relay)));
+            thread.run_soon(relay);
         }
     }
 
@@ -295,18 +288,6 @@ impl Relay {
         self.flow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stage(&self) -> Stage {
-        self.shared_state.handover.stage(self.ticket)
-    }
-
-    /// Waits a moment for the end of the change from signals to bytes.
-    pub(crate) fn await_decision(&self) {
-        let stage = self.stage();
-        if !matches!(stage, Stage::Carrying | Stage::Ended | Stage::Dropped) {
-            self.shared_state.handover.wait(self.ticket, stage, LOOK);
-        }
-    }
-
     /// A user has asked: brings the pair to rest and begins to carry bytes.
     fn begin(&self) {
         let observer = self.socket.observer();
@@ -316,7 +297,7 @@ impl Relay {
         }
         let Some(end) = observer.hand_over(self.myself.clone()) else {
             // It broke before, and the pair shows that.
-            self.shared_state.handover.make(self.ticket, Move::End);
+            self.place.make(Move::End);
             self.socket.allow_calls();
             return;
         };
@@ -335,25 +316,23 @@ impl Relay {
         if let Ok(thread) = event_thread() {
             thread.modify(&carrier, INTEREST | EventFlags::OUT);
         }
-        self.rename();
+        (self.on_carrying)(&self.socket, self.place);
         let (writing, reading) = self.socket.ended();
         *self.flow() = Some(Flow::new(carrier, writing, reading));
         // What is there already is there before the user is told.
         self.run(EventFlags::empty());
-        self.shared_state.handover.make(self.ticket, Move::Carry);
+        self.place.make(Move::Carry);
     }
 
     /// Tells the users that no more signals come. `false`: one has been waking us for long, and is
     /// not done.
     fn rest(&self) -> bool {
         let deadline = Instant::now() + PATIENCE;
-        while !self.shared_state.handover.make(self.ticket, Move::Rest) {
-            if self.stage() != Stage::Waking || Instant::now() > deadline {
+        while !self.place.make(Move::Rest) {
+            if self.place.stage() != Stage::Waking || Instant::now() > deadline {
                 return false;
             }
-            self.shared_state
-                .handover
-                .wait(self.ticket, Stage::Waking, LOOK);
+            self.place.wait(Stage::Waking, LOOK);
         }
         true
     }
@@ -362,15 +341,15 @@ impl Relay {
     fn await_user(&self) -> bool {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let stage = self.stage();
+            let stage = self.place.stage();
             match stage {
                 Stage::AtRest | Stage::Draining => {}
                 Stage::Drained => return true,
                 _ => return false,
             }
-            let in_time = self.shared_state.handover.wait(self.ticket, stage, LOOK);
+            let in_time = self.place.wait(stage, LOOK);
             let gone = Instant::now() > deadline || (!in_time && self.is_unheld());
-            if gone && self.shared_state.handover.make(self.ticket, Move::Revoke) {
+            if gone && self.place.make(Move::Revoke) {
                 return false;
             }
         }
@@ -385,24 +364,9 @@ impl Relay {
     }
 
     fn go_on_steering(&self) {
-        self.shared_state.handover.make(self.ticket, Move::Revoke);
+        self.place.make(Move::Revoke);
         self.socket.allow_calls();
         self.socket.show_all();
-    }
-
-    /// The numbers of this process name a descriptor that carries bytes now.
-    fn rename(&self) {
-        let place = (self.shared_state, self.ticket);
-        let relayed = Arc::new(Relayed::carrying(self.socket.identity(), Some(place)));
-        for fd in table::within(0, usize::MAX) {
-            let is_ours = |entry: &Entry| {
-                let Entry::Socket(socket) = entry else {
-                    return false;
-                };
-                Arc::ptr_eq(socket, &self.socket)
-            };
-            table::exchange(fd, is_ours, || Entry::Relayed(relayed.clone()));
-        }
     }
 
     fn run(&self, seen: EventFlags) {
@@ -412,7 +376,7 @@ impl Relay {
             return;
         };
         let broken = self.socket.observer().has_error();
-        flow.resets(self.shared_state.is_to_be_reset());
+        flow.resets(self.place.is_to_be_reset());
         let state = flow.run(self.socket.stream(), seen, broken);
         if matches!(state, State::Waiting | State::Busy) {
             drop(place);
@@ -439,7 +403,7 @@ impl Relay {
 
     /// Nobody holds the program's end any more, or has anything to expect from it.
     fn end_unheld(&self) {
-        let reset = self.shared_state.is_to_be_reset();
+        let reset = self.place.is_to_be_reset();
         let observer = self.socket.observer();
         if observer.shows_hang_up() {
             // Whoever holds it yet is to read an end there, and no reset.
@@ -473,11 +437,11 @@ impl Relay {
         if let Ok(thread) = event_thread() {
             thread.unwatch_number(self.end);
         }
-        self.shared_state.handover.make(self.ticket, Move::End);
+        self.place.make(Move::End);
         self.socket.observer().gone();
         // The caller has another reference, so nothing is dropped with the lock held.
         all.relays.remove(&self.end);
-        all.free_states.give_back(self.shared_state);
+        all.free_states.give_back(self.place);
         true
     }
 
@@ -489,7 +453,7 @@ impl Relay {
     }
 }
 
-impl Relay {
+impl EventHandler for Relay {
     fn ready(&self, seen: EventFlags) {
         if self.flow().is_some() {
             self.run(seen);
@@ -504,13 +468,11 @@ impl Relay {
             true => self.is_needed_no_more(),
             false => hung_up,
         };
-        if self.stage() == Stage::Waking && !unheld {
+        if self.place.stage() == Stage::Waking && !unheld {
             // A moment. If it takes longer, that user asks again.
-            self.shared_state
-                .handover
-                .wait(self.ticket, Stage::Waking, LOOK);
+            self.place.wait(Stage::Waking, LOOK);
         }
-        match self.stage() {
+        match self.place.stage() {
             Stage::Ended | Stage::Dropped => {}
             _ if unheld => self.end_unheld(),
             Stage::Asked => self.begin(),

@@ -1,0 +1,124 @@
+//! Memory that the owner of connections shares with its children and theirs.
+
+use std::collections::VecDeque;
+use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use stand_in::{Handover, Move, Stage, Ticket};
+
+/// The state that the processes share of one connection.
+#[derive(Debug)]
+pub(crate) struct SharedState {
+    /// Says whether the pair carries signals or bytes.
+    handover: Handover,
+    /// `SO_LINGER` in seconds, as a user that is not the owner has set it; below 0: none has.
+    linger: AtomicI32,
+}
+
+/// The shared state of one connection. The memory serves one connection after another, and the
+/// ticket says which one is meant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    state: &'static SharedState,
+    ticket: Ticket,
+}
+
+/// How long a wait for the other side's next move lasts before its progress is checked.
+const LOOK: Duration = Duration::from_millis(10);
+
+impl Place {
+    /// The stage of the change from signals to bytes.
+    pub(crate) fn stage(self) -> Stage {
+        self.state.handover.stage(self.ticket)
+    }
+
+    /// Makes a move, if it can be made at this stage.
+    pub(crate) fn make(self, made: Move) -> bool {
+        self.state.handover.make(self.ticket, made)
+    }
+
+    /// Sleeps while the connection is at this stage. Returns false when `at_most` has passed.
+    pub(crate) fn wait(self, while_at: Stage, at_most: Duration) -> bool {
+        self.state.handover.wait(self.ticket, while_at, at_most)
+    }
+
+    /// Asks the owner for bytes; `wake` sends the byte that wakes the owner.
+    pub(crate) fn ask(self, wake: impl FnOnce()) {
+        self.state.handover.ask(self.ticket, wake);
+    }
+
+    /// Finishes the asking of a user that was killed meanwhile.
+    pub(crate) fn wake_for_the_dead(self) {
+        self.state.handover.wake_for_the_dead(self.ticket);
+    }
+
+    /// Waits a moment for the end of the change from signals to bytes.
+    pub(crate) fn await_decision(self) {
+        let stage = self.stage();
+        if !matches!(stage, Stage::Carrying | Stage::Ended | Stage::Dropped) {
+            self.wait(stage, LOOK);
+        }
+    }
+
+    /// Notes `SO_LINGER`, as a user that is not the owner has set it.
+    pub(crate) fn set_linger(self, seconds: Option<u64>) {
+        let seconds = seconds.map_or(-1, |s| i32::try_from(s).unwrap_or(i32::MAX));
+        self.state.linger.store(seconds, Ordering::Relaxed);
+    }
+
+    /// Returns true if a user wants the last close to be a reset.
+    pub(crate) fn is_to_be_reset(self) -> bool {
+        self.state.linger.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// The number of bytes that are mapped at a time: a page.
+const PAGE: usize = 4096;
+
+/// Mapped states that serve no connection.
+#[derive(Debug, Default)]
+pub(crate) struct FreeStates {
+    /// Used in turn, so that a process that still has an old ticket finds its state unchanged for
+    /// long.
+    free: VecDeque<&'static SharedState>,
+}
+
+impl FreeStates {
+    /// Takes a state for a new connection.
+    pub(crate) fn take(&mut self) -> Result<Place, Errno> {
+        if self.free.is_empty() {
+            self.free.extend(map()?);
+        }
+        let state = self.free.pop_front().ok_or(Errno::NOMEM)?;
+        state.linger.store(-1, Ordering::Relaxed);
+        let ticket = state.handover.issue();
+        Ok(Place { state, ticket })
+    }
+
+    /// Returns the state of a connection that has ended.
+    pub(crate) fn give_back(&mut self, place: Place) {
+        self.free.push_back(place.state);
+    }
+}
+
+fn map() -> Result<&'static [SharedState], Errno> {
+    // SAFETY: new memory at a place of the kernel's choice. It is never unmapped, and zeroes are a
+    // value of `SharedState`.
+    unsafe {
+        let flags = MapFlags::SHARED;
+        let page = mmap_anonymous(
+            ptr::null_mut(),
+            PAGE,
+            ProtFlags::READ | ProtFlags::WRITE,
+            flags,
+        )?;
+        let count = PAGE / size_of::<SharedState>();
+        Ok(std::slice::from_raw_parts(
+            page.cast::<SharedState>(),
+            count,
+        ))
+    }
+}
