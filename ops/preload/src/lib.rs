@@ -1,20 +1,22 @@
 //! The library that the loader puts in front of the C library's sockets.
 //!
+//! The modules form layers: each one uses only those above it in this table.
+//!
 //! | Module | What |
 //! |---|---|
 //! | `process` | the process that this library lives in: the C library's functions, threads, signals |
 //! | `events` | the thread `ops-events`, started with the first offloaded socket; where threads sleep |
 //! | `tcp` | sockets of the kernel's TCP: addresses, options |
 //! | `switch` | which sockets leave TCP and what may carry them |
-//! | `socket` | an offloaded socket, with the meaning of a TCP socket |
-//! | `passing` | connections on their way to another process that accepts |
-//! | `table`, `numbers` | which descriptors are offloaded; numbers that are named anew and closed |
+//! | `observing` | the records of this process's sockets, for other processes that look |
+//! | `socket` | the connections behind the program's descriptors |
+//! | `listener` | a listening socket, and what is next to it |
+//! | `table` | the entries of the program's descriptors: two loads for every socket call |
+//! | `numbers` | what is put behind a descriptor, and what happens when it is closed |
 //! | `registrations` | `epoll` sets that watch a number |
-//! | `observing` | what this process tells of its sockets to those who look |
-//! | `sharing` | connections that more than one process uses |
 //! | `local` | connections within the host, whose descriptors are sockets of the kernel |
-//! | `connecting`, `listening` | where a socket comes to an offload protocol, and back |
-//! | `not_offered` | services that no protocol offered a moment ago |
+//! | `sharing` | connections that more than one process uses |
+//! | `setup` | where a socket comes to an offload protocol: `connect`, `listen`, `accept` |
 //! | `lifecycle` | the start of the process, its forks, its end |
 //! | `hooks` | the functions that programs call instead of the C library's |
 
@@ -23,18 +25,16 @@
     reason = "what the loader binds is exported by its name and not by a path"
 )]
 
-mod connecting;
 mod events;
 mod hooks;
 mod lifecycle;
-mod listening;
+mod listener;
 mod local;
-mod not_offered;
 mod numbers;
 mod observing;
-mod passing;
 mod process;
 mod registrations;
+mod setup;
 mod sharing;
 mod socket;
 mod switch;

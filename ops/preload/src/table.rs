@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 use ops_observe::Record;
 
-use crate::listening::listener::Listener;
+use crate::listener::Listener;
 use crate::socket::Socket;
 use crate::socket::local::LocalSocket;
 use crate::socket::relayed::Relayed;

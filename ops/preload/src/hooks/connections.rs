@@ -10,12 +10,12 @@ use ops_observe::Counter;
 use rustix::io::Errno;
 
 use super::{alias, offloaded};
-use crate::connecting::{self, Outcome};
-use crate::listening::accept::{self, Next};
-use crate::listening::offer;
 use crate::process::cancelling::{self, CANCELLED};
 use crate::process::errno::{self, ToC};
 use crate::process::{guard, real};
+use crate::setup::accept::{self, Next};
+use crate::setup::connect::{self, Outcome};
+use crate::setup::offer;
 use crate::tcp::names;
 use crate::{local, numbers, observing, table};
 
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
         // SAFETY: the caller's address.
         && let Some(remote) = unsafe { names::take(address, len) }
     {
-        match connecting::connect(fd, remote) {
+        match connect::connect(fd, remote) {
             Outcome::Offloaded(result) => return result.to_c(),
             Outcome::Kernel(reason) => left = reason.map(|reason| (remote, reason)),
         }

@@ -11,10 +11,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{moving, offloaded};
-use crate::listening::offer;
 use crate::local;
 use crate::process::errno::{self, ToC};
 use crate::process::real;
+use crate::setup::offer;
 use crate::sharing::adopting;
 use crate::socket::identity::Identity;
 use crate::socket::options::is_of_carrier;

@@ -8,8 +8,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use libc::{FILE, pid_t};
 
 use crate::lifecycle::{executing, exiting, forking};
-use crate::listening::exec;
 use crate::process::{guard, real};
+use crate::setup::exec;
 use crate::sharing::leaving;
 use crate::{numbers, table};
 

@@ -12,9 +12,9 @@ use libc::{
 use rustix::io::Errno;
 
 use super::{alias, hook, waits};
-use crate::listening::exec;
 use crate::local::{self, spinning};
 use crate::process::real;
+use crate::setup::exec;
 use crate::sharing::leaving;
 use crate::socket::Socket;
 use crate::socket::vector::Vector;

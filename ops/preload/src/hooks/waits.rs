@@ -19,10 +19,10 @@ use libc::{
 };
 
 use super::alias;
-use crate::listening::listener::Listener;
-use crate::listening::offer;
+use crate::listener::Listener;
 use crate::local::spinning;
 use crate::process::{errno, guard, real};
+use crate::setup::offer;
 use crate::{registrations, table};
 
 /// Hook of `epoll_ctl`.

@@ -20,8 +20,8 @@ use rustix::time::{
 };
 
 use crate::events::{EventHandler, event_thread};
-use crate::listening::exec;
 use crate::process::{self, errno, guard, internal};
+use crate::setup::exec;
 use crate::sharing::leaving;
 use crate::socket::Socket;
 use crate::switch;

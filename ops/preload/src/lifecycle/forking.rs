@@ -13,10 +13,10 @@ use std::sync::{Arc, MutexGuard};
 use ops::PortMapperLock;
 
 use crate::lifecycle::exiting;
-use crate::listening::listener::{InheritedListener, Listener};
-use crate::listening::offer;
+use crate::listener::{InheritedListener, Listener};
 use crate::process::undisturbed::Undisturbed;
 use crate::process::{self, errno, guard};
+use crate::setup::offer;
 use crate::sharing::share;
 use crate::socket::Socket;
 use crate::socket::identity::{Identity, IdentityCopy};

@@ -5,9 +5,9 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use crate::lifecycle::{exiting, forking};
-use crate::listening::exec;
 use crate::local::spinning;
 use crate::process;
+use crate::setup::exec;
 
 /// Run before `main`, with the arguments of `main`.
 #[used]

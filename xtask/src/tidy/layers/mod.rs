@@ -31,7 +31,12 @@ use super::Fault;
 use crate::workspace::{Package, Workspace};
 
 /// The crates whose modules must form layers.
-const CHECKED: [&str; 3] = ["access-layer", "provider-iwarp-soft", "sdp-over-dat"];
+const CHECKED: [&str; 4] = [
+    "access-layer",
+    "provider-iwarp-soft",
+    "sdp-over-dat",
+    "ops-preload",
+];
 
 /// The number of names of one use that a message lists.
 const PLACES_MAX: usize = 8;

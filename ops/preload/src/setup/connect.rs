@@ -26,6 +26,7 @@ use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
 use stand_in::{Flags, LibraryEnd};
 use tracing::info;
 
+use super::not_offered;
 use crate::process::{guard, internal};
 use crate::registrations::Registrations;
 use crate::sharing::leaving;
@@ -35,7 +36,7 @@ use crate::tcp::carried::Carried;
 use crate::tcp::names::{self, Family};
 use crate::tcp::options::{self, Options};
 use crate::tcp::tcp_only;
-use crate::{local, not_offered, numbers, observing, switch};
+use crate::{local, numbers, observing, switch};
 
 /// What the program's `connect` returns.
 pub(crate) enum Outcome {

@@ -16,10 +16,10 @@ use ops_rules::Role;
 use rustix::net::sockopt;
 use tracing::info;
 
-use super::accept_lock::AcceptLock;
-use super::kernel_listener::{KernelListener, KernelProtocol};
-use super::listener::{Listed, Listener};
-use super::service::{Begun, Service, ServiceId};
+use crate::listener::accept_lock::AcceptLock;
+use crate::listener::kernel_listener::{KernelListener, KernelProtocol};
+use crate::listener::service::{Begun, Service, ServiceId};
+use crate::listener::{Listed, Listener};
 use crate::process::per_process::PerProcess;
 use crate::process::undisturbed::Undisturbed;
 use crate::process::{self, guard};

@@ -7,8 +7,8 @@ use ops::OffloadStream;
 use rustix::io::Errno;
 use stand_in::{Flags, LibraryEnd};
 
+use crate::listener::passing::Passed;
 use crate::observing;
-use crate::passing::Passed;
 use crate::process::{guard, internal};
 use crate::socket::Socket;
 use crate::socket::relay::{self, Relay};

@@ -1,4 +1,26 @@
-//! A listening socket of the program, and what stands beside it.
+//! A listening socket of the program, and the offload protocols that listen next to it.
+//!
+//! The program's descriptor stays the kernel's TCP listener, backlog and all. Next to it are up to
+//! two descriptors, each of which is readable while there are offloaded connections to accept: a
+//! listener of the kernel ([`kernel_listener`]) and the counter of a service of a protocol
+//! ([`service`]). A thread that waits for the TCP listener waits for them too, under the same name.
+//! So workers that inherited the listener, `EPOLLEXCLUSIVE` and edge-triggered sets keep the
+//! kernel's meaning.
+//!
+//! | File | What |
+//! |---|---|
+//! | `mod` | a listening socket, and what is next to it |
+//! | [`kernel_listener`] | a listener of the kernel, whose connections are sockets of the kernel |
+//! | [`service`] | a service of a protocol, in the process that listens and in those that inherited it |
+//! | [`passing`] | connections that another process accepts |
+//! | [`room`] | the descriptors of a connection, made before it leaves the queue |
+//! | [`accept_lock`] | one at a time takes a connection out of the kernel's queue |
+
+pub(crate) mod accept_lock;
+pub(crate) mod kernel_listener;
+pub(crate) mod passing;
+pub(crate) mod room;
+pub(crate) mod service;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -6,9 +28,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use ops_observe::{Counter, Record, Tally};
 
-use super::accept_lock::AcceptLock;
-use super::kernel_listener::{KernelListener, KernelProtocol};
-use super::service::{InheritedService, Service, ServiceId};
+use crate::listener::accept_lock::AcceptLock;
+use crate::listener::kernel_listener::{KernelListener, KernelProtocol};
+use crate::listener::service::{InheritedService, Service, ServiceId};
 use crate::process;
 use crate::tcp::names::Family;
 

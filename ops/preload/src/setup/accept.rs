@@ -15,13 +15,13 @@ use rustix::net::sockopt::{self, Timeout};
 use stand_in::Flags;
 use tracing::info;
 
-use super::listener::{Listener, Turn};
-use super::service::Incoming;
-use super::{exec, offer};
 use crate::events::restarting::{self, Awaited};
-use crate::passing::Passed;
+use crate::listener::passing::Passed;
+use crate::listener::service::Incoming;
+use crate::listener::{Listener, Turn};
 use crate::process::guard;
 use crate::process::undisturbed::Undisturbed;
+use crate::setup::{exec, offer};
 use crate::sharing::leaving;
 use crate::socket::identity::Identity;
 use crate::socket::relayed::Relayed;

@@ -2,7 +2,7 @@
 //!
 //! An `eventfd` counts the connections that nobody has accepted. They arrive in the process that
 //! called `listen`. Another process that has inherited the listener asks for them by
-//! `sharing::passing`, and the first one carries their bytes.
+//! [`passing`], and the first one carries their bytes.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,9 +18,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use stand_in::Flags;
 
-use super::room::Room;
 use crate::events::{EventHandler, event_thread};
-use crate::passing::{self, Passed, Reserved, Wanted, WhyNone};
+use crate::listener::passing::{self, Passed, Reserved, Wanted, WhyNone};
+use crate::listener::room::Room;
 use crate::process::internal;
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;

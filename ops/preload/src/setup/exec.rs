@@ -12,9 +12,9 @@ use ops::Local;
 use rustix::io::{FdFlags, fcntl_getfd};
 use rustix::net::sockopt;
 
-use super::accept_lock::AcceptLock;
-use super::kernel_listener::{KernelListener, KernelProtocol};
-use super::listener::{Listed, Listener};
+use crate::listener::accept_lock::AcceptLock;
+use crate::listener::kernel_listener::{KernelListener, KernelProtocol};
+use crate::listener::{Listed, Listener};
 use crate::process::guard;
 use crate::registrations::Registrations;
 use crate::table::{self, Entry};
